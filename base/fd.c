@@ -1,0 +1,203 @@
+#include "base/fd.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U /* kernel, since 6.3 */
+#endif
+
+#define READ_FIRST_BYTES 4096 /* where fstat doesn't know the size (/proc); not tuned */
+
+int fd_close(int fd)
+{
+        int saved = errno;
+
+        /* Linux closes the descriptor even where close() reports an error: never repeat it. */
+        if (fd >= 0)
+                close(fd);
+        errno = saved;
+        return -1;
+}
+
+int fd_count_open(void)
+{
+        DIR *dir = opendir("/proc/self/fd");
+        int n = 0, error;
+
+        if (!dir)
+                return -errno;
+        errno = 0;
+        for (struct dirent *e; (e = readdir(dir));)
+                n += e->d_name[0] != '.';
+        error = errno;
+        closedir(dir);
+        return error ? -error : n - 1; /* without dir's own */
+}
+
+int memfd_create_sized(const char *name, uint64_t bytes)
+{
+        _cleanup_fd_ int fd = -1;
+
+        if (bytes > INT64_MAX)
+                return -EFBIG;
+        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+        if (fd < 0 && errno == EINVAL)
+                fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        if (fd < 0)
+                return -errno;
+        /* Not executable on old kernels either, and not reopened through /proc by another uid. */
+        if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
+                fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+                return -errno;
+        return fd_take(&fd);
+}
+
+int fd_punch_hole(int fd, uint64_t offset, uint64_t len)
+{
+        int r;
+
+        if (offset > INT64_MAX || len > INT64_MAX)
+                return -EFBIG;
+        do
+                r = fallocate(
+                        fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)len);
+        while (r < 0 && errno == EINTR);
+        return r < 0 ? -errno : 0;
+}
+
+static int write_all(int fd, const void *data, size_t len)
+{
+        const char *p = data;
+
+        while (len > 0) {
+                ssize_t n = write(fd, p, len);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return -errno;
+                p += n;
+                len -= (size_t)n;
+        }
+        return 0;
+}
+
+/* Owned descriptor of the directory that holds `path`, or -errno. */
+static int open_parent(const char *path)
+{
+        _cleanup_free_ char *copy = strdup(path);
+        int fd;
+
+        if (!copy)
+                return -ENOMEM;
+        fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+}
+
+/* Makes `temporary` (a mkostemp template) hold the data, on disk. What it made stays on failure. */
+static int write_temporary(char *temporary, const void *data, size_t len, unsigned mode)
+{
+        _cleanup_fd_ int fd = mkostemp(temporary, O_CLOEXEC);
+        int r;
+
+        if (fd < 0)
+                return -errno;
+        r = write_all(fd, data, len);
+        if (r < 0)
+                return r;
+        if (fchmod(fd, mode) < 0 || fsync(fd) < 0)
+                return -errno;
+        return close(fd_take(&fd)) < 0 ? -errno : 0;
+}
+
+int file_replace(const char *path, const void *data, size_t len, unsigned mode)
+{
+        _cleanup_fd_ int dir_fd = open_parent(path);
+        _cleanup_free_ char *temporary = NULL;
+        int r;
+
+        if (dir_fd < 0)
+                return dir_fd;
+        if (asprintf(&temporary, "%s.tmp-XXXXXX", path) < 0) {
+                temporary = NULL;
+                return -ENOMEM;
+        }
+        r = write_temporary(temporary, data, len, mode);
+        if (r == 0 && rename(temporary, path) < 0)
+                r = -errno;
+        if (r < 0) {
+                /* Still the bare template where mkostemp() itself failed: nothing of that name. */
+                unlink(temporary);
+                return r;
+        }
+        return fsync(dir_fd) < 0 ? -errno : 0;
+}
+
+static int open_to_read(const char *path, size_t *ret_hint)
+{
+        _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        struct stat st;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return -errno;
+        *ret_hint = st.st_size > 0 ? (size_t)st.st_size : READ_FIRST_BYTES;
+        return fd_take(&fd);
+}
+
+/* Fills data up to `size` bytes. Returns how many came before the end of the file, or -errno. */
+static ssize_t read_up_to(int fd, char *data, size_t size)
+{
+        size_t len = 0;
+
+        while (len < size) {
+                ssize_t n = read(fd, data + len, size - len);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return -errno;
+                if (n == 0)
+                        break;
+                len += (size_t)n;
+        }
+        return (ssize_t)len;
+}
+
+int file_read(const char *path, size_t max, char **ret_data, size_t *ret_len)
+{
+        _cleanup_free_ char *data = NULL;
+        size_t size = 0, len = 0, hint = 0;
+        _cleanup_fd_ int fd = open_to_read(path, &hint);
+
+        assert(max < SIZE_MAX / 4);
+        if (fd < 0)
+                return fd;
+        /* One byte more than allowed is room enough to see that the file is longer. */
+        for (size_t want = MIN(hint, max) + 1; len == size; want = MIN(2 * want, max + 1)) {
+                char *bigger = realloc(data, want + 1);
+                ssize_t n;
+
+                if (!bigger)
+                        return -ENOMEM;
+                data = bigger;
+                n = read_up_to(fd, data + len, want - len);
+                if (n < 0)
+                        return (int)n;
+                size = want;
+                len += (size_t)n;
+                if (len > max)
+                        return -EFBIG;
+        }
+        data[len] = '\0';
+        *ret_data = TAKE(data);
+        *ret_len = len;
+        return 0;
+}

@@ -1,0 +1,57 @@
+/*
+ * File descriptors: closing, taking, counting, memory files, whole-file replacement.
+ * An fd variable that owns nothing holds -1. All functions are thread-safe.
+ */
+#ifndef KVL_BASE_FD_H
+#define KVL_BASE_FD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/macros.h"
+
+/* Closes fd unless it is negative, keeps errno, returns -1: `fd = fd_close(fd);`. */
+int fd_close(int fd);
+
+static inline void cleanup_fd_p(int *fd)
+{
+        fd_close(*fd);
+}
+#define _cleanup_fd_ __attribute__((cleanup(cleanup_fd_p)))
+
+static inline int fd_take(int *fd)
+{
+        int taken = *fd;
+
+        *fd = -1;
+        return taken;
+}
+
+/* Number of open descriptors of this process (the one used for counting left out), or -errno. */
+int fd_count_open(void);
+
+/*
+ * Makes an unnamed memory file of `bytes` bytes, close-on-exec, sealed against resizing, never
+ * executable. `name` shows in /proc/PID/maps (at most 200 bytes). Returns an owned fd or -errno.
+ * PUNCH_HOLE keeps working on it (seen on Linux 6.1 and 6.18).
+ */
+int memfd_create_sized(const char *name, uint64_t bytes);
+
+/* Gives `len` bytes at `offset` back to the system; they read as zeros afterwards. 0 or -errno. */
+int fd_punch_hole(int fd, uint64_t offset, uint64_t len);
+
+/*
+ * Replaces the file at `path` by `len` bytes: written beside it, fsynced, renamed, directory
+ * fsynced. After a failure the old file is untouched and nothing is left beside it; only where the
+ * directory's fsync is what failed, the new file stands but may not survive a power loss.
+ * 0 or -errno.
+ */
+int file_replace(const char *path, const void *data, size_t len, unsigned mode);
+
+/*
+ * Reads a whole file of at most `max` bytes into a NUL-terminated owned buffer.
+ * 0; -EFBIG where it is longer; other -errno. ret_* untouched on failure.
+ */
+int file_read(const char *path, size_t max, char **ret_data, size_t *ret_len);
+
+#endif

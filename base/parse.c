@@ -1,0 +1,274 @@
+#include "base/parse.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+
+/* More decimals than any binary unit below 2^60 can tell apart. */
+#define FRACTION_DIGITS_MAX 18
+
+struct unit {
+        const char *name;
+        uint64_t factor;
+};
+
+static bool is_digit(char c)
+{
+        return c >= '0' && c <= '9';
+}
+
+static const struct unit *unit_find(const struct unit *units, size_t n, const char *name)
+{
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(units[i].name, name) == 0)
+                        return &units[i];
+        return NULL;
+}
+
+/* Reads digits from *s and moves it behind them. 0, -EINVAL without any, -ERANGE. */
+static int take_digits(const char **s, uint64_t *ret_value)
+{
+        const char *p = *s;
+        uint64_t value = 0;
+        bool fits = true;
+
+        if (!is_digit(*p))
+                return -EINVAL;
+        for (; is_digit(*p); p++)
+                if (__builtin_mul_overflow(value, 10u, &value) ||
+                        __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
+                        fits = false;
+        *s = p;
+        if (!fits)
+                return -ERANGE;
+        *ret_value = value;
+        return 0;
+}
+
+int parse_u64(const char *s, uint64_t *ret_value)
+{
+        uint64_t value = 0;
+        int r = take_digits(&s, &value);
+
+        if (r == -EINVAL || *s)
+                return -EINVAL;
+        if (r == 0)
+                *ret_value = value;
+        return r;
+}
+
+/*
+ * Reads ".DIGITS" where there is one: the fraction is *ret_num / *ret_den. Without one 0 / 1.
+ * 0, -EINVAL where no digit follows the point, -ERANGE past FRACTION_DIGITS_MAX.
+ */
+static int take_fraction(const char **s, uint64_t *ret_num, uint64_t *ret_den)
+{
+        const char *p = *s;
+        uint64_t den = 1;
+        int r;
+
+        *ret_num = 0;
+        *ret_den = 1;
+        if (*p != '.')
+                return 0;
+        p++;
+        r = take_digits(&p, ret_num);
+        if (r == 0 && p - *s - 1 > FRACTION_DIGITS_MAX)
+                r = -ERANGE;
+        if (r == -EINVAL)
+                return r;
+        for (const char *digit = *s + 1; digit < p && r == 0; digit++)
+                den *= 10;
+        *s = p;
+        *ret_den = den;
+        return r;
+}
+
+int parse_bytes(const char *s, uint64_t *ret_bytes)
+{
+        static const struct unit units[] = {
+                {"", 1},
+                {"B", 1},
+                {"K", UINT64_C(1) << 10},
+                {"KB", UINT64_C(1) << 10},
+                {"KiB", UINT64_C(1) << 10},
+                {"M", UINT64_C(1) << 20},
+                {"MB", UINT64_C(1) << 20},
+                {"MiB", UINT64_C(1) << 20},
+                {"G", UINT64_C(1) << 30},
+                {"GB", UINT64_C(1) << 30},
+                {"GiB", UINT64_C(1) << 30},
+                {"T", UINT64_C(1) << 40},
+                {"TB", UINT64_C(1) << 40},
+                {"TiB", UINT64_C(1) << 40},
+        };
+        uint64_t whole = 0, num, den, bytes;
+        const struct unit *unit;
+        int whole_r, fraction_r;
+
+        whole_r = take_digits(&s, &whole);
+        if (whole_r == -EINVAL)
+                return whole_r;
+        fraction_r = take_fraction(&s, &num, &den);
+        if (fraction_r == -EINVAL)
+                return fraction_r;
+        unit = unit_find(units, ARRAY_SIZE(units), s);
+        if (!unit || (unit->factor == 1 && den > 1))
+                return -EINVAL; /* there is no half byte */
+        if (whole_r < 0 || fraction_r < 0)
+                return -ERANGE;
+        /* num < 10^18 and factor <= 2^40: the product fits 128 bits, the quotient 64. */
+        bytes = (uint64_t)((unsigned __int128)num * unit->factor / den);
+        if (__builtin_mul_overflow(whole, unit->factor, &whole) ||
+                __builtin_add_overflow(whole, bytes, &bytes))
+                return -ERANGE;
+        *ret_bytes = bytes;
+        return 0;
+}
+
+int parse_duration(const char *s, uint64_t *ret_nsec)
+{
+        static const struct unit units[] = {
+                {"", NSEC_PER_SEC},
+                {"ms", NSEC_PER_MSEC},
+                {"s", NSEC_PER_SEC},
+                {"min", 60 * NSEC_PER_SEC},
+                {"h", 3600 * NSEC_PER_SEC},
+                {"d", 86400 * NSEC_PER_SEC},
+        };
+        const struct unit *unit;
+        uint64_t value = 0;
+        int r = take_digits(&s, &value);
+
+        if (r == -EINVAL)
+                return r;
+        unit = unit_find(units, ARRAY_SIZE(units), s);
+        if (!unit)
+                return -EINVAL;
+        if (r < 0 || __builtin_mul_overflow(value, unit->factor, &value))
+                return -ERANGE;
+        *ret_nsec = value;
+        return 0;
+}
+
+int parse_bool(const char *s, bool *ret_value)
+{
+        static const struct {
+                const char *name;
+                bool value;
+        } names[] = {
+                {"yes", true},
+                {"no", false},
+                {"true", true},
+                {"false", false},
+                {"on", true},
+                {"off", false},
+                {"1", true},
+                {"0", false},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+                if (strcmp(s, names[i].name) == 0) {
+                        *ret_value = names[i].value;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+/* Value of a hexadecimal digit, -1 for anything else. */
+static int hex_value(char c)
+{
+        if (is_digit(c))
+                return c - '0';
+        if (c >= 'a' && c <= 'f')
+                return c - 'a' + 10;
+        if (c >= 'A' && c <= 'F')
+                return c - 'A' + 10;
+        return -1;
+}
+
+int parse_hex(const char *s, void *ret_data, size_t len)
+{
+        uint8_t *data = ret_data;
+
+        if (strlen(s) != 2 * len)
+                return -EINVAL;
+        for (size_t i = 0; i < 2 * len; i++)
+                if (hex_value(s[i]) < 0)
+                        return -EINVAL;
+        for (size_t i = 0; i < len; i++)
+                data[i] = (uint8_t)(hex_value(s[2 * i]) << 4 | hex_value(s[2 * i + 1]));
+        return 0;
+}
+
+char *format_hex(const void *data, size_t len, char *buf)
+{
+        static const char digits[] = "0123456789abcdef";
+        const uint8_t *p = data;
+
+        for (size_t i = 0; i < len; i++) {
+                buf[2 * i] = digits[p[i] >> 4];
+                buf[2 * i + 1] = digits[p[i] & 15];
+        }
+        buf[2 * len] = '\0';
+        return buf;
+}
+
+char *format_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX])
+{
+        static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+        unsigned shift = 0, hundredths, whole;
+        int n;
+
+        while (bytes >> shift >= 1024)
+                shift += 10;
+        whole = (unsigned)(bytes >> shift);
+        /* Cut, not rounded: never shows more than there is, never "1024 KiB". */
+        hundredths =
+                (unsigned)((unsigned __int128)(bytes - ((uint64_t)whole << shift)) * 100 >> shift);
+        n = sprintf(buf, "%u", whole);
+        if (hundredths > 0)
+                n += sprintf(buf + n, hundredths % 10 ? ".%02u" : ".%u",
+                        hundredths % 10 ? hundredths : hundredths / 10);
+        sprintf(buf + n, " %s", units[shift / 10]);
+        return buf;
+}
+
+char *format_excerpt(const char *text, size_t len, char buf[FORMAT_EXCERPT_MAX])
+{
+        char *out = buf;
+        size_t i;
+
+        /* Each step writes at most 4 bytes; "..." and the NUL need 4 more. */
+        for (i = 0; i < len && out - buf <= FORMAT_EXCERPT_MAX - 8; i++) {
+                unsigned char c = (unsigned char)text[i];
+
+                if (c >= ' ' && c <= '~' && c != '\\')
+                        *out++ = (char)c;
+                else
+                        out += sprintf(out, "\\x%02x", c);
+        }
+        strcpy(out, i < len ? "..." : "");
+        return buf;
+}
+
+static bool is_name_char(char c)
+{
+        return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+               c == '_' || c == '-';
+}
+
+bool name_is_valid(const char *s, size_t max_len)
+{
+        size_t len = 0;
+
+        if (*s == '.' || *s == '-')
+                return false;
+        for (; s[len]; len++)
+                if (len >= max_len || !is_name_char(s[len]))
+                        return false;
+        return len > 0;
+}

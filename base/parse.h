@@ -1,0 +1,52 @@
+/*
+ * Text to values and back, strict: the whole string must be used, no sign, no leading space.
+ * Every function returns 0 or -EINVAL (not this syntax) or -ERANGE (does not fit); ret_* untouched
+ * on failure. Thread-safe.
+ */
+#ifndef KVL_BASE_PARSE_H
+#define KVL_BASE_PARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+int parse_u64(const char *s, uint64_t *ret_value);
+
+/*
+ * "4096", "64KiB", "1.5GiB", "2T": units B K KB KiB M MB MiB G GB GiB T TB TiB, all powers of 1024.
+ * The arithmetic is exact (no floating point); a fraction of a byte is cut off.
+ */
+int parse_bytes(const char *s, uint64_t *ret_bytes);
+
+/* "250ms", "30s", "5min", "2h", "1d"; a bare number is seconds. */
+int parse_duration(const char *s, uint64_t *ret_nsec);
+
+/* "yes" "no" "true" "false" "on" "off" "1" "0". */
+int parse_bool(const char *s, bool *ret_value);
+
+/* Hexadecimal, exactly 2 * len digits, either case. */
+int parse_hex(const char *s, void *ret_data, size_t len);
+
+/* Writes 2 * len lower-case digits and a NUL to buf. Returns buf. */
+char *format_hex(const void *data, size_t len, char *buf);
+
+/* "1.5 GiB", "64 MiB", "512 B": at most two decimals, binary units. Returns buf (>= 16 bytes). */
+#define FORMAT_BYTES_MAX 16
+char *format_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX]);
+
+/*
+ * A piece of text for an error message: at most 63 bytes of output, everything but printable ASCII
+ * as \xHH, "..." at the end where it was cut. Returns buf.
+ */
+#define FORMAT_EXCERPT_MAX 64
+char *format_excerpt(const char *text, size_t len, char buf[FORMAT_EXCERPT_MAX]);
+
+/*
+ * Names of tenants and namespaces: 1 to max_len bytes of [A-Za-z0-9._-], not starting with '.'
+ * or '-' (they become file names and command arguments).
+ */
+bool name_is_valid(const char *s, size_t max_len);
+#define TENANT_NAME_MAX 64
+#define NS_NAME_MAX     128
+
+#endif

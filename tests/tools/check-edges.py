@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Fails when a file includes a header of a room it may not enter (docs/ARCHITECTURE.md, "Rooms")."""
+import os
+import pathlib
+import re
+import sys
+
+# room -> rooms whose headers it may include; longest matching prefix wins.
+EDGES = {
+    "base": {"base"},
+    "proto": {"proto", "base"},
+    "policy": {"policy", "base"},
+    "gpu": {"gpu", "base"},
+    "client/lib": {"client/lib", "proto", "gpu", "base"},
+    "client/ctl": {"client/ctl", "client/lib", "proto", "base"},
+    # An example is what a user writes: the public header and nothing else of ours.
+    "client/examples": {"client/examples"},
+    # The state of the daemon knows nothing of sockets, the loop or the configuration file.
+    "daemon/core": {"daemon/core", "policy", "gpu", "proto", "base"},
+    "daemon/server": {"daemon/server", "daemon/core", "policy", "gpu", "proto", "base"},
+    "tests": None,  # anything
+}
+# policy/ is pure, daemon/core has no loop, base/ is libc only.
+FORBIDDEN_SYSTEM = {
+    "policy": re.compile(r"<(uv|time|sys/|fcntl|unistd|pthread|systemd/|stdio)"),
+    "base": re.compile(r"<(uv|protobuf-c|systemd/|openssl)"),
+    "daemon/core": re.compile(r"<(uv|systemd/|sys/socket)"),
+    "gpu": re.compile(r"<(uv|systemd/|protobuf-c)"),
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+
+
+def room_of(path: str) -> str:
+    for room in sorted(EDGES, key=len, reverse=True):
+        if path == room or path.startswith(room + "/"):
+            return room
+    return ""
+
+
+def sources(root: pathlib.Path):
+    """Every .c and .h below root, build folders (of any name) and hidden folders left out."""
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = sorted(s for s in subfolders if not s.startswith("."))
+        if "meson-private" in subfolders:
+            subfolders.clear()
+            continue
+        for name in sorted(files):
+            if name.endswith((".c", ".h")):
+                yield pathlib.Path(folder, name)
+
+
+def check(root: pathlib.Path) -> list:
+    bad = []
+    for path in sources(root):
+        rel = path.relative_to(root).as_posix()
+        room = room_of(rel)
+        if not room:
+            bad.append(f"{rel}: in no room of docs/ARCHITECTURE.md")
+            continue
+        for no, line in enumerate(path.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            kind, target = match.groups()
+            if kind == "<":
+                pattern = FORBIDDEN_SYSTEM.get(room)
+                if pattern and pattern.match(f"<{target}"):
+                    bad.append(f"{rel}:{no}: {room}/ must not include <{target}>")
+                continue
+            allowed = EDGES[room]
+            if allowed is None or target == "kvlease-version.h":
+                continue
+            if "/" not in target:
+                bad.append(f'{rel}:{no}: "{target}" must be named from the root of the tree')
+            elif room_of(target) not in allowed:
+                bad.append(f"{rel}:{no}: {room}/ may not include {target}")
+    return bad
+
+
+if __name__ == "__main__":
+    top = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    violations = check(top)
+    print("\n".join(violations) if violations else "include edges: ok")
+    sys.exit(1 if violations else 0)

@@ -1,0 +1,39 @@
+/*
+ * What every unit test uses: cmocka with its includes in the right order, and a check around each
+ * test that it closed the descriptors it opened.
+ */
+#ifndef KVL_TESTS_TEST_SUPPORT_H
+#define KVL_TESTS_TEST_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/macros.h"
+
+/* A row of a CMUnitTest table: fails `fn` where it leaves more or fewer fds open than it found. */
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, test_fds_note, test_fds_check)
+
+/* Both take any state and leave it alone; a test with a setup of its own calls them from there. */
+int test_fds_note(void **state);
+int test_fds_check(void **state);
+
+#define RUN_TESTS(tests) cmocka_run_group_tests(tests, NULL, NULL)
+
+/* A fresh directory below $TMPDIR or /tmp; static storage, until the next call. */
+const char *test_dir_make(void);
+
+/* Removes it and everything in it; fails the test where it can't. */
+void test_dir_remove(const char *dir);
+
+/* "DIR/NAME" in owned memory. */
+char *test_path(const char *dir, const char *name);
+
+/* Entries of a directory, "." and ".." left out. */
+unsigned test_dir_count(const char *dir);
+
+#endif

@@ -1,0 +1,206 @@
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "tests/unit/alloc-fail.h"
+
+static void test_close_keeps_errno(void **state)
+{
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+        assert_true(fd >= 0);
+        errno = E2BIG;
+        assert_int_equal(fd_close(fd), -1);
+        assert_int_equal(fd_close(fd), -1);
+        assert_int_equal(fd_close(-1), -1);
+        assert_int_equal(errno, E2BIG);
+}
+
+static void test_count_and_cleanup(void **state)
+{
+        int before = fd_count_open(), n = 0;
+
+        for (int fd = 0; fd < 1024; fd++)
+                n += fcntl(fd, F_GETFD) >= 0;
+        assert_int_equal(before, n);
+        {
+                _cleanup_fd_ int a = open("/dev/null", O_RDONLY | O_CLOEXEC);
+                int b = dup(a), taken;
+
+                assert_int_equal(fd_count_open(), before + 2);
+                taken = fd_take(&b);
+                assert_int_equal(b, -1);
+                fd_close(taken);
+        }
+        assert_int_equal(fd_count_open(), before);
+}
+
+static void test_memfd(void **state)
+{
+        _cleanup_fd_ int fd = memfd_create_sized("kvl-test", 3 * 4096);
+        struct stat st;
+        uint8_t *p;
+
+        assert_true(fd >= 0);
+        assert_int_equal(fstat(fd, &st), 0);
+        assert_int_equal(st.st_size, 3 * 4096);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+        assert_int_equal(ftruncate(fd, 4096), -1);
+        assert_int_equal(ftruncate(fd, 4 * 4096), -1);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+        p = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_ptr_not_equal(p, MAP_FAILED);
+        memset(p, 0x5a, 3 * 4096);
+        assert_int_equal(fstat(fd, &st), 0);
+        assert_int_equal(st.st_blocks, 3 * 8);
+        assert_int_equal(fd_punch_hole(fd, 4096, 4096), 0);
+        assert_int_equal(p[4095], 0x5a);
+        assert_int_equal(p[4096], 0);
+        assert_int_equal(p[8191], 0);
+        assert_int_equal(p[8192], 0x5a);
+        munmap(p, 3 * 4096);
+        assert_int_equal(fstat(fd, &st), 0);
+        assert_int_equal(st.st_size, 3 * 4096);
+}
+
+static void test_memfd_errors(void **state)
+{
+        char name[300];
+
+        memset(name, 'n', sizeof(name) - 1);
+        name[sizeof(name) - 1] = '\0';
+        assert_int_equal(memfd_create_sized("x", UINT64_MAX), -EFBIG);
+        assert_int_equal(memfd_create_sized(name, 4096), -EINVAL);
+        assert_int_equal(fd_punch_hole(-1, 0, 4096), -EBADF);
+        assert_int_equal(fd_punch_hole(-1, UINT64_MAX, 1), -EFBIG);
+}
+
+static void check_file(const char *path, const char *expected)
+{
+        char *data = NULL;
+        size_t len = 0;
+
+        assert_int_equal(file_read(path, 1 << 20, &data, &len), 0);
+        assert_int_equal(len, strlen(expected));
+        assert_string_equal(data, expected);
+        free(data);
+}
+
+static void test_replace(void **state)
+{
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "file");
+        mode_t mask = umask(0077);
+        struct stat st;
+
+        assert_int_equal(file_replace(path, "first", 5, 0644), 0);
+        check_file(path, "first");
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0644);
+        assert_int_equal(file_replace(path, "", 0, 0600), 0);
+        check_file(path, "");
+        assert_int_equal(test_dir_count(dir), 1);
+        assert_int_equal(file_replace(dir, "x", 1, 0600), -EISDIR);
+        assert_int_equal(file_replace("/nonexistent/dir/x", "x", 1, 0600), -ENOENT);
+        umask(mask);
+        test_dir_remove(dir);
+        free(path);
+}
+
+/* The file size limit stands in for a full disk: it fails write() half-way. */
+static void test_replace_half_written(void **state)
+{
+        static char big[200000];
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "file");
+        struct rlimit saved, small;
+
+        assert_int_equal(file_replace(path, "old", 3, 0644), 0);
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &saved), 0);
+        signal(SIGXFSZ, SIG_IGN);
+        small = (struct rlimit){100000, saved.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        assert_int_equal(file_replace(path, big, sizeof(big), 0644), -EFBIG);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &saved), 0);
+        signal(SIGXFSZ, SIG_DFL);
+        check_file(path, "old");
+        assert_int_equal(test_dir_count(dir), 1);
+        test_dir_remove(dir);
+        free(path);
+}
+
+static void test_read_limits(void **state)
+{
+        static char content[9001];
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "file"), *data = NULL;
+        size_t len = 77;
+
+        memset(content, 'c', sizeof(content) - 1);
+        assert_int_equal(file_replace(path, content, 9000, 0600), 0);
+        assert_int_equal(file_read(path, 8999, &data, &len), -EFBIG);
+        assert_int_equal(file_read(path, 0, &data, &len), -EFBIG);
+        assert_int_equal(file_read("/nonexistent", 10, &data, &len), -ENOENT);
+        assert_int_equal(file_read(dir, 10, &data, &len), -EISDIR);
+        assert_null(data);
+        assert_int_equal(len, 77);
+        assert_int_equal(file_read(path, 9000, &data, &len), 0);
+        assert_int_equal(len, 9000);
+        assert_string_equal(data, content);
+        free(data);
+        test_dir_remove(dir);
+        free(path);
+}
+
+/* Files of /proc say they are empty. */
+static void test_read_unknown_size(void **state)
+{
+        char *data = NULL;
+        size_t len = 0;
+
+        assert_int_equal(file_read("/proc/self/smaps", 1 << 24, &data, &len), 0);
+        assert_true(len > 8192);
+        assert_int_equal(strlen(data), len);
+        free(data);
+}
+
+static void test_read_without_memory(void **state)
+{
+        alloc_fail_each(n)
+        {
+                char *data = NULL;
+                size_t len = 0;
+                int r = file_read("/proc/self/smaps", 1 << 24, &data, &len);
+
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                assert_int_equal(data == NULL, alloc_fail_happened());
+                free(data);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_close_keeps_errno),
+                TEST(test_count_and_cleanup),
+                TEST(test_memfd),
+                TEST(test_memfd_errors),
+                TEST(test_replace),
+                TEST(test_replace_half_written),
+                TEST(test_read_limits),
+                TEST(test_read_unknown_size),
+                TEST(test_read_without_memory),
+        };
+
+        return RUN_TESTS(tests);
+}

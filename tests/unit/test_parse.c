@@ -1,0 +1,209 @@
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/parse.h"
+
+#define UNTOUCHED UINT64_C(0xdeadbeef)
+
+struct row {
+        const char *text;
+        int r;
+        uint64_t value;
+};
+
+static void check_rows(int (*parse)(const char *, uint64_t *), const struct row *rows, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                uint64_t value = UNTOUCHED;
+                int r = parse(rows[i].text, &value);
+
+                if (r != rows[i].r || value != (r ? UNTOUCHED : rows[i].value))
+                        fail_msg("'%s': %d, %llu", rows[i].text, r, (unsigned long long)value);
+        }
+}
+
+static void test_u64(void **state)
+{
+        static const struct row rows[] = {
+                {"0", 0, 0},
+                {"007", 0, 7},
+                {"18446744073709551615", 0, UINT64_MAX},
+                {"18446744073709551616", -ERANGE},
+                {"99999999999999999999999999", -ERANGE},
+                {"99999999999999999999999999x", -EINVAL},
+                {"", -EINVAL},
+                {" 1", -EINVAL},
+                {"1 ", -EINVAL},
+                {"+1", -EINVAL},
+                {"-1", -EINVAL},
+                {"0x10", -EINVAL},
+        };
+
+        check_rows(parse_u64, rows, ARRAY_SIZE(rows));
+}
+
+static void test_bytes(void **state)
+{
+        static const struct row rows[] = {
+                {"0", 0, 0},
+                {"4096", 0, 4096},
+                {"12B", 0, 12},
+                {"64KiB", 0, 65536},
+                {"64KB", 0, 65536},
+                {"64K", 0, 65536},
+                {"1.5GiB", 0, UINT64_C(1610612736)},
+                {"2T", 0, UINT64_C(2) << 40},
+                {"0.1MiB", 0, 104857},
+                {"1.0M", 0, 1 << 20},
+                /* A double would round these up to the next whole unit. */
+                {"0.999999999999999999TiB", 0, (UINT64_C(1) << 40) - 1},
+                {"16777215.999999999999999999TiB", 0, UINT64_MAX},
+                {"4194303.00000000023283064365386962890GiB", -ERANGE},
+                {"16777216TiB", -ERANGE},
+                {"18446744073709551616", -ERANGE},
+                {"99999999999999999999T", -ERANGE},
+                {"1.5", -EINVAL},
+                {"1.5B", -EINVAL},
+                {"1.GiB", -EINVAL},
+                {".5GiB", -EINVAL},
+                {"1.5.5GiB", -EINVAL},
+                {"1 GiB", -EINVAL},
+                {"1gib", -EINVAL},
+                {"1GiBx", -EINVAL},
+                {"GiB", -EINVAL},
+                {"-1", -EINVAL},
+                {"", -EINVAL},
+        };
+
+        check_rows(parse_bytes, rows, ARRAY_SIZE(rows));
+}
+
+static void test_duration(void **state)
+{
+        static const struct row rows[] = {
+                {"250ms", 0, 250 * NSEC_PER_MSEC},
+                {"30s", 0, 30 * NSEC_PER_SEC},
+                {"30", 0, 30 * NSEC_PER_SEC},
+                {"5min", 0, 300 * NSEC_PER_SEC},
+                {"2h", 0, 7200 * NSEC_PER_SEC},
+                {"1d", 0, 86400 * NSEC_PER_SEC},
+                {"0", 0, 0},
+                {"213503d", 0, UINT64_C(213503) * 86400 * NSEC_PER_SEC},
+                {"213504d", -ERANGE},
+                {"99999999999999999999ms", -ERANGE},
+                {"1.5h", -EINVAL},
+                {"5m", -EINVAL},
+                {"5 min", -EINVAL},
+                {"min", -EINVAL},
+                {"", -EINVAL},
+        };
+
+        check_rows(parse_duration, rows, ARRAY_SIZE(rows));
+}
+
+static void test_bool(void **state)
+{
+        static const char *const yes[] = {"yes", "true", "on", "1"};
+        static const char *const no[] = {"no", "false", "off", "0"};
+        static const char *const bad[] = {"", "Yes", "2", "on ", "y"};
+        bool value;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(yes); i++) {
+                value = false;
+                assert_int_equal(parse_bool(yes[i], &value), 0);
+                assert_true(value);
+                assert_int_equal(parse_bool(no[i], &value), 0);
+                assert_false(value);
+        }
+        value = true;
+        for (unsigned i = 0; i < ARRAY_SIZE(bad); i++)
+                assert_int_equal(parse_bool(bad[i], &value), -EINVAL);
+        assert_true(value);
+}
+
+static void test_hex(void **state)
+{
+        uint8_t data[4] = {1, 2, 3, 4};
+        char text[9];
+
+        assert_int_equal(parse_hex("00fFA5", data, 4), -EINVAL);
+        assert_int_equal(parse_hex("00fFA57f9", data, 4), -EINVAL);
+        assert_int_equal(parse_hex("00fFA57g", data, 4), -EINVAL);
+        assert_memory_equal(data, "\1\2\3\4", 4);
+        assert_int_equal(parse_hex("00fFA57e", data, 4), 0);
+        assert_memory_equal(data, "\0\xff\xa5\x7e", 4);
+        assert_string_equal(format_hex(data, 4, text), "00ffa57e");
+        assert_string_equal(format_hex(data, 0, text), "");
+}
+
+static void test_format_bytes(void **state)
+{
+        static const struct {
+                uint64_t bytes;
+                const char *text;
+        } rows[] = {
+                {0, "0 B"},
+                {512, "512 B"},
+                {1023, "1023 B"},
+                {1024, "1 KiB"},
+                {1536, "1.5 KiB"},
+                {64 << 20, "64 MiB"},
+                {UINT64_C(1610612736), "1.5 GiB"},
+                {UINT64_C(1363148800), "1.26 GiB"},
+                {(1 << 20) + 10486, "1.01 MiB"},
+                {(UINT64_C(1) << 20) - 1, "1023.99 KiB"},
+                {UINT64_MAX, "15.99 EiB"},
+        };
+        char buf[FORMAT_BYTES_MAX];
+
+        for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
+                assert_string_equal(format_bytes(rows[i].bytes, buf), rows[i].text);
+}
+
+static void test_format_excerpt(void **state)
+{
+        char buf[FORMAT_EXCERPT_MAX], bad[200];
+
+        assert_string_equal(format_excerpt("plain text", 10, buf), "plain text");
+        assert_string_equal(format_excerpt("a\nb\\\x1b\xff", 6, buf), "a\\x0ab\\x5c\\x1b\\xff");
+        assert_string_equal(format_excerpt("", 0, buf), "");
+        for (unsigned start = 0; start < 4; start++) {
+                memset(bad, '\x01', sizeof(bad));
+                memset(bad, 'x', start);
+                format_excerpt(bad, sizeof(bad), buf);
+                assert_true(strlen(buf) < FORMAT_EXCERPT_MAX && strlen(buf) > 55);
+                assert_string_equal(buf + strlen(buf) - 3, "...");
+        }
+}
+
+static void test_names(void **state)
+{
+        static const char *const bad[] = {
+                "", ".", "..", ".a", "-a", "a/b", "a b", "a\n", "\xc3\xa4"};
+
+        assert_true(name_is_valid("a", 64));
+        assert_true(name_is_valid("Llama-3_8b.v1", 64));
+        assert_true(name_is_valid("12345678", 8));
+        assert_false(name_is_valid("123456789", 8));
+        for (unsigned i = 0; i < ARRAY_SIZE(bad); i++)
+                assert_false(name_is_valid(bad[i], 64));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_u64),
+                TEST(test_bytes),
+                TEST(test_duration),
+                TEST(test_bool),
+                TEST(test_hex),
+                TEST(test_format_bytes),
+                TEST(test_format_excerpt),
+                TEST(test_names),
+        };
+
+        return RUN_TESTS(tests);
+}
