@@ -1,0 +1,93 @@
+/*
+ * The message types: number, who may send it where, payload types, how many fds. docs/PROTOCOL.md
+ * has a section for each; a test compares the two.
+ */
+#ifndef KVL_PROTO_MSG_H
+#define KVL_PROTO_MSG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "proto/arena.h"
+#include "proto/frame.h"
+
+enum msg_socket {
+        MSG_ON_TENANT = 1 << 0, /* tenant sockets and the default socket */
+        MSG_ON_ADMIN = 1 << 1,  /* admin socket */
+};
+
+/*
+ * X(NAME, number, request descriptor, reply descriptor, sockets, may be sent NO_REPLY,
+ *   max fds of a reply)
+ * Events have their own rows: X_EVENT(NAME, number, descriptor).
+ */
+#define MSG_TABLE(X)                                                                               \
+        X(HELLO, 1, hello_request, hello_reply, MSG_ON_TENANT | MSG_ON_ADMIN, false, 0)            \
+        X(AUTH, 2, auth_request, simple_reply, MSG_ON_TENANT, false, 0)                            \
+        X(BYE, 3, bye_request, simple_reply, MSG_ON_TENANT, false, 0)                              \
+        X(NS_OPEN, 16, ns_open_request, ns_open_reply, MSG_ON_TENANT, false, 0)                    \
+        X(NS_CLOSE, 17, ns_close_request, simple_reply, MSG_ON_TENANT, false, 0)                   \
+        X(MAP, 18, map_request, map_reply, MSG_ON_TENANT, false, FRAME_MAX_FDS)                    \
+        X(LEASE, 32, lease_request, lease_reply, MSG_ON_TENANT, false, 0)                          \
+        X(PUBLISH, 33, publish_request, publish_reply, MSG_ON_TENANT, false, 0)                    \
+        X(LOOKUP, 34, lookup_request, lookup_reply, MSG_ON_TENANT, false, 0)                       \
+        X(RELEASE, 35, release_request, simple_reply, MSG_ON_TENANT, true, 0)                      \
+        X(FREE, 36, free_request, simple_reply, MSG_ON_TENANT, true, 0)                            \
+        X(INVALIDATE, 37, invalidate_request, count_reply, MSG_ON_TENANT, false, 0)                \
+        X(REQUEST_END, 38, request_end_request, simple_reply, MSG_ON_TENANT, true, 0)              \
+        X(ADMIN_STATUS, 64, admin_status_request, admin_status_reply, MSG_ON_ADMIN, false, 0)      \
+        X(ADMIN_DEVICES, 65, admin_list_request, admin_devices_reply, MSG_ON_ADMIN, false, 0)      \
+        X(ADMIN_TENANTS, 66, admin_list_request, admin_tenants_reply, MSG_ON_ADMIN, false, 0)      \
+        X(ADMIN_TENANT_SET, 67, admin_tenant_set_request, simple_reply, MSG_ON_ADMIN, false, 0)    \
+        X(ADMIN_TENANT_REMOVE, 68, admin_tenant_remove_request, simple_reply, MSG_ON_ADMIN, false, \
+                0)                                                                                 \
+        X(ADMIN_NAMESPACES, 69, admin_list_request, admin_namespaces_reply, MSG_ON_ADMIN, false,   \
+                0)                                                                                 \
+        X(ADMIN_CLIENTS, 70, admin_list_request, admin_clients_reply, MSG_ON_ADMIN, false, 0)      \
+        X(ADMIN_PURGE, 71, admin_purge_request, count_reply, MSG_ON_ADMIN, false, 0)               \
+        X(ADMIN_DRAIN, 72, admin_drain_request, simple_reply, MSG_ON_ADMIN, false, 0)              \
+        X(ADMIN_CHECK, 73, admin_check_request, admin_check_reply, MSG_ON_ADMIN, false, 0)
+
+#define MSG_EVENT_TABLE(X)                                                                         \
+        X(CHALLENGE, 128, challenge_event)                                                         \
+        X(NOTICE, 129, notice_event)
+
+enum msg_type {
+#define X(name, number, ...) MSG_##name = number,
+        MSG_TABLE(X)
+        MSG_EVENT_TABLE(X)
+#undef X
+};
+
+struct msg_info {
+        uint16_t type;
+        const char *name; /* "NS_OPEN" */
+        const ProtobufCMessageDescriptor *request, *reply; /* event: NULL, itself */
+        unsigned sockets;                                  /* enum msg_socket */
+        bool may_skip_reply;
+        unsigned max_reply_fds; /* requests never carry fds */
+};
+
+/* Static row of a type, NULL where unknown. */
+const struct msg_info *msg_find(uint16_t type);
+
+/* Every row in order, NULL at the end; for documents and tests. */
+const struct msg_info *msg_at(unsigned i);
+
+/*
+ * Packs `m` behind a header into buf (FRAME_MAX_SIZE bytes): type, flags, seq, fd_count as given.
+ * Returns the frame's size in bytes, or -EMSGSIZE where it doesn't fit (buf undefined).
+ */
+int msg_pack(uint8_t *buf, uint16_t version, uint16_t type, uint16_t flags, uint64_t seq,
+        unsigned fd_count, const ProtobufCMessage *m);
+
+/*
+ * Unpacks a payload from the arena's budget; borrowed from the arena until its reset. NULL where
+ * the bytes are no such message or the budget is used up.
+ */
+ProtobufCMessage *msg_unpack(
+        const ProtobufCMessageDescriptor *d, struct arena *a, const uint8_t *payload, size_t len);
+
+#endif

@@ -1,0 +1,231 @@
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
+#include "tests/unit/alloc-fail.h"
+
+static void test_table(void **state)
+{
+        const struct msg_info *row;
+        unsigned n = 0, previous = 0;
+
+        for (; (row = msg_at(n)); n++) {
+                bool is_event = row->type >= 128;
+
+                assert_true(row->type > previous);
+                previous = row->type;
+                assert_ptr_equal(msg_find(row->type), row);
+                assert_non_null(row->reply);
+                assert_int_equal(row->request == NULL, is_event);
+                assert_true(row->sockets & (MSG_ON_TENANT | MSG_ON_ADMIN));
+                assert_int_equal(!strncmp(row->name, "ADMIN_", 6), row->sockets == MSG_ON_ADMIN);
+                assert_in_range(row->max_reply_fds, 0, FRAME_MAX_FDS);
+        }
+        assert_int_equal(n, 25);
+        assert_null(msg_find(0));
+        assert_null(msg_find(4));
+        assert_null(msg_find(UINT16_MAX));
+}
+
+static void test_table_rows(void **state)
+{
+        const struct msg_info *row = msg_find(MSG_RELEASE);
+
+        assert_string_equal(row->name, "RELEASE");
+        assert_ptr_equal(row->request, &kvlease__v1__release_request__descriptor);
+        assert_ptr_equal(row->reply, &kvlease__v1__simple_reply__descriptor);
+        assert_true(row->may_skip_reply);
+        assert_false(msg_find(MSG_LEASE)->may_skip_reply);
+        assert_int_equal(msg_find(MSG_MAP)->max_reply_fds, FRAME_MAX_FDS);
+        assert_ptr_equal(msg_find(MSG_NOTICE)->reply, &kvlease__v1__notice_event__descriptor);
+}
+
+/* Every reply begins with status and detail, so that they can be filled in without knowing it. */
+static void test_replies_begin_alike(void **state)
+{
+        for (unsigned i = 0; msg_at(i); i++) {
+                const ProtobufCMessageDescriptor *d = msg_at(i)->reply;
+
+                if (!msg_at(i)->request)
+                        continue;
+                assert_string_equal(d->fields[0].name, "status");
+                assert_int_equal(d->fields[0].id, 1);
+                assert_int_equal(d->fields[0].type, PROTOBUF_C_TYPE_UINT32);
+                assert_string_equal(d->fields[1].name, "detail");
+                assert_int_equal(d->fields[1].id, 2);
+                assert_int_equal(d->fields[1].type, PROTOBUF_C_TYPE_STRING);
+        }
+}
+
+static bool contains_itself(const ProtobufCMessageDescriptor *d, unsigned depth)
+{
+        if (depth > 8)
+                return true;
+        for (unsigned i = 0; i < d->n_fields; i++)
+                if (d->fields[i].type == PROTOBUF_C_TYPE_MESSAGE &&
+                        contains_itself(d->fields[i].descriptor, depth + 1))
+                        return true;
+        return false;
+}
+
+/* protobuf-c 1.4.1 unpacks recursively without a limit. */
+static void test_no_message_contains_itself(void **state)
+{
+        for (unsigned i = 0; msg_at(i); i++) {
+                assert_false(contains_itself(msg_at(i)->reply, 0));
+                if (msg_at(i)->request)
+                        assert_false(contains_itself(msg_at(i)->request, 0));
+        }
+}
+
+static void test_pack_and_unpack(void **state)
+{
+        static uint8_t buf[FRAME_MAX_SIZE];
+        Kvlease__V1__LeaseReply m = KVLEASE__V1__LEASE_REPLY__INIT, *got;
+        uint32_t pages[] = {1, 300, UINT32_MAX};
+        struct arena a;
+        int len;
+
+        assert_int_equal(arena_init(&a, ARENA_BUDGET_BYTES), 0);
+        m.status = 3;
+        m.detail = (char *)"the limit";
+        m.pages = pages;
+        m.n_pages = ARRAY_SIZE(pages);
+        len = msg_pack(buf, 1, MSG_LEASE, FRAME_REPLY, 0x1122334455667788, 2, &m.base);
+        assert_int_equal(len, FRAME_HEADER_SIZE + 2 + 11 + 2 + 8);
+        assert_memory_equal(buf,
+                "KVL1\1\0\x20\0"
+                "\x17\0\0\0\2\0\1\0"
+                "\x88\x77\x66\x55\x44\x33\x22\x11",
+                FRAME_HEADER_SIZE);
+        got = (Kvlease__V1__LeaseReply *)msg_unpack(&kvlease__v1__lease_reply__descriptor, &a,
+                buf + FRAME_HEADER_SIZE, (size_t)len - FRAME_HEADER_SIZE);
+        assert_non_null(got);
+        assert_int_equal(got->status, 3);
+        assert_string_equal(got->detail, "the limit");
+        assert_int_equal(got->n_pages, 3);
+        assert_memory_equal(got->pages, pages, sizeof(pages));
+        arena_deinit(&a);
+}
+
+static void test_largest(void **state)
+{
+        static uint8_t buf[FRAME_MAX_SIZE], keys[FRAME_MAX_SIZE];
+        Kvlease__V1__LookupRequest m = KVLEASE__V1__LOOKUP_REQUEST__INIT;
+
+        /* A tag and three bytes of length precede the keys. */
+        m.keys.data = keys;
+        m.keys.len = FRAME_MAX_PAYLOAD - 4;
+        assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, 0, &m.base), FRAME_MAX_SIZE);
+        m.keys.len++;
+        assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, 0, &m.base), -EMSGSIZE);
+}
+
+static void test_unpack_refuses(void **state)
+{
+        const ProtobufCMessageDescriptor *d = &kvlease__v1__lease_request__descriptor;
+        struct arena a;
+
+        assert_int_equal(arena_init(&a, ARENA_BUDGET_BYTES), 0);
+        assert_non_null(msg_unpack(d, &a, (const uint8_t *)"", 0));
+        assert_null(msg_unpack(d, &a, (const uint8_t *)"\xff", 1));
+        assert_null(msg_unpack(d, &a, (const uint8_t *)"\x0a\x7f", 2));
+        arena_deinit(&a);
+}
+
+/* 64 KiB of unknown fields ask for more than any valid message: the budget ends it. */
+static void test_unpack_bomb(void **state)
+{
+        static uint8_t payload[FRAME_MAX_PAYLOAD];
+        struct arena a;
+
+        for (unsigned i = 0; i < sizeof(payload); i++)
+                payload[i] = i % 2 ? 1 : 15 << 3;
+        assert_int_equal(arena_init(&a, 64 * 1024), 0);
+        assert_null(
+                msg_unpack(&kvlease__v1__lease_request__descriptor, &a, payload, sizeof(payload)));
+        assert_true(a.n_refused > 0);
+        arena_reset(&a);
+        assert_non_null(
+                msg_unpack(&kvlease__v1__lease_request__descriptor, &a, (const uint8_t *)"", 0));
+        arena_deinit(&a);
+}
+
+/* The largest valid messages that a server has to read fit the budget. */
+static void test_budget_is_enough(void **state)
+{
+        static uint8_t payload[FRAME_MAX_PAYLOAD];
+        const size_t len = sizeof(payload) - 4;
+        Kvlease__V1__ReleaseRequest *got;
+        struct arena a;
+
+        /* One packed field full of one-byte varints: 4 bytes of memory for each of payload. */
+        payload[0] = 2 << 3 | 2;
+        payload[1] = 0x80 | (len & 0x7f);
+        payload[2] = 0x80 | (len >> 7 & 0x7f);
+        payload[3] = (uint8_t)(len >> 14);
+        assert_int_equal(arena_init(&a, ARENA_BUDGET_BYTES), 0);
+        got = (Kvlease__V1__ReleaseRequest *)msg_unpack(
+                &kvlease__v1__release_request__descriptor, &a, payload, sizeof(payload));
+        assert_non_null(got);
+        assert_int_equal(got->n_pages, len);
+        arena_deinit(&a);
+}
+
+static size_t pack_tenants(uint8_t *payload)
+{
+        Kvlease__V1__AdminTenantsReply m = KVLEASE__V1__ADMIN_TENANTS_REPLY__INIT;
+        Kvlease__V1__AdminTenant tenants[40], *list[40];
+
+        for (unsigned i = 0; i < ARRAY_SIZE(tenants); i++) {
+                list[i] = &tenants[i];
+                kvlease__v1__admin_tenant__init(list[i]);
+                tenants[i].name = (char *)"name";
+                tenants[i].socket_path = (char *)"/run/sock";
+        }
+        m.tenants = list;
+        m.n_tenants = ARRAY_SIZE(list);
+        return kvlease__v1__admin_tenants_reply__pack(&m, payload);
+}
+
+/* Every budget from nothing to enough: each of protobuf-c's allocations fails once. */
+static void test_unpack_with_any_budget(void **state)
+{
+        static uint8_t payload[FRAME_MAX_SIZE];
+        size_t len = pack_tenants(payload), budget;
+        ProtobufCMessage *m = NULL;
+
+        for (budget = 16; !m; budget += 16) {
+                struct arena a;
+
+                assert_int_equal(arena_init(&a, budget), 0);
+                alloc_fail_at(1);
+                m = msg_unpack(&kvlease__v1__admin_tenants_reply__descriptor, &a, payload, len);
+                assert_false(alloc_fail_end());
+                assert_int_equal(m == NULL, a.n_refused > 0);
+                arena_deinit(&a);
+        }
+        assert_in_range(budget, 40 * sizeof(Kvlease__V1__AdminTenant), 64 * 1024);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_table),
+                TEST(test_table_rows),
+                TEST(test_replies_begin_alike),
+                TEST(test_no_message_contains_itself),
+                TEST(test_pack_and_unpack),
+                TEST(test_largest),
+                TEST(test_unpack_refuses),
+                TEST(test_unpack_bomb),
+                TEST(test_budget_is_enough),
+                TEST(test_unpack_with_any_budget),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,295 @@
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "proto/msg.h"
+#include "proto/sock.h"
+
+static struct frame_parser parser;
+
+static void make_pair(int pair[2])
+{
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+        frame_parser_init(&parser);
+}
+
+static void end_pair(int pair[2])
+{
+        frame_parser_deinit(&parser);
+        fd_close(pair[0]);
+        fd_close(pair[1]);
+}
+
+static void make_header(uint8_t *buf, uint32_t length, uint16_t fd_count, uint64_t seq)
+{
+        frame_encode_header(
+                &(struct frame_header){FRAME_MAGIC, 1, MSG_MAP, length, fd_count, 0, seq}, buf);
+}
+
+static void test_bytes_and_end(void **state)
+{
+        uint8_t buf[FRAME_HEADER_SIZE];
+        struct frame f;
+        int pair[2];
+
+        make_pair(pair);
+        assert_int_equal(sock_receive(pair[1], &parser, NULL), -EAGAIN);
+        make_header(buf, 0, 0, 5);
+        assert_int_equal(sock_send(pair[0], buf, sizeof(buf), NULL, 0), sizeof(buf));
+        assert_int_equal(sock_receive(pair[1], &parser, NULL), sizeof(buf));
+        assert_int_equal(frame_parser_next(&parser, &f, NULL), 1);
+        assert_int_equal(f.header.seq, 5);
+        fd_close(pair[0]);
+        assert_int_equal(sock_receive(pair[1], &parser, NULL), 0);
+        /* SIGPIPE would end the test. */
+        assert_int_equal(sock_send(pair[1], buf, sizeof(buf), NULL, 0), -EPIPE);
+        assert_int_equal(sock_send(pair[1], buf, sizeof(buf), pair + 1, 1), -EPIPE);
+        pair[0] = -1;
+        end_pair(pair);
+}
+
+static void test_send_until_full(void **state)
+{
+        static uint8_t big[4 << 20];
+        int pair[2];
+        ssize_t n;
+
+        make_pair(pair);
+        n = sock_send(pair[0], big, sizeof(big), NULL, 0);
+        assert_in_range(n, 1, sizeof(big) - 1);
+        while ((n = sock_send(pair[0], big, 1000, NULL, 0)) > 0)
+                ;
+        assert_int_equal(n, -EAGAIN);
+        assert_int_equal(sock_send(pair[0], big, 1000, pair, 1), -EAGAIN);
+        end_pair(pair);
+}
+
+static void test_fds_arrive(void **state)
+{
+        uint8_t buf[FRAME_HEADER_SIZE];
+        int pair[2], fds[FRAME_MAX_FDS];
+        struct stat sent, got;
+        struct frame f;
+
+        make_pair(pair);
+        for (unsigned i = 0; i < FRAME_MAX_FDS; i++)
+                fds[i] = memfd_create_sized("sent", 4096);
+        make_header(buf, 0, FRAME_MAX_FDS, 1);
+        assert_int_equal(sock_send(pair[0], buf, sizeof(buf), fds, FRAME_MAX_FDS), sizeof(buf));
+        assert_int_equal(sock_receive(pair[1], &parser, NULL), sizeof(buf));
+        assert_int_equal(frame_parser_next(&parser, &f, NULL), 1);
+        for (unsigned i = 0; i < FRAME_MAX_FDS; i++) {
+                assert_int_equal(fstat(fds[i], &sent), 0);
+                assert_int_equal(fstat(f.fds[i], &got), 0);
+                assert_int_equal(sent.st_ino, got.st_ino);
+                assert_int_equal(fcntl(f.fds[i], F_GETFD), FD_CLOEXEC);
+                fd_close(fds[i]);
+        }
+        frame_close_fds(&f);
+        end_pair(pair);
+}
+
+/*
+ * Two frames with 16 fds each, the first of them sent in two parts: its end and the second frame
+ * lie in the socket together, and the parser must not get 32 fds.
+ */
+static void test_full_frames_back_to_back(void **state)
+{
+        uint8_t buf[FRAME_HEADER_SIZE + 10] = {0};
+        int pair[2], fds[FRAME_MAX_FDS];
+        unsigned n_frames = 0;
+
+        make_pair(pair);
+        for (unsigned i = 0; i < FRAME_MAX_FDS; i++)
+                fds[i] = pair[0];
+        make_header(buf, 10, FRAME_MAX_FDS, 1);
+        assert_int_equal(sock_send(pair[0], buf, 30, fds, FRAME_MAX_FDS), 30);
+        assert_int_equal(sock_receive(pair[1], &parser, NULL), 30);
+        assert_int_equal(sock_send(pair[0], buf + 30, 4, NULL, 0), 4);
+        assert_int_equal(sock_send(pair[0], buf, sizeof(buf), fds, FRAME_MAX_FDS), sizeof(buf));
+        while (n_frames < 2) {
+                struct frame f;
+                int r = frame_parser_next(&parser, &f, NULL);
+
+                assert_true(r >= 0);
+                if (r == 0) {
+                        assert_true(sock_receive(pair[1], &parser, NULL) > 0);
+                        continue;
+                }
+                assert_int_equal(f.header.fd_count, FRAME_MAX_FDS);
+                frame_close_fds(&f);
+                n_frames++;
+        }
+        end_pair(pair);
+}
+
+/* Sends one byte with fds that sock_send() would refuse. */
+static void send_raw_fds(int socket, unsigned n)
+{
+        union {
+                char bytes[CMSG_SPACE(100 * sizeof(int))];
+                struct cmsghdr align;
+        } control = {0};
+        char byte = 0;
+        struct iovec iov = {&byte, 1};
+        struct msghdr msg = {.msg_iov = &iov,
+                .msg_iovlen = 1,
+                .msg_control = &control,
+                .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(n * sizeof(int));
+        for (unsigned i = 0; i < n; i++)
+                memcpy(CMSG_DATA(c) + i * sizeof(int), &socket, sizeof(int));
+        assert_int_equal(sendmsg(socket, &msg, 0), 1);
+}
+
+static void test_too_many_fds(void **state)
+{
+        static const unsigned counts[] = {17, 20, 24, 25, 100};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(counts); i++)
+                for (int passcred = 0; passcred < 2; passcred++) {
+                        int pair[2];
+
+                        make_pair(pair);
+                        setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &passcred, sizeof(passcred));
+                        send_raw_fds(pair[0], counts[i]);
+                        assert_int_equal(sock_receive(pair[1], &parser, NULL), -EPROTO);
+                        end_pair(pair);
+                }
+}
+
+static void test_credentials(void **state)
+{
+        uint8_t buf[FRAME_HEADER_SIZE];
+        struct sock_creds creds;
+        int pair[2], on = 1;
+
+        make_pair(pair);
+        make_header(buf, 0, 1, 1);
+        assert_int_equal(sock_send(pair[0], buf, 10, pair, 1), 10);
+        assert_int_equal(sock_receive(pair[1], &parser, &creds), 10);
+        assert_false(creds.present);
+        setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+        assert_int_equal(sock_send(pair[0], buf + 10, 14, pair, 1), 14);
+        assert_int_equal(sock_receive(pair[1], &parser, &creds), 14);
+        assert_true(creds.present);
+        assert_int_equal(creds.pid, getpid());
+        assert_int_equal(creds.uid, getuid());
+        assert_int_equal(creds.gid, getgid());
+        end_pair(pair);
+}
+
+static void test_receive_into_a_full_parser(void **state)
+{
+        static uint8_t frame[FRAME_MAX_SIZE];
+        int pair[2], size = 1 << 20;
+
+        make_pair(pair);
+        setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+        make_header(frame, FRAME_MAX_PAYLOAD, 0, 1);
+        assert_int_equal(sock_send(pair[0], frame, sizeof(frame), NULL, 0), sizeof(frame));
+        while (parser.end < sizeof(parser.buf))
+                assert_true(sock_receive(pair[1], &parser, NULL) > 0);
+        assert_int_equal(sock_receive(pair[1], &parser, NULL), -ENOBUFS);
+        end_pair(pair);
+}
+
+static void test_listen_and_connect(void **state)
+{
+        const char *dir = test_dir_make();
+        _cleanup_free_ char *path = test_path(dir, "sock");
+        mode_t mask = umask(0077);
+        struct stat st;
+        int server = sock_listen(path, 0666), client;
+
+        umask(mask);
+        assert_true(server >= 0);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0666);
+        assert_int_equal(fcntl(server, F_GETFD), FD_CLOEXEC);
+        assert_true(fcntl(server, F_GETFL) & O_NONBLOCK);
+        client = sock_connect(path);
+        assert_true(client >= 0);
+        assert_true(fcntl(client, F_GETFL) & O_NONBLOCK);
+        assert_int_equal(fcntl(client, F_GETFD), FD_CLOEXEC);
+        assert_int_equal(sock_listen(path, 0600), -EADDRINUSE);
+        fd_close(client);
+        fd_close(server);
+        assert_int_equal(sock_connect(path), -ECONNREFUSED);
+        server = sock_listen(path, 0600);
+        assert_true(server >= 0);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0600);
+        fd_close(server);
+        test_dir_remove(dir);
+}
+
+static void test_listen_where_it_may_not(void **state)
+{
+        const char *dir = test_dir_make();
+        _cleanup_free_ char *file = test_path(dir, "file");
+        _cleanup_free_ char *link = test_path(dir, "link");
+        _cleanup_free_ char *absent = test_path(dir, "absent/sock");
+        char longest[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
+
+        assert_int_equal(file_replace(file, "precious", 8, 0600), 0);
+        assert_int_equal(symlink("nowhere", link), 0);
+        assert_int_equal(sock_listen(file, 0600), -EEXIST);
+        assert_int_equal(sock_listen(link, 0600), -EEXIST);
+        assert_int_equal(sock_listen(dir, 0600), -EEXIST);
+        assert_int_equal(sock_listen(absent, 0600), -ENOENT);
+        assert_int_equal(sock_listen("", 0600), -EINVAL);
+        assert_int_equal(test_dir_count(dir), 2);
+        memset(longest, 'x', sizeof(longest) - 1);
+        longest[sizeof(longest) - 1] = '\0';
+        assert_int_equal(sock_listen(longest, 0600), -ENAMETOOLONG);
+        assert_int_equal(sock_connect(longest), -ENAMETOOLONG);
+        assert_int_equal(sock_connect(absent), -ENOENT);
+        test_dir_remove(dir);
+}
+
+/* A socket of another type is somebody's: it is neither stale nor ours to remove. */
+static void test_listen_over_a_datagram_socket(void **state)
+{
+        const char *dir = test_dir_make();
+        _cleanup_free_ char *path = test_path(dir, "sock");
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        int other = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+        strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
+        assert_int_equal(bind(other, (struct sockaddr *)&address, sizeof(address)), 0);
+        assert_int_equal(sock_listen(path, 0600), -EADDRINUSE);
+        assert_int_equal(test_dir_count(dir), 1);
+        fd_close(other);
+        test_dir_remove(dir);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_bytes_and_end),
+                TEST(test_send_until_full),
+                TEST(test_fds_arrive),
+                TEST(test_full_frames_back_to_back),
+                TEST(test_too_many_fds),
+                TEST(test_credentials),
+                TEST(test_receive_into_a_full_parser),
+                TEST(test_listen_and_connect),
+                TEST(test_listen_where_it_may_not),
+                TEST(test_listen_over_a_datagram_socket),
+        };
+
+        return RUN_TESTS(tests);
+}

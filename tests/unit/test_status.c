@@ -1,0 +1,50 @@
+#include "tests/unit/test-support.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "proto/status.h"
+
+static void test_there_and_back(void **state)
+{
+#define X(name, wire, code, text)                       \
+        assert_int_equal(status_from_wire(wire), code); \
+        assert_int_equal(status_to_wire(code), wire);   \
+        assert_string_equal(status_name(code), #name);  \
+        assert_string_equal(status_text(code), text);
+        STATUS_TABLE(X)
+#undef X
+}
+
+/* Values of the first release: clients in containers are older or newer than the daemon. */
+static void test_wire_values_stay(void **state)
+{
+        assert_int_equal(status_from_wire(0), 0);
+        assert_int_equal(status_from_wire(3), KVL_STATUS_QUOTA);
+        assert_int_equal(status_from_wire(9), KVL_STATUS_VERSION);
+        assert_int_equal(status_from_wire(32), -EINVAL);
+        assert_int_equal(status_from_wire(44), -EUCLEAN);
+}
+
+static void test_unknown(void **state)
+{
+        assert_int_equal(status_from_wire(31), -EPROTO);
+        assert_int_equal(status_from_wire(UINT32_MAX), -EPROTO);
+        assert_int_equal(status_to_wire(-EXDEV), WIRE_IO);
+        assert_int_equal(status_to_wire(1000), WIRE_IO);
+        assert_string_equal(status_text(-EXDEV), strerror(EXDEV));
+        assert_string_equal(status_text(1000), "unknown outcome");
+        assert_non_null(status_text(INT_MIN));
+        assert_string_equal(status_name(-EXDEV), "UNKNOWN");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_there_and_back),
+                TEST(test_wire_values_stay),
+                TEST(test_unknown),
+        };
+
+        return RUN_TESTS(tests);
+}
