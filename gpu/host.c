@@ -1,0 +1,413 @@
+/*
+ * The host device: extents are memory files, which needs no GPU.
+ *
+ * A file's pages are taken from the system when first touched, so creating an extent is cheap and
+ * what bounds memory is the daemon's budget, not this backend. Destroying gives the pages back at
+ * once and the kernel zeroes whatever it hands out next: a host extent never goes from one tenant
+ * to another, a fresh one is made instead (extents_change_hands), which is faster than zeroing too.
+ *
+ * Mappings are not inherited by fork: a child would otherwise keep an extent's bytes readable after
+ * the parent gave it back at a safe point. They stay out of core dumps, which are not the place for
+ * a tenant's cache, nor have the size for it.
+ */
+#include "gpu/device.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+
+/* As on a GPU, so that extent sets have one geometry everywhere; also the size of a huge page on
+ * x86-64. */
+#define HOST_GRANULARITY_BYTES (2ULL << 20)
+
+/* The kernel's smallest page on any architecture. */
+#define PAGE_BYTES_MIN 4096
+
+/* On the stack; not tuned. */
+#define HOST_COPY_BYTES (64 * 1024)
+
+#define HOST_NAME "host"
+
+struct host_extent {
+        struct extent extent;
+        int fd; /* owned */
+        unsigned n_maps;
+};
+
+struct host_arena {
+        struct device_arena arena;
+        uint8_t *base;
+        size_t reserved_bytes; /* arena.bytes up to the granularity */
+        unsigned n_maps;
+};
+
+static struct host_extent *host_extent(struct extent *e)
+{
+        return container_of(e, struct host_extent, extent);
+}
+
+static struct host_arena *host_arena(struct device_arena *a)
+{
+        return container_of(a, struct host_arena, arena);
+}
+
+static bool is_within(const struct extent *e, uint64_t offset, uint64_t len)
+{
+        return offset <= e->bytes && len <= e->bytes - offset;
+}
+
+static bool is_extent_size(uint64_t bytes)
+{
+        return bytes > 0 && bytes % HOST_GRANULARITY_BYTES == 0 && bytes <= INT64_MAX;
+}
+
+/* Takes fd, also on failure. */
+static int host_extent_new(struct device *d, int fd, uint64_t bytes, struct extent **ret_extent)
+{
+        struct host_extent *e = calloc(1, sizeof(*e));
+
+        if (!e) {
+                fd_close(fd);
+                return -ENOMEM;
+        }
+        e->extent = (struct extent){.device = d, .bytes = bytes};
+        e->fd = fd;
+        *ret_extent = &e->extent;
+        return 0;
+}
+
+static int host_extent_create(struct device *d, uint64_t bytes, struct extent **ret_extent)
+{
+        int fd;
+
+        assert(is_extent_size(bytes));
+
+        fd = memfd_create_sized("kvlease-extent", bytes);
+        if (fd < 0)
+                return fd;
+        return host_extent_new(d, fd, bytes, ret_extent);
+}
+
+/*
+ * Whoever made the file could have kept a descriptor of it: were it not sealed against shrinking,
+ * they could truncate it under our mapping, and our next access would be a SIGBUS. Only memory
+ * files can carry the seal.
+ */
+static int host_extent_import(
+        struct device *d, struct extent_handle *handle, uint64_t bytes, struct extent **ret_extent)
+{
+        _cleanup_fd_ int fd = fd_take(&handle->fd);
+        struct stat st;
+        int seals;
+
+        if (fd < 0 || !is_extent_size(bytes))
+                return -EINVAL;
+        seals = fcntl(fd, F_GET_SEALS);
+        if (seals < 0 || !(seals & F_SEAL_SHRINK))
+                return -EINVAL;
+        if (fstat(fd, &st) < 0)
+                return -errno;
+        if (!S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size != bytes)
+                return -EINVAL;
+        return host_extent_new(d, fd_take(&fd), bytes, ret_extent);
+}
+
+static int host_extent_export(struct extent *e, struct extent_handle *ret_handle)
+{
+        int fd = fcntl(host_extent(e)->fd, F_DUPFD_CLOEXEC, 0);
+
+        if (fd < 0)
+                return -errno;
+        *ret_handle = (struct extent_handle){.fd = fd};
+        return 0;
+}
+
+static int host_extent_zero(struct extent *e, uint64_t offset, uint64_t len)
+{
+        assert(is_within(e, offset, len));
+
+        /* The kernel refuses an empty hole. */
+        return len == 0 ? 0 : fd_punch_hole(host_extent(e)->fd, offset, len);
+}
+
+static void host_extent_destroy(struct extent *e, bool last_owner)
+{
+        struct host_extent *h = host_extent(e);
+
+        assert(h->n_maps == 0);
+
+        if (last_owner) {
+                /* Can only fail on a file that isn't ours; going on would leave a tenant's bytes.
+                 */
+                int r = host_extent_zero(e, 0, e->bytes);
+
+                assert(r == 0);
+                (void)r;
+        }
+        fd_close(h->fd);
+        free(h);
+}
+
+static int host_extent_read(struct extent *e, uint64_t offset, void *dst, uint64_t len)
+{
+        assert(is_within(e, offset, len));
+
+        for (uint64_t done = 0; done < len;) {
+                ssize_t n = pread(host_extent(e)->fd, (uint8_t *)dst + done, len - done,
+                        (off_t)(offset + done));
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0)
+                        return n < 0 ? -errno : -EIO;
+                done += (uint64_t)n;
+        }
+        return 0;
+}
+
+static int host_extent_write(struct extent *e, uint64_t offset, const void *src, uint64_t len)
+{
+        assert(is_within(e, offset, len));
+
+        for (uint64_t done = 0; done < len;) {
+                ssize_t n = pwrite(host_extent(e)->fd, (const uint8_t *)src + done, len - done,
+                        (off_t)(offset + done));
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0)
+                        return n < 0 ? -errno : -EIO;
+                done += (uint64_t)n;
+        }
+        return 0;
+}
+
+static int host_extent_copy(struct extent *dst, uint64_t dst_offset, struct extent *src,
+        uint64_t src_offset, uint64_t len)
+{
+        uint8_t buffer[HOST_COPY_BYTES];
+        int r;
+
+        assert(is_within(dst, dst_offset, len) && is_within(src, src_offset, len));
+        assert(dst != src || dst_offset + len <= src_offset || src_offset + len <= dst_offset);
+
+        for (uint64_t done = 0; done < len;) {
+                uint64_t n = MIN(len - done, (uint64_t)sizeof(buffer));
+
+                r = host_extent_read(src, src_offset + done, buffer, n);
+                if (r < 0)
+                        return r;
+                r = host_extent_write(dst, dst_offset + done, buffer, n);
+                if (r < 0)
+                        return r;
+                done += n;
+        }
+        return 0;
+}
+
+/* Reserves addresses without backing: anywhere, or in the place of whatever is at `at`. */
+static int reserve(void *at, size_t bytes, void **ret_at)
+{
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0);
+        void *p = mmap(at, bytes, PROT_NONE, flags, -1, 0);
+        int r;
+
+        if (p == MAP_FAILED)
+                return -errno;
+        if (madvise(p, bytes, MADV_DONTFORK) < 0) {
+                r = -errno;
+                /* Inside an arena it stays: a gap could become somebody else's. */
+                if (!at)
+                        munmap(p, bytes);
+                return r;
+        }
+        *ret_at = p;
+        return 0;
+}
+
+/*
+ * Aligned to the granularity: the kernel uses huge pages only where address and offset agree. It
+ * hands out multiples of a page, so less than the granularity goes to waste before the first
+ * aligned address, and is given back.
+ */
+static int reserve_aligned(size_t bytes, uint8_t **ret_base)
+{
+        size_t slack = HOST_GRANULARITY_BYTES - PAGE_BYTES_MIN, head;
+        void *p;
+        int r;
+
+        r = reserve(NULL, bytes + slack, &p);
+        if (r < 0)
+                return r;
+        head = round_up_u64((uintptr_t)p, HOST_GRANULARITY_BYTES) - (uintptr_t)p;
+        if (head > 0)
+                munmap(p, head);
+        if (head < slack)
+                munmap((uint8_t *)p + head + bytes, slack - head);
+        *ret_base = (uint8_t *)p + head;
+        return 0;
+}
+
+static int host_arena_reserve(struct device *d, uint64_t bytes, struct device_arena **ret_arena)
+{
+        _cleanup_free_ struct host_arena *a = NULL;
+        int r;
+
+        assert(bytes > 0);
+
+        if (bytes > INT64_MAX - 2 * HOST_GRANULARITY_BYTES)
+                return -ENOMEM;
+        a = calloc(1, sizeof(*a));
+        if (!a)
+                return -ENOMEM;
+        a->arena = (struct device_arena){.device = d, .bytes = bytes};
+        a->reserved_bytes = round_up_u64(bytes, HOST_GRANULARITY_BYTES);
+        r = reserve_aligned(a->reserved_bytes, &a->base);
+        if (r < 0)
+                return r;
+        *ret_arena = &TAKE(a)->arena;
+        return 0;
+}
+
+static void host_arena_release(struct device_arena *arena)
+{
+        struct host_arena *a = host_arena(arena);
+
+        assert(a->n_maps == 0);
+
+        munmap(a->base, a->reserved_bytes);
+        free(a);
+}
+
+static void *host_arena_base(const struct device_arena *arena)
+{
+        return host_arena((struct device_arena *)arena)->base;
+}
+
+static uint8_t *address_of(const struct host_arena *a, uint64_t offset, const struct extent *e)
+{
+        assert(offset % HOST_GRANULARITY_BYTES == 0);
+        assert(offset <= a->arena.bytes && e->bytes <= a->arena.bytes - offset);
+        return a->base + offset;
+}
+
+static int host_arena_map(
+        struct device_arena *arena, uint64_t offset, struct extent *e, enum device_access access)
+{
+        struct host_arena *a = host_arena(arena);
+        uint8_t *at = address_of(a, offset, e);
+        int prot = access == DEVICE_READ_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
+        void *p;
+        int r;
+
+        p = mmap(at, e->bytes, prot, MAP_SHARED | MAP_FIXED, host_extent(e)->fd, 0);
+        if (p == MAP_FAILED || madvise(p, e->bytes, MADV_DONTFORK) < 0 ||
+                madvise(p, e->bytes, MADV_DONTDUMP) < 0) {
+                r = -errno;
+                /*
+                 * Older kernels unmap what was there before they fail. Were this to fail as well,
+                 * the arena would have a gap, but the error that counts is the first.
+                 */
+                reserve(at, e->bytes, &p);
+                return r;
+        }
+        host_extent(e)->n_maps++;
+        a->n_maps++;
+        return 0;
+}
+
+static int host_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *e)
+{
+        struct host_arena *a = host_arena(arena);
+        void *p;
+        int r;
+
+        assert(a->n_maps > 0 && host_extent(e)->n_maps > 0);
+
+        r = reserve(address_of(a, offset, e), e->bytes, &p);
+        if (r < 0)
+                return r;
+        host_extent(e)->n_maps--;
+        a->n_maps--;
+        return 0;
+}
+
+static void host_close(struct device *d)
+{
+        free(d);
+}
+
+static const struct device_ops host_ops = {
+        .close = host_close,
+        .extent_create = host_extent_create,
+        .extent_import = host_extent_import,
+        .extent_export = host_extent_export,
+        .extent_destroy = host_extent_destroy,
+        .extent_zero = host_extent_zero,
+        .extent_copy = host_extent_copy,
+        .extent_read = host_extent_read,
+        .extent_write = host_extent_write,
+        .arena_reserve = host_arena_reserve,
+        .arena_release = host_arena_release,
+        .arena_base = host_arena_base,
+        .arena_map = host_arena_map,
+        .arena_unmap = host_arena_unmap,
+};
+
+static int host_props(struct device_props *ret_props)
+{
+        struct sysinfo info;
+
+        if (sysinfo(&info) < 0)
+                return -errno;
+        *ret_props = (struct device_props){
+                .name = HOST_NAME,
+                .backend = "host",
+                .transport = TRANSPORT_MEMFD,
+                .granularity_bytes = HOST_GRANULARITY_BYTES,
+                .total_bytes = (uint64_t)info.totalram * info.mem_unit,
+                .survives_restart = true,
+                .extents_change_hands = false,
+        };
+        return 0;
+}
+
+static int host_open(const char *name, struct device **ret_device)
+{
+        _cleanup_free_ struct device *d = NULL;
+        int r;
+
+        if (name && *name && strcmp(name, HOST_NAME) != 0)
+                return -ENODEV;
+        d = calloc(1, sizeof(*d));
+        if (!d)
+                return -ENOMEM;
+        d->ops = &host_ops;
+        r = host_props(&d->props);
+        if (r < 0)
+                return r;
+        *ret_device = TAKE(d);
+        return 0;
+}
+
+static int host_enumerate(struct device_props *props, unsigned max)
+{
+        int r = max > 0 ? host_props(&props[0]) : 0;
+
+        return r < 0 ? r : 1;
+}
+
+const struct device_backend host_backend = {
+        .name = "host",
+        .open = host_open,
+        .enumerate = host_enumerate,
+};

@@ -1,0 +1,14 @@
+#include "policy/evict.h"
+
+#include <stddef.h>
+#include <string.h>
+
+const struct evict_ops *const evict_policies[] = {&evict_lru, NULL};
+
+const struct evict_ops *evict_find(const char *name)
+{
+        for (const struct evict_ops *const *p = evict_policies; *p; p++)
+                if (strcmp((*p)->name, name) == 0)
+                        return *p;
+        return NULL;
+}

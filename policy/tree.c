@@ -1,0 +1,132 @@
+#include "policy/tree.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "policy/array.h"
+
+void tree_init(struct tree *t)
+{
+        *t = (struct tree){0};
+}
+
+void tree_deinit(struct tree *t)
+{
+        free(t->nodes);
+        tree_init(t);
+}
+
+int tree_reserve(struct tree *t, uint32_t n)
+{
+        void *nodes = t->nodes;
+        int r;
+
+        assert(n < NODE_NONE);
+
+        r = array_reserve(&nodes, &t->n_nodes, n, NODE_NONE - 1, sizeof(*t->nodes));
+        t->nodes = nodes;
+        return r;
+}
+
+int tree_reset(struct tree *t)
+{
+        void *nodes = t->nodes;
+        int r;
+
+        r = array_reset(&nodes, t->n_nodes, sizeof(*t->nodes));
+        t->nodes = nodes;
+        return r;
+}
+
+void tree_insert(struct tree *t, uint32_t node, uint32_t parent)
+{
+        struct tree_node *n = &t->nodes[node];
+
+        assert(node < t->n_nodes && !tree_has(t, node));
+        assert(parent == NODE_NONE || tree_has(t, parent));
+
+        *n = (struct tree_node){.parent_1 = parent + 1, .prev_1 = node + 1};
+        if (parent == NODE_NONE)
+                return;
+        n->next_1 = t->nodes[parent].first_child_1;
+        if (n->next_1 != 0)
+                t->nodes[n->next_1 - 1].prev_1 = node + 1;
+        t->nodes[parent].first_child_1 = node + 1;
+}
+
+void tree_remove(struct tree *t, uint32_t node)
+{
+        struct tree_node *n = &t->nodes[node];
+        bool first = n->prev_1 == node + 1;
+
+        assert(tree_has(t, node) && tree_is_leaf(t, node));
+
+        if (n->next_1 != 0)
+                t->nodes[n->next_1 - 1].prev_1 = first ? n->next_1 : n->prev_1;
+        if (!first)
+                t->nodes[n->prev_1 - 1].next_1 = n->next_1;
+        else if (n->parent_1 != 0)
+                t->nodes[n->parent_1 - 1].first_child_1 = n->next_1;
+        *n = (struct tree_node){0};
+}
+
+uint32_t tree_leaf_below(const struct tree *t, uint32_t node)
+{
+        assert(tree_has(t, node));
+
+        while (!tree_is_leaf(t, node))
+                node = tree_first_child(t, node);
+        return node;
+}
+
+static const char *check_node(const struct tree *t, uint32_t node)
+{
+        const struct tree_node *n = &t->nodes[node];
+        uint32_t child = tree_first_child(t, node);
+
+        if (!tree_has(t, node))
+                return n->parent_1 || n->first_child_1 || n->next_1
+                               ? "a node outside the tree has links"
+                               : NULL;
+        if (n->parent_1 == 0 && (n->prev_1 != node + 1 || n->next_1 != 0))
+                return "a root has siblings";
+        if (n->parent_1 != 0 && !tree_has(t, tree_parent(t, node)))
+                return "a parent is not in the tree";
+        if (child != NODE_NONE && (!tree_has(t, child) || t->nodes[child].prev_1 != child + 1 ||
+                                          tree_parent(t, child) != node))
+                return "a first child is not the first child of its parent";
+        if (n->next_1 != 0 &&
+                (!tree_has(t, n->next_1 - 1) || t->nodes[n->next_1 - 1].prev_1 != node + 1 ||
+                        t->nodes[n->next_1 - 1].parent_1 != n->parent_1))
+                return "neighbouring siblings disagree";
+        return NULL;
+}
+
+/* The node after `node` in preorder below `root`, NODE_NONE at the end. */
+static uint32_t next_below(const struct tree *t, uint32_t root, uint32_t node)
+{
+        if (!tree_is_leaf(t, node))
+                return tree_first_child(t, node);
+        while (node != root && tree_next_sibling(t, node) == NODE_NONE)
+                node = tree_parent(t, node);
+        return node == root ? NODE_NONE : tree_next_sibling(t, node);
+}
+
+const char *tree_check(const struct tree *t)
+{
+        uint32_t n_present = 0, n_reached = 0;
+        const char *wrong;
+
+        for (uint32_t i = 0; i < t->n_nodes; i++) {
+                wrong = check_node(t, i);
+                if (wrong)
+                        return wrong;
+                n_present += tree_has(t, i);
+        }
+        /* Cycles are in no root's subtree; links agree, so walking the subtrees ends. */
+        for (uint32_t i = 0; i < t->n_nodes; i++)
+                if (tree_has(t, i) && tree_parent(t, i) == NODE_NONE)
+                        for (uint32_t n = i; n != NODE_NONE; n = next_below(t, i, n))
+                                n_reached++;
+        return n_reached == n_present ? NULL : "nodes are not below any root";
+}

@@ -1,0 +1,95 @@
+/*
+ * The prefix tree of one namespace: which page continues which. Nodes are page indices, so it is
+ * arrays, 16 bytes a node, no pointers. PURE: no I/O, no clock. Not thread-safe.
+ *
+ * A node is in the tree from tree_insert() to tree_remove(); only leaves can be removed. The daemon
+ * and the trace simulator use it alike.
+ */
+#ifndef KVL_POLICY_TREE_H
+#define KVL_POLICY_TREE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NODE_NONE UINT32_MAX
+
+/*
+ * Every field holds an index plus one, modulo 2^32: NODE_NONE is stored as 0, so memory fresh from
+ * calloc is an empty tree and forgetting everything costs no walk. Read them through the functions
+ * below.
+ */
+struct tree_node {
+        uint32_t parent_1;      /* NODE_NONE: a root, or not in the tree */
+        uint32_t first_child_1; /* NODE_NONE: a leaf */
+        uint32_t prev_1; /* sibling; a root or first child: itself; NODE_NONE: not in the tree */
+        uint32_t next_1; /* sibling; NODE_NONE: the last one, or a root */
+};
+
+struct tree {
+        struct tree_node *nodes; /* owned */
+        uint32_t n_nodes;        /* size of the array */
+};
+
+void tree_init(struct tree *t);
+void tree_deinit(struct tree *t);
+
+/* Makes nodes 0..n-1 usable (n < NODE_NONE). 0 or -ENOMEM (unchanged). Never shrinks. */
+int tree_reserve(struct tree *t, uint32_t n);
+
+/*
+ * Forgets every node at once; keeps what was reserved. 0 or -ENOMEM (unchanged). Costs no
+ * walk: at most clearing the array, and not that where the allocator maps it afresh (glibc: always
+ * above 32 MiB).
+ */
+int tree_reset(struct tree *t);
+
+/* `node` isn't in the tree; parent is, or is NODE_NONE. */
+void tree_insert(struct tree *t, uint32_t node, uint32_t parent);
+
+/* `node` is a leaf of the tree. */
+void tree_remove(struct tree *t, uint32_t node);
+
+static inline bool tree_has(const struct tree *t, uint32_t node)
+{
+        return node < t->n_nodes && t->nodes[node].prev_1 != 0;
+}
+
+static inline uint32_t tree_parent(const struct tree *t, uint32_t node)
+{
+        return t->nodes[node].parent_1 - 1;
+}
+
+/* Children in no particular order: first, then next until NODE_NONE. */
+static inline uint32_t tree_first_child(const struct tree *t, uint32_t node)
+{
+        return t->nodes[node].first_child_1 - 1;
+}
+
+static inline uint32_t tree_next_sibling(const struct tree *t, uint32_t node)
+{
+        return t->nodes[node].next_1 - 1;
+}
+
+static inline bool tree_is_leaf(const struct tree *t, uint32_t node)
+{
+        return tree_first_child(t, node) == NODE_NONE;
+}
+
+/*
+ * Some leaf at or below `node`. Takes a whole subtree away in O(its size), without recursion:
+ *
+ *   for (uint32_t up = top, leaf = NODE_NONE; leaf != top;) {
+ *           leaf = tree_leaf_below(t, up);
+ *           up = tree_parent(t, leaf);
+ *           tree_remove(t, leaf);
+ *   }
+ *
+ * Going on from the parent is what makes it linear: from the top each time, a chain of n nodes
+ * costs n^2 / 2 steps.
+ */
+uint32_t tree_leaf_below(const struct tree *t, uint32_t node);
+
+/* Debug: NULL, or a static sentence naming what is inconsistent. O(n_nodes). */
+const char *tree_check(const struct tree *t);
+
+#endif

@@ -1,0 +1,520 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "gpu/device.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/test-support.h"
+
+#define STEP ((uint64_t)2 << 20)
+
+static struct device *open_host(void)
+{
+        struct device *d = NULL;
+
+        assert_int_equal(device_open("host", &d), 0);
+        return d;
+}
+
+static struct extent *create(struct device *d, uint64_t bytes)
+{
+        struct extent *e = NULL;
+
+        assert_int_equal(d->ops->extent_create(d, bytes, &e), 0);
+        assert_int_equal(e->bytes, bytes);
+        assert_ptr_equal(e->device, d);
+        return e;
+}
+
+static int export(struct extent *e)
+{
+        struct extent_handle handle;
+
+        assert_int_equal(e->device->ops->extent_export(e, &handle), 0);
+        assert_true(handle.fd >= 0);
+        assert_true(fcntl(handle.fd, F_GETFD) & FD_CLOEXEC);
+        return handle.fd;
+}
+
+/* The same memory as another process would have it. */
+static struct extent *import_again(struct extent *e)
+{
+        struct extent_handle handle = {.fd = export(e)};
+        struct extent *imported = NULL;
+
+        assert_int_equal(e->device->ops->extent_import(e->device, &handle, e->bytes, &imported), 0);
+        assert_int_equal(handle.fd, -1);
+        return imported;
+}
+
+static struct device_arena *reserve(struct device *d, uint64_t bytes, uint8_t **ret_base)
+{
+        struct device_arena *a = NULL;
+
+        assert_int_equal(d->ops->arena_reserve(d, bytes, &a), 0);
+        *ret_base = d->ops->arena_base(a);
+        return a;
+}
+
+static void map(struct device_arena *a, uint64_t offset, struct extent *e)
+{
+        assert_int_equal(a->device->ops->arena_map(a, offset, e, DEVICE_READ_WRITE), 0);
+}
+
+static void unmap(struct device_arena *a, uint64_t offset, struct extent *e)
+{
+        assert_int_equal(a->device->ops->arena_unmap(a, offset, e), 0);
+}
+
+/* The kernel touches the byte for us, so nothing needs to catch SIGSEGV. */
+static bool is_readable(const void *at)
+{
+        int fds[2];
+        ssize_t n;
+
+        assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+        n = write(fds[1], at, 1);
+        close(fds[0]);
+        close(fds[1]);
+        return n == 1;
+}
+
+static bool is_writable(void *at)
+{
+        int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+        ssize_t n = read(fd, at, 1);
+
+        close(fd);
+        return n == 1;
+}
+
+/* Is there a mapping, of whatever access? */
+static bool is_reserved(void *at)
+{
+        unsigned char resident;
+
+        return mincore(at, 1, &resident) == 0;
+}
+
+/* "dc" don't copy on fork, "dd" don't dump. */
+static bool has_vm_flag(const void *at, const char *flag)
+{
+        FILE *f = fopen("/proc/self/smaps", "re");
+        uintptr_t start, end;
+        bool inside = false, found = false;
+        char line[512];
+
+        assert_non_null(f);
+        while (fgets(line, sizeof(line), f)) {
+                if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &start, &end) == 2)
+                        inside = (uintptr_t)at >= start && (uintptr_t)at < end;
+                else if (inside && strncmp(line, "VmFlags:", 8) == 0)
+                        found = strstr(line, flag);
+        }
+        fclose(f);
+        return found;
+}
+
+static uint64_t address_space_bytes(void)
+{
+        FILE *f = fopen("/proc/self/statm", "re");
+        uint64_t pages = 0;
+
+        assert_non_null(f);
+        assert_int_equal(fscanf(f, "%" SCNu64, &pages), 1);
+        fclose(f);
+        return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static bool all_zero(const uint8_t *p, size_t len)
+{
+        return p[0] == 0 && memcmp(p, p + 1, len - 1) == 0;
+}
+
+static void test_open_and_enumerate(void **state)
+{
+        struct device_props props[2];
+        struct device *d = NULL;
+
+        assert_int_equal(device_open("GPU-0", &d), -ENODEV);
+        assert_null(d);
+        assert_int_equal(device_open(NULL, &d), 0);
+        assert_string_equal(d->props.name, "host");
+        device_close(d);
+        assert_int_equal(device_open("", &d), 0);
+        assert_int_equal(d->props.transport, TRANSPORT_MEMFD);
+        assert_int_equal(d->props.granularity_bytes, STEP);
+        assert_true(d->props.total_bytes > 64 << 20);
+        assert_false(d->props.extents_change_hands);
+        device_close(d);
+        device_close(NULL);
+
+        assert_int_equal(host_backend.enumerate(NULL, 0), 1);
+        assert_int_equal(host_backend.enumerate(props, 2), 1);
+        assert_string_equal(props[0].name, "host");
+}
+
+static void test_two_arenas_see_the_same_bytes(void **state)
+{
+        struct device *d = open_host();
+        struct extent *mine = create(d, STEP), *theirs = import_again(mine);
+        uint8_t *my_base, *their_base;
+        struct device_arena *my = reserve(d, 4 * STEP, &my_base);
+        struct device_arena *their = reserve(d, 4 * STEP, &their_base);
+
+        assert_int_equal((uintptr_t)my_base % STEP, 0);
+        map(my, STEP, mine);
+        map(their, 3 * STEP, theirs);
+        assert_true(all_zero(their_base + 3 * STEP, STEP));
+        memset(my_base + STEP, 0x5a, STEP);
+        assert_memory_equal(my_base + STEP, their_base + 3 * STEP, STEP);
+        their_base[4 * STEP - 1] = 1;
+        assert_int_equal(my_base[2 * STEP - 1], 1);
+
+        unmap(my, STEP, mine);
+        unmap(their, 3 * STEP, theirs);
+        d->ops->arena_release(my);
+        d->ops->arena_release(their);
+        d->ops->extent_destroy(theirs, false);
+        d->ops->extent_destroy(mine, true);
+        device_close(d);
+}
+
+static void test_extents_are_contiguous(void **state)
+{
+        struct device *d = open_host();
+        struct extent *first = create(d, STEP), *second = create(d, 2 * STEP);
+        uint8_t *base, across[16], seen[8];
+        struct device_arena *a = reserve(d, 3 * STEP, &base);
+
+        map(a, STEP, second);
+        map(a, 0, first);
+        memset(across, 0xc3, sizeof(across));
+        memcpy(base + STEP - 8, across, 16);
+        assert_int_equal(d->ops->extent_read(first, STEP - 8, seen, 8), 0);
+        assert_memory_equal(seen, across, 8);
+        assert_int_equal(d->ops->extent_read(second, 0, seen, 8), 0);
+        assert_memory_equal(seen, across, 8);
+        assert_true(is_writable(base + 3 * STEP - 1));
+
+        unmap(a, STEP, second);
+        unmap(a, 0, first);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(first, true);
+        d->ops->extent_destroy(second, true);
+        device_close(d);
+}
+
+static void test_unmap_leaves_the_reservation(void **state)
+{
+        struct device *d = open_host();
+        struct extent *e = create(d, STEP);
+        uint8_t *base;
+        struct device_arena *a = reserve(d, 3 * STEP, &base);
+
+        assert_true(is_reserved(base) && !is_readable(base));
+        map(a, STEP, e);
+        assert_true(is_readable(base + STEP) && is_writable(base + 2 * STEP - 1));
+        assert_false(is_readable(base + STEP - 1) || is_readable(base + 2 * STEP));
+        unmap(a, STEP, e);
+        assert_true(is_reserved(base + STEP) && !is_readable(base + STEP));
+        map(a, 2 * STEP, e);
+        assert_true(is_readable(base + 2 * STEP));
+        unmap(a, 2 * STEP, e);
+        d->ops->arena_release(a);
+        assert_false(is_reserved(base) || is_reserved(base + 3 * STEP - 4096));
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+static void test_read_only_mapping(void **state)
+{
+        struct device *d = open_host();
+        struct extent *e = create(d, STEP);
+        uint8_t *base;
+        struct device_arena *a = reserve(d, STEP, &base);
+
+        assert_int_equal(d->ops->arena_map(a, 0, e, DEVICE_READ_ONLY), 0);
+        assert_true(is_readable(base) && !is_writable(base));
+        unmap(a, 0, e);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+static void test_failed_map_leaves_the_reservation(void **state)
+{
+        struct device *d = open_host();
+        struct extent *e = create(d, STEP), *read_only = NULL;
+        struct extent_handle handle;
+        uint8_t *base;
+        struct device_arena *a = reserve(d, STEP, &base);
+        int fd = export(e);
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        handle.fd = open(path, O_RDONLY | O_CLOEXEC);
+        close(fd);
+        assert_int_equal(d->ops->extent_import(d, &handle, STEP, &read_only), 0);
+        assert_int_equal(d->ops->arena_map(a, 0, read_only, DEVICE_READ_WRITE), -EACCES);
+        assert_true(is_reserved(base) && !is_readable(base) && has_vm_flag(base, " dc"));
+        d->ops->extent_destroy(read_only, false);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+static void test_not_inherited_nor_dumped(void **state)
+{
+        struct device *d = open_host();
+        struct extent *e = create(d, STEP);
+        uint8_t *base;
+        struct device_arena *a = reserve(d, 3 * STEP, &base);
+        int status;
+        pid_t pid;
+
+        map(a, STEP, e);
+        map(a, 2 * STEP, e);
+        unmap(a, 2 * STEP, e);
+        assert_true(has_vm_flag(base + STEP, " dd"));
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) /* reserved, mapped, reserved again: none of it is there */
+                _exit(is_reserved(base) | is_reserved(base + STEP) << 1 |
+                        is_reserved(base + 2 * STEP) << 2);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        unmap(a, STEP, e);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+static void test_read_write_zero(void **state)
+{
+        struct device *d = open_host();
+        struct extent *e = create(d, STEP);
+        uint8_t seen[16], data[16], expected[16];
+
+        memset(data, 0x77, sizeof(data));
+        for (uint64_t at = 0; at < STEP; at += sizeof(data))
+                assert_int_equal(d->ops->extent_write(e, at, data, sizeof(data)), 0);
+        assert_int_equal(d->ops->extent_read(e, STEP - 16, seen, 16), 0);
+        assert_memory_equal(seen, data, 16);
+
+        /* Not at page boundaries: the neighbours stay. */
+        assert_int_equal(d->ops->extent_zero(e, 4, 3 * 4096), 0);
+        memset(expected, 0, sizeof(expected));
+        memset(expected, 0x77, 4);
+        assert_int_equal(d->ops->extent_read(e, 0, seen, 16), 0);
+        assert_memory_equal(seen, expected, 16);
+        assert_int_equal(d->ops->extent_read(e, 3 * 4096 + 4, seen, 16), 0);
+        assert_memory_equal(seen, data, 16);
+        assert_int_equal(d->ops->extent_zero(e, 0, 0), 0);
+        assert_int_equal(d->ops->extent_zero(e, 0, STEP), 0);
+        assert_int_equal(d->ops->extent_read(e, STEP - 16, seen, 16), 0);
+        assert_true(all_zero(seen, 16));
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+static void test_copy(void **state)
+{
+        const uint64_t len = STEP - 12345, from = 1111, to = 12345; /* no multiple of anything */
+        struct device *d = open_host();
+        struct extent *src = create(d, STEP), *dst = create(d, STEP);
+        uint8_t *base;
+        struct device_arena *a = reserve(d, 2 * STEP, &base);
+
+        map(a, 0, src);
+        map(a, STEP, dst);
+        for (uint64_t i = 0; i < STEP; i++)
+                base[i] = (uint8_t)(i * 31 + i / 251 + 1);
+        assert_int_equal(d->ops->extent_copy(dst, to, src, from, len), 0);
+        assert_memory_equal(base + STEP + to, base + from, len);
+        assert_true(all_zero(base + STEP, to));
+        /* Inside one extent. */
+        assert_int_equal(d->ops->extent_copy(src, 0, src, STEP / 2, STEP / 2), 0);
+        assert_memory_equal(base, base + STEP / 2, STEP / 2);
+        unmap(a, 0, src);
+        unmap(a, STEP, dst);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(src, true);
+        d->ops->extent_destroy(dst, true);
+        device_close(d);
+}
+
+/* What the last owner destroys is gone for whoever kept a descriptor of it. */
+static void test_destroy_punches(void **state)
+{
+        struct device *d = open_host();
+        struct extent *e = create(d, STEP), *imported = import_again(e);
+        _cleanup_fd_ int left = export(e);
+        struct stat st;
+        char seen;
+
+        assert_int_equal(d->ops->extent_write(e, STEP - 1, "x", 1), 0);
+        d->ops->extent_destroy(imported, false);
+        assert_int_equal(pread(left, &seen, 1, STEP - 1), 1);
+        assert_int_equal(seen, 'x');
+        d->ops->extent_destroy(e, true);
+        assert_int_equal(pread(left, &seen, 1, STEP - 1), 1);
+        assert_int_equal(seen, 0);
+        assert_int_equal(fstat(left, &st), 0);
+        assert_int_equal(st.st_blocks, 0);
+        assert_int_equal(st.st_size, STEP);
+        device_close(d);
+}
+
+/* An extent can't be pulled from under those who map it. */
+static void test_extents_are_sealed(void **state)
+{
+        struct device *d = open_host();
+        struct extent *e = create(d, STEP);
+        _cleanup_fd_ int fd = export(e);
+
+        assert_int_equal(ftruncate(fd, 0), -1);
+        assert_int_equal(ftruncate(fd, 2 * STEP), -1);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+static void refuse(struct device *d, int fd, uint64_t bytes)
+{
+        struct extent_handle handle = {.fd = fd};
+        struct extent *e = NULL;
+
+        assert_int_equal(d->ops->extent_import(d, &handle, bytes, &e), -EINVAL);
+        assert_null(e);
+        if (fd >= 0) /* taken, also on failure */
+                assert_int_equal(fcntl(fd, F_GETFD), -1);
+}
+
+static int memfd_of(uint64_t bytes, int seals)
+{
+        int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+        return fd;
+}
+
+static void test_import_refuses(void **state)
+{
+        struct device *d = open_host();
+        struct extent *e = NULL;
+        struct extent_handle good = {.fd = memfd_of(STEP, F_SEAL_SHRINK)};
+        FILE *file = tmpfile();
+
+        /* What it takes, so that the rest is refused for the reason given. */
+        assert_int_equal(d->ops->extent_import(d, &good, STEP, &e), 0);
+        d->ops->extent_destroy(e, false);
+
+        refuse(d, -1, STEP);
+        refuse(d, memfd_of(STEP, F_SEAL_SHRINK), 2 * STEP);
+        refuse(d, memfd_of(2 * STEP, F_SEAL_SHRINK), STEP);
+        refuse(d, memfd_of(STEP + 4096, F_SEAL_SHRINK), STEP + 4096);
+        refuse(d, memfd_of(0, F_SEAL_SHRINK), 0);
+        refuse(d, memfd_of(STEP, F_SEAL_SHRINK), UINT64_MAX);
+        refuse(d, memfd_of(STEP, 0), STEP);
+        refuse(d, memfd_of(STEP, F_SEAL_GROW | F_SEAL_SEAL), STEP);
+        refuse(d, open("/dev/zero", O_RDWR | O_CLOEXEC), STEP);
+        assert_non_null(file);
+        assert_int_equal(ftruncate(fileno(file), STEP), 0);
+        refuse(d, fcntl(fileno(file), F_DUPFD_CLOEXEC, 0), STEP);
+        fclose(file);
+        device_close(d);
+}
+
+/* Nothing is left behind, which the count of descriptors around each test would show. */
+static void test_out_of_memory(void **state)
+{
+        alloc_fail_each(n)
+        {
+                struct device_arena *a = NULL;
+                struct extent *e = NULL;
+                struct device *d = NULL;
+                int r = device_open("host", &d);
+
+                if (r == 0)
+                        r = d->ops->extent_create(d, STEP, &e);
+                if (r == 0)
+                        r = d->ops->arena_reserve(d, STEP, &a);
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                assert_true(r == 0 ? a != NULL : a == NULL);
+                if (a)
+                        d->ops->arena_release(a);
+                if (e)
+                        d->ops->extent_destroy(e, true);
+                device_close(d);
+        }
+}
+
+/* Aligning leaves nothing before and after; it would be a MiB on average. */
+static void test_arena_gives_all_back(void **state)
+{
+        struct device *d = open_host();
+        uint64_t before = address_space_bytes();
+        struct device_arena *arenas[64];
+        size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        void *spacers[64];
+        uint8_t *base;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(arenas); i++) {
+                arenas[i] = reserve(d, (1 + i % 3) * STEP, &base);
+                assert_int_equal((uintptr_t)base % STEP, 0);
+                /* Else the next one would always start as far from an aligned address as can be. */
+                spacers[i] = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                assert_ptr_not_equal(spacers[i], MAP_FAILED);
+        }
+        for (unsigned i = 0; i < ARRAY_SIZE(arenas); i++) {
+                d->ops->arena_release(arenas[i]);
+                munmap(spacers[i], page);
+        }
+        assert_true(address_space_bytes() < before + 4 * STEP);
+        device_close(d);
+}
+
+static void test_arena_too_large(void **state)
+{
+        struct device *d = open_host();
+        struct device_arena *a = NULL;
+
+        assert_int_equal(d->ops->arena_reserve(d, UINT64_MAX, &a), -ENOMEM);
+        assert_int_equal(d->ops->arena_reserve(d, 1ULL << 60, &a), -ENOMEM);
+        assert_null(a);
+        device_close(d);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_open_and_enumerate),
+                TEST(test_two_arenas_see_the_same_bytes),
+                TEST(test_extents_are_contiguous),
+                TEST(test_unmap_leaves_the_reservation),
+                TEST(test_read_only_mapping),
+                TEST(test_failed_map_leaves_the_reservation),
+                TEST(test_not_inherited_nor_dumped),
+                TEST(test_read_write_zero),
+                TEST(test_copy),
+                TEST(test_destroy_punches),
+                TEST(test_extents_are_sealed),
+                TEST(test_import_refuses),
+                TEST(test_out_of_memory),
+                TEST(test_arena_gives_all_back),
+                TEST(test_arena_too_large),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,490 @@
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "policy/evict.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/test-random.h"
+#include "tests/unit/test-support.h"
+
+static const struct evict_ops *const ops = &evict_lru;
+
+struct cache {
+        struct tree tree;
+        void *lru;
+};
+
+static void cache_init(struct cache *c, uint32_t n)
+{
+        tree_init(&c->tree);
+        assert_int_equal(tree_reserve(&c->tree, n), 0);
+        assert_int_equal(ops->new (&c->tree, &c->lru), 0);
+        assert_int_equal(ops->reserve(c->lru, n), 0);
+}
+
+static void cache_deinit(struct cache *c)
+{
+        ops->free(c->lru);
+        tree_deinit(&c->tree);
+}
+
+static void insert(struct cache *c, uint32_t node, uint32_t parent)
+{
+        tree_insert(&c->tree, node, parent);
+        ops->insert(c->lru, node, 16, 0, 0);
+}
+
+static void drop(struct cache *c, uint32_t node, enum evict_reason why)
+{
+        ops->remove(c->lru, node, why);
+        tree_remove(&c->tree, node);
+}
+
+static void expect_evicted(struct cache *c, uint32_t node)
+{
+        assert_int_equal(ops->victim(c->lru, 0), node);
+        assert_int_equal(ops->victim(c->lru, 0), node);
+        assert_null(ops->check(c->lru));
+        if (node != NODE_NONE)
+                drop(c, node, EVICT_PRESSURE);
+        assert_null(ops->check(c->lru));
+}
+
+static void test_found_by_name(void **state)
+{
+        assert_ptr_equal(evict_find("lru"), &evict_lru);
+        assert_null(evict_find("LRU"));
+        assert_null(evict_find(""));
+}
+
+static void test_oldest_goes_first(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 4);
+        expect_evicted(&c, NODE_NONE);
+        for (uint32_t i = 0; i < 4; i++)
+                insert(&c, i, NODE_NONE);
+        expect_evicted(&c, NODE_NONE); /* all held */
+        ops->idle(c.lru, 2, 0);
+        ops->idle(c.lru, 0, 0);
+        ops->idle(c.lru, 3, 0);
+        ops->hold(c.lru, 2);
+        ops->idle(c.lru, 2, 0); /* again, now the most recent */
+        ops->touch(c.lru, 0, 1, 0);
+        ops->request_end(c.lru, 1, 0);
+        expect_evicted(&c, 0);
+        ops->hold(c.lru, 3);
+        expect_evicted(&c, 2);
+        expect_evicted(&c, NODE_NONE); /* 1 and 3 are held */
+        ops->idle(c.lru, 3, 0);
+        expect_evicted(&c, 3);
+        cache_deinit(&c);
+}
+
+/* 0 <- 1 <- 2, let go from the top: still from the leaf up. */
+static void test_leaf_first_against_the_order(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 4);
+        insert(&c, 0, NODE_NONE);
+        insert(&c, 1, 0);
+        insert(&c, 2, 1);
+        insert(&c, 3, NODE_NONE);
+        for (uint32_t i = 0; i < 4; i++)
+                ops->idle(c.lru, i, 0);
+        expect_evicted(&c, 2);
+        /* They took the place of what continued them, older than 3. */
+        expect_evicted(&c, 1);
+        expect_evicted(&c, 0);
+        expect_evicted(&c, 3);
+        cache_deinit(&c);
+}
+
+static void test_held_child_protects_its_parent(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 3);
+        insert(&c, 0, NODE_NONE);
+        insert(&c, 1, 0);
+        insert(&c, 2, NODE_NONE);
+        ops->idle(c.lru, 0, 0);
+        expect_evicted(&c, NODE_NONE);
+        ops->idle(c.lru, 2, 0);
+        /* The child goes although it is held: the parent was in use until now, so 2 is older. */
+        drop(&c, 1, EVICT_INVALIDATE);
+        assert_null(ops->check(c.lru));
+        expect_evicted(&c, 2);
+        expect_evicted(&c, 0);
+        cache_deinit(&c);
+}
+
+static void test_parked_node_is_held_again(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 3);
+        insert(&c, 0, NODE_NONE);
+        insert(&c, 1, 0);
+        ops->idle(c.lru, 0, 0);
+        expect_evicted(&c, NODE_NONE); /* parks 0 */
+        ops->hold(c.lru, 0);
+        ops->idle(c.lru, 1, 0);
+        expect_evicted(&c, 1);
+        expect_evicted(&c, NODE_NONE);
+        ops->idle(c.lru, 0, 0);
+        expect_evicted(&c, 0);
+        cache_deinit(&c);
+}
+
+static void test_reset_forgets(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 3);
+        insert(&c, 0, NODE_NONE);
+        insert(&c, 1, 0);
+        insert(&c, 2, NODE_NONE);
+        ops->idle(c.lru, 0, 0);
+        ops->idle(c.lru, 2, 0);
+        assert_int_equal(ops->victim(c.lru, 0), 2); /* parks 0 */
+        assert_int_equal(tree_reset(&c.tree), 0);
+        assert_int_equal(ops->reset(c.lru), 0);
+        assert_null(ops->check(c.lru));
+        expect_evicted(&c, NODE_NONE);
+        insert(&c, 0, NODE_NONE);
+        ops->idle(c.lru, 0, 0);
+        expect_evicted(&c, 0);
+        cache_deinit(&c);
+}
+
+static void test_out_of_memory_changes_nothing(void **state)
+{
+        struct cache c;
+        void *lru = NULL;
+
+        cache_init(&c, 1);
+        insert(&c, 0, NODE_NONE);
+        ops->idle(c.lru, 0, 0);
+        alloc_fail_at(1);
+        assert_int_equal(ops->reserve(c.lru, 100), -ENOMEM);
+        assert_true(alloc_fail_end());
+        alloc_fail_at(1);
+        assert_int_equal(ops->reset(c.lru), -ENOMEM);
+        assert_true(alloc_fail_end());
+        expect_evicted(&c, 0);
+        alloc_fail_each(n)
+        {
+                int r = ops->new (&c.tree, &lru);
+
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                assert_true((r == 0) == (lru != NULL));
+        }
+        ops->free(lru);
+        cache_deinit(&c);
+}
+
+static void test_eight_bytes_a_node(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 1000000);
+        assert_in_range(ops->memory_bytes(c.lru), 8000000, 8000100);
+        cache_deinit(&c);
+}
+
+static void test_check_finds_damage(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 2);
+        insert(&c, 0, NODE_NONE);
+        ops->idle(c.lru, 0, 0);
+        assert_null(ops->check(c.lru));
+        tree_remove(&c.tree, 0); /* behind the policy's back */
+        assert_non_null(ops->check(c.lru));
+        cache_deinit(&c);
+}
+
+/* Let go from the top: moving parents past their children would take 10^11 steps and be killed. */
+static void test_long_chain_goes_in_linear_time(void **state)
+{
+        const uint32_t n = 500000;
+        struct cache c;
+
+        alarm(30);
+        cache_init(&c, n);
+        for (uint32_t i = 0; i < n; i++)
+                insert(&c, i, i ? i - 1 : NODE_NONE);
+        for (uint32_t i = 0; i < n - 1; i++)
+                ops->idle(c.lru, i, 0);
+        for (uint32_t i = 0; i < n; i++) /* the last one is held: asking again must not walk */
+                assert_int_equal(ops->victim(c.lru, 0), NODE_NONE);
+        ops->idle(c.lru, n - 1, 0);
+        for (uint32_t i = n; i-- > 0;) {
+                assert_int_equal(ops->victim(c.lru, 0), i);
+                drop(&c, i, EVICT_PRESSURE);
+        }
+        cache_deinit(&c);
+        alarm(0);
+}
+
+/*
+ * Random events against a model that searches everything. Whatever the order of events, a victim is
+ * the idle leaf with the lowest rank. A node's rank is the time it became idle; a node that was
+ * passed over at that (its rank is lower still, but it has children) has none any more, until its
+ * last child leaves: then it gets that child's, or the time of day where the child was held.
+ */
+#define N_MODEL 48
+#define NO_RANK 0
+
+enum model_state { ABSENT, HELD, IDLE };
+
+struct model {
+        enum model_state state[N_MODEL];
+        uint32_t parent[N_MODEL];
+        uint64_t rank[N_MODEL];
+        uint32_t n_usable;
+        uint64_t clock;
+};
+
+static bool model_is_leaf(const struct model *m, uint32_t node)
+{
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                if (m->state[i] != ABSENT && m->parent[i] == node)
+                        return false;
+        return true;
+}
+
+static uint32_t model_victim(struct model *m)
+{
+        uint32_t found = NODE_NONE;
+
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                if (m->state[i] == IDLE && model_is_leaf(m, i) &&
+                        (found == NODE_NONE || m->rank[i] < m->rank[found]))
+                        found = i;
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                if (m->state[i] == IDLE && (found == NODE_NONE || m->rank[i] < m->rank[found]))
+                        m->rank[i] = NO_RANK;
+        return found;
+}
+
+static void model_remove(struct model *m, uint32_t node)
+{
+        uint32_t parent = m->parent[node];
+        uint64_t rank = m->state[node] == HELD ? ++m->clock : m->rank[node];
+
+        m->state[node] = ABSENT;
+        if (parent != NODE_NONE && m->state[parent] == IDLE && model_is_leaf(m, parent) &&
+                m->rank[parent] == NO_RANK)
+                m->rank[parent] = rank;
+}
+
+static void evict_both(struct cache *c, struct model *m)
+{
+        uint32_t node = model_victim(m);
+
+        assert_int_equal(ops->victim(c->lru, 0), node);
+        if (node == NODE_NONE || random_below(4) == 0)
+                return;
+        assert_true(tree_is_leaf(&c->tree, node));
+        drop(c, node, EVICT_PRESSURE);
+        model_remove(m, node);
+}
+
+static void forget_or_grow_both(struct cache *c, struct model *m)
+{
+        if (m->n_usable < N_MODEL) {
+                m->n_usable++;
+                assert_int_equal(tree_reserve(&c->tree, m->n_usable), 0);
+                assert_int_equal(ops->reserve(c->lru, m->n_usable), 0);
+        } else if (random_below(8) == 0) {
+                assert_int_equal(tree_reset(&c->tree), 0);
+                assert_int_equal(ops->reset(c->lru), 0);
+                memset(m->state, 0, sizeof(m->state));
+        }
+}
+
+static void toggle_both(struct cache *c, struct model *m, uint32_t node)
+{
+        uint32_t parent = random_below(m->n_usable);
+
+        switch (m->state[node]) {
+        case ABSENT:
+                m->parent[node] = m->state[parent] != ABSENT ? parent : NODE_NONE;
+                m->state[node] = HELD;
+                insert(c, node, m->parent[node]);
+                break;
+        case HELD:
+                m->state[node] = IDLE;
+                m->rank[node] = ++m->clock;
+                ops->idle(c->lru, node, m->clock);
+                break;
+        case IDLE:
+                m->state[node] = HELD;
+                ops->hold(c->lru, node);
+                break;
+        }
+}
+
+static void random_step(struct cache *c, struct model *m)
+{
+        uint32_t node = random_below(m->n_usable), what = random_below(100);
+
+        if (what < 15) {
+                evict_both(c, m);
+        } else if (what < 16) {
+                forget_or_grow_both(c, m);
+        } else if (what < 20) {
+                if (m->state[node] == ABSENT || !model_is_leaf(m, node))
+                        return;
+                drop(c, node, EVICT_INVALIDATE);
+                model_remove(m, node);
+        } else {
+                toggle_both(c, m, node);
+        }
+}
+
+static void test_random_against_model(void **state)
+{
+        struct model m = {.n_usable = 1};
+        struct cache c;
+
+        random_start(__func__);
+        cache_init(&c, m.n_usable);
+        for (int i = 0; i < 50000; i++) {
+                random_step(&c, &m);
+                assert_null(ops->check(c.lru));
+                assert_null(tree_check(&c.tree));
+        }
+        cache_deinit(&c);
+}
+
+/*
+ * As the daemon does it: requests hold paths from a root, overlap, and let go from the deepest page
+ * up. Then it is plain LRU, and the least recent of *all* idle nodes is a leaf by itself.
+ */
+#define N_REQUESTS 6
+#define MAX_DEPTH  12
+
+struct request {
+        uint32_t path[MAX_DEPTH];
+        uint32_t depth;
+};
+
+struct workload {
+        struct cache cache;
+        uint32_t pins[N_MODEL];
+        uint64_t idle_since[N_MODEL];
+        uint64_t clock;
+        struct request requests[N_REQUESTS];
+};
+
+static uint32_t plain_lru(const struct workload *w)
+{
+        uint32_t found = NODE_NONE;
+
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                if (tree_has(&w->cache.tree, i) && w->pins[i] == 0 &&
+                        (found == NODE_NONE || w->idle_since[i] < w->idle_since[found]))
+                        found = i;
+        return found;
+}
+
+/* A free node, by eviction if need be; NODE_NONE where everything is held. */
+static uint32_t make_room(struct workload *w)
+{
+        uint32_t node = plain_lru(w);
+
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                if (!tree_has(&w->cache.tree, i))
+                        return i;
+        assert_int_equal(ops->victim(w->cache.lru, w->clock), node);
+        if (node == NODE_NONE)
+                return node;
+        assert_true(tree_is_leaf(&w->cache.tree, node));
+        drop(&w->cache, node, EVICT_PRESSURE);
+        return node;
+}
+
+static void pin(struct workload *w, struct request *r, uint32_t node)
+{
+        if (w->pins[node]++ == 0)
+                ops->hold(w->cache.lru, node);
+        r->path[r->depth++] = node;
+}
+
+static void begin(struct workload *w, struct request *r)
+{
+        uint32_t node = random_below(N_MODEL), up[N_MODEL], n = 0, last = NODE_NONE;
+
+        /* What is cached of it ... */
+        if (tree_has(&w->cache.tree, node))
+                for (; node != NODE_NONE; node = tree_parent(&w->cache.tree, node))
+                        up[n++] = node;
+        while (n > 0 && r->depth < MAX_DEPTH)
+                pin(w, r, last = up[--n]);
+        /* ... and what it adds. */
+        for (uint32_t more = random_below(4); more > 0 && r->depth < MAX_DEPTH; more--) {
+                node = make_room(w);
+                if (node == NODE_NONE)
+                        return;
+                insert(&w->cache, node, last);
+                w->pins[node] = 1;
+                r->path[r->depth++] = last = node;
+        }
+}
+
+static void end(struct workload *w, struct request *r)
+{
+        while (r->depth > 0) {
+                uint32_t node = r->path[--r->depth];
+
+                if (--w->pins[node] > 0)
+                        continue;
+                w->idle_since[node] = ++w->clock;
+                ops->idle(w->cache.lru, node, w->clock);
+        }
+}
+
+static void test_plain_lru_when_released_deepest_first(void **state)
+{
+        struct workload w = {0};
+
+        random_start(__func__);
+        cache_init(&w.cache, N_MODEL);
+        for (int i = 0; i < 20000; i++) {
+                struct request *r = &w.requests[random_below(N_REQUESTS)];
+
+                if (r->depth > 0)
+                        end(&w, r);
+                else
+                        begin(&w, r);
+                assert_null(ops->check(w.cache.lru));
+                assert_int_equal(ops->victim(w.cache.lru, 0), plain_lru(&w));
+        }
+        cache_deinit(&w.cache);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_found_by_name),
+                TEST(test_oldest_goes_first),
+                TEST(test_leaf_first_against_the_order),
+                TEST(test_held_child_protects_its_parent),
+                TEST(test_parked_node_is_held_again),
+                TEST(test_reset_forgets),
+                TEST(test_out_of_memory_changes_nothing),
+                TEST(test_eight_bytes_a_node),
+                TEST(test_check_finds_damage),
+                TEST(test_long_chain_goes_in_linear_time),
+                TEST(test_random_against_model),
+                TEST(test_plain_lru_when_released_deepest_first),
+        };
+
+        return RUN_TESTS(tests);
+}

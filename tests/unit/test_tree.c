@@ -1,0 +1,242 @@
+#include <errno.h>
+#include <unistd.h>
+
+#include "policy/tree.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/test-random.h"
+#include "tests/unit/test-support.h"
+
+static void test_insert_and_remove(void **state)
+{
+        struct tree t;
+
+        tree_init(&t);
+        assert_int_equal(tree_reserve(&t, 4), 0);
+        assert_false(tree_has(&t, 0));
+        tree_insert(&t, 2, NODE_NONE);
+        tree_insert(&t, 0, 2);
+        tree_insert(&t, 3, 2);
+        assert_int_equal(tree_parent(&t, 2), NODE_NONE);
+        assert_int_equal(tree_parent(&t, 0), 2);
+        assert_false(tree_is_leaf(&t, 2));
+        assert_true(tree_is_leaf(&t, 0) && tree_is_leaf(&t, 3));
+        assert_false(tree_has(&t, 1));
+        assert_null(tree_check(&t));
+
+        tree_remove(&t, 0);
+        assert_false(tree_has(&t, 0));
+        assert_int_equal(tree_first_child(&t, 2), 3);
+        assert_int_equal(tree_next_sibling(&t, 3), NODE_NONE);
+        tree_remove(&t, 3);
+        assert_true(tree_is_leaf(&t, 2));
+        tree_remove(&t, 2);
+        assert_false(tree_has(&t, 2));
+        assert_null(tree_check(&t));
+        tree_deinit(&t);
+}
+
+static void test_reserve_keeps_nodes(void **state)
+{
+        struct tree t;
+
+        tree_init(&t);
+        assert_int_equal(tree_reserve(&t, 2), 0);
+        tree_insert(&t, 0, NODE_NONE);
+        tree_insert(&t, 1, 0);
+        assert_int_equal(tree_reserve(&t, 1000), 0);
+        assert_true(t.n_nodes >= 1000);
+        assert_int_equal(tree_parent(&t, 1), 0);
+        for (uint32_t i = 2; i < 1000; i++)
+                assert_false(tree_has(&t, i));
+        tree_insert(&t, 999, 1);
+        assert_int_equal(tree_reserve(&t, 10), 0);
+        assert_true(tree_has(&t, 999));
+        assert_null(tree_check(&t));
+        tree_deinit(&t);
+}
+
+static void test_reset_forgets(void **state)
+{
+        struct tree t;
+
+        tree_init(&t);
+        assert_int_equal(tree_reset(&t), 0);
+        assert_int_equal(tree_reserve(&t, 100), 0);
+        for (uint32_t i = 0; i < 100; i++)
+                tree_insert(&t, i, i ? i / 2 : NODE_NONE);
+        assert_int_equal(tree_reset(&t), 0);
+        assert_true(t.n_nodes >= 100);
+        for (uint32_t i = 0; i < 100; i++)
+                assert_false(tree_has(&t, i));
+        assert_null(tree_check(&t));
+        tree_insert(&t, 99, NODE_NONE);
+        assert_true(tree_is_leaf(&t, 99));
+        tree_deinit(&t);
+}
+
+static void test_out_of_memory_changes_nothing(void **state)
+{
+        struct tree t;
+
+        tree_init(&t);
+        assert_int_equal(tree_reserve(&t, 2), 0);
+        tree_insert(&t, 1, NODE_NONE);
+        alloc_fail_at(1);
+        assert_int_equal(tree_reserve(&t, 100), -ENOMEM);
+        assert_true(alloc_fail_end());
+        alloc_fail_at(1);
+        assert_int_equal(tree_reset(&t), -ENOMEM);
+        assert_true(alloc_fail_end());
+        assert_int_equal(t.n_nodes, 2);
+        assert_true(tree_has(&t, 1));
+        tree_deinit(&t);
+}
+
+/* As the header says it is done. Returns how many nodes went. */
+static uint32_t remove_subtree(struct tree *t, uint32_t top)
+{
+        uint32_t n = 0;
+
+        for (uint32_t up = top, leaf = NODE_NONE; leaf != top; n++) {
+                leaf = tree_leaf_below(t, up);
+                up = tree_parent(t, leaf);
+                tree_remove(t, leaf);
+        }
+        return n;
+}
+
+/* A quadratic walk would take 10^11 steps and be killed. */
+static void test_long_chain_goes_in_linear_time(void **state)
+{
+        const uint32_t n = 500000;
+        struct tree t;
+
+        alarm(30);
+        tree_init(&t);
+        assert_int_equal(tree_reserve(&t, n + 2), 0);
+        tree_insert(&t, n, NODE_NONE);
+        for (uint32_t i = 0; i < n; i++)
+                tree_insert(&t, i, i ? i - 1 : n);
+        tree_insert(&t, n + 1, n);
+        assert_int_equal(remove_subtree(&t, 0), n);
+        assert_true(tree_has(&t, n) && tree_has(&t, n + 1));
+        assert_null(tree_check(&t));
+        tree_deinit(&t);
+        alarm(0);
+}
+
+static void test_check_finds_damage(void **state)
+{
+        struct tree t;
+
+        tree_init(&t);
+        assert_int_equal(tree_reserve(&t, 4), 0);
+        tree_insert(&t, 0, NODE_NONE);
+        tree_insert(&t, 1, 0);
+        tree_insert(&t, 2, 0);
+        assert_null(tree_check(&t));
+        t.nodes[1].parent_1 = 0; /* a sibling that is a root */
+        assert_non_null(tree_check(&t));
+        t.nodes[1].parent_1 = 1;
+        assert_null(tree_check(&t));
+        t.nodes[3].next_1 = 1; /* links outside the tree */
+        assert_non_null(tree_check(&t));
+        t.nodes[3].next_1 = 0;
+        t.nodes[0].first_child_1 = 0; /* children nobody reaches */
+        assert_non_null(tree_check(&t));
+        tree_deinit(&t);
+}
+
+#define N_MODEL 64
+
+struct model {
+        uint32_t parent[N_MODEL];
+        bool present[N_MODEL];
+};
+
+static uint32_t model_children(const struct model *m, uint32_t node)
+{
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                n += m->present[i] && m->parent[i] == node;
+        return n;
+}
+
+static uint32_t model_remove_below(struct model *m, uint32_t node)
+{
+        uint32_t n = 1;
+
+        m->present[node] = false;
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                if (m->present[i] && m->parent[i] == node)
+                        n += model_remove_below(m, i);
+        return n;
+}
+
+static void compare(const struct tree *t, const struct model *m)
+{
+        for (uint32_t i = 0; i < N_MODEL; i++) {
+                uint32_t n = 0;
+
+                assert_int_equal(tree_has(t, i), m->present[i]);
+                if (!m->present[i])
+                        continue;
+                assert_int_equal(tree_parent(t, i), m->parent[i]);
+                for (uint32_t c = tree_first_child(t, i); c != NODE_NONE;
+                        c = tree_next_sibling(t, c), n++)
+                        assert_true(m->present[c] && m->parent[c] == i && n < N_MODEL);
+                assert_int_equal(n, model_children(m, i));
+                assert_int_equal(tree_is_leaf(t, i), n == 0);
+        }
+        assert_null(tree_check(t));
+}
+
+static void random_step(struct tree *t, struct model *m)
+{
+        uint32_t node = random_below(N_MODEL), parent = random_below(N_MODEL);
+
+        if (random_below(500) == 0) {
+                assert_int_equal(tree_reset(t), 0);
+                *m = (struct model){0};
+        } else if (!m->present[node]) {
+                m->parent[node] = m->present[parent] ? parent : NODE_NONE;
+                m->present[node] = true;
+                tree_insert(t, node, m->parent[node]);
+        } else if (model_children(m, node) == 0) {
+                m->present[node] = false;
+                tree_remove(t, node);
+        } else if (random_below(8) == 0) {
+                assert_int_equal(remove_subtree(t, node), model_remove_below(m, node));
+        }
+}
+
+static void test_random_against_model(void **state)
+{
+        struct model m = {0};
+        struct tree t;
+
+        random_start(__func__);
+        tree_init(&t);
+        assert_int_equal(tree_reserve(&t, N_MODEL), 0);
+        for (int i = 0; i < 20000; i++) {
+                random_step(&t, &m);
+                compare(&t, &m);
+        }
+        tree_deinit(&t);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_insert_and_remove),
+                TEST(test_reserve_keeps_nodes),
+                TEST(test_reset_forgets),
+                TEST(test_out_of_memory_changes_nothing),
+                TEST(test_long_chain_goes_in_linear_time),
+                TEST(test_check_finds_damage),
+                TEST(test_random_against_model),
+        };
+
+        return RUN_TESTS(tests);
+}
