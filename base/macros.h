@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/param.h> /* its MIN and MAX, which evaluate twice: replaced for good below */
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -14,6 +15,8 @@
 #define KVL_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define KVL_MUST_USE          __attribute__((warn_unused_result))
 
+#undef MIN
+#undef MAX
 #define MIN(a, b)                                                                                  \
         ({                                                                                         \
                 __typeof__(a) min_a = (a);                                                         \

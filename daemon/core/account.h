@@ -1,0 +1,34 @@
+/*
+ * Quotas as objects. An account has a limit and what is charged to it; a charge is embedded in what
+ * it pays for (an extent set), and dropping the charge with it un-charges. Nothing else changes an
+ * account, so usage can't drift. Loop thread only.
+ */
+#ifndef KVL_CORE_ACCOUNT_H
+#define KVL_CORE_ACCOUNT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct account {
+        uint64_t limit_bytes;
+        uint64_t charged_bytes; /* may exceed the limit only after the limit was lowered */
+};
+
+struct charge {
+        struct account *tenant, *pool; /* borrowed; NULL: not taken */
+        uint64_t bytes;
+};
+
+/*
+ * Charges both accounts or none. 0; KVL_STATUS_QUOTA: the tenant's limit; KVL_STATUS_FULL: the
+ * pool's. *c must be zero or dropped.
+ */
+int charge_take(struct charge *c, struct account *tenant, struct account *pool, uint64_t bytes);
+
+/* Would `bytes` more stay within the limit? */
+bool account_fits(const struct account *a, uint64_t bytes);
+
+/* Safe to repeat. */
+void charge_drop(struct charge *c);
+
+#endif

@@ -1,0 +1,304 @@
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "daemon/core/detail.h"
+#include "daemon/core/group.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+#include "proto/status.h"
+
+static struct grants *find_grants(struct group *g, const struct ns *ns)
+{
+        list_for_each (grants, &g->grants, struct grants, link)
+                if (grants->ns == ns)
+                        return grants;
+        return NULL;
+}
+
+/* The group's grants in the namespace, with one attachment more. NULL: no memory. */
+static struct grants *join_grants(struct group *g, struct ns *ns)
+{
+        struct grants *grants = find_grants(g, ns);
+
+        if (!grants) {
+                grants = calloc(1, sizeof(*grants));
+                if (!grants)
+                        return NULL;
+                grants->group = g;
+                grants->ns = ns;
+                grants->head = PAGE_NONE;
+                list_append(&g->grants, &grants->link);
+        }
+        grants->n_attach++;
+        return grants;
+}
+
+/* The last attachment gives the grants back: nobody could publish or free them any more. */
+static void leave_grants(struct grants *grants)
+{
+        if (--grants->n_attach > 0)
+                return;
+        while (grants->head != PAGE_NONE) {
+                uint32_t page = grants->head;
+
+                grants_remove(grants, page);
+                ns_free_page(grants->ns, page);
+        }
+        list_remove(&grants->link);
+        free(grants);
+}
+
+struct attach *attach_find(struct member *m, uint32_t id)
+{
+        list_for_each (a, &m->attachments, struct attach, member_link)
+                if (a->id == id)
+                        return a;
+        return NULL;
+}
+
+static uint32_t next_attach_id(struct member *m)
+{
+        do
+                m->last_attach_id++;
+        while (m->last_attach_id == 0 || attach_find(m, m->last_attach_id));
+        return m->last_attach_id;
+}
+
+static int check_same(const struct ns *ns, const struct ns_layout *layout, const struct pool *pool,
+        bool keep_page_zero, struct detail *d)
+{
+        char has[NS_LAYOUT_TEXT_MAX], asked[NS_LAYOUT_TEXT_MAX];
+        const char *difference = ns_layout_difference(&ns->layout, layout);
+
+        if (difference)
+                return detail_set(d, KVL_STATUS_LAYOUT,
+                        "namespace %s has another %s; it has: %s; asked for: %s", ns->name,
+                        difference, ns_layout_format(&ns->layout, has, sizeof(has)),
+                        ns_layout_format(layout, asked, sizeof(asked)));
+        if (ns->pool != pool)
+                return detail_set(d, KVL_STATUS_LAYOUT, "namespace %s is on device %s, not on %s",
+                        ns->name, ns->pool->device->props.name, pool->device->props.name);
+        if (keep_page_zero && !ns->keep_page_zero)
+                return detail_set(d, KVL_STATUS_LAYOUT,
+                        "namespace %s was opened first without keeping page 0 back, and page 0 may "
+                        "be in use; use another name",
+                        ns->name);
+        return 0;
+}
+
+/* Finds the namespace or makes it; *ret_new tells. */
+static int get_ns(struct member *m, const char *name, const struct ns_layout *layout,
+        const char *device, bool keep_page_zero, struct ns **ret_ns, struct detail *d)
+{
+        struct store *store = m->group->tenant->store;
+        struct pool *pool = store_find_pool(store, device);
+        struct ns *ns;
+        int r;
+
+        if (!name_is_valid(name, NS_NAME_MAX))
+                return detail_set(d, -EINVAL,
+                        "a namespace's name is 1 to %d of A-Z a-z 0-9 . _ - and starts with none "
+                        "of "
+                        ". -",
+                        NS_NAME_MAX);
+        r = ns_layout_check(layout, d);
+        if (r < 0)
+                return r;
+        if (!pool)
+                return detail_set(d, -ENOENT, "no device %s; see: kvleasectl devices",
+                        device ? device : "at all");
+        ns = ns_find(m->group->tenant, name);
+        if (ns) {
+                /* No device named means the default for a new one, wherever it is for an old one.
+                 */
+                r = check_same(
+                        ns, layout, device && device[0] ? pool : ns->pool, keep_page_zero, d);
+                if (r == 0)
+                        *ret_ns = ns;
+                return r;
+        }
+        if (store->draining)
+                return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
+        return ns_new(m->group->tenant, pool, name, layout, keep_page_zero, ret_ns, d);
+}
+
+/* Another version of the weights: what was computed with the old ones is of no use to anybody. */
+static int retire_version(struct ns *ns, const char *version)
+{
+        uint64_t n_pages;
+        int r;
+
+        if (strcmp(ns->layout.version, version) == 0)
+                return 0;
+        r = ns_invalidate(ns, &n_pages);
+        if (r < 0)
+                return r;
+        ns->version_epoch++;
+        memcpy(ns->layout.version, version, strlen(version) + 1);
+        return 0;
+}
+
+static struct attach *attach_new(struct member *m, struct ns *ns)
+{
+        struct attach *a = calloc(1, sizeof(*a));
+
+        if (!a)
+                return NULL;
+        a->grants = join_grants(m->group, ns);
+        if (!a->grants) {
+                free(a);
+                return NULL;
+        }
+        list_init(&a->member_link);
+        list_init(&a->ns_link);
+        a->member = m;
+        a->ns = ns;
+        map_init(&a->pins);
+        map_init(&a->mapped);
+        return a;
+}
+
+static void attach_free(struct attach *a)
+{
+        leave_grants(a->grants);
+        list_remove(&a->member_link);
+        list_remove(&a->ns_link);
+        map_deinit(&a->pins);
+        map_deinit(&a->mapped);
+        free(a);
+}
+
+int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
+        const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d)
+{
+        struct attach *a;
+        struct ns *ns;
+        int r;
+
+        list_for_each (other, &m->attachments, struct attach, member_link)
+                if (strcmp(other->ns->name, name) == 0)
+                        return detail_set(
+                                d, -EEXIST, "this client has namespace %s open already", name);
+        r = get_ns(m, name, layout, device, keep_page_zero, &ns, d);
+        if (r != 0)
+                return r;
+        a = attach_new(m, ns);
+        r = a ? retire_version(ns, layout->version) : -ENOMEM;
+        if (r < 0) {
+                /* A namespace that was made for this stays, empty, like any without clients. */
+                if (a)
+                        attach_free(a);
+                return detail_set(d, r, "no memory to open namespace %s", name);
+        }
+        a->id = next_attach_id(m);
+        a->version_epoch = ns->version_epoch;
+        list_append(&m->attachments, &a->member_link);
+        list_append(&ns->attachments, &a->ns_link);
+        *ret_attach = a;
+        return 0;
+}
+
+void attach_note_pin(struct attach *a, uint32_t page)
+{
+        uint64_t *count = map_find(&a->pins, page);
+        int r;
+
+        a->member->n_pins++;
+        if (count) {
+                (*count)++;
+                return;
+        }
+        r = map_put(&a->pins, page, 1);
+        assert(r == 0); /* room was reserved */
+        (void)r;
+}
+
+void attach_close(struct attach *a)
+{
+        struct map_slot slot;
+        size_t iter = 0;
+
+        while (map_next(&a->pins, &iter, &slot)) {
+                a->member->n_pins -= slot.value;
+                ns_unpin_page(a->ns, (uint32_t)slot.key, (uint32_t)slot.value);
+        }
+        iter = 0;
+        while (map_next(&a->mapped, &iter, &slot)) {
+                struct extent_set *set = a->ns->sets[slot.key];
+
+                set->n_mapped--;
+                a->member->n_mapped_sets--;
+                if (set_is_idle(set))
+                        set_unbind(set);
+        }
+        attach_free(a);
+}
+
+static void close_handles(struct extent_handle *handles, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++)
+                handles[i].fd = fd_close(handles[i].fd);
+}
+
+static int note_mapped(struct attach *a, struct extent_set *set)
+{
+        int r;
+
+        if (map_find(&a->mapped, set->index))
+                return 0;
+        r = map_put(&a->mapped, set->index, 1);
+        if (r < 0)
+                return r;
+        set->n_mapped++;
+        a->member->n_mapped_sets++;
+        return 0;
+}
+
+static int export_extents(
+        struct extent_set *set, uint32_t first, uint32_t n, struct extent_handle *ret_handles)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                struct extent *e = set->extents[first + i];
+                int r = e->device->ops->extent_export(e, &ret_handles[i]);
+
+                if (r < 0) {
+                        close_handles(ret_handles, i);
+                        return r;
+                }
+        }
+        return 0;
+}
+
+int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, uint32_t max,
+        struct extent_handle *ret_handles, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        struct extent_set *set;
+        uint32_t n;
+        int r;
+
+        assert(max > 0);
+
+        if (a->member->metadata_only)
+                return detail_set(d, -EACCES, "this client said it maps nothing (metadata_only)");
+        set = set_index < ns->geometry.n_set_slots ? ns->sets[set_index] : NULL;
+        if (!set)
+                return detail_set(
+                        d, -ENOENT, "set %u of namespace %s isn't bound", set_index, ns->name);
+        if (first_plane >= ns->layout.n_planes)
+                return detail_set(d, -EINVAL, "plane %u: the namespace has planes 0 to %u",
+                        first_plane, ns->layout.n_planes - 1);
+        n = MIN(max, ns->layout.n_planes - first_plane);
+        r = export_extents(set, first_plane, n, ret_handles);
+        if (r < 0)
+                return detail_set(d, r, "set %u can't be exported: %s", set_index, status_text(r));
+        r = note_mapped(a, set);
+        if (r < 0) {
+                close_handles(ret_handles, n);
+                return detail_set(d, r, "no memory to note that set %u is mapped", set_index);
+        }
+        return (int)n;
+}

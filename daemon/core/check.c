@@ -1,0 +1,492 @@
+/*
+ * Whole-state checker. It trusts nothing: an index is bounds-checked before it is followed and
+ * every walk is bounded, because what it looks at may be broken. It stops at the first violation.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/group.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+
+#define BROKEN(d, ...) detail_set(d, -EUCLEAN, __VA_ARGS__)
+
+struct checker {
+        struct store *store;
+        struct ns *ns;  /* being looked at */
+        uint32_t *pins; /* of its pages, summed over attachments */
+        uint64_t n_pages, n_sets;
+        struct detail *d;
+};
+
+static unsigned long long llu(uint64_t value)
+{
+        return value;
+}
+
+static int expect(
+        struct checker *c, const char *what, const char *name, uint64_t is, uint64_t should_be)
+{
+        if (is == should_be)
+                return 0;
+        return BROKEN(
+                c->d, "%s of %s is %llu, should be %llu", what, name, llu(is), llu(should_be));
+}
+
+static int page_broken(const struct checker *c, uint32_t page, const char *why)
+{
+        return BROKEN(c->d, "page %u of namespace %s/%s: %s", page, c->ns->tenant->name,
+                c->ns->name, why);
+}
+
+/* ---- sets ----------------------------------------------------------------------------------- */
+
+static int check_free_list(struct checker *c, const struct extent_set *set)
+{
+        uint32_t page = set->free_head, n = 0;
+
+        for (; page != PAGE_NONE && n <= set->n_free; n++) {
+                const struct page *p = ns_page(c->ns, page);
+
+                if (!p || page / c->ns->geometry.set_pages != set->index)
+                        return page_broken(c, page, "is in the free list of another set");
+                if (p->state != PAGE_FREE)
+                        return page_broken(c, page, "is in a free list but not free");
+                page = p->next;
+        }
+        if (n != set->n_free || page != PAGE_NONE)
+                return BROKEN(c->d,
+                        "set %u of namespace %s/%s: its free list has not n_free (%u) "
+                        "pages",
+                        set->index, c->ns->tenant->name, c->ns->name, set->n_free);
+        return 0;
+}
+
+static int check_set(struct checker *c, const struct extent_set *set)
+{
+        const struct ns *ns = c->ns;
+        uint32_t n_null = set->index == 0 && ns->keep_page_zero;
+        const char *why = NULL;
+
+        if (set->index >= ns->geometry.n_set_slots || ns->sets[set->index] != set)
+                why = "isn't in the slot it names";
+        else if (set->ns != ns)
+                why = "belongs to another namespace";
+        else if (set->charge.tenant != &ns->tenant->account)
+                why = "isn't charged to its tenant";
+        else if (set->charge.pool != &ns->pool->account)
+                why = "isn't charged to its device";
+        else if (set->charge.bytes != ns->geometry.set_bytes)
+                why = "is charged with another size than it has";
+        else if (set->n_usable != ns->geometry.set_pages - n_null || set->n_free > set->n_usable)
+                why = "counts its pages wrong";
+        else if (set_is_idle(set))
+                why = "is idle but still bound";
+        else if (list_is_empty(&set->room_link) != (set->n_free == 0))
+                why = "is in the list of sets with room, or missing from it, against its n_free";
+        for (uint32_t i = 0; !why && i < ns->layout.n_planes; i++)
+                if (!set->extents[i] || set->extents[i]->bytes != ns->geometry.extent_bytes)
+                        why = "lacks an extent, or has one of another size";
+        if (why)
+                return BROKEN(c->d, "set %u of namespace %s/%s %s", set->index, ns->tenant->name,
+                        ns->name, why);
+        return check_free_list(c, set);
+}
+
+static int check_sets(struct checker *c)
+{
+        const struct ns *ns = c->ns;
+        uint32_t n_listed = 0, n_slots = 0, n_room = 0, n_with_room = 0;
+        int r;
+
+        for (uint32_t i = 0; i < ns->geometry.n_set_slots; i++)
+                n_slots += ns->sets[i] != NULL;
+        list_for_each (set, &ns->sets_bound, struct extent_set, link) {
+                if (n_listed++ > n_slots)
+                        break;
+                r = check_set(c, set);
+                if (r < 0)
+                        return r;
+                n_with_room += set->n_free > 0;
+        }
+        list_for_each (set, &ns->sets_room, struct extent_set, room_link)
+                if (n_room++ > n_slots)
+                        break;
+        r = expect(c, "number of bound sets", ns->name, ns->n_sets, n_slots);
+        if (r == 0)
+                r = expect(c, "list of bound sets", ns->name, n_listed, n_slots);
+        if (r == 0)
+                r = expect(c, "list of sets with room", ns->name, n_room, n_with_room);
+        if (r == 0 && ns->keep_idle_sets)
+                r = BROKEN(
+                        c->d, "namespace %s/%s still keeps idle sets", ns->tenant->name, ns->name);
+        c->n_sets += n_slots;
+        return r;
+}
+
+/* ---- pages ---------------------------------------------------------------------------------- */
+
+struct tally {
+        uint64_t n_state[8], n_free, n_pinned, n_stale, n_indexed;
+};
+
+/* An indexed page: index and tree know it, and its parent is indexed too. */
+static const char *check_cached(const struct ns *ns, uint32_t page, const struct page *p)
+{
+        const struct page *up;
+        uint32_t parent;
+
+        if (!index_has(&ns->index, p->key, page))
+                return "is sealed but not in the index";
+        if (ns_find_page(ns, p->key) != page)
+                return "its key is found at another page";
+        if (!tree_has(&ns->tree, page))
+                return "is sealed but not in the tree";
+        if (p->tokens == 0 || p->tokens > ns->layout.page_tokens)
+                return "has a token count out of range";
+        parent = tree_parent(&ns->tree, page);
+        if (parent == NODE_NONE)
+                return NULL;
+        up = ns_page(ns, parent);
+        if (!up || up->state != PAGE_SEALED || ns_page_is_stale(ns, up))
+                return "its parent isn't cached";
+        return NULL;
+}
+
+static const char *check_pins(const struct page *p, uint32_t pins)
+{
+        bool may_be_pinned = p->state == PAGE_SEALED || p->state == PAGE_DETACHED;
+
+        if (p->n_pins != pins)
+                return "its pin count isn't the sum of its clients' pins";
+        if (pins > 0 && !may_be_pinned)
+                return "is pinned in a state that has no pins";
+        if (pins == 0 && p->state == PAGE_DETACHED)
+                return "is detached but nobody pins it";
+        return NULL;
+}
+
+static const char *check_page(const struct checker *c, uint32_t page, struct tally *t)
+{
+        const struct ns *ns = c->ns;
+        const struct page *p = ns_page(ns, page);
+        bool stale = ns_page_is_stale(ns, p), cached = p->state == PAGE_SEALED && !stale;
+        const char *why;
+
+        if (p->state > PAGE_NULL || (p->state >= PAGE_RETIRING && p->state <= PAGE_MOVING) ||
+                p->state == PAGE_QUARANTINED)
+                return "is in a state that doesn't exist yet";
+        if ((p->state == PAGE_NULL) != (page == 0 && ns->keep_page_zero))
+                return "only page 0 of a namespace that keeps it back is null";
+        if (p->mark)
+                return "has a mark left";
+        t->n_state[p->state]++;
+        t->n_pinned += p->n_pins > 0;
+        t->n_stale += stale;
+        t->n_indexed += cached;
+        why = check_pins(p, c->pins[page]);
+        if (!why && cached)
+                why = check_cached(ns, page, p);
+        if (!why && !cached && tree_has(&ns->tree, page))
+                why = "is in the tree but not cached";
+        return why;
+}
+
+static int check_index_slots(struct checker *c)
+{
+        const struct ns *ns = c->ns;
+
+        for (uint32_t i = 0; i < ns->index.n_slots; i++) {
+                uint32_t page = ns->index.slots[i].page_one - 1;
+                const struct page *p;
+
+                if (page == PAGE_NONE)
+                        continue;
+                p = ns_page(ns, page);
+                if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
+                        return page_broken(c, page, "is in the index but not cached");
+        }
+        return 0;
+}
+
+static int check_tally(struct checker *c, const struct tally *t)
+{
+        const struct ns *ns = c->ns;
+        int r = 0;
+
+        for (int s = 0; s < 8 && r == 0; s++)
+                if (ns->n_pages[s] != t->n_state[s])
+                        r = BROKEN(c->d, "namespace %s/%s counts %llu %s pages, there are %llu",
+                                ns->tenant->name, ns->name, llu(ns->n_pages[s]), page_state_name(s),
+                                llu(t->n_state[s]));
+        if (r == 0)
+                r = expect(c, "free pages in lists", ns->name, t->n_free, t->n_state[PAGE_FREE]);
+        if (r == 0)
+                r = expect(c, "count of pinned pages", ns->name, ns->n_pinned, t->n_pinned);
+        if (r == 0)
+                r = expect(c, "count of stale pages", ns->name, ns->n_stale, t->n_stale);
+        if (r == 0)
+                r = expect(c, "size of the index", ns->name, ns->index.n_used, t->n_indexed);
+        return r;
+}
+
+static int check_pages(struct checker *c)
+{
+        uint32_t set_pages = c->ns->geometry.set_pages;
+        struct tally t = {0};
+        const char *why;
+        int r;
+
+        list_for_each (set, &c->ns->sets_bound, struct extent_set, link) {
+                uint32_t first = set->index * set_pages;
+
+                t.n_free += set->n_free;
+                for (uint32_t page = first; page < first + set_pages; page++) {
+                        why = check_page(c, page, &t);
+                        if (why)
+                                return page_broken(c, page, why);
+                }
+                c->n_pages += set_pages;
+        }
+        r = check_tally(c, &t);
+        return r < 0 ? r : check_index_slots(c);
+}
+
+/* ---- who holds what ------------------------------------------------------------------------- */
+
+static int sum_pins(struct checker *c, const struct attach *a, uint64_t *n_pins)
+{
+        struct map_slot slot;
+        size_t iter = 0;
+
+        while (map_next(&a->pins, &iter, &slot)) {
+                if (slot.key >= c->ns->geometry.capacity_pages || !ns_page(c->ns, slot.key))
+                        return BROKEN(c->d,
+                                "client %llu pins page %llu of namespace %s, which isn't "
+                                "bound",
+                                llu(a->member->id), llu(slot.key), c->ns->name);
+                if (slot.value == 0)
+                        return page_broken(c, slot.key, "has an empty entry among a client's pins");
+                c->pins[slot.key] += (uint32_t)slot.value;
+                *n_pins += slot.value;
+        }
+        return 0;
+}
+
+static int check_mapped(struct checker *c)
+{
+        uint64_t n_mapped = 0, n_entries = 0;
+        struct map_slot slot;
+
+        list_for_each (set, &c->ns->sets_bound, struct extent_set, link) {
+                uint32_t n = 0;
+
+                list_for_each (a, &c->ns->attachments, struct attach, ns_link)
+                        n += map_find(&a->mapped, set->index) != NULL;
+                if (n != set->n_mapped)
+                        return BROKEN(c->d,
+                                "set %u of namespace %s/%s is mapped by %u clients, it "
+                                "says %u",
+                                set->index, c->ns->tenant->name, c->ns->name, n, set->n_mapped);
+                n_mapped += n;
+        }
+        list_for_each (a, &c->ns->attachments, struct attach, ns_link)
+                for (size_t iter = 0; map_next(&a->mapped, &iter, &slot);)
+                        n_entries++;
+        return expect(c, "clients' entries of mapped sets", c->ns->name, n_entries, n_mapped);
+}
+
+static int check_grant_list(struct checker *c, const struct grants *g)
+{
+        uint32_t page = g->head, before = PAGE_NONE, n = 0;
+
+        for (; page != PAGE_NONE && n <= g->n_pages; n++) {
+                const struct page *p = ns_page(c->ns, page);
+
+                if (!p || p->state != PAGE_GRANTED)
+                        return page_broken(c, page, "is among a group's grants but not granted");
+                if (p->owner != g->group->id)
+                        return page_broken(
+                                c, page, "is in the grants of a group that isn't its owner");
+                if (p->prev != before)
+                        return page_broken(c, page, "its neighbours among the grants disagree");
+                before = page;
+                page = p->next;
+        }
+        if (page != PAGE_NONE || n != g->n_pages)
+                return BROKEN(c->d, "group %u has not n_pages (%u) grants in namespace %s",
+                        g->group->id, g->n_pages, c->ns->name);
+        return 0;
+}
+
+static int check_grants(struct checker *c)
+{
+        uint64_t n_granted = 0;
+        int r;
+
+        list_for_each (group, &c->ns->tenant->groups, struct group, link)
+                list_for_each (g, &group->grants, struct grants, link) {
+                        uint32_t n_attach = 0;
+
+                        if (g->ns != c->ns)
+                                continue;
+                        list_for_each (a, &c->ns->attachments, struct attach, ns_link)
+                                n_attach += a->grants == g && a->member->group == group;
+                        r = expect(c, "attachments that share grants", c->ns->name, g->n_attach,
+                                n_attach);
+                        if (r == 0)
+                                r = check_grant_list(c, g);
+                        if (r < 0)
+                                return r;
+                        n_granted += g->n_pages;
+                }
+        return expect(c, "granted pages in groups' lists", c->ns->name, n_granted,
+                c->ns->n_pages[PAGE_GRANTED]);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static int check_structures(struct checker *c)
+{
+        const char *why = tree_check(&c->ns->tree);
+
+        if (!why)
+                why = c->ns->evict->check(c->ns->policy);
+        if (why)
+                return BROKEN(c->d, "prefix tree or eviction policy of namespace %s/%s: %s",
+                        c->ns->tenant->name, c->ns->name, why);
+        return 0;
+}
+
+static int check_ns_parts(struct checker *c)
+{
+        uint64_t n_pins = 0;
+        int r;
+
+        r = check_sets(c);
+        if (r < 0)
+                return r;
+        list_for_each (a, &c->ns->attachments, struct attach, ns_link) {
+                if (a->ns != c->ns || a->member->group->tenant != c->ns->tenant)
+                        return BROKEN(c->d,
+                                "client %llu of another tenant has namespace %s/%s open",
+                                llu(a->member->id), c->ns->tenant->name, c->ns->name);
+                r = sum_pins(c, a, &n_pins);
+                if (r < 0)
+                        return r;
+        }
+        r = check_pages(c);
+        if (r == 0)
+                r = check_mapped(c);
+        if (r == 0)
+                r = check_grants(c);
+        if (r == 0)
+                r = check_structures(c);
+        return r;
+}
+
+static int check_ns(struct checker *c, struct ns *ns)
+{
+        int r;
+
+        c->ns = ns;
+        c->pins = calloc(ns->geometry.capacity_pages, sizeof(*c->pins));
+        if (!c->pins)
+                return detail_set(c->d, -ENOMEM, "no memory to check namespace %s", ns->name);
+        r = check_ns_parts(c);
+        free(c->pins);
+        return r;
+}
+
+static int check_member(struct checker *c, const struct member *m)
+{
+        uint64_t n_pins = 0, n_mapped = 0;
+        struct map_slot slot;
+
+        list_for_each (a, &m->attachments, struct attach, member_link) {
+                for (size_t iter = 0; map_next(&a->pins, &iter, &slot);)
+                        n_pins += slot.value;
+                for (size_t iter = 0; map_next(&a->mapped, &iter, &slot);)
+                        n_mapped++;
+        }
+        if (m->n_pins != n_pins || m->n_mapped_sets != n_mapped)
+                return BROKEN(c->d,
+                        "client %llu counts %llu pins and %u mapped sets, has %llu and "
+                        "%llu",
+                        llu(m->id), llu(m->n_pins), m->n_mapped_sets, llu(n_pins), llu(n_mapped));
+        return 0;
+}
+
+static int check_tenant(struct checker *c, struct tenant *t)
+{
+        uint64_t bytes = 0, n_members = 0;
+        int r;
+
+        list_for_each (ns, &t->namespaces, struct ns, link) {
+                r = check_ns(c, ns);
+                if (r < 0)
+                        return r;
+                bytes += ns->n_sets * ns->geometry.set_bytes;
+        }
+        list_for_each (g, &t->groups, struct group, link)
+                list_for_each (m, &g->members, struct member, link) {
+                        n_members++;
+                        r = check_member(c, m);
+                        if (r < 0)
+                                return r;
+                }
+        r = expect(c, "charge of tenant", t->name, t->account.charged_bytes, bytes);
+        if (r == 0)
+                r = expect(c, "number of clients", t->name, t->n_members, n_members);
+        if (r == 0)
+                r = expect(c, "limit", t->name, t->account.limit_bytes, t->attrs.limit_bytes);
+        return r;
+}
+
+static int check_pool(struct checker *c, const struct pool *pool)
+{
+        const char *name = pool->device->props.name;
+        uint64_t bytes = 0, n_sets = 0;
+        int r;
+
+        list_for_each (t, &c->store->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (ns->pool == pool) {
+                                bytes += ns->n_sets * ns->geometry.set_bytes;
+                                n_sets += ns->n_sets;
+                        }
+        r = expect(c, "charge of device", name, pool->account.charged_bytes, bytes);
+        if (r == 0)
+                r = expect(c, "number of sets on device", name, pool->n_sets, n_sets);
+        if (r == 0 && bytes > pool->account.limit_bytes)
+                r = BROKEN(c->d, "device %s is charged with %llu bytes, over its budget of %llu",
+                        name, llu(bytes), llu(pool->account.limit_bytes));
+        return r;
+}
+
+int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct detail *d)
+{
+        struct checker c = {.store = s, .d = d};
+        uint64_t n_members = 0;
+        int r;
+
+        list_for_each (t, &s->tenants, struct tenant, link) {
+                r = check_tenant(&c, t);
+                if (r < 0)
+                        return r;
+                n_members += t->n_members;
+        }
+        list_for_each (pool, &s->pools, struct pool, link) {
+                r = check_pool(&c, pool);
+                if (r < 0)
+                        return r;
+        }
+        r = expect(&c, "number of clients", "the daemon", s->n_members, n_members);
+        if (r < 0)
+                return r;
+        *ret_pages = c.n_pages;
+        *ret_sets = c.n_sets;
+        return 0;
+}

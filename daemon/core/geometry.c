@@ -1,0 +1,179 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/ns.h"
+
+/* enum kvl_dtype of <kvlease.h>, for people only: the daemon never looks into a page. */
+static const char *dtype_name(uint32_t dtype)
+{
+        static const char *const names[] = {NULL, "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8"};
+
+        return dtype < ARRAY_SIZE(names) && names[dtype] ? names[dtype] : "other";
+}
+
+static int text_check(const char *field, const char *text, size_t min, struct detail *d)
+{
+        size_t len = strnlen(text, NS_TEXT_MAX + 1);
+
+        if (len < min || len > NS_TEXT_MAX)
+                return detail_set(d, -EINVAL, "%s is %zu bytes long: %zu to %d are allowed", field,
+                        len, min, NS_TEXT_MAX);
+        for (size_t i = 0; i < len; i++)
+                if (text[i] < 0x20 || text[i] > 0x7e)
+                        return detail_set(d, -EINVAL,
+                                "%s has byte 0x%02x at position %zu: printable ASCII only", field,
+                                (uint8_t)text[i], i);
+        return 0;
+}
+
+int ns_layout_check(const struct ns_layout *l, struct detail *d)
+{
+        const struct {
+                const char *field;
+                uint64_t value, min, max;
+        } ranges[] = {
+                {"n_layers", l->n_layers, 1, UINT32_MAX},
+                {"n_kv_heads", l->n_kv_heads, 1, UINT32_MAX},
+                {"head_size", l->head_size, 1, UINT32_MAX},
+                {"page_tokens", l->page_tokens, 1, 1024},
+                {"n_planes", l->n_planes, 1, NS_MAX_PLANES},
+                {"plane_page_bytes", l->plane_page_bytes, 64, NS_MAX_SET_BYTES},
+                {"tp_size", l->tp_size, 1, 1024},
+                {"salt_len", l->salt_len, 0, NS_SALT_MAX},
+        };
+        int r;
+
+        r = text_check("model", l->model, 1, d);
+        if (r < 0)
+                return r;
+        r = text_check("version", l->version, 0, d);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < ARRAY_SIZE(ranges); i++)
+                if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max)
+                        return detail_set(d, -EINVAL, "%s is %llu: %llu to %llu are allowed",
+                                ranges[i].field, (unsigned long long)ranges[i].value,
+                                (unsigned long long)ranges[i].min,
+                                (unsigned long long)ranges[i].max);
+        if (l->plane_page_bytes % 64 != 0)
+                return detail_set(d, -EINVAL,
+                        "plane_page_bytes is %llu: a multiple of 64 is needed",
+                        (unsigned long long)l->plane_page_bytes);
+        if (l->tp_rank >= l->tp_size)
+                return detail_set(d, -EINVAL, "tp_rank is %u: 0 to tp_size - 1 (%u) are allowed",
+                        l->tp_rank, l->tp_size - 1);
+        return 0;
+}
+
+const char *ns_layout_difference(const struct ns_layout *a, const struct ns_layout *b)
+{
+        if (strcmp(a->model, b->model) != 0)
+                return "model";
+        if (a->dtype != b->dtype)
+                return "dtype";
+        if (a->n_layers != b->n_layers)
+                return "n_layers";
+        if (a->n_kv_heads != b->n_kv_heads)
+                return "n_kv_heads";
+        if (a->head_size != b->head_size)
+                return "head_size";
+        if (a->page_tokens != b->page_tokens)
+                return "page_tokens";
+        if (a->n_planes != b->n_planes)
+                return "n_planes";
+        if (a->plane_page_bytes != b->plane_page_bytes)
+                return "plane_page_bytes";
+        if (a->tp_rank != b->tp_rank)
+                return "tp_rank";
+        if (a->tp_size != b->tp_size)
+                return "tp_size";
+        if (a->layer_group != b->layer_group)
+                return "layer_group";
+        if (a->salt_len != b->salt_len || memcmp(a->salt, b->salt, a->salt_len) != 0)
+                return "salt";
+        return NULL;
+}
+
+bool ns_layout_same(const struct ns_layout *a, const struct ns_layout *b)
+{
+        return ns_layout_difference(a, b) == NULL;
+}
+
+char *ns_layout_format(const struct ns_layout *l, char *buf, size_t size)
+{
+        /* Of the salt only its length: it is what keeps a cache from being guessed. */
+        snprintf(buf, size,
+                "model %s version %s dtype %s %u layers %u KV heads of %u, %u tokens a page in %u "
+                "planes of %llu bytes, rank %u of %u, layer group %u, salt of %u bytes",
+                l->model, l->version[0] ? l->version : "(none)", dtype_name(l->dtype), l->n_layers,
+                l->n_kv_heads, l->head_size, l->page_tokens, l->n_planes,
+                (unsigned long long)l->plane_page_bytes, l->tp_rank, l->tp_size, l->layer_group,
+                l->salt_len);
+        return buf;
+}
+
+static uint64_t greatest_common_divisor(uint64_t a, uint64_t b)
+{
+        while (b != 0) {
+                uint64_t rest = a % b;
+
+                a = b;
+                b = rest;
+        }
+        return a;
+}
+
+/* An extent is a multiple of `unit`: the wanted share of one plane, rounded down, at least one. */
+static bool set_bytes_of(const struct ns_layout *l, uint64_t wanted_bytes,
+        uint64_t granularity_bytes, uint64_t *ret_extent_bytes, uint64_t *ret_set_bytes)
+{
+        uint64_t page = l->plane_page_bytes, unit, n_units;
+
+        if (__builtin_mul_overflow(
+                    granularity_bytes / greatest_common_divisor(granularity_bytes, page), page,
+                    &unit))
+                return false;
+        n_units = MAX(wanted_bytes / l->n_planes / unit, UINT64_C(1));
+        *ret_extent_bytes = n_units * unit; /* no overflow: one unit, or at most what is wanted */
+        return !__builtin_mul_overflow(*ret_extent_bytes, (uint64_t)l->n_planes, ret_set_bytes);
+}
+
+int ns_geometry_of(const struct ns_layout *layout, uint64_t wanted_bytes,
+        uint64_t granularity_bytes, uint64_t budget_bytes, struct ns_geometry *ret_geometry,
+        struct detail *d)
+{
+        char set_text[FORMAT_BYTES_MAX] = "2^64 B or more", limit_text[FORMAT_BYTES_MAX];
+        uint64_t limit_bytes = MIN(NS_MAX_SET_BYTES, budget_bytes), extent_bytes, set_bytes = 0;
+        struct ns_geometry g;
+        bool fits;
+
+        assert(granularity_bytes > 0 && layout->plane_page_bytes > 0 && layout->n_planes > 0);
+
+        fits = set_bytes_of(layout, MIN(wanted_bytes, limit_bytes), granularity_bytes,
+                &extent_bytes, &set_bytes);
+        if (fits)
+                format_bytes(set_bytes, set_text);
+        if (!fits || set_bytes > limit_bytes)
+                return detail_set(d, -EINVAL,
+                        "plane_page_bytes %llu in %u planes needs extent sets of %s, more than the "
+                        "%s "
+                        "%s: an extent is a multiple of the page and of the device's %llu bytes; "
+                        "choose a plane_page_bytes with more factors of two, or fewer planes",
+                        (unsigned long long)layout->plane_page_bytes, layout->n_planes, set_text,
+                        limit_bytes == budget_bytes ? "device's budget of"
+                                                    : "largest set there is,",
+                        format_bytes(limit_bytes, limit_text),
+                        (unsigned long long)granularity_bytes);
+        g = (struct ns_geometry){
+                .extent_bytes = extent_bytes,
+                .set_bytes = set_bytes,
+                .set_pages = (uint32_t)(extent_bytes / layout->plane_page_bytes),
+        };
+        /* More sets than the index could ever name are of no use. */
+        g.n_set_slots = (uint32_t)MIN(budget_bytes / set_bytes, INDEX_MAX_PAGES / g.set_pages);
+        g.capacity_pages = g.set_pages * g.n_set_slots;
+        *ret_geometry = g;
+        return 0;
+}

@@ -1,0 +1,107 @@
+/*
+ * Who holds what.
+ *
+ *   group       the processes of one engine: owns the grants (GRANTED pages)
+ *   member      one connection of it (one process): owns its pins and what it has mapped
+ *   attachment  one member with one namespace open
+ *
+ * Grants end with the last member that has the namespace open; pins and mappings end with their
+ * member. When a member may be freed (hang-up *and* exit, or BYE) is the server's decision.
+ */
+#ifndef KVL_CORE_GROUP_H
+#define KVL_CORE_GROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/map.h"
+#include "daemon/core/ns.h"
+
+struct store;
+struct tenant;
+struct detail;
+
+#define GROUP_TOKEN_BYTES 16
+
+struct group {
+        struct list_link link; /* tenant.groups */
+        struct tenant *tenant; /* borrowed */
+        uint32_t id;           /* unique among living groups, > 0 */
+        uint8_t token[GROUP_TOKEN_BYTES];
+        struct list_link members; /* struct member.link */
+        struct list_link grants;  /* struct grants.link */
+};
+
+/* GRANTED pages of one group in one namespace. */
+struct grants {
+        struct list_link link; /* group.grants */
+        struct group *group;   /* borrowed */
+        struct ns *ns;         /* borrowed */
+        uint32_t head;         /* page index, PAGE_NONE */
+        uint32_t n_pages;
+        uint32_t n_attach; /* attachments of the group to ns; freed with the last */
+};
+
+struct member {
+        struct list_link link; /* group.members */
+        struct group *group;   /* borrowed; freed with its last member */
+        uint64_t id;           /* client id: never reused while the daemon runs */
+        bool metadata_only;
+        struct list_link attachments; /* struct attach.member_link */
+        uint32_t last_attach_id;
+        uint32_t n_mapped_sets; /* 0: may be dropped at hang-up */
+        uint64_t n_pins;
+        void *server_data; /* the peer; borrowed, not touched here */
+};
+
+struct attach {
+        struct list_link member_link, ns_link;
+        struct member *member;  /* borrowed */
+        struct ns *ns;          /* borrowed */
+        struct grants *grants;  /* shared */
+        uint32_t id;            /* ns_id on the wire: unique within the member, > 0 */
+        uint64_t version_epoch; /* of the namespace when opened */
+        struct map pins;        /* page -> count */
+        struct map mapped;      /* set index -> 1 */
+};
+
+/*
+ * Joins the group with `token`, or starts a new one where token is NULL. 0; -ENOENT: no such group
+ * of this tenant; -EMFILE: the tenant's max_clients; -ENOMEM.
+ */
+int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
+        struct member **ret_member, struct detail *d);
+
+/* Ends everything it holds: closes its attachments, leaves the group. */
+void member_free(struct member *m);
+
+/*
+ * Opens or creates the namespace. Layout is checked. 0 (also where another version retired the old
+ * contents); KVL_STATUS_LAYOUT with both layouts in the sentence; -ENOENT: no such device; -EINVAL;
+ * -EEXIST: this member has it open already; -ENOMEM; KVL_STATUS_DRAINING for a new namespace.
+ */
+int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
+        const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d);
+
+/* Pins and mappings end; grants too where it was the group's last attachment. */
+void attach_close(struct attach *a);
+
+/* The member has one more pin of the page, for which attach.pins has room. */
+void attach_note_pin(struct attach *a, uint32_t page);
+
+/* The page leaves its group's grants, to be published or freed by the caller. */
+void grants_remove(struct grants *g, uint32_t page);
+
+struct attach *attach_find(struct member *m, uint32_t id);
+
+/*
+ * Exports the extents of a bound set for planes first..first+max-1 and notes that the member has
+ * the set mapped from now on. Returns their number (> 0) with owned handles in ret_handles;
+ * -ENOENT: the set is not bound; -EINVAL: plane out of range; -EACCES: metadata-only; -ENOMEM,
+ * -EIO.
+ */
+int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, uint32_t max,
+        struct extent_handle *ret_handles, struct detail *d);
+
+#endif

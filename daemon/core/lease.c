@@ -1,0 +1,504 @@
+#include "daemon/core/lease.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/reclaim.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+#include "proto/status.h"
+
+#define SWEEP_BATCH \
+        1024 /* page records looked at between two checks whether there is enough; not tuned */
+
+static struct store *store_of(const struct ns *ns)
+{
+        return ns->tenant->store;
+}
+
+static int check_version(const struct attach *a, struct detail *d)
+{
+        if (a->version_epoch == a->ns->version_epoch)
+                return 0;
+        return detail_set(d, KVL_STATUS_STALE,
+                "namespace %s has version %s now; close it and open it with that version",
+                a->ns->name, a->ns->layout.version);
+}
+
+/* ---- lease ---------------------------------------------------------------------------------- */
+
+static void grant_page(struct attach *a, uint32_t page)
+{
+        struct grants *g = a->grants;
+        struct page *p = ns_page(a->ns, page);
+
+        p->owner = g->group->id;
+        p->prev = PAGE_NONE;
+        p->next = g->head;
+        if (g->head != PAGE_NONE)
+                ns_page(a->ns, g->head)->prev = page;
+        g->head = page;
+        g->n_pages++;
+}
+
+void grants_remove(struct grants *g, uint32_t page)
+{
+        struct page *p = ns_page(g->ns, page);
+
+        assert(p->state == PAGE_GRANTED && p->owner == g->group->id);
+
+        if (p->prev != PAGE_NONE)
+                ns_page(g->ns, p->prev)->next = p->next;
+        else
+                g->head = p->next;
+        if (p->next != PAGE_NONE)
+                ns_page(g->ns, p->next)->prev = p->prev;
+        p->prev = p->next = PAGE_NONE;
+        g->n_pages--;
+}
+
+/* Binds sets until there are `n` FREE pages; what set_bind() said where it isn't 0. */
+static int bind_sets(struct ns *ns, uint32_t n, struct detail *d)
+{
+        struct extent_set *set;
+        int r = 0;
+
+        while (r == 0 && ns->n_pages[PAGE_FREE] < n)
+                r = set_bind(ns, &set, d);
+        return r;
+}
+
+/*
+ * Most FREE pages the namespace could have if everything idle gave way, wherever it is. A lease
+ * beyond that is refused before anything is evicted for it.
+ */
+static uint64_t pages_within_reach(const struct ns *ns)
+{
+        uint64_t limit = MIN(ns->tenant->account.limit_bytes, ns->pool->account.limit_bytes);
+        uint64_t sets = MAX(limit / ns->geometry.set_bytes, (uint64_t)ns->n_sets);
+        uint64_t pages = MIN(sets, (uint64_t)ns->geometry.n_set_slots) * ns->geometry.set_pages;
+        uint64_t busy = ns->n_pages[PAGE_GRANTED] + ns->n_pinned + ns->keep_page_zero;
+
+        return pages > busy ? pages - busy : 0;
+}
+
+/* Whose limit ends it first: what to say where nothing was tried. */
+static int nearer_limit(const struct ns *ns)
+{
+        return ns->tenant->account.limit_bytes < ns->pool->account.limit_bytes ? KVL_STATUS_QUOTA
+                                                                               : KVL_STATUS_FULL;
+}
+
+static bool reclaim_sets_for(struct ns *ns, int why)
+{
+        uint64_t bytes = ns->geometry.set_bytes;
+
+        if (ns->n_sets == ns->geometry.n_set_slots)
+                return false; /* another set has no place, whoever gives way */
+        return why == KVL_STATUS_QUOTA ? reclaim_sets_of_tenant(ns->tenant, ns, bytes)
+                                       : reclaim_sets_of_pool(ns->pool, ns, bytes);
+}
+
+/* From the cheapest to the dearest way to come by pages. 0 with `n` FREE pages, or why not. */
+static int make_room(struct ns *ns, uint32_t n, struct detail *d)
+{
+        uint64_t now_nsec = store_of(ns)->now_nsec;
+        int r;
+
+        while (ns->n_pages[PAGE_FREE] < n && ns_sweep(ns, SWEEP_BATCH))
+                ;
+        r = bind_sets(ns, n, d);
+        if (r == 0)
+                return 0;
+        if (n > pages_within_reach(ns))
+                return r < 0 ? r : nearer_limit(ns);
+        /* A device out of memory below its budget is no reason to refuse what is cached here. */
+        if (reclaim_pages(ns, n, now_nsec))
+                return 0;
+        while (r > 0 && reclaim_sets_for(ns, r))
+                r = bind_sets(ns, n, d);
+        return r;
+}
+
+/* No set of this layout fits the limit, whatever is given back: only the layout or the limit help.
+ */
+static int refuse_set_size(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char set[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
+
+        return detail_set(d, KVL_STATUS_QUOTA,
+                "an extent set of namespace %s takes %s (%u planes, pages of %llu bytes in each), "
+                "more than the limit of %s of tenant %s; choose plane_page_bytes with more factors "
+                "of two, or raise the limit with: kvleasectl tenants set %s limit=...",
+                ns->name, format_bytes(ns->geometry.set_bytes, set), ns->layout.n_planes,
+                (unsigned long long)ns->layout.plane_page_bytes,
+                format_bytes(t->account.limit_bytes, limit), t->name, t->name);
+}
+
+static int refuse_quota(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char held[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
+        uint64_t n_pinned = 0, n_granted = 0;
+
+        if (ns->geometry.set_bytes > t->account.limit_bytes && ns->n_sets == 0)
+                return refuse_set_size(ns, d);
+        list_for_each (other, &t->namespaces, struct ns, link) {
+                n_pinned += other->n_pinned;
+                n_granted += other->n_pages[PAGE_GRANTED];
+        }
+        return detail_set(d, KVL_STATUS_QUOTA,
+                "tenant %s holds %s of its limit of %s and too little of it can be evicted (%llu "
+                "pages pinned, %llu granted); release pages or raise the limit with: kvleasectl "
+                "tenants set %s limit=...",
+                t->name, format_bytes(t->account.charged_bytes, held),
+                format_bytes(t->account.limit_bytes, limit), (unsigned long long)n_pinned,
+                (unsigned long long)n_granted, t->name);
+}
+
+/* Other tenants appear as bytes only: their names are none of this one's business. */
+static int refuse_full(const struct ns *ns, struct detail *d)
+{
+        char budget[FORMAT_BYTES_MAX], own[FORMAT_BYTES_MAX], others[FORMAT_BYTES_MAX];
+        uint64_t own_bytes = 0, total_bytes = ns->pool->account.charged_bytes;
+
+        list_for_each (other, &ns->tenant->namespaces, struct ns, link)
+                if (other->pool == ns->pool)
+                        own_bytes += other->n_sets * other->geometry.set_bytes;
+        return detail_set(d, KVL_STATUS_FULL,
+                "device %s is full: of its budget of %s tenant %s holds %s (%llu pages of "
+                "namespace "
+                "%s pinned, %llu granted), other tenants hold %s, and too little of it can be "
+                "evicted; release pages, or give the device a larger budget",
+                ns->pool->device->props.name, format_bytes(ns->pool->account.limit_bytes, budget),
+                ns->tenant->name, format_bytes(own_bytes, own), (unsigned long long)ns->n_pinned,
+                ns->name, (unsigned long long)ns->n_pages[PAGE_GRANTED],
+                format_bytes(total_bytes - own_bytes, others));
+}
+
+static int refuse(struct ns *ns, int why, struct detail *d)
+{
+        ns->tenant->counters.refusals++;
+        store_of(ns)->counters.leases_refused++;
+        return why == KVL_STATUS_QUOTA ? refuse_quota(ns, d) : refuse_full(ns, d);
+}
+
+/* The slow part of a lease: not enough FREE pages in what is bound. */
+static int find_room(struct ns *ns, uint32_t n, struct detail *d)
+{
+        struct store *store = store_of(ns);
+        uint64_t evictions = store->counters.evictions;
+        struct detail failure = {0};
+        bool pressed;
+        int r;
+
+        ns->keep_idle_sets = true;
+        r = make_room(ns, n, &failure);
+        pressed = r != 0 || store->counters.evictions != evictions;
+        if (r != 0) {
+                r = r < 0 ? detail_set(d, r, "%s", failure.text) : refuse(ns, r, d);
+                ns_trim(ns);
+        }
+        if (pressed && store->on_pressure)
+                store->on_pressure(ns, store->callback_data);
+        return r;
+}
+
+int lease_pages(
+        struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        bool enough = ns->n_pages[PAGE_FREE] >= n;
+        int r;
+
+        store_set_now(store_of(ns), now_nsec);
+        if (n == 0)
+                return detail_set(d, -EINVAL, "a lease of 0 pages");
+        if (store_of(ns)->draining)
+                return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
+        r = check_version(a, d);
+        if (r == 0 && !enough)
+                r = find_room(ns, n, d);
+        if (r != 0)
+                return r;
+        for (uint32_t i = 0; i < n; i++) {
+                ret_pages[i] =
+                        set_take_page(list_first(&ns->sets_room, struct extent_set, room_link));
+                grant_page(a, ret_pages[i]);
+        }
+        if (!enough)
+                ns_trim(ns);
+        return 0;
+}
+
+/* ---- publish -------------------------------------------------------------------------------- */
+
+static int publish_check(const struct attach *a, const struct publish *p, struct detail *d)
+{
+        if (p->n == 0)
+                return detail_set(d, -EINVAL, "a publish of 0 pages");
+        if (p->last_tokens == 0 || p->last_tokens > a->ns->layout.page_tokens)
+                return detail_set(d, -EINVAL,
+                        "last_tokens is %u: 1 to page_tokens (%u) are allowed", p->last_tokens,
+                        a->ns->layout.page_tokens);
+        return check_version(a, d);
+}
+
+/* The page is granted to this attachment's group; what else it is, in the sentence. */
+static int check_granted(const struct attach *a, uint32_t page, struct detail *d)
+{
+        const struct page *p = ns_page(a->ns, page);
+
+        if (!p)
+                return detail_set(
+                        d, -EINVAL, "page %u isn't bound in namespace %s", page, a->ns->name);
+        if (p->state != PAGE_GRANTED)
+                return detail_set(
+                        d, -EINVAL, "page %u is %s, not granted", page, page_state_name(p->state));
+        if (p->owner != a->grants->group->id)
+                return detail_set(d, -EINVAL, "page %u is granted to another group", page);
+        return 0;
+}
+
+static void seal_page(struct attach *a, uint32_t page, const uint8_t *key, uint32_t parent,
+        uint32_t tokens, uint64_t request)
+{
+        struct ns *ns = a->ns;
+        struct page *p = ns_page(ns, page);
+
+        grants_remove(a->grants, page);
+        ns_set_state(ns, p, PAGE_SEALED);
+        memcpy(p->key, key, KEY_BYTES);
+        p->tokens = (uint16_t)tokens;
+        p->owner = 0;
+        p->n_pins = 1;
+        ns->n_pinned++;
+        attach_note_pin(a, page);
+        index_insert(&ns->index, key, page);
+        tree_insert(&ns->tree, page, parent);
+        ns->evict->insert(ns->policy, page, tokens, request, store_of(ns)->now_nsec);
+        ns->counters.publishes++;
+        store_of(ns)->counters.publishes++;
+}
+
+/* Somebody was first: that page is the caller's from now on as much as theirs. */
+static int take_duplicate(struct attach *a, uint32_t existing, struct detail *d)
+{
+        struct ns *ns = a->ns;
+
+        if (ns_page(ns, existing)->n_pins == UINT32_MAX)
+                return detail_set(d, -EINVAL, "page %u is pinned too often", existing);
+        ns_pin_page(ns, existing);
+        attach_note_pin(a, existing);
+        ns->counters.duplicates++;
+        store_of(ns)->counters.duplicates++;
+        return KVL_STATUS_DUPLICATE;
+}
+
+/* Page i of the request; parent is page i-1 or what the parent key names. */
+static int publish_one(struct attach *a, const struct publish *p, uint32_t i, uint32_t parent,
+        uint32_t *ret_page, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        const uint8_t *key = p->keys + (size_t)i * KEY_BYTES;
+        uint32_t page = p->pages[i], existing;
+        int r;
+
+        r = check_granted(a, page, d);
+        if (r < 0)
+                return r;
+        if (ns_page(ns, page)->epoch != (uint32_t)ns->epoch)
+                return detail_set(d, KVL_STATUS_STALE,
+                        "page %u was granted before namespace %s was invalidated; free it", page,
+                        ns->name);
+        existing = ns_find_page(ns, key);
+        if (existing != PAGE_NONE) {
+                r = take_duplicate(a, existing, d);
+                if (r > 0)
+                        *ret_page = existing;
+                return r;
+        }
+        seal_page(a, page, key, parent, i + 1 < p->n ? ns->layout.page_tokens : p->last_tokens,
+                p->request);
+        *ret_page = page;
+        return 0;
+}
+
+int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
+        uint32_t *ret_n, struct detail *d)
+{
+        uint32_t parent = NODE_NONE, i;
+        bool duplicates = false;
+        int r;
+
+        store_set_now(store_of(a->ns), now_nsec);
+        *ret_n = 0;
+        r = publish_check(a, p, d);
+        if (r != 0)
+                return r;
+        if (p->parent_key) {
+                parent = ns_find_page(a->ns, p->parent_key);
+                if (parent == PAGE_NONE)
+                        return detail_set(d, KVL_STATUS_NO_PARENT,
+                                "the parent page isn't cached in namespace %s (any more)",
+                                a->ns->name);
+        }
+        if (map_reserve(&a->pins, p->n) < 0)
+                return detail_set(d, -ENOMEM, "no memory for %u pins", p->n);
+        for (i = 0; i < p->n; i++) {
+                r = publish_one(a, p, i, parent, &ret_pages[i], d);
+                if (r != 0 && r != KVL_STATUS_DUPLICATE)
+                        break;
+                duplicates |= r == KVL_STATUS_DUPLICATE;
+                parent = ret_pages[i];
+        }
+        *ret_n = i;
+        if (i < p->n)
+                return r;
+        return duplicates ? detail_set(d, KVL_STATUS_DUPLICATE, "already published") : 0;
+}
+
+/* ---- look up, release, free, invalidate ----------------------------------------------------- */
+
+static void pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uint64_t request)
+{
+        struct ns *ns = a->ns;
+
+        /* The deepest first, so that ancestors are always at least as fresh. */
+        for (uint32_t i = n; i-- > 0;) {
+                ns_pin_page(ns, pages[i]);
+                attach_note_pin(a, pages[i]);
+                ns->evict->touch(ns->policy, pages[i], request, store_of(ns)->now_nsec);
+        }
+}
+
+static void count_lookup(struct ns *ns, uint32_t n_keys, uint32_t n_hits)
+{
+        struct store_counters *c = &store_of(ns)->counters;
+
+        ns->counters.keys += n_keys;
+        ns->counters.hits += n_hits;
+        c->lookups++;
+        c->lookup_keys += n_keys;
+        c->lookup_hits += n_hits;
+}
+
+int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t request,
+        uint64_t now_nsec, uint32_t *ret_pages, uint32_t *ret_n, uint64_t *ret_tokens,
+        struct detail *d)
+{
+        struct ns *ns = a->ns;
+        uint64_t tokens = 0;
+        uint32_t found = 0;
+        int r;
+
+        store_set_now(store_of(ns), now_nsec);
+        *ret_n = 0;
+        r = check_version(a, d);
+        if (r != 0)
+                return r;
+        for (; found < n; found++) {
+                uint32_t page = ns_find_page(ns, keys + (size_t)found * KEY_BYTES);
+
+                /* A run may name a page n times; a page that can't take that counts as not there.
+                 */
+                if (page == PAGE_NONE || ns_page(ns, page)->n_pins > UINT32_MAX - n)
+                        break;
+                ret_pages[found] = page;
+                tokens += ns_page(ns, page)->tokens;
+        }
+        if (map_reserve(&a->pins, found) < 0)
+                return detail_set(d, -ENOMEM, "no memory for %u pins", found);
+        count_lookup(ns, n, found);
+        if (found == 0)
+                return KVL_STATUS_MISS;
+        pin_run(a, ret_pages, found, request);
+        *ret_n = found;
+        *ret_tokens = tokens;
+        return 0;
+}
+
+/* Counts one pin each down in the member's own map; all back up again where one isn't there. */
+static int uncount_pins(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                uint64_t *count = map_find(&a->pins, pages[i]);
+
+                if (count && *count > 0) {
+                        (*count)--;
+                        continue;
+                }
+                for (uint32_t j = 0; j < i; j++)
+                        (*map_find(&a->pins, pages[j]))++;
+                return detail_set(d, -EINVAL, "page %u isn't pinned by this client%s", pages[i],
+                        count ? " that often" : "");
+        }
+        return 0;
+}
+
+int release_pages(
+        struct attach *a, const uint32_t *pages, uint32_t n, uint64_t now_nsec, struct detail *d)
+{
+        int r;
+
+        store_set_now(store_of(a->ns), now_nsec);
+        r = uncount_pins(a, pages, n, d);
+        if (r < 0)
+                return r;
+        for (uint32_t i = n; i-- > 0;) {
+                const uint64_t *count = map_find(&a->pins, pages[i]);
+
+                if (count && *count == 0)
+                        map_remove(&a->pins, pages[i]);
+                a->member->n_pins--;
+                ns_unpin_page(a->ns, pages[i], 1);
+        }
+        return 0;
+}
+
+int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
+{
+        uint32_t i;
+        int r = 0;
+
+        for (i = 0; i < n; i++) {
+                r = check_granted(a, pages[i], d);
+                if (r == 0 && ns_page(a->ns, pages[i])->mark)
+                        r = detail_set(d, -EINVAL, "page %u stands in the list twice", pages[i]);
+                if (r < 0)
+                        break;
+                ns_page(a->ns, pages[i])->mark = 1;
+        }
+        while (i-- > 0)
+                ns_page(a->ns, pages[i])->mark = 0;
+        if (r < 0)
+                return r;
+        for (i = 0; i < n; i++) {
+                grants_remove(a->grants, pages[i]);
+                ns_free_page(a->ns, pages[i]);
+        }
+        return 0;
+}
+
+int invalidate_key(
+        struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *d)
+{
+        uint32_t page;
+        int r;
+
+        r = check_version(a, d);
+        if (r != 0)
+                return r;
+        page = ns_find_page(a->ns, key);
+        *ret_pages = page == PAGE_NONE ? 0 : ns_drop_subtree(a->ns, page, EVICT_INVALIDATE);
+        return 0;
+}
+
+void request_end(struct attach *a, uint64_t request, uint64_t now_nsec)
+{
+        store_set_now(store_of(a->ns), now_nsec);
+        a->ns->evict->request_end(a->ns->policy, request, now_nsec);
+}

@@ -1,0 +1,67 @@
+/*
+ * What a worker does with pages: lease, publish, look up, release, free, invalidate. Every function
+ * checks what it is given (page indices and keys come from peers). Requests are all or nothing
+ * where not said otherwise. now_nsec: CLOCK_MONOTONIC. Loop thread only.
+ *
+ * Common returns: -EINVAL a page index that isn't this caller's to use this way (the sentence names
+ * it); KVL_STATUS_STALE the namespace changed its version after this attachment was opened.
+ */
+#ifndef KVL_CORE_LEASE_H
+#define KVL_CORE_LEASE_H
+
+#include <stdint.h>
+
+#include "daemon/core/group.h"
+
+/*
+ * Grants `n` pages to the group, evicting idle cached pages if need be. 0 with n page indices in
+ * ret_pages; KVL_STATUS_QUOTA, KVL_STATUS_FULL: the sentence says limit, usage and who holds it;
+ * KVL_STATUS_DRAINING; -ENOMEM, -EIO. Nothing is granted unless 0 (cached pages may have been
+ * evicted).
+ */
+int lease_pages(
+        struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d);
+
+struct publish {
+        const uint32_t *pages; /* n, granted to the group */
+        const uint8_t *keys;   /* n * KEY_BYTES */
+        uint32_t n;
+        const uint8_t *parent_key; /* NULL: the first page is a root */
+        uint32_t last_tokens;      /* 1..page_tokens */
+        uint64_t request;
+};
+
+/*
+ * Seals pages in order. For each handled page ret_pages[i] is the page that carries the key now,
+ * pinned for this member: itself, or the existing one where somebody was first (then the caller's
+ * page stays GRANTED until freed). *ret_n: pages handled. 0; KVL_STATUS_DUPLICATE: all handled, at
+ * least one was a duplicate; KVL_STATUS_NO_PARENT, KVL_STATUS_STALE (granted before an
+ * invalidation), -EINVAL, -ENOMEM: stopped at page *ret_n, which stays GRANTED.
+ */
+int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
+        uint32_t *ret_n, struct detail *d);
+
+/*
+ * The longest run of cached pages for keys[0..n-1], each pinned once. 0 with *ret_n > 0 pages and
+ * *ret_tokens tokens in them; KVL_STATUS_MISS with *ret_n = 0; -ENOMEM: nothing pinned.
+ */
+int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t request,
+        uint64_t now_nsec, uint32_t *ret_pages, uint32_t *ret_n, uint64_t *ret_tokens,
+        struct detail *d);
+
+/* Drops one pin each, deepest (last) first. -EINVAL where one isn't pinned by this member: none
+ * dropped. */
+int release_pages(
+        struct attach *a, const uint32_t *pages, uint32_t n, uint64_t now_nsec, struct detail *d);
+
+/* Gives granted pages back. -EINVAL where one isn't granted to the group: none given back. */
+int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d);
+
+/* Drops the page with `key` and everything below it. 0 with the count, which is 0 where nothing has
+ * the key. */
+int invalidate_key(
+        struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *d);
+
+void request_end(struct attach *a, uint64_t request, uint64_t now_nsec);
+
+#endif

@@ -1,0 +1,315 @@
+#include "daemon/core/ns.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+
+const char *page_state_name(enum page_state s)
+{
+        static const char *const names[] = {"free", "granted", "sealed", "retiring", "moving",
+                "detached", "quarantined", "null"};
+
+        return (unsigned)s < ARRAY_SIZE(names) ? names[s] : "unknown";
+}
+
+static uint32_t count_namespaces(const struct tenant *t)
+{
+        uint32_t n = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                n++;
+        return n;
+}
+
+/* Index, tree and policy; nothing stays behind on failure. */
+static int init_lookup(struct ns *ns, const struct evict_ops *evict)
+{
+        int r;
+
+        r = index_init(&ns->index, ns->geometry.capacity_pages);
+        if (r < 0)
+                return r;
+        tree_init(&ns->tree);
+        ns->evict = evict;
+        r = evict->new (&ns->tree, &ns->policy);
+        if (r < 0)
+                index_deinit(&ns->index);
+        return r;
+}
+
+static int ns_alloc(struct tenant *t, const struct ns_geometry *geometry, struct ns **ret_ns)
+{
+        struct ns *ns = calloc(1, sizeof(*ns));
+        int r;
+
+        if (!ns)
+                return -ENOMEM;
+        ns->geometry = *geometry;
+        ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
+        r = ns->sets ? init_lookup(ns, t->store->evict) : -ENOMEM;
+        if (r < 0) {
+                free(ns->sets);
+                free(ns);
+                return r;
+        }
+        *ret_ns = ns;
+        return 0;
+}
+
+int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
+        bool keep_page_zero, struct ns **ret_ns, struct detail *d)
+{
+        struct ns_geometry geometry;
+        struct ns *ns;
+        int r;
+
+        assert(name_is_valid(name, NS_NAME_MAX) && !ns_find(t, name));
+
+        if (count_namespaces(t) >= NS_MAX_PER_TENANT)
+                return detail_set(d, -EMFILE,
+                        "tenant %s has %d namespaces, the most there may be; drop unused ones "
+                        "with: "
+                        "kvleasectl purge %s --remove",
+                        t->name, NS_MAX_PER_TENANT, t->name);
+        r = ns_geometry_of(layout, pool->extent_bytes, pool->device->props.granularity_bytes,
+                pool->account.limit_bytes, &geometry, d);
+        if (r < 0)
+                return r;
+        if (keep_page_zero && geometry.capacity_pages == 1)
+                return detail_set(d, -EINVAL,
+                        "the device's budget holds one page of this layout and page 0 is kept "
+                        "back");
+        r = ns_alloc(t, &geometry, &ns);
+        if (r < 0)
+                return detail_set(d, r, "no memory for namespace %s", name);
+        ns->id = ++t->store->last_ns_id;
+        ns->tenant = t;
+        ns->pool = pool;
+        memcpy(ns->name, name, strlen(name) + 1);
+        ns->layout = *layout;
+        ns->keep_page_zero = keep_page_zero;
+        list_init(&ns->sets_bound);
+        list_init(&ns->sets_room);
+        list_init(&ns->attachments);
+        list_append(&t->namespaces, &ns->link);
+        *ret_ns = ns;
+        return 0;
+}
+
+void ns_free(struct ns *ns)
+{
+        assert(list_is_empty(&ns->attachments));
+
+        list_for_each_safe (set, &ns->sets_bound, struct extent_set, link)
+                set_discard(set);
+        ns->evict->free(ns->policy);
+        tree_deinit(&ns->tree);
+        index_deinit(&ns->index);
+        list_remove(&ns->link);
+        free(ns->sets);
+        free(ns);
+}
+
+struct ns *ns_find(struct tenant *t, const char *name)
+{
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                if (strcmp(ns->name, name) == 0)
+                        return ns;
+        return NULL;
+}
+
+struct page *ns_page(const struct ns *ns, uint32_t page)
+{
+        struct extent_set *set;
+
+        if (page >= ns->geometry.capacity_pages)
+                return NULL;
+        set = ns->sets[page / ns->geometry.set_pages];
+        return set ? &set->pages[page % ns->geometry.set_pages] : NULL;
+}
+
+struct extent_set *ns_set_of(const struct ns *ns, uint32_t page)
+{
+        struct extent_set *set = ns->sets[page / ns->geometry.set_pages];
+
+        assert(set);
+        return set;
+}
+
+/* 32 bits of the epoch: a page isn't left behind by 2^32 invalidations, the sweep comes between. */
+bool ns_page_is_stale(const struct ns *ns, const struct page *p)
+{
+        return p->state == PAGE_SEALED && p->epoch != (uint32_t)ns->epoch;
+}
+
+bool ns_page_match(const void *ns, uint32_t page, const uint8_t key[KEY_BYTES])
+{
+        return memcmp(ns_page(ns, page)->key, key, KEY_BYTES) == 0;
+}
+
+uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES])
+{
+        return index_find(&ns->index, key, ns_page_match, ns);
+}
+
+void ns_set_state(struct ns *ns, struct page *p, enum page_state s)
+{
+        assert(ns->n_pages[p->state] > 0);
+        ns->n_pages[p->state]--;
+        p->state = s;
+        ns->n_pages[s]++;
+}
+
+void ns_free_page(struct ns *ns, uint32_t page)
+{
+        struct extent_set *set = ns_set_of(ns, page);
+
+        if (ns_page_is_stale(ns, ns_page(ns, page)))
+                ns->n_stale--;
+        set_put_page(set, page);
+        if (set_is_idle(set) && !ns->keep_idle_sets)
+                set_unbind(set);
+}
+
+void ns_trim(struct ns *ns)
+{
+        ns->keep_idle_sets = false;
+        list_for_each_safe (set, &ns->sets_bound, struct extent_set, link)
+                if (set_is_idle(set))
+                        set_unbind(set);
+}
+
+void ns_pin_page(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+
+        assert(p->state == PAGE_SEALED && p->n_pins < UINT32_MAX);
+
+        if (p->n_pins++ > 0)
+                return;
+        ns->n_pinned++;
+        ns->evict->hold(ns->policy, page);
+}
+
+void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
+{
+        struct page *p = ns_page(ns, page);
+
+        assert(p->n_pins >= n && n > 0);
+
+        p->n_pins -= n;
+        if (p->n_pins > 0)
+                return;
+        ns->n_pinned--;
+        if (p->state == PAGE_DETACHED || ns_page_is_stale(ns, p))
+                ns_free_page(ns, page);
+        else
+                ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
+}
+
+/*
+ * Three structures must be emptied together and each may fail. Index and tree get replacements,
+ * which are made first and can be thrown away; the policy may carry over what it has learnt, so it
+ * is reset in place, as the last step that can fail.
+ */
+int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
+{
+        struct store *store = ns->tenant->store;
+        uint64_t n_findable = ns->index.n_used;
+        struct index index;
+        struct tree tree;
+        int r;
+
+        r = index_init(&index, ns->geometry.capacity_pages);
+        if (r < 0)
+                return r;
+        tree_init(&tree);
+        r = tree_reserve(&tree, ns->tree.n_nodes);
+        if (r == 0)
+                r = ns->evict->reset(ns->policy);
+        if (r < 0) {
+                tree_deinit(&tree);
+                index_deinit(&index);
+                return r;
+        }
+        index_deinit(&ns->index);
+        tree_deinit(&ns->tree);
+        ns->index = index;
+        ns->tree = tree;
+        ns->epoch++;
+        ns->n_stale = ns->n_pages[PAGE_SEALED];
+        *ret_pages = n_findable;
+        if (store->on_stale)
+                store->on_stale(ns, store->callback_data);
+        return 0;
+}
+
+static void sweep_page(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+
+        if (!ns_page_is_stale(ns, p))
+                return;
+        if (p->n_pins == 0) {
+                ns_free_page(ns, page);
+                return;
+        }
+        ns->n_stale--;
+        ns_set_state(ns, p, PAGE_DETACHED);
+}
+
+bool ns_sweep(struct ns *ns, uint32_t budget)
+{
+        uint32_t set_pages = ns->geometry.set_pages;
+
+        for (; budget > 0 && ns->n_stale > 0; budget--) {
+                if (ns->sweep_page >= ns->geometry.capacity_pages)
+                        ns->sweep_page = 0;
+                if (ns_page(ns, ns->sweep_page))
+                        sweep_page(ns, ns->sweep_page++);
+                else /* the rest of a set that isn't bound */
+                        ns->sweep_page += set_pages - ns->sweep_page % set_pages;
+        }
+        return ns->n_stale > 0;
+}
+
+static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why)
+{
+        struct page *p = ns_page(ns, page);
+
+        assert(p->state == PAGE_SEALED && !ns_page_is_stale(ns, p));
+
+        index_remove(&ns->index, p->key, page);
+        ns->evict->remove(ns->policy, page, why);
+        tree_remove(&ns->tree, page);
+        if (p->n_pins > 0)
+                ns_set_state(ns, p, PAGE_DETACHED);
+        else
+                ns_free_page(ns, page);
+}
+
+uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why)
+{
+        uint32_t up = page, leaf;
+        uint64_t n = 0;
+
+        /* On from the parent each time: from the top, a chain would cost the square of its length.
+         */
+        do {
+                leaf = tree_leaf_below(&ns->tree, up);
+                up = tree_parent(&ns->tree, leaf);
+                drop_leaf(ns, leaf, why);
+                n++;
+        } while (leaf != page);
+        if (why == EVICT_PRESSURE) {
+                ns->counters.evictions += n;
+                ns->tenant->counters.evictions += n;
+                ns->tenant->store->counters.evictions += n;
+        }
+        return n;
+}

@@ -1,0 +1,160 @@
+/*
+ * A namespace: one model context of one tenant, with its pages, key index, prefix tree and eviction
+ * policy. It outlives its clients. Keys of different namespaces never meet. Loop thread only.
+ */
+#ifndef KVL_CORE_NS_H
+#define KVL_CORE_NS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/parse.h"
+#include "daemon/core/index.h"
+#include "daemon/core/page.h"
+#include "daemon/core/pool.h"
+#include "policy/evict.h"
+#include "policy/tree.h"
+
+struct tenant;
+struct detail;
+struct member;
+struct attach;
+
+#define NS_TEXT_MAX       128
+#define NS_SALT_MAX       64
+#define NS_MAX_PLANES     1024
+#define NS_MAX_PER_TENANT 1024 /* namespaces; bounds what names cost the daemon; not tuned */
+#define NS_MAX_SET_BYTES \
+        (UINT64_C(1) << 30) /* a set is granted, zeroed and given back whole; not tuned */
+
+struct ns_layout {
+        char model[NS_TEXT_MAX + 1];
+        char version[NS_TEXT_MAX + 1];
+        uint32_t dtype, n_layers, n_kv_heads, head_size;
+        uint32_t page_tokens;      /* 1..1024 */
+        uint32_t n_planes;         /* 1..NS_MAX_PLANES */
+        uint64_t plane_page_bytes; /* multiple of 64 */
+        uint32_t tp_rank, tp_size, layer_group;
+        uint8_t salt[NS_SALT_MAX];
+        uint32_t salt_len;
+};
+
+struct ns_geometry {
+        uint64_t extent_bytes; /* of one plane: multiple of the granularity and of plane_page_bytes
+                                */
+        uint64_t set_bytes;    /* extent_bytes * n_planes */
+        uint32_t set_pages;    /* extent_bytes / plane_page_bytes */
+        uint32_t n_set_slots;  /* sets the pool's whole budget could hold */
+        uint32_t capacity_pages; /* set_pages * n_set_slots; fixed for life */
+};
+
+struct ns_counters {
+        uint64_t keys, hits, publishes, duplicates, evictions;
+};
+
+struct ns {
+        struct list_link link; /* tenant.namespaces */
+        uint64_t id;           /* never reused while the daemon runs */
+        struct tenant *tenant; /* borrowed */
+        struct pool *pool;     /* borrowed */
+        char name[NS_NAME_MAX + 1];
+        struct ns_layout layout;
+        struct ns_geometry geometry;
+        bool keep_page_zero;
+        uint64_t epoch;           /* one more with every invalidation of the whole namespace */
+        uint64_t version_epoch;   /* one more with every change of layout.version */
+        struct extent_set **sets; /* owned; n_set_slots, NULL where unbound */
+        struct list_link sets_bound;
+        struct list_link sets_room; /* those with FREE pages; the ones that were full once first */
+        bool keep_idle_sets;        /* a call is collecting pages; ns_trim() at its end */
+        uint32_t n_sets;
+        struct index index;
+        struct tree tree;
+        const struct evict_ops *evict;
+        void *policy;                 /* of evict; owned */
+        struct list_link attachments; /* struct attach.ns_link */
+        uint64_t n_pages[8];          /* by enum page_state, of bound sets */
+        uint64_t n_pinned;            /* pages with n_pins > 0 */
+        uint64_t n_stale;             /* SEALED pages of an older epoch, not swept yet */
+        uint32_t sweep_page;          /* where the sweep goes on */
+        struct ns_counters counters;
+};
+
+/*
+ * Set size for a layout: per-plane extents that are multiples of both the device granularity and
+ * the page (so that no page straddles two extents), as near to `wanted_bytes` per set as that
+ * allows. 0, or -EINVAL with the sentence why (a set over NS_MAX_SET_BYTES or over the budget).
+ */
+int ns_geometry_of(const struct ns_layout *layout, uint64_t wanted_bytes,
+        uint64_t granularity_bytes, uint64_t budget_bytes, struct ns_geometry *ret_geometry,
+        struct detail *d);
+
+/* 0, or -EINVAL naming the field and its range. */
+int ns_layout_check(const struct ns_layout *layout, struct detail *d);
+
+/* What two layouts differ in, version aside ("page_tokens"); NULL where they are the same. Static.
+ */
+const char *ns_layout_difference(const struct ns_layout *a, const struct ns_layout *b);
+
+/* Equal in everything but version. */
+bool ns_layout_same(const struct ns_layout *a, const struct ns_layout *b);
+
+/* "model m version v dtype bf16 32 layers ..." for messages. Returns buf. */
+#define NS_LAYOUT_TEXT_MAX 512
+char *ns_layout_format(const struct ns_layout *l, char *buf, size_t size);
+
+/* 0; -EINVAL from the layout's geometry; -EMFILE: NS_MAX_PER_TENANT; -ENOMEM. Name and layout are
+ * checked already. */
+int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
+        bool keep_page_zero, struct ns **ret_ns, struct detail *d);
+
+struct ns *ns_find(struct tenant *t, const char *name);
+
+/* NULL where the page is beyond the namespace or its set isn't bound. */
+struct page *ns_page(const struct ns *ns, uint32_t page);
+
+/* The set of a page that is bound. */
+struct extent_set *ns_set_of(const struct ns *ns, uint32_t page);
+
+/* SEALED before the last invalidation: unfindable, waiting for the sweep. */
+bool ns_page_is_stale(const struct ns *ns, const struct page *p);
+
+/* Is the index's idea of a key's equality: `ns` is a struct ns. */
+bool ns_page_match(const void *ns, uint32_t page, const uint8_t key[KEY_BYTES]);
+
+uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES]);
+
+/* Every change of a page's state, so that ns.n_pages is right. */
+void ns_set_state(struct ns *ns, struct page *p, enum page_state s);
+
+/* The one way a page becomes FREE: not pinned, out of the index. Gives its set back where that
+ * leaves it idle. */
+void ns_free_page(struct ns *ns, uint32_t page);
+
+/* Gives idle sets back after a call that kept them. */
+void ns_trim(struct ns *ns);
+
+/* Pins of one member or another, counted per page. The first holds it, the last lets it go. */
+void ns_pin_page(struct ns *ns, uint32_t page);
+void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n);
+
+/*
+ * Everything cached becomes unfindable at once, at a cost that doesn't depend on how much there is;
+ * ns_sweep() frees it later. *ret_pages: pages that were findable. Tells store.on_stale. 0 or
+ * -ENOMEM (unchanged).
+ */
+int ns_invalidate(struct ns *ns, uint64_t *ret_pages);
+
+/* Looks at up to `budget` page records, frees or detaches the stale ones. True while there are
+ * more. */
+bool ns_sweep(struct ns *ns, uint32_t budget);
+
+/* Removes an indexed page and everything below it; pinned ones become DETACHED. Returns their
+ * number. */
+uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why);
+
+/* No attachments. Frees everything it holds. */
+void ns_free(struct ns *ns);
+
+#endif

@@ -1,0 +1,132 @@
+#include "daemon/core/store.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/tenant.h"
+
+void store_init(struct store *s, const struct evict_ops *evict)
+{
+        *s = (struct store){.evict = evict};
+        list_init(&s->pools);
+        list_init(&s->tenants);
+}
+
+static void pool_free(struct pool *pool)
+{
+        assert(pool->n_sets == 0 && pool->account.charged_bytes == 0);
+        list_remove(&pool->link);
+        device_close(pool->device);
+        free(pool);
+}
+
+void store_deinit(struct store *s)
+{
+        int r;
+
+        assert(s->n_members == 0);
+
+        list_for_each_safe (t, &s->tenants, struct tenant, link) {
+                r = tenant_remove(t, true, NULL);
+                assert(r == 0);
+                (void)r;
+        }
+        list_for_each_safe (pool, &s->pools, struct pool, link)
+                pool_free(pool);
+}
+
+int store_add_pool(struct store *s, struct device *device, uint64_t budget_bytes,
+        uint64_t extent_bytes, struct detail *d)
+{
+        const char *name = device->props.name;
+        char budget[FORMAT_BYTES_MAX], extent[FORMAT_BYTES_MAX];
+        struct pool *pool;
+
+        if (extent_bytes == 0 || budget_bytes < extent_bytes)
+                return detail_set(d, -EINVAL,
+                        "device %s: a budget of %s holds no extent set of %s; raise the budget or "
+                        "make extents smaller",
+                        name, format_bytes(budget_bytes, budget),
+                        format_bytes(extent_bytes, extent));
+        list_for_each (other, &s->pools, struct pool, link)
+                if (strcmp(other->device->props.name, name) == 0)
+                        return detail_set(d, -EEXIST, "device %s is given twice", name);
+        pool = calloc(1, sizeof(*pool));
+        if (!pool)
+                return detail_set(d, -ENOMEM, "no memory for device %s", name);
+        pool->device = device;
+        pool->account.limit_bytes = budget_bytes;
+        pool->extent_bytes = extent_bytes;
+        list_append(&s->pools, &pool->link);
+        return 0;
+}
+
+struct pool *store_find_pool(struct store *s, const char *device)
+{
+        if (!device || !device[0])
+                return list_first(&s->pools, struct pool, link);
+        list_for_each (pool, &s->pools, struct pool, link)
+                if (strcmp(pool->device->props.name, device) == 0)
+                        return pool;
+        return NULL;
+}
+
+void store_set_now(struct store *s, uint64_t now_nsec)
+{
+        s->now_nsec = MAX(s->now_nsec, now_nsec);
+}
+
+static struct ns *find_stale(const struct store *s)
+{
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (ns->n_stale > 0)
+                                return ns;
+        return NULL;
+}
+
+bool store_work(struct store *s, uint32_t budget)
+{
+        struct ns *ns = find_stale(s);
+
+        return ns && (ns_sweep(ns, budget) || find_stale(s));
+}
+
+static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages)
+{
+        uint64_t n = ns->index.n_used;
+        int r;
+
+        if (remove && list_is_empty(&ns->attachments)) {
+                ns_free(ns);
+        } else {
+                r = ns_invalidate(ns, &n);
+                if (r < 0)
+                        return r;
+        }
+        *n_pages += n;
+        return 0;
+}
+
+int store_purge(
+        struct store *s, struct tenant *t, struct ns *only, bool remove, uint64_t *ret_pages)
+{
+        uint64_t n_pages = 0;
+        int r;
+
+        assert(!only || only->tenant == t);
+
+        list_for_each_safe (ns, &t->namespaces, struct ns, link) {
+                if (only && ns != only)
+                        continue;
+                r = purge_ns(ns, remove, &n_pages);
+                if (r < 0)
+                        return r;
+        }
+        *ret_pages = n_pages;
+        return 0;
+}

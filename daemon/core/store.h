@@ -1,0 +1,80 @@
+/*
+ * The root of the daemon's state: pools, tenants, and through them everything else. No sockets, no
+ * loop, no configuration: the server drives it, and so do the model test and the fuzzers. One
+ * thread.
+ */
+#ifndef KVL_CORE_STORE_H
+#define KVL_CORE_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "daemon/core/pool.h"
+#include "policy/evict.h"
+
+struct detail;
+struct tenant;
+struct ns;
+
+struct store_counters {
+        uint64_t lookups;     /* requests */
+        uint64_t lookup_keys; /* pages asked for */
+        uint64_t lookup_hits; /* pages found */
+        uint64_t publishes;   /* pages */
+        uint64_t duplicates;  /* pages */
+        uint64_t evictions;   /* pages */
+        uint64_t leases_refused;
+};
+
+struct store {
+        struct list_link pools;   /* struct pool.link; the first is the default device */
+        struct list_link tenants; /* struct tenant.link */
+        const struct evict_ops *evict;
+        bool draining; /* nothing new is granted */
+        uint64_t last_ns_id, last_member_id;
+        uint32_t last_group_id;
+        uint32_t n_members;
+        uint64_t now_nsec; /* latest time a call was given; for what ends without one (a member
+                              dies) */
+        struct store_counters counters;
+        /* Told when a lease was refused or had to evict: the server sends PRESSURE. May be NULL. */
+        void (*on_pressure)(struct ns *ns, void *data);
+        /* Told when a namespace was invalidated as a whole: the server sends NS_STALE. May be NULL.
+         */
+        void (*on_stale)(struct ns *ns, void *data);
+        void *callback_data;
+};
+
+void store_init(struct store *s, const struct evict_ops *evict);
+
+/* No members are left. Frees everything, gives all memory back. */
+void store_deinit(struct store *s);
+
+/* Takes the device, on success only. 0; -EEXIST: a pool with this device name; -ENOMEM; -EINVAL
+ * (budget < one set of extent_bytes). */
+int store_add_pool(struct store *s, struct device *device, uint64_t budget_bytes,
+        uint64_t extent_bytes, struct detail *d);
+
+/* NULL or "" names the default. NULL where there is none. */
+struct pool *store_find_pool(struct store *s, const char *device);
+
+/* Time goes on: every call that is given one passes it here. Never back. */
+void store_set_now(struct store *s, uint64_t now_nsec);
+
+/* One step of background work (sweeping): at most `budget` page records. True while there is more.
+ */
+bool store_work(struct store *s, uint32_t budget);
+
+/* Drops all cached pages of a tenant, or of one namespace of it. `remove` also frees namespaces
+ * that nobody has open. 0 or -ENOMEM. */
+int store_purge(
+        struct store *s, struct tenant *t, struct ns *only, bool remove, uint64_t *ret_pages);
+
+/*
+ * Whole-state checker: every invariant of docs/ARCHITECTURE.md ("Life of a page"). 0 with what was
+ * looked at; -EUCLEAN with the first violation in the sentence; -ENOMEM.
+ */
+int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct detail *d);
+
+#endif

@@ -1,0 +1,768 @@
+/*
+ * Model test of daemon/core: random operations on the real state and on the naive model of model.h.
+ * After each the answers and the whole state are compared, and the invariant checker is run.
+ *
+ *   model_pages [--seed N] [--steps N] [--seeds N] [--full]
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/tenant.h"
+#include "proto/status.h"
+#include "tests/model/model.h"
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+static struct model_member *any_member(void)
+{
+        struct model_member *m = &members[rnd(N_MEMBERS)];
+
+        return m->real ? m : NULL;
+}
+
+static struct model_attach *any_attach(struct model_member **ret_member, struct model_ns **ret_ns)
+{
+        struct model_member *m = any_member();
+        uint32_t slot = rnd(N_NS);
+
+        if (!m || !m->attach[slot].real)
+                return NULL;
+        *ret_member = m;
+        *ret_ns = &spaces[m->tenant][slot];
+        return &m->attach[slot];
+}
+
+static bool is_old(const struct model_attach *a, const struct model_ns *ns)
+{
+        return a->version_epoch != ns->version_epoch;
+}
+
+static void op_join(void)
+{
+        uint32_t i = rnd(N_MEMBERS), t = rnd(N_TENANTS), n = 0;
+        struct model_member *m = &members[i], *friend = any_member();
+        struct detail d;
+        int r;
+
+        op = "join";
+        if (m->real)
+                return;
+        if (friend)
+                t = (uint32_t) friend->tenant;
+        for (int k = 0; k < N_MEMBERS; k++)
+                n += members[k].real && members[k].tenant == (int)t;
+        *m = (struct model_member){.tenant = (int)t, .metadata_only = rnd(4) == 0};
+        r = member_new(tenants[t], friend ? friend->real->group->token : NULL, m->metadata_only,
+                &m->real, &d);
+        CHECK(r == (n >= MAX_CLIENTS ? -EMFILE : 0), "%d", r);
+        if (r < 0)
+                m->real = NULL;
+        m->group = friend ? friend->group : ++last_group;
+}
+
+static void op_leave(void)
+{
+        struct model_member *m = any_member();
+
+        op = "leave";
+        if (!m)
+                return;
+        member_free(m->real);
+        for (int slot = 0; slot < N_NS; slot++)
+                if (m->attach[slot].real)
+                        model_close(m, slot);
+        m->real = NULL;
+}
+
+static struct ns_layout layout_of(uint32_t slot, unsigned version)
+{
+        struct ns_layout l = {
+                .model = "toy",
+                .dtype = 3,
+                .n_layers = 2,
+                .n_kv_heads = 1,
+                .head_size = 8,
+                .page_tokens = 16,
+                .n_planes = shapes[slot].n_planes,
+                .plane_page_bytes = shapes[slot].plane_page_bytes,
+                .tp_size = 1,
+        };
+
+        snprintf(l.version, sizeof(l.version), "v%u", version);
+        return l;
+}
+
+static void model_make_ns(struct model_ns *ns, int tenant, uint32_t slot, unsigned version)
+{
+        *ns = (struct model_ns){
+                .exists = true,
+                .tenant = tenant,
+                .version = version,
+                .keep_zero = shapes[slot].keep_zero,
+                .set_pages = shapes[slot].set_pages,
+                .n_pages = shapes[slot].set_pages * shapes[slot].n_sets,
+                .set_bytes = shapes[slot].set_bytes,
+        };
+        for (int key = 0; key < N_KEYS; key++)
+                ns->where[key] = NONE;
+}
+
+static void op_open(void)
+{
+        struct model_member *m = any_member();
+        uint32_t slot = rnd(N_NS);
+        unsigned version;
+        struct model_ns *ns;
+        struct ns_layout l;
+        struct detail d;
+        char name[16];
+        int r;
+
+        op = "open";
+        if (!m)
+                return;
+        ns = &spaces[m->tenant][slot];
+        version = ns->exists && rnd(60) ? ns->version : rnd(3);
+        l = layout_of(slot, version);
+        snprintf(name, sizeof(name), "n%u", slot);
+        if (m->attach[slot].real) {
+                struct attach *unused;
+
+                CHECK(attach_open(m->real, name, &l, "", false, &unused, &d) == -EEXIST, "twice");
+                return;
+        }
+        if (ns->exists && rnd(10) == 0) {
+                l.page_tokens = 32;
+                r = attach_open(m->real, name, &l, "", false, &m->attach[slot].real, &d);
+                CHECK(r == KVL_STATUS_LAYOUT && strstr(d.text, "page_tokens"), "%d", r);
+                return;
+        }
+        r = attach_open(m->real, name, &l, NULL, shapes[slot].keep_zero, &m->attach[slot].real, &d);
+        if (!ns->exists && store.draining) {
+                CHECK(r == KVL_STATUS_DRAINING, "%d", r);
+                return;
+        }
+        CHECK(r == 0, "%d %s", r, d.text);
+        if (!ns->exists)
+                model_make_ns(ns, m->tenant, slot, version);
+        CHECK(m->attach[slot].real->ns->geometry.capacity_pages == ns->n_pages &&
+                        m->attach[slot].real->ns->geometry.set_bytes == ns->set_bytes,
+                "geometry");
+        if (version != ns->version) {
+                model_invalidate(ns);
+                ns->version = version;
+                ns->version_epoch++;
+        }
+        m->attach[slot].version_epoch = ns->version_epoch;
+}
+
+static void op_close(void)
+{
+        struct model_member *m;
+        struct model_attach *a;
+        struct model_ns *ns;
+
+        op = "close";
+        a = any_attach(&m, &ns);
+        if (!a)
+                return;
+        attach_close(a->real);
+        model_close(m, (int)(a - m->attach));
+}
+
+/* Was it right to refuse? What is evictable here is gone, and what is left is too little. */
+static void check_refusal(const struct model_ns *ns, uint32_t n)
+{
+        uint64_t n_free = 0, n_busy = ns->keep_zero, limit = MIN(limits[ns->tenant], BUDGET_BYTES);
+        uint64_t bound = bound_sets(ns), slots = ns->n_pages / ns->set_pages, room, most;
+        uint64_t own = usage_of(ns->tenant), all = usage();
+
+        for (uint32_t page = 0; page < ns->n_pages; page++) {
+                bool null = ns->keep_zero && page == 0, used = ns->pages[page].state != M_FREE;
+
+                n_free += set_is_bound(ns, page / ns->set_pages) && !used && !null;
+                n_busy += ns->pages[page].state == M_GRANTED || pins_of(ns, page) > 0;
+        }
+        room = MIN(own > limits[ns->tenant] ? 0 : (limits[ns->tenant] - own) / ns->set_bytes,
+                (BUDGET_BYTES - all) / ns->set_bytes);
+        room = MIN(room, slots - bound);
+        CHECK(n_free + room * ns->set_pages <= n + (ns->keep_zero && bound == 0),
+                "refused %u pages with %llu free and room for %llu sets", n,
+                (unsigned long long)n_free, (unsigned long long)room);
+        CHECK(n_free + room * ns->set_pages < n + ns->keep_zero, "refused %u pages that are there",
+                n);
+        most = MIN(MAX(limit / ns->set_bytes, bound), slots) * ns->set_pages;
+        if (n_busy + n > most)
+                return; /* beyond reach: nothing had to be evicted */
+        for (int key = 0; key < N_KEYS; key++)
+                CHECK(ns->where[key] == NONE || !is_evictable(ns, key),
+                        "refused although key %d could go", key);
+}
+
+static void check_leased(
+        struct model_member *m, struct model_ns *ns, const uint32_t *pages, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                CHECK(pages[i] < ns->n_pages && !(pages[i] == 0 && ns->keep_zero), "page %u",
+                        pages[i]);
+                CHECK(ns->pages[pages[i]].state == M_FREE, "page %u was not free", pages[i]);
+                ns->pages[pages[i]] = (struct model_page){
+                        .state = M_GRANTED, .group = m->group, .grant_epoch = ns->epoch};
+        }
+        CHECK(usage() <= BUDGET_BYTES, "over the budget");
+}
+
+static void op_lease(void)
+{
+        uint32_t pages[MAX_REQUEST], n = rnd(20) == 0 ? 1 + rnd(MAX_REQUEST) : 1 + rnd(6);
+        uint64_t before[N_TENANTS];
+        unsigned evicted[N_TENANTS];
+        struct model_member *m;
+        struct model_attach *a;
+        struct model_ns *ns;
+        struct detail d = {0};
+        int r;
+
+        op = "lease";
+        a = any_attach(&m, &ns);
+        if (!a)
+                return;
+        for (int t = 0; t < N_TENANTS; t++) {
+                before[t] = usage_of(t);
+                evicted[t] = (unsigned)tenants[t]->counters.evictions;
+        }
+        device.fail_in = rnd(40) == 0 ? 1 + rnd(4) : 0;
+        r = lease_pages(a->real, n, now_nsec, pages, &d);
+        if (store.draining || is_old(a, ns)) {
+                CHECK(r == (store.draining ? KVL_STATUS_DRAINING : KVL_STATUS_STALE), "%d", r);
+                return;
+        }
+        learn(true);
+        if (r == 0)
+                check_leased(m, ns, pages, n);
+        else if (r == -ENOMEM)
+                CHECK(device.fail_in == 0 && d.text[0], "%s", d.text);
+        else {
+                CHECK(r == KVL_STATUS_QUOTA || r == KVL_STATUS_FULL, "%d", r);
+                CHECK(strstr(d.text, tenants[m->tenant]->name), "%s", d.text);
+                check_refusal(ns, n);
+                n_refused++;
+        }
+        device.fail_in = 0;
+        CHECK(usage_of(m->tenant) <= MAX(limits[m->tenant], before[m->tenant]), "over the limit");
+        for (int t = 0; t < N_TENANTS; t++)
+                CHECK(t == m->tenant || evicted[t] == tenants[t]->counters.evictions ||
+                                usage_of(t) < before[t],
+                        "tenant %d lost pages and kept its sets", t);
+}
+
+/* The forest that honest clients publish. */
+static int usual_parent(int key)
+{
+        return key < 3 ? NONE : (key - 3) / 2;
+}
+
+/* A page of this state of the group, sometimes any page at all. */
+static uint32_t pick_granted(const struct model_ns *ns, int group)
+{
+        uint32_t start = rnd(ns->n_pages);
+
+        if (rnd(40) == 0)
+                return rnd(ns->n_pages + 2);
+        for (uint32_t i = 0; i < ns->n_pages; i++) {
+                uint32_t page = (start + i) % ns->n_pages;
+
+                if (ns->pages[page].state == M_GRANTED && ns->pages[page].group == group)
+                        return page;
+        }
+        return start;
+}
+
+/* n of them, seldom one twice. */
+static void pick_some_granted(const struct model_ns *ns, int group, uint32_t n, uint32_t *ret_pages)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                bool twice = true;
+
+                for (int tries = 0; twice && tries < 16; tries++) {
+                        ret_pages[i] = pick_granted(ns, group);
+                        twice = false;
+                        for (uint32_t k = 0; k < i; k++)
+                                twice |= ret_pages[k] == ret_pages[i];
+                }
+        }
+}
+
+static int model_publish_one(struct model_member *m, struct model_ns *ns, struct model_attach *a,
+        uint32_t page, int key, int parent, unsigned tokens, uint32_t *ret_page)
+{
+        if (page >= ns->n_pages || ns->pages[page].state != M_GRANTED ||
+                ns->pages[page].group != m->group)
+                return -EINVAL;
+        if (ns->pages[page].grant_epoch != ns->epoch)
+                return KVL_STATUS_STALE;
+        if (ns->where[key] != NONE) {
+                *ret_page = (uint32_t)ns->where[key];
+                a->pins[*ret_page]++;
+                return KVL_STATUS_DUPLICATE;
+        }
+        ns->pages[page] = (struct model_page){.state = M_CACHED, .key = key};
+        ns->where[key] = (int)page;
+        ns->parent[key] = parent;
+        ns->tokens[key] = tokens;
+        a->pins[page]++;
+        *ret_page = page;
+        return 0;
+}
+
+/* Keys from a root down to `key`, last first; returns their number. */
+static uint32_t path_to(int key, int *path)
+{
+        uint32_t n = 0;
+
+        for (; key != NONE; key = usual_parent(key))
+                path[n++] = key;
+        for (uint32_t i = 0; i < n / 2; i++) {
+                int swap = path[i];
+
+                path[i] = path[n - 1 - i];
+                path[n - 1 - i] = swap;
+        }
+        return n;
+}
+
+struct publish_case {
+        int keys[N_KEYS], parent; /* NONE: a root */
+        uint32_t n, pages[N_KEYS], last_tokens;
+};
+
+static struct publish_case make_publish(const struct model_member *m, const struct model_ns *ns)
+{
+        struct publish_case c = {.parent = NONE, .last_tokens = 1 + rnd(16)};
+        int path[N_KEYS];
+        uint32_t len = path_to((int)rnd(N_KEYS), path), skip = 0;
+
+        /* Mostly what a worker would: after a lookup, what isn't cached yet. */
+        while (skip + 1 < len && ns->where[path[skip]] != NONE)
+                skip++;
+        if (rnd(6) == 0)
+                skip = rnd(len);
+        if (skip > 0)
+                c.parent = path[skip - 1];
+        if (rnd(20) == 0)
+                c.parent = (int)rnd(N_KEYS); /* a client that lies, or whose parent went */
+        c.n = len - skip;
+        for (uint32_t i = 0; i < c.n; i++)
+                c.keys[i] = path[skip + i];
+        pick_some_granted(ns, m->group, c.n, c.pages);
+        return c;
+}
+
+static int model_publish(struct model_member *m, struct model_ns *ns, struct model_attach *a,
+        const struct publish_case *c, uint32_t *ret_pages, uint32_t *ret_n)
+{
+        int parent = c->parent, r = 0, result = 0;
+        uint32_t i;
+
+        *ret_n = 0;
+        if (is_old(a, ns))
+                return KVL_STATUS_STALE;
+        if (parent != NONE && ns->where[parent] == NONE)
+                return KVL_STATUS_NO_PARENT;
+        for (i = 0; i < c->n; i++) {
+                r = model_publish_one(m, ns, a, c->pages[i], c->keys[i], parent,
+                        i + 1 < c->n ? 16 : c->last_tokens, &ret_pages[i]);
+                if (r != 0 && r != KVL_STATUS_DUPLICATE)
+                        break;
+                result = r ? r : result;
+                parent = c->keys[i];
+        }
+        *ret_n = i;
+        return i < c->n ? r : result;
+}
+
+static void op_publish(void)
+{
+        uint8_t keys[N_KEYS * KEY_BYTES], parent_key[KEY_BYTES];
+        uint32_t pages[N_KEYS], expected[N_KEYS], n, n_expected;
+        struct model_member *m;
+        struct model_attach *a;
+        struct publish_case c;
+        struct model_ns *ns;
+        struct publish p;
+        struct detail d;
+        int r, r_expected;
+
+        op = "publish";
+        a = any_attach(&m, &ns);
+        if (!a)
+                return;
+        c = make_publish(m, ns);
+        for (uint32_t i = 0; i < c.n; i++)
+                key_bytes(c.keys[i], keys + i * KEY_BYTES);
+        if (c.parent != NONE)
+                key_bytes(c.parent, parent_key);
+        p = (struct publish){.pages = c.pages,
+                .keys = keys,
+                .n = c.n,
+                .parent_key = c.parent == NONE ? NULL : parent_key,
+                .last_tokens = c.last_tokens};
+        r_expected = model_publish(m, ns, a, &c, expected, &n_expected);
+        r = publish_pages(a->real, &p, now_nsec, pages, &n, &d);
+        CHECK(r == r_expected, "%d, expected %d", r, r_expected);
+        CHECK(n == n_expected, "%u handled, expected %u", n, n_expected);
+        for (uint32_t i = 0; i < n; i++)
+                CHECK(pages[i] == expected[i], "page %u, expected %u", pages[i], expected[i]);
+}
+
+static void op_lookup(void)
+{
+        uint8_t keys[N_KEYS * KEY_BYTES];
+        uint32_t pages[N_KEYS], n, len, n_expected = 0;
+        uint64_t tokens = 0, tokens_expected = 0;
+        struct model_member *m;
+        struct model_attach *a;
+        struct model_ns *ns;
+        struct detail d;
+        int r, path[N_KEYS];
+
+        op = "lookup";
+        a = any_attach(&m, &ns);
+        if (!a)
+                return;
+        len = path_to((int)rnd(N_KEYS), path);
+        if (rnd(30) == 0)
+                path[len - 1] = path[0]; /* twice the same key */
+        for (uint32_t i = 0; i < len; i++)
+                key_bytes(path[i], keys + i * KEY_BYTES);
+        r = lookup_pages(a->real, keys, len, step, now_nsec, pages, &n, &tokens, &d);
+        if (is_old(a, ns)) {
+                CHECK(r == KVL_STATUS_STALE && n == 0, "%d", r);
+                return;
+        }
+        for (; n_expected < len && ns->where[path[n_expected]] != NONE; n_expected++)
+                tokens_expected += ns->tokens[path[n_expected]];
+        CHECK(n == n_expected, "%u found, expected %u", n, n_expected);
+        CHECK(r == (n ? 0 : KVL_STATUS_MISS), "%d", r);
+        CHECK(tokens == tokens_expected, "%llu tokens", (unsigned long long)tokens);
+        for (uint32_t i = 0; i < n; i++) {
+                CHECK(pages[i] == (uint32_t)ns->where[path[i]], "page %u", pages[i]);
+                a->pins[pages[i]]++;
+        }
+}
+
+/* Pinned pages, one or a few of them, now and then one too often or one that isn't. */
+static uint32_t pick_pinned(
+        const struct model_ns *ns, const struct model_attach *a, uint32_t *pages)
+{
+        uint32_t n = 0, most = rnd(3) == 0 ? 4 : MAX_REQUEST;
+
+        for (uint32_t i = 0, start = rnd(ns->n_pages); i < ns->n_pages && n + 2 < most; i++) {
+                uint32_t page = (start + i) % ns->n_pages;
+
+                for (unsigned k = 0; k < a->pins[page] && n + 2 < most; k++)
+                        pages[n++] = page;
+        }
+        if (n > 0 && rnd(15) == 0) {
+                pages[n] = pages[rnd(n)];
+                n++;
+        }
+        if (rnd(25) == 0)
+                pages[n++] = rnd(ns->n_pages + 2);
+        return n;
+}
+
+static void op_release(void)
+{
+        uint32_t pages[MAX_REQUEST], n, wanted[MAX_PAGES + 2] = {0};
+        struct model_member *m;
+        struct model_attach *a;
+        struct model_ns *ns;
+        struct detail d;
+        bool ok = true;
+        int r;
+
+        op = "release";
+        a = any_attach(&m, &ns);
+        if (!a)
+                return;
+        n = pick_pinned(ns, a, pages);
+        for (uint32_t i = 0; i < n; i++)
+                ok &= pages[i] < ns->n_pages && ++wanted[pages[i]] <= a->pins[pages[i]];
+        r = release_pages(a->real, pages, n, now_nsec, &d);
+        CHECK(r == (ok ? 0 : -EINVAL), "%d", r);
+        for (uint32_t i = 0; ok && i < n; i++)
+                model_unpin(a, ns, pages[i], 1);
+}
+
+static void op_free(void)
+{
+        uint32_t pages[8], n = 1 + rnd(4);
+        bool seen[MAX_PAGES + 2] = {0}, ok = true;
+        struct model_member *m;
+        struct model_attach *a;
+        struct model_ns *ns;
+        struct detail d;
+        int r;
+
+        op = "free";
+        a = any_attach(&m, &ns);
+        if (!a)
+                return;
+        pick_some_granted(ns, m->group, n, pages);
+        for (uint32_t i = 0; i < n; i++) {
+                ok &= pages[i] < ns->n_pages && !seen[pages[i]] &&
+                      ns->pages[pages[i]].state == M_GRANTED &&
+                      ns->pages[pages[i]].group == m->group;
+                seen[pages[i]] = true;
+        }
+        r = free_pages(a->real, pages, n, &d);
+        CHECK(r == (ok ? 0 : -EINVAL), "%d", r);
+        for (uint32_t i = 0; ok && i < n; i++)
+                ns->pages[pages[i]].state = M_FREE;
+}
+
+static void op_invalidate_key(void)
+{
+        int key = (int)rnd(N_KEYS), r;
+        uint8_t bytes[KEY_BYTES];
+        struct model_member *m;
+        struct model_attach *a;
+        struct model_ns *ns;
+        struct detail d;
+        uint64_t n = 0;
+
+        op = "invalidate key";
+        a = any_attach(&m, &ns);
+        if (!a)
+                return;
+        for (int i = 0; i < N_KEYS && rnd(8) && ns->where[key] == NONE; i++)
+                key = (key + 1) % N_KEYS;
+        key_bytes(key, bytes);
+        r = invalidate_key(a->real, bytes, &n, &d);
+        if (is_old(a, ns)) {
+                CHECK(r == KVL_STATUS_STALE, "%d", r);
+                return;
+        }
+        CHECK(r == 0 && n == (ns->where[key] == NONE ? 0 : model_drop_subtree(ns, key)), "%d, %llu",
+                r, (unsigned long long)n);
+}
+
+static void op_invalidate_ns(void)
+{
+        struct model_ns *ns = &spaces[rnd(N_TENANTS)][rnd(N_NS)];
+        uint64_t n;
+
+        op = "invalidate namespace";
+        if (!ns->exists)
+                return;
+        CHECK(ns_invalidate(real_ns(ns), &n) == 0, "no memory");
+        CHECK(n == model_invalidate(ns), "%llu pages", (unsigned long long)n);
+}
+
+static void op_purge(void)
+{
+        uint32_t t = rnd(N_TENANTS), slot = rnd(N_NS);
+        bool all = rnd(2), remove = rnd(2), open;
+        struct model_ns *ns = &spaces[t][slot];
+        uint64_t n, expected = 0;
+
+        op = "purge";
+        if (!all && !ns->exists)
+                return;
+        CHECK(store_purge(&store, tenants[t], all ? NULL : real_ns(ns), remove, &n) == 0, "memory");
+        for (uint32_t i = 0; i < N_NS; i++) {
+                ns = &spaces[t][i];
+                if (!ns->exists || (!all && i != slot))
+                        continue;
+                expected += model_invalidate(ns);
+                open = false;
+                for (int k = 0; k < N_MEMBERS; k++)
+                        open |= members[k].real && members[k].tenant == (int)t &&
+                                members[k].attach[i].real;
+                if (remove && !open)
+                        *ns = (struct model_ns){.tenant = (int)t};
+        }
+        CHECK(n == expected, "%llu pages", (unsigned long long)n);
+}
+
+static void op_limit(void)
+{
+        uint32_t t = rnd(N_TENANTS);
+        struct tenant_attrs attrs = tenants[t]->attrs;
+        struct detail d;
+
+        op = "limit";
+        attrs.limit_bytes = limits[t] = rnd(3) ? TENANT_LIMIT : 768 + rnd(TENANT_LIMIT);
+        attrs.weight = 1 + rnd(3);
+        CHECK(tenant_set_attrs(tenants[t], &attrs, &d) == 0, "%s", d.text);
+        learn(true);
+}
+
+static void op_map(void)
+{
+        struct extent_handle handles[4];
+        struct model_member *m;
+        struct model_attach *a;
+        struct model_ns *ns;
+        struct detail d;
+        uint32_t set, planes;
+        int r;
+
+        op = "map";
+        a = any_attach(&m, &ns);
+        if (!a)
+                return;
+        set = rnd(ns->n_pages / ns->set_pages);
+        planes = shapes[a - m->attach].n_planes;
+        r = attach_map_set(a->real, set, 0, 4, handles, &d);
+        if (m->metadata_only) {
+                CHECK(r == -EACCES, "%d", r);
+        } else if (!set_is_bound(ns, set)) {
+                CHECK(r == -ENOENT, "%d", r);
+        } else {
+                CHECK(r == (int)planes, "%d", r);
+                a->mapped[set] = true;
+        }
+}
+
+static void op_sweep(void)
+{
+        op = "sweep";
+        store_work(&store, 1 + rnd(64));
+        learn(false);
+}
+
+static void op_drain(void)
+{
+        op = "drain";
+        store.draining = rnd(12) == 0;
+}
+
+static void op_request_end(void)
+{
+        struct model_member *m;
+        struct model_attach *a;
+        struct model_ns *ns;
+
+        op = "request end";
+        a = any_attach(&m, &ns);
+        if (a)
+                request_end(a->real, step, now_nsec);
+}
+
+static const struct {
+        void (*run)(void);
+        unsigned weight;
+} operations[] = {
+        {op_join, 20},
+        {op_leave, 4},
+        {op_open, 40},
+        {op_close, 5},
+        {op_lease, 110},
+        {op_publish, 300},
+        {op_lookup, 150},
+        {op_release, 250},
+        {op_free, 90},
+        {op_map, 8},
+        {op_invalidate_key, 8},
+        {op_invalidate_ns, 1},
+        {op_purge, 1},
+        {op_limit, 5},
+        {op_sweep, 30},
+        {op_drain, 12},
+        {op_request_end, 5},
+};
+
+static void one_step(void)
+{
+        uint32_t total = 0, pick;
+
+        for (size_t i = 0; i < ARRAY_SIZE(operations); i++)
+                total += operations[i].weight;
+        pick = rnd(total);
+        now_nsec += rnd(1000);
+        for (size_t i = 0; i < ARRAY_SIZE(operations); i++) {
+                if (pick < operations[i].weight) {
+                        operations[i].run();
+                        break;
+                }
+                pick -= operations[i].weight;
+        }
+        compare();
+}
+
+static void start(void)
+{
+        struct tenant_attrs attrs = {.limit_bytes = TENANT_LIMIT,
+                .weight = 1,
+                .priority = 50,
+                .max_clients = MAX_CLIENTS};
+        struct detail d = {0};
+        char name[24];
+
+        memset(spaces, 0, sizeof(spaces));
+        memset(members, 0, sizeof(members));
+        now_nsec = last_group = n_evicted = n_refused = 0;
+        fake_device_init(&device, "fake", GRANULARITY);
+        store_init(&store, &evict_lru);
+        CHECK(store_add_pool(&store, &device.device, BUDGET_BYTES, EXTENT_BYTES, &d) == 0, "%s",
+                d.text);
+        for (int t = 0; t < N_TENANTS; t++) {
+                snprintf(name, sizeof(name), "tenant%d", t);
+                CHECK(tenant_new(&store, name, &attrs, &tenants[t], &d) == 0, "%s", d.text);
+                limits[t] = TENANT_LIMIT;
+                for (int i = 0; i < N_NS; i++)
+                        spaces[t][i].tenant = t;
+        }
+}
+
+static void run_seed(unsigned long n_steps)
+{
+        rng_state = seed;
+        start();
+        for (step = 1; step <= n_steps; step++)
+                one_step();
+        op = "end";
+        for (int m = 0; m < N_MEMBERS; m++)
+                if (members[m].real)
+                        member_free(members[m].real);
+        store_deinit(&store);
+        CHECK(device.n_extents == 0 && device.closed, "%u extents left", device.n_extents);
+        printf("model_pages: --seed %llu: %lu steps, %u pages evicted, %u leases refused: ok\n",
+                (unsigned long long)seed, n_steps, n_evicted, n_refused);
+        CHECK(n_steps < 10000 || (n_evicted > 0 && n_refused > 0),
+                "nothing was evicted or refused");
+}
+
+int main(int argc, char **argv)
+{
+        unsigned long n_steps = 20000, n_seeds = 4;
+
+        seed = (uint64_t)time(NULL);
+        for (int i = 1; i < argc; i++) {
+                if (strcmp(argv[i], "--full") == 0) {
+                        n_steps = 1000000;
+                        n_seeds = 1;
+                } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
+                        seed = strtoull(argv[++i], NULL, 0);
+                        n_seeds = 1;
+                } else if (i + 1 < argc && strcmp(argv[i], "--steps") == 0) {
+                        n_steps = strtoul(argv[++i], NULL, 0);
+                } else if (i + 1 < argc && strcmp(argv[i], "--seeds") == 0) {
+                        n_seeds = strtoul(argv[++i], NULL, 0);
+                } else {
+                        fprintf(stderr,
+                                "usage: model_pages [--seed N] [--steps N] [--seeds N] [--full]\n");
+                        return 2;
+                }
+        }
+        for (; n_seeds > 0; n_seeds--, seed++)
+                run_seed(n_steps);
+        return 0;
+}

@@ -1,0 +1,160 @@
+/* A store on a fake device, with shorthands for what tests of daemon/core do again and again. */
+#ifndef KVL_TESTS_CORE_FIXTURE_H
+#define KVL_TESTS_CORE_FIXTURE_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+#include "proto/status.h"
+#include "tests/unit/fake-device.h"
+#include "tests/unit/test-support.h"
+
+#define SET_BYTES   1024
+#define PAGE_BYTES  128
+#define SET_PAGES   8 /* SET_BYTES / PAGE_BYTES */
+#define PAGE_TOKENS 16
+
+struct fixture {
+        struct fake_device device;
+        struct store store;
+        struct tenant *a, *b;
+        struct detail d;
+        unsigned n_pressure, n_stale; /* callbacks */
+        bool may_lack_memory;         /* allocations are made to fail: so may the checker's own */
+};
+
+static inline void count_pressure(struct ns *ns, void *data)
+{
+        ((struct fixture *)data)->n_pressure++;
+}
+
+static inline void count_stale(struct ns *ns, void *data)
+{
+        ((struct fixture *)data)->n_stale++;
+}
+
+/* Budget and limits in sets of the single-plane layout. */
+static inline void fixture_start(
+        struct fixture *f, unsigned budget, unsigned limit_a, unsigned limit_b)
+{
+        struct tenant_attrs attrs = {.weight = 1, .priority = 50, .max_clients = 8};
+
+        *f = (struct fixture){0};
+        fake_device_init(&f->device, "fake", 256);
+        store_init(&f->store, &evict_lru);
+        assert_int_equal(
+                store_add_pool(&f->store, &f->device.device, budget * SET_BYTES, SET_BYTES, &f->d),
+                0);
+        attrs.limit_bytes = limit_a * SET_BYTES;
+        assert_int_equal(tenant_new(&f->store, "a", &attrs, &f->a, &f->d), 0);
+        attrs.limit_bytes = limit_b * SET_BYTES;
+        assert_int_equal(tenant_new(&f->store, "b", &attrs, &f->b, &f->d), 0);
+        f->store.on_pressure = count_pressure;
+        f->store.on_stale = count_stale;
+        f->store.callback_data = f;
+}
+
+static inline void fixture_check(struct fixture *f)
+{
+        uint64_t n_pages, n_sets;
+
+        int r = store_check(&f->store, &n_pages, &n_sets, &f->d);
+
+        if (r != 0 && !(r == -ENOMEM && f->may_lack_memory))
+                fail_msg("%s", f->d.text);
+}
+
+/* No members may be left; nothing of the device either. */
+static inline void fixture_end(struct fixture *f)
+{
+        fixture_check(f);
+        store_deinit(&f->store);
+        assert_int_equal(f->device.n_extents, 0);
+        assert_true(f->device.closed);
+}
+
+static inline struct ns_layout test_layout(void)
+{
+        return (struct ns_layout){.model = "toy",
+                .version = "v1",
+                .dtype = 3,
+                .n_layers = 2,
+                .n_kv_heads = 1,
+                .head_size = 8,
+                .page_tokens = PAGE_TOKENS,
+                .n_planes = 1,
+                .plane_page_bytes = PAGE_BYTES,
+                .tp_size = 1};
+}
+
+static inline struct member *join(struct tenant *t)
+{
+        struct member *m = NULL;
+
+        assert_int_equal(member_new(t, NULL, false, &m, NULL), 0);
+        return m;
+}
+
+static inline struct attach *open_ns(struct member *m, const char *name)
+{
+        struct ns_layout l = test_layout();
+        struct attach *a = NULL;
+
+        assert_int_equal(attach_open(m, name, &l, "", false, &a, NULL), 0);
+        return a;
+}
+
+/* keys[i] names i and nothing else. */
+static inline void make_keys(uint8_t *keys, unsigned first, unsigned n)
+{
+        memset(keys, 0, n * KEY_BYTES);
+        for (unsigned i = 0; i < n; i++) {
+                unsigned value = first + i + 1;
+
+                memcpy(keys + i * KEY_BYTES, &value, sizeof(value));
+        }
+}
+
+/* Leases and publishes a chain of n pages from a root with keys first..; they stay pinned. */
+static inline void publish_chain(struct attach *a, unsigned first, unsigned n, uint32_t *ret_pages)
+{
+        uint8_t keys[64 * KEY_BYTES];
+        struct publish p = {.pages = ret_pages, .keys = keys, .n = n, .last_tokens = PAGE_TOKENS};
+        uint32_t sealed[64], n_sealed;
+
+        assert_true(n <= 64);
+        make_keys(keys, first, n);
+        assert_int_equal(lease_pages(a, n, 1, ret_pages, NULL), 0);
+        assert_int_equal(publish_pages(a, &p, 1, sealed, &n_sealed, NULL), 0);
+        assert_int_equal(n_sealed, n);
+        assert_memory_equal(sealed, ret_pages, n * sizeof(*sealed));
+}
+
+/* The same, and nothing stays pinned. */
+static inline void cache_chain(struct attach *a, unsigned first, unsigned n)
+{
+        uint32_t pages[64];
+
+        publish_chain(a, first, n, pages);
+        assert_int_equal(release_pages(a, pages, n, 1, NULL), 0);
+}
+
+/* Pages found of the chain first.., pins given back at once. */
+static inline uint32_t count_hits(struct attach *a, unsigned first, unsigned n)
+{
+        uint8_t keys[64 * KEY_BYTES];
+        uint32_t pages[64], found;
+        uint64_t tokens;
+
+        make_keys(keys, first, n);
+        if (lookup_pages(a, keys, n, 0, 2, pages, &found, &tokens, NULL) == 0)
+                assert_int_equal(release_pages(a, pages, found, 2, NULL), 0);
+        return found;
+}
+
+#endif

@@ -1,0 +1,259 @@
+/* Breaks a state on purpose, one thing at a time: the checker must see it and name the object. */
+#include "tests/unit/core-fixture.h"
+
+/* A page in every state: chain 0..3 pinned, 10..12 cached, one detached, two granted, one stale. */
+struct state {
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        struct ns *ns;
+        uint32_t pinned[4], granted[2], detached, cached[3];
+};
+
+static void build(struct state *s)
+{
+        struct extent_handle handle;
+        uint32_t room[2 * SET_PAGES];
+        uint8_t key[KEY_BYTES];
+        uint64_t n;
+
+        fixture_start(&s->f, 8, 4, 4);
+        s->m = join(s->f.a);
+        s->a = open_ns(s->m, "x");
+        s->ns = s->a->ns;
+        /* Two mapped sets with room for all, so that no lease needs what is stale. */
+        assert_int_equal(lease_pages(s->a, 2 * SET_PAGES, 1, room, NULL), 0);
+        for (uint32_t i = 0; i < 2; i++)
+                assert_int_equal(attach_map_set(s->a, i, 0, 1, &handle, NULL), 1);
+        assert_int_equal(free_pages(s->a, room, 2 * SET_PAGES, NULL), 0);
+        cache_chain(s->a, 50, 1);
+        assert_int_equal(ns_invalidate(s->ns, &n), 0); /* one stale page */
+        publish_chain(s->a, 0, 4, s->pinned);
+        publish_chain(s->a, 10, 3, s->cached);
+        assert_int_equal(release_pages(s->a, s->cached, 3, 1, NULL), 0);
+        publish_chain(s->a, 20, 1, &s->detached);
+        make_keys(key, 20, 1);
+        assert_int_equal(invalidate_key(s->a, key, &n, NULL), 0);
+        assert_int_equal(lease_pages(s->a, 2, 1, s->granted, NULL), 0);
+        fixture_check(&s->f);
+}
+
+static struct page *page(struct state *s, uint32_t index)
+{
+        return ns_page(s->ns, index);
+}
+
+/* The checker's sentence contains `text`. */
+static void broken(struct state *s, const char *text)
+{
+        uint64_t n_pages = 77, n_sets = 77;
+        struct detail d = {0};
+
+        assert_int_equal(store_check(&s->f.store, &n_pages, &n_sets, &d), -EUCLEAN);
+        assert_int_equal(n_pages, 77);
+        if (!strstr(d.text, text))
+                fail_msg("'%s' does not say '%s'", d.text, text);
+}
+
+static void end(struct state *s)
+{
+        fixture_check(&s->f); /* what was broken is mended */
+        member_free(s->m);
+        fixture_end(&s->f);
+}
+
+/* Sets a field to a wrong value, expects the sentence, puts the field back. */
+#define BREAK(s, lvalue, wrong, text)                    \
+        do {                                             \
+                __typeof__(lvalue) break_was = (lvalue); \
+                (lvalue) = (wrong);                      \
+                broken(s, text);                         \
+                (lvalue) = break_was;                    \
+        } while (0)
+
+#define BREAK_STATE(s, index, wrong, text)                 \
+        do {                                               \
+                uint8_t break_was = page(s, index)->state; \
+                page(s, index)->state = (wrong);           \
+                broken(s, text);                           \
+                page(s, index)->state = break_was;         \
+        } while (0)
+
+static void test_accounts(void **state)
+{
+        struct pool *pool;
+        struct state s;
+
+        build(&s);
+        pool = s.ns->pool;
+        BREAK(&s, s.f.a->account.charged_bytes, 5, "charge of tenant of a is 5");
+        BREAK(&s, pool->account.charged_bytes, 5, "charge of device of fake");
+        BREAK(&s, pool->n_sets, 9, "number of sets on device");
+        BREAK(&s, s.f.a->account.limit_bytes, 1, "limit of a");
+        BREAK(&s, s.ns->sets[0]->charge.bytes, 1, "set 0 of namespace a/x is charged");
+        BREAK(&s, s.ns->sets[0]->charge.tenant, &s.f.b->account, "isn't charged to its tenant");
+        BREAK(&s, pool->account.limit_bytes, 1, "over its budget");
+        end(&s);
+}
+
+static void test_sets(void **state)
+{
+        struct extent_set *set;
+        struct state s;
+
+        build(&s);
+        set = s.ns->sets[0];
+        BREAK(&s, s.ns->n_sets, 1, "number of bound sets of x");
+        BREAK(&s, set->n_mapped, 2, "mapped by 1 clients");
+        BREAK(&s, set->index, 1, "isn't in the slot");
+        BREAK(&s, set->n_usable, 3, "counts its pages wrong");
+        BREAK(&s, s.ns->keep_idle_sets, true, "keeps idle sets");
+        BREAK(&s, set->extents[0]->bytes, 1, "lacks an extent");
+        BREAK(&s, s.m->n_mapped_sets, 3, "mapped sets");
+        end(&s);
+}
+
+static void test_free_lists(void **state)
+{
+        struct extent_set *set;
+        struct state s;
+
+        build(&s);
+        set = list_first(&s.ns->sets_room, struct extent_set, room_link);
+        assert_true(set->n_free > 1);
+        BREAK(&s, set->n_free, set->n_free - 1, "n_free");
+        BREAK(&s, set->free_head, PAGE_NONE, "n_free");
+        BREAK(&s, set->free_head, s.granted[0], "in a free list but not free");
+        BREAK(&s, set->free_head, 100000, "free list of another set");
+        BREAK(&s, page(&s, set->free_head)->next, set->free_head, "n_free"); /* a cycle */
+        BREAK_STATE(&s, set->free_head, PAGE_GRANTED, "in a free list but not free");
+        end(&s);
+}
+
+static void test_page_states(void **state)
+{
+        struct state s;
+
+        build(&s);
+        BREAK_STATE(&s, s.cached[2], PAGE_FREE, "tree but not cached");
+        BREAK_STATE(&s, s.cached[2], PAGE_MOVING, "a state that doesn't exist");
+        BREAK_STATE(&s, s.cached[2], PAGE_NULL, "only page 0");
+        BREAK_STATE(&s, s.granted[0], PAGE_DETACHED, "detached but nobody pins it");
+        BREAK_STATE(&s, s.detached, PAGE_GRANTED, "no pins");
+        BREAK(&s, page(&s, s.cached[0])->mark, 1, "mark");
+        BREAK(&s, page(&s, s.cached[0])->tokens, 0, "token count");
+        BREAK(&s, s.ns->n_pages[PAGE_SEALED], 3, "counts 3 sealed pages, there are 8");
+        BREAK(&s, s.ns->n_pinned, 1, "count of pinned pages");
+        BREAK(&s, s.ns->n_stale, 0, "count of stale pages");
+        end(&s);
+}
+
+static void test_index(void **state)
+{
+        struct index_slot *slot = NULL;
+        struct state s;
+
+        build(&s);
+        BREAK(&s, page(&s, s.cached[1])->key[5], 1, "sealed but not in the index");
+        BREAK(&s, s.ns->index.n_used, 1, "size of the index");
+        for (uint32_t i = 0; i < s.ns->index.n_slots; i++)
+                if (!s.ns->index.slots[i].page_one)
+                        slot = &s.ns->index.slots[i];
+        BREAK(&s, slot->page_one, s.granted[0] + 1, "in the index but not cached");
+        BREAK(&s, slot->page_one, UINT32_MAX, "in the index but not cached");
+        end(&s);
+}
+
+static const char *blind_check(const void *policy)
+{
+        return "blind";
+}
+
+static const struct evict_ops blind = {.check = blind_check};
+
+static void test_tree_and_policy(void **state)
+{
+        struct state s;
+
+        build(&s);
+        BREAK(&s, s.ns->tree.nodes[s.cached[1]].parent_1, s.granted[0] + 1, "parent isn't cached");
+        BREAK(&s, s.ns->tree.nodes[s.cached[0]].first_child_1, 0, "prefix tree");
+        BREAK(&s, s.ns->tree.nodes[s.cached[2]].prev_1, 0, "not in the tree");
+        /* What the policy's own check finds is passed on. */
+        BREAK(&s, s.ns->evict, &blind, "eviction policy of namespace a/x: blind");
+        end(&s);
+}
+
+static void test_pins(void **state)
+{
+        uint64_t *count;
+        struct state s;
+
+        build(&s);
+        BREAK(&s, page(&s, s.pinned[0])->n_pins, 2, "sum of its clients' pins");
+        BREAK(&s, page(&s, s.cached[0])->n_pins, 1, "sum of its clients' pins");
+        count = map_find(&s.a->pins, s.pinned[1]);
+        BREAK(&s, *count, 2, "sum of its clients' pins");
+        BREAK(&s, *count, 0, "empty entry");
+        BREAK(&s, s.m->n_pins, 1, "client 1 counts 1 pins");
+        assert_int_equal(map_put(&s.a->pins, 60, 1), 0);
+        broken(&s, "client 1 pins page 60");
+        assert_true(map_remove(&s.a->pins, 60));
+        end(&s);
+}
+
+static void test_grants(void **state)
+{
+        struct grants *g;
+        struct state s;
+
+        build(&s);
+        g = s.a->grants;
+        BREAK(&s, g->head, s.cached[0], "among a group's grants but not granted");
+        BREAK(&s, g->n_pages, 1, "n_pages (1) grants");
+        BREAK(&s, g->head, PAGE_NONE, "n_pages (2) grants");
+        BREAK(&s, page(&s, s.granted[0])->owner, 9, "group that isn't its owner");
+        BREAK(&s, page(&s, g->head)->prev, 1, "neighbours among the grants");
+        BREAK(&s, g->n_attach, 2, "attachments that share grants");
+        end(&s);
+}
+
+static void test_members(void **state)
+{
+        struct state s;
+
+        build(&s);
+        BREAK(&s, s.f.a->n_members, 2, "number of clients of a");
+        BREAK(&s, s.f.store.n_members, 2, "number of clients of the daemon");
+        end(&s);
+}
+
+static void test_sound_state(void **state)
+{
+        uint64_t n_pages, n_sets;
+        struct state s;
+
+        build(&s);
+        assert_int_equal(store_check(&s.f.store, &n_pages, &n_sets, NULL), 0);
+        assert_int_equal(n_sets, s.ns->n_sets);
+        assert_int_equal(n_pages, n_sets * SET_PAGES);
+        end(&s);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_sound_state),
+                TEST(test_accounts),
+                TEST(test_sets),
+                TEST(test_free_lists),
+                TEST(test_page_states),
+                TEST(test_index),
+                TEST(test_tree_and_policy),
+                TEST(test_pins),
+                TEST(test_grants),
+                TEST(test_members),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,183 @@
+#include "tests/unit/core-fixture.h"
+#include "tests/unit/test-random.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+
+static struct ns_layout with_planes(uint64_t plane_page_bytes, uint32_t n_planes)
+{
+        struct ns_layout l = test_layout();
+
+        l.plane_page_bytes = plane_page_bytes;
+        l.n_planes = n_planes;
+        return l;
+}
+
+static void test_sizes(void **state)
+{
+        static const struct {
+                uint64_t page_bytes;
+                uint32_t n_planes;
+                uint64_t extent_bytes;
+                uint32_t set_pages, n_set_slots;
+        } cases[] = {
+                {2 * MIB, 1, 64 * MIB, 32, 16},
+                {64 * KIB, 32, 2 * MIB, 32, 16},
+                {64 * KIB, 33, 2 * MIB, 32, 15},  /* one unit each is the least */
+                {96 * KIB, 1, 60 * MIB, 640, 17}, /* lcm(2 MiB, 96 KiB) = 6 MiB */
+                {64, 1, 64 * MIB, 1 << 20, 16},
+                {64, 1024, 2 * MIB, 32768, 0}, /* 2 GiB: refused below */
+                {3 * MIB, 4, 12 * MIB, 4, 21},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                struct ns_layout l = with_planes(cases[i].page_bytes, cases[i].n_planes);
+                struct ns_geometry g = {0};
+                struct detail d;
+                int r = ns_geometry_of(&l, 64 * MIB, 2 * MIB, GIB, &g, &d);
+
+                if (cases[i].n_set_slots == 0) {
+                        assert_int_equal(r, -EINVAL);
+                        continue;
+                }
+                assert_int_equal(r, 0);
+                assert_int_equal(g.extent_bytes, cases[i].extent_bytes);
+                assert_int_equal(g.set_pages, cases[i].set_pages);
+                assert_int_equal(g.set_bytes, cases[i].extent_bytes * cases[i].n_planes);
+                assert_int_equal(g.n_set_slots, cases[i].n_set_slots);
+                assert_int_equal(g.capacity_pages, g.set_pages * g.n_set_slots);
+        }
+}
+
+static void test_random_layouts(void **state)
+{
+        unsigned n_ok = 0;
+
+        for (int i = 0; i < 20000; i++) {
+                uint64_t page = 64 * (1 + random_u64() % (UINT64_C(1) << random_below(24)));
+                struct ns_layout l = with_planes(page, 1 + random_below(NS_MAX_PLANES));
+                uint64_t budget = MIB << random_below(20);
+                struct ns_geometry g;
+
+                if (ns_geometry_of(&l, 64 * MIB, 2 * MIB, budget, &g, NULL) < 0)
+                        continue;
+                n_ok++;
+                assert_int_equal(g.extent_bytes % (2 * MIB), 0);
+                assert_int_equal(g.extent_bytes, g.set_pages * page);
+                assert_int_equal(g.set_bytes, g.extent_bytes * l.n_planes);
+                assert_true(g.set_bytes <= NS_MAX_SET_BYTES && g.set_bytes <= budget);
+                assert_true(g.n_set_slots > 0 && g.n_set_slots * g.set_bytes <= budget);
+                assert_true(g.capacity_pages <= INDEX_MAX_PAGES);
+        }
+        assert_true(n_ok > 1000);
+}
+
+/* The sentence names the field and what to do. */
+static void test_refusals(void **state)
+{
+        struct ns_layout odd = with_planes(1000003 * 64, 1), big = with_planes(64 * MIB, 8);
+        struct ns_geometry g = {.set_pages = 77};
+        struct detail d = {0};
+
+        assert_int_equal(ns_geometry_of(&odd, 64 * MIB, 2 * MIB, 100 * GIB, &g, &d), -EINVAL);
+        assert_non_null(strstr(d.text, "plane_page_bytes 64000192"));
+        assert_non_null(strstr(d.text, "more factors of two"));
+        assert_int_equal(ns_geometry_of(&big, 64 * MIB, 2 * MIB, 256 * MIB, &g, &d), -EINVAL);
+        assert_non_null(strstr(d.text, "budget of 256 MiB"));
+        assert_int_equal(g.set_pages, 77);
+
+        odd = with_planes(NS_MAX_SET_BYTES - 64, 1024);
+        assert_int_equal(ns_geometry_of(&odd, 64 * MIB, (1ULL << 62) + 1, GIB, &g, &d), -EINVAL);
+}
+
+static void check_refused(const struct ns_layout *l, const char *field)
+{
+        struct detail d = {0};
+
+        assert_int_equal(ns_layout_check(l, &d), -EINVAL);
+        if (!strstr(d.text, field))
+                fail_msg("'%s' does not name %s", d.text, field);
+}
+
+#define REFUSED(field, value)                         \
+        do {                                          \
+                struct ns_layout bad = test_layout(); \
+                bad.field = value;                    \
+                check_refused(&bad, #field);          \
+        } while (0)
+
+static void test_layout_check(void **state)
+{
+        struct ns_layout l = test_layout();
+
+        assert_int_equal(ns_layout_check(&l, NULL), 0);
+        REFUSED(n_layers, 0);
+        REFUSED(n_kv_heads, 0);
+        REFUSED(head_size, 0);
+        REFUSED(page_tokens, 0);
+        REFUSED(page_tokens, 1025);
+        REFUSED(n_planes, 0);
+        REFUSED(n_planes, 1025);
+        REFUSED(plane_page_bytes, 0);
+        REFUSED(plane_page_bytes, 100);
+        REFUSED(plane_page_bytes, NS_MAX_SET_BYTES + 64);
+        REFUSED(tp_size, 0);
+        REFUSED(tp_rank, 1);
+        REFUSED(salt_len, 65);
+        l.model[0] = '\0';
+        check_refused(&l, "model");
+        l.model[0] = '\n';
+        check_refused(&l, "model");
+        l = test_layout();
+        memset(l.version, 'x', sizeof(l.version));
+        check_refused(&l, "version");
+}
+
+#define DIFFERS(field, value)                                              \
+        do {                                                               \
+                struct ns_layout x = test_layout(), y = test_layout();     \
+                y.field = value;                                           \
+                assert_string_equal(ns_layout_difference(&x, &y), #field); \
+                assert_false(ns_layout_same(&x, &y));                      \
+        } while (0)
+
+static void test_layout_difference(void **state)
+{
+        struct ns_layout a = test_layout(), b = test_layout();
+        char text[NS_LAYOUT_TEXT_MAX];
+
+        strcpy(b.version, "v2");
+        assert_true(ns_layout_same(&a, &b));
+        strcpy(b.model, "other");
+        assert_string_equal(ns_layout_difference(&a, &b), "model");
+        DIFFERS(dtype, 1);
+        DIFFERS(n_layers, 9);
+        DIFFERS(n_kv_heads, 9);
+        DIFFERS(head_size, 9);
+        DIFFERS(page_tokens, 9);
+        DIFFERS(n_planes, 9);
+        DIFFERS(plane_page_bytes, 64);
+        DIFFERS(tp_rank, 9);
+        DIFFERS(tp_size, 9);
+        DIFFERS(layer_group, 9);
+        b = test_layout();
+        b.salt[b.salt_len++] = 1;
+        assert_string_equal(ns_layout_difference(&a, &b), "salt");
+        ns_layout_format(&a, text, sizeof(text));
+        assert_non_null(strstr(text, "model toy version v1 dtype bf16 2 layers"));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_sizes),
+                TEST(test_random_layouts),
+                TEST(test_refusals),
+                TEST(test_layout_check),
+                TEST(test_layout_difference),
+        };
+
+        random_start("test_geometry");
+        return RUN_TESTS(tests);
+}

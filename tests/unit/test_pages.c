@@ -1,0 +1,507 @@
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/core-fixture.h"
+
+static void start(struct fixture *f, struct member **m, struct attach **a)
+{
+        fixture_start(f, 8, 4, 4);
+        *m = join(f->a);
+        *a = open_ns(*m, "x");
+}
+
+static void end(struct fixture *f, struct member *m)
+{
+        fixture_check(f);
+        member_free(m);
+        fixture_end(f);
+}
+
+static void test_life_of_a_page(void **state)
+{
+        uint8_t keys[2 * KEY_BYTES];
+        struct publish p;
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t pages[3], sealed[2], found[2], n;
+        uint64_t tokens, generation;
+
+        start(&f, &m, &a);
+        make_keys(keys, 0, 2);
+        assert_int_equal(lookup_pages(a, keys, 2, 0, 1, found, &n, &tokens, &f.d), KVL_STATUS_MISS);
+        assert_int_equal(lease_pages(a, 3, 1, pages, &f.d), 0);
+        assert_int_equal(f.device.n_extents, 1);
+        assert_int_equal(f.a->account.charged_bytes, SET_BYTES);
+        generation = ns_page(a->ns, pages[0])->generation;
+        p = (struct publish){.pages = pages, .keys = keys, .n = 2, .last_tokens = 5};
+        assert_int_equal(publish_pages(a, &p, 1, sealed, &n, &f.d), 0);
+        assert_int_equal(free_pages(a, pages + 2, 1, &f.d), 0);
+        assert_int_equal(m->n_pins, 2);
+        fixture_check(&f);
+        assert_int_equal(lookup_pages(a, keys, 2, 0, 1, found, &n, &tokens, &f.d), 0);
+        assert_int_equal(n, 2);
+        assert_int_equal(tokens, PAGE_TOKENS + 5);
+        assert_memory_equal(found, pages, sizeof(found));
+        assert_int_equal(release_pages(a, found, 2, 1, &f.d), 0);
+        assert_int_equal(release_pages(a, sealed, 2, 1, &f.d), 0);
+        assert_int_equal(release_pages(a, sealed, 1, 1, &f.d), -EINVAL);
+        assert_int_equal(m->n_pins, 0);
+        assert_int_equal(ns_page(a->ns, pages[0])->generation, generation);
+        assert_int_equal(invalidate_key(a, keys, &tokens, &f.d), 0);
+        assert_int_equal(tokens, 2);
+        /* The last page went: so did the set. */
+        assert_int_equal(f.device.n_extents, 0);
+        end(&f, m);
+}
+
+static void test_duplicate(void **state)
+{
+        struct member *m, *other;
+        struct attach *a, *b;
+        struct fixture f;
+        uint8_t keys[3 * KEY_BYTES];
+        uint32_t first[2], mine[3], got[3], n;
+        struct publish p = {.pages = mine, .keys = keys, .n = 3, .last_tokens = PAGE_TOKENS};
+
+        start(&f, &m, &a);
+        other = join(f.a);
+        b = open_ns(other, "x");
+        publish_chain(a, 0, 2, first);
+        make_keys(keys, 0, 3);
+        assert_int_equal(lease_pages(b, 3, 1, mine, &f.d), 0);
+        assert_int_equal(publish_pages(b, &p, 1, got, &n, &f.d), KVL_STATUS_DUPLICATE);
+        assert_int_equal(n, 3);
+        assert_int_equal(got[0], first[0]);
+        assert_int_equal(got[1], first[1]);
+        assert_int_equal(got[2], mine[2]);
+        assert_int_equal(ns_page(b->ns, mine[0])->state, PAGE_GRANTED);
+        assert_int_equal(ns_page(b->ns, first[0])->n_pins, 2);
+        assert_int_equal(tree_parent(&b->ns->tree, mine[2]), first[1]);
+        assert_int_equal(free_pages(b, mine, 2, &f.d), 0);
+        fixture_check(&f);
+        member_free(other);
+        assert_int_equal(ns_page(a->ns, first[0])->n_pins, 1);
+        end(&f, m);
+}
+
+static void test_bad_requests(void **state)
+{
+        struct member *m, *other;
+        struct attach *a, *b;
+        struct fixture f;
+        uint8_t keys[2 * KEY_BYTES];
+        uint32_t pages[2], got[2], twice[2], n = 9, far = 1000000;
+        struct publish p = {.pages = pages, .keys = keys, .n = 2, .last_tokens = 1};
+
+        start(&f, &m, &a);
+        other = join(f.a);
+        b = open_ns(other, "x");
+        make_keys(keys, 0, 2);
+        assert_int_equal(lease_pages(a, 2, 1, pages, &f.d), 0);
+        assert_int_equal(lease_pages(a, 0, 1, got, &f.d), -EINVAL);
+        assert_int_equal(publish_pages(b, &p, 1, got, &n, &f.d), -EINVAL);
+        assert_int_equal(n, 0);
+        assert_non_null(strstr(f.d.text, "another group"));
+        assert_int_equal(free_pages(b, pages, 1, &f.d), -EINVAL);
+        assert_int_equal(free_pages(a, &far, 1, &f.d), -EINVAL);
+        assert_non_null(strstr(f.d.text, "page 1000000"));
+        assert_int_equal(release_pages(a, &far, 1, 1, &f.d), -EINVAL);
+        twice[0] = twice[1] = pages[0];
+        assert_int_equal(free_pages(a, twice, 2, &f.d), -EINVAL);
+        assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_GRANTED);
+        p.last_tokens = PAGE_TOKENS + 1;
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), -EINVAL);
+        p.last_tokens = 0;
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), -EINVAL);
+        p.last_tokens = 1;
+        p.parent_key = keys + KEY_BYTES;
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), KVL_STATUS_NO_PARENT);
+        p.parent_key = NULL;
+        p.pages = twice; /* the second time it is sealed: stops there */
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), -EINVAL);
+        assert_int_equal(n, 1);
+        assert_int_equal(release_pages(a, twice, 2, 1, &f.d), -EINVAL);
+        assert_int_equal(m->n_pins, 1);
+        fixture_check(&f);
+        member_free(other);
+        end(&f, m);
+}
+
+static void test_pin_count_does_not_overflow(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint8_t key[KEY_BYTES];
+        uint32_t page, dup, got, n;
+        uint64_t tokens;
+        struct publish p = {.pages = &dup, .keys = key, .n = 1, .last_tokens = 1};
+
+        start(&f, &m, &a);
+        publish_chain(a, 0, 1, &page);
+        assert_int_equal(lease_pages(a, 1, 1, &dup, NULL), 0);
+        ns_page(a->ns, page)->n_pins = UINT32_MAX;
+        make_keys(key, 0, 1);
+        assert_int_equal(lookup_pages(a, key, 1, 0, 1, &got, &n, &tokens, &f.d), KVL_STATUS_MISS);
+        assert_int_equal(publish_pages(a, &p, 1, &got, &n, &f.d), -EINVAL);
+        ns_page(a->ns, page)->n_pins = 1;
+        end(&f, m);
+}
+
+static void test_detached_until_released(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint8_t key[KEY_BYTES];
+        uint32_t pages[3];
+        uint64_t n;
+
+        start(&f, &m, &a);
+        publish_chain(a, 0, 3, pages);
+        assert_int_equal(release_pages(a, pages + 1, 1, 1, NULL), 0);
+        make_keys(key, 0, 1);
+        assert_int_equal(invalidate_key(a, key, &n, &f.d), 0);
+        assert_int_equal(n, 3);
+        assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_DETACHED);
+        assert_int_equal(ns_page(a->ns, pages[1])->state, PAGE_FREE);
+        assert_int_equal(count_hits(a, 0, 3), 0);
+        fixture_check(&f);
+        assert_int_equal(release_pages(a, pages, 1, 1, NULL), 0);
+        assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_FREE);
+        assert_int_equal(release_pages(a, pages + 2, 1, 1, NULL), 0);
+        assert_int_equal(f.device.n_extents, 0);
+        end(&f, m);
+}
+
+static void test_invalidation_and_sweep(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint8_t key[KEY_BYTES];
+        uint32_t chain[3], granted, got, n_done;
+        struct publish p = {.pages = &granted, .keys = key, .n = 1, .last_tokens = 1};
+        uint64_t n;
+
+        start(&f, &m, &a);
+        publish_chain(a, 0, 3, chain);
+        cache_chain(a, 100, 4);
+        assert_int_equal(lease_pages(a, 1, 1, &granted, NULL), 0);
+        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(n, 7);
+        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(n, 0);
+        assert_int_equal(f.n_stale, 2);
+        assert_int_equal(a->ns->n_stale, 7);
+        fixture_check(&f);
+        make_keys(key, 0, 1);
+        assert_int_equal(publish_pages(a, &p, 1, &got, &n_done, &f.d), KVL_STATUS_STALE);
+        assert_int_equal(release_pages(a, chain, 1, 1, NULL), 0); /* before the sweep */
+        assert_int_equal(a->ns->n_stale, 6);
+        while (store_work(&f.store, 2))
+                fixture_check(&f);
+        assert_int_equal(a->ns->n_stale, 0);
+        assert_int_equal(a->ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(free_pages(a, &granted, 1, NULL), 0);
+        cache_chain(a, 0, 3);
+        assert_int_equal(count_hits(a, 0, 3), 3);
+        end(&f, m);
+}
+
+static void test_another_version(void **state)
+{
+        struct ns_layout l = test_layout();
+        struct member *m, *other;
+        struct attach *a, *b;
+        struct fixture f;
+        uint32_t pages[2], page;
+
+        start(&f, &m, &a);
+        publish_chain(a, 0, 2, pages);
+        other = join(f.a);
+        l.head_size = 16;
+        assert_int_equal(attach_open(other, "x", &l, "", false, &b, &f.d), KVL_STATUS_LAYOUT);
+        assert_non_null(strstr(f.d.text, "head_size"));
+        assert_non_null(strstr(f.d.text, "KV heads of 8"));
+        assert_non_null(strstr(f.d.text, "KV heads of 16"));
+        l = test_layout();
+        strcpy(l.version, "v2");
+        assert_int_equal(attach_open(other, "x", &l, "", false, &b, &f.d), 0);
+        assert_int_equal(f.n_stale, 1);
+        assert_int_equal(count_hits(b, 0, 2), 0);
+        assert_int_equal(lease_pages(a, 1, 1, &page, &f.d), KVL_STATUS_STALE);
+        assert_non_null(strstr(f.d.text, "version v2"));
+        assert_int_equal(release_pages(a, pages, 2, 1, &f.d), 0);
+        assert_int_equal(lease_pages(b, 1, 1, &page, &f.d), 0);
+        fixture_check(&f);
+        member_free(other);
+        end(&f, m);
+}
+
+static void test_open_refusals(void **state)
+{
+        struct ns_layout l = test_layout();
+        struct fixture f;
+        struct member *m;
+        struct attach *a, *b;
+
+        start(&f, &m, &a);
+        assert_int_equal(attach_open(m, "x", &l, "", false, &b, &f.d), -EEXIST);
+        assert_int_equal(attach_open(m, "../x", &l, "", false, &b, &f.d), -EINVAL);
+        assert_int_equal(attach_open(m, "y", &l, "gpu9", false, &b, &f.d), -ENOENT);
+        l.page_tokens = 0;
+        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f.d), -EINVAL);
+        f.store.draining = true;
+        l = test_layout();
+        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f.d), KVL_STATUS_DRAINING);
+        f.store.draining = false;
+        attach_close(a);
+        assert_int_equal(attach_open(m, "x", &l, "", true, &b, &f.d), KVL_STATUS_LAYOUT);
+        end(&f, m);
+}
+
+static void test_page_zero_is_kept(void **state)
+{
+        struct ns_layout l = test_layout();
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t pages[SET_PAGES];
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f.d), 0);
+        assert_int_equal(lease_pages(a, SET_PAGES - 1, 1, pages, &f.d), 0);
+        assert_int_equal(a->ns->n_sets, 1);
+        for (int i = 0; i < SET_PAGES - 1; i++)
+                assert_int_not_equal(pages[i], 0);
+        attach_close(a);
+        /* A page as large as a set: the set of page 0 would be bound for nothing. */
+        l.plane_page_bytes = SET_BYTES;
+        assert_int_equal(attach_open(m, "y", &l, "", true, &a, &f.d), 0);
+        assert_int_equal(lease_pages(a, 2, 1, pages, &f.d), 0);
+        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(pages[0] + pages[1], 1 + 2);
+        end(&f, m);
+}
+
+static void test_groups_share_grants(void **state)
+{
+        struct member *m, *second, *stranger;
+        struct attach *a, *b;
+        struct fixture f;
+        uint32_t pages[2], got, n;
+        uint8_t key[KEY_BYTES];
+        struct publish p = {.pages = pages, .keys = key, .n = 1, .last_tokens = 1};
+
+        start(&f, &m, &a);
+        make_keys(key, 0, 1);
+        assert_int_equal(member_new(f.b, m->group->token, false, &stranger, &f.d), -ENOENT);
+        assert_int_equal(member_new(f.a, m->group->token, true, &second, &f.d), 0);
+        b = open_ns(second, "x");
+        assert_int_equal(lease_pages(a, 2, 1, pages, &f.d), 0);
+        member_free(m);
+        assert_int_equal(b->ns->n_pages[PAGE_GRANTED], 2);
+        assert_int_equal(publish_pages(b, &p, 1, &got, &n, &f.d), 0);
+        fixture_check(&f);
+        member_free(second); /* the last one: what is granted ends, what is published stays */
+        assert_int_equal(f.a->account.charged_bytes, SET_BYTES);
+        m = join(f.a);
+        assert_int_equal(count_hits(open_ns(m, "x"), 0, 1), 1);
+        end(&f, m);
+}
+
+static void test_max_clients(void **state)
+{
+        struct fixture f;
+        struct member *m[9];
+
+        fixture_start(&f, 8, 4, 4);
+        for (int i = 0; i < 8; i++)
+                m[i] = join(f.a);
+        assert_int_equal(member_new(f.a, NULL, false, &m[8], &f.d), -EMFILE);
+        assert_non_null(strstr(f.d.text, "max_clients"));
+        for (int i = 0; i < 8; i++)
+                member_free(m[i]);
+        fixture_end(&f);
+}
+
+static void test_mapping_keeps_a_set(void **state)
+{
+        struct ns_layout l = test_layout();
+        struct extent_handle handles[4];
+        struct fixture f;
+        struct member *m, *scheduler;
+        struct attach *a, *b;
+        uint32_t page;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        l.n_planes = 3;
+        assert_int_equal(attach_open(m, "x", &l, "", false, &a, &f.d), 0);
+        assert_int_equal(attach_map_set(a, 0, 0, 4, handles, &f.d), -ENOENT);
+        assert_int_equal(attach_map_set(a, 99999, 0, 4, handles, &f.d), -ENOENT);
+        assert_int_equal(lease_pages(a, 1, 1, &page, &f.d), 0);
+        assert_int_equal(f.device.n_extents, 3);
+        assert_int_equal(attach_map_set(a, 0, 3, 4, handles, &f.d), -EINVAL);
+        assert_int_equal(attach_map_set(a, 0, 0, 2, handles, &f.d), 2);
+        assert_int_equal(attach_map_set(a, 0, 2, 2, handles, &f.d), 1);
+        assert_int_equal(m->n_mapped_sets, 1);
+        assert_int_equal(member_new(f.a, NULL, true, &scheduler, &f.d), 0);
+        assert_int_equal(attach_open(scheduler, "x", &l, "", false, &b, &f.d), 0);
+        assert_int_equal(attach_map_set(b, 0, 0, 4, handles, &f.d), -EACCES);
+        assert_int_equal(free_pages(a, &page, 1, &f.d), 0);
+        assert_int_equal(f.device.n_extents, 3);
+        fixture_check(&f);
+        attach_close(a);
+        assert_int_equal(f.device.n_extents, 0);
+        member_free(scheduler);
+        end(&f, m);
+}
+
+static void test_device_failure_leaves_nothing(void **state)
+{
+        struct ns_layout l = test_layout();
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t pages[16];
+
+        fixture_start(&f, 8, 8, 8);
+        m = join(f.a);
+        l.n_planes = 3;
+        assert_int_equal(attach_open(m, "x", &l, "", false, &a, &f.d), 0);
+        f.device.fail_in = 5; /* the second plane of the second set */
+        assert_int_equal(lease_pages(a, 4, 1, pages, &f.d), -ENOMEM);
+        assert_non_null(strstr(f.d.text, "device fake"));
+        assert_int_equal(f.device.n_extents, 0);
+        assert_int_equal(f.a->account.charged_bytes, 0);
+        assert_int_equal(lease_pages(a, 4, 1, pages, &f.d), 0);
+        end(&f, m);
+}
+
+static void test_drain(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t page;
+
+        start(&f, &m, &a);
+        cache_chain(a, 0, 2);
+        f.store.draining = true;
+        assert_int_equal(lease_pages(a, 1, 1, &page, &f.d), KVL_STATUS_DRAINING);
+        assert_int_equal(count_hits(a, 0, 2), 2);
+        end(&f, m);
+}
+
+static void test_purge_and_remove(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint64_t n;
+
+        start(&f, &m, &a);
+        cache_chain(a, 0, 3);
+        cache_chain(open_ns(m, "y"), 0, 2);
+        assert_int_equal(store_purge(&f.store, f.a, a->ns, true, &n), 0);
+        assert_int_equal(n, 3);
+        assert_non_null(ns_find(f.a, "x")); /* open */
+        assert_int_equal(tenant_remove(f.a, true, &f.d), -EBUSY);
+        member_free(m);
+        assert_int_equal(store_purge(&f.store, f.a, NULL, true, &n), 0);
+        assert_int_equal(n, 2);
+        assert_null(ns_find(f.a, "x"));
+        assert_int_equal(f.device.n_extents, 0);
+        m = join(f.a);
+        cache_chain(open_ns(m, "x"), 0, 1);
+        member_free(m);
+        assert_int_equal(tenant_remove(f.a, false, &f.d), -EBUSY);
+        assert_non_null(strstr(f.d.text, "--force"));
+        assert_int_equal(tenant_remove(f.a, true, &f.d), 0);
+        assert_null(tenant_find(&f.store, "a"));
+        fixture_end(&f);
+}
+
+/* Everything once, stopping where it fails; the state must hold whatever allocation failed. */
+static void everything(struct fixture *f)
+{
+        struct tenant_attrs attrs = f->a->attrs;
+        struct ns_layout l = test_layout();
+        struct extent_handle handle;
+        struct member *m = NULL, *other = NULL;
+        struct attach *a = NULL, *b = NULL;
+        uint32_t pages[12], got[12], n;
+        uint8_t keys[12 * KEY_BYTES];
+        uint64_t count;
+        struct publish p = {.pages = pages, .keys = keys, .n = 12, .last_tokens = 1};
+
+        make_keys(keys, 0, 12);
+        if (member_new(f->a, NULL, false, &m, NULL) == 0 &&
+                attach_open(m, "x", &l, "", false, &a, NULL) == 0 &&
+                lease_pages(a, 12, 1, pages, NULL) == 0) {
+                (void)publish_pages(a, &p, 1, got, &n, NULL);
+                fixture_check(f);
+                (void)lookup_pages(a, keys, 12, 1, 1, got, &n, &count, NULL);
+                (void)attach_map_set(a, 0, 0, 1, &handle, NULL);
+                (void)store_purge(&f->store, f->a, NULL, false, &count);
+                fixture_check(f);
+                strcpy(l.version, "v2");
+                if (member_new(f->a, NULL, false, &other, NULL) == 0)
+                        (void)attach_open(other, "x", &l, "", false, &b, NULL);
+        }
+        fixture_check(f);
+        if (m)
+                member_free(m);
+        if (other)
+                member_free(other);
+        attrs.limit_bytes = 0;
+        (void)tenant_set_attrs(f->a, &attrs, NULL);
+}
+
+static void test_allocation_failures(void **state)
+{
+        unsigned n_failures = 0;
+
+        for (unsigned n = 1;; n++) {
+                struct fixture f;
+                bool failed;
+
+                fixture_start(&f, 8, 4, 4);
+                f.may_lack_memory = true;
+                alloc_fail_at(n);
+                everything(&f);
+                failed = alloc_fail_end();
+                f.may_lack_memory = false;
+                fixture_end(&f);
+                n_failures += failed;
+                if (!failed)
+                        break;
+        }
+        assert_true(n_failures > 20);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_life_of_a_page),
+                TEST(test_duplicate),
+                TEST(test_bad_requests),
+                TEST(test_pin_count_does_not_overflow),
+                TEST(test_detached_until_released),
+                TEST(test_invalidation_and_sweep),
+                TEST(test_another_version),
+                TEST(test_open_refusals),
+                TEST(test_page_zero_is_kept),
+                TEST(test_groups_share_grants),
+                TEST(test_max_clients),
+                TEST(test_mapping_keeps_a_set),
+                TEST(test_device_failure_leaves_nothing),
+                TEST(test_drain),
+                TEST(test_purge_and_remove),
+                TEST(test_allocation_failures),
+        };
+
+        return RUN_TESTS(tests);
+}

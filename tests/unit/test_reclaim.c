@@ -1,0 +1,219 @@
+#include "daemon/core/reclaim.h"
+#include "tests/unit/core-fixture.h"
+
+/* A whole set of cached pages, one chain; its first key is 100 * set. */
+static void fill(struct attach *a, unsigned n_sets)
+{
+        for (unsigned i = 0; i < n_sets; i++)
+                cache_chain(a, i * 100, SET_PAGES);
+}
+
+static void map_all(struct attach *a)
+{
+        struct extent_handle handle;
+
+        list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+                assert_int_equal(attach_map_set(a, set->index, 0, 1, &handle, NULL), 1);
+}
+
+static void test_own_pages_first(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t pages[2];
+
+        fixture_start(&f, 8, 2, 8);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        fill(a, 2);
+        assert_int_equal(f.n_pressure, 0);
+        assert_int_equal(lease_pages(a, 2, 5, pages, &f.d), 0);
+        assert_int_equal(f.n_pressure, 1);
+        /* The oldest chain, from its end. */
+        assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES - 2);
+        assert_int_equal(count_hits(a, 100, SET_PAGES), SET_PAGES);
+        assert_int_equal(f.a->counters.evictions, 2);
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_limit_sentence(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t pages[SET_PAGES], more[SET_PAGES];
+
+        fixture_start(&f, 8, 2, 8);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        publish_chain(a, 0, SET_PAGES, pages);
+        cache_chain(a, 100, 4);
+        assert_int_equal(lease_pages(a, 3, 1, more, &f.d), 0);
+        /* Within reach are one free page and four cached ones. */
+        assert_int_equal(lease_pages(a, 6, 1, more, &f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(f.d.text, "tenant a holds 2 KiB of its limit of 2 KiB"));
+        assert_non_null(strstr(f.d.text, "8 pages pinned, 3 granted"));
+        assert_non_null(strstr(f.d.text, "kvleasectl tenants set a limit="));
+        assert_int_equal(count_hits(a, 100, 4), 4); /* nothing was evicted for it in vain */
+        assert_int_equal(f.a->counters.refusals, 1);
+        assert_int_equal(f.n_pressure, 1);
+        assert_int_equal(lease_pages(a, 5, 1, more, &f.d), 0);
+        assert_int_equal(count_hits(a, 100, 4), 0);
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* An empty tenant whose limit is below one set of the layout: what it holds isn't the reason. */
+static void test_limit_below_a_set(void **state)
+{
+        struct ns_layout layout = test_layout();
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t page;
+
+        fixture_start(&f, 8, 1, 8);
+        m = join(f.a);
+        layout.plane_page_bytes = 192;
+        layout.n_planes = 4;
+        assert_int_equal(attach_open(m, "x", &layout, "", false, &a, NULL), 0);
+        assert_true(a->ns->geometry.set_bytes > SET_BYTES);
+        assert_int_equal(lease_pages(a, 1, 1, &page, &f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(f.d.text, "an extent set of namespace x takes 3 KiB"));
+        assert_non_null(strstr(f.d.text, "more than the limit of 1 KiB of tenant a"));
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_other_tenants_idle_sets(void **state)
+{
+        struct fixture f;
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        uint32_t pages[3 * SET_PAGES];
+
+        fixture_start(&f, 4, 4, 4);
+        ma = join(f.a);
+        a = open_ns(ma, "x");
+        fill(a, 3);
+        map_all(a);
+        cache_chain(a, 900, SET_PAGES); /* the fourth set isn't mapped */
+        mb = join(f.b);
+        b = open_ns(mb, "x");
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, &f.d), 0);
+        assert_int_equal(count_hits(a, 900, SET_PAGES), 0);
+        assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
+        /* What is mapped is never taken, and the sentence names no other tenant. */
+        assert_int_equal(lease_pages(b, 1, 1, pages, &f.d), KVL_STATUS_FULL);
+        assert_non_null(strstr(f.d.text, "tenant b holds 1 KiB"));
+        assert_non_null(strstr(f.d.text, "other tenants hold 3 KiB"));
+        assert_null(strstr(f.d.text, "tenant a"));
+        assert_int_equal(f.a->account.charged_bytes, 3 * SET_BYTES);
+        attach_close(a);
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, &f.d), 0);
+        fixture_check(&f);
+        /* Two sets each: b is not less over its share than a, so a keeps the rest. */
+        assert_int_equal(lease_pages(b, 1, 1, pages, &f.d), KVL_STATUS_FULL);
+        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
+/* A set is left alone where something below a page of it is pinned, in whichever set that is. */
+static void test_pinned_descendant_elsewhere(void **state)
+{
+        uint32_t pages[2 * SET_PAGES], lease[SET_PAGES], n;
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct fixture f;
+        struct extent_handle handle;
+
+        fixture_start(&f, 2, 2, 2);
+        ma = join(f.a);
+        a = open_ns(ma, "x");
+        publish_chain(a, 0, 2 * SET_PAGES, pages);
+        /* Only the deepest page stays pinned; its set is mapped, the other one isn't. */
+        n = pages[2 * SET_PAGES - 1] / SET_PAGES;
+        assert_int_equal(attach_map_set(a, n, 0, 1, &handle, NULL), 1);
+        assert_int_equal(release_pages(a, pages, 2 * SET_PAGES - 1, 1, NULL), 0);
+        mb = join(f.b);
+        b = open_ns(mb, "x");
+        assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), KVL_STATUS_FULL);
+        assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);
+        fixture_check(&f);
+        assert_int_equal(release_pages(a, pages + 2 * SET_PAGES - 1, 1, 1, NULL), 0);
+        assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), 0);
+        /* Everything below the set's pages went with it, also out of the mapped set. */
+        assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 0);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
+static void test_lower_limit_evicts(void **state)
+{
+        struct tenant_attrs attrs;
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        fill(a, 4);
+        attrs = f.a->attrs;
+        attrs.limit_bytes = 2 * SET_BYTES;
+        assert_int_equal(tenant_set_attrs(f.a, &attrs, &f.d), 0);
+        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
+        map_all(a);
+        attrs.limit_bytes = 0;
+        assert_int_equal(tenant_set_attrs(f.a, &attrs, &f.d), 0);
+        assert_true(f.a->account.charged_bytes > 0); /* mapped: kept */
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_stale_pages_are_swept_for_a_lease(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t pages[SET_PAGES];
+        uint64_t n;
+
+        fixture_start(&f, 2, 1, 1);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        fill(a, 1);
+        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(n, SET_PAGES);
+        assert_int_equal(f.n_stale, 1);
+        assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, &f.d), 0);
+        assert_int_equal(f.a->counters.evictions, 0);
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_own_pages_first),
+                TEST(test_limit_sentence),
+                TEST(test_limit_below_a_set),
+                TEST(test_other_tenants_idle_sets),
+                TEST(test_pinned_descendant_elsewhere),
+                TEST(test_lower_limit_evicts),
+                TEST(test_stale_pages_are_swept_for_a_lease),
+        };
+
+        return RUN_TESTS(tests);
+}
