@@ -1,0 +1,34 @@
+/*
+ * Sockets made by systemd (socket activation): "admin", "default" and "tenant-NAME" by
+ * FileDescriptorName=. Only used where they listen at the path the configuration gives them.
+ */
+#ifndef KVL_SERVER_ACTIVATION_H
+#define KVL_SERVER_ACTIVATION_H
+
+#include <stddef.h>
+
+#include "daemon/core/detail.h"
+
+struct activated {
+        char *name; /* owned */
+        int fd;     /* owned; -1: taken */
+};
+
+struct activation {
+        struct activated *sockets; /* owned */
+        size_t n;
+};
+
+/* Takes the sockets passed to this process. 0 or -errno. */
+int activation_init(struct activation *a);
+
+/*
+ * Owned fd of the socket called `name`, non-blocking; -ENOENT: there is none; -EINVAL with the
+ * sentence: it isn't a listening stream socket at `path`.
+ */
+int activation_take(struct activation *a, const char *name, const char *path, struct detail *d);
+
+/* Warns of what nobody took, closes it. */
+void activation_deinit(struct activation *a);
+
+#endif

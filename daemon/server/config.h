@@ -1,0 +1,125 @@
+/*
+ * The configuration: what the file, the command line and the defaults say, checked as a whole.
+ * Plain values, no references into the running daemon.
+ */
+#ifndef KVL_SERVER_CONFIG_H
+#define KVL_SERVER_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/parse.h"
+#include "daemon/server/options.h"
+
+#define CONFIG_DEFAULT_FILE "/etc/kvlease/kvleased.conf"
+#define CONFIG_FILE_MAX     (1024 * 1024) /* bytes of a configuration file; not tuned */
+#define CONFIG_PATH_MAX     255
+#define CONFIG_GROUP_MAX    32   /* useradd(8) */
+#define CONFIG_TENANTS_MAX  4096 /* not tuned */
+#define CONFIG_DEVICES_MAX  16   /* not tuned */
+#define CONFIG_DEVICES_TEXT 511
+
+enum liveness { LIVENESS_AUTO, LIVENESS_CHALLENGE };
+
+struct daemon_config {
+        uint32_t set; /* options that were given, by option_bit() */
+        char runtime_dir[CONFIG_PATH_MAX + 1];
+        char state_dir[CONFIG_PATH_MAX + 1];
+        char devices[CONFIG_DEVICES_TEXT + 1];
+        unsigned evict;                 /* index into config_evict_names */
+        unsigned log_level, log_target; /* enum log_level, enum log_target */
+        uint32_t max_clients;
+        bool default_socket;
+        char admin_group[CONFIG_GROUP_MAX + 1];
+        unsigned liveness; /* enum liveness */
+        uint64_t stop_timeout_nsec;
+};
+
+#define DEVICE_MEMORY_AUTO 0
+
+struct device_config {
+        uint32_t set;
+        char name[TENANT_NAME_MAX + 1];
+        uint64_t memory_bytes; /* DEVICE_MEMORY_AUTO */
+        uint64_t extent_bytes;
+};
+
+#define TENANT_LIMIT_NONE UINT64_MAX
+
+struct tenant_config {
+        uint32_t set;
+        char name[TENANT_NAME_MAX + 1];
+        uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
+        uint32_t weight, priority, max_clients;
+        struct id_list uids, gids;
+        char group[CONFIG_GROUP_MAX + 1];
+};
+
+/* Tenants by name, in order of appearance. */
+struct tenant_table {
+        struct tenant_config *rows; /* owned */
+        size_t n;
+};
+
+struct config {
+        struct daemon_config daemon;
+        struct device_config devices[CONFIG_DEVICES_MAX];
+        size_t n_devices;
+        struct tenant_table tenants;
+};
+
+/* Where it comes from; the same at start and at every reload. All borrowed. */
+struct config_source {
+        const char *file;             /* NULL: the default file, which may be missing */
+        const char *const *overrides; /* "daemon.max_clients=7", "tenant.NAME.limit=4GiB" */
+        size_t n_overrides;
+};
+
+/* Told one sentence without newline per error (is_error) or notice. */
+typedef void (*config_report_fn)(void *data, bool is_error, const char *sentence);
+
+/*
+ * 0 with an owned *ret_config; -EINVAL where something is wrong in it, -errno where the file can't
+ * be read. Every error has been reported then: all of them but what follows a line that is no
+ * syntax.
+ */
+int config_load(const struct config_source *source, struct config *ret_config,
+        config_report_fn report, void *data);
+void config_deinit(struct config *c);
+
+/* Names of evict policies in the order of daemon_config.evict; NULL at the end. */
+extern const char *const config_evict_names[];
+
+const struct device_config *config_find_device(const struct config *c, const char *name);
+
+void tenant_config_init(struct tenant_config *t, const char *name);
+
+/* Borrowed, valid until the table changes; NULL. */
+struct tenant_config *tenant_table_find(const struct tenant_table *t, const char *name);
+
+/* Appends a tenant with defaults. 0; -ENOMEM; -ENOSPC: CONFIG_TENANTS_MAX are there. */
+int tenant_table_add(struct tenant_table *t, const char *name, struct tenant_config **ret_row);
+void tenant_table_remove(struct tenant_table *t, const char *name);
+int tenant_table_copy(const struct tenant_table *t, struct tenant_table *ret_copy);
+void tenant_table_deinit(struct tenant_table *t);
+
+/*
+ * Parses text made of [tenant NAME] sections alone into *ret_table. 0, -EINVAL, -ENOMEM. For what
+ * the daemon writes itself (tenantdb.h) and the fuzzer; `file` is for messages.
+ */
+int config_parse_tenants(const char *file, const char *text, size_t len,
+        struct tenant_table *ret_table, config_report_fn report, void *data);
+
+/* The whole configuration from text, without a check of what is on this machine. */
+int config_parse(const char *file, const char *text, size_t len, struct config *ret_config,
+        config_report_fn report, void *data);
+
+/* Applies one "key=value" to a tenant and notes it in `set`. 0, -EINVAL with the sentence. */
+int tenant_config_apply(struct tenant_config *t, const char *assignment, char *err, size_t err_len);
+
+/* 0, or -EINVAL with the sentence: is runtime_dir short enough for this tenant's socket? */
+int config_check_socket_path(
+        const char *runtime_dir, const char *tenant, char *err, size_t err_len);
+
+#endif

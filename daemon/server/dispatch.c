@@ -1,0 +1,144 @@
+#include "daemon/server/dispatch.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "daemon/core/group.h"
+#include "daemon/server/server.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/status.h"
+
+/* Of the largest reply message's struct; checked for every one. */
+#define REPLY_STRUCT_MAX 512
+
+static handler_fn find_handler(uint16_t type)
+{
+        switch (type) {
+#define X(name, number, ...) \
+        case number:         \
+                return handle_##name;
+                MSG_TABLE(X)
+#undef X
+        default:
+                return NULL;
+        }
+}
+
+struct attach *request_attach(struct request *rq, uint32_t ns_id)
+{
+        struct attach *a = attach_find(rq->peer->member, ns_id);
+
+        if (!a)
+                detail_set(&rq->detail, -ENOENT,
+                        "no namespace with ns_id %u is open on this connection", ns_id);
+        return a;
+}
+
+/* Fields 1 and 2 of every reply. */
+static void set_outcome(
+        const ProtobufCMessageDescriptor *d, void *reply, int code, const char *detail)
+{
+        char *base = reply;
+
+        assert(d->fields[0].id == 1 && d->fields[1].id == 2);
+        *(uint32_t *)(void *)(base + d->fields[0].offset) = status_to_wire(code);
+        *(const char **)(void *)(base + d->fields[1].offset) = detail;
+}
+
+static void send_reply(struct request *rq, uint16_t type, uint64_t seq)
+{
+        struct peer *p = rq->peer;
+        uint8_t *out = rq->server->out;
+        int n = msg_pack(out, p->version, type, FRAME_REPLY, seq, rq->n_fds, rq->reply);
+
+        assert(n > 0); /* every list in a reply is bounded by its handler */
+        peer_send(p, out, (size_t)n, rq->fds, rq->n_fds);
+}
+
+/* Answers a request that isn't handled. */
+static void answer(struct peer *p, const struct frame *f, const ProtobufCMessageDescriptor *d,
+        int code, const char *detail)
+{
+        _Alignas(max_align_t) uint8_t storage[REPLY_STRUCT_MAX];
+        struct request rq = {.server = p->server, .peer = p, .reply = storage};
+
+        if (f->header.flags & FRAME_NO_REPLY)
+                return;
+        assert(d->sizeof_message <= sizeof(storage));
+        protobuf_c_message_init(d, storage);
+        set_outcome(d, storage, code, detail);
+        send_reply(&rq, f->header.type, f->header.seq);
+}
+
+/* The rule that the frame breaks, or NULL. */
+static const char *broken_rule(
+        const struct peer *p, const struct frame *f, const struct msg_info *info)
+{
+        unsigned socket = p->kind == LISTEN_ADMIN ? MSG_ON_ADMIN : MSG_ON_TENANT;
+        bool is_hello = f->header.type == MSG_HELLO;
+
+        if (f->header.fd_count > 0)
+                return "fds-in-request";
+        if (f->header.flags & ~FRAME_NO_REPLY)
+                return "flags-in-request";
+        if (p->state == PEER_NEW && !is_hello)
+                return "hello-first";
+        if (p->state != PEER_NEW && is_hello)
+                return "hello-twice";
+        if (!is_hello && f->header.version != p->version)
+                return "bad-version";
+        if (!info)
+                return NULL;
+        if (!info->request || !(info->sockets & socket))
+                return "type-not-allowed";
+        if ((f->header.flags & FRAME_NO_REPLY) && !info->may_skip_reply)
+                return "no-reply-not-allowed";
+        return NULL;
+}
+
+static void handle(struct peer *p, const struct frame *f, const struct msg_info *info)
+{
+        _Alignas(max_align_t) uint8_t storage[REPLY_STRUCT_MAX];
+        struct request rq = {.server = p->server, .peer = p, .reply = storage};
+        int code;
+
+        arena_reset(&p->server->arena);
+        rq.message = msg_unpack(info->request, &p->server->arena, f->payload, f->header.length);
+        if (!rq.message) {
+                peer_violation(p, "bad-message");
+                return;
+        }
+        assert(info->reply->sizeof_message <= sizeof(storage));
+        protobuf_c_message_init(info->reply, storage);
+        code = find_handler(info->type)(&rq);
+        assert(rq.n_fds <= info->max_reply_fds);
+        if (code == 0)
+                set_outcome(info->reply, storage, 0, "");
+        else
+                set_outcome(info->reply, storage, code,
+                        rq.detail.text[0] ? rq.detail.text : status_text(code));
+        if (!(f->header.flags & FRAME_NO_REPLY))
+                send_reply(&rq, info->type, f->header.seq);
+        if (rq.after)
+                rq.after(p);
+}
+
+void dispatch_frame(struct peer *p, const struct frame *f)
+{
+        const struct msg_info *info = msg_find(f->header.type);
+        const char *rule = broken_rule(p, f, info);
+
+        if (rule) {
+                peer_violation(p, rule);
+                return;
+        }
+        p->n_requests++;
+        if (!info) /* from a newer client: no fault of its */
+                answer(p, f, &kvlease__v1__simple_reply__descriptor, -EOPNOTSUPP,
+                        "this kvleased does not know the request: upgrade it");
+        else if (p->state == PEER_AUTH && info->type != MSG_AUTH)
+                answer(p, f, info->reply, -EACCES, "answer the challenge first");
+        else
+                handle(p, f, info);
+}

@@ -1,0 +1,26 @@
+/* What the daemon tells clients unasked. Sending never frees a peer. */
+#ifndef KVL_SERVER_EVENTS_H
+#define KVL_SERVER_EVENTS_H
+
+#include "daemon/core/group.h"
+#include "proto/kvlease.pb-c.h"
+
+struct server;
+struct peer;
+
+/* A namespace's clients are told of pressure at most this often each. Not tuned. */
+#define EVENTS_PRESSURE_NSEC NSEC_PER_SEC
+
+/* Sends an event to a peer that has been introduced; others get none. */
+void events_send(struct peer *p, uint16_t type, const ProtobufCMessage *event);
+
+/* A NOTICE to every client. */
+void events_to_all(struct server *s, Kvlease__V1__NoticeEvent__Kind kind, const char *detail);
+
+/* MEMBER_LEFT to the others of its group; it is still in it. */
+void events_member_left(struct member *m);
+
+/* Makes the store's callbacks send PRESSURE and NS_STALE. */
+void events_attach(struct server *s);
+
+#endif

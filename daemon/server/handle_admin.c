@@ -1,0 +1,144 @@
+/* Administration: status, tenants, purge, drain, check. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+#include "daemon/server/dispatch.h"
+#include "daemon/server/events.h"
+#include "daemon/server/log.h"
+#include "daemon/server/server.h"
+#include "daemon/server/tenants.h"
+#include "kvlease-version.h"
+#include "proto/kvlease.pb-c.h"
+
+static void count_peers(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        list_for_each (p, &s->peers, struct peer, link) {
+                reply->n_clients += p->member != NULL;
+                reply->peers_muted += p->muted;
+                reply->members_waiting_exit += p->state == PEER_WAITING;
+        }
+}
+
+static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        list_for_each (t, &s->store.tenants, struct tenant, link) {
+                reply->n_tenants++;
+                list_for_each (ns, &t->namespaces, struct ns, link) {
+                        reply->n_namespaces++;
+                        reply->pages_free += ns->n_pages[PAGE_FREE];
+                        reply->pages_granted += ns->n_pages[PAGE_GRANTED];
+                        reply->pages_sealed += ns->n_pages[PAGE_SEALED];
+                        reply->pages_detached += ns->n_pages[PAGE_DETACHED];
+                        reply->pages_pinned += ns->n_pinned;
+                }
+        }
+}
+
+int handle_ADMIN_STATUS(struct request *rq)
+{
+        struct server *s = rq->server;
+        const struct store_counters *c = &s->store.counters;
+        Kvlease__V1__AdminStatusReply *reply = rq->reply;
+
+        reply->daemon_version = (char *)KVLEASE_VERSION;
+        reply->pid = (uint64_t)getpid();
+        reply->uptime_sec = (clock_now_nsec() - s->start_nsec) / NSEC_PER_SEC;
+        reply->boot_epoch = s->boot_epoch;
+        reply->draining = s->store.draining;
+        count_peers(s, reply);
+        count_pages(s, reply);
+        list_for_each (pool, &s->store.pools, struct pool, link) {
+                reply->budget_bytes += pool->account.limit_bytes;
+                reply->charged_bytes += pool->account.charged_bytes;
+        }
+        reply->lookups = c->lookups;
+        reply->lookup_keys = c->lookup_keys;
+        reply->lookup_hits = c->lookup_hits;
+        reply->publishes = c->publishes;
+        reply->duplicates = c->duplicates;
+        reply->evictions = c->evictions;
+        reply->leases_refused = c->leases_refused;
+        reply->violations = s->n_violations;
+        reply->config_file = (char *)(s->source.file ? s->source.file : CONFIG_DEFAULT_FILE);
+        reply->runtime_dir = s->config.daemon.runtime_dir;
+        reply->state_dir = s->config.daemon.state_dir;
+        return 0;
+}
+
+int handle_ADMIN_TENANT_SET(struct request *rq)
+{
+        const Kvlease__V1__AdminTenantSetRequest *m = rq->message;
+        int r = tenants_set(rq->server, m->name, m->create, m->options, m->n_options, &rq->detail);
+
+        if (r == 0)
+                log_event(LEVEL_NOTICE, LOG_FIELDS({"TENANT", m->name}),
+                        "tenant %s was %s by uid %u", m->name, m->create ? "made" : "changed",
+                        (unsigned)rq->peer->uid);
+        return r;
+}
+
+int handle_ADMIN_TENANT_REMOVE(struct request *rq)
+{
+        const Kvlease__V1__AdminTenantRemoveRequest *m = rq->message;
+        int r = tenants_remove(rq->server, m->name, m->force, &rq->detail);
+
+        if (r == 0)
+                log_event(LEVEL_NOTICE, LOG_FIELDS({"TENANT", m->name}),
+                        "tenant %s was removed by uid %u", m->name, (unsigned)rq->peer->uid);
+        return r;
+}
+
+int handle_ADMIN_PURGE(struct request *rq)
+{
+        const Kvlease__V1__AdminPurgeRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct tenant *t = tenant_find(&rq->server->store, m->tenant);
+        struct ns *ns = t && *m->ns ? ns_find(t, m->ns) : NULL;
+        int r;
+
+        if (!t)
+                return detail_set(&rq->detail, -ENOENT,
+                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
+        if (*m->ns && !ns)
+                return detail_set(
+                        &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
+        r = store_purge(&rq->server->store, t, ns, m->remove, &reply->count);
+        server_kick(rq->server);
+        return r;
+}
+
+int handle_ADMIN_DRAIN(struct request *rq)
+{
+        const Kvlease__V1__AdminDrainRequest *m = rq->message;
+        struct server *s = rq->server;
+
+        if (s->store.draining == !m->off)
+                return 0;
+        s->store.draining = !m->off;
+        log_notice(m->off ? "draining was called off by uid %u"
+                          : "draining, asked for by uid %u: nothing "
+                            "new is granted",
+                (unsigned)rq->peer->uid);
+        if (m->off)
+                events_to_all(
+                        s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN_END, "draining was called off");
+        else
+                events_to_all(
+                        s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN, "the daemon grants nothing new");
+        server_notify_status(s);
+        return 0;
+}
+
+int handle_ADMIN_CHECK(struct request *rq)
+{
+        Kvlease__V1__AdminCheckReply *reply = rq->reply;
+        int r = store_check(&rq->server->store, &reply->pages, &reply->sets, &rq->detail);
+
+        if (r == -EUCLEAN)
+                log_error("check: %s", rq->detail.text);
+        return r;
+}

@@ -1,0 +1,150 @@
+/* NS_OPEN, NS_CLOSE, MAP, INVALIDATE. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/store.h"
+#include "daemon/server/dispatch.h"
+#include "daemon/server/server.h"
+#include "proto/arena.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/status.h"
+
+static int take_text(
+        struct request *rq, const char *field, const char *text, char *ret, size_t size)
+{
+        size_t len = strlen(text);
+
+        if (len >= size)
+                return detail_set(&rq->detail, -EINVAL,
+                        "layout.%s has %zu bytes, at most %zu are allowed", field, len, size - 1);
+        memcpy(ret, text, len + 1);
+        return 0;
+}
+
+/* From the wire; ranges of numbers are ns_layout_check()'s. */
+static int take_layout(struct request *rq, const Kvlease__V1__NsLayout *m, struct ns_layout *ret)
+{
+        int r;
+
+        if (!m)
+                return detail_set(&rq->detail, -EINVAL, "a namespace needs a layout");
+        *ret = (struct ns_layout){
+                .dtype = m->dtype,
+                .n_layers = m->n_layers,
+                .n_kv_heads = m->n_kv_heads,
+                .head_size = m->head_size,
+                .page_tokens = m->page_tokens,
+                .n_planes = m->n_planes,
+                .plane_page_bytes = m->plane_page_bytes,
+                .tp_rank = m->tp_rank,
+                .tp_size = m->tp_size,
+                .layer_group = m->layer_group,
+        };
+        r = take_text(rq, "model", m->model, ret->model, sizeof(ret->model));
+        if (r == 0)
+                r = take_text(rq, "version", m->version, ret->version, sizeof(ret->version));
+        if (r < 0)
+                return r;
+        if (m->salt.len > NS_SALT_MAX)
+                return detail_set(&rq->detail, -EINVAL,
+                        "layout.salt has %zu bytes, at most %d are allowed", m->salt.len,
+                        NS_SALT_MAX);
+        ret->salt_len = (uint32_t)m->salt.len;
+        if (m->salt.len > 0)
+                memcpy(ret->salt, m->salt.data, m->salt.len);
+        return 0;
+}
+
+int handle_NS_OPEN(struct request *rq)
+{
+        const Kvlease__V1__NsOpenRequest *m = rq->message;
+        Kvlease__V1__NsOpenReply *reply = rq->reply;
+        struct ns_layout layout;
+        struct attach *a;
+        int r = take_layout(rq, m->layout, &layout);
+
+        if (r == 0)
+                r = attach_open(rq->peer->member, m->name, &layout, m->device, m->keep_page_zero,
+                        &a, &rq->detail);
+        if (r != 0)
+                return r;
+        reply->ns_id = a->id;
+        reply->epoch = a->ns->epoch;
+        reply->capacity_pages = a->ns->geometry.capacity_pages;
+        reply->set_pages = a->ns->geometry.set_pages;
+        reply->extent_bytes = a->ns->geometry.extent_bytes;
+        reply->device = a->ns->pool->device->props.name;
+        reply->transport = a->ns->pool->device->props.transport;
+        /* Another version may have retired the old contents. */
+        server_kick(rq->server);
+        return 0;
+}
+
+int handle_NS_CLOSE(struct request *rq)
+{
+        const Kvlease__V1__NsCloseRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        if (!a)
+                return -ENOENT;
+        attach_close(a);
+        server_kick(rq->server);
+        return 0;
+}
+
+int handle_MAP(struct request *rq)
+{
+        const Kvlease__V1__MapRequest *m = rq->message;
+        Kvlease__V1__MapReply *reply = rq->reply;
+        struct extent_handle handles[FRAME_MAX_FDS];
+        struct attach *a = request_attach(rq, m->ns_id);
+        uint8_t *bytes;
+        int n;
+
+        if (!a)
+                return -ENOENT;
+        bytes = arena_alloc(&rq->server->arena, (size_t)FRAME_MAX_FDS * DEVICE_HANDLE_BYTES);
+        if (!bytes)
+                return -ENOMEM;
+        n = attach_map_set(a, m->set_index, m->first_plane, FRAME_MAX_FDS, handles, &rq->detail);
+        if (n < 0)
+                return n;
+        reply->n_planes = (uint32_t)n;
+        for (int i = 0; i < n; i++)
+                if (handles[i].fd >= 0)
+                        rq->fds[rq->n_fds++] = handles[i].fd;
+                else
+                        memcpy(bytes + i * DEVICE_HANDLE_BYTES, handles[i].bytes,
+                                DEVICE_HANDLE_BYTES);
+        if (rq->n_fds == 0) {
+                reply->handles.data = bytes;
+                reply->handles.len = (size_t)n * DEVICE_HANDLE_BYTES;
+        }
+        return 0;
+}
+
+int handle_INVALIDATE(struct request *rq)
+{
+        const Kvlease__V1__InvalidateRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        uint64_t n_pages = 0;
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        if (m->key.len != 0 && m->key.len != KEY_BYTES)
+                return detail_set(&rq->detail, -EINVAL, "key has %zu bytes, not %d or none",
+                        m->key.len, KEY_BYTES);
+        if (m->key.len > 0)
+                r = invalidate_key(a, m->key.data, &n_pages, &rq->detail);
+        else if (a->version_epoch != a->ns->version_epoch)
+                r = KVL_STATUS_STALE;
+        else
+                r = ns_invalidate(a->ns, &n_pages);
+        reply->count = n_pages;
+        server_kick(rq->server);
+        return r;
+}

@@ -1,0 +1,143 @@
+/* LEASE, PUBLISH, LOOKUP, RELEASE, FREE, REQUEST_END: what workers do all day. */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "daemon/core/lease.h"
+#include "daemon/server/dispatch.h"
+#include "daemon/server/server.h"
+#include "proto/kvlease.pb-c.h"
+
+/* A number of pages or keys in a request. */
+static int check_count(struct request *rq, const char *what, size_t n, size_t max)
+{
+        if (n == 0)
+                return detail_set(&rq->detail, -EINVAL,
+                        "the request names no %s: 1 to %zu are allowed", what, max);
+        if (n > max)
+                return detail_set(&rq->detail, -EMSGSIZE,
+                        "the request names %zu %s: at most %zu are allowed in one", n, what, max);
+        return 0;
+}
+
+int handle_LEASE(struct request *rq)
+{
+        const Kvlease__V1__LeaseRequest *m = rq->message;
+        Kvlease__V1__LeaseReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        if (r == 0)
+                r = lease_pages(a, m->n_pages, clock_now_nsec(), rq->server->pages, &rq->detail);
+        if (r != 0)
+                return r;
+        reply->pages = rq->server->pages;
+        reply->n_pages = m->n_pages;
+        return 0;
+}
+
+static int check_publish(struct request *rq, const Kvlease__V1__PublishRequest *m)
+{
+        int r = check_count(rq, "pages", m->n_pages, MAX_PUBLISH_PAGES);
+
+        if (r < 0)
+                return r;
+        if (m->keys.len != m->n_pages * KEY_BYTES)
+                return detail_set(&rq->detail, -EINVAL, "%zu pages need %zu bytes of keys, not %zu",
+                        m->n_pages, m->n_pages * KEY_BYTES, m->keys.len);
+        if (m->parent_key.len != 0 && m->parent_key.len != KEY_BYTES)
+                return detail_set(&rq->detail, -EINVAL, "parent_key has %zu bytes, not %d or none",
+                        m->parent_key.len, KEY_BYTES);
+        return 0;
+}
+
+int handle_PUBLISH(struct request *rq)
+{
+        const Kvlease__V1__PublishRequest *m = rq->message;
+        Kvlease__V1__PublishReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        struct publish publish;
+        uint32_t n = 0;
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_publish(rq, m);
+        if (r < 0)
+                return r;
+        publish = (struct publish){
+                .pages = m->pages,
+                .keys = m->keys.data,
+                .n = (uint32_t)m->n_pages,
+                .parent_key = m->parent_key.len > 0 ? m->parent_key.data : NULL,
+                .last_tokens = m->last_tokens,
+                .request = m->request_id,
+        };
+        r = publish_pages(a, &publish, clock_now_nsec(), rq->server->pages, &n, &rq->detail);
+        reply->pages = rq->server->pages;
+        reply->n_pages = n;
+        return r;
+}
+
+int handle_LOOKUP(struct request *rq)
+{
+        const Kvlease__V1__LookupRequest *m = rq->message;
+        Kvlease__V1__LookupReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        uint32_t n = 0, n_keys = (uint32_t)(m->keys.len / KEY_BYTES);
+        uint64_t tokens = 0;
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        if (m->keys.len % KEY_BYTES != 0)
+                return detail_set(&rq->detail, -EINVAL, "keys has %zu bytes, no multiple of %d",
+                        m->keys.len, KEY_BYTES);
+        r = check_count(rq, "keys", n_keys, MAX_LOOKUP_KEYS);
+        if (r == 0)
+                r = lookup_pages(a, m->keys.data, n_keys, m->request_id, clock_now_nsec(),
+                        rq->server->pages, &n, &tokens, &rq->detail);
+        reply->pages = rq->server->pages;
+        reply->n_pages = n;
+        reply->tokens = (uint32_t)tokens;
+        return r;
+}
+
+int handle_RELEASE(struct request *rq)
+{
+        const Kvlease__V1__ReleaseRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        return r < 0 ? r
+                     : release_pages(
+                               a, m->pages, (uint32_t)m->n_pages, clock_now_nsec(), &rq->detail);
+}
+
+int handle_FREE(struct request *rq)
+{
+        const Kvlease__V1__FreeRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        return r < 0 ? r : free_pages(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
+}
+
+int handle_REQUEST_END(struct request *rq)
+{
+        const Kvlease__V1__RequestEndRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        if (!a)
+                return -ENOENT;
+        request_end(a, m->request_id, clock_now_nsec());
+        return 0;
+}

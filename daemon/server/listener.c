@@ -1,0 +1,311 @@
+#include "daemon/server/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "daemon/server/access.h"
+#include "daemon/server/log.h"
+#include "daemon/server/peer.h"
+#include "daemon/server/server.h"
+#include "daemon/server/tenants.h"
+#include "proto/sock.h"
+
+/* Connections taken in one loop turn. Not tuned. */
+#define ACCEPTS_PER_TURN 16
+
+char *listener_tenant_path(const struct server *s, const char *tenant, char buf[LISTENER_PATH_MAX])
+{
+        snprintf(buf, LISTENER_PATH_MAX, "%s/t/%s/sock", s->config.daemon.runtime_dir, tenant);
+        return buf;
+}
+
+static void set_paths(struct listener *l)
+{
+        const char *top = l->server->config.daemon.runtime_dir;
+
+        switch (l->kind) {
+        case LISTEN_TENANT:
+                snprintf(l->dir, sizeof(l->dir), "%s/t/%s", top, l->tenancy->config.name);
+                listener_tenant_path(l->server, l->tenancy->config.name, l->path);
+                break;
+        case LISTEN_DEFAULT:
+                snprintf(l->path, sizeof(l->path), "%s/sock", top);
+                break;
+        case LISTEN_ADMIN:
+                snprintf(l->path, sizeof(l->path), "%s/admin.sock", top);
+                break;
+        }
+}
+
+/* Gives `path` to a group by name. False with a warning where that can't be. */
+static bool give_to_group(const char *path, const char *group_name)
+{
+        gid_t gid;
+
+        if (group_number(group_name, &gid) < 0) {
+                log_warning(
+                        "group %s does not exist: %s stays closed to it; make it with: groupadd "
+                        "--system %s",
+                        group_name, path, group_name);
+                return false;
+        }
+        if (chown(path, (uid_t)-1, gid) < 0) {
+                log_warning(
+                        "cannot give %s to group %s: %s; run kvleased as root or as a member of "
+                        "the group",
+                        path, group_name, strerror(errno));
+                return false;
+        }
+        return true;
+}
+
+void listener_update_group(struct listener *l)
+{
+        const char *group_name = l->tenancy->config.group;
+
+        if (l->inherited)
+                return;
+        if (*group_name)
+                give_to_group(l->dir, group_name);
+        else if (chown(l->dir, (uid_t)-1, getegid()) < 0)
+                log_warning("cannot give %s back to gid %u: %s", l->dir, (unsigned)getegid(),
+                        strerror(errno));
+}
+
+static int make_tenant_dir(struct listener *l, struct detail *d)
+{
+        if (mkdir(l->dir, 0750) == 0)
+                l->made_dir = true;
+        else if (errno != EEXIST)
+                return detail_set(d, -errno, "cannot make %s: %s", l->dir, strerror(errno));
+        /* One left by an earlier daemon may have other bits or another group. */
+        if (chmod(l->dir, 0750) < 0)
+                return detail_set(
+                        d, -errno, "cannot use %s: %s: remove it", l->dir, strerror(errno));
+        listener_update_group(l);
+        return 0;
+}
+
+/* Tenant sockets are guarded by their directory, the default one by its rules. */
+static unsigned socket_mode(const struct listener *l)
+{
+        return l->kind == LISTEN_ADMIN ? 0600 : 0666;
+}
+
+static int explain_listen(int r, const struct listener *l, struct detail *d)
+{
+        const char *remedy = "";
+
+        if (r == -EADDRINUSE)
+                remedy = ": somebody else listens there, stop it";
+        else if (r == -EEXIST)
+                remedy = ": a file that is no socket is in the way, remove it";
+        return detail_set(d, r, "cannot listen at %s: %s%s", l->path, strerror(-r), remedy);
+}
+
+static int bind_socket(struct listener *l, struct detail *d)
+{
+        const char *admin_group = l->server->config.daemon.admin_group;
+        gid_t gid;
+        int r;
+
+        if (l->kind == LISTEN_TENANT) {
+                r = make_tenant_dir(l, d);
+                if (r < 0)
+                        return r;
+        }
+        l->fd = sock_listen(l->path, socket_mode(l));
+        if (l->fd < 0)
+                return explain_listen(l->fd, l, d);
+        if (l->kind != LISTEN_ADMIN || !*admin_group)
+                return 0;
+        if (group_number(admin_group, &gid) < 0)
+                log_info("group %s does not exist: only root and uid %u may administer; groupadd "
+                         "--system %s lets others",
+                        admin_group, (unsigned)geteuid(), admin_group);
+        else if (give_to_group(l->path, admin_group) && chmod(l->path, 0660) < 0)
+                log_warning(
+                        "cannot open %s to group %s: %s", l->path, admin_group, strerror(errno));
+        return 0;
+}
+
+/* The socket systemd made for it, else one of our own. */
+static int take_socket(struct listener *l, struct detail *d)
+{
+        char name[TENANT_NAME_MAX + 16];
+        int fd;
+
+        snprintf(name, sizeof(name), "%s%s", l->kind == LISTEN_TENANT ? "tenant-" : "",
+                l->kind == LISTEN_TENANT  ? l->tenancy->config.name
+                : l->kind == LISTEN_ADMIN ? "admin"
+                                          : "default");
+        fd = activation_take(&l->server->activation, name, l->path, d);
+        if (fd == -ENOENT)
+                return bind_socket(l, d);
+        if (fd < 0)
+                return fd;
+        l->fd = fd;
+        l->inherited = true;
+        return 0;
+}
+
+/* Which tenant the peer is of, or why it is refused. */
+static int admit(
+        struct listener *l, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d)
+{
+        struct server *s = l->server;
+        struct tenancy *t = l->tenancy;
+        int r;
+
+        if (l->kind == LISTEN_ADMIN)
+                r = access_admin(s->config.daemon.admin_group, c, d);
+        else if (l->kind == LISTEN_DEFAULT)
+                r = tenants_of_uid(s, c, &t, d);
+        else
+                r = access_tenant(&t->config, c, d);
+        if (r < 0)
+                return r;
+        if (s->n_peers - s->n_refused >= s->config.daemon.max_clients)
+                return detail_set(d, -EMFILE,
+                        "kvleased has %u connections, the most it may have: raise max_clients in "
+                        "[daemon]",
+                        s->n_peers - s->n_refused);
+        if (t && t->n_peers >= t->config.max_clients)
+                return detail_set(d, -EMFILE,
+                        "tenant %s has %u connections, the most it may have: raise it with "
+                        "kvleasectl "
+                        "tenants set %s max_clients=...",
+                        t->config.name, t->n_peers, t->config.name);
+        *ret_tenancy = t;
+        return 0;
+}
+
+/* The process at the other end. -ESRCH: it is gone. */
+static int get_process(int fd, pid_t pid, bool *ret_by_number)
+{
+        int pidfd = creds_peer_pidfd(fd);
+
+        *ret_by_number = pidfd == -ENOPROTOOPT;
+        return *ret_by_number ? creds_open_pidfd(pid) : pidfd;
+}
+
+/* Takes fd. */
+static void welcome(struct listener *l, int fd)
+{
+        struct server *s = l->server;
+        _cleanup_fd_ int owned = fd;
+        struct creds c = {0};
+        struct detail d = {""};
+        struct peer_origin origin = {.kind = l->kind};
+        struct peer *unused;
+        int pidfd, r;
+
+        r = creds_get(fd, &c);
+        pidfd = r < 0 ? r : get_process(fd, c.pid, &origin.by_number);
+        if (pidfd < 0) {
+                /* It has exited already, mostly: nobody to answer. */
+                if (pidfd != -ESRCH && log_first_of("peer-process"))
+                        log_warning("cannot watch process %d of a new connection: %s", (int)c.pid,
+                                strerror(-pidfd));
+                creds_deinit(&c);
+                return;
+        }
+        origin.pid = c.pid;
+        origin.uid = c.uid;
+        origin.refuse_code = admit(l, &c, &origin.tenancy, &d);
+        origin.refuse_detail = d.text;
+        creds_deinit(&c);
+        if (origin.refuse_code < 0 && s->n_refused >= PEER_MAX_REFUSED) {
+                fd_close(pidfd);
+                return;
+        }
+        r = peer_new(s, &origin, fd_take(&owned), pidfd, &unused);
+        if (r < 0 && log_first_of("peer-new"))
+                log_warning("cannot serve a new connection: %s", strerror(-r));
+}
+
+/* No descriptor is left: without taking the connection the loop would spin on it. */
+static void refuse_without_fd(struct listener *l)
+{
+        struct server *s = l->server;
+
+        s->spare_fd = fd_close(s->spare_fd);
+        fd_close(accept4(l->fd, NULL, NULL, SOCK_CLOEXEC));
+        s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (log_first_of("no-descriptors"))
+                log_error("no file descriptors left: connections are closed; raise LimitNOFILE of "
+                          "kvleased");
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+        struct listener *l = container_of(poll, struct listener, poll);
+
+        for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
+                int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+                if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+                        refuse_without_fd(l);
+                        return;
+                }
+                if (fd < 0)
+                        return;
+                welcome(l, fd);
+        }
+}
+
+static void remove_files(struct listener *l)
+{
+        if (!l->inherited && l->fd >= 0)
+                unlink(l->path);
+        if (l->made_dir)
+                rmdir(l->dir);
+}
+
+int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
+        struct listener **ret_listener, struct detail *d)
+{
+        struct listener *l = calloc(1, sizeof(*l));
+        int r;
+
+        if (!l)
+                return detail_set(d, -ENOMEM, "out of memory");
+        *l = (struct listener){.server = s, .kind = kind, .tenancy = t, .fd = -1};
+        set_paths(l);
+        r = take_socket(l, d);
+        if (r == 0) {
+                r = uv_poll_init(&s->loop, &l->poll, l->fd);
+                if (r < 0)
+                        detail_set(d, r, "cannot watch %s: %s", l->path, uv_strerror(r));
+        }
+        if (r < 0) {
+                remove_files(l);
+                fd_close(l->fd);
+                free(l);
+                return r;
+        }
+        uv_poll_start(&l->poll, UV_READABLE, on_connection);
+        *ret_listener = l;
+        return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+        free(container_of((uv_poll_t *)handle, struct listener, poll));
+}
+
+void listener_close(struct listener *l)
+{
+        if (!l)
+                return;
+        remove_files(l);
+        uv_close((uv_handle_t *)&l->poll, on_closed);
+        l->fd = fd_close(l->fd);
+}

@@ -1,0 +1,48 @@
+/*
+ * A listening socket: one per tenant, one default, one for administration. Where it listens is who
+ * comes in; rules narrow it (access.h). Owns its file and the tenant's directory unless systemd
+ * made the socket. Never looks at what peers send.
+ */
+#ifndef KVL_SERVER_LISTENER_H
+#define KVL_SERVER_LISTENER_H
+
+#include <stdbool.h>
+
+#include <uv.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/server/config.h"
+
+struct server;
+struct tenancy;
+
+enum listener_kind { LISTEN_TENANT, LISTEN_DEFAULT, LISTEN_ADMIN };
+
+#define LISTENER_PATH_MAX (CONFIG_PATH_MAX + TENANT_NAME_MAX + 16)
+
+struct listener {
+        uv_poll_t poll; /* holds the object until its close callback */
+        struct server *server;
+        enum listener_kind kind;
+        struct tenancy *tenancy; /* borrowed; LISTEN_TENANT */
+        int fd;
+        bool inherited; /* systemd's: the file stays */
+        bool made_dir;
+        char dir[LISTENER_PATH_MAX];
+        char path[LISTENER_PATH_MAX];
+};
+
+/* Starts accepting. 0 with an owned listener; -errno with the sentence, nothing left behind. */
+int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
+        struct listener **ret_listener, struct detail *d);
+
+/* Removes what it made; frees itself in a later turn. NULL: nothing. */
+void listener_close(struct listener *l);
+
+/* Gives the tenant's directory to its group as configured now; where that can't be, warns. */
+void listener_update_group(struct listener *l);
+
+/* Writes the path of a tenant's socket. Returns buf. */
+char *listener_tenant_path(const struct server *s, const char *tenant, char buf[LISTENER_PATH_MAX]);
+
+#endif

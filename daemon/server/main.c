@@ -1,0 +1,59 @@
+/* kvleased: owns KV cache memory and leases it to inference workers. Everything is in the library.
+ */
+#include <stdio.h>
+
+#include "daemon/server/cmdline.h"
+#include "daemon/server/config.h"
+#include "daemon/server/log.h"
+#include "daemon/server/server.h"
+
+static void log_report(void *data, bool is_error, const char *sentence)
+{
+        log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "%s", sentence);
+}
+
+static void print_report(void *data, bool is_error, const char *sentence)
+{
+        fprintf(stderr, "%s\n", sentence);
+}
+
+static int check_config(const struct config_source *source)
+{
+        struct config config;
+
+        if (config_load(source, &config, print_report, NULL) < 0)
+                return EXIT_CONFIG;
+        config_deinit(&config);
+        puts("ok");
+        return EXIT_OK;
+}
+
+static int run(const struct config_source *source)
+{
+        static struct server server; /* holds a frame's buffer: large for a stack */
+        struct config config;
+        enum exit_code code;
+
+        if (config_load(source, &config, log_report, NULL) < 0)
+                return EXIT_CONFIG;
+        log_init(config.daemon.log_level, config.daemon.log_target);
+        code = server_init(&server, &config, source);
+        if (code != EXIT_OK)
+                return code;
+        code = server_start(&server);
+        if (code == EXIT_OK)
+                code = server_run(&server);
+        server_deinit(&server);
+        return code;
+}
+
+int main(int argc, char **argv)
+{
+        struct cmdline cmdline;
+        int code = EXIT_OK;
+
+        if (cmdline_parse(argc, argv, &cmdline, &code) == 0)
+                code = cmdline.check_only ? check_config(&cmdline.source) : run(&cmdline.source);
+        cmdline_deinit(&cmdline);
+        return code;
+}

@@ -1,0 +1,475 @@
+#include "daemon/server/options.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/parse.h"
+#include "daemon/server/config.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+static const char *const log_level_names[] = {"error", "warning", "notice", "info", "debug", NULL};
+static const char *const log_target_names[] = {"auto", "journal", "text", NULL};
+static const char *const liveness_names[] = {"auto", "challenge", NULL};
+const char *const config_evict_names[] = {"lru", NULL};
+
+#define AT(type, member) offsetof(struct type, member)
+
+const struct option options[] = {
+        {SECTION_DAEMON, "runtime_dir", OPTION_PATH, AT(daemon_config, runtime_dir), 1,
+                CONFIG_PATH_MAX, .default_text = "/run/kvlease",
+                .help = "Directory of the sockets and the lock file. Made where it is missing."},
+        {SECTION_DAEMON, "state_dir", OPTION_PATH, AT(daemon_config, state_dir), 1, CONFIG_PATH_MAX,
+                .default_text = "/var/lib/kvlease",
+                .help = "Directory of what survives a restart: tenants made by kvleasectl."},
+        {SECTION_DAEMON, "devices", OPTION_TEXT, AT(daemon_config, devices), 1, CONFIG_DEVICES_TEXT,
+                .default_text = "auto",
+                .help = "Devices to own, separated by commas: UUIDs of GPUs or 'host'; 'auto' "
+                        "takes "
+                        "every GPU, and the host's memory where there is none. The first one is "
+                        "what clients get that name none."},
+        {SECTION_DAEMON, "evict", OPTION_ENUM, AT(daemon_config, evict),
+                .choices = config_evict_names, .default_text = "lru",
+                .help = "Which cached page gives way first."},
+        {SECTION_DAEMON, "max_clients", OPTION_UINT, AT(daemon_config, max_clients), 1, 65535,
+                .default_text = "1024", .reloadable = true,
+                .help = "Most connections of all tenants and administrators together."},
+        {SECTION_DAEMON, "default_socket", OPTION_BOOL, AT(daemon_config, default_socket),
+                .default_text = "on",
+                .help = "Serve runtime_dir/sock, where the peer's uid picks the one tenant whose "
+                        "'uids' names it."},
+        {SECTION_DAEMON, "admin_group", OPTION_TEXT, AT(daemon_config, admin_group), 0,
+                CONFIG_GROUP_MAX, .default_text = "kvlease-admin",
+                .help = "Members of this group may use the admin socket, besides root and the "
+                        "daemon's own user; empty: nobody else may."},
+        {SECTION_DAEMON, "liveness", OPTION_ENUM, AT(daemon_config, liveness),
+                .choices = liveness_names, .default_text = "auto", .reloadable = true,
+                .help = "How a client's process is watched: 'auto' asks the kernel for the peer's "
+                        "pidfd and falls back to 'challenge', a nonce that the client sends back."},
+        {SECTION_DAEMON, "stop_timeout", OPTION_DURATION, AT(daemon_config, stop_timeout_nsec), 0,
+                3600 * NSEC_PER_SEC, .default_text = "2s", .reloadable = true,
+                .help = "How long a stop waits until clients have taken their last messages."},
+        {SECTION_DAEMON, "log_level", OPTION_ENUM, AT(daemon_config, log_level),
+                .choices = log_level_names, .default_text = "info", .reloadable = true,
+                .help = "What is logged: this level and what is worse."},
+        {SECTION_DAEMON, "log_target", OPTION_ENUM, AT(daemon_config, log_target),
+                .choices = log_target_names, .default_text = "auto", .reloadable = true,
+                .help = "Where to: 'auto' takes the journal where stderr is the journal, else text "
+                        "on stderr."},
+
+        {SECTION_DEVICE, "memory", OPTION_BYTES, AT(device_config, memory_bytes), MIB,
+                1024 * 1024 * GIB, .word = "auto", .word_value = DEVICE_MEMORY_AUTO,
+                .default_text = "auto",
+                .help = "Memory of the device that is leased at most. 'auto': a quarter of what "
+                        "the "
+                        "machine has, at most 64 GiB, for the host."},
+        {SECTION_DEVICE, "extent", OPTION_BYTES, AT(device_config, extent_bytes), 2 * MIB, GIB,
+                .default_text = "64MiB",
+                .help = "Wanted size of an extent set, the unit in which tenants are charged."},
+
+        {SECTION_TENANT, "limit", OPTION_BYTES, AT(tenant_config, limit_bytes), MIB,
+                1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
+                .default_text = "none", .reloadable = true,
+                .help = "Most bytes of extent sets the tenant may hold. 'none': all there is."},
+        {SECTION_TENANT, "weight", OPTION_UINT, AT(tenant_config, weight), 1, 1000,
+                .default_text = "100", .reloadable = true,
+                .help = "Share of a full device in proportion to the other tenants' weights."},
+        {SECTION_TENANT, "priority", OPTION_UINT, AT(tenant_config, priority), 0, 100,
+                .default_text = "50", .reloadable = true,
+                .help = "Among tenants equally far over their share the lowest gives way first."},
+        {SECTION_TENANT, "max_clients", OPTION_UINT, AT(tenant_config, max_clients), 1, 65535,
+                .default_text = "64", .reloadable = true,
+                .help = "Most connections of the tenant."},
+        {SECTION_TENANT, "uids", OPTION_UIDS, AT(tenant_config, uids), .default_text = "",
+                .reloadable = true,
+                .help = "Users that may use the tenant's socket, and who find it through the "
+                        "default socket: names or numbers, separated by commas."},
+        {SECTION_TENANT, "gids", OPTION_GIDS, AT(tenant_config, gids), .default_text = "",
+                .reloadable = true,
+                .help = "Groups whose members may use the tenant's socket. Where both uids and "
+                        "gids "
+                        "are empty, whoever reaches the socket may; where both are given, either "
+                        "will do."},
+        {SECTION_TENANT, "group", OPTION_TEXT, AT(tenant_config, group), 0, CONFIG_GROUP_MAX,
+                .default_text = "", .reloadable = true,
+                .help = "Owning group of the directory of the tenant's socket, which others can't "
+                        "enter. Empty: the daemon's own."},
+};
+const size_t n_options = ARRAY_SIZE(options);
+static_assert(ARRAY_SIZE(options) <= 32, "option_bit() is a bit of a uint32_t");
+
+bool id_list_has(const struct id_list *l, uint32_t id)
+{
+        for (uint32_t i = 0; i < l->n; i++)
+                if (l->ids[i] == id)
+                        return true;
+        return false;
+}
+
+const char *option_section_name(enum option_section s)
+{
+        static const char *const names[N_SECTIONS] = {"daemon", "device", "tenant"};
+
+        return names[s];
+}
+
+const struct option *option_find(enum option_section s, const char *key)
+{
+        for (size_t i = 0; i < n_options; i++)
+                if (options[i].section == s && strcmp(options[i].key, key) == 0)
+                        return &options[i];
+        return NULL;
+}
+
+uint32_t option_bit(const struct option *o)
+{
+        return UINT32_C(1) << (o - options);
+}
+
+/* Levenshtein distance of two keys; keys longer than the table's are far from everything. */
+static unsigned distance(const char *a, const char *b)
+{
+        unsigned row[32];
+        size_t len = strlen(b);
+
+        if (len >= ARRAY_SIZE(row))
+                return UINT32_MAX;
+        for (unsigned j = 0; j <= len; j++)
+                row[j] = j;
+        for (unsigned i = 1; *a; a++, i++) {
+                unsigned diagonal = row[0];
+
+                row[0] = i;
+                for (size_t j = 1; j <= len; j++) {
+                        unsigned replaced = diagonal + (*a != b[j - 1]);
+                        unsigned shifted = MIN(row[j], row[j - 1]) + 1;
+
+                        diagonal = row[j];
+                        row[j] = MIN(replaced, shifted);
+                }
+        }
+        return row[len];
+}
+
+const struct option *option_nearest(enum option_section s, const char *key)
+{
+        const struct option *best = NULL;
+        unsigned best_distance = 4; /* more typing errors than that are another word */
+
+        for (size_t i = 0; i < n_options; i++) {
+                unsigned d = options[i].section == s ? distance(options[i].key, key) : UINT32_MAX;
+
+                if (d < best_distance) {
+                        best = &options[i];
+                        best_distance = d;
+                }
+        }
+        return best;
+}
+
+static char *allowed_choices(const struct option *o, char *buf)
+{
+        size_t len = 0;
+
+        buf[0] = '\0';
+        for (const char *const *c = o->choices; *c; c++)
+                len += (size_t)snprintf(
+                        buf + len, OPTION_VALUE_MAX - len, "%s%s", len > 0 ? ", " : "", *c);
+        return buf;
+}
+
+static char *allowed_range(const struct option *o, char *buf)
+{
+        char low[FORMAT_BYTES_MAX], high[FORMAT_BYTES_MAX];
+        int len;
+
+        switch (o->type) {
+        case OPTION_BYTES:
+                len = snprintf(buf, OPTION_VALUE_MAX, "%s to %s", format_bytes(o->min, low),
+                        format_bytes(o->max, high));
+                break;
+        case OPTION_DURATION:
+                len = snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 "s to %" PRIu64 "s",
+                        o->min / NSEC_PER_SEC, o->max / NSEC_PER_SEC);
+                break;
+        default:
+                len = snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 " to %" PRIu64, o->min, o->max);
+        }
+        if (o->word)
+                snprintf(buf + len, OPTION_VALUE_MAX - (size_t)len, ", or '%s'", o->word);
+        return buf;
+}
+
+char *option_allowed(const struct option *o, char buf[OPTION_VALUE_MAX])
+{
+        switch (o->type) {
+        case OPTION_BYTES:
+        case OPTION_DURATION:
+        case OPTION_UINT:
+                return allowed_range(o, buf);
+        case OPTION_BOOL:
+                return strcpy(buf, "yes, no, on, off, true, false");
+        case OPTION_ENUM:
+                return allowed_choices(o, buf);
+        case OPTION_TEXT:
+                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 " to %" PRIu64 " printable characters",
+                        o->min, o->max);
+                return buf;
+        case OPTION_PATH:
+                snprintf(buf, OPTION_VALUE_MAX, "absolute paths of at most %" PRIu64 " bytes",
+                        o->max);
+                return buf;
+        case OPTION_UIDS:
+        case OPTION_GIDS:
+                snprintf(buf, OPTION_VALUE_MAX,
+                        "at most %d names or numbers of %s, separated by commas", ID_LIST_MAX,
+                        o->type == OPTION_UIDS ? "users" : "groups");
+                return buf;
+        }
+        return buf;
+}
+
+/* The sentence of a value that can't be; returns -EINVAL. */
+static int refuse(
+        const struct option *o, const char *value, const char *what, char *err, size_t err_len)
+{
+        char shown[FORMAT_EXCERPT_MAX], allowed[OPTION_VALUE_MAX];
+
+        snprintf(err, err_len, "%s: '%s' is %s, allowed are %s", o->key,
+                format_excerpt(value, strlen(value), shown), what, option_allowed(o, allowed));
+        return -EINVAL;
+}
+
+static const char *not_a(enum option_type type)
+{
+        switch (type) {
+        case OPTION_BYTES:
+                return "not a size such as 4GiB";
+        case OPTION_DURATION:
+                return "not a time such as 250ms or 30s";
+        default:
+                return "not a whole number";
+        }
+}
+
+static int parse_number(
+        const struct option *o, const char *value, uint64_t *ret, char *err, size_t err_len)
+{
+        uint64_t number = 0;
+        int r;
+
+        if (o->word && strcmp(value, o->word) == 0) {
+                *ret = o->word_value;
+                return 0;
+        }
+        if (o->type == OPTION_BYTES)
+                r = parse_bytes(value, &number);
+        else if (o->type == OPTION_DURATION)
+                r = parse_duration(value, &number);
+        else
+                r = parse_u64(value, &number);
+        if (r == -EINVAL)
+                return refuse(o, value, not_a(o->type), err, err_len);
+        if (r < 0 || number < o->min || number > o->max)
+                return refuse(o, value, "out of range", err, err_len);
+        *ret = number;
+        return 0;
+}
+
+static int find_choice(const struct option *o, const char *value, unsigned *ret)
+{
+        for (unsigned i = 0; o->choices[i]; i++)
+                if (strcmp(o->choices[i], value) == 0) {
+                        *ret = i;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+static int set_text(
+        const struct option *o, char *text, const char *value, char *err, size_t err_len)
+{
+        size_t len = strlen(value);
+
+        if (o->type == OPTION_PATH && value[0] != '/')
+                return refuse(o, value, "not an absolute path", err, err_len);
+        for (size_t i = 0; i < len; i++)
+                if (value[i] < ' ' || value[i] > '~')
+                        return refuse(o, value, "not printable text", err, err_len);
+        if (len < o->min || len > o->max)
+                return refuse(o, value, len < o->min ? "too short" : "too long", err, err_len);
+        memcpy(text, value, len + 1);
+        return 0;
+}
+
+/* One user or group: a number, or a name of this machine. */
+static int parse_id(enum option_type type, const char *word, uint32_t *ret_id)
+{
+        uint64_t number;
+
+        if (parse_u64(word, &number) == 0) {
+                if (number >= UINT32_MAX)
+                        return -ERANGE;
+                *ret_id = (uint32_t)number;
+                return 0;
+        }
+        if (type == OPTION_UIDS) {
+                const struct passwd *pw = getpwnam(word);
+
+                if (!pw)
+                        return -ENOENT;
+                *ret_id = pw->pw_uid;
+        } else {
+                const struct group *gr = getgrnam(word);
+
+                if (!gr)
+                        return -ENOENT;
+                *ret_id = gr->gr_gid;
+        }
+        return 0;
+}
+
+static int set_ids(
+        const struct option *o, struct id_list *list, const char *value, char *err, size_t err_len)
+{
+        struct id_list parsed = {0};
+        char words[ID_LIST_TEXT_MAX + 1], *save = NULL;
+
+        if (strlen(value) > ID_LIST_TEXT_MAX)
+                return refuse(o, value, "too long", err, err_len);
+        strcpy(words, value);
+        strcpy(parsed.text, value);
+        for (char *w = strtok_r(words, ", \t", &save); w; w = strtok_r(NULL, ", \t", &save)) {
+                if (parsed.n == ID_LIST_MAX)
+                        return refuse(o, value, "too long", err, err_len);
+                if (parse_id(o->type, w, &parsed.ids[parsed.n]) < 0)
+                        return refuse(o, w,
+                                o->type == OPTION_UIDS ? "no user of this machine"
+                                                       : "no group of this machine",
+                                err, err_len);
+                parsed.n++;
+        }
+        *list = parsed;
+        return 0;
+}
+
+int option_set(const struct option *o, void *base, const char *value, char *err, size_t err_len)
+{
+        void *at = (char *)base + o->offset;
+        uint64_t number = 0;
+        int r = 0;
+
+        switch (o->type) {
+        case OPTION_BYTES:
+        case OPTION_DURATION:
+                return parse_number(o, value, at, err, err_len);
+        case OPTION_UINT:
+                r = parse_number(o, value, &number, err, err_len);
+                if (r == 0)
+                        *(uint32_t *)at = (uint32_t)number;
+                return r;
+        case OPTION_BOOL:
+                if (parse_bool(value, at) < 0)
+                        return refuse(o, value, "neither yes nor no", err, err_len);
+                return 0;
+        case OPTION_ENUM:
+                if (find_choice(o, value, at) < 0)
+                        return refuse(o, value, "unknown", err, err_len);
+                return 0;
+        case OPTION_TEXT:
+        case OPTION_PATH:
+                return set_text(o, at, value, err, err_len);
+        case OPTION_UIDS:
+        case OPTION_GIDS:
+                return set_ids(o, at, value, err, err_len);
+        }
+        return -EINVAL;
+}
+
+char *option_format(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX])
+{
+        const void *at = (const char *)base + o->offset;
+
+        switch (o->type) {
+        case OPTION_BYTES:
+                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64, *(const uint64_t *)at);
+                if (o->word && *(const uint64_t *)at == o->word_value)
+                        strcpy(buf, o->word);
+                break;
+        case OPTION_DURATION:
+                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 "ms",
+                        *(const uint64_t *)at / NSEC_PER_MSEC);
+                break;
+        case OPTION_UINT:
+                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu32, *(const uint32_t *)at);
+                break;
+        case OPTION_BOOL:
+                strcpy(buf, *(const bool *)at ? "yes" : "no");
+                break;
+        case OPTION_ENUM:
+                strcpy(buf, o->choices[*(const unsigned *)at]);
+                break;
+        case OPTION_TEXT:
+        case OPTION_PATH:
+                snprintf(buf, OPTION_VALUE_MAX, "%s", (const char *)at);
+                break;
+        case OPTION_UIDS:
+        case OPTION_GIDS:
+                snprintf(buf, OPTION_VALUE_MAX, "%s", ((const struct id_list *)at)->text);
+                break;
+        }
+        return buf;
+}
+
+void options_set_defaults(enum option_section s, void *base)
+{
+        char err[OPTION_VALUE_MAX * 2];
+
+        for (size_t i = 0; i < n_options; i++)
+                if (options[i].section == s) {
+                        int r = option_set(
+                                &options[i], base, options[i].default_text, err, sizeof(err));
+
+                        assert(r == 0);
+                        (void)r;
+                }
+}
+
+static size_t value_size(const struct option *o)
+{
+        switch (o->type) {
+        case OPTION_BYTES:
+        case OPTION_DURATION:
+                return sizeof(uint64_t);
+        case OPTION_UINT:
+                return sizeof(uint32_t);
+        case OPTION_BOOL:
+                return sizeof(bool);
+        case OPTION_ENUM:
+                return sizeof(unsigned);
+        case OPTION_TEXT:
+        case OPTION_PATH:
+                return o->max + 1;
+        case OPTION_UIDS:
+        case OPTION_GIDS:
+                return sizeof(struct id_list);
+        }
+        return 0;
+}
+
+void options_copy(enum option_section s, uint32_t mask, void *dst, const void *src)
+{
+        for (size_t i = 0; i < n_options; i++) {
+                const struct option *o = &options[i];
+
+                if (o->section == s && (mask & option_bit(o)))
+                        memcpy((char *)dst + o->offset, (const char *)src + o->offset,
+                                value_size(o));
+        }
+}

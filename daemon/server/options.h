@@ -1,0 +1,91 @@
+/*
+ * The option table: one row per option of the configuration file. Parsing, error messages,
+ * defaults, `kvleased --help-config` and conf(5) follow from it. The structs that hold the values
+ * are plain memory (config.h): a row names a member by its offset.
+ */
+#ifndef KVL_SERVER_OPTIONS_H
+#define KVL_SERVER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum option_section { SECTION_DAEMON, SECTION_DEVICE, SECTION_TENANT, N_SECTIONS };
+
+enum option_type {
+        OPTION_BYTES,    /* uint64_t */
+        OPTION_DURATION, /* uint64_t, nanoseconds */
+        OPTION_UINT,     /* uint32_t */
+        OPTION_BOOL,     /* bool */
+        OPTION_ENUM,     /* unsigned: index into choices */
+        OPTION_TEXT,     /* char[max + 1]: printable ASCII */
+        OPTION_PATH,     /* char[max + 1]: absolute */
+        OPTION_UIDS,     /* struct id_list */
+        OPTION_GIDS,     /* struct id_list */
+};
+
+#define ID_LIST_MAX      64  /* not tuned */
+#define ID_LIST_TEXT_MAX 511 /* not tuned */
+
+struct id_list {
+        uint32_t n;
+        uint32_t ids[ID_LIST_MAX];
+        char text[ID_LIST_TEXT_MAX + 1]; /* as given: names stay names */
+};
+
+bool id_list_has(const struct id_list *l, uint32_t id);
+
+struct option {
+        enum option_section section;
+        const char *key;
+        enum option_type type;
+        size_t offset;     /* of the value in the section's struct */
+        uint64_t min, max; /* of the value; TEXT and PATH: of its length in bytes */
+        const char *word;  /* stands for word_value, which may be outside min..max; or NULL */
+        uint64_t word_value;
+        const char *const *choices; /* ENUM: NULL-terminated */
+        const char *default_text;
+        bool reloadable; /* SIGHUP applies it */
+        const char *help;
+};
+
+/* All rows in the order of documentation. */
+extern const struct option options[];
+extern const size_t n_options;
+
+const char *option_section_name(enum option_section s);
+
+/* NULL where there is none. */
+const struct option *option_find(enum option_section s, const char *key);
+
+/* The key of that section that looks most like `key`, NULL where none is near. */
+const struct option *option_nearest(enum option_section s, const char *key);
+
+/* The row's bit in the `set` masks of config.h. */
+uint32_t option_bit(const struct option *o);
+
+/*
+ * Parses `value` into the member of `base`. 0, or -EINVAL with `err` (size err_len) saying
+ * "KEY: 'value' is ..., allowed are ..."; then nothing was changed.
+ */
+int option_set(const struct option *o, void *base, const char *value, char *err, size_t err_len);
+
+/* Writes the value as the configuration file would have it. Returns buf. */
+#define OPTION_VALUE_MAX 512
+char *option_format(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX]);
+
+/* "1 to 65535", "yes or no", ... Returns buf. */
+char *option_allowed(const struct option *o, char buf[OPTION_VALUE_MAX]);
+
+/* Sets every option of the section to its default. */
+void options_set_defaults(enum option_section s, void *base);
+
+/* Copies the options in `mask` from one struct of the section to another. */
+void options_copy(enum option_section s, uint32_t mask, void *dst, const void *src);
+
+/* `kvleased --help-config[=json]`. */
+void options_print(FILE *f);
+void options_print_json(FILE *f);
+
+#endif

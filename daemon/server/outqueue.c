@@ -1,0 +1,117 @@
+#include "daemon/server/outqueue.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "proto/sock.h"
+
+struct chunk {
+        struct list_link link;
+        int fds[FRAME_MAX_FDS]; /* owned until the first byte has gone */
+        unsigned n_fds;
+        size_t begin, end;
+        uint8_t data[];
+};
+
+static void close_fds(int *fds, unsigned n)
+{
+        for (unsigned i = 0; i < n; i++)
+                fds[i] = fd_close(fds[i]);
+}
+
+static size_t chunk_cost(const struct chunk *c)
+{
+        return sizeof(*c) + c->end;
+}
+
+static void chunk_free(struct outqueue *q, struct chunk *c)
+{
+        q->bytes -= chunk_cost(c);
+        list_remove(&c->link);
+        close_fds(c->fds, c->n_fds);
+        free(c);
+}
+
+void outqueue_init(struct outqueue *q)
+{
+        list_init(&q->chunks);
+        q->bytes = 0;
+}
+
+void outqueue_clear(struct outqueue *q)
+{
+        struct chunk *c;
+
+        while ((c = list_first(&q->chunks, struct chunk, link)))
+                chunk_free(q, c);
+}
+
+/* Queues data[0..len-1]; takes the fds. */
+static int push(struct outqueue *q, const uint8_t *data, size_t len, int *fds, unsigned n_fds)
+{
+        struct chunk *c = NULL;
+        int r = -ENOBUFS;
+
+        if (q->bytes + sizeof(*c) + len <= OUTQUEUE_MAX_BYTES) {
+                c = malloc(sizeof(*c) + len);
+                r = c ? 0 : -ENOMEM;
+        }
+        if (!c) {
+                close_fds(fds, n_fds);
+                return r;
+        }
+        c->begin = 0;
+        c->end = len;
+        c->n_fds = n_fds;
+        memcpy(c->fds, fds, n_fds * sizeof(*fds));
+        memcpy(c->data, data, len);
+        list_init(&c->link);
+        list_append(&q->chunks, &c->link);
+        q->bytes += chunk_cost(c);
+        return 0;
+}
+
+int outqueue_send(
+        struct outqueue *q, int fd, const void *frame, size_t len, int *fds, unsigned n_fds)
+{
+        ssize_t n = 0;
+
+        if (outqueue_is_empty(q)) {
+                n = sock_send(fd, frame, len, fds, n_fds);
+                if (n < 0 && n != -EAGAIN) {
+                        close_fds(fds, n_fds);
+                        return (int)n;
+                }
+                n = MAX(n, (ssize_t)0);
+                if (n > 0) {
+                        close_fds(fds, n_fds);
+                        n_fds = 0;
+                }
+                if ((size_t)n == len)
+                        return 0;
+        }
+        return push(q, (const uint8_t *)frame + n, len - (size_t)n, fds, n_fds);
+}
+
+int outqueue_flush(struct outqueue *q, int fd)
+{
+        struct chunk *c;
+
+        while ((c = list_first(&q->chunks, struct chunk, link))) {
+                ssize_t n = sock_send(fd, c->data + c->begin, c->end - c->begin, c->fds, c->n_fds);
+
+                if (n == -EAGAIN)
+                        return 0;
+                if (n < 0)
+                        return (int)n;
+                close_fds(c->fds, c->n_fds);
+                c->n_fds = 0;
+                c->begin += (size_t)n;
+                if (c->begin < c->end)
+                        return 0;
+                chunk_free(q, c);
+        }
+        return 0;
+}

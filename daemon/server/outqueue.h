@@ -1,0 +1,45 @@
+/*
+ * What a peer has not taken yet: whole frames with the descriptors that go with their first byte.
+ * Empty most of the time: a frame is written at once and only its rest is queued. Loop thread only.
+ */
+#ifndef KVL_SERVER_OUTQUEUE_H
+#define KVL_SERVER_OUTQUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+
+/* Beyond, the peer is not reading: a violation. Not tuned. */
+#define OUTQUEUE_MAX_BYTES (1024 * 1024)
+/* Beyond, nothing more is read from the peer. Not tuned. */
+#define OUTQUEUE_HOLD_BYTES (256 * 1024)
+
+struct outqueue {
+        struct list_link chunks;
+        size_t bytes; /* unsent, with what keeping a frame costs */
+};
+
+void outqueue_init(struct outqueue *q);
+
+/* Drops everything, closes the descriptors in it. Safe to repeat. */
+void outqueue_clear(struct outqueue *q);
+
+static inline bool outqueue_is_empty(const struct outqueue *q)
+{
+        return list_is_empty(&q->chunks);
+}
+
+/*
+ * Sends a frame over `fd`, or queues what doesn't go now. Takes the descriptors in any case. 0;
+ * -ENOBUFS: OUTQUEUE_MAX_BYTES are queued; -ENOMEM; another -errno from the socket. After a failure
+ * the stream may end in half a frame: the peer can't be spoken to any more.
+ */
+int outqueue_send(
+        struct outqueue *q, int fd, const void *frame, size_t len, int *fds, unsigned n_fds);
+
+/* Sends what the socket takes. 0 or -errno as above. */
+int outqueue_flush(struct outqueue *q, int fd);
+
+#endif

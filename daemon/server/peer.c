@@ -1,0 +1,438 @@
+#include "daemon/server/peer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "daemon/server/dispatch.h"
+#include "daemon/server/events.h"
+#include "daemon/server/log.h"
+#include "daemon/server/server.h"
+#include "daemon/server/tenants.h"
+
+/*
+ * Receives after the end of a stream was reported: what is left in the socket's buffer (some 200
+ * KiB, kernel) and a bit, so that a forked child that goes on sending can't keep us here. Not
+ * tuned.
+ */
+#define DRAIN_RECEIVES 64
+
+static void on_socket(uv_poll_t *handle, int status, int events);
+static void on_exit_seen(uv_poll_t *handle, int status, int events);
+
+static void peer_unref(struct peer *p)
+{
+        if (--p->refs > 0)
+                return;
+        assert(p->state == PEER_GONE);
+        free(p->refuse_detail);
+        free(p);
+}
+
+static void on_socket_closed(uv_handle_t *handle)
+{
+        peer_unref(container_of((uv_poll_t *)handle, struct peer, socket));
+}
+
+static void on_process_closed(uv_handle_t *handle)
+{
+        peer_unref(container_of((uv_poll_t *)handle, struct peer, process));
+}
+
+/* Stops listening to the stream and forgets what is in it. */
+static void close_socket(struct peer *p)
+{
+        if (p->socket_open)
+                uv_close((uv_handle_t *)&p->socket, on_socket_closed);
+        p->socket_open = false;
+        p->fd = fd_close(p->fd);
+        outqueue_clear(&p->out);
+        if (p->parser)
+                frame_parser_deinit(p->parser);
+        free(p->parser);
+        p->parser = NULL;
+}
+
+static void close_process(struct peer *p)
+{
+        if (p->process_open)
+                uv_close((uv_handle_t *)&p->process, on_process_closed);
+        p->process_open = false;
+        p->pidfd = fd_close(p->pidfd);
+}
+
+void peer_introduced(struct peer *p)
+{
+        list_remove(&p->hello_link);
+}
+
+/* What it held goes back, the rest of its group is told. */
+static void end_member(struct peer *p)
+{
+        struct member *m = p->member;
+
+        if (!m)
+                return;
+        p->member = NULL;
+        events_member_left(m);
+        member_free(m);
+        server_kick(p->server);
+}
+
+void peer_end(struct peer *p)
+{
+        struct server *s = p->server;
+
+        if (p->state == PEER_GONE)
+                return;
+        p->state = PEER_GONE;
+        close_socket(p);
+        close_process(p);
+        end_member(p);
+        if (p->tenancy)
+                p->tenancy->n_peers--;
+        p->tenancy = NULL;
+        s->n_peers--;
+        s->n_refused -= p->refuse_code != 0;
+        list_remove(&p->link);
+        list_remove(&p->backlog_link);
+        list_remove(&p->hello_link);
+        server_output_drained(s);
+        peer_unref(p);
+}
+
+static int start_handles(struct peer *p)
+{
+        uv_loop_t *loop = &p->server->loop;
+        int r = uv_poll_init(loop, &p->socket, p->fd);
+
+        if (r < 0)
+                return r;
+        p->socket_open = true;
+        p->refs++;
+        if (p->pidfd < 0)
+                return 0;
+        r = uv_poll_init(loop, &p->process, p->pidfd);
+        if (r < 0)
+                return r;
+        p->process_open = true;
+        p->refs++;
+        return uv_poll_start(&p->process, UV_READABLE, on_exit_seen);
+}
+
+static struct peer *peer_alloc(struct server *s, const struct peer_origin *origin)
+{
+        struct peer *p = calloc(1, sizeof(*p));
+
+        if (!p)
+                return NULL;
+        p->parser = malloc(sizeof(*p->parser));
+        p->refuse_detail = origin->refuse_code ? strdup(origin->refuse_detail) : NULL;
+        if (!p->parser || (origin->refuse_code && !p->refuse_detail)) {
+                free(p->parser);
+                free(p->refuse_detail);
+                free(p);
+                return NULL;
+        }
+        frame_parser_init(p->parser);
+        outqueue_init(&p->out);
+        p->server = s;
+        p->refs = 1;
+        p->id = ++s->last_peer_id;
+        p->version = PROTO_VERSION_MAX;
+        p->connected_nsec = clock_now_nsec();
+        p->kind = origin->kind;
+        p->pid = origin->pid;
+        p->uid = origin->uid;
+        p->by_number = origin->by_number;
+        p->refuse_code = origin->refuse_code;
+        p->tenancy = origin->refuse_code ? NULL : origin->tenancy;
+        list_init(&p->link);
+        list_init(&p->backlog_link);
+        list_init(&p->hello_link);
+        return p;
+}
+
+/* Listens to what the flags ask for. No system call where that is what it did before. */
+static void update_poll(struct peer *p)
+{
+        int events = UV_DISCONNECT;
+
+        if (!p->held)
+                events |= UV_READABLE;
+        if (!outqueue_is_empty(&p->out))
+                events |= UV_WRITABLE;
+        if (events == p->socket_events)
+                return;
+        p->socket_events = events;
+        uv_poll_start(&p->socket, events, on_socket);
+}
+
+int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pidfd,
+        struct peer **ret_peer)
+{
+        struct peer *p = peer_alloc(s, origin);
+        int r;
+
+        if (!p) {
+                fd_close(fd);
+                fd_close(pidfd);
+                return -ENOMEM;
+        }
+        p->fd = fd;
+        p->pidfd = pidfd;
+        list_append(&s->peers, &p->link);
+        s->n_peers++;
+        s->n_refused += p->refuse_code != 0;
+        if (p->tenancy)
+                p->tenancy->n_peers++;
+        r = start_handles(p);
+        if (r < 0) {
+                peer_end(p);
+                return r;
+        }
+        list_append(&s->hellos, &p->hello_link);
+        server_await_hello(s);
+        update_poll(p);
+        *ret_peer = p;
+        return 0;
+}
+
+void peer_schedule(struct peer *p)
+{
+        if (p->state == PEER_GONE)
+                return;
+        if (list_is_empty(&p->backlog_link))
+                list_append(&p->server->backlog, &p->backlog_link);
+        server_kick(p->server);
+}
+
+static bool maps_memory(const struct peer *p)
+{
+        return p->member && p->member->n_mapped_sets > 0;
+}
+
+void peer_violation(struct peer *p, const char *rule)
+{
+        p->n_violations++;
+        p->server->n_violations++;
+        if (log_first_of(rule)) {
+                char pid[16];
+
+                snprintf(pid, sizeof(pid), "%d", (int)p->pid);
+                log_event(LEVEL_WARNING,
+                        LOG_FIELDS({"RULE", rule}, {"PID", pid},
+                                {"TENANT", p->tenancy ? p->tenancy->config.name : ""}),
+                        "process %s broke the protocol (%s) and is %s; more of this kind is only "
+                        "counted",
+                        pid, rule, maps_memory(p) ? "ignored until it exits" : "disconnected");
+        }
+        outqueue_clear(&p->out);
+        if (maps_memory(p))
+                p->muted = true;
+        else
+                p->doomed = true;
+        peer_schedule(p);
+}
+
+void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned n_fds)
+{
+        bool is_mute = p->muted || p->doomed || p->broken || p->fd < 0;
+        int r;
+
+        if (is_mute) {
+                for (unsigned i = 0; i < n_fds; i++)
+                        fd_close(fds[i]);
+                return;
+        }
+        r = outqueue_send(&p->out, p->fd, frame, len, fds, n_fds);
+        if (r == -ENOBUFS) {
+                peer_violation(p, "not-reading");
+        } else if (r < 0) {
+                p->broken = true;
+                outqueue_clear(&p->out);
+        }
+        if (r < 0 || !outqueue_is_empty(&p->out))
+                peer_schedule(p);
+}
+
+/* Whether frames that were received may be handled now. */
+static bool may_handle(struct peer *p)
+{
+        if (p->muted || p->doomed || p->state == PEER_CLOSING || !p->parser)
+                return false;
+        p->held = p->out.bytes > OUTQUEUE_HOLD_BYTES;
+        return !p->held;
+}
+
+/* Handles at most `max` of the frames received. */
+static void process(struct peer *p, unsigned max)
+{
+        const char *rule = "bad-frame";
+        struct frame f;
+
+        for (unsigned i = 0; may_handle(p); i++) {
+                int r;
+
+                if (i == max) {
+                        peer_schedule(p);
+                        return;
+                }
+                r = frame_parser_next(p->parser, &f, &rule);
+                if (r < 0)
+                        peer_violation(p, rule);
+                if (r <= 0)
+                        return;
+                dispatch_frame(p, &f);
+                frame_close_fds(&f);
+        }
+}
+
+/* One receive. False where there is nothing to be had any more now. */
+static bool receive(struct peer *p)
+{
+        struct sock_creds *creds = p->state == PEER_AUTH ? &p->sent_creds : NULL;
+        ssize_t n;
+
+        if (p->muted || p->state == PEER_CLOSING)
+                frame_parser_deinit(p->parser); /* drained and ignored */
+        n = sock_receive(p->fd, p->parser, creds);
+        if (n == -EAGAIN || n == -ENOBUFS)
+                return false;
+        if (n == -EPROTO)
+                peer_violation(p, "fds");
+        else if (n <= 0)
+                p->hung_up = true;
+        return n > 0;
+}
+
+/* The rest of what it said before it hung up or died. */
+static void drain(struct peer *p)
+{
+        process(p, UINT32_MAX);
+        for (unsigned i = 0; i < DRAIN_RECEIVES && !p->doomed && receive(p); i++)
+                process(p, UINT32_MAX);
+}
+
+/* The stream is over. What it maps stays pinned until its process is. */
+static void hang_up(struct peer *p)
+{
+        if (p->state == PEER_WAITING)
+                return;
+        if (!maps_memory(p) || !p->process_open) {
+                peer_end(p);
+                return;
+        }
+        p->state = PEER_WAITING;
+        list_remove(&p->backlog_link);
+        close_socket(p);
+        server_output_drained(p->server);
+}
+
+/* Does what the flags ask for. The peer may be gone after. */
+static void settle(struct peer *p)
+{
+        if (p->state == PEER_GONE || p->state == PEER_WAITING)
+                return;
+        if (p->hung_up || p->broken) {
+                p->broken = true; /* replies to what is drained go nowhere */
+                outqueue_clear(&p->out);
+                drain(p);
+                hang_up(p);
+                return;
+        }
+        if (p->doomed || (p->state == PEER_CLOSING && outqueue_is_empty(&p->out))) {
+                peer_end(p);
+                return;
+        }
+        update_poll(p);
+}
+
+static void flush(struct peer *p)
+{
+        if (outqueue_flush(&p->out, p->fd) < 0)
+                p->broken = true;
+        if (outqueue_is_empty(&p->out))
+                server_output_drained(p->server);
+        /* Frames that waited behind its unread output. */
+        if (p->held && p->out.bytes <= OUTQUEUE_HOLD_BYTES)
+                process(p, PEER_FRAMES_PER_TURN);
+}
+
+static void on_socket(uv_poll_t *handle, int status, int events)
+{
+        struct peer *p = container_of(handle, struct peer, socket);
+
+        p->refs++;
+        if (status < 0)
+                p->hung_up = true;
+        if (events & UV_WRITABLE)
+                flush(p);
+        /* While frames wait in the backlog nothing is received over them. */
+        if ((events & UV_READABLE) && !p->hung_up && list_is_empty(&p->backlog_link)) {
+                receive(p);
+                process(p, PEER_FRAMES_PER_TURN);
+        } else if (!(events & UV_READABLE) && (events & UV_DISCONNECT)) {
+                p->hung_up = true;
+        }
+        settle(p);
+        peer_unref(p);
+}
+
+static void on_exit_seen(uv_poll_t *handle, int status, int events)
+{
+        struct peer *p = container_of(handle, struct peer, process);
+
+        p->refs++;
+        if (p->state != PEER_WAITING) {
+                p->broken = true;
+                outqueue_clear(&p->out);
+                drain(p);
+        }
+        peer_end(p);
+        peer_unref(p);
+}
+
+void peer_turn(struct peer *p)
+{
+        p->refs++;
+        list_remove(&p->backlog_link);
+        process(p, PEER_FRAMES_PER_TURN);
+        settle(p);
+        peer_unref(p);
+}
+
+void peer_feed(struct peer *p, const uint8_t *data, size_t n)
+{
+        p->refs++;
+        while (n > 0 && p->parser && !p->doomed && !p->muted && p->state != PEER_CLOSING) {
+                size_t room;
+                uint8_t *space;
+
+                process(p, UINT32_MAX);
+                if (!p->parser || p->held || p->doomed)
+                        break;
+                space = frame_parser_space(p->parser, &room);
+                room = MIN(room, n);
+                if (room == 0)
+                        break;
+                memcpy(space, data, room);
+                frame_parser_fed(p->parser, room, NULL, 0);
+                data += room;
+                n -= room;
+        }
+        process(p, UINT32_MAX);
+        settle(p);
+        peer_unref(p);
+}
+
+const char *peer_state_name(const struct peer *p)
+{
+        if (p->state == PEER_WAITING)
+                return "waiting for exit";
+        if (p->muted)
+                return "muted";
+        return p->state == PEER_ACTIVE ? "active" : "new";
+}

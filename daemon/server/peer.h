@@ -1,0 +1,134 @@
+/*
+ * A connection and the process at its other end.
+ *
+ *   NEW -> (AUTH ->) ACTIVE -> WAITING -> gone     hung up while it maps memory: until the process
+ * exits \        \        \---------------> gone     hung up and maps nothing; process exited
+ *      \--------\-----------> CLOSING --> gone     refused, or said BYE: as soon as the reply is
+ * out
+ *
+ * A peer that breaks the protocol is gone if it maps nothing; else it is *muted*: its input is
+ * drained and ignored, its output dropped, its pins stay until hang-up and exit, as the process may
+ * be reading. Refcounted: the server's list holds one reference, each started uv handle one,
+ * dropped in its close callback. Handlers never free a peer: they set flags, peer_settle() acts.
+ */
+#ifndef KVL_SERVER_PEER_H
+#define KVL_SERVER_PEER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <uv.h>
+
+#include "base/list.h"
+#include "daemon/core/group.h"
+#include "daemon/server/access.h"
+#include "daemon/server/listener.h"
+#include "daemon/server/outqueue.h"
+#include "proto/frame.h"
+#include "proto/sock.h"
+
+struct server;
+struct tenancy;
+
+enum peer_state { PEER_NEW, PEER_AUTH, PEER_ACTIVE, PEER_CLOSING, PEER_WAITING, PEER_GONE };
+
+#define PEER_NAME_MAX   64
+#define PEER_NONCE_SIZE 16
+
+/* Frames of one peer handled in one loop turn. Not tuned. */
+#define PEER_FRAMES_PER_TURN 16
+
+/* Time a connection may take to introduce itself. Not tuned. */
+#define PEER_HELLO_NSEC (10 * NSEC_PER_SEC)
+
+/* Connections kept beyond a limit only to be told so; further ones are closed. Not tuned. */
+#define PEER_MAX_REFUSED 32
+
+struct peer {
+        struct list_link link, backlog_link, hello_link;
+        struct server *server; /* borrowed */
+        unsigned refs;
+        uint64_t id;
+        enum peer_state state;
+        enum listener_kind kind;
+        bool muted;
+        bool doomed;    /* ends at the next settle */
+        bool hung_up;   /* end of its stream was seen */
+        bool broken;    /* can't be written to */
+        bool held;      /* isn't read from until it takes its output */
+        bool by_number; /* pidfd was opened by number: it must answer a challenge */
+
+        struct tenancy *tenancy; /* borrowed; NULL: administration, or refused */
+        struct member *member;   /* owned, from hello to the end */
+        int refuse_code;         /* not 0: what HELLO will be answered */
+        char *refuse_detail;     /* owned */
+
+        int fd, pidfd; /* owned; -1 */
+        uv_poll_t socket, process;
+        bool socket_open, process_open; /* handles hold a reference */
+        int socket_events;
+        struct frame_parser *parser; /* owned */
+        struct outqueue out;
+
+        uint16_t version; /* of the frames */
+        pid_t pid;
+        uid_t uid;
+        struct sock_creds sent_creds; /* of the bytes received last, while challenged */
+        uint8_t nonce[PEER_NONCE_SIZE];
+        char name[PEER_NAME_MAX + 1]; /* printable */
+
+        uint64_t n_requests, n_violations;
+        uint64_t connected_nsec;
+        uint64_t pressure_nsec; /* when it was told of pressure last */
+};
+
+/*
+ * What accept() learnt. refuse_code: 0, or what the first HELLO is answered with refuse_detail.
+ */
+struct peer_origin {
+        enum listener_kind kind;
+        struct tenancy *tenancy;
+        pid_t pid;
+        uid_t uid;
+        bool by_number; /* of struct peer */
+        int refuse_code;
+        const char *refuse_detail;
+};
+
+/* Takes both fds in any case; pidfd may be -1. 0 with a borrowed peer, -ENOMEM, -errno of the loop.
+ */
+int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pidfd,
+        struct peer **ret_peer);
+
+/* Ends it now, whatever it holds. Not from inside a handler. */
+void peer_end(struct peer *p);
+
+/* Sends a frame; takes the fds. A peer that can't take it is marked, never freed. */
+void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned n_fds);
+
+/* The peer broke `rule` (static text). */
+void peer_violation(struct peer *p, const char *rule);
+
+/* Looks at it again in the next loop turn. */
+void peer_schedule(struct peer *p);
+
+/* One turn of a scheduled peer: frames received before, then what its flags ask for. */
+void peer_turn(struct peer *p);
+
+/* It has introduced itself, or is being closed: the deadline for that is over. */
+void peer_introduced(struct peer *p);
+
+/* Handles `n` bytes as if they had come over the socket: for the fuzzer. The peer may be gone
+ * after. */
+void peer_feed(struct peer *p, const uint8_t *data, size_t n);
+
+/* The next state and name for people. */
+const char *peer_state_name(const struct peer *p);
+
+static inline struct peer *peer_of_member(const struct member *m)
+{
+        return m->server_data;
+}
+
+#endif

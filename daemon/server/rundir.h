@@ -1,0 +1,24 @@
+/*
+ * The runtime directory: made where missing, locked against a second daemon, left as it was found.
+ */
+#ifndef KVL_SERVER_RUNDIR_H
+#define KVL_SERVER_RUNDIR_H
+
+#include <stdbool.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/server/config.h"
+
+struct rundir {
+        char path[CONFIG_PATH_MAX + 1];
+        int lock_fd; /* -1: not open */
+        bool made, made_tenants_dir;
+};
+
+/* 0, or -errno with the sentence; -EBUSY: another daemon has it. */
+int rundir_open(struct rundir *d, const char *path, struct detail *detail);
+
+/* Removes what it made and is empty. Safe on one that was never opened (lock_fd -1). */
+void rundir_close(struct rundir *d);
+
+#endif

@@ -1,0 +1,371 @@
+#include "daemon/server/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include <systemd/sd-daemon.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "daemon/server/devices.h"
+#include "daemon/server/events.h"
+#include "daemon/server/listener.h"
+#include "daemon/server/log.h"
+#include "daemon/server/peer.h"
+#include "daemon/server/reload.h"
+#include "daemon/server/tenants.h"
+
+/* Stale pages swept in one loop turn: some 10 microseconds of work. Not tuned. */
+#define SWEEP_PAGES_PER_TURN 256
+
+static void log_report(void *data, bool is_error, const char *sentence)
+{
+        log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "%s", sentence);
+}
+
+/* One turn for each peer that had work when the turn began. */
+static void run_backlog(struct server *s)
+{
+        struct list_link turn;
+
+        list_init(&turn);
+        while (!list_is_empty(&s->backlog)) {
+                struct list_link *l = s->backlog.next;
+
+                list_remove(l);
+                list_append(&turn, l);
+        }
+        while (!list_is_empty(&turn))
+                peer_turn(list_first(&turn, struct peer, backlog_link));
+}
+
+static void on_work(uv_idle_t *idle)
+{
+        struct server *s = container_of(idle, struct server, work);
+        bool more;
+
+        run_backlog(s);
+        more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
+        if (!more && list_is_empty(&s->backlog))
+                uv_idle_stop(idle);
+}
+
+void server_kick(struct server *s)
+{
+        /* While the loop is being closed there are no turns any more. */
+        if (!uv_is_closing((uv_handle_t *)&s->work))
+                uv_idle_start(&s->work, on_work);
+}
+
+static void on_hello_timeout(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, hello_timer);
+        uint64_t now = clock_now_nsec();
+        struct peer *p;
+
+        while ((p = list_first(&s->hellos, struct peer, hello_link)) &&
+                now - p->connected_nsec >= PEER_HELLO_NSEC)
+                peer_end(p);
+        if (p)
+                server_await_hello(s);
+}
+
+void server_await_hello(struct server *s)
+{
+        const struct peer *oldest = list_first(&s->hellos, struct peer, hello_link);
+        uint64_t age = clock_now_nsec() - oldest->connected_nsec;
+        uint64_t left = PEER_HELLO_NSEC - MIN(age, (uint64_t)PEER_HELLO_NSEC);
+
+        if (!uv_is_active((uv_handle_t *)&s->hello_timer))
+                uv_timer_start(&s->hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
+}
+
+/* Everything that can't fail and needs nothing from the machine but memory. */
+static int init_base(struct server *s, struct config *config)
+{
+        int r;
+
+        memset(s, 0, sizeof(*s));
+        r = uv_loop_init(&s->loop);
+        if (r < 0)
+                return r;
+        r = arena_init(&s->arena, ARENA_BUDGET_BYTES);
+        if (r < 0) {
+                uv_loop_close(&s->loop);
+                return r;
+        }
+        s->config = *config;
+        *config = (struct config){0};
+        s->rundir.lock_fd = s->spare_fd = -1;
+        s->start_nsec = clock_now_nsec();
+        list_init(&s->tenancies);
+        list_init(&s->peers);
+        list_init(&s->backlog);
+        list_init(&s->hellos);
+        uv_idle_init(&s->loop, &s->work);
+        uv_timer_init(&s->loop, &s->hello_timer);
+        uv_timer_init(&s->loop, &s->stop_timer);
+        uv_timer_init(&s->loop, &s->watchdog);
+        for (size_t i = 0; i < ARRAY_SIZE(s->signals); i++)
+                uv_signal_init(&s->loop, &s->signals[i]);
+        store_init(&s->store, evict_find(config_evict_names[s->config.daemon.evict]));
+        events_attach(s);
+        if (getrandom(&s->boot_epoch, sizeof(s->boot_epoch), 0) != sizeof(s->boot_epoch))
+                s->boot_epoch = s->start_nsec;
+        return 0;
+}
+
+enum exit_code server_init(
+        struct server *s, struct config *config, const struct config_source *source)
+{
+        enum exit_code code = EXIT_OK;
+        int r = init_base(s, config);
+
+        if (r < 0) {
+                log_error("cannot start: %s", strerror(-r));
+                return EXIT_OTHER;
+        }
+        s->source = *source;
+        if (devices_open(s) < 0)
+                code = EXIT_DEVICE;
+        else if (tenantdb_open(&s->db, s->config.daemon.state_dir, log_report, NULL) < 0)
+                code = EXIT_STATE;
+        else if (tenants_load(s) < 0)
+                code = EXIT_CONFIG;
+        if (code != EXIT_OK)
+                server_deinit(s);
+        return code;
+}
+
+int server_init_for_test(struct server *s, struct config *config, struct device *device,
+        uint64_t budget_bytes, uint64_t extent_bytes)
+{
+        struct detail d;
+        int r = init_base(s, config);
+
+        if (r < 0)
+                return r;
+        r = store_add_pool(&s->store, device, budget_bytes, extent_bytes, &d);
+        if (r < 0)
+                device_close(device);
+        s->budget_bytes = budget_bytes;
+        strcpy(s->db.path,
+                "/dev/null/tenants.conf"); /* can't be written: changes are rolled back */
+        if (r == 0)
+                r = tenants_load(s);
+        if (r < 0)
+                server_deinit(s);
+        return r;
+}
+
+static int open_sockets(struct server *s, struct detail *d)
+{
+        int r = listener_open(s, LISTEN_ADMIN, NULL, &s->admin_listener, d);
+
+        if (r == 0 && s->config.daemon.default_socket)
+                r = listener_open(s, LISTEN_DEFAULT, NULL, &s->default_listener, d);
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                if (r == 0)
+                        r = tenancy_listen(t, d);
+        return r;
+}
+
+/* A descriptor for every extent and two for every client: the soft limit is too small for that. */
+static void raise_descriptor_limit(void)
+{
+        struct rlimit limit;
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+                limit.rlim_cur = limit.rlim_max;
+                if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+                        log_warning("cannot raise the limit of open files: %s", strerror(errno));
+        }
+}
+
+static void on_stop_signal(uv_signal_t *signal, int number)
+{
+        server_stop(container_of(signal, struct server, signals[number == SIGTERM ? 0 : 1]));
+}
+
+static void on_reload_signal(uv_signal_t *signal, int number)
+{
+        reload_config(container_of(signal, struct server, signals[2]));
+}
+
+static void on_watchdog(uv_timer_t *timer)
+{
+        sd_notify(0, "WATCHDOG=1");
+}
+
+static void start_handles(struct server *s)
+{
+        uint64_t watchdog_usec = 0;
+
+        signal(SIGPIPE, SIG_IGN);
+        uv_signal_start(&s->signals[0], on_stop_signal, SIGTERM);
+        uv_signal_start(&s->signals[1], on_stop_signal, SIGINT);
+        uv_signal_start(&s->signals[2], on_reload_signal, SIGHUP);
+        if (sd_watchdog_enabled(0, &watchdog_usec) > 0) {
+                uint64_t half_msec = MAX(watchdog_usec / 2000, UINT64_C(1));
+
+                uv_timer_start(&s->watchdog, on_watchdog, half_msec, half_msec);
+        }
+}
+
+void server_notify_status(struct server *s)
+{
+        unsigned n = 0;
+
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                n++;
+        sd_notifyf(0, "STATUS=%u tenants%s", n, s->store.draining ? ", draining" : "");
+}
+
+static void say_ready(struct server *s)
+{
+        char budget[FORMAT_BYTES_MAX];
+
+        if (list_is_empty(&s->tenancies))
+                log_notice("there is no tenant yet: add one with 'kvleasectl tenants add NAME "
+                           "limit=4GiB' or a [tenant NAME] section in %s",
+                        s->source.file ? s->source.file : CONFIG_DEFAULT_FILE);
+        log_notice(
+                "ready in %s, %s to lease", s->rundir.path, format_bytes(s->budget_bytes, budget));
+        server_notify_status(s);
+        sd_notify(0, "READY=1");
+}
+
+enum exit_code server_start(struct server *s)
+{
+        struct detail d = {""};
+        int r = rundir_open(&s->rundir, s->config.daemon.runtime_dir, &d);
+
+        if (r == 0)
+                r = activation_init(&s->activation);
+        s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        raise_descriptor_limit();
+        s->serving = true;
+        if (r == 0)
+                r = open_sockets(s, &d);
+        if (r < 0) {
+                log_error("%s", d.text[0] ? d.text : strerror(-r));
+                return EXIT_SOCKET;
+        }
+        activation_deinit(&s->activation);
+        start_handles(s);
+        say_ready(s);
+        return EXIT_OK;
+}
+
+enum exit_code server_run(struct server *s)
+{
+        uv_run(&s->loop, UV_RUN_DEFAULT);
+        return EXIT_OK;
+}
+
+void server_output_drained(struct server *s)
+{
+        if (!s->stopping)
+                return;
+        list_for_each (p, &s->peers, struct peer, link)
+                if (p->state != PEER_GONE && !outqueue_is_empty(&p->out))
+                        return;
+        uv_stop(&s->loop);
+}
+
+static void on_stop_timeout(uv_timer_t *timer)
+{
+        uv_stop(timer->loop);
+}
+
+static void close_listeners(struct server *s)
+{
+        s->serving = false;
+        listener_close(s->admin_listener);
+        listener_close(s->default_listener);
+        s->admin_listener = s->default_listener = NULL;
+        list_for_each (t, &s->tenancies, struct tenancy, link) {
+                listener_close(t->listener);
+                t->listener = NULL;
+        }
+}
+
+void server_stop(struct server *s)
+{
+        if (s->stopping)
+                return;
+        s->stopping = true;
+        log_notice("stopping");
+        sd_notify(0, "STOPPING=1");
+        close_listeners(s);
+        events_to_all(s, KVLEASE__V1__NOTICE_EVENT__KIND__SHUTDOWN, "kvleased stops");
+        uv_timer_start(&s->stop_timer, on_stop_timeout,
+                s->config.daemon.stop_timeout_nsec / NSEC_PER_MSEC, 0);
+        server_output_drained(s);
+}
+
+static size_t count_mapping(const struct server *s)
+{
+        size_t n = 0;
+
+        list_for_each (p, &s->peers, struct peer, link)
+                n += p->member && p->member->n_mapped_sets > 0;
+        return n;
+}
+
+static void close_loop(struct server *s)
+{
+        uv_handle_t *handles[] = {
+                (uv_handle_t *)&s->work,
+                (uv_handle_t *)&s->hello_timer,
+                (uv_handle_t *)&s->stop_timer,
+                (uv_handle_t *)&s->watchdog,
+                (uv_handle_t *)&s->signals[0],
+                (uv_handle_t *)&s->signals[1],
+                (uv_handle_t *)&s->signals[2],
+        };
+        int r;
+
+        for (size_t i = 0; i < ARRAY_SIZE(handles); i++)
+                uv_close(handles[i], NULL);
+        /* The last peer's end may have stopped the loop once more: a run ends at that first. */
+        while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
+                ;
+        r = uv_loop_close(&s->loop);
+        assert(r == 0);
+        (void)r;
+}
+
+void server_deinit(struct server *s)
+{
+        size_t n_mapping = count_mapping(s);
+
+        if (n_mapping > 0)
+                log_notice(
+                        "%zu clients still map memory: it stays theirs until they exit", n_mapping);
+        close_listeners(s);
+        list_for_each_safe (p, &s->peers, struct peer, link) {
+                /*
+                 * Giving back what is mapped would show zeros to a process that may be reading: the
+                 * state is left to the end of this process, the memory to the kernel and its users.
+                 */
+                if (n_mapping > 0)
+                        p->member = NULL;
+                peer_end(p);
+        }
+        tenants_free(s);
+        close_loop(s);
+        if (n_mapping == 0)
+                store_deinit(&s->store);
+        activation_deinit(&s->activation);
+        tenantdb_close(&s->db);
+        arena_deinit(&s->arena);
+        config_deinit(&s->config);
+        s->spare_fd = fd_close(s->spare_fd);
+        rundir_close(&s->rundir);
+}

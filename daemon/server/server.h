@@ -1,0 +1,119 @@
+/*
+ * The daemon as an object: the loop, the state (daemon/core), tenants and their sockets, peers.
+ *
+ *   server_init()  -> state and tenants, no socket yet: what the fuzzer drives
+ *   server_start() -> runtime directory, lock, sockets, signals; then uv_run() by server_run()
+ *   server_stop()  -> clients are told, output is flushed, the loop ends
+ *   server_deinit()
+ *
+ * One thread. Nothing here wakes up by itself but the watchdog, where systemd asks for it.
+ */
+#ifndef KVL_SERVER_SERVER_H
+#define KVL_SERVER_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/list.h"
+#include "daemon/core/detail.h"
+#include "daemon/core/store.h"
+#include "daemon/server/activation.h"
+#include "daemon/server/config.h"
+#include "daemon/server/rundir.h"
+#include "daemon/server/tenantdb.h"
+#include "proto/arena.h"
+#include "proto/frame.h"
+
+/* Exit codes, documented in --help. */
+enum exit_code {
+        EXIT_OK = 0,
+        EXIT_OTHER = 1,
+        EXIT_CONFIG = 2,
+        EXIT_SOCKET = 3,
+        EXIT_DEVICE = 4,
+        EXIT_STATE = 5,
+};
+
+/* Most pages one message can name; kvlease.proto. */
+#define MAX_LEASE_PAGES   4096
+#define MAX_PUBLISH_PAGES 1024
+#define MAX_LOOKUP_KEYS   1536
+
+struct listener;
+
+struct server {
+        uv_loop_t loop;
+        struct config_source source; /* borrowed, for reloads */
+        struct config config;
+        struct tenantdb db;
+        struct store store;
+        uint64_t budget_bytes; /* of all pools */
+        uint64_t boot_epoch;   /* random */
+        uint64_t start_nsec;
+
+        struct list_link tenancies; /* struct tenancy.link, by id */
+        uint64_t last_tenancy_id;
+        struct listener *default_listener, *admin_listener; /* NULL before start */
+        struct activation activation;
+        struct rundir rundir;
+        int spare_fd; /* closed to accept and refuse when no other is left */
+        bool serving; /* sockets are opened for tenants as they are made */
+
+        struct list_link peers;   /* struct peer.link */
+        struct list_link backlog; /* struct peer.backlog_link: has work for the next turn */
+        struct list_link hellos;  /* struct peer.hello_link: not introduced yet, oldest first */
+        uint32_t n_peers, n_refused;
+        uint64_t last_peer_id;
+        uint64_t n_violations;
+
+        /* For the one request being handled at a time. */
+        struct arena arena;
+        uint8_t out[FRAME_MAX_SIZE];
+        uint32_t pages[MAX_LEASE_PAGES];
+
+        uv_idle_t work;
+        uv_timer_t hello_timer, stop_timer, watchdog;
+        uv_signal_t signals[3];
+        bool stopping;
+};
+
+/*
+ * Takes the configuration and the tenants of the database; opens devices, makes tenants. EXIT_OK,
+ * else the error has been logged and nothing is left.
+ */
+enum exit_code server_init(
+        struct server *s, struct config *config, const struct config_source *source);
+
+/*
+ * The same with a device of the caller's (taken) and a database that can't be written: what
+ * administrators change fails and is rolled back. For the fuzzer. 0 or -errno, nothing left.
+ */
+int server_init_for_test(struct server *s, struct config *config, struct device *device,
+        uint64_t budget_bytes, uint64_t extent_bytes);
+
+enum exit_code server_start(struct server *s);
+
+/* Until a signal or server_stop(); EXIT_OK. */
+enum exit_code server_run(struct server *s);
+
+/* Tells clients and ends the loop as soon as they have taken it, or at the stop timeout. */
+void server_stop(struct server *s);
+
+/* Peers, sockets and state go; memory that clients still map stays theirs. */
+void server_deinit(struct server *s);
+
+/* There may be background work or backlog: does it in the next turns. Cheap to repeat. */
+void server_kick(struct server *s);
+
+/* A connection has come that must introduce itself in time. */
+void server_await_hello(struct server *s);
+
+/* A peer has no more output: while stopping, that may have been the last. */
+void server_output_drained(struct server *s);
+
+/* STATUS= of the service manager. */
+void server_notify_status(struct server *s);
+
+#endif

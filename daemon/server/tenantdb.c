@@ -1,0 +1,172 @@
+#include "daemon/server/tenantdb.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+
+#define HEAD \
+        "# Written by kvleased: what kvleasectl changed. Laid over the configuration at start.\n"
+
+KVL_PRINTF(3, 4)
+static void report_error(config_report_fn report, void *data, const char *format, ...)
+{
+        char sentence[1024];
+        va_list args;
+
+        va_start(args, format);
+        vsnprintf(sentence, sizeof(sentence), format, args);
+        va_end(args);
+        report(data, true, sentence);
+}
+
+static int open_dir(const char *state_dir, config_report_fn report, void *data)
+{
+        int r = 0;
+
+        if (mkdir(state_dir, 0750) < 0 && errno != EEXIST)
+                r = -errno;
+        if (r == 0 && access(state_dir, W_OK | X_OK) < 0)
+                r = -errno;
+        if (r < 0)
+                report_error(report, data,
+                        "cannot write to the state directory %s: %s: make it writable for uid %u "
+                        "or "
+                        "give another by --state-dir",
+                        state_dir, strerror(-r), (unsigned)geteuid());
+        return r;
+}
+
+int tenantdb_open(struct tenantdb *db, const char *state_dir, config_report_fn report, void *data)
+{
+        _cleanup_free_ char *text = NULL;
+        size_t len = 0;
+        int r = open_dir(state_dir, report, data);
+
+        if (r < 0)
+                return r;
+        *db = (struct tenantdb){0};
+        snprintf(db->path, sizeof(db->path), "%s/tenants.conf", state_dir);
+        r = file_read(db->path, CONFIG_FILE_MAX, &text, &len);
+        if (r == -ENOENT)
+                return 0;
+        if (r < 0) {
+                report_error(report, data, "cannot read %s: %s", db->path, strerror(-r));
+                return r;
+        }
+        r = config_parse_tenants(db->path, text, len, &db->table, report, data);
+        if (r < 0)
+                report_error(report, data,
+                        "%s cannot be used: correct it, or move it away to start with the tenants "
+                        "of "
+                        "the configuration alone",
+                        db->path);
+        return r;
+}
+
+void tenantdb_close(struct tenantdb *db)
+{
+        tenant_table_deinit(&db->table);
+}
+
+const struct tenant_config *tenantdb_find(const struct tenantdb *db, const char *name)
+{
+        return tenant_table_find(&db->table, name);
+}
+
+static void write_row(FILE *f, const struct tenant_config *row)
+{
+        char value[OPTION_VALUE_MAX];
+
+        fprintf(f, "\n[tenant %s]\n", row->name);
+        for (size_t i = 0; i < n_options; i++) {
+                const struct option *o = &options[i];
+
+                if (o->section == SECTION_TENANT && (row->set & option_bit(o)))
+                        fprintf(f, "%s = %s\n", o->key, option_format(o, row, value));
+        }
+}
+
+/* The file's text for a table: owned, or NULL without memory. */
+static char *format_table(const struct tenant_table *t, size_t *ret_len)
+{
+        char *text = NULL;
+        FILE *f = open_memstream(&text, ret_len);
+        bool failed;
+
+        if (!f)
+                return NULL;
+        fputs(HEAD, f);
+        for (size_t i = 0; i < t->n; i++)
+                write_row(f, &t->rows[i]);
+        failed = ferror(f);
+        if (fclose(f) != 0 || failed) {
+                free(text);
+                return NULL;
+        }
+        return text;
+}
+
+/* Writes `next` and makes it the table; takes it in any case. */
+static int commit(struct tenantdb *db, struct tenant_table *next, struct detail *d)
+{
+        size_t len = 0;
+        _cleanup_free_ char *text = format_table(next, &len);
+        int r;
+
+        if (!text)
+                r = -ENOMEM;
+        else if (len > CONFIG_FILE_MAX)
+                r = -ENOSPC; /* what it couldn't read again */
+        else
+                r = file_replace(db->path, text, len, 0640);
+        if (r < 0) {
+                tenant_table_deinit(next);
+                return detail_set(d, r,
+                        "cannot write %s: %s: nothing was changed; make room or make the state "
+                        "directory writable, then repeat",
+                        db->path, strerror(-r));
+        }
+        tenant_table_deinit(&db->table);
+        db->table = *next;
+        return 0;
+}
+
+int tenantdb_put(struct tenantdb *db, const struct tenant_config *row, struct detail *d)
+{
+        struct tenant_table next;
+        struct tenant_config *slot;
+        int r = tenant_table_copy(&db->table, &next);
+
+        if (r < 0)
+                return detail_set(d, r, "out of memory: nothing was changed");
+        slot = tenant_table_find(&next, row->name);
+        if (!slot)
+                r = tenant_table_add(&next, row->name, &slot);
+        if (r < 0) {
+                tenant_table_deinit(&next);
+                return detail_set(
+                        d, r, "tenant %s: %s: nothing was changed", row->name, strerror(-r));
+        }
+        *slot = *row;
+        return commit(db, &next, d);
+}
+
+int tenantdb_remove(struct tenantdb *db, const char *name, struct detail *d)
+{
+        struct tenant_table next;
+        int r;
+
+        if (!tenantdb_find(db, name))
+                return 0;
+        r = tenant_table_copy(&db->table, &next);
+        if (r < 0)
+                return detail_set(d, r, "out of memory: nothing was changed");
+        tenant_table_remove(&next, name);
+        return commit(db, &next, d);
+}

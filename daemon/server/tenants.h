@@ -1,0 +1,63 @@
+/*
+ * The server's side of a tenant: its rules, its socket, its connections. Made from the
+ * configuration, or by an administrator and then kept in the database. A change happens in the
+ * state, on the socket and on disk, or nowhere.
+ */
+#ifndef KVL_SERVER_TENANTS_H
+#define KVL_SERVER_TENANTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "daemon/core/detail.h"
+#include "daemon/server/config.h"
+#include "daemon/server/server.h"
+
+struct tenancy {
+        struct list_link link;       /* server.tenancies */
+        uint64_t id;                 /* never reused while the daemon runs */
+        struct server *server;       /* borrowed */
+        struct tenant *tenant;       /* owned, of the store */
+        struct tenant_config config; /* in force */
+        bool from_config;
+        struct listener *listener; /* owned; NULL before the server serves */
+        uint32_t n_peers;          /* connections, also those not introduced yet */
+};
+
+/* NULL where there is none. */
+struct tenancy *tenancy_find(struct server *s, const char *name);
+
+/* 0; -errno with the sentence, nothing made. */
+int tenancy_add(struct server *s, const struct tenant_config *config, bool from_config,
+        struct tenancy **ret_tenancy, struct detail *d);
+
+/* Puts a configuration in force. 0; -EINVAL with the sentence, nothing changed. */
+int tenancy_change(struct tenancy *t, const struct tenant_config *config, struct detail *d);
+
+/* 0; -EBUSY with the sentence: it has members, or memory and not `force`. Nothing changed then. */
+int tenancy_remove(struct tenancy *t, bool force, struct detail *d);
+
+/* Opens the socket. 0 or -errno with the sentence. */
+int tenancy_listen(struct tenancy *t, struct detail *d);
+
+/* The tenants of a configuration with the database laid over. 0 or -errno, logged. */
+int tenants_load(struct server *s);
+
+/* Makes the running tenants those of `next` (and the database); what can't be is warned of and
+ * stays. */
+void tenants_reload(struct server *s, const struct config *next);
+
+void tenants_free(struct server *s);
+
+/* The administrator's verbs. 0 or -errno with the sentence, then nothing changed. */
+int tenants_set(struct server *s, const char *name, bool create, char *const *options,
+        size_t n_options, struct detail *d);
+int tenants_remove(struct server *s, const char *name, bool force, struct detail *d);
+
+/* The one tenant whose uids rule names `uid`. 0, or -EACCES with the sentence. */
+struct creds;
+int tenants_of_uid(
+        struct server *s, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d);
+
+#endif

@@ -1,0 +1,237 @@
+/* The configuration file: every error is found and named by file, line and option. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "daemon/server/config.h"
+#include "tests/unit/alloc-fail.h"
+
+struct reports {
+        char text[8192]; /* a line each */
+        unsigned n_errors, n_notices;
+};
+
+static void note(void *data, bool is_error, const char *sentence)
+{
+        struct reports *r = data;
+
+        r->n_errors += is_error;
+        r->n_notices += !is_error;
+        snprintf(r->text + strlen(r->text), sizeof(r->text) - strlen(r->text), "%s\n", sentence);
+}
+
+static int parse(const char *text, struct config *ret_config, struct reports *r)
+{
+        *r = (struct reports){0};
+        return config_parse("k.conf", text, strlen(text), ret_config, note, r);
+}
+
+static void test_a_whole_file(void **state)
+{
+        struct config c;
+        struct reports r;
+        const struct device_config *d;
+        const struct tenant_config *t;
+
+        assert_int_equal(parse("# comment\n[daemon]\nmax_clients = 7\nlog_level = debug\n"
+                               "[device host]\nmemory = 4GiB\n"
+                               "[tenant a]\nlimit = 1GiB\nuids = 0\n[tenant b.c]\nweight = 3\n",
+                                 &c, &r),
+                0);
+        assert_int_equal(r.n_errors + r.n_notices, 0);
+        assert_int_equal(c.daemon.max_clients, 7);
+        assert_string_equal(c.daemon.runtime_dir, "/run/kvlease");
+        d = config_find_device(&c, "host");
+        assert_true(d->memory_bytes == UINT64_C(4) << 30 && d->extent_bytes == UINT64_C(64) << 20);
+        assert_null(config_find_device(&c, "gpu"));
+        assert_int_equal(c.tenants.n, 2);
+        t = tenant_table_find(&c.tenants, "a");
+        assert_true(t->limit_bytes == UINT64_C(1) << 30 && t->weight == 100);
+        assert_int_equal(t->set, option_bit(option_find(SECTION_TENANT, "limit")) |
+                                         option_bit(option_find(SECTION_TENANT, "uids")));
+        assert_int_equal(tenant_table_find(&c.tenants, "b.c")->weight, 3);
+        config_deinit(&c);
+}
+
+static void test_all_errors_are_reported(void **state)
+{
+        static const char *const expected[] = {
+                "k.conf:1: 'x' stands before the first [section]",
+                "k.conf:3: [daemon] max_clients: '0' is out of range, allowed are 1 to 65535",
+                "k.conf:4: [daemon] no option 'log_levl', did you mean 'log_level'?",
+                "k.conf:6: [tenant a] weight: 'x' is not a whole number",
+                "k.conf:7: [tenant a] no option 'bogus'",
+                "k.conf:9: [tenant a] priority is given twice",
+                "k.conf:10: [tenant a] is there twice",
+                "k.conf:12: [foo]: no such section, allowed are [daemon], [device NAME] and "
+                "[tenant NAME]",
+                "k.conf:14: [tenant NAME] needs a name",
+                "k.conf:15: [daemon] is there twice",
+                "k.conf:16: [device NAME] needs the name",
+        };
+        struct config c;
+        struct reports r;
+
+        assert_int_equal(parse("x = 1\n[daemon]\nmax_clients = 0\nlog_levl = info\n[tenant a]\n"
+                               "weight = x\nbogus = 1\npriority = 1\npriority = 2\n[tenant a]\n"
+                               "weight = 5\n[foo]\nunread = 1\n[tenant]\n[daemon]\n[device]\n",
+                                 &c, &r),
+                -EINVAL);
+        assert_int_equal(r.n_errors, ARRAY_SIZE(expected));
+        for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
+                if (!strstr(r.text, expected[i]))
+                        fail_msg("'%s' is missing in:\n%s", expected[i], r.text);
+}
+
+static void test_syntax_ends_the_reading(void **state)
+{
+        struct config c;
+        struct reports r;
+
+        assert_int_equal(parse("[daemon]\nnonsense\n", &c, &r), -EINVAL);
+        assert_int_equal(r.n_errors, 1);
+        assert_non_null(strstr(r.text, "k.conf:2: expected 'key = value'"));
+}
+
+static void test_missing_files(void **state)
+{
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "none.conf");
+        struct config_source source = {.file = path};
+        struct reports r = {0};
+        struct config c;
+
+        assert_int_equal(config_load(&source, &c, note, &r), -ENOENT);
+        assert_int_equal(r.n_errors, 1);
+        assert_non_null(strstr(r.text, path));
+        free(path);
+        test_dir_remove(dir);
+}
+
+/* Loads a file of this text with these overrides. */
+static int load(const char *text, const char *const *overrides, size_t n, struct config *ret_config,
+        struct reports *r)
+{
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "k.conf");
+        struct config_source source = {.file = path, .overrides = overrides, .n_overrides = n};
+        int result;
+
+        *r = (struct reports){0};
+        assert_int_equal(file_replace(path, text, strlen(text), 0600), 0);
+        result = config_load(&source, ret_config, note, r);
+        free(path);
+        test_dir_remove(dir);
+        return result;
+}
+
+static void test_overrides(void **state)
+{
+        static const char *const good[] = {
+                "daemon.max_clients=9",
+                "tenant.a.weight=2",
+                "tenant.new.one.limit=2GiB",
+                "device.host.memory=1GiB",
+        };
+        static const char *const bad[] = {"max_clients=9", "daemon.max_clients", "tenant.a.wait=1",
+                "tenant..weight=1", "daemon.x.max_clients=2"};
+        struct config c;
+        struct reports r;
+
+        assert_int_equal(load("[daemon]\nmax_clients=7\n[tenant a]\nweight=1\n", good,
+                                 ARRAY_SIZE(good), &c, &r),
+                0);
+        assert_int_equal(c.daemon.max_clients, 9);
+        assert_int_equal(tenant_table_find(&c.tenants, "a")->weight, 2);
+        assert_true(tenant_table_find(&c.tenants, "new.one")->limit_bytes == UINT64_C(2) << 30);
+        assert_true(config_find_device(&c, "host")->memory_bytes == UINT64_C(1) << 30);
+        config_deinit(&c);
+        assert_int_equal(load("", bad, ARRAY_SIZE(bad), &c, &r), -EINVAL);
+        assert_int_equal(r.n_errors, ARRAY_SIZE(bad));
+}
+
+static void test_socket_path_must_fit(void **state)
+{
+        char dir[CONFIG_PATH_MAX] = "/", name[TENANT_NAME_MAX + 1] = "", text[512], why[512];
+        struct config c;
+        struct reports r;
+
+        memset(dir + 1, 'd', 60);
+        memset(name, 'n', 38); /* 61 + 3 + 38 + 5 = 107: the longest the kernel takes */
+        assert_int_equal(config_check_socket_path(dir, name, why, sizeof(why)), 0);
+        name[38] = 'n';
+        assert_int_equal(config_check_socket_path(dir, name, why, sizeof(why)), -EINVAL);
+        assert_non_null(strstr(why, "108 bytes"));
+        snprintf(text, sizeof(text), "[daemon]\nruntime_dir = %s\n[tenant %s]\n", dir, name);
+        assert_int_equal(load(text, NULL, 0, &c, &r), -EINVAL);
+        assert_int_equal(r.n_errors, 1);
+}
+
+static void test_tenants_only(void **state)
+{
+        static const char good[] = "[tenant a]\nlimit=2GiB\n", bad[] = "[daemon]\nmax_clients=1\n";
+        struct tenant_table t;
+        struct reports r = {0};
+
+        assert_int_equal(config_parse_tenants("t", good, strlen(good), &t, note, &r), 0);
+        assert_int_equal(t.n, 1);
+        tenant_table_deinit(&t);
+        assert_int_equal(config_parse_tenants("t", bad, strlen(bad), &t, note, &r), -EINVAL);
+        assert_non_null(strstr(r.text, "allowed are [tenant NAME]"));
+}
+
+static void test_apply(void **state)
+{
+        struct tenant_config t;
+        char why[512];
+
+        tenant_config_init(&t, "a");
+        assert_int_equal(tenant_config_apply(&t, "weight=5", why, sizeof(why)), 0);
+        assert_int_equal(tenant_config_apply(&t, "weight=6", why, sizeof(why)), 0);
+        assert_int_equal(t.weight, 6);
+        assert_int_equal(tenant_config_apply(&t, "weight", why, sizeof(why)), -EINVAL);
+        assert_int_equal(tenant_config_apply(&t, "=5", why, sizeof(why)), -EINVAL);
+        assert_int_equal(tenant_config_apply(&t, "weight=", why, sizeof(why)), -EINVAL);
+        assert_int_equal(t.weight, 6);
+}
+
+static void test_memory_failures(void **state)
+{
+        unsigned n_failed = 0;
+
+        alloc_fail_each(n)
+        {
+                struct config c;
+                struct reports r;
+                int e = parse("[tenant a]\nweight=1\n[tenant b]\n", &c, &r);
+
+                if (alloc_fail_happened()) {
+                        assert_int_equal(e, -ENOMEM);
+                        assert_true(r.n_errors > 0);
+                        n_failed++;
+                } else {
+                        assert_int_equal(e, 0);
+                        config_deinit(&c);
+                }
+        }
+        assert_true(n_failed >= 2);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_a_whole_file),
+                TEST(test_all_errors_are_reported),
+                TEST(test_syntax_ends_the_reading),
+                TEST(test_missing_files),
+                TEST(test_overrides),
+                TEST(test_socket_path_must_fit),
+                TEST(test_tenants_only),
+                TEST(test_apply),
+                TEST(test_memory_failures),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,207 @@
+/* The option table: every row is sound, parses its default, refuses what it must and says so. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "daemon/server/config.h"
+#include "daemon/server/options.h"
+#include "policy/evict.h"
+
+static char err[1024];
+
+static const struct option *get(enum option_section s, const char *key)
+{
+        const struct option *o = option_find(s, key);
+
+        assert_non_null(o);
+        return o;
+}
+
+static void test_rows_are_sound(void **state)
+{
+        for (size_t i = 0; i < n_options; i++) {
+                const struct option *o = &options[i];
+                char allowed[OPTION_VALUE_MAX];
+
+                assert_ptr_equal(option_find(o->section, o->key), o);
+                assert_true(o->min <= o->max);
+                assert_true(strlen(o->help) > 20);
+                assert_int_equal(o->help[strlen(o->help) - 1], '.');
+                assert_true(strlen(option_allowed(o, allowed)) > 1);
+                assert_int_equal(!o->choices, o->type != OPTION_ENUM);
+        }
+}
+
+static void test_evict_names_are_policies(void **state)
+{
+        for (size_t i = 0; config_evict_names[i]; i++)
+                assert_non_null(evict_find(config_evict_names[i]));
+}
+
+static void test_defaults_round_trip(void **state)
+{
+        struct daemon_config d = {0};
+        struct device_config v = {0};
+        struct tenant_config t = {0};
+        void *bases[N_SECTIONS] = {&d, &v, &t};
+
+        for (unsigned s = 0; s < N_SECTIONS; s++)
+                options_set_defaults(s, bases[s]);
+        for (size_t i = 0; i < n_options; i++) {
+                char value[OPTION_VALUE_MAX], again[OPTION_VALUE_MAX];
+                void *base = bases[options[i].section];
+
+                option_format(&options[i], base, value);
+                assert_int_equal(option_set(&options[i], base, value, err, sizeof(err)), 0);
+                assert_string_equal(option_format(&options[i], base, again), value);
+        }
+        assert_string_equal(d.runtime_dir, "/run/kvlease");
+        assert_true(d.default_socket);
+        assert_true(d.stop_timeout_nsec == 2 * NSEC_PER_SEC);
+        assert_true(v.memory_bytes == DEVICE_MEMORY_AUTO);
+        assert_true(v.extent_bytes == UINT64_C(64) << 20);
+        assert_true(t.limit_bytes == TENANT_LIMIT_NONE);
+        assert_int_equal(t.weight, 100);
+}
+
+/* Tries a value that must be refused: nothing changes, the message has all of `parts`. */
+static void refused(enum option_section s, const char *key, const char *value, const char *part)
+{
+        static struct tenant_config t, t_before;
+        static struct daemon_config d, d_before;
+        void *base = s == SECTION_DAEMON ? (void *)&d : (void *)&t;
+
+        options_set_defaults(SECTION_DAEMON, &d);
+        options_set_defaults(SECTION_TENANT, &t);
+        d_before = d;
+        t_before = t;
+        err[0] = '\0';
+        assert_int_equal(option_set(get(s, key), base, value, err, sizeof(err)), -EINVAL);
+        assert_memory_equal(&d, &d_before, sizeof(d));
+        assert_memory_equal(&t, &t_before, sizeof(t));
+        if (!strstr(err, part))
+                fail_msg("'%s' lacks '%s'", err, part);
+        assert_ptr_equal(strstr(err, key), err);
+}
+
+static void test_refusals(void **state)
+{
+        char long_path[CONFIG_PATH_MAX + 3];
+
+        refused(SECTION_DAEMON, "max_clients", "0", "'0' is out of range, allowed are 1 to 65535");
+        refused(SECTION_DAEMON, "max_clients", "65536", "out of range");
+        refused(SECTION_DAEMON, "max_clients", "7x", "not a whole number");
+        refused(SECTION_DAEMON, "max_clients", "-1", "not a whole number");
+        refused(SECTION_DAEMON, "evict", "fifo", "allowed are lru");
+        refused(SECTION_DAEMON, "default_socket", "maybe", "neither yes nor no");
+        refused(SECTION_DAEMON, "runtime_dir", "run", "not an absolute path");
+        refused(SECTION_DAEMON, "stop_timeout", "2 weeks", "not a time");
+        refused(SECTION_DAEMON, "stop_timeout", "2h", "out of range");
+        refused(SECTION_TENANT, "limit", "4Q", "not a size");
+        refused(SECTION_TENANT, "limit", "0", "out of range");
+        refused(SECTION_TENANT, "limit", "auto", "or 'none'");
+        refused(SECTION_TENANT, "group", "a\tb", "not printable");
+        refused(SECTION_TENANT, "uids", "0,no-such-user-here", "'no-such-user-here' is no user");
+        refused(SECTION_TENANT, "gids", "4294967295", "no group");
+        memset(long_path, '/', sizeof(long_path));
+        long_path[sizeof(long_path) - 1] = '\0';
+        refused(SECTION_DAEMON, "state_dir", long_path, "too long");
+}
+
+static void test_id_lists(void **state)
+{
+        struct tenant_config t;
+        char many[4 * ID_LIST_MAX + 8] = "";
+
+        tenant_config_init(&t, "a");
+        assert_int_equal(
+                option_set(get(SECTION_TENANT, "uids"), &t, "root, 7", err, sizeof(err)), 0);
+        assert_int_equal(t.uids.n, 2);
+        assert_true(id_list_has(&t.uids, 0) && id_list_has(&t.uids, 7));
+        assert_false(id_list_has(&t.uids, 1));
+        assert_string_equal(t.uids.text, "root, 7");
+        for (unsigned i = 0; i <= ID_LIST_MAX; i++)
+                strcat(many, "1 ");
+        assert_int_equal(
+                option_set(get(SECTION_TENANT, "uids"), &t, many, err, sizeof(err)), -EINVAL);
+        assert_int_equal(t.uids.n, 2);
+        assert_int_equal(option_set(get(SECTION_TENANT, "uids"), &t, "", err, sizeof(err)), 0);
+        assert_int_equal(t.uids.n, 0);
+}
+
+static void test_words(void **state)
+{
+        struct tenant_config t;
+
+        tenant_config_init(&t, "a");
+        assert_int_equal(
+                option_set(get(SECTION_TENANT, "limit"), &t, "1.5GiB", err, sizeof(err)), 0);
+        assert_true(t.limit_bytes == UINT64_C(3) << 29);
+        assert_int_equal(option_set(get(SECTION_TENANT, "limit"), &t, "none", err, sizeof(err)), 0);
+        assert_true(t.limit_bytes == TENANT_LIMIT_NONE);
+}
+
+static void test_nearest(void **state)
+{
+        assert_string_equal(option_nearest(SECTION_DAEMON, "max_client")->key, "max_clients");
+        assert_string_equal(option_nearest(SECTION_DAEMON, "runtimedir")->key, "runtime_dir");
+        assert_string_equal(option_nearest(SECTION_TENANT, "wieght")->key, "weight");
+        assert_null(option_nearest(SECTION_DAEMON, "something_else"));
+        assert_null(option_nearest(SECTION_DAEMON,
+                "a_key_that_is_much_longer_than_any_key_of_the_table_could_ever_be"));
+}
+
+static void test_copy_takes_only_the_mask(void **state)
+{
+        struct tenant_config a, b;
+
+        tenant_config_init(&a, "a");
+        tenant_config_init(&b, "b");
+        a.weight = 7;
+        a.priority = 9;
+        strcpy(a.group, "g");
+        options_copy(SECTION_TENANT, option_bit(get(SECTION_TENANT, "weight")), &b, &a);
+        assert_int_equal(b.weight, 7);
+        assert_int_equal(b.priority, 50);
+        options_copy(SECTION_TENANT, option_bit(get(SECTION_TENANT, "group")), &b, &a);
+        assert_string_equal(b.group, "g");
+        assert_string_equal(b.name, "b");
+}
+
+static void test_help_names_every_option(void **state)
+{
+        char *text = NULL, *json = NULL;
+        size_t len;
+        FILE *f = open_memstream(&text, &len);
+
+        options_print(f);
+        fclose(f);
+        f = open_memstream(&json, &len);
+        options_print_json(f);
+        fclose(f);
+        for (size_t i = 0; i < n_options; i++) {
+                assert_non_null(strstr(text, options[i].key));
+                assert_non_null(strstr(json, options[i].key));
+        }
+        free(text);
+        free(json);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_rows_are_sound),
+                TEST(test_evict_names_are_policies),
+                TEST(test_defaults_round_trip),
+                TEST(test_refusals),
+                TEST(test_id_lists),
+                TEST(test_words),
+                TEST(test_nearest),
+                TEST(test_copy_takes_only_the_mask),
+                TEST(test_help_names_every_option),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,186 @@
+/* Tenants on disk: what was put is there after a restart; a failed write changes nothing. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "daemon/server/tenantdb.h"
+#include "tests/unit/alloc-fail.h"
+
+static char reported[4096];
+
+static void note(void *data, bool is_error, const char *sentence)
+{
+        snprintf(reported, sizeof(reported), "%s", sentence);
+}
+
+static void put(struct tenantdb *db, const char *name, const char *assignment)
+{
+        struct tenant_config row;
+        struct detail d;
+        char why[512];
+
+        tenant_config_init(&row, name);
+        assert_int_equal(tenant_config_apply(&row, assignment, why, sizeof(why)), 0);
+        assert_int_equal(tenantdb_put(db, &row, &d), 0);
+}
+
+static char *read_db(const struct tenantdb *db)
+{
+        char *text = NULL;
+        size_t len;
+
+        assert_int_equal(file_read(db->path, 1 << 20, &text, &len), 0);
+        return text;
+}
+
+static void test_survives_a_restart(void **state)
+{
+        const char *dir = test_dir_make();
+        char *state_dir = test_path(dir, "state");
+        struct tenantdb db;
+        struct detail d;
+        const struct tenant_config *t;
+
+        assert_int_equal(tenantdb_open(&db, state_dir, note, NULL), 0);
+        put(&db, "a", "limit=4GiB");
+        put(&db, "b", "uids=root, 7");
+        put(&db, "a", "limit=none"); /* replaces the row */
+        put(&db, "gone", "weight=1");
+        assert_int_equal(tenantdb_remove(&db, "gone", &d), 0);
+        assert_int_equal(tenantdb_remove(&db, "never", &d), 0);
+        tenantdb_close(&db);
+        assert_int_equal(tenantdb_open(&db, state_dir, note, NULL), 0);
+        assert_int_equal(db.table.n, 2);
+        t = tenantdb_find(&db, "a");
+        assert_true(t->limit_bytes == TENANT_LIMIT_NONE);
+        assert_int_equal(t->set, option_bit(option_find(SECTION_TENANT, "limit")));
+        t = tenantdb_find(&db, "b");
+        assert_true(id_list_has(&t->uids, 7) && t->uids.n == 2);
+        assert_null(tenantdb_find(&db, "gone"));
+        assert_int_equal(test_dir_count(state_dir), 1);
+        tenantdb_close(&db);
+        free(state_dir);
+        test_dir_remove(dir);
+}
+
+/* Puts and removes must fail, and leave memory and disk as they are. */
+static void check_unchanged_on_failure(struct tenantdb *db, int expected)
+{
+        struct tenant_config row;
+        struct detail d = {""};
+        char *before = read_db(db), *after;
+
+        tenant_config_init(&row, "new");
+        assert_int_equal(tenantdb_put(db, &row, &d), expected);
+        assert_non_null(strstr(d.text, db->path));
+        assert_non_null(strstr(d.text, "nothing was changed"));
+        assert_int_equal(tenantdb_remove(db, "a", &d), expected);
+        assert_int_equal(db->table.n, 1);
+        assert_int_equal(tenantdb_find(db, "a")->weight, 5);
+        after = read_db(db);
+        assert_string_equal(before, after);
+        free(before);
+        free(after);
+}
+
+static void test_a_full_disk(void **state)
+{
+        const char *dir = test_dir_make();
+        struct rlimit before, none;
+        struct tenantdb db;
+
+        assert_int_equal(tenantdb_open(&db, dir, note, NULL), 0);
+        put(&db, "a", "weight=5");
+        /* No file may grow: the nearest to a full disk that needs no mount. */
+        signal(SIGXFSZ, SIG_IGN);
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+        none = before;
+        none.rlim_cur = 0;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+        check_unchanged_on_failure(&db, -EFBIG);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(test_dir_count(dir), 1);
+        put(&db, "a", "weight=6");
+        tenantdb_close(&db);
+        test_dir_remove(dir);
+}
+
+static void test_out_of_memory(void **state)
+{
+        const char *dir = test_dir_make();
+        struct tenantdb db;
+        unsigned n_failed = 0;
+
+        assert_int_equal(tenantdb_open(&db, dir, note, NULL), 0);
+        put(&db, "a", "weight=5");
+        alloc_fail_each(n)
+        {
+                struct tenant_config row;
+                int r;
+
+                tenant_config_init(&row, "b");
+                r = tenantdb_put(&db, &row, NULL);
+                assert_int_equal(db.table.n, r < 0 ? 1 : 2);
+                n_failed += r < 0;
+                /* The failure may come here only; it comes once. */
+                if (r == 0 && tenantdb_remove(&db, "b", NULL) < 0) {
+                        assert_int_equal(db.table.n, 2);
+                        n_failed++;
+                        assert_int_equal(tenantdb_remove(&db, "b", NULL), 0);
+                }
+                assert_int_equal(db.table.n, 1);
+        }
+        assert_true(n_failed >= 2);
+        tenantdb_close(&db);
+        test_dir_remove(dir);
+}
+
+static void test_a_broken_file_is_refused(void **state)
+{
+        static const char bad[] = "[tenant a]\nlimit = lots\n";
+        const char *dir = test_dir_make();
+        char *path = test_path(dir, "tenants.conf"), *text = NULL;
+        struct tenantdb db;
+        size_t len;
+
+        assert_int_equal(file_replace(path, bad, strlen(bad), 0600), 0);
+        assert_int_equal(tenantdb_open(&db, dir, note, NULL), -EINVAL);
+        assert_non_null(strstr(reported, path));
+        assert_int_equal(file_read(path, 4096, &text, &len), 0);
+        assert_string_equal(text, bad);
+        free(text);
+        free(path);
+        test_dir_remove(dir);
+}
+
+static void test_an_unusable_directory(void **state)
+{
+        const char *dir = test_dir_make();
+        char *nested = test_path(dir, "no/such/parent");
+        struct tenantdb db;
+
+        assert_int_equal(tenantdb_open(&db, nested, note, NULL), -ENOENT);
+        assert_non_null(strstr(reported, nested));
+        assert_non_null(strstr(reported, "--state-dir"));
+        free(nested);
+        test_dir_remove(dir);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_survives_a_restart),
+                TEST(test_a_full_disk),
+                TEST(test_out_of_memory),
+                TEST(test_a_broken_file_is_refused),
+                TEST(test_an_unusable_directory),
+        };
+
+        return RUN_TESTS(tests);
+}
