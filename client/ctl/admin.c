@@ -1,0 +1,225 @@
+#include "client/ctl/admin.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "client/lib/conn.h"
+#include "client/lib/error.h"
+#include "proto/status.h"
+
+/* Of connecting and of each answer. Not tuned; the state checker walks every page meanwhile. */
+#define ADMIN_TIMEOUT_SEC 30
+
+struct admin {
+        const char *path;  /* borrowed */
+        struct conn *conn; /* owned */
+        struct conn_welcome welcome;
+        struct arena arena; /* the last reply */
+};
+
+static uint64_t deadline(void)
+{
+        return clock_now_nsec() + ADMIN_TIMEOUT_SEC * NSEC_PER_SEC;
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+static int fail_connect(const char *path, int r)
+{
+        switch (r) {
+        case -EACCES:
+        case -EPERM:
+                return fail(CTL_UNREACHABLE,
+                        "permission denied on %s: join group kvlease-admin or use sudo", path);
+        case -ENOENT:
+                return fail(CTL_UNREACHABLE,
+                        "there is no socket %s: is kvleased running? systemctl start kvleased, "
+                        "or name its socket with --socket",
+                        path);
+        case -ECONNREFUSED:
+                return fail(CTL_UNREACHABLE,
+                        "nobody listens on %s: is kvleased running? systemctl start kvleased",
+                        path);
+        case -ETIMEDOUT:
+                return fail(CTL_TIMEOUT, "%s", error_get());
+        default:
+                return fail(CTL_UNREACHABLE, "%s", error_get());
+        }
+}
+
+/* No answer came: why. */
+static int fail_unanswered(const struct admin *a, int r)
+{
+        switch (r) {
+        case -ETIMEDOUT:
+                return fail(CTL_TIMEOUT,
+                        "no answer on %s within %d s: the outcome is unknown, see kvleased's log",
+                        a->path, ADMIN_TIMEOUT_SEC);
+        case -EMSGSIZE:
+                return fail(CTL_USAGE, "the request is larger than the %d KiB of a frame: say less",
+                        FRAME_MAX_SIZE / 1024);
+        case -EPROTO:
+                return fail(CTL_UNREACHABLE, "bad answer on %s (%s): is it kvleased?", a->path,
+                        error_get());
+        default:
+                return fail(CTL_UNREACHABLE, "the connection on %s broke (%s): see kvleased's log",
+                        a->path, error_get());
+        }
+}
+
+static int fail_protocol(const struct admin *a, const char *what)
+{
+        return fail_unanswered(a, error_set(-EPROTO, "%s", what));
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, uint32_t *ret_status,
+        const ProtobufCMessage **ret_reply)
+{
+        const ProtobufCMessage *reply = NULL;
+        int r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);
+
+        if (!reply)
+                return fail_unanswered(a, r);
+        /* Every reply starts like SimpleReply (client/lib asserts it). */
+        *ret_status = ((const Kvlease__V1__SimpleReply *)reply)->status;
+        *ret_reply = reply;
+        return CTL_OK;
+}
+
+int admin_call(struct admin *a, uint16_t type, const ProtobufCMessage *request,
+        const ProtobufCMessage **ret_reply)
+{
+        const ProtobufCMessage *reply;
+        const char *detail;
+        uint32_t status;
+        int r = admin_ask(a, type, request, &status, &reply);
+
+        if (r != CTL_OK)
+                return r;
+        if (status == WIRE_OK) {
+                *ret_reply = reply;
+                return CTL_OK;
+        }
+        detail = ((const Kvlease__V1__SimpleReply *)reply)->detail;
+        if (detail[0])
+                return fail(CTL_REFUSED, "%s", detail);
+        return fail(CTL_REFUSED, "kvleased refused %s: %s", msg_find(type)->name,
+                status_text(status_from_wire(status)));
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+struct rows {
+        const void *const *row;
+        size_t n;
+        uint64_t next;
+};
+
+static int list_page(struct admin *a, const struct noun *noun, const char *tenant, uint64_t after,
+        struct rows *ret)
+{
+        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
+        const ProtobufCMessage *reply;
+        const char *base;
+        int r;
+
+        request.tenant = (char *)(tenant ? tenant : "");
+        request.after = after;
+        r = admin_call(a, noun->type, &request.base, &reply);
+        if (r != CTL_OK)
+                return r;
+        base = (const char *)reply;
+        ret->n = *(const size_t *)(base + noun->n_rows_offset);
+        ret->row = *(const void *const *const *)(base + noun->rows_offset);
+        ret->next = *(const uint64_t *)(base + noun->next_offset);
+        if (ret->next && ret->next <= after)
+                return fail_protocol(a, "a list that goes in circles");
+        return CTL_OK;
+}
+
+int admin_list(struct admin *a, const struct noun *noun, const char *tenant, struct show_list *l)
+{
+        struct rows rows = {.next = 0};
+
+        do {
+                int r = list_page(a, noun, tenant, rows.next, &rows);
+
+                if (r != CTL_OK)
+                        return r;
+                for (size_t i = 0; i < rows.n; i++)
+                        show_list_add(l, rows.row[i]);
+        } while (rows.next);
+        return CTL_OK;
+}
+
+int admin_first(struct admin *a, const struct noun *noun, const char *tenant, const void **ret_row)
+{
+        struct rows rows;
+        int r = list_page(a, noun, tenant, 0, &rows);
+
+        if (r == CTL_OK)
+                *ret_row = rows.n ? rows.row[0] : NULL;
+        return r;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int say_hello(struct admin *a)
+{
+        int r = conn_hello(a->conn, &(struct conn_hello){.client_name = "kvleasectl"}, deadline(),
+                &a->welcome);
+
+        if (r > 0 || r == -EACCES || r == -EMFILE || r == -ENOENT)
+                return fail(CTL_REFUSED, "%s", error_get());
+        if (r < 0)
+                return fail_unanswered(a, r);
+        if (a->welcome.tenant[0])
+                return fail(CTL_UNREACHABLE,
+                        "%s is the socket of tenant %s, not the admin socket: name admin.sock",
+                        a->path, a->welcome.tenant);
+        return CTL_OK;
+}
+
+int admin_open(const char *path, struct admin **ret_admin)
+{
+        struct conn *conn;
+        struct admin *a;
+        int r = conn_open(path, deadline(), &conn);
+
+        if (r < 0)
+                return fail_connect(path, r);
+        a = need(calloc(1, sizeof(*a)));
+        a->path = path;
+        a->conn = conn;
+        if (arena_init(&a->arena, ARENA_BUDGET_BYTES) < 0)
+                need(NULL);
+        r = say_hello(a);
+        if (r != CTL_OK)
+                admin_close(a);
+        else
+                *ret_admin = a;
+        return r;
+}
+
+void admin_close(struct admin *a)
+{
+        if (!a)
+                return;
+        conn_close(a->conn);
+        arena_deinit(&a->arena);
+        free(a);
+}
+
+const char *admin_daemon_version(const struct admin *a)
+{
+        return a->welcome.daemon_version;
+}
+
+uint32_t admin_protocol(const struct admin *a)
+{
+        return a->conn->version;
+}

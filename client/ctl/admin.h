@@ -1,0 +1,49 @@
+/*
+ * The connection to kvleased's admin socket: one request, one answer, with a deadline.
+ *
+ * A failure is printed where it is met (fail()) and comes back as an exit code; after anything but
+ * CTL_OK and CTL_REFUSED the connection is of no more use. What the daemon sends is checked like
+ * any peer's bytes: a socket named by --socket may be anybody's. One thread.
+ */
+#ifndef KVL_CTL_ADMIN_H
+#define KVL_CTL_ADMIN_H
+
+#include <stdint.h>
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "client/ctl/ctl.h"
+#include "client/ctl/noun.h"
+
+struct admin;
+
+/* Connects to the socket at `path` (borrowed, outlives the connection) and says hello. */
+int admin_open(const char *path, struct admin **ret_admin);
+
+/* Ends the connection. NULL is ignored. */
+void admin_close(struct admin *a);
+
+/* Version of the daemon as it gave it, and of the protocol agreed on. Borrowed. */
+const char *admin_daemon_version(const struct admin *a);
+uint32_t admin_protocol(const struct admin *a);
+
+/*
+ * Sends `request` and waits for its answer, borrowed until the next call on `a`. CTL_OK;
+ * CTL_REFUSED: the daemon's sentence has been printed; CTL_UNREACHABLE; CTL_TIMEOUT; CTL_USAGE: the
+ * request is larger than a frame.
+ */
+int admin_call(struct admin *a, uint16_t type, const ProtobufCMessage *request,
+        const ProtobufCMessage **ret_reply);
+
+/* The same, but a refusal is the caller's: CTL_OK and ret_status (enum wire_status) tell. */
+int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, uint32_t *ret_status,
+        const ProtobufCMessage **ret_reply);
+
+/* Fetches all rows of a noun, of one tenant unless that is NULL, and adds them to the list. */
+int admin_list(struct admin *a, const struct noun *noun, const char *tenant, struct show_list *l);
+
+/* The first row of a noun. ret_row is NULL where there is none; else borrowed until the next call.
+ */
+int admin_first(struct admin *a, const struct noun *noun, const char *tenant, const void **ret_row);
+
+#endif

@@ -1,0 +1,52 @@
+#include "client/ctl/ctl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *need(void *p)
+{
+        if (!p) {
+                fputs("kvleasectl: out of memory\n", stderr);
+                exit(CTL_REFUSED);
+        }
+        return p;
+}
+
+char *text_printable(const char *text)
+{
+        static const char digits[] = "0123456789abcdef";
+        char *copy = need(malloc(4 * strlen(text) + 1)), *to = copy;
+
+        for (const char *from = text; *from; from++) {
+                unsigned char c = (unsigned char)*from;
+
+                if (c >= 0x20 && c < 0x7f) {
+                        *to++ = *from;
+                        continue;
+                }
+                *to++ = '\\';
+                *to++ = 'x';
+                *to++ = digits[c >> 4];
+                *to++ = digits[c & 15];
+        }
+        *to = '\0';
+        return copy;
+}
+
+int fail(enum ctl_exit code, const char *format, ...)
+{
+        _cleanup_free_ char *raw = NULL, *safe = NULL;
+        va_list ap;
+        int n;
+
+        va_start(ap, format);
+        n = vasprintf(&raw, format, ap);
+        va_end(ap);
+        if (n < 0)
+                raw = NULL; /* vasprintf leaves it undefined */
+        safe = text_printable(need(raw));
+        fprintf(stderr, "kvleasectl: %s\n", safe);
+        return code;
+}

@@ -1,0 +1,77 @@
+/*
+ * One run of kvleasectl: what the command line asked for, how it ends, where its failures go.
+ *
+ * Results go to stdout, failures as one sentence to stderr. A verb returns its exit code; whoever
+ * meets a failure prints it (fail()) and everybody above forwards the code. One thread.
+ */
+#ifndef KVL_CTL_CTL_H
+#define KVL_CTL_CTL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/macros.h"
+#include "client/ctl/show.h"
+
+/* X(NAME, exit code, meaning), documented by --help. The numbers never change meaning. */
+#define CTL_EXIT_TABLE(X)                                                           \
+        X(OK, 0, "done")                                                            \
+        X(REFUSED, 1, "kvleased refused, or the result could not be written")       \
+        X(USAGE, 2, "the command line is wrong; nothing was sent")                  \
+        X(UNREACHABLE, 3, "kvleased could not be reached, or the connection broke") \
+        X(TIMEOUT, 4, "no answer in time, or drain: clients are left")              \
+        X(VIOLATION, 5, "check found a broken invariant")
+
+enum ctl_exit {
+#define X(name, code, meaning) CTL_##name = code,
+        CTL_EXIT_TABLE(X)
+#undef X
+};
+
+/* X(NAME, name, value's name or NULL for a switch, accepted by every verb, help) */
+#define CTL_OPTION_TABLE(X)                                                                        \
+        X(SOCKET, "socket", "PATH", true, "admin socket of kvleased")                              \
+        X(RUNTIME_DIR, "runtime-dir", "DIR", true, "the socket is DIR/admin.sock")                 \
+        X(JSON, "json", NULL, true, "print one JSON object; numbers in bytes and seconds")         \
+        X(BYTES, "bytes", NULL, true, "print sizes and times as plain numbers")                    \
+        X(NO_HEADINGS, "no-headings", NULL, true, "print lists without their first line")          \
+        X(HELP, "help", NULL, true, "show this help, or that of the verb given")                   \
+        X(VERSION, "version", NULL, true, "show the version of kvleasectl")                        \
+        X(TENANT, "tenant", "NAME", false, "only those of this tenant")                            \
+        X(FORCE, "force", NULL, false, "also where it still holds cached pages: they are dropped") \
+        X(REMOVE, "remove", NULL, false, "also forget namespaces that nobody has open")            \
+        X(TIMEOUT, "timeout", "TIME", false,                                                       \
+                "wait at most so long (\"90s\", \"5min\"); the default is 30s")                    \
+        X(OFF, "off", NULL, false, "call draining off")
+
+enum ctl_option {
+#define X(name, ...) CTL_OPTION_##name,
+        CTL_OPTION_TABLE(X)
+#undef X
+                CTL_N_OPTIONS
+};
+
+struct admin;
+struct verb;
+
+struct ctl {
+        const char *
+                options[CTL_N_OPTIONS]; /* value, "" for a switch, NULL where not given; borrowed */
+        char **args;                    /* what follows the verb; borrowed from argv */
+        unsigned n_args;
+        const struct verb *verb;   /* static */
+        struct show_format format; /* from the options */
+        char *socket_path;         /* owned */
+        struct admin *admin;       /* owned; NULL for verbs that open it themselves */
+};
+
+/* Prints "kvleasectl: SENTENCE" to stderr, unprintable bytes as \xHH, and returns `code`. */
+KVL_PRINTF(2, 3) int fail(enum ctl_exit code, const char *format, ...);
+
+/* `p`, or a sentence and the end of the program where it is NULL: nothing here can go on then. */
+void *need(void *p);
+
+/* Owned copy in which everything but printable ASCII stands as \xHH: safe on any terminal. */
+char *text_printable(const char *text);
+
+#endif

@@ -1,0 +1,83 @@
+/* kvleasectl: the administrator's end of kvleased. */
+#include <errno.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/admin.h"
+#include "client/ctl/option.h"
+#include "client/ctl/verb.h"
+#include "kvlease-version.h"
+
+#define DEFAULT_SOCKET "/run/kvlease/admin.sock"
+
+/* Returns owned. */
+static char *socket_path(const struct ctl *ctl)
+{
+        const char *dir = ctl->options[CTL_OPTION_RUNTIME_DIR];
+        const char *env = getenv("KVLEASE_ADMIN_SOCKET");
+        char *path = NULL;
+
+        if (ctl->options[CTL_OPTION_SOCKET])
+                return need(strdup(ctl->options[CTL_OPTION_SOCKET]));
+        if (!dir)
+                return need(strdup(env && env[0] ? env : DEFAULT_SOCKET));
+        if (asprintf(&path, "%s/admin.sock", dir) < 0)
+                path = NULL; /* asprintf leaves it undefined */
+        return need(path);
+}
+
+static int run(struct ctl *ctl)
+{
+        int r;
+
+        if (ctl->options[CTL_OPTION_HELP]) {
+                if (ctl->verb)
+                        verb_help(ctl->verb, stdout);
+                else
+                        verb_help_all(stdout);
+                return CTL_OK;
+        }
+        if (ctl->options[CTL_OPTION_VERSION]) {
+                puts("kvleasectl " KVLEASE_VERSION);
+                return CTL_OK;
+        }
+        r = ctl->verb->check ? ctl->verb->check(ctl) : CTL_OK;
+        if (r != CTL_OK)
+                return r;
+        ctl->socket_path = socket_path(ctl);
+        ctl->format = (struct show_format){
+                .json = ctl->options[CTL_OPTION_JSON],
+                .plain_numbers = ctl->options[CTL_OPTION_BYTES],
+                .headings = !ctl->options[CTL_OPTION_NO_HEADINGS],
+        };
+        r = ctl->verb->offline ? CTL_OK : admin_open(ctl->socket_path, &ctl->admin);
+        return r == CTL_OK ? ctl->verb->run(ctl) : r;
+}
+
+/* A full disk or a closed pipe must not look like an answer. */
+static int finish_output(int code)
+{
+        errno = 0;
+        if (fflush(stdout) == 0 && !ferror(stdout))
+                return code;
+        return fail(CTL_REFUSED, "cannot write the result: %s",
+                errno ? strerror(errno) : "output error");
+}
+
+int main(int argc, char **argv)
+{
+        struct ctl ctl = {0};
+        int r;
+
+        setlocale(LC_CTYPE, ""); /* which bytes libsmartcols may print as they are */
+        signal(SIGPIPE, SIG_IGN);
+        r = options_parse(argc, argv, &ctl);
+        if (r == CTL_OK)
+                r = run(&ctl);
+        admin_close(ctl.admin);
+        free(ctl.socket_path);
+        return finish_output(r);
+}

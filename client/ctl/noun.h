@@ -1,0 +1,21 @@
+/*
+ * What the daemon knows: for each noun its columns, and for lists the message that fetches them.
+ */
+#ifndef KVL_CTL_NOUN_H
+#define KVL_CTL_NOUN_H
+
+#include "client/ctl/show.h"
+
+struct noun {
+        struct column_table table;
+        uint16_t type; /* enum msg_type; the request is AdminListRequest */
+        /* In the reply: repeated rows and the cursor. */
+        size_t n_rows_offset, rows_offset, next_offset;
+};
+
+extern const struct noun noun_devices, noun_tenants, noun_namespaces, noun_clients;
+
+/* Row: AdminStatusReply. */
+extern const struct column_table status_table;
+
+#endif

@@ -1,0 +1,23 @@
+/* The command line: options anywhere, the verb's words, its arguments. Borrows argv. */
+#ifndef KVL_CTL_OPTION_H
+#define KVL_CTL_OPTION_H
+
+#include "client/ctl/ctl.h"
+
+struct option_row {
+        const char *name, *value; /* value: NULL for a switch */
+        bool global;
+        const char *help;
+};
+
+/* By enum ctl_option. */
+extern const struct option_row option_rows[CTL_N_OPTIONS];
+
+/*
+ * Splits argv into ret->options and ret->args (moved to the front of argv + 1), and checks them
+ * against the verb they name, which goes to ret->verb. --help and --version need no verb: it may
+ * then be NULL. CTL_OK or CTL_USAGE, printed.
+ */
+int options_parse(int argc, char **argv, struct ctl *ret);
+
+#endif

@@ -1,0 +1,89 @@
+/*
+ * Results on stdout. What a thing consists of stands once, in a table of columns: lists (by
+ * libsmartcols), blocks ("limit:  4 GiB") and JSON (by jansson) are printed from it.
+ *
+ * JSON keys are stable, snake_case, and say their unit; numbers are numbers. A value that isn't
+ * there ("no limit", a ratio of nothing) is null, "-" in text. Text from the daemon may stem from
+ * any client: nothing unprintable reaches the terminal.
+ */
+#ifndef KVL_CTL_SHOW_H
+#define KVL_CTL_SHOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "base/macros.h"
+
+struct show_format {
+        bool json;
+        bool plain_numbers; /* sizes and times */
+        bool headings;
+};
+
+enum column_kind {
+        COLUMN_TEXT,    /* char * */
+        COLUMN_COUNT,   /* uint32_t or uint64_t, and so the next two */
+        COLUMN_BYTES,   /* UINT64_MAX: no limit */
+        COLUMN_SECONDS, /* a duration */
+        COLUMN_BOOL,    /* protobuf_c_boolean */
+        COLUMN_RATIO,   /* 0..1, derived only */
+};
+
+#define VALUE_TEXT_MAX 160
+
+struct value {
+        bool present;
+        const char *text; /* may point to buf */
+        uint64_t number;  /* COUNT, BYTES, SECONDS, BOOL */
+        double ratio;
+        char buf[VALUE_TEXT_MAX];
+};
+
+struct column {
+        const char *heading; /* NULL: only in JSON */
+        const char *key;     /* NULL: only in text */
+        enum column_kind kind;
+        bool detail; /* not in lists: in blocks and JSON */
+        /* Where it is: in the row, or in the message the row points to at inner_offset (> 0). */
+        size_t inner_offset, offset, width;
+        /* Or how it comes about; the row is borrowed. *ret comes zeroed. */
+        void (*derive)(const void *row, const struct show_format *f, struct value *ret);
+};
+
+struct column_table {
+        const char *plural; /* "tenants": JSON key of a list, and "no tenants" */
+        const struct column *columns;
+        size_t n_columns;
+};
+
+/* A list while it is filled. */
+struct show_list;
+
+/* Returns owned. Borrows both. */
+struct show_list *show_list_new(const struct column_table *t, const struct show_format *f);
+/* Copies the row. */
+void show_list_add(struct show_list *l, const void *row);
+size_t show_list_count(const struct show_list *l);
+/* Prints and frees. */
+void show_list_print(struct show_list *l);
+/* Frees a list in JSON form; its array is returned owned. */
+json_t *show_list_take_array(struct show_list *l);
+/* Frees without printing. NULL is ignored. */
+void show_list_free(struct show_list *l);
+
+/* One thing: a block or a JSON object. */
+void show_object(const struct column_table *t, const struct show_format *f, const void *row);
+
+/* Prints and takes a JSON object. */
+void show_json(json_t *object);
+
+/* JSON string, with bytes that aren't UTF-8 as \xHH. Returns owned. */
+json_t *show_json_text(const char *text);
+
+/* "42", "1.5 GiB" */
+const char *show_bytes(const struct show_format *f, uint64_t bytes, char buf[32]);
+
+#endif

@@ -1,0 +1,257 @@
+/* The verbs that change something. */
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/parse.h"
+#include "client/ctl/admin.h"
+#include "client/ctl/verb.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
+
+/* ---- tenants --------------------------------------------------------------------------------- */
+
+int check_tenant(const struct ctl *ctl)
+{
+        if (name_is_valid(ctl->args[0], TENANT_NAME_MAX))
+                return CTL_OK;
+        return fail(CTL_USAGE,
+                "'%s' is no name of a tenant: 1 to %d of A-Z a-z 0-9 . _ -, not starting with "
+                ". or -",
+                ctl->args[0], TENANT_NAME_MAX);
+}
+
+/* Only the form: which keys there are and what they take is the daemon's to say. */
+int check_tenant_set(const struct ctl *ctl)
+{
+        for (unsigned i = 1; i < ctl->n_args; i++) {
+                const char *arg = ctl->args[i];
+                size_t len = strspn(arg, "abcdefghijklmnopqrstuvwxyz_");
+
+                if (len == 0 || arg[len] != '=')
+                        return fail(CTL_USAGE, "'%s' is not KEY=VALUE, such as limit=4GiB", arg);
+        }
+        return check_tenant(ctl);
+}
+
+static void report_tenant(const struct ctl *ctl, const char *done)
+{
+        if (ctl->format.json)
+                show_json(json_pack("{s:s, s:s}", "tenant", ctl->args[0], "result", done));
+        else
+                printf("tenant %s %s\n", ctl->args[0], done);
+}
+
+static int tenant_set(const struct ctl *ctl, bool create)
+{
+        Kvlease__V1__AdminTenantSetRequest request = KVLEASE__V1__ADMIN_TENANT_SET_REQUEST__INIT;
+        const ProtobufCMessage *reply;
+        int r;
+
+        request.name = ctl->args[0];
+        request.create = create;
+        request.options = ctl->args + 1;
+        request.n_options = ctl->n_args - 1;
+        r = admin_call(ctl->admin, MSG_ADMIN_TENANT_SET, &request.base, &reply);
+        if (r == CTL_OK)
+                report_tenant(ctl, create ? "added" : "changed");
+        return r;
+}
+
+int verb_tenants_add(const struct ctl *ctl)
+{
+        return tenant_set(ctl, true);
+}
+
+int verb_tenants_set(const struct ctl *ctl)
+{
+        return tenant_set(ctl, false);
+}
+
+int verb_tenants_remove(const struct ctl *ctl)
+{
+        Kvlease__V1__AdminTenantRemoveRequest request =
+                KVLEASE__V1__ADMIN_TENANT_REMOVE_REQUEST__INIT;
+        const ProtobufCMessage *reply;
+        int r;
+
+        request.name = ctl->args[0];
+        request.force = ctl->options[CTL_OPTION_FORCE] != NULL;
+        r = admin_call(ctl->admin, MSG_ADMIN_TENANT_REMOVE, &request.base, &reply);
+        if (r == CTL_OK)
+                report_tenant(ctl, "removed");
+        return r;
+}
+
+/* ---- purge ----------------------------------------------------------------------------------- */
+
+int check_purge(const struct ctl *ctl)
+{
+        /* An empty name would mean all of them. */
+        if (ctl->n_args > 1 && !name_is_valid(ctl->args[1], NS_NAME_MAX))
+                return fail(CTL_USAGE, "'%s' is no name of a namespace", ctl->args[1]);
+        return check_tenant(ctl);
+}
+
+int verb_purge(const struct ctl *ctl)
+{
+        Kvlease__V1__AdminPurgeRequest request = KVLEASE__V1__ADMIN_PURGE_REQUEST__INIT;
+        const char *ns = ctl->n_args > 1 ? ctl->args[1] : NULL;
+        const ProtobufCMessage *reply;
+        uint64_t n_pages;
+        int r;
+
+        request.tenant = ctl->args[0];
+        request.ns = (char *)(ns ? ns : "");
+        request.remove = ctl->options[CTL_OPTION_REMOVE] != NULL;
+        r = admin_call(ctl->admin, MSG_ADMIN_PURGE, &request.base, &reply);
+        if (r != CTL_OK)
+                return r;
+        n_pages = ((const Kvlease__V1__CountReply *)reply)->count;
+        if (ctl->format.json)
+                show_json(json_pack("{s:s, s:s?, s:I}", "tenant", ctl->args[0], "namespace", ns,
+                        "pages_dropped", (json_int_t)n_pages));
+        else
+                printf("%llu pages dropped\n", (unsigned long long)n_pages);
+        return CTL_OK;
+}
+
+/* ---- drain ----------------------------------------------------------------------------------- */
+
+#define DRAIN_DEFAULT_TIMEOUT "30s"                 /* not tuned */
+#define DRAIN_POLL_NSEC       (200 * NSEC_PER_MSEC) /* not tuned: a person's patience */
+
+static int set_draining(const struct ctl *ctl, bool off)
+{
+        Kvlease__V1__AdminDrainRequest request = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
+        const ProtobufCMessage *reply;
+
+        request.off = off;
+        return admin_call(ctl->admin, MSG_ADMIN_DRAIN, &request.base, &reply);
+}
+
+/* Clients connected, or hung up but not yet gone: both may still use pages. */
+static int count_clients(const struct ctl *ctl, uint64_t *ret_n)
+{
+        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        const Kvlease__V1__AdminStatusReply *s;
+        const ProtobufCMessage *reply;
+        int r = admin_call(ctl->admin, MSG_ADMIN_STATUS, &request.base, &reply);
+
+        if (r != CTL_OK)
+                return r;
+        s = (const Kvlease__V1__AdminStatusReply *)reply;
+        *ret_n = MAX((uint64_t)s->n_clients, s->members_waiting_exit);
+        return CTL_OK;
+}
+
+static void show_progress(uint64_t n_clients, uint64_t left_nsec)
+{
+        if (isatty(STDERR_FILENO))
+                fprintf(stderr, "\rdraining, clients left: %llu, waiting %llu s more \033[K",
+                        (unsigned long long)n_clients,
+                        (unsigned long long)(left_nsec / NSEC_PER_SEC));
+}
+
+static void end_progress(void)
+{
+        if (isatty(STDERR_FILENO))
+                fputs("\r\033[K", stderr);
+}
+
+/* Waits until no clients are left or the time is up; *ret_n tells which. */
+static int wait_for_clients(const struct ctl *ctl, uint64_t timeout_nsec, uint64_t *ret_n)
+{
+        uint64_t start = clock_now_nsec();
+
+        for (;;) {
+                uint64_t n, passed;
+                int r = count_clients(ctl, &n);
+
+                if (r != CTL_OK)
+                        return r;
+                passed = clock_now_nsec() - start;
+                *ret_n = n;
+                if (n == 0 || passed >= timeout_nsec)
+                        return CTL_OK;
+                show_progress(n, timeout_nsec - passed);
+                clock_nanosleep(CLOCK_MONOTONIC, 0,
+                        &(struct timespec){
+                                .tv_nsec = (long)MIN(timeout_nsec - passed, DRAIN_POLL_NSEC)},
+                        NULL);
+        }
+}
+
+static int report_drain(const struct ctl *ctl, uint64_t n_left, const char *timeout)
+{
+        struct show_list *l = show_list_new(&noun_clients.table, &ctl->format);
+        int r = n_left ? admin_list(ctl->admin, &noun_clients, NULL, l) : CTL_OK;
+
+        if (r != CTL_OK) {
+                show_list_free(l);
+                return r;
+        }
+        if (ctl->format.json) {
+                show_json(json_pack("{s:b, s:b, s:o}", "draining", 1, "timed_out", n_left > 0,
+                        "clients", show_list_take_array(l)));
+        } else if (n_left) {
+                show_list_print(l);
+        } else {
+                show_list_free(l);
+                puts("drained: no clients are left. kvleased keeps running and refuses new ones; "
+                     "end that with: kvleasectl drain --off");
+        }
+        if (n_left == 0)
+                return CTL_OK;
+        fflush(stdout);
+        return fail(CTL_TIMEOUT,
+                "clients left after %s: %llu; end them and drain again, wait longer with "
+                "--timeout, or call it off with: kvleasectl drain --off",
+                timeout, (unsigned long long)n_left);
+}
+
+static int call_off(const struct ctl *ctl)
+{
+        int r = set_draining(ctl, true);
+
+        if (r != CTL_OK)
+                return r;
+        if (ctl->format.json)
+                show_json(json_pack("{s:b, s:b, s:[]}", "draining", 0, "timed_out", 0, "clients"));
+        else
+                puts("draining is off: new clients are served again");
+        return CTL_OK;
+}
+
+int check_drain(const struct ctl *ctl)
+{
+        const char *timeout = ctl->options[CTL_OPTION_TIMEOUT];
+        uint64_t nsec;
+
+        if (timeout && ctl->options[CTL_OPTION_OFF])
+                return fail(CTL_USAGE, "--off and --timeout exclude each other: give one");
+        if (timeout && parse_duration(timeout, &nsec) < 0)
+                return fail(CTL_USAGE, "'%s' is no time: try 90s, 5min or 2h", timeout);
+        return CTL_OK;
+}
+
+int verb_drain(const struct ctl *ctl)
+{
+        const char *timeout = ctl->options[CTL_OPTION_TIMEOUT];
+        uint64_t timeout_nsec = 0, n_left = 0;
+        int r;
+
+        if (ctl->options[CTL_OPTION_OFF])
+                return call_off(ctl);
+        if (!timeout)
+                timeout = DRAIN_DEFAULT_TIMEOUT;
+        r = parse_duration(timeout, &timeout_nsec);
+        assert(r == 0); /* check_drain() */
+        r = set_draining(ctl, false);
+        if (r != CTL_OK)
+                return r;
+        r = wait_for_clients(ctl, timeout_nsec, &n_left);
+        end_progress();
+        return r != CTL_OK ? r : report_drain(ctl, n_left, timeout);
+}

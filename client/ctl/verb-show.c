@@ -1,0 +1,119 @@
+/* The verbs that only look. */
+
+#include "client/ctl/admin.h"
+#include "client/ctl/verb.h"
+#include "kvlease-version.h"
+#include "proto/frame.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
+#include "proto/status.h"
+
+int verb_status(const struct ctl *ctl)
+{
+        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        const ProtobufCMessage *reply;
+        int r = admin_call(ctl->admin, MSG_ADMIN_STATUS, &request.base, &reply);
+
+        if (r == CTL_OK)
+                show_object(&status_table, &ctl->format, reply);
+        return r;
+}
+
+static int print_noun(const struct ctl *ctl, const struct noun *noun)
+{
+        struct show_list *l = show_list_new(&noun->table, &ctl->format);
+        int r = admin_list(ctl->admin, noun, ctl->options[CTL_OPTION_TENANT], l);
+
+        if (r == CTL_OK)
+                show_list_print(l);
+        else
+                show_list_free(l);
+        return r;
+}
+
+int verb_devices(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_devices);
+}
+
+int verb_tenants_list(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_tenants);
+}
+
+int verb_tenants_show(const struct ctl *ctl)
+{
+        const void *row;
+        int r = admin_first(ctl->admin, &noun_tenants, ctl->args[0], &row);
+
+        if (r != CTL_OK)
+                return r;
+        if (!row)
+                return fail(CTL_REFUSED, "there is no tenant %s: kvleasectl tenants lists them",
+                        ctl->args[0]);
+        show_object(&noun_tenants.table, &ctl->format, row);
+        return CTL_OK;
+}
+
+int verb_namespaces(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_namespaces);
+}
+
+int verb_clients(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_clients);
+}
+
+int verb_check(const struct ctl *ctl)
+{
+        Kvlease__V1__AdminCheckRequest request = KVLEASE__V1__ADMIN_CHECK_REQUEST__INIT;
+        const Kvlease__V1__AdminCheckReply *reply;
+        const ProtobufCMessage *m;
+        uint32_t status;
+        bool broken;
+        int r = admin_ask(ctl->admin, MSG_ADMIN_CHECK, &request.base, &status, &m);
+
+        if (r != CTL_OK)
+                return r;
+        reply = (const Kvlease__V1__AdminCheckReply *)m;
+        if (status != WIRE_OK && status != WIRE_CORRUPT)
+                return fail(CTL_REFUSED, "%s",
+                        reply->detail[0] ? reply->detail : status_text(status_from_wire(status)));
+        broken = status == WIRE_CORRUPT;
+        if (ctl->format.json)
+                show_json(json_pack("{s:b, s:o, s:I, s:I}", "consistent", !broken, "violation",
+                        broken ? show_json_text(reply->detail) : json_null(), "pages_checked",
+                        (json_int_t)reply->pages, "sets_checked", (json_int_t)reply->sets));
+        else if (!broken)
+                printf("consistent: %llu pages and %llu extent sets checked\n",
+                        (unsigned long long)reply->pages, (unsigned long long)reply->sets);
+        return broken ? fail(CTL_VIOLATION, "violation: %s", reply->detail) : CTL_OK;
+}
+
+/* Says what it can without the daemon; only the daemon's absence is no failure here. */
+int verb_version(const struct ctl *ctl)
+{
+        struct admin *a = NULL;
+        int r;
+
+        if (!ctl->format.json) {
+                printf("kvleasectl %s (protocol %d to %d)\n", KVLEASE_VERSION, PROTO_VERSION_MIN,
+                        PROTO_VERSION_MAX);
+                fflush(stdout);
+        }
+        r = admin_open(ctl->socket_path, &a);
+        if (ctl->format.json) {
+                show_json(json_pack("{s:s, s:i, s:i, s:o, s:o}", "kvleasectl_version",
+                        KVLEASE_VERSION, "protocol_min", PROTO_VERSION_MIN, "protocol_max",
+                        PROTO_VERSION_MAX, "daemon_version",
+                        a ? show_json_text(admin_daemon_version(a)) : json_null(),
+                        "daemon_protocol", a ? json_integer(admin_protocol(a)) : json_null()));
+        } else if (a) {
+                _cleanup_free_ char *version = text_printable(admin_daemon_version(a));
+
+                printf("kvleased %s (protocol %u)\n", version, admin_protocol(a));
+        }
+        admin_close(a);
+        return r == CTL_UNREACHABLE ? CTL_OK : r;
+}

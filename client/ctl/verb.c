@@ -1,0 +1,195 @@
+#include "client/ctl/verb.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "client/ctl/option.h"
+
+#define O(name) (1u << CTL_OPTION_##name)
+
+#define TENANT_KEYS                                                                     \
+        "KEY=VALUE is a line of a [tenant NAME] section of kvleased's configuration:\n" \
+        "limit, weight, priority, max_clients, uids, gids, group. kvleased checks the values.\n"
+
+const struct verb verbs[] = {
+        {"status", "", "what the daemon is doing, in one block", NULL, 0, 0, 0, false, NULL,
+                verb_status},
+        {"devices", "", "devices whose memory the daemon leases out", NULL, 0, 0, 0, false, NULL,
+                verb_devices},
+        {"tenants list", "", "tenants with limit and usage",
+                "The same as 'tenants' alone; see also tenants show, add, set and remove.\n", 0, 0,
+                0, false, NULL, verb_tenants_list},
+        {"tenants show", "NAME", "everything about one tenant", NULL, 1, 1, 0, false, check_tenant,
+                verb_tenants_show},
+        {"tenants add", "NAME [KEY=VALUE...]", "make a tenant, at once and across restarts",
+                TENANT_KEYS
+                "\nExample: kvleasectl tenants add search limit=4GiB weight=200 group=search\n",
+                1, UINT_MAX, 0, false, check_tenant_set, verb_tenants_add},
+        {"tenants set", "NAME KEY=VALUE...", "change a tenant, at once and across restarts",
+                TENANT_KEYS "What isn't named stays as it is.\n"
+                            "\nExample: kvleasectl tenants set search limit=8GiB\n",
+                2, UINT_MAX, 0, false, check_tenant_set, verb_tenants_set},
+        {"tenants remove", "NAME", "remove a tenant that nobody uses",
+                "A tenant with clients is never removed: end them first.\n", 1, 1, O(FORCE), false,
+                check_tenant, verb_tenants_remove},
+        {"namespaces", "", "namespaces with layout, pages and hits", NULL, 0, 0, O(TENANT), false,
+                NULL, verb_namespaces},
+        {"clients", "", "connected processes and what they hold", NULL, 0, 0, O(TENANT), false,
+                NULL, verb_clients},
+        {"purge", "TENANT [NAMESPACE]", "drop the cached pages of a tenant or one namespace",
+                "Pages that a client still reads go when it releases them.\n", 1, 2, O(REMOVE),
+                false, check_purge, verb_purge},
+        {"drain", "", "grant nothing new and wait until all clients have left",
+                "New clients, leases and namespaces are refused; lookups and releases go on.\n"
+                "kvleased keeps running, draining, until: kvleasectl drain --off\n",
+                0, 0, O(TIMEOUT) | O(OFF), false, check_drain, verb_drain},
+        {"check", "", "check every invariant of the daemon's state",
+                "Prints the first violation, if any: a bug of kvleased worth a report.\n", 0, 0, 0,
+                false, NULL, verb_check},
+        {"version", "", "versions of kvleasectl and of the daemon", "Works without the daemon.\n",
+                0, 0, 0, true, NULL, verb_version},
+};
+const size_t n_verbs = ARRAY_SIZE(verbs);
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+static const char *verb_name(size_t i)
+{
+        return verbs[i].name;
+}
+
+static const struct verb *verb_by_name(const char *name)
+{
+        for (size_t i = 0; i < n_verbs; i++)
+                if (strcmp(verbs[i].name, name) == 0)
+                        return &verbs[i];
+        return NULL;
+}
+
+/* Two words where some verb starts with the first and a space. */
+static bool has_second_word(const char *word)
+{
+        size_t len = strlen(word);
+
+        for (size_t i = 0; i < n_verbs; i++)
+                if (strncmp(verbs[i].name, word, len) == 0 && verbs[i].name[len] == ' ')
+                        return true;
+        return false;
+}
+
+int verb_find(char **words, unsigned n_words, const struct verb **ret_verb, unsigned *ret_n_taken)
+{
+        bool two = has_second_word(words[0]);
+        _cleanup_free_ char *name = NULL;
+        const char *near;
+        int n = two ? asprintf(&name, "%s %s", words[0], n_words > 1 ? words[1] : "list")
+                    : asprintf(&name, "%s", words[0]);
+
+        if (n < 0) {
+                name = NULL; /* asprintf leaves it undefined */
+                need(NULL);
+        }
+        *ret_verb = verb_by_name(name);
+        *ret_n_taken = two ? MIN(n_words, 2u) : 1;
+        if (*ret_verb)
+                return CTL_OK;
+        near = nearest_name(name, n_verbs, verb_name);
+        if (near)
+                return fail(CTL_USAGE, "there is no verb '%s': did you mean '%s'?", name, near);
+        return fail(CTL_USAGE, "there is no verb '%s': kvleasectl --help lists them", name);
+}
+
+#define NAME_MAX_LEN 31
+
+/* Edits (insert, drop, replace a letter) between two names of at most NAME_MAX_LEN bytes. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+        unsigned row[NAME_MAX_LEN + 1];
+        size_t n = strlen(b);
+
+        assert(n <= NAME_MAX_LEN);
+        for (size_t j = 0; j <= n; j++)
+                row[j] = (unsigned)j;
+        for (size_t i = 1; a[i - 1]; i++) {
+                unsigned diagonal = row[0];
+
+                row[0] = (unsigned)i;
+                for (size_t j = 1; j <= n; j++) {
+                        unsigned replaced = diagonal + (a[i - 1] != b[j - 1]);
+
+                        diagonal = row[j];
+                        row[j] = MIN(row[j], row[j - 1]) + 1;
+                        row[j] = MIN(row[j], replaced);
+                }
+        }
+        return row[n];
+}
+
+const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t i))
+{
+        const char *best = NULL;
+        unsigned best_distance = 4; /* three letters wrong is a typing error, four another word */
+
+        if (strlen(wrong) > NAME_MAX_LEN)
+                return NULL;
+        for (size_t i = 0; i < n; i++) {
+                unsigned d = edit_distance(wrong, name(i));
+
+                if (d < best_distance && d < strlen(name(i))) {
+                        best = name(i);
+                        best_distance = d;
+                }
+        }
+        return best;
+}
+
+/* ---- help ------------------------------------------------------------------------------------ */
+
+static void help_option(const struct option_row *o, FILE *to)
+{
+        char left[40];
+
+        snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value ? " " : "",
+                o->value ? o->value : "");
+        fprintf(to, "  %-20s  %s\n", left, o->help);
+}
+
+void verb_help(const struct verb *v, FILE *to)
+{
+        fprintf(to, "Usage: kvleasectl [OPTION...] %s%s%s\n\n%s: %s.\n", v->name,
+                v->args[0] ? " " : "", v->args, v->name, v->summary);
+        if (v->text)
+                fprintf(to, "\n%s", v->text);
+        if (v->options)
+                fputs("\nOptions:\n", to);
+        for (size_t i = 0; i < CTL_N_OPTIONS; i++)
+                if (v->options & (1u << i))
+                        help_option(&option_rows[i], to);
+        fputs("\nkvleasectl --help lists the options of all verbs and the exit codes.\n", to);
+}
+
+void verb_help_all(FILE *to)
+{
+        fputs("Usage: kvleasectl [OPTION...] VERB [ARGUMENT...]\n\n"
+              "Looks after kvleased, the daemon that owns and leases pages of KV cache.\n\n"
+              "Verbs:\n",
+                to);
+        for (size_t i = 0; i < n_verbs; i++) {
+                char left[64];
+
+                snprintf(left, sizeof(left), "%s %s", verbs[i].name, verbs[i].args);
+                fprintf(to, "  %-32s  %s\n", left, verbs[i].summary);
+        }
+        fputs("\nOptions of every verb:\n", to);
+        for (size_t i = 0; i < CTL_N_OPTIONS; i++)
+                if (option_rows[i].global)
+                        help_option(&option_rows[i], to);
+        fputs("\nThe admin socket is --socket, else DIR/admin.sock of --runtime-dir, else\n"
+              "$KVLEASE_ADMIN_SOCKET, else /run/kvlease/admin.sock. Only its owner and members of\n"
+              "group kvlease-admin may use it.\n\nExit codes:\n",
+                to);
+#define X(name, code, meaning) fprintf(to, "  %d  %s\n", code, meaning);
+        CTL_EXIT_TABLE(X)
+#undef X
+        fputs("\nOptions of one verb: kvleasectl VERB --help.\n", to);
+}

@@ -1,0 +1,62 @@
+/*
+ * The verbs: one table, from which the command line is understood and --help is written.
+ */
+#ifndef KVL_CTL_VERB_H
+#define KVL_CTL_VERB_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "client/ctl/ctl.h"
+
+struct verb {
+        const char *name;    /* one word, or two with a space: "tenants add" */
+        const char *args;    /* for people: "NAME KEY=VALUE..." */
+        const char *summary; /* a phrase */
+        const char *text;    /* paragraphs, ending in a newline, or NULL */
+        unsigned min_args, max_args;
+        unsigned options; /* 1 << CTL_OPTION_*, besides the global ones */
+        bool offline;     /* runs without a connection */
+        /* Of the arguments, before anything is sent: CTL_OK or CTL_USAGE, printed. May be NULL. */
+        int (*check)(const struct ctl *ctl);
+        int (*run)(const struct ctl *ctl);
+};
+
+extern const struct verb verbs[];
+extern const size_t n_verbs;
+
+/*
+ * Finds the verb that `words` starts with; "tenants" alone is "tenants list". CTL_OK with how many
+ * words it took, or CTL_USAGE with a sentence printed that suggests the nearest.
+ */
+int verb_find(char **words, unsigned n_words, const struct verb **ret_verb, unsigned *ret_n_taken);
+
+void verb_help(const struct verb *v, FILE *to);
+void verb_help_all(FILE *to);
+
+/*
+ * The nearest of `n` names to a misspelt one, or NULL where none is near. name(i) gives them; the
+ * longest may have 31 bytes.
+ */
+const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t i));
+
+int verb_status(const struct ctl *ctl);
+int verb_devices(const struct ctl *ctl);
+int verb_tenants_list(const struct ctl *ctl);
+int verb_tenants_show(const struct ctl *ctl);
+int verb_tenants_add(const struct ctl *ctl);
+int verb_tenants_set(const struct ctl *ctl);
+int verb_tenants_remove(const struct ctl *ctl);
+int verb_namespaces(const struct ctl *ctl);
+int verb_clients(const struct ctl *ctl);
+int verb_purge(const struct ctl *ctl);
+int verb_drain(const struct ctl *ctl);
+int verb_check(const struct ctl *ctl);
+int verb_version(const struct ctl *ctl);
+
+int check_tenant(const struct ctl *ctl);
+int check_tenant_set(const struct ctl *ctl);
+int check_purge(const struct ctl *ctl);
+int check_drain(const struct ctl *ctl);
+
+#endif

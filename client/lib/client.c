@@ -1,0 +1,294 @@
+/* Connections as users see them. */
+#include "client/lib/client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "client/lib/error.h"
+#include "kvlease-version.h"
+#include "proto/status.h"
+
+#define DEFAULT_SOCKET "/run/kvlease/sock"
+#define DEFAULT_TIMEOUT_MSEC \
+        30000 /* longer than any request takes on a host that isn't broken; not tuned */
+#define BYE_TIMEOUT_MSEC 1000 /* the daemon finds out by itself, too; not tuned */
+
+#define ASSERT_SAME(name) _Static_assert((int)KVL_##name == (int)KVL_STATUS_##name, #name)
+ASSERT_SAME(MISS);
+ASSERT_SAME(DUPLICATE);
+ASSERT_SAME(QUOTA);
+ASSERT_SAME(FULL);
+ASSERT_SAME(NO_PARENT);
+ASSERT_SAME(STALE);
+ASSERT_SAME(DRAINING);
+ASSERT_SAME(LAYOUT);
+ASSERT_SAME(VERSION);
+_Static_assert(KVL_GROUP_TOKEN_BYTES == CONN_TOKEN_BYTES, "one size of token");
+
+const char *kvl_version(void)
+{
+        return KVLEASE_VERSION;
+}
+
+const char *kvl_strerror(int code)
+{
+        return status_text(code);
+}
+
+const char *kvl_last_error(void)
+{
+        return error_get();
+}
+
+int client_check_process(const struct kvl_conn *conn)
+{
+        if (conn->pid == getpid())
+                return 0;
+        return error_set(-ECHILD,
+                "a connection belongs to the process that made it: connect again after fork()");
+}
+
+uint64_t client_deadline(const struct kvl_conn *conn)
+{
+        return conn_deadline(conn->timeout_msec);
+}
+
+int client_copy_struct(void *dst, size_t size, const void *src)
+{
+        size_t src_size;
+
+        memcpy(&src_size, src, sizeof(src_size));
+        if (src_size < sizeof(src_size))
+                return error_set(-EINVAL, "the struct's size isn't set: .size = sizeof(...)");
+        for (size_t i = size; i < src_size; i++)
+                if (((const uint8_t *)src)[i] != 0)
+                        return error_set(-EINVAL,
+                                "the struct sets fields that libkvlease " KVLEASE_VERSION
+                                " doesn't know: upgrade libkvlease");
+        memset(dst, 0, size);
+        memcpy(dst, src, MIN(size, src_size));
+        return 0;
+}
+
+/* ---- events ------------------------------------------------------------------------------------
+ */
+
+/* 0: nothing that users are told. */
+static enum kvl_event_type event_type(uint32_t kind)
+{
+        switch (kind) {
+        case KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN:
+                return KVL_EVENT_DRAIN;
+        case KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN_END:
+                return KVL_EVENT_DRAIN_END;
+        case KVLEASE__V1__NOTICE_EVENT__KIND__PRESSURE:
+                return KVL_EVENT_PRESSURE;
+        case KVLEASE__V1__NOTICE_EVENT__KIND__NS_STALE:
+                return KVL_EVENT_STALE;
+        case KVLEASE__V1__NOTICE_EVENT__KIND__MEMBER_LEFT:
+                return KVL_EVENT_MEMBER_LEFT;
+        default:
+                return 0;
+        }
+}
+
+static struct kvl_ns *find_ns(struct kvl_conn *conn, uint32_t id)
+{
+        list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
+                if (ns->id == id)
+                        return ns;
+        return NULL;
+}
+
+static int on_event(struct conn *c, const struct conn_event *e, bool disconnected, void *data)
+{
+        struct kvl_conn *conn = data;
+        struct kvl_event event = {.client_id = e->client_id, .detail = e->detail};
+        kvl_event_fn fn;
+        void *fn_data;
+
+        event.type = disconnected ? KVL_EVENT_DISCONNECTED : event_type(e->kind);
+        if (event.type == 0)
+                return 0;
+        conn_lock(c);
+        fn = conn->event_fn;
+        fn_data = conn->event_data;
+        if (event.type == KVL_EVENT_PRESSURE || event.type == KVL_EVENT_STALE)
+                event.ns = find_ns(conn, e->ns_id);
+        conn_unlock(c);
+        /* About a namespace that is closed: its user isn't interested any more. */
+        if (!fn || (event.type == KVL_EVENT_STALE && !event.ns))
+                return 0;
+        fn(conn, &event, fn_data);
+        return 1;
+}
+
+void kvl_set_event_handler(struct kvl_conn *conn, kvl_event_fn fn, void *data)
+{
+        conn_lock(conn->conn);
+        conn->event_fn = fn;
+        conn->event_data = data;
+        conn_unlock(conn->conn);
+}
+
+int kvl_fd(const struct kvl_conn *conn)
+{
+        int fd;
+
+        conn_lock(conn->conn);
+        fd = conn->conn->broken ? -1 : conn->conn->fd;
+        conn_unlock(conn->conn);
+        return fd;
+}
+
+int kvl_wants_write(const struct kvl_conn *conn)
+{
+        bool wants;
+
+        conn_lock(conn->conn);
+        wants = conn_has_unsent(conn->conn);
+        conn_unlock(conn->conn);
+        return wants;
+}
+
+int kvl_dispatch(struct kvl_conn *conn)
+{
+        int r;
+
+        if (!conn)
+                return error_set(-EINVAL, "no connection was given");
+        r = client_check_process(conn);
+        return r < 0 ? r : conn_dispatch(conn->conn);
+}
+
+/* ---- connecting --------------------------------------------------------------------------------
+ */
+
+static int copy_options(const struct kvl_connect_options *options, struct kvl_connect_options *ret)
+{
+        struct kvl_connect_options o = {0};
+        const char *variable = secure_getenv("KVLEASE_SOCKET");
+        int r = options ? client_copy_struct(&o, sizeof(o), options) : 0;
+
+        if (r < 0)
+                return r;
+        if (o.flags & ~(unsigned)KVL_CONNECT_METADATA_ONLY)
+                return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", o.flags);
+        if (!o.socket_path)
+                o.socket_path = variable && *variable ? variable : DEFAULT_SOCKET;
+        if (!*o.socket_path)
+                return error_set(-EINVAL, "the socket path is empty");
+        if (!o.client_name)
+                o.client_name = program_invocation_short_name;
+        if (o.timeout_msec == 0)
+                o.timeout_msec = DEFAULT_TIMEOUT_MSEC;
+        *ret = o;
+        return 0;
+}
+
+static int open_and_hello(const struct kvl_connect_options *o, struct conn_welcome *ret_welcome,
+        struct conn **ret_conn)
+{
+        const struct conn_hello hello = {
+                .client_name = o->client_name,
+                .group_token = o->group_token,
+                .metadata_only = o->flags & KVL_CONNECT_METADATA_ONLY,
+        };
+        uint64_t deadline = conn_deadline(o->timeout_msec);
+        struct conn *c;
+        int r;
+
+        r = conn_open(o->socket_path, deadline, &c);
+        if (r < 0)
+                return r;
+        r = conn_hello(c, &hello, deadline, ret_welcome);
+        if (r != 0) {
+                conn_close(c);
+                return r;
+        }
+        *ret_conn = c;
+        return 0;
+}
+
+int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret_conn)
+{
+        _cleanup_free_ struct kvl_conn *conn = NULL;
+        struct kvl_connect_options o = {0};
+        int r;
+
+        if (!ret_conn)
+                return error_set(-EINVAL, "there is no room for the connection");
+        r = copy_options(options, &o);
+        if (r < 0)
+                return r;
+        conn = calloc(1, sizeof(*conn));
+        if (!conn)
+                return error_set(-ENOMEM, "out of memory");
+        conn->pid = getpid();
+        conn->timeout_msec = o.timeout_msec;
+        conn->metadata_only = o.flags & KVL_CONNECT_METADATA_ONLY;
+        list_init(&conn->namespaces);
+        r = open_and_hello(&o, &conn->welcome, &conn->conn);
+        if (r != 0)
+                return r;
+        conn_lock(conn->conn);
+        conn->conn->on_event = on_event;
+        conn->conn->event_data = conn;
+        conn_unlock(conn->conn);
+        *ret_conn = TAKE(conn);
+        return 0;
+}
+
+static void say_bye(struct kvl_conn *conn)
+{
+        Kvlease__V1__ByeRequest m = KVLEASE__V1__BYE_REQUEST__INIT;
+        uint64_t deadline = conn_deadline(BYE_TIMEOUT_MSEC);
+        struct conn_call call = {0};
+
+        conn_lock(conn->conn);
+        conn->conn->on_event = NULL;
+        /* Without an answer it is a hang-up, which the daemon handles as well. */
+        if (conn_start(conn->conn, &call, MSG_BYE, &m.base) == 0)
+                conn_wait(conn->conn, &call, deadline);
+        conn_unlock(conn->conn);
+}
+
+void kvl_disconnect(struct kvl_conn *conn)
+{
+        struct kvl_ns *ns;
+
+        if (!conn)
+                return;
+        if (client_check_process(conn) < 0) {
+                conn_close_in_child(conn->conn);
+                return;
+        }
+        conn_lock(conn->conn);
+        list_for_each (it, &conn->namespaces, struct kvl_ns, link)
+                ns_cancel_ops(it);
+        conn_unlock(conn->conn);
+        conn_dispatch(conn->conn);
+        while ((ns = list_first(&conn->namespaces, struct kvl_ns, link)))
+                ns_free(ns);
+        say_bye(conn);
+        conn_close(conn->conn);
+        free(conn);
+}
+
+const char *kvl_tenant(const struct kvl_conn *conn)
+{
+        return conn->welcome.tenant;
+}
+
+uint64_t kvl_client_id(const struct kvl_conn *conn)
+{
+        return conn->welcome.client_id;
+}
+
+void kvl_group_token(const struct kvl_conn *conn, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES])
+{
+        memcpy(ret_token, conn->welcome.group_token, KVL_GROUP_TOKEN_BYTES);
+}

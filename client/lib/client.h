@@ -1,0 +1,111 @@
+/*
+ * The objects behind <kvlease.h>: a connection with its namespaces, a namespace with its mappings,
+ * and the calls on it.
+ */
+#ifndef KVL_LIB_CLIENT_H
+#define KVL_LIB_CLIENT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/list.h"
+#include "client/lib/conn.h"
+#include "client/lib/kvlease.h"
+#include "gpu/device.h"
+
+#define NS_NAME_BYTES_MAX 128 /* protocol */
+
+struct kvl_conn {
+        struct conn *
+                conn; /* owned; its lock guards `namespaces`, `event_*` and all of the namespaces */
+        pid_t pid;    /* who may use it */
+        int timeout_msec; /* < 0: for ever */
+        bool metadata_only;
+        struct conn_welcome welcome;
+        _Atomic uint64_t n_requests; /* begun */
+        struct list_link namespaces;
+        kvl_event_fn event_fn;
+        void *event_data;
+};
+
+/* One extent per plane, mapped from plane 0 on; never unmapped before the namespace is closed. */
+struct mapped_set {
+        _Atomic uint32_t n_planes; /* mapped; read without the lock */
+        struct extent **extents;   /* owned, n_planes of the namespace, made with the first */
+};
+
+struct kvl_ns {
+        struct list_link link; /* conn.namespaces */
+        struct kvl_conn *conn;
+        char name[NS_NAME_BYTES_MAX + 1];
+        uint32_t id;
+        struct kvl_ns_info info;
+        uint64_t extent_bytes;       /* set_pages * plane_page_bytes */
+        uint32_t transport;          /* enum device_transport, as the daemon says */
+        uint32_t n_sets;             /* that capacity_pages make */
+        struct device *device;       /* owned; NULL and the rest too where metadata-only */
+        struct device_arena *arena;  /* owned; plane after plane */
+        uint8_t *base;               /* of the arena */
+        uint64_t plane_stride_bytes; /* n_sets * extent_bytes */
+        struct mapped_set *sets;     /* owned, n_sets */
+        struct list_link ops;        /* started and not done */
+};
+
+/*
+ * A call on a namespace: one request, then one MAP for every set of its pages that isn't mapped
+ * yet. Blocking ones are on the stack of their caller, started ones on the heap.
+ */
+struct op {
+        struct conn_call call;
+        struct kvl_ns *ns;
+        struct list_link link; /* ns.ops, for started ones */
+        uint16_t type;         /* enum msg_type; MAP: kvl_map_pages() */
+        uint32_t *pages; /* room for n_asked; PUBLISH: holds what is published until the reply */
+        uint32_t n_asked;
+        uint32_t n_pages;  /* got */
+        uint32_t n_mapped; /* of them */
+        uint64_t n_tokens;
+        int code;            /* of the request, while its pages get mapped */
+        uint32_t set, plane; /* of the MAP on its way */
+        kvl_done_fn done;
+        void *data;
+        uint32_t own_pages[];
+};
+
+/* 0, or -ECHILD with the sentence. */
+int client_check_process(const struct kvl_conn *conn);
+
+/* When a blocking call that begins now gives up. */
+uint64_t client_deadline(const struct kvl_conn *conn);
+
+/*
+ * Copies a struct of the user that begins with its size into `dst` of `size` bytes: zeros where it
+ * is shorter. -EINVAL where it is longer and sets what this version doesn't know, or has no size.
+ */
+int client_copy_struct(void *dst, size_t size, const void *src);
+
+/* The layout with defaults filled in (texts never NULL). -EINVAL: the sentence names field and
+ * range. */
+int client_copy_layout(const struct kvl_layout *layout, struct kvl_layout *ret_layout);
+
+/* [L] Ends started calls with -ECANCELED; their callbacks are queued. */
+void ns_cancel_ops(struct kvl_ns *ns);
+
+/* Unmaps and frees. Its calls are over. */
+void ns_free(struct kvl_ns *ns);
+
+static inline bool ns_is_mapped(const struct kvl_ns *ns, uint32_t set)
+{
+        return !ns->sets || atomic_load_explicit(&ns->sets[set].n_planes, memory_order_acquire) ==
+                                    ns->info.n_planes;
+}
+
+/*
+ * [L] Maps what a MAP reply brought for `set` from `first_plane` on. 0; -EPROTO: it doesn't fit
+ * what was asked; -ENOMEM; -EIO. Takes the frame's fds that it used.
+ */
+int ns_map(struct kvl_ns *ns, uint32_t set, uint32_t first_plane, const Kvlease__V1__MapReply *m,
+        struct frame *frame);
+
+#endif

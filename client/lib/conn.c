@@ -1,0 +1,512 @@
+#include "client/lib/conn.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/macros.h"
+#include "client/lib/error.h"
+#include "proto/sock.h"
+#include "proto/status.h"
+
+/* While the listener's queue is full; not tuned. */
+#define CONNECT_RETRY_MSEC 10
+
+/* Every reply begins like this one, so that status and detail can be read whatever it is. */
+typedef Kvlease__V1__SimpleReply any_reply;
+
+#define ASSERT_BEGINS_AS_ANY_REPLY(type)                                              \
+        _Static_assert(offsetof(type, status) == offsetof(any_reply, status) &&       \
+                               offsetof(type, detail) == offsetof(any_reply, detail), \
+                #type)
+
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__HelloReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__CountReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__NsOpenReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__MapReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__LeaseReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__PublishReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__LookupReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminStatusReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminDevicesReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminTenantsReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminNamespacesReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminClientsReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminCheckReply);
+
+void conn_lock(struct conn *c)
+{
+        pthread_mutex_lock(&c->lock);
+}
+
+void conn_unlock(struct conn *c)
+{
+        pthread_mutex_unlock(&c->lock);
+}
+
+uint64_t conn_deadline(int timeout_msec)
+{
+        if (timeout_msec < 0)
+                return CONN_FOREVER;
+        return clock_now_nsec() + (uint64_t)timeout_msec * NSEC_PER_MSEC;
+}
+
+static void set_detail(char ret_detail[CONN_DETAIL_BYTES], const char *detail)
+{
+        snprintf(ret_detail, CONN_DETAIL_BYTES, "%s", detail);
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+void conn_finish(struct conn *c, struct conn_call *call, int code)
+{
+        assert(!call->is_done);
+        call->code = code;
+        call->is_done = true;
+        if (call->on_done)
+                list_append(&c->finished, &call->link);
+        else if (call->waiter)
+                pthread_cond_signal(&call->waiter->wakeup);
+}
+
+static void deliver(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
+        struct frame *frame)
+{
+        list_remove(&call->link);
+        if (call->on_reply)
+                call->on_reply(c, call, code, reply, frame);
+        else
+                conn_finish(c, call, code);
+}
+
+void conn_break(struct conn *c, int code, const char *why)
+{
+        struct conn_call *call;
+
+        if (c->broken)
+                return;
+        c->broken = code;
+        set_detail(c->detail, why);
+        /* Ends the polls of other threads; the number stays ours until conn_close(). */
+        shutdown(c->fd, SHUT_RDWR);
+        c->out.begin = c->out.end = 0;
+        c->n_sent = c->n_queued;
+        while ((call = list_first(&c->calls, struct conn_call, link))) {
+                set_detail(call->detail, why);
+                deliver(c, call, code, NULL, NULL);
+        }
+}
+
+void conn_finish_violated(struct conn *c, struct conn_call *call, const char *what)
+{
+        set_detail(call->detail, what);
+        conn_finish(c, call, -EPROTO);
+        conn_break(c, -EPROTO, what);
+}
+
+static void break_by_errno(struct conn *c, int error)
+{
+        char why[CONN_DETAIL_BYTES];
+
+        snprintf(why, sizeof(why), "the connection to kvleased broke: %s", status_text(error));
+        conn_break(c, error, why);
+}
+
+/* ---- output ------------------------------------------------------------------------------------
+ */
+
+/* Room for a whole frame behind what is unsent, so that it's packed in place. */
+static int reserve_output(struct conn_output *out)
+{
+        size_t have = out->end - out->begin;
+        uint8_t *data;
+
+        if (out->size - out->end >= FRAME_MAX_SIZE)
+                return 0;
+        if (out->begin > 0)
+                memmove(out->data, out->data + out->begin, have);
+        out->begin = 0;
+        out->end = have;
+        if (out->size - out->end >= FRAME_MAX_SIZE)
+                return 0;
+        data = realloc(out->data, 2 * out->size + FRAME_MAX_SIZE);
+        if (!data)
+                return -ENOMEM;
+        out->data = data;
+        out->size = 2 * out->size + FRAME_MAX_SIZE;
+        return 0;
+}
+
+void conn_flush(struct conn *c)
+{
+        struct conn_output *out = &c->out;
+
+        while (out->begin < out->end) {
+                ssize_t n =
+                        sock_send(c->fd, out->data + out->begin, out->end - out->begin, NULL, 0);
+
+                if (n == -EAGAIN)
+                        return;
+                if (n < 0) {
+                        break_by_errno(c, (int)n);
+                        return;
+                }
+                out->begin += (size_t)n;
+                c->n_sent += (uint64_t)n;
+        }
+        out->begin = out->end = 0;
+}
+
+/* Packs a frame behind what is unsent; nothing is sent yet. */
+static int queue_frame(
+        struct conn *c, uint16_t type, uint16_t flags, uint64_t seq, const ProtobufCMessage *m)
+{
+        int r;
+
+        if (c->broken)
+                return -ENOTCONN;
+        r = reserve_output(&c->out);
+        if (r < 0)
+                return r;
+        r = msg_pack(c->out.data + c->out.end, c->version, type, flags, seq, 0, m);
+        if (r < 0)
+                return r;
+        c->out.end += (size_t)r;
+        c->n_queued += (uint64_t)r;
+        return 0;
+}
+
+int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const ProtobufCMessage *m)
+{
+        uint64_t seq = c->next_seq;
+        int r = queue_frame(c, type, 0, seq, m);
+
+        if (r < 0) {
+                set_detail(call->detail, c->broken ? c->detail : "");
+                return r;
+        }
+        c->next_seq++;
+        call->seq = seq;
+        call->type = type;
+        call->sent_at = c->n_queued;
+        call->is_done = false;
+        call->detail[0] = '\0';
+        list_append(&c->calls, &call->link);
+        /* May break the connection, which finishes the call: that is a way of being started. */
+        conn_flush(c);
+        return 0;
+}
+
+int conn_notify(struct conn *c, uint16_t type, const ProtobufCMessage *m)
+{
+        int r = queue_frame(c, type, FRAME_NO_REPLY, c->next_seq, m);
+
+        if (r < 0)
+                return r;
+        c->next_seq++;
+        conn_flush(c);
+        return 0;
+}
+
+/* ---- input -------------------------------------------------------------------------------------
+ */
+
+/* Replies come in the order of requests, mostly: it is the first, mostly. */
+static struct conn_call *find_call(struct conn *c, uint64_t seq)
+{
+        list_for_each (call, &c->calls, struct conn_call, link)
+                if (call->seq == seq)
+                        return call;
+        return NULL;
+}
+
+static void handle_notice(struct conn *c, const Kvlease__V1__NoticeEvent *m)
+{
+        struct conn_event *event = &c->events[(c->events_begin + c->n_events) % CONN_MAX_EVENTS];
+
+        event->kind = m->kind;
+        event->ns_id = m->ns_id;
+        event->client_id = m->client_id;
+        set_detail(event->detail, m->detail);
+        c->n_events++;
+}
+
+static void handle_event(struct conn *c, struct frame *f, const ProtobufCMessage *m)
+{
+        struct conn_call *challenged;
+
+        if (f->header.type == MSG_NOTICE) {
+                handle_notice(c, (const Kvlease__V1__NoticeEvent *)m);
+                return;
+        }
+        /* conn_hello() waits for it under the number that no request has. */
+        challenged = find_call(c, 0);
+        if (challenged)
+                deliver(c, challenged, 0, m, f);
+}
+
+static void handle_reply(struct conn *c, struct frame *f, const ProtobufCMessage *m)
+{
+        const any_reply *reply = (const any_reply *)m;
+        struct conn_call *call = find_call(c, f->header.seq);
+
+        if (!call || call->type != f->header.type) {
+                conn_break(c, -EPROTO, "kvleased answered what nobody asked");
+                return;
+        }
+        set_detail(call->detail, reply->detail);
+        deliver(c, call, status_from_wire(reply->status), m, f);
+}
+
+static void handle_frame(struct conn *c, struct frame *f)
+{
+        const struct msg_info *info = msg_find(f->header.type);
+        bool is_event = f->header.flags == FRAME_EVENT;
+        const ProtobufCMessage *m;
+
+        /* An event this build doesn't know is somebody's news, not an error. */
+        if (!info && is_event)
+                return;
+        if (!info || is_event != !info->request || !is_event != (f->header.flags == FRAME_REPLY) ||
+                f->header.fd_count > info->max_reply_fds) {
+                conn_break(c, -EPROTO, "kvleased sent a frame that is no reply and no event");
+                return;
+        }
+        m = msg_unpack(info->reply, &c->arena, f->payload, f->header.length);
+        if (!m)
+                conn_break(c, -EPROTO, "kvleased sent a message that can't be read");
+        else if (is_event)
+                handle_event(c, f, m);
+        else
+                handle_reply(c, f, m);
+        arena_reset(&c->arena);
+}
+
+void conn_take_frames(struct conn *c)
+{
+        char why[CONN_DETAIL_BYTES];
+        const char *rule;
+        struct frame f;
+        int r = 0;
+
+        c->is_stalled = false;
+        while (!c->broken && !c->is_stalled) {
+                r = frame_parser_next(&c->in, &f, &rule);
+                if (r <= 0)
+                        break;
+                handle_frame(c, &f);
+                frame_close_fds(&f);
+                c->is_stalled = c->n_events == CONN_MAX_EVENTS;
+        }
+        if (r < 0) {
+                snprintf(why, sizeof(why), "kvleased broke the protocol: %s", rule);
+                conn_break(c, -EPROTO, why);
+        }
+}
+
+bool conn_receive(struct conn *c)
+{
+        ssize_t n;
+
+        assert(!c->is_stalled);
+        if (c->broken)
+                return false;
+        n = sock_receive(c->fd, &c->in, NULL);
+        if (n == -EAGAIN)
+                return false;
+        if (n == 0)
+                conn_break(c, -ECONNRESET, "kvleased closed the connection");
+        else if (n < 0)
+                break_by_errno(c, (int)n);
+        else
+                conn_take_frames(c);
+        return true;
+}
+
+/* ---- late calls --------------------------------------------------------------------------------
+ */
+
+static int free_late(struct conn_call *call)
+{
+        free(call);
+        return 0;
+}
+
+static void handle_late(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame)
+{
+        conn_reply_fn fn = TAKE(call->on_late);
+
+        if (fn)
+                fn(c, call, code, reply, frame);
+        else
+                conn_finish(c, call, code);
+}
+
+void conn_abandon(struct conn *c, struct conn_call *call)
+{
+        struct conn_call *late;
+
+        if (call->is_done)
+                return;
+        late = calloc(1, sizeof(*late));
+        if (!late) {
+                /* A reply that nobody can tell from a lie would end it anyway, at a worse moment.
+                 */
+                conn_break(c, -ENOMEM, "out of memory while a call timed out");
+                return;
+        }
+        *late = (struct conn_call){
+                .on_reply = handle_late,
+                .on_done = free_late,
+                .on_late = call->on_late,
+                .cookie = call->cookie,
+                .seq = call->seq,
+                .sent_at = call->sent_at,
+                .type = call->type,
+        };
+        list_insert_before(&call->link, &late->link);
+        list_remove(&call->link);
+}
+
+void conn_forget_cookie(struct conn *c, const void *cookie)
+{
+        list_for_each (call, &c->calls, struct conn_call, link)
+                if (call->on_done == free_late && call->cookie == cookie)
+                        call->on_late = NULL;
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+static int connect_error(const char *path, int error)
+{
+        switch (error) {
+        case -ENOENT:
+        case -ECONNREFUSED:
+                return error_set(error,
+                        "no kvleased listens at %s: start it (systemctl start kvleased) or set "
+                        "KVLEASE_SOCKET",
+                        path);
+        case -EACCES:
+        case -EPERM:
+                return error_set(-EACCES,
+                        "permission denied on %s: join the group that owns its directory, or ask "
+                        "for a tenant's socket",
+                        path);
+        case -ENAMETOOLONG:
+                return error_set(error,
+                        "the socket path %s is longer than the 107 bytes of a Unix address: use a "
+                        "shorter one",
+                        path);
+        case -ETIMEDOUT:
+                return error_set(error,
+                        "kvleased at %s takes no connections: is it stopped or overloaded?", path);
+        default:
+                return error_set(error, "can't connect to %s: %s", path, status_text(error));
+        }
+}
+
+static int connect_until(const char *path, uint64_t deadline_nsec)
+{
+        for (;;) {
+                int fd = sock_connect(path);
+
+                /* A Unix listener whose queue is full can't be polled for room: try again. */
+                if (fd != -EAGAIN)
+                        return fd;
+                if (clock_now_nsec() >= deadline_nsec)
+                        return -ETIMEDOUT;
+                poll(NULL, 0, CONNECT_RETRY_MSEC);
+        }
+}
+
+static int init_buffers(struct conn *c)
+{
+        int r = arena_init(&c->arena, ARENA_BUDGET_BYTES);
+
+        if (r < 0)
+                return r;
+        r = reserve_output(&c->out);
+        if (r < 0)
+                arena_deinit(&c->arena);
+        return r;
+}
+
+static struct conn *conn_new(void)
+{
+        struct conn *c = calloc(1, sizeof(*c));
+
+        if (!c)
+                return NULL;
+        if (init_buffers(c) < 0) {
+                free(c);
+                return NULL;
+        }
+        pthread_mutex_init(&c->lock, NULL);
+        frame_parser_init(&c->in);
+        list_init(&c->calls);
+        list_init(&c->finished);
+        list_init(&c->waiters);
+        c->fd = -1;
+        c->version = PROTO_VERSION_MAX;
+        c->next_seq = 1;
+        return c;
+}
+
+int conn_open(const char *path, uint64_t deadline_nsec, struct conn **ret_conn)
+{
+        struct conn *c = conn_new();
+
+        if (!c)
+                return error_note(-ENOMEM, "out of memory");
+        c->fd = connect_until(path, deadline_nsec);
+        if (c->fd < 0) {
+                int r = connect_error(path, c->fd);
+
+                conn_close(c);
+                return r;
+        }
+        *ret_conn = c;
+        return 0;
+}
+
+static void free_late_calls(struct list_link *calls)
+{
+        list_for_each_safe (call, calls, struct conn_call, link) {
+                list_remove(&call->link);
+                if (call->on_done == free_late)
+                        free(call);
+        }
+}
+
+void conn_close(struct conn *c)
+{
+        if (!c)
+                return;
+        assert(list_is_empty(&c->waiters) && !c->has_reader);
+        free_late_calls(&c->calls);
+        free_late_calls(&c->finished);
+        frame_parser_deinit(&c->in);
+        fd_close(c->fd);
+        free(c->out.data);
+        arena_deinit(&c->arena);
+        pthread_mutex_destroy(&c->lock);
+        free(c);
+}
+
+void conn_close_in_child(struct conn *c)
+{
+        /*
+         * Another thread of the parent may have held the lock, or been in the middle of a change:
+         * nothing but the number can be trusted here.
+         */
+        c->fd = fd_close(c->fd);
+}

@@ -1,0 +1,245 @@
+/*
+ * A connection: frames over one socket, and calls that wait for their replies. What the frames mean
+ * is up to the caller (libkvlease, and kvleasectl on the admin socket).
+ *
+ *   conn:  open -> broken (the peer hung up or broke the protocol; stays so) -> closed
+ *   call:  (start) -> pending -> done                     reply came, or the connection broke
+ *                         \---> late  -> done             nobody waits any more; see on_late
+ *
+ * Threads. One mutex guards everything (conn_lock()); functions marked [L] want it held. No threads
+ * of its own: whoever waits does the work. Of the threads that wait on one connection, one is the
+ * *reader*: it polls the socket without the lock, hands every reply to its call and wakes whose
+ * call is done. The others sleep, each on a condition variable of its own. A reader that leaves
+ * (its call is done, its time is up, it runs callbacks) wakes another waiter, which becomes the
+ * reader: where there are waiters and no reader, one of them has been signalled, and one that
+ * leaves without having become the reader signals the next. A waiter whose own request didn't fit
+ * the socket yet may be the *writer* besides: it polls for room until that request is out (its
+ * reply can't come before), then hands on in the same way. A broken connection's socket is shut
+ * down, which ends every poll.
+ *
+ * Callbacks (on_done, events) are queued and run without the lock, by conn_wait() and
+ * conn_dispatch(). It must not be used in a child of the process that opened it; callers check.
+ */
+#ifndef KVL_LIB_CONN_H
+#define KVL_LIB_CONN_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "proto/arena.h"
+#include "proto/frame.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
+
+#define CONN_DETAIL_BYTES 1024 /* as many as the daemon sends (daemon/core/detail.h): two layouts fit */
+#define CONN_TENANT_MAX   128 /* bytes; longer ones are a violation; not tuned */
+#define CONN_TOKEN_BYTES  16  /* protocol */
+#define CONN_NONCE_BYTES  16  /* protocol */
+#define CONN_MAX_EVENTS   16  /* waiting for their handler; then nothing is read; not tuned */
+
+/* Unsent bytes past which callers that don't wait are to hold back; not tuned. */
+#define CONN_MAX_UNSENT_BYTES ((size_t)1 << 20)
+
+#define CONN_FOREVER UINT64_MAX
+
+struct conn;
+struct conn_call;
+
+/*
+ * Takes a reply apart. [L] code: its status as a library code, with `reply` borrowed during the
+ * call and the frame (its fds are closed afterwards unless taken); or why the connection ended,
+ * with both NULL. Ends in conn_finish(), or sends another request with the same call.
+ */
+typedef void (*conn_reply_fn)(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame);
+
+/* Without the lock, after conn_finish(). Returns how many callbacks of the user it ran. Owns the
+ * call. */
+typedef int (*conn_done_fn)(struct conn_call *call);
+
+struct conn_waiter;
+
+/* Embedded in what the caller keeps; zeroed but for the first four before the first start. */
+struct conn_call {
+        conn_reply_fn on_reply; /* NULL: only code and detail matter */
+        conn_done_fn on_done;   /* NULL: somebody conn_wait()s for it */
+        /*
+         * As on_reply, for a reply that comes after conn_wait() gave up or conn_abandon(): on a
+         * copy of this call, of which only cookie is kept. If it sends another request, that
+         * one's reply is dropped. NULL: this one is.
+         */
+        conn_reply_fn on_late;
+        void *cookie;
+
+        struct list_link link; /* conn.calls, then conn.finished where on_done is set */
+        struct conn_waiter *waiter;
+        uint64_t seq;
+        uint64_t sent_at; /* conn.n_queued with it: it is out once conn.n_sent is as much */
+        uint16_t type;    /* enum msg_type, of the last request sent with it */
+        bool is_done;
+        int code; /* once done */
+        char detail[CONN_DETAIL_BYTES];
+};
+
+struct conn_event {
+        uint32_t kind; /* Kvlease__V1__NoticeEvent__Kind */
+        uint32_t ns_id;
+        uint64_t client_id;
+        char detail[CONN_DETAIL_BYTES];
+};
+
+/*
+ * Without the lock. disconnected: the connection is over (told once); else it is about `event`.
+ * Returns how many callbacks of the user it ran.
+ */
+typedef int (*conn_event_fn)(
+        struct conn *c, const struct conn_event *event, bool disconnected, void *data);
+
+struct conn_output {
+        uint8_t *data; /* owned */
+        size_t begin, end, size;
+};
+
+struct conn {
+        pthread_mutex_t lock;
+        int fd;     /* owned; open until conn_close() */
+        int broken; /* 0, or -errno: why it is over */
+        uint16_t version;
+        uint64_t next_seq;
+        uint64_t n_queued, n_sent; /* bytes since the start */
+        struct conn_output out;
+        struct frame_parser in;
+        struct arena arena; /* of the frame in hand */
+        struct list_link calls, finished, waiters;
+        bool has_reader, has_writer;
+        bool is_stalled; /* whole frames wait for room in `events`; then there is no reader */
+        bool disconnect_told;
+        struct conn_event events[CONN_MAX_EVENTS]; /* ring */
+        unsigned events_begin, n_events;
+        conn_event_fn on_event;
+        void *event_data;
+        char detail[CONN_DETAIL_BYTES]; /* why it broke, where it did */
+};
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/*
+ * Connects. 0: *ret_conn is returned owned. -ENOENT, -ECONNREFUSED, -EACCES, -ENAMETOOLONG,
+ * -ETIMEDOUT (the listener's queue stayed full), -ENOMEM, another -errno; the sentence (error.h)
+ * names path and remedy.
+ */
+int conn_open(const char *path, uint64_t deadline_nsec, struct conn **ret_conn);
+
+/* No thread may wait or be in it. Calls still pending are forgotten (their on_done doesn't run).
+ * NULL is ignored. */
+void conn_close(struct conn *c);
+
+/* In the child of a fork: gives its copy of the descriptor back and nothing else. */
+void conn_close_in_child(struct conn *c);
+
+struct conn_hello {
+        const char *client_name;    /* cut to 64 bytes */
+        const uint8_t *group_token; /* CONN_TOKEN_BYTES, or NULL */
+        bool metadata_only;
+};
+
+struct conn_welcome {
+        char tenant[CONN_TENANT_MAX + 1]; /* "" on the admin socket */
+        char daemon_version[32];
+        uint64_t client_id, boot_epoch;
+        uint8_t group_token[CONN_TOKEN_BYTES];
+};
+
+/*
+ * Says hello, agrees on a version, and answers the daemon's challenge where there is one. 0; a
+ * status of the daemon (KVL_STATUS_VERSION, KVL_STATUS_DRAINING, -EMFILE, -EACCES, -ENOENT);
+ * -EPROTO; -ETIMEDOUT; -ENOMEM. The sentence is noted (error.h). After a failure: conn_close().
+ */
+int conn_hello(struct conn *c, const struct conn_hello *hello, uint64_t deadline_nsec,
+        struct conn_welcome *ret_welcome);
+
+/* A monotonic time `timeout_msec` from now; < 0: CONN_FOREVER. */
+uint64_t conn_deadline(int timeout_msec);
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/*
+ * Sends one request and waits; notes the sentence of a failure. 0: *ret_reply is the reply,
+ * borrowed from `a` (the caller's, reset here). Otherwise the status as a library code (*ret_reply
+ * is set where the daemon answered, else untouched), -ETIMEDOUT, or why the connection is over.
+ */
+int conn_request(struct conn *c, uint16_t type, const ProtobufCMessage *request, struct arena *a,
+        uint64_t deadline_nsec, const ProtobufCMessage **ret_reply);
+
+void conn_lock(struct conn *c);
+void conn_unlock(struct conn *c);
+
+/*
+ * [L] Sends a request for `call`, or queues what the socket doesn't take. 0: the call is pending.
+ * -ENOTCONN, -ENOMEM, -EMSGSIZE: it is not.
+ */
+int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const ProtobufCMessage *m);
+
+/* [L] Sends a request that wants no reply. As conn_start(). */
+int conn_notify(struct conn *c, uint16_t type, const ProtobufCMessage *m);
+
+/* [L] The call is done. on_done is queued, or the waiter woken. */
+void conn_finish(struct conn *c, struct conn_call *call, int code);
+
+/* [L] From on_reply: the reply makes no sense. Finishes the call with -EPROTO and breaks the
+ * connection. */
+void conn_finish_violated(struct conn *c, struct conn_call *call, const char *what);
+
+/*
+ * [L] Waits until the call is done, doing the connection's work meanwhile; drops the lock in
+ * between, and callbacks run. Returns its code; -ETIMEDOUT: it was abandoned.
+ */
+int conn_wait(struct conn *c, struct conn_call *call, uint64_t deadline_nsec);
+
+/* [L] The caller's call is its own again; a late reply goes to on_late. Nothing where it is done.
+ */
+void conn_abandon(struct conn *c, struct conn_call *call);
+
+/* [L] Late calls with this cookie lose their on_late: what the cookie points to goes away. */
+void conn_forget_cookie(struct conn *c, const void *cookie);
+
+/* Sends, receives and runs callbacks as far as it goes without blocking. Callbacks run, or -errno
+ * once broken. */
+int conn_dispatch(struct conn *c);
+
+/* [L] Bytes wait for room in the socket. */
+static inline bool conn_has_unsent(const struct conn *c)
+{
+        return c->n_sent < c->n_queued;
+}
+
+/* [L] The daemon doesn't read: callers that don't wait are refused. */
+static inline bool conn_is_congested(const struct conn *c)
+{
+        return c->n_queued - c->n_sent > CONN_MAX_UNSENT_BYTES;
+}
+
+/* ---- between conn.c and wait.c --------------------------------------------------------------- */
+
+struct conn_waiter {
+        struct list_link link;
+        pthread_cond_t wakeup;
+        struct conn_call *call;
+};
+
+/* [L] Sends what the socket takes. */
+void conn_flush(struct conn *c);
+
+/* [L] Receives once and hands out the frames that are whole. False where there was nothing. */
+bool conn_receive(struct conn *c);
+
+/* [L] Hands out frames that were received, until conn.events is full. */
+void conn_take_frames(struct conn *c);
+
+/* [L] The connection is over: every pending call ends with `code`. `why` is a sentence. */
+void conn_break(struct conn *c, int code, const char *why);
+
+#endif

@@ -1,0 +1,247 @@
+/* Waiting on a connection: reader, writer, sleepers (conn.h), and callbacks. */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "client/lib/conn.h"
+#include "client/lib/error.h"
+
+/*
+ * Somebody else may send the writer's request while it polls for room; then its reply can come, and
+ * nothing tells it. Not tuned: only happens while the daemon doesn't read.
+ */
+#define WRITER_POLL_NSEC (10 * NSEC_PER_MSEC)
+
+/* Receives in one conn_dispatch(), so that a talkative daemon can't keep an event loop; not tuned.
+ */
+#define DISPATCH_MAX_RECEIVES 64
+
+static bool is_unsent(const struct conn *c, const struct conn_call *call)
+{
+        return c->n_sent < call->sent_at;
+}
+
+static struct timespec timespec_of(uint64_t nsec)
+{
+        return (struct timespec){
+                .tv_sec = (time_t)(nsec / NSEC_PER_SEC),
+                .tv_nsec = (long)(nsec % NSEC_PER_SEC),
+        };
+}
+
+/* Wakes who can take over what nobody does now. */
+static void hand_on(struct conn *c)
+{
+        struct conn_waiter *first = list_first(&c->waiters, struct conn_waiter, link);
+
+        if (!first)
+                return;
+        if (!c->has_reader)
+                pthread_cond_signal(&first->wakeup);
+        if (c->has_writer || !conn_has_unsent(c))
+                return;
+        list_for_each (w, &c->waiters, struct conn_waiter, link)
+                if (is_unsent(c, w->call)) {
+                        pthread_cond_signal(&w->wakeup);
+                        return;
+                }
+}
+
+/* ---- callbacks ---------------------------------------------------------------------------------
+ */
+
+static bool has_callbacks(const struct conn *c)
+{
+        return !list_is_empty(&c->finished) || c->n_events > 0 ||
+               (c->broken && !c->disconnect_told);
+}
+
+static int run_done(struct conn *c)
+{
+        struct conn_call *call = list_first(&c->finished, struct conn_call, link);
+        int n;
+
+        list_remove(&call->link);
+        conn_unlock(c);
+        n = call->on_done(call);
+        conn_lock(c);
+        return n;
+}
+
+static int run_event(struct conn *c)
+{
+        bool is_disconnected = c->n_events == 0;
+        conn_event_fn fn = c->on_event;
+        void *data = c->event_data;
+        struct conn_event event;
+        int n;
+
+        if (is_disconnected) {
+                event = (struct conn_event){0};
+                memcpy(event.detail, c->detail, sizeof(event.detail));
+                c->disconnect_told = true;
+        } else {
+                event = c->events[c->events_begin];
+                c->events_begin = (c->events_begin + 1) % CONN_MAX_EVENTS;
+                c->n_events--;
+        }
+        if (!fn)
+                return 0;
+        conn_unlock(c);
+        n = fn(c, &event, is_disconnected, data);
+        conn_lock(c);
+        return n;
+}
+
+static int run_callbacks(struct conn *c)
+{
+        int n = 0;
+
+        if (!has_callbacks(c))
+                return 0;
+        /* They may take long, and wait on this connection themselves: others go on reading. */
+        hand_on(c);
+        while (has_callbacks(c)) {
+                n += list_is_empty(&c->finished) ? run_event(c) : run_done(c);
+                if (c->is_stalled && c->n_events < CONN_MAX_EVENTS)
+                        conn_take_frames(c);
+        }
+        return n;
+}
+
+int conn_dispatch(struct conn *c)
+{
+        int n, r;
+
+        conn_lock(c);
+        conn_flush(c);
+        /* Where a thread polls, what came is for it to take: nobody could wake it from there. */
+        for (int i = 0; i < DISPATCH_MAX_RECEIVES && !c->has_reader && !c->is_stalled; i++)
+                if (!conn_receive(c))
+                        break;
+        n = run_callbacks(c);
+        hand_on(c);
+        r = c->broken ? c->broken : n;
+        if (r < 0)
+                error_note(r, c->detail);
+        conn_unlock(c);
+        return r;
+}
+
+/* ---- waiting -----------------------------------------------------------------------------------
+ */
+
+/* 0: look again; -ETIMEDOUT: the deadline passed and nothing was ready. */
+static int poll_until(int fd, short events, uint64_t deadline_nsec)
+{
+        struct pollfd p = {.fd = fd, .events = events};
+        struct timespec left, *timeout = NULL;
+        uint64_t now;
+        int r;
+
+        if (deadline_nsec != CONN_FOREVER) {
+                now = clock_now_nsec();
+                left = timespec_of(deadline_nsec > now ? deadline_nsec - now : 0);
+                timeout = &left;
+        }
+        r = ppoll(&p, 1, timeout, NULL);
+        return r == 0 ? -ETIMEDOUT : 0;
+}
+
+static int read_turn(struct conn *c, uint64_t deadline_nsec)
+{
+        short events = POLLIN | (conn_has_unsent(c) ? POLLOUT : 0);
+        int r;
+
+        if (c->is_stalled) {
+                run_callbacks(c);
+                return 0;
+        }
+        c->has_reader = true;
+        conn_unlock(c);
+        r = poll_until(c->fd, events, deadline_nsec);
+        conn_lock(c);
+        c->has_reader = false;
+        if (r < 0)
+                return r;
+        conn_flush(c);
+        conn_receive(c);
+        run_callbacks(c);
+        return 0;
+}
+
+static int write_turn(struct conn *c, uint64_t deadline_nsec)
+{
+        uint64_t slice = clock_now_nsec() + WRITER_POLL_NSEC;
+        int r;
+
+        c->has_writer = true;
+        conn_unlock(c);
+        r = poll_until(c->fd, POLLOUT, MIN(slice, deadline_nsec));
+        conn_lock(c);
+        c->has_writer = false;
+        if (r < 0)
+                return deadline_nsec <= slice ? r : 0;
+        conn_flush(c);
+        return 0;
+}
+
+static void init_wakeup(pthread_cond_t *wakeup)
+{
+        pthread_condattr_t attributes;
+
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        pthread_cond_init(wakeup, &attributes);
+        pthread_condattr_destroy(&attributes);
+}
+
+static int sleep_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
+{
+        struct conn_waiter waiter = {.call = call};
+        struct timespec until = timespec_of(deadline_nsec);
+        int r;
+
+        init_wakeup(&waiter.wakeup);
+        list_append(&c->waiters, &waiter.link);
+        call->waiter = &waiter;
+        if (deadline_nsec == CONN_FOREVER)
+                r = pthread_cond_wait(&waiter.wakeup, &c->lock);
+        else
+                r = pthread_cond_timedwait(&waiter.wakeup, &c->lock, &until);
+        call->waiter = NULL;
+        list_remove(&waiter.link);
+        pthread_cond_destroy(&waiter.wakeup);
+        return -r;
+}
+
+static int take_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
+{
+        if (!c->has_reader)
+                return read_turn(c, deadline_nsec);
+        if (is_unsent(c, call) && !c->has_writer)
+                return write_turn(c, deadline_nsec);
+        return sleep_turn(c, call, deadline_nsec);
+}
+
+int conn_wait(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
+{
+        int r = 0;
+
+        assert(!call->on_done);
+        while (!call->is_done && r == 0)
+                r = take_turn(c, call, deadline_nsec);
+        conn_abandon(c, call);
+        r = call->is_done ? call->code : -ETIMEDOUT;
+        if (!call->is_done)
+                snprintf(call->detail, sizeof(call->detail),
+                        "kvleased didn't answer in time: whether it does it is unknown");
+        run_callbacks(c);
+        hand_on(c);
+        return r;
+}

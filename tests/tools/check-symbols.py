@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""Fails unless a shared library exports exactly the functions that its public header declares."""
+import pathlib
+import re
+import subprocess
+import sys
+
+
+def declared(header: str) -> set:
+    text = re.sub(r"/\*.*?\*/", "", pathlib.Path(header).read_text(), flags=re.S)
+    return set(re.findall(r"\b(kvl_\w+)\s*\(", text))
+
+
+def exported(library: str) -> set:
+    out = subprocess.run(["nm", "-D", "--defined-only", library], check=True, text=True,
+                         capture_output=True).stdout
+    # Not the version node itself (type A).
+    return {line.split()[2].split("@")[0] for line in out.splitlines() if line.split()[1] != "A"}
+
+
+if __name__ == "__main__":
+    wanted, got = declared(sys.argv[2]), exported(sys.argv[1])
+    for name in sorted(wanted - got):
+        print(f"{name}: declared in {sys.argv[2]}, not exported")
+    for name in sorted(got - wanted):
+        print(f"{name}: exported, not declared in {sys.argv[2]}")
+    sys.exit(0 if wanted and wanted == got else 1)

@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""Prints the vectors of tests/unit/test_keys.c, from the description in client/lib/keys.c alone."""
+import hashlib
+import struct
+
+
+def field(tag: int, data: bytes) -> bytes:
+    return bytes([tag]) + struct.pack("<I", len(data)) + data
+
+
+def root(model, version, dtype, layers, heads, head_size, page_tokens, rank, size, group, salt):
+    numbers = (dtype, layers, heads, head_size, page_tokens, rank, size, group)
+    text = field(0, b"kvlease root key 1") + field(1, model) + field(2, version)
+    for tag, number in enumerate(numbers, 3):
+        text += field(tag, struct.pack("<I", number))
+    return hashlib.sha256(text + field(11, salt)).digest()
+
+
+def chain(parent, tokens):
+    text = field(0, b"kvlease chain key 1") + field(12, parent)
+    return hashlib.sha256(text + field(13, struct.pack(f"<{len(tokens)}I", *tokens))).digest()
+
+
+if __name__ == "__main__":
+    top = root(b"llama-3-8b", b"r1", 3, 32, 8, 128, 16, 1, 2, 3, b"pepper\0x")
+    first = chain(top, [1, 2, 0x01020304, 0xFFFFFFFF])
+    print("ROOT", top.hex())
+    print("CHAIN1", first.hex())
+    print("CHAIN2", chain(first, [1]).hex())
+    print("ROOT2", root(b"m", b"", 1, 1, 1, 1, 1, 0, 1, 0, b"").hex())

@@ -1,0 +1,50 @@
+/* What the tests of the client library share: connecting to a fake daemon, and one small layout. */
+#ifndef KVL_TESTS_CLIENT_SUPPORT_H
+#define KVL_TESTS_CLIENT_SUPPORT_H
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/kvlease.h"
+#include "proto/status.h"
+#include "tests/unit/fake-daemon.h"
+#include "tests/unit/test-support.h"
+
+#define PAGE_BYTES 65536
+
+static inline struct kvl_layout test_layout(uint32_t n_planes, uint64_t plane_page_bytes)
+{
+        return (struct kvl_layout){
+                .size = sizeof(struct kvl_layout),
+                .model = "m",
+                .dtype = KVL_DTYPE_F32,
+                .n_layers = 2,
+                .n_kv_heads = 2,
+                .head_size = 8,
+                .page_tokens = 16,
+                .n_planes = n_planes,
+                .plane_page_bytes = plane_page_bytes,
+        };
+}
+
+static inline int test_connect(const struct fake *f, int timeout_msec, struct kvl_conn **ret_conn)
+{
+        return kvl_connect(
+                &(struct kvl_connect_options){
+                        .size = sizeof(struct kvl_connect_options),
+                        .socket_path = f->path,
+                        .timeout_msec = timeout_msec,
+                },
+                ret_conn);
+}
+
+/* Key number i. */
+static inline void test_key(uint8_t *key, uint32_t i)
+{
+        memset(key, 0, KVL_KEY_BYTES);
+        memcpy(key, &i, sizeof(i));
+        key[31] = 1;
+}
+
+#endif

@@ -1,0 +1,546 @@
+#include "tests/unit/ctl-fake.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
+#include "proto/sock.h"
+#include "proto/status.h"
+#include "tests/unit/test-support.h"
+
+/* Generated messages have char * where they only read. */
+#pragma GCC diagnostic ignored "-Wdiscarded-qualifiers"
+
+#define M(name) Kvlease__V1__##name
+#define GIB     (UINT64_C(1) << 30)
+#define NOBODY  65534
+
+struct fake {
+        const struct fake_run *run;
+        int listen_fd, fd; /* owned, or -1 */
+        unsigned n_status;
+        struct frame_parser parser;
+        struct arena arena;
+        FILE *requests; /* borrowed */
+        char last_request[512];
+};
+
+/* ---- what there is in the fake daemon -------------------------------------------------------- */
+
+static M(AdminDevice) devices[] = {{
+        .name = "host",
+        .backend = "host",
+        .budget_bytes = 8 * GIB,
+        .charged_bytes = 3 * GIB / 2,
+        .extent_bytes = 64 << 20,
+        .n_sets = 24,
+        .total_bytes = 64 * GIB,
+}};
+
+static M(AdminTenant) tenants[] = {
+        {.name = "search",
+                .limit_bytes = 4 * GIB,
+                .weight = 200,
+                .priority = 50,
+                .max_clients = 64,
+                .charged_bytes = GIB,
+                .n_clients = 2,
+                .n_namespaces = 1,
+                .socket_path = "/run/kvlease/t/search/sock",
+                .source = "config",
+                .pages_granted = 4,
+                .pages_sealed = 1200,
+                .pages_detached = 1,
+                .evictions = 17,
+                .refusals = 2,
+                .uids = "1000 1001",
+                .gids = "",
+                .group = "search"},
+        {.name = "chat",
+                .limit_bytes = UINT64_MAX,
+                .weight = 100,
+                .priority = 50,
+                .max_clients = 1024,
+                .charged_bytes = GIB / 2,
+                .socket_path = "",
+                .source = "admin",
+                .uids = "",
+                .gids = "",
+                .group = ""},
+};
+
+static M(NsLayout) layout = {
+        .model = "llama-3-8b",
+        .version = "v1",
+        .dtype = 3,
+        .n_layers = 32,
+        .n_kv_heads = 8,
+        .head_size = 128,
+        .page_tokens = 16,
+        .n_planes = 1,
+        .plane_page_bytes = 2 << 20,
+        .tp_size = 1,
+};
+
+static M(AdminNamespace) namespaces[] = {
+        {.tenant = "search",
+                .name = "llama",
+                .layout = &layout,
+                .device = "host",
+                .epoch = 3,
+                .charged_bytes = GIB,
+                .n_sets = 16,
+                .pages_free = 20,
+                .pages_granted = 4,
+                .pages_sealed = 1200,
+                .pages_pinned = 9,
+                .pages_detached = 1,
+                .n_clients = 2,
+                .capacity_pages = 2048,
+                .set_pages = 32,
+                .hits = 750,
+                .keys = 1000},
+        {.tenant = "chat", .name = "bare", .device = "host"},
+};
+
+static M(AdminClient) clients[] = {
+        {.client_id = 7,
+                .tenant = "search",
+                .name = "decoder",
+                .pid = 4711,
+                .uid = 1000,
+                .state = "active",
+                .group = "0a1b2c3d",
+                .pages_granted = 4,
+                .pins = 9,
+                .mapped_sets = 16,
+                .requests = 12345,
+                .connected_sec = 93784},
+        /* Names are the clients' own: control sequences, quotes, bytes that aren't UTF-8. */
+        {.client_id = 8,
+                .tenant = "search",
+                .name = "\033[31m\"evil\"\\\xff\n",
+                .pid = 4712,
+                .uid = 1000,
+                .state = "waiting for exit",
+                .metadata_only = true,
+                .group = "0a1b2c3d",
+                .violations = 1,
+                .connected_sec = 59},
+        {.client_id = UINT64_C(1) << 53,
+                .tenant = "chat",
+                .name = "d\u00e9mo",
+                .pid = 1,
+                .state = "muted",
+                .connected_sec = 3599},
+};
+
+static M(AdminStatusReply) status = {
+        .daemon_version = "0.1.0",
+        .pid = 4242,
+        .uptime_sec = 3723,
+        .boot_epoch = UINT64_C(0xfedcba9876543210),
+        .n_clients = 2,
+        .n_tenants = 2,
+        .n_namespaces = 2,
+        .budget_bytes = 8 * GIB,
+        .charged_bytes = 3 * GIB / 2,
+        .pages_free = 20,
+        .pages_granted = 4,
+        .pages_sealed = 1200,
+        .pages_pinned = 9,
+        .pages_detached = 1,
+        .lookups = 250,
+        .lookup_keys = 1000,
+        .lookup_hits = 750,
+        .publishes = 1300,
+        .duplicates = 40,
+        .evictions = 17,
+        .leases_refused = 2,
+        .violations = 1,
+        .config_file = "/etc/kvlease/kvleased.conf",
+        .runtime_dir = "/run/kvlease",
+        .state_dir = "/var/lib/kvlease",
+        .members_waiting_exit = 1,
+};
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* Generated messages are initialised by a function each: their default strings aren't NULL. */
+static ProtobufCMessage *message_new(struct fake *f, const ProtobufCMessageDescriptor *d)
+{
+        ProtobufCMessage *m = arena_alloc(&f->arena, d->sizeof_message);
+
+        assert_non_null(m);
+        d->message_init(m);
+        return m;
+}
+
+/* Fills what the tables above leave out: descriptor and default strings. */
+static void complete(struct fake *f, void *p, const ProtobufCMessageDescriptor *d)
+{
+        ProtobufCMessage *m = p, *fresh = message_new(f, d);
+
+        for (unsigned i = 0; i < d->n_fields; i++) {
+                const ProtobufCFieldDescriptor *field = &d->fields[i];
+                char **text = (char **)((char *)p + field->offset);
+
+                if (field->type == PROTOBUF_C_TYPE_STRING &&
+                        field->label != PROTOBUF_C_LABEL_REPEATED && !*text)
+                        *text = *(char **)((char *)fresh + field->offset);
+        }
+        m->descriptor = d;
+}
+
+#define COMPLETE(f, row, name) complete(f, row, &kvlease__v1__##name##__descriptor)
+
+/* One row per answer, so that every list of two needs two requests. */
+#define LIST_ROW(f, reply, request, field, rows, name)                                \
+        do {                                                                          \
+                size_t at = (size_t)(request)->after;                                 \
+                                                                                      \
+                if ((f)->run->mode == FAKE_EMPTY || at >= ARRAY_SIZE(rows))           \
+                        break;                                                        \
+                COMPLETE(f, &(rows)[at], name);                                       \
+                (reply)->n_##field = 1;                                               \
+                (reply)->field = arena_alloc(&(f)->arena, sizeof((reply)->field[0])); \
+                (reply)->field[0] = &(rows)[at];                                      \
+                (reply)->next = at + 1 < ARRAY_SIZE(rows) ? at + 1 : 0;               \
+                if ((f)->run->mode == FAKE_CIRCLE)                                    \
+                        (reply)->next = 1;                                            \
+        } while (0)
+
+static void answer_hello(struct fake *f, M(HelloReply) * reply)
+{
+        reply->version = PROTO_VERSION_MAX;
+        reply->min_version = PROTO_VERSION_MIN;
+        reply->max_version = PROTO_VERSION_MAX;
+        reply->daemon_version = "0.1.0";
+        if (f->run->mode == FAKE_TENANT)
+                reply->tenant = "search";
+        if (f->run->mode == FAKE_VERSION) {
+                reply->status = WIRE_VERSION;
+                reply->version = 0;
+                reply->detail = "the daemon speaks protocol 2 to 3, the client 1 to 1: upgrade "
+                                "kvleasectl";
+        }
+}
+
+static void answer_status(struct fake *f, M(AdminStatusReply) * reply)
+{
+        M(AdminStatusReply) copy = status;
+        bool gone = f->run->mode == FAKE_LEAVING && f->n_status++ > 0;
+
+        COMPLETE(f, &copy, admin_status_reply);
+        copy.detail = "";
+        if (f->run->mode != FAKE_EMPTY)
+                *reply = copy;
+        if (gone || f->run->mode == FAKE_LINGERING)
+                reply->n_clients = 0;
+        if (gone)
+                reply->members_waiting_exit = 0;
+}
+
+static void answer_tenants(
+        struct fake *f, M(AdminTenantsReply) * reply, const M(AdminListRequest) * q)
+{
+        static M(AdminTenant) * one[1];
+
+        if (!q->tenant[0]) {
+                LIST_ROW(f, reply, q, tenants, tenants, admin_tenant);
+                return;
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(tenants); i++) {
+                if (strcmp(tenants[i].name, q->tenant) != 0)
+                        continue;
+                COMPLETE(f, &tenants[i], admin_tenant);
+                one[0] = &tenants[i];
+                reply->n_tenants = 1;
+                reply->tenants = one;
+        }
+}
+
+static void answer(struct fake *f, uint16_t type, const ProtobufCMessage *q, ProtobufCMessage *m)
+{
+        switch (type) {
+        case MSG_HELLO:
+                answer_hello(f, (M(HelloReply) *)m);
+                return;
+        case MSG_ADMIN_STATUS:
+                answer_status(f, (M(AdminStatusReply) *)m);
+                return;
+        case MSG_ADMIN_DEVICES:
+                LIST_ROW(f, (M(AdminDevicesReply) *)m, (const M(AdminListRequest) *)q, devices,
+                        devices, admin_device);
+                return;
+        case MSG_ADMIN_TENANTS:
+                answer_tenants(f, (M(AdminTenantsReply) *)m, (const M(AdminListRequest) *)q);
+                return;
+        case MSG_ADMIN_NAMESPACES:
+                COMPLETE(f, &layout, ns_layout);
+                LIST_ROW(f, (M(AdminNamespacesReply) *)m, (const M(AdminListRequest) *)q,
+                        namespaces, namespaces, admin_namespace);
+                return;
+        case MSG_ADMIN_CLIENTS:
+                LIST_ROW(f, (M(AdminClientsReply) *)m, (const M(AdminListRequest) *)q, clients,
+                        clients, admin_client);
+                return;
+        case MSG_ADMIN_PURGE:
+                ((M(CountReply) *)m)->count = 42;
+                return;
+        case MSG_ADMIN_CHECK:
+                ((M(AdminCheckReply) *)m)->pages = 1225;
+                ((M(AdminCheckReply) *)m)->sets = 24;
+                return;
+        }
+}
+
+/* Every reply starts with status and detail. */
+static void refuse(struct fake *f, uint16_t type, ProtobufCMessage *m)
+{
+        M(SimpleReply) *reply = (M(SimpleReply) *)m;
+
+        if (f->run->mode == FAKE_CORRUPT && type == MSG_ADMIN_CHECK) {
+                reply->status = WIRE_CORRUPT;
+                reply->detail = "page 17 of search/llama is in two places";
+        }
+        if (type == MSG_HELLO || (f->run->mode != FAKE_REFUSING && f->run->mode != FAKE_SILENT))
+                return;
+        reply->status = WIRE_BUSY;
+        if (f->run->mode == FAKE_REFUSING)
+                reply->detail = "tenant search has 2 clients: end them first";
+}
+
+/* ---- the log of requests --------------------------------------------------------------------- */
+
+static void describe(const struct msg_info *info, const ProtobufCMessage *m, FILE *to)
+{
+        fputs(info->name, to);
+        for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+                const ProtobufCFieldDescriptor *field = &m->descriptor->fields[i];
+                const void *p = (const char *)m + field->offset;
+
+                if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+                        size_t n = *(const size_t *)((const char *)m + field->quantifier_offset);
+
+                        for (size_t j = 0; j < n; j++)
+                                fprintf(to, " %s:%s", field->name, (*(char *const *const *)p)[j]);
+                } else if (field->type == PROTOBUF_C_TYPE_STRING) {
+                        if ((*(char *const *)p)[0])
+                                fprintf(to, " %s:%s", field->name, *(char *const *)p);
+                } else if (field->type == PROTOBUF_C_TYPE_BOOL) {
+                        if (*(const protobuf_c_boolean *)p)
+                                fprintf(to, " %s", field->name);
+                } else if (field->type == PROTOBUF_C_TYPE_UINT64) {
+                        if (*(const uint64_t *)p)
+                                fprintf(to, " %s:%" PRIu64, field->name, *(const uint64_t *)p);
+                }
+        }
+}
+
+static void log_request(struct fake *f, const struct msg_info *info, const ProtobufCMessage *m)
+{
+        char line[sizeof(f->last_request)] = "";
+        FILE *to = fmemopen(line, sizeof(line) - 1, "w");
+
+        assert_non_null(to);
+        describe(info, m, to);
+        fclose(to);
+        if (strcmp(line, f->last_request) != 0) /* how often drain polls is a matter of time */
+                fprintf(f->requests, "%s\n", line);
+        memcpy(f->last_request, line, sizeof(line));
+}
+
+/* ---- serving --------------------------------------------------------------------------------- */
+
+static void end_connection(struct fake *f)
+{
+        f->fd = fd_close(f->fd);
+        frame_parser_deinit(&f->parser);
+        frame_parser_init(&f->parser);
+}
+
+static void send_all(struct fake *f, const void *data, size_t len)
+{
+        /* What kvleasectl refuses to read on is no failure of the test. */
+        (void)!send(f->fd, data, len, MSG_NOSIGNAL);
+}
+
+static void serve_frame(struct fake *f, const struct frame *in)
+{
+        static uint8_t out[FRAME_MAX_SIZE];
+        const struct msg_info *info = msg_find(in->header.type);
+        ProtobufCMessage *request, *reply;
+        uint64_t seq = in->header.seq;
+        int n;
+
+        assert_non_null(info);
+        assert_true(info->sockets & MSG_ON_ADMIN);
+        arena_reset(&f->arena);
+        request = msg_unpack(info->request, &f->arena, in->payload, in->header.length);
+        assert_non_null(request);
+        if (info->type != MSG_HELLO)
+                log_request(f, info, request);
+        reply = message_new(f, info->reply);
+        answer(f, info->type, request, reply);
+        refuse(f, info->type, reply);
+        if (f->run->mode == FAKE_WRONG_SEQ)
+                seq++;
+        n = msg_pack(out, PROTO_VERSION_MAX, info->type, FRAME_REPLY, seq, 0, reply);
+        assert_true(n > 0);
+        if (f->run->mode == FAKE_GARBAGE)
+                memcpy(out, "HTTP/1.1 400 Bad Request\r\n", 24);
+        if (f->run->mode == FAKE_BAD_MESSAGE)
+                memset(out + FRAME_HEADER_SIZE, 0xff, (size_t)n - FRAME_HEADER_SIZE);
+        if (f->run->mode == FAKE_HANGUP && info->type != MSG_HELLO)
+                end_connection(f);
+        else
+                send_all(f, out, (size_t)n);
+}
+
+static void serve(struct fake *f)
+{
+        ssize_t n = sock_receive(f->fd, &f->parser, NULL);
+        const char *rule = "";
+        struct frame in;
+
+        if (n == -EAGAIN)
+                return;
+        if (n <= 0) {
+                end_connection(f);
+                return;
+        }
+        while (f->fd >= 0 && frame_parser_next(&f->parser, &in, &rule) > 0)
+                serve_frame(f, &in);
+}
+
+static void serve_until_exit(struct fake *f, pid_t pid, int *ret_status)
+{
+        while (waitpid(pid, ret_status, WNOHANG) == 0) {
+                struct pollfd p[] = {
+                        {.fd = f->listen_fd, .events = POLLIN}, {.fd = f->fd, .events = POLLIN}};
+
+                poll(p, ARRAY_SIZE(p), 5);
+                if (p[0].revents & POLLIN && f->fd < 0)
+                        f->fd = accept4(f->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+                if (f->fd >= 0)
+                        serve(f);
+        }
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+/* Makes the socket as the mode wants it; the path is relative to the fresh directory. */
+static int make_socket(enum fake_mode mode, const char *dir)
+{
+        char *path = test_path(dir, "admin.sock");
+        int fd = -1;
+
+        if (mode != FAKE_ABSENT) {
+                fd = sock_listen(path, 0600);
+                assert_true(fd >= 0);
+        }
+        if (mode == FAKE_DEAF)
+                fd = fd_close(fd);
+        if (mode == FAKE_FORBIDDEN) {
+                /* Root may connect to anything and goes as nobody; others may not even as owner. */
+                assert_int_equal(chmod(dir, 0755), 0);
+                assert_int_equal(chmod(path, geteuid() == 0 ? 0600 : 0), 0);
+        }
+        free(path);
+        return fd;
+}
+
+_Noreturn static void child(
+        const struct fake_run *run, int binary_fd, const char *dir, int out_fd, int err_fd)
+{
+        const char *argv[16] = {"kvleasectl"};
+        const char *env[] = {"LC_ALL=C", run->env, NULL};
+        size_t n = 1;
+
+        if (!run->no_socket_option) {
+                argv[n++] = "--socket";
+                argv[n++] = "admin.sock";
+        }
+        for (size_t i = 0; run->args[i]; i++) {
+                assert(n + 1 < ARRAY_SIZE(argv));
+                argv[n++] = run->args[i];
+        }
+        if (chdir(dir) < 0 || dup2(out_fd, STDOUT_FILENO) < 0 || dup2(err_fd, STDERR_FILENO) < 0)
+                _exit(126);
+        if (run->mode == FAKE_FORBIDDEN && geteuid() == 0 &&
+                (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 ||
+                        setresuid(NOBODY, NOBODY, NOBODY) < 0))
+                _exit(126);
+        fexecve(binary_fd, (char **)argv, (char **)env);
+        _exit(127);
+}
+
+static char *read_back(int fd)
+{
+        off_t size = lseek(fd, 0, SEEK_END);
+        char *text = calloc(1, (size_t)size + 1);
+
+        assert_non_null(text);
+        assert_int_equal(pread(fd, text, (size_t)size, 0), size);
+        return text;
+}
+
+void fake_run(const char *binary, const struct fake_run *run, struct fake_result *ret)
+{
+        char dir[256];
+        struct fake f = {.run = run, .fd = -1};
+        size_t requests_len = 0;
+        int out_fd = memfd_create("out", MFD_CLOEXEC), err_fd = memfd_create("err", MFD_CLOEXEC);
+        int binary_fd = open(binary, O_RDONLY | O_CLOEXEC), stdout_fd = -1, wait_status = 0;
+        pid_t pid;
+
+        assert_true(out_fd >= 0 && err_fd >= 0 && binary_fd >= 0);
+        if (run->out_path)
+                stdout_fd = open(run->out_path, O_WRONLY | O_CLOEXEC);
+        snprintf(dir, sizeof(dir), "%s", test_dir_make());
+        f.listen_fd = make_socket(run->mode, dir);
+        frame_parser_init(&f.parser);
+        assert_int_equal(arena_init(&f.arena, ARENA_BUDGET_BYTES), 0);
+        f.requests = open_memstream(&ret->requests, &requests_len);
+        assert_non_null(f.requests);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+                child(run, binary_fd, dir, run->out_path ? stdout_fd : out_fd, err_fd);
+        serve_until_exit(&f, pid, &wait_status);
+        end_connection(&f);
+        fclose(f.requests);
+        ret->exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
+        ret->out = read_back(out_fd);
+        ret->err = read_back(err_fd);
+        arena_deinit(&f.arena);
+        frame_parser_deinit(&f.parser);
+        fd_close(f.listen_fd);
+        fd_close(binary_fd);
+        fd_close(stdout_fd);
+        fd_close(out_fd);
+        fd_close(err_fd);
+        test_dir_remove(dir);
+}
+
+void fake_result_deinit(struct fake_result *r)
+{
+        free(r->out);
+        free(r->err);
+        free(r->requests);
+        *r = (struct fake_result){0};
+}

@@ -1,0 +1,382 @@
+#include "tests/unit/fake-daemon.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "base/fd.h"
+#include "proto/sock.h"
+#include "proto/status.h"
+#include "tests/unit/test-support.h"
+
+/* A fake daemon that waits longer than that has a test that hangs. */
+#define FAKE_PATIENCE_SEC 60
+
+void fake_send_raw(struct fake_peer *p, const void *bytes, size_t len)
+{
+        for (size_t done = 0; done < len;) {
+                ssize_t n = send(p->fd, (const char *)bytes + done, len - done, MSG_NOSIGNAL);
+
+                if (n < 0)
+                        return; /* the client hung up: its right */
+                done += (size_t)n;
+        }
+}
+
+void fake_send(struct fake_peer *p, uint16_t type, uint16_t flags, uint64_t seq,
+        const ProtobufCMessage *m, const int *fds, unsigned n_fds)
+{
+        static uint8_t buf[FRAME_MAX_SIZE];
+        int len = msg_pack(buf, PROTO_VERSION_MAX, type, flags, seq, n_fds, m);
+        ssize_t n = 0;
+
+        FAKE_CHECK(len > 0);
+        if (n_fds > 0)
+                n = sock_send(p->fd, buf, (size_t)len, fds, n_fds);
+        FAKE_CHECK(n >= 0);
+        fake_send_raw(p, buf + n, (size_t)(len - n));
+}
+
+const ProtobufCMessage *fake_receive_any(struct fake_peer *p)
+{
+        const ProtobufCMessage *m;
+        struct frame f;
+        int r;
+
+        while ((r = frame_parser_next(&p->in, &f, NULL)) == 0) {
+                struct pollfd pfd = {.fd = p->fd, .events = POLLIN};
+                ssize_t n;
+
+                poll(&pfd, 1, -1);
+                n = sock_receive(p->fd, &p->in, NULL);
+                if (n == 0 || n == -ECONNRESET)
+                        return NULL;
+                FAKE_CHECK(n > 0 || n == -EAGAIN);
+        }
+        FAKE_CHECK(r == 1 && f.header.fd_count == 0 && !(f.header.flags & FRAME_REPLY));
+        p->seq = f.header.seq;
+        p->type = f.header.type;
+        p->flags = f.header.flags;
+        arena_reset(&p->arena);
+        FAKE_CHECK(msg_find(p->type));
+        m = msg_unpack(msg_find(p->type)->request, &p->arena, f.payload, f.header.length);
+        FAKE_CHECK(m);
+        return m;
+}
+
+const ProtobufCMessage *fake_receive(struct fake_peer *p, uint16_t type)
+{
+        const ProtobufCMessage *m = fake_receive_any(p);
+
+        FAKE_CHECK(m && p->type == type);
+        return m;
+}
+
+void fake_expect_end(struct fake_peer *p)
+{
+        while (fake_receive_any(p))
+                ;
+}
+
+void fake_reply(struct fake_peer *p, const ProtobufCMessage *m)
+{
+        fake_send(p, p->type, FRAME_REPLY, p->seq, m, NULL, 0);
+}
+
+void fake_reply_simple(struct fake_peer *p, uint32_t status, const char *detail)
+{
+        Kvlease__V1__SimpleReply m = KVLEASE__V1__SIMPLE_REPLY__INIT;
+
+        m.status = status;
+        m.detail = (char *)detail;
+        fake_reply(p, &m.base);
+}
+
+void fake_reply_pages(struct fake_peer *p, uint32_t status, const uint32_t *pages, uint32_t n)
+{
+        Kvlease__V1__LeaseReply lease = KVLEASE__V1__LEASE_REPLY__INIT;
+        Kvlease__V1__PublishReply publish = KVLEASE__V1__PUBLISH_REPLY__INIT;
+        Kvlease__V1__LookupReply lookup = KVLEASE__V1__LOOKUP_REPLY__INIT;
+
+        lease.status = publish.status = lookup.status = status;
+        lease.n_pages = publish.n_pages = lookup.n_pages = n;
+        lease.pages = publish.pages = lookup.pages = (uint32_t *)pages;
+        lookup.tokens = n * 16;
+        fake_reply(p, p->type == MSG_LEASE     ? &lease.base
+                      : p->type == MSG_PUBLISH ? &publish.base
+                                               : &lookup.base);
+}
+
+/* ---- a small daemon ----------------------------------------------------------------------------
+ */
+
+static void serve_hello(struct fake_peer *p)
+{
+        Kvlease__V1__HelloReply m = KVLEASE__V1__HELLO_REPLY__INIT;
+
+        m.version = PROTO_VERSION_MAX;
+        m.tenant = (char *)"blue";
+        m.daemon_version = (char *)"0.1.0";
+        m.client_id = FAKE_CLIENT_ID;
+        m.group_token.data = (uint8_t *)"0123456789abcdef";
+        m.group_token.len = 16;
+        fake_reply(p, &m.base);
+}
+
+void fake_welcome(struct fake_peer *p)
+{
+        fake_receive(p, MSG_HELLO);
+        serve_hello(p);
+}
+
+static void serve_open(struct fake_peer *p, const Kvlease__V1__NsOpenRequest *request)
+{
+        Kvlease__V1__NsOpenReply m = KVLEASE__V1__NS_OPEN_REPLY__INIT;
+
+        p->n_planes = request->layout->n_planes;
+        p->set_pages = (uint32_t)(FAKE_EXTENT_BYTES / request->layout->plane_page_bytes);
+        p->capacity = p->set_pages * FAKE_N_SETS;
+        FAKE_CHECK(p->n_planes <= FAKE_MAX_PLANES && p->capacity <= FAKE_MAX_PAGES);
+        m.ns_id = FAKE_NS_ID;
+        m.epoch = 1;
+        m.capacity_pages = p->capacity;
+        m.set_pages = p->set_pages;
+        m.extent_bytes = FAKE_EXTENT_BYTES;
+        m.device = (char *)"host";
+        m.transport = 1;
+        fake_reply(p, &m.base);
+}
+
+void fake_welcome_ns(struct fake_peer *p)
+{
+        fake_welcome(p);
+        serve_open(p, (const Kvlease__V1__NsOpenRequest *)fake_receive(p, MSG_NS_OPEN));
+}
+
+static void serve_map(struct fake_peer *p, const Kvlease__V1__MapRequest *request)
+{
+        Kvlease__V1__MapReply m = KVLEASE__V1__MAP_REPLY__INIT;
+        int *extents = p->extents[request->set_index];
+        uint32_t n = MIN(p->n_planes - request->first_plane, (uint32_t)FRAME_MAX_FDS);
+
+        FAKE_CHECK(request->set_index < FAKE_N_SETS && request->first_plane < p->n_planes);
+        for (uint32_t i = request->first_plane; i < request->first_plane + n; i++)
+                if (extents[i] < 0)
+                        extents[i] = memfd_create_sized("fake", FAKE_EXTENT_BYTES);
+        m.n_planes = n;
+        fake_send(p, MSG_MAP, FRAME_REPLY, p->seq, &m.base, extents + request->first_plane, n);
+}
+
+static void serve_lease(struct fake_peer *p, const Kvlease__V1__LeaseRequest *request)
+{
+        static uint32_t pages[FAKE_MAX_PAGES];
+        uint32_t n = 0;
+
+        FAKE_CHECK(request->n_pages <= 4096);
+        for (uint32_t tried = 0; n < request->n_pages && tried < p->capacity; tried++) {
+                uint32_t page = p->next_page++ % p->capacity;
+
+                if (!p->leased[page] && p->pins[page] == 0 && !p->has_key[page])
+                        pages[n++] = page;
+        }
+        if (n < request->n_pages) {
+                fake_reply_pages(p, WIRE_FULL, NULL, 0);
+                return;
+        }
+        for (uint32_t i = 0; i < n; i++)
+                p->leased[pages[i]] = 1;
+        fake_reply_pages(p, WIRE_OK, pages, n);
+}
+
+/* -1: none has it. */
+static int64_t find_key(const struct fake_peer *p, const uint8_t *key)
+{
+        for (uint32_t i = 0; i < p->capacity; i++)
+                if (p->has_key[i] && memcmp(p->keys[i], key, 32) == 0)
+                        return i;
+        return -1;
+}
+
+static void serve_publish(struct fake_peer *p, const Kvlease__V1__PublishRequest *request)
+{
+        static uint32_t pages[1024];
+        uint32_t status = WIRE_OK;
+
+        FAKE_CHECK(request->n_pages <= 1024 && request->keys.len == request->n_pages * 32);
+        if (request->parent_key.len > 0 && find_key(p, request->parent_key.data) < 0) {
+                fake_reply_pages(p, WIRE_NO_PARENT, NULL, 0);
+                return;
+        }
+        for (uint32_t i = 0; i < request->n_pages; i++) {
+                const uint8_t *key = request->keys.data + i * 32;
+                int64_t found = find_key(p, key);
+
+                pages[i] = found < 0 ? request->pages[i] : (uint32_t)found;
+                if (found < 0) {
+                        FAKE_CHECK(p->leased[pages[i]]);
+                        p->leased[pages[i]] = 0;
+                        p->has_key[pages[i]] = 1;
+                        memcpy(p->keys[pages[i]], key, 32);
+                } else {
+                        status = WIRE_DUPLICATE;
+                }
+                p->pins[pages[i]]++;
+        }
+        fake_reply_pages(p, status, pages, (uint32_t)request->n_pages);
+}
+
+static void serve_lookup(struct fake_peer *p, const Kvlease__V1__LookupRequest *request)
+{
+        static uint32_t pages[1536];
+        uint32_t n = 0;
+
+        FAKE_CHECK(request->keys.len <= 1536 * 32 && request->keys.len % 32 == 0);
+        for (; n < request->keys.len / 32; n++) {
+                int64_t found = find_key(p, request->keys.data + n * 32);
+
+                if (found < 0)
+                        break;
+                pages[n] = (uint32_t)found;
+                p->pins[found]++;
+        }
+        fake_reply_pages(p, n > 0 ? WIRE_OK : WIRE_MISS, pages, n);
+}
+
+/* RELEASE and FREE look the same. */
+static void serve_put(struct fake_peer *p, const Kvlease__V1__ReleaseRequest *request)
+{
+        bool is_free = p->type == MSG_FREE;
+        uint32_t status = WIRE_OK;
+
+        FAKE_CHECK(request->n_pages <= 4096);
+        for (uint32_t i = 0; i < request->n_pages; i++) {
+                uint32_t page = request->pages[i];
+
+                if (is_free ? !p->leased[page] : p->pins[page] == 0) {
+                        status = WIRE_INVALID;
+                        FAKE_CHECK(!(p->flags & FRAME_NO_REPLY));
+                } else if (is_free) {
+                        p->leased[page] = 0;
+                } else {
+                        p->pins[page]--;
+                }
+        }
+        if (!(p->flags & FRAME_NO_REPLY))
+                fake_reply_simple(p, status, status ? "it isn't yours" : "");
+}
+
+static void serve_invalidate(struct fake_peer *p)
+{
+        Kvlease__V1__CountReply m = KVLEASE__V1__COUNT_REPLY__INIT;
+
+        m.count = 5;
+        fake_reply(p, &m.base);
+}
+
+bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
+{
+        if (!m)
+                return false;
+        switch (p->type) {
+        case MSG_HELLO:
+                serve_hello(p);
+                break;
+        case MSG_NS_OPEN:
+                serve_open(p, (const Kvlease__V1__NsOpenRequest *)m);
+                break;
+        case MSG_MAP:
+                serve_map(p, (const Kvlease__V1__MapRequest *)m);
+                break;
+        case MSG_LEASE:
+                serve_lease(p, (const Kvlease__V1__LeaseRequest *)m);
+                break;
+        case MSG_PUBLISH:
+                serve_publish(p, (const Kvlease__V1__PublishRequest *)m);
+                break;
+        case MSG_LOOKUP:
+                serve_lookup(p, (const Kvlease__V1__LookupRequest *)m);
+                break;
+        case MSG_RELEASE:
+        case MSG_FREE:
+                serve_put(p, (const Kvlease__V1__ReleaseRequest *)m);
+                break;
+        case MSG_INVALIDATE:
+                serve_invalidate(p);
+                break;
+        case MSG_REQUEST_END:
+                break;
+        default:
+                fake_reply_simple(p, WIRE_OK, "");
+        }
+        return p->type != MSG_BYE;
+}
+
+void fake_serve(struct fake_peer *p)
+{
+        while (fake_serve_one(p, fake_receive_any(p)))
+                ;
+}
+
+void fake_check_nothing_held(struct fake_peer *p)
+{
+        for (uint32_t i = 0; i < p->capacity; i++)
+                FAKE_CHECK(!p->leased[i] && p->pins[i] == 0);
+}
+
+/* ---- its process -------------------------------------------------------------------------------
+ */
+
+void fake_accept(struct fake_peer *p)
+{
+        struct pollfd pfd = {.fd = p->listener, .events = POLLIN};
+
+        fd_close(p->fd);
+        frame_parser_deinit(&p->in);
+        poll(&pfd, 1, -1);
+        p->fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
+        FAKE_CHECK(p->fd >= 0);
+}
+
+static void run(int listener, fake_script script)
+{
+        struct fake_peer *p = calloc(1, sizeof(*p));
+
+        alarm(FAKE_PATIENCE_SEC);
+        FAKE_CHECK(p && arena_init(&p->arena, ARENA_BUDGET_BYTES) == 0);
+        frame_parser_init(&p->in);
+        memset(p->extents, 0xff, sizeof(p->extents));
+        p->listener = listener;
+        p->fd = -1;
+        fake_accept(p);
+        script(p);
+        _exit(0);
+}
+
+void fake_start(struct fake *f, fake_script script)
+{
+        int listener;
+
+        f->dir = test_dir_make();
+        f->path = test_path(f->dir, "sock");
+        listener = sock_listen(f->path, 0600);
+        assert_true(listener >= 0);
+        f->pid = fork();
+        assert_true(f->pid >= 0);
+        if (f->pid == 0)
+                run(listener, script);
+        fd_close(listener);
+}
+
+void fake_stop(struct fake *f)
+{
+        int status = -1;
+
+        assert_int_equal(waitpid(f->pid, &status, 0), f->pid);
+        test_dir_remove(f->dir);
+        free(f->path);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+}

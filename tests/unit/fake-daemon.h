@@ -1,0 +1,99 @@
+/*
+ * A daemon that follows a script, for testing what the library does with replies a real one never
+ * sends. It is a process of its own, so that the library's allocations, descriptors and threads are
+ * counted without it. Scripts run there: they check with FAKE_CHECK(), never with cmocka.
+ */
+#ifndef KVL_TESTS_FAKE_DAEMON_H
+#define KVL_TESTS_FAKE_DAEMON_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "proto/frame.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
+
+#define FAKE_NS_ID        7
+#define FAKE_CLIENT_ID    42
+#define FAKE_EXTENT_BYTES (UINT64_C(2) << 20)
+#define FAKE_N_SETS       4
+#define FAKE_MAX_PAGES    (FAKE_N_SETS * FAKE_EXTENT_BYTES / 64)
+#define FAKE_MAX_PLANES   32
+
+#define FAKE_CHECK(what)                                                                          \
+        do {                                                                                      \
+                if (!(what)) {                                                                    \
+                        fprintf(stderr, "%s:%d: the fake daemon saw !(%s)\n", __FILE__, __LINE__, \
+                                #what);                                                           \
+                        _exit(1);                                                                 \
+                }                                                                                 \
+        } while (0)
+
+struct fake {
+        pid_t pid;
+        const char *dir; /* static storage of test_dir_make() */
+        char *path;      /* owned: the socket */
+};
+
+/* The client's side of a connection, in the fake daemon. */
+struct fake_peer {
+        int fd, listener;
+        struct frame_parser in;
+        struct arena arena;
+        uint64_t seq; /* of the request received last */
+        uint16_t type, flags;
+        /* fake_serve()'s world. */
+        uint32_t n_planes, set_pages, capacity;
+        int extents[FAKE_N_SETS][FAKE_MAX_PLANES]; /* -1: not made */
+        uint8_t leased[FAKE_MAX_PAGES];
+        uint32_t pins[FAKE_MAX_PAGES];
+        uint8_t keys[FAKE_MAX_PAGES][32];
+        uint8_t has_key[FAKE_MAX_PAGES];
+        uint32_t next_page;
+};
+
+typedef void (*fake_script)(struct fake_peer *p);
+
+/* Listens, forks, and runs the script on the first connection. */
+void fake_start(struct fake *f, fake_script script);
+
+/* Waits for the script's end; fails the test unless all its checks held. */
+void fake_stop(struct fake *f);
+
+/* For scripts: drops the connection and waits for the next. */
+void fake_accept(struct fake_peer *p);
+
+/* Next request, which must be of `type`; borrowed until the next. */
+const ProtobufCMessage *fake_receive(struct fake_peer *p, uint16_t type);
+
+/* Whatever comes; NULL at the end of the stream. */
+const ProtobufCMessage *fake_receive_any(struct fake_peer *p);
+
+/* Waits for the end of the stream, ignoring what comes before. */
+void fake_expect_end(struct fake_peer *p);
+
+void fake_send(struct fake_peer *p, uint16_t type, uint16_t flags, uint64_t seq,
+        const ProtobufCMessage *m, const int *fds, unsigned n_fds);
+void fake_send_raw(struct fake_peer *p, const void *bytes, size_t len);
+
+/* Answers the request received last. */
+void fake_reply(struct fake_peer *p, const ProtobufCMessage *m);
+void fake_reply_simple(struct fake_peer *p, uint32_t status, const char *detail);
+void fake_reply_pages(struct fake_peer *p, uint32_t status, const uint32_t *pages, uint32_t n);
+
+/* The usual beginnings: hello; hello and one namespace of FAKE_N_SETS sets. */
+void fake_welcome(struct fake_peer *p);
+void fake_welcome_ns(struct fake_peer *p);
+
+/* Answers one request as a daemon would; false: it was the end of the stream, or a BYE. */
+bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m);
+
+/* Until the end. */
+void fake_serve(struct fake_peer *p);
+
+/* No page is leased and none pinned. */
+void fake_check_nothing_held(struct fake_peer *p);
+
+#endif

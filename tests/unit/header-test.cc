@@ -1,0 +1,10 @@
+/* <kvlease.h> by itself, as C++: names must not be mangled. */
+#include <kvlease.h>
+
+int main()
+{
+        struct kvl_connect_options options = {};
+
+        options.size = sizeof(options);
+        return kvl_version()[0] == '0' && options.size > 0 ? 0 : 1;
+}

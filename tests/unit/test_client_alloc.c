@@ -1,0 +1,170 @@
+/* Every allocation of the library fails once: -ENOMEM, nothing leaks, the next try works. */
+#include <poll.h>
+
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/client-support.h"
+
+/* Serves connection after connection, until one says goodbye. */
+static void script_serve(struct fake_peer *p)
+{
+        fake_serve(p);
+        while (p->type != MSG_BYE) {
+                fake_accept(p);
+                fake_serve(p);
+        }
+        if (p->capacity > 0)
+                fake_check_nothing_held(p);
+}
+
+/*
+ * Runs `statement`, which sets r, with its first allocation failing, its second, and so on, until
+ * none does; fails the test unless every failure gave -ENOMEM and there was one at all.
+ */
+#define EACH_FAILURE(statement, after_success)                       \
+        do {                                                         \
+                bool happened = true;                                \
+                for (unsigned n = 1; happened; n++) {                \
+                        alloc_fail_at(n);                            \
+                        statement;                                   \
+                        happened = alloc_fail_end();                 \
+                        assert_true(happened || n > 1);              \
+                        assert_int_equal(r, happened ? -ENOMEM : 0); \
+                        if (r == 0)                                  \
+                                after_success;                       \
+                }                                                    \
+        } while (0)
+
+static void test_connect_fails(void **state)
+{
+        struct kvl_conn *conn;
+        struct fake f;
+        int r;
+
+        fake_start(&f, script_serve);
+        EACH_FAILURE(r = test_connect(&f, 0, &conn), kvl_disconnect(conn));
+        fake_stop(&f);
+}
+
+static void test_open_fails(void **state)
+{
+        struct kvl_layout layout = test_layout(3, PAGE_BYTES);
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+        int r;
+
+        fake_start(&f, script_serve);
+        assert_int_equal(test_connect(&f, 0, &conn), 0);
+        EACH_FAILURE(r = kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), kvl_ns_close(ns));
+        kvl_disconnect(conn);
+        fake_stop(&f);
+}
+
+static void test_mapping_fails(void **state)
+{
+        struct kvl_layout layout = test_layout(3, PAGE_BYTES);
+        uint8_t key[KVL_KEY_BYTES];
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        uint32_t page, found, n_found;
+        uint64_t n_tokens;
+        struct fake f;
+        int r;
+        struct kvl_publish publish = {.size = sizeof(publish),
+                .pages = &page,
+                .keys = key,
+                .n_pages = 1,
+                .last_tokens = 16};
+
+        test_key(key, 1);
+        fake_start(&f, script_serve);
+        assert_int_equal(test_connect(&f, 0, &conn), 0);
+        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
+        EACH_FAILURE(r = kvl_lease(ns, 0, 1, &page), (void)0);
+        assert_non_null(kvl_page_ptr(ns, page, 2));
+        assert_int_equal(kvl_publish(ns, &publish, NULL, NULL), 0);
+        assert_int_equal(kvl_release(ns, &page, 1), 0);
+        kvl_ns_close(ns);
+
+        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
+        EACH_FAILURE(r = kvl_lookup(ns, 0, key, 1, &found, &n_found, &n_tokens), (void)0);
+        assert_int_equal(found, page);
+        assert_int_equal(kvl_release(ns, &page, 1), 0);
+        kvl_ns_close(ns);
+
+        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
+        EACH_FAILURE(r = kvl_map_pages(ns, &page, 1), (void)0);
+        kvl_disconnect(conn);
+        fake_stop(&f);
+}
+
+static void release_at_once(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        ++*(int *)data;
+        assert_int_equal(code, 0);
+        assert_int_equal(kvl_free(ns, pages, n_pages), 0);
+}
+
+/* Where a start fails its callback doesn't run. */
+static void test_start_fails(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        int n_done = 0, r;
+        struct fake f;
+
+        fake_start(&f, script_serve);
+        assert_int_equal(test_connect(&f, 0, &conn), 0);
+        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
+        EACH_FAILURE(r = kvl_lease_start(ns, 0, 2, release_at_once, &n_done), (void)0);
+        while (n_done == 0) {
+                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
+
+                assert_int_equal(poll(&p, 1, 10000), 1);
+                assert_true(kvl_dispatch(conn) >= 0);
+        }
+        assert_int_equal(n_done, 1);
+        kvl_disconnect(conn);
+        fake_stop(&f);
+}
+
+static void script_silent(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        fake_expect_end(p);
+}
+
+/* What can't be remembered as late would be taken for a lie later: the connection ends. */
+static void test_timeout_without_memory(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+        uint32_t page;
+
+        fake_start(&f, script_silent);
+        assert_int_equal(test_connect(&f, 100, &conn), 0);
+        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
+        alloc_fail_at(1);
+        assert_int_equal(kvl_lease(ns, 0, 1, &page), -ENOMEM);
+        assert_true(alloc_fail_end());
+        assert_int_equal(kvl_lease(ns, 0, 1, &page), -ENOTCONN);
+        kvl_disconnect(conn);
+        fake_stop(&f);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_connect_fails),
+                TEST(test_open_fails),
+                TEST(test_mapping_fails),
+                TEST(test_start_fails),
+                TEST(test_timeout_without_memory),
+        };
+
+        return RUN_TESTS(tests);
+}

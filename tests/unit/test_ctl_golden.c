@@ -1,0 +1,275 @@
+/*
+ * kvleasectl from the outside: text, JSON, requests and exit code of every verb and every way to
+ * fail, compared with tests/golden/NAME. KVLEASE_GOLDEN_UPDATE=1 writes these files anew
+ * (tests/golden/update.sh); the exit codes stand here as well, so that nobody updates them away.
+ */
+#include "tests/unit/test-support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/fd.h"
+#include "tests/unit/ctl-fake.h"
+
+/* Paths given by meson. */
+#ifndef KVLEASECTL
+#error "KVLEASECTL is the program's path"
+#endif
+#ifndef GOLDEN_DIR
+#error "GOLDEN_DIR is the directory of the expected results"
+#endif
+
+struct golden {
+        const char *name;
+        enum fake_mode mode;
+        int exit_code;
+        const char *args[10];
+};
+
+static const struct golden goldens[] = {
+        {"help", FAKE_ABSENT, 0, {"--help"}},
+        {"help-verb", FAKE_ABSENT, 0, {"tenants", "remove", "--help"}},
+        {"version-option", FAKE_ABSENT, 0, {"--version"}},
+        {"version", FAKE_NORMAL, 0, {"version"}},
+        {"version-json", FAKE_NORMAL, 0, {"version", "--json"}},
+        {"version-alone", FAKE_ABSENT, 0, {"version"}},
+        {"version-alone-json", FAKE_ABSENT, 0, {"version", "--json"}},
+        {"status", FAKE_NORMAL, 0, {"status"}},
+        {"status-bytes", FAKE_NORMAL, 0, {"status", "--bytes"}},
+        {"status-json", FAKE_NORMAL, 0, {"status", "--json"}},
+        {"status-empty", FAKE_EMPTY, 0, {"status"}},
+        {"status-empty-json", FAKE_EMPTY, 0, {"status", "--json"}},
+        {"devices", FAKE_NORMAL, 0, {"devices"}},
+        {"devices-json", FAKE_NORMAL, 0, {"devices", "--json"}},
+        {"tenants", FAKE_NORMAL, 0, {"tenants"}},
+        {"tenants-bytes", FAKE_NORMAL, 0, {"tenants", "list", "--bytes", "--no-headings"}},
+        {"tenants-json", FAKE_NORMAL, 0, {"tenants", "list", "--json"}},
+        {"tenants-empty", FAKE_EMPTY, 0, {"tenants"}},
+        {"tenants-empty-json", FAKE_EMPTY, 0, {"tenants", "--json"}},
+        {"tenants-show", FAKE_NORMAL, 0, {"tenants", "show", "search"}},
+        {"tenants-show-json", FAKE_NORMAL, 0, {"tenants", "show", "chat", "--json"}},
+        {"tenants-show-unknown", FAKE_NORMAL, 1, {"tenants", "show", "nobody"}},
+        {"tenants-add", FAKE_NORMAL, 0, {"tenants", "add", "new", "limit=4GiB", "weight=200"}},
+        {"tenants-add-json", FAKE_NORMAL, 0, {"tenants", "add", "new", "limit=4GiB", "--json"}},
+        {"tenants-set", FAKE_NORMAL, 0, {"tenants", "set", "search", "limit=8GiB"}},
+        {"tenants-set-json", FAKE_NORMAL, 0, {"--json", "tenants", "set", "search", "limit=1"}},
+        {"tenants-remove", FAKE_NORMAL, 0, {"tenants", "remove", "chat", "--force"}},
+        {"tenants-remove-json", FAKE_NORMAL, 0, {"tenants", "remove", "chat", "--json"}},
+        {"namespaces", FAKE_NORMAL, 0, {"namespaces"}},
+        {"namespaces-json", FAKE_NORMAL, 0, {"namespaces", "--tenant=search", "--json"}},
+        {"clients", FAKE_NORMAL, 0, {"clients", "--tenant", "search"}},
+        {"clients-json", FAKE_NORMAL, 0, {"clients", "--json"}},
+        {"purge", FAKE_NORMAL, 0, {"purge", "search"}},
+        {"purge-json", FAKE_NORMAL, 0, {"purge", "search", "llama", "--remove", "--json"}},
+        {"purge-all-json", FAKE_NORMAL, 0, {"purge", "search", "--json"}},
+        {"drain", FAKE_LEAVING, 0, {"drain"}},
+        {"drain-json", FAKE_LEAVING, 0, {"drain", "--json"}},
+        {"drain-off", FAKE_NORMAL, 0, {"drain", "--off"}},
+        {"drain-off-json", FAKE_NORMAL, 0, {"drain", "--off", "--json"}},
+        {"drain-timeout", FAKE_NORMAL, 4, {"drain", "--timeout", "300ms"}},
+        {"drain-timeout-json", FAKE_NORMAL, 4, {"drain", "--timeout", "0", "--json"}},
+        {"drain-lingering", FAKE_LINGERING, 4, {"drain", "--timeout", "0"}},
+        {"check", FAKE_NORMAL, 0, {"check"}},
+        {"check-json", FAKE_NORMAL, 0, {"check", "--json"}},
+        {"check-violation", FAKE_CORRUPT, 5, {"check"}},
+        {"check-violation-json", FAKE_CORRUPT, 5, {"check", "--json"}},
+        /* The command line. */
+        {"usage-none", FAKE_ABSENT, 2, {NULL}},
+        {"usage-verb", FAKE_ABSENT, 2, {"stauts"}},
+        {"usage-verb-far", FAKE_ABSENT, 2, {"dance"}},
+        {"usage-second-word", FAKE_ABSENT, 2, {"tenants", "ad", "x"}},
+        {"usage-option", FAKE_ABSENT, 2, {"status", "--jsn"}},
+        {"usage-short", FAKE_ABSENT, 2, {"status", "-x"}},
+        {"usage-other-option", FAKE_ABSENT, 2, {"status", "--force"}},
+        {"usage-value", FAKE_ABSENT, 2, {"drain", "--timeout"}},
+        {"usage-no-value", FAKE_ABSENT, 2, {"status", "--json=yes"}},
+        {"usage-two-sockets", FAKE_ABSENT, 2, {"status", "--runtime-dir", "."}},
+        {"usage-few", FAKE_ABSENT, 2, {"tenants", "set", "search"}},
+        {"usage-many", FAKE_ABSENT, 2, {"status", "now"}},
+        {"usage-name", FAKE_ABSENT, 2, {"tenants", "add", "../etc"}},
+        {"usage-assignment", FAKE_ABSENT, 2, {"tenants", "add", "new", "limit"}},
+        {"usage-namespace", FAKE_ABSENT, 2, {"purge", "search", ""}},
+        {"usage-time", FAKE_ABSENT, 2, {"drain", "--timeout", "soon"}},
+        {"usage-off-timeout", FAKE_ABSENT, 2, {"drain", "--off", "--timeout=1s"}},
+        /* The other side. */
+        {"error-refused", FAKE_REFUSING, 1, {"tenants", "remove", "search"}},
+        {"error-refused-json", FAKE_REFUSING, 1, {"tenants", "--json"}},
+        {"error-refused-silent", FAKE_SILENT, 1, {"purge", "search"}},
+        {"error-check-refused", FAKE_REFUSING, 1, {"check"}},
+        {"error-protocol-version", FAKE_VERSION, 1, {"status"}},
+        {"error-version-mismatch", FAKE_VERSION, 1, {"version"}},
+        {"error-tenant-socket", FAKE_TENANT, 3, {"status"}},
+        {"error-garbage", FAKE_GARBAGE, 3, {"status"}},
+        {"error-bad-message", FAKE_BAD_MESSAGE, 3, {"status"}},
+        {"error-wrong-seq", FAKE_WRONG_SEQ, 3, {"status"}},
+        {"error-hangup", FAKE_HANGUP, 3, {"status"}},
+        {"error-circle", FAKE_CIRCLE, 3, {"tenants"}},
+        {"error-absent", FAKE_ABSENT, 3, {"status"}},
+        {"error-deaf", FAKE_DEAF, 3, {"status"}},
+        {"error-forbidden", FAKE_FORBIDDEN, 3, {"status"}},
+};
+
+/* Owned: command line, stdout, stderr, requests and exit code in one text. */
+static char *transcript(const struct golden *g, const struct fake_result *r)
+{
+        size_t len = 0;
+        char *text = NULL;
+        FILE *to = open_memstream(&text, &len);
+
+        assert_non_null(to);
+        fputs("$ kvleasectl", to);
+        for (size_t i = 0; g->args[i]; i++)
+                fprintf(to, g->args[i][0] ? " %s" : " ''%s", g->args[i]);
+        fprintf(to, "\n%s", r->out);
+        if (r->err[0])
+                fprintf(to, "--- stderr\n%s", r->err);
+        if (r->requests[0])
+                fprintf(to, "--- requests\n%s", r->requests);
+        fprintf(to, "--- exit %d\n", r->exit_code);
+        fclose(to);
+        return text;
+}
+
+static void compare(const struct golden *g, const char *got)
+{
+        char *path = test_path(GOLDEN_DIR, g->name), *want = NULL;
+        size_t len;
+
+        if (getenv("KVLEASE_GOLDEN_UPDATE"))
+                assert_int_equal(file_replace(path, got, strlen(got), 0644), 0);
+        if (file_read(path, 1 << 20, &want, &len) < 0)
+                fail_msg("%s can't be read: tests/golden/update.sh makes it", path);
+        if (strcmp(want, got) != 0)
+                fail_msg("%s differs.\nexpected:\n%s\ngot:\n%s", path, want, got);
+        free(want);
+        free(path);
+}
+
+static void check_json(const struct golden *g, const struct fake_result *r)
+{
+        json_error_t error;
+        json_t *j;
+
+        if (!strstr(g->name, "-json") || r->exit_code == 1)
+                return; /* a refusal is a sentence on stderr, nothing on stdout */
+        j = json_loads(r->out, JSON_REJECT_DUPLICATES, &error);
+        if (!j)
+                fail_msg("%s: line %d: %s", g->name, error.line, error.text);
+        assert_true(json_is_object(j));
+        json_decref(j);
+}
+
+static void test_goldens(void **state)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(goldens); i++) {
+                const struct golden *g = &goldens[i];
+                struct fake_result r = {0};
+                char *got;
+
+                fake_run(KVLEASECTL, &(struct fake_run){.mode = g->mode, .args = g->args}, &r);
+                got = transcript(g, &r);
+                if (r.exit_code != g->exit_code)
+                        fail_msg("%s: exit code %d instead of %d\n%s", g->name, r.exit_code,
+                                g->exit_code, got);
+                compare(g, got);
+                check_json(g, &r);
+                free(got);
+                fake_result_deinit(&r);
+        }
+}
+
+/* Golden files nobody compares with would rot. */
+static void test_no_golden_left_over(void **state)
+{
+        assert_int_equal(test_dir_count(GOLDEN_DIR), ARRAY_SIZE(goldens) + 1); /* update.sh */
+}
+
+static void test_json_numbers(void **state)
+{
+        struct fake_result r = {0};
+        json_t *j, *first, *second;
+
+        fake_run(KVLEASECTL,
+                &(struct fake_run){.args = (const char *[]){"tenants", "--json", NULL}}, &r);
+        j = json_loads(r.out, 0, NULL);
+        first = json_array_get(json_object_get(j, "tenants"), 0);
+        second = json_array_get(json_object_get(j, "tenants"), 1);
+        assert_int_equal(json_integer_value(json_object_get(first, "limit_bytes")), 4294967296);
+        assert_true(json_real_value(json_object_get(first, "used_ratio")) == 0.25);
+        assert_true(json_is_null(json_object_get(second, "limit_bytes"))); /* no limit */
+        assert_true(json_is_null(json_object_get(second, "used_ratio")));
+        json_decref(j);
+        fake_result_deinit(&r);
+}
+
+static void run_without_option(const char *env, const char *const *args, int want)
+{
+        struct fake_result r = {0};
+
+        fake_run(KVLEASECTL, &(struct fake_run){.args = args, .env = env, .no_socket_option = true},
+                &r);
+        assert_int_equal(r.exit_code, want);
+        fake_result_deinit(&r);
+}
+
+/* --socket, then --runtime-dir, then the environment. */
+static void test_socket_choice(void **state)
+{
+        const char *good = "KVLEASE_ADMIN_SOCKET=admin.sock", *bad = "KVLEASE_ADMIN_SOCKET=none";
+
+        run_without_option(good, (const char *[]){"status", NULL}, 0);
+        run_without_option(bad, (const char *[]){"status", NULL}, 3);
+        run_without_option(bad, (const char *[]){"status", "--runtime-dir", ".", NULL}, 0);
+        run_without_option(bad, (const char *[]){"status", "--socket=admin.sock", NULL}, 0);
+        run_without_option(good, (const char *[]){"status", "--runtime-dir=/nowhere", NULL}, 3);
+}
+
+static void test_full_disk(void **state)
+{
+        struct fake_result r = {0};
+
+        fake_run(KVLEASECTL,
+                &(struct fake_run){
+                        .args = (const char *[]){"status", NULL}, .out_path = "/dev/full"},
+                &r);
+        assert_int_equal(r.exit_code, 1);
+        assert_non_null(strstr(r.err, "No space left on device"));
+        fake_result_deinit(&r);
+}
+
+/* More than a frame holds is refused here, whole. */
+static void test_request_too_big(void **state)
+{
+        size_t len = 100 * 1024;
+        char *arg = malloc(len + 1);
+        struct fake_result r = {0};
+
+        assert_non_null(arg);
+        memset(arg, 'x', len);
+        memcpy(arg, "group=", 6);
+        arg[len] = '\0';
+        fake_run(KVLEASECTL,
+                &(struct fake_run){.args = (const char *[]){"tenants", "add", "new", arg, NULL}},
+                &r);
+        assert_int_equal(r.exit_code, 2);
+        assert_string_equal(r.requests, "");
+        fake_result_deinit(&r);
+        free(arg);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_goldens),
+                TEST(test_no_golden_left_over),
+                TEST(test_json_numbers),
+                TEST(test_socket_choice),
+                TEST(test_full_disk),
+                TEST(test_request_too_big),
+        };
+
+        return RUN_TESTS(tests);
+}

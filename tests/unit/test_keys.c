@@ -1,0 +1,184 @@
+/* Vectors computed apart from this code, by tests/tools/key-vectors.py (hashlib). */
+#include "client/lib/kvlease.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/unit/test-support.h"
+
+static const struct kvl_layout layout = {
+        .size = sizeof(layout),
+        .model = "llama-3-8b",
+        .version = "r1",
+        .dtype = KVL_DTYPE_BF16,
+        .n_layers = 32,
+        .n_kv_heads = 8,
+        .head_size = 128,
+        .page_tokens = 16,
+        .n_planes = 1,
+        .plane_page_bytes = 2097152,
+        .tp_rank = 1,
+        .tp_size = 2,
+        .layer_group = 3,
+        .salt = "pepper\0x",
+        .salt_bytes = 8,
+};
+
+static void assert_key(const uint8_t key[KVL_KEY_BYTES], const char *hex)
+{
+        char text[2 * KVL_KEY_BYTES + 1];
+
+        for (int i = 0; i < KVL_KEY_BYTES; i++)
+                snprintf(text + 2 * i, 3, "%02x", key[i]);
+        assert_string_equal(text, hex);
+}
+
+static void test_vectors(void **state)
+{
+        const uint32_t tokens[] = {1, 2, 0x01020304, UINT32_MAX};
+        uint8_t root[KVL_KEY_BYTES], key[KVL_KEY_BYTES];
+
+        assert_int_equal(kvl_key_root(&layout, root), 0);
+        assert_key(root, "e133b76cfda2fad67f3d48fc50fedfd8cbb6e5de572084fbd98f1996f9c7e246");
+        assert_int_equal(kvl_key_chain(root, tokens, 4, key), 0);
+        assert_key(key, "25c3f547104bce8ef3f262269cafa9561ad269a924694fbf8d19f9f9138f1471");
+        assert_int_equal(kvl_key_chain(key, tokens, 1, key), 0);
+        assert_key(key, "3060332448810e27488b5a383aa7e4d2f5550fb779e330285681dcf985a2bfda");
+}
+
+static void test_vector_without_the_optional(void **state)
+{
+        struct kvl_layout l = {
+                .size = sizeof(l),
+                .model = "m",
+                .dtype = KVL_DTYPE_F32,
+                .n_layers = 1,
+                .n_kv_heads = 1,
+                .head_size = 1,
+                .page_tokens = 1,
+                .n_planes = 1,
+                .plane_page_bytes = 64,
+        };
+        uint8_t key[KVL_KEY_BYTES];
+
+        assert_int_equal(kvl_key_root(&l, key), 0);
+        assert_key(key, "426829500f6a7575a1f6f4a1056a972000f783da490ad1d4a529490cb5a06b2f");
+}
+
+static void assert_differs(const struct kvl_layout *l)
+{
+        uint8_t a[KVL_KEY_BYTES], b[KVL_KEY_BYTES];
+
+        assert_int_equal(kvl_key_root(&layout, a), 0);
+        assert_int_equal(kvl_key_root(l, b), 0);
+        assert_memory_not_equal(a, b, sizeof(a));
+}
+
+static void test_every_field_counts(void **state)
+{
+        struct kvl_layout l;
+
+#define CHANGED(field, value) \
+        l = layout;           \
+        l.field = value;      \
+        assert_differs(&l)
+        CHANGED(model, "llama-3-8");
+        CHANGED(version, "r2");
+        CHANGED(dtype, KVL_DTYPE_F16);
+        CHANGED(n_layers, 31);
+        CHANGED(n_kv_heads, 7);
+        CHANGED(head_size, 64);
+        CHANGED(page_tokens, 32);
+        CHANGED(tp_rank, 0);
+        CHANGED(tp_size, 4);
+        CHANGED(layer_group, 0);
+        CHANGED(salt, "pepper\0y");
+        CHANGED(salt_bytes, 7);
+        /* The boundary between two fields belongs to neither. */
+        l = layout;
+        l.model = "llama-3-8br";
+        l.version = "1";
+        assert_differs(&l);
+}
+
+static void test_planes_do_not_count(void **state)
+{
+        struct kvl_layout l = layout;
+        uint8_t a[KVL_KEY_BYTES], b[KVL_KEY_BYTES];
+
+        l.n_planes = 64;
+        l.plane_page_bytes = 32768;
+        assert_int_equal(kvl_key_root(&layout, a), 0);
+        assert_int_equal(kvl_key_root(&l, b), 0);
+        assert_memory_equal(a, b, sizeof(a));
+}
+
+static void test_refusals(void **state)
+{
+        uint8_t key[KVL_KEY_BYTES] = {0};
+        uint32_t token = 1;
+        struct kvl_layout l;
+
+        assert_int_equal(kvl_key_root(NULL, key), -EINVAL);
+        assert_int_equal(kvl_key_root(&layout, NULL), -EINVAL);
+#define REFUSED(field, value, sentence)                   \
+        l = layout;                                       \
+        l.field = value;                                  \
+        assert_int_equal(kvl_key_root(&l, key), -EINVAL); \
+        assert_non_null(strstr(kvl_last_error(), sentence))
+        REFUSED(size, 0, "size");
+        REFUSED(model, NULL, "model");
+        REFUSED(model, "", "model");
+        REFUSED(dtype, 0, "dtype");
+        REFUSED(page_tokens, 1025, "page_tokens is 1025, must be 1 to 1024");
+        REFUSED(n_planes, 0, "n_planes");
+        REFUSED(plane_page_bytes, 65, "multiple of 64");
+        REFUSED(tp_rank, 2, "tp_rank is 2, must be 0 to 1");
+        REFUSED(salt_bytes, 65, "salt_bytes");
+        REFUSED(salt, NULL, "salt");
+        assert_int_equal(kvl_key_chain(NULL, &token, 1, key), -EINVAL);
+        assert_int_equal(kvl_key_chain(key, NULL, 1, key), -EINVAL);
+        assert_int_equal(kvl_key_chain(key, &token, 0, key), -EINVAL);
+        assert_int_equal(kvl_key_chain(key, &token, 1025, key), -EINVAL);
+}
+
+static void test_a_full_page(void **state)
+{
+        uint32_t tokens[1024] = {7};
+        uint8_t key[KVL_KEY_BYTES] = {0};
+
+        assert_int_equal(kvl_key_chain(key, tokens, 1024, key), 0);
+}
+
+static void test_longer_struct_of_a_newer_program(void **state)
+{
+        struct {
+                struct kvl_layout l;
+                uint64_t newer;
+        } longer = {layout, 0};
+        uint8_t a[KVL_KEY_BYTES], b[KVL_KEY_BYTES];
+
+        longer.l.size = sizeof(longer);
+        assert_int_equal(kvl_key_root(&layout, a), 0);
+        assert_int_equal(kvl_key_root(&longer.l, b), 0);
+        assert_memory_equal(a, b, sizeof(a));
+        longer.newer = 1;
+        assert_int_equal(kvl_key_root(&longer.l, b), -EINVAL);
+        assert_non_null(strstr(kvl_last_error(), "upgrade libkvlease"));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_vectors),
+                TEST(test_vector_without_the_optional),
+                TEST(test_every_field_counts),
+                TEST(test_planes_do_not_count),
+                TEST(test_refusals),
+                TEST(test_a_full_page),
+                TEST(test_longer_struct_of_a_newer_program),
+        };
+
+        return RUN_TESTS(tests);
+}
