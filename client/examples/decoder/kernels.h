@@ -1,0 +1,43 @@
+/*
+ * The arithmetic of the decoder, in plain C.
+ *
+ * One rule holds for everything here: each element of a result is computed by the same operations
+ * in the same order whatever the number of rows, columns or calls the work is cut into. So a
+ * token's K, V and logits are the same bits whether its predecessors were computed in the same
+ * chunk, in another one, or found in the cache. (Compiled without -ffast-math and with
+ * -ffp-contract=off.)
+ *
+ * No state, any thread.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Columns in one panel of a weight matrix: two SSE registers, measured with --no-daemon. */
+#define KERNEL_PANEL 8
+
+/*
+ * c[m][n] += a[m][k] * b[k][n]; lda, ldb, ldc: floats from one row to the next. Sums over k in
+ * ascending order, starting with what c holds: calls over parts of k add up to one call.
+ */
+void kernel_gemm(const float *a, size_t lda, size_t m, const float *b, size_t ldb, size_t k,
+        size_t n, float *c, size_t ldc);
+
+/* out[m][n_out] = x[m][n_in] * w, w in panels [n_out / KERNEL_PANEL][n_in][KERNEL_PANEL]. */
+void kernel_linear(const float *x, size_t m, size_t n_in, const float *w, size_t n_out, float *out);
+
+/* out = x / rms(x) * gain, over n elements. */
+void kernel_rms_norm(const float *x, const float *gain, size_t n, float *out);
+
+/* Rotates the n/2 pairs (x[i], x[i + n/2]) by angles given as cosines and sines. */
+void kernel_rope(float *x, size_t n, const float *cosines, const float *sines);
+
+/* gate = silu(gate) * up. */
+void kernel_swiglu(float *gate, const float *up, size_t n);
+
+/*
+ * scores[i] = exp(scale * (scores[i] - max)), and returns their sum. scores must have room for n
+ * rounded up to KERNEL_PANEL.
+ */
+float kernel_exp_sum(float *scores, size_t n, float scale);

@@ -1,0 +1,363 @@
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/examples/decoder/kernels.h"
+#include "client/examples/decoder/model.h"
+
+/* The order of operations is part of what a page holds: another one needs another number here. */
+#define ARITHMETIC 1u
+#define VOCAB_ROWS ((MODEL_VOCAB + KERNEL_PANEL - 1) / KERNEL_PANEL * KERNEL_PANEL)
+
+struct layer {
+        float *norm_attention;
+        float *wq, *wk, *wv, *wo;
+        float *norm_ffn;
+        float *w_gate, *w_up, *w_down;
+};
+
+struct scratch {
+        float *x;      /* [token][width]: the residual stream */
+        float *normed; /* [token][width] */
+        float *q;      /* [token][width] */
+        float *k, *v;  /* [token][kv width] */
+        float *mixed;  /* [token][width]: what attention returns */
+        float *gate;   /* [token][ffn width] */
+        float *up;
+        float *scores;          /* [heads of one kv head][positions] */
+        float *cosines, *sines; /* [token][head size / 2] */
+        float *logits;          /* [VOCAB_ROWS] */
+};
+
+struct model {
+        struct model_shape shape;
+        uint32_t head_size, kv_width, score_row;
+        float *embedding; /* [VOCAB_ROWS][width] */
+        float *norm_final;
+        float *w_logits;
+        struct layer *layers;
+        struct scratch s;
+        float *memory; /* all of the above */
+};
+
+const char *model_shape_error(const struct model_shape *shape)
+{
+        if (shape->n_layers < 1 || shape->n_layers > 256)
+                return "layers must be 1..256";
+        if (shape->width < 8 || shape->width > 16384 || shape->width % KERNEL_PANEL)
+                return "width must be a multiple of 8, 8..16384";
+        if (shape->ffn_width < 8 || shape->ffn_width > 65536 || shape->ffn_width % KERNEL_PANEL)
+                return "ffn width must be a multiple of 8, 8..65536";
+        if (shape->n_heads < 1 || shape->n_heads > shape->width || shape->width % shape->n_heads)
+                return "heads must divide the width";
+        if (model_head_size(shape) % KERNEL_PANEL)
+                return "width / heads must be a multiple of 8";
+        if (shape->n_kv_heads < 1 || shape->n_kv_heads > shape->n_heads ||
+                shape->n_heads % shape->n_kv_heads)
+                return "kv heads must divide the heads";
+        return NULL;
+}
+
+uint64_t model_version(const struct model_shape *shape)
+{
+        const uint64_t fields[] = {ARITHMETIC, shape->seed, shape->n_layers, shape->width,
+                shape->n_heads, shape->n_kv_heads, shape->ffn_width};
+        uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+
+        for (size_t i = 0; i < sizeof(fields); i++)
+                hash = (hash ^ ((const unsigned char *)fields)[i]) * 0x100000001b3;
+        return hash;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* splitmix64 */
+static uint64_t random_next(uint64_t *state)
+{
+        uint64_t z = *state += 0x9e3779b97f4a7c15;
+
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+}
+
+/* Uniform with variance 1 / n_in, which keeps the size of what passes through. */
+static void fill_weights(uint64_t *state, float *w, size_t n, size_t n_in)
+{
+        float scale = sqrtf(3.0f / (float)n_in);
+
+        for (size_t i = 0; i < n; i++) {
+                float unit = (float)(random_next(state) >> 40) * (1.0f / 16777216.0f);
+
+                w[i] = (2.0f * unit - 1.0f) * scale;
+        }
+}
+
+static void fill_gain(float *gain, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                gain[i] = 1.0f;
+}
+
+static void fill_model(struct model *m)
+{
+        uint64_t state = m->shape.seed;
+        size_t width = m->shape.width, ffn = m->shape.ffn_width;
+
+        fill_weights(&state, m->embedding, VOCAB_ROWS * width, 3);
+        fill_weights(&state, m->w_logits, VOCAB_ROWS * width, width);
+        fill_gain(m->norm_final, width);
+        for (uint32_t i = 0; i < m->shape.n_layers; i++) {
+                struct layer *l = &m->layers[i];
+
+                fill_gain(l->norm_attention, width);
+                fill_gain(l->norm_ffn, width);
+                fill_weights(&state, l->wq, width * width, width);
+                fill_weights(&state, l->wk, width * m->kv_width, width);
+                fill_weights(&state, l->wv, width * m->kv_width, width);
+                fill_weights(&state, l->wo, width * width, width);
+                fill_weights(&state, l->w_gate, width * ffn, width);
+                fill_weights(&state, l->w_up, width * ffn, width);
+                fill_weights(&state, l->w_down, ffn * width, ffn);
+        }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void place(float **field, float *base, size_t *used, size_t n)
+{
+        if (base)
+                *field = base + *used;
+        *used += (n + 15) / 16 * 16;
+}
+
+/* Places everything from base on, or with NULL only counts: returns the floats it takes. */
+static size_t place_all(struct model *m, float *base, size_t n_chunk)
+{
+        size_t width = m->shape.width, ffn = m->shape.ffn_width, used = 0;
+        struct scratch *s = &m->s;
+
+        place(&m->embedding, base, &used, VOCAB_ROWS * width);
+        place(&m->norm_final, base, &used, width);
+        place(&m->w_logits, base, &used, VOCAB_ROWS * width);
+        for (uint32_t i = 0; i < m->shape.n_layers; i++) {
+                struct layer *l = &m->layers[i];
+
+                place(&l->norm_attention, base, &used, width);
+                place(&l->wq, base, &used, width * width);
+                place(&l->wk, base, &used, width * m->kv_width);
+                place(&l->wv, base, &used, width * m->kv_width);
+                place(&l->wo, base, &used, width * width);
+                place(&l->norm_ffn, base, &used, width);
+                place(&l->w_gate, base, &used, width * ffn);
+                place(&l->w_up, base, &used, width * ffn);
+                place(&l->w_down, base, &used, ffn * width);
+        }
+        place(&s->x, base, &used, n_chunk * width);
+        place(&s->normed, base, &used, n_chunk * width);
+        place(&s->q, base, &used, n_chunk * width);
+        place(&s->k, base, &used, n_chunk * m->kv_width);
+        place(&s->v, base, &used, n_chunk * m->kv_width);
+        place(&s->mixed, base, &used, n_chunk * width);
+        place(&s->gate, base, &used, n_chunk * ffn);
+        place(&s->up, base, &used, n_chunk * ffn);
+        place(&s->scores, base, &used,
+                (size_t)m->score_row * m->shape.n_heads / m->shape.n_kv_heads);
+        place(&s->cosines, base, &used, n_chunk * m->head_size / 2);
+        place(&s->sines, base, &used, n_chunk * m->head_size / 2);
+        place(&s->logits, base, &used, VOCAB_ROWS);
+        return used;
+}
+
+struct model *model_new(const struct model_shape *shape, uint32_t max_tokens, uint32_t page_tokens)
+{
+        struct model *m;
+
+        assert(!model_shape_error(shape));
+        m = calloc(1, sizeof(*m));
+        if (!m)
+                return NULL;
+        m->shape = *shape;
+        m->head_size = model_head_size(shape);
+        m->kv_width = m->head_size * shape->n_kv_heads;
+        m->score_row = (max_tokens + KERNEL_PANEL - 1) / KERNEL_PANEL * KERNEL_PANEL;
+        m->layers = calloc(shape->n_layers, sizeof(*m->layers));
+        if (m->layers)
+                m->memory = calloc(place_all(m, NULL, page_tokens), sizeof(float));
+        if (!m->memory) {
+                model_free(m);
+                return NULL;
+        }
+        place_all(m, m->memory, page_tokens);
+        fill_model(m);
+        return m;
+}
+
+void model_free(struct model *m)
+{
+        if (!m)
+                return;
+        free(m->memory);
+        free(m->layers);
+        free(m);
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+static float *page_of(
+        const struct model_kv *kv, unsigned char *const *tensors, uint32_t layer, uint32_t page_no)
+{
+        return (float *)(void *)(tensors[layer] + kv->pages[page_no] * kv->page_bytes);
+}
+
+static void compute_angles(struct model *m, uint32_t n_tokens, uint32_t position)
+{
+        uint32_t half = m->head_size / 2;
+
+        for (uint32_t t = 0; t < n_tokens; t++) {
+                for (uint32_t i = 0; i < half; i++) {
+                        double angle = (position + t) * pow(10000.0, -(double)i / half);
+
+                        m->s.cosines[t * half + i] = (float)cos(angle);
+                        m->s.sines[t * half + i] = (float)sin(angle);
+                }
+        }
+}
+
+static void norm_rows(const struct model *m, const float *gain, uint32_t n_tokens)
+{
+        size_t width = m->shape.width;
+
+        for (size_t t = 0; t < n_tokens; t++)
+                kernel_rms_norm(m->s.x + t * width, gain, width, m->s.normed + t * width);
+}
+
+static void rotate_heads(const struct model *m, float *x, uint32_t n_heads, uint32_t n_tokens)
+{
+        size_t head = m->head_size;
+
+        for (size_t t = 0; t < n_tokens; t++)
+                for (size_t h = 0; h < n_heads; h++)
+                        kernel_rope(x + (t * n_heads + h) * head, head, m->s.cosines + t * head / 2,
+                                m->s.sines + t * head / 2);
+}
+
+/* K and V of the new tokens go to the page of `position`, and nowhere else. */
+static void store_kv(const struct model *m, const struct model_kv *kv, uint32_t layer,
+        uint32_t n_tokens, uint32_t position)
+{
+        uint32_t head = m->head_size, tokens = kv->page_tokens, first = position % tokens;
+        float *k = page_of(kv, kv->k, layer, position / tokens);
+        float *v = page_of(kv, kv->v, layer, position / tokens);
+
+        for (uint32_t t = 0; t < n_tokens; t++) {
+                for (uint32_t e = 0; e < m->kv_width; e++) {
+                        uint32_t at = first + t;
+
+                        k[(size_t)e * tokens + at] = m->s.k[(size_t)t * m->kv_width + e];
+                        v[((size_t)(e / head) * tokens + at) * head + e % head] =
+                                m->s.v[(size_t)t * m->kv_width + e];
+                }
+        }
+}
+
+/* Attention of the heads that share a kv head, for a token that sees n_visible positions. */
+static void attend(struct model *m, const struct model_kv *kv, uint32_t layer, uint32_t kv_head,
+        const float *q, uint32_t n_visible, float *mixed)
+{
+        size_t head = m->head_size, tokens = kv->page_tokens, row = m->score_row;
+        size_t n_heads = m->shape.n_heads / m->shape.n_kv_heads, offset = kv_head * head * tokens;
+        float *scores = m->s.scores, scale = 1.0f / sqrtf((float)head);
+
+        for (size_t at = 0; at < n_visible; at += tokens) {
+                size_t n = n_visible - at < tokens ? n_visible - at : tokens;
+                const float *k = page_of(kv, kv->k, layer, (uint32_t)(at / tokens)) + offset;
+
+                for (size_t h = 0; h < n_heads; h++)
+                        memset(scores + h * row + at, 0, n * sizeof(*scores));
+                kernel_gemm(q, head, n_heads, k, tokens, head, n, scores + at, row);
+        }
+        for (size_t h = 0; h < n_heads; h++) {
+                float inverse = 1.0f / kernel_exp_sum(scores + h * row, n_visible, scale);
+
+                for (size_t i = 0; i < n_visible; i++)
+                        scores[h * row + i] *= inverse;
+        }
+        memset(mixed, 0, n_heads * head * sizeof(*mixed));
+        for (size_t at = 0; at < n_visible; at += tokens) {
+                size_t n = n_visible - at < tokens ? n_visible - at : tokens;
+                const float *v = page_of(kv, kv->v, layer, (uint32_t)(at / tokens)) + offset;
+
+                kernel_gemm(scores + at, row, n_heads, v, head, n, head, mixed, head);
+        }
+}
+
+static void add_rows(float *x, const float *y, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                x[i] += y[i];
+}
+
+static void attention_block(struct model *m, const struct model_kv *kv, uint32_t layer,
+        uint32_t n_tokens, uint32_t position)
+{
+        const struct layer *l = &m->layers[layer];
+        struct scratch *s = &m->s;
+        size_t width = m->shape.width, group = width / m->shape.n_kv_heads;
+
+        norm_rows(m, l->norm_attention, n_tokens);
+        kernel_linear(s->normed, n_tokens, width, l->wq, width, s->q);
+        kernel_linear(s->normed, n_tokens, width, l->wk, m->kv_width, s->k);
+        kernel_linear(s->normed, n_tokens, width, l->wv, m->kv_width, s->v);
+        rotate_heads(m, s->q, m->shape.n_heads, n_tokens);
+        rotate_heads(m, s->k, m->shape.n_kv_heads, n_tokens);
+        store_kv(m, kv, layer, n_tokens, position);
+
+        for (uint32_t h = 0; h < m->shape.n_kv_heads; h++)
+                for (uint32_t t = 0; t < n_tokens; t++)
+                        attend(m, kv, layer, h, s->q + t * width + h * group, position + t + 1,
+                                s->mixed + t * width + h * group);
+        kernel_linear(s->mixed, n_tokens, width, l->wo, width, s->normed);
+        add_rows(s->x, s->normed, n_tokens * width);
+}
+
+static void ffn_block(struct model *m, uint32_t layer, uint32_t n_tokens)
+{
+        const struct layer *l = &m->layers[layer];
+        struct scratch *s = &m->s;
+        size_t width = m->shape.width, ffn = m->shape.ffn_width;
+
+        norm_rows(m, l->norm_ffn, n_tokens);
+        kernel_linear(s->normed, n_tokens, width, l->w_gate, ffn, s->gate);
+        kernel_linear(s->normed, n_tokens, width, l->w_up, ffn, s->up);
+        kernel_swiglu(s->gate, s->up, n_tokens * ffn);
+        kernel_linear(s->gate, n_tokens, ffn, l->w_down, width, s->normed);
+        add_rows(s->x, s->normed, n_tokens * width);
+}
+
+void model_forward(struct model *m, const struct model_kv *kv, const uint32_t *tokens,
+        uint32_t n_tokens, uint32_t position, float *ret_logits)
+{
+        struct scratch *s = &m->s;
+        size_t width = m->shape.width;
+
+        assert(n_tokens > 0);
+        assert(position / kv->page_tokens == (position + n_tokens - 1) / kv->page_tokens);
+        assert(position + n_tokens <= m->score_row);
+
+        for (size_t t = 0; t < n_tokens; t++) {
+                assert(tokens[t] < MODEL_VOCAB);
+                memcpy(s->x + t * width, m->embedding + tokens[t] * width, width * sizeof(*s->x));
+        }
+        compute_angles(m, n_tokens, position);
+        for (uint32_t i = 0; i < m->shape.n_layers; i++) {
+                attention_block(m, kv, i, n_tokens, position);
+                ffn_block(m, i, n_tokens);
+        }
+        if (!ret_logits)
+                return;
+        kernel_rms_norm(s->x + (n_tokens - 1) * width, m->norm_final, width, s->normed);
+        kernel_linear(s->normed, 1, width, m->w_logits, VOCAB_ROWS, s->logits);
+        memcpy(ret_logits, s->logits, MODEL_VOCAB * sizeof(*ret_logits));
+}

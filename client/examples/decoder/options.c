@@ -1,0 +1,187 @@
+#include <errno.h>
+#include <getopt.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvlease.h>
+
+#include "client/examples/decoder/options.h"
+
+enum kind { NUMBER, SEED, FLAG, FLAG_OFF, STRING, PREFIX, PLANES, HELP, VERSION };
+
+struct row {
+        const char *name;
+        enum kind kind;
+        size_t offset; /* in struct options */
+        uint32_t min, max;
+        const char *argument, *help;
+};
+
+#define AT(field) offsetof(struct options, field)
+
+static const struct row rows[] = {
+        {"socket", STRING, AT(socket), 0, 0, "PATH",
+                "the tenant's socket (default: $KVLEASE_SOCKET)"},
+        {"namespace", STRING, AT(ns_name), 0, 0, "NAME", "namespace (default: decoder)"},
+        {"device", STRING, AT(device), 0, 0, "NAME", "device (default: the daemon's)"},
+        {"no-daemon", FLAG_OFF, AT(use_daemon), 0, 0, NULL, "private memory: compute everything"},
+        {"planes", PLANES, AT(plane_per_tensor), 0, 0, "block|layer",
+                "one plane for all layers, or one for K and V of each"},
+        {"page-tokens", NUMBER, AT(page_tokens), 1, 1024, "N", "tokens in a page (default: 64)"},
+        {"prompt-prefix", PREFIX, 0, 0, 0, "FILE", "text before each prompt (may be repeated)"},
+        {"max-prompt", NUMBER, AT(max_prompt), 1, 1 << 20, "N",
+                "cut prompts to N tokens (default: 4096; the time grows with the square)"},
+        {"generate", NUMBER, AT(n_generate), 0, 1 << 16, "N", "tokens to generate (default: 8)"},
+        {"publish-generated", FLAG, AT(publish_generated), 0, 0, NULL,
+                "publish pages of generated tokens, too"},
+        {"json", FLAG, AT(json), 0, 0, NULL, "one JSON object a line and prompt"},
+        {"verbose", FLAG, AT(verbose), 0, 0, NULL, "a line on stderr for each page"},
+        {"delay-ms-per-page", NUMBER, AT(delay_msec), 0, 60000, "MS", "sleep after each page"},
+        {"model-seed", SEED, AT(shape.seed), 0, 0, "N", "seed of the weights (default: 1)"},
+        {"layers", NUMBER, AT(shape.n_layers), 1, 256, "N", "layers (default: 4)"},
+        {"width", NUMBER, AT(shape.width), 8, 16384, "N", "model width (default: 256)"},
+        {"heads", NUMBER, AT(shape.n_heads), 1, 1024, "N", "query heads (default: 8)"},
+        {"kv-heads", NUMBER, AT(shape.n_kv_heads), 1, 1024, "N", "K and V heads (default: 2)"},
+        {"ffn-width", NUMBER, AT(shape.ffn_width), 8, 65536, "N", "inner width (default: 704)"},
+        {"help", HELP, 0, 0, 0, NULL, "this text"},
+        {"version", VERSION, 0, 0, 0, NULL, "version of libkvlease"},
+};
+
+#define N_ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static const struct options defaults = {
+        .shape = {.seed = 1,
+                .n_layers = 4,
+                .width = 256,
+                .n_heads = 8,
+                .n_kv_heads = 2,
+                .ffn_width = 704},
+        .page_tokens = 64,
+        .max_prompt = 4096,
+        .n_generate = 8,
+        .use_daemon = true,
+        .ns_name = "decoder",
+};
+
+static void print_help(void)
+{
+        printf("Usage: decoder [OPTION]... FILE...\n"
+               "Runs each FILE as a prompt through a small transformer with random weights, whose "
+               "K and V\n"
+               "live in pages of kvleased. Equal digests mean logits equal in every bit.\n\n");
+        for (size_t i = 0; i < N_ROWS; i++) {
+                char left[64];
+
+                snprintf(left, sizeof(left), "--%s%s%s", rows[i].name, rows[i].argument ? "=" : "",
+                        rows[i].argument ? rows[i].argument : "");
+                printf("  %-26s %s\n", left, rows[i].help);
+        }
+        printf("\nExit status: 0 done, 1 failed, 2 wrong command line, 3 no room (limit or "
+               "device),\n"
+               "4 no connection to the daemon.\n");
+}
+
+static int parse_number(const struct row *row, const char *text, uint64_t max, uint64_t *ret)
+{
+        unsigned long long value;
+        char *end;
+
+        errno = 0;
+        value = strtoull(text, &end, 0);
+        if (errno || end == text || *end || text[0] == '-' || value < row->min || value > max) {
+                fprintf(stderr, "decoder: --%s: \"%s\" is not a number from %u to %llu\n",
+                        row->name, text, row->min, (unsigned long long)max);
+                return -EINVAL;
+        }
+        *ret = value;
+        return 0;
+}
+
+static int parse_planes(const char *text, bool *ret)
+{
+        if (strcmp(text, "block") != 0 && strcmp(text, "layer") != 0) {
+                fprintf(stderr, "decoder: --planes: \"%s\" is neither block nor layer\n", text);
+                return -EINVAL;
+        }
+        *ret = text[0] == 'l';
+        return 0;
+}
+
+static int apply(struct options *o, const struct row *row, const char *argument)
+{
+        void *field = (char *)o + row->offset;
+        uint64_t number;
+        int r;
+
+        switch (row->kind) {
+        case NUMBER:
+                r = parse_number(row, argument, row->max, &number);
+                if (!r)
+                        *(uint32_t *)field = (uint32_t)number;
+                return r;
+        case SEED:
+                return parse_number(row, argument, UINT64_MAX, field);
+        case FLAG:
+        case FLAG_OFF:
+                *(bool *)field = row->kind == FLAG;
+                return 0;
+        case STRING:
+                *(const char **)field = argument;
+                return 0;
+        case PREFIX:
+                o->prefixes[o->n_prefixes++] = argument;
+                return 0;
+        case PLANES:
+                return parse_planes(argument, field);
+        case HELP:
+                print_help();
+                return 1;
+        case VERSION:
+                printf("decoder (libkvlease %s)\n", kvl_version());
+                return 1;
+        }
+        return -EINVAL;
+}
+
+static int check(const struct options *o)
+{
+        const char *wrong = model_shape_error(&o->shape);
+
+        if (wrong) {
+                fprintf(stderr, "decoder: %s\n", wrong);
+                return -EINVAL;
+        }
+        if (o->n_files == 0) {
+                fprintf(stderr, "decoder: no FILE given; try --help\n");
+                return -EINVAL;
+        }
+        return 0;
+}
+
+int options_parse(int argc, char **argv, struct options *ret_options)
+{
+        struct option long_options[N_ROWS + 1] = {};
+        struct options o = defaults;
+        int index, c, r = 0;
+
+        for (size_t i = 0; i < N_ROWS; i++)
+                long_options[i] =
+                        (struct option){.name = rows[i].name, .has_arg = rows[i].argument != NULL};
+        o.prefixes = calloc((size_t)argc + 1, sizeof(*o.prefixes));
+        if (!o.prefixes)
+                return -ENOMEM;
+        while (!r && (c = getopt_long(argc, argv, "", long_options, &index)) != -1)
+                r = c == 0 ? apply(&o, &rows[index], optarg) : -EINVAL; /* getopt has said why */
+        o.files = argv + optind;
+        o.n_files = (uint32_t)(argc - optind);
+        if (!r)
+                r = check(&o);
+        if (r) {
+                free(o.prefixes);
+                return r;
+        }
+        *ret_options = o;
+        return 0;
+}

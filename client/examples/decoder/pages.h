@@ -1,0 +1,77 @@
+/*
+ * The worker's page table: where the K and V of one prompt at a time live. This file is what an
+ * engine has to do to use kvlease; the rest of the decoder knows only page indices and addresses.
+ *
+ *   open -> { begin -> (extend -> write -> publish)... -> end }... -> close
+ *
+ * Pages come from the daemon (leased, or found under their key and pinned), or, as the oracle that
+ * results are compared with, from private memory where nothing is ever found.
+ *
+ * Returns as <kvlease.h>: 0, negative errno, or a positive KVL_* condition; pages_error() has the
+ * sentence. After a failure inside a prompt only pages_end() and pages_close() make sense. One
+ * thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/examples/decoder/model.h"
+
+struct pages_options {
+        struct model_shape shape;
+        bool use_daemon;       /* false: private memory */
+        bool plane_per_tensor; /* a plane for K and one for V of each layer; false: one for all */
+        const char *socket;    /* NULL: the library's default */
+        const char *ns_name;   /* borrowed, as is device */
+        const char *device;    /* NULL: the daemon's default */
+        uint32_t page_tokens;
+        uint32_t max_pages; /* of one prompt and what is generated after it */
+};
+
+/* Of the current prompt. */
+struct pages_counts {
+        uint32_t reused;     /* found and used */
+        uint32_t published;  /* carry our bytes now */
+        uint32_t duplicates; /* somebody else was first: theirs are used, ours went back */
+};
+
+struct pages;
+
+/* Connects and opens the namespace. 0: *ret_pages is returned owned. Blocks. */
+int pages_open(const struct pages_options *options, struct pages **ret_pages);
+
+/* Ends the prompt if one is under way. NULL is ignored. */
+void pages_close(struct pages *pages);
+
+/* Why the last call failed. Valid until the next one. */
+const char *pages_error(void);
+
+/*
+ * Begins a prompt: finds the longest run of cached pages, pinned, and enters them in the table.
+ * Never all of the prompt: its last token is always left to compute, as its logits are wanted.
+ * Copies nothing: borrows tokens until pages_end(), where more may be appended behind n_tokens.
+ */
+int pages_begin(struct pages *pages, const uint32_t *tokens, uint32_t n_tokens,
+        uint32_t *ret_reused_tokens);
+
+/* Leases one more page and enters it at the end of the table. KVL_QUOTA, KVL_FULL, KVL_DRAINING,
+ * KVL_STALE. */
+int pages_extend(struct pages *pages);
+
+/*
+ * Publishes page page_no, which is full and written: its predecessors were offered before it. Where
+ * the text can't be continued in the cache any more (KVL_NO_PARENT, KVL_STALE), that is no failure:
+ * the page and all after it stay private to this prompt.
+ */
+int pages_publish(struct pages *pages, uint32_t page_no);
+
+/* Releases and frees what the prompt held. */
+int pages_end(struct pages *pages);
+
+uint32_t pages_in_table(const struct pages *pages);
+const struct pages_counts *pages_counts(const struct pages *pages);
+
+/* The table as the model reads it; changes with every call here. Borrowed, valid until
+ * pages_close(). */
+const struct model_kv *pages_kv(const struct pages *pages);

@@ -1,0 +1,250 @@
+#!/bin/sh
+# Shows what kvlease does, with real processes over real documents, on a private daemon.
+#
+#   sh packaging/demo.sh                    build if needed, run, clean up
+#   sh packaging/demo.sh --keep             leave the daemon running and say how to talk to it
+#   sh packaging/demo.sh --build-dir DIR    use this build (default: build, made where it is missing)
+#
+# Exit status: 0 all as expected, 1 a hit, a miss or the logits were not as expected, or something
+# failed, 2 wrong command line.
+set -eu
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+build=$top/build
+keep=no
+dir=
+daemon=
+worker=
+
+while [ $# -gt 0 ]; do
+        case $1 in
+        --keep) keep=yes ;;
+        --build-dir)
+                [ $# -ge 2 ] || { echo "demo: --build-dir needs a directory" >&2; exit 2; }
+                build=$2
+                shift
+                ;;
+        -h | --help)
+                sed -n 's/^# \{0,1\}//; 2,9p' "$0"
+                exit 0
+                ;;
+        *)
+                echo "demo: $1? Try --help" >&2
+                exit 2
+                ;;
+        esac
+        shift
+done
+case $build in
+/*) ;;
+*) build=$PWD/$build ;;
+esac
+
+say() {
+        printf '  %s\n' "$*"
+}
+
+die() {
+        echo "demo: $*" >&2
+        exit 1
+}
+
+# ---- daemon and cleaning up ----------------------------------------------------------------------
+
+stop_daemon() {
+        [ -n "$daemon" ] || return 0
+        kill -TERM "$daemon" 2>/dev/null || true
+        wait "$daemon" 2>/dev/null || true
+        daemon=
+}
+
+clean_up() {
+        status=$?
+        trap - EXIT INT TERM HUP
+        if [ -n "$worker" ]; then
+                kill -KILL "$worker" 2>/dev/null || true
+        fi
+        if [ "$keep" = no ] || [ -z "$daemon" ]; then
+                if [ "$status" -ne 0 ] && [ -n "$dir" ] && [ -s "$dir/kvleased.log" ]; then
+                        echo "last lines of the daemon's log:" >&2
+                        tail -n 10 "$dir/kvleased.log" >&2
+                fi
+                stop_daemon
+                [ -z "$dir" ] || rm -rf "$dir"
+        fi
+        exit "$status"
+}
+
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+ctl() {
+        "$build/client/ctl/kvleasectl" --runtime-dir "$dir/run" "$@"
+}
+
+start_daemon() {
+        mkdir "$dir/run" "$dir/state"
+        cat >"$dir/kvleased.conf" <<-END
+		[daemon]
+		runtime_dir = $dir/run
+		state_dir = $dir/state
+		devices = host
+
+		[device host]
+		memory = 512MiB
+
+		[tenant alice]
+		limit = 256MiB
+
+		[tenant bob]
+		limit = 128MiB
+	END
+        # A session of its own: with --keep it outlives this terminal.
+        setsid "$build/daemon/server/kvleased" --config "$dir/kvleased.conf" >"$dir/kvleased.log" 2>&1 &
+        daemon=$!
+        tries=0
+        until ctl version >/dev/null 2>&1 && [ -S "$dir/run/t/bob/sock" ]; do
+                kill -0 "$daemon" 2>/dev/null || die "the daemon didn't start"
+                tries=$((tries + 1))
+                [ "$tries" -lt 100 ] || die "the daemon isn't ready after 10 s"
+                sleep 0.1
+        done
+}
+
+# ---- documents -----------------------------------------------------------------------------------
+
+# The first of these files that is there; the tree's own where the machine has none.
+first_of() {
+        for file; do
+                if [ -r "$file" ]; then
+                        echo "$file"
+                        return
+                fi
+        done
+}
+
+make_documents() {
+        licenses=/usr/share/common-licenses
+        mkdir "$dir/docs"
+        head -c 4000 "$(first_of $licenses/GPL-3 "$top/LICENSE")" >"$dir/docs/long"
+        head -c 4000 "$(first_of $licenses/MPL-2.0 "$top/packaging/demo.sh")" >"$dir/docs/other"
+        contract=$(first_of $licenses/Apache-2.0 "$top/LICENSE")
+        for n in 1 2; do
+                head -c 3500 "$contract" >"$dir/docs/question$n"
+        done
+        printf '\n\nQuestion: who may use it, and on which terms?\n' >>"$dir/docs/question1"
+        printf '\n\nQuestion: what must a copy that was changed say?\n' >>"$dir/docs/question2"
+}
+
+# ---- workers -------------------------------------------------------------------------------------
+
+decoder() {
+        "$build/client/examples/decoder" --json "$@"
+}
+
+field() { # NAME, of the JSON object on stdin
+        sed -n "s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/p"
+}
+
+expected() { # DOCUMENT NAME: what the run without the daemon had there
+        grep "\"$dir/docs/$1\"" "$dir/expected" | field "$2"
+}
+
+row() {
+        printf '%-46s %9s %9s %11s %9s  %s\n' "$@"
+}
+
+unexpected=0
+
+complain() {
+        echo "demo: $*" >&2
+        unexpected=1
+}
+
+# run TITLE TENANT DOCUMENT MIN MAX: a worker process; it must reuse MIN to MAX tokens.
+run() {
+        say "$1"
+        decoder --socket "$dir/run/t/$2/sock" "$dir/docs/$3" >"$dir/result" ||
+                die "the worker failed"
+        reused=$(field reused <"$dir/result")
+        prefill=$(field prefill_ms <"$dir/result")
+        equal=yes
+        if [ "$(field logits <"$dir/result")" != "$(expected "$3" logits)" ]; then
+                equal=NO
+                complain "$1: the logits differ from those computed without the daemon"
+        fi
+        if [ "$reused" -lt "$4" ] || [ "$reused" -gt "$5" ]; then
+                complain "$1: reused $reused tokens, expected $4 to $5"
+        fi
+        speedup=$(awk "BEGIN { printf \"%.1fx\", $(expected "$3" prefill_ms) / $prefill }")
+        row "$1" "$(field computed <"$dir/result")" "$reused" "$(printf %.1f "$prefill")" "$speedup" \
+                "$equal" >>"$dir/table"
+}
+
+# Starts a worker that takes its time, and kills it once it has published 40 pages.
+run_and_kill() {
+        say "$1"
+        : >"$dir/pages"
+        # Not the function above: in the background, that would be a shell, and the shell be killed.
+        "$build/client/examples/decoder" --socket "$dir/run/t/alice/sock" --verbose \
+                --delay-ms-per-page 20 "$dir/docs/$2" >/dev/null 2>"$dir/pages" &
+        worker=$!
+        until [ "$(wc -l <"$dir/pages")" -ge 40 ]; do
+                kill -0 "$worker" 2>/dev/null || die "the worker ended early: $(cat "$dir/pages")"
+                sleep 0.02
+        done
+        kill -KILL "$worker"
+        wait "$worker" 2>/dev/null || true
+        worker=
+        killed_tokens=$(($(wc -l <"$dir/pages") * 64))
+        row "$1" "$killed_tokens" 0 killed - - >>"$dir/table"
+}
+
+# ---- the demo ------------------------------------------------------------------------------------
+
+sh "$top/packaging/install-deps.sh" build
+
+if [ ! -e "$build/build.ninja" ]; then
+        echo "Building in $build ..."
+        meson setup "$build" "$top" --buildtype=release >/dev/null
+fi
+ninja -C "$build" daemon/server/kvleased client/ctl/kvleasectl client/examples/decoder
+
+echo "A private daemon with two tenants, alice and bob; workers that run a small transformer:"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/kvlease-demo.XXXXXX")
+make_documents
+start_daemon
+say "what the logits must be: every document without the daemon"
+decoder --no-daemon "$dir"/docs/* >"$dir/expected" || die "the decoder failed"
+
+row "worker" computed reused "prefill ms" speed-up "logits equal" >"$dir/table"
+run "1 a document, cold" alice long 0 0
+run "2 the same document, another process" alice long 3968 3968
+run "3 a contract and a question, cold" alice question1 0 0
+run "4 the same contract, another question" alice question2 3456 3456
+run_and_kill "5 another document, killed with SIGKILL" other
+run "6 its successor" alice other "$killed_tokens" 3968
+[ "$(field pages_duplicate <"$dir/result")" -eq 0 ] || complain "the killed worker went on publishing"
+run "7 document of 1, other tenant (must miss)" bob long 0 0
+
+echo
+cat "$dir/table"
+echo
+echo "Speed-up: against the same document without the daemon. Tokens: bytes and one for the beginning."
+echo
+ctl status
+ctl check || complain "the daemon's state is inconsistent"
+
+if [ "$keep" = yes ]; then
+        cat <<-END
+
+		The daemon is left running, process $daemon, with its files in $dir. Talk to it:
+		  $build/client/ctl/kvleasectl --runtime-dir $dir/run clients
+		  $build/client/examples/decoder --socket $dir/run/t/alice/sock $top/LICENSE
+		Stop it and remove what it left:
+		  kill $daemon; rm -r $dir
+	END
+fi
+
+[ "$unexpected" -eq 0 ] || die "not everything was as expected, see above"

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Installs what kvlease needs on Debian 12 from Debian's own repositories, and nothing else.
+#
+#   sh packaging/install-deps.sh build    to build it and run the demo
+#   sh packaging/install-deps.sh test     to run its tests as well
+#
+# Does nothing where everything is installed. Exit status: 0 all there, 1 not, 2 wrong command line.
+set -eu
+
+build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler
+libsystemd-dev libssl-dev libsmartcols-dev libjansson-dev'
+# g++: the public header must compile as C++, too. clang, libclang-rt: fuzzers. util-linux: unshare.
+test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck python3 strace
+util-linux procps'
+
+usage() {
+        sed -n 's/^# \{0,1\}//; 2,7p' "$0"
+}
+
+case "${1-}" in
+build) wanted=$build ;;
+test) wanted="$build $test" ;;
+-h | --help)
+        usage
+        exit 0
+        ;;
+*)
+        usage >&2
+        exit 2
+        ;;
+esac
+
+if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
+        echo "install-deps: this is no Debian. Install what Debian 12 calls:" >&2
+        echo "$wanted" >&2
+        exit 1
+fi
+
+missing=
+for package in $wanted; do
+        # "hold ok installed" counts as well as "install ok installed".
+        case $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true) in
+        *' ok installed') ;;
+        *) missing="$missing $package" ;;
+        esac
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -eq 0 ]; then
+        as_root='env'
+elif command -v sudo >/dev/null 2>&1; then
+        as_root='sudo env'
+else
+        echo "install-deps: no sudo here. As root: apt-get install --no-install-recommends$missing" >&2
+        exit 1
+fi
+
+echo "install-deps: installing$missing"
+# Package lists may be missing (containers) or stale; $as_root and $missing are lists of words.
+# shellcheck disable=SC2086
+$as_root apt-get update -qq
+# shellcheck disable=SC2086
+$as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing

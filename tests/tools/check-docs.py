@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Fails where README.md or docs/PROTOCOL.md say something else than the source does.
+
+README's C example must be client/examples/hello.c to the letter; PROTOCOL.md must have every message
+of proto/msg.h under its number and reply, every status of proto/status.h, and the limits of proto/frame.h; links between
+documents must lead somewhere.
+"""
+import pathlib
+import re
+import sys
+
+top = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+problems = []
+
+
+def read(path):
+    return (top / path).read_text()
+
+
+def camel(snake):
+    return "".join(part.capitalize() for part in snake.split("_"))
+
+
+def check_example():
+    blocks = re.findall(r"```c\n(.*?)```", read("README.md"), re.S)
+    if read("client/examples/hello.c") not in blocks:
+        problems.append("README.md: the C example is not client/examples/hello.c")
+
+
+def check_messages():
+    source, page = read("proto/msg.h").replace("\\\n", " "), read("docs/PROTOCOL.md")
+    rows = re.findall(r"\bX\((\w+),\s*(\d+),\s*(\w+),\s*(\w+),\s*([\w\s|]+?),\s*(true|false),\s*(\w+)\)", source)
+    if len(rows) < 20:
+        problems.append("proto/msg.h: MSG_TABLE can't be read")
+    documented = dict(re.findall(r"^### (\w+) \((\d+)\)", page, re.M))
+    for name, number, _, reply, _, no_reply, fds in rows:
+        heading = re.search(rf"^### {name} \({number}\) \[(\w+)(.*)\]$", page, re.M)
+        if not heading:
+            problems.append(f"docs/PROTOCOL.md: no section '### {name} ({number}) [...]'")
+            continue
+        if heading.group(1) != camel(reply):
+            problems.append(f"docs/PROTOCOL.md: {name} is answered by {camel(reply)}")
+        if ("NO_REPLY" in heading.group(2)) != (no_reply == "true"):
+            problems.append(f"docs/PROTOCOL.md: {name}: NO_REPLY differs from proto/msg.h")
+        if ("fds" in heading.group(2)) != (fds != "0"):
+            problems.append(f"docs/PROTOCOL.md: {name}: fds differ from proto/msg.h")
+    events = re.findall(r"\bX\((\w+),\s*(\d+),\s*\w+_event\)", source)
+    for name, number in events:
+        if documented.get(name) != number:
+            problems.append(f"docs/PROTOCOL.md: no section '### {name} ({number})'")
+    known = {row[0] for row in rows} | {event[0] for event in events}
+    for name in documented.keys() - known:
+        problems.append(f"docs/PROTOCOL.md: there is no message {name}")
+
+
+def check_status():
+    source, page = read("proto/status.h"), read("docs/PROTOCOL.md")
+    rows = re.findall(r'X\((\w+), (\d+), (\S+), "', source)
+    if len(rows) < 20:
+        problems.append("proto/status.h: STATUS_TABLE can't be read")
+    for name, wire, code in rows:
+        code = code.replace("KVL_STATUS_", "KVL_")
+        if f"| {wire} | {name} | {code} |" not in page:
+            problems.append(f"docs/PROTOCOL.md: no row '| {wire} | {name} | {code} |'")
+
+
+def check_links():
+    for page in [top / "README.md", *sorted((top / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in target and not (page.parent / target).exists():
+                problems.append(f"{page.relative_to(top)}: leads nowhere: {target}")
+
+
+check_example()
+check_messages()
+check_status()
+check_links()
+print("\n".join(problems) if problems else "documents: ok")
+sys.exit(1 if problems else 0)

@@ -1,0 +1,389 @@
+/*
+ * The decoder's page table against a library that is played by this file: what it does with each
+ * condition the real one may return, and that it keeps nothing.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include <kvlease.h>
+
+#include "client/examples/decoder/pages.h"
+#include "tests/unit/test-support.h"
+
+enum { PAGE_TOKENS = 4, CAPACITY = 16, PLANE_BYTES = 4096 };
+
+enum use { USE_FREE, USE_LEASED, USE_CACHED };
+
+static struct {
+        enum use use[CAPACITY];
+        int pins[CAPACITY];
+        uint8_t keys[CAPACITY][KVL_KEY_BYTES];
+        unsigned char memory[4][CAPACITY * PLANE_BYTES];
+        struct kvl_layout layout;
+        int next_code; /* of the function next_fn, once n_before calls have passed */
+        const char *next_fn;
+        int n_before;
+        int reopen_code; /* of kvl_ns_open() but the first */
+        int n_opens, n_requests;
+} lib;
+
+static int injected(const char *fn)
+{
+        if (!lib.next_fn || strcmp(lib.next_fn, fn) != 0 || lib.n_before-- > 0)
+                return 0;
+        lib.next_fn = NULL;
+        return lib.next_code;
+}
+
+static void inject(const char *fn, int n_before, int code)
+{
+        lib.next_fn = fn;
+        lib.n_before = n_before;
+        lib.next_code = code;
+}
+
+static unsigned count(enum use use)
+{
+        unsigned n = 0;
+
+        for (int i = 0; i < CAPACITY; i++)
+                n += lib.use[i] == use;
+        return n;
+}
+
+static int pins(void)
+{
+        int n = 0;
+
+        for (int i = 0; i < CAPACITY; i++)
+                n += lib.pins[i];
+        return n;
+}
+
+/* ---- the library ----------------------------------------------------------------------------- */
+
+const char *kvl_last_error(void)
+{
+        return "as injected";
+}
+
+int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret_conn)
+{
+        *ret_conn = (struct kvl_conn *)(void *)&lib;
+        return injected("connect");
+}
+
+void kvl_disconnect(struct kvl_conn *conn)
+{
+}
+
+int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
+        const char *device, unsigned flags, struct kvl_ns **ret_ns)
+{
+        assert_true(layout->plane_page_bytes <= PLANE_BYTES);
+        lib.layout = *layout;
+        if (lib.n_opens++ > 0 && lib.reopen_code)
+                return lib.reopen_code;
+        *ret_ns = (struct kvl_ns *)(void *)&lib;
+        return injected("ns_open");
+}
+
+void kvl_ns_close(struct kvl_ns *ns)
+{
+}
+
+void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane)
+{
+        assert_true(plane < lib.layout.n_planes);
+        return lib.memory[plane];
+}
+
+int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES])
+{
+        memset(ret_key, 7, KVL_KEY_BYTES);
+        return 0;
+}
+
+int kvl_key_chain(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,
+        uint8_t ret_key[KVL_KEY_BYTES])
+{
+        memcpy(ret_key, parent, KVL_KEY_BYTES);
+        for (uint32_t i = 0; i < n_tokens; i++)
+                for (uint32_t j = 0; j < KVL_KEY_BYTES; j++)
+                        ret_key[j] = (uint8_t)(ret_key[j] * 31 + tokens[i] + j);
+        return 0;
+}
+
+uint64_t kvl_request_begin(struct kvl_ns *ns)
+{
+        lib.n_requests++;
+        return 1;
+}
+
+int kvl_request_end(struct kvl_ns *ns, uint64_t request)
+{
+        assert_int_equal(request, 1);
+        lib.n_requests--;
+        return 0;
+}
+
+static int find(const uint8_t *key)
+{
+        for (int i = 0; i < CAPACITY; i++)
+                if (lib.use[i] == USE_CACHED && memcmp(lib.keys[i], key, KVL_KEY_BYTES) == 0)
+                        return i;
+        return -1;
+}
+
+int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+{
+        uint32_t n = 0;
+        int r = injected("lookup"), page;
+
+        if (r)
+                return r;
+        while (n < n_keys && (page = find(keys + n * KVL_KEY_BYTES)) >= 0) {
+                lib.pins[page]++;
+                ret_pages[n++] = (uint32_t)page;
+        }
+        if (n == 0)
+                return KVL_MISS;
+        *ret_n_pages = n;
+        *ret_n_tokens = (uint64_t)n * PAGE_TOKENS;
+        return 0;
+}
+
+int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *ret_pages)
+{
+        int r = injected("lease");
+
+        assert_int_equal(n_pages, 1);
+        if (r)
+                return r;
+        for (uint32_t i = CAPACITY; i-- > 0;) {
+                if (lib.use[i] == USE_FREE) {
+                        lib.use[i] = USE_LEASED;
+                        *ret_pages = i;
+                        return 0;
+                }
+        }
+        return KVL_FULL;
+}
+
+int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *ret_pages,
+        uint32_t *ret_n_pages)
+{
+        int r = injected("publish"), theirs = find(publish->keys);
+        uint32_t page = publish->pages[0];
+
+        assert_int_equal(publish->n_pages, 1);
+        assert_int_equal(lib.use[page], USE_LEASED);
+        if (r)
+                return r;
+        if (publish->parent_key && find(publish->parent_key) < 0)
+                return KVL_NO_PARENT;
+        if (theirs >= 0) {
+                lib.pins[theirs]++;
+                ret_pages[0] = (uint32_t)theirs;
+                return KVL_DUPLICATE;
+        }
+        lib.use[page] = USE_CACHED;
+        lib.pins[page] = 1;
+        memcpy(lib.keys[page], publish->keys, KVL_KEY_BYTES);
+        ret_pages[0] = page;
+        return 0;
+}
+
+int kvl_release(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
+{
+        for (uint32_t i = 0; i < n_pages; i++)
+                assert_true(lib.pins[pages[i]]-- > 0);
+        return injected("release");
+}
+
+int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
+{
+        for (uint32_t i = 0; i < n_pages; i++) {
+                assert_int_equal(lib.use[pages[i]], USE_LEASED);
+                lib.use[pages[i]] = USE_FREE;
+        }
+        return injected("free");
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static const uint32_t text[14] = {256, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
+
+static struct pages_options small = {
+        .shape = {.seed = 1,
+                .n_layers = 2,
+                .width = 16,
+                .n_heads = 2,
+                .n_kv_heads = 1,
+                .ffn_width = 8},
+        .use_daemon = true,
+        .ns_name = "test",
+        .page_tokens = PAGE_TOKENS,
+        .max_pages = 8,
+};
+
+/* One prompt, as the decoder's main.c does it. 0, or the code of what failed. */
+static int run(struct pages *p, uint32_t n_tokens, float *ret_logits)
+{
+        struct model *m = model_new(&small.shape, 32, PAGE_TOKENS);
+        uint32_t at = 0, end;
+        int r, q;
+
+        assert_non_null(m);
+        r = pages_begin(p, text, n_tokens, &at);
+        for (; !r && at < n_tokens; at = end) {
+                end = at + PAGE_TOKENS < n_tokens ? at + PAGE_TOKENS : n_tokens;
+                r = pages_extend(p);
+                if (r)
+                        break;
+                model_forward(m, pages_kv(p), text + at, end - at, at, ret_logits);
+                if (end % PAGE_TOKENS == 0)
+                        r = pages_publish(p, at / PAGE_TOKENS);
+        }
+        model_free(m);
+        q = pages_end(p);
+        assert_int_equal(count(USE_LEASED), 0);
+        assert_int_equal(pins(), 0);
+        assert_int_equal(lib.n_requests, 0);
+        return r ? r : q;
+}
+
+static struct pages *open_pages(void)
+{
+        struct pages *p;
+
+        memset(&lib, 0, sizeof(lib));
+        assert_int_equal(pages_open(&small, &p), 0);
+        return p;
+}
+
+static void check_counts(
+        const struct pages *p, uint32_t reused, uint32_t published, uint32_t duplicates)
+{
+        assert_int_equal(pages_counts(p)->reused, reused);
+        assert_int_equal(pages_counts(p)->published, published);
+        assert_int_equal(pages_counts(p)->duplicates, duplicates);
+}
+
+static void test_cold_then_warm(void **state)
+{
+        for (int planes = 0; planes < 2; planes++) {
+                float cold[MODEL_VOCAB], warm[MODEL_VOCAB];
+                struct pages *p;
+
+                small.plane_per_tensor = planes;
+                p = open_pages();
+                assert_int_equal(lib.layout.n_planes, planes ? 4 : 1);
+                assert_int_equal(run(p, 14, cold), 0);
+                check_counts(p, 0, 3, 0);
+                assert_int_equal(run(p, 14, warm), 0);
+                check_counts(p, 3, 0, 0);
+                assert_memory_equal(cold, warm, sizeof(cold));
+                pages_close(p);
+        }
+        small.plane_per_tensor = false;
+}
+
+static void test_last_token_is_always_computed(void **state)
+{
+        float cold[MODEL_VOCAB], warm[MODEL_VOCAB] = {0};
+        struct pages *p = open_pages();
+
+        assert_int_equal(run(p, 12, cold), 0);
+        check_counts(p, 0, 3, 0);
+        assert_int_equal(run(p, 12, warm), 0);
+        check_counts(p, 2, 0, 1);
+        assert_memory_equal(cold, warm, sizeof(cold));
+        assert_int_equal(count(USE_CACHED), 3);
+        pages_close(p);
+}
+
+static void test_no_parent_goes_on_alone(void **state)
+{
+        const int codes[] = {KVL_NO_PARENT, KVL_STALE};
+
+        for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+                float logits[MODEL_VOCAB], cold[MODEL_VOCAB];
+                struct pages *p = open_pages();
+
+                inject("publish", 1, codes[i]);
+                assert_int_equal(run(p, 14, logits), 0);
+                check_counts(p, 0, 1, 0);
+                assert_int_equal(run(p, 14, cold), 0);
+                check_counts(p, 1, 2, 0);
+                assert_memory_equal(logits, cold, sizeof(cold));
+                pages_close(p);
+        }
+}
+
+static void test_stale_at_begin_reopens_once(void **state)
+{
+        float logits[MODEL_VOCAB];
+        struct pages *p = open_pages();
+
+        inject("lookup", 0, KVL_STALE);
+        assert_int_equal(run(p, 14, logits), 0);
+        assert_int_equal(lib.n_opens, 2);
+        check_counts(p, 0, 3, 0);
+        pages_close(p);
+}
+
+static void test_stale_and_gone(void **state)
+{
+        float logits[MODEL_VOCAB];
+        struct pages *p = open_pages();
+
+        inject("lookup", 0, KVL_STALE);
+        lib.reopen_code = -ECONNRESET;
+        assert_int_equal(run(p, 14, logits), -ECONNRESET);
+        pages_close(p);
+}
+
+static void test_no_room_is_told(void **state)
+{
+        const int codes[] = {KVL_QUOTA, KVL_FULL, KVL_DRAINING, -ENOTCONN};
+
+        for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+                float logits[MODEL_VOCAB];
+                struct pages *p = open_pages();
+
+                inject("lease", 2, codes[i]);
+                assert_int_equal(run(p, 14, logits), codes[i]);
+                check_counts(p, 0, 2, 0);
+                assert_string_equal(pages_error(), "as injected");
+                pages_close(p);
+        }
+}
+
+static void test_open_fails(void **state)
+{
+        struct pages *p = NULL;
+
+        memset(&lib, 0, sizeof(lib));
+        inject("connect", 0, -ECONNREFUSED);
+        assert_int_equal(pages_open(&small, &p), -ECONNREFUSED);
+        inject("ns_open", 0, KVL_LAYOUT);
+        assert_int_equal(pages_open(&small, &p), KVL_LAYOUT);
+        assert_null(p);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_cold_then_warm),
+                TEST(test_last_token_is_always_computed),
+                TEST(test_no_parent_goes_on_alone),
+                TEST(test_stale_at_begin_reopens_once),
+                TEST(test_stale_and_gone),
+                TEST(test_no_room_is_told),
+                TEST(test_open_fails),
+        };
+
+        return RUN_TESTS(tests);
+}
