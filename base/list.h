@@ -44,18 +44,18 @@ static inline void list_remove(struct list_link *l)
 }
 
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
-#define list_first(head, type, member)                                                             \
+#define list_first(head, type, member) \
         (list_is_empty(head) ? NULL : list_entry((head)->next, type, member))
 
-#define list_for_each(it, head, type, member)                                                      \
-        for (type *it = list_entry((head)->next, type, member); &it->member != (head);             \
+#define list_for_each(it, head, type, member)                                          \
+        for (type *it = list_entry((head)->next, type, member); &it->member != (head); \
                 it = list_entry(it->member.next, type, member))
 
 /* The body may remove `it` itself, nothing else. */
-#define list_for_each_safe(it, head, type, member)                                                 \
-        for (type *it = list_entry((head)->next, type, member),                                    \
-                  *it##_next = list_entry(it->member.next, type, member);                          \
-                &it->member != (head);                                                             \
+#define list_for_each_safe(it, head, type, member)                        \
+        for (type *it = list_entry((head)->next, type, member),           \
+                  *it##_next = list_entry(it->member.next, type, member); \
+                &it->member != (head);                                    \
                 it = it##_next, it##_next = list_entry(it##_next->member.next, type, member))
 
 #endif

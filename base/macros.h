@@ -17,17 +17,17 @@
 
 #undef MIN
 #undef MAX
-#define MIN(a, b)                                                                                  \
-        ({                                                                                         \
-                __typeof__(a) min_a = (a);                                                         \
-                __typeof__(b) min_b = (b);                                                         \
-                min_a < min_b ? min_a : min_b;                                                     \
+#define MIN(a, b)                              \
+        ({                                     \
+                __typeof__(a) min_a = (a);     \
+                __typeof__(b) min_b = (b);     \
+                min_a < min_b ? min_a : min_b; \
         })
-#define MAX(a, b)                                                                                  \
-        ({                                                                                         \
-                __typeof__(a) max_a = (a);                                                         \
-                __typeof__(b) max_b = (b);                                                         \
-                max_a > max_b ? max_a : max_b;                                                     \
+#define MAX(a, b)                              \
+        ({                                     \
+                __typeof__(a) max_a = (a);     \
+                __typeof__(b) max_b = (b);     \
+                max_a > max_b ? max_a : max_b; \
         })
 
 /* Rounds up to a multiple of step (> 0). The caller rules out overflow. */
@@ -43,11 +43,11 @@ static inline void cleanup_free_p(void *p)
 }
 #define _cleanup_free_ __attribute__((cleanup(cleanup_free_p)))
 
-#define TAKE(var)                                                                                  \
-        ({                                                                                         \
-                __typeof__(var) take_value = (var);                                                \
-                (var) = NULL;                                                                      \
-                take_value;                                                                        \
+#define TAKE(var)                                   \
+        ({                                          \
+                __typeof__(var) take_value = (var); \
+                (var) = NULL;                       \
+                take_value;                         \
         })
 
 #endif

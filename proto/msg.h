@@ -50,20 +50,19 @@ enum msg_socket {
         X(ADMIN_DRAIN, 72, admin_drain_request, simple_reply, MSG_ON_ADMIN, false, 0)              \
         X(ADMIN_CHECK, 73, admin_check_request, admin_check_reply, MSG_ON_ADMIN, false, 0)
 
-#define MSG_EVENT_TABLE(X)                                                                         \
-        X(CHALLENGE, 128, challenge_event)                                                         \
+#define MSG_EVENT_TABLE(X)                 \
+        X(CHALLENGE, 128, challenge_event) \
         X(NOTICE, 129, notice_event)
 
 enum msg_type {
 #define X(name, number, ...) MSG_##name = number,
-        MSG_TABLE(X)
-        MSG_EVENT_TABLE(X)
+        MSG_TABLE(X) MSG_EVENT_TABLE(X)
 #undef X
 };
 
 struct msg_info {
         uint16_t type;
-        const char *name; /* "NS_OPEN" */
+        const char *name;                                  /* "NS_OPEN" */
         const ProtobufCMessageDescriptor *request, *reply; /* event: NULL, itself */
         unsigned sockets;                                  /* enum msg_socket */
         bool may_skip_reply;

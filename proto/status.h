@@ -25,29 +25,29 @@ enum {
 };
 
 /* X(NAME, wire, code, "text") */
-#define STATUS_TABLE(X)                                                                            \
-        X(OK, 0, 0, "ok")                                                                          \
-        X(MISS, 1, KVL_STATUS_MISS, "not cached")                                                  \
-        X(DUPLICATE, 2, KVL_STATUS_DUPLICATE, "already published by somebody else")                \
-        X(QUOTA, 3, KVL_STATUS_QUOTA, "the tenant's limit is reached")                             \
-        X(FULL, 4, KVL_STATUS_FULL, "the device has no memory left to lease")                      \
-        X(NO_PARENT, 5, KVL_STATUS_NO_PARENT, "the parent page is not cached")                     \
-        X(STALE, 6, KVL_STATUS_STALE, "the namespace was invalidated meanwhile")                   \
-        X(DRAINING, 7, KVL_STATUS_DRAINING, "the daemon is draining and grants nothing new")       \
-        X(LAYOUT, 8, KVL_STATUS_LAYOUT, "the namespace exists with another layout")                \
-        X(VERSION, 9, KVL_STATUS_VERSION, "no common protocol version")                            \
-        X(INVALID, 32, -EINVAL, "invalid request")                                                 \
-        X(DENIED, 33, -EACCES, "permission denied")                                                \
-        X(NOT_FOUND, 34, -ENOENT, "no such object")                                                \
-        X(EXISTS, 35, -EEXIST, "it exists already")                                                \
-        X(BUSY, 36, -EBUSY, "in use")                                                              \
-        X(NO_MEMORY, 37, -ENOMEM, "the daemon is out of memory")                                   \
-        X(NO_SPACE, 38, -ENOSPC, "no space left")                                                  \
-        X(TOO_BIG, 39, -EMSGSIZE, "the request is larger than the protocol allows")                \
-        X(PROTOCOL, 40, -EPROTO, "protocol violation")                                             \
-        X(UNSUPPORTED, 41, -EOPNOTSUPP, "not supported by this daemon")                            \
-        X(IO, 42, -EIO, "input/output error")                                                      \
-        X(TOO_MANY, 43, -EMFILE, "too many clients or open objects")                               \
+#define STATUS_TABLE(X)                                                                      \
+        X(OK, 0, 0, "ok")                                                                    \
+        X(MISS, 1, KVL_STATUS_MISS, "not cached")                                            \
+        X(DUPLICATE, 2, KVL_STATUS_DUPLICATE, "already published by somebody else")          \
+        X(QUOTA, 3, KVL_STATUS_QUOTA, "the tenant's limit is reached")                       \
+        X(FULL, 4, KVL_STATUS_FULL, "the device has no memory left to lease")                \
+        X(NO_PARENT, 5, KVL_STATUS_NO_PARENT, "the parent page is not cached")               \
+        X(STALE, 6, KVL_STATUS_STALE, "the namespace was invalidated meanwhile")             \
+        X(DRAINING, 7, KVL_STATUS_DRAINING, "the daemon is draining and grants nothing new") \
+        X(LAYOUT, 8, KVL_STATUS_LAYOUT, "the namespace exists with another layout")          \
+        X(VERSION, 9, KVL_STATUS_VERSION, "no common protocol version")                      \
+        X(INVALID, 32, -EINVAL, "invalid request")                                           \
+        X(DENIED, 33, -EACCES, "permission denied")                                          \
+        X(NOT_FOUND, 34, -ENOENT, "no such object")                                          \
+        X(EXISTS, 35, -EEXIST, "it exists already")                                          \
+        X(BUSY, 36, -EBUSY, "in use")                                                        \
+        X(NO_MEMORY, 37, -ENOMEM, "the daemon is out of memory")                             \
+        X(NO_SPACE, 38, -ENOSPC, "no space left")                                            \
+        X(TOO_BIG, 39, -EMSGSIZE, "the request is larger than the protocol allows")          \
+        X(PROTOCOL, 40, -EPROTO, "protocol violation")                                       \
+        X(UNSUPPORTED, 41, -EOPNOTSUPP, "not supported by this daemon")                      \
+        X(IO, 42, -EIO, "input/output error")                                                \
+        X(TOO_MANY, 43, -EMFILE, "too many clients or open objects")                         \
         X(CORRUPT, 44, -EUCLEAN, "an invariant of the daemon's state is broken")
 
 enum wire_status {

@@ -34,11 +34,12 @@
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
 
-#define CONN_DETAIL_BYTES 1024 /* as many as the daemon sends (daemon/core/detail.h): two layouts fit */
-#define CONN_TENANT_MAX   128 /* bytes; longer ones are a violation; not tuned */
-#define CONN_TOKEN_BYTES  16  /* protocol */
-#define CONN_NONCE_BYTES  16  /* protocol */
-#define CONN_MAX_EVENTS   16  /* waiting for their handler; then nothing is read; not tuned */
+#define CONN_DETAIL_BYTES \
+        1024 /* as many as the daemon sends (daemon/core/detail.h): two layouts fit */
+#define CONN_TENANT_MAX  128 /* bytes; longer ones are a violation; not tuned */
+#define CONN_TOKEN_BYTES 16  /* protocol */
+#define CONN_NONCE_BYTES 16  /* protocol */
+#define CONN_MAX_EVENTS  16  /* waiting for their handler; then nothing is read; not tuned */
 
 /* Unsent bytes past which callers that don't wait are to hold back; not tuned. */
 #define CONN_MAX_UNSENT_BYTES ((size_t)1 << 20)

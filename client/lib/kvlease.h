@@ -13,18 +13,19 @@
  * Returns. 0: done. Negative: an errno, the operation failed and changed nothing, where not said
  * otherwise. Positive: a KVL_* condition listed at the function. kvl_last_error() has a sentence.
  * ret_ parameters are untouched on failure, but for the contents of arrays (ret_pages).
- * After -ETIMEDOUT the outcome is unknown: the daemon may still do it. What a late answer to a lookup
- * or lease brings, and the pins of a late publish, the library gives back by itself. After
- * -ENOTCONN, -EPIPE, -ECONNRESET or -EPROTO the connection is over: everything leased is lost as soon
- * as the process exits or disconnects; mapped pages stay readable until kvl_disconnect().
+ * After -ETIMEDOUT the outcome is unknown: the daemon may still do it. What a late answer to a
+ * lookup or lease brings, and the pins of a late publish, the library gives back by itself. After
+ * -ENOTCONN, -EPIPE, -ECONNRESET or -EPROTO the connection is over: everything leased is lost as
+ * soon as the process exits or disconnects; mapped pages stay readable until kvl_disconnect().
  *
  * Threads. Every function may be called from any thread, also at the same time on one connection,
- * where its comment says nothing else; calls on one connection wait for each other. Callbacks run in
- * the thread that calls kvl_dispatch() or waits in a blocking call, without any lock held. The library
- * starts no threads, installs no signal handlers and prints nothing.
+ * where its comment says nothing else; calls on one connection wait for each other. Callbacks run
+ * in the thread that calls kvl_dispatch() or waits in a blocking call, without any lock held. The
+ * library starts no threads, installs no signal handlers and prints nothing.
  *
  * Fork. A child must not use a connection of its parent (-ECHILD); mapped pages aren't inherited.
- * kvl_disconnect() in the child gives back the child's descriptor and leaves the parent's connection alone.
+ * kvl_disconnect() in the child gives back the child's descriptor and leaves the parent's
+ * connection alone.
  *
  * All functions: since 0.1.
  */
@@ -43,7 +44,9 @@ extern "C" {
 
 #define KVL_KEY_BYTES         32
 #define KVL_GROUP_TOKEN_BYTES 16
-#define KVL_MAX_LEASE_PAGES   4096 /* pages in one kvl_lease(), kvl_release(), kvl_free(); protocol */
+#define KVL_MAX_LEASE_PAGES                                                   \
+        4096 /* pages in one kvl_lease(), kvl_release(), kvl_free(); protocol \
+              */
 #define KVL_MAX_LOOKUP_KEYS   1536 /* keys in one kvl_lookup_start(); protocol (frame of 64 KiB) */
 #define KVL_MAX_PUBLISH_PAGES 1024 /* pages in one kvl_publish_start(); protocol */
 #define KVL_PAGE_NONE         UINT32_MAX
@@ -77,27 +80,31 @@ struct kvl_ns;   /* a namespace open on a connection */
 /* Version of the library, "0.1.0". Static. */
 const char *kvl_version(void);
 
-/* Sentence for any return value of this library ("ok", "the tenant's limit is reached"). Static or thread-local. */
+/* Sentence for any return value of this library ("ok", "the tenant's limit is reached"). Static or
+ * thread-local. */
 const char *kvl_strerror(int code);
 
 /* ---- connection ------------------------------------------------------------------------------ */
 
 enum kvl_connect_flags {
-        KVL_CONNECT_METADATA_ONLY = 1 << 0 /* never maps: kvl_page_ptr() is NULL (a scheduler process) */
+        KVL_CONNECT_METADATA_ONLY =
+                1 << 0 /* never maps: kvl_page_ptr() is NULL (a scheduler process) */
 };
 
 struct kvl_connect_options {
-        size_t size;                 /* sizeof(struct kvl_connect_options): lets the struct grow */
-        const char *socket_path;     /* NULL: $KVLEASE_SOCKET, else /run/kvlease/sock */
-        const char *client_name;     /* shown by `kvleasectl clients`, at most 64 bytes; NULL: program name */
-        const uint8_t *group_token;  /* KVL_GROUP_TOKEN_BYTES of a member, to join its group; NULL: new group */
-        unsigned flags;              /* enum kvl_connect_flags */
-        int timeout_msec;            /* of every blocking call; < 0: for ever; 0: the default, 30 s */
+        size_t size;             /* sizeof(struct kvl_connect_options): lets the struct grow */
+        const char *socket_path; /* NULL: $KVLEASE_SOCKET, else /run/kvlease/sock */
+        const char *client_name; /* shown by `kvleasectl clients`, at most 64 bytes; NULL: program
+                                    name */
+        const uint8_t *group_token; /* KVL_GROUP_TOKEN_BYTES of a member, to join its group; NULL:
+                                       new group */
+        unsigned flags;             /* enum kvl_connect_flags */
+        int timeout_msec; /* of every blocking call; < 0: for ever; 0: the default, 30 s */
 };
 
 /*
- * Connects and says hello. Blocks up to the timeout. options may be NULL; borrows what it points to.
- * 0: *ret_conn is returned owned (kvl_disconnect()). KVL_VERSION; KVL_DRAINING; -ENOENT no such
+ * Connects and says hello. Blocks up to the timeout. options may be NULL; borrows what it points
+ * to. 0: *ret_conn is returned owned (kvl_disconnect()). KVL_VERSION; KVL_DRAINING; -ENOENT no such
  * socket, or (with a token) no such group; -ECONNREFUSED no daemon listens there; -EACCES;
  * -EMFILE too many clients; -ENAMETOOLONG; -EINVAL; -EPROTO; -ETIMEDOUT; -ENOMEM.
  * On failure the sentence is in kvl_last_error().
@@ -105,12 +112,13 @@ struct kvl_connect_options {
 int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret_conn);
 
 /*
- * Unmaps everything, says goodbye, frees the connection and its namespaces. No other call on them may
- * be running or follow. Pins and unpublished pages end; published pages stay. NULL is ignored.
+ * Unmaps everything, says goodbye, frees the connection and its namespaces. No other call on them
+ * may be running or follow. Pins and unpublished pages end; published pages stay. NULL is ignored.
  */
 void kvl_disconnect(struct kvl_conn *conn);
 
-/* Why the calling thread's last call on this library failed. Never NULL, valid until its next call. */
+/* Why the calling thread's last call on this library failed. Never NULL, valid until its next call.
+ */
 const char *kvl_last_error(void);
 
 /* Tenant the socket stands for. Valid as long as the connection. */
@@ -125,19 +133,19 @@ void kvl_group_token(const struct kvl_conn *conn, uint8_t ret_token[KVL_GROUP_TO
 /* ---- events and use from an event loop ------------------------------------------------------- */
 
 enum kvl_event_type {
-        KVL_EVENT_DRAIN = 1,        /* leases are refused from now on: finish and disconnect */
+        KVL_EVENT_DRAIN = 1, /* leases are refused from now on: finish and disconnect */
         KVL_EVENT_DRAIN_END = 2,
-        KVL_EVENT_PRESSURE = 3,     /* no room in `ns`: release and free what is idle */
-        KVL_EVENT_STALE = 4,        /* `ns` was invalidated as a whole */
-        KVL_EVENT_MEMBER_LEFT = 5,  /* member `client_id` of the group died or left */
-        KVL_EVENT_DISCONNECTED = 6  /* the daemon is gone; sent once */
+        KVL_EVENT_PRESSURE = 3,    /* no room in `ns`: release and free what is idle */
+        KVL_EVENT_STALE = 4,       /* `ns` was invalidated as a whole */
+        KVL_EVENT_MEMBER_LEFT = 5, /* member `client_id` of the group died or left */
+        KVL_EVENT_DISCONNECTED = 6 /* the daemon is gone; sent once */
 };
 
 struct kvl_event {
         enum kvl_event_type type;
-        struct kvl_ns *ns;   /* NULL where it concerns all; borrowed */
+        struct kvl_ns *ns; /* NULL where it concerns all; borrowed */
         uint64_t client_id;
-        const char *detail;  /* a sentence; valid during the callback */
+        const char *detail; /* a sentence; valid during the callback */
 };
 
 typedef void (*kvl_event_fn)(struct kvl_conn *conn, const struct kvl_event *event, void *data);
@@ -162,19 +170,19 @@ int kvl_dispatch(struct kvl_conn *conn);
 /* ---- namespaces and memory ------------------------------------------------------------------- */
 
 struct kvl_layout {
-        size_t size;                /* sizeof(struct kvl_layout) */
-        const char *model;          /* 1..128 bytes */
-        const char *version;        /* of the weights, 0..128 bytes; another one retires the contents */
+        size_t size;         /* sizeof(struct kvl_layout) */
+        const char *model;   /* 1..128 bytes */
+        const char *version; /* of the weights, 0..128 bytes; another one retires the contents */
         enum kvl_dtype dtype;
-        uint32_t n_layers;          /* >= 1 */
-        uint32_t n_kv_heads;        /* >= 1 */
-        uint32_t head_size;         /* elements, >= 1 */
-        uint32_t page_tokens;       /* tokens, 1..1024 */
-        uint32_t n_planes;          /* 1 (block-major) .. 1024 (a tensor per layer, or per layer and K/V) */
-        uint64_t plane_page_bytes;  /* bytes of one page in one plane, a multiple of 64 */
-        uint32_t tp_rank, tp_size;  /* tensor parallel; 0 of 1 where there is none */
-        uint32_t layer_group;       /* 0 unless the model has groups of layers with caches of their own */
-        const void *salt;           /* keeps equal prompts apart; 0..64 bytes */
+        uint32_t n_layers;    /* >= 1 */
+        uint32_t n_kv_heads;  /* >= 1 */
+        uint32_t head_size;   /* elements, >= 1 */
+        uint32_t page_tokens; /* tokens, 1..1024 */
+        uint32_t n_planes; /* 1 (block-major) .. 1024 (a tensor per layer, or per layer and K/V) */
+        uint64_t plane_page_bytes; /* bytes of one page in one plane, a multiple of 64 */
+        uint32_t tp_rank, tp_size; /* tensor parallel; 0 of 1 where there is none */
+        uint32_t layer_group; /* 0 unless the model has groups of layers with caches of their own */
+        const void *salt;     /* keeps equal prompts apart; 0..64 bytes */
         size_t salt_bytes;
 };
 
@@ -186,14 +194,15 @@ enum kvl_ns_flags {
  * Opens a namespace of the connection's tenant, makes it where it doesn't exist, and reserves its
  * whole address range (backed as pages are leased or found; addresses never change). Borrows the
  * arguments. device: UUID, "host", or NULL for the daemon's default.
- * 0: *ret_ns, owned by the connection (kvl_ns_close() or kvl_disconnect()). KVL_LAYOUT: the sentence
- * has both layouts. KVL_DRAINING. -EEXIST: open on this connection already. -ENOENT: no such device.
- * -EINVAL; -ENOMEM.
+ * 0: *ret_ns, owned by the connection (kvl_ns_close() or kvl_disconnect()). KVL_LAYOUT: the
+ * sentence has both layouts. KVL_DRAINING. -EEXIST: open on this connection already. -ENOENT: no
+ * such device. -EINVAL; -ENOMEM.
  */
 int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
         const char *device, unsigned flags, struct kvl_ns **ret_ns);
 
-/* Unmaps it, drops pins, and grants where no other member of the group has it open. No other call on it may run. */
+/* Unmaps it, drops pins, and grants where no other member of the group has it open. No other call
+ * on it may run. */
 void kvl_ns_close(struct kvl_ns *ns);
 
 struct kvl_ns_info {
@@ -203,8 +212,8 @@ struct kvl_ns_info {
         uint32_t page_tokens;
         uint32_t n_planes;
         uint64_t plane_page_bytes;
-        uint64_t epoch;          /* when opened */
-        char device[65];         /* UUID or "host" */
+        uint64_t epoch;  /* when opened */
+        char device[65]; /* UUID or "host" */
 };
 
 /* Fills what fits info->size. */
@@ -219,21 +228,23 @@ const char *kvl_ns_name(const struct kvl_ns *ns);
 void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane);
 
 /*
- * Address of a page, valid while it is leased or pinned: kvl_lease(), kvl_lookup() and kvl_publish()
- * have mapped what they return. NULL: metadata-only, out of range, or not mapped (a page that another
- * member leased: kvl_map_pages() first). Write only to pages leased and not yet published. Doesn't
- * block, takes no lock.
+ * Address of a page, valid while it is leased or pinned: kvl_lease(), kvl_lookup() and
+ * kvl_publish() have mapped what they return. NULL: metadata-only, out of range, or not mapped (a
+ * page that another member leased: kvl_map_pages() first). Write only to pages leased and not yet
+ * published. Doesn't block, takes no lock.
  */
 void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane);
 
-/* Maps pages that another member of the group leased or pinned. 0; -ENOENT not leased by anybody; -EACCES metadata-only. */
+/* Maps pages that another member of the group leased or pinned. 0; -ENOENT not leased by anybody;
+ * -EACCES metadata-only. */
 int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 /*
  * Chain keys for engines that have none of their own: SHA-256 over tagged, length-prefixed fields.
- * The root binds model, version, dtype, geometry, rank and salt. 0; -EINVAL; -EIO: libcrypto failed.
+ * The root binds model, version, dtype, geometry, rank and salt. 0; -EINVAL; -EIO: libcrypto
+ * failed.
  */
 int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES]);
 
@@ -252,41 +263,44 @@ uint64_t kvl_request_begin(struct kvl_ns *ns);
 int kvl_request_end(struct kvl_ns *ns, uint64_t request);
 
 /*
- * Finds the longest run of cached pages for keys[0..n_keys-1] (n_keys * 32 bytes, from the first page
- * on; any number), pinned and mapped. ret_pages: room for n_keys. 0: *ret_n_pages > 0 pages holding
- * *ret_n_tokens tokens, each to be released. KVL_MISS: none. KVL_STALE. -EINVAL; -ENOMEM; -EIO.
+ * Finds the longest run of cached pages for keys[0..n_keys-1] (n_keys * 32 bytes, from the first
+ * page on; any number), pinned and mapped. ret_pages: room for n_keys. 0: *ret_n_pages > 0 pages
+ * holding *ret_n_tokens tokens, each to be released. KVL_MISS: none. KVL_STALE. -EINVAL; -ENOMEM;
+ * -EIO.
  */
 int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens);
 
 /*
- * Leases n_pages (1..KVL_MAX_LEASE_PAGES) for writing, all or none, mapped. Contents are undefined but
- * never another tenant's. KVL_QUOTA, KVL_FULL, KVL_DRAINING, KVL_STALE. -EINVAL; -ENOMEM; -EIO.
+ * Leases n_pages (1..KVL_MAX_LEASE_PAGES) for writing, all or none, mapped. Contents are undefined
+ * but never another tenant's. KVL_QUOTA, KVL_FULL, KVL_DRAINING, KVL_STALE. -EINVAL; -ENOMEM; -EIO.
  */
 int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *ret_pages);
 
 struct kvl_publish {
-        size_t size;              /* sizeof(struct kvl_publish) */
-        const uint32_t *pages;    /* leased, written, in order of the text */
-        const uint8_t *keys;      /* n_pages * 32 bytes */
-        uint32_t n_pages;         /* any number */
-        const uint8_t *parent_key; /* key of the page before the first; NULL: the first begins the text */
-        uint32_t last_tokens;     /* tokens in the last page, 1..page_tokens; the others are full */
+        size_t size;           /* sizeof(struct kvl_publish) */
+        const uint32_t *pages; /* leased, written, in order of the text */
+        const uint8_t *keys;   /* n_pages * 32 bytes */
+        uint32_t n_pages;      /* any number */
+        const uint8_t
+                *parent_key; /* key of the page before the first; NULL: the first begins the text */
+        uint32_t last_tokens; /* tokens in the last page, 1..page_tokens; the others are full */
         uint64_t request;
 };
 
 /*
- * Publishes pages: immutable from now on, findable by all workers of the tenant, each pinned for this
- * client until released. ret_pages (room for n_pages; may be NULL where nobody else publishes these
- * keys): the page that carries each key. *ret_n_pages (may be NULL): how many were handled, whatever
- * is returned but -EINVAL before the first. 0: all. KVL_DUPLICATE: all handled, for some
+ * Publishes pages: immutable from now on, findable by all workers of the tenant, each pinned for
+ * this client until released. ret_pages (room for n_pages; may be NULL where nobody else publishes
+ * these keys): the page that carries each key. *ret_n_pages (may be NULL): how many were handled,
+ * whatever is returned but -EINVAL before the first. 0: all. KVL_DUPLICATE: all handled, for some
  * somebody was first: ret_pages[i] != pages[i], and pages[i] is still leased: free it.
  * KVL_NO_PARENT, KVL_STALE, -EINVAL: stopped there; the rest is still leased.
  */
 int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *ret_pages,
         uint32_t *ret_n_pages);
 
-/* Drops one pin of each page, in the order of the text (any number). -EINVAL: one isn't pinned; none dropped within its batch of KVL_MAX_LEASE_PAGES. */
+/* Drops one pin of each page, in the order of the text (any number). -EINVAL: one isn't pinned;
+ * none dropped within its batch of KVL_MAX_LEASE_PAGES. */
 int kvl_release(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
 
 /* Gives leased, unpublished pages back (any number). -EINVAL as above. */
@@ -303,10 +317,10 @@ int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages)
 /*
  * Called once for each started call, from kvl_dispatch() or a blocking call. code: as the blocking
  * form returns. pages, n_pages, n_tokens: its results, valid during the callback. If *_start()
- * returns an error, the callback never runs. -ECANCELED: the namespace was closed, or the connection
- * by kvl_disconnect(). done may be NULL. *_start() itself: 0; -EINVAL; -ENOMEM; -ENOTCONN; -ECHILD;
- * -EAGAIN: the daemon doesn't read and much is unsent, kvl_dispatch() first. They borrow their
- * arguments during the call only. A started call has no timeout.
+ * returns an error, the callback never runs. -ECANCELED: the namespace was closed, or the
+ * connection by kvl_disconnect(). done may be NULL. *_start() itself: 0; -EINVAL; -ENOMEM;
+ * -ENOTCONN; -ECHILD; -EAGAIN: the daemon doesn't read and much is unsent, kvl_dispatch() first.
+ * They borrow their arguments during the call only. A started call has no timeout.
  */
 typedef void (*kvl_done_fn)(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
         uint64_t n_tokens, void *data);
@@ -317,10 +331,10 @@ int kvl_lease_start(
         struct kvl_ns *ns, uint64_t request, uint32_t n_pages, kvl_done_fn done, void *data);
 int kvl_publish_start(struct kvl_ns *ns, const struct kvl_publish *publish, kvl_done_fn done,
         void *data); /* n_pages <= KVL_MAX_PUBLISH_PAGES */
-int kvl_release_start(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done,
-        void *data);
-int kvl_free_start(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done,
-        void *data);
+int kvl_release_start(
+        struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done, void *data);
+int kvl_free_start(
+        struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done, void *data);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop
