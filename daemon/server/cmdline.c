@@ -50,7 +50,8 @@ static int add_override(struct cmdline *c, const char *prefix, const char *value
         return 0;
 }
 
-/* One option of the command line, `word` of it. 0: go on; 1: all is done with *code; -1: refused. */
+/* One option of the command line, `word` of it. 0: go on; 1: all is done with *code; -1: refused.
+ */
 static int take(struct cmdline *c, int opt, const char *word, const char *value, int *code)
 {
         switch (opt) {

@@ -1,0 +1,172 @@
+/*
+ * footprint: what a cached page costs the daemon, and what an idle daemon does. Pages are published
+ * and released; their memory is never touched, so that what grows is the daemon's own.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "client/lib/kvlease.h"
+#include "tests/bench/bench.h"
+#include "tests/integration/pattern.h"
+#include "tests/integration/private-daemon.h"
+
+#define N_PAGES     1048576 /* specification: 1 M pages resident */
+#define BATCH       1024    /* a text of so many pages; protocol */
+#define MAX_BYTES   192     /* specification */
+#define IDLE_MSEC   5000    /* specification: an idle daemon makes no wakeups; not tuned */
+#define SETTLE_MSEC 1000
+
+struct footprint {
+        struct private_daemon daemon;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+};
+
+static int open_all(struct footprint *b)
+{
+        static const struct private_tenant tenants[] = {{"a", NULL}, {NULL, NULL}};
+        static const struct private_options options = {
+                .tenants = tenants, .device_lines = "memory = 8GiB\nextent = 64MiB\n"};
+        struct kvl_connect_options o = {.size = sizeof(o), .client_name = "kvlease-bench"};
+        struct kvl_layout layout = {.size = sizeof(layout),
+                .model = "bench",
+                .version = "1",
+                .dtype = KVL_DTYPE_F16,
+                .n_layers = 1,
+                .n_kv_heads = 1,
+                .head_size = 64,
+                .page_tokens = 16,
+                .n_planes = 1,
+                .plane_page_bytes = 4096,
+                .tp_size = 1};
+        char socket[PRIVATE_PATH_MAX];
+        int r = private_daemon_init(&b->daemon, &options);
+
+        if (r == 0)
+                r = private_daemon_start(&b->daemon);
+        if (r < 0)
+                return bench_fail("private kvleased", r);
+        o.socket_path = private_daemon_socket(&b->daemon, "a", socket);
+        r = kvl_connect(&o, &b->conn);
+        if (r == 0)
+                r = kvl_ns_open(b->conn, "bench", &layout, NULL, 0, &b->ns);
+        return r ? bench_fail(kvl_last_error(), r) : 0;
+}
+
+/* One text: leased, published, released. */
+static int publish_text(struct footprint *b, unsigned text)
+{
+        static uint32_t pages[BATCH];
+        static uint8_t keys[BATCH * KVL_KEY_BYTES];
+        struct kvl_publish p = {.size = sizeof(p),
+                .pages = pages,
+                .keys = keys,
+                .n_pages = BATCH,
+                .last_tokens = 16};
+        int r = kvl_lease(b->ns, 0, BATCH, pages);
+
+        for (unsigned i = 0; i < BATCH; ++i)
+                pattern_key(text, i, keys + i * KVL_KEY_BYTES);
+        if (r == 0)
+                r = kvl_publish(b->ns, &p, NULL, NULL);
+        if (r == 0)
+                r = kvl_release(b->ns, pages, BATCH);
+        return r ? bench_fail(kvl_last_error(), r) : 0;
+}
+
+static int measure_pages(struct footprint *b, unsigned n_pages, double *ret_bytes)
+{
+        int64_t before = proc_status_value(b->daemon.pid, "RssAnon"), after;
+        int r = 0;
+
+        for (unsigned text = 0; r == 0 && text < n_pages / BATCH; ++text)
+                r = publish_text(b, text);
+        if (r < 0)
+                return r;
+        sleep_msec(SETTLE_MSEC);
+        after = proc_status_value(b->daemon.pid, "RssAnon");
+        if (before < 0 || after < 0)
+                return bench_fail("RssAnon of kvleased", -ENOENT);
+        *ret_bytes = (double)(after - before) * 1024 / n_pages;
+        return 0;
+}
+
+/* Times that any thread of the daemon went to sleep: as often it was woken. */
+static int64_t count_switches(pid_t pid)
+{
+        int64_t sum = 0;
+        char path[64];
+        DIR *dir;
+
+        snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+        dir = opendir(path);
+        if (!dir)
+                return -errno;
+        for (struct dirent *e; (e = readdir(dir));)
+                if (e->d_name[0] != '.')
+                        sum += proc_status_value(
+                                (pid_t)strtol(e->d_name, NULL, 10), "voluntary_ctxt_switches");
+        closedir(dir);
+        return sum;
+}
+
+/* A client is connected, the cache is full, nothing happens. There is no watchdog here. */
+static int measure_idle(struct footprint *b, unsigned msec, double *ret_wakeups)
+{
+        int64_t before = count_switches(b->daemon.pid), after;
+
+        sleep_msec(msec);
+        after = count_switches(b->daemon.pid);
+        if (before < 0 || after < 0)
+                return bench_fail("switches of kvleased", -ENOENT);
+        *ret_wakeups = (double)(after - before);
+        return 0;
+}
+
+static int one_round(unsigned n_pages, unsigned idle_msec, double *ret_bytes, double *ret_wakeups)
+{
+        struct footprint b = {.daemon = {.notify_fd = -1}};
+        int r = open_all(&b);
+
+        if (r == 0)
+                r = measure_pages(&b, n_pages, ret_bytes);
+        if (r == 0)
+                r = measure_idle(&b, idle_msec, ret_wakeups);
+        kvl_disconnect(b.conn);
+        private_daemon_deinit(&b.daemon);
+        return r;
+}
+
+static void report(struct bench_run *run, double *bytes, double *wakeups)
+{
+        struct bench_result *r = bench_add(run, "page", "bytes");
+
+        r->median = bench_quantile(bytes, run->rounds, 0.5);
+        r->max_value = MAX_BYTES;
+        r = bench_add(run, "idle-wakeups", "1");
+        r->median = bench_quantile(wakeups, run->rounds, 0.5);
+        r->max_value = 0;
+}
+
+static int run_footprint(struct bench_run *run)
+{
+        double *bytes = calloc(run->rounds, sizeof(double));
+        double *wakeups = calloc(run->rounds, sizeof(double));
+        int r = bytes && wakeups ? 0 : bench_fail("rounds", -ENOMEM);
+
+        for (unsigned i = 0; r == 0 && i < run->rounds; ++i)
+                r = one_round(run->quick ? 16 * BATCH : N_PAGES, run->quick ? 200 : IDLE_MSEC,
+                        &bytes[i], &wakeups[i]);
+        if (r == 0)
+                report(run, bytes, wakeups);
+        free(bytes);
+        free(wakeups);
+        return r;
+}
+
+const struct bench bench_footprint = {"footprint",
+        "the daemon's memory for each of 1 M cached pages, and its wakeups while idle", 1,
+        run_footprint};

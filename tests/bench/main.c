@@ -1,0 +1,130 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/bench/bench.h"
+
+static const struct bench *const benches[] = {&bench_footprint, &bench_rpc};
+
+struct options {
+        bool list, json, check, quick, help;
+        unsigned rounds;
+        const char *bench;
+};
+
+static void usage(FILE *to)
+{
+        fputs("Usage: kvlease-bench [OPTION...] BENCHMARK\n"
+              "Measures against a private kvleased ($KVLEASED, else the one built with it).\n\n"
+              "  --list      what can be measured\n"
+              "  --rounds N  repeat, and take medians over the rounds\n"
+              "  --json      one JSON object instead of a table\n"
+              "  --check     exit status 2 where a target is missed\n"
+              "  --quick     small numbers, to see that it works\n"
+              "  --help      this text\n\n"
+              "Exit status: 0 measured, 1 not, 2 a target is missed (--check).\n",
+                to);
+}
+
+static int fail_usage(const char *what, const char *word)
+{
+        fprintf(stderr, "kvlease-bench: %s: %s (kvlease-bench --help lists the options)\n", word,
+                what);
+        return -1;
+}
+
+static bool parse_rounds(const char *word, unsigned *ret_rounds)
+{
+        char *end;
+        unsigned long n = word ? strtoul(word, &end, 10) : 0;
+
+        if (n < 1 || n > 100000 || *end)
+                return false;
+        *ret_rounds = (unsigned)n;
+        return true;
+}
+
+static int parse(int argc, char **argv, struct options *ret)
+{
+        const struct {
+                const char *name;
+                bool *value;
+        } flags[] = {{"--list", &ret->list}, {"--json", &ret->json}, {"--check", &ret->check},
+                {"--quick", &ret->quick}, {"--help", &ret->help}};
+
+        for (int i = 1; i < argc; ++i) {
+                bool known = false;
+
+                for (unsigned f = 0; f < ARRAY_SIZE(flags); ++f)
+                        if (strcmp(argv[i], flags[f].name) == 0)
+                                known = *flags[f].value = true;
+                if (known)
+                        continue;
+                if (strcmp(argv[i], "--rounds") == 0) {
+                        if (!parse_rounds(i + 1 < argc ? argv[++i] : NULL, &ret->rounds))
+                                return fail_usage("needs a number from 1 to 100000", "--rounds");
+                } else if (argv[i][0] == '-' || ret->bench) {
+                        return fail_usage("no such option", argv[i]);
+                } else {
+                        ret->bench = argv[i];
+                }
+        }
+        return 0;
+}
+
+static const struct bench *find(const char *name)
+{
+        for (unsigned i = 0; i < ARRAY_SIZE(benches); ++i)
+                if (strcmp(benches[i]->name, name) == 0)
+                        return benches[i];
+        return NULL;
+}
+
+static int run_bench(const struct bench *b, const struct options *o)
+{
+        struct bench_run run = {.rounds = o->rounds ? o->rounds : b->rounds, .quick = o->quick};
+        bool reached = true;
+
+        if (o->quick && !o->rounds)
+                run.rounds = 2;
+        if (b->fn(&run) < 0)
+                return 1;
+        if (!o->json)
+                bench_print_table(b, &run);
+        else if (bench_print_json(b, &run) < 0)
+                return 1;
+        for (unsigned i = 0; i < run.n_results; ++i)
+                reached &= bench_reached(&run.results[i]);
+        return o->check && !reached ? 2 : 0;
+}
+
+int main(int argc, char **argv)
+{
+        struct options o = {0};
+        const struct bench *b;
+
+        /* `meson test` sets it: calloc() then touches all it gives. */
+        unsetenv("MALLOC_PERTURB_");
+        if (parse(argc, argv, &o) < 0)
+                return 1;
+        if (o.help) {
+                usage(stdout);
+                return 0;
+        }
+        if (o.list) {
+                for (unsigned i = 0; i < ARRAY_SIZE(benches); ++i)
+                        printf("%-12s %s\n", benches[i]->name, benches[i]->help);
+                return 0;
+        }
+        if (!o.bench) {
+                usage(stderr);
+                return 1;
+        }
+        b = find(o.bench);
+        if (!b) {
+                fail_usage("no such benchmark; --list shows them", o.bench);
+                return 1;
+        }
+        return run_bench(b, &o);
+}

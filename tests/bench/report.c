@@ -1,0 +1,154 @@
+/* What a run found: a table for people, JSON for programs. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "tests/bench/bench.h"
+
+struct bench_result *bench_add(struct bench_run *run, const char *name, const char *unit)
+{
+        struct bench_result *r = &run->results[run->n_results];
+
+        if (run->n_results == BENCH_MAX_RESULTS)
+                abort();
+        *r = (struct bench_result){name, unit, NAN, NAN, NAN, NAN, NAN, NAN};
+        run->n_results++;
+        return r;
+}
+
+bool bench_reached(const struct bench_result *r)
+{
+        if (!isnan(r->max_ratio) && !(r->median / r->baseline_median <= r->max_ratio))
+                return false;
+        return isnan(r->max_value) || r->median <= r->max_value;
+}
+
+static int compare(const void *a, const void *b)
+{
+        double x = *(const double *)a, y = *(const double *)b;
+
+        return (x > y) - (x < y);
+}
+
+double bench_quantile(double *values, size_t n, double part)
+{
+        size_t i = (size_t)(part * (double)n);
+
+        qsort(values, n, sizeof(*values), compare);
+        return values[i < n ? i : n - 1];
+}
+
+int bench_fail(const char *what, int r)
+{
+        fprintf(stderr, "kvlease-bench: %s: %s\n", what, r < 0 ? strerror(-r) : "refused");
+        return r < 0 ? r : -EIO;
+}
+
+/* "Intel(R) Xeon(R), 2 cores, Linux 6.1.0" */
+static void machine(char *buf, size_t size)
+{
+        char line[256], model[128] = "unknown CPU";
+        FILE *f = fopen("/proc/cpuinfo", "re");
+        struct utsname u;
+
+        while (f && fgets(line, sizeof(line), f))
+                if (sscanf(line, "model name : %127[^\n]", model) == 1)
+                        break;
+        if (f)
+                fclose(f);
+        if (uname(&u) < 0)
+                abort();
+        snprintf(buf, size, "%s, %ld cores, %s %s", model, sysconf(_SC_NPROCESSORS_ONLN), u.sysname,
+                u.release);
+}
+
+static void cell(double value, const char *suffix)
+{
+        if (isnan(value))
+                printf(" %11s", "-");
+        else if (value >= 1000 || value == floor(value))
+                printf(" %10.0f%s", value, suffix);
+        else
+                printf(" %10.2f%s", value, suffix);
+}
+
+static void print_target(const struct bench_result *r)
+{
+        const char *verdict = bench_reached(r) ? "reached" : "MISSED";
+
+        if (!isnan(r->max_ratio))
+                printf("  ratio <= %.2f %s", r->max_ratio, verdict);
+        if (!isnan(r->max_value))
+                printf("  <= %.0f %s", r->max_value, verdict);
+        printf("\n");
+}
+
+void bench_print_table(const struct bench *b, const struct bench_run *run)
+{
+        char text[512];
+
+        machine(text, sizeof(text));
+        printf("%s: %s\n%s, %u rounds%s\n\n", b->name, b->help, text, run->rounds,
+                run->quick ? ", QUICK: the figures mean nothing" : "");
+        printf("%-16s %-6s %11s %11s %11s %11s %11s %11s  %s\n", "", "unit", "median", "p99",
+                "base median", "base p99", "ratio", "ratio p99", "target");
+        for (unsigned i = 0; i < run->n_results; ++i) {
+                const struct bench_result *r = &run->results[i];
+
+                printf("%-16s %-6s", r->name, r->unit);
+                cell(r->median, " ");
+                cell(r->p99, " ");
+                cell(r->baseline_median, " ");
+                cell(r->baseline_p99, " ");
+                cell(r->median / r->baseline_median, "x");
+                cell(r->p99 / r->baseline_p99, "x");
+                print_target(r);
+        }
+}
+
+static json_t *json_number(double value)
+{
+        return isnan(value) ? json_null() : json_real(value);
+}
+
+static void add_row(json_t *list, const struct bench_result *r, const char *suffix, double value,
+        double baseline)
+{
+        char name[64];
+
+        snprintf(name, sizeof(name), "%s%s", r->name, suffix);
+        json_array_append_new(
+                list, json_pack("{s:s, s:o, s:s, s:o, s:o}", "name", name, "value",
+                              json_number(value), "unit", r->unit, "baseline",
+                              json_number(baseline), "ratio", json_number(value / baseline)));
+}
+
+int bench_print_json(const struct bench *b, const struct bench_run *run)
+{
+        json_t *list = json_array(), *top;
+        char text[512];
+        int r;
+
+        machine(text, sizeof(text));
+        for (unsigned i = 0; i < run->n_results; ++i) {
+                const struct bench_result *result = &run->results[i];
+                bool has_p99 = !isnan(result->p99);
+
+                add_row(list, result, has_p99 ? "_p50" : "", result->median,
+                        result->baseline_median);
+                if (has_p99)
+                        add_row(list, result, "_p99", result->p99, result->baseline_p99);
+        }
+        top = json_pack("{s:s, s:s, s:i, s:o}", "bench", b->name, "machine", text, "rounds",
+                (int)run->rounds, "results", list);
+        r = top ? json_dumpf(top, stdout, JSON_INDENT(2)) : -1;
+        printf("\n");
+        json_decref(top);
+        return r < 0 ? bench_fail("JSON", -ENOMEM) : 0;
+}

@@ -1,0 +1,52 @@
+/*
+ * A client without the library: says what a test wants said, right or wrong. Asserts by cmocka.
+ * One thread.
+ */
+#ifndef KVL_TEST_RAW_H
+#define KVL_TEST_RAW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/arena.h"
+#include "proto/frame.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
+#include "tests/integration/harness.h"
+
+struct raw {
+        int fd; /* blocking; -1: none */
+        uint64_t seq;
+        struct frame_parser parser;
+        struct arena arena; /* of the last answer */
+        struct frame frame; /* the last answer */
+};
+
+/* Connects to a path; NULL: tenant "a" of the harness. */
+void raw_open(struct raw *r, struct harness *h, const char *path);
+void raw_close(struct raw *r);
+
+/* Sends bytes, with copies of a descriptor `n_fds` times. True: all of them went. */
+bool raw_send(struct raw *r, const void *data, size_t len, unsigned n_fds);
+
+/* Sends a header with `length` zero bytes behind it; seq and version are filled in. */
+bool raw_frame(struct raw *r, struct frame_header header);
+
+/* Sends a request; version 1. */
+bool raw_request(struct raw *r, uint16_t type, uint16_t flags, const ProtobufCMessage *m);
+
+/* Waits for the next answer that is no event. NULL: the daemon hung up. Borrowed until the next. */
+const ProtobufCMessage *raw_answer(struct raw *r);
+
+/* Waits until the daemon hangs up; what comes before is thrown away. False: it doesn't within 10 s.
+ */
+bool raw_hung_up(struct raw *r);
+
+/* Hello with these versions; the answer. */
+const Kvlease__V1__HelloReply *raw_hello(struct raw *r, uint32_t min_version, uint32_t max_version);
+
+/* Hello in version 1, accepted; namespace "raw" of one plane open; its id. */
+uint32_t raw_attach(struct raw *r);
+
+#endif

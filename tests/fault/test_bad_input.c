@@ -1,0 +1,344 @@
+/*
+ * What people do wrong: each gets one line that names the thing and the remedy, an exit status that
+ * says failure, and loses nothing.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define DAEMON_TIMEOUT_MSEC 30000
+
+/* Runs kvleased with up to two more words; *ret_output owned. Returns its exit status. */
+static int run_daemon(const char *config, const char *word, struct proc_output *ret_output)
+{
+        const char *argv[] = {program_daemon(), "--config", config, word, NULL};
+        const char *env[] = {"NOTIFY_SOCKET=", NULL};
+
+        assert_int_equal(proc_run(argv, env, DAEMON_TIMEOUT_MSEC, ret_output), 0);
+        assert_true(WIFEXITED(ret_output->status));
+        return WEXITSTATUS(ret_output->status);
+}
+
+/* One line (of errors), with these words in it. */
+static void assert_line(const char *text, const char *a, const char *b)
+{
+        const char *end = strchr(text, '\n');
+
+        if (!end || end[1])
+                fail_msg("not one line: \"%s\"", text);
+        if (!strstr(text, a) || !strstr(text, b))
+                fail_msg("no \"%s\" and \"%s\" in: %s", a, b, text);
+}
+
+static void daemon_refuses(const char *config, const char *word, const char *a, const char *b)
+{
+        struct proc_output o;
+        int status = run_daemon(config, word, &o);
+
+        if (status == 0)
+                fail_msg("kvleased %s started: %s", config, o.err);
+        assert_line(o.err, a, b);
+        proc_output_free(&o);
+}
+
+static void write_file(const char *path, const char *text)
+{
+        FILE *f = fopen(path, "we");
+
+        assert_non_null(f);
+        fputs(text, f);
+        assert_int_equal(fclose(f), 0);
+}
+
+static void test_daemon_words(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX], text[512];
+
+        daemon_refuses(h->daemon.config, "--no-such-option", "--no-such-option", "--help");
+        daemon_refuses("/nonexistent/kvlease.conf", "--check-config", "/nonexistent/kvlease.conf",
+                "No such file");
+        snprintf(path, sizeof(path), "%.40s/bad.conf", h->daemon.dir);
+        snprintf(text, sizeof(text), "[daemon]\nruntime_dir = %s\nmax_clientz = 5\n",
+                h->daemon.runtime);
+        write_file(path, text);
+        daemon_refuses(path, "--check-config", "bad.conf:3", "max_clients");
+        snprintf(text, sizeof(text), "[daemon]\nmax_clients = many\n");
+        write_file(path, text);
+        daemon_refuses(path, "--check-config", "bad.conf:2", "1 to 65535");
+        write_file(path, "[tenant a]\nlimit = 4\n");
+        daemon_refuses(path, "--check-config", "bad.conf:2", "limit");
+        write_file(path, "[daemon]\nstate_dir = relative\n");
+        daemon_refuses(path, "--check-config", "bad.conf:2", "state_dir");
+}
+
+static void test_check_config(void **state)
+{
+        struct harness *h = *state;
+        struct proc_output o;
+
+        assert_int_equal(run_daemon(h->daemon.config, "--check-config", &o), 0);
+        proc_output_free(&o);
+}
+
+/* The second daemon goes; the first one serves on. */
+static void test_two_daemons(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[2];
+
+        worker_publish_chain(w, 1, 2, pages);
+        daemon_refuses(h->daemon.config, NULL, h->daemon.runtime, "another kvleased");
+        worker_tell(w, "lookup 1:0-1");
+        worker_stop(w);
+        w = worker_start(h, "a", "ns", 1);
+        worker_stop(w);
+}
+
+/* SIGKILL leaves socket files: the next daemon takes their places. */
+static void test_stale_sockets(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w;
+        struct stat st;
+
+        kill(h->daemon.pid, SIGKILL);
+        waitpid(h->daemon.pid, NULL, 0);
+        h->daemon.pid = 0;
+        assert_int_equal(stat(h->daemon.admin, &st), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        w = worker_start(h, "a", "ns", 1);
+        worker_stop(w);
+}
+
+/* Something else sits where the socket should be. */
+static void test_occupied_socket(void **state)
+{
+        struct harness *h = *state;
+        int status;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        unlink(h->daemon.admin);
+        write_file(h->daemon.admin, "a file of somebody's");
+        daemon_refuses(h->daemon.config, NULL, h->daemon.admin, "");
+        assert_int_equal(unlink(h->daemon.admin), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+}
+
+static void test_long_runtime_dir(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX], text[512], dir[101];
+
+        memset(dir, 'x', sizeof(dir) - 1);
+        dir[100] = '\0';
+        snprintf(path, sizeof(path), "%.40s/long.conf", h->daemon.dir);
+        snprintf(text, sizeof(text), "[daemon]\nruntime_dir = %s/%s\nstate_dir = %s\n[tenant a]\n",
+                h->daemon.dir, dir, h->daemon.state);
+        write_file(path, text);
+        daemon_refuses(path, NULL, "runtime_dir", "");
+}
+
+/* ---- kvleasectl ---- */
+
+static void ctl_refuses(const char *const *words, int expected, const char *a, const char *b)
+{
+        const char *argv[8] = {program_ctl()};
+        struct proc_output o;
+
+        for (unsigned i = 0; words[i]; ++i)
+                argv[i + 1] = words[i];
+        assert_int_equal(proc_run(argv, NULL, DAEMON_TIMEOUT_MSEC, &o), 0);
+        if (!WIFEXITED(o.status) || WEXITSTATUS(o.status) != expected)
+                fail_msg("kvleasectl %s: status 0x%x: %s", words[0], o.status, o.err);
+        assert_line(o.err, a, b);
+        proc_output_free(&o);
+}
+
+static void test_ctl_words(void **state)
+{
+        struct harness *h = *state;
+        const char *admin = h->daemon.admin;
+
+        ctl_refuses((const char *[]){"--jsen", "status", NULL}, 2, "--jsen", "--json");
+        ctl_refuses((const char *[]){"statsu", NULL}, 2, "statsu", "status");
+        ctl_refuses((const char *[]){"--socket", "/nonexistent/s", "status", NULL}, 3,
+                "/nonexistent/s", "is kvleased running");
+        ctl_refuses((const char *[]){"--socket", admin, "tenants", "show", "nobody", NULL}, 1,
+                "nobody", "tenants list");
+        ctl_refuses((const char *[]){"--socket", admin, "tenants", "set", "a", "limit=x", NULL}, 1,
+                "limit", "x");
+        ctl_refuses(
+                (const char *[]){"--socket", admin, "tenants", "add", "a", NULL}, 1, "a", "exists");
+        ctl_refuses((const char *[]){"--socket", admin, "purge", "nobody", NULL}, 1, "nobody", "");
+        assert_int_equal(ctl_status(h, "n_tenants"), 1);
+}
+
+/* A socket nobody listens on, and one that may not be used. */
+static void test_ctl_sockets(void **state)
+{
+        struct harness *h = *state;
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const char *words[] = {"--socket", address.sun_path, "status", NULL};
+
+        snprintf(address.sun_path, sizeof(address.sun_path), "%.40s/stale", h->daemon.dir);
+        assert_true(fd >= 0);
+        assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        ctl_refuses(words, 3, address.sun_path, "nobody listens");
+        fd_close(fd);
+        if (geteuid() != 0) { /* root may everything */
+                assert_int_equal(chmod(address.sun_path, 0), 0);
+                ctl_refuses(words, 3, "permission denied", "kvlease-admin");
+        }
+}
+
+/* ---- full disk ---- */
+
+/* The daemon was started anew, with one tenant, and nobody is connected. */
+static void recount(struct harness *h)
+{
+        ctl_wait_status(h, "n_tenants", 1);
+        h->n_tenants = 1;
+        h->daemon_fds = proc_count_fds(h->daemon.pid);
+}
+
+/* The state directory becomes a tiny file system of this process' mount namespace. False: may not.
+ */
+static bool mount_state(struct harness *h)
+{
+        static bool unshared;
+
+        if (!unshared &&
+                (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
+                return false;
+        unshared = true;
+        return mount("none", h->daemon.state, "tmpfs", 0, "size=16k,mode=755") == 0;
+}
+
+/* Writes until nothing goes any more. */
+static void fill_state(struct harness *h, char path[PRIVATE_PATH_MAX])
+{
+        static const char block[4096];
+        FILE *f;
+
+        snprintf(path, PRIVATE_PATH_MAX, "%.60s/filler", h->daemon.state);
+        f = fopen(path, "we");
+        assert_non_null(f);
+        setbuf(f, NULL);
+        for (unsigned i = 0; i < 100 && fwrite(block, sizeof(block), 1, f) == 1; ++i)
+                ;
+        fclose(f);
+}
+
+static void refused_but_kept(struct harness *h)
+{
+        struct proc_output o;
+
+        assert_int_equal(ctl_run(h, "tenants set kept weight=9", &o), 1);
+        assert_line(o.err, h->daemon.state, "No space left");
+        proc_output_free(&o);
+        assert_int_equal(ctl_run(h, "tenants add more", &o), 1);
+        assert_line(o.err, h->daemon.state, "No space left");
+        proc_output_free(&o);
+        assert_int_equal(ctl_tenant(h, "kept", "weight"), 7);
+        assert_int_equal(ctl_status(h, "n_tenants"), 2);
+}
+
+static void test_full_disk(void **state)
+{
+        struct harness *h = *state;
+        char filler[PRIVATE_PATH_MAX];
+        int status;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        if (!mount_state(h))
+                skip();
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        ctl(h, "tenants add kept limit=2MiB weight=7");
+        fill_state(h, filler);
+        refused_but_kept(h);
+        harness_restart(h);
+        assert_int_equal(ctl_tenant(h, "kept", "weight"), 7);
+        assert_int_equal(unlink(filler), 0);
+        ctl(h, "tenants set kept weight=9");
+        assert_int_equal(ctl_tenant(h, "kept", "weight"), 9);
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(umount2(h->daemon.state, MNT_DETACH), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        recount(h);
+}
+
+/* A state directory that can't be written: changes are refused, and not made. */
+static void test_unwritable_state(void **state)
+{
+        struct harness *h = *state;
+        struct proc_output o;
+
+        if (geteuid() == 0) /* may write everywhere */
+                skip();
+        assert_int_equal(chmod(h->daemon.state, 0500), 0);
+        assert_int_equal(ctl_run(h, "tenants add more", &o), 1);
+        assert_line(o.err, h->daemon.state, "ermission denied");
+        proc_output_free(&o);
+        assert_int_equal(ctl_status(h, "n_tenants"), 1);
+        assert_int_equal(chmod(h->daemon.state, 0700), 0);
+}
+
+/* The state file is damaged: the daemon says which line, and touches nothing. */
+static void test_bad_state(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX], saved[PRIVATE_PATH_MAX];
+        struct proc_output o;
+        int status;
+
+        ctl(h, "tenants add kept limit=2MiB");
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        snprintf(path, sizeof(path), "%.60s/tenants.conf", h->daemon.state);
+        snprintf(saved, sizeof(saved), "%.60s/saved", h->daemon.state);
+        assert_int_equal(rename(path, saved), 0);
+        write_file(path, "[tenant kept]\nlimit = what\n");
+        assert_int_not_equal(run_daemon(h->daemon.config, NULL, &o), 0);
+        assert_non_null(strstr(o.err, "tenants.conf:2: [tenant kept] limit: 'what'"));
+        assert_non_null(strstr(o.err, "correct it, or move it away"));
+        proc_output_free(&o);
+        assert_int_equal(rename(saved, path), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        assert_int_equal(ctl_tenant(h, "kept", "limit_bytes"), 2 << 20);
+        ctl(h, "tenants remove kept");
+        recount(h);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_daemon_words, NULL),
+                harness_test(test_check_config, NULL),
+                harness_test(test_two_daemons, NULL),
+                harness_test(test_stale_sockets, NULL),
+                harness_test(test_occupied_socket, NULL),
+                harness_test(test_long_runtime_dir, NULL),
+                harness_test(test_ctl_words, NULL),
+                harness_test(test_ctl_sockets, NULL),
+                harness_test(test_full_disk, NULL),
+                harness_test(test_unwritable_state, NULL),
+                harness_test(test_bad_state, NULL),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,518 @@
+/*
+ * Clients that break the protocol: each is disconnected (or muted, where it maps memory:
+ * integration/test_group.c) and counted; a good client works throughout; the daemon's memory and
+ * descriptors stay what they were.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "proto/status.h"
+#include "tests/fault/raw.h"
+#include "tests/integration/pattern.h"
+
+#define GROWTH_MAX_KIB \
+        (24 * 1024) /* a peer may queue 1 MiB; the rest is the allocator's. Not tuned */
+
+#if defined(__SANITIZE_ADDRESS__)
+#define MEMORY_IS_OURS false /* quarantine */
+#else
+#define MEMORY_IS_OURS (!private_under_valgrind())
+#endif
+
+static const struct private_tenant few[] = {
+        {"a", "limit = 16MiB\nmax_clients = 8\n"}, {NULL, NULL}};
+static const struct private_options few_clients = {.tenants = few};
+
+static const struct private_options challenge = {.daemon_lines = "liveness = challenge\n"};
+
+struct good {
+        struct worker *worker;
+        uint32_t pages[4];
+        unsigned n_rounds;
+};
+
+static void good_start(struct good *g, struct harness *h)
+{
+        g->worker = worker_start(h, "a", "good", 1);
+        g->n_rounds = 0;
+        worker_publish_chain(g->worker, 1, 4, g->pages);
+}
+
+/* Everything a client does, while others misbehave. */
+static void good_round(struct good *g)
+{
+        uint32_t found[4], page;
+        unsigned chain = 100 + g->n_rounds++;
+
+        worker_tell(g->worker, "lookup 1:0-3");
+        assert_int_equal(worker_numbers(g->worker, found, 4), 4);
+        worker_tell(g->worker, "verify %u 1003", found[3]);
+        worker_tell(g->worker, "release %u %u %u %u", found[0], found[1], found[2], found[3]);
+        worker_publish_chain(g->worker, chain, 1, &page);
+        worker_tell(g->worker, "release %u", page);
+}
+
+static void good_stop(struct good *g)
+{
+        good_round(g);
+        worker_stop(g->worker);
+}
+
+/* ---- one violation each ---- */
+
+static void garbage(struct raw *r)
+{
+        char junk[4096];
+
+        memset(junk, 0xa5, sizeof(junk));
+        raw_send(r, junk, sizeof(junk), 0);
+}
+
+static void http(struct raw *r)
+{
+        static const char text[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+        raw_send(r, text, sizeof(text) - 1, 0);
+}
+
+static void too_long(struct raw *r)
+{
+        raw_frame(r, (struct frame_header){.type = MSG_HELLO, .length = 1 << 20});
+}
+
+static void before_hello(struct raw *r)
+{
+        raw_frame(r, (struct frame_header){.type = MSG_LEASE});
+}
+
+static void lie_about_fds(struct raw *r)
+{
+        raw_frame(r, (struct frame_header){.type = MSG_HELLO, .fd_count = 3});
+}
+
+static void many_fds_declared(struct raw *r)
+{
+        raw_frame(r, (struct frame_header){.type = MSG_HELLO, .fd_count = 0xffff});
+}
+
+static void send_with_fds(struct raw *r, unsigned n_declared, unsigned n_fds)
+{
+        struct frame_header header = {.magic = FRAME_MAGIC,
+                .version = 1,
+                .type = MSG_BYE,
+                .fd_count = (uint16_t)n_declared,
+                .seq = 99};
+        uint8_t buf[FRAME_HEADER_SIZE];
+
+        raw_attach(r);
+        frame_encode_header(&header, buf);
+        raw_send(r, buf, sizeof(buf), n_fds);
+}
+
+static void fds_undeclared(struct raw *r)
+{
+        send_with_fds(r, 0, 1);
+}
+
+static void fds_declared(struct raw *r)
+{
+        send_with_fds(r, 2, 2);
+}
+
+static void too_many_fds(struct raw *r)
+{
+        send_with_fds(r, 16, 60);
+}
+
+static void wrong_version(struct raw *r)
+{
+        raw_attach(r);
+        raw_frame(r, (struct frame_header){.version = 9, .type = MSG_LEASE});
+}
+
+static void no_message(struct raw *r)
+{
+        uint8_t buf[FRAME_HEADER_SIZE + 32];
+        struct frame_header header = {
+                .magic = FRAME_MAGIC, .version = 1, .type = MSG_LEASE, .length = 32, .seq = 99};
+
+        raw_attach(r);
+        frame_encode_header(&header, buf);
+        memset(buf + FRAME_HEADER_SIZE, 0xff, 32);
+        raw_send(r, buf, sizeof(buf), 0);
+}
+
+static void admin_on_tenant(struct raw *r)
+{
+        raw_attach(r);
+        raw_frame(r, (struct frame_header){.type = MSG_ADMIN_STATUS});
+}
+
+static void no_reply_to_lease(struct raw *r)
+{
+        raw_attach(r);
+        raw_frame(r, (struct frame_header){.type = MSG_LEASE, .flags = FRAME_NO_REPLY});
+}
+
+static void reply_flag(struct raw *r)
+{
+        raw_attach(r);
+        raw_frame(r, (struct frame_header){.type = MSG_LEASE, .flags = FRAME_REPLY});
+}
+
+static void reserved_flag(struct raw *r)
+{
+        raw_attach(r);
+        raw_frame(r, (struct frame_header){.type = MSG_LEASE, .flags = 1 << 15});
+}
+
+static const struct {
+        const char *name;
+        void (*fn)(struct raw *r);
+} violations[] = {
+        {"garbage", garbage},
+        {"http", http},
+        {"too-long", too_long},
+        {"before-hello", before_hello},
+        {"lie-about-fds", lie_about_fds},
+        {"many-fds-declared", many_fds_declared},
+        {"fds-undeclared", fds_undeclared},
+        {"fds-declared", fds_declared},
+        {"too-many-fds", too_many_fds},
+        {"wrong-version", wrong_version},
+        {"no-message", no_message},
+        {"admin-on-tenant", admin_on_tenant},
+        {"no-reply-to-lease", no_reply_to_lease},
+        {"reply-flag", reply_flag},
+        {"reserved-flag", reserved_flag},
+};
+
+static void test_violations(void **state)
+{
+        struct harness *h = *state;
+        struct good good;
+        struct raw r;
+
+        good_start(&good, h);
+        for (unsigned i = 0; i < ARRAY_SIZE(violations); ++i) {
+                raw_open(&r, h, NULL);
+                violations[i].fn(&r);
+                if (!raw_hung_up(&r))
+                        fail_msg("%s: not disconnected", violations[i].name);
+                if (ctl_status(h, "violations") != i + 1)
+                        fail_msg("%s: not counted", violations[i].name);
+                raw_close(&r);
+                good_round(&good);
+        }
+        h->violations = ARRAY_SIZE(violations);
+        good_stop(&good);
+}
+
+/* ---- what is refused politely ---- */
+
+/* A type from a newer client is answered, and the connection goes on. */
+static void test_unknown_type(void **state)
+{
+        struct raw r;
+
+        raw_open(&r, *state, NULL);
+        raw_attach(&r);
+        assert_true(raw_frame(&r, (struct frame_header){.type = 4711}));
+        assert_int_equal(
+                ((const Kvlease__V1__SimpleReply *)raw_answer(&r))->status, WIRE_UNSUPPORTED);
+        assert_true(raw_frame(&r, (struct frame_header){.type = MSG_BYE}));
+        assert_int_equal(((const Kvlease__V1__SimpleReply *)raw_answer(&r))->status, WIRE_OK);
+        raw_close(&r);
+}
+
+/* Pages and namespaces that are not the asker's. */
+static void test_wrong_objects(void **state)
+{
+        static uint32_t pages[] = {0, 1, 0x7fffffff, UINT32_MAX};
+        Kvlease__V1__FreeRequest free_pages = KVLEASE__V1__FREE_REQUEST__INIT;
+        Kvlease__V1__MapRequest map = KVLEASE__V1__MAP_REQUEST__INIT;
+        Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
+        struct raw r;
+
+        raw_open(&r, *state, NULL);
+        free_pages.ns_id = map.ns_id = raw_attach(&r);
+        free_pages.pages = pages;
+        free_pages.n_pages = ARRAY_SIZE(pages);
+        raw_request(&r, MSG_FREE, 0, &free_pages.base);
+        assert_int_equal(((const Kvlease__V1__SimpleReply *)raw_answer(&r))->status, WIRE_INVALID);
+        map.set_index = 0xfffffff0;
+        raw_request(&r, MSG_MAP, 0, &map.base);
+        assert_int_not_equal(((const Kvlease__V1__MapReply *)raw_answer(&r))->status, WIRE_OK);
+        map.set_index = 0;
+        map.first_plane = 0xffffffff;
+        raw_request(&r, MSG_MAP, 0, &map.base);
+        assert_int_not_equal(((const Kvlease__V1__MapReply *)raw_answer(&r))->status, WIRE_OK);
+        lease.ns_id = 12345;
+        lease.n_pages = 1;
+        raw_request(&r, MSG_LEASE, 0, &lease.base);
+        assert_int_not_equal(((const Kvlease__V1__LeaseReply *)raw_answer(&r))->status, WIRE_OK);
+        lease.ns_id = map.ns_id;
+        lease.n_pages = UINT32_MAX;
+        raw_request(&r, MSG_LEASE, 0, &lease.base);
+        assert_int_not_equal(((const Kvlease__V1__LeaseReply *)raw_answer(&r))->status, WIRE_OK);
+        raw_close(&r);
+}
+
+/* A client of another protocol version gets an answer that says which side to upgrade. */
+static void test_version(void **state)
+{
+        const Kvlease__V1__HelloReply *hello;
+        struct raw r;
+
+        raw_open(&r, *state, NULL);
+        hello = raw_hello(&r, 2, 3);
+        assert_non_null(hello);
+        assert_int_equal(hello->status, WIRE_VERSION);
+        assert_int_equal(hello->min_version, PROTO_VERSION_MIN);
+        assert_int_equal(hello->max_version, PROTO_VERSION_MAX);
+        assert_non_null(strstr(hello->detail, "upgrade kvleased"));
+        assert_true(raw_hung_up(&r));
+        raw_close(&r);
+        raw_open(&r, *state, NULL);
+        hello = raw_hello(&r, 1, 7);
+        assert_non_null(hello);
+        assert_int_equal(hello->status, WIRE_OK);
+        assert_int_equal(hello->version, 1);
+        raw_close(&r);
+}
+
+/* Whoever doesn't prove which process it is gets nothing. */
+static void test_unproven(void **state)
+{
+        Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;
+        Kvlease__V1__AuthRequest auth = KVLEASE__V1__AUTH_REQUEST__INIT;
+        const Kvlease__V1__HelloReply *hello;
+        const Kvlease__V1__SimpleReply *reply;
+        struct harness *h = *state;
+        uint8_t nonce[16] = {0};
+        struct raw r;
+
+        raw_open(&r, h, NULL);
+        hello = raw_hello(&r, 1, 1);
+        assert_non_null(hello);
+        assert_int_equal(hello->status, WIRE_OK);
+        assert_true(hello->auth_required);
+        assert_true(raw_request(&r, MSG_LOOKUP, 0, &lookup.base));
+        assert_int_equal(((const Kvlease__V1__LookupReply *)raw_answer(&r))->status, WIRE_DENIED);
+        auth.nonce = (ProtobufCBinaryData){sizeof(nonce), nonce};
+        assert_true(raw_request(&r, MSG_AUTH, 0, &auth.base));
+        reply = (const Kvlease__V1__SimpleReply *)raw_answer(&r);
+        assert_true(!reply || reply->status != WIRE_OK);
+        raw_close(&r);
+        h->violations = ctl_status(h, "violations");
+}
+
+/* ---- what goes on and on ---- */
+
+static void assert_memory(struct harness *h, int64_t before_kib)
+{
+        int64_t now = proc_status_value(h->daemon.pid, "RssAnon");
+
+        if (MEMORY_IS_OURS && now > before_kib + GROWTH_MAX_KIB)
+                fail_msg("the daemon grew from %lld KiB to %lld KiB", (long long)before_kib,
+                        (long long)now);
+}
+
+/* Frames that never end, and clients that say nothing. */
+static void test_half_frames(void **state)
+{
+        struct harness *h = *state;
+        uint8_t buf[FRAME_HEADER_SIZE + 100] = {0};
+        struct frame_header header = {
+                .magic = FRAME_MAGIC, .version = 1, .type = MSG_HELLO, .length = 60000, .seq = 1};
+        struct raw raws[6];
+        struct good good;
+
+        good_start(&good, h);
+        frame_encode_header(&header, buf);
+        for (unsigned i = 0; i < ARRAY_SIZE(raws); ++i) {
+                raw_open(&raws[i], h, NULL);
+                assert_true(i == 0 || raw_send(&raws[i], buf, i * 20, 0));
+        }
+        good_round(&good);
+        for (unsigned i = 0; i < ARRAY_SIZE(raws); ++i)
+                raw_close(&raws[i]);
+        good_stop(&good);
+}
+
+/* Sends as long as it goes; true where the daemon stopped reading, false where it hung up. */
+static bool flood(struct raw *r, const uint8_t *frame, size_t len, uint64_t *ret_sent)
+{
+        struct pollfd p = {r->fd, POLLOUT, 0};
+
+        for (*ret_sent = 0; *ret_sent < UINT64_C(200) << 20; *ret_sent += len) {
+                if (poll(&p, 1, 500) == 0)
+                        return true;
+                if (!raw_send(r, frame, len, 0))
+                        return errno == EAGAIN;
+        }
+        fail_msg("200 MiB of requests were read from somebody who reads no answers");
+        return false;
+}
+
+static void test_flood(void **state)
+{
+        struct harness *h = *state;
+        int64_t before = proc_status_value(h->daemon.pid, "RssAnon");
+        Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;
+        uint8_t frame[FRAME_MAX_SIZE], key[32] = {1};
+        struct raw raws[4];
+        struct good good;
+        uint64_t sent;
+        int n;
+
+        good_start(&good, h);
+        for (unsigned i = 0; i < ARRAY_SIZE(raws); ++i) {
+                raw_open(&raws[i], h, NULL);
+                lookup.ns_id = raw_attach(&raws[i]);
+                lookup.keys = (ProtobufCBinaryData){sizeof(key), key};
+                n = msg_pack(frame, 1, MSG_LOOKUP, 0, 7, 0, &lookup.base);
+                assert_true(n > 0);
+                assert_int_equal(fcntl(raws[i].fd, F_SETFL, O_NONBLOCK), 0);
+                flood(&raws[i], frame, (size_t)n, &sent);
+                print_message("%llu bytes were taken\n", (unsigned long long)sent);
+                good_round(&good);
+        }
+        assert_memory(h, before);
+        for (unsigned i = 0; i < ARRAY_SIZE(raws); ++i)
+                raw_close(&raws[i]);
+        good_stop(&good);
+        h->violations = ctl_status(h, "violations");
+}
+
+/* Namespaces cost the daemon memory: there is an end to them. */
+static void test_many_namespaces(void **state)
+{
+        struct harness *h = *state;
+        int64_t before = proc_status_value(h->daemon.pid, "RssAnon");
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        unsigned n = 0;
+
+        while (n < 5000 && worker_ask(w, "open ns%u 1", n) == 0)
+                n++;
+        print_message("%u namespaces\n", n);
+        assert_memory(h, before);
+        worker_stop(w);
+}
+
+static void test_many_clients(void **state)
+{
+        struct harness *h = *state;
+        const Kvlease__V1__HelloReply *hello;
+        struct raw raws[12];
+        unsigned n_accepted = 0;
+        struct good good;
+
+        good_start(&good, h);
+        for (unsigned i = 0; i < ARRAY_SIZE(raws); ++i) {
+                raw_open(&raws[i], h, NULL);
+                hello = raw_hello(&raws[i], 1, 1);
+                assert_non_null(hello);
+                n_accepted += hello->status == WIRE_OK;
+                assert_true(hello->status == WIRE_OK || hello->status == WIRE_TOO_MANY);
+        }
+        assert_int_equal(n_accepted, 7); /* the good one is the eighth */
+        for (unsigned i = 0; i < ARRAY_SIZE(raws); ++i)
+                raw_close(&raws[i]);
+        good_stop(&good);
+}
+
+/* After BYE nothing is served any more. */
+static void test_after_bye(void **state)
+{
+        struct harness *h = *state;
+        const Kvlease__V1__LeaseReply *reply;
+        Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
+        struct raw r;
+
+        raw_open(&r, h, NULL);
+        lease.ns_id = raw_attach(&r);
+        lease.n_pages = 4;
+        raw_frame(&r, (struct frame_header){.type = MSG_BYE});
+        assert_non_null(raw_answer(&r));
+        raw_request(&r, MSG_LEASE, 0, &lease.base);
+        reply = (const Kvlease__V1__LeaseReply *)raw_answer(&r);
+        assert_true(!reply || reply->status != WIRE_OK);
+        assert_int_equal(ctl_status(h, "pages_granted"), 0);
+        raw_close(&r);
+        h->violations = ctl_status(h, "violations");
+}
+
+/* Valid traffic with bytes changed at random: whatever the daemon makes of it, it stays whole. */
+static void mutate(struct raw *r, uint64_t *random)
+{
+        Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
+        uint8_t buf[FRAME_MAX_SIZE];
+        int n;
+
+        lease.ns_id = 1;
+        lease.n_pages = 3;
+        for (unsigned i = 0; i < 20; ++i) {
+                n = msg_pack(
+                        buf, 1, (uint16_t)(pattern_next(random) % 80), 0, i + 1, 0, &lease.base);
+                assert_true(n > 0);
+                for (unsigned k = (unsigned)(pattern_next(random) % 4); k > 0; --k)
+                        buf[pattern_next(random) % (unsigned)n] = (uint8_t)pattern_next(random);
+                if (!raw_send(r, buf, (size_t)n, (unsigned)(pattern_next(random) % 16 == 0)))
+                        return;
+        }
+}
+
+static void test_mutations(void **state)
+{
+        struct harness *h = *state;
+        int64_t before = proc_status_value(h->daemon.pid, "RssAnon");
+        unsigned n = private_full() ? 20000 : private_under_valgrind() ? 50 : 500;
+        uint64_t random = harness_seed();
+        struct good good;
+        struct raw r;
+
+        good_start(&good, h);
+        for (unsigned i = 0; i < n; ++i) {
+                raw_open(&r, h, NULL);
+                if (pattern_next(&random) % 4)
+                        raw_attach(&r);
+                mutate(&r, &random);
+                raw_close(&r);
+                if (i % 100 == 0)
+                        good_round(&good);
+        }
+        good_stop(&good);
+        assert_memory(h, before);
+        h->violations = ctl_status(h, "violations");
+        assert_true(h->violations > 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_violations, (void *)&few_clients),
+                harness_test(test_unknown_type, NULL),
+                harness_test(test_wrong_objects, NULL),
+                harness_test(test_version, NULL),
+                harness_test(test_unproven, (void *)&challenge),
+                harness_test(test_half_frames, (void *)&few_clients),
+                harness_test(test_flood, (void *)&few_clients),
+                harness_test(test_many_namespaces, NULL),
+                harness_test(test_many_clients, (void *)&few_clients),
+                harness_test(test_after_bye, NULL),
+                harness_test(test_mutations, (void *)&few_clients),
+        };
+
+        /* meson sets it; calloc() then touches all it gives, and the daemon's size means nothing.
+         */
+        unsetenv("MALLOC_PERTURB_");
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

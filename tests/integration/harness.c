@@ -1,0 +1,250 @@
+#include "tests/integration/harness.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+
+#define WAIT_MSEC 30000 /* for anything; valgrind on a loaded machine is slow; not tuned */
+
+static unsigned count_tenants(struct harness *h)
+{
+        json_t *reply = ctl_json(h, "tenants list");
+        unsigned n = (unsigned)json_array_size(ctl_list(reply, "tenants"));
+
+        json_decref(reply);
+        return n;
+}
+
+static void start_daemon(struct harness *h)
+{
+        int r = private_daemon_start(&h->daemon);
+
+        if (r < 0)
+                private_daemon_show_log(&h->daemon);
+        assert_int_equal(r, 0);
+        h->n_tenants = count_tenants(h);
+        ctl_wait_status(h, "n_clients", 0);
+        h->daemon_fds = -1;
+        for (unsigned i = 0; i < 20 && h->daemon_fds != proc_count_fds(h->daemon.pid); ++i) {
+                h->daemon_fds = proc_count_fds(h->daemon.pid);
+                sleep_msec(10);
+        }
+}
+
+static void stop_daemon(struct harness *h)
+{
+        int status = -1, r = private_daemon_stop(&h->daemon, &status);
+
+        if (r < 0 || status)
+                private_daemon_show_log(&h->daemon);
+        assert_int_equal(r, 0);
+        assert_int_equal(status, 0);
+}
+
+/* cmocka leaves a failed assertion by longjmp: what it left behind goes when the program ends. */
+static struct harness *unfinished;
+
+static void clean_up(void)
+{
+        if (!unfinished)
+                return;
+        private_daemon_show_log(&unfinished->daemon);
+        private_daemon_deinit(&unfinished->daemon);
+        free(unfinished);
+        unfinished = NULL;
+}
+
+int harness_setup(void **state)
+{
+        static const struct private_options defaults;
+        const struct private_options *o = *state ? *state : &defaults;
+        static bool registered;
+        struct harness *h;
+
+        if (!registered)
+                assert_int_equal(atexit(clean_up), 0);
+        registered = true;
+        clean_up();
+        h = calloc(1, sizeof(*h));
+        assert_non_null(h);
+        unfinished = h;
+        h->own_fds = fd_count_open();
+        *state = h;
+        assert_int_equal(private_daemon_init(&h->daemon, o), 0);
+        start_daemon(h);
+        return 0;
+}
+
+void harness_restart(struct harness *h)
+{
+        stop_daemon(h);
+        start_daemon(h);
+}
+
+/* Descriptors of the daemon are those it started with, one a tenant that came, one an extent. */
+static void assert_daemon_fds(struct harness *h, int n_extents)
+{
+        int n = 0, expected = h->daemon_fds + n_extents;
+        char command[128];
+
+        expected += (int)count_tenants(h) - (int)h->n_tenants;
+        for (unsigned i = 0; i < WAIT_MSEC / 10; ++i) {
+                n = proc_count_fds(h->daemon.pid);
+                if (n == expected)
+                        return;
+                sleep_msec(10);
+        }
+        snprintf(command, sizeof(command), "ls -l /proc/%d/fd >&2", (int)h->daemon.pid);
+        if (system(command) < 0)
+                fprintf(stderr, "%s: failed\n", command);
+        fail_msg("the daemon has %d descriptors, %d were expected", n, expected);
+}
+
+struct usage {
+        uint64_t charged_bytes, pages, n_extents;
+};
+
+/* Sums over all namespaces; pages of every state are pages of their sets. */
+static struct usage sum_namespaces(struct harness *h)
+{
+        json_t *reply = ctl_json(h, "namespaces"), *ns;
+        struct usage sum = {0};
+        size_t i;
+
+        json_array_foreach(ctl_list(reply, "namespaces"), i, ns)
+        {
+                uint64_t n_pages = 0;
+                static const char *const states[] = {
+                        "pages_free", "pages_granted", "pages_sealed", "pages_detached"};
+
+                for (unsigned s = 0; s < ARRAY_SIZE(states); ++s)
+                        n_pages += (uint64_t)json_integer_value(json_object_get(ns, states[s]));
+                uint64_t n_sets = (uint64_t)json_integer_value(json_object_get(ns, "n_sets"));
+                json_t *layout = json_object_get(ns, "layout");
+                json_t *n_planes = json_object_get(layout ? layout : ns, "n_planes");
+
+                assert_int_equal(n_pages,
+                        n_sets * (uint64_t)json_integer_value(json_object_get(ns, "set_pages")));
+                sum.pages += n_pages;
+                sum.n_extents += n_sets * (uint64_t)json_integer_value(n_planes);
+                sum.charged_bytes +=
+                        (uint64_t)json_integer_value(json_object_get(ns, "charged_bytes"));
+        }
+        json_decref(reply);
+        return sum;
+}
+
+/* Charges of tenants, limits kept. */
+static uint64_t sum_tenants(struct harness *h)
+{
+        json_t *reply = ctl_json(h, "tenants list"), *tenant;
+        uint64_t sum = 0, charged;
+        size_t i;
+
+        json_array_foreach(ctl_list(reply, "tenants"), i, tenant)
+        {
+                charged = (uint64_t)json_integer_value(json_object_get(tenant, "charged_bytes"));
+                assert_true(charged <=
+                            (uint64_t)json_integer_value(json_object_get(tenant, "limit_bytes")));
+                sum += charged;
+        }
+        json_decref(reply);
+        return sum;
+}
+
+static void purge_all(struct harness *h)
+{
+        json_t *reply = ctl_json(h, "tenants list"), *tenant;
+        char words[128];
+        size_t i;
+
+        json_array_foreach(ctl_list(reply, "tenants"), i, tenant)
+        {
+                snprintf(words, sizeof(words), "purge --remove %s",
+                        json_string_value(json_object_get(tenant, "name")));
+                ctl(h, words);
+        }
+        json_decref(reply);
+}
+
+void harness_assert_settled(struct harness *h)
+{
+        struct usage usage;
+
+        ctl_wait_status(h, "n_clients", 0);
+        ctl_wait_status(h, "pages_granted", 0);
+        ctl_wait_status(h, "pages_pinned", 0);
+        ctl_wait_status(h, "pages_detached", 0);
+        assert_int_equal(ctl_status(h, "peers_muted"), 0);
+        assert_int_equal(ctl_status(h, "members_waiting_exit"), 0);
+        ctl(h, "check");
+        usage = sum_namespaces(h);
+        assert_int_equal(ctl_status(h, "charged_bytes"), usage.charged_bytes);
+        assert_int_equal(sum_tenants(h), usage.charged_bytes);
+        assert_int_equal(ctl_status(h, "pages_free") + ctl_status(h, "pages_sealed"), usage.pages);
+        assert_daemon_fds(h, (int)usage.n_extents);
+}
+
+/* A worker that is left means that the test failed in its middle. */
+static bool drop_workers(struct harness *h)
+{
+        bool any = false;
+
+        for (unsigned i = 0; i < HARNESS_MAX_WORKERS; ++i)
+                if (h->workers[i].pid) {
+                        worker_kill(&h->workers[i]);
+                        any = true;
+                }
+        return any;
+}
+
+static void assert_nothing_left(struct harness *h)
+{
+        harness_assert_settled(h);
+        assert_int_equal(ctl_status(h, "violations"), h->violations);
+        purge_all(h);
+        ctl_wait_status(h, "charged_bytes", 0);
+        assert_daemon_fds(h, 0);
+        stop_daemon(h);
+}
+
+int harness_teardown(void **state)
+{
+        struct harness *h = *state;
+        int own_fds = h->own_fds;
+
+        if (drop_workers(h)) {
+                clean_up();
+                fail_msg("workers were left");
+        }
+        if (h->daemon.pid > 0)
+                assert_nothing_left(h);
+        private_daemon_deinit(&h->daemon);
+        free(h);
+        unfinished = NULL;
+        *state = NULL;
+        assert_int_equal(fd_count_open(), own_fds);
+        return 0;
+}
+
+uint64_t harness_seed(void)
+{
+        const char *text = getenv("KVL_SEED");
+        uint64_t seed;
+
+        if (text)
+                seed = strtoull(text, NULL, 10);
+        else if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+                abort();
+        print_message("KVL_SEED=%llu\n", (unsigned long long)seed);
+        return seed;
+}

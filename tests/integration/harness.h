@@ -1,0 +1,115 @@
+/*
+ * The ground of every integration test: a private kvleased, real workers, kvleasectl, and at the
+ * end the demands that hold for all of them: no leaked descriptor, no leaked page, `check` clean,
+ * usage exact, exit status 0. Asserts by cmocka; a test that fails kills what it started.
+ */
+#ifndef KVL_TEST_HARNESS_H
+#define KVL_TEST_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "tests/integration/private-daemon.h"
+
+#define HARNESS_MAX_WORKERS 64
+
+struct worker {
+        struct harness *harness;
+        pid_t pid;  /* 0: none */
+        int in;     /* its stdin */
+        FILE *out;  /* its stdout */
+        char *line; /* last answer */
+        size_t line_size;
+        int code;         /* number the last answer began with */
+        const char *rest; /* what followed, borrowed until the next answer */
+};
+
+struct harness {
+        struct private_daemon daemon;
+        struct worker workers[HARNESS_MAX_WORKERS];
+        int daemon_fds; /* after READY, before anybody came */
+        int own_fds;
+        unsigned n_tenants;  /* then */
+        uint64_t violations; /* of peers that the test expects */
+};
+
+/* A test with a daemon of its own: options (static, NULL: the defaults). */
+#define harness_test(fn, options) \
+        cmocka_unit_test_prestate_setup_teardown(fn, harness_setup, harness_teardown, options)
+int harness_setup(void **state);
+int harness_teardown(void **state);
+
+/* Stops the daemon (exit status 0) and starts it again. */
+void harness_restart(struct harness *h);
+
+/* What every test's end demands; also between two steps of a test. */
+void harness_assert_settled(struct harness *h);
+
+/* ---- kvleasectl ---- */
+
+/* `kvleasectl --json WORDS...`, words separated by spaces; must exit with 0. Returned owned. */
+json_t *ctl_json(struct harness *h, const char *words);
+
+/* Runs it for its exit status; *ret_output owned. */
+int ctl_run(struct harness *h, const char *words, struct proc_output *ret_output);
+
+/* Fails where it doesn't exit with 0. */
+void ctl(struct harness *h, const char *words);
+
+/* A number of `kvleasectl status`. */
+uint64_t ctl_status(struct harness *h, const char *name);
+
+/* Waits until it is `value`, at most 10 s. */
+void ctl_wait_status(struct harness *h, const char *name, uint64_t value);
+
+/* A number of a tenant. */
+uint64_t ctl_tenant(struct harness *h, const char *tenant, const char *name);
+
+/* The list in a reply of a list verb; borrowed. */
+json_t *ctl_list(json_t *reply, const char *name);
+
+/* ---- workers ---- */
+
+/* Starts a worker program without connecting it. */
+struct worker *worker_spawn(struct harness *h);
+
+/* Starts one, connected to the tenant's socket, with namespace `ns` of `n_planes` open. */
+struct worker *worker_start(
+        struct harness *h, const char *tenant, const char *ns, unsigned n_planes);
+
+/* Says a line, waits for the answer; returns its code. */
+int worker_ask(struct worker *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same, and the code must be 0. Returns the rest. */
+const char *worker_tell(struct worker *w, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+
+/* Numbers in the rest of the last answer; returns how many. */
+unsigned worker_numbers(struct worker *w, uint32_t *ret_numbers, unsigned max);
+
+/* Leases n pages and publishes them as chain:0..n-1, filled with 1000 * chain + index. Keeps the
+ * pins. */
+void worker_publish_chain(struct worker *w, unsigned chain, unsigned n, uint32_t *ret_pages);
+
+/* Ends the worker: it says BYE and exits with 0. */
+void worker_stop(struct worker *w);
+
+/* SIGKILL. */
+void worker_kill(struct worker *w);
+
+/* A load worker (worker-load.c); n_ops 0: for ever. Its output is inherited. */
+struct worker *worker_start_load(
+        struct harness *h, const char *tenant, uint64_t seed, uint64_t n_ops, unsigned n_planes);
+
+/* Waits for a load worker's end; its exit status must be 0. */
+void worker_wait(struct worker *w);
+
+/* Seed of the run: $KVL_SEED, else random; printed. */
+uint64_t harness_seed(void);
+
+#endif

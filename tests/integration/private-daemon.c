@@ -1,0 +1,181 @@
+#include "tests/integration/private-daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+
+/* Not tuned: long enough for valgrind on a loaded machine. */
+#define START_TIMEOUT_MSEC 60000
+#define STOP_TIMEOUT_MSEC  60000
+
+static const struct private_tenant default_tenants[] = {{"a", "limit = 64MiB\n"}, {NULL, NULL}};
+
+int private_daemon_configure(struct private_daemon *d, const struct private_options *o)
+{
+        const struct private_tenant *t = o->tenants ? o->tenants : default_tenants;
+        FILE *f = fopen(d->config, "we");
+
+        if (!f)
+                return -errno;
+        fprintf(f, "[daemon]\ndevices = host\nruntime_dir = %s\nstate_dir = %s\n%s\n", d->runtime,
+                d->state, o->daemon_lines ? o->daemon_lines : "");
+        fprintf(f, "[device host]\n%s\n",
+                o->device_lines ? o->device_lines : "memory = 256MiB\nextent = 2MiB\n");
+        for (; t->name; ++t)
+                fprintf(f, "[tenant %s]\n%s\n", t->name, t->lines ? t->lines : "");
+        return fclose(f) < 0 ? -errno : 0;
+}
+
+int private_daemon_init(struct private_daemon *d, const struct private_options *o)
+{
+        int r;
+
+        *d = (struct private_daemon){.notify_fd = -1};
+        snprintf(d->dir, sizeof(d->dir), "/tmp/kvl-XXXXXX");
+        if (!mkdtemp(d->dir)) {
+                d->dir[0] = '\0';
+                return -errno;
+        }
+        snprintf(d->config, sizeof(d->config), "%.32s/kvlease.conf", d->dir);
+        snprintf(d->log, sizeof(d->log), "%.32s/log", d->dir);
+        snprintf(d->runtime, sizeof(d->runtime), "%.32s/run", d->dir);
+        snprintf(d->state, sizeof(d->state), "%.32s/state", d->dir);
+        snprintf(d->admin, sizeof(d->admin), "%.32s/run/admin.sock", d->dir);
+        r = mkdir(d->runtime, 0755) < 0 || mkdir(d->state, 0755) < 0 ? -errno : 0;
+        if (!r)
+                r = private_daemon_configure(d, o);
+        if (r < 0)
+                private_daemon_deinit(d);
+        return r;
+}
+
+char *private_daemon_socket(const struct private_daemon *d, const char *tenant, char *buf)
+{
+        snprintf(buf, PRIVATE_PATH_MAX, "%.40s/t/%s/sock", d->runtime, tenant);
+        return buf;
+}
+
+/* A datagram socket at DIR/notify, as systemd would give. */
+static int open_notify(struct private_daemon *d)
+{
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        _cleanup_fd_ int fd = -1;
+
+        snprintf(address.sun_path, sizeof(address.sun_path), "%.32s/notify", d->dir);
+        unlink(address.sun_path);
+        fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+                return -errno;
+        d->notify_fd = fd_take(&fd);
+        return 0;
+}
+
+static int wait_ready(struct private_daemon *d)
+{
+        uint64_t end = now_nsec() + START_TIMEOUT_MSEC * UINT64_C(1000000);
+        char message[4096];
+        int status;
+        ssize_t n;
+
+        while (now_nsec() < end) {
+                n = recv(d->notify_fd, message, sizeof(message) - 1, MSG_DONTWAIT);
+                if (n > 0) {
+                        message[n] = '\0';
+                        if (strstr(message, "READY=1"))
+                                return 0;
+                        continue;
+                }
+                if (waitpid(d->pid, &status, WNOHANG) == d->pid) {
+                        d->pid = 0;
+                        return -ECHILD;
+                }
+                sleep_msec(2);
+        }
+        return -ETIMEDOUT;
+}
+
+int private_daemon_start(struct private_daemon *d)
+{
+        const char *argv[] = {program_daemon(), "--config", d->config, NULL};
+        char notify[PRIVATE_PATH_MAX + 32];
+        const char *env[] = {notify, NULL};
+        const char *wrapped[PROGRAM_ARGS_MAX];
+        _cleanup_fd_ int log = -1;
+        FILE *f;
+        int r;
+
+        assert(!d->pid);
+        f = fopen(d->log, "ae");
+        if (!f)
+                return -errno;
+        log = fcntl(fileno(f), F_DUPFD_CLOEXEC, 3);
+        fclose(f);
+        d->notify_fd = fd_close(d->notify_fd);
+        r = open_notify(d);
+        if (r < 0)
+                return r;
+        snprintf(notify, sizeof(notify), "NOTIFY_SOCKET=%s/notify", d->dir);
+        program_wrap(argv, wrapped);
+        r = proc_spawn(wrapped, env, (struct proc_files){-1, log, log});
+        if (r < 0)
+                return r;
+        d->pid = r;
+        return wait_ready(d);
+}
+
+int private_daemon_stop(struct private_daemon *d, int *ret_status)
+{
+        pid_t pid = d->pid;
+        int r;
+
+        assert(pid > 0);
+        kill(pid, SIGTERM);
+        r = proc_wait(pid, STOP_TIMEOUT_MSEC, ret_status);
+        if (r < 0) {
+                kill(pid, SIGKILL);
+                waitpid(pid, NULL, 0);
+        }
+        d->pid = 0;
+        return r;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+        return remove(path);
+}
+
+void private_daemon_deinit(struct private_daemon *d)
+{
+        if (d->pid > 0) {
+                kill(d->pid, SIGKILL);
+                waitpid(d->pid, NULL, 0);
+                d->pid = 0;
+        }
+        d->notify_fd = fd_close(d->notify_fd);
+        if (d->dir[0])
+                nftw(d->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        d->dir[0] = '\0';
+}
+
+void private_daemon_show_log(const struct private_daemon *d)
+{
+        char *text;
+        size_t len;
+
+        if (file_read(d->log, 64 << 20, &text, &len) < 0)
+                return;
+        fprintf(stderr, "---- log of kvleased\n%.20000s\n----\n", text);
+        free(text);
+}

@@ -1,0 +1,119 @@
+/*
+ * A kvleased of one's own in a temporary directory, for tests and benchmarks: configuration,
+ * runtime and state directory, log. Nothing here asserts; everything returns 0 or -errno.
+ *
+ *   init (directory, configuration) -> start (READY seen) -> stop (exit status) -> start ... ->
+ * deinit
+ *
+ * With KVL_VALGRIND=1 in the environment the daemon runs under valgrind, which then decides its
+ * exit status. One thread.
+ */
+#ifndef KVL_TEST_PRIVATE_DAEMON_H
+#define KVL_TEST_PRIVATE_DAEMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PRIVATE_PATH_MAX 108
+
+struct private_tenant {
+        const char *name;
+        const char *lines; /* of its section: "limit = 8MiB\n"; NULL: none */
+};
+
+/* Borrowed during private_daemon_init(). */
+struct private_options {
+        const char *daemon_lines; /* more lines of [daemon]; NULL: none */
+        const char *device_lines; /* of [device host]; NULL: 256 MiB in extents of 2 MiB */
+        const struct private_tenant *tenants; /* ends with a NULL name; NULL: one tenant "a" */
+};
+
+struct private_daemon {
+        char dir[PRIVATE_PATH_MAX]; /* "" while there is none */
+        char config[PRIVATE_PATH_MAX], log[PRIVATE_PATH_MAX];
+        char runtime[PRIVATE_PATH_MAX], state[PRIVATE_PATH_MAX];
+        char admin[PRIVATE_PATH_MAX]; /* admin socket */
+        pid_t pid;                    /* 0: not running */
+        int notify_fd;                /* -1: none */
+};
+
+int private_daemon_init(struct private_daemon *d, const struct private_options *o);
+
+/* Writes the configuration again, for reloads. */
+int private_daemon_configure(struct private_daemon *d, const struct private_options *o);
+
+/* Starts it and waits until it says READY. -ECHILD: it exited first (the log says why). -ETIMEDOUT.
+ */
+int private_daemon_start(struct private_daemon *d);
+
+/* SIGTERM and wait; *ret_status as of waitpid(). -ETIMEDOUT: it had to be killed. */
+int private_daemon_stop(struct private_daemon *d, int *ret_status);
+
+/* Kills what runs, removes the directory. */
+void private_daemon_deinit(struct private_daemon *d);
+
+/* Path of a tenant's socket; into `buf` of PRIVATE_PATH_MAX bytes. */
+char *private_daemon_socket(const struct private_daemon *d, const char *tenant, char *buf);
+
+/* Copies the log to stderr, for a test that failed. */
+void private_daemon_show_log(const struct private_daemon *d);
+
+/* ---- processes ---------------------------------------------------------------------------------
+ */
+
+/* Paths of our programs: $KVLEASED, $KVLEASECTL, $KVL_WORKER, $KVL_DECODER, else where meson built
+ * them. */
+const char *program_daemon(void);
+const char *program_ctl(void);
+const char *program_worker(void);
+const char *program_decoder(void);
+
+/* Room for the longest command line of the tests, valgrind's words included. */
+#define PROGRAM_ARGS_MAX 48
+
+/* Copies argv, behind valgrind's words where KVL_VALGRIND is set. */
+void program_wrap(const char *const *argv, const char *ret_argv[PROGRAM_ARGS_MAX]);
+
+/* What proc_spawn() gives the child; a member that is -1 is inherited. */
+struct proc_files {
+        int in, out, err;
+};
+
+/*
+ * Starts argv[0] (a path, or a name in $PATH) with more environment (may be NULL). The child dies
+ * with its parent. Returns its pid or -errno.
+ */
+pid_t proc_spawn(const char *const *argv, const char *const *env, struct proc_files files);
+
+/* Runs a command to its end; output NUL-terminated, owned. 0; -ETIMEDOUT (it was killed); -errno.
+ */
+struct proc_output {
+        int status; /* as of waitpid() */
+        char *out, *err;
+};
+int proc_run(const char *const *argv, const char *const *env, int timeout_msec,
+        struct proc_output *ret_output);
+void proc_output_free(struct proc_output *o);
+
+/* Waits for a child. 0, -ETIMEDOUT (it still runs). */
+int proc_wait(pid_t pid, int timeout_msec, int *ret_status);
+
+/* Number of a process' descriptors, or -errno. */
+int proc_count_fds(pid_t pid);
+
+/* A number of /proc/PID/status: "RssAnon" (KiB), "voluntary_ctxt_switches". -errno. */
+int64_t proc_status_value(pid_t pid, const char *name);
+
+bool private_under_valgrind(void);
+
+/* KVL_FULL=1: everything at the full numbers. */
+bool private_full(void);
+
+void sleep_msec(unsigned msec);
+
+/* Monotonic. */
+uint64_t now_nsec(void);
+
+#endif

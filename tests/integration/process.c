@@ -1,0 +1,248 @@
+/* Processes of tests and benchmarks; declared in private-daemon.h. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "tests/integration/private-daemon.h"
+
+static const char *program(const char *variable, const char *built)
+{
+        const char *path = getenv(variable);
+
+        return path && path[0] ? path : built;
+}
+
+/* The paths are meson's (tests/integration/meson.build). */
+const char *program_daemon(void)
+{
+        return program("KVLEASED", BUILT_DAEMON);
+}
+
+const char *program_ctl(void)
+{
+        return program("KVLEASECTL", BUILT_CTL);
+}
+
+const char *program_worker(void)
+{
+        return program("KVL_WORKER", BUILT_WORKER);
+}
+
+const char *program_decoder(void)
+{
+        return program("KVL_DECODER", BUILT_DECODER);
+}
+
+static bool switched_on(const char *variable)
+{
+        const char *value = getenv(variable);
+
+        return value && strcmp(value, "1") == 0;
+}
+
+bool private_under_valgrind(void)
+{
+        return switched_on("KVL_VALGRIND");
+}
+
+bool private_full(void)
+{
+        return switched_on("KVL_FULL");
+}
+
+void program_wrap(const char *const *argv, const char *ret_argv[PROGRAM_ARGS_MAX])
+{
+        static const char *const valgrind[] = {"valgrind", "-q", "--error-exitcode=99",
+                "--leak-check=full", "--errors-for-leak-kinds=definite", "--"};
+        unsigned n = 0;
+
+        for (unsigned i = 0; private_under_valgrind() && i < ARRAY_SIZE(valgrind); ++i)
+                ret_argv[n++] = valgrind[i];
+        for (; *argv; ++argv) {
+                assert(n + 1 < PROGRAM_ARGS_MAX);
+                ret_argv[n++] = *argv;
+        }
+        ret_argv[n] = NULL;
+}
+
+void sleep_msec(unsigned msec)
+{
+        struct timespec t = {msec / 1000, (long)(msec % 1000) * 1000000};
+
+        while (nanosleep(&t, &t) < 0 && errno == EINTR)
+                ;
+}
+
+uint64_t now_nsec(void)
+{
+        struct timespec t;
+
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void child(const char *const *argv, const char *const *env, struct proc_files files)
+{
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (; env && *env; ++env)
+                if (putenv((char *)*env) != 0)
+                        _exit(126);
+        if ((files.in >= 0 && dup2(files.in, 0) < 0) ||
+                (files.out >= 0 && dup2(files.out, 1) < 0) ||
+                (files.err >= 0 && dup2(files.err, 2) < 0))
+                _exit(126);
+        execvp(argv[0], (char *const *)argv);
+        fprintf(stderr, "%s: %s\n", argv[0], strerror(errno));
+        _exit(127);
+}
+
+pid_t proc_spawn(const char *const *argv, const char *const *env, struct proc_files files)
+{
+        pid_t pid;
+
+        fflush(NULL);
+        pid = fork();
+        if (pid == 0)
+                child(argv, env, files);
+        return pid < 0 ? -errno : pid;
+}
+
+int proc_wait(pid_t pid, int timeout_msec, int *ret_status)
+{
+        uint64_t end = now_nsec() + (uint64_t)timeout_msec * 1000000;
+        pid_t r;
+
+        for (;;) {
+                r = waitpid(pid, ret_status, WNOHANG);
+                if (r == pid)
+                        return 0;
+                if (r < 0)
+                        return -errno;
+                if (now_nsec() >= end)
+                        return -ETIMEDOUT;
+                sleep_msec(1);
+        }
+}
+
+/* One stream of a child: what came, in a buffer that grows. */
+struct stream {
+        int fd;
+        FILE *f;
+        char *data;
+        size_t size;
+};
+
+/* Takes what is there. False at the end of the stream. */
+static bool stream_read(struct stream *s)
+{
+        char buf[4096];
+        ssize_t n = read(s->fd, buf, sizeof(buf));
+
+        if (n <= 0)
+                return n < 0 && errno == EINTR;
+        fwrite(buf, 1, (size_t)n, s->f);
+        return true;
+}
+
+static int collect(struct stream *streams, int timeout_msec)
+{
+        uint64_t end = now_nsec() + (uint64_t)timeout_msec * 1000000;
+        struct pollfd p[2] = {{streams[0].fd, POLLIN, 0}, {streams[1].fd, POLLIN, 0}};
+
+        while (p[0].fd >= 0 || p[1].fd >= 0) {
+                if (now_nsec() >= end)
+                        return -ETIMEDOUT;
+                if (poll(p, 2, 100) < 0 && errno != EINTR)
+                        return -errno;
+                for (unsigned i = 0; i < 2; ++i)
+                        if (p[i].fd >= 0 && p[i].revents && !stream_read(&streams[i]))
+                                p[i].fd = -1;
+        }
+        return 0;
+}
+
+int proc_run(const char *const *argv, const char *const *env, int timeout_msec,
+        struct proc_output *ret_output)
+{
+        struct stream streams[2] = {{.fd = -1}, {.fd = -1}};
+        int out[2], err[2], status = 0, r;
+        pid_t pid;
+
+        if (pipe2(out, O_CLOEXEC) < 0)
+                return -errno;
+        if (pipe2(err, O_CLOEXEC) < 0) {
+                fd_close(out[0]);
+                fd_close(out[1]);
+                return -errno;
+        }
+        pid = proc_spawn(argv, env, (struct proc_files){-1, out[1], err[1]});
+        fd_close(out[1]);
+        fd_close(err[1]);
+        for (unsigned i = 0; i < 2; ++i) {
+                streams[i].fd = i ? err[0] : out[0];
+                streams[i].f = open_memstream(&streams[i].data, &streams[i].size);
+        }
+        r = pid < 0 ? pid : collect(streams, timeout_msec);
+        if (pid > 0 && r < 0)
+                kill(pid, SIGKILL);
+        if (pid > 0)
+                waitpid(pid, &status, 0);
+        for (unsigned i = 0; i < 2; ++i) {
+                fclose(streams[i].f);
+                fd_close(streams[i].fd);
+        }
+        *ret_output = (struct proc_output){status, streams[0].data, streams[1].data};
+        return r;
+}
+
+void proc_output_free(struct proc_output *o)
+{
+        free(o->out);
+        free(o->err);
+        *o = (struct proc_output){0};
+}
+
+int proc_count_fds(pid_t pid)
+{
+        char path[64];
+        DIR *dir;
+        int n = 0;
+
+        snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+        dir = opendir(path);
+        if (!dir)
+                return -errno;
+        for (struct dirent *e; (e = readdir(dir));)
+                n += e->d_name[0] != '.';
+        closedir(dir);
+        return n;
+}
+
+int64_t proc_status_value(pid_t pid, const char *name)
+{
+        char path[64], line[256];
+        int64_t value = -ENOENT;
+        size_t len = strlen(name);
+        FILE *f;
+
+        snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+        f = fopen(path, "re");
+        if (!f)
+                return -errno;
+        while (fgets(line, sizeof(line), f))
+                if (strncmp(line, name, len) == 0 && line[len] == ':')
+                        value = strtoll(line + len + 1, NULL, 10);
+        fclose(f);
+        return value;
+}

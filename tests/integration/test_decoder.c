@@ -1,0 +1,163 @@
+/*
+ * The oracle: the decoder's logits are the same bits with any reuse as without a daemon, for both
+ * layouts of planes, after evictions, after a kill, and never with another tenant's pages.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define DECODER_TIMEOUT_MSEC 300000
+
+static const struct private_tenant two[] = {
+        {"a", "limit = 64MiB\n"}, {"c", "limit = 64MiB\n"}, {NULL, NULL}};
+static const struct private_options two_tenants = {.tenants = two};
+
+struct run {
+        char logits[64];
+        json_int_t tokens, reused, computed;
+};
+
+static const char *make_text(struct harness *h, char path[PRIVATE_PATH_MAX])
+{
+        FILE *f;
+
+        snprintf(path, PRIVATE_PATH_MAX, "%.40s/text", h->daemon.dir);
+        f = fopen(path, "we");
+        assert_non_null(f);
+        for (unsigned i = 0; i < 60; ++i)
+                fprintf(f, "%u times the same is %u words of its own. ", i, i * i + 3);
+        fclose(f);
+        return path;
+}
+
+/* tenant NULL: without the daemon. */
+static void decoder_argv(struct harness *h, const char *tenant, const char *planes,
+        const char *text, char socket[PRIVATE_PATH_MAX], const char *argv[24])
+{
+        unsigned n = 0;
+
+        argv[n++] = program_decoder();
+        argv[n++] = "--json";
+        argv[n++] = "--layers=2";
+        argv[n++] = "--width=64";
+        argv[n++] = "--ffn-width=128";
+        argv[n++] = "--page-tokens=32";
+        argv[n++] = "--generate=4";
+        argv[n++] = "--planes";
+        argv[n++] = planes;
+        if (tenant) {
+                argv[n++] = "--namespace";
+                argv[n++] = planes;
+                argv[n++] = "--socket";
+                argv[n++] = private_daemon_socket(&h->daemon, tenant, socket);
+        } else {
+                argv[n++] = "--no-daemon";
+        }
+        argv[n++] = text;
+        argv[n] = NULL;
+}
+
+static json_int_t number(json_t *object, const char *name)
+{
+        assert_true(json_is_integer(json_object_get(object, name)));
+        return json_integer_value(json_object_get(object, name));
+}
+
+static struct run decode(struct harness *h, const char *tenant, const char *planes)
+{
+        char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
+        const char *argv[24];
+        struct proc_output o;
+        struct run run;
+        json_t *reply;
+
+        decoder_argv(h, tenant, planes, make_text(h, text), socket, argv);
+        assert_int_equal(proc_run(argv, NULL, DECODER_TIMEOUT_MSEC, &o), 0);
+        if (o.status)
+                fail_msg("decoder: status 0x%x: %s", o.status, o.err);
+        reply = json_loads(o.out, JSON_DISABLE_EOF_CHECK, NULL);
+        if (!reply)
+                fail_msg("decoder: no JSON: %s", o.out);
+        snprintf(run.logits, sizeof(run.logits), "%s",
+                json_string_value(json_object_get(reply, "logits")));
+        run.tokens = number(reply, "tokens");
+        run.reused = number(reply, "reused");
+        run.computed = number(reply, "computed");
+        json_decref(reply);
+        proc_output_free(&o);
+        return run;
+}
+
+static void cold_and_warm(struct harness *h, const char *planes)
+{
+        struct run oracle = decode(h, NULL, planes), cold = decode(h, "a", planes);
+        struct run warm = decode(h, "a", planes), other = decode(h, "c", planes);
+
+        assert_int_equal(cold.reused, 0);
+        assert_int_equal(cold.computed, cold.tokens);
+        assert_true(warm.reused >= warm.tokens - 64);
+        assert_true(warm.computed < 64);
+        assert_int_equal(other.reused, 0);
+        assert_string_equal(cold.logits, oracle.logits);
+        assert_string_equal(warm.logits, oracle.logits);
+        assert_string_equal(other.logits, oracle.logits);
+}
+
+static void test_block(void **state)
+{
+        cold_and_warm(*state, "block");
+}
+
+static void test_layer(void **state)
+{
+        cold_and_warm(*state, "layer");
+}
+
+/* Both layouts compute the same. */
+static void test_layouts_agree(void **state)
+{
+        struct run block = decode(*state, NULL, "block"), layer = decode(*state, NULL, "layer");
+
+        assert_string_equal(block.logits, layer.logits);
+}
+
+/* Killed in the middle: its successor goes on from what it published, to the same end. */
+static void test_killed(void **state)
+{
+        struct harness *h = *state;
+        struct run oracle = decode(h, NULL, "block"), successor;
+        char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
+        const char *argv[24];
+        pid_t pid;
+
+        decoder_argv(h, "a", "block", make_text(h, text), socket, argv);
+        argv[1] = "--delay-ms-per-page=20";
+        pid = proc_spawn(argv, NULL, (struct proc_files){-1, -1, -1});
+        assert_true(pid > 0);
+        for (unsigned i = 0; i < 3000 && ctl_status(h, "pages_sealed") < 10; ++i)
+                sleep_msec(1);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        successor = decode(h, "a", "block");
+        assert_true(successor.reused >= 10 * 32);
+        assert_true(successor.computed > 0);
+        assert_string_equal(successor.logits, oracle.logits);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_block, (void *)&two_tenants),
+                harness_test(test_layer, (void *)&two_tenants),
+                harness_test(test_layouts_agree, (void *)&two_tenants),
+                harness_test(test_killed, (void *)&two_tenants),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* Groups: a scheduler without mappings and its workers; deaths and what they end. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+static const struct private_options challenge = {.daemon_lines = "liveness = challenge\n"};
+
+/* Joins the group of `first`, metadata-only where told. */
+static struct worker *join(struct harness *h, struct worker *first, const char *mode)
+{
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX], token[64];
+
+        snprintf(token, sizeof(token), "%s", worker_tell(first, "token"));
+        worker_tell(
+                w, "connect %s %s %s", private_daemon_socket(&h->daemon, "a", socket), token, mode);
+        worker_tell(w, "open ns 1");
+        return w;
+}
+
+/* The scheduler leases, a worker maps, writes and publishes, the scheduler looks up. */
+static void test_scheduler(void **state)
+{
+        struct harness *h = *state;
+        struct worker *worker = worker_start(h, "a", "ns", 1);
+        struct worker *scheduler = join(h, worker, "metadata");
+        uint32_t pages[2], found[2];
+
+        worker_tell(scheduler, "lease 2");
+        worker_numbers(scheduler, pages, 2);
+        worker_tell(scheduler, "mapped %u", pages[0]);
+        assert_int_equal(atoi(scheduler->rest), 0);
+        worker_tell(worker, "map %u %u", pages[0], pages[1]);
+        worker_tell(worker, "fill %u 1", pages[0]);
+        worker_tell(worker, "fill %u 2", pages[1]);
+        worker_tell(worker, "publish 3:0-1 - %u %u", pages[0], pages[1]);
+        worker_tell(scheduler, "lookup 3:0-1");
+        assert_int_equal(worker_numbers(scheduler, found, 2), 2);
+        assert_memory_equal(found, pages, sizeof(pages));
+        worker_tell(worker, "verify %u 2", found[1]);
+        worker_stop(scheduler);
+        worker_stop(worker);
+}
+
+/* Grants belong to the group: they end with its last member, not before. */
+static void test_death(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = join(h, a, "");
+        uint32_t pages[3];
+
+        worker_tell(a, "lease 3");
+        worker_numbers(a, pages, 3);
+        worker_kill(a);
+        ctl_wait_status(h, "n_clients", 1);
+        worker_tell(b, "events");
+        assert_non_null(strstr(b->rest, "member-left"));
+        assert_int_equal(ctl_status(h, "pages_granted"), 3);
+        worker_tell(b, "map %u %u %u", pages[0], pages[1], pages[2]);
+        worker_tell(b, "fill %u 9", pages[0]);
+        worker_tell(b, "publish 5:0 - %u", pages[0]);
+        worker_kill(b);
+        ctl_wait_status(h, "pages_granted", 0);
+        assert_int_equal(ctl_status(h, "pages_sealed"), 1);
+}
+
+/* A stranger of the same tenant may not free what a group holds. */
+static void test_stranger(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t page;
+
+        worker_tell(a, "lease 1");
+        worker_numbers(a, &page, 1);
+        assert_true(worker_ask(b, "free %u", page) < 0);
+        assert_true(worker_ask(b, "release %u", page) < 0);
+        assert_true(worker_ask(b, "publish 5:0 - %u", page) < 0);
+        worker_tell(a, "free %u", page);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Death is hang-up and exit: until then the pages stay pinned, whatever the socket does. */
+static void test_hangup(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[2];
+
+        worker_publish_chain(w, 1, 2, pages);
+        worker_tell(w, "lease 1");
+        worker_tell(w, "hangup");
+        ctl_wait_status(h, "members_waiting_exit", 1);
+        sleep_msec(100);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 2);
+        assert_int_equal(ctl_status(h, "pages_granted"), 1);
+        ctl(h, "purge a");
+        assert_int_equal(ctl_status(h, "pages_detached"), 2);
+        worker_tell(w, "verify %u 1001", pages[1]);
+        worker_kill(w);
+        ctl_wait_status(h, "members_waiting_exit", 0);
+        ctl_wait_status(h, "pages_detached", 0);
+}
+
+/* Who maps nothing is dropped at hang-up. */
+static void test_hangup_unmapped(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *s = join(h, w, "metadata");
+
+        worker_tell(s, "hangup");
+        ctl_wait_status(h, "n_clients", 1);
+        assert_int_equal(ctl_status(h, "members_waiting_exit"), 0);
+        worker_kill(s);
+        worker_stop(w);
+}
+
+/* BYE ends everything while the process lives on. */
+static void test_bye(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[2];
+
+        worker_publish_chain(w, 1, 2, pages);
+        worker_tell(w, "lease 5");
+        worker_tell(w, "disconnect");
+        ctl_wait_status(h, "n_clients", 0);
+        assert_int_equal(ctl_status(h, "pages_granted"), 0);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 0);
+        worker_stop(w);
+}
+
+/* Who breaks the protocol while it maps memory is muted and keeps its pins until it exits. */
+static void test_muted(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *good = worker_start(h, "a", "ns", 1);
+        uint32_t pages[2], found[2];
+
+        worker_publish_chain(w, 1, 2, pages);
+        worker_tell(w, "garbage");
+        ctl_wait_status(h, "violations", 1);
+        ctl_wait_status(h, "peers_muted", 1);
+        h->violations = 1;
+        assert_int_equal(ctl_status(h, "pages_pinned"), 2);
+        worker_tell(good, "lookup 1:0-1");
+        assert_int_equal(worker_numbers(good, found, 2), 2);
+        worker_tell(w, "verify %u 1001", pages[1]);
+        worker_stop(good);
+        ctl(h, "purge a");
+        assert_int_equal(ctl_status(h, "pages_detached"), 2);
+        worker_kill(w);
+        ctl_wait_status(h, "peers_muted", 0);
+}
+
+/* The other way to know a peer's process: a nonce answered with credentials. */
+static void test_challenge(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = join(h, a, "");
+        uint32_t pages[2];
+
+        worker_publish_chain(a, 1, 2, pages);
+        worker_tell(a, "lease 2");
+        worker_kill(a);
+        ctl_wait_status(h, "n_clients", 1);
+        ctl_wait_status(h, "pages_pinned", 0);
+        worker_stop(b);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_scheduler, NULL),
+                harness_test(test_death, NULL),
+                harness_test(test_stranger, NULL),
+                harness_test(test_hangup, NULL),
+                harness_test(test_hangup_unmapped, NULL),
+                harness_test(test_bye, NULL),
+                harness_test(test_muted, NULL),
+                harness_test(test_challenge, (void *)&challenge),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,170 @@
+/* Namespaces: identity of the layout, versions, invalidation, draining. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+static struct worker *connected(struct harness *h)
+{
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+
+        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
+        return w;
+}
+
+/* The refusal names both layouts. */
+static void test_layout(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = connected(h);
+
+        assert_int_equal(worker_ask(b, "open ns 3"), 8); /* KVL_LAYOUT */
+        assert_int_equal(worker_ask(b, "open ns 1 - 8192"), 8);
+        if (!strstr(b->rest, "8192") || !strstr(b->rest, "4096"))
+                fail_msg("not both layouts in \"%s\"", b->rest);
+        worker_tell(b, "open other 3");
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Another version of the weights retires what the old one computed; its pins last. */
+static void test_version(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b;
+        uint32_t pages[3];
+
+        worker_publish_chain(a, 1, 3, pages);
+        b = connected(h);
+        worker_tell(b, "open ns 1 2");
+        assert_int_equal(worker_ask(b, "lookup 1:0-2"), 1);
+        worker_publish_chain(b, 1, 2, pages);
+        worker_tell(a, "events");
+        assert_non_null(strstr(a->rest, "stale"));
+        assert_int_equal(worker_ask(a, "lookup 1:0-2"), 6); /* KVL_STALE */
+        assert_int_equal(worker_ask(a, "lease 1"), 6);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Pages with everything below them vanish at once, pinned ones stay readable. */
+static void test_invalidate_key(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t trunk[6], branch[2], found[6];
+
+        worker_publish_chain(a, 1, 6, trunk);
+        worker_tell(a, "lease 2");
+        worker_numbers(a, branch, 2);
+        worker_tell(a, "publish 2:0-1 1:3 %u %u", branch[0], branch[1]);
+        worker_tell(b, "invalidate 1:2");
+        assert_int_equal(atoi(b->rest), 6); /* 1:2 to 1:5 and the branch */
+        worker_tell(b, "lookup 1:0-5");
+        assert_int_equal(worker_numbers(b, found, 6), 2);
+        assert_int_equal(worker_ask(b, "lookup 2:0-1"), 1);
+        assert_int_equal(ctl_status(h, "pages_detached"), 6);
+        for (unsigned i = 0; i < 6; ++i)
+                worker_tell(a, "verify %u %u", trunk[i], 1000 + i);
+        worker_tell(a, "release %u %u %u %u %u %u", trunk[0], trunk[1], trunk[2], trunk[3],
+                trunk[4], trunk[5]);
+        assert_int_equal(ctl_status(h, "pages_detached"), 2);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+static void test_invalidate_all(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[4];
+
+        worker_publish_chain(a, 1, 4, pages);
+        worker_tell(b, "invalidate all");
+        assert_int_equal(atoi(b->rest), 4);
+        assert_int_equal(worker_ask(b, "lookup 1:0-3"), 1);
+        for (unsigned i = 0; i < 4; ++i)
+                worker_tell(a, "verify %u %u", pages[i], 1000 + i);
+        worker_tell(a, "release %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
+        worker_publish_chain(a, 1, 4, pages);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+static void test_purge(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[4];
+
+        worker_publish_chain(w, 1, 4, pages);
+        worker_tell(w, "release %u %u", pages[2], pages[3]);
+        ctl(h, "purge a ns");
+        assert_int_equal(worker_ask(w, "lookup 1:0"), 1);
+        worker_tell(w, "verify %u 1000", pages[0]);
+        worker_stop(w);
+}
+
+static void test_drain(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *late;
+        char socket[PRIVATE_PATH_MAX];
+        struct proc_output o;
+        uint32_t pages[2];
+
+        worker_publish_chain(w, 1, 2, pages);
+        /* Clients are left: it says so by its exit status. */
+        assert_int_equal(ctl_run(h, "drain --timeout 1s", &o), 4);
+        proc_output_free(&o);
+        worker_tell(w, "events");
+        assert_non_null(strstr(w->rest, "drain"));
+        assert_int_equal(worker_ask(w, "lease 1"), 7); /* KVL_DRAINING */
+        worker_tell(w, "lookup 1:0-1");
+        late = worker_spawn(h);
+        assert_int_equal(
+                worker_ask(late, "connect %s", private_daemon_socket(&h->daemon, "a", socket)), 7);
+        ctl(h, "drain --off");
+        worker_tell(w, "events");
+        assert_non_null(strstr(w->rest, "drain-end"));
+        worker_tell(w, "lease 1");
+        worker_kill(late);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "drain");
+        ctl(h, "drain --off");
+}
+
+/* A daemon that stops tells its clients and doesn't wait for them for ever. */
+static void test_stop(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[2];
+
+        worker_publish_chain(w, 1, 2, pages);
+        harness_restart(h);
+        assert_true(worker_ask(w, "events") < 0);
+        assert_non_null(strstr(w->rest, "disconnected"));
+        worker_tell(w, "verify %u 1000", pages[0]); /* mapped pages stay readable */
+        assert_true(worker_ask(w, "lease 1") < 0);
+        worker_stop(w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_layout, NULL),
+                harness_test(test_version, NULL),
+                harness_test(test_invalidate_key, NULL),
+                harness_test(test_invalidate_all, NULL),
+                harness_test(test_purge, NULL),
+                harness_test(test_drain, NULL),
+                harness_test(test_stop, NULL),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

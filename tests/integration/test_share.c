@@ -1,0 +1,139 @@
+/* Two workers share a prefix: the same memory, found by key, in processes of their own. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+static void assert_chain(struct worker *w, unsigned chain, const uint32_t *pages, unsigned n)
+{
+        for (unsigned i = 0; i < n; ++i)
+                worker_tell(w, "verify %u %u", pages[i], 1000 * chain + i);
+}
+
+static void share(struct harness *h, unsigned n_planes)
+{
+        struct worker *a = worker_start(h, "a", "ns", n_planes);
+        struct worker *b = worker_start(h, "a", "ns", n_planes);
+        uint32_t mine[5], theirs[8];
+
+        assert_int_equal(worker_ask(b, "lookup 7:0-4"), 1); /* KVL_MISS */
+        worker_publish_chain(a, 7, 5, mine);
+        worker_tell(b, "lookup 7:0-7");
+        assert_int_equal(worker_numbers(b, theirs, 8), 5);
+        assert_memory_equal(theirs, mine, sizeof(mine));
+        assert_chain(b, 7, theirs, 5);
+        /* One byte changed in one process is seen in the other: nothing was copied. */
+        worker_tell(a, "poke %u 77", mine[3]);
+        worker_tell(b, "peek %u", theirs[3]);
+        assert_int_equal(atoi(b->rest), 77);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 5);
+        assert_int_equal(ctl_status(h, "pages_sealed"), 5);
+        assert_int_equal(ctl_status(h, "lookup_hits"), 5);
+        worker_stop(a);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 5);
+        worker_stop(b);
+        ctl_wait_status(h, "pages_pinned", 0);
+        assert_int_equal(ctl_status(h, "pages_sealed"), 5);
+}
+
+static void test_one_plane(void **state)
+{
+        share(*state, 1);
+}
+
+/* More planes than fit one frame's descriptors. */
+static void test_many_planes(void **state)
+{
+        share(*state, 20);
+}
+
+/* What was published outlives all workers. */
+static void test_outlives(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[3], found[4];
+
+        worker_publish_chain(w, 1, 3, pages);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        w = worker_start(h, "a", "ns", 1);
+        worker_tell(w, "lookup 1:0-3");
+        assert_int_equal(worker_numbers(w, found, 4), 3);
+        assert_chain(w, 1, found, 3);
+        worker_stop(w);
+}
+
+static void test_duplicate(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t mine[2], theirs[2], carried[2];
+
+        worker_publish_chain(a, 4, 2, mine);
+        worker_tell(b, "lease 2");
+        worker_numbers(b, theirs, 2);
+        assert_int_equal(worker_ask(b, "publish 4:0-1 - %u %u", theirs[0], theirs[1]), 2);
+        assert_int_equal(worker_numbers(b, carried, 2), 2);
+        assert_memory_equal(carried, mine, sizeof(mine));
+        assert_chain(b, 4, carried, 2);
+        assert_int_equal(ctl_status(h, "duplicates"), 2);
+        assert_int_equal(ctl_status(h, "pages_granted"), 2);
+        worker_tell(b, "free %u %u", theirs[0], theirs[1]);
+        worker_tell(b, "release %u %u", carried[0], carried[1]);
+        assert_true(worker_ask(b, "release %u", carried[0]) < 0);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Branches of one prefix; the parent must be there. */
+static void test_branches(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t trunk[3], branch[2], found[6];
+
+        worker_publish_chain(w, 1, 3, trunk);
+        worker_tell(w, "lease 2");
+        worker_numbers(w, branch, 2);
+        assert_int_equal(worker_ask(w, "publish 2:0-1 9:9 %u %u", branch[0], branch[1]), 5);
+        worker_tell(w, "publish 2:0-1 1:1 %u %u", branch[0], branch[1]);
+        worker_tell(w, "lookup 1:0-1 2:0-1 2:7");
+        assert_int_equal(worker_numbers(w, found, 6), 4);
+        assert_int_equal(found[1], trunk[1]);
+        assert_int_equal(found[3], branch[1]);
+        worker_stop(w);
+}
+
+static void test_page_zero(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+        uint32_t pages[600];
+        unsigned n;
+
+        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
+        worker_tell(w, "open zero 1 - - zero");
+        worker_tell(w, "lease 600"); /* more than a set of 2 MiB has */
+        n = worker_numbers(w, pages, 600);
+        assert_int_equal(n, 600);
+        for (unsigned i = 0; i < n; ++i)
+                assert_int_not_equal(pages[i], 0);
+        worker_stop(w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_one_plane, NULL),
+                harness_test(test_many_planes, NULL),
+                harness_test(test_outlives, NULL),
+                harness_test(test_duplicate, NULL),
+                harness_test(test_branches, NULL),
+                harness_test(test_page_zero, NULL),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

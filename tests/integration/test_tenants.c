@@ -1,0 +1,251 @@
+/* Tenants: limits, separation, administration, what survives a restart. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+static const struct private_tenant two[] = {
+        {"a", "limit = 4MiB\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
+static const struct private_options two_tenants = {.tenants = two};
+
+/* At 4 MiB in pages of 4 KiB: 1024 pages, not one more; what it has stays. */
+static void test_quota(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[1025];
+
+        worker_publish_chain(w, 1, 4, pages);
+        worker_tell(w, "lease 1020");
+        assert_int_equal(worker_ask(w, "lease 1"), 3); /* KVL_QUOTA */
+        if (!strstr(w->rest, "4 MiB") && !strstr(w->rest, "4MiB") && !strstr(w->rest, "4.0 MiB"))
+                fail_msg("no limit and usage in \"%s\"", w->rest);
+        for (unsigned i = 0; i < 4; ++i)
+                worker_tell(w, "verify %u %u", pages[i], 1000 + i);
+        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 4 << 20);
+        assert_int_equal(ctl_tenant(h, "a", "refusals"), 1);
+        assert_int_equal(ctl_tenant(h, "a", "pages_granted"), 1020);
+        worker_tell(w, "events");
+        assert_non_null(strstr(w->rest, "pressure"));
+        worker_stop(w);
+}
+
+/* A full tenant's new pages push its own idle ones out, leaf first, and nobody else's. */
+static void test_eviction(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
+        uint32_t pages[200], found[200];
+        unsigned n;
+
+        worker_publish_chain(b, 1, 100, pages);
+        worker_publish_chain(a, 1, 200, pages);
+        worker_stop(a);
+        worker_stop(b);
+        a = worker_start(h, "a", "ns", 1);
+        worker_tell(a, "lease 924");
+        worker_tell(a, "lookup 1:0-199");
+        n = worker_numbers(a, found, 200);
+        assert_int_equal(n, 100);
+        for (unsigned i = 0; i < n; ++i)
+                worker_tell(a, "verify %u %u", found[i], 1000 + i);
+        assert_int_equal(ctl_tenant(h, "a", "evictions"), 100);
+        assert_int_equal(ctl_tenant(h, "b", "evictions"), 0);
+        assert_int_equal(ctl_tenant(h, "b", "pages_sealed"), 100);
+        worker_stop(a);
+}
+
+/* The same name and keys in another tenant: other pages, and none of the first one's bytes. */
+static void test_separation(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
+        uint32_t pages[8], fresh[600];
+        char token[64];
+        char socket[PRIVATE_PATH_MAX];
+        struct worker *spy;
+
+        worker_publish_chain(a, 1, 8, pages);
+        assert_int_equal(worker_ask(b, "lookup 1:0-7"), 1);
+        worker_tell(b, "lease 600");
+        worker_numbers(b, fresh, 600);
+        worker_tell(b, "zeros %u %u %u %u", fresh[0], fresh[1], fresh[511], fresh[599]);
+        assert_int_equal(atoi(b->rest), 0);
+        worker_tell(a, "poke %u 55", pages[0]);
+        worker_tell(b, "zeros %u", fresh[0]);
+        assert_int_equal(atoi(b->rest), 0);
+        snprintf(token, sizeof(token), "%s", worker_tell(a, "token"));
+        spy = worker_spawn(h);
+        assert_int_equal(worker_ask(spy, "connect %s %s",
+                                 private_daemon_socket(&h->daemon, "b", socket), token),
+                -ENOENT);
+        worker_kill(spy);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Memory that went from one tenant to the other reads as zeros: all of it. */
+static void test_hand_over(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[512];
+        char line[8192];
+        int at;
+
+        worker_publish_chain(w, 1, 200, pages);
+        worker_tell(w, "lease 512");
+        worker_numbers(w, pages, 512);
+        for (unsigned i = 0; i < 512; i += 3)
+                worker_tell(w, "fill %u 5", pages[i]);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "purge --remove a");
+        ctl_wait_status(h, "charged_bytes", 0);
+        w = worker_start(h, "b", "ns", 1);
+        worker_tell(w, "lease 512");
+        worker_numbers(w, pages, 512);
+        at = snprintf(line, sizeof(line), "zeros");
+        for (unsigned i = 0; i < 512; ++i)
+                at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
+        worker_tell(w, "%s", line);
+        assert_int_equal(atoi(w->rest), 0);
+        worker_stop(w);
+}
+
+static void test_administration(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w;
+        struct proc_output o;
+
+        ctl(h, "tenants add c limit=2MiB weight=7");
+        assert_int_equal(ctl_tenant(h, "c", "limit_bytes"), 2 << 20);
+        w = worker_start(h, "c", "ns", 1);
+        worker_tell(w, "lease 512");
+        assert_int_equal(worker_ask(w, "lease 1"), 3);
+        ctl(h, "tenants set c limit=6MiB");
+        worker_tell(w, "lease 512");
+        assert_int_not_equal(ctl_run(h, "tenants remove c", &o), 0);
+        proc_output_free(&o);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "tenants set a limit=3MiB");
+        harness_restart(h);
+        assert_int_equal(ctl_tenant(h, "c", "limit_bytes"), 6 << 20);
+        assert_int_equal(ctl_tenant(h, "c", "weight"), 7);
+        assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 3 << 20);
+        w = worker_start(h, "c", "ns", 1);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "tenants remove --force c");
+        w = worker_spawn(h);
+        assert_true(worker_ask(w, "connect %s/t/c/sock", h->daemon.runtime) < 0);
+        worker_kill(w);
+        harness_restart(h);
+        assert_int_equal(ctl_status(h, "n_tenants"), 2);
+}
+
+/* A limit set below what is used takes nothing away, and grants nothing more. */
+static void test_limit_below_usage(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "b", "ns", 1);
+        uint32_t pages[4];
+
+        worker_publish_chain(w, 1, 4, pages);
+        worker_tell(w, "lease 1500");
+        ctl(h, "tenants set b limit=2MiB");
+        assert_int_equal(worker_ask(w, "lease 600"), 3);
+        for (unsigned i = 0; i < 4; ++i)
+                worker_tell(w, "verify %u %u", pages[i], 1000 + i);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "tenants set b limit=8MiB");
+}
+
+static void test_reload(void **state)
+{
+        static const struct private_tenant three[] = {{"a", "limit = 6MiB\n"},
+                {"b", "limit = 8MiB\n"}, {"d", "limit = 2MiB\n"}, {NULL, NULL}};
+        const struct private_options o = {.tenants = three};
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *d;
+
+        worker_tell(w, "lease 1024");
+        assert_int_equal(worker_ask(w, "lease 1"), 3);
+        assert_int_equal(private_daemon_configure(&h->daemon, &o), 0);
+        kill(h->daemon.pid, SIGHUP);
+        ctl_wait_status(h, "n_tenants", 3);
+        worker_tell(w, "lease 512");
+        d = worker_start(h, "d", "ns", 1);
+        worker_stop(d);
+        worker_stop(w);
+}
+
+/* A configuration that is wrong changes nothing. */
+static void test_bad_reload(void **state)
+{
+        struct harness *h = *state;
+        FILE *f = fopen(h->daemon.config, "ae");
+        struct worker *w;
+
+        assert_non_null(f);
+        fprintf(f, "[tenant e]\nlimit = 1MiB\nno_such_option = 1\n");
+        fclose(f);
+        kill(h->daemon.pid, SIGHUP);
+        sleep_msec(200);
+        assert_int_equal(ctl_status(h, "n_tenants"), 2);
+        w = worker_start(h, "a", "ns", 1);
+        worker_tell(w, "lease 1024");
+        worker_stop(w);
+}
+
+/* Rules narrow a socket; the default socket finds the tenant that lists the user. */
+static void test_access(void **state)
+{
+        char mine[64];
+        const struct private_tenant rows[] = {
+                {"a", "limit = 4MiB\n"}, {"b", "uids = 54321\n"}, {"mine", mine}, {NULL, NULL}};
+        const struct private_options o = {.tenants = rows};
+        struct harness *h = *state;
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+
+        assert_int_equal(worker_ask(w, "connect %s/sock", h->daemon.runtime), -EACCES);
+        snprintf(mine, sizeof(mine), "limit = 2MiB\nuids = %u\n", (unsigned)geteuid());
+        assert_int_equal(private_daemon_configure(&h->daemon, &o), 0);
+        kill(h->daemon.pid, SIGHUP);
+        ctl_wait_status(h, "n_tenants", 3);
+        assert_int_equal(
+                worker_ask(w, "connect %s", private_daemon_socket(&h->daemon, "b", socket)),
+                -EACCES);
+        assert_non_null(strstr(w->rest, "uid"));
+        worker_tell(w, "connect %s/sock", h->daemon.runtime);
+        worker_tell(w, "open ns 1");
+        worker_tell(w, "info");
+        assert_non_null(strstr(w->rest, "tenant=mine"));
+        worker_stop(w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_quota, (void *)&two_tenants),
+                harness_test(test_eviction, (void *)&two_tenants),
+                harness_test(test_separation, (void *)&two_tenants),
+                harness_test(test_hand_over, (void *)&two_tenants),
+                harness_test(test_administration, (void *)&two_tenants),
+                harness_test(test_limit_below_usage, (void *)&two_tenants),
+                harness_test(test_reload, (void *)&two_tenants),
+                harness_test(test_bad_reload, (void *)&two_tenants),
+                harness_test(test_access, (void *)&two_tenants),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,178 @@
+/* The worker's random load: what it finds must be what its key says, in its tenant. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/pattern.h"
+#include "tests/integration/worker.h"
+
+#define MAX_LENGTH 12 /* pages of a text; not tuned */
+#define N_CHAINS   40 /* texts: few enough that workers meet, enough to be evicted; not tuned */
+
+struct load {
+        struct kvl_ns *ns; /* borrowed */
+        const char *tenant;
+        uint64_t random;
+        unsigned n_planes;
+        uint64_t n_found, n_published, n_duplicates, n_refused, n_bad;
+};
+
+static uint64_t draw(struct load *l, uint64_t below)
+{
+        return pattern_next(&l->random) % below;
+}
+
+static void fill(struct load *l, uint32_t page, uint64_t chain, uint32_t index)
+{
+        for (unsigned p = 0; p < l->n_planes; ++p)
+                pattern_fill(kvl_page_ptr(l->ns, page, p), 4096,
+                        pattern_seed(l->tenant, chain, index), p);
+}
+
+static void verify(struct load *l, uint32_t page, uint64_t chain, uint32_t index)
+{
+        for (unsigned p = 0; p < l->n_planes; ++p) {
+                const void *at = kvl_page_ptr(l->ns, page, p);
+
+                if (at && pattern_matches(at, 4096, pattern_seed(l->tenant, chain, index), p))
+                        continue;
+                fprintf(stderr, "page %u plane %u of %s isn't %llu:%u\n", page, p, l->tenant,
+                        (unsigned long long)chain, index);
+                l->n_bad++;
+        }
+}
+
+/* Publishes pages[0..n-1] as chain:first...; on return all of them are released or freed. */
+static int publish(struct load *l, uint64_t chain, uint32_t first, uint32_t *pages, uint32_t n)
+{
+        uint8_t keys[MAX_LENGTH * KVL_KEY_BYTES], parent[KVL_KEY_BYTES];
+        struct kvl_publish p = {
+                .size = sizeof(p), .pages = pages, .keys = keys, .n_pages = n, .last_tokens = 16};
+        uint32_t found[MAX_LENGTH], n_done = 0;
+        int r, code;
+
+        for (uint32_t i = 0; i < n; ++i)
+                pattern_key(chain, first + i, keys + i * KVL_KEY_BYTES);
+        if (first) {
+                pattern_key(chain, first - 1, parent);
+                p.parent_key = parent;
+        }
+        code = kvl_publish(l->ns, &p, found, &n_done);
+        if (code < 0)
+                return code;
+        for (uint32_t i = 0; i < n_done; ++i) {
+                verify(l, found[i], chain, first + i);
+                l->n_published++;
+                if (found[i] == pages[i])
+                        continue;
+                l->n_duplicates++;
+                r = kvl_free(l->ns, &pages[i], 1);
+                if (r < 0)
+                        return r;
+        }
+        r = n_done ? kvl_release(l->ns, found, n_done) : 0;
+        return r < 0 || n_done == n ? r : kvl_free(l->ns, pages + n_done, n - n_done);
+}
+
+/* Computes what the cache lacks of a text. */
+static int extend(struct load *l, uint64_t chain, uint32_t first, uint32_t length)
+{
+        uint32_t pages[MAX_LENGTH], n = length - first;
+        int r = kvl_lease(l->ns, 0, n, pages);
+
+        if (r != 0) {
+                l->n_refused += r > 0;
+                return r < 0 ? r : 0;
+        }
+        for (uint32_t i = 0; i < n; ++i)
+                fill(l, pages[i], chain, first + i);
+        if (draw(l, 8) == 0)
+                return kvl_free(l->ns, pages, n);
+        return publish(l, chain, first, pages, n);
+}
+
+static int step(struct load *l)
+{
+        uint64_t chain = draw(l, N_CHAINS), n_tokens;
+        uint32_t length = 1 + (uint32_t)draw(l, MAX_LENGTH), n = 0, pages[MAX_LENGTH];
+        uint8_t keys[MAX_LENGTH * KVL_KEY_BYTES];
+        int r;
+
+        for (uint32_t i = 0; i < length; ++i)
+                pattern_key(chain, i, keys + i * KVL_KEY_BYTES);
+        if (draw(l, 64) == 0) {
+                r = kvl_invalidate(l->ns, keys, NULL);
+                return r < 0 ? r : 0;
+        }
+        r = kvl_lookup(l->ns, 0, keys, length, pages, &n, &n_tokens);
+        if (r < 0)
+                return r;
+        if (r > 0)
+                n = 0;
+        for (uint32_t i = 0; i < n; ++i)
+                verify(l, pages[i], chain, i);
+        l->n_found += n;
+        r = n < length ? extend(l, chain, n, length) : 0;
+        if (r < 0 || !n)
+                return r;
+        for (uint32_t i = 0; i < n; ++i)
+                verify(l, pages[i], chain, i);
+        return kvl_release(l->ns, pages, n);
+}
+
+struct kvl_layout worker_layout(unsigned n_planes)
+{
+        return (struct kvl_layout){
+                .size = sizeof(struct kvl_layout),
+                .model = "test-model",
+                .version = "1",
+                .dtype = KVL_DTYPE_F32,
+                .n_layers = 2,
+                .n_kv_heads = 2,
+                .head_size = 16,
+                .page_tokens = 16,
+                .n_planes = n_planes,
+                .plane_page_bytes = 4096,
+                .tp_size = 1,
+        };
+}
+
+int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, uint64_t seed, uint64_t n_ops)
+{
+        struct load l = {.ns = ns, .tenant = kvl_tenant(conn), .random = seed};
+        struct kvl_ns_info info = {.size = sizeof(info)};
+        int r = 0;
+
+        kvl_ns_info(ns, &info);
+        l.n_planes = info.n_planes;
+        for (uint64_t i = 0; r == 0 && l.n_bad == 0 && (!n_ops || i < n_ops); ++i)
+                r = step(&l);
+        if (r)
+                fprintf(stderr, "load (seed %llu): %d: %s\n", (unsigned long long)seed, r,
+                        kvl_last_error());
+        printf("found %llu published %llu duplicates %llu refused %llu bad %llu\n",
+                (unsigned long long)l.n_found, (unsigned long long)l.n_published,
+                (unsigned long long)l.n_duplicates, (unsigned long long)l.n_refused,
+                (unsigned long long)l.n_bad);
+        return r || l.n_bad;
+}
+
+int worker_load(const char *socket, uint64_t seed, uint64_t n_ops, unsigned n_planes)
+{
+        struct kvl_connect_options o = {
+                .size = sizeof(o), .socket_path = socket, .client_name = "load"};
+        struct kvl_layout layout = worker_layout(n_planes);
+        struct kvl_conn *conn = NULL;
+        struct kvl_ns *ns;
+        int r = kvl_connect(&o, &conn);
+
+        if (r == 0)
+                r = kvl_ns_open(conn, "load", &layout, NULL, 0, &ns);
+        if (r)
+                fprintf(stderr, "load: %d: %s\n", r, kvl_last_error());
+        else
+                r = worker_load_on(conn, ns, seed, n_ops);
+        kvl_disconnect(conn);
+        return r != 0;
+}

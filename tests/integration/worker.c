@@ -1,0 +1,236 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "tests/integration/pattern.h"
+#include "tests/integration/worker.h"
+
+void worker_answer(int code)
+{
+        printf("%d %s\n", code, code ? kvl_last_error() : "");
+}
+
+void worker_answer_pages(int code, const uint32_t *pages, uint32_t n_pages)
+{
+        if (code && !n_pages) {
+                worker_answer(code);
+                return;
+        }
+        printf("%d", code);
+        for (uint32_t i = 0; i < n_pages; ++i)
+                printf(" %u", pages[i]);
+        printf("\n");
+}
+
+uint32_t worker_parse_pages(char **args, unsigned n_args, uint32_t *ret_pages)
+{
+        for (unsigned i = 0; i < n_args; ++i)
+                ret_pages[i] = (uint32_t)strtoul(args[i], NULL, 10);
+        return n_args;
+}
+
+uint32_t worker_parse_keys(char **args, unsigned n_args, uint8_t *ret_keys, uint32_t max)
+{
+        unsigned long long chain, first, last;
+        uint32_t n = 0;
+
+        for (unsigned i = 0; i < n_args; ++i) {
+                int words = sscanf(args[i], "%llu:%llu-%llu", &chain, &first, &last);
+
+                if (words < 2)
+                        return 0;
+                if (words == 2)
+                        last = first;
+                for (; first <= last && n < max; ++first)
+                        pattern_key(chain, first, ret_keys + 32 * n++);
+        }
+        return n;
+}
+
+static void on_event(struct kvl_conn *conn, const struct kvl_event *event, void *data)
+{
+        static const char *const names[] = {
+                [KVL_EVENT_DRAIN] = "drain",
+                [KVL_EVENT_DRAIN_END] = "drain-end",
+                [KVL_EVENT_PRESSURE] = "pressure",
+                [KVL_EVENT_STALE] = "stale",
+                [KVL_EVENT_MEMBER_LEFT] = "member-left",
+                [KVL_EVENT_DISCONNECTED] = "disconnected",
+        };
+        struct worker_state *w = data;
+        size_t len = strlen(w->events);
+
+        snprintf(w->events + len, sizeof(w->events) - len, " %s", names[event->type]);
+}
+
+static bool parse_token(const char *hex, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES])
+{
+        for (unsigned i = 0; i < KVL_GROUP_TOKEN_BYTES; ++i)
+                if (sscanf(hex + 2 * i, "%2hhx", &ret_token[i]) != 1)
+                        return false;
+        return true;
+}
+
+/* connect SOCKET [TOKEN|-] [metadata] */
+static void do_connect(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct kvl_connect_options o = {
+                .size = sizeof(o), .socket_path = args[0], .client_name = "worker"};
+        uint8_t token[KVL_GROUP_TOKEN_BYTES];
+        int r;
+
+        if (n_args > 1 && parse_token(args[1], token))
+                o.group_token = token;
+        if (n_args > 2)
+                o.flags |= KVL_CONNECT_METADATA_ONLY;
+        r = kvl_connect(&o, &w->conn);
+        worker_answer(r);
+        if (r)
+                return;
+        snprintf(w->tenant, sizeof(w->tenant), "%s", kvl_tenant(w->conn));
+        kvl_set_event_handler(w->conn, on_event, w);
+}
+
+/* open NAME PLANES [VERSION|-] [PAGE_BYTES|-] [zero] */
+static void do_open(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct kvl_layout layout = worker_layout((unsigned)strtoul(args[1], NULL, 10));
+        unsigned flags = n_args > 4 ? KVL_NS_KEEP_PAGE_ZERO : 0;
+        int r;
+
+        if (n_args > 2 && args[2][0] != '-')
+                layout.version = args[2];
+        if (n_args > 3 && args[3][0] != '-')
+                layout.plane_page_bytes = strtoull(args[3], NULL, 10);
+        r = kvl_ns_open(w->conn, args[0], &layout, NULL, flags, &w->ns);
+        w->info = (struct kvl_ns_info){.size = sizeof(w->info)};
+        if (r == 0)
+                kvl_ns_info(w->ns, &w->info);
+        worker_answer(r);
+}
+
+static void do_close(struct worker_state *w, char **args, unsigned n_args)
+{
+        kvl_ns_close(w->ns);
+        w->ns = NULL;
+        worker_answer(0);
+}
+
+static void do_info(struct worker_state *w, char **args, unsigned n_args)
+{
+        printf("0 capacity=%u set=%u client=%llu tenant=%s device=%s\n", w->info.capacity_pages,
+                w->info.set_pages, (unsigned long long)kvl_client_id(w->conn), w->tenant,
+                w->info.device);
+}
+
+static void do_token(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint8_t token[KVL_GROUP_TOKEN_BYTES];
+
+        kvl_group_token(w->conn, token);
+        printf("0 ");
+        for (unsigned i = 0; i < sizeof(token); ++i)
+                printf("%02x", token[i]);
+        printf("\n");
+}
+
+static void do_events(struct worker_state *w, char **args, unsigned n_args)
+{
+        int r = kvl_dispatch(w->conn);
+
+        printf("%d%s\n", r < 0 ? r : 0, w->events);
+        w->events[0] = '\0';
+}
+
+static void do_disconnect(struct worker_state *w, char **args, unsigned n_args)
+{
+        kvl_disconnect(w->conn);
+        w->conn = NULL;
+        w->ns = NULL;
+        worker_answer(0);
+}
+
+/* The socket hangs up while the process lives and keeps its mappings. */
+static void do_hangup(struct worker_state *w, char **args, unsigned n_args)
+{
+        worker_answer(shutdown(kvl_fd(w->conn), SHUT_RDWR) < 0 ? -errno : 0);
+}
+
+/* Bytes that are no frame, behind the library's back. */
+static void do_garbage(struct worker_state *w, char **args, unsigned n_args)
+{
+        char junk[64];
+
+        memset(junk, 'x', sizeof(junk));
+        worker_answer(send(kvl_fd(w->conn), junk, sizeof(junk), MSG_NOSIGNAL) < 0 ? -errno : 0);
+}
+
+static void do_exit(struct worker_state *w, char **args, unsigned n_args)
+{
+        kvl_disconnect(w->conn);
+        exit(0);
+}
+
+static const struct worker_command commands[] = {
+        {"connect", do_connect},
+        {"open", do_open},
+        {"close", do_close},
+        {"info", do_info},
+        {"token", do_token},
+        {"events", do_events},
+        {"disconnect", do_disconnect},
+        {"hangup", do_hangup},
+        {"garbage", do_garbage},
+        {"exit", do_exit},
+        {NULL, NULL},
+};
+
+static worker_fn find(const struct worker_command *table, const char *name)
+{
+        for (; table->name; ++table)
+                if (strcmp(table->name, name) == 0)
+                        return table->fn;
+        return NULL;
+}
+
+static void run_line(struct worker_state *w, char *line)
+{
+        static char *words[WORKER_MAX_WORDS];
+        char *save = NULL;
+        unsigned n = 0;
+        worker_fn fn;
+
+        for (char *word = strtok_r(line, " \n", &save); word && n < WORKER_MAX_WORDS;
+                word = strtok_r(NULL, " \n", &save))
+                words[n++] = word;
+        if (!n)
+                return;
+        fn = find(commands, words[0]);
+        if (!fn)
+                fn = find(worker_page_commands, words[0]);
+        if (fn)
+                fn(w, words + 1, n - 1);
+        else
+                printf("%d no such command: %s\n", -ENOSYS, words[0]);
+        fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+        static struct worker_state w;
+        char *line = NULL;
+        size_t size = 0;
+
+        if (argc == 6 && strcmp(argv[1], "load") == 0)
+                return worker_load(argv[2], strtoull(argv[3], NULL, 10),
+                        strtoull(argv[4], NULL, 10), (unsigned)strtoul(argv[5], NULL, 10));
+        while (getline(&line, &size, stdin) > 0)
+                run_line(&w, line);
+        kvl_disconnect(w.conn);
+        free(line);
+        return 0;
+}

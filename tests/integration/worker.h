@@ -1,0 +1,59 @@
+/*
+ * The worker program: a real client process that a test drives by lines on stdin. Every command
+ * gets one line back: the library's return value, then results, or the library's sentence.
+ *
+ * Keys are written CHAIN:INDEX or CHAIN:FIRST-LAST (pattern.h).
+ */
+#ifndef KVL_TEST_WORKER_H
+#define KVL_TEST_WORKER_H
+
+#include <stdint.h>
+
+#include "client/lib/kvlease.h"
+
+#define WORKER_MAX_WORDS 4200 /* of a command: a full lease's pages and some */
+
+struct worker_state {
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct kvl_ns_info info;
+        char tenant[64];
+        char events[2048]; /* words of what happened since the last "events" */
+};
+
+/* A command: arguments without its name. Prints its one line. */
+typedef void (*worker_fn)(struct worker_state *w, char **args, unsigned n_args);
+
+struct worker_command {
+        const char *name;
+        worker_fn fn;
+};
+
+/* worker-pages.c */
+extern const struct worker_command worker_page_commands[];
+
+/* "CODE rest\n" with the library's sentence where code isn't 0. */
+void worker_answer(int code);
+
+/* "CODE a b c\n". */
+void worker_answer_pages(int code, const uint32_t *pages, uint32_t n_pages);
+
+/* Numbers out of words; returns how many. */
+uint32_t worker_parse_pages(char **args, unsigned n_args, uint32_t *ret_pages);
+
+/* Keys out of words, at most `max`. Returns how many; 0: not understood. */
+uint32_t worker_parse_keys(char **args, unsigned n_args, uint8_t *ret_keys, uint32_t max);
+
+/*
+ * worker-load.c: random lease, fill, publish, lookup, verify, release and free until `n_ops` are
+ * done (0: for ever). Returns the exit status: 0, or 1 where a page held what it must not.
+ */
+int worker_load(const char *socket, uint64_t seed, uint64_t n_ops, unsigned n_planes);
+
+/* The same on a namespace that is open. From many threads at once, where told. 0 or 1. */
+int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, uint64_t seed, uint64_t n_ops);
+
+/* The layout all tests use: pages of 4 KiB a plane, 16 tokens. */
+struct kvl_layout worker_layout(unsigned n_planes);
+
+#endif

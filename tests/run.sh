@@ -1,0 +1,223 @@
+#!/bin/sh
+# Builds and tests everything; leaves an optimised build in build/.
+#
+#   sh tests/run.sh                  under 15 minutes on two cores
+#   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
+#   sh tests/run.sh --part NAME      one part: static release asan tsan valgrind fuzz (repeatable)
+#   sh tests/run.sh --no-deps        don't look for missing packages
+#
+# The last line says how many checks passed, failed and were skipped; the exit status is 0 where
+# none failed. KVL_SEED=N repeats the random tests of a run.
+set -eu
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+cd "$top"
+
+full=0
+deps=1
+parts=
+while [ $# -gt 0 ]; do
+        case "$1" in
+        --full) full=1 ;;
+        --no-deps) deps=0 ;;
+        --part)
+                case "${2-}" in
+                static | release | asan | tsan | valgrind | fuzz) parts="$parts $2" ;;
+                *)
+                        echo "run.sh: --part needs one of: static release asan tsan valgrind fuzz" >&2
+                        exit 2
+                        ;;
+                esac
+                shift
+                ;;
+        -h | --help)
+                sed -n '2,/^set -eu/{/^set/d;s/^# \{0,1\}//;p;}' "$0"
+                exit 0
+                ;;
+        *)
+                echo "run.sh: there is no option $1: sh tests/run.sh --help lists them" >&2
+                exit 2
+                ;;
+        esac
+        shift
+done
+parts=${parts:-static release asan tsan valgrind fuzz}
+
+if [ "$full" = 1 ]; then
+        export KVL_FULL=1
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+passed=0
+failed=0
+skipped=0
+failures=
+as= # words before meson test
+
+say() {
+        printf '== %s\n' "$*"
+}
+
+# check NAME COMMAND...: one check by its exit status; its output is shown where it fails.
+check() {
+        name=$1
+        shift
+        if "$@" >"$work/log" 2>&1; then
+                passed=$((passed + 1))
+                return 0
+        fi
+        failed=$((failed + 1))
+        failures="$failures $name"
+        echo "FAILED: $name"
+        tail -n 100 "$work/log"
+        return 1
+}
+
+skip() {
+        echo "skipped: $1"
+        skipped=$((skipped + 1))
+}
+
+# build DIR OPTION...: a build directory with these options, made where it is missing.
+build() {
+        dir=$1
+        shift
+        say "building $dir"
+        if [ ! -e "$dir/build.ninja" ]; then
+                check "setup-$dir" meson setup "$dir" "$@" || return 1
+        else
+                check "setup-$dir" meson configure "$dir" "$@" || return 1
+        fi
+        check "compile-$dir" ninja -C "$dir"
+}
+
+# run_tests PART DIR ARGUMENT...: meson's tests, counted from its log.
+run_tests() {
+        part=$1
+        dir=$2
+        shift 2
+        say "testing $part"
+        # shellcheck disable=SC2086
+        $as meson test -C "$dir" --no-rebuild --logbase "$part" "$@" >"$work/$part.out" 2>&1 || true
+        if [ ! -s "$dir/meson-logs/$part.json" ]; then
+                failed=$((failed + 1))
+                failures="$failures $part"
+                tail -n 50 "$work/$part.out"
+                return
+        fi
+        python3 tests/tools/count-tests.py "$part" "$dir/meson-logs/$part.json" "$work/counts"
+        read -r p f s <"$work/counts"
+        passed=$((passed + p))
+        failed=$((failed + f))
+        skipped=$((skipped + s))
+        [ "$f" -eq 0 ] || failures="$failures $part"
+}
+
+sources() {
+        find base proto gpu policy daemon client tests -name '*.[ch]' | sort
+}
+
+part_static() {
+        say "static checks"
+        check include-edges python3 tests/tools/check-edges.py . || true
+        # shellcheck disable=SC2046
+        if command -v clang-format >/dev/null; then
+                check clang-format clang-format --dry-run -Werror $(sources) || true
+        else
+                skip clang-format
+        fi
+        if command -v cppcheck >/dev/null; then
+                # For leaked descriptors, which compilers don't see. It stumbles over statement
+                # expressions and doesn't know that need() never returns.
+                check cppcheck cppcheck -q -j 2 --std=c11 --error-exitcode=1 -I . --inline-suppr \
+                        --suppress=internalAstError --suppress=legacyUninitvar \
+                        --suppress=nullPointer --suppress=memleak --suppress=unknownMacro \
+                        --suppress=arrayIndexThenCheck base proto gpu policy daemon client || true
+        else
+                skip cppcheck
+        fi
+        for script in tests/run.sh packaging/*.sh; do
+                check "syntax-$script" sh -n "$script" || true
+        done
+}
+
+part_release() {
+        # Symbols cost nothing at run time, and valgrind names lines by them.
+        build build --buildtype=release -Ddebug=true || return 0
+        run_tests release build
+}
+
+part_asan() {
+        build build-asan --buildtype=debugoptimized -Db_sanitize=address,undefined \
+                -Db_lundef=false -Dc_args=-fno-sanitize-recover=undefined || return 0
+        ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
+        UBSAN_OPTIONS=print_stacktrace=1 \
+                run_tests asan build-asan
+}
+
+part_tsan() {
+        build build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false || return 0
+        # Its shadow memory doesn't get along with as much randomness as new kernels have.
+        as=
+        if setarch "$(uname -m)" -R true 2>/dev/null; then
+                as="setarch $(uname -m) -R"
+        fi
+        TSAN_OPTIONS=halt_on_error=1 run_tests tsan build-tsan --suite tsan
+        as=
+}
+
+# Daemon and workers run under valgrind; the tests that drive them don't.
+part_valgrind() {
+        if ! command -v valgrind >/dev/null; then
+                skip valgrind
+                return
+        fi
+        [ -e build/build.ninja ] || build build --buildtype=release -Ddebug=true || return 0
+        if [ "$full" = 1 ]; then
+                KVL_VALGRIND=1 run_tests valgrind build --suite valgrind -t 10
+        else
+                KVL_VALGRIND=1 run_tests valgrind build -t 10 integration-share integration-tenants \
+                        integration-group integration-namespaces fault-hostile
+        fi
+}
+
+part_fuzz() {
+        if ! command -v clang >/dev/null; then
+                skip fuzz
+                return
+        fi
+        [ -e tests/fuzz/meson.build ] || return 0
+        say "building build-fuzz"
+        if [ ! -e build-fuzz/build.ninja ]; then
+                check setup-build-fuzz env CC=clang meson setup build-fuzz -Dfuzz=true \
+                        --buildtype=debugoptimized -Db_sanitize=address,undefined \
+                        -Db_lundef=false || return 0
+        fi
+        seconds=5
+        [ "$full" = 0 ] || seconds=60
+        for source in tests/fuzz/fuzz_*.c; do
+                target=$(basename "$source" .c)
+                check "compile-$target" ninja -C build-fuzz "tests/fuzz/$target" || continue
+                # New inputs go to the first directory; those that are kept are only read.
+                mkdir -p "$work/corpus"
+                check "$target" "build-fuzz/tests/fuzz/$target" -max_total_time="$seconds" \
+                        -timeout=10 -rss_limit_mb=2048 -artifact_prefix="$top/build-fuzz/" \
+                        "$work/corpus" "tests/fuzz/corpus/${target#fuzz_}" || true
+                rm -rf "$work/corpus"
+        done
+}
+
+started=$(date +%s)
+if [ "$deps" = 1 ] && [ -e packaging/install-deps.sh ]; then
+        say "packages"
+        sh packaging/install-deps.sh test
+fi
+for one in $parts; do
+        "part_$one"
+done
+seconds=$(($(date +%s) - started))
+say "$parts in $((seconds / 60)) min $((seconds % 60)) s"
+[ -z "$failures" ] || echo "failed:$failures"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
