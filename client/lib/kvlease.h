@@ -44,11 +44,13 @@ extern "C" {
 
 #define KVL_KEY_BYTES         32
 #define KVL_GROUP_TOKEN_BYTES 16
-#define KVL_MAX_LEASE_PAGES                                                   \
-        4096 /* pages in one kvl_lease(), kvl_release(), kvl_free(); protocol \
-              */
-#define KVL_MAX_LOOKUP_KEYS   1536 /* keys in one kvl_lookup_start(); protocol (frame of 64 KiB) */
-#define KVL_MAX_PUBLISH_PAGES 1024 /* pages in one kvl_publish_start(); protocol */
+/*
+ * Limits of the protocol: pages in one lease, release or free; keys in one lookup; pages in one
+ * publish.
+ */
+#define KVL_MAX_LEASE_PAGES   4096
+#define KVL_MAX_LOOKUP_KEYS   1536
+#define KVL_MAX_PUBLISH_PAGES 1024
 #define KVL_PAGE_NONE         UINT32_MAX
 
 /* Conditions: not errors, listed at the functions that return them. */
