@@ -97,8 +97,12 @@ struct device_ops {
         /* The arena's first address; constant. */
         void *(*arena_base)(const struct device_arena *a);
 
-        /* Maps a whole extent at `offset` (multiple of the granularity). The arena shares the
-         * extent until unmap. */
+        /*
+         * Maps a whole extent at `offset` (multiple of the granularity). The arena shares the
+         * extent until unmap. An imported extent is mapped once, and may only be unmapped and
+         * destroyed from then on: the backend gives its handle back, which the mapping doesn't
+         * need.
+         */
         int (*arena_map)(struct device_arena *a, uint64_t offset, struct extent *e,
                 enum device_access access);
 

@@ -39,8 +39,9 @@
 
 struct host_extent {
         struct extent extent;
-        int fd; /* owned */
+        int fd; /* owned; -1 once an imported one is mapped */
         unsigned n_maps;
+        bool imported;
 };
 
 struct host_arena {
@@ -107,7 +108,7 @@ static int host_extent_import(
 {
         _cleanup_fd_ int fd = fd_take(&handle->fd);
         struct stat st;
-        int seals;
+        int seals, r;
 
         if (fd < 0 || !is_extent_size(bytes))
                 return -EINVAL;
@@ -118,7 +119,10 @@ static int host_extent_import(
                 return -errno;
         if (!S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size != bytes)
                 return -EINVAL;
-        return host_extent_new(d, fd_take(&fd), bytes, ret_extent);
+        r = host_extent_new(d, fd_take(&fd), bytes, ret_extent);
+        if (r == 0)
+                host_extent(*ret_extent)->imported = true;
+        return r;
 }
 
 static int host_extent_export(struct extent *e, struct extent_handle *ret_handle)
@@ -322,6 +326,9 @@ static int host_arena_map(
         }
         host_extent(e)->n_maps++;
         a->n_maps++;
+        /* The mapping keeps the memory: a client with many extents needs no descriptor for each. */
+        if (host_extent(e)->imported)
+                host_extent(e)->fd = fd_close(host_extent(e)->fd);
         return 0;
 }
 

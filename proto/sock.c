@@ -105,9 +105,11 @@ ssize_t sock_receive(int fd, struct frame_parser *p, struct sock_creds *ret_cred
         control.n_fds = 0;
         read_control(&msg, &control);
         if (msg.msg_flags & MSG_CTRUNC) {
+                /* Room was left for more: it is this process that can't take another one. */
+                r = control.n_fds < FRAME_MAX_FDS ? -EMFILE : -EPROTO;
                 while (control.n_fds > 0)
                         fd_close(control.fds[--control.n_fds]);
-                return -EPROTO;
+                return r;
         }
         r = frame_parser_fed(p, (size_t)n, control.fds, control.n_fds);
         if (r < 0)

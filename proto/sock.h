@@ -28,9 +28,10 @@ struct sock_creds {
 
 /*
  * Receives once into `p`, MSG_DONTWAIT | MSG_CMSG_CLOEXEC. Returns bytes (> 0), 0 on end of file,
- * -EAGAIN, -EPROTO where control data was cut (MSG_CTRUNC; the fds that came are closed) or
- * frame_parser_fed() said so, -ENOBUFS where whole frames that nobody took out fill the parser, or
- * another -errno. ret_creds may be NULL.
+ * -EAGAIN, -EPROTO where more fds were sent than a frame may have (those that came are closed) or
+ * frame_parser_fed() said so, -EMFILE where this process can't take those that were sent
+ * (likewise), -ENOBUFS where whole frames that nobody took out fill the parser, or another -errno.
+ * ret_creds may be NULL.
  */
 ssize_t sock_receive(int fd, struct frame_parser *p, struct sock_creds *ret_creds);
 

@@ -90,6 +90,8 @@ static enum kvl_event_type event_type(uint32_t kind)
                 return KVL_EVENT_STALE;
         case KVLEASE__V1__NOTICE_EVENT__KIND__MEMBER_LEFT:
                 return KVL_EVENT_MEMBER_LEFT;
+        case KVLEASE__V1__NOTICE_EVENT__KIND__SHUTDOWN:
+                return KVL_EVENT_SHUTDOWN;
         default:
                 return 0;
         }
@@ -107,6 +109,7 @@ static int on_event(struct conn *c, const struct conn_event *e, bool disconnecte
 {
         struct kvl_conn *conn = data;
         struct kvl_event event = {.client_id = e->client_id, .detail = e->detail};
+        struct ns_callback callback;
         kvl_event_fn fn;
         void *fn_data;
 
@@ -118,16 +121,24 @@ static int on_event(struct conn *c, const struct conn_event *e, bool disconnecte
         fn_data = conn->event_data;
         if (event.type == KVL_EVENT_PRESSURE || event.type == KVL_EVENT_STALE)
                 event.ns = find_ns(conn, e->ns_id);
-        conn_unlock(c);
         /* About a namespace that is closed: its user isn't interested any more. */
-        if (!fn || (event.type == KVL_EVENT_STALE && !event.ns))
+        if (!fn || (event.type == KVL_EVENT_STALE && !event.ns)) {
+                conn_unlock(c);
                 return 0;
+        }
+        if (event.ns)
+                ns_callback_enter(&callback, event.ns);
+        conn_unlock(c);
         fn(conn, &event, fn_data);
+        if (event.ns)
+                ns_callback_leave(&callback);
         return 1;
 }
 
 void kvl_set_event_handler(struct kvl_conn *conn, kvl_event_fn fn, void *data)
 {
+        if (!conn || client_check_process(conn) < 0)
+                return;
         conn_lock(conn->conn);
         conn->event_fn = fn;
         conn->event_data = data;
@@ -138,6 +149,8 @@ int kvl_fd(const struct kvl_conn *conn)
 {
         int fd;
 
+        if (!conn || client_check_process(conn) < 0)
+                return -1;
         conn_lock(conn->conn);
         fd = conn->conn->broken ? -1 : conn->conn->fd;
         conn_unlock(conn->conn);
@@ -148,6 +161,8 @@ int kvl_wants_write(const struct kvl_conn *conn)
 {
         bool wants;
 
+        if (!conn || client_check_process(conn) < 0)
+                return 0;
         conn_lock(conn->conn);
         wants = conn_has_unsent(conn->conn);
         conn_unlock(conn->conn);
@@ -231,6 +246,7 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
         conn->timeout_msec = o.timeout_msec;
         conn->metadata_only = o.flags & KVL_CONNECT_METADATA_ONLY;
         list_init(&conn->namespaces);
+        pthread_cond_init(&conn->idle, NULL); /* can't fail (glibc) */
         r = open_and_hello(&o, &conn->welcome, &conn->conn);
         if (r != 0)
                 return r;
@@ -271,10 +287,15 @@ void kvl_disconnect(struct kvl_conn *conn)
                 ns_cancel_ops(it);
         conn_unlock(conn->conn);
         conn_dispatch(conn->conn);
+        conn_lock(conn->conn);
+        list_for_each (it, &conn->namespaces, struct kvl_ns, link)
+                ns_wait_callbacks(it);
+        conn_unlock(conn->conn);
         while ((ns = list_first(&conn->namespaces, struct kvl_ns, link)))
                 ns_free(ns);
         say_bye(conn);
         conn_close(conn->conn);
+        pthread_cond_destroy(&conn->idle);
         free(conn);
 }
 

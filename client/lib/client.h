@@ -5,6 +5,7 @@
 #ifndef KVL_LIB_CLIENT_H
 #define KVL_LIB_CLIENT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
@@ -27,6 +28,7 @@ struct kvl_conn {
         struct list_link namespaces;
         kvl_event_fn event_fn;
         void *event_data;
+        pthread_cond_t idle; /* a namespace has no callback running any more */
 };
 
 /* One extent per plane, mapped from plane 0 on; never unmapped before the namespace is closed. */
@@ -49,7 +51,8 @@ struct kvl_ns {
         uint8_t *base;               /* of the arena */
         uint64_t plane_stride_bytes; /* n_sets * extent_bytes */
         struct mapped_set *sets;     /* owned, n_sets */
-        struct list_link ops;        /* started and not done */
+        struct list_link ops;        /* started, and their callback isn't running yet */
+        uint32_t n_callbacks;        /* running in other threads than one that closes it */
 };
 
 /*
@@ -91,6 +94,21 @@ int client_copy_layout(const struct kvl_layout *layout, struct kvl_layout *ret_l
 
 /* [L] Ends started calls with -ECANCELED; their callbacks are queued. */
 void ns_cancel_ops(struct kvl_ns *ns);
+
+/* A callback that was handed a namespace, on the stack of the thread that runs it. */
+struct ns_callback {
+        struct kvl_ns *ns; /* NULL: closed from inside the callback */
+        struct ns_callback *outer;
+};
+
+/* [L] The namespace stays until the callback is left, but for a close by the callback itself. */
+void ns_callback_enter(struct ns_callback *cb, struct kvl_ns *ns);
+
+/* Without the lock. */
+void ns_callback_leave(struct ns_callback *cb);
+
+/* [L] Waits until no other thread runs a callback of the namespace, and none is left to be run. */
+void ns_wait_callbacks(struct kvl_ns *ns);
 
 /* Unmaps and frees. Its calls are over. */
 void ns_free(struct kvl_ns *ns);

@@ -323,6 +323,11 @@ bool conn_receive(struct conn *c)
                 return false;
         if (n == 0)
                 conn_break(c, -ECONNRESET, "kvleased closed the connection");
+        else if (n == -EMFILE)
+                conn_break(c, -EMFILE,
+                        "this process can't take the file descriptors of memory that kvleased "
+                        "sent: "
+                        "raise its limit (ulimit -n, LimitNOFILE)");
         else if (n < 0)
                 break_by_errno(c, (int)n);
         else

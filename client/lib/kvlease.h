@@ -15,8 +15,9 @@
  * ret_ parameters are untouched on failure, but for the contents of arrays (ret_pages).
  * After -ETIMEDOUT the outcome is unknown: the daemon may still do it. What a late answer to a
  * lookup or lease brings, and the pins of a late publish, the library gives back by itself. After
- * -ENOTCONN, -EPIPE, -ECONNRESET or -EPROTO the connection is over: everything leased is lost as
- * soon as the process exits or disconnects; mapped pages stay readable until kvl_disconnect().
+ * -ENOTCONN, -EPIPE, -ECONNRESET or -EPROTO the connection is over: nothing can be said on it any
+ * more, so what is leased and pinned stays so, for the daemon, until the process exits; mapped
+ * pages stay readable until kvl_disconnect().
  *
  * Threads. Every function may be called from any thread, also at the same time on one connection,
  * where its comment says nothing else; calls on one connection wait for each other. Callbacks run
@@ -24,6 +25,7 @@
  * library starts no threads, installs no signal handlers and prints nothing.
  *
  * Fork. A child must not use a connection of its parent (-ECHILD); mapped pages aren't inherited.
+ * Functions without a return value for it do nothing, or return what they do for NULL.
  * kvl_disconnect() in the child gives back the child's descriptor and leaves the parent's
  * connection alone.
  *
@@ -115,7 +117,8 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
 
 /*
  * Unmaps everything, says goodbye, frees the connection and its namespaces. No other call on them
- * may be running or follow. Pins and unpublished pages end; published pages stay. NULL is ignored.
+ * may be running or follow; not from a callback. Pins and unpublished pages end; published pages
+ * stay. NULL is ignored.
  */
 void kvl_disconnect(struct kvl_conn *conn);
 
@@ -137,10 +140,11 @@ void kvl_group_token(const struct kvl_conn *conn, uint8_t ret_token[KVL_GROUP_TO
 enum kvl_event_type {
         KVL_EVENT_DRAIN = 1, /* leases are refused from now on: finish and disconnect */
         KVL_EVENT_DRAIN_END = 2,
-        KVL_EVENT_PRESSURE = 3,    /* no room in `ns`: release and free what is idle */
-        KVL_EVENT_STALE = 4,       /* `ns` was invalidated as a whole */
-        KVL_EVENT_MEMBER_LEFT = 5, /* member `client_id` of the group died or left */
-        KVL_EVENT_DISCONNECTED = 6 /* the daemon is gone; sent once */
+        KVL_EVENT_PRESSURE = 3,     /* no room in `ns`: release and free what is idle */
+        KVL_EVENT_STALE = 4,        /* `ns` was invalidated as a whole */
+        KVL_EVENT_MEMBER_LEFT = 5,  /* member `client_id` of the group died or left */
+        KVL_EVENT_DISCONNECTED = 6, /* the daemon is gone; sent once */
+        KVL_EVENT_SHUTDOWN = 7      /* the daemon stops: DISCONNECTED follows */
 };
 
 struct kvl_event {
@@ -181,7 +185,8 @@ struct kvl_layout {
         uint32_t head_size;   /* elements, >= 1 */
         uint32_t page_tokens; /* tokens, 1..1024 */
         uint32_t n_planes; /* 1 (block-major) .. 1024 (a tensor per layer, or per layer and K/V) */
-        uint64_t plane_page_bytes; /* bytes of one page in one plane, a multiple of 64 */
+        uint64_t plane_page_bytes; /* bytes of one page in one plane, a multiple of 64; times
+                                      n_planes at least 4096, or kvl_ns_open() refuses it */
         uint32_t tp_rank, tp_size; /* tensor parallel; 0 of 1 where there is none */
         uint32_t layer_group; /* 0 unless the model has groups of layers with caches of their own */
         const void *salt;     /* keeps equal prompts apart; 0..64 bytes */
@@ -203,8 +208,11 @@ enum kvl_ns_flags {
 int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
         const char *device, unsigned flags, struct kvl_ns **ret_ns);
 
-/* Unmaps it, drops pins, and grants where no other member of the group has it open. No other call
- * on it may run. */
+/*
+ * Unmaps it, drops pins, and grants where no other member of the group has it open. No other call
+ * on it may run. Calls started on it end with -ECANCELED. Waits for its callbacks that run in other
+ * threads; one of its own callbacks may close it. NULL is ignored.
+ */
 void kvl_ns_close(struct kvl_ns *ns);
 
 struct kvl_ns_info {

@@ -105,7 +105,7 @@ static void unmap_all(struct kvl_ns *ns)
 
 void ns_free(struct kvl_ns *ns)
 {
-        assert(list_is_empty(&ns->ops));
+        assert(list_is_empty(&ns->ops) && ns->n_callbacks == 0);
         conn_lock(ns->conn->conn);
         list_remove(&ns->link);
         conn_forget_cookie(ns->conn->conn, ns);
@@ -346,6 +346,43 @@ int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout
         return 0;
 }
 
+static _Thread_local struct ns_callback *innermost_callback;
+
+void ns_callback_enter(struct ns_callback *cb, struct kvl_ns *ns)
+{
+        *cb = (struct ns_callback){.ns = ns, .outer = innermost_callback};
+        innermost_callback = cb;
+        ns->n_callbacks++;
+}
+
+void ns_callback_leave(struct ns_callback *cb)
+{
+        struct kvl_ns *ns = cb->ns;
+        struct kvl_conn *conn;
+
+        innermost_callback = cb->outer;
+        if (!ns)
+                return;
+        conn = ns->conn;
+        conn_lock(conn->conn);
+        if (--ns->n_callbacks == 0)
+                pthread_cond_broadcast(&conn->idle);
+        conn_unlock(conn->conn);
+}
+
+void ns_wait_callbacks(struct kvl_ns *ns)
+{
+        /* Those this thread is inside of itself can't return first: they lose the namespace. */
+        for (struct ns_callback *cb = innermost_callback; cb; cb = cb->outer) {
+                if (cb->ns != ns)
+                        continue;
+                cb->ns = NULL;
+                ns->n_callbacks--;
+        }
+        while (!list_is_empty(&ns->ops) || ns->n_callbacks > 0)
+                pthread_cond_wait(&ns->conn->idle, &ns->conn->conn->lock);
+}
+
 void kvl_ns_close(struct kvl_ns *ns)
 {
         struct kvl_conn *conn;
@@ -359,6 +396,9 @@ void kvl_ns_close(struct kvl_ns *ns)
         ns_cancel_ops(ns);
         conn_unlock(conn->conn);
         conn_dispatch(conn->conn);
+        conn_lock(conn->conn);
+        ns_wait_callbacks(ns);
+        conn_unlock(conn->conn);
         /* Unmapped first: once the daemon knows, others may get the memory. */
         ns_free(ns);
         conn_lock(conn->conn);

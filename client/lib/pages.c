@@ -249,14 +249,18 @@ static int run_pages_op(struct op *op, uint64_t deadline_nsec)
 static int on_op_done(struct conn_call *call)
 {
         struct op *op = container_of(call, struct op, call);
-        struct conn *c = conn_of(op->ns);
+        struct kvl_ns *ns = op->ns;
 
-        conn_lock(c);
+        struct ns_callback callback;
+
+        conn_lock(conn_of(ns));
         list_remove(&op->link);
-        conn_unlock(c);
+        ns_callback_enter(&callback, ns);
+        conn_unlock(conn_of(ns));
         error_note(call->code, call->detail);
         if (op->done)
-                op->done(op->ns, call->code, op->pages, op->n_pages, op->n_tokens, op->data);
+                op->done(ns, call->code, op->pages, op->n_pages, op->n_tokens, op->data);
+        ns_callback_leave(&callback);
         free(op);
         return 1;
 }

@@ -1,7 +1,9 @@
 /* Many threads on one connection, as the library's header allows. Runs under the thread sanitizer,
  * too. */
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "tests/integration/harness.h"
@@ -63,10 +65,100 @@ static void test_threads(void **state)
                 kvl_disconnect(conns[i]);
 }
 
+/* ---- closing a namespace under the callbacks of other threads ---------------------------------
+ */
+
+struct looker {
+        struct kvl_ns *ns;
+        _Atomic int stop;
+        int result;
+};
+
+/* Waits on one namespace again and again, and so runs callbacks of all. */
+static void *look(void *data)
+{
+        struct looker *looker = data;
+        uint8_t key[KVL_KEY_BYTES] = {1};
+        uint32_t page, n_pages;
+        uint64_t n_tokens;
+
+        while (!looker->stop && (looker->result == 0 || looker->result == KVL_MISS))
+                looker->result = kvl_lookup(looker->ns, 0, key, 1, &page, &n_pages, &n_tokens);
+        return NULL;
+}
+
+static void use_name(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        _Atomic int *n_done = data;
+
+        usleep(5);
+        assert_string_equal(kvl_ns_name(ns), "closing");
+        (*n_done)++;
+}
+
+static void test_close_under_callbacks(void **state)
+{
+        struct kvl_layout layout = worker_layout(2);
+        int n_rounds = private_full() ? 20000 : 2000, n_started = 0;
+        uint8_t key[KVL_KEY_BYTES] = {2};
+        struct looker looker = {0};
+        _Atomic int n_done = 0;
+        struct kvl_conn *conn;
+        pthread_t threads[2];
+        struct kvl_ns *ns;
+
+        open_namespace(*state, &conn, &looker.ns);
+        for (unsigned i = 0; i < ARRAY_SIZE(threads); ++i)
+                assert_int_equal(pthread_create(&threads[i], NULL, look, &looker), 0);
+        for (int i = 0; i < n_rounds; ++i) {
+                assert_int_equal(kvl_ns_open(conn, "closing", &layout, NULL, 0, &ns), 0);
+                for (int k = 0; k < i % 12; ++k, ++n_started)
+                        assert_int_equal(
+                                kvl_lookup_start(ns, 0, key, 1, use_name, (void *)&n_done), 0);
+                kvl_ns_close(ns);
+        }
+        assert_int_equal(n_done, n_started);
+        looker.stop = 1;
+        for (unsigned i = 0; i < ARRAY_SIZE(threads); ++i)
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(looker.result, KVL_MISS);
+        kvl_disconnect(conn);
+}
+
+static void close_it(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        *(int *)data = code;
+        kvl_ns_close(ns);
+}
+
+/* A callback may close the namespace that it is called for. */
+static void test_close_from_callback(void **state)
+{
+        uint8_t key[KVL_KEY_BYTES] = {3};
+        int code = 0;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+
+        open_namespace(*state, &conn, &ns);
+        assert_int_equal(kvl_lookup_start(ns, 0, key, 1, close_it, &code), 0);
+        while (code == 0) {
+                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
+
+                poll(&p, 1, -1);
+                assert_true(kvl_dispatch(conn) >= 0);
+        }
+        assert_int_equal(code, KVL_MISS);
+        kvl_disconnect(conn);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_threads, (void *)&small_tenant),
+                harness_test(test_close_under_callbacks, (void *)&small_tenant),
+                harness_test(test_close_from_callback, (void *)&small_tenant),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,6 +60,7 @@ static void on_event(struct kvl_conn *conn, const struct kvl_event *event, void 
                 [KVL_EVENT_STALE] = "stale",
                 [KVL_EVENT_MEMBER_LEFT] = "member-left",
                 [KVL_EVENT_DISCONNECTED] = "disconnected",
+                [KVL_EVENT_SHUTDOWN] = "shutdown",
         };
         struct worker_state *w = data;
         size_t len = strlen(w->events);

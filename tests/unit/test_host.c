@@ -187,6 +187,28 @@ static void test_two_arenas_see_the_same_bytes(void **state)
         device_close(d);
 }
 
+/* A client maps hundreds of extents: they must not cost it a descriptor each. */
+static void test_mapped_import_holds_no_fd(void **state)
+{
+        struct device *d = open_host();
+        struct extent *mine = create(d, STEP), *theirs;
+        int n_fds = fd_count_open();
+        uint8_t *base;
+        struct device_arena *a = reserve(d, STEP, &base);
+
+        theirs = import_again(mine);
+        assert_int_equal(fd_count_open(), n_fds + 1);
+        map(a, 0, theirs);
+        assert_int_equal(fd_count_open(), n_fds);
+        base[0] = 7;
+        unmap(a, 0, theirs);
+        d->ops->extent_destroy(theirs, false);
+        assert_int_equal(d->ops->extent_read(mine, 0, &(uint8_t){0}, 1), 0);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(mine, true);
+        device_close(d);
+}
+
 static void test_extents_are_contiguous(void **state)
 {
         struct device *d = open_host();
@@ -501,6 +523,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_open_and_enumerate),
                 TEST(test_two_arenas_see_the_same_bytes),
+                TEST(test_mapped_import_holds_no_fd),
                 TEST(test_extents_are_contiguous),
                 TEST(test_unmap_leaves_the_reservation),
                 TEST(test_read_only_mapping),

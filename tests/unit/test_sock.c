@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -170,6 +171,24 @@ static void test_too_many_fds(void **state)
                 }
 }
 
+/* A process at its limit of descriptors: its own trouble, not the peer's. */
+static void test_no_room_for_fds(void **state)
+{
+        struct rlimit old, low;
+        uint8_t byte = 1;
+        int pair[2], fds[3];
+
+        make_pair(pair);
+        fds[0] = fds[1] = fds[2] = pair[0];
+        assert_int_equal(sock_send(pair[0], &byte, 1, fds, 3), 1);
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+        low = (struct rlimit){(rlim_t)pair[1] + 2, old.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+        assert_int_equal(sock_receive(pair[1], &parser, NULL), -EMFILE);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+        end_pair(pair);
+}
+
 static void test_credentials(void **state)
 {
         uint8_t buf[FRAME_HEADER_SIZE];
@@ -284,6 +303,7 @@ int main(void)
                 TEST(test_fds_arrive),
                 TEST(test_full_frames_back_to_back),
                 TEST(test_too_many_fds),
+                TEST(test_no_room_for_fds),
                 TEST(test_credentials),
                 TEST(test_receive_into_a_full_parser),
                 TEST(test_listen_and_connect),
