@@ -99,7 +99,7 @@ int verb_purge(const struct ctl *ctl)
         Kvlease__V1__AdminPurgeRequest request = KVLEASE__V1__ADMIN_PURGE_REQUEST__INIT;
         const char *ns = ctl->n_args > 1 ? ctl->args[1] : NULL;
         const ProtobufCMessage *reply;
-        uint64_t n_pages;
+        uint64_t n_pages, n_kept;
         int r;
 
         request.tenant = ctl->args[0];
@@ -109,11 +109,16 @@ int verb_purge(const struct ctl *ctl)
         if (r != CTL_OK)
                 return r;
         n_pages = ((const Kvlease__V1__CountReply *)reply)->count;
+        n_kept = ((const Kvlease__V1__CountReply *)reply)->kept;
         if (ctl->format.json)
-                show_json(json_pack("{s:s, s:s?, s:I}", "tenant", ctl->args[0], "namespace", ns,
-                        "pages_dropped", (json_int_t)n_pages));
+                show_json(json_pack("{s:s, s:s?, s:I, s:I}", "tenant", ctl->args[0], "namespace",
+                        ns, "pages_dropped", (json_int_t)n_pages, "namespaces_kept",
+                        (json_int_t)n_kept));
         else
                 printf("%llu pages dropped\n", (unsigned long long)n_pages);
+        if (n_kept && !ctl->format.json)
+                printf("namespaces kept, as clients have them open: %llu\n",
+                        (unsigned long long)n_kept);
         return CTL_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
+#include "daemon/core/reclaim.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
@@ -218,6 +219,7 @@ void attach_note_pin(struct attach *a, uint32_t page)
 
 void attach_close(struct attach *a)
 {
+        struct tenant *t = a->ns->tenant;
         struct map_slot slot;
         size_t iter = 0;
 
@@ -235,6 +237,9 @@ void attach_close(struct attach *a)
                         set_unbind(set);
         }
         attach_free(a);
+        /* The limit may have been lowered while this held more: what is let go now falls under it.
+         */
+        (void)reclaim_sets_of_tenant(t, NULL, 0);
 }
 
 static void close_handles(struct extent_handle *handles, uint32_t n)

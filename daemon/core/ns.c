@@ -61,6 +61,20 @@ static int ns_alloc(struct tenant *t, const struct ns_geometry *geometry, struct
         return 0;
 }
 
+static int check_page_bytes(const struct ns_layout *layout, uint64_t min_bytes, struct detail *d)
+{
+        uint64_t page_bytes = layout->plane_page_bytes * layout->n_planes;
+
+        if (page_bytes >= min_bytes)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "plane_page_bytes %llu in %u planes makes pages of %llu bytes: %llu is the "
+                "minimum; "
+                "choose a larger page_tokens (or plane_page_bytes)",
+                (unsigned long long)layout->plane_page_bytes, layout->n_planes,
+                (unsigned long long)page_bytes, (unsigned long long)min_bytes);
+}
+
 int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
         bool keep_page_zero, struct ns **ret_ns, struct detail *d)
 {
@@ -76,6 +90,9 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
                         "with: "
                         "kvleasectl purge %s --remove",
                         t->name, NS_MAX_PER_TENANT, t->name);
+        r = check_page_bytes(layout, t->store->min_page_bytes, d);
+        if (r < 0)
+                return r;
         r = ns_geometry_of(layout, pool->extent_bytes, pool->device->props.granularity_bytes,
                 pool->account.limit_bytes, &geometry, d);
         if (r < 0)

@@ -39,7 +39,7 @@ struct page {
         uint32_t prev, next; /* FREE: its set's free list (next only); GRANTED: its group's grants.
                                 PAGE_NONE ends */
         uint16_t tokens;     /* SEALED, DETACHED */
-        uint16_t mark;       /* scratch of one call (free_pages, reclaim); 0 outside of it */
+        uint16_t mark;       /* scratch of one call (free_pages); 0 outside of it */
 };
 
 static_assert(sizeof(struct page) == 64, "one cache line a page");

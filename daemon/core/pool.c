@@ -7,6 +7,7 @@
 
 #include "daemon/core/detail.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 
@@ -106,8 +107,27 @@ static void set_link(struct extent_set *set)
                 list_append(&ns->sets_room, &set->room_link);
         ns->n_sets++;
         ns->pool->n_sets++;
+        ns->tenant->store->n_extents += ns->layout.n_planes;
         ns->n_pages[PAGE_FREE] += set->n_usable;
         ns->n_pages[PAGE_NULL] += ns->geometry.set_pages - set->n_usable;
+}
+
+static int admit_extents(struct ns *ns, struct detail *d)
+{
+        struct store *s = ns->tenant->store;
+
+        return s->admit_extents ? s->admit_extents(ns->layout.n_planes, d, s->callback_data) : 0;
+}
+
+static int explain_bind(int r, const struct ns *ns, struct detail *d)
+{
+        if (r == -EMFILE || r == -ENFILE)
+                return detail_set(d, r,
+                        "kvleased has as many open files as %s, and every extent is one: raise %s",
+                        r == -EMFILE ? "it may have" : "the machine can have",
+                        r == -EMFILE ? "LimitNOFILE of kvleased" : "sysctl fs.file-max");
+        return detail_set(d, r, "device %s gave no memory for an extent set: %s",
+                ns->pool->device->props.name, status_text(r));
 }
 
 int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
@@ -125,13 +145,17 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
         if (r != 0)
                 return detail_set(d, r, "%s has no room for another extent set",
                         r == KVL_STATUS_QUOTA ? "the tenant's limit" : "the device's budget");
+        r = admit_extents(ns, d);
+        if (r < 0) {
+                charge_drop(&charge);
+                return r;
+        }
         r = reserve_nodes(ns, slot);
         if (r == 0)
                 r = set_new(ns, slot, &set);
         if (r != 0) {
                 charge_drop(&charge);
-                return detail_set(d, r, "device %s gave no memory for an extent set: %s",
-                        ns->pool->device->props.name, status_text(r));
+                return explain_bind(r, ns, d);
         }
         set->charge = charge;
         set_link(set);
@@ -150,6 +174,7 @@ void set_discard(struct extent_set *set)
         ns->sets[set->index] = NULL;
         ns->n_sets--;
         ns->pool->n_sets--;
+        ns->tenant->store->n_extents -= ns->layout.n_planes;
         charge_drop(&set->charge);
         destroy_extents(set);
         free(set->pages);

@@ -37,6 +37,7 @@ struct extent_set {
         uint32_t n_free;          /* of these FREE */
         uint32_t free_head;       /* page index, PAGE_NONE */
         uint32_t n_mapped;        /* attachments that were sent its extents */
+        uint64_t cost_bytes;      /* scratch of one call (reclaim) */
         struct page *pages;       /* owned, ns.geometry.set_pages */
         struct extent *extents[]; /* owned, ns.layout.n_planes */
 };

@@ -23,58 +23,98 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
         return true;
 }
 
-/* The node after `node` in preorder below `top`, NODE_NONE at the end; `deeper`: children too. */
-static uint32_t next_below(const struct tree *t, uint32_t top, uint32_t node, bool deeper)
+#define HELD UINT32_MAX /* in counts of pages: a pinned one is among them */
+
+static uint32_t add_counts(uint32_t a, uint32_t b)
 {
-        if (deeper && !tree_is_leaf(t, node))
-                return tree_first_child(t, node);
-        while (node != top && tree_next_sibling(t, node) == NODE_NONE)
-                node = tree_parent(t, node);
-        return node == top ? NODE_NONE : tree_next_sibling(t, node);
+        return (uint32_t)MIN((uint64_t)a + b, (uint64_t)HELD);
+}
+
+/* below[i], zero before: the pages at or below node i, HELD where one is pinned. Children first. */
+static void count_tree(const struct ns *ns, uint32_t root, uint32_t *below)
+{
+        uint32_t node = tree_leaf_below(&ns->tree, root), up, next;
+
+        for (;; node = next == NODE_NONE ? up : tree_leaf_below(&ns->tree, next)) {
+                below[node] = add_counts(below[node], ns_page(ns, node)->n_pins > 0 ? HELD : 1);
+                if (node == root)
+                        return;
+                up = tree_parent(&ns->tree, node);
+                next = tree_next_sibling(&ns->tree, node);
+                below[up] = add_counts(below[up], below[node]);
+        }
+}
+
+/* Of the whole namespace in one pass. NULL: no memory. */
+static uint32_t *count_subtrees(const struct ns *ns)
+{
+        const struct tree *t = &ns->tree;
+        uint32_t *below = calloc(t->n_nodes, sizeof(*below));
+
+        for (uint32_t node = 0; below && node < t->n_nodes; node++)
+                if (tree_has(t, node) && tree_parent(t, node) == NODE_NONE)
+                        count_tree(ns, node, below);
+        return below;
 }
 
 /*
- * Nothing at or below `top` is pinned. Pages of the set get a mark, and what is below a marked one
- * is not walked again: a set costs one walk over its subtrees however its pages lie in them.
+ * Bytes that leave the cache with the set: what lies below its pages goes too, in whichever set.
+ * COST_HELD where something there is granted or pinned. A branch that leaves the set and comes back
+ * is counted twice: the cost is never too low.
  */
-static bool subtree_is_idle(struct extent_set *set, uint32_t top)
+#define COST_HELD UINT64_MAX
+static uint64_t set_cost(const struct extent_set *set, const uint32_t *below)
 {
         const struct ns *ns = set->ns;
-        bool deeper;
+        uint32_t n = ns->geometry.set_pages, first = set->index * n, parent;
+        uint64_t n_pages = 0;
 
-        for (uint32_t node = top; node != NODE_NONE;
-                node = next_below(&ns->tree, top, node, deeper)) {
-                struct page *p = ns_page(ns, node);
+        for (uint32_t i = 0; i < n; i++) {
+                const struct page *p = &set->pages[i];
 
-                if (p->n_pins > 0)
-                        return false;
-                deeper = p->mark == 0;
-                p->mark = ns_set_of(ns, node) == set;
+                if (p->state == PAGE_FREE || p->state == PAGE_NULL)
+                        continue;
+                if (p->state != PAGE_SEALED || p->n_pins > 0)
+                        return COST_HELD;
+                if (ns_page_is_stale(ns, p))
+                        continue;
+                if (below[first + i] == HELD)
+                        return COST_HELD;
+                parent = tree_parent(&ns->tree, first + i);
+                if (parent == NODE_NONE || parent / n != set->index)
+                        n_pages += below[first + i];
         }
-        return true;
+        return n_pages * ns->layout.plane_page_bytes * ns->layout.n_planes;
 }
 
-static bool page_is_evictable(struct extent_set *set, uint32_t page)
+/* Without memory to count in, no set of the namespace gives way. */
+static void weigh_ns(struct ns *ns)
 {
-        const struct page *p = ns_page(set->ns, page);
+        _cleanup_free_ uint32_t *below = NULL;
 
-        if (p->state == PAGE_FREE || p->state == PAGE_NULL)
-                return true;
-        if (p->state != PAGE_SEALED || p->n_pins > 0)
-                return false;
-        return ns_page_is_stale(set->ns, p) || p->mark || subtree_is_idle(set, page);
+        list_for_each (set, &ns->sets_bound, struct extent_set, link) {
+                set->cost_bytes = COST_HELD;
+                if (set->n_mapped > 0)
+                        continue;
+                if (!below)
+                        below = count_subtrees(ns);
+                if (below)
+                        set->cost_bytes = set_cost(set, below);
+        }
 }
 
-static bool set_is_evictable(struct extent_set *set)
+static bool may_take_from(const struct ns *ns, const struct pool *pool, const struct ns *spare)
 {
-        uint32_t n = set->ns->geometry.set_pages, first = set->index * n;
-        bool evictable = true;
+        return ns != spare && (!pool || ns->pool == pool);
+}
 
-        for (uint32_t i = 0; i < n && evictable; i++)
-                evictable = page_is_evictable(set, first + i);
-        for (uint32_t i = 0; i < n; i++)
-                set->pages[i].mark = 0;
-        return evictable;
+/* What cheapest_set() goes by. Evicting sets makes others cheaper, never dearer: it need not be
+ * done again after each. */
+static void weigh_sets(struct tenant *t, const struct pool *pool, const struct ns *spare)
+{
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                if (may_take_from(ns, pool, spare))
+                        weigh_ns(ns);
 }
 
 static void evict_set(struct extent_set *set)
@@ -95,35 +135,38 @@ static void evict_set(struct extent_set *set)
         ns_trim(ns);
 }
 
-/* The set with the least cached in it, of one tenant; pool NULL: on any device. NULL: none. */
+/*
+ * The weighed set of one tenant that takes the least with it; pool NULL: on any device. Of equals
+ * the one bound last: it continues what the earlier ones began. NULL: none.
+ */
 static struct extent_set *cheapest_set(
         struct tenant *t, const struct pool *pool, const struct ns *spare)
 {
         struct extent_set *best = NULL;
 
         list_for_each (ns, &t->namespaces, struct ns, link) {
-                if (ns == spare || (pool && ns->pool != pool))
+                if (!may_take_from(ns, pool, spare))
                         continue;
-                list_for_each (set, &ns->sets_bound, struct extent_set, link) {
-                        if (set->n_mapped > 0 || (best && set->n_usable - set->n_free >=
-                                                                  best->n_usable - best->n_free))
-                                continue;
-                        if (set_is_evictable(set))
+                list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                        if (set->cost_bytes != COST_HELD &&
+                                (!best || set->cost_bytes <= best->cost_bytes))
                                 best = set;
-                }
         }
         return best;
 }
 
 bool reclaim_sets_of_tenant(struct tenant *t, const struct ns *spare, uint64_t bytes)
 {
-        while (!account_fits(&t->account, bytes)) {
+        if (account_fits(&t->account, bytes))
+                return true;
+        weigh_sets(t, NULL, spare);
+        do {
                 struct extent_set *set = cheapest_set(t, NULL, spare);
 
                 if (!set)
                         return false;
                 evict_set(set);
-        }
+        } while (!account_fits(&t->account, bytes));
         return true;
 }
 
@@ -144,8 +187,10 @@ static struct extent_set *set_of_furthest(struct pool *pool, const struct ns *sp
         size_t i;
 
         while ((i = share_furthest_over(shares, n)) != SIZE_MAX) {
-                struct extent_set *set = cheapest_set(tenants[i], pool, spare);
+                struct extent_set *set;
 
+                weigh_sets(tenants[i], pool, spare);
+                set = cheapest_set(tenants[i], pool, spare);
                 if (set || tenants[i] == spare->tenant)
                         return set;
                 shares[i].charged_bytes = 0;

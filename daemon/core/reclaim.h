@@ -21,9 +21,10 @@ struct tenant;
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec);
 
 /*
- * Frees whole unmapped sets until `bytes` more fit; of these sets the ones with the least in them
- * first. Sets of `spare` are left alone. True where they fit. Nothing in a set that is freed is
- * granted or pinned, nor is anything below it in the tree.
+ * Frees whole unmapped sets until `bytes` more fit, first the ones that take the least out of the
+ * cache with them; without memory to find these out, none. Sets of `spare` are left alone. True
+ * where they fit. Nothing in a set that is freed is granted or pinned, nor is anything below it in
+ * the tree.
  */
 
 /* The tenant's limit is in the way: of this tenant, on any device. spare NULL: none. */

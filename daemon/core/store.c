@@ -11,7 +11,7 @@
 
 void store_init(struct store *s, const struct evict_ops *evict)
 {
-        *s = (struct store){.evict = evict};
+        *s = (struct store){.evict = evict, .min_page_bytes = NS_MIN_PAGE_BYTES};
         list_init(&s->pools);
         list_init(&s->tenants);
 }
@@ -96,7 +96,7 @@ bool store_work(struct store *s, uint32_t budget)
         return ns && (ns_sweep(ns, budget) || find_stale(s));
 }
 
-static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages)
+static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_kept)
 {
         uint64_t n = ns->index.n_used;
         int r;
@@ -107,15 +107,16 @@ static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages)
                 r = ns_invalidate(ns, &n);
                 if (r < 0)
                         return r;
+                *n_kept += remove;
         }
         *n_pages += n;
         return 0;
 }
 
-int store_purge(
-        struct store *s, struct tenant *t, struct ns *only, bool remove, uint64_t *ret_pages)
+int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
+        uint64_t *ret_pages, uint64_t *ret_kept)
 {
-        uint64_t n_pages = 0;
+        uint64_t n_pages = 0, n_kept = 0;
         int r;
 
         assert(!only || only->tenant == t);
@@ -123,10 +124,11 @@ int store_purge(
         list_for_each_safe (ns, &t->namespaces, struct ns, link) {
                 if (only && ns != only)
                         continue;
-                r = purge_ns(ns, remove, &n_pages);
+                r = purge_ns(ns, remove, &n_pages, &n_kept);
                 if (r < 0)
                         return r;
         }
         *ret_pages = n_pages;
+        *ret_kept = n_kept;
         return 0;
 }

@@ -31,18 +31,24 @@ struct store {
         struct list_link pools;   /* struct pool.link; the first is the default device */
         struct list_link tenants; /* struct tenant.link */
         const struct evict_ops *evict;
-        bool draining; /* nothing new is granted */
+        uint64_t min_page_bytes; /* of a namespace's pages, over all planes: NS_MIN_PAGE_BYTES;
+                                    tests on devices without memory lower it */
+        bool draining;           /* nothing new is granted */
         uint64_t last_ns_id, last_member_id;
         uint32_t last_group_id;
         uint32_t n_members;
-        uint64_t now_nsec; /* latest time a call was given; for what ends without one (a member
-                              dies) */
+        uint64_t now_nsec;  /* latest time a call was given; for what ends without one (a member
+                               dies) */
+        uint64_t n_extents; /* of all sets */
         struct store_counters counters;
         /* Told when a lease was refused or had to evict: the server sends PRESSURE. May be NULL. */
         void (*on_pressure)(struct ns *ns, void *data);
         /* Told when a namespace was invalidated as a whole: the server sends NS_STALE. May be NULL.
          */
         void (*on_stale)(struct ns *ns, void *data);
+        /* Asked before a set of n extents is made: 0, or a negative errno with the sentence. May be
+         * NULL. */
+        int (*admit_extents)(uint32_t n, struct detail *d, void *data);
         void *callback_data;
 };
 
@@ -67,9 +73,10 @@ void store_set_now(struct store *s, uint64_t now_nsec);
 bool store_work(struct store *s, uint32_t budget);
 
 /* Drops all cached pages of a tenant, or of one namespace of it. `remove` also frees namespaces
- * that nobody has open. 0 or -ENOMEM. */
-int store_purge(
-        struct store *s, struct tenant *t, struct ns *only, bool remove, uint64_t *ret_pages);
+ * that nobody has open; *ret_kept: those that it left, emptied, because clients have them open. 0
+ * or -ENOMEM. */
+int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
+        uint64_t *ret_pages, uint64_t *ret_kept);
 
 /*
  * Whole-state checker: every invariant of docs/ARCHITECTURE.md ("Life of a page"). 0 with what was

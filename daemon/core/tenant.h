@@ -45,8 +45,8 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
 
 /*
  * Takes effect at once. A limit below what is charged first gives idle sets back and evicts cached
- * pages in sets that nobody has mapped; what remains is kept and nothing new is bound. 0 or
- * -EINVAL.
+ * pages in sets that nobody has mapped; what remains is kept until the clients that use it close
+ * their namespaces, and nothing new is bound. 0 or -EINVAL.
  */
 int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct detail *d);
 

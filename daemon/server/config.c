@@ -358,6 +358,20 @@ static void check_whole(struct reader *r)
                         report(r, true, "%s: %s", r->file, err);
 }
 
+static const char *read_remedy(int error)
+{
+        switch (error) {
+        case -ENOENT:
+        case -ENOTDIR:
+                return "make it, or name another by --config";
+        case -EACCES:
+        case -EPERM:
+                return "make it readable for the user kvleased runs as";
+        default:
+                return "correct that, or name another by --config";
+        }
+}
+
 static int read_file(struct reader *r, bool may_be_missing)
 {
         _cleanup_free_ char *text = NULL;
@@ -369,10 +383,11 @@ static int read_file(struct reader *r, bool may_be_missing)
                 return 0;
         }
         if (e < 0) {
-                report(r, true, "cannot read the configuration %s: %s", r->file,
-                        e == -EFBIG ? "it is larger than 1 MiB" : strerror(-e));
+                report(r, true, "cannot read the configuration %s: %s: %s", r->file,
+                        e == -EFBIG ? "it is larger than 1 MiB" : strerror(-e), read_remedy(e));
                 return e;
         }
+        r->config->has_file = true;
         return read_text(r, text, len);
 }
 

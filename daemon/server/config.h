@@ -33,7 +33,7 @@ struct daemon_config {
         bool default_socket;
         char admin_group[CONFIG_GROUP_MAX + 1];
         unsigned liveness; /* enum liveness */
-        uint64_t stop_timeout_nsec;
+        uint64_t hello_timeout_nsec, stop_timeout_nsec;
 };
 
 #define DEVICE_MEMORY_AUTO 0
@@ -67,6 +67,7 @@ struct config {
         struct device_config devices[CONFIG_DEVICES_MAX];
         size_t n_devices;
         struct tenant_table tenants;
+        bool has_file; /* there was one to read */
 };
 
 /* Where it comes from; the same at start and at every reload. All borrowed. */

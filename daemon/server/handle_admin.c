@@ -38,6 +38,14 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
         }
 }
 
+/* The default file need not exist. */
+static char *config_file(const struct server *s)
+{
+        if (s->source.file)
+                return (char *)s->source.file;
+        return (char *)(s->config.has_file ? CONFIG_DEFAULT_FILE : "none (built-in defaults)");
+}
+
 int handle_ADMIN_STATUS(struct request *rq)
 {
         struct server *s = rq->server;
@@ -63,33 +71,49 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->evictions = c->evictions;
         reply->leases_refused = c->leases_refused;
         reply->violations = s->n_violations;
-        reply->config_file = (char *)(s->source.file ? s->source.file : CONFIG_DEFAULT_FILE);
+        reply->config_file = config_file(s);
         reply->runtime_dir = s->config.daemon.runtime_dir;
         reply->state_dir = s->config.daemon.state_dir;
         return 0;
 }
 
+#define UID_TEXT_MAX 16
+
+/* The asker's uid in digits. Returns buf. */
+static char *peer_uid(const struct request *rq, char buf[UID_TEXT_MAX])
+{
+        snprintf(buf, UID_TEXT_MAX, "%u", (unsigned)rq->peer->uid);
+        return buf;
+}
+
 int handle_ADMIN_TENANT_SET(struct request *rq)
 {
         const Kvlease__V1__AdminTenantSetRequest *m = rq->message;
+        char uid[UID_TEXT_MAX];
         int r = tenants_set(rq->server, m->name, m->create, m->options, m->n_options, &rq->detail);
 
-        if (r == 0)
-                log_event(LEVEL_NOTICE, LOG_FIELDS({"TENANT", m->name}),
-                        "tenant %s was %s by uid %u", m->name, m->create ? "made" : "changed",
-                        (unsigned)rq->peer->uid);
-        return r;
+        if (r < 0)
+                return r;
+        log_message(m->create ? LOG_TENANT_MADE : LOG_TENANT_CHANGED,
+                LOG_FIELDS({"TENANT", m->name}, {"PEER_UID", peer_uid(rq, uid)}),
+                "tenant %s was %s by uid %s", m->name, m->create ? "made" : "changed", uid);
+        server_notify_status(rq->server);
+        return 0;
 }
 
 int handle_ADMIN_TENANT_REMOVE(struct request *rq)
 {
         const Kvlease__V1__AdminTenantRemoveRequest *m = rq->message;
+        char uid[UID_TEXT_MAX];
         int r = tenants_remove(rq->server, m->name, m->force, &rq->detail);
 
-        if (r == 0)
-                log_event(LEVEL_NOTICE, LOG_FIELDS({"TENANT", m->name}),
-                        "tenant %s was removed by uid %u", m->name, (unsigned)rq->peer->uid);
-        return r;
+        if (r < 0)
+                return r;
+        log_message(LOG_TENANT_REMOVED,
+                LOG_FIELDS({"TENANT", m->name}, {"PEER_UID", peer_uid(rq, uid)}),
+                "tenant %s was removed by uid %s", m->name, uid);
+        server_notify_status(rq->server);
+        return 0;
 }
 
 int handle_ADMIN_PURGE(struct request *rq)
@@ -106,7 +130,7 @@ int handle_ADMIN_PURGE(struct request *rq)
         if (*m->ns && !ns)
                 return detail_set(
                         &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
-        r = store_purge(&rq->server->store, t, ns, m->remove, &reply->count);
+        r = store_purge(&rq->server->store, t, ns, m->remove, &reply->count, &reply->kept);
         server_kick(rq->server);
         return r;
 }
@@ -115,14 +139,16 @@ int handle_ADMIN_DRAIN(struct request *rq)
 {
         const Kvlease__V1__AdminDrainRequest *m = rq->message;
         struct server *s = rq->server;
+        char uid[UID_TEXT_MAX];
 
         if (s->store.draining == !m->off)
                 return 0;
         s->store.draining = !m->off;
-        log_notice(m->off ? "draining was called off by uid %u"
-                          : "draining, asked for by uid %u: nothing "
-                            "new is granted",
-                (unsigned)rq->peer->uid);
+        peer_uid(rq, uid);
+        log_message(m->off ? LOG_DRAIN_END : LOG_DRAIN, LOG_FIELDS({"PEER_UID", uid}),
+                m->off ? "draining was called off by uid %s"
+                       : "draining, asked for by uid %s: nothing new is granted",
+                uid);
         if (m->off)
                 events_to_all(
                         s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN_END, "draining was called off");
@@ -139,6 +165,6 @@ int handle_ADMIN_CHECK(struct request *rq)
         int r = store_check(&rq->server->store, &reply->pages, &reply->sets, &rq->detail);
 
         if (r == -EUCLEAN)
-                log_error("check: %s", rq->detail.text);
+                log_message(LOG_CHECK_FAILED, NULL, "check: %s", rq->detail.text);
         return r;
 }

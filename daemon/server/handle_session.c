@@ -39,6 +39,10 @@ static int agree_version(
         uint32_t low = MAX(m->min_version, (uint32_t)PROTO_VERSION_MIN);
         uint32_t high = MIN(m->max_version, (uint32_t)PROTO_VERSION_MAX);
 
+        if (m->min_version > m->max_version)
+                return detail_set(&rq->detail, -EINVAL,
+                        "min_version %" PRIu32 " is larger than max_version %" PRIu32,
+                        m->min_version, m->max_version);
         if (low <= high) {
                 *ret_version = (uint16_t)high;
                 return 0;

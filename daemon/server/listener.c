@@ -20,6 +20,9 @@
 /* Connections taken in one loop turn. Not tuned. */
 #define ACCEPTS_PER_TURN 16
 
+/* Connections of administrators beyond max_clients. Not tuned. */
+#define ADMIN_EXTRA_CONNECTIONS 4
+
 char *listener_tenant_path(const struct server *s, const char *tenant, char buf[LISTENER_PATH_MAX])
 {
         snprintf(buf, LISTENER_PATH_MAX, "%s/t/%s/sock", s->config.daemon.runtime_dir, tenant);
@@ -156,6 +159,13 @@ static int take_socket(struct listener *l, struct detail *d)
         return 0;
 }
 
+/* An administrator gets in also where clients fill the daemon: who else could help then? */
+static uint32_t max_connections(const struct listener *l)
+{
+        return l->server->config.daemon.max_clients +
+               (l->kind == LISTEN_ADMIN ? ADMIN_EXTRA_CONNECTIONS : 0);
+}
+
 /* Which tenant the peer is of, or why it is refused. */
 static int admit(
         struct listener *l, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d)
@@ -172,7 +182,7 @@ static int admit(
                 r = access_tenant(&t->config, c, d);
         if (r < 0)
                 return r;
-        if (s->n_peers - s->n_refused >= s->config.daemon.max_clients)
+        if (s->n_peers - s->n_refused >= max_connections(l))
                 return detail_set(d, -EMFILE,
                         "kvleased has %u connections, the most it may have: raise max_clients in "
                         "[daemon]",
@@ -196,6 +206,14 @@ static int get_process(int fd, pid_t pid, bool *ret_by_number)
         return *ret_by_number ? creds_open_pidfd(pid) : pidfd;
 }
 
+static void say_no_descriptors(void)
+{
+        if (log_first_of("no-descriptors"))
+                log_message(LOG_NO_DESCRIPTORS, NULL,
+                        "no file descriptors left: connections are closed; raise LimitNOFILE of "
+                        "kvleased");
+}
+
 /* Takes fd. */
 static void welcome(struct listener *l, int fd)
 {
@@ -211,7 +229,9 @@ static void welcome(struct listener *l, int fd)
         pidfd = r < 0 ? r : get_process(fd, c.pid, &origin.by_number);
         if (pidfd < 0) {
                 /* It has exited already, mostly: nobody to answer. */
-                if (pidfd != -ESRCH && log_first_of("peer-process"))
+                if (pidfd == -EMFILE || pidfd == -ENFILE)
+                        say_no_descriptors();
+                else if (pidfd != -ESRCH && log_first_of("peer-process"))
                         log_warning("cannot watch process %d of a new connection: %s", (int)c.pid,
                                 strerror(-pidfd));
                 creds_deinit(&c);
@@ -239,9 +259,7 @@ static void refuse_without_fd(struct listener *l)
         s->spare_fd = fd_close(s->spare_fd);
         fd_close(accept4(l->fd, NULL, NULL, SOCK_CLOEXEC));
         s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        if (log_first_of("no-descriptors"))
-                log_error("no file descriptors left: connections are closed; raise LimitNOFILE of "
-                          "kvleased");
+        say_no_descriptors();
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)

@@ -17,6 +17,17 @@
 #define FIELDS_MAX    8
 #define FIELD_MAX     256
 
+#define JOURNAL_SOCKET "/run/systemd/journal/socket" /* systemd */
+
+static const struct {
+        enum log_level level;
+        const char *id;
+} messages[] = {
+#define X(name, its_level, id) [LOG_##name] = {its_level, id},
+        LOG_MESSAGE_TABLE(X)
+#undef X
+};
+
 static enum log_level max_level = LEVEL_NOTICE;
 static enum log_target log_target = TARGET_AUTO;
 
@@ -48,12 +59,17 @@ void log_init(enum log_level level, enum log_target target)
         log_target = target;
         if (target == TARGET_AUTO)
                 log_target = log_stderr_is_journal() ? TARGET_JOURNAL : TARGET_TEXT;
+        /* Without one sd_journal_sendv() throws the message away and says that all is well. */
+        if (log_target == TARGET_JOURNAL && access(JOURNAL_SOCKET, F_OK) < 0)
+                log_target = TARGET_TEXT;
 }
 
-static bool to_journal(enum log_level level, const struct log_field *fields, const char *sentence)
+/* `id` may be NULL. */
+static bool to_journal(
+        enum log_level level, const char *id, const struct log_field *fields, const char *sentence)
 {
-        char texts[FIELDS_MAX][FIELD_MAX], message[SENTENCE_MAX + 16], priority[16];
-        struct iovec iov[FIELDS_MAX + 3];
+        char texts[FIELDS_MAX][FIELD_MAX], message[SENTENCE_MAX + 16], priority[16], id_text[64];
+        struct iovec iov[FIELDS_MAX + 4];
         int n = 0;
 
         snprintf(message, sizeof(message), "MESSAGE=%s", sentence);
@@ -61,6 +77,10 @@ static bool to_journal(enum log_level level, const struct log_field *fields, con
         iov[n++] = (struct iovec){message, strlen(message)};
         iov[n++] = (struct iovec){priority, strlen(priority)};
         iov[n++] = (struct iovec){(char *)"SYSLOG_IDENTIFIER=kvleased", 26};
+        if (id) {
+                snprintf(id_text, sizeof(id_text), "MESSAGE_ID=%s", id);
+                iov[n++] = (struct iovec){id_text, strlen(id_text)};
+        }
         for (size_t i = 0; fields && fields[i].name && i < FIELDS_MAX; i++) {
                 snprintf(texts[i], FIELD_MAX, "KVLEASE_%s=%s", fields[i].name, fields[i].text);
                 iov[n++] = (struct iovec){texts[i], strlen(texts[i])};
@@ -104,25 +124,43 @@ size_t log_format_line(char *buf, size_t size, enum log_level level, const struc
         return len;
 }
 
-void log_event(enum log_level level, const struct log_field *fields, const char *format, ...)
+KVL_PRINTF(4, 0)
+static void emit(enum log_level level, const char *id, const struct log_field *fields,
+        const char *format, va_list args)
 {
         char sentence[SENTENCE_MAX], line[TEXT_LINE_MAX];
-        va_list args;
         size_t len;
 
         if (level > max_level)
                 return;
-        va_start(args, format);
         vsnprintf(sentence, sizeof(sentence), format, args);
-        va_end(args);
         if (log_target == TARGET_AUTO)
                 log_init(max_level, TARGET_AUTO);
-        if (log_target == TARGET_JOURNAL && to_journal(level, fields, sentence))
+        if (log_target == TARGET_JOURNAL && to_journal(level, id, fields, sentence))
                 return;
         len = log_format_line(line, sizeof(line), level, fields, sentence);
         /* Where stderr is gone there is nobody left to tell. */
         if (write(STDERR_FILENO, line, len) < 0)
                 return;
+}
+
+void log_event(enum log_level level, const struct log_field *fields, const char *format, ...)
+{
+        va_list args;
+
+        va_start(args, format);
+        emit(level, NULL, fields, format, args);
+        va_end(args);
+}
+
+void log_message(
+        enum log_message_name name, const struct log_field *fields, const char *format, ...)
+{
+        va_list args;
+
+        va_start(args, format);
+        emit(messages[name].level, messages[name].id, fields, format, args);
+        va_end(args);
 }
 
 bool log_first_of(const char *rule)

@@ -28,6 +28,37 @@ struct log_field {
 KVL_PRINTF(3, 4)
 void log_event(enum log_level level, const struct log_field *fields, const char *format, ...);
 
+/*
+ * The events that monitoring waits for: each has its level and a MESSAGE_ID in the journal
+ * (`journalctl MESSAGE_ID=...`), random once and never changed. X(name, level, id)
+ */
+/* clang-format off */
+#define LOG_MESSAGE_TABLE(X) \
+        X(READY, LEVEL_NOTICE, "d9fdbcab4e0609327e8f55346c890993") \
+        X(STOPPING, LEVEL_NOTICE, "8310832dde0bc8fac4eb0700983e20b2") \
+        X(RELOADED, LEVEL_NOTICE, "cceda92ef71945bc515fcffecf99136b") \
+        X(RELOAD_FAILED, LEVEL_ERROR, "cb210253e2f688c653899fb850682a34") \
+        X(TENANT_MADE, LEVEL_NOTICE, "0fd8571bcc9aade5a1f55043feedc24f") \
+        X(TENANT_CHANGED, LEVEL_NOTICE, "da5bc9f230fe07d108590a145a7f46a3") \
+        X(TENANT_REMOVED, LEVEL_NOTICE, "5863960f2bed3bfd0d00b2db39725916") \
+        X(DRAIN, LEVEL_NOTICE, "5fa25aaa72c3189b126e7a466ef73a8c") \
+        X(DRAIN_END, LEVEL_NOTICE, "4837c1e82d5944aa90cf00fa804dfb2b") \
+        X(VIOLATION, LEVEL_WARNING, "4e8c6f9c0b8476dbfccab07774c9cd07") \
+        X(CHECK_FAILED, LEVEL_ERROR, "31b822af79f56f61705855a42d28b8bf") \
+        X(NO_DESCRIPTORS, LEVEL_ERROR, "4209157d07ea02410e029526c09f596e")
+/* clang-format on */
+
+enum log_message_name {
+#define X(name, ...) LOG_##name,
+        LOG_MESSAGE_TABLE(X)
+#undef X
+};
+
+/* One of them; otherwise as log_event(). */
+KVL_PRINTF(3, 4)
+void log_message(
+        enum log_message_name name, const struct log_field *fields, const char *format, ...);
+
 #define log_error(...)   log_event(LEVEL_ERROR, NULL, __VA_ARGS__)
 #define log_warning(...) log_event(LEVEL_WARNING, NULL, __VA_ARGS__)
 #define log_notice(...)  log_event(LEVEL_NOTICE, NULL, __VA_ARGS__)

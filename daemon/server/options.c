@@ -39,7 +39,8 @@ const struct option options[] = {
                 .help = "Which cached page gives way first."},
         {SECTION_DAEMON, "max_clients", OPTION_UINT, AT(daemon_config, max_clients), 1, 65535,
                 .default_text = "1024", .reloadable = true,
-                .help = "Most connections of all tenants and administrators together."},
+                .help = "Most connections of all tenants together; administrators find some room "
+                        "beyond."},
         {SECTION_DAEMON, "default_socket", OPTION_BOOL, AT(daemon_config, default_socket),
                 .default_text = "on",
                 .help = "Serve runtime_dir/sock, where the peer's uid picks the one tenant whose "
@@ -52,6 +53,9 @@ const struct option options[] = {
                 .choices = liveness_names, .default_text = "auto", .reloadable = true,
                 .help = "How a client's process is watched: 'auto' asks the kernel for the peer's "
                         "pidfd and falls back to 'challenge', a nonce that the client sends back."},
+        {SECTION_DAEMON, "hello_timeout", OPTION_DURATION, AT(daemon_config, hello_timeout_nsec),
+                100 * NSEC_PER_MSEC, 3600 * NSEC_PER_SEC, .default_text = "10s", .reloadable = true,
+                .help = "How long a connection may take to introduce itself before it is closed."},
         {SECTION_DAEMON, "stop_timeout", OPTION_DURATION, AT(daemon_config, stop_timeout_nsec), 0,
                 3600 * NSEC_PER_SEC, .default_text = "2s", .reloadable = true,
                 .help = "How long a stop waits until clients have taken their last messages."},
@@ -424,6 +428,19 @@ char *option_format(const struct option *o, const void *base, char buf[OPTION_VA
                 snprintf(buf, OPTION_VALUE_MAX, "%s", ((const struct id_list *)at)->text);
                 break;
         }
+        return buf;
+}
+
+char *option_show(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX])
+{
+        char bytes[FORMAT_BYTES_MAX];
+
+        option_format(o, base, buf);
+        if (o->type == OPTION_BYTES && buf[0] >= '0' && buf[0] <= '9')
+                snprintf(buf, OPTION_VALUE_MAX, "%s",
+                        format_bytes(
+                                *(const uint64_t *)(const void *)((const char *)base + o->offset),
+                                bytes));
         return buf;
 }
 

@@ -3,6 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+
+#include <linux/sockios.h>
 
 #include "base/fd.h"
 #include "proto/sock.h"
@@ -38,6 +41,8 @@ void outqueue_init(struct outqueue *q)
 {
         list_init(&q->chunks);
         q->bytes = 0;
+        q->starved = false;
+        q->n_fds_unread = 0;
 }
 
 void outqueue_clear(struct outqueue *q)
@@ -46,6 +51,29 @@ void outqueue_clear(struct outqueue *q)
 
         while ((c = list_first(&q->chunks, struct chunk, link)))
                 chunk_free(q, c);
+        q->starved = false;
+}
+
+unsigned outqueue_unread_fds(struct outqueue *q, int fd)
+{
+        int unread = 0;
+
+        if (q->n_fds_unread == 0)
+                return 0;
+        /* What of it has been read the kernel doesn't tell, only that everything has. */
+        if (outqueue_is_empty(q) && (ioctl(fd, SIOCOUTQ, &unread) < 0 || unread == 0))
+                q->n_fds_unread = 0;
+        return q->n_fds_unread;
+}
+
+/* Sends; 0 where the socket takes nothing now. */
+static ssize_t send_some(
+        struct outqueue *q, int fd, const void *data, size_t len, const int *fds, unsigned n_fds)
+{
+        ssize_t n = sock_send(fd, data, len, fds, n_fds);
+
+        q->starved = n == -ETOOMANYREFS;
+        return n == -EAGAIN || q->starved ? 0 : n;
 }
 
 /* Queues data[0..len-1]; takes the fds. */
@@ -78,13 +106,13 @@ int outqueue_send(
 {
         ssize_t n = 0;
 
+        q->n_fds_unread += n_fds;
         if (outqueue_is_empty(q)) {
-                n = sock_send(fd, frame, len, fds, n_fds);
-                if (n < 0 && n != -EAGAIN) {
+                n = send_some(q, fd, frame, len, fds, n_fds);
+                if (n < 0) {
                         close_fds(fds, n_fds);
                         return (int)n;
                 }
-                n = MAX(n, (ssize_t)0);
                 if (n > 0) {
                         close_fds(fds, n_fds);
                         n_fds = 0;
@@ -100,11 +128,10 @@ int outqueue_flush(struct outqueue *q, int fd)
         struct chunk *c;
 
         while ((c = list_first(&q->chunks, struct chunk, link))) {
-                ssize_t n = sock_send(fd, c->data + c->begin, c->end - c->begin, c->fds, c->n_fds);
+                ssize_t n =
+                        send_some(q, fd, c->data + c->begin, c->end - c->begin, c->fds, c->n_fds);
 
-                if (n == -EAGAIN)
-                        return 0;
-                if (n < 0)
+                if (n <= 0)
                         return (int)n;
                 close_fds(c->fds, c->n_fds);
                 c->n_fds = 0;

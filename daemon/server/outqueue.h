@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "proto/frame.h"
 
 /* Beyond, the peer is not reading: a violation. Not tuned. */
 #define OUTQUEUE_MAX_BYTES (1024 * 1024)
@@ -19,9 +20,18 @@
 struct outqueue {
         struct list_link chunks;
         size_t bytes; /* unsent, with what keeping a frame costs */
+        bool starved; /* the kernel takes no descriptors now, though it has room: no event will
+                         come, the caller flushes later */
+        unsigned n_fds_unread; /* sent or queued since the peer was seen to have read everything */
 };
 
 void outqueue_init(struct outqueue *q);
+
+/*
+ * Descriptors a peer may have been sent without taking them: two replies' worth. The kernel counts
+ * what is under way per user, against RLIMIT_NOFILE, and refuses all peers beyond. Not tuned.
+ */
+#define OUTQUEUE_MAX_UNREAD_FDS (2 * FRAME_MAX_FDS)
 
 /* Drops everything, closes the descriptors in it. Safe to repeat. */
 void outqueue_clear(struct outqueue *q);
@@ -30,6 +40,9 @@ static inline bool outqueue_is_empty(const struct outqueue *q)
 {
         return list_is_empty(&q->chunks);
 }
+
+/* How many descriptors the peer at the other end of `fd` may not have taken yet. */
+unsigned outqueue_unread_fds(struct outqueue *q, int fd);
 
 /*
  * Sends a frame over `fd`, or queues what doesn't go now. Takes the descriptors in any case. 0;

@@ -99,6 +99,7 @@ void peer_end(struct peer *p)
         list_remove(&p->link);
         list_remove(&p->backlog_link);
         list_remove(&p->hello_link);
+        list_remove(&p->unread_link);
         server_output_drained(s);
         peer_unref(p);
 }
@@ -152,6 +153,7 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         list_init(&p->link);
         list_init(&p->backlog_link);
         list_init(&p->hello_link);
+        list_init(&p->unread_link);
         return p;
 }
 
@@ -162,7 +164,7 @@ static void update_poll(struct peer *p)
 
         if (!p->held)
                 events |= UV_READABLE;
-        if (!outqueue_is_empty(&p->out))
+        if (!outqueue_is_empty(&p->out) && !p->out.starved)
                 events |= UV_WRITABLE;
         if (events == p->socket_events)
                 return;
@@ -214,6 +216,12 @@ static bool maps_memory(const struct peer *p)
         return p->member && p->member->n_mapped_sets > 0;
 }
 
+/* Descriptors that it hasn't taken keep memory as what it has mapped does. */
+static bool holds_memory(struct peer *p)
+{
+        return maps_memory(p) || (p->fd >= 0 && outqueue_unread_fds(&p->out, p->fd) > 0);
+}
+
 void peer_violation(struct peer *p, const char *rule)
 {
         p->n_violations++;
@@ -222,19 +230,28 @@ void peer_violation(struct peer *p, const char *rule)
                 char pid[16];
 
                 snprintf(pid, sizeof(pid), "%d", (int)p->pid);
-                log_event(LEVEL_WARNING,
-                        LOG_FIELDS({"RULE", rule}, {"PID", pid},
+                log_message(LOG_VIOLATION,
+                        LOG_FIELDS({"RULE", rule}, {"PEER_PID", pid},
                                 {"TENANT", p->tenancy ? p->tenancy->config.name : ""}),
                         "process %s broke the protocol (%s) and is %s; more of this kind is only "
                         "counted",
-                        pid, rule, maps_memory(p) ? "ignored until it exits" : "disconnected");
+                        pid, rule, holds_memory(p) ? "ignored until it exits" : "disconnected");
         }
         outqueue_clear(&p->out);
-        if (maps_memory(p))
-                p->muted = true;
+        if (holds_memory(p))
+                p->muted = true, p->held = false; /* what it sends is drained from now on */
         else
                 p->doomed = true;
         peer_schedule(p);
+}
+
+/* The kernel has too many descriptors under way, of all peers together. */
+static void note_starved(struct peer *p)
+{
+        p->server->n_starved++;
+        if (log_first_of("fds-under-way"))
+                log_warning("too many file descriptors are under way to clients that do not read: "
+                            "replies wait until some are taken; raise LimitNOFILE of kvleased");
 }
 
 void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned n_fds)
@@ -253,7 +270,8 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
         } else if (r < 0) {
                 p->broken = true;
                 outqueue_clear(&p->out);
-        }
+        } else if (p->out.starved)
+                note_starved(p);
         if (r < 0 || !outqueue_is_empty(&p->out))
                 peer_schedule(p);
 }
@@ -263,7 +281,9 @@ static bool may_handle(struct peer *p)
 {
         if (p->muted || p->doomed || p->state == PEER_CLOSING || !p->parser)
                 return false;
-        p->held = p->out.bytes > OUTQUEUE_HOLD_BYTES;
+        p->held = p->out.bytes > OUTQUEUE_HOLD_BYTES ||
+                  (p->out.n_fds_unread >= OUTQUEUE_MAX_UNREAD_FDS && !p->broken &&
+                          outqueue_unread_fds(&p->out, p->fd) >= OUTQUEUE_MAX_UNREAD_FDS);
         return !p->held;
 }
 
@@ -301,7 +321,7 @@ static bool receive(struct peer *p)
         n = sock_receive(p->fd, p->parser, creds);
         if (n == -EAGAIN || n == -ENOBUFS)
                 return false;
-        if (n == -EPROTO)
+        if (n == -EPROTO || n == -EMFILE)
                 peer_violation(p, "fds");
         else if (n <= 0)
                 p->hung_up = true;
@@ -321,14 +341,34 @@ static void hang_up(struct peer *p)
 {
         if (p->state == PEER_WAITING)
                 return;
-        if (!maps_memory(p) || !p->process_open) {
+        if (!holds_memory(p) || !p->process_open) {
                 peer_end(p);
+                return;
+        }
+        if (!maps_memory(p)) {
+                /* It shut down alone, or the kernel is about to throw away what it didn't read. */
+                uv_poll_stop(&p->socket);
+                p->socket_events = 0;
+                server_look_later(p->server, p);
                 return;
         }
         p->state = PEER_WAITING;
         list_remove(&p->backlog_link);
+        list_remove(&p->unread_link);
         close_socket(p);
         server_output_drained(p->server);
+}
+
+/* A goodbye that leaves descriptors in the socket would let the next connection leave more. */
+static bool may_close(struct peer *p)
+{
+        return outqueue_is_empty(&p->out) && outqueue_unread_fds(&p->out, p->fd) == 0;
+}
+
+/* Whether it waits for what no event tells. */
+static bool needs_a_look(const struct peer *p)
+{
+        return p->out.starved || (p->out.n_fds_unread > 0 && (p->held || p->state == PEER_CLOSING));
 }
 
 /* Does what the flags ask for. The peer may be gone after. */
@@ -343,11 +383,13 @@ static void settle(struct peer *p)
                 hang_up(p);
                 return;
         }
-        if (p->doomed || (p->state == PEER_CLOSING && outqueue_is_empty(&p->out))) {
+        if (p->doomed || (p->state == PEER_CLOSING && may_close(p))) {
                 peer_end(p);
                 return;
         }
         update_poll(p);
+        if (needs_a_look(p))
+                server_look_later(p->server, p);
 }
 
 static void flush(struct peer *p)
@@ -392,6 +434,18 @@ static void on_exit_seen(uv_poll_t *handle, int status, int events)
                 drain(p);
         }
         peer_end(p);
+        peer_unref(p);
+}
+
+void peer_look(struct peer *p)
+{
+        p->refs++;
+        list_remove(&p->unread_link);
+        if (p->out.starved)
+                flush(p);
+        else
+                process(p, PEER_FRAMES_PER_TURN);
+        settle(p);
         peer_unref(p);
 }
 

@@ -39,14 +39,11 @@ enum peer_state { PEER_NEW, PEER_AUTH, PEER_ACTIVE, PEER_CLOSING, PEER_WAITING, 
 /* Frames of one peer handled in one loop turn. Not tuned. */
 #define PEER_FRAMES_PER_TURN 16
 
-/* Time a connection may take to introduce itself. Not tuned. */
-#define PEER_HELLO_NSEC (10 * NSEC_PER_SEC)
-
 /* Connections kept beyond a limit only to be told so; further ones are closed. Not tuned. */
 #define PEER_MAX_REFUSED 32
 
 struct peer {
-        struct list_link link, backlog_link, hello_link;
+        struct list_link link, backlog_link, hello_link, unread_link;
         struct server *server; /* borrowed */
         unsigned refs;
         uint64_t id;
@@ -115,6 +112,9 @@ void peer_schedule(struct peer *p);
 
 /* One turn of a scheduled peer: frames received before, then what its flags ask for. */
 void peer_turn(struct peer *p);
+
+/* What no event tells: has it taken the descriptors it was sent, does the kernel take more? */
+void peer_look(struct peer *p);
 
 /* It has introduced itself, or is being closed: the deadline for that is over. */
 void peer_introduced(struct peer *p);

@@ -27,9 +27,10 @@ static void warn_kept(
                         continue;
                 option_format(o, before, old_text);
                 option_format(o, after, new_text);
-                if (strcmp(old_text, new_text) != 0)
-                        log_warning("reload: %s %s stays '%s': '%s' needs a restart of kvleased",
-                                where, o->key, old_text, new_text);
+                if (strcmp(old_text, new_text) == 0)
+                        continue;
+                log_warning("reload: %s %s stays '%s': '%s' needs a restart of kvleased", where,
+                        o->key, option_show(o, before, old_text), option_show(o, after, new_text));
         }
 }
 
@@ -41,6 +42,8 @@ static void apply_daemon(struct server *s, const struct daemon_config *next)
                         options_copy(
                                 SECTION_DAEMON, option_bit(&options[i]), &s->config.daemon, next);
         log_init(s->config.daemon.log_level, s->config.daemon.log_target);
+        if (!list_is_empty(&s->hellos))
+                server_await_hello(s);
 }
 
 static void check_devices(struct server *s, const struct config *next)
@@ -68,14 +71,15 @@ void reload_config(struct server *s)
         sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
                 (unsigned long long)(clock_now_nsec() / NSEC_PER_USEC));
         if (config_load(&s->source, &next, report, NULL) < 0) {
-                log_error("reload: nothing was changed");
+                log_message(LOG_RELOAD_FAILED, NULL, "reload: nothing was changed");
         } else {
                 apply_daemon(s, &next.daemon);
                 check_devices(s, &next);
                 tenants_reload(s, &next);
                 tenant_table_deinit(&s->config.tenants);
                 s->config.tenants = next.tenants;
-                log_notice("reloaded");
+                s->config.has_file = next.has_file;
+                log_message(LOG_RELOADED, NULL, "reloaded");
         }
         server_notify_status(s);
         sd_notify(0, "READY=1");

@@ -1,60 +1,89 @@
 #include "daemon/server/rundir.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/server/lockfile.h"
+#include "daemon/server/log.h"
+#include "proto/sock.h"
 
 #define PATH_SIZE (CONFIG_PATH_MAX + 16)
 
+/* A symbolic link to nothing "exists" for mkdir() and doesn't for anybody else. */
+static int check_dir(const char *path, struct stat *ret_stat)
+{
+        if (stat(path, ret_stat) < 0)
+                return -errno;
+        return S_ISDIR(ret_stat->st_mode) ? 0 : -ENOTDIR;
+}
+
 static int make_dir(const char *path, bool *ret_made)
 {
+        struct stat st;
+
         if (mkdir(path, 0755) == 0) {
                 *ret_made = true;
                 return 0;
         }
-        return errno == EEXIST ? 0 : -errno;
+        return errno == EEXIST ? check_dir(path, &st) : -errno;
 }
 
 static int explain(int r, const char *path, struct detail *d)
 {
+        struct stat st;
+
+        if (r == -ENOENT && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+                return detail_set(d, r,
+                        "cannot use the runtime directory %s: it is a symbolic link to nothing: "
+                        "remove the link, make what it points at, or give another by --runtime-dir",
+                        path);
+        if (r == -ENOENT)
+                return detail_set(d, r,
+                        "cannot make the runtime directory %s: the directory above it is missing: "
+                        "make that or give another by --runtime-dir",
+                        path);
+        if (r == -ENOTDIR)
+                return detail_set(d, r,
+                        "cannot use the runtime directory %s: it or what is above it is no "
+                        "directory: remove that or give another by --runtime-dir",
+                        path);
         return detail_set(d, r,
                 "cannot use the runtime directory %s: %s: make it writable for uid %u or give "
-                "another "
-                "by --runtime-dir",
+                "another by --runtime-dir",
                 path, strerror(-r), (unsigned)geteuid());
 }
 
-/* Locks the file at `path`, which may be unlinked meanwhile by the daemon that had it. */
-static int lock_file(const char *path)
+/* Who can write there can put sockets of their own in the place of ours. */
+static int check_writers(const char *path, struct detail *d)
 {
-        for (;;) {
-                _cleanup_fd_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-                struct stat ours, there;
+        struct stat st;
+        int r = check_dir(path, &st);
 
-                if (fd < 0)
-                        return -errno;
-                if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-                        return errno == EWOULDBLOCK ? -EBUSY : -errno;
-                if (fstat(fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino)
-                        return fd_take(&fd);
-        }
+        if (r < 0)
+                return explain(r, path, d);
+        if (st.st_mode & S_IWOTH)
+                return detail_set(d, -EPERM,
+                        "everybody may write to the runtime directory %s and take the place of "
+                        "kvleased there: chmod o-w it or give another by --runtime-dir",
+                        path);
+        if (st.st_mode & S_IWGRP)
+                log_warning("group %u may write to the runtime directory %s and take the place of "
+                            "kvleased there: chmod g-w it",
+                        (unsigned)st.st_gid, path);
+        return 0;
 }
 
 static int explain_busy(const char *lock_path, const char *path, struct detail *d)
 {
-        _cleanup_free_ char *text = NULL;
-        size_t len = 0;
-        uint64_t pid = 0;
+        uint64_t pid = lockfile_owner(lock_path);
 
-        if (file_read(lock_path, 32, &text, &len) == 0)
-                text[strcspn(text, "\n")] = '\0';
-        if (text && parse_u64(text, &pid) == 0)
+        if (pid > 0)
                 return detail_set(d, -EBUSY,
                         "another kvleased (pid %llu) uses %s: stop it or give another "
                         "--runtime-dir",
@@ -66,6 +95,7 @@ static int explain_busy(const char *lock_path, const char *path, struct detail *
 int rundir_open(struct rundir *d, const char *path, struct detail *detail)
 {
         char name[PATH_SIZE];
+        struct stat st;
         int r;
 
         *d = (struct rundir){.lock_fd = -1};
@@ -73,18 +103,47 @@ int rundir_open(struct rundir *d, const char *path, struct detail *detail)
         r = make_dir(path, &d->made);
         if (r < 0)
                 return explain(r, path, detail);
+        r = check_writers(path, detail);
+        if (r < 0)
+                return r;
         snprintf(name, sizeof(name), "%s/lock", path);
-        d->lock_fd = lock_file(name);
+        d->after_crash = lstat(name, &st) == 0;
+        d->lock_fd = lockfile_take(name);
         if (d->lock_fd == -EBUSY)
                 return explain_busy(name, path, detail);
         if (d->lock_fd < 0)
                 return explain(d->lock_fd, path, detail);
-        /* For people and for the next daemon's message; the lock itself needs no text. */
-        if (ftruncate(d->lock_fd, 0) < 0 || dprintf(d->lock_fd, "%d\n", (int)getpid()) < 0)
-                return explain(-errno, path, detail);
         snprintf(name, sizeof(name), "%s/t", path);
         r = make_dir(name, &d->made_tenants_dir);
         return r < 0 ? explain(r, path, detail) : 0;
+}
+
+/* What a daemon that crashed made for a tenant, if nobody (systemd) listens there. */
+static void remove_left(const char *tenants, const char *tenant)
+{
+        char path[PATH_SIZE + NAME_MAX + 8];
+        int fd;
+
+        snprintf(path, sizeof(path), "%s/%s/sock", tenants, tenant);
+        fd = sock_connect(path);
+        if (fd == -ECONNREFUSED)
+                unlink(path);
+        else
+                fd_close(fd);
+        *strrchr(path, '/') = '\0';
+        rmdir(path);
+}
+
+static void remove_all_left(const char *tenants)
+{
+        DIR *dir = opendir(tenants);
+
+        if (!dir)
+                return;
+        for (struct dirent *e; (e = readdir(dir));)
+                if (e->d_name[0] != '.')
+                        remove_left(tenants, e->d_name);
+        closedir(dir);
 }
 
 void rundir_close(struct rundir *d)
@@ -94,11 +153,12 @@ void rundir_close(struct rundir *d)
         if (d->lock_fd < 0)
                 return;
         snprintf(name, sizeof(name), "%s/t", d->path);
-        if (d->made_tenants_dir)
+        if (d->after_crash)
+                remove_all_left(name);
+        if (d->made_tenants_dir || d->after_crash)
                 rmdir(name);
         snprintf(name, sizeof(name), "%s/lock", d->path);
-        unlink(name);
-        d->lock_fd = fd_close(d->lock_fd);
+        d->lock_fd = lockfile_drop(name, d->lock_fd);
         if (d->made)
                 rmdir(d->path);
 }

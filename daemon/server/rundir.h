@@ -13,9 +13,11 @@ struct rundir {
         char path[CONFIG_PATH_MAX + 1];
         int lock_fd; /* -1: not open */
         bool made, made_tenants_dir;
+        bool after_crash; /* a daemon left its lock file, so what is in t/ was its */
 };
 
-/* 0, or -errno with the sentence; -EBUSY: another daemon has it. */
+/* 0, or -errno with the sentence; -EBUSY: another daemon has it; -EPERM: everybody may write there.
+ */
 int rundir_open(struct rundir *d, const char *path, struct detail *detail);
 
 /* Removes what it made and is empty. Safe on one that was never opened (lock_fd -1). */

@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 
 #include <systemd/sd-daemon.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "daemon/server/descriptors.h"
 #include "daemon/server/devices.h"
 #include "daemon/server/events.h"
 #include "daemon/server/listener.h"
@@ -22,6 +22,13 @@
 
 /* Stale pages swept in one loop turn: some 10 microseconds of work. Not tuned. */
 #define SWEEP_PAGES_PER_TURN 256
+
+/*
+ * How soon it is looked whether a peer has taken its descriptors: soon at first, and seldom where
+ * nobody does, as looking costs. Not tuned.
+ */
+#define LOOK_MIN_MSEC 2u
+#define LOOK_MAX_MSEC 32u
 
 static void log_report(void *data, bool is_error, const char *sentence)
 {
@@ -65,11 +72,11 @@ void server_kick(struct server *s)
 static void on_hello_timeout(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, hello_timer);
-        uint64_t now = clock_now_nsec();
+        uint64_t now = clock_now_nsec(), timeout = s->config.daemon.hello_timeout_nsec;
         struct peer *p;
 
         while ((p = list_first(&s->hellos, struct peer, hello_link)) &&
-                now - p->connected_nsec >= PEER_HELLO_NSEC)
+                now - p->connected_nsec >= timeout)
                 peer_end(p);
         if (p)
                 server_await_hello(s);
@@ -79,10 +86,39 @@ void server_await_hello(struct server *s)
 {
         const struct peer *oldest = list_first(&s->hellos, struct peer, hello_link);
         uint64_t age = clock_now_nsec() - oldest->connected_nsec;
-        uint64_t left = PEER_HELLO_NSEC - MIN(age, (uint64_t)PEER_HELLO_NSEC);
+        uint64_t timeout = s->config.daemon.hello_timeout_nsec, left = timeout - MIN(age, timeout);
 
-        if (!uv_is_active((uv_handle_t *)&s->hello_timer))
-                uv_timer_start(&s->hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
+        uv_timer_start(&s->hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
+}
+
+/* Every peer that waits; one that goes on waiting comes back to the list. */
+static void on_look(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, look_timer);
+        unsigned next_msec = MIN(2 * s->look_msec, LOOK_MAX_MSEC);
+        struct list_link turn;
+
+        list_init(&turn);
+        list_append(&s->unread, &turn); /* what comes behind this mark waits for the next time */
+        while (s->unread.next != &turn)
+                peer_look(list_first(&s->unread, struct peer, unread_link));
+        list_remove(&turn);
+        if (list_is_empty(&s->unread))
+                return;
+        s->look_msec = next_msec;
+        uv_timer_start(timer, on_look, next_msec, 0);
+}
+
+void server_look_later(struct server *s, struct peer *p)
+{
+        if (!list_is_empty(&p->unread_link) || uv_is_closing((uv_handle_t *)&s->look_timer))
+                return;
+        list_append(&s->unread, &p->unread_link);
+        if (uv_is_active((uv_handle_t *)&s->look_timer) &&
+                uv_timer_get_due_in(&s->look_timer) <= LOOK_MIN_MSEC)
+                return;
+        s->look_msec = LOOK_MIN_MSEC;
+        uv_timer_start(&s->look_timer, on_look, s->look_msec, 0);
 }
 
 /* Everything that can't fail and needs nothing from the machine but memory. */
@@ -101,15 +137,18 @@ static int init_base(struct server *s, struct config *config)
         }
         s->config = *config;
         *config = (struct config){0};
-        s->rundir.lock_fd = s->spare_fd = -1;
+        s->rundir.lock_fd = s->db.lock_fd = s->spare_fd = -1;
         s->start_nsec = clock_now_nsec();
         list_init(&s->tenancies);
         list_init(&s->peers);
         list_init(&s->backlog);
         list_init(&s->hellos);
+        list_init(&s->unread);
+        s->look_msec = LOOK_MIN_MSEC;
         uv_idle_init(&s->loop, &s->work);
         uv_timer_init(&s->loop, &s->hello_timer);
         uv_timer_init(&s->loop, &s->stop_timer);
+        uv_timer_init(&s->loop, &s->look_timer);
         uv_timer_init(&s->loop, &s->watchdog);
         for (size_t i = 0; i < ARRAY_SIZE(s->signals); i++)
                 uv_signal_init(&s->loop, &s->signals[i]);
@@ -124,6 +163,7 @@ enum exit_code server_init(
         struct server *s, struct config *config, const struct config_source *source)
 {
         enum exit_code code = EXIT_OK;
+        struct detail d = {""};
         int r = init_base(s, config);
 
         if (r < 0) {
@@ -133,10 +173,14 @@ enum exit_code server_init(
         s->source = *source;
         if (devices_open(s) < 0)
                 code = EXIT_DEVICE;
+        else if (rundir_open(&s->rundir, s->config.daemon.runtime_dir, &d) < 0)
+                code = EXIT_SOCKET;
         else if (tenantdb_open(&s->db, s->config.daemon.state_dir, log_report, NULL) < 0)
                 code = EXIT_STATE;
         else if (tenants_load(s) < 0)
                 code = EXIT_CONFIG;
+        if (code == EXIT_SOCKET)
+                log_error("%s", d.text);
         if (code != EXIT_OK)
                 server_deinit(s);
         return code;
@@ -175,21 +219,14 @@ static int open_sockets(struct server *s, struct detail *d)
         return r;
 }
 
-/* A descriptor for every extent and two for every client: the soft limit is too small for that. */
-static void raise_descriptor_limit(void)
-{
-        struct rlimit limit;
-
-        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-                limit.rlim_cur = limit.rlim_max;
-                if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-                        log_warning("cannot raise the limit of open files: %s", strerror(errno));
-        }
-}
-
 static void on_stop_signal(uv_signal_t *signal, int number)
 {
-        server_stop(container_of(signal, struct server, signals[number == SIGTERM ? 0 : 1]));
+        struct server *s = container_of(signal, struct server, signals[number == SIGTERM ? 0 : 1]);
+
+        if (s->stopping) /* asked twice: waits for nobody any more */
+                uv_stop(&s->loop);
+        else
+                server_stop(s);
 }
 
 static void on_reload_signal(uv_signal_t *signal, int number)
@@ -223,7 +260,8 @@ void server_notify_status(struct server *s)
 
         list_for_each (t, &s->tenancies, struct tenancy, link)
                 n++;
-        sd_notifyf(0, "STATUS=%u tenants%s", n, s->store.draining ? ", draining" : "");
+        sd_notifyf(0, "STATUS=%u tenant%s%s", n, n == 1 ? "" : "s",
+                s->store.draining ? ", draining" : "");
 }
 
 static void say_ready(struct server *s)
@@ -234,7 +272,7 @@ static void say_ready(struct server *s)
                 log_notice("there is no tenant yet: add one with 'kvleasectl tenants add NAME "
                            "limit=4GiB' or a [tenant NAME] section in %s",
                         s->source.file ? s->source.file : CONFIG_DEFAULT_FILE);
-        log_notice(
+        log_message(LOG_READY, LOG_FIELDS({"RUNTIME_DIR", s->rundir.path}),
                 "ready in %s, %s to lease", s->rundir.path, format_bytes(s->budget_bytes, budget));
         server_notify_status(s);
         sd_notify(0, "READY=1");
@@ -243,12 +281,11 @@ static void say_ready(struct server *s)
 enum exit_code server_start(struct server *s)
 {
         struct detail d = {""};
-        int r = rundir_open(&s->rundir, s->config.daemon.runtime_dir, &d);
+        int r = activation_init(&s->activation);
 
-        if (r == 0)
-                r = activation_init(&s->activation);
         s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        raise_descriptor_limit();
+        descriptors_raise_limit();
+        descriptors_attach(s);
         s->serving = true;
         if (r == 0)
                 r = open_sockets(s, &d);
@@ -300,7 +337,7 @@ void server_stop(struct server *s)
         if (s->stopping)
                 return;
         s->stopping = true;
-        log_notice("stopping");
+        log_message(LOG_STOPPING, NULL, "stopping");
         sd_notify(0, "STOPPING=1");
         close_listeners(s);
         events_to_all(s, KVLEASE__V1__NOTICE_EVENT__KIND__SHUTDOWN, "kvleased stops");
@@ -324,6 +361,7 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->work,
                 (uv_handle_t *)&s->hello_timer,
                 (uv_handle_t *)&s->stop_timer,
+                (uv_handle_t *)&s->look_timer,
                 (uv_handle_t *)&s->watchdog,
                 (uv_handle_t *)&s->signals[0],
                 (uv_handle_t *)&s->signals[1],

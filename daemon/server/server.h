@@ -64,6 +64,9 @@ struct server {
         struct list_link peers;   /* struct peer.link */
         struct list_link backlog; /* struct peer.backlog_link: has work for the next turn */
         struct list_link hellos;  /* struct peer.hello_link: not introduced yet, oldest first */
+        struct list_link unread;  /* struct peer.unread_link: waits for what no event tells */
+        unsigned look_msec;       /* until it is looked for next */
+        uint64_t n_starved;       /* replies the kernel took late, descriptors being under way */
         uint32_t n_peers, n_refused;
         uint64_t last_peer_id;
         uint64_t n_violations;
@@ -74,7 +77,7 @@ struct server {
         uint32_t pages[MAX_LEASE_PAGES];
 
         uv_idle_t work;
-        uv_timer_t hello_timer, stop_timer, watchdog;
+        uv_timer_t hello_timer, stop_timer, look_timer, watchdog;
         uv_signal_t signals[3];
         bool stopping;
 };
@@ -107,8 +110,13 @@ void server_deinit(struct server *s);
 /* There may be background work or backlog: does it in the next turns. Cheap to repeat. */
 void server_kick(struct server *s);
 
-/* A connection has come that must introduce itself in time. */
+/* Watches the time of who must introduce itself: there is somebody, or the time has changed. */
 void server_await_hello(struct server *s);
+
+struct peer;
+
+/* The peer waits for what no event tells: peer_look() will be called. Cheap to repeat. */
+void server_look_later(struct server *s, struct peer *p);
 
 /* A peer has no more output: while stopping, that may have been the last. */
 void server_output_drained(struct server *s);

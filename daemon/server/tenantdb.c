@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "daemon/server/lockfile.h"
 
 #define HEAD \
         "# Written by kvleased: what kvleasectl changed. Laid over the configuration at start.\n"
@@ -42,21 +43,42 @@ static int open_dir(const char *state_dir, config_report_fn report, void *data)
         return r;
 }
 
-int tenantdb_open(struct tenantdb *db, const char *state_dir, config_report_fn report, void *data)
+static int take_lock(
+        struct tenantdb *db, const char *state_dir, config_report_fn report, void *data)
+{
+        unsigned long long pid;
+        char owner[32] = "";
+
+        db->lock_fd = lockfile_take(db->lock_path);
+        if (db->lock_fd >= 0)
+                return 0;
+        if (db->lock_fd != -EBUSY) {
+                report_error(report, data, "cannot lock %s: %s: make it writable for uid %u",
+                        db->lock_path, strerror(-db->lock_fd), (unsigned)geteuid());
+                return db->lock_fd;
+        }
+        pid = lockfile_owner(db->lock_path);
+        if (pid > 0)
+                snprintf(owner, sizeof(owner), " (pid %llu)", pid);
+        report_error(report, data,
+                "another kvleased%s keeps its tenants in %s: stop it or give another --state-dir",
+                owner, state_dir);
+        return -EBUSY;
+}
+
+static int read_table(struct tenantdb *db, config_report_fn report, void *data)
 {
         _cleanup_free_ char *text = NULL;
         size_t len = 0;
-        int r = open_dir(state_dir, report, data);
+        int r = file_read(db->path, CONFIG_FILE_MAX, &text, &len);
 
-        if (r < 0)
-                return r;
-        *db = (struct tenantdb){0};
-        snprintf(db->path, sizeof(db->path), "%s/tenants.conf", state_dir);
-        r = file_read(db->path, CONFIG_FILE_MAX, &text, &len);
         if (r == -ENOENT)
                 return 0;
         if (r < 0) {
-                report_error(report, data, "cannot read %s: %s", db->path, strerror(-r));
+                report_error(report, data,
+                        "cannot read %s: %s: make it readable for uid %u, or move it away to start "
+                        "with the tenants of the configuration alone",
+                        db->path, strerror(-r), (unsigned)geteuid());
                 return r;
         }
         r = config_parse_tenants(db->path, text, len, &db->table, report, data);
@@ -69,8 +91,26 @@ int tenantdb_open(struct tenantdb *db, const char *state_dir, config_report_fn r
         return r;
 }
 
+int tenantdb_open(struct tenantdb *db, const char *state_dir, config_report_fn report, void *data)
+{
+        int r;
+
+        *db = (struct tenantdb){.lock_fd = -1};
+        snprintf(db->path, sizeof(db->path), "%s/tenants.conf", state_dir);
+        snprintf(db->lock_path, sizeof(db->lock_path), "%s/lock", state_dir);
+        r = open_dir(state_dir, report, data);
+        if (r == 0)
+                r = take_lock(db, state_dir, report, data);
+        if (r == 0)
+                r = read_table(db, report, data);
+        if (r < 0)
+                tenantdb_close(db);
+        return r;
+}
+
 void tenantdb_close(struct tenantdb *db)
 {
+        db->lock_fd = lockfile_drop(db->lock_path, db->lock_fd);
         tenant_table_deinit(&db->table);
 }
 

@@ -13,11 +13,15 @@
 #define TENANTDB_PATH_MAX (CONFIG_PATH_MAX + 16)
 
 struct tenantdb {
-        char path[TENANTDB_PATH_MAX];
+        char path[TENANTDB_PATH_MAX], lock_path[TENANTDB_PATH_MAX];
+        int lock_fd; /* -1: not open */
         struct tenant_table table;
 };
 
 /*
+ * A second daemon with this directory would write over what the first one's administrators changed:
+ * the directory is locked. -EBUSY: another daemon has it. *db is closed after a failure.
+ *
  * Makes the directory where it is missing (0750, its parent must exist), checks that it can be
  * written to, reads the file where there is one. 0; -errno with everything reported.
  */

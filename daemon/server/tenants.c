@@ -174,7 +174,16 @@ static void drop_removed(struct tenancy *t)
                             "reload: %s",
                         name, d.text);
         else
-                log_notice("tenant %s is removed", name);
+                log_message(LOG_TENANT_REMOVED, LOG_FIELDS({"TENANT", name}),
+                        "tenant %s is removed", name);
+}
+
+static void reload_tenant(struct server *s, const struct config *next, const char *name)
+{
+        struct detail d = {""};
+
+        if (ensure(s, next, name, &d) < 0)
+                log_warning("tenant %s: %s: it is left as it was", name, d.text);
 }
 
 void tenants_reload(struct server *s, const struct config *next)
@@ -185,16 +194,13 @@ void tenants_reload(struct server *s, const struct config *next)
 
                 if (!effective_config(s, next, t->config.name, &unused, &from_config))
                         drop_removed(t);
-                else
-                        t->from_config = from_config;
         }
-        for (size_t i = 0; i < next->tenants.n; i++) {
-                struct detail d = {""};
-
-                if (ensure(s, next, next->tenants.rows[i].name, &d) < 0)
-                        log_warning("tenant %s: %s: it is left as it was",
-                                next->tenants.rows[i].name, d.text);
-        }
+        for (size_t i = 0; i < next->tenants.n; i++)
+                reload_tenant(s, next, next->tenants.rows[i].name);
+        /* Those of the database alone: what a section gave one before is not in force any more. */
+        for (size_t i = 0; i < s->db.table.n; i++)
+                if (!tenant_table_find(&next->tenants, s->db.table.rows[i].name))
+                        reload_tenant(s, next, s->db.table.rows[i].name);
 }
 
 /* Lays assignments over *config, notes them in *row. */

@@ -286,6 +286,13 @@ static void test_version(void **state)
         assert_int_equal(hello->status, WIRE_OK);
         assert_int_equal(hello->version, 1);
         raw_close(&r);
+        raw_open(&r, *state, NULL);
+        hello = raw_hello(&r, 3, 2); /* no range at all, nobody's to upgrade */
+        assert_non_null(hello);
+        assert_int_equal(hello->status, WIRE_INVALID);
+        assert_non_null(strstr(hello->detail, "min_version 3 is larger than max_version 2"));
+        assert_true(raw_hung_up(&r));
+        raw_close(&r);
 }
 
 /* Whoever doesn't prove which process it is gets nothing. */

@@ -65,18 +65,34 @@ static void op_join(void)
         m->group = friend ? friend->group : ++last_group;
 }
 
+/* Usage above a lowered limit goes as soon as nobody maps it; the limit binds where nobody is left.
+ */
+static void learn_leave(int t)
+{
+        bool left = false;
+
+        learn(true);
+        for (int k = 0; k < N_MEMBERS; k++)
+                left |= members[k].real && members[k].tenant == t;
+        CHECK(left || usage_of(t) <= limits[t], "tenant %d: %llu bytes in use, %llu allowed", t,
+                (unsigned long long)usage_of(t), (unsigned long long)limits[t]);
+}
+
 static void op_leave(void)
 {
         struct model_member *m = any_member();
+        int t;
 
         op = "leave";
         if (!m)
                 return;
+        t = m->tenant;
         member_free(m->real);
         for (int slot = 0; slot < N_NS; slot++)
                 if (m->attach[slot].real)
                         model_close(m, slot);
         m->real = NULL;
+        learn_leave(t);
 }
 
 static struct ns_layout layout_of(uint32_t slot, unsigned version)
@@ -173,6 +189,7 @@ static void op_close(void)
                 return;
         attach_close(a->real);
         model_close(m, (int)(a - m->attach));
+        learn_leave(m->tenant);
 }
 
 /* Was it right to refuse? What is evictable here is gone, and what is left is too little. */
@@ -429,7 +446,7 @@ static void op_lookup(void)
         struct model_attach *a;
         struct model_ns *ns;
         struct detail d;
-        int r, path[N_KEYS];
+        int r, path[N_KEYS] = {0};
 
         op = "lookup";
         a = any_attach(&m, &ns);
@@ -570,12 +587,13 @@ static void op_purge(void)
         uint32_t t = rnd(N_TENANTS), slot = rnd(N_NS);
         bool all = rnd(2), remove = rnd(2), open;
         struct model_ns *ns = &spaces[t][slot];
-        uint64_t n, expected = 0;
+        uint64_t n, n_kept, expected = 0, kept = 0;
 
         op = "purge";
         if (!all && !ns->exists)
                 return;
-        CHECK(store_purge(&store, tenants[t], all ? NULL : real_ns(ns), remove, &n) == 0, "memory");
+        CHECK(store_purge(&store, tenants[t], all ? NULL : real_ns(ns), remove, &n, &n_kept) == 0,
+                "memory");
         for (uint32_t i = 0; i < N_NS; i++) {
                 ns = &spaces[t][i];
                 if (!ns->exists || (!all && i != slot))
@@ -585,10 +603,12 @@ static void op_purge(void)
                 for (int k = 0; k < N_MEMBERS; k++)
                         open |= members[k].real && members[k].tenant == (int)t &&
                                 members[k].attach[i].real;
+                kept += remove && open;
                 if (remove && !open)
                         *ns = (struct model_ns){.tenant = (int)t};
         }
-        CHECK(n == expected, "%llu pages", (unsigned long long)n);
+        CHECK(n == expected && n_kept == kept, "%llu pages, %llu namespaces kept",
+                (unsigned long long)n, (unsigned long long)n_kept);
 }
 
 static void op_limit(void)
@@ -711,6 +731,7 @@ static void start(void)
         now_nsec = last_group = n_evicted = n_refused = 0;
         fake_device_init(&device, "fake", GRANULARITY);
         store_init(&store, &evict_lru);
+        store.min_page_bytes = 64;
         CHECK(store_add_pool(&store, &device.device, BUDGET_BYTES, EXTENT_BYTES, &d) == 0, "%s",
                 d.text);
         for (int t = 0; t < N_TENANTS; t++) {

@@ -47,6 +47,7 @@ static inline void fixture_start(
         *f = (struct fixture){0};
         fake_device_init(&f->device, "fake", 256);
         store_init(&f->store, &evict_lru);
+        f->store.min_page_bytes = PAGE_BYTES;
         assert_int_equal(
                 store_add_pool(&f->store, &f->device.device, budget * SET_BYTES, SET_BYTES, &f->d),
                 0);

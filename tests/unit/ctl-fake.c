@@ -300,6 +300,7 @@ static void answer(struct fake *f, uint16_t type, const ProtobufCMessage *q, Pro
                 return;
         case MSG_ADMIN_PURGE:
                 ((M(CountReply) *)m)->count = 42;
+                ((M(CountReply) *)m)->kept = ((const M(AdminPurgeRequest) *)q)->remove;
                 return;
         case MSG_ADMIN_CHECK:
                 ((M(AdminCheckReply) *)m)->pages = 1225;

@@ -63,6 +63,7 @@ static const struct golden goldens[] = {
         {"clients", FAKE_NORMAL, 0, {"clients", "--tenant", "search"}},
         {"clients-json", FAKE_NORMAL, 0, {"clients", "--json"}},
         {"purge", FAKE_NORMAL, 0, {"purge", "search"}},
+        {"purge-kept", FAKE_NORMAL, 0, {"purge", "search", "llama", "--remove"}},
         {"purge-json", FAKE_NORMAL, 0, {"purge", "search", "llama", "--remove", "--json"}},
         {"purge-all-json", FAKE_NORMAL, 0, {"purge", "search", "--json"}},
         {"drain", FAKE_LEAVING, 0, {"drain"}},

@@ -168,6 +168,35 @@ static void test_layout_difference(void **state)
         assert_non_null(strstr(text, "model toy version v1 dtype bf16 2 layers"));
 }
 
+/* By the page over all planes; a tenant could otherwise spend the daemon's memory, not its own. */
+static void test_least_page(void **state)
+{
+        struct ns_layout small = with_planes(64, 63), least = with_planes(64, 64);
+        struct tenant_attrs attrs = {
+                .limit_bytes = GIB, .weight = 1, .priority = 50, .max_clients = 8};
+        struct fake_device device;
+        struct detail d = {0};
+        struct store store;
+        struct tenant *t;
+        struct attach *a;
+        struct member *m;
+
+        fake_device_init(&device, "fake", 4096);
+        store_init(&store, &evict_lru);
+        assert_int_equal(store.min_page_bytes, 4096);
+        assert_int_equal(store_add_pool(&store, &device.device, GIB, MIB, NULL), 0);
+        assert_int_equal(tenant_new(&store, "a", &attrs, &t, NULL), 0);
+        m = join(t);
+        assert_int_equal(attach_open(m, "x", &small, "", false, &a, &d), -EINVAL);
+        assert_non_null(strstr(d.text, "plane_page_bytes 64 in 63 planes"));
+        assert_non_null(strstr(d.text, "4096 is the minimum"));
+        assert_non_null(strstr(d.text, "larger page_tokens"));
+        assert_null(ns_find(t, "x"));
+        assert_int_equal(attach_open(m, "x", &least, "", false, &a, NULL), 0);
+        member_free(m);
+        store_deinit(&store);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -176,6 +205,7 @@ int main(void)
                 TEST(test_refusals),
                 TEST(test_layout_check),
                 TEST(test_layout_difference),
+                TEST(test_least_page),
         };
 
         random_start("test_geometry");

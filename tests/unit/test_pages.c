@@ -400,18 +400,20 @@ static void test_purge_and_remove(void **state)
         struct fixture f;
         struct member *m;
         struct attach *a;
-        uint64_t n;
+        uint64_t n, n_kept;
 
         start(&f, &m, &a);
         cache_chain(a, 0, 3);
         cache_chain(open_ns(m, "y"), 0, 2);
-        assert_int_equal(store_purge(&f.store, f.a, a->ns, true, &n), 0);
+        assert_int_equal(store_purge(&f.store, f.a, a->ns, true, &n, &n_kept), 0);
         assert_int_equal(n, 3);
+        assert_int_equal(n_kept, 1);
         assert_non_null(ns_find(f.a, "x")); /* open */
         assert_int_equal(tenant_remove(f.a, true, &f.d), -EBUSY);
         member_free(m);
-        assert_int_equal(store_purge(&f.store, f.a, NULL, true, &n), 0);
+        assert_int_equal(store_purge(&f.store, f.a, NULL, true, &n, &n_kept), 0);
         assert_int_equal(n, 2);
+        assert_int_equal(n_kept, 0);
         assert_null(ns_find(f.a, "x"));
         assert_int_equal(f.device.n_extents, 0);
         m = join(f.a);
@@ -445,7 +447,7 @@ static void everything(struct fixture *f)
                 fixture_check(f);
                 (void)lookup_pages(a, keys, 12, 1, 1, got, &n, &count, NULL);
                 (void)attach_map_set(a, 0, 0, 1, &handle, NULL);
-                (void)store_purge(&f->store, f->a, NULL, false, &count);
+                (void)store_purge(&f->store, f->a, NULL, false, &count, &count);
                 fixture_check(f);
                 strcpy(l.version, "v2");
                 if (member_new(f->a, NULL, false, &other, NULL) == 0)

@@ -125,6 +125,85 @@ static void test_other_tenants_idle_sets(void **state)
         fixture_end(&f);
 }
 
+/* Of one chain over all sets the end goes, a set at a time: never its beginning with all below it.
+ */
+static void test_chain_goes_from_its_end(void **state)
+{
+        uint32_t pages[4 * SET_PAGES], lease[SET_PAGES];
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct fixture f;
+
+        fixture_start(&f, 4, 4, 4);
+        ma = join(f.a);
+        a = open_ns(ma, "x");
+        publish_chain(a, 0, 4 * SET_PAGES, pages);
+        assert_int_equal(release_pages(a, pages, 4 * SET_PAGES, 1, NULL), 0);
+        mb = join(f.b);
+        b = open_ns(mb, "x");
+        assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), 0);
+        assert_int_equal(count_hits(a, 0, 4 * SET_PAGES), 3 * SET_PAGES);
+        assert_int_equal(f.a->counters.evictions, SET_PAGES);
+        fixture_check(&f);
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
+        assert_int_equal(count_hits(a, 0, 4 * SET_PAGES), 2 * SET_PAGES);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
+/* A set with nothing in it but a root is dearer than the full one that continues it. */
+static void test_cost_is_what_is_dropped(void **state)
+{
+        uint32_t pages[1 + SET_PAGES], sealed[1 + SET_PAGES], n, page;
+        uint8_t keys[(1 + SET_PAGES) * KEY_BYTES];
+        struct publish p = {
+                .pages = pages, .keys = keys, .n = 1 + SET_PAGES, .last_tokens = PAGE_TOKENS};
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct fixture f;
+
+        fixture_start(&f, 2, 2, 2);
+        ma = join(f.a);
+        a = open_ns(ma, "x");
+        assert_int_equal(lease_pages(a, SET_PAGES, 1, pages + 1, NULL), 0);
+        assert_int_equal(lease_pages(a, 1, 1, pages, NULL), 0);
+        assert_int_not_equal(pages[0] / SET_PAGES, pages[1] / SET_PAGES);
+        make_keys(keys, 0, 1 + SET_PAGES);
+        assert_int_equal(publish_pages(a, &p, 1, sealed, &n, NULL), 0);
+        assert_int_equal(release_pages(a, pages, 1 + SET_PAGES, 1, NULL), 0);
+        mb = join(f.b);
+        b = open_ns(mb, "x");
+        assert_int_equal(lease_pages(b, 1, 1, &page, &f.d), 0);
+        assert_int_equal(count_hits(a, 0, 1 + SET_PAGES), 1);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
+static void test_of_equals_the_last(void **state)
+{
+        struct member *ma, *mb;
+        struct attach *a;
+        struct fixture f;
+        uint32_t page;
+
+        fixture_start(&f, 2, 2, 2);
+        ma = join(f.a);
+        a = open_ns(ma, "x");
+        fill(a, 2);
+        mb = join(f.b);
+        assert_int_equal(lease_pages(open_ns(mb, "x"), 1, 1, &page, &f.d), 0);
+        assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
+        assert_int_equal(count_hits(a, 100, SET_PAGES), 0);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
 /* A set is left alone where something below a page of it is pinned, in whichever set that is. */
 static void test_pinned_descendant_elsewhere(void **state)
 {
@@ -181,6 +260,39 @@ static void test_lower_limit_evicts(void **state)
         fixture_end(&f);
 }
 
+/* What a limit could not have while it was mapped it has when the member leaves. */
+static void test_lowered_limit_is_met_later(void **state)
+{
+        struct tenant_attrs attrs;
+        struct member *m, *other;
+        struct fixture f;
+        struct attach *a;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        other = join(f.a);
+        a = open_ns(m, "x");
+        fill(a, 4);
+        map_all(a);
+        attrs = f.a->attrs;
+        attrs.limit_bytes = 2 * SET_BYTES;
+        assert_int_equal(tenant_set_attrs(f.a, &attrs, &f.d), 0);
+        assert_int_equal(f.a->account.charged_bytes, 4 * SET_BYTES);
+        member_free(m);
+        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
+        fixture_check(&f);
+        a = open_ns(other, "x");
+        map_all(a);
+        attrs.limit_bytes = SET_BYTES;
+        assert_int_equal(tenant_set_attrs(f.a, &attrs, &f.d), 0);
+        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
+        attach_close(a);
+        assert_int_equal(f.a->account.charged_bytes, SET_BYTES);
+        fixture_check(&f);
+        member_free(other);
+        fixture_end(&f);
+}
+
 static void test_stale_pages_are_swept_for_a_lease(void **state)
 {
         struct fixture f;
@@ -210,8 +322,12 @@ int main(void)
                 TEST(test_limit_sentence),
                 TEST(test_limit_below_a_set),
                 TEST(test_other_tenants_idle_sets),
+                TEST(test_chain_goes_from_its_end),
+                TEST(test_cost_is_what_is_dropped),
+                TEST(test_of_equals_the_last),
                 TEST(test_pinned_descendant_elsewhere),
                 TEST(test_lower_limit_evicts),
+                TEST(test_lowered_limit_is_met_later),
                 TEST(test_stale_pages_are_swept_for_a_lease),
         };
 

@@ -1,0 +1,84 @@
+#include "daemon/server/descriptors.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/store.h"
+#include "daemon/server/log.h"
+#include "daemon/server/server.h"
+#include "daemon/server/tenants.h"
+
+#define FDS_PER_CLIENT 2 /* its socket, its process */
+
+static uint64_t current_limit(void)
+{
+        struct rlimit limit;
+
+        return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : UINT64_MAX;
+}
+
+void descriptors_raise_limit(void)
+{
+        struct rlimit limit;
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+                limit.rlim_cur = limit.rlim_max;
+                if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+                        log_warning("cannot raise the limit of open files: %s", strerror(errno));
+        }
+}
+
+/* Listeners; the loop's own and the locks are of the reserve. */
+static uint64_t count_listeners(const struct server *s)
+{
+        uint64_t n = 2;
+
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                n++;
+        return n;
+}
+
+uint64_t descriptors_needed(const struct server *s)
+{
+        uint64_t n = DESCRIPTORS_RESERVE + count_listeners(s) +
+                     FDS_PER_CLIENT * (uint64_t)s->config.daemon.max_clients;
+
+        list_for_each (pool, &s->store.pools, struct pool, link)
+                n += pool->account.limit_bytes / pool->extent_bytes;
+        return n;
+}
+
+/* Of struct store: may `n` more extents be made? */
+static int admit_extents(uint32_t n, struct detail *d, void *data)
+{
+        const struct server *s = data;
+        uint64_t limit = current_limit();
+        uint64_t used =
+                s->store.n_extents + FDS_PER_CLIENT * (uint64_t)s->n_peers + count_listeners(s);
+
+        if (used + n + DESCRIPTORS_RESERVE <= limit)
+                return 0;
+        if (log_first_of("extent-descriptors"))
+                log_message(LOG_NO_DESCRIPTORS, NULL,
+                        "kvleased may have %llu open files: no further extents are made, though "
+                        "memory is left; raise LimitNOFILE of kvleased, or 'extent' in [device]",
+                        (unsigned long long)limit);
+        return detail_set(d, -EMFILE,
+                "kvleased may have %llu open files, too few for another extent set of %u extents: "
+                "raise LimitNOFILE of kvleased, or 'extent' in [device]",
+                (unsigned long long)limit, n);
+}
+
+void descriptors_attach(struct server *s)
+{
+        uint64_t needed = descriptors_needed(s), limit = current_limit();
+
+        s->store.admit_extents = admit_extents;
+        if (needed > limit)
+                log_warning("all memory as extents and max_clients = %u connections need %llu open "
+                            "files, kvleased may have %llu: raise LimitNOFILE of kvleased",
+                        s->config.daemon.max_clients, (unsigned long long)needed,
+                        (unsigned long long)limit);
+}

@@ -1,0 +1,207 @@
+/*
+ * Directories the daemon can't or must not use, and what it says of files that aren't there. What a
+ * daemon that crashed left is gone after the next one's clean stop.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define DAEMON_TIMEOUT_MSEC 30000
+
+struct paths {
+        char config[PRIVATE_PATH_MAX], runtime[PRIVATE_PATH_MAX], state[PRIVATE_PATH_MAX];
+};
+
+/* A configuration of its own below the harness' directory. */
+static void write_config(struct paths *p, struct harness *h, const char *runtime, const char *state)
+{
+        FILE *f;
+
+        snprintf(p->config, sizeof(p->config), "%.32s/second.conf", h->daemon.dir);
+        snprintf(p->runtime, sizeof(p->runtime), "%.32s/%s", h->daemon.dir, runtime);
+        snprintf(p->state, sizeof(p->state), "%.32s/%s", h->daemon.dir, state);
+        f = fopen(p->config, "we");
+        assert_non_null(f);
+        fprintf(f, "[daemon]\nruntime_dir = %s\nstate_dir = %s\ndevices = host\n", p->runtime,
+                p->state);
+        fprintf(f, "[device host]\nmemory = 64MiB\n");
+        assert_int_equal(fclose(f), 0);
+}
+
+/* Exits with `code` and has these words among its own. */
+static void refuses(const char *config, int code, const char *a, const char *b)
+{
+        const char *argv[] = {program_daemon(), "--config", config, NULL};
+        const char *env[] = {"NOTIFY_SOCKET=", NULL};
+        struct proc_output o;
+
+        assert_int_equal(proc_run(argv, env, DAEMON_TIMEOUT_MSEC, &o), 0);
+        if (!WIFEXITED(o.status) || WEXITSTATUS(o.status) != code || !strstr(o.err, a) ||
+                !strstr(o.err, b))
+                fail_msg("status 0x%x, not %d with \"%s\" and \"%s\": %s", o.status, code, a, b,
+                        o.err);
+        proc_output_free(&o);
+}
+
+/* Two daemons that write one file would lose each other's tenants. */
+static void test_state_dir_in_use(void **state)
+{
+        struct harness *h = *state;
+        struct paths p;
+        char pid[32];
+
+        ctl(h, "tenants add kept");
+        write_config(&p, h, "run2", "state");
+        snprintf(pid, sizeof(pid), "(pid %d)", (int)h->daemon.pid);
+        refuses(p.config, 5, pid, "--state-dir");
+        assert_int_equal(access(p.runtime, F_OK), -1); /* made and removed again */
+        ctl(h, "tenants add another");
+        ctl(h, "tenants remove another");
+        ctl(h, "tenants remove kept");
+}
+
+static void test_dangling_link(void **state)
+{
+        struct harness *h = *state;
+        struct paths p;
+
+        write_config(&p, h, "link", "state2");
+        assert_int_equal(symlink("nothing", p.runtime), 0);
+        refuses(p.config, 3, p.runtime, "symbolic link to nothing");
+        assert_int_equal(unlink(p.runtime), 0);
+        write_config(&p, h, "no/parent", "state2");
+        refuses(p.config, 3, p.runtime, "the directory above it is missing");
+}
+
+static void test_open_to_everybody(void **state)
+{
+        struct harness *h = *state;
+        struct paths p;
+
+        write_config(&p, h, "open", "state2");
+        assert_int_equal(mkdir(p.runtime, 0755), 0);
+        assert_int_equal(chmod(p.runtime, 01777), 0);
+        refuses(p.config, 3, p.runtime, "chmod o-w");
+        assert_int_equal(rmdir(p.runtime), 0); /* nothing was left in it */
+}
+
+static void assert_log(struct harness *h, const char *words)
+{
+        size_t len;
+        char *text;
+
+        assert_int_equal(file_read(h->daemon.log, 16 << 20, &text, &len), 0);
+        if (!strstr(text, words))
+                fail_msg("no \"%s\" in: %s", words, text);
+        free(text);
+}
+
+static void test_open_to_a_group(void **state)
+{
+        struct harness *h = *state;
+        int status;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(chmod(h->daemon.runtime, 0775), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        assert_log(h, "chmod g-w");
+}
+
+/* Directories of two tenants, one of them gone since; what somebody put there stays. */
+static void test_after_a_crash(void **state)
+{
+        static const struct private_tenant both[] = {{"a", NULL}, {"gone", NULL}, {NULL, NULL}};
+        static const struct private_options two = {.tenants = both}, one = {0};
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX], file[PRIVATE_PATH_MAX];
+        int status;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(private_daemon_configure(&h->daemon, &two), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        snprintf(path, sizeof(path), "%.60s/t", h->daemon.runtime);
+        assert_int_equal(kill(h->daemon.pid, SIGKILL), 0);
+        waitpid(h->daemon.pid, NULL, 0);
+        h->daemon.pid = 0;
+        snprintf(file, sizeof(file), "%.60s/t/a/file", h->daemon.runtime);
+        assert_int_equal(file_replace(file, "x", 1, 0600), 0);
+        assert_int_equal(private_daemon_configure(&h->daemon, &one), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(access(file, F_OK), 0);
+        snprintf(path, sizeof(path), "%.60s/t/gone", h->daemon.runtime);
+        assert_int_equal(access(path, F_OK), -1);
+        assert_int_equal(unlink(file), 0);
+        /* And without a crash an empty directory is somebody's. */
+        assert_int_equal(mkdir(path, 0755), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(access(path, F_OK), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+}
+
+/* ---- the configuration file ---- */
+
+static void test_unreadable_config(void **state)
+{
+        struct harness *h = *state;
+        struct paths p;
+
+        refuses("/nonexistent/kvleased.conf", 2, "No such file", "--config");
+        if (geteuid() == 0) /* may read everything */
+                return;
+        write_config(&p, h, "run2", "state2");
+        assert_int_equal(chmod(p.config, 0), 0);
+        refuses(p.config, 2, "Permission denied", "make it readable");
+}
+
+static void test_status_without_a_file(void **state)
+{
+        struct harness *h = *state;
+        const char *argv[] = {program_daemon(), "--runtime-dir", h->daemon.runtime, "--state-dir",
+                h->daemon.state, "--option", "daemon.devices=host", "--option",
+                "device.host.memory=64MiB", NULL};
+        json_t *reply;
+        int status;
+        pid_t pid;
+
+        if (access("/etc/kvlease/kvleased.conf", F_OK) == 0)
+                skip();
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        pid = proc_spawn(argv, NULL, (struct proc_files){-1, -1, -1});
+        assert_true(pid > 0);
+        for (unsigned i = 0; i < 1000 && access(h->daemon.admin, F_OK) < 0; i++)
+                sleep_msec(10);
+        reply = ctl_json(h, "status");
+        assert_string_equal(json_string_value(json_object_get(reply, "config_file")),
+                "none (built-in defaults)");
+        json_decref(reply);
+        assert_int_equal(kill(pid, SIGTERM), 0);
+        assert_int_equal(proc_wait(pid, DAEMON_TIMEOUT_MSEC, &status), 0);
+        assert_int_equal(status, 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_state_dir_in_use, NULL),
+                harness_test(test_dangling_link, NULL),
+                harness_test(test_open_to_everybody, NULL),
+                harness_test(test_open_to_a_group, NULL),
+                harness_test(test_after_a_crash, NULL),
+                harness_test(test_unreadable_config, NULL),
+                harness_test(test_status_without_a_file, NULL),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

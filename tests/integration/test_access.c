@@ -1,0 +1,207 @@
+/*
+ * Other users: what sockets' rules let in and keep out, by the kernel's word. Needs root to become
+ * somebody else; else skipped. Numbers of users and groups need no name on the machine.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define TIMEOUT_MSEC 60000
+
+/* A user: "UID:GID:GROUPS" of setpriv(1). */
+struct user {
+        const char *uid, *gid, *groups;
+};
+
+static const struct user alice = {"54321", "54321", "54321"};
+static const struct user bob = {"54322", "54322", "54322"};
+static const struct user nobody = {"65534", "65534", "65534"};
+static const struct user root = {"0", "0", "0"};
+/* Bob, in a group of the rules by his second group, and by his first. */
+static const struct user bob_in_team = {"54322", "54322", "54322,54400"};
+static const struct user bob_of_team = {"54322", "54400", "54322"};
+
+/* Runs a command as the user, its input from `line`; *ret_output owned. Returns its exit status. */
+static int run_as(const struct user *u, const char *program, const char *arg1, const char *arg2,
+        const char *line, struct proc_output *ret_output)
+{
+        char uid[64], gid[64], groups[64];
+        const char *argv[] = {"setpriv", uid, gid, groups, "--", "sh", "-c",
+                "printf '%s\\n' \"$3\" | \"$0\" $1 $2", program, arg1, arg2, line, NULL};
+
+        snprintf(uid, sizeof(uid), "--reuid=%s", u->uid);
+        snprintf(gid, sizeof(gid), "--regid=%s", u->gid);
+        snprintf(groups, sizeof(groups), "--groups=%s", u->groups);
+        assert_int_equal(proc_run(argv, NULL, TIMEOUT_MSEC, ret_output), 0);
+        assert_true(WIFEXITED(ret_output->status));
+        return WEXITSTATUS(ret_output->status);
+}
+
+/* Root that other users' processes can do their part for: they must reach the programs. */
+static bool may_be_others(void)
+{
+        struct proc_output o;
+        int status;
+
+        if (geteuid() != 0)
+                return false;
+        status = run_as(&alice, "test", "-x", program_worker(), "", &o);
+        proc_output_free(&o);
+        return status == 0;
+}
+
+/* Lets everybody reach the sockets: only the rules are left to keep them out. */
+static void open_paths(struct harness *h)
+{
+        char path[PRIVATE_PATH_MAX];
+
+        assert_int_equal(chmod(h->daemon.dir, 0755), 0);
+        for (unsigned i = 0; i < 3; i++) {
+                snprintf(path, sizeof(path), "%.40s/t/%c", h->daemon.runtime, "abc"[i]);
+                assert_int_equal(chmod(path, 0755), 0);
+        }
+}
+
+/* Connects a real client there as the user. "" or what it was refused with; static storage. */
+static const char *connect_as(const struct user *u, const char *path)
+{
+        static char sentence[1024];
+        struct proc_output o;
+        char line[256];
+
+        snprintf(line, sizeof(line), "connect %s", path);
+        run_as(u, program_worker(), "", "", line, &o);
+        if (o.out[0] == '0')
+                sentence[0] = '\0';
+        else
+                snprintf(sentence, sizeof(sentence), "%s%s", o.out, o.err);
+        proc_output_free(&o);
+        return sentence;
+}
+
+static void assert_in(const struct user *u, const char *path)
+{
+        const char *sentence = connect_as(u, path);
+
+        if (*sentence)
+                fail_msg("uid %s at %s: %s", u->uid, path, sentence);
+}
+
+static void assert_out(const struct user *u, const char *path, const char *why)
+{
+        const char *sentence = connect_as(u, path);
+
+        if (!strstr(sentence, why))
+                fail_msg("uid %s at %s: \"%s\" without \"%s\"", u->uid, path, sentence, why);
+}
+
+static const struct private_tenant rows[] = {
+        {"a", NULL}, {"b", "uids = 54321\n"}, {"c", "gids = 54400\n"}, {NULL, NULL}};
+static const struct private_options tenants = {.tenants = rows};
+
+static void test_tenant_sockets(void **state)
+{
+        struct harness *h = *state;
+        char a[PRIVATE_PATH_MAX], b[PRIVATE_PATH_MAX], c[PRIVATE_PATH_MAX];
+
+        if (!may_be_others())
+                skip();
+        private_daemon_socket(&h->daemon, "a", a);
+        private_daemon_socket(&h->daemon, "b", b);
+        private_daemon_socket(&h->daemon, "c", c);
+        assert_int_equal(chmod(h->daemon.dir, 0755), 0);
+        assert_out(&alice, a, "-13"); /* the directory is the tenant's group's alone */
+        open_paths(h);
+        assert_in(&alice, a);
+        assert_in(&bob, a);
+        assert_in(&alice, b);
+        assert_out(&bob, b, "uid 54322 is not allowed by tenant b");
+        assert_out(&root, b, "uid 0 is not allowed by tenant b");
+        assert_out(&alice, c, "uid 54321 is not allowed by tenant c");
+        assert_out(&bob, c, "uid 54322 is not allowed by tenant c");
+        assert_in(&bob_in_team, c);
+        assert_in(&bob_of_team, c);
+        ctl(h, "tenants set b uids=54321,54322 gids=");
+        assert_in(&bob, b);
+        ctl_wait_status(h, "n_clients", 0);
+}
+
+/* The default socket: exactly one tenant must name the user. */
+static void test_default_socket(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX];
+
+        if (!may_be_others())
+                skip();
+        open_paths(h);
+        snprintf(path, sizeof(path), "%.60s/sock", h->daemon.runtime);
+        assert_in(&alice, path);
+        assert_out(&bob, path, "no tenant lists uid 54322");
+        assert_out(&bob_in_team, path, "no tenant lists uid 54322"); /* groups don't say which */
+        assert_out(&root, path, "no tenant lists uid 0");
+        ctl(h, "tenants set a uids=0,54321,65534");
+        assert_out(&alice, path, "uid 54321 is listed by tenants a and b");
+        assert_in(&root, path);
+        assert_out(&nobody, path, "uid 65534 stands for every user unknown here");
+        ctl(h, "tenants set a uids=");
+        assert_in(&alice, path);
+        assert_out(&root, path, "no tenant lists uid 0");
+        ctl_wait_status(h, "n_clients", 0);
+}
+
+static void assert_admin(struct harness *h, const struct user *u, const char *why)
+{
+        struct proc_output o;
+        int status;
+        char option[PRIVATE_PATH_MAX + 16];
+
+        snprintf(option, sizeof(option), "--socket=%s", h->daemon.admin);
+        status = run_as(u, program_ctl(), option, "status", "", &o);
+        if (!why && status)
+                fail_msg("uid %s may not administer: %s", u->uid, o.err);
+        if (why && (!status || !strstr(o.err, why)))
+                fail_msg("uid %s: status %d, \"%s\" without \"%s\"", u->uid, status, o.err, why);
+        proc_output_free(&o);
+}
+
+/* "daemon" is a group of every machine (LSB): number 1 on Debian. */
+static const struct private_options admin_group = {
+        .daemon_lines = "admin_group = daemon\n", .tenants = rows};
+
+static void test_admin_socket(void **state)
+{
+        static const struct user member = {"54322", "54322", "1"};
+        struct harness *h = *state;
+        struct stat st;
+
+        if (!may_be_others())
+                skip();
+        open_paths(h);
+        assert_int_equal(stat(h->daemon.admin, &st), 0);
+        assert_int_equal(st.st_gid, 1);
+        assert_int_equal(st.st_mode & 0777, 0660);
+        assert_admin(h, &root, NULL);
+        assert_admin(h, &member, NULL);
+        assert_admin(h, &bob, "ermission denied"); /* by the file's mode */
+        assert_int_equal(chmod(h->daemon.admin, 0666), 0);
+        assert_admin(h, &bob, "uid 54322 may not administer kvleased: join group daemon");
+        assert_admin(h, &member, NULL);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_tenant_sockets, (void *)&tenants),
+                harness_test(test_default_socket, (void *)&tenants),
+                harness_test(test_admin_socket, (void *)&admin_group),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

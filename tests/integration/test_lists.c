@@ -1,0 +1,114 @@
+/* Lists of administration that don't fit one frame: complete, once each, in order. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define N_ROWS 300
+
+#define NAME_SIZE 160
+
+static struct private_tenant tenants[N_ROWS + 1];
+static char names[N_ROWS][NAME_SIZE];
+static const struct private_options many_tenants = {.tenants = tenants};
+
+static char *tenant_name(unsigned i, char buf[NAME_SIZE])
+{
+        snprintf(buf, NAME_SIZE, "a-tenant-with-a-name-of-some-length-%05u", i);
+        return buf;
+}
+
+/* As long as names may be: 128 bytes. */
+static char *ns_name(unsigned i, char buf[NAME_SIZE])
+{
+        memset(buf, 'n', 123);
+        snprintf(buf + 123, NAME_SIZE - 123, "%05u", i);
+        return buf;
+}
+
+static void name_tenants(void)
+{
+        for (unsigned i = 0; i < N_ROWS; i++) {
+                tenants[i] = (struct private_tenant){
+                        tenant_name(i, names[i]), "limit = 1MiB\nuids = 1,2,3\n"};
+        }
+}
+
+/* Writes the name of row i. Returns buf. */
+typedef char *(*name_fn)(unsigned i, char buf[NAME_SIZE]);
+
+/* All rows have the names they should, in order. */
+static void assert_names(json_t *list, name_fn name, unsigned n)
+{
+        char expected[NAME_SIZE];
+        json_t *row;
+        size_t i;
+
+        assert_int_equal(json_array_size(list), n);
+        json_array_foreach(list, i, row)
+        {
+                const char *is = json_string_value(json_object_get(row, "name"));
+
+                assert_string_equal(is, name((unsigned)i, expected));
+        }
+}
+
+/* One answer is a frame at most: this much was more. */
+static void assert_several_frames(struct harness *h, const char *words)
+{
+        struct proc_output o;
+
+        assert_int_equal(ctl_run(h, words, &o), 0);
+        assert_true(strlen(o.out) > 65536);
+        proc_output_free(&o);
+}
+
+static void test_tenants(void **state)
+{
+        struct harness *h = *state;
+        json_t *reply = ctl_json(h, "tenants list");
+
+        assert_names(ctl_list(reply, "tenants"), tenant_name, N_ROWS);
+        json_decref(reply);
+        assert_several_frames(h, "--json tenants list");
+        /* Holes in the row of cursors, also at the ends. */
+        tenants[N_ROWS - 1] = (struct private_tenant){0};
+        assert_int_equal(private_daemon_configure(&h->daemon, &many_tenants), 0);
+        kill(h->daemon.pid, SIGHUP);
+        ctl_wait_status(h, "n_tenants", N_ROWS - 1);
+        reply = ctl_json(h, "tenants list");
+        assert_names(ctl_list(reply, "tenants"), tenant_name, N_ROWS - 1);
+        json_decref(reply);
+}
+
+static void test_namespaces(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_spawn(h);
+        char path[PRIVATE_PATH_MAX], name[NAME_SIZE];
+        json_t *reply;
+
+        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, "a", path));
+        for (unsigned i = 0; i < N_ROWS; i++) {
+                worker_tell(w, "open %s 1", ns_name(i, name));
+        }
+        reply = ctl_json(h, "namespaces");
+        assert_names(ctl_list(reply, "namespaces"), ns_name, N_ROWS);
+        json_decref(reply);
+        assert_several_frames(h, "--json namespaces");
+        worker_stop(w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_tenants, (void *)&many_tenants),
+                harness_test(test_namespaces, NULL),
+        };
+
+        name_tenants();
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,202 @@
+/* SIGHUP: what the file says now is in force, what needs a restart is said, a bad file is nothing.
+ */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define WAIT_MSEC 30000 /* not tuned */
+
+static const struct private_tenant before[] = {
+        {"a", "limit = 4MiB\nweight = 20\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
+static const struct private_options options = {.tenants = before};
+
+/* What the daemon has logged; owned. */
+static char *read_log(struct harness *h)
+{
+        size_t len;
+        char *text;
+
+        assert_int_equal(file_read(h->daemon.log, 16 << 20, &text, &len), 0);
+        return text;
+}
+
+/* Reloads and waits for the log's last word of it; returns the log from SIGHUP on. Owned. */
+static char *reload(struct harness *h, const char *last_word)
+{
+        assert_int_equal(truncate(h->daemon.log, 0), 0);
+        assert_int_equal(kill(h->daemon.pid, SIGHUP), 0);
+        for (unsigned msec = 0; msec < WAIT_MSEC; msec += 5) {
+                char *text = read_log(h);
+
+                if (strstr(text, last_word))
+                        return text;
+                free(text);
+                sleep_msec(5);
+        }
+        fail_msg("no \"%s\" in the log", last_word);
+        return NULL;
+}
+
+/* Reloads another configuration; the log must have the words (up to a NULL). */
+static void reload_to(struct harness *h, const struct private_options *o, ...)
+{
+        const char *word;
+        va_list words;
+        char *text;
+
+        assert_int_equal(private_daemon_configure(&h->daemon, o), 0);
+        text = reload(h, ": reloaded\n");
+        va_start(words, o);
+        while ((word = va_arg(words, const char *)))
+                if (!strstr(text, word))
+                        fail_msg("no \"%s\" in: %s", word, text);
+        va_end(words);
+        free(text);
+}
+
+static void test_tenants(void **state)
+{
+        static const struct private_tenant after[] = {
+                {"a", "limit = 6MiB\n"}, {"c", "limit = 2MiB\nweight = 7\n"}, {NULL, NULL}};
+        static const struct private_options next = {.tenants = after};
+        struct harness *h = *state;
+        struct worker *w;
+        char path[PRIVATE_PATH_MAX];
+
+        reload_to(h, &next, "notice: tenant b is removed", NULL);
+        assert_int_equal(ctl_status(h, "n_tenants"), 2);
+        assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 6 << 20);
+        assert_int_equal(ctl_tenant(h, "a", "weight"), 100); /* the default again */
+        assert_int_equal(ctl_tenant(h, "c", "weight"), 7);
+        w = worker_start(h, "c", "ns", 1);
+        worker_stop(w);
+        assert_int_not_equal(access(private_daemon_socket(&h->daemon, "b", path), F_OK), 0);
+        reload_to(h, &options, "tenant c is gone from the configuration but stays", NULL);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "purge --remove c");
+        reload_to(h, &options, "notice: tenant c is removed", NULL);
+        assert_int_equal(ctl_tenant(h, "b", "limit_bytes"), 8 << 20);
+}
+
+/* Nobody loses a tenant that is used; it goes with a later reload. */
+static void test_removed_in_use(void **state)
+{
+        static const struct private_tenant row[] = {{"a", NULL}, {NULL, NULL}};
+        static const struct private_options only_a = {.tenants = row};
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "b", "ns", 1);
+        uint32_t pages[2];
+
+        worker_publish_chain(w, 1, 2, pages);
+        reload_to(h, &only_a, "tenant b is gone from the configuration but stays", NULL);
+        worker_tell(w, "lookup 1:0-1");
+        worker_tell(w, "lease 3");
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "purge --remove b");
+        reload_to(h, &only_a, "notice: tenant b is removed", NULL);
+        assert_int_equal(ctl_status(h, "n_tenants"), 1);
+        h->n_tenants = 2; /* it started with two, as the count of descriptors has it */
+}
+
+/* What an administrator set lies over the file, whatever the file says next. */
+static void test_set_over_file(void **state)
+{
+        static const struct private_tenant changed[] = {
+                {"a", "limit = 5MiB\nweight = 30\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
+        static const struct private_options next = {.tenants = changed},
+                                            without = {.tenants = changed + 1};
+        struct harness *h = *state;
+
+        ctl(h, "tenants set a limit=3MiB");
+        reload_to(h, &next, NULL);
+        assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 3 << 20);
+        assert_int_equal(ctl_tenant(h, "a", "weight"), 30);
+        /* The section goes, what was set stays: the same as after a restart. */
+        reload_to(h, &without, NULL);
+        assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 3 << 20);
+        assert_int_equal(ctl_tenant(h, "a", "weight"), 100);
+        harness_restart(h);
+        assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 3 << 20);
+        assert_int_equal(ctl_tenant(h, "a", "weight"), 100);
+}
+
+static void test_needs_restart(void **state)
+{
+        static const struct private_options next = {
+                .daemon_lines = "default_socket = off\nstop_timeout = 3s\nevict = lru\n",
+                .device_lines = "memory = 128MiB\nextent = 4MiB\n",
+                .tenants = before};
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX];
+
+        reload_to(h, &next, "[daemon] default_socket stays 'yes': 'no' needs a restart",
+                "[device host] memory stays '256 MiB': '128 MiB' needs a restart",
+                "[device host] extent stays", NULL);
+        snprintf(path, sizeof(path), "%.60s/sock", h->daemon.runtime);
+        assert_int_equal(access(path, F_OK), 0);
+        assert_int_equal(ctl_status(h, "budget_bytes"), 256 << 20);
+        /* Again the same answer: what was kept is what the daemon compares with. */
+        reload_to(h, &next, "[daemon] default_socket stays", "[device host] memory stays", NULL);
+        reload_to(h, &options, NULL);
+}
+
+static char *tenants_text(struct harness *h)
+{
+        struct proc_output o;
+
+        assert_int_equal(ctl_run(h, "--json tenants list", &o), 0);
+        free(o.err);
+        return o.out;
+}
+
+/* One bad line: all of the file is left, also its good lines, and each mistake is named. */
+static void test_bad_file(void **state)
+{
+        static const struct private_tenant bad[] = {{"a", "limit = 9MiB\n"},
+                {"d", "limit = 1MiB\n"}, {"e", "limit = much\n"}, {NULL, NULL}};
+        static const struct private_options next = {
+                .daemon_lines = "max_clients = 1\nlog_levle = debug\n", .tenants = bad};
+        struct harness *h = *state;
+        char *was = tenants_text(h), *is, *text;
+        struct worker *w;
+
+        assert_int_equal(private_daemon_configure(&h->daemon, &next), 0);
+        text = reload(h, "reload: nothing was changed\n");
+        assert_non_null(strstr(text, "log_levle"));
+        assert_non_null(strstr(text, "[tenant e] limit: 'much'"));
+        assert_null(strstr(text, "reloaded"));
+        free(text);
+        is = tenants_text(h);
+        assert_string_equal(is, was);
+        free(is);
+        assert_int_equal(unlink(h->daemon.config), 0); /* none at all: the same */
+        free(reload(h, "reload: nothing was changed\n"));
+        is = tenants_text(h);
+        assert_string_equal(is, was);
+        free(is);
+        free(was);
+        w = worker_start(h, "a", "ns", 1);
+        worker_stop(w);
+        reload_to(h, &options, NULL);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_tenants, (void *)&options),
+                harness_test(test_removed_in_use, (void *)&options),
+                harness_test(test_set_over_file, (void *)&options),
+                harness_test(test_needs_restart, (void *)&options),
+                harness_test(test_bad_file, (void *)&options),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

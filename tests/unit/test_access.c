@@ -1,0 +1,180 @@
+/* Who may come in: what the kernel says of a peer, and the rules. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "daemon/server/access.h"
+
+static struct tenant_config tenant_with(const char *a, const char *b)
+{
+        struct tenant_config t;
+        char err[1024];
+
+        tenant_config_init(&t, "t");
+        assert_int_equal(tenant_config_apply(&t, a, err, sizeof(err)), 0);
+        assert_int_equal(tenant_config_apply(&t, b, err, sizeof(err)), 0);
+        return t;
+}
+
+static int try(const struct tenant_config *t, uid_t uid, gid_t gid, gid_t group)
+{
+        const struct creds c = {.uid = uid, .gid = gid, .groups = &group, .n_groups = 1};
+        struct detail d = {""};
+        int r = access_tenant(t, &c, &d);
+
+        assert_int_equal(r == 0, d.text[0] == '\0');
+        return r;
+}
+
+static void test_tenant_rules(void **state)
+{
+        struct tenant_config t = tenant_with("uids=", "gids=");
+
+        assert_int_equal(try(&t, 5, 6, 7), 0); /* no rule: the socket is the rule */
+        t = tenant_with("uids=5, 8", "gids=");
+        assert_int_equal(try(&t, 5, 6, 7), 0);
+        assert_int_equal(try(&t, 8, 6, 7), 0);
+        assert_int_equal(try(&t, 6, 5, 8), -EACCES); /* groups are no users */
+        assert_int_equal(try(&t, 0, 0, 0), -EACCES);
+        t = tenant_with("uids=", "gids=7");
+        assert_int_equal(try(&t, 1, 7, 2), 0);
+        assert_int_equal(try(&t, 1, 2, 7), 0);
+        assert_int_equal(try(&t, 7, 1, 2), -EACCES);
+        t = tenant_with("uids=5", "gids=7");
+        assert_int_equal(try(&t, 5, 1, 2), 0);
+        assert_int_equal(try(&t, 1, 1, 7), 0);
+        assert_int_equal(try(&t, 1, 1, 2), -EACCES);
+}
+
+static void test_sentence(void **state)
+{
+        struct tenant_config t = tenant_with("uids=5", "gids=");
+        const struct creds c = {.uid = 77};
+        struct detail d = {""};
+
+        assert_int_equal(access_tenant(&t, &c, &d), -EACCES);
+        assert_non_null(strstr(d.text, "uid 77"));
+        assert_non_null(strstr(d.text, "tenant t"));
+}
+
+static int try_admin(const char *group, uid_t uid, gid_t gid, gid_t supplementary)
+{
+        const struct creds c = {.uid = uid, .gid = gid, .groups = &supplementary, .n_groups = 1};
+        struct detail d = {""};
+
+        return access_admin(group, &c, &d);
+}
+
+static void test_admin(void **state)
+{
+        gid_t gid; /* of "daemon", which LSB wants everywhere */
+
+        assert_int_equal(try_admin("", 0, 4, 4), 0);
+        assert_int_equal(try_admin("", geteuid(), 4, 4), 0);
+        assert_int_equal(try_admin("", 54321, 0, 0), -EACCES);
+        assert_int_equal(try_admin("no-such-group", 54321, 0, 0), -EACCES);
+        if (group_number("daemon", &gid) < 0)
+                skip();
+        assert_int_equal(try_admin("daemon", 54321, gid, 54321), 0);
+        assert_int_equal(try_admin("daemon", 54321, 54321, gid), 0);
+        assert_int_equal(try_admin("daemon", 54321, 54321, 54321), -EACCES);
+        assert_int_equal(try_admin("", 54321, gid, 54321), -EACCES);
+}
+
+static void check_own_creds(unsigned n_groups, const gid_t *groups)
+{
+        struct creds c;
+        int fds[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+        assert_int_equal(creds_get(fds[0], &c), 0);
+        assert_int_equal(c.pid, getpid());
+        assert_int_equal(c.uid, geteuid());
+        assert_int_equal(c.gid, getegid());
+        assert_int_equal(c.n_groups, n_groups);
+        if (n_groups)
+                assert_memory_equal(c.groups, groups, n_groups * sizeof(*groups));
+        creds_deinit(&c);
+        close(fds[0]);
+        close(fds[1]);
+}
+
+static void test_creds(void **state)
+{
+        gid_t groups[1024];
+        int n = getgroups(ARRAY_SIZE(groups), groups);
+
+        assert_true(n >= 0);
+        check_own_creds((unsigned)n, groups);
+}
+
+/* None, and more than any buffer of a fixed size would hold: a process of its own each. */
+static void test_groups_of_any_number(void **state)
+{
+        static const unsigned numbers[] = {0, 1, 64, 4000};
+
+        if (geteuid() != 0)
+                skip();
+        for (unsigned i = 0; i < ARRAY_SIZE(numbers); i++) {
+                static gid_t groups[4000];
+                int status;
+                pid_t pid;
+
+                for (unsigned k = 0; k < numbers[i]; k++)
+                        groups[k] = 1000 + k; /* the kernel sorts them */
+                pid = fork();
+                if (pid == 0) {
+                        if (setgroups(numbers[i], groups) < 0)
+                                _exit(77);
+                        check_own_creds(numbers[i], groups);
+                        _exit(0);
+                }
+                assert_int_equal(waitpid(pid, &status, 0), pid);
+                assert_int_equal(status, 0);
+        }
+}
+
+static void test_pidfd(void **state)
+{
+        pid_t pid = fork();
+        struct pollfd p;
+        int fd;
+
+        if (pid == 0) {
+                pause();
+                _exit(0);
+        }
+        fd = creds_open_pidfd(pid);
+        assert_true(fd >= 0);
+        assert_false(creds_pidfd_exited(fd));
+        kill(pid, SIGKILL);
+        p = (struct pollfd){fd, POLLIN, 0};
+        assert_int_equal(poll(&p, 1, 10000), 1);
+        assert_true(creds_pidfd_exited(fd));
+        waitpid(pid, NULL, 0);
+        assert_true(creds_pidfd_exited(fd));
+        close(fd);
+        assert_int_equal(creds_open_pidfd(pid), -ESRCH);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_tenant_rules),
+                TEST(test_sentence),
+                TEST(test_admin),
+                TEST(test_creds),
+                TEST(test_groups_of_any_number),
+                TEST(test_pidfd),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,275 @@
+/* Output that a peer hasn't taken: nothing lost, nothing twice, descriptors with the first byte. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "daemon/server/outqueue.h"
+#include "proto/frame.h"
+#include "proto/sock.h"
+#include "tests/unit/alloc-fail.h"
+
+#define LEN 3000
+
+struct pipe {
+        int ours, theirs;
+        struct outqueue q;
+};
+
+static void pipe_open(struct pipe *p)
+{
+        int fds[2], small = 1; /* the kernel makes the smallest buffer it allows of it */
+
+        assert_int_equal(
+                socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+        p->ours = fds[0];
+        p->theirs = fds[1];
+        assert_int_equal(setsockopt(p->ours, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)), 0);
+        outqueue_init(&p->q);
+}
+
+static void pipe_close(struct pipe *p)
+{
+        outqueue_clear(&p->q);
+        assert_int_equal(p->q.bytes, 0);
+        fd_close(p->ours);
+        fd_close(p->theirs);
+}
+
+/* Frame number i: every byte tells where it belongs. */
+static void fill(uint8_t *buf, unsigned i)
+{
+        for (unsigned k = 0; k < LEN; k++)
+                buf[k] = (uint8_t)(i * 31 + k * 7 + k / 256);
+}
+
+static int send_frame(struct pipe *p, unsigned i, int *fds, unsigned n_fds)
+{
+        uint8_t frame[LEN];
+
+        fill(frame, i);
+        return outqueue_send(&p->q, p->ours, frame, LEN, fds, n_fds);
+}
+
+static int open_null(void)
+{
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+        assert_true(fd >= 0);
+        return fd;
+}
+
+/* Receives what is there; n bytes at most. Notes at which offset descriptors came. */
+static size_t take(struct pipe *p, uint8_t *buf, size_t n, unsigned *ret_fds)
+{
+        union {
+                char bytes[CMSG_SPACE(FRAME_MAX_FDS * sizeof(int))];
+                struct cmsghdr align;
+        } control;
+        struct iovec iov = {buf, n};
+        struct msghdr msg = {.msg_iov = &iov,
+                .msg_iovlen = 1,
+                .msg_control = &control,
+                .msg_controllen = sizeof(control)};
+        ssize_t got = recvmsg(p->theirs, &msg, MSG_CMSG_CLOEXEC);
+        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+        *ret_fds = 0;
+        if (got < 0)
+                return 0;
+        if (c) {
+                int fds[FRAME_MAX_FDS];
+
+                *ret_fds = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+                memcpy(fds, CMSG_DATA(c), *ret_fds * sizeof(int));
+                for (unsigned i = 0; i < *ret_fds; i++)
+                        fd_close(fds[i]);
+        }
+        return (size_t)got;
+}
+
+static void test_sent_at_once(void **state)
+{
+        uint8_t frame[100] = {7}, buf[200];
+        int fd = open_null();
+        struct pipe p;
+        unsigned n_fds;
+
+        pipe_open(&p);
+        assert_int_equal(outqueue_send(&p.q, p.ours, frame, sizeof(frame), &fd, 1), 0);
+        assert_true(outqueue_is_empty(&p.q));
+        assert_int_equal(take(&p, buf, sizeof(buf), &n_fds), sizeof(frame));
+        assert_memory_equal(buf, frame, sizeof(frame));
+        assert_int_equal(n_fds, 1);
+        pipe_close(&p);
+}
+
+/*
+ * Frames until the socket is full and long beyond; every third has two descriptors. The reader
+ * takes odd amounts. Everything comes, in order, descriptors with the first byte of their frame.
+ */
+static void test_in_order(void **state)
+{
+        enum { N = 60 };
+        static uint8_t all[N * LEN], expected[LEN];
+        size_t got = 0, n;
+        unsigned n_fds, n_stuck = 0, fds_seen = 0;
+        struct pipe p;
+
+        pipe_open(&p);
+        for (unsigned i = 0; i < N; i++) {
+                int fds[2] = {-1, -1};
+                bool with = i % 3 == 0;
+
+                if (with)
+                        fds[0] = open_null(), fds[1] = open_null();
+                assert_int_equal(send_frame(&p, i, fds, with ? 2 : 0), 0);
+        }
+        assert_false(outqueue_is_empty(&p.q));
+        while (got < sizeof(all) && n_stuck < 2) {
+                n = take(&p, all + got, MIN((size_t)1111, sizeof(all) - got), &n_fds);
+                if (n_fds) {
+                        /* Descriptors end what one recvmsg() merges: they came with byte `got`. */
+                        assert_int_equal(n_fds, 2);
+                        assert_true(
+                                (got + n) / (3 * LEN) * (3 * LEN) >= got || got % (3 * LEN) == 0);
+                        fds_seen++;
+                }
+                got += n;
+                n_stuck = n ? 0 : n_stuck + 1;
+                assert_int_equal(outqueue_flush(&p.q, p.ours), 0);
+        }
+        assert_int_equal(got, sizeof(all));
+        assert_int_equal(fds_seen, N / 3);
+        assert_true(outqueue_is_empty(&p.q));
+        for (unsigned i = 0; i < N; i++) {
+                fill(expected, i);
+                assert_memory_equal(all + i * LEN, expected, LEN);
+        }
+        pipe_close(&p);
+}
+
+/* A frame queued whole keeps its descriptors; one queued in part has given them away. */
+static void test_descriptors_once(void **state)
+{
+        static uint8_t large[FRAME_MAX_SIZE], buf[2 * FRAME_MAX_SIZE];
+        struct pipe p;
+        unsigned n_fds, total = 0;
+        int before, fd = open_null(), later;
+        size_t got = 0, n;
+
+        pipe_open(&p);
+        before = fd_count_open();
+        assert_int_equal(outqueue_send(&p.q, p.ours, large, sizeof(large), &fd, 1), 0);
+        assert_false(outqueue_is_empty(&p.q));         /* larger than the buffer: its rest waits */
+        assert_int_equal(fd_count_open(), before - 1); /* in the socket, not here */
+        later = open_null();
+        assert_int_equal(send_frame(&p, 2, &later, 1), 0);
+        assert_int_equal(fd_count_open(), before); /* still ours */
+        do {
+                n = take(&p, buf, sizeof(buf), &n_fds);
+                got += n;
+                total += n_fds;
+                assert_int_equal(outqueue_flush(&p.q, p.ours), 0);
+        } while (n > 0);
+        assert_int_equal(got, sizeof(large) + LEN);
+        assert_int_equal(total, 2);
+        pipe_close(&p);
+}
+
+/* Nobody reads: the limit comes, and what is refused leaks no descriptor. */
+static void test_limit(void **state)
+{
+        struct pipe p;
+        unsigned n = 0;
+        int r = 0, before, fd;
+
+        pipe_open(&p);
+        for (; r == 0 && n < 10000; n++)
+                r = send_frame(&p, n, NULL, 0);
+        assert_int_equal(r, -ENOBUFS);
+        assert_true(p.q.bytes <= OUTQUEUE_MAX_BYTES);
+        assert_true(p.q.bytes > OUTQUEUE_MAX_BYTES - 2 * LEN);
+        before = fd_count_open();
+        fd = open_null();
+        assert_int_equal(send_frame(&p, n, &fd, 1), -ENOBUFS);
+        assert_int_equal(fd_count_open(), before);
+        pipe_close(&p);
+}
+
+/* Small frames cost what keeping them costs, not their bytes alone. */
+static void test_small_frames_are_bounded(void **state)
+{
+        uint8_t byte = 0;
+        struct pipe p;
+        unsigned n = 0;
+
+        pipe_open(&p);
+        while (outqueue_is_empty(&p.q))
+                assert_int_equal(send_frame(&p, 0, NULL, 0), 0);
+        while (n < OUTQUEUE_MAX_BYTES && outqueue_send(&p.q, p.ours, &byte, 1, NULL, 0) == 0)
+                n++;
+        assert_true(n < OUTQUEUE_MAX_BYTES / 16);
+        pipe_close(&p);
+}
+
+static void test_broken_socket(void **state)
+{
+        struct pipe p;
+        int fd, before;
+
+        pipe_open(&p);
+        for (unsigned i = 0; i < 30; i++)
+                assert_int_equal(send_frame(&p, i, NULL, 0), 0);
+        p.theirs = fd_close(p.theirs);
+        assert_int_equal(outqueue_flush(&p.q, p.ours), -EPIPE);
+        outqueue_clear(&p.q);
+        outqueue_clear(&p.q);
+        before = fd_count_open();
+        fd = open_null();
+        assert_int_equal(send_frame(&p, 0, &fd, 1), -EPIPE);
+        assert_int_equal(fd_count_open(), before);
+        pipe_close(&p);
+}
+
+static void test_out_of_memory(void **state)
+{
+        unsigned n_failed = 0;
+
+        alloc_fail_each(n)
+        {
+                struct pipe p;
+                int r = 0;
+
+                pipe_open(&p);
+                for (unsigned i = 0; i < 5 && r == 0; i++) {
+                        int fd = open_null();
+
+                        r = send_frame(&p, i, &fd, 1);
+                }
+                assert_true(r == 0 || r == -ENOMEM);
+                n_failed += r == -ENOMEM;
+                pipe_close(&p);
+        }
+        assert_true(n_failed >= 1);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_sent_at_once),
+                TEST(test_in_order),
+                TEST(test_descriptors_once),
+                TEST(test_limit),
+                TEST(test_small_frames_are_bounded),
+                TEST(test_broken_socket),
+                TEST(test_out_of_memory),
+        };
+
+        return RUN_TESTS(tests);
+}
