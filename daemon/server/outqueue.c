@@ -93,7 +93,8 @@ static int push(struct outqueue *q, const uint8_t *data, size_t len, int *fds, u
         c->begin = 0;
         c->end = len;
         c->n_fds = n_fds;
-        memcpy(c->fds, fds, n_fds * sizeof(*fds));
+        for (unsigned i = 0; i < n_fds; i++) /* fds may be NULL where there are none */
+                c->fds[i] = fds[i];
         memcpy(c->data, data, len);
         list_init(&c->link);
         list_append(&q->chunks, &c->link);

@@ -71,7 +71,7 @@ static void test_threads(void **state)
 struct looker {
         struct kvl_ns *ns;
         _Atomic int stop;
-        int result;
+        _Atomic int result; /* of the thread that was last */
 };
 
 /* Waits on one namespace again and again, and so runs callbacks of all. */
