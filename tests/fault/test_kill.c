@@ -22,7 +22,9 @@ static void kill_and_replace(
         for (unsigned i = 0; i < n; ++i) {
                 unsigned victim = (unsigned)(pattern_next(random) % N_WORKERS);
 
-                sleep_msec((unsigned)(pattern_next(random) % 40));
+                /* Under valgrind a worker needs longer to get anywhere. */
+                sleep_msec(
+                        (unsigned)(pattern_next(random) % (private_under_valgrind() ? 800 : 40)));
                 worker_kill(workers[victim]);
                 if (i % 10 == 0)
                         ctl(h, "check");
