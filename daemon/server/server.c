@@ -35,18 +35,24 @@ static void log_report(void *data, bool is_error, const char *sentence)
         log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "%s", sentence);
 }
 
+/* Moves all of `from`: what is added to that meanwhile waits for the next turn. */
+static void take_all(struct list_link *from, struct list_link *ret_turn)
+{
+        list_init(ret_turn);
+        while (!list_is_empty(from)) {
+                struct list_link *l = from->next;
+
+                list_remove(l);
+                list_append(ret_turn, l);
+        }
+}
+
 /* One turn for each peer that had work when the turn began. */
 static void run_backlog(struct server *s)
 {
         struct list_link turn;
 
-        list_init(&turn);
-        while (!list_is_empty(&s->backlog)) {
-                struct list_link *l = s->backlog.next;
-
-                list_remove(l);
-                list_append(&turn, l);
-        }
+        take_all(&s->backlog, &turn);
         while (!list_is_empty(&turn))
                 peer_turn(list_first(&turn, struct peer, backlog_link));
 }
@@ -98,11 +104,9 @@ static void on_look(uv_timer_t *timer)
         unsigned next_msec = MIN(2 * s->look_msec, LOOK_MAX_MSEC);
         struct list_link turn;
 
-        list_init(&turn);
-        list_append(&s->unread, &turn); /* what comes behind this mark waits for the next time */
-        while (s->unread.next != &turn)
-                peer_look(list_first(&s->unread, struct peer, unread_link));
-        list_remove(&turn);
+        take_all(&s->unread, &turn);
+        while (!list_is_empty(&turn))
+                peer_look(list_first(&turn, struct peer, unread_link));
         if (list_is_empty(&s->unread))
                 return;
         s->look_msec = next_msec;
