@@ -38,7 +38,8 @@ struct evict_ops {
         void (*insert)(
                 void *policy, uint32_t node, uint32_t tokens, uint64_t request, uint64_t now_nsec);
 
-        /* A lookup returned it. Within a request the caller touches the deepest page first. */
+        /* A lookup returned it, held or idle. Within a request the caller touches the deepest page
+         * first, or that alone: leaf-first eviction keeps its ancestors. */
         void (*touch)(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec);
 
         /* First pin taken; last pin dropped. Callers drop the deepest page of a chain first. */

@@ -143,9 +143,17 @@ static void lru_insert(
         assert(!is_listed(lru, slot) && !is_parked(lru, slot));
 }
 
-/* A lookup holds what it returns, and holding ends with idle(), which is what orders. */
+/* What is held comes to the front when it becomes idle; what is idle does now. */
 static void lru_touch(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec)
 {
+        struct lru *lru = policy;
+        uint32_t slot = slot_of(lru, node);
+
+        if (is_listed(lru, slot))
+                list_unlink(lru, slot);
+        else if (!is_parked(lru, slot))
+                return;
+        list_insert_after(lru, HEAD, slot);
 }
 
 static void lru_hold(void *policy, uint32_t node)
@@ -205,8 +213,8 @@ static void lru_request_end(void *policy, uint64_t request, uint64_t now_nsec)
 }
 
 /*
- * Amortised O(1): every round but the last takes a node out of the list, and only idle() and
- * remove() put one in, one each.
+ * Amortised O(1): every round but the last takes a node out of the list, and only idle(), touch()
+ * and remove() put one in, one each.
  */
 static uint32_t lru_victim(void *policy, uint64_t now_nsec)
 {

@@ -70,8 +70,8 @@ static void test_oldest_goes_first(void **state)
         ops->idle(c.lru, 0, 0);
         ops->idle(c.lru, 3, 0);
         ops->hold(c.lru, 2);
-        ops->idle(c.lru, 2, 0); /* again, now the most recent */
-        ops->touch(c.lru, 0, 1, 0);
+        ops->idle(c.lru, 2, 0);     /* again, now the most recent */
+        ops->touch(c.lru, 1, 1, 0); /* held: nothing to move */
         ops->request_end(c.lru, 1, 0);
         expect_evicted(&c, 0);
         ops->hold(c.lru, 3);
@@ -79,6 +79,28 @@ static void test_oldest_goes_first(void **state)
         expect_evicted(&c, NODE_NONE); /* 1 and 3 are held */
         ops->idle(c.lru, 3, 0);
         expect_evicted(&c, 3);
+        cache_deinit(&c);
+}
+
+/* A lookup in shared memory holds nothing that the policy knows of: the touch alone orders. */
+static void test_touch_makes_recent(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 4);
+        for (uint32_t i = 0; i < 3; i++) {
+                insert(&c, i, NODE_NONE);
+                ops->idle(c.lru, i, 0);
+        }
+        insert(&c, 3, 0);
+        ops->idle(c.lru, 3, 0);
+        assert_int_equal(ops->victim(c.lru, 0), 1); /* 0 has a child: it is parked */
+        ops->touch(c.lru, 1, 1, 0);
+        expect_evicted(&c, 2);
+        ops->touch(c.lru, 0, 1, 0); /* from where it was parked */
+        expect_evicted(&c, 3);
+        expect_evicted(&c, 1);
+        expect_evicted(&c, 0);
         cache_deinit(&c);
 }
 
@@ -343,6 +365,12 @@ static void random_step(struct cache *c, struct model *m)
                         return;
                 drop(c, node, EVICT_INVALIDATE);
                 model_remove(m, node);
+        } else if (what < 35) {
+                if (m->state[node] == ABSENT)
+                        return;
+                if (m->state[node] == IDLE)
+                        m->rank[node] = ++m->clock;
+                ops->touch(c->lru, node, 1, m->clock);
         } else {
                 toggle_both(c, m, node);
         }
@@ -474,6 +502,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_found_by_name),
                 TEST(test_oldest_goes_first),
+                TEST(test_touch_makes_recent),
                 TEST(test_leaf_first_against_the_order),
                 TEST(test_held_child_protects_its_parent),
                 TEST(test_parked_node_is_held_again),
