@@ -11,7 +11,7 @@ build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libprotobuf-c-dev p
 libsystemd-dev libssl-dev libsmartcols-dev libjansson-dev'
 # g++: the public header must compile as C++, too. clang, libclang-rt: fuzzers. util-linux: unshare.
 test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck python3 strace
-util-linux procps'
+util-linux procps spin'
 
 usage() {
         sed -n 's/^# \{0,1\}//; 2,7p' "$0"

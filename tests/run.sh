@@ -153,7 +153,7 @@ part_asan() {
                 -Db_lundef=false -Dc_args=-fno-sanitize-recover=undefined || return 0
         ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
         UBSAN_OPTIONS=print_stacktrace=1 \
-                run_tests asan build-asan
+                run_tests asan build-asan --no-suite spin
 }
 
 part_tsan() {
