@@ -27,9 +27,12 @@ enum msg_socket {
         X(HELLO, 1, hello_request, hello_reply, MSG_ON_TENANT | MSG_ON_ADMIN, false, 0)            \
         X(AUTH, 2, auth_request, simple_reply, MSG_ON_TENANT, false, 0)                            \
         X(BYE, 3, bye_request, simple_reply, MSG_ON_TENANT, false, 0)                              \
+        X(SHM_OPEN, 4, shm_open_request, shm_open_reply, MSG_ON_TENANT, false, 1)                  \
+        X(DOORBELL, 5, doorbell_request, simple_reply, MSG_ON_TENANT, true, 0)                     \
         X(NS_OPEN, 16, ns_open_request, ns_open_reply, MSG_ON_TENANT, false, 0)                    \
         X(NS_CLOSE, 17, ns_close_request, simple_reply, MSG_ON_TENANT, false, 0)                   \
         X(MAP, 18, map_request, map_reply, MSG_ON_TENANT, false, FRAME_MAX_FDS)                    \
+        X(NS_SHARE, 19, ns_share_request, ns_share_reply, MSG_ON_TENANT, false, 2)                 \
         X(LEASE, 32, lease_request, lease_reply, MSG_ON_TENANT, false, 0)                          \
         X(PUBLISH, 33, publish_request, publish_reply, MSG_ON_TENANT, false, 0)                    \
         X(LOOKUP, 34, lookup_request, lookup_reply, MSG_ON_TENANT, false, 0)                       \
@@ -37,6 +40,7 @@ enum msg_socket {
         X(FREE, 36, free_request, simple_reply, MSG_ON_TENANT, true, 0)                            \
         X(INVALIDATE, 37, invalidate_request, count_reply, MSG_ON_TENANT, false, 0)                \
         X(REQUEST_END, 38, request_end_request, simple_reply, MSG_ON_TENANT, true, 0)              \
+        X(REPORT, 39, report_request, count_reply, MSG_ON_TENANT, false, 0)                        \
         X(ADMIN_STATUS, 64, admin_status_request, admin_status_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_DEVICES, 65, admin_list_request, admin_devices_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_TENANTS, 66, admin_list_request, admin_tenants_reply, MSG_ON_ADMIN, false, 0)      \
@@ -52,7 +56,8 @@ enum msg_socket {
 
 #define MSG_EVENT_TABLE(X)                 \
         X(CHALLENGE, 128, challenge_event) \
-        X(NOTICE, 129, notice_event)
+        X(NOTICE, 129, notice_event)       \
+        X(RING, 130, ring_event)
 
 enum msg_type {
 #define X(name, number, ...) MSG_##name = number,

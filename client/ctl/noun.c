@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "client/lib/kvlease.h"
 #include "proto/kvlease.pb-c.h"
@@ -65,9 +66,9 @@ static void status_pages(const void *row, const struct show_format *f, struct va
 
         derive_text(ret,
                 "%" PRIu64 " published (%" PRIu64 " pinned), %" PRIu64 " granted, %" PRIu64
-                " detached, %" PRIu64 " free",
-                s->pages_sealed, s->pages_pinned, s->pages_granted, s->pages_detached,
-                s->pages_free);
+                " ready, %" PRIu64 " detached, %" PRIu64 " free",
+                s->pages_sealed, s->pages_pinned, s->pages_granted, s->pages_ready,
+                s->pages_detached, s->pages_free);
 }
 
 static void status_lookups(const void *row, const struct show_format *f, struct value *ret)
@@ -86,16 +87,33 @@ static void status_published(const void *row, const struct show_format *f, struc
 {
         const status_row *s = row;
 
-        derive_text(ret, "%" PRIu64 " pages, %" PRIu64 " more were duplicates", s->publishes,
-                s->duplicates);
+        derive_text(ret,
+                "%" PRIu64 " pages (%" PRIu64 " without a place in the index), %" PRIu64
+                " more were duplicates",
+                s->publishes, s->unindexed, s->duplicates);
 }
 
 static void status_clients(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
 
-        derive_text(ret, "%" PRIu32 " (%" PRIu64 " muted, %" PRIu64 " waiting for exit)",
-                s->n_clients, s->peers_muted, s->members_waiting_exit);
+        derive_text(ret,
+                "%" PRIu32 " (%" PRIu32 " with shared memory, %" PRIu64 " muted, %" PRIu64
+                " waiting for exit)",
+                s->n_clients, s->n_sharing, s->peers_muted, s->members_waiting_exit);
+}
+
+/* The weaker guard is never shown without what it lets through and the remedy. */
+static void status_segments(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        if (strncmp(s->segments, "memfd", 5) == 0)
+                derive_text(ret,
+                        "%.48s: same-uid clients could write it; run kvleased with CAP_SYS_ADMIN",
+                        s->segments);
+        else if (*s->segments)
+                derive_text(ret, "%.48s: no client can write it", s->segments);
 }
 
 static void status_hit_ratio(const void *row, const struct show_format *f, struct value *ret)
@@ -124,6 +142,7 @@ static const struct column status_columns[] = {
         {.heading = "PAGES", .kind = COLUMN_TEXT, .derive = status_pages},
         STATUS(pages_free, NULL, COUNT),
         STATUS(pages_granted, NULL, COUNT),
+        STATUS(pages_ready, NULL, COUNT),
         STATUS(pages_sealed, NULL, COUNT),
         STATUS(pages_pinned, NULL, COUNT),
         STATUS(pages_detached, NULL, COUNT),
@@ -134,6 +153,7 @@ static const struct column status_columns[] = {
         {.key = "lookup_hit_ratio", .kind = COLUMN_RATIO, .derive = status_hit_ratio},
         {.heading = "PUBLISHED", .kind = COLUMN_TEXT, .derive = status_published},
         STATUS(publishes, NULL, COUNT),
+        STATUS(unindexed, NULL, COUNT),
         STATUS(duplicates, NULL, COUNT),
         STATUS(evictions, "EVICTED PAGES", COUNT),
         STATUS(leases_refused, "REFUSED LEASES", COUNT),
@@ -141,9 +161,13 @@ static const struct column status_columns[] = {
         STATUS(n_namespaces, "NAMESPACES", COUNT),
         {.heading = "CLIENTS", .kind = COLUMN_TEXT, .derive = status_clients},
         STATUS(n_clients, NULL, COUNT),
+        STATUS(n_sharing, NULL, COUNT),
         STATUS(peers_muted, NULL, COUNT),
         STATUS(members_waiting_exit, NULL, COUNT),
         STATUS(violations, "VIOLATIONS", COUNT),
+        {.heading = "INDEX GUARD", .kind = COLUMN_TEXT, .derive = status_segments},
+        STATUS(segments, NULL, TEXT),
+        STATUS(touches_dropped, "DROPPED TOUCHES", COUNT),
         STATUS(config_file, "CONFIGURATION", TEXT),
         STATUS(runtime_dir, "RUNTIME DIR", TEXT),
         STATUS(state_dir, "STATE DIR", TEXT),
@@ -295,6 +319,7 @@ static const struct column namespaces_columns[] = {
         NS(pages_sealed, "PUBLISHED", COUNT),
         NS(pages_pinned, "PINNED", COUNT),
         NS(pages_granted, "GRANTED", COUNT),
+        NS(pages_ready, "READY", COUNT),
         NS(pages_detached, NULL, COUNT),
         NS(pages_free, "FREE", COUNT),
         NS(capacity_pages, NULL, COUNT),

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
+#include "daemon/core/lease.h"
 #include "daemon/core/reclaim.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -138,6 +139,7 @@ static int retire_version(struct ns *ns, const char *version)
         if (r < 0)
                 return r;
         ns->version_epoch++;
+        shared_show_epochs(ns);
         memcpy(ns->layout.version, version, strlen(version) + 1);
         return 0;
 }
@@ -159,6 +161,7 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
         a->ns = ns;
         map_init(&a->pins);
         map_init(&a->mapped);
+        a->share.segment.fd = a->share.segment.reader_fd = -1;
         return a;
 }
 
@@ -217,6 +220,76 @@ void attach_note_pin(struct attach *a, uint32_t page)
         (void)r;
 }
 
+int attach_share(struct attach *a, struct detail *d)
+{
+        int r;
+
+        if (pins_is_open(&a->share))
+                return detail_set(
+                        d, -EEXIST, "namespace %s is shared with this client already", a->ns->name);
+        a->magazine = calloc(1, sizeof(*a->magazine));
+        r = a->magazine ? pins_open(&a->share, &a->ns->shared, a->member->id) : -ENOMEM;
+        if (r == 0)
+                return 0;
+        free(a->magazine);
+        a->magazine = NULL;
+        return detail_set(d, r, "no pin segment for namespace %s: %s", a->ns->name, status_text(r));
+}
+
+/* What `counter` has grown by since the last time. */
+static uint64_t count_more(const _Atomic uint64_t *counter, uint64_t *seen)
+{
+        uint64_t now = atomic_load_explicit(counter, memory_order_relaxed), more = now - *seen;
+
+        *seen = now;
+        return more;
+}
+
+bool attach_settle(struct attach *a)
+{
+        struct pins *p = &a->share;
+        uint64_t n_lookups, n_keys, n_hits;
+
+        if (!pins_is_open(p))
+                return true;
+        n_lookups = count_more(&p->header->n_lookups, &p->n_lookups);
+        n_keys = count_more(&p->header->n_keys, &p->n_keys);
+        n_hits = count_more(&p->header->n_hits, &p->n_hits);
+        count_lookups(a->ns, n_lookups, n_keys, n_hits);
+        return magazine_settle(a);
+}
+
+/* What it pinned there isn't any more, and what lay in its magazine is nobody's. */
+static void unshare(struct attach *a)
+{
+        if (!pins_is_open(&a->share))
+                return;
+        (void)attach_settle(a); /* what it did to its magazine is of no interest any more */
+        magazine_drain(a);
+        pins_close(&a->share);
+        free(a->magazine);
+        a->magazine = NULL;
+        ns_look_again(a->ns);
+}
+
+uint64_t member_count_pins(const struct member *m)
+{
+        uint64_t n = m->n_pins;
+
+        list_for_each (a, &m->attachments, struct attach, member_link) {
+                uint32_t set_pages = a->ns->geometry.set_pages;
+
+                if (!pins_is_open(&a->share))
+                        continue;
+                list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+                        for (uint32_t i = 0; i < set_pages; i++)
+                                if (set->pages[i].state == PAGE_SEALED ||
+                                        set->pages[i].state == PAGE_DETACHED)
+                                        n += pins_count(&a->share, set->index * set_pages + i);
+        }
+        return n;
+}
+
 void attach_close(struct attach *a)
 {
         struct tenant *t = a->ns->tenant;
@@ -227,6 +300,7 @@ void attach_close(struct attach *a)
                 a->member->n_pins -= slot.value;
                 ns_unpin_page(a->ns, (uint32_t)slot.key, (uint32_t)slot.value);
         }
+        unshare(a);
         iter = 0;
         while (map_next(&a->mapped, &iter, &slot)) {
                 struct extent_set *set = a->ns->sets[slot.key];

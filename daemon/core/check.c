@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
@@ -129,7 +130,7 @@ static int check_sets(struct checker *c)
 /* ---- pages ---------------------------------------------------------------------------------- */
 
 struct tally {
-        uint64_t n_state[8], n_free, n_pinned, n_stale, n_indexed;
+        uint64_t n_state[8], n_free, n_pinned, n_stale, n_watched, n_ready;
 };
 
 /* An indexed page: index and tree know it, and its parent is indexed too. */
@@ -138,7 +139,7 @@ static const char *check_cached(const struct ns *ns, uint32_t page, const struct
         const struct page *up;
         uint32_t parent;
 
-        if (!index_has(&ns->index, p->key, page))
+        if (!shared_has(ns, page))
                 return "is sealed but not in the index";
         if (ns_find_page(ns, p->key) != page)
                 return "its key is found at another page";
@@ -163,8 +164,37 @@ static const char *check_pins(const struct page *p, uint32_t pins)
                 return "its pin count isn't the sum of its clients' pins";
         if (pins > 0 && !may_be_pinned)
                 return "is pinned in a state that has no pins";
-        if (pins == 0 && p->state == PAGE_DETACHED)
+        if (pins == 0 && p->state == PAGE_DETACHED && !p->watched)
                 return "is detached but nobody pins it";
+        if (p->watched && (pins > 0 || !may_be_pinned))
+                return "is watched, but not because of pins in segments";
+        return NULL;
+}
+
+/* What clients see of it. */
+static const char *check_line(const struct ns *ns, uint32_t page, const struct page *p)
+{
+        const struct shm_line *line = &ns->shared.lines[page];
+        uint64_t word = atomic_load_explicit(&line->state, memory_order_relaxed);
+
+        if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
+                return (word & 0xff) == PAGE_FREE ? NULL : "is shown in a state it isn't in";
+        if (word != ((uint64_t)p->generation << 8 | p->state))
+                return "is shown in another state or generation";
+        if (memcmp(line->key, p->key, KEY_BYTES) != 0 || line->tokens != p->tokens ||
+                (uint32_t)line->epoch != p->epoch)
+                return "is shown with another key, epoch or number of tokens";
+        return NULL;
+}
+
+static const char *check_bits(const struct page *p)
+{
+        if (p->mark)
+                return "has a mark left";
+        if ((p->ready || p->reported) && p->state != PAGE_GRANTED)
+                return "is ready or reported but not granted";
+        if (p->unindexed && p->state != PAGE_DETACHED)
+                return "has no slot in the index but isn't detached";
         return NULL;
 }
 
@@ -180,35 +210,59 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
                 return "is in a state that doesn't exist yet";
         if ((p->state == PAGE_NULL) != (page == 0 && ns->keep_page_zero))
                 return "only page 0 of a namespace that keeps it back is null";
-        if (p->mark)
-                return "has a mark left";
         t->n_state[p->state]++;
         t->n_pinned += p->n_pins > 0;
         t->n_stale += stale;
-        t->n_indexed += cached;
-        why = check_pins(p, c->pins[page]);
+        t->n_watched += p->watched;
+        t->n_ready += p->ready;
+        why = check_bits(p);
+        if (!why)
+                why = check_pins(p, c->pins[page]);
         if (!why && cached)
                 why = check_cached(ns, page, p);
         if (!why && !cached && tree_has(&ns->tree, page))
                 why = "is in the tree but not cached";
+        if (!why)
+                why = check_line(ns, page, p);
         return why;
 }
 
-static int check_index_slots(struct checker *c)
+static int check_slots(struct checker *c)
 {
-        const struct ns *ns = c->ns;
+        const struct shared *s = &c->ns->shared;
+        uint64_t n_used = 0;
 
-        for (uint32_t i = 0; i < ns->index.n_slots; i++) {
-                uint32_t page = ns->index.slots[i].page_one - 1;
+        for (uint32_t i = 0; i < s->n_buckets * SHM_BUCKET_SLOTS; i++) {
+                uint64_t slot = atomic_load_explicit(
+                        &s->buckets[i / SHM_BUCKET_SLOTS].slots[i % SHM_BUCKET_SLOTS],
+                        memory_order_relaxed);
+                uint32_t page = (uint32_t)slot - 1;
                 const struct page *p;
 
-                if (page == PAGE_NONE)
+                if (slot == 0)
                         continue;
-                p = ns_page(ns, page);
-                if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
-                        return page_broken(c, page, "is in the index but not cached");
+                n_used++;
+                p = ns_page(c->ns, page);
+                if (!p || p->state != PAGE_SEALED)
+                        return page_broken(c, page, "is in the index but not sealed");
         }
-        return 0;
+        return expect(c, "slots used in the index", c->ns->name, s->n_indexed, n_used);
+}
+
+static int check_watched(struct checker *c)
+{
+        uint32_t page = c->ns->watched, before = PAGE_NONE;
+        uint64_t n = 0;
+
+        for (; page != PAGE_NONE && n <= c->ns->n_watched; n++) {
+                const struct page *p = ns_page(c->ns, page);
+
+                if (!p || !p->watched || p->prev != before)
+                        return page_broken(c, page, "doesn't belong among the watched pages");
+                before = page;
+                page = p->next;
+        }
+        return expect(c, "list of watched pages", c->ns->name, n, c->ns->n_watched);
 }
 
 static int check_tally(struct checker *c, const struct tally *t)
@@ -228,7 +282,9 @@ static int check_tally(struct checker *c, const struct tally *t)
         if (r == 0)
                 r = expect(c, "count of stale pages", ns->name, ns->n_stale, t->n_stale);
         if (r == 0)
-                r = expect(c, "size of the index", ns->name, ns->index.n_used, t->n_indexed);
+                r = expect(c, "count of watched pages", ns->name, ns->n_watched, t->n_watched);
+        if (r == 0)
+                r = expect(c, "count of ready pages", ns->name, ns->n_ready, t->n_ready);
         return r;
 }
 
@@ -251,7 +307,9 @@ static int check_pages(struct checker *c)
                 c->n_pages += set_pages;
         }
         r = check_tally(c, &t);
-        return r < 0 ? r : check_index_slots(c);
+        if (r == 0)
+                r = check_slots(c);
+        return r < 0 ? r : check_watched(c);
 }
 
 /* ---- who holds what ------------------------------------------------------------------------- */
@@ -321,6 +379,37 @@ static int check_grant_list(struct checker *c, const struct grants *g)
         return 0;
 }
 
+/* Every ready page lies in exactly one magazine, one of its group. */
+static int check_magazines(struct checker *c)
+{
+        uint64_t n_ready = 0;
+
+        list_for_each (a, &c->ns->attachments, struct attach, ns_link) {
+                const struct magazine *m = a->magazine;
+                uint32_t n = 0;
+
+                if ((m != NULL) != pins_is_open(&a->share))
+                        return BROKEN(c->d, "client %llu has a magazine or a pin segment alone",
+                                llu(a->member->id));
+                for (uint32_t slot = 0; m && slot < SHM_MAGAZINE_SLOTS; slot++) {
+                        uint32_t page = m->pages[slot] - 1;
+                        const struct page *p = ns_page(c->ns, page);
+
+                        if (page == PAGE_NONE)
+                                continue;
+                        n++;
+                        if (!p || !p->ready || p->tokens != slot ||
+                                p->owner != a->grants->group->id)
+                                return page_broken(c, page, "isn't ready as its magazine has it");
+                }
+                if (m && m->n_pages != n)
+                        return BROKEN(c->d, "the magazine of client %llu has %u pages, not %u",
+                                llu(a->member->id), n, m->n_pages);
+                n_ready += n;
+        }
+        return expect(c, "pages in magazines", c->ns->name, n_ready, c->ns->n_ready);
+}
+
 static int check_grants(struct checker *c)
 {
         uint64_t n_granted = 0;
@@ -382,6 +471,8 @@ static int check_ns_parts(struct checker *c)
                 r = check_mapped(c);
         if (r == 0)
                 r = check_grants(c);
+        if (r == 0)
+                r = check_magazines(c);
         if (r == 0)
                 r = check_structures(c);
         return r;

@@ -172,7 +172,7 @@ int ns_geometry_of(const struct ns_layout *layout, uint64_t wanted_bytes,
                 .set_pages = (uint32_t)(extent_bytes / layout->plane_page_bytes),
         };
         /* More sets than the index could ever name are of no use. */
-        g.n_set_slots = (uint32_t)MIN(budget_bytes / set_bytes, INDEX_MAX_PAGES / g.set_pages);
+        g.n_set_slots = (uint32_t)MIN(budget_bytes / set_bytes, SHARED_MAX_PAGES / g.set_pages);
         g.capacity_pages = g.set_pages * g.n_set_slots;
         *ret_geometry = g;
         return 0;

@@ -16,6 +16,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 
 struct store;
@@ -51,19 +52,21 @@ struct member {
         struct list_link attachments; /* struct attach.member_link */
         uint32_t last_attach_id;
         uint32_t n_mapped_sets; /* 0: may be dropped at hang-up */
-        uint64_t n_pins;
-        void *server_data; /* the peer; borrowed, not touched here */
+        uint64_t n_pins;        /* taken over the socket */
+        void *server_data;      /* the peer; borrowed, not touched here */
 };
 
 struct attach {
         struct list_link member_link, ns_link;
-        struct member *member;  /* borrowed */
-        struct ns *ns;          /* borrowed */
-        struct grants *grants;  /* shared */
-        uint32_t id;            /* ns_id on the wire: unique within the member, > 0 */
-        uint64_t version_epoch; /* of the namespace when opened */
-        struct map pins;        /* page -> count */
-        struct map mapped;      /* set index -> 1 */
+        struct member *member;     /* borrowed */
+        struct ns *ns;             /* borrowed */
+        struct grants *grants;     /* shared */
+        uint32_t id;               /* ns_id on the wire: unique within the member, > 0 */
+        uint64_t version_epoch;    /* of the namespace when opened */
+        struct map pins;           /* page -> count; taken over the socket */
+        struct map mapped;         /* set index -> 1 */
+        struct pins share;         /* its pin segment */
+        struct magazine *magazine; /* owned; NULL where `share` isn't open */
 };
 
 /*
@@ -84,8 +87,19 @@ void member_free(struct member *m);
 int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
         const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d);
 
-/* Pins and mappings end; grants too where it was the group's last attachment. */
+/* Pins and mappings end; grants too where it was the group's last attachment. What lies unclaimed
+ * in its magazine is freed in any case. */
 void attach_close(struct attach *a);
+
+/* Gives the attachment a pin segment and a magazine. 0; -EEXIST: it has them; -ENOMEM, -EMFILE. */
+int attach_share(struct attach *a, struct detail *d);
+
+/* Takes over what the client did in its pin segment: pages claimed, lookups counted. Returns as
+ * magazine_settle(); nothing where it has none. */
+bool attach_settle(struct attach *a);
+
+/* Pins of the member, in segments or not. O(bound pages of its namespaces). */
+uint64_t member_count_pins(const struct member *m);
 
 /* The member has one more pin of the page, for which attach.pins has room. */
 void attach_note_pin(struct attach *a, uint32_t page);

@@ -79,7 +79,8 @@ static uint64_t pages_within_reach(const struct ns *ns)
         uint64_t limit = MIN(ns->tenant->account.limit_bytes, ns->pool->account.limit_bytes);
         uint64_t sets = MAX(limit / ns->geometry.set_bytes, (uint64_t)ns->n_sets);
         uint64_t pages = MIN(sets, (uint64_t)ns->geometry.n_set_slots) * ns->geometry.set_pages;
-        uint64_t busy = ns->n_pages[PAGE_GRANTED] + ns->n_pinned + ns->keep_page_zero;
+        uint64_t busy = ns->n_pages[PAGE_GRANTED] - ns->n_ready + ns->n_pinned + ns->n_watched +
+                        ns->keep_page_zero;
 
         return pages > busy ? pages - busy : 0;
 }
@@ -112,10 +113,15 @@ static int make_room(struct ns *ns, uint32_t n, struct detail *d)
         r = bind_sets(ns, n, d);
         if (r == 0)
                 return 0;
+        ns_look_again(ns);
         if (n > pages_within_reach(ns))
                 return r < 0 ? r : nearer_limit(ns);
         /* A device out of memory below its budget is no reason to refuse what is cached here. */
         if (reclaim_pages(ns, n, now_nsec))
+                return 0;
+        /* Before others give anything: what was granted ahead and isn't used. */
+        magazine_drain_ns(ns);
+        if (ns->n_pages[PAGE_FREE] >= n)
                 return 0;
         while (r > 0 && reclaim_sets_for(ns, r))
                 r = bind_sets(ns, n, d);
@@ -147,8 +153,8 @@ static int refuse_quota(const struct ns *ns, struct detail *d)
         if (ns->geometry.set_bytes > t->account.limit_bytes && ns->n_sets == 0)
                 return refuse_set_size(ns, d);
         list_for_each (other, &t->namespaces, struct ns, link) {
-                n_pinned += other->n_pinned;
-                n_granted += other->n_pages[PAGE_GRANTED];
+                n_pinned += ns_count_pinned(other);
+                n_granted += other->n_pages[PAGE_GRANTED] - other->n_ready;
         }
         return detail_set(d, KVL_STATUS_QUOTA,
                 "tenant %s holds %s of its limit of %s and too little of it can be evicted (%llu "
@@ -174,8 +180,9 @@ static int refuse_full(const struct ns *ns, struct detail *d)
                 "%s pinned, %llu granted), other tenants hold %s, and too little of it can be "
                 "evicted; release pages, or give the device a larger budget",
                 ns->pool->device->props.name, format_bytes(ns->pool->account.limit_bytes, budget),
-                ns->tenant->name, format_bytes(own_bytes, own), (unsigned long long)ns->n_pinned,
-                ns->name, (unsigned long long)ns->n_pages[PAGE_GRANTED],
+                ns->tenant->name, format_bytes(own_bytes, own),
+                (unsigned long long)ns_count_pinned(ns), ns->name,
+                (unsigned long long)(ns->n_pages[PAGE_GRANTED] - ns->n_ready),
                 format_bytes(total_bytes - own_bytes, others));
 }
 
@@ -207,6 +214,33 @@ static int find_room(struct ns *ns, uint32_t n, struct detail *d)
         return r;
 }
 
+uint32_t lease_take_page(struct attach *a)
+{
+        uint32_t page = set_take_page(list_first(&a->ns->sets_room, struct extent_set, room_link));
+
+        grant_page(a, page);
+        return page;
+}
+
+uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_t now_nsec)
+{
+        struct ns *ns = a->ns;
+
+        store_set_now(store_of(ns), now_nsec);
+        if (store_of(ns)->draining || check_version(a, NULL) != 0)
+                return 0;
+        if (ns->n_pages[PAGE_FREE] < n) {
+                ns->keep_idle_sets = true;
+                while (ns->n_pages[PAGE_FREE] < n && ns_sweep(ns, SWEEP_BATCH))
+                        ;
+                if (bind_sets(ns, n, NULL) != 0 && n_dear > 0) {
+                        ns_look_again(ns);
+                        (void)reclaim_pages(ns, n_dear, now_nsec);
+                }
+        }
+        return (uint32_t)MIN((uint64_t)n, ns->n_pages[PAGE_FREE]);
+}
+
 int lease_pages(
         struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d)
 {
@@ -224,11 +258,8 @@ int lease_pages(
                 r = find_room(ns, n, d);
         if (r != 0)
                 return r;
-        for (uint32_t i = 0; i < n; i++) {
-                ret_pages[i] =
-                        set_take_page(list_first(&ns->sets_room, struct extent_set, room_link));
-                grant_page(a, ret_pages[i]);
-        }
+        for (uint32_t i = 0; i < n; i++)
+                ret_pages[i] = lease_take_page(a);
         if (!enough)
                 ns_trim(ns);
         return 0;
@@ -260,77 +291,138 @@ static int check_granted(const struct attach *a, uint32_t page, struct detail *d
                         d, -EINVAL, "page %u is %s, not granted", page, page_state_name(p->state));
         if (p->owner != a->grants->group->id)
                 return detail_set(d, -EINVAL, "page %u is granted to another group", page);
+        if (p->ready && !magazine_is_claimed(a->grants, page))
+                return detail_set(d, -EINVAL, "page %u lies in a magazine, nobody leased it", page);
         return 0;
 }
 
-static void seal_page(struct attach *a, uint32_t page, const uint8_t *key, uint32_t parent,
-        uint32_t tokens, uint64_t request)
+/* SEALED and findable, or without a slot: then it is DETACHED from the start. True where findable.
+ */
+static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t hash)
 {
         struct ns *ns = a->ns;
-        struct page *p = ns_page(ns, page);
+        struct page *p = ns_page(ns, o->page);
 
-        grants_remove(a->grants, page);
-        ns_set_state(ns, p, PAGE_SEALED);
-        memcpy(p->key, key, KEY_BYTES);
-        p->tokens = (uint16_t)tokens;
+        grants_remove(a->grants, o->page);
+        memcpy(p->key, o->key, KEY_BYTES);
+        p->tokens = (uint16_t)o->tokens;
+        p->reported = 0;
         p->owner = 0;
-        p->n_pins = 1;
-        ns->n_pinned++;
-        attach_note_pin(a, page);
-        index_insert(&ns->index, key, page);
-        tree_insert(&ns->tree, page, parent);
-        ns->evict->insert(ns->policy, page, tokens, request, store_of(ns)->now_nsec);
+        shared_describe(ns, o->page);
         ns->counters.publishes++;
         store_of(ns)->counters.publishes++;
+        ns_set_state(ns, o->page, PAGE_SEALED);
+        if ((o->parent != PAGE_NONE && ns_page(ns, o->parent)->unindexed) ||
+                !shared_insert(ns, hash, o->page)) {
+                p->unindexed = 1;
+                store_of(ns)->counters.unindexed++;
+                ns_set_state(ns, o->page, PAGE_DETACHED);
+                return false;
+        }
+        tree_insert(&ns->tree, o->page, o->parent);
+        ns->evict->insert(ns->policy, o->page, o->tokens, o->request, store_of(ns)->now_nsec);
+        return true;
 }
 
-/* Somebody was first: that page is the caller's from now on as much as theirs. */
-static int take_duplicate(struct attach *a, uint32_t existing, struct detail *d)
+static int check_publish(const struct attach *a, const struct publish_one *o, struct detail *d)
 {
-        struct ns *ns = a->ns;
+        const struct ns *ns = a->ns;
+        int r = check_granted(a, o->page, d);
 
-        if (ns_page(ns, existing)->n_pins == UINT32_MAX)
-                return detail_set(d, -EINVAL, "page %u is pinned too often", existing);
-        ns_pin_page(ns, existing);
-        attach_note_pin(a, existing);
+        if (r < 0)
+                return r;
+        if (ns_page(ns, o->page)->epoch != (uint32_t)ns->epoch)
+                return detail_set(d, KVL_STATUS_STALE,
+                        "page %u was granted before namespace %s was invalidated; free it", o->page,
+                        ns->name);
+        return 0;
+}
+
+static int note_duplicate(struct ns *ns, uint32_t existing, uint32_t *ret_page)
+{
         ns->counters.duplicates++;
         store_of(ns)->counters.duplicates++;
+        *ret_page = existing;
         return KVL_STATUS_DUPLICATE;
 }
 
-/* Page i of the request; parent is page i-1 or what the parent key names. */
-static int publish_one(struct attach *a, const struct publish *p, uint32_t i, uint32_t parent,
+/* As publish_shared(), with the pin in the member's own map, which has room for it. */
+static int publish_private(
+        struct attach *a, const struct publish_one *o, uint32_t *ret_page, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        uint64_t hash = shared_hash(&ns->shared, o->key);
+        uint32_t existing;
+        int r = check_publish(a, o, d);
+
+        if (r != 0)
+                return r;
+        existing = shared_find(ns, hash, o->key);
+        /* Somebody was first: that page is the caller's from now on as much as theirs. */
+        if (existing != PAGE_NONE) {
+                if (ns_page(ns, existing)->n_pins == UINT32_MAX)
+                        return detail_set(d, -EINVAL, "page %u is pinned too often", existing);
+                ns_pin_page(ns, existing);
+                attach_note_pin(a, existing);
+                return note_duplicate(ns, existing, ret_page);
+        }
+        (void)seal_page(a, o, hash);
+        ns_page(ns, o->page)->n_pins = 1;
+        ns->n_pinned++;
+        attach_note_pin(a, o->page);
+        *ret_page = o->page;
+        return 0;
+}
+
+int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_nsec,
         uint32_t *ret_page, struct detail *d)
 {
         struct ns *ns = a->ns;
-        const uint8_t *key = p->keys + (size_t)i * KEY_BYTES;
-        uint32_t page = p->pages[i], existing;
+        uint64_t hash = shared_hash(&ns->shared, o->key);
+        uint32_t existing;
         int r;
 
-        r = check_granted(a, page, d);
-        if (r < 0)
+        assert(pins_is_open(&a->share));
+
+        store_set_now(store_of(ns), now_nsec);
+        if (o->tokens == 0 || o->tokens > ns->layout.page_tokens)
+                return detail_set(d, -EINVAL, "a page has 1 to %u tokens", ns->layout.page_tokens);
+        r = check_version(a, d);
+        if (r == 0)
+                r = check_publish(a, o, d);
+        if (r != 0)
                 return r;
-        if (ns_page(ns, page)->epoch != (uint32_t)ns->epoch)
-                return detail_set(d, KVL_STATUS_STALE,
-                        "page %u was granted before namespace %s was invalidated; free it", page,
-                        ns->name);
-        existing = ns_find_page(ns, key);
+        if (o->parent != PAGE_NONE && !page_may_be_parent(ns, o->parent))
+                return detail_set(d, KVL_STATUS_NO_PARENT, "the parent page isn't cached");
+        existing = shared_find(ns, hash, o->key);
         if (existing != PAGE_NONE) {
-                r = take_duplicate(a, existing, d);
-                if (r > 0)
-                        *ret_page = existing;
-                return r;
+                pins_add(&a->share, existing);
+                return note_duplicate(ns, existing, ret_page);
         }
-        seal_page(a, page, key, parent, i + 1 < p->n ? ns->layout.page_tokens : p->last_tokens,
-                p->request);
-        *ret_page = page;
+        /* The policy has it as idle; who evicts it looks at the segments. */
+        if (seal_page(a, o, hash))
+                ns->evict->idle(ns->policy, o->page, now_nsec);
+        else
+                ns_watch(ns, o->page);
+        *ret_page = o->page;
         return 0;
+}
+
+bool page_may_be_parent(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        if (!p)
+                return false;
+        if (p->state == PAGE_DETACHED)
+                return p->unindexed && p->epoch == (uint32_t)ns->epoch;
+        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
 }
 
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
         uint32_t *ret_n, struct detail *d)
 {
-        uint32_t parent = NODE_NONE, i;
+        uint32_t parent = PAGE_NONE, i;
         bool duplicates = false;
         int r;
 
@@ -349,7 +441,15 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
         if (map_reserve(&a->pins, p->n) < 0)
                 return detail_set(d, -ENOMEM, "no memory for %u pins", p->n);
         for (i = 0; i < p->n; i++) {
-                r = publish_one(a, p, i, parent, &ret_pages[i], d);
+                struct publish_one o = {
+                        .page = p->pages[i],
+                        .key = p->keys + (size_t)i * KEY_BYTES,
+                        .parent = parent,
+                        .tokens = i + 1 < p->n ? a->ns->layout.page_tokens : p->last_tokens,
+                        .request = p->request,
+                };
+
+                r = publish_private(a, &o, &ret_pages[i], d);
                 if (r != 0 && r != KVL_STATUS_DUPLICATE)
                         break;
                 duplicates |= r == KVL_STATUS_DUPLICATE;
@@ -375,13 +475,13 @@ static void pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uint64_
         }
 }
 
-static void count_lookup(struct ns *ns, uint32_t n_keys, uint32_t n_hits)
+void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits)
 {
         struct store_counters *c = &store_of(ns)->counters;
 
         ns->counters.keys += n_keys;
         ns->counters.hits += n_hits;
-        c->lookups++;
+        c->lookups += n_lookups;
         c->lookup_keys += n_keys;
         c->lookup_hits += n_hits;
 }
@@ -412,7 +512,7 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
         }
         if (map_reserve(&a->pins, found) < 0)
                 return detail_set(d, -ENOMEM, "no memory for %u pins", found);
-        count_lookup(ns, n, found);
+        count_lookups(ns, 1, n, found);
         if (found == 0)
                 return KVL_STATUS_MISS;
         pin_run(a, ret_pages, found, request);
@@ -494,6 +594,61 @@ int invalidate_key(
                 return r;
         page = ns_find_page(a->ns, key);
         *ret_pages = page == PAGE_NONE ? 0 : ns_drop_subtree(a->ns, page, EVICT_INVALIDATE);
+        return 0;
+}
+
+void touch_page(
+        struct attach *a, uint32_t page, uint32_t generation, uint64_t request, uint64_t now_nsec)
+{
+        struct ns *ns = a->ns;
+        const struct page *p = ns_page(ns, page);
+
+        store_set_now(store_of(ns), now_nsec);
+        /* Its ancestors aren't touched: eviction is leaf-first, none goes before it. */
+        if (p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p) &&
+                (uint32_t)p->generation == generation)
+                ns->evict->touch(ns->policy, page, request, now_nsec);
+}
+
+static uint64_t free_unreported(struct grants *g)
+{
+        uint32_t next = g->head;
+        uint64_t n = 0;
+
+        while (next != PAGE_NONE) {
+                uint32_t page = next;
+                struct page *p = ns_page(g->ns, page);
+
+                next = p->next;
+                if (p->reported || (p->ready && !magazine_is_claimed(g, page))) {
+                        p->reported = 0;
+                        continue;
+                }
+                grants_remove(g, page);
+                ns_free_page(g->ns, page);
+                n++;
+        }
+        return n;
+}
+
+int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool more,
+        uint64_t *ret_freed, struct detail *d)
+{
+        *ret_freed = 0;
+        if (a->grants->n_attach > 1)
+                return detail_set(d, -EBUSY,
+                        "%u members of the group have namespace %s open: only the last one left "
+                        "can say what the group holds",
+                        a->grants->n_attach, a->ns->name);
+        for (uint32_t i = 0; i < n; i++) {
+                int r = check_granted(a, pages[i], d);
+
+                if (r < 0)
+                        return r;
+                ns_page(a->ns, pages[i])->reported = 1;
+        }
+        if (!more)
+                *ret_freed = free_unreported(a->grants);
         return 0;
 }
 

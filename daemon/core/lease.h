@@ -54,6 +54,53 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
 int release_pages(
         struct attach *a, const uint32_t *pages, uint32_t n, uint64_t now_nsec, struct detail *d);
 
+struct publish_one {
+        uint32_t page; /* granted to the group, pinned in the client's segment */
+        const uint8_t *key;
+        uint32_t parent; /* page, or PAGE_NONE: it begins a text */
+        uint32_t tokens; /* 1..page_tokens */
+        uint64_t request;
+};
+
+/*
+ * Seals one page of an attachment with a pin segment: the pins are counted there. 0 with *ret_page
+ * the page itself; KVL_STATUS_DUPLICATE with the one that has the key already, which is pinned once
+ * more for this client first (its own stays GRANTED); KVL_STATUS_NO_PARENT, KVL_STATUS_STALE,
+ * -EINVAL: nothing changed.
+ */
+int publish_shared(struct attach *a, const struct publish_one *p, uint64_t now_nsec,
+        uint32_t *ret_page, struct detail *d);
+
+/* Can pages continue this one: is it findable, or was it published without a slot in the index? */
+bool page_may_be_parent(const struct ns *ns, uint32_t page);
+
+/* A lookup in shared memory found `page`, told afterwards. Ignored where that is no page, or has
+ * another generation (low 32 bits) by now. */
+void touch_page(
+        struct attach *a, uint32_t page, uint32_t generation, uint64_t request, uint64_t now_nsec);
+
+/* Figures for people: requests, keys asked for, pages found. */
+void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits);
+
+/*
+ * The client still holds `pages` of its grants and no others: frees the group's others in the
+ * namespace, but for those in magazines. `more`: another call of the same report follows, nothing
+ * is freed yet. 0 with the count; -EBUSY: other members of the group have the namespace open;
+ * -EINVAL: one isn't granted to the group (what was named before stays named until a report ends).
+ */
+int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool more,
+        uint64_t *ret_freed, struct detail *d);
+
+/*
+ * FREE pages for a magazine: `n` of them as far as limit and budget go, and idle pages of this
+ * namespace evicted until there are `n_dear` of these (<= n). Returns how many there are, at most
+ * n. Where it had to make room, ns.keep_idle_sets is set: ns_trim() once they are taken.
+ */
+uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_t now_nsec);
+
+/* The namespace has a FREE page: it is the group's. */
+uint32_t lease_take_page(struct attach *a);
+
 /* Gives granted pages back. -EINVAL where one isn't granted to the group: none given back. */
 int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d);
 

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "daemon/core/detail.h"
+#include "daemon/core/magazine.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "proto/status.h"
 
 const char *page_state_name(enum page_state s)
 {
@@ -27,18 +29,18 @@ static uint32_t count_namespaces(const struct tenant *t)
 }
 
 /* Index, tree and policy; nothing stays behind on failure. */
-static int init_lookup(struct ns *ns, const struct evict_ops *evict)
+static int init_lookup(struct ns *ns, struct store *s)
 {
         int r;
 
-        r = index_init(&ns->index, ns->geometry.capacity_pages);
+        r = shared_init(&ns->shared, &s->room, ns->geometry.capacity_pages, ns->id, s->boot_epoch);
         if (r < 0)
                 return r;
         tree_init(&ns->tree);
-        ns->evict = evict;
-        r = evict->new (&ns->tree, &ns->policy);
+        ns->evict = s->evict;
+        r = ns->evict->new (&ns->tree, &ns->policy);
         if (r < 0)
-                index_deinit(&ns->index);
+                shared_deinit(&ns->shared);
         return r;
 }
 
@@ -49,14 +51,17 @@ static int ns_alloc(struct tenant *t, const struct ns_geometry *geometry, struct
 
         if (!ns)
                 return -ENOMEM;
+        ns->id = t->store->last_ns_id + 1;
         ns->geometry = *geometry;
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
-        r = ns->sets ? init_lookup(ns, t->store->evict) : -ENOMEM;
+        r = ns->sets ? init_lookup(ns, t->store) : -ENOMEM;
         if (r < 0) {
                 free(ns->sets);
                 free(ns);
                 return r;
         }
+        ns->watched = PAGE_NONE;
+        t->store->last_ns_id++;
         *ret_ns = ns;
         return 0;
 }
@@ -103,8 +108,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
                         "back");
         r = ns_alloc(t, &geometry, &ns);
         if (r < 0)
-                return detail_set(d, r, "no memory for namespace %s", name);
-        ns->id = ++t->store->last_ns_id;
+                return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
         ns->tenant = t;
         ns->pool = pool;
         memcpy(ns->name, name, strlen(name) + 1);
@@ -126,7 +130,7 @@ void ns_free(struct ns *ns)
                 set_discard(set);
         ns->evict->free(ns->policy);
         tree_deinit(&ns->tree);
-        index_deinit(&ns->index);
+        shared_deinit(&ns->shared);
         list_remove(&ns->link);
         free(ns->sets);
         free(ns);
@@ -164,30 +168,39 @@ bool ns_page_is_stale(const struct ns *ns, const struct page *p)
         return p->state == PAGE_SEALED && p->epoch != (uint32_t)ns->epoch;
 }
 
-bool ns_page_match(const void *ns, uint32_t page, const uint8_t key[KEY_BYTES])
-{
-        return memcmp(ns_page(ns, page)->key, key, KEY_BYTES) == 0;
-}
-
 uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES])
 {
-        return index_find(&ns->index, key, ns_page_match, ns);
+        return shared_find(ns, shared_hash(&ns->shared, key), key);
 }
 
-void ns_set_state(struct ns *ns, struct page *p, enum page_state s)
+uint64_t ns_count_findable(const struct ns *ns)
 {
+        return ns->n_pages[PAGE_SEALED] - ns->n_stale;
+}
+
+/* Have clients seen a page in this state? */
+static bool is_shown(enum page_state s)
+{
+        return s == PAGE_SEALED || s == PAGE_DETACHED;
+}
+
+void ns_set_state(struct ns *ns, uint32_t page, enum page_state s)
+{
+        struct page *p = ns_page(ns, page);
+        bool shows = is_shown(p->state) || is_shown(s);
+
         assert(ns->n_pages[p->state] > 0);
         ns->n_pages[p->state]--;
         p->state = s;
         ns->n_pages[s]++;
+        if (shows)
+                shared_show_state(ns, page);
 }
 
 void ns_free_page(struct ns *ns, uint32_t page)
 {
         struct extent_set *set = ns_set_of(ns, page);
 
-        if (ns_page_is_stale(ns, ns_page(ns, page)))
-                ns->n_stale--;
         set_put_page(set, page);
         if (set_is_idle(set) && !ns->keep_idle_sets)
                 set_unbind(set);
@@ -201,6 +214,36 @@ void ns_trim(struct ns *ns)
                         set_unbind(set);
 }
 
+void ns_watch(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+
+        assert(!p->watched && p->n_pins == 0 && is_shown(p->state));
+
+        p->watched = 1;
+        p->prev = PAGE_NONE;
+        p->next = ns->watched;
+        if (ns->watched != PAGE_NONE)
+                ns_page(ns, ns->watched)->prev = page;
+        ns->watched = page;
+        ns->n_watched++;
+}
+
+static void unwatch(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+
+        if (p->prev != PAGE_NONE)
+                ns_page(ns, p->prev)->next = p->next;
+        else
+                ns->watched = p->next;
+        if (p->next != PAGE_NONE)
+                ns_page(ns, p->next)->prev = p->prev;
+        p->prev = p->next = PAGE_NONE;
+        p->watched = 0;
+        ns->n_watched--;
+}
+
 void ns_pin_page(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
@@ -210,7 +253,30 @@ void ns_pin_page(struct ns *ns, uint32_t page)
         if (p->n_pins++ > 0)
                 return;
         ns->n_pinned++;
-        ns->evict->hold(ns->policy, page);
+        if (p->watched) /* held already */
+                unwatch(ns, page);
+        else
+                ns->evict->hold(ns->policy, page);
+}
+
+/* A page that can't be found any more, and that nobody pins over the socket. Retired: nor in a
+ * segment. */
+static void let_go(struct ns *ns, uint32_t page, bool is_retired)
+{
+        struct page *p = ns_page(ns, page);
+
+        if (p->watched)
+                unwatch(ns, page);
+        if (ns_page_is_stale(ns, p)) {
+                (void)shared_remove(ns, page); /* its slot may have been taken over */
+                ns->n_stale--;
+        }
+        if (is_retired || shared_withdraw(ns, page)) {
+                ns_free_page(ns, page);
+                return;
+        }
+        ns_set_state(ns, page, PAGE_DETACHED);
+        ns_watch(ns, page);
 }
 
 void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
@@ -224,41 +290,71 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
                 return;
         ns->n_pinned--;
         if (p->state == PAGE_DETACHED || ns_page_is_stale(ns, p))
-                ns_free_page(ns, page);
+                let_go(ns, page, false);
         else
                 ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
 }
 
+void ns_look_again(struct ns *ns)
+{
+        uint32_t next = ns->watched;
+
+        while (next != PAGE_NONE) {
+                uint32_t page = next;
+                struct page *p = ns_page(ns, page);
+
+                next = p->next;
+                if (ns_page_is_stale(ns, p) || shared_is_pinned(ns, page))
+                        continue; /* what is stale is the sweep's */
+                if (p->state == PAGE_DETACHED) {
+                        let_go(ns, page, false);
+                } else {
+                        unwatch(ns, page);
+                        ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
+                }
+        }
+}
+
+uint64_t ns_count_pinned(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                for (uint32_t i = 0; i < ns->geometry.set_pages; i++) {
+                        const struct page *p = &set->pages[i];
+
+                        if (is_shown(p->state))
+                                n += p->n_pins > 0 ||
+                                     shared_is_pinned(ns, set->index * ns->geometry.set_pages + i);
+                }
+        return n;
+}
+
 /*
- * Three structures must be emptied together and each may fail. Index and tree get replacements,
- * which are made first and can be thrown away; the policy may carry over what it has learnt, so it
- * is reset in place, as the last step that can fail.
+ * The epoch makes what is cached unfindable; its slots stay until the sweep comes by. The tree gets
+ * a replacement, which is made first and can be thrown away; the policy may carry over what it has
+ * learnt, so it is reset in place, as the last step that can fail.
  */
 int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
 {
         struct store *store = ns->tenant->store;
-        uint64_t n_findable = ns->index.n_used;
-        struct index index;
+        uint64_t n_findable = ns_count_findable(ns);
         struct tree tree;
         int r;
 
-        r = index_init(&index, ns->geometry.capacity_pages);
-        if (r < 0)
-                return r;
         tree_init(&tree);
         r = tree_reserve(&tree, ns->tree.n_nodes);
         if (r == 0)
                 r = ns->evict->reset(ns->policy);
         if (r < 0) {
                 tree_deinit(&tree);
-                index_deinit(&index);
                 return r;
         }
-        index_deinit(&ns->index);
         tree_deinit(&ns->tree);
-        ns->index = index;
         ns->tree = tree;
         ns->epoch++;
+        shared_show_epochs(ns);
+        magazine_drain_ns(ns); /* of pages that could only be published as stale */
         ns->n_stale = ns->n_pages[PAGE_SEALED];
         *ret_pages = n_findable;
         if (store->on_stale)
@@ -266,18 +362,19 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         return 0;
 }
 
-static void sweep_page(struct ns *ns, uint32_t page)
+void ns_sweep_page(struct ns *ns, uint32_t page)
 {
-        struct page *p = ns_page(ns, page);
+        const struct page *p = ns_page(ns, page);
 
         if (!ns_page_is_stale(ns, p))
                 return;
         if (p->n_pins == 0) {
-                ns_free_page(ns, page);
+                let_go(ns, page, false);
                 return;
         }
+        (void)shared_remove(ns, page);
         ns->n_stale--;
-        ns_set_state(ns, p, PAGE_DETACHED);
+        ns_set_state(ns, page, PAGE_DETACHED);
 }
 
 bool ns_sweep(struct ns *ns, uint32_t budget)
@@ -288,26 +385,50 @@ bool ns_sweep(struct ns *ns, uint32_t budget)
                 if (ns->sweep_page >= ns->geometry.capacity_pages)
                         ns->sweep_page = 0;
                 if (ns_page(ns, ns->sweep_page))
-                        sweep_page(ns, ns->sweep_page++);
+                        ns_sweep_page(ns, ns->sweep_page++);
                 else /* the rest of a set that isn't bound */
                         ns->sweep_page += set_pages - ns->sweep_page % set_pages;
         }
         return ns->n_stale > 0;
 }
 
-static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why)
+static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool is_retired)
 {
-        struct page *p = ns_page(ns, page);
+        const struct page *p = ns_page(ns, page);
+        bool had_slot;
 
         assert(p->state == PAGE_SEALED && !ns_page_is_stale(ns, p));
 
-        index_remove(&ns->index, p->key, page);
+        had_slot = shared_remove(ns, page);
+        assert(had_slot);
+        (void)had_slot;
         ns->evict->remove(ns->policy, page, why);
         tree_remove(&ns->tree, page);
         if (p->n_pins > 0)
-                ns_set_state(ns, p, PAGE_DETACHED);
+                ns_set_state(ns, page, PAGE_DETACHED);
         else
-                ns_free_page(ns, page);
+                let_go(ns, page, is_retired);
+}
+
+static void count_evictions(struct ns *ns, uint64_t n)
+{
+        ns->counters.evictions += n;
+        ns->tenant->counters.evictions += n;
+        ns->tenant->store->counters.evictions += n;
+}
+
+bool ns_evict_leaf(struct ns *ns, uint32_t page)
+{
+        assert(ns_page(ns, page)->n_pins == 0);
+
+        if (!shared_retire(ns, page)) {
+                ns->evict->hold(ns->policy, page);
+                ns_watch(ns, page);
+                return false;
+        }
+        drop_leaf(ns, page, EVICT_PRESSURE, true);
+        count_evictions(ns, 1);
+        return true;
 }
 
 uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why)
@@ -320,13 +441,10 @@ uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why)
         do {
                 leaf = tree_leaf_below(&ns->tree, up);
                 up = tree_parent(&ns->tree, leaf);
-                drop_leaf(ns, leaf, why);
+                drop_leaf(ns, leaf, why, false);
                 n++;
         } while (leaf != page);
-        if (why == EVICT_PRESSURE) {
-                ns->counters.evictions += n;
-                ns->tenant->counters.evictions += n;
-                ns->tenant->store->counters.evictions += n;
-        }
+        if (why == EVICT_PRESSURE)
+                count_evictions(ns, n);
         return n;
 }

@@ -10,9 +10,9 @@
 
 #include "base/list.h"
 #include "base/parse.h"
-#include "daemon/core/index.h"
 #include "daemon/core/page.h"
 #include "daemon/core/pool.h"
+#include "daemon/core/shared.h"
 #include "policy/evict.h"
 #include "policy/tree.h"
 
@@ -72,15 +72,18 @@ struct ns {
         struct list_link sets_room; /* those with FREE pages; the ones that were full once first */
         bool keep_idle_sets;        /* a call is collecting pages; ns_trim() at its end */
         uint32_t n_sets;
-        struct index index;
+        struct shared shared; /* what clients see: its slots are the index */
         struct tree tree;
         const struct evict_ops *evict;
         void *policy;                 /* of evict; owned */
         struct list_link attachments; /* struct attach.ns_link */
         uint64_t n_pages[8];          /* by enum page_state, of bound sets */
         uint64_t n_pinned;            /* pages with n_pins > 0 */
-        uint64_t n_stale;             /* SEALED pages of an older epoch, not swept yet */
-        uint32_t sweep_page;          /* where the sweep goes on */
+        uint64_t n_ready;             /* GRANTED pages in magazines */
+        uint32_t watched;             /* list of watched pages through prev and next; PAGE_NONE */
+        uint64_t n_watched;
+        uint64_t n_stale;    /* SEALED pages of an older epoch, not swept yet */
+        uint32_t sweep_page; /* where the sweep goes on */
         struct ns_counters counters;
 };
 
@@ -123,13 +126,13 @@ struct extent_set *ns_set_of(const struct ns *ns, uint32_t page);
 /* SEALED before the last invalidation: unfindable, waiting for the sweep. */
 bool ns_page_is_stale(const struct ns *ns, const struct page *p);
 
-/* Is the index's idea of a key's equality: `ns` is a struct ns. */
-bool ns_page_match(const void *ns, uint32_t page, const uint8_t key[KEY_BYTES]);
+/* Pages that can be found. */
+uint64_t ns_count_findable(const struct ns *ns);
 
 uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES]);
 
-/* Every change of a page's state, so that ns.n_pages is right. */
-void ns_set_state(struct ns *ns, struct page *p, enum page_state s);
+/* Every change of a page's state, so that ns.n_pages is right and clients see it. */
+void ns_set_state(struct ns *ns, uint32_t page, enum page_state s);
 
 /* The one way a page becomes FREE: not pinned, out of the index. Gives its set back where that
  * leaves it idle. */
@@ -142,6 +145,25 @@ void ns_trim(struct ns *ns);
 void ns_pin_page(struct ns *ns, uint32_t page);
 void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n);
 
+/* The page is met with pins in segments and none of its own: the policy has it as held, or it is
+ * DETACHED. From now on ns_look_again() looks after it. */
+void ns_watch(struct ns *ns, uint32_t page);
+
+/*
+ * Evicts an idle leaf, unless a client has pinned it in its segment: then it counts as held, and is
+ * watched. True where it went.
+ */
+bool ns_evict_leaf(struct ns *ns, uint32_t page);
+
+/*
+ * Nobody tells the daemon when a pin in a segment goes: looks at what is watched. Pages that are
+ * idle now can be evicted again, DETACHED ones are freed. O(n_watched * clients).
+ */
+void ns_look_again(struct ns *ns);
+
+/* Pages pinned by whomever, in segments or over the socket. O(bound pages * clients). */
+uint64_t ns_count_pinned(const struct ns *ns);
+
 /*
  * Everything cached becomes unfindable at once, at a cost that doesn't depend on how much there is;
  * ns_sweep() frees it later. *ret_pages: pages that were findable. Tells store.on_stale. 0 or
@@ -149,11 +171,14 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n);
  */
 int ns_invalidate(struct ns *ns, uint64_t *ret_pages);
 
+/* A bound page: where it is stale it is freed, or DETACHED while somebody pins it. */
+void ns_sweep_page(struct ns *ns, uint32_t page);
+
 /* Looks at up to `budget` page records, frees or detaches the stale ones. True while there are
  * more. */
 bool ns_sweep(struct ns *ns, uint32_t budget);
 
-/* Removes an indexed page and everything below it; pinned ones become DETACHED. Returns their
+/* Removes a findable page and everything below it; pinned ones become DETACHED. Returns their
  * number. */
 uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why);
 

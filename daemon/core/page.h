@@ -6,9 +6,10 @@
  *              \-> FREE (given back, group died)      \-> DETACHED (out of the index, pinned) ->
  * FREE
  *
- * A SEALED page whose epoch is older than its namespace's is *stale*: in no index and no tree,
- * waiting for the sweep to free (or detach) it. RETIRING and MOVING belong to the shared-memory
- * path and the tiers; their numbers are kept free for them.
+ * A SEALED page whose epoch is older than its namespace's is *stale*: not findable and in no tree,
+ * waiting for the sweep to free (or detach) it. RETIRING is shown to clients (shared.h) while the
+ * evictor counts pins, the record says SEALED meanwhile; MOVING belongs to the tiers.
+ * What clients see of a page is its line in the index segment; this record is what counts.
  */
 #ifndef KVL_CORE_PAGE_H
 #define KVL_CORE_PAGE_H
@@ -16,30 +17,28 @@
 #include <assert.h>
 #include <stdint.h>
 
-#include "daemon/core/index.h"
+#include "proto/shm.h"
 
-enum page_state {
-        PAGE_FREE = 0,
-        PAGE_GRANTED = 1,
-        PAGE_SEALED = 2,
-        PAGE_RETIRING = 3, /* reserved */
-        PAGE_MOVING = 4,   /* reserved */
-        PAGE_DETACHED = 5,
-        PAGE_QUARANTINED = 6, /* reserved */
-        PAGE_NULL = 7,        /* page 0 of a namespace that keeps it ungranted */
-};
+#define KEY_BYTES SHM_KEY_BYTES
+#define PAGE_NONE UINT32_MAX
 
 struct page {
         uint8_t key[KEY_BYTES];   /* SEALED, DETACHED */
         uint64_t generation : 56; /* one more each time it leaves FREE */
         uint64_t state : 8;       /* enum page_state */
         uint32_t epoch;           /* of the namespace when granted (low 32 bits) */
-        uint32_t n_pins;          /* over all members; SEALED, DETACHED */
-        uint32_t owner;           /* GRANTED: group id */
-        uint32_t prev, next; /* FREE: its set's free list (next only); GRANTED: its group's grants.
-                                PAGE_NONE ends */
-        uint16_t tokens;     /* SEALED, DETACHED */
-        uint16_t mark;       /* scratch of one call (free_pages); 0 outside of it */
+        uint32_t n_pins; /* taken over the socket, of all members; SEALED, DETACHED. Those in pin
+                            segments are counted there (shared.h) */
+        uint32_t owner;  /* GRANTED: group id */
+        uint32_t prev, next; /* FREE: its set's free list (next only); GRANTED: its group's grants;
+                                watched: its namespace's list. PAGE_NONE ends */
+        uint16_t tokens;     /* SEALED, DETACHED; ready: the slot it lies in */
+        uint16_t mark : 1;   /* scratch of one call (free_pages); 0 outside of it */
+        uint16_t ready : 1;  /* GRANTED: in a magazine, and not seen to be claimed */
+        uint16_t reported : 1;  /* GRANTED: named by an unfinished REPORT */
+        uint16_t watched : 1;   /* SEALED, DETACHED: met with pins in segments and none of its own:
+                                   looked at again by ns_look_again() */
+        uint16_t unindexed : 1; /* DETACHED: published, but the index had no slot for it */
 };
 
 static_assert(sizeof(struct page) == 64, "one cache line a page");

@@ -62,6 +62,11 @@ static void init_pages(struct extent_set *set)
         uint32_t skip = set->index == 0 && set->ns->keep_page_zero;
 
         for (uint32_t i = 0; i < n; i++) {
+                /* Lines outlive sets: generations go on where the last set here left off. */
+                set->pages[i].generation =
+                        atomic_load_explicit(
+                                &set->ns->shared.lines[first + i].state, memory_order_relaxed) >>
+                        8;
                 set->pages[i].prev = PAGE_NONE;
                 set->pages[i].next = i + 1 < n ? first + i + 1 : PAGE_NONE;
         }
@@ -212,7 +217,7 @@ uint32_t set_take_page(struct extent_set *set)
         p->next = PAGE_NONE;
         p->generation++;
         p->epoch = (uint32_t)set->ns->epoch;
-        ns_set_state(set->ns, p, PAGE_GRANTED);
+        ns_set_state(set->ns, page, PAGE_GRANTED);
         return page;
 }
 
@@ -220,14 +225,15 @@ void set_put_page(struct extent_set *set, uint32_t page)
 {
         struct page *p = page_of(set, page);
 
-        assert(p->state != PAGE_FREE && p->state != PAGE_NULL && p->n_pins == 0);
+        assert(p->state != PAGE_FREE && p->state != PAGE_NULL && p->n_pins == 0 && !p->watched);
 
         /* In front: a set that was full is used again before those that may empty. */
         if (set->n_free == 0)
                 list_insert_before(set->ns->sets_room.next, &set->room_link);
-        ns_set_state(set->ns, p, PAGE_FREE);
+        ns_set_state(set->ns, page, PAGE_FREE);
         memset(p->key, 0, sizeof(p->key));
         p->tokens = 0;
+        p->ready = p->reported = p->unindexed = 0;
         p->owner = 0;
         p->prev = PAGE_NONE;
         p->next = set->free_head;

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "daemon/core/group.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -17,8 +18,7 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 
                 if (victim == NODE_NONE)
                         return false;
-                assert(ns_page(ns, victim)->n_pins == 0);
-                ns_drop_subtree(ns, victim, EVICT_PRESSURE);
+                (void)ns_evict_leaf(ns, victim);
         }
         return true;
 }
@@ -36,7 +36,9 @@ static void count_tree(const struct ns *ns, uint32_t root, uint32_t *below)
         uint32_t node = tree_leaf_below(&ns->tree, root), up, next;
 
         for (;; node = next == NODE_NONE ? up : tree_leaf_below(&ns->tree, next)) {
-                below[node] = add_counts(below[node], ns_page(ns, node)->n_pins > 0 ? HELD : 1);
+                bool is_held = ns_page(ns, node)->n_pins > 0 || shared_is_pinned(ns, node);
+
+                below[node] = add_counts(below[node], is_held ? HELD : 1);
                 if (node == root)
                         return;
                 up = tree_parent(&ns->tree, node);
@@ -74,7 +76,7 @@ static uint64_t set_cost(const struct extent_set *set, const uint32_t *below)
 
                 if (p->state == PAGE_FREE || p->state == PAGE_NULL)
                         continue;
-                if (p->state != PAGE_SEALED || p->n_pins > 0)
+                if (p->state != PAGE_SEALED || p->n_pins > 0 || shared_is_pinned(ns, first + i))
                         return COST_HELD;
                 if (ns_page_is_stale(ns, p))
                         continue;
@@ -92,6 +94,8 @@ static void weigh_ns(struct ns *ns)
 {
         _cleanup_free_ uint32_t *below = NULL;
 
+        ns_look_again(ns);
+        magazine_drain_ns(ns);
         list_for_each (set, &ns->sets_bound, struct extent_set, link) {
                 set->cost_bytes = COST_HELD;
                 if (set->n_mapped > 0)
@@ -108,8 +112,8 @@ static bool may_take_from(const struct ns *ns, const struct pool *pool, const st
         return ns != spare && (!pool || ns->pool == pool);
 }
 
-/* What cheapest_set() goes by. Evicting sets makes others cheaper, never dearer: it need not be
- * done again after each. */
+/* What cheapest_set() goes by; gives idle sets back by the way. Evicting sets makes others cheaper,
+ * never dearer: it need not be done again after each. */
 static void weigh_sets(struct tenant *t, const struct pool *pool, const struct ns *spare)
 {
         list_for_each (ns, &t->namespaces, struct ns, link)
@@ -117,6 +121,7 @@ static void weigh_sets(struct tenant *t, const struct pool *pool, const struct n
                         weigh_ns(ns);
 }
 
+/* It goes, unless a client has pinned something in it meanwhile. */
 static void evict_set(struct extent_set *set)
 {
         struct ns *ns = set->ns;
@@ -127,11 +132,12 @@ static void evict_set(struct extent_set *set)
                 struct page *p = ns_page(ns, page);
 
                 if (ns_page_is_stale(ns, p))
-                        ns_free_page(ns, page);
+                        ns_sweep_page(ns, page);
                 else if (p->state == PAGE_SEALED)
                         ns_drop_subtree(ns, page, EVICT_PRESSURE);
         }
-        assert(set_is_idle(set));
+        if (!set_is_idle(set))
+                set->cost_bytes = COST_HELD;
         ns_trim(ns);
 }
 
@@ -160,13 +166,13 @@ bool reclaim_sets_of_tenant(struct tenant *t, const struct ns *spare, uint64_t b
         if (account_fits(&t->account, bytes))
                 return true;
         weigh_sets(t, NULL, spare);
-        do {
+        while (!account_fits(&t->account, bytes)) {
                 struct extent_set *set = cheapest_set(t, NULL, spare);
 
                 if (!set)
                         return false;
                 evict_set(set);
-        } while (!account_fits(&t->account, bytes));
+        }
         return true;
 }
 
@@ -236,6 +242,8 @@ bool reclaim_sets_of_pool(struct pool *pool, const struct ns *spare, uint64_t by
         while (!account_fits(&pool->account, bytes)) {
                 struct extent_set *set = pick_set(pool, spare);
 
+                if (account_fits(&pool->account, bytes))
+                        break;
                 if (!set)
                         return false;
                 evict_set(set);

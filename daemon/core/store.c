@@ -11,7 +11,11 @@
 
 void store_init(struct store *s, const struct evict_ops *evict)
 {
-        *s = (struct store){.evict = evict, .min_page_bytes = NS_MIN_PAGE_BYTES};
+        *s = (struct store){
+                .evict = evict,
+                .min_page_bytes = NS_MIN_PAGE_BYTES,
+                .room = {.guard = SEGMENT_MEMFD, .write_fd = -1, .read_fd = -1},
+        };
         list_init(&s->pools);
         list_init(&s->tenants);
 }
@@ -37,6 +41,7 @@ void store_deinit(struct store *s)
         }
         list_for_each_safe (pool, &s->pools, struct pool, link)
                 pool_free(pool);
+        segment_room_close(&s->room);
 }
 
 int store_add_pool(struct store *s, struct device *device, uint64_t budget_bytes,
@@ -98,7 +103,7 @@ bool store_work(struct store *s, uint32_t budget)
 
 static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_kept)
 {
-        uint64_t n = ns->index.n_used;
+        uint64_t n = ns_count_findable(ns);
         int r;
 
         if (remove && list_is_empty(&ns->attachments)) {

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "base/segment.h"
 #include "daemon/core/pool.h"
 #include "policy/evict.h"
 
@@ -25,15 +26,18 @@ struct store_counters {
         uint64_t duplicates;  /* pages */
         uint64_t evictions;   /* pages */
         uint64_t leases_refused;
+        uint64_t unindexed; /* pages published that the index had no slot for */
 };
 
 struct store {
         struct list_link pools;   /* struct pool.link; the first is the default device */
         struct list_link tenants; /* struct tenant.link */
         const struct evict_ops *evict;
-        uint64_t min_page_bytes; /* of a namespace's pages, over all planes: NS_MIN_PAGE_BYTES;
-                                    tests on devices without memory lower it */
-        bool draining;           /* nothing new is granted */
+        struct segment_room room; /* of index segments; memfds until the server opens it */
+        uint64_t boot_epoch;      /* shown in segments */
+        uint64_t min_page_bytes;  /* of a namespace's pages, over all planes: NS_MIN_PAGE_BYTES;
+                                     tests on devices without memory lower it */
+        bool draining;            /* nothing new is granted */
         uint64_t last_ns_id, last_member_id;
         uint32_t last_group_id;
         uint32_t n_members;

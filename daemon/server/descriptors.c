@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 
 #include "daemon/core/detail.h"
+#include "daemon/core/group.h"
 #include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
@@ -50,15 +52,48 @@ uint64_t descriptors_needed(const struct server *s)
         return n;
 }
 
+static uint64_t count_segments(const struct server *s)
+{
+        uint64_t n = 0;
+
+        list_for_each (t, &s->store.tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link) {
+                        n += DESCRIPTORS_PER_NS;
+                        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                                if (pins_is_open(&a->share))
+                                        n += DESCRIPTORS_PER_SHARE;
+                }
+        return n;
+}
+
+/* Are n more left beside the reserve, of `limit`? */
+static bool has_room(const struct server *s, uint32_t n, uint64_t limit)
+{
+        uint64_t used = s->store.n_extents + FDS_PER_CLIENT * (uint64_t)s->n_peers +
+                        count_listeners(s) + count_segments(s);
+
+        return used + n + DESCRIPTORS_RESERVE <= limit;
+}
+
+int descriptors_admit(const struct server *s, uint32_t n, struct detail *d)
+{
+        uint64_t limit = current_limit();
+
+        if (has_room(s, n, limit))
+                return 0;
+        return detail_set(d, -EMFILE,
+                "kvleased may have %llu open files, too few for more shared memory: raise "
+                "LimitNOFILE of kvleased",
+                (unsigned long long)limit);
+}
+
 /* Of struct store: may `n` more extents be made? */
 static int admit_extents(uint32_t n, struct detail *d, void *data)
 {
         const struct server *s = data;
         uint64_t limit = current_limit();
-        uint64_t used =
-                s->store.n_extents + FDS_PER_CLIENT * (uint64_t)s->n_peers + count_listeners(s);
 
-        if (used + n + DESCRIPTORS_RESERVE <= limit)
+        if (has_room(s, n, limit))
                 return 0;
         if (log_first_of("extent-descriptors"))
                 log_message(LOG_NO_DESCRIPTORS, NULL,

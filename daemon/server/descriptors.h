@@ -1,6 +1,7 @@
 /*
- * The daemon's budget of file descriptors: one for every extent, two for every client, and a
- * reserve, so that whoever comes to help still gets in when memory has taken the rest.
+ * The daemon's budget of file descriptors: one for every extent, two for every client and every
+ * namespace, one for every namespace a client shares, and a reserve, so that whoever comes to help
+ * still gets in when memory has taken the rest.
  */
 #ifndef KVL_SERVER_DESCRIPTORS_H
 #define KVL_SERVER_DESCRIPTORS_H
@@ -8,9 +9,13 @@
 #include <stdint.h>
 
 struct server;
+struct detail;
 
 /* Connections of administrators, files being replaced, the descriptors of a reply. Not tuned. */
 #define DESCRIPTORS_RESERVE 48
+
+#define DESCRIPTORS_PER_NS    2 /* of its index segment: the daemon's, the readers' */
+#define DESCRIPTORS_PER_SHARE 1 /* of a pin segment */
 
 /* As far as the hard limit goes: the usual soft limit is too small for GPUs' memory. */
 void descriptors_raise_limit(void);
@@ -20,6 +25,9 @@ void descriptors_raise_limit(void);
  * clients together are more than the limit.
  */
 void descriptors_attach(struct server *s);
+
+/* May a request take n descriptors for good? 0, or -EMFILE with the sentence. */
+int descriptors_admit(const struct server *s, uint32_t n, struct detail *d);
 
 /* What that takes: for the warning, and its test. */
 uint64_t descriptors_needed(const struct server *s);

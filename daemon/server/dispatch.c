@@ -5,6 +5,7 @@
 
 #include "base/fd.h"
 #include "daemon/core/group.h"
+#include "daemon/core/tenant.h"
 #include "daemon/server/server.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
@@ -97,6 +98,28 @@ static const char *broken_rule(
         return NULL;
 }
 
+/* All that clients did in shared memory until now is in the records. */
+static void catch_up_all(struct server *s)
+{
+        list_for_each (p, &s->peers, struct peer, link)
+                peer_catch_up(p);
+        list_for_each (t, &s->store.tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        ns_look_again(ns);
+}
+
+/*
+ * What the peer submitted before this frame comes before it; an administrator sees what everybody
+ * has done until now. A DOORBELL has no order to keep: it waits its turn.
+ */
+static void catch_up(struct peer *p, uint16_t type)
+{
+        if (p->kind == LISTEN_ADMIN)
+                catch_up_all(p->server);
+        else if (type != MSG_DOORBELL)
+                peer_take_submissions(p, SHM_SUB_ENTRIES);
+}
+
 static void handle(struct peer *p, const struct frame *f, const struct msg_info *info)
 {
         _Alignas(max_align_t) uint8_t storage[REPLY_STRUCT_MAX];
@@ -134,6 +157,10 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                 return;
         }
         p->n_requests++;
+        server_expect_quiet(p->server);
+        catch_up(p, f->header.type);
+        if (p->muted || p->doomed)
+                return;
         if (!info) /* from a newer client: no fault of its */
                 answer(p, f, &kvlease__v1__simple_reply__descriptor, -EOPNOTSUPP,
                         "this kvleased does not know the request: upgrade it");

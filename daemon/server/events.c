@@ -16,6 +16,13 @@ void events_send(struct peer *p, uint16_t type, const ProtobufCMessage *event)
         peer_send(p, buf, (size_t)n, NULL, 0);
 }
 
+void events_ring(struct peer *p)
+{
+        static const Kvlease__V1__RingEvent event = KVLEASE__V1__RING_EVENT__INIT;
+
+        events_send(p, MSG_RING, &event.base);
+}
+
 static void send_notice(struct peer *p, Kvlease__V1__NoticeEvent__Kind kind, uint32_t ns_id,
         uint64_t client_id, const char *detail)
 {

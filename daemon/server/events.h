@@ -14,6 +14,9 @@ struct peer;
 /* Sends an event to a peer that has been introduced; others get none. */
 void events_send(struct peer *p, uint16_t type, const ProtobufCMessage *event);
 
+/* RING: completions are there. */
+void events_ring(struct peer *p);
+
 /* A NOTICE to every client. */
 void events_to_all(struct server *s, Kvlease__V1__NoticeEvent__Kind kind, const char *detail);
 

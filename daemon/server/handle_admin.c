@@ -1,8 +1,11 @@
 /* Administration: status, tenants, purge, drain, check. */
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -19,6 +22,10 @@ static void count_peers(const struct server *s, Kvlease__V1__AdminStatusReply *r
         list_for_each (p, &s->peers, struct peer, link) {
                 reply->n_clients += p->member != NULL;
                 reply->peers_muted += p->muted;
+                if (ring_is_open(&p->ring)) {
+                        reply->n_sharing++;
+                        reply->touches_dropped += ring_touches_dropped(&p->ring);
+                }
                 reply->members_waiting_exit += p->state == PEER_WAITING;
         }
 }
@@ -30,13 +37,16 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         reply->n_namespaces++;
                         reply->pages_free += ns->n_pages[PAGE_FREE];
-                        reply->pages_granted += ns->n_pages[PAGE_GRANTED];
+                        reply->pages_granted += ns->n_pages[PAGE_GRANTED] - ns->n_ready;
+                        reply->pages_ready += ns->n_ready;
                         reply->pages_sealed += ns->n_pages[PAGE_SEALED];
                         reply->pages_detached += ns->n_pages[PAGE_DETACHED];
-                        reply->pages_pinned += ns->n_pinned;
+                        reply->pages_pinned += ns_count_pinned(ns);
                 }
         }
 }
+
+#define SEGMENTS_TEXT_MAX 128
 
 /* The default file need not exist. */
 static char *config_file(const struct server *s)
@@ -44,6 +54,19 @@ static char *config_file(const struct server *s)
         if (s->source.file)
                 return (char *)s->source.file;
         return (char *)(s->config.has_file ? CONFIG_DEFAULT_FILE : "none (built-in defaults)");
+}
+
+/* "memfd (Operation not permitted)": with the reason where it isn't the better one. */
+static char *segment_guard_text(struct request *rq)
+{
+        const struct segment_room *room = &rq->server->store.room;
+        const char *name = segment_guard_name(room->guard);
+        char *text = arena_alloc(&rq->server->arena, SEGMENTS_TEXT_MAX);
+
+        if (!text || room->why == 0)
+                return (char *)name;
+        snprintf(text, SEGMENTS_TEXT_MAX, "%s (%s)", name, strerror(-room->why));
+        return text;
 }
 
 int handle_ADMIN_STATUS(struct request *rq)
@@ -55,7 +78,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->daemon_version = (char *)KVLEASE_VERSION;
         reply->pid = (uint64_t)getpid();
         reply->uptime_sec = (clock_now_nsec() - s->start_nsec) / NSEC_PER_SEC;
-        reply->boot_epoch = s->boot_epoch;
+        reply->boot_epoch = s->store.boot_epoch;
         reply->draining = s->store.draining;
         count_peers(s, reply);
         count_pages(s, reply);
@@ -70,7 +93,9 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->duplicates = c->duplicates;
         reply->evictions = c->evictions;
         reply->leases_refused = c->leases_refused;
+        reply->unindexed = c->unindexed;
         reply->violations = s->n_violations;
+        reply->segments = segment_guard_text(rq);
         reply->config_file = config_file(s);
         reply->runtime_dir = s->config.daemon.runtime_dir;
         reply->state_dir = s->config.daemon.state_dir;
@@ -135,6 +160,14 @@ int handle_ADMIN_PURGE(struct request *rq)
         return r;
 }
 
+/* What lies in magazines isn't granted any more: nobody finds a page there while draining. */
+static void empty_magazines(struct store *store)
+{
+        list_for_each (t, &store->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        magazine_drain_ns(ns);
+}
+
 int handle_ADMIN_DRAIN(struct request *rq)
 {
         const Kvlease__V1__AdminDrainRequest *m = rq->message;
@@ -144,6 +177,8 @@ int handle_ADMIN_DRAIN(struct request *rq)
         if (s->store.draining == !m->off)
                 return 0;
         s->store.draining = !m->off;
+        if (s->store.draining)
+                empty_magazines(&s->store);
         peer_uid(rq, uid);
         log_message(m->off ? LOG_DRAIN_END : LOG_DRAIN, LOG_FIELDS({"PEER_UID", uid}),
                 m->off ? "draining was called off by uid %s"

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/parse.h"
 #include "daemon/core/group.h"
+#include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -154,7 +155,7 @@ static void count_tenant_pages(const struct tenant *t, Kvlease__V1__AdminTenant 
 {
         list_for_each (ns, &t->namespaces, struct ns, link) {
                 row->n_namespaces++;
-                row->pages_granted += ns->n_pages[PAGE_GRANTED];
+                row->pages_granted += ns->n_pages[PAGE_GRANTED] - ns->n_ready;
                 row->pages_sealed += ns->n_pages[PAGE_SEALED];
                 row->pages_detached += ns->n_pages[PAGE_DETACHED];
         }
@@ -261,9 +262,10 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->charged_bytes = ns->n_sets * ns->geometry.set_bytes;
         row->n_sets = ns->n_sets;
         row->pages_free = ns->n_pages[PAGE_FREE];
-        row->pages_granted = ns->n_pages[PAGE_GRANTED];
+        row->pages_granted = ns->n_pages[PAGE_GRANTED] - ns->n_ready;
+        row->pages_ready = ns->n_ready;
         row->pages_sealed = ns->n_pages[PAGE_SEALED];
-        row->pages_pinned = ns->n_pinned;
+        row->pages_pinned = ns_count_pinned(ns);
         row->pages_detached = ns->n_pages[PAGE_DETACHED];
         row->n_clients = count_attachments(ns);
         row->capacity_pages = ns->geometry.capacity_pages;
@@ -299,19 +301,24 @@ int handle_ADMIN_NAMESPACES(struct request *rq)
  * start. */
 static char *group_label(struct request *rq, const struct group *g)
 {
-        struct hash_seed seed = {rq->server->boot_epoch, 0};
+        struct hash_seed seed = {rq->server->store.boot_epoch, 0};
         uint64_t hash = hash_bytes(seed, g->token, GROUP_TOKEN_BYTES);
         char *text = arena_alloc(&rq->server->arena, 9);
 
         return text ? format_hex(&hash, 4, text) : NULL;
 }
 
+/* Without what lies unclaimed in its members' magazines. */
 static uint64_t granted_pages(const struct group *g)
 {
         uint64_t n = 0;
 
         list_for_each (grants, &g->grants, struct grants, link)
                 n += grants->n_pages;
+        list_for_each (m, &g->members, struct member, link)
+                list_for_each (a, &m->attachments, struct attach, member_link)
+                        if (a->magazine)
+                                n -= a->magazine->n_pages;
         return n;
 }
 
@@ -333,7 +340,7 @@ static ProtobufCMessage *make_client(struct request *rq, void *object)
         row->metadata_only = p->member->metadata_only;
         row->group = group;
         row->pages_granted = granted_pages(p->member->group);
-        row->pins = p->member->n_pins;
+        row->pins = member_count_pins(p->member);
         row->mapped_sets = p->member->n_mapped_sets;
         row->requests = p->n_requests;
         row->violations = p->n_violations;

@@ -5,8 +5,10 @@
 #include "base/macros.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/store.h"
+#include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/server.h"
+#include "daemon/server/tenants.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
@@ -65,6 +67,8 @@ int handle_NS_OPEN(struct request *rq)
         struct attach *a;
         int r = take_layout(rq, m->layout, &layout);
 
+        if (r == 0 && !ns_find(rq->peer->tenancy->tenant, m->name))
+                r = descriptors_admit(rq->server, DESCRIPTORS_PER_NS, &rq->detail);
         if (r == 0)
                 r = attach_open(rq->peer->member, m->name, &layout, m->device, m->keep_page_zero,
                         &a, &rq->detail);

@@ -1,4 +1,4 @@
-/* LEASE, PUBLISH, LOOKUP, RELEASE, FREE, REQUEST_END: what workers do all day. */
+/* LEASE, PUBLISH, LOOKUP, RELEASE, FREE, REPORT, REQUEST_END: what workers do all day. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -7,16 +7,19 @@
 #include "daemon/server/server.h"
 #include "proto/kvlease.pb-c.h"
 
+static int refuse_count(struct request *rq, const char *what, size_t n, size_t max)
+{
+        return detail_set(&rq->detail, -EMSGSIZE,
+                "the request names %zu %s: at most %zu are allowed in one", n, what, max);
+}
+
 /* A number of pages or keys in a request. */
 static int check_count(struct request *rq, const char *what, size_t n, size_t max)
 {
         if (n == 0)
                 return detail_set(&rq->detail, -EINVAL,
                         "the request names no %s: 1 to %zu are allowed", what, max);
-        if (n > max)
-                return detail_set(&rq->detail, -EMSGSIZE,
-                        "the request names %zu %s: at most %zu are allowed in one", n, what, max);
-        return 0;
+        return n > max ? refuse_count(rq, what, n, max) : 0;
 }
 
 int handle_LEASE(struct request *rq)
@@ -129,6 +132,19 @@ int handle_FREE(struct request *rq)
                 return -ENOENT;
         r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
         return r < 0 ? r : free_pages(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
+}
+
+int handle_REPORT(struct request *rq)
+{
+        const Kvlease__V1__ReportRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        if (!a)
+                return -ENOENT;
+        if (m->n_pages > MAX_LEASE_PAGES)
+                return refuse_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        return report_pages(a, m->pages, (uint32_t)m->n_pages, m->more, &reply->count, &rq->detail);
 }
 
 int handle_REQUEST_END(struct request *rq)

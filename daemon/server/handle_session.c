@@ -121,7 +121,7 @@ static void fill_hello(struct request *rq, Kvlease__V1__HelloReply *reply)
         struct peer *p = rq->peer;
 
         reply->version = p->version;
-        reply->boot_epoch = rq->server->boot_epoch;
+        reply->boot_epoch = rq->server->store.boot_epoch;
         reply->auth_required = p->state == PEER_AUTH;
         if (!p->member)
                 return;

@@ -91,6 +91,7 @@ void peer_end(struct peer *p)
         close_socket(p);
         close_process(p);
         end_member(p);
+        ring_close(&p->ring);
         if (p->tenancy)
                 p->tenancy->n_peers--;
         p->tenancy = NULL;
@@ -211,15 +212,21 @@ void peer_schedule(struct peer *p)
         server_kick(p->server);
 }
 
-static bool maps_memory(const struct peer *p)
+/* Whether its pages must stay until its process exits. */
+static bool keeps_pages(const struct peer *p)
 {
-        return p->member && p->member->n_mapped_sets > 0;
+        if (!p->member)
+                return false;
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (pins_is_open(&a->share))
+                        return true;
+        return p->member->n_mapped_sets > 0;
 }
 
 /* Descriptors that it hasn't taken keep memory as what it has mapped does. */
 static bool holds_memory(struct peer *p)
 {
-        return maps_memory(p) || (p->fd >= 0 && outqueue_unread_fds(&p->out, p->fd) > 0);
+        return keeps_pages(p) || (p->fd >= 0 && outqueue_unread_fds(&p->out, p->fd) > 0);
 }
 
 void peer_violation(struct peer *p, const char *rule)
@@ -287,16 +294,46 @@ static bool may_handle(struct peer *p)
         return !p->held;
 }
 
+void peer_take_submissions(struct peer *p, uint32_t budget)
+{
+        struct ring_turn turn;
+
+        if (!ring_is_open(&p->ring) || !p->member || p->state != PEER_ACTIVE || p->muted ||
+                p->doomed)
+                return;
+        turn = ring_drain(&p->ring, p->member, budget, clock_now_nsec());
+        if (turn.n > 0)
+                server_expect_quiet(p->server);
+        if (turn.n > 0 && ring_wakes_client(&p->ring))
+                events_ring(p);
+        if (turn.violation)
+                peer_violation(p, turn.violation);
+        else if (turn.more || !ring_sleep(&p->ring))
+                peer_schedule(p);
+}
+
+void peer_catch_up(struct peer *p)
+{
+        peer_take_submissions(p, SHM_SUB_ENTRIES);
+        if (!p->member)
+                return;
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (!attach_settle(a))
+                        peer_violation(p, "magazine");
+}
+
 /* Handles at most `max` of the frames received. */
 static void process(struct peer *p, unsigned max)
 {
         const char *rule = "bad-frame";
         struct frame f;
 
+        p->backed_up = false;
         for (unsigned i = 0; may_handle(p); i++) {
                 int r;
 
                 if (i == max) {
+                        p->backed_up = true;
                         peer_schedule(p);
                         return;
                 }
@@ -331,9 +368,11 @@ static bool receive(struct peer *p)
 /* The rest of what it said before it hung up or died. */
 static void drain(struct peer *p)
 {
+        p->ring.ended = true;
         process(p, UINT32_MAX);
         for (unsigned i = 0; i < DRAIN_RECEIVES && !p->doomed && receive(p); i++)
                 process(p, UINT32_MAX);
+        peer_take_submissions(p, SHM_SUB_ENTRIES);
 }
 
 /* The stream is over. What it maps stays pinned until its process is. */
@@ -345,7 +384,7 @@ static void hang_up(struct peer *p)
                 peer_end(p);
                 return;
         }
-        if (!maps_memory(p)) {
+        if (!keeps_pages(p)) {
                 /* It shut down alone, or the kernel is about to throw away what it didn't read. */
                 uv_poll_stop(&p->socket);
                 p->socket_events = 0;
@@ -412,8 +451,8 @@ static void on_socket(uv_poll_t *handle, int status, int events)
                 p->hung_up = true;
         if (events & UV_WRITABLE)
                 flush(p);
-        /* While frames wait in the backlog nothing is received over them. */
-        if ((events & UV_READABLE) && !p->hung_up && list_is_empty(&p->backlog_link)) {
+        /* While frames wait for the next turn nothing is received over them. */
+        if ((events & UV_READABLE) && !p->hung_up && !p->backed_up) {
                 receive(p);
                 process(p, PEER_FRAMES_PER_TURN);
         } else if (!(events & UV_READABLE) && (events & UV_DISCONNECT)) {
@@ -453,6 +492,7 @@ void peer_turn(struct peer *p)
 {
         p->refs++;
         list_remove(&p->backlog_link);
+        peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
         process(p, PEER_FRAMES_PER_TURN);
         settle(p);
         peer_unref(p);

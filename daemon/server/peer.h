@@ -1,14 +1,15 @@
 /*
  * A connection and the process at its other end.
  *
- *   NEW -> (AUTH ->) ACTIVE -> WAITING -> gone     hung up while it maps memory: until the process
- * exits \        \        \---------------> gone     hung up and maps nothing; process exited
+ *   NEW -> (AUTH ->) ACTIVE -> WAITING -> gone     hung up while it keeps pages: until the process
+ * exits \        \        \---------------> gone     hung up and keeps none; process exited
  *      \--------\-----------> CLOSING --> gone     refused, or said BYE: as soon as the reply is
  * out
  *
- * A peer that breaks the protocol is gone if it maps nothing; else it is *muted*: its input is
- * drained and ignored, its output dropped, its pins stay until hang-up and exit, as the process may
- * be reading. Refcounted: the server's list holds one reference, each started uv handle one,
+ * A peer keeps pages where it maps memory or has a pin segment. One that breaks the protocol is
+ * gone if it keeps none; else it is *muted*: its input is drained and ignored, its ring isn't
+ * looked at any more, its output is dropped, its pins stay until hang-up and exit, as the process
+ * may be reading. Refcounted: the server's list holds one reference, each started uv handle one,
  * dropped in its close callback. Handlers never free a peer: they set flags, peer_settle() acts.
  */
 #ifndef KVL_SERVER_PEER_H
@@ -25,6 +26,7 @@
 #include "daemon/server/access.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/outqueue.h"
+#include "daemon/server/ring.h"
 #include "proto/frame.h"
 #include "proto/sock.h"
 
@@ -38,6 +40,9 @@ enum peer_state { PEER_NEW, PEER_AUTH, PEER_ACTIVE, PEER_CLOSING, PEER_WAITING, 
 
 /* Frames of one peer handled in one loop turn. Not tuned. */
 #define PEER_FRAMES_PER_TURN 16
+
+/* Submissions of one peer executed in one loop turn: some 100 microseconds. Not tuned. */
+#define PEER_SUBMISSIONS_PER_TURN 256
 
 /* Connections kept beyond a limit only to be told so; further ones are closed. Not tuned. */
 #define PEER_MAX_REFUSED 32
@@ -54,6 +59,7 @@ struct peer {
         bool hung_up;   /* end of its stream was seen */
         bool broken;    /* can't be written to */
         bool held;      /* isn't read from until it takes its output */
+        bool backed_up; /* frames were left for the next turn */
         bool by_number; /* pidfd was opened by number: it must answer a challenge */
 
         struct tenancy *tenancy; /* borrowed; NULL: administration, or refused */
@@ -67,6 +73,7 @@ struct peer {
         int socket_events;
         struct frame_parser *parser; /* owned */
         struct outqueue out;
+        struct ring ring; /* open from SHM_OPEN to the end */
 
         uint16_t version; /* of the frames */
         pid_t pid;
@@ -109,6 +116,16 @@ void peer_violation(struct peer *p, const char *rule);
 
 /* Looks at it again in the next loop turn. */
 void peer_schedule(struct peer *p);
+
+/*
+ * Executes up to `budget` submissions of its ring; what is left is for the next turn. Then the
+ * peer may be muted or doomed. Nothing where it has no ring, or none that counts any more.
+ */
+void peer_take_submissions(struct peer *p, uint32_t budget);
+
+/* All that it did in shared memory until now is in the daemon's records. It may be muted or doomed
+ * after. */
+void peer_catch_up(struct peer *p);
 
 /* One turn of a scheduled peer: frames received before, then what its flags ask for. */
 void peer_turn(struct peer *p);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <systemd/sd-daemon.h>
 
@@ -29,6 +30,12 @@
  */
 #define LOOK_MIN_MSEC 2u
 #define LOOK_MAX_MSEC 32u
+
+/*
+ * Touches don't wake the daemon before there are many. How old they may be when it evicts: short
+ * against the seconds between two uses of a page that is worth keeping. Not tuned.
+ */
+#define QUIET_MSEC 100
 
 static void log_report(void *data, bool is_error, const char *sentence)
 {
@@ -97,6 +104,23 @@ void server_await_hello(struct server *s)
         uv_timer_start(&s->hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
 }
 
+/* What clients submitted without ringing. While there is any it is looked for again. */
+static void on_quiet(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, quiet_timer);
+
+        list_for_each (p, &s->peers, struct peer, link)
+                peer_take_submissions(p, SHM_SUB_ENTRIES);
+}
+
+void server_expect_quiet(struct server *s)
+{
+        uv_handle_t *timer = (uv_handle_t *)&s->quiet_timer;
+
+        if (!uv_is_active(timer) && !uv_is_closing(timer))
+                uv_timer_start(&s->quiet_timer, on_quiet, QUIET_MSEC, 0);
+}
+
 /* Every peer that waits; one that goes on waiting comes back to the list. */
 static void on_look(uv_timer_t *timer)
 {
@@ -153,14 +177,29 @@ static int init_base(struct server *s, struct config *config)
         uv_timer_init(&s->loop, &s->hello_timer);
         uv_timer_init(&s->loop, &s->stop_timer);
         uv_timer_init(&s->loop, &s->look_timer);
+        uv_timer_init(&s->loop, &s->quiet_timer);
         uv_timer_init(&s->loop, &s->watchdog);
         for (size_t i = 0; i < ARRAY_SIZE(s->signals); i++)
                 uv_signal_init(&s->loop, &s->signals[i]);
         store_init(&s->store, evict_find(config_evict_names[s->config.daemon.evict]));
         events_attach(s);
-        if (getrandom(&s->boot_epoch, sizeof(s->boot_epoch), 0) != sizeof(s->boot_epoch))
-                s->boot_epoch = s->start_nsec;
+        if (getrandom(&s->store.boot_epoch, sizeof(s->store.boot_epoch), 0) !=
+                sizeof(s->store.boot_epoch))
+                s->store.boot_epoch = s->start_nsec;
         return 0;
+}
+
+/* Where segments come from that clients can't write, whoever they are. */
+static void open_room(struct server *s)
+{
+        struct segment_room *room = &s->store.room;
+
+        segment_room_open(room);
+        if (room->guard != SEGMENT_READ_ONLY_MOUNT)
+                log_notice("no read-only mount for what clients share (%s): processes of uid %u "
+                           "could write the index; run kvleased with CAP_SYS_ADMIN, or clients "
+                           "under other uids",
+                        strerror(-room->why), (unsigned)geteuid());
 }
 
 enum exit_code server_init(
@@ -175,6 +214,7 @@ enum exit_code server_init(
                 return EXIT_OTHER;
         }
         s->source = *source;
+        open_room(s);
         if (devices_open(s) < 0)
                 code = EXIT_DEVICE;
         else if (rundir_open(&s->rundir, s->config.daemon.runtime_dir, &d) < 0)
@@ -366,6 +406,7 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->hello_timer,
                 (uv_handle_t *)&s->stop_timer,
                 (uv_handle_t *)&s->look_timer,
+                (uv_handle_t *)&s->quiet_timer,
                 (uv_handle_t *)&s->watchdog,
                 (uv_handle_t *)&s->signals[0],
                 (uv_handle_t *)&s->signals[1],

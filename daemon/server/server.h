@@ -50,7 +50,6 @@ struct server {
         struct tenantdb db;
         struct store store;
         uint64_t budget_bytes; /* of all pools */
-        uint64_t boot_epoch;   /* random */
         uint64_t start_nsec;
 
         struct list_link tenancies; /* struct tenancy.link, by id */
@@ -77,7 +76,7 @@ struct server {
         uint32_t pages[MAX_LEASE_PAGES];
 
         uv_idle_t work;
-        uv_timer_t hello_timer, stop_timer, look_timer, watchdog;
+        uv_timer_t hello_timer, stop_timer, look_timer, quiet_timer, watchdog;
         uv_signal_t signals[3];
         bool stopping;
 };
@@ -112,6 +111,12 @@ void server_kick(struct server *s);
 
 /* Watches the time of who must introduce itself: there is somebody, or the time has changed. */
 void server_await_hello(struct server *s);
+
+/*
+ * Something was executed, so more may follow, by clients that don't ring for a touch: rings are
+ * looked at once more after a while. Where nothing happens no timer runs. Cheap to repeat.
+ */
+void server_expect_quiet(struct server *s);
 
 struct peer;
 

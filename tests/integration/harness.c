@@ -24,7 +24,7 @@ static unsigned count_tenants(struct harness *h)
         return n;
 }
 
-static void start_daemon(struct harness *h)
+void harness_start(struct harness *h)
 {
         int r = private_daemon_start(&h->daemon);
 
@@ -81,20 +81,25 @@ int harness_setup(void **state)
         h->own_fds = fd_count_open();
         *state = h;
         assert_int_equal(private_daemon_init(&h->daemon, o), 0);
-        start_daemon(h);
+        harness_start(h);
         return 0;
 }
 
 void harness_restart(struct harness *h)
 {
         stop_daemon(h);
-        start_daemon(h);
+        harness_start(h);
 }
 
-/* Descriptors of the daemon are those it started with, one a tenant that came, one an extent. */
-static void assert_daemon_fds(struct harness *h, int n_extents)
+struct usage {
+        uint64_t charged_bytes, pages, n_extents, n_namespaces;
+};
+
+/* Descriptors of the daemon are those it started with, one a tenant that came, one an extent, two
+ * an index segment. */
+static void assert_daemon_fds(struct harness *h, const struct usage *usage)
 {
-        int n = 0, expected = h->daemon_fds + n_extents;
+        int n = 0, expected = h->daemon_fds + (int)usage->n_extents + 2 * (int)usage->n_namespaces;
         char command[128];
 
         expected += (int)count_tenants(h) - (int)h->n_tenants;
@@ -110,10 +115,6 @@ static void assert_daemon_fds(struct harness *h, int n_extents)
         fail_msg("the daemon has %d descriptors, %d were expected", n, expected);
 }
 
-struct usage {
-        uint64_t charged_bytes, pages, n_extents;
-};
-
 /* Sums over all namespaces; pages of every state are pages of their sets. */
 static struct usage sum_namespaces(struct harness *h)
 {
@@ -124,8 +125,8 @@ static struct usage sum_namespaces(struct harness *h)
         json_array_foreach(ctl_list(reply, "namespaces"), i, ns)
         {
                 uint64_t n_pages = 0;
-                static const char *const states[] = {
-                        "pages_free", "pages_granted", "pages_sealed", "pages_detached"};
+                static const char *const states[] = {"pages_free", "pages_granted", "pages_ready",
+                        "pages_sealed", "pages_detached"};
 
                 for (unsigned s = 0; s < ARRAY_SIZE(states); ++s)
                         n_pages += (uint64_t)json_integer_value(json_object_get(ns, states[s]));
@@ -135,6 +136,7 @@ static struct usage sum_namespaces(struct harness *h)
 
                 assert_int_equal(n_pages,
                         n_sets * (uint64_t)json_integer_value(json_object_get(ns, "set_pages")));
+                sum.n_namespaces++;
                 sum.pages += n_pages;
                 sum.n_extents += n_sets * (uint64_t)json_integer_value(n_planes);
                 sum.charged_bytes +=
@@ -183,6 +185,7 @@ void harness_assert_settled(struct harness *h)
 
         ctl_wait_status(h, "n_clients", 0);
         ctl_wait_status(h, "pages_granted", 0);
+        ctl_wait_status(h, "pages_ready", 0);
         ctl_wait_status(h, "pages_pinned", 0);
         ctl_wait_status(h, "pages_detached", 0);
         assert_int_equal(ctl_status(h, "peers_muted"), 0);
@@ -192,7 +195,7 @@ void harness_assert_settled(struct harness *h)
         assert_int_equal(ctl_status(h, "charged_bytes"), usage.charged_bytes);
         assert_int_equal(sum_tenants(h), usage.charged_bytes);
         assert_int_equal(ctl_status(h, "pages_free") + ctl_status(h, "pages_sealed"), usage.pages);
-        assert_daemon_fds(h, (int)usage.n_extents);
+        assert_daemon_fds(h, &usage);
 }
 
 /* A worker that is left means that the test failed in its middle. */
@@ -214,7 +217,7 @@ static void assert_nothing_left(struct harness *h)
         assert_int_equal(ctl_status(h, "violations"), h->violations);
         purge_all(h);
         ctl_wait_status(h, "charged_bytes", 0);
-        assert_daemon_fds(h, 0);
+        assert_daemon_fds(h, &(struct usage){0});
         stop_daemon(h);
 }
 
@@ -235,6 +238,13 @@ int harness_teardown(void **state)
         *state = NULL;
         assert_int_equal(fd_count_open(), own_fds);
         return 0;
+}
+
+bool harness_shares(void)
+{
+        const char *value = getenv("KVLEASE_NO_SHM");
+
+        return !value || strcmp(value, "1") != 0;
 }
 
 uint64_t harness_seed(void)

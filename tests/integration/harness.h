@@ -44,6 +44,12 @@ struct harness {
 int harness_setup(void **state);
 int harness_teardown(void **state);
 
+/* Do clients of this run share memory with the daemon? Not with KVLEASE_NO_SHM=1. */
+bool harness_shares(void);
+
+/* Starts a daemon that is stopped, and counts what it begins with. */
+void harness_start(struct harness *h);
+
 /* Stops the daemon (exit status 0) and starts it again. */
 void harness_restart(struct harness *h);
 

@@ -1,11 +1,13 @@
 #include "tests/model/model.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "daemon/core/detail.h"
 #include "daemon/core/tenant.h"
+#include "proto/status.h"
 
 /* Page and set sizes worked out by hand from BUDGET, EXTENT and GRANULARITY. */
 const struct shape shapes[N_NS] = {
@@ -22,7 +24,8 @@ struct model_member members[N_MEMBERS];
 int last_group;
 uint64_t limits[N_TENANTS];
 uint64_t now_nsec;
-unsigned n_evicted, n_refused;
+unsigned n_evicted, n_refused, n_claimed, n_taken_back;
+unsigned long last_serial;
 uint64_t seed, rng_state;
 unsigned long step;
 const char *op = "start";
@@ -60,7 +63,7 @@ void key_bytes(int key, uint8_t out[KEY_BYTES])
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-unsigned pins_of(const struct model_ns *ns, uint32_t page)
+static unsigned socket_pins_of(const struct model_ns *ns, uint32_t page)
 {
         int slot = (int)(ns - spaces[ns->tenant]);
         unsigned n = 0;
@@ -69,6 +72,18 @@ unsigned pins_of(const struct model_ns *ns, uint32_t page)
                 if (members[m].real && members[m].tenant == ns->tenant &&
                         members[m].attach[slot].real)
                         n += members[m].attach[slot].pins[page];
+        return n;
+}
+
+unsigned pins_of(const struct model_ns *ns, uint32_t page)
+{
+        int slot = (int)(ns - spaces[ns->tenant]);
+        unsigned n = socket_pins_of(ns, page);
+
+        for (int m = 0; m < N_MEMBERS; m++)
+                if (members[m].real && members[m].tenant == ns->tenant &&
+                        members[m].attach[slot].real)
+                        n += members[m].attach[slot].counts[page];
         return n;
 }
 
@@ -171,6 +186,10 @@ unsigned model_invalidate(struct model_ns *ns)
                         ns->where[key] = NONE;
                         n++;
                 }
+        /* What was granted ahead could only be published as stale. */
+        for (uint32_t page = 0; page < ns->n_pages; page++)
+                if (ns->pages[page].state == M_READY)
+                        ns->pages[page].state = M_FREE;
         ns->epoch++;
         return n;
 }
@@ -183,15 +202,59 @@ void model_unpin(struct model_attach *a, struct model_ns *ns, uint32_t page, uns
                 ns->pages[page].state = M_FREE;
 }
 
+int model_publish_one(const struct model_member *m, struct model_ns *ns, unsigned *pins,
+        uint32_t page, int key, int parent, unsigned tokens, uint32_t *ret_page)
+{
+        if (page >= ns->n_pages || ns->pages[page].state != M_GRANTED ||
+                ns->pages[page].group != m->group)
+                return -EINVAL;
+        if (ns->pages[page].grant_epoch != ns->epoch)
+                return KVL_STATUS_STALE;
+        if (ns->where[key] != NONE) {
+                *ret_page = (uint32_t)ns->where[key];
+                pins[*ret_page]++;
+                return KVL_STATUS_DUPLICATE;
+        }
+        ns->pages[page] =
+                (struct model_page){.state = M_CACHED, .key = key, .serial = ++last_serial};
+        ns->where[key] = (int)page;
+        ns->parent[key] = parent;
+        ns->tokens[key] = tokens;
+        pins[page]++;
+        *ret_page = page;
+        return 0;
+}
+
+bool model_free(
+        const struct model_member *m, struct model_ns *ns, const uint32_t *pages, uint32_t n)
+{
+        bool seen[MAX_PAGES + 2] = {0};
+
+        for (uint32_t i = 0; i < n; i++) {
+                const struct model_page *p = &ns->pages[pages[i]];
+
+                if (pages[i] >= ns->n_pages || seen[pages[i]] || p->state != M_GRANTED ||
+                        p->group != m->group)
+                        return false;
+                seen[pages[i]] = true;
+        }
+        for (uint32_t i = 0; i < n; i++)
+                ns->pages[pages[i]].state = M_FREE;
+        return true;
+}
+
 void model_close(struct model_member *m, int slot)
 {
         struct model_ns *ns = &spaces[m->tenant][slot];
         struct model_attach *a = &m->attach[slot];
         bool last = true;
 
-        for (uint32_t page = 0; page < ns->n_pages; page++)
+        for (uint32_t page = 0; page < ns->n_pages; page++) {
                 if (a->pins[page] > 0)
                         model_unpin(a, ns, page, a->pins[page]);
+                if (ns->pages[page].state == M_READY && ns->pages[page].holder == a)
+                        ns->pages[page].state = M_FREE;
+        }
         *a = (struct model_attach){0};
         for (int i = 0; i < N_MEMBERS; i++)
                 if (members[i].real && members[i].group == m->group && members[i].attach[slot].real)
@@ -219,8 +282,8 @@ static uint32_t real_page_of(const struct ns *real, int key)
         return ns_find_page(real, bytes);
 }
 
-/* After what may evict or sweep: which cached pages went, and were they fit to go? */
-static void learn_ns(struct model_ns *ns, bool may_evict)
+/* Which cached pages went, and were they fit to go? */
+static void learn_evicted(struct model_ns *ns, bool may_evict)
 {
         struct ns *real = real_ns(ns);
         bool went[N_KEYS];
@@ -242,22 +305,79 @@ static void learn_ns(struct model_ns *ns, bool may_evict)
                         model_drop(ns, key);
                         n_evicted++;
                 }
-        /* Unpinned pages of an older epoch: swept. */
+}
+
+/* Dropped pages that nobody pins: freed by the sweep, or because the daemon looked again. */
+static void learn_freed(struct model_ns *ns)
+{
         for (uint32_t page = 0; page < ns->n_pages; page++) {
-                const struct page *p = ns_page(real, page);
+                const struct page *p = ns_page(real_ns(ns), page);
 
                 if (ns->pages[page].state == M_GONE && pins_of(ns, page) == 0 &&
-                        (!p || p->state != PAGE_SEALED))
+                        (!p || (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)))
                         ns->pages[page].state = M_FREE;
         }
 }
 
-void learn(bool may_evict)
+static void learn_taken_back(struct model_ns *ns, bool may_take)
+{
+        for (uint32_t page = 0; page < ns->n_pages; page++) {
+                struct model_page *p = &ns->pages[page];
+
+                if (p->state != M_READY || is_in_magazine(p, page))
+                        continue;
+                CHECK(may_take, "page %u was taken out of a magazine, nothing asked for room",
+                        page);
+                p->state = M_FREE;
+                n_taken_back++;
+        }
+}
+
+void learn(const struct model_ns *only, enum learn_how how)
 {
         for (int t = 0; t < N_TENANTS; t++)
-                for (int i = 0; i < N_NS; i++)
-                        if (spaces[t][i].exists)
-                                learn_ns(&spaces[t][i], may_evict);
+                for (int i = 0; i < N_NS; i++) {
+                        struct model_ns *ns = &spaces[t][i];
+
+                        if (!ns->exists)
+                                continue;
+                        learn_evicted(ns, how != MAY_SWEEP && (!only || ns == only));
+                        learn_freed(ns);
+                        learn_taken_back(ns, how == MAY_TAKE_BACK);
+                }
+}
+
+/* Are all slots where the key could be in use? */
+static bool slots_are_full(const struct ns *real, const uint8_t key[KEY_BYTES])
+{
+        const struct shared *s = &real->shared;
+        uint64_t hash = shared_hash(s, key);
+
+        for (uint32_t n = 0; n < 2 * SHM_BUCKET_SLOTS; n++) {
+                uint32_t bucket = shm_bucket_index(hash, s->n_buckets, n / SHM_BUCKET_SLOTS);
+                uint64_t slot = s->buckets[bucket].slots[n % SHM_BUCKET_SLOTS];
+                const struct page *p = ns_page(real, (uint32_t)slot - 1);
+
+                if (slot == 0 || p->state != PAGE_SEALED || ns_page_is_stale(real, p))
+                        return false;
+        }
+        return true;
+}
+
+bool learn_unindexed(struct model_ns *ns, int key)
+{
+        const struct ns *real = real_ns(ns);
+        uint32_t page = (uint32_t)ns->where[key];
+        int parent = ns->parent[key];
+        uint8_t bytes[KEY_BYTES];
+
+        if (!ns_page(real, page)->unindexed)
+                return false;
+        key_bytes(key, bytes);
+        CHECK((parent != NONE && ns->where[parent] == NONE) || slots_are_full(real, bytes),
+                "page %u wasn't put into the index, which has room for key %d", page, key);
+        model_drop(ns, key);
+        return true;
 }
 
 static enum model_state state_of(const struct ns *real, uint32_t page)
@@ -267,11 +387,25 @@ static enum model_state state_of(const struct ns *real, uint32_t page)
         if (!p || p->state == PAGE_FREE || p->state == PAGE_NULL)
                 return M_FREE;
         if (p->state == PAGE_GRANTED)
-                return M_GRANTED;
+                return p->ready ? M_READY : M_GRANTED;
         return p->state == PAGE_SEALED && !ns_page_is_stale(real, p) ? M_CACHED : M_GONE;
 }
 
-static void compare_ns(const struct model_ns *ns)
+/* What the daemon doesn't know yet unless it has just looked. */
+static void compare_late(const struct model_ns *ns, uint32_t page, bool has_looked)
+{
+        const struct ns *real = real_ns(ns);
+        const struct page *p = ns_page(real, page);
+        enum model_state is = state_of(real, page), should_be = ns->pages[page].state;
+
+        CHECK(is == should_be || (!has_looked && is == M_READY && should_be == M_GRANTED),
+                "tenant %d ns n%d page %u: is %d, model says %d", ns->tenant,
+                (int)(ns - spaces[ns->tenant]), page, is, should_be);
+        if (p && p->watched && !ns_page_is_stale(real, p))
+                CHECK(!has_looked || pins_of(ns, page) > 0, "page %u is watched in vain", page);
+}
+
+static void compare_ns(const struct model_ns *ns, bool has_looked)
 {
         const struct ns *real = real_ns(ns);
 
@@ -283,27 +417,59 @@ static void compare_ns(const struct model_ns *ns)
         for (uint32_t page = 0; page < ns->n_pages; page++) {
                 const struct page *p = ns_page(real, page);
 
-                CHECK(state_of(real, page) == ns->pages[page].state,
-                        "tenant %d ns n%d page %u: is %d, model says %d", ns->tenant,
-                        (int)(ns - spaces[ns->tenant]), page, state_of(real, page),
-                        ns->pages[page].state);
-                CHECK((p ? p->n_pins : 0) == pins_of(ns, page), "page %u", page);
+                compare_late(ns, page, has_looked);
+                CHECK((p ? p->n_pins : 0) == socket_pins_of(ns, page), "page %u", page);
                 CHECK(!p == !set_is_bound(ns, page / ns->set_pages), "page %u", page);
         }
         for (int key = 0; key < N_KEYS; key++)
                 CHECK(real_page_of(real, key) == (uint32_t)ns->where[key], "key %d", key);
 }
 
+/* The client's segment says what the client did and what it was told. */
+static void compare_segment(const struct model_attach *a, const struct model_ns *ns)
+{
+        const struct pins *pins = &a->real->share;
+        uint64_t n_ready = 0;
+
+        CHECK(pins_is_open(pins) == a->shared, "segment");
+        if (!a->shared)
+                return;
+        for (uint32_t page = 0; page < ns->n_pages; page++) {
+                const struct model_page *p = &ns->pages[page];
+
+                CHECK(pins->counters[page] == a->counts[page], "page %u has %u pins, not %u", page,
+                        pins->counters[page], a->counts[page]);
+                n_ready += p->state == M_READY && p->holder == a;
+        }
+        CHECK(pins->header->n_put - pins->header->n_taken == n_ready, "%llu pages in the magazine",
+                (unsigned long long)n_ready);
+}
+
+/* The daemon finds out what clients did in their segments. */
+static void look(void)
+{
+        for (int t = 0; t < N_TENANTS; t++)
+                list_for_each (ns, &tenants[t]->namespaces, struct ns, link) {
+                        ns_look_again(ns);
+                        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                                CHECK(!a->magazine || magazine_settle(a), "tampered with");
+                }
+}
+
 void compare(void)
 {
         uint64_t n_pages, n_sets;
         uint32_t n_members = 0, n_extents = 0;
+        bool looks = step / 64 % 2; /* for a while not, so that there is much to find out */
         struct detail d = {0};
 
+        if (looks)
+                look();
+        learn(NULL, MAY_SWEEP);
         CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
         for (int t = 0; t < N_TENANTS; t++) {
                 for (int i = 0; i < N_NS; i++) {
-                        compare_ns(&spaces[t][i]);
+                        compare_ns(&spaces[t][i], looks);
                         if (spaces[t][i].exists)
                                 n_extents += bound_sets(&spaces[t][i]) * shapes[i].n_planes;
                 }
@@ -314,4 +480,9 @@ void compare(void)
         for (int m = 0; m < N_MEMBERS; m++)
                 n_members += members[m].real != NULL;
         CHECK(store.n_members == n_members, "%u members", n_members);
+        for (int m = 0; m < N_MEMBERS; m++)
+                for (int i = 0; members[m].real && i < N_NS; i++)
+                        if (members[m].attach[i].real)
+                                compare_segment(
+                                        &members[m].attach[i], &spaces[members[m].tenant][i]);
 }

@@ -4,6 +4,11 @@
  * from that it says how many bytes a tenant must be charged: the sets with a page in use or a
  * client that maps them. What it does not know is the eviction policy. After an operation that may
  * evict it asks which pages went, and checks of each that it was idle with nothing pinned below.
+ *
+ * About half of the attachments are shared: the test plays their client in the segments. What it
+ * does there the daemon learns late: a page that was dropped from the cache may stay GONE after its
+ * last pin, a page claimed from a magazine may look ready. Before half of the comparisons the
+ * daemon is made to look, and neither may be left.
  */
 #ifndef KVL_TESTS_MODEL_H
 #define KVL_TESTS_MODEL_H
@@ -13,6 +18,7 @@
 
 #include "daemon/core/group.h"
 #include "daemon/core/store.h"
+#include "daemon/core/submit.h"
 #include "tests/unit/fake-device.h"
 
 #define N_TENANTS    3
@@ -29,13 +35,19 @@
 #define MAX_CLIENTS  4
 #define NONE         (-1)
 
-enum model_state { M_FREE, M_GRANTED, M_CACHED, M_GONE };
+/* READY: lies in a magazine, nobody has claimed it. GONE: dropped from the cache, not free yet. */
+enum model_state { M_FREE, M_READY, M_GRANTED, M_CACHED, M_GONE };
+
+struct model_attach;
 
 struct model_page {
         enum model_state state;
-        int group;            /* GRANTED */
-        int key;              /* CACHED, GONE */
-        unsigned grant_epoch; /* GRANTED */
+        int group;                   /* READY, GRANTED */
+        int key;                     /* CACHED, GONE */
+        unsigned grant_epoch;        /* READY: the namespace's; GRANTED */
+        struct model_attach *holder; /* READY: whose magazine, */
+        uint32_t slot;               /* and where in it */
+        unsigned long serial;        /* CACHED, GONE: no other page ever published has it */
 };
 
 struct model_ns {
@@ -54,8 +66,18 @@ struct model_ns {
 struct model_attach {
         struct attach *real; /* NULL: not open */
         unsigned version_epoch;
-        unsigned pins[MAX_PAGES];
+        unsigned pins[MAX_PAGES]; /* taken over the socket */
         bool mapped[MAX_SETS];
+        bool shared;
+        unsigned counts[MAX_PAGES]; /* pins in its segment */
+};
+
+/* What a PUBLISH with CHAIN would continue. */
+struct model_chain {
+        uint32_t attach_id; /* 0: nothing */
+        int status;         /* of what came before */
+        int key;
+        unsigned long serial;
 };
 
 struct model_member {
@@ -63,6 +85,8 @@ struct model_member {
         int tenant, group;
         bool metadata_only;
         struct model_attach attach[N_NS];
+        struct submit_chain real_chain;
+        struct model_chain chain;
 };
 
 struct shape {
@@ -82,7 +106,8 @@ extern struct model_member members[N_MEMBERS];
 extern int last_group;
 extern uint64_t limits[N_TENANTS];
 extern uint64_t now_nsec;
-extern unsigned n_evicted, n_refused;
+extern unsigned n_evicted, n_refused, n_claimed, n_taken_back;
+extern unsigned long last_serial;
 extern uint64_t seed, rng_state;
 extern unsigned long step;
 extern const char *op;
@@ -103,7 +128,7 @@ uint32_t rnd(uint32_t n);
 /* The key with this number. */
 void key_bytes(int key, uint8_t out[KEY_BYTES]);
 
-/* Over all members. */
+/* Over all members, in segments or not. */
 unsigned pins_of(const struct model_ns *ns, uint32_t page);
 bool set_is_bound(const struct model_ns *ns, uint32_t set);
 uint32_t bound_sets(const struct model_ns *ns);
@@ -120,16 +145,80 @@ bool is_evictable(const struct model_ns *ns, int top);
 unsigned model_drop_subtree(struct model_ns *ns, int top);
 unsigned model_invalidate(struct model_ns *ns);
 void model_unpin(struct model_attach *a, struct model_ns *ns, uint32_t page, unsigned n);
+/* `pins`: those of the member, over the socket or in its segment. */
+int model_publish_one(const struct model_member *m, struct model_ns *ns, unsigned *pins,
+        uint32_t page, int key, int parent, unsigned tokens, uint32_t *ret_page);
+/* False: one isn't the group's to free, none was freed. */
+bool model_free(
+        const struct model_member *m, struct model_ns *ns, const uint32_t *pages, uint32_t n);
 void model_close(struct model_member *m, int slot);
 
 /* The real thing; NULL where it does not exist. */
 struct ns *real_ns(const struct model_ns *ns);
 
-/* After what may evict or sweep: takes over which pages went, and checks that they were fit to go.
+/*
+ * Takes over which pages went, and checks that they were fit to go. Nobody but `only` may lose
+ * cached pages (NULL: anybody), and that where `how` says so.
  */
-void learn(bool may_evict);
+enum learn_how {
+        MAY_SWEEP, /* nothing cached goes */
+        MAY_EVICT,
+        MAY_TAKE_BACK, /* the same, and what is in magazines */
+};
+void learn(const struct model_ns *only, enum learn_how how);
+
+/* A key just published: true where the index had no slot for it. */
+bool learn_unindexed(struct model_ns *ns, int key);
 
 /* The whole real state against the model, and the invariant checker. */
 void compare(void);
+
+/* ---- what to try (model_pick.c) -------------------------------------------------------------- */
+
+struct model_member *any_member(void);
+
+/* NULL where the dice hit nothing. */
+struct model_attach *any_attach(struct model_member **ret_member, struct model_ns **ret_ns);
+
+bool is_old(const struct model_attach *a, const struct model_ns *ns);
+
+/* n pages granted to the group, now and then others; seldom one twice. */
+void pick_some_granted(const struct model_ns *ns, int group, uint32_t n, uint32_t *ret_pages);
+
+/* Keys from a root down to `key`, last first; returns their number. */
+uint32_t path_to(int key, int *path);
+
+struct publish_case {
+        int keys[N_KEYS], parent; /* NONE: a root */
+        uint32_t n, pages[N_KEYS], last_tokens;
+};
+
+struct publish_case make_publish(const struct model_member *m, const struct model_ns *ns);
+
+/* ---- clients that share memory (model_shared.c) ---------------------------------------------- */
+
+/* What a client does in its segments. */
+struct shared_case {
+        struct model_member *m;
+        struct model_ns *ns;
+        struct model_attach *a;
+};
+
+/* The attachment just opened gets its segment. */
+void shared_open(struct model_attach *a);
+
+/* The operations of the same name, of a shared attachment. */
+void shared_lookup(const struct shared_case *s);
+void shared_publish(const struct shared_case *s);
+void shared_release(const struct shared_case *s);
+void shared_free(const struct shared_case *s);
+void shared_request_end(const struct shared_case *s);
+
+void shared_claim(const struct shared_case *s);
+void shared_refill(const struct shared_case *s);
+void shared_touch(const struct shared_case *s);
+
+/* Is a READY page where it was put? */
+bool is_in_magazine(const struct model_page *p, uint32_t page);
 
 #endif

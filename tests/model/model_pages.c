@@ -18,28 +18,14 @@
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
-static struct model_member *any_member(void)
+/* Clients that share memory seldom ask over the socket what they can do there. True: done. */
+static bool in_segment(struct model_member *m, struct model_ns *ns, struct model_attach *a,
+        void (*run)(const struct shared_case *s))
 {
-        struct model_member *m = &members[rnd(N_MEMBERS)];
-
-        return m->real ? m : NULL;
-}
-
-static struct model_attach *any_attach(struct model_member **ret_member, struct model_ns **ret_ns)
-{
-        struct model_member *m = any_member();
-        uint32_t slot = rnd(N_NS);
-
-        if (!m || !m->attach[slot].real)
-                return NULL;
-        *ret_member = m;
-        *ret_ns = &spaces[m->tenant][slot];
-        return &m->attach[slot];
-}
-
-static bool is_old(const struct model_attach *a, const struct model_ns *ns)
-{
-        return a->version_epoch != ns->version_epoch;
+        if (!a->shared || rnd(8) == 0)
+                return false;
+        run(&(struct shared_case){.m = m, .ns = ns, .a = a});
+        return true;
 }
 
 static void op_join(void)
@@ -71,7 +57,7 @@ static void learn_leave(int t)
 {
         bool left = false;
 
-        learn(true);
+        learn(NULL, MAY_TAKE_BACK);
         for (int k = 0; k < N_MEMBERS; k++)
                 left |= members[k].real && members[k].tenant == t;
         CHECK(left || usage_of(t) <= limits[t], "tenant %d: %llu bytes in use, %llu allowed", t,
@@ -175,6 +161,8 @@ static void op_open(void)
                 ns->version_epoch++;
         }
         m->attach[slot].version_epoch = ns->version_epoch;
+        if (rnd(2))
+                shared_open(&m->attach[slot]);
 }
 
 static void op_close(void)
@@ -192,8 +180,24 @@ static void op_close(void)
         learn_leave(m->tenant);
 }
 
+/* Before a lease is refused, what serves nobody is taken: pages in magazines, and dropped ones
+ * whose last reader has gone. */
+static void check_nothing_lies_about(const struct model_ns *ns)
+{
+        for (uint32_t page = 0; page < ns->n_pages; page++) {
+                const struct page *p = ns_page(real_ns(ns), page);
+
+                CHECK(ns->pages[page].state != M_READY,
+                        "refused although page %u of n%d lies in a magazine", page,
+                        (int)(ns - spaces[ns->tenant]));
+                CHECK(!p || p->state != PAGE_DETACHED || pins_of(ns, page) > 0,
+                        "refused although page %u of n%d could be freed", page,
+                        (int)(ns - spaces[ns->tenant]));
+        }
+}
+
 /* Was it right to refuse? What is evictable here is gone, and what is left is too little. */
-static void check_refusal(const struct model_ns *ns, uint32_t n)
+static void check_refusal(const struct model_ns *ns, uint32_t n, int why)
 {
         uint64_t n_free = 0, n_busy = ns->keep_zero, limit = MIN(limits[ns->tenant], BUDGET_BYTES);
         uint64_t bound = bound_sets(ns), slots = ns->n_pages / ns->set_pages, room, most;
@@ -216,6 +220,11 @@ static void check_refusal(const struct model_ns *ns, uint32_t n)
         most = MIN(MAX(limit / ns->set_bytes, bound), slots) * ns->set_pages;
         if (n_busy + n > most)
                 return; /* beyond reach: nothing had to be evicted */
+        /* At the limit, in all namespaces of the tenant. */
+        for (int i = 0; i < N_NS; i++)
+                if (ns == &spaces[ns->tenant][i] ||
+                        (why == KVL_STATUS_QUOTA && spaces[ns->tenant][i].exists))
+                        check_nothing_lies_about(&spaces[ns->tenant][i]);
         for (int key = 0; key < N_KEYS; key++)
                 CHECK(ns->where[key] == NONE || !is_evictable(ns, key),
                         "refused although key %d could go", key);
@@ -259,7 +268,7 @@ static void op_lease(void)
                 CHECK(r == (store.draining ? KVL_STATUS_DRAINING : KVL_STATUS_STALE), "%d", r);
                 return;
         }
-        learn(true);
+        learn(NULL, MAY_TAKE_BACK);
         if (r == 0)
                 check_leased(m, ns, pages, n);
         else if (r == -ENOMEM)
@@ -267,7 +276,7 @@ static void op_lease(void)
         else {
                 CHECK(r == KVL_STATUS_QUOTA || r == KVL_STATUS_FULL, "%d", r);
                 CHECK(strstr(d.text, tenants[m->tenant]->name), "%s", d.text);
-                check_refusal(ns, n);
+                check_refusal(ns, n, r);
                 n_refused++;
         }
         device.fail_in = 0;
@@ -276,108 +285,6 @@ static void op_lease(void)
                 CHECK(t == m->tenant || evicted[t] == tenants[t]->counters.evictions ||
                                 usage_of(t) < before[t],
                         "tenant %d lost pages and kept its sets", t);
-}
-
-/* The forest that honest clients publish. */
-static int usual_parent(int key)
-{
-        return key < 3 ? NONE : (key - 3) / 2;
-}
-
-/* A page of this state of the group, sometimes any page at all. */
-static uint32_t pick_granted(const struct model_ns *ns, int group)
-{
-        uint32_t start = rnd(ns->n_pages);
-
-        if (rnd(40) == 0)
-                return rnd(ns->n_pages + 2);
-        for (uint32_t i = 0; i < ns->n_pages; i++) {
-                uint32_t page = (start + i) % ns->n_pages;
-
-                if (ns->pages[page].state == M_GRANTED && ns->pages[page].group == group)
-                        return page;
-        }
-        return start;
-}
-
-/* n of them, seldom one twice. */
-static void pick_some_granted(const struct model_ns *ns, int group, uint32_t n, uint32_t *ret_pages)
-{
-        for (uint32_t i = 0; i < n; i++) {
-                bool twice = true;
-
-                for (int tries = 0; twice && tries < 16; tries++) {
-                        ret_pages[i] = pick_granted(ns, group);
-                        twice = false;
-                        for (uint32_t k = 0; k < i; k++)
-                                twice |= ret_pages[k] == ret_pages[i];
-                }
-        }
-}
-
-static int model_publish_one(struct model_member *m, struct model_ns *ns, struct model_attach *a,
-        uint32_t page, int key, int parent, unsigned tokens, uint32_t *ret_page)
-{
-        if (page >= ns->n_pages || ns->pages[page].state != M_GRANTED ||
-                ns->pages[page].group != m->group)
-                return -EINVAL;
-        if (ns->pages[page].grant_epoch != ns->epoch)
-                return KVL_STATUS_STALE;
-        if (ns->where[key] != NONE) {
-                *ret_page = (uint32_t)ns->where[key];
-                a->pins[*ret_page]++;
-                return KVL_STATUS_DUPLICATE;
-        }
-        ns->pages[page] = (struct model_page){.state = M_CACHED, .key = key};
-        ns->where[key] = (int)page;
-        ns->parent[key] = parent;
-        ns->tokens[key] = tokens;
-        a->pins[page]++;
-        *ret_page = page;
-        return 0;
-}
-
-/* Keys from a root down to `key`, last first; returns their number. */
-static uint32_t path_to(int key, int *path)
-{
-        uint32_t n = 0;
-
-        for (; key != NONE; key = usual_parent(key))
-                path[n++] = key;
-        for (uint32_t i = 0; i < n / 2; i++) {
-                int swap = path[i];
-
-                path[i] = path[n - 1 - i];
-                path[n - 1 - i] = swap;
-        }
-        return n;
-}
-
-struct publish_case {
-        int keys[N_KEYS], parent; /* NONE: a root */
-        uint32_t n, pages[N_KEYS], last_tokens;
-};
-
-static struct publish_case make_publish(const struct model_member *m, const struct model_ns *ns)
-{
-        struct publish_case c = {.parent = NONE, .last_tokens = 1 + rnd(16)};
-        int path[N_KEYS];
-        uint32_t len = path_to((int)rnd(N_KEYS), path), skip = 0;
-
-        /* Mostly what a worker would: after a lookup, what isn't cached yet. */
-        while (skip + 1 < len && ns->where[path[skip]] != NONE)
-                skip++;
-        if (rnd(6) == 0)
-                skip = rnd(len);
-        if (skip > 0)
-                c.parent = path[skip - 1];
-        if (rnd(20) == 0)
-                c.parent = (int)rnd(N_KEYS); /* a client that lies, or whose parent went */
-        c.n = len - skip;
-        for (uint32_t i = 0; i < c.n; i++)
-                c.keys[i] = path[skip + i];
-        pick_some_granted(ns, m->group, c.n, c.pages);
-        return c;
 }
 
 static int model_publish(struct model_member *m, struct model_ns *ns, struct model_attach *a,
@@ -392,7 +299,7 @@ static int model_publish(struct model_member *m, struct model_ns *ns, struct mod
         if (parent != NONE && ns->where[parent] == NONE)
                 return KVL_STATUS_NO_PARENT;
         for (i = 0; i < c->n; i++) {
-                r = model_publish_one(m, ns, a, c->pages[i], c->keys[i], parent,
+                r = model_publish_one(m, ns, a->pins, c->pages[i], c->keys[i], parent,
                         i + 1 < c->n ? 16 : c->last_tokens, &ret_pages[i]);
                 if (r != 0 && r != KVL_STATUS_DUPLICATE)
                         break;
@@ -417,7 +324,7 @@ static void op_publish(void)
 
         op = "publish";
         a = any_attach(&m, &ns);
-        if (!a)
+        if (!a || in_segment(m, ns, a, shared_publish))
                 return;
         c = make_publish(m, ns);
         for (uint32_t i = 0; i < c.n; i++)
@@ -435,6 +342,8 @@ static void op_publish(void)
         CHECK(n == n_expected, "%u handled, expected %u", n, n_expected);
         for (uint32_t i = 0; i < n; i++)
                 CHECK(pages[i] == expected[i], "page %u, expected %u", pages[i], expected[i]);
+        for (uint32_t i = 0; i < n; i++)
+                (void)learn_unindexed(ns, c.keys[i]);
 }
 
 static void op_lookup(void)
@@ -450,7 +359,7 @@ static void op_lookup(void)
 
         op = "lookup";
         a = any_attach(&m, &ns);
-        if (!a)
+        if (!a || in_segment(m, ns, a, shared_lookup))
                 return;
         len = path_to((int)rnd(N_KEYS), path);
         if (rnd(30) == 0)
@@ -506,7 +415,7 @@ static void op_release(void)
 
         op = "release";
         a = any_attach(&m, &ns);
-        if (!a)
+        if (!a || in_segment(m, ns, a, shared_release))
                 return;
         n = pick_pinned(ns, a, pages);
         for (uint32_t i = 0; i < n; i++)
@@ -520,28 +429,21 @@ static void op_release(void)
 static void op_free(void)
 {
         uint32_t pages[8], n = 1 + rnd(4);
-        bool seen[MAX_PAGES + 2] = {0}, ok = true;
         struct model_member *m;
         struct model_attach *a;
         struct model_ns *ns;
         struct detail d;
+        bool ok;
         int r;
 
         op = "free";
         a = any_attach(&m, &ns);
-        if (!a)
+        if (!a || in_segment(m, ns, a, shared_free))
                 return;
         pick_some_granted(ns, m->group, n, pages);
-        for (uint32_t i = 0; i < n; i++) {
-                ok &= pages[i] < ns->n_pages && !seen[pages[i]] &&
-                      ns->pages[pages[i]].state == M_GRANTED &&
-                      ns->pages[pages[i]].group == m->group;
-                seen[pages[i]] = true;
-        }
+        ok = model_free(m, ns, pages, n);
         r = free_pages(a->real, pages, n, &d);
         CHECK(r == (ok ? 0 : -EINVAL), "%d", r);
-        for (uint32_t i = 0; ok && i < n; i++)
-                ns->pages[pages[i]].state = M_FREE;
 }
 
 static void op_invalidate_key(void)
@@ -621,7 +523,7 @@ static void op_limit(void)
         attrs.limit_bytes = limits[t] = rnd(3) ? TENANT_LIMIT : 768 + rnd(TENANT_LIMIT);
         attrs.weight = 1 + rnd(3);
         CHECK(tenant_set_attrs(tenants[t], &attrs, &d) == 0, "%s", d.text);
-        learn(true);
+        learn(NULL, MAY_TAKE_BACK);
 }
 
 static void op_map(void)
@@ -655,7 +557,7 @@ static void op_sweep(void)
 {
         op = "sweep";
         store_work(&store, 1 + rnd(64));
-        learn(false);
+        learn(NULL, MAY_SWEEP);
 }
 
 static void op_drain(void)
@@ -672,8 +574,34 @@ static void op_request_end(void)
 
         op = "request end";
         a = any_attach(&m, &ns);
-        if (a)
+        if (a && !in_segment(m, ns, a, shared_request_end))
                 request_end(a->real, step, now_nsec);
+}
+
+/* What only clients with a segment do. */
+static void op_shared(const char *name, void (*run)(const struct shared_case *s))
+{
+        struct shared_case s;
+
+        op = name;
+        s.a = any_attach(&s.m, &s.ns);
+        if (s.a && s.a->shared)
+                run(&s);
+}
+
+static void op_claim(void)
+{
+        op_shared("claim", shared_claim);
+}
+
+static void op_refill(void)
+{
+        op_shared("refill", shared_refill);
+}
+
+static void op_touch(void)
+{
+        op_shared("touch", shared_touch);
 }
 
 static const struct {
@@ -697,6 +625,9 @@ static const struct {
         {op_sweep, 30},
         {op_drain, 12},
         {op_request_end, 5},
+        {op_claim, 100},
+        {op_refill, 60},
+        {op_touch, 5},
 };
 
 static void one_step(void)
@@ -728,7 +659,7 @@ static void start(void)
 
         memset(spaces, 0, sizeof(spaces));
         memset(members, 0, sizeof(members));
-        now_nsec = last_group = n_evicted = n_refused = 0;
+        now_nsec = last_group = n_evicted = n_refused = n_claimed = n_taken_back = 0;
         fake_device_init(&device, "fake", GRANULARITY);
         store_init(&store, &evict_lru);
         store.min_page_bytes = 64;
@@ -755,10 +686,11 @@ static void run_seed(unsigned long n_steps)
                         member_free(members[m].real);
         store_deinit(&store);
         CHECK(device.n_extents == 0 && device.closed, "%u extents left", device.n_extents);
-        printf("model_pages: --seed %llu: %lu steps, %u pages evicted, %u leases refused: ok\n",
-                (unsigned long long)seed, n_steps, n_evicted, n_refused);
-        CHECK(n_steps < 10000 || (n_evicted > 0 && n_refused > 0),
-                "nothing was evicted or refused");
+        printf("model_pages: --seed %llu: %lu steps, %u pages evicted, %u leases refused, %u pages "
+               "claimed from magazines, %u taken back: ok\n",
+                (unsigned long long)seed, n_steps, n_evicted, n_refused, n_claimed, n_taken_back);
+        CHECK(n_steps < 10000 || (n_evicted && n_refused && n_claimed && n_taken_back),
+                "nothing was evicted, refused, claimed or taken back");
 }
 
 int main(int argc, char **argv)

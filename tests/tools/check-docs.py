@@ -42,7 +42,7 @@ def check_messages():
             problems.append(f"docs/PROTOCOL.md: {name} is answered by {camel(reply)}")
         if ("NO_REPLY" in heading.group(2)) != (no_reply == "true"):
             problems.append(f"docs/PROTOCOL.md: {name}: NO_REPLY differs from proto/msg.h")
-        if ("fds" in heading.group(2)) != (fds != "0"):
+        if bool(re.search(r"\bfds?\b", heading.group(2))) != (fds != "0"):
             problems.append(f"docs/PROTOCOL.md: {name}: fds differ from proto/msg.h")
     events = re.findall(r"\bX\((\w+),\s*(\d+),\s*\w+_event\)", source)
     for name, number in events:

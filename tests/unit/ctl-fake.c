@@ -112,7 +112,8 @@ static M(AdminNamespace) namespaces[] = {
                 .capacity_pages = 2048,
                 .set_pages = 32,
                 .hits = 750,
-                .keys = 1000},
+                .keys = 1000,
+                .pages_ready = 6},
         {.tenant = "chat", .name = "bare", .device = "host"},
 };
 
@@ -175,6 +176,11 @@ static M(AdminStatusReply) status = {
         .runtime_dir = "/run/kvlease",
         .state_dir = "/var/lib/kvlease",
         .members_waiting_exit = 1,
+        .segments = "memfd (Operation not permitted)",
+        .pages_ready = 6,
+        .unindexed = 3,
+        .touches_dropped = 12,
+        .n_sharing = 1,
 };
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -250,6 +256,8 @@ static void answer_status(struct fake *f, M(AdminStatusReply) * reply)
                 *reply = copy;
         if (gone || f->run->mode == FAKE_LINGERING)
                 reply->n_clients = 0;
+        if (f->run->mode == FAKE_LINGERING)
+                reply->segments = "read-only mount";
         if (gone)
                 reply->members_waiting_exit = 0;
 }

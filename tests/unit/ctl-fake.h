@@ -12,7 +12,7 @@ enum fake_mode {
         FAKE_NORMAL,
         FAKE_EMPTY,       /* lists without rows, all counters 0 */
         FAKE_LEAVING,     /* two clients in the first status, none after */
-        FAKE_LINGERING,   /* no client, one that hung up and lives on */
+        FAKE_LINGERING,   /* no client, one that hung up and lives on; mounts segments read-only */
         FAKE_REFUSING,    /* everything but hello, with a sentence */
         FAKE_SILENT,      /* as FAKE_REFUSING, without a sentence */
         FAKE_CORRUPT,     /* check finds a violation */

@@ -63,12 +63,12 @@ static void end(struct state *s)
 }
 
 /* Sets a field to a wrong value, expects the sentence, puts the field back. */
-#define BREAK(s, lvalue, wrong, text)                    \
-        do {                                             \
-                __typeof__(lvalue) break_was = (lvalue); \
-                (lvalue) = (wrong);                      \
-                broken(s, text);                         \
-                (lvalue) = break_was;                    \
+#define BREAK(s, lvalue, wrong, text)                          \
+        do {                                                   \
+                __typeof__((lvalue) + 0) break_was = (lvalue); \
+                (lvalue) = (wrong);                            \
+                broken(s, text);                               \
+                (lvalue) = break_was;                          \
         } while (0)
 
 #define BREAK_STATE(s, index, wrong, text)                 \
@@ -150,17 +150,47 @@ static void test_page_states(void **state)
 
 static void test_index(void **state)
 {
-        struct index_slot *slot = NULL;
+        _Atomic uint64_t *slot = NULL;
+        struct shm_line *line;
         struct state s;
 
         build(&s);
         BREAK(&s, page(&s, s.cached[1])->key[5], 1, "sealed but not in the index");
-        BREAK(&s, s.ns->index.n_used, 1, "size of the index");
-        for (uint32_t i = 0; i < s.ns->index.n_slots; i++)
-                if (!s.ns->index.slots[i].page_one)
-                        slot = &s.ns->index.slots[i];
-        BREAK(&s, slot->page_one, s.granted[0] + 1, "in the index but not cached");
-        BREAK(&s, slot->page_one, UINT32_MAX, "in the index but not cached");
+        BREAK(&s, s.ns->shared.n_indexed, 1, "slots used in the index of x");
+        for (uint32_t i = 0; i < s.ns->shared.n_buckets; i++)
+                for (unsigned n = 0; n < SHM_BUCKET_SLOTS; n++)
+                        if (s.ns->shared.buckets[i].slots[n] == 0)
+                                slot = &s.ns->shared.buckets[i].slots[n];
+        BREAK(&s, *slot, shm_slot(0, s.granted[0]), "in the index but not sealed");
+        BREAK(&s, *slot, UINT64_MAX, "in the index but not sealed");
+        BREAK(&s, *slot, shm_slot(0, s.cached[0]), "slots used in the index of x");
+        line = &s.ns->shared.lines[s.cached[0]];
+        BREAK(&s, line->state, line->state + 256, "another state or generation");
+        BREAK(&s, line->key[0], 77, "another key, epoch or number of tokens");
+        BREAK(&s, line->epoch, 77, "another key, epoch or number of tokens");
+        BREAK(&s, s.ns->shared.lines[s.granted[0]].state, PAGE_SEALED, "a state it isn't in");
+        end(&s);
+}
+
+static void test_watched_and_ready(void **state)
+{
+        struct state s;
+        uint32_t slot;
+
+        build(&s);
+        assert_int_equal(attach_share(s.a, NULL), 0);
+        assert_true(magazine_refill(s.a, 2, 1));
+        assert_true(s.ns->n_ready > 0);
+        for (slot = 0; s.a->magazine->pages[slot] == 0; slot++)
+                ;
+        BREAK(&s, s.ns->n_watched, 5, "count of watched pages");
+        BREAK(&s, s.ns->n_ready, 5, "count of ready pages");
+        BREAK(&s, s.ns->watched, s.granted[0], "among the watched pages");
+        BREAK(&s, s.a->magazine->n_pages, 5, "not 5");
+        BREAK(&s, s.a->magazine->pages[slot], s.granted[0] + 1, "isn't ready");
+        BREAK(&s, page(&s, s.cached[0])->reported, 1, "reported but not granted");
+        BREAK(&s, page(&s, s.cached[0])->watched, 1, "watched");
+        BREAK(&s, page(&s, s.cached[0])->unindexed, 1, "no slot");
         end(&s);
 }
 
@@ -249,6 +279,7 @@ int main(void)
                 TEST(test_free_lists),
                 TEST(test_page_states),
                 TEST(test_index),
+                TEST(test_watched_and_ready),
                 TEST(test_tree_and_policy),
                 TEST(test_pins),
                 TEST(test_grants),

@@ -68,7 +68,7 @@ static void test_random_layouts(void **state)
                 assert_int_equal(g.set_bytes, g.extent_bytes * l.n_planes);
                 assert_true(g.set_bytes <= NS_MAX_SET_BYTES && g.set_bytes <= budget);
                 assert_true(g.n_set_slots > 0 && g.n_set_slots * g.set_bytes <= budget);
-                assert_true(g.capacity_pages <= INDEX_MAX_PAGES);
+                assert_true(g.capacity_pages <= SHARED_MAX_PAGES);
         }
         assert_true(n_ok > 1000);
 }

@@ -1,3 +1,4 @@
+#include "daemon/core/submit.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 
@@ -484,6 +485,61 @@ static void test_allocation_failures(void **state)
         assert_true(n_failures > 20);
 }
 
+static struct submit_result submit_publish(
+        struct attach *a, struct submit_chain *chain, uint32_t page, unsigned key, uint8_t flags)
+{
+        struct shm_submission s = {.op = SHM_OP_PUBLISH,
+                .flags = flags,
+                .tokens = PAGE_TOKENS,
+                .ns_id = a->id,
+                .page = page};
+        struct submit_result result;
+
+        make_keys(s.key, key, 1);
+        submit_one(a->member, chain, &s, 1, &result);
+        return result;
+}
+
+/* A batch whose entries are executed far apart: the page that the next one continues was evicted
+ * meanwhile and carries another key. `rebinds`: its set was given back in between. */
+static void check_reused_parent(bool rebinds)
+{
+        struct submit_chain chain = {0};
+        uint32_t pages[2], again, i;
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint8_t key[KEY_BYTES];
+        uint64_t n;
+
+        start(&f, &m, &a);
+        assert_int_equal(attach_share(a, &f.d), 0);
+        assert_int_equal(lease_pages(a, 1, 1, pages, &f.d), 0);
+        assert_int_equal(submit_publish(a, &chain, pages[0], 1, SHM_PUBLISH_ROOT).status, 0);
+        if (!rebinds)
+                assert_int_equal(lease_pages(a, 1, 1, &pages[1], &f.d), 0);
+        make_keys(key, 1, 1);
+        assert_int_equal(invalidate_key(a, key, &n, &f.d), 0);
+        assert_int_equal(a->ns->n_sets, !rebinds);
+        for (i = 0; i < SET_PAGES && (i == 0 || again != pages[0]); i++)
+                assert_int_equal(lease_pages(a, 1, 1, &again, &f.d), 0);
+        assert_int_equal(again, pages[0]);
+        if (rebinds)
+                assert_int_equal(lease_pages(a, 1, 1, &pages[1], &f.d), 0);
+        assert_int_equal(
+                submit_publish(a, &(struct submit_chain){0}, again, 2, SHM_PUBLISH_ROOT).status, 0);
+        assert_int_equal(submit_publish(a, &chain, pages[1], 3, SHM_PUBLISH_CHAIN).status,
+                KVL_STATUS_NO_PARENT);
+        assert_int_equal(ns_page(a->ns, pages[1])->state, PAGE_GRANTED);
+        end(&f, m);
+}
+
+static void test_reused_page_is_no_parent(void **state)
+{
+        check_reused_parent(false);
+        check_reused_parent(true);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -503,6 +559,7 @@ int main(void)
                 TEST(test_drain),
                 TEST(test_purge_and_remove),
                 TEST(test_allocation_failures),
+                TEST(test_reused_page_is_no_parent),
         };
 
         return RUN_TESTS(tests);

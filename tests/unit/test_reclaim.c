@@ -315,6 +315,217 @@ static void test_stale_pages_are_swept_for_a_lease(void **state)
         fixture_end(&f);
 }
 
+/* ---- clients that share memory --------------------------------------------------------------- */
+
+/* The same client, with a segment. */
+static struct attach *open_shared(struct member *m, const char *name)
+{
+        struct attach *a = open_ns(m, name);
+
+        assert_int_equal(attach_share(a, NULL), 0);
+        return a;
+}
+
+/* What is pinned in a segment alone keeps its set, whoever asks: the namespace, another one of the
+ * tenant, another tenant. */
+static void test_pinned_in_a_segment_elsewhere(void **state)
+{
+        uint32_t pages[2 * SET_PAGES], lease[SET_PAGES];
+        struct attach *a, *other, *b;
+        struct member *ma, *mb;
+        struct fixture f;
+
+        fixture_start(&f, 3, 2, 3);
+        ma = join(f.a);
+        a = open_shared(ma, "x");
+        publish_chain(a, 0, 2 * SET_PAGES, pages);
+        a->share.counters[pages[SET_PAGES - 1]]++;
+        a->share.counters[pages[2 * SET_PAGES - 1]]++;
+        assert_int_equal(release_pages(a, pages, 2 * SET_PAGES, 1, NULL), 0);
+        /* By limit, by budget. */
+        other = open_ns(ma, "y");
+        assert_int_equal(lease_pages(other, 1, 1, lease, &f.d), KVL_STATUS_QUOTA);
+        mb = join(f.b);
+        b = open_ns(mb, "x");
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
+        assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), KVL_STATUS_FULL);
+        assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);
+        fixture_check(&f);
+        /* The deeper set goes alone, nobody told the daemon that it may. */
+        a->share.counters[pages[2 * SET_PAGES - 1]]--;
+        assert_int_equal(lease_pages(other, 1, 1, lease, &f.d), 0);
+        assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), SET_PAGES);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
+/* Dropped from the cache under a reader that has gone since: free without being told. */
+static void test_detached_is_looked_at_first(void **state)
+{
+        struct attach *a, *other;
+        uint32_t pages[1], lease;
+        uint8_t key[KEY_BYTES];
+        struct fixture f;
+        struct member *m;
+        uint64_t n;
+
+        fixture_start(&f, 2, 2, 2);
+        m = join(f.a);
+        other = open_ns(m, "y");
+        fill(other, 1);
+        a = open_shared(m, "x");
+        publish_chain(a, 0, 1, pages);
+        a->share.counters[pages[0]]++;
+        assert_int_equal(release_pages(a, pages, 1, 1, NULL), 0);
+        make_keys(key, 0, 1);
+        assert_int_equal(invalidate_key(a, key, &n, NULL), 0);
+        a->share.counters[pages[0]]--;
+        assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_DETACHED);
+        assert_int_equal(lease_pages(open_ns(m, "z"), 1, 1, &lease, &f.d), 0);
+        assert_int_equal(a->ns->n_sets, 0);
+        assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* A stale page under a reader: its set can't go, so what is cached beside it is left alone. */
+static void test_stale_page_pinned_in_a_segment(void **state)
+{
+        uint32_t pages[SET_PAGES / 2], lease;
+        struct member *ma, *mb;
+        struct attach *a;
+        struct fixture f;
+        uint64_t n;
+
+        fixture_start(&f, 1, 1, 1);
+        ma = join(f.a);
+        a = open_shared(ma, "x");
+        publish_chain(a, 0, SET_PAGES / 2, pages);
+        a->share.counters[pages[0]]++;
+        assert_int_equal(release_pages(a, pages, SET_PAGES / 2, 1, NULL), 0);
+        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        cache_chain(a, 100, SET_PAGES / 2);
+        assert_int_equal(a->ns->n_stale, SET_PAGES / 2);
+        mb = join(f.b);
+        assert_int_equal(lease_pages(open_ns(mb, "x"), 1, 1, &lease, &f.d), KVL_STATUS_FULL);
+        assert_int_equal(count_hits(a, 100, SET_PAGES / 2), SET_PAGES / 2);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
+static void refill(struct attach *a, uint32_t n)
+{
+        uint64_t before = a->ns->n_ready;
+
+        assert_true(magazine_refill(a, n, 1));
+        assert_int_equal(a->ns->n_ready, before + n);
+}
+
+/* A set that holds nothing but what lies in a magazine goes back, and the cached one beside it
+ * needn't go. */
+static void test_magazine_is_enough(void **state)
+{
+        struct attach *a, *other;
+        struct fixture f;
+        struct member *m;
+
+        fixture_start(&f, 8, 2, 2);
+        m = join(f.a);
+        a = open_shared(m, "x");
+        other = open_ns(m, "y");
+        fill(other, 1);
+        refill(a, 2);
+        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
+        assert_true(reclaim_sets_of_tenant(f.a, NULL, SET_BYTES));
+        assert_int_equal(a->ns->n_ready, 0);
+        assert_int_equal(a->ns->n_sets, 0);
+        assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
+        assert_int_equal(f.a->counters.evictions, 0);
+        fixture_check(&f);
+        /* The client finds nothing to claim. */
+        for (uint32_t i = 0; i < SHM_MAGAZINE_SLOTS; i++)
+                assert_int_equal(a->share.magazine[i], 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* The same by a device's budget, for another tenant. */
+static void test_magazine_is_enough_for_others(void **state)
+{
+        struct member *ma, *mb;
+        struct attach *a;
+        struct fixture f;
+
+        fixture_start(&f, 3, 3, 3);
+        ma = join(f.a);
+        a = open_shared(ma, "x");
+        cache_chain(a, 0, 2 * SET_PAGES);
+        refill(a, 3);
+        mb = join(f.b);
+        assert_int_equal(f.a->account.charged_bytes, 3 * SET_BYTES);
+        assert_true(reclaim_sets_of_pool(
+                store_find_pool(&f.store, NULL), open_ns(mb, "x")->ns, SET_BYTES));
+        assert_int_equal(a->ns->n_ready, 0);
+        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);
+        assert_int_equal(f.a->counters.evictions, 0);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
+static uint32_t claim(struct attach *a)
+{
+        uint32_t slot = 0;
+
+        while (a->share.magazine[slot] == 0)
+                slot++;
+        return atomic_exchange(&a->share.magazine[slot], 0) - 1;
+}
+
+/* A chain over two sets, the second with two pages in a magazine; one set has to go. Returns the
+ * pages of the chain that are left. */
+static uint32_t reclaim_beside_magazine(bool claims)
+{
+        struct fixture f;
+        struct attach *a;
+        struct member *m;
+        uint32_t page, n;
+
+        fixture_start(&f, 2, 2, 2);
+        m = join(f.a);
+        a = open_shared(m, "x");
+        cache_chain(a, 0, 2 * SET_PAGES - 2);
+        refill(a, 2);
+        assert_int_equal(a->ns->n_sets, 2);
+        page = claims ? claim(a) : PAGE_NONE;
+        assert_true(reclaim_sets_of_tenant(f.a, NULL, SET_BYTES));
+        assert_int_equal(a->ns->n_ready, 0);
+        assert_int_equal(a->ns->n_sets, 1);
+        if (claims)
+                assert_int_equal(ns_page(a->ns, page)->state, PAGE_GRANTED);
+        n = count_hits(a, 0, 2 * SET_PAGES - 2);
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+        return n;
+}
+
+static void test_magazine_in_a_cached_set(void **state)
+{
+        /* What nobody claimed keeps no set: the end of the chain goes. */
+        assert_int_equal(reclaim_beside_magazine(false), SET_PAGES);
+        /* What was claimed does, though nobody told the daemon: the dearer one goes, with all
+         * below it. */
+        assert_int_equal(reclaim_beside_magazine(true), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -329,6 +540,12 @@ int main(void)
                 TEST(test_lower_limit_evicts),
                 TEST(test_lowered_limit_is_met_later),
                 TEST(test_stale_pages_are_swept_for_a_lease),
+                TEST(test_pinned_in_a_segment_elsewhere),
+                TEST(test_detached_is_looked_at_first),
+                TEST(test_stale_page_pinned_in_a_segment),
+                TEST(test_magazine_is_enough),
+                TEST(test_magazine_is_enough_for_others),
+                TEST(test_magazine_in_a_cached_set),
         };
 
         return RUN_TESTS(tests);

@@ -1,0 +1,195 @@
+#include "daemon/core/magazine.h"
+
+#include <assert.h>
+
+#include "base/clock.h"
+#include "daemon/core/group.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/pool.h"
+#include "daemon/core/tenant.h"
+
+/*
+ * Not tuned: some 10 ms between two refills is a client in the middle of a prefill, a second is one
+ * that has stopped; the level goes from 8 to 1024 in seven refills.
+ */
+#define FAST_NSEC (10 * NSEC_PER_MSEC)
+#define SLOW_NSEC (1000 * NSEC_PER_MSEC)
+#define LEVEL_MIN 8u
+
+/* Of what the tenant may have, all magazines of a namespace take at most this part, and one of them
+ * half of that. Not tuned. */
+#define SHARE_OF_REACH 4
+
+static uint32_t loaded(const struct attach *a, uint32_t slot)
+{
+        return atomic_load_explicit(&a->share.magazine[slot], memory_order_acquire);
+}
+
+/* The page of the slot isn't in the magazine any more. */
+static void forget(struct attach *a, uint32_t slot)
+{
+        struct magazine *m = a->magazine;
+        struct page *p = ns_page(a->ns, m->pages[slot] - 1);
+
+        p->ready = 0;
+        p->tokens = 0;
+        m->pages[slot] = 0;
+        m->n_pages--;
+        a->ns->n_ready--;
+}
+
+bool magazine_settle(struct attach *a)
+{
+        struct magazine *m = a->magazine;
+        bool was_tampered = m->tampered;
+
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS; slot++) {
+                uint32_t now = loaded(a, slot);
+
+                if (now == m->pages[slot])
+                        continue;
+                /* Only ever from what was put there to 0, if the client keeps the rules. */
+                m->tampered |= now != 0;
+                if (m->pages[slot] != 0)
+                        forget(a, slot);
+        }
+        return was_tampered || !m->tampered;
+}
+
+bool magazine_is_claimed(struct grants *g, uint32_t page)
+{
+        uint32_t slot = ns_page(g->ns, page)->tokens;
+
+        list_for_each (a, &g->ns->attachments, struct attach, ns_link) {
+                if (a->grants != g || !a->magazine || a->magazine->pages[slot] != page + 1)
+                        continue;
+                if (loaded(a, slot) == page + 1)
+                        return false;
+                forget(a, slot);
+                return true;
+        }
+        assert(false); /* ready pages are in a magazine of their group */
+        return true;
+}
+
+static void show(struct attach *a, int64_t n_more)
+{
+        struct magazine *m = a->magazine;
+
+        m->n_put += (uint64_t)n_more;
+        atomic_store_explicit(&a->share.header->n_put, m->n_put, memory_order_release);
+        atomic_store_explicit(&a->share.header->level, m->level, memory_order_release);
+}
+
+uint32_t magazine_drain(struct attach *a)
+{
+        struct magazine *m = a->magazine;
+        uint32_t n = 0;
+
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && m->n_pages > 0; slot++) {
+                uint32_t page = m->pages[slot] - 1;
+                uint32_t found;
+
+                if (m->pages[slot] == 0)
+                        continue;
+                found = atomic_exchange_explicit(&a->share.magazine[slot], 0, memory_order_acq_rel);
+                m->tampered |= found != 0 && found != page + 1;
+                forget(a, slot);
+                if (found != page + 1)
+                        continue;
+                grants_remove(a->grants, page);
+                ns_free_page(a->ns, page);
+                n++;
+        }
+        show(a, -(int64_t)n);
+        return n;
+}
+
+uint32_t magazine_drain_ns(struct ns *ns)
+{
+        uint32_t n = 0;
+
+        if (ns->n_ready == 0)
+                return 0;
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                if (a->magazine)
+                        n += magazine_drain(a);
+        return n;
+}
+
+static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
+{
+        struct magazine *m = a->magazine;
+        uint64_t most = MIN(reach / SHARE_OF_REACH / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
+        uint64_t since = now_nsec - m->refill_nsec;
+
+        if (m->level == 0)
+                m->level = LEVEL_MIN;
+        else if (since < FAST_NSEC)
+                m->level *= 2;
+        else if (since > SLOW_NSEC)
+                m->level = MAX(m->level / 2, LEVEL_MIN);
+        m->level = (uint32_t)MIN((uint64_t)m->level, most);
+        m->refill_nsec = now_nsec;
+}
+
+/* Pages the namespace could ever have now. */
+static uint64_t pages_allowed(const struct ns *ns)
+{
+        uint64_t limit = MIN(ns->tenant->account.limit_bytes, ns->pool->account.limit_bytes);
+
+        return MIN(limit / ns->geometry.set_bytes * ns->geometry.set_pages,
+                (uint64_t)ns->geometry.capacity_pages);
+}
+
+/* How many pages more it should have, to have `target`. */
+static uint32_t shortage(const struct attach *a, uint64_t target, uint64_t reach)
+{
+        const struct magazine *m = a->magazine;
+        uint64_t most_ready = reach / SHARE_OF_REACH;
+        uint64_t most = MIN(most_ready / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
+
+        target = MIN(target, most);
+        if (target <= m->n_pages || a->ns->n_ready >= most_ready)
+                return 0;
+        return (uint32_t)MIN(target - m->n_pages, most_ready - a->ns->n_ready);
+}
+
+static void put(struct attach *a, uint32_t slot)
+{
+        struct magazine *m = a->magazine;
+        uint32_t page = lease_take_page(a);
+        struct page *p = ns_page(a->ns, page);
+
+        p->ready = 1;
+        p->tokens = (uint16_t)slot;
+        m->pages[slot] = page + 1;
+        m->n_pages++;
+        a->ns->n_ready++;
+        atomic_store_explicit(&a->share.magazine[slot], page + 1, memory_order_release);
+}
+
+bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+{
+        uint64_t reach = pages_allowed(a->ns);
+        struct magazine *m = a->magazine;
+        uint32_t n, n_dear, n_put = 0;
+        bool is_clean;
+
+        is_clean = magazine_settle(a);
+        adapt_level(a, reach, now_nsec);
+        n = shortage(a, MAX((uint64_t)m->n_pages + wanted, (uint64_t)m->level), reach);
+        /* What is cached gives way to a client that has shown that it goes on. */
+        n_dear = m->level > LEVEL_MIN ? shortage(a, m->level, reach) : 0;
+        n = lease_make_ready(a, n, n_dear, now_nsec);
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && n_put < n; slot++)
+                if (m->pages[slot] == 0 && loaded(a, slot) == 0) {
+                        put(a, slot);
+                        n_put++;
+                }
+        if (a->ns->keep_idle_sets)
+                ns_trim(a->ns);
+        atomic_store_explicit(&a->share.header->refill_asked, 0, memory_order_release);
+        show(a, n_put);
+        return is_clean;
+}

@@ -1,0 +1,52 @@
+/*
+ * Pages granted ahead: an attachment's magazine, in its pin segment. The client claims a slot by
+ * exchanging it for 0, the daemon fills empty ones and can take back what nobody claimed, without
+ * the client's help. What was put where is remembered here; the segment only tells whether it is
+ * still there. Pages in a magazine are GRANTED to the group and charged like any; page.magazine
+ * says so until the daemon has seen that they were claimed. Loop thread only.
+ */
+#ifndef KVL_CORE_MAGAZINE_H
+#define KVL_CORE_MAGAZINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/shm.h"
+
+struct attach;
+struct grants;
+struct ns;
+
+struct magazine {
+        uint32_t pages[SHM_MAGAZINE_SLOTS]; /* page + 1 as put there; 0: empty, or seen to be
+                                               claimed */
+        uint32_t n_pages;
+        uint32_t level;       /* filled up to; grows while the client empties it fast */
+        uint64_t refill_nsec; /* when it was filled last */
+        uint64_t n_put;       /* as in the segment: put less taken back */
+        bool tampered;        /* the client stored into a slot: told once */
+};
+
+/*
+ * Fills it up to the level, or by `wanted` pages where that is more, as far as FREE pages, limit
+ * and budget go. Idle cached pages of the namespace give way for the level alone, once that has
+ * grown; other namespaces never.
+ * The level doubles where the last refill was a moment ago and halves where it is long ago. Clears
+ * refill_asked. Returns what magazine_settle() does.
+ */
+bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec);
+
+/* Notes what was claimed since the last time. Returns false where the client wrote rubbish into a
+ * slot (once; the page counts as claimed). */
+bool magazine_settle(struct attach *a);
+
+/* Was `page`, which lies in a magazine of the group, claimed meanwhile? */
+bool magazine_is_claimed(struct grants *g, uint32_t page);
+
+/* Takes back what isn't claimed and frees it. Returns the pages freed. */
+uint32_t magazine_drain(struct attach *a);
+
+/* Every magazine of the namespace. */
+uint32_t magazine_drain_ns(struct ns *ns);
+
+#endif

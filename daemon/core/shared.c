@@ -1,0 +1,284 @@
+#include "daemon/core/shared.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/fd.h"
+#include "daemon/core/group.h"
+#include "daemon/core/ns.h"
+
+/* ---- index segment -------------------------------------------------------------------------- */
+
+static uint32_t buckets_for(uint32_t capacity_pages)
+{
+        uint64_t n_slots = SHM_SLOTS_PER_PAGE * (uint64_t)capacity_pages;
+
+        return (uint32_t)((n_slots + SHM_BUCKET_SLOTS - 1) / SHM_BUCKET_SLOTS);
+}
+
+static void fill_header(const struct shared *s, uint64_t ns_id, uint64_t boot_epoch)
+{
+        struct shm_index *h = s->header;
+
+        h->header.magic = SHM_MAGIC;
+        h->header.version = SHM_LAYOUT_VERSION;
+        h->header.kind = SHM_INDEX;
+        h->header.bytes = s->segment.bytes;
+        h->header.boot_epoch = boot_epoch;
+        h->header.owner = ns_id;
+        h->capacity_pages = s->capacity_pages;
+        h->n_buckets = s->n_buckets;
+        h->buckets_offset = SHM_HEADER_BYTES;
+        h->lines_offset = SHM_HEADER_BYTES + s->n_buckets * sizeof(struct shm_bucket);
+        h->seed[0] = s->seed.k0;
+        h->seed[1] = s->seed.k1;
+}
+
+int shared_init(struct shared *s, struct segment_room *room, uint32_t capacity_pages,
+        uint64_t ns_id, uint64_t boot_epoch)
+{
+        uint64_t buckets_bytes, lines_bytes;
+        uint8_t *base;
+        int r;
+
+        assert(capacity_pages > 0 && capacity_pages <= SHARED_MAX_PAGES);
+
+        *s = (struct shared){.segment.fd = -1,
+                .segment.reader_fd = -1,
+                .capacity_pages = capacity_pages,
+                .n_buckets = buckets_for(capacity_pages),
+                .seed = hash_seed_random()};
+        buckets_bytes = s->n_buckets * sizeof(struct shm_bucket);
+        lines_bytes = capacity_pages * sizeof(struct shm_line);
+        r = segment_new(
+                room, "kvlease-index", SHM_HEADER_BYTES + buckets_bytes + lines_bytes, &s->segment);
+        if (r < 0)
+                return r;
+        base = s->segment.base;
+        s->header = s->segment.base;
+        s->buckets = (struct shm_bucket *)(base + SHM_HEADER_BYTES);
+        s->lines = (struct shm_line *)(base + SHM_HEADER_BYTES + buckets_bytes);
+        fill_header(s, ns_id, boot_epoch);
+        return 0;
+}
+
+void shared_deinit(struct shared *s)
+{
+        segment_free(&s->segment);
+}
+
+/* The n-th slot, of home bucket and next, where the key of this hash may be. */
+#define N_SLOTS (2 * SHM_BUCKET_SLOTS)
+static _Atomic uint64_t *slot_at(const struct shared *s, uint64_t hash, unsigned n)
+{
+        uint32_t bucket = shm_bucket_index(hash, s->n_buckets, n / SHM_BUCKET_SLOTS);
+
+        return &s->buckets[bucket].slots[n % SHM_BUCKET_SLOTS];
+}
+
+static bool is_findable(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
+}
+
+uint32_t shared_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES])
+{
+        for (unsigned n = 0; n < N_SLOTS; n++) {
+                uint64_t slot =
+                        atomic_load_explicit(slot_at(&ns->shared, hash, n), memory_order_relaxed);
+                uint32_t page = (uint32_t)slot - 1;
+
+                if (slot == 0 || slot != shm_slot(hash, page))
+                        continue;
+                if (is_findable(ns, page) && memcmp(ns_page(ns, page)->key, key, KEY_BYTES) == 0)
+                        return page;
+        }
+        return PAGE_NONE;
+}
+
+void shared_describe(struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        struct shm_line *line = &ns->shared.lines[page];
+
+        memcpy(line->key, p->key, KEY_BYTES);
+        line->epoch = ns->epoch;
+        line->tokens = p->tokens;
+        line->tier = 0;
+}
+
+/* A stale page's slot is as good as an empty one. */
+static bool is_taken(const struct ns *ns, uint64_t slot)
+{
+        return slot != 0 && is_findable(ns, (uint32_t)slot - 1);
+}
+
+/* Slots taken in the n-th bucket of the hash, and where the first that isn't is. */
+static uint32_t count_taken(
+        const struct ns *ns, uint64_t hash, uint32_t n, _Atomic uint64_t **ret_room)
+{
+        uint32_t n_taken = 0;
+
+        *ret_room = NULL;
+        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++) {
+                _Atomic uint64_t *at = slot_at(&ns->shared, hash, n * SHM_BUCKET_SLOTS + i);
+
+                if (is_taken(ns, atomic_load_explicit(at, memory_order_relaxed)))
+                        n_taken++;
+                else if (!*ret_room)
+                        *ret_room = at;
+        }
+        return n_taken;
+}
+
+bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page)
+{
+        _Atomic uint64_t *at, *next;
+        uint32_t n_home = count_taken(ns, hash, 0, &at);
+
+        if (n_home >= SHM_BUCKET_SLOTS / 2 && count_taken(ns, hash, 1, &next) < n_home)
+                at = next;
+        if (!at)
+                return false;
+        ns->shared.n_indexed += atomic_load_explicit(at, memory_order_relaxed) == 0;
+        atomic_store_explicit(at, shm_slot(hash, page), memory_order_release);
+        return true;
+}
+
+/* The slot that names the page; NULL: none. */
+static _Atomic uint64_t *slot_of(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        uint64_t hash = shared_hash(&ns->shared, p->key), wanted = shm_slot(hash, page);
+
+        for (unsigned n = 0; n < N_SLOTS; n++) {
+                _Atomic uint64_t *at = slot_at(&ns->shared, hash, n);
+
+                if (atomic_load_explicit(at, memory_order_relaxed) == wanted)
+                        return at;
+        }
+        return NULL;
+}
+
+bool shared_remove(struct ns *ns, uint32_t page)
+{
+        _Atomic uint64_t *at = slot_of(ns, page);
+
+        if (!at)
+                return false;
+        atomic_store_explicit(at, 0, memory_order_release);
+        ns->shared.n_indexed--;
+        return true;
+}
+
+bool shared_has(const struct ns *ns, uint32_t page)
+{
+        return slot_of(ns, page) != NULL;
+}
+
+static void show(struct ns *ns, uint32_t page, enum page_state state)
+{
+        const struct page *p = ns_page(ns, page);
+
+        atomic_store_explicit(&ns->shared.lines[page].state,
+                (uint64_t)p->generation << 8 | (uint64_t)state, memory_order_release);
+}
+
+void shared_show_state(struct ns *ns, uint32_t page)
+{
+        show(ns, page, ns_page(ns, page)->state);
+}
+
+void shared_show_epochs(struct ns *ns)
+{
+        struct shm_index *h = ns->shared.header;
+
+        atomic_store_explicit(&h->epoch, ns->epoch, memory_order_release);
+        atomic_store_explicit(&h->version_epoch, ns->version_epoch, memory_order_release);
+}
+
+/* ---- the evictor ---------------------------------------------------------------------------- */
+
+/*
+ * Acquire: what a reader read of a page lies before its unpin (release), which lies before the
+ * page's next use.
+ */
+bool shared_is_pinned(const struct ns *ns, uint32_t page)
+{
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                if (pins_is_open(&a->share) && pins_count(&a->share, page) != 0)
+                        return true;
+        return false;
+}
+
+bool shared_withdraw(struct ns *ns, uint32_t page)
+{
+        show(ns, page, PAGE_RETIRING);
+        atomic_thread_fence(memory_order_seq_cst);
+        return !shared_is_pinned(ns, page);
+}
+
+bool shared_retire(struct ns *ns, uint32_t page)
+{
+        if (shared_is_pinned(ns, page))
+                return false;
+        if (shared_withdraw(ns, page))
+                return true;
+        show(ns, page, PAGE_SEALED);
+        return false;
+}
+
+/* ---- pin segments --------------------------------------------------------------------------- */
+
+int pins_open(struct pins *p, const struct shared *shared, uint64_t client_id)
+{
+        uint64_t magazine_bytes = SHM_MAGAZINE_SLOTS * sizeof(uint32_t);
+        uint64_t bytes = SHM_HEADER_BYTES + magazine_bytes +
+                         shared->capacity_pages * (uint64_t)sizeof(uint32_t);
+        uint8_t *base;
+        int fd;
+
+        fd = memfd_create_sized("kvlease-pins", bytes);
+        if (fd < 0)
+                return fd;
+        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (base == MAP_FAILED) {
+                int r = -errno;
+
+                fd_close(fd);
+                return r;
+        }
+        *p = (struct pins){
+                .segment = {.fd = fd, .reader_fd = -1, .base = base, .bytes = bytes},
+                .header = (struct shm_pins *)base,
+                .magazine = (_Atomic uint32_t *)(base + SHM_HEADER_BYTES),
+                .counters = (_Atomic uint32_t *)(base + SHM_HEADER_BYTES + magazine_bytes),
+                .capacity_pages = shared->capacity_pages,
+        };
+        p->header->header = (struct shm_header){.magic = SHM_MAGIC,
+                .version = SHM_LAYOUT_VERSION,
+                .kind = SHM_PINS,
+                .bytes = bytes,
+                .boot_epoch = shared->header->header.boot_epoch,
+                .owner = client_id};
+        p->header->capacity_pages = shared->capacity_pages;
+        p->header->magazine_slots = SHM_MAGAZINE_SLOTS;
+        p->header->magazine_offset = SHM_HEADER_BYTES;
+        p->header->counters_offset = SHM_HEADER_BYTES + magazine_bytes;
+        return 0;
+}
+
+void pins_close(struct pins *p)
+{
+        segment_free(&p->segment);
+}
+
+void pins_add(struct pins *p, uint32_t page)
+{
+        atomic_fetch_add_explicit(&p->counters[page], 1, memory_order_seq_cst);
+}

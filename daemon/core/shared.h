@@ -1,0 +1,122 @@
+/*
+ * What a namespace shows to its clients (the index segment), and what they show to it (pin
+ * segments). The daemon's private records (page.h) stay the truth: nothing here is believed without
+ * them. Loop thread only; clients read and count at the same time, so every access to a field they
+ * share is atomic.
+ *
+ * The evictor's half of the protocol with readers (docs/ARCHITECTURE.md, "Readers and the
+ * evictor"):
+ *
+ *   shared_is_pinned() ... a cheap look first
+ *   state = RETIRING; full fence; sum the pins of every attachment
+ *   any: state as before.  none: slot cleared, next generation, FREE
+ */
+#ifndef KVL_CORE_SHARED_H
+#define KVL_CORE_SHARED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "base/segment.h"
+#include "daemon/core/page.h"
+#include "proto/shm.h"
+
+struct ns;
+struct attach;
+struct page;
+
+/* Page + 1 has 32 bits in a slot, lines and slots fit an address space. */
+#define SHARED_MAX_PAGES (UINT32_C(1) << 30)
+
+struct shared {
+        struct segment segment;
+        struct shm_index *header;   /* in the segment */
+        struct shm_bucket *buckets; /* likewise */
+        struct shm_line *lines;     /* likewise */
+        uint32_t n_buckets, capacity_pages;
+        struct hash_seed seed;
+        uint64_t n_indexed; /* slots in use, those of stale pages included */
+};
+
+/* The attachment's pin segment, where it has one. */
+struct pins {
+        struct segment segment; /* fd -1: none, it pins over the socket */
+        struct shm_pins *header;
+        _Atomic uint32_t *magazine;
+        _Atomic uint32_t *counters;
+        uint32_t capacity_pages;
+        uint64_t n_lookups, n_keys, n_hits; /* of the header, as counted already */
+};
+
+/* 0; -ENOMEM, -EMFILE, another -errno. */
+int shared_init(struct shared *s, struct segment_room *room, uint32_t capacity_pages,
+        uint64_t ns_id, uint64_t boot_epoch);
+void shared_deinit(struct shared *s);
+
+/* Of a key, for the two functions below. */
+static inline uint64_t shared_hash(const struct shared *s, const uint8_t key[KEY_BYTES])
+{
+        return hash_bytes(s->seed, key, KEY_BYTES);
+}
+
+/* The page with the key of this hash, or PAGE_NONE. Only those that the private records say are
+ * SEALED and of the current epoch count. */
+uint32_t shared_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES]);
+
+/* Writes key, tokens and epoch of the record into the page's line. Before it is SEALED. */
+void shared_describe(struct ns *ns, uint32_t page);
+
+/*
+ * Lets a page that is SEALED be found: its key isn't findable yet. False: all slots where the key
+ * could be have findable pages.
+ */
+bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page);
+
+/* Takes the page's slot away. False: it has none. */
+bool shared_remove(struct ns *ns, uint32_t page);
+
+/* Has the page a slot? For the checker. */
+bool shared_has(const struct ns *ns, uint32_t page);
+
+/* The state word of a page as its record has it. */
+void shared_show_state(struct ns *ns, uint32_t page);
+
+/* Epochs into the header. */
+void shared_show_epochs(struct ns *ns);
+
+/* Does any attachment's segment pin the page now? A hint: it may change at once. */
+bool shared_is_pinned(const struct ns *ns, uint32_t page);
+
+/*
+ * Retires a SEALED page that the private records don't pin: RETIRING, fence, sum. True: nobody
+ * reads it or ever will; the caller takes its slot away and changes its state. False: it is SEALED
+ * again.
+ */
+bool shared_retire(struct ns *ns, uint32_t page);
+
+/* The same for a page that leaves the index whoever reads it: true where nobody does. The state
+ * stays RETIRING until the caller changes it. */
+bool shared_withdraw(struct ns *ns, uint32_t page);
+
+/* A pin segment for the pages of `shared`. 0; -ENOMEM, -EMFILE, another -errno. */
+int pins_open(struct pins *p, const struct shared *shared, uint64_t client_id);
+
+/* Safe to repeat, and on what was never opened (segment.fd -1). */
+void pins_close(struct pins *p);
+
+/* Pins of this client for the page. */
+static inline uint32_t pins_count(const struct pins *p, uint32_t page)
+{
+        return atomic_load_explicit(&p->counters[page], memory_order_acquire);
+}
+
+/* One more pin of this client for the page: before a DUPLICATE is completed. */
+void pins_add(struct pins *p, uint32_t page);
+
+static inline bool pins_is_open(const struct pins *p)
+{
+        return p->segment.fd >= 0;
+}
+
+#endif

@@ -1,0 +1,173 @@
+#include "daemon/server/ring.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/fd.h"
+
+static void fill_header(struct shm_client *shm, uint64_t client_id, uint64_t boot_epoch)
+{
+        shm->header = (struct shm_header){
+                .magic = SHM_MAGIC,
+                .version = SHM_LAYOUT_VERSION,
+                .kind = SHM_CLIENT,
+                .bytes = SHM_CLIENT_BYTES,
+                .boot_epoch = boot_epoch,
+                .owner = client_id,
+        };
+        shm->sub_entries = SHM_SUB_ENTRIES;
+        shm->comp_entries = SHM_COMP_ENTRIES;
+        shm->sub_offset = SHM_HEADER_BYTES;
+        shm->comp_offset = SHM_HEADER_BYTES + SHM_SUB_ENTRIES * sizeof(struct shm_submission);
+        atomic_init(&shm->daemon_sleeps, 1);
+}
+
+int ring_open(struct ring *r, uint64_t client_id, uint64_t boot_epoch, int *ret_fd)
+{
+        _cleanup_fd_ int fd = memfd_create_sized("kvlease-client", SHM_CLIENT_BYTES);
+        struct shm_client *shm;
+        uint8_t *base;
+
+        if (fd < 0)
+                return fd;
+        base = mmap(NULL, SHM_CLIENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (base == MAP_FAILED)
+                return -errno;
+        shm = (struct shm_client *)(void *)base;
+        fill_header(shm, client_id, boot_epoch);
+        *r = (struct ring){
+                .shm = shm,
+                .submissions = (struct shm_submission *)(void *)(base + shm->sub_offset),
+                .completions = (struct shm_completion *)(void *)(base + shm->comp_offset),
+        };
+        *ret_fd = fd_take(&fd);
+        return 0;
+}
+
+void ring_close(struct ring *r)
+{
+        if (r->shm)
+                munmap(r->shm, SHM_CLIENT_BYTES);
+        *r = (struct ring){0};
+}
+
+/* Looks how far the client has submitted. False: that can't be. */
+static bool see_tail(struct ring *r)
+{
+        uint64_t tail = atomic_load_explicit(&r->shm->sub_tail, memory_order_acquire);
+        uint64_t waiting = tail - r->sub_head;
+
+        if (waiting > SHM_SUB_ENTRIES || waiting < r->sub_tail - r->sub_head)
+                return false;
+        r->sub_tail = tail;
+        return true;
+}
+
+/* Looks how far it has taken completions. False: that can't be. */
+static bool see_head(struct ring *r)
+{
+        uint64_t head = atomic_load_explicit(&r->shm->comp_head, memory_order_acquire);
+
+        if (head - r->comp_head > r->comp_tail - r->comp_head)
+                return false;
+        r->comp_head = head;
+        return true;
+}
+
+static uint64_t completion_room(const struct ring *r)
+{
+        return r->ended ? RING_BATCH : SHM_COMP_ENTRIES - (r->comp_tail - r->comp_head);
+}
+
+static void complete(
+        struct ring *r, const struct shm_submission *s, const struct submit_result *result)
+{
+        if (r->ended)
+                return;
+        r->completions[r->comp_tail++ % SHM_COMP_ENTRIES] = (struct shm_completion){
+                .user_data = s->user_data,
+                .status = result->status,
+                .page = result->page,
+        };
+}
+
+/* Executes n submissions that are there and have room. Returns the broken rule, or NULL. */
+static const char *run_batch(struct ring *r, struct member *m, uint32_t n, uint64_t now_nsec)
+{
+        struct shm_submission batch[RING_BATCH];
+        struct submit_result result = {0};
+
+        for (uint32_t i = 0; i < n; i++)
+                batch[i] = r->submissions[(r->sub_head + i) % SHM_SUB_ENTRIES];
+        /* From here on the compiler, too, has only the copies. */
+        atomic_signal_fence(memory_order_seq_cst);
+        for (uint32_t i = 0; i < n && !result.violation; i++) {
+                submit_one(m, &r->chain, &batch[i], now_nsec, &result);
+                r->sub_head++;
+                if (!result.violation && result.completes)
+                        complete(r, &batch[i], &result);
+        }
+        atomic_store_explicit(&r->shm->sub_head, r->sub_head, memory_order_release);
+        atomic_store_explicit(&r->shm->comp_tail, r->comp_tail, memory_order_release);
+        return result.violation;
+}
+
+/* How many can be executed now; *ret_rule is set where the client broke one. */
+static uint64_t look(struct ring *r, const char **ret_rule)
+{
+        if (!see_tail(r))
+                *ret_rule = "ring-tail";
+        else if (!r->ended && !see_head(r))
+                *ret_rule = "ring-head";
+        return *ret_rule ? 0 : MIN(r->sub_tail - r->sub_head, completion_room(r));
+}
+
+struct ring_turn ring_drain(struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec)
+{
+        struct ring_turn turn = {0};
+        uint64_t ready;
+
+        while ((ready = look(r, &turn.violation)) > 0) {
+                uint32_t left = budget - turn.n, n = (uint32_t)MIN(ready, (uint64_t)left);
+
+                if (n == 0)
+                        break;
+                n = MIN(n, (uint32_t)RING_BATCH);
+                turn.violation = run_batch(r, m, n, now_nsec);
+                turn.n += n;
+                if (turn.violation)
+                        break;
+        }
+        turn.more = ready > 0 && !turn.violation;
+        return turn;
+}
+
+bool ring_sleep(struct ring *r)
+{
+        struct shm_client *shm = r->shm;
+        uint64_t waiting, untaken;
+
+        atomic_exchange(&shm->daemon_sleeps, 1);
+        shm_fence_after_rmw();
+        waiting = atomic_load_explicit(&shm->sub_tail, memory_order_relaxed) - r->sub_head;
+        untaken = r->comp_tail - atomic_load_explicit(&shm->comp_head, memory_order_relaxed);
+        if (waiting == 0 || (untaken >= SHM_COMP_ENTRIES && !r->ended))
+                return true;
+        atomic_store_explicit(&shm->daemon_sleeps, 0, memory_order_relaxed);
+        return false;
+}
+
+bool ring_wakes_client(struct ring *r)
+{
+        _Atomic uint32_t *sleeps = &r->shm->client_sleeps;
+
+        atomic_thread_fence(memory_order_seq_cst);
+        return atomic_load_explicit(sleeps, memory_order_relaxed) == 1 &&
+               atomic_exchange(sleeps, 0) == 1;
+}
+
+uint64_t ring_touches_dropped(const struct ring *r)
+{
+        return atomic_load_explicit(&r->shm->n_touches_dropped, memory_order_relaxed);
+}

@@ -1,0 +1,71 @@
+/*
+ * The daemon's end of a client segment (proto/shm.h): takes submissions, gives completions. Every
+ * entry is copied once and only the copy is looked at; both heads and the sequence numbers are the
+ * daemon's own. Knows no loop and no socket: peer.c says when, and rings. Loop thread only; the
+ * client reads and writes at the same time.
+ */
+#ifndef KVL_SERVER_RING_H
+#define KVL_SERVER_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/submit.h"
+#include "proto/shm.h"
+
+/* Submissions copied and completed at a time: 2 KiB of stack. Not tuned. */
+#define RING_BATCH 32
+
+/* Zero: the client has no segment. */
+struct ring {
+        struct shm_client *shm;             /* owned mapping; NULL: none */
+        struct shm_submission *submissions; /* in it */
+        struct shm_completion *completions; /* in it */
+        uint64_t sub_head;                  /* executed: the next one's sequence number */
+        uint64_t sub_tail;                  /* as last seen; sub_head <= it <= sub_head + N */
+        uint64_t comp_head;                 /* as last seen; <= comp_tail */
+        uint64_t comp_tail;                 /* stored */
+        struct submit_chain chain;
+        bool ended; /* the client takes no completions any more: none are stored, none waited for */
+};
+
+struct ring_turn {
+        uint32_t n;            /* executed */
+        bool more;             /* further ones could be executed now */
+        const char *violation; /* rule that the client broke, static text; then not to be drained
+                                  again. NULL: none */
+};
+
+/*
+ * Makes the segment, with the daemon asleep. *ret_fd: owned, for the client; nothing here needs it.
+ * 0; -ENOMEM, -EMFILE, -ENFILE, another -errno: *r is as before.
+ */
+int ring_open(struct ring *r, uint64_t client_id, uint64_t boot_epoch, int *ret_fd);
+
+/* Unmaps. The client keeps what it has mapped. Safe to repeat. */
+void ring_close(struct ring *r);
+
+static inline bool ring_is_open(const struct ring *r)
+{
+        return r->shm;
+}
+
+/*
+ * Executes up to `budget` submissions in order, each while its completion has room (one that
+ * completes nothing waits for room, too).
+ */
+struct ring_turn ring_drain(struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec);
+
+/*
+ * The daemon is about to sleep: the client rings from now on. False: there is something to be
+ * executed after all, and the daemon counts as awake.
+ */
+bool ring_sleep(struct ring *r);
+
+/* After a turn that executed something: must the client be rung? True at most once per sleep. */
+bool ring_wakes_client(struct ring *r);
+
+/* What the client says it dropped. */
+uint64_t ring_touches_dropped(const struct ring *r);
+
+#endif

@@ -1,0 +1,292 @@
+/*
+ * The shared-memory layouts: what daemon and clients read and write without asking each other.
+ *
+ *   index segment    one per namespace; the daemon writes, clients read (and can't write)
+ *   pin segment      one per attachment; the client counts its pins and takes pages granted ahead
+ *   client segment   one per connection; submissions to the daemon, completions from it
+ *
+ * Position-independent: offsets and indices, never addresses. Little-endian, as every machine this
+ * runs on; a daemon and a client of different layout versions don't share memory (the client uses
+ * the socket instead). Whatever a client can write is hostile input to the daemon: copied once,
+ * checked, then used. How readers and the evictor agree, and why it is right, stands in
+ * docs/ARCHITECTURE.md ("Readers and the evictor"); tests/model checks it.
+ *
+ * Writers, per field: D the daemon, C the client, DC both (atomic read-modify-write).
+ */
+#ifndef KVL_PROTO_SHM_H
+#define KVL_PROTO_SHM_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHM_MAGIC          UINT64_C(0x31306d68736c766b) /* "kvlshm01", little-endian */
+#define SHM_LAYOUT_VERSION 1
+#define SHM_HEADER_BYTES   4096 /* each segment's header has a page of its own */
+#define SHM_KEY_BYTES      32
+
+enum shm_kind {
+        SHM_INDEX = 1,
+        SHM_PINS = 2,
+        SHM_CLIENT = 3,
+};
+
+/* First in every segment; written by D before the segment is sent, constant after. */
+struct shm_header {
+        uint64_t magic;
+        uint32_t version; /* SHM_LAYOUT_VERSION */
+        uint32_t kind;    /* enum shm_kind */
+        uint64_t bytes;   /* of the whole segment */
+        uint64_t boot_epoch;
+        uint64_t owner; /* index: id of the namespace; pins, client: id of the client */
+        uint8_t reserved[24];
+};
+static_assert(sizeof(struct shm_header) == 64, "layout");
+
+/* ---- index segment --------------------------------------------------------------------------- */
+
+/* A page's state, in its private record and in its line. */
+enum page_state {
+        PAGE_FREE = 0,
+        PAGE_GRANTED = 1,
+        PAGE_SEALED = 2,
+        PAGE_RETIRING = 3, /* the evictor is about to count its pins */
+        PAGE_MOVING = 4,   /* reserved for tiers */
+        PAGE_DETACHED = 5,
+        PAGE_QUARANTINED = 6, /* reserved */
+        PAGE_NULL = 7,        /* page 0 of a namespace that keeps it ungranted */
+};
+
+/*
+ * A slot: the upper half of the key's hash, and page + 1; 0: empty. A key is in one of the slots of
+ * its home bucket or of the one after it, in no order. hash: SipHash-1-3 (base/hash.h) of the 32
+ * bytes with the seed of the header.
+ */
+#define SHM_BUCKET_SLOTS 8 /* a cache line */
+/* Buckets are so many that there are these or more. With 3, and keys going to the emptier bucket
+ * once the home has four, 0.2 of 1 M keys find both full in a full namespace, and 7 % are in the
+ * second (simulated with random hashes; with 2 slots 42 and 14 %). */
+#define SHM_SLOTS_PER_PAGE 3
+
+struct shm_bucket {
+        _Atomic uint64_t slots[SHM_BUCKET_SLOTS]; /* D */
+};
+static_assert(sizeof(struct shm_bucket) == 64, "layout");
+
+/* Index of the n-th bucket of a key with this hash. n: 0 (home) or 1 (the one after it). */
+static inline uint32_t shm_bucket_index(uint64_t hash, uint32_t n_buckets, uint32_t n)
+{
+        uint32_t home = (uint32_t)((uint64_t)(uint32_t)hash * n_buckets >> 32);
+
+        return home + n == n_buckets ? 0 : home + n;
+}
+
+static inline uint64_t shm_slot(uint64_t hash, uint32_t page)
+{
+        return (hash & UINT64_C(0xffffffff00000000)) | ((uint64_t)page + 1);
+}
+
+/* One per page. All but the state are valid, and don't change, while the state is SEALED. */
+struct shm_line {
+        _Atomic uint64_t state; /* D: generation << 8 | enum page_state */
+        uint8_t key[SHM_KEY_BYTES];
+        uint64_t
+                epoch; /* of the namespace when it was granted: findable where it is the header's */
+        uint16_t tokens; /* 1..page_tokens */
+        uint8_t tier;    /* 0: on the device */
+        uint8_t reserved[13];
+};
+static_assert(sizeof(struct shm_line) == 64, "layout");
+static_assert(offsetof(struct shm_line, key) == 8, "layout");
+static_assert(offsetof(struct shm_line, epoch) == 40, "layout");
+static_assert(offsetof(struct shm_line, tokens) == 48, "layout");
+static_assert(offsetof(struct shm_line, tier) == 50, "layout");
+
+struct shm_index {
+        struct shm_header header;
+        uint32_t capacity_pages; /* lines */
+        uint32_t n_buckets;      /* at least 1 */
+        uint64_t buckets_offset; /* bytes from the segment's start, multiples of 64 */
+        uint64_t lines_offset;
+        uint64_t seed[2];
+        uint8_t reserved[24];
+        /* 128 */
+        _Atomic uint64_t epoch;         /* D: a page whose line has another isn't findable */
+        _Atomic uint64_t version_epoch; /* D: changes with the version of the weights */
+        uint8_t reserved2[SHM_HEADER_BYTES - 144];
+};
+static_assert(offsetof(struct shm_index, capacity_pages) == 64, "layout");
+static_assert(offsetof(struct shm_index, buckets_offset) == 72, "layout");
+static_assert(offsetof(struct shm_index, seed) == 88, "layout");
+static_assert(offsetof(struct shm_index, epoch) == 128, "layout");
+static_assert(offsetof(struct shm_index, version_epoch) == 136, "layout");
+static_assert(sizeof(struct shm_index) == SHM_HEADER_BYTES, "layout");
+
+/* ---- pin segment ----------------------------------------------------------------------------- */
+
+#define SHM_MAGAZINE_SLOTS 1024 /* most pages granted ahead to one attachment */
+
+/*
+ * After the header: the magazine (SHM_MAGAZINE_SLOTS slots), then a counter per page. A magazine
+ * slot holds page + 1, or 0. D stores into empty slots only; C claims, and D takes back, by atomic
+ * exchange with 0.
+ */
+struct shm_pins {
+        struct shm_header header;
+        uint32_t capacity_pages; /* counters */
+        uint32_t magazine_slots; /* SHM_MAGAZINE_SLOTS */
+        uint64_t magazine_offset, counters_offset;
+        uint8_t reserved[40];
+        /* 128, written by D */
+        _Atomic uint64_t n_put; /* pages put into the magazine less those taken back; wraps */
+        _Atomic uint32_t level; /* pages it is filled up to */
+        uint8_t reserved2[52];
+        /* 192, written by C (D clears refill_asked) */
+        _Atomic uint64_t n_taken;      /* pages claimed; wraps. n_put - n_taken are left */
+        _Atomic uint32_t refill_asked; /* DC: a REFILL is on its way */
+        uint32_t reserved3;
+        /* Since the start; figures for people, nothing is decided by them. */
+        _Atomic uint64_t n_lookups, n_keys, n_hits; /* requests; keys asked for; pages found */
+        uint8_t reserved4[SHM_HEADER_BYTES - 232];
+};
+static_assert(offsetof(struct shm_pins, capacity_pages) == 64, "layout");
+static_assert(offsetof(struct shm_pins, magazine_offset) == 72, "layout");
+static_assert(offsetof(struct shm_pins, counters_offset) == 80, "layout");
+static_assert(offsetof(struct shm_pins, n_put) == 128, "layout");
+static_assert(offsetof(struct shm_pins, level) == 136, "layout");
+static_assert(offsetof(struct shm_pins, n_taken) == 192, "layout");
+static_assert(offsetof(struct shm_pins, refill_asked) == 200, "layout");
+static_assert(offsetof(struct shm_pins, n_lookups) == 208, "layout");
+static_assert(offsetof(struct shm_pins, n_hits) == 224, "layout");
+static_assert(sizeof(struct shm_pins) == SHM_HEADER_BYTES, "layout");
+
+/* ---- client segment -------------------------------------------------------------------------- */
+
+#define SHM_SUB_ENTRIES  1024 /* power of two */
+#define SHM_COMP_ENTRIES 2048 /* power of two */
+#define SHM_FREE_PAGES   8    /* most pages of one FREE */
+
+enum shm_op {
+        SHM_OP_PARENT = 1,  /* key: the parent of the PUBLISH that follows. No completion */
+        SHM_OP_PUBLISH = 2, /* page, key, tokens, flags; completes with the page that has the key */
+        SHM_OP_FREE = 3,    /* pages[0..tokens-1]: GRANTED pages given back, all or none */
+        SHM_OP_TOUCH = 4,   /* page: deepest of a hit; aux: its generation, low 32 bits;
+                               touch.*. Lossy, no completion */
+        SHM_OP_REFILL = 5,  /* aux: pages wanted beyond what the magazine has. No completion */
+        SHM_OP_REQUEST_END = 6, /* request_id. No completion */
+        SHM_OP_FETCH = 7,       /* reserved: completes with EOPNOTSUPP */
+        SHM_OP_ANNOUNCE = 8,    /* reserved: completes with EOPNOTSUPP */
+};
+
+enum shm_op_flags {
+        SHM_PUBLISH_ROOT = 1 << 0,  /* begins a text: no parent */
+        SHM_PUBLISH_CHAIN = 1 << 1, /* the parent is what the entry before it in the ring found
+                                       (PARENT) or published (PUBLISH); where that failed, so does
+                                       this one */
+};
+
+/*
+ * What C submits. Its position (a 64-bit count, never reused) is its sequence number: D executes
+ * each once, in order. The client holds a pin on a page before it submits its PUBLISH, and drops it
+ * where that fails or completes with another page, which is pinned for it already.
+ */
+struct shm_submission {
+        uint8_t op;    /* enum shm_op */
+        uint8_t flags; /* enum shm_op_flags, of PUBLISH; else 0 */
+        uint16_t tokens;
+        uint32_t ns_id; /* of NsOpenReply */
+        uint32_t page;
+        uint32_t aux;
+        uint64_t user_data; /* returned in the completion; means nothing to D */
+        uint64_t request_id;
+        union {
+                uint8_t key[SHM_KEY_BYTES];
+                uint32_t pages[SHM_FREE_PAGES];
+                struct {
+                        uint32_t n_keys; /* asked for */
+                        uint32_t n_hits; /* found: the deepest is `page` (none: PAGE_NONE) */
+                        uint32_t hint;   /* reserved: 0 */
+                        uint32_t reserved[5];
+                } touch;
+        };
+};
+static_assert(sizeof(struct shm_submission) == 64, "a cache line");
+static_assert(offsetof(struct shm_submission, ns_id) == 4, "layout");
+static_assert(offsetof(struct shm_submission, user_data) == 16, "layout");
+static_assert(offsetof(struct shm_submission, request_id) == 24, "layout");
+static_assert(offsetof(struct shm_submission, key) == 32, "layout");
+
+struct shm_completion {
+        uint64_t user_data;
+        uint32_t status; /* as in replies: proto/status.h */
+        uint32_t page;   /* PUBLISH: that carries the key now; else the submission's */
+};
+static_assert(sizeof(struct shm_completion) == 16, "layout");
+
+/*
+ * Both rings: the entry of position p is entry p % N; head <= tail <= head + N. A side stores its
+ * entries, then its tail (release); the other loads the tail (acquire), copies the entries, then
+ * stores its head (release). D consumes a submission only while its completion has room; it stores
+ * sub_head before comp_tail.
+ *
+ * Doorbells. A side that is about to sleep stores 1 to its `sleeps`, a full fence, and looks once
+ * more. One that has moved one of its words (a tail, or a head: that is room) makes a full fence
+ * and loads the other's `sleeps`; where it is 1 and it is the one to exchange it for 0, it rings: C
+ * by a DOORBELL frame, D by a RING event, on the connection's socket. One descriptor to poll, and a
+ * ring can't be lost behind a full socket: the frame is queued like any other.
+ */
+struct shm_client {
+        struct shm_header header;
+        uint32_t sub_entries, comp_entries;
+        uint64_t sub_offset, comp_offset;
+        uint8_t reserved[40];
+        /* 128: a cache line each */
+        _Atomic uint64_t sub_tail; /* C */
+        uint8_t reserved2[56];
+        _Atomic uint64_t sub_head; /* D; C's copy of it is for itself: D keeps its own */
+        uint8_t reserved3[56];
+        _Atomic uint64_t comp_tail; /* D */
+        uint8_t reserved4[56];
+        _Atomic uint64_t comp_head; /* C */
+        uint8_t reserved5[56];
+        _Atomic uint32_t daemon_sleeps; /* DC */
+        uint8_t reserved6[60];
+        _Atomic uint32_t client_sleeps; /* DC */
+        uint8_t reserved7[60];
+        _Atomic uint64_t n_touches_dropped; /* C: for `kvleasectl status` alone */
+        uint8_t reserved8[SHM_HEADER_BYTES - 520];
+};
+static_assert(offsetof(struct shm_client, sub_entries) == 64, "layout");
+static_assert(offsetof(struct shm_client, sub_offset) == 72, "layout");
+static_assert(offsetof(struct shm_client, sub_tail) == 128, "layout");
+static_assert(offsetof(struct shm_client, sub_head) == 192, "layout");
+static_assert(offsetof(struct shm_client, comp_tail) == 256, "layout");
+static_assert(offsetof(struct shm_client, comp_head) == 320, "layout");
+static_assert(offsetof(struct shm_client, daemon_sleeps) == 384, "layout");
+static_assert(offsetof(struct shm_client, client_sleeps) == 448, "layout");
+static_assert(offsetof(struct shm_client, n_touches_dropped) == 512, "layout");
+static_assert(sizeof(struct shm_client) == SHM_HEADER_BYTES, "layout");
+
+#define SHM_CLIENT_BYTES                                                      \
+        (SHM_HEADER_BYTES + SHM_SUB_ENTRIES * sizeof(struct shm_submission) + \
+                SHM_COMP_ENTRIES * sizeof(struct shm_completion))
+
+static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
+        "atomics that need a lock can't be shared between processes");
+
+/*
+ * The store-load fence between a locked read-modify-write and the loads after it. On x86 that is
+ * what the instruction is already (Intel SDM 3A, 9.2.3.9); elsewhere it isn't (aarch64's LDADDAL
+ * orders, but C11's seq_cst RMW promises no fence for other objects).
+ */
+static inline void shm_fence_after_rmw(void)
+{
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+        atomic_signal_fence(memory_order_seq_cst);
+#else
+        atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+#endif

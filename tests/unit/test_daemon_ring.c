@@ -1,0 +1,425 @@
+/*
+ * The daemon's end of the rings, against a client in the same process. What an entry does is
+ * daemon/core's: submit_one() is replaced here (by the linker) and notes what it was given.
+ */
+#include "tests/unit/test-support.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "daemon/server/ring.h"
+
+#define N_SUB  SHM_SUB_ENTRIES
+#define N_COMP SHM_COMP_ENTRIES
+#define PLENTY UINT32_MAX
+
+/* The client: the same memory, mapped once more. */
+struct client {
+        struct ring ring;
+        struct shm_client *shm;
+        struct shm_submission *submissions;
+        struct shm_completion *completions;
+};
+
+static struct {
+        uint64_t n;                       /* entries executed */
+        struct shm_submission last;       /* the one given last */
+        uint64_t refuse_at;               /* the n-th breaks a rule; 0: none */
+        struct shm_submission *scribble;  /* the ring, overwritten while an entry is executed */
+        const struct submit_chain *chain; /* as given */
+        uint8_t silent_op;                /* completes nothing */
+} executed;
+
+void __wrap_submit_one(struct member *m, struct submit_chain *chain, const struct shm_submission *s,
+        uint64_t now_nsec, struct submit_result *ret);
+
+void __wrap_submit_one(struct member *m, struct submit_chain *chain, const struct shm_submission *s,
+        uint64_t now_nsec, struct submit_result *ret)
+{
+        if (executed.scribble)
+                memset(executed.scribble, 0xff, N_SUB * sizeof(*executed.scribble));
+        executed.n++;
+        executed.last = *s;
+        executed.chain = chain;
+        *ret = (struct submit_result){
+                .violation = executed.n == executed.refuse_at ? "test-rule" : NULL,
+                .completes = s->op != executed.silent_op,
+                .status = s->tokens,
+                .page = s->page + 1,
+        };
+}
+
+static void client_open(struct client *c)
+{
+        int fd = -1;
+
+        *c = (struct client){.shm = NULL};
+        memset(&executed, 0, sizeof(executed));
+        assert_int_equal(ring_open(&c->ring, 77, 0xb007, &fd), 0);
+        c->shm = mmap(NULL, SHM_CLIENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_true(c->shm != MAP_FAILED);
+        fd_close(fd);
+        c->submissions = (struct shm_submission *)((char *)c->shm + c->shm->sub_offset);
+        c->completions = (struct shm_completion *)((char *)c->shm + c->shm->comp_offset);
+}
+
+static void client_close(struct client *c)
+{
+        assert_int_equal(munmap(c->shm, SHM_CLIENT_BYTES), 0);
+        ring_close(&c->ring);
+        assert_false(ring_is_open(&c->ring));
+        ring_close(&c->ring);
+}
+
+/* n entries that say their position. */
+static void submit(struct client *c, uint32_t n)
+{
+        uint64_t tail = c->shm->sub_tail;
+
+        for (uint32_t i = 0; i < n; i++, tail++)
+                c->submissions[tail % N_SUB] = (struct shm_submission){
+                        .op = SHM_OP_PUBLISH,
+                        .tokens = (uint16_t)(tail % 1000),
+                        .page = (uint32_t)tail,
+                        .user_data = ~tail,
+                };
+        c->shm->sub_tail = tail;
+}
+
+/* Takes n completions, of the entries from `first` on. */
+static void take(struct client *c, uint64_t first, uint32_t n)
+{
+        uint64_t head = c->shm->comp_head;
+
+        assert_true(c->shm->comp_tail - head >= n);
+        for (uint32_t i = 0; i < n; i++, head++) {
+                const struct shm_completion *got = &c->completions[head % N_COMP];
+
+                assert_int_equal(got->user_data, ~(first + i));
+                assert_int_equal(got->status, (first + i) % 1000);
+                assert_int_equal(got->page, first + i + 1);
+        }
+        c->shm->comp_head = head;
+}
+
+static struct ring_turn drain(struct client *c, uint32_t budget)
+{
+        return ring_drain(&c->ring, NULL, budget, 1);
+}
+
+/* All of it went well. */
+static void drain_all(struct client *c, uint32_t n)
+{
+        struct ring_turn turn = drain(c, PLENTY);
+
+        assert_null(turn.violation);
+        assert_int_equal(turn.n, n);
+        assert_false(turn.more);
+}
+
+static void test_header(void **state)
+{
+        struct client c;
+
+        client_open(&c);
+        assert_int_equal(c.shm->header.magic, SHM_MAGIC);
+        assert_int_equal(c.shm->header.version, SHM_LAYOUT_VERSION);
+        assert_int_equal(c.shm->header.kind, SHM_CLIENT);
+        assert_int_equal(c.shm->header.bytes, SHM_CLIENT_BYTES);
+        assert_int_equal(c.shm->header.boot_epoch, 0xb007);
+        assert_int_equal(c.shm->header.owner, 77);
+        assert_int_equal(c.shm->sub_entries, N_SUB);
+        assert_int_equal(c.shm->comp_entries, N_COMP);
+        assert_int_equal(c.shm->daemon_sleeps, 1);
+        assert_int_equal(
+                c.shm->comp_offset + N_COMP * sizeof(struct shm_completion), SHM_CLIENT_BYTES);
+        drain_all(&c, 0);
+        client_close(&c);
+}
+
+/* The daemon can't be made to fault by a segment that shrinks. */
+static void test_sealed(void **state)
+{
+        struct ring ring = {0};
+        int fd = -1;
+
+        assert_int_equal(ring_open(&ring, 1, 1, &fd), 0);
+        assert_int_equal(ftruncate(fd, 0), -1);
+        assert_int_equal(ftruncate(fd, 2 * SHM_CLIENT_BYTES), -1);
+        fd_close(fd);
+        ring_close(&ring);
+}
+
+static void test_order(void **state)
+{
+        struct client c;
+
+        client_open(&c);
+        submit(&c, 3);
+        drain_all(&c, 3);
+        assert_int_equal(executed.n, 3);
+        assert_int_equal(executed.last.page, 2);
+        assert_ptr_equal(executed.chain, &c.ring.chain);
+        assert_int_equal(c.shm->sub_head, 3);
+        assert_int_equal(c.shm->comp_tail, 3);
+        take(&c, 0, 3);
+        /* Each once: a head that the client moves back means nothing. */
+        c.shm->sub_head = 0;
+        drain_all(&c, 0);
+        submit(&c, 1);
+        drain_all(&c, 1);
+        assert_int_equal(executed.last.page, 3);
+        take(&c, 3, 1);
+        client_close(&c);
+}
+
+static void test_wraps(void **state)
+{
+        struct client c;
+        uint64_t done = 0;
+
+        client_open(&c);
+        for (uint32_t n = 1; done < 5 * N_COMP; n = n * 7 % N_SUB + 1) {
+                submit(&c, n);
+                drain_all(&c, n);
+                assert_int_equal(executed.last.page, done + n - 1);
+                take(&c, done, n);
+                done += n;
+        }
+        submit(&c, N_SUB);
+        drain_all(&c, N_SUB);
+        take(&c, done, N_SUB);
+        assert_int_equal(executed.n, done + N_SUB);
+        client_close(&c);
+}
+
+static void test_budget(void **state)
+{
+        struct client c;
+        struct ring_turn turn;
+
+        client_open(&c);
+        submit(&c, 100);
+        turn = drain(&c, RING_BATCH + 1);
+        assert_int_equal(turn.n, RING_BATCH + 1);
+        assert_true(turn.more);
+        assert_int_equal(c.shm->sub_head, RING_BATCH + 1);
+        take(&c, 0, RING_BATCH + 1);
+        turn = drain(&c, 99 - RING_BATCH);
+        assert_int_equal(turn.n, 99 - RING_BATCH);
+        assert_false(turn.more);
+        take(&c, RING_BATCH + 1, 99 - RING_BATCH);
+        client_close(&c);
+}
+
+/* Nothing is executed whose completion has no room, and all of it once there is. */
+static void test_stall(void **state)
+{
+        struct client c;
+        struct ring_turn turn;
+
+        client_open(&c);
+        submit(&c, N_SUB);
+        drain_all(&c, N_SUB);
+        submit(&c, N_SUB);
+        drain_all(&c, N_SUB);
+        assert_int_equal(c.shm->comp_tail, N_COMP);
+        submit(&c, 10);
+        turn = drain(&c, PLENTY);
+        assert_null(turn.violation);
+        assert_int_equal(turn.n, 0);
+        assert_false(turn.more); /* until the client rings */
+        assert_true(ring_sleep(&c.ring));
+        take(&c, 0, 4);
+        assert_false(ring_sleep(&c.ring));
+        turn = drain(&c, PLENTY);
+        assert_int_equal(turn.n, 4);
+        assert_false(turn.more);
+        take(&c, 4, N_COMP);
+        drain_all(&c, 6);
+        take(&c, N_COMP + 4, 6);
+        client_close(&c);
+}
+
+/* Of a client that is gone everything is executed; nobody takes completions. */
+static void test_ended(void **state)
+{
+        struct client c;
+
+        client_open(&c);
+        submit(&c, N_SUB);
+        drain_all(&c, N_SUB);
+        submit(&c, N_SUB);
+        drain_all(&c, N_SUB);
+        submit(&c, N_SUB);
+        c.ring.ended = true;
+        c.shm->comp_head = 12345678; /* isn't looked at */
+        assert_false(ring_sleep(&c.ring));
+        drain_all(&c, N_SUB);
+        assert_int_equal(executed.n, 3 * N_SUB);
+        assert_int_equal(c.shm->comp_tail, N_COMP);
+        client_close(&c);
+}
+
+static void test_no_completion(void **state)
+{
+        struct client c;
+
+        client_open(&c);
+        executed.silent_op = SHM_OP_PUBLISH;
+        submit(&c, 40);
+        drain_all(&c, 40);
+        assert_int_equal(c.shm->sub_head, 40);
+        assert_int_equal(c.shm->comp_tail, 0);
+        client_close(&c);
+}
+
+/* `tail` breaks the rules after `n` entries were submitted and half of them executed. */
+static void check_bad_tail(uint32_t n, uint64_t tail)
+{
+        struct client c;
+        struct ring_turn turn;
+
+        client_open(&c);
+        submit(&c, n);
+        assert_int_equal(drain(&c, n / 2).n, n / 2);
+        c.shm->sub_tail = tail;
+        assert_false(ring_sleep(&c.ring));
+        executed.n = 0;
+        turn = drain(&c, PLENTY);
+        assert_string_equal(turn.violation, "ring-tail");
+        assert_int_equal(turn.n, 0);
+        assert_false(turn.more);
+        assert_int_equal(executed.n, 0);
+        client_close(&c);
+}
+
+static void test_bad_tails(void **state)
+{
+        check_bad_tail(100, 50 + N_SUB + 1); /* beyond the ring */
+        check_bad_tail(100, 99);             /* back, before what was seen */
+        check_bad_tail(100, 49);             /* back, before what was executed */
+        check_bad_tail(100, 0);
+        check_bad_tail(100, UINT64_MAX);
+        check_bad_tail(0, N_SUB + 1);
+        check_bad_tail(0, UINT64_C(1) << 63);
+}
+
+static void check_bad_head(uint64_t head)
+{
+        struct client c;
+        struct ring_turn turn;
+
+        client_open(&c);
+        submit(&c, 100);
+        drain_all(&c, 100);
+        take(&c, 0, 50);
+        submit(&c, 1);
+        drain_all(&c, 1);
+        submit(&c, 1);
+        c.shm->comp_head = head;
+        turn = drain(&c, PLENTY);
+        assert_string_equal(turn.violation, "ring-head");
+        assert_int_equal(executed.n, 101);
+        client_close(&c);
+}
+
+static void test_bad_heads(void **state)
+{
+        check_bad_head(102); /* of a completion that isn't there */
+        check_bad_head(49);  /* back */
+        check_bad_head(UINT64_MAX);
+}
+
+/* What came before a broken entry is done and told; nothing after it is. */
+static void test_bad_entry(void **state)
+{
+        struct client c;
+        struct ring_turn turn;
+
+        client_open(&c);
+        executed.refuse_at = RING_BATCH + 6;
+        submit(&c, 100);
+        turn = drain(&c, PLENTY);
+        assert_string_equal(turn.violation, "test-rule");
+        assert_false(turn.more);
+        assert_int_equal(executed.n, RING_BATCH + 6);
+        assert_int_equal(c.shm->comp_tail, RING_BATCH + 5);
+        take(&c, 0, RING_BATCH + 5);
+        client_close(&c);
+}
+
+/* Entries that the client changes while their batch is executed. */
+static void test_changed_after_copy(void **state)
+{
+        struct client c;
+        struct ring_turn turn;
+
+        client_open(&c);
+        submit(&c, RING_BATCH);
+        executed.scribble = c.submissions;
+        turn = drain(&c, PLENTY);
+        assert_null(turn.violation);
+        assert_int_equal(turn.n, RING_BATCH);
+        assert_int_equal(executed.last.page, RING_BATCH - 1);
+        take(&c, 0, RING_BATCH);
+        client_close(&c);
+}
+
+static void test_daemon_sleeps(void **state)
+{
+        struct client c;
+
+        client_open(&c);
+        assert_true(ring_sleep(&c.ring));
+        assert_int_equal(c.shm->daemon_sleeps, 1);
+        c.shm->daemon_sleeps = 0; /* the client has rung */
+        submit(&c, 1);
+        assert_false(ring_sleep(&c.ring));
+        assert_int_equal(c.shm->daemon_sleeps, 0);
+        drain_all(&c, 1);
+        assert_true(ring_sleep(&c.ring));
+        assert_int_equal(c.shm->daemon_sleeps, 1);
+        client_close(&c);
+}
+
+static void test_client_sleeps(void **state)
+{
+        struct client c;
+
+        client_open(&c);
+        assert_false(ring_wakes_client(&c.ring));
+        c.shm->client_sleeps = 1;
+        assert_true(ring_wakes_client(&c.ring));
+        assert_int_equal(c.shm->client_sleeps, 0);
+        assert_false(ring_wakes_client(&c.ring));
+        c.shm->client_sleeps = 2; /* no such thing */
+        assert_false(ring_wakes_client(&c.ring));
+        c.shm->n_touches_dropped = 9;
+        assert_int_equal(ring_touches_dropped(&c.ring), 9);
+        client_close(&c);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_header),
+                TEST(test_sealed),
+                TEST(test_order),
+                TEST(test_wraps),
+                TEST(test_budget),
+                TEST(test_stall),
+                TEST(test_ended),
+                TEST(test_no_completion),
+                TEST(test_bad_tails),
+                TEST(test_bad_heads),
+                TEST(test_bad_entry),
+                TEST(test_changed_after_copy),
+                TEST(test_daemon_sleeps),
+                TEST(test_client_sleeps),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,664 @@
+/* The daemon's half of the shared memory: the test plays the client, in its segments. */
+#include "daemon/core/submit.h"
+#include "tests/unit/core-fixture.h"
+
+struct world {
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        struct ns *ns;
+        struct submit_chain chain;
+};
+
+static void start(struct world *w, unsigned sets)
+{
+        *w = (struct world){0};
+        fixture_start(&w->f, sets, sets, sets);
+        w->m = join(w->f.a);
+        w->a = open_ns(w->m, "x");
+        w->ns = w->a->ns;
+        assert_int_equal(attach_share(w->a, NULL), 0);
+}
+
+static void end(struct world *w)
+{
+        fixture_check(&w->f);
+        member_free(w->m);
+        fixture_end(&w->f);
+}
+
+static struct submit_result submit(struct world *w, struct shm_submission s)
+{
+        struct submit_result result;
+
+        if (s.ns_id == 0)
+                s.ns_id = w->a->id;
+        submit_one(w->m, &w->chain, &s, 1, &result);
+        fixture_check(&w->f);
+        return result;
+}
+
+static void pin(struct world *w, uint32_t page)
+{
+        w->a->share.counters[page]++;
+}
+
+static void unpin(struct world *w, uint32_t page)
+{
+        w->a->share.counters[page]--;
+}
+
+static uint32_t pins(const struct world *w, uint32_t page)
+{
+        return w->a->share.counters[page];
+}
+
+static struct shm_submission publishing(uint32_t page, unsigned key, unsigned flags)
+{
+        struct shm_submission s = {
+                .op = SHM_OP_PUBLISH, .flags = (uint8_t)flags, .tokens = PAGE_TOKENS, .page = page};
+
+        make_keys(s.key, key, 1);
+        return s;
+}
+
+static uint32_t lease_one(struct world *w)
+{
+        uint32_t page;
+
+        assert_int_equal(lease_pages(w->a, 1, 1, &page, NULL), 0);
+        return page;
+}
+
+/* Publishes as a client does: pinned first. Returns the page, still pinned. */
+static uint32_t publish_root(struct world *w, unsigned key)
+{
+        uint32_t page = lease_one(w);
+        struct submit_result r;
+
+        pin(w, page);
+        r = submit(w, publishing(page, key, SHM_PUBLISH_ROOT));
+        assert_null(r.violation);
+        assert_true(r.completes);
+        assert_int_equal(r.status, 0);
+        assert_int_equal(r.page, page);
+        return page;
+}
+
+static enum page_state shown(const struct world *w, uint32_t page)
+{
+        return (enum page_state)(w->ns->shared.lines[page].state & 0xff);
+}
+
+/* Does a client find the key in the segment, as proto/shm.h says it should look? */
+static uint32_t seen(const struct world *w, unsigned key)
+{
+        const struct shared *s = &w->ns->shared;
+        uint8_t bytes[KEY_BYTES];
+        uint64_t hash;
+
+        make_keys(bytes, key, 1);
+        hash = hash_bytes((struct hash_seed){s->header->seed[0], s->header->seed[1]}, bytes, 32);
+        for (unsigned i = 0; i < 16; i++) {
+                uint64_t slot = s->buckets[shm_bucket_index(hash, s->header->n_buckets, i / 8)]
+                                        .slots[i % 8];
+                const struct shm_line *line = &s->lines[(uint32_t)slot - 1];
+
+                if (slot >> 32 == hash >> 32 && (uint32_t)slot != 0 &&
+                        (line->state & 0xff) == PAGE_SEALED &&
+                        memcmp(line->key, bytes, KEY_BYTES) == 0 && line->epoch == s->header->epoch)
+                        return (uint32_t)slot - 1;
+        }
+        return PAGE_NONE;
+}
+
+static void test_publish_shows_the_page(void **state)
+{
+        struct world w;
+        uint32_t page;
+
+        start(&w, 4);
+        assert_int_equal(seen(&w, 7), PAGE_NONE);
+        page = publish_root(&w, 7);
+        assert_int_equal(seen(&w, 7), page);
+        assert_int_equal(w.ns->shared.lines[page].tokens, PAGE_TOKENS);
+        assert_int_equal(seen(&w, 8), PAGE_NONE);
+        end(&w);
+}
+
+static void test_pinned_in_a_segment_is_never_evicted(void **state)
+{
+        uint32_t kept, gone, pages[SET_PAGES];
+        struct world w;
+
+        start(&w, 1);
+        kept = publish_root(&w, 1);
+        gone = publish_root(&w, 2);
+        unpin(&w, gone);
+        assert_int_equal(lease_pages(w.a, SET_PAGES - 1, 1, pages, NULL), 0);
+        assert_int_equal(seen(&w, 1), kept);
+        assert_int_equal(shown(&w, kept), PAGE_SEALED); /* restored, where it was tried */
+        assert_int_equal(seen(&w, 2), PAGE_NONE);
+        assert_int_equal(shown(&w, gone), PAGE_FREE);
+        assert_int_equal(lease_pages(w.a, 1, 1, pages, NULL), KVL_STATUS_FULL);
+        fixture_check(&w.f);
+        /* Nobody tells the daemon of an unpin; it finds out when it needs the page. */
+        unpin(&w, kept);
+        assert_int_equal(lease_pages(w.a, 1, 1, pages, NULL), 0);
+        assert_int_equal(pages[0], kept);
+        assert_int_equal(seen(&w, 1), PAGE_NONE);
+        end(&w);
+}
+
+static void test_pins_end_with_the_client(void **state)
+{
+        struct member *other;
+        uint32_t page, pages[SET_PAGES];
+        struct attach *b;
+        struct world w;
+
+        start(&w, 1);
+        other = join(w.f.a);
+        b = open_ns(other, "x");
+        page = publish_root(&w, 1);
+        pin(&w, page);
+        assert_int_equal(ns_count_pinned(w.ns), 1);
+        assert_int_equal(member_count_pins(w.m), 2);
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, NULL), KVL_STATUS_FULL);
+        member_free(w.m);
+        fixture_check(&w.f);
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, NULL), 0);
+        w.m = other;
+        end(&w);
+}
+
+/* Invalidated under a reader: not found again, not reused either. */
+static void test_invalidated_page_waits_for_its_reader(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        uint32_t page, stale;
+        struct world w;
+        uint64_t n;
+
+        start(&w, 4);
+        page = publish_root(&w, 1);
+        stale = publish_root(&w, 2);
+        make_keys(key, 1, 1);
+        assert_int_equal(invalidate_key(w.a, key, &n, NULL), 0);
+        assert_int_equal(seen(&w, 1), PAGE_NONE);
+        assert_int_equal(shown(&w, page), PAGE_DETACHED);
+        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(seen(&w, 2), PAGE_NONE);
+        assert_int_equal(shown(&w, stale), PAGE_SEALED); /* one store did it */
+        while (ns_sweep(w.ns, 8))
+                ;
+        fixture_check(&w.f);
+        assert_int_equal(shown(&w, stale), PAGE_DETACHED);
+        ns_look_again(w.ns);
+        assert_int_equal(w.ns->n_watched, 2);
+        unpin(&w, page);
+        unpin(&w, stale);
+        ns_look_again(w.ns);
+        assert_int_equal(w.ns->n_watched, 0);
+        assert_int_equal(w.ns->n_pages[PAGE_FREE] + w.ns->n_sets, 0); /* the set went back */
+        end(&w);
+}
+
+/* All slots of a key are taken, by pages that were invalidated. */
+static void test_stale_slots_are_taken_over(void **state)
+{
+        struct shm_bucket *buckets[2];
+        uint64_t hash;
+        uint32_t old;
+        uint8_t key[KEY_BYTES];
+        struct world w;
+        uint64_t n;
+
+        start(&w, 4);
+        old = publish_root(&w, 1);
+        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        make_keys(key, 2, 1);
+        hash = shared_hash(&w.ns->shared, key);
+        for (unsigned b = 0; b < 2; b++) {
+                buckets[b] =
+                        &w.ns->shared.buckets[shm_bucket_index(hash, w.ns->shared.n_buckets, b)];
+                for (unsigned i = 0; i < SHM_BUCKET_SLOTS; i++)
+                        if (buckets[b]->slots[i] == 0) {
+                                buckets[b]->slots[i] = shm_slot(0, old);
+                                w.ns->shared.n_indexed++;
+                        }
+        }
+        assert_int_not_equal(publish_root(&w, 2), seen(&w, 1));
+        assert_int_not_equal(seen(&w, 2), PAGE_NONE);
+        for (unsigned b = 0; b < 2; b++)
+                for (unsigned i = 0; i < SHM_BUCKET_SLOTS; i++)
+                        if (buckets[b]->slots[i] == shm_slot(0, old)) {
+                                buckets[b]->slots[i] = 0;
+                                w.ns->shared.n_indexed--;
+                        }
+        end(&w);
+}
+
+/* A key published again while its stale page still has the slot. */
+static void test_stale_slot_doesnt_hide_a_fresh_page(void **state)
+{
+        uint32_t old, fresh;
+        struct world w;
+        uint64_t n;
+
+        start(&w, 4);
+        old = publish_root(&w, 1);
+        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        fresh = publish_root(&w, 1);
+        assert_int_not_equal(old, fresh);
+        assert_int_equal(seen(&w, 1), fresh);
+        unpin(&w, old);
+        while (ns_sweep(w.ns, 8))
+                ;
+        assert_int_equal(seen(&w, 1), fresh);
+        assert_int_equal(shown(&w, old), PAGE_FREE);
+        end(&w);
+}
+
+static void test_duplicate_is_pinned_for_the_client(void **state)
+{
+        uint32_t first, second;
+        struct submit_result r;
+        struct world w;
+
+        start(&w, 4);
+        first = publish_root(&w, 1);
+        second = lease_one(&w);
+        pin(&w, second);
+        r = submit(&w, publishing(second, 1, SHM_PUBLISH_ROOT));
+        assert_int_equal(r.status, KVL_STATUS_DUPLICATE);
+        assert_int_equal(r.page, first);
+        assert_int_equal(pins(&w, first), 2);
+        assert_int_equal(pins(&w, second), 1); /* the client's to drop */
+        assert_int_equal(ns_page(w.ns, second)->state, PAGE_GRANTED);
+        end(&w);
+}
+
+static void test_chain_stops_where_it_fails(void **state)
+{
+        uint32_t pages[4], other;
+        struct submit_result r;
+        struct shm_submission s;
+        struct world w;
+
+        start(&w, 4);
+        assert_int_equal(lease_pages(w.a, 4, 1, pages, NULL), 0);
+        r = submit(&w, publishing(pages[0], 1, SHM_PUBLISH_CHAIN)); /* to nothing */
+        assert_int_equal(r.status, KVL_STATUS_NO_PARENT);
+        assert_int_equal(submit(&w, publishing(pages[0], 1, SHM_PUBLISH_ROOT)).status, 0);
+        assert_int_equal(submit(&w, publishing(pages[1], 2, SHM_PUBLISH_CHAIN)).status, 0);
+        assert_int_equal(tree_parent(&w.ns->tree, pages[1]), pages[0]);
+        /* A page that isn't granted: what is chained to it isn't published, cached parent or not.
+         */
+        r = submit(&w, publishing(pages[1], 3, SHM_PUBLISH_CHAIN));
+        assert_int_equal(r.status, status_to_wire(-EINVAL));
+        r = submit(&w, publishing(pages[2], 4, SHM_PUBLISH_CHAIN));
+        assert_int_equal(r.status, status_to_wire(-EINVAL));
+        assert_int_equal(seen(&w, 4), PAGE_NONE);
+        s = (struct shm_submission){.op = SHM_OP_PARENT};
+        make_keys(s.key, 2, 1);
+        assert_false(submit(&w, s).completes);
+        assert_int_equal(submit(&w, publishing(pages[2], 4, SHM_PUBLISH_CHAIN)).status, 0);
+        assert_int_equal(tree_parent(&w.ns->tree, pages[2]), pages[1]);
+        make_keys(s.key, 99, 1);
+        submit(&w, s);
+        r = submit(&w, publishing(pages[3], 5, SHM_PUBLISH_CHAIN));
+        assert_int_equal(r.status, KVL_STATUS_NO_PARENT);
+        /* Another operation in between breaks the chain. */
+        make_keys(s.key, 4, 1);
+        submit(&w, s);
+        submit(&w, (struct shm_submission){.op = SHM_OP_REQUEST_END, .request_id = 5});
+        r = submit(&w, publishing(pages[3], 5, SHM_PUBLISH_CHAIN));
+        assert_int_equal(r.status, KVL_STATUS_NO_PARENT);
+        other = ns_find_page(w.ns, s.key);
+        assert_int_equal(other, pages[2]);
+        end(&w);
+}
+
+static void test_rubbish_is_a_violation(void **state)
+{
+        static const struct shm_submission rubbish[] = {
+                {.op = 0},
+                {.op = 9},
+                {.op = 255},
+                {.op = SHM_OP_PUBLISH},
+                {.op = SHM_OP_PUBLISH, .flags = 3},
+                {.op = SHM_OP_PUBLISH, .flags = 4},
+                {.op = SHM_OP_TOUCH, .flags = 1},
+                {.op = SHM_OP_FREE, .tokens = 0},
+                {.op = SHM_OP_FREE, .tokens = SHM_FREE_PAGES + 1},
+        };
+        struct world w;
+
+        start(&w, 4);
+        for (size_t i = 0; i < ARRAY_SIZE(rubbish); i++)
+                assert_non_null(submit(&w, rubbish[i]).violation);
+        end(&w);
+}
+
+/* What is well formed and wrong is answered; nothing changes. */
+static void test_wrong_is_answered(void **state)
+{
+        struct member *stranger;
+        uint32_t theirs, page;
+        struct submit_result r;
+        struct world w;
+
+        start(&w, 4);
+        stranger = join(w.f.a);
+        assert_int_equal(lease_pages(open_ns(stranger, "x"), 1, 1, &theirs, NULL), 0);
+        page = lease_one(&w);
+        assert_int_equal(submit(&w, publishing(theirs, 1, SHM_PUBLISH_ROOT)).status,
+                status_to_wire(-EINVAL));
+        assert_int_equal(submit(&w, publishing(UINT32_MAX, 1, SHM_PUBLISH_ROOT)).status,
+                status_to_wire(-EINVAL));
+        assert_int_equal(
+                submit(&w, publishing(63, 1, SHM_PUBLISH_ROOT)).status, status_to_wire(-EINVAL));
+        r = submit(&w,
+                (struct shm_submission){.op = SHM_OP_FREE, .tokens = 2, .pages = {page, theirs}});
+        assert_int_equal(r.status, status_to_wire(-EINVAL));
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_GRANTED); /* none of them */
+        r = submit(&w, (struct shm_submission){.op = SHM_OP_FREE, .tokens = 1, .pages = {page}});
+        assert_int_equal(r.status, 0);
+        r = submit(&w, (struct shm_submission){.op = SHM_OP_FETCH});
+        assert_true(r.completes);
+        assert_int_equal(r.status, status_to_wire(-EOPNOTSUPP));
+        r = submit(&w, (struct shm_submission){.op = SHM_OP_FREE, .ns_id = 77, .tokens = 1});
+        assert_int_equal(r.status, status_to_wire(-ENOENT));
+        submit(&w, (struct shm_submission){.op = SHM_OP_TOUCH,
+                           .page = UINT32_MAX,
+                           .touch = {.n_keys = 9, .n_hits = 9}});
+        member_free(stranger);
+        end(&w);
+}
+
+static void test_touch_makes_recent(void **state)
+{
+        uint32_t old, newer, pages[SET_PAGES - 1];
+        struct world w;
+
+        start(&w, 1);
+        old = publish_root(&w, 1);
+        newer = publish_root(&w, 2);
+        unpin(&w, old);
+        unpin(&w, newer);
+        submit(&w, (struct shm_submission){.op = SHM_OP_TOUCH,
+                           .page = old,
+                           .aux = (uint32_t)ns_page(w.ns, old)->generation,
+                           .touch = {.n_keys = 3, .n_hits = 1}});
+        submit(&w, (struct shm_submission){.op = SHM_OP_TOUCH,
+                           .page = newer,
+                           .aux = (uint32_t)ns_page(w.ns, newer)->generation + 1, /* not this one */
+                           .touch = {.n_keys = 1, .n_hits = 1}});
+        assert_int_equal(lease_pages(w.a, SET_PAGES - 1, 1, pages, NULL), 0);
+        assert_int_equal(seen(&w, 1), old);
+        assert_int_equal(seen(&w, 2), PAGE_NONE);
+        end(&w);
+}
+
+/* Lookups in memory are figures all the same. */
+static void test_lookups_are_counted(void **state)
+{
+        struct world w;
+
+        start(&w, 1);
+        w.a->share.header->n_lookups = 2;
+        w.a->share.header->n_keys = 9;
+        w.a->share.header->n_hits = 4;
+        assert_true(attach_settle(w.a));
+        assert_true(attach_settle(w.a)); /* once */
+        assert_int_equal(w.ns->counters.keys, 9);
+        assert_int_equal(w.ns->counters.hits, 4);
+        assert_int_equal(w.f.store.counters.lookups, 2);
+        end(&w);
+}
+
+/* Both buckets full of findable pages: published, not found, freed after its last pin. */
+static void test_page_without_a_slot(void **state)
+{
+        _Atomic uint64_t saved[2 * SHM_BUCKET_SLOTS];
+        struct shm_bucket *home, *next;
+        uint32_t page, child, filler;
+        uint8_t key[KEY_BYTES];
+        struct world w;
+        uint64_t hash;
+
+        start(&w, 4);
+        filler = publish_root(&w, 1);
+        make_keys(key, 2, 1);
+        hash = shared_hash(&w.ns->shared, key);
+        home = &w.ns->shared.buckets[shm_bucket_index(hash, w.ns->shared.n_buckets, 0)];
+        next = &w.ns->shared.buckets[shm_bucket_index(hash, w.ns->shared.n_buckets, 1)];
+        for (int i = 0; i < SHM_BUCKET_SLOTS; i++) {
+                saved[i] = home->slots[i];
+                saved[SHM_BUCKET_SLOTS + i] = next->slots[i];
+                home->slots[i] = next->slots[i] = shm_slot(0, filler);
+        }
+        page = lease_one(&w);
+        pin(&w, page);
+        submit_one(w.m, &w.chain,
+                &(struct shm_submission){.op = SHM_OP_PUBLISH,
+                        .flags = SHM_PUBLISH_ROOT,
+                        .tokens = 1,
+                        .ns_id = w.a->id,
+                        .page = page,
+                        .key = {3}},
+                1, &(struct submit_result){0});
+        for (int i = 0; i < SHM_BUCKET_SLOTS; i++) {
+                home->slots[i] = saved[i];
+                next->slots[i] = saved[SHM_BUCKET_SLOTS + i];
+        }
+        assert_int_equal(memcmp(key, (uint8_t[KEY_BYTES]){3}, KEY_BYTES), 0);
+        assert_int_equal(w.f.store.counters.unindexed, 1);
+        assert_int_equal(seen(&w, 2), PAGE_NONE);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
+        /* Its children are no more findable than it is, and no failure either. */
+        child = lease_one(&w);
+        pin(&w, child);
+        w.chain = (struct submit_chain){
+                .ns_id = w.a->id, .page = page, .generation = ns_page(w.ns, page)->generation};
+        assert_int_equal(submit(&w, publishing(child, 3, SHM_PUBLISH_CHAIN)).status, 0);
+        assert_int_equal(w.f.store.counters.unindexed, 2);
+        unpin(&w, page);
+        unpin(&w, child);
+        ns_look_again(w.ns);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_FREE);
+        end(&w);
+}
+
+/* ---- magazines ------------------------------------------------------------------------------ */
+
+static uint32_t claim(struct world *w)
+{
+        for (uint32_t i = 0; i < SHM_MAGAZINE_SLOTS; i++) {
+                uint32_t v = atomic_exchange(&w->a->share.magazine[i], 0);
+
+                if (v != 0)
+                        return v - 1;
+        }
+        return PAGE_NONE;
+}
+
+static void refill(struct world *w, uint32_t wanted)
+{
+        w->a->share.header->refill_asked = 1;
+        assert_false(
+                submit(w, (struct shm_submission){.op = SHM_OP_REFILL, .aux = wanted}).completes);
+        assert_int_equal(w->a->share.header->refill_asked, 0);
+}
+
+static void test_magazine_grants_ahead(void **state)
+{
+        struct submit_result r;
+        struct world w;
+        uint32_t page;
+
+        start(&w, 16);
+        assert_int_equal(claim(&w), PAGE_NONE);
+        refill(&w, 1);
+        assert_int_equal(w.a->share.header->level, 8);
+        assert_int_equal(w.a->share.header->n_put, 8);
+        assert_int_equal(w.ns->n_ready, 8);
+        page = claim(&w);
+        pin(&w, page);
+        r = submit(&w, publishing(page, 1, SHM_PUBLISH_ROOT));
+        assert_int_equal(r.status, 0);
+        assert_int_equal(w.ns->n_ready, 7);
+        /* One that nobody claimed can't be published or freed. */
+        for (uint32_t i = 0; (page = w.a->magazine->pages[i] - 1) == PAGE_NONE; i++)
+                ;
+        r = submit(&w, publishing(page, 2, SHM_PUBLISH_ROOT));
+        assert_int_equal(r.status, status_to_wire(-EINVAL));
+        assert_int_equal(free_pages(w.a, &page, 1, NULL), -EINVAL);
+        page = claim(&w);
+        assert_int_equal(free_pages(w.a, &page, 1, NULL), 0);
+        page = claim(&w);
+        assert_true(magazine_settle(w.a));
+        assert_int_equal(w.ns->n_ready, 5);
+        end(&w);
+}
+
+static void test_magazine_grows_and_keeps_to_its_part(void **state)
+{
+        struct world w;
+
+        start(&w, 16); /* 128 pages: a magazine has at most 16, all of them 32 */
+        for (int i = 0; i < 4; i++) {
+                refill(&w, 0);
+                while (claim(&w) != PAGE_NONE)
+                        ;
+        }
+        refill(&w, 1000);
+        assert_int_equal(w.a->share.header->level, 16);
+        assert_int_equal(w.ns->n_ready, 16);
+        submit_one(w.m, &w.chain, &(struct shm_submission){.op = SHM_OP_REFILL, .ns_id = w.a->id},
+                UINT64_C(10000000000), &(struct submit_result){0});
+        assert_int_equal(w.a->share.header->level, 8); /* long ago */
+        end(&w);
+}
+
+/* Idle grants are never lost memory: a lease that needs them takes them back. */
+static void test_magazine_gives_way(void **state)
+{
+        uint32_t pages[2 * SET_PAGES], mine;
+        struct member *other;
+        struct attach *b;
+        struct world w;
+
+        start(&w, 2);
+        other = join(w.f.a);
+        b = open_ns(other, "x");
+        refill(&w, 2);
+        assert_int_equal(w.ns->n_ready, 2);
+        mine = claim(&w);
+        assert_int_not_equal(mine, PAGE_NONE);
+        assert_int_equal(lease_pages(b, 2 * SET_PAGES, 1, pages, NULL), KVL_STATUS_FULL);
+        assert_int_equal(lease_pages(b, 2 * SET_PAGES - 1, 1, pages, NULL), 0);
+        assert_int_equal(claim(&w), PAGE_NONE);
+        assert_int_equal(w.a->share.header->n_put, 1); /* of which one was taken */
+        member_free(other);
+        end(&w);
+}
+
+static void test_magazine_of_the_dead_is_free(void **state)
+{
+        struct member *other;
+        struct world w;
+
+        start(&w, 16);
+        other = join(w.f.a);
+        open_ns(other, "x");
+        refill(&w, 1);
+        claim(&w);
+        member_free(w.m);
+        assert_int_equal(w.f.a->account.charged_bytes, 0);
+        w.m = other;
+        end(&w);
+}
+
+static void test_magazine_that_was_written_into(void **state)
+{
+        struct world w;
+        uint32_t slot = 0;
+
+        start(&w, 16);
+        refill(&w, 1);
+        while (w.a->magazine->pages[slot] == 0)
+                slot++;
+        w.a->share.magazine[slot] = 12345;
+        assert_false(magazine_settle(w.a)); /* told once */
+        assert_true(magazine_settle(w.a));
+        fixture_check(&w.f);
+        w.a->magazine->tampered = false;
+        w.a->share.magazine[SHM_MAGAZINE_SLOTS - 1] = 5;
+        assert_non_null(submit(&w, (struct shm_submission){.op = SHM_OP_REFILL}).violation);
+        w.a->magazine->tampered = false;
+        w.a->share.magazine[SHM_MAGAZINE_SLOTS - 1] = 5;
+        assert_non_null(submit(&w, (struct shm_submission){.op = SHM_OP_REFILL}).violation);
+        w.a->share.magazine[slot + 20] = w.a->magazine->pages[slot + 1];
+        refill(&w, 8);
+        magazine_drain(w.a);
+        assert_int_equal(w.ns->n_ready, 0);
+        end(&w);
+}
+
+static void test_report_frees_the_rest(void **state)
+{
+        uint32_t pages[4], stranger;
+        struct member *other;
+        struct world w;
+        uint64_t n = 77;
+
+        start(&w, 16);
+        assert_int_equal(lease_pages(w.a, 4, 1, pages, NULL), 0);
+        refill(&w, 1);
+        stranger = claim(&w); /* taken, and forgotten by the client */
+        assert_int_equal(report_pages(w.a, pages, 2, true, &n, NULL), 0);
+        assert_int_equal(n, 0);
+        assert_int_equal(report_pages(w.a, &pages[2], 1, false, &n, NULL), 0);
+        assert_int_equal(n, 2);
+        fixture_check(&w.f);
+        assert_int_equal(ns_page(w.ns, pages[3])->state, PAGE_FREE);
+        assert_int_equal(ns_page(w.ns, stranger)->state, PAGE_FREE);
+        assert_int_equal(ns_page(w.ns, pages[2])->state, PAGE_GRANTED);
+        assert_int_equal(report_pages(w.a, &pages[3], 1, false, &n, NULL), -EINVAL);
+        assert_int_equal(report_pages(w.a, NULL, 0, false, &n, NULL), 0);
+        assert_int_equal(n, 3);
+        assert_int_equal(member_new(w.f.a, w.m->group->token, false, &other, NULL), 0);
+        open_ns(other, "x");
+        assert_int_equal(report_pages(w.a, NULL, 0, false, &n, NULL), -EBUSY);
+        member_free(other);
+        end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_publish_shows_the_page),
+                TEST(test_pinned_in_a_segment_is_never_evicted),
+                TEST(test_pins_end_with_the_client),
+                TEST(test_invalidated_page_waits_for_its_reader),
+                TEST(test_stale_slot_doesnt_hide_a_fresh_page),
+                TEST(test_stale_slots_are_taken_over),
+                TEST(test_duplicate_is_pinned_for_the_client),
+                TEST(test_chain_stops_where_it_fails),
+                TEST(test_rubbish_is_a_violation),
+                TEST(test_wrong_is_answered),
+                TEST(test_touch_makes_recent),
+                TEST(test_lookups_are_counted),
+                TEST(test_page_without_a_slot),
+                TEST(test_magazine_grants_ahead),
+                TEST(test_magazine_grows_and_keeps_to_its_part),
+                TEST(test_magazine_gives_way),
+                TEST(test_magazine_of_the_dead_is_free),
+                TEST(test_magazine_that_was_written_into),
+                TEST(test_report_frees_the_rest),
+        };
+
+        return RUN_TESTS(tests);
+}
