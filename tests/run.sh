@@ -7,7 +7,8 @@
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
 # The last line says how many checks passed, failed and were skipped; the exit status is 0 where
-# none failed. KVL_SEED=N repeats the random tests of a run.
+# none failed. KVL_SEED=N repeats the random tests of a run. Tests of what clients do run twice: with
+# shared memory, and over the socket alone ("-socket"; meson test --suite shm, --suite socket).
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -178,7 +179,8 @@ part_valgrind() {
                 KVL_VALGRIND=1 run_tests valgrind build --suite valgrind -t 10
         else
                 KVL_VALGRIND=1 run_tests valgrind build -t 10 integration-share integration-tenants \
-                        integration-group integration-namespaces fault-hostile
+                        integration-group integration-namespaces integration-visibility \
+                        fault-hostile fault-hostile_shm fault-stopped
         fi
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/macros.h"
 #include "client/lib/error.h"
@@ -43,10 +42,22 @@ const char *kvl_last_error(void)
         return error_get();
 }
 
-int client_check_process(const struct kvl_conn *conn)
+_Atomic unsigned client_n_forks;
+
+static void note_fork(void)
 {
-        if (conn->pid == getpid())
-                return 0;
+        atomic_fetch_add_explicit(&client_n_forks, 1, memory_order_relaxed);
+}
+
+static int watched_forks;
+
+static void watch_forks(void)
+{
+        watched_forks = -pthread_atfork(NULL, NULL, note_fork);
+}
+
+int client_refuse_process(void)
+{
         return error_set(-ECHILD,
                 "a connection belongs to the process that made it: connect again after fork()");
 }
@@ -164,7 +175,7 @@ int kvl_wants_write(const struct kvl_conn *conn)
         if (!conn || client_check_process(conn) < 0)
                 return 0;
         conn_lock(conn->conn);
-        wants = conn_has_unsent(conn->conn);
+        wants = conn_has_unsent(conn->conn) || conn_has_finished(conn->conn);
         conn_unlock(conn->conn);
         return wants;
 }
@@ -182,6 +193,13 @@ int kvl_dispatch(struct kvl_conn *conn)
 /* ---- connecting --------------------------------------------------------------------------------
  */
 
+static bool is_shm_off(void)
+{
+        const char *variable = secure_getenv("KVLEASE_NO_SHM");
+
+        return variable && *variable && strcmp(variable, "0") != 0;
+}
+
 static int copy_options(const struct kvl_connect_options *options, struct kvl_connect_options *ret)
 {
         struct kvl_connect_options o = {0};
@@ -190,7 +208,7 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
 
         if (r < 0)
                 return r;
-        if (o.flags & ~(unsigned)KVL_CONNECT_METADATA_ONLY)
+        if (o.flags & ~(unsigned)(KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM))
                 return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", o.flags);
         if (!o.socket_path)
                 o.socket_path = variable && *variable ? variable : DEFAULT_SOCKET;
@@ -200,6 +218,8 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
                 o.client_name = program_invocation_short_name;
         if (o.timeout_msec == 0)
                 o.timeout_msec = DEFAULT_TIMEOUT_MSEC;
+        if (is_shm_off())
+                o.flags |= KVL_CONNECT_NO_SHM;
         *ret = o;
         return 0;
 }
@@ -230,6 +250,7 @@ static int open_and_hello(const struct kvl_connect_options *o, struct conn_welco
 
 int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret_conn)
 {
+        static pthread_once_t once = PTHREAD_ONCE_INIT;
         _cleanup_free_ struct kvl_conn *conn = NULL;
         struct kvl_connect_options o = {0};
         int r;
@@ -239,13 +260,15 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
         r = copy_options(options, &o);
         if (r < 0)
                 return r;
-        conn = calloc(1, sizeof(*conn));
+        pthread_once(&once, watch_forks);
+        conn = watched_forks < 0 ? NULL : calloc(1, sizeof(*conn));
         if (!conn)
                 return error_set(-ENOMEM, "out of memory");
-        conn->pid = getpid();
+        conn->n_forks = atomic_load(&client_n_forks);
         conn->timeout_msec = o.timeout_msec;
         conn->metadata_only = o.flags & KVL_CONNECT_METADATA_ONLY;
         list_init(&conn->namespaces);
+        list_init(&conn->flights.list);
         pthread_cond_init(&conn->idle, NULL); /* can't fail (glibc) */
         r = open_and_hello(&o, &conn->welcome, &conn->conn);
         if (r != 0)
@@ -253,7 +276,12 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
         conn_lock(conn->conn);
         conn->conn->on_event = on_event;
         conn->conn->event_data = conn;
+        r = o.flags & KVL_CONNECT_NO_SHM ? 0 : share_open(conn);
         conn_unlock(conn->conn);
+        if (r < 0) {
+                conn_close(conn->conn);
+                return r;
+        }
         *ret_conn = TAKE(conn);
         return 0;
 }
@@ -295,6 +323,7 @@ void kvl_disconnect(struct kvl_conn *conn)
                 ns_free(ns);
         say_bye(conn);
         conn_close(conn->conn);
+        flights_deinit(conn);
         pthread_cond_destroy(&conn->idle);
         free(conn);
 }

@@ -12,6 +12,9 @@
 
 #include "base/list.h"
 #include "client/lib/conn.h"
+#include "client/lib/fast.h"
+#include "client/lib/flight.h"
+#include "client/lib/touch.h"
 #include "client/lib/kvlease.h"
 #include "gpu/device.h"
 
@@ -20,10 +23,11 @@
 struct kvl_conn {
         struct conn *
                 conn; /* owned; its lock guards `namespaces`, `event_*` and all of the namespaces */
-        pid_t pid;    /* who may use it */
+        unsigned n_forks; /* client_n_forks of who may use it */
         int timeout_msec; /* < 0: for ever */
         bool metadata_only;
         struct conn_welcome welcome;
+        struct flights flights;      /* of the client segment, where there is one */
         _Atomic uint64_t n_requests; /* begun */
         struct list_link namespaces;
         kvl_event_fn event_fn;
@@ -46,6 +50,9 @@ struct kvl_ns {
         uint64_t extent_bytes;       /* set_pages * plane_page_bytes */
         uint32_t transport;          /* enum device_transport, as the daemon says */
         uint32_t n_sets;             /* that capacity_pages make */
+        uint64_t set_factor;         /* 2^64 / set_pages, rounded up; 0 for 1 */
+        struct fast fast;            /* where it is shared memory */
+        struct touches touches;      /* likewise */
         struct device *device;       /* owned; NULL and the rest too where metadata-only */
         struct device_arena *arena;  /* owned; plane after plane */
         uint8_t *base;               /* of the arena */
@@ -55,29 +62,19 @@ struct kvl_ns {
         uint32_t n_callbacks;        /* running in other threads than one that closes it */
 };
 
-/*
- * A call on a namespace: one request, then one MAP for every set of its pages that isn't mapped
- * yet. Blocking ones are on the stack of their caller, started ones on the heap.
- */
-struct op {
-        struct conn_call call;
-        struct kvl_ns *ns;
-        struct list_link link; /* ns.ops, for started ones */
-        uint16_t type;         /* enum msg_type; MAP: kvl_map_pages() */
-        uint32_t *pages; /* room for n_asked; PUBLISH: holds what is published until the reply */
-        uint32_t n_asked;
-        uint32_t n_pages;  /* got */
-        uint32_t n_mapped; /* of them */
-        uint64_t n_tokens;
-        int code;            /* of the request, while its pages get mapped */
-        uint32_t set, plane; /* of the MAP on its way */
-        kvl_done_fn done;
-        void *data;
-        uint32_t own_pages[];
-};
+/* How often this process is the child of a fork since the library was loaded. */
+extern _Atomic unsigned client_n_forks;
+
+/* -ECHILD with the sentence. */
+int client_refuse_process(void);
 
 /* 0, or -ECHILD with the sentence. */
-int client_check_process(const struct kvl_conn *conn);
+static inline int client_check_process(const struct kvl_conn *conn)
+{
+        if (conn->n_forks == atomic_load_explicit(&client_n_forks, memory_order_relaxed))
+                return 0;
+        return client_refuse_process();
+}
 
 /* When a blocking call that begins now gives up. */
 uint64_t client_deadline(const struct kvl_conn *conn);
@@ -118,6 +115,30 @@ static inline bool ns_is_mapped(const struct kvl_ns *ns, uint32_t set)
         return !ns->sets || atomic_load_explicit(&ns->sets[set].n_planes, memory_order_acquire) ==
                                     ns->info.n_planes;
 }
+
+/* page / set_pages, without the division (Lemire, Kaser, Kurz: "Faster remainder by direct
+ * computation", 2019: exact for 32-bit numbers). */
+static inline uint32_t ns_set_of(const struct kvl_ns *ns, uint32_t page)
+{
+        if (ns->set_factor == 0)
+                return page;
+        return (uint32_t)(((unsigned __int128)ns->set_factor * page) >> 64);
+}
+
+static inline bool ns_are_mapped(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n)
+{
+        for (uint32_t i = 0; ns->sets && i < n; i++)
+                if (!ns_is_mapped(ns, ns_set_of(ns, pages[i])))
+                        return false;
+        return true;
+}
+
+/* [L] Asks for the connection's client segment and maps it, or leaves it without. 0, or why the
+ * connection can't be used: it is over, or nothing answered (the sentence is noted). */
+int share_open(struct kvl_conn *conn);
+
+/* [L] The same for the namespace's segments. */
+int share_ns(struct kvl_ns *ns);
 
 /*
  * [L] Maps what a MAP reply brought for `set` from `first_plane` on. 0; -EPROTO: it doesn't fit

@@ -45,6 +45,11 @@ void conn_lock(struct conn *c)
         pthread_mutex_lock(&c->lock);
 }
 
+bool conn_try_lock(struct conn *c)
+{
+        return pthread_mutex_trylock(&c->lock) == 0;
+}
+
 void conn_unlock(struct conn *c)
 {
         pthread_mutex_unlock(&c->lock);
@@ -102,6 +107,8 @@ void conn_break(struct conn *c, int code, const char *why)
                 set_detail(call->detail, why);
                 deliver(c, call, code, NULL, NULL);
         }
+        if (c->side.broken)
+                c->side.broken(c->side.data, code, c->detail);
 }
 
 void conn_finish_violated(struct conn *c, struct conn_call *call, const char *what)
@@ -196,12 +203,22 @@ int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const Prot
         call->seq = seq;
         call->type = type;
         call->sent_at = c->n_queued;
+        call->on_abandon = NULL;
         call->is_done = false;
         call->detail[0] = '\0';
         list_append(&c->calls, &call->link);
         /* May break the connection, which finishes the call: that is a way of being started. */
         conn_flush(c);
         return 0;
+}
+
+void conn_start_beside(struct conn *c, struct conn_call *call)
+{
+        assert(call->on_abandon);
+        list_init(&call->link);
+        call->sent_at = c->n_queued;
+        call->is_done = false;
+        call->detail[0] = '\0';
 }
 
 int conn_notify(struct conn *c, uint16_t type, const ProtobufCMessage *m)
@@ -246,6 +263,9 @@ static void handle_event(struct conn *c, struct frame *f, const ProtobufCMessage
                 handle_notice(c, (const Kvlease__V1__NoticeEvent *)m);
                 return;
         }
+        /* Its receiver looks at the completions anyway. */
+        if (f->header.type == MSG_RING)
+                return;
         /* conn_hello() waits for it under the number that no request has. */
         challenged = find_call(c, 0);
         if (challenged)
@@ -361,6 +381,10 @@ void conn_abandon(struct conn *c, struct conn_call *call)
 
         if (call->is_done)
                 return;
+        if (call->on_abandon) {
+                call->on_abandon(call);
+                return;
+        }
         late = calloc(1, sizeof(*late));
         if (!late) {
                 /* A reply that nobody can tell from a lie would end it anyway, at a worse moment.

@@ -63,7 +63,7 @@ typedef int (*conn_done_fn)(struct conn_call *call);
 
 struct conn_waiter;
 
-/* Embedded in what the caller keeps; zeroed but for the first four before the first start. */
+/* Embedded in what the caller keeps; zeroed but for the first five before the first start. */
 struct conn_call {
         conn_reply_fn on_reply; /* NULL: only code and detail matter */
         conn_done_fn on_done;   /* NULL: somebody conn_wait()s for it */
@@ -74,6 +74,9 @@ struct conn_call {
          */
         conn_reply_fn on_late;
         void *cookie;
+        /* [L] Not NULL: nothing of it is on the socket, and it isn't among conn.calls; its owner
+         * finishes it. Called instead of on_late where nobody waits for it any more. */
+        void (*on_abandon)(struct conn_call *call);
 
         struct list_link link; /* conn.calls, then conn.finished where on_done is set */
         struct conn_waiter *waiter;
@@ -81,8 +84,8 @@ struct conn_call {
         uint64_t sent_at; /* conn.n_queued with it: it is out once conn.n_sent is as much */
         uint16_t type;    /* enum msg_type, of the last request sent with it */
         bool is_done;
-        int code; /* once done */
-        char detail[CONN_DETAIL_BYTES];
+        int code;                       /* once done */
+        char detail[CONN_DETAIL_BYTES]; /* last: it isn't zeroed where that costs */
 };
 
 struct conn_event {
@@ -99,6 +102,13 @@ struct conn_event {
 typedef int (*conn_event_fn)(
         struct conn *c, const struct conn_event *event, bool disconnected, void *data);
 
+/* What comes beside the socket: the completions of a ring. Both [L]. */
+struct conn_side {
+        bool (*look)(void *data); /* takes what is there; true: something was. NULL: no ring */
+        void (*broken)(void *data, int code, const char *why); /* the connection is over */
+        void *data;
+};
+
 struct conn_output {
         uint8_t *data; /* owned */
         size_t begin, end, size;
@@ -106,8 +116,8 @@ struct conn_output {
 
 struct conn {
         pthread_mutex_t lock;
-        int fd;     /* owned; open until conn_close() */
-        int broken; /* 0, or -errno: why it is over */
+        int fd;             /* owned; open until conn_close() */
+        _Atomic int broken; /* 0, or -errno: why it is over */
         uint16_t version;
         uint64_t next_seq;
         uint64_t n_queued, n_sent; /* bytes since the start */
@@ -118,6 +128,7 @@ struct conn {
         bool has_reader, has_writer;
         bool is_stalled; /* whole frames wait for room in `events`; then there is no reader */
         bool disconnect_told;
+        struct conn_side side;
         struct conn_event events[CONN_MAX_EVENTS]; /* ring */
         unsigned events_begin, n_events;
         conn_event_fn on_event;
@@ -176,6 +187,7 @@ int conn_request(struct conn *c, uint16_t type, const ProtobufCMessage *request,
         uint64_t deadline_nsec, const ProtobufCMessage **ret_reply);
 
 void conn_lock(struct conn *c);
+bool conn_try_lock(struct conn *c);
 void conn_unlock(struct conn *c);
 
 /*
@@ -186,6 +198,9 @@ int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const Prot
 
 /* [L] Sends a request that wants no reply. As conn_start(). */
 int conn_notify(struct conn *c, uint16_t type, const ProtobufCMessage *m);
+
+/* [L] The call ends with conn_finish(), and not by a frame. on_abandon is set. */
+void conn_start_beside(struct conn *c, struct conn_call *call);
 
 /* [L] The call is done. on_done is queued, or the waiter woken. */
 void conn_finish(struct conn *c, struct conn_call *call, int code);
@@ -210,6 +225,12 @@ void conn_forget_cookie(struct conn *c, const void *cookie);
 /* Sends, receives and runs callbacks as far as it goes without blocking. Callbacks run, or -errno
  * once broken. */
 int conn_dispatch(struct conn *c);
+
+/* [L] Callbacks wait to be run, without anything in the socket that says so. */
+static inline bool conn_has_finished(const struct conn *c)
+{
+        return !list_is_empty(&c->finished);
+}
 
 /* [L] Bytes wait for room in the socket. */
 static inline bool conn_has_unsent(const struct conn *c)

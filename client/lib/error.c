@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/status.h"
 
@@ -24,7 +25,12 @@ int error_note(int code, const char *sentence)
 {
         if (code == 0)
                 return 0;
-        return error_set(code, "%s", *sentence ? sentence : status_text(code));
+        /* A miss comes here, too: no formatting. */
+        if (!*sentence)
+                sentence = status_text(code);
+        if (!memccpy(last_error, sentence, '\0', sizeof(last_error)))
+                last_error[sizeof(last_error) - 1] = '\0';
+        return code;
 }
 
 const char *error_get(void)

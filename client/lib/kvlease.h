@@ -24,6 +24,16 @@
  * in the thread that calls kvl_dispatch() or waits in a blocking call, without any lock held. The
  * library starts no threads, installs no signal handlers and prints nothing.
  *
+ * Shared memory. Where the daemon offers it, hits, releases and most leases are made in memory that
+ * is shared with it, without a system call, and go on while it is busy or stopped; publishes and
+ * frees are queued there. Once it is gone, hits and releases still do. kvl_uses_shm() tells. What
+ * differs from the socket: kvl_release()      -EINVAL: none of all pages of the call is dropped;
+ * but where one is named more often than it is pinned, those before it are kvl_free() -EINVAL: none
+ * freed within each KVL_SHM_FREE_PAGES of them; the others are kvl_*_start()      a lookup, release
+ * or lease may be done at once; its callback waits for kvl_dispatch(), and kvl_wants_write() is 1
+ * so long -EAGAIN            also where the ring is full because the daemon is stopped -ENOTCONN is
+ * no answer of a lookup or release: they are made all the same
+ *
  * Fork. A child must not use a connection of its parent (-ECHILD); mapped pages aren't inherited.
  * Functions without a return value for it do nothing, or return what they do for NULL.
  * kvl_disconnect() in the child gives back the child's descriptor and leaves the parent's
@@ -53,6 +63,7 @@ extern "C" {
 #define KVL_MAX_LEASE_PAGES   4096
 #define KVL_MAX_LOOKUP_KEYS   1536
 #define KVL_MAX_PUBLISH_PAGES 1024
+#define KVL_SHM_FREE_PAGES    8
 #define KVL_PAGE_NONE         UINT32_MAX
 
 /* Conditions: not errors, listed at the functions that return them. */
@@ -92,7 +103,9 @@ const char *kvl_strerror(int code);
 
 enum kvl_connect_flags {
         KVL_CONNECT_METADATA_ONLY =
-                1 << 0 /* never maps: kvl_page_ptr() is NULL (a scheduler process) */
+                1 << 0,             /* never maps: kvl_page_ptr() is NULL (a scheduler process) */
+        KVL_CONNECT_NO_SHM = 1 << 1 /* no shared memory, everything over the socket; so does
+                                       $KVLEASE_NO_SHM, set and neither empty nor 0 */
 };
 
 struct kvl_connect_options {
@@ -160,8 +173,9 @@ typedef void (*kvl_event_fn)(struct kvl_conn *conn, const struct kvl_event *even
 void kvl_set_event_handler(struct kvl_conn *conn, kvl_event_fn fn, void *data);
 
 /*
- * The descriptor to poll for reading (and, while kvl_wants_write(), for writing). Borrowed: don't
- * read, write or close it. -1 once disconnected.
+ * The descriptor to poll for reading (and, while kvl_wants_write(), for writing: something is
+ * unsent, or a callback waits for kvl_dispatch()). Borrowed: don't read, write or close it. -1 once
+ * disconnected.
  */
 int kvl_fd(const struct kvl_conn *conn);
 int kvl_wants_write(const struct kvl_conn *conn); /* 0 or 1 */
@@ -230,6 +244,9 @@ struct kvl_ns_info {
 void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info);
 
 const char *kvl_ns_name(const struct kvl_ns *ns);
+
+/* 1: through shared memory; 0: over the socket. */
+int kvl_uses_shm(const struct kvl_ns *ns);
 
 /*
  * First byte of a plane: page i lies at base + i * plane_page_bytes, in every process at its own
@@ -321,6 +338,14 @@ int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
  * Pinned pages stay readable. *ret_n_pages (may be NULL): pages dropped.
  */
 int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages);
+
+/*
+ * Tells which leased, unpublished pages this connection still holds (any number; none: pages may be
+ * NULL), after it lost track of them; all others that its group has leased in the namespace are
+ * freed. *ret_n_freed (may be NULL): how many. -EBUSY: other members of the group have it open,
+ * too.
+ */
+int kvl_report(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint64_t *ret_n_freed);
 
 /* ---- the same without blocking --------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "client/lib/client.h"
+#include "client/lib/op.h"
 #include "client/lib/error.h"
 #include "proto/status.h"
 
@@ -109,7 +109,9 @@ void ns_free(struct kvl_ns *ns)
         conn_lock(ns->conn->conn);
         list_remove(&ns->link);
         conn_forget_cookie(ns->conn->conn, ns);
+        flights_forget_ns(ns);
         conn_unlock(ns->conn->conn);
+        fast_deinit(&ns->fast);
         unmap_all(ns);
         free(ns);
 }
@@ -163,6 +165,7 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         if (strlen(m->device) >= sizeof(info->device))
                 return "kvleased sent a device name that is too long";
         ns->n_sets = m->capacity_pages / m->set_pages;
+        ns->set_factor = m->set_pages > 1 ? UINT64_MAX / m->set_pages + 1 : 0;
         ns->extent_bytes = m->extent_bytes;
         if (info->plane_page_bytes > ARENA_MAX_BYTES / m->set_pages ||
                 m->extent_bytes != m->set_pages * info->plane_page_bytes ||
@@ -309,6 +312,8 @@ static int open_ns(
         if (r != 0)
                 return r;
         r = conn->metadata_only ? 0 : reserve(ns);
+        if (r == 0)
+                r = share_ns(ns);
         if (r < 0) {
                 ask_close(conn, ns->id);
                 return r;

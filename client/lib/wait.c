@@ -114,6 +114,11 @@ static int run_callbacks(struct conn *c)
         return n;
 }
 
+static bool look_beside(struct conn *c)
+{
+        return c->side.look && c->side.look(c->side.data);
+}
+
 int conn_dispatch(struct conn *c)
 {
         int n, r;
@@ -124,6 +129,7 @@ int conn_dispatch(struct conn *c)
         for (int i = 0; i < DISPATCH_MAX_RECEIVES && !c->has_reader && !c->is_stalled; i++)
                 if (!conn_receive(c))
                         break;
+        look_beside(c);
         n = run_callbacks(c);
         hand_on(c);
         r = c->broken ? c->broken : n;
@@ -158,7 +164,7 @@ static int read_turn(struct conn *c, uint64_t deadline_nsec)
         short events = POLLIN | (conn_has_unsent(c) ? POLLOUT : 0);
         int r;
 
-        if (c->is_stalled) {
+        if (look_beside(c) || c->is_stalled) {
                 run_callbacks(c);
                 return 0;
         }
@@ -171,6 +177,7 @@ static int read_turn(struct conn *c, uint64_t deadline_nsec)
                 return r;
         conn_flush(c);
         conn_receive(c);
+        look_beside(c);
         run_callbacks(c);
         return 0;
 }

@@ -92,6 +92,19 @@ static int receive(struct raw *r)
         return n > 0 ? 1 : n == -ECONNRESET || n == 0 ? 0 : (int)n;
 }
 
+/* The answer's descriptors go where they are wanted, else they are closed. */
+static void take_fds(struct raw *r)
+{
+        if (r->fds) {
+                assert_int_equal(r->frame.header.fd_count, r->n_fds);
+                memcpy(r->fds, r->frame.fds, r->n_fds * sizeof(int));
+        } else {
+                frame_close_fds(&r->frame);
+        }
+        r->frame.header.fd_count = 0;
+        r->fds = NULL;
+}
+
 const ProtobufCMessage *raw_answer(struct raw *r)
 {
         const struct msg_info *info;
@@ -118,8 +131,7 @@ const ProtobufCMessage *raw_answer(struct raw *r)
         m = msg_unpack(info ? info->reply : &kvlease__v1__simple_reply__descriptor, &r->arena,
                 r->frame.payload, r->frame.header.length);
         assert_non_null(m);
-        frame_close_fds(&r->frame);
-        r->frame.header.fd_count = 0;
+        take_fds(r);
         return m;
 }
 

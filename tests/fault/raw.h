@@ -21,6 +21,8 @@ struct raw {
         struct frame_parser parser;
         struct arena arena; /* of the last answer */
         struct frame frame; /* the last answer */
+        int *fds;       /* NULL, or where the next answer's descriptors go, owned by the caller */
+        unsigned n_fds; /* how many are wanted; other numbers fail */
 };
 
 /* Connects to a path; NULL: tenant "a" of the harness. */

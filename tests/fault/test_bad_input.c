@@ -209,14 +209,6 @@ static void test_ctl_sockets(void **state)
 
 /* ---- full disk ---- */
 
-/* The daemon was started anew, with one tenant, and nobody is connected. */
-static void recount(struct harness *h)
-{
-        ctl_wait_status(h, "n_tenants", 1);
-        h->n_tenants = 1;
-        h->daemon_fds = proc_count_fds(h->daemon.pid);
-}
-
 /* The state directory becomes a tiny file system of this process' mount namespace. False: may not.
  */
 static bool mount_state(struct harness *h)
@@ -279,8 +271,7 @@ static void test_full_disk(void **state)
         assert_int_equal(ctl_tenant(h, "kept", "weight"), 9);
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
         assert_int_equal(umount2(h->daemon.state, MNT_DETACH), 0);
-        assert_int_equal(private_daemon_start(&h->daemon), 0);
-        recount(h);
+        harness_start(h);
 }
 
 /* A state directory that can't be written: changes are refused, and not made. */
@@ -318,10 +309,9 @@ static void test_bad_state(void **state)
         assert_non_null(strstr(o.err, "correct it, or move it away"));
         proc_output_free(&o);
         assert_int_equal(rename(saved, path), 0);
-        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        harness_start(h);
         assert_int_equal(ctl_tenant(h, "kept", "limit_bytes"), 2 << 20);
         ctl(h, "tenants remove kept");
-        recount(h);
 }
 
 int main(void)

@@ -14,6 +14,7 @@
 
 #include "base/macros.h"
 #include "proto/status.h"
+#include "tests/fault/good.h"
 #include "tests/fault/raw.h"
 #include "tests/integration/pattern.h"
 
@@ -35,39 +36,6 @@ static const struct private_tenant roomy[] = {
 static const struct private_options many_clients = {.tenants = roomy};
 
 static const struct private_options challenge = {.daemon_lines = "liveness = challenge\n"};
-
-struct good {
-        struct worker *worker;
-        uint32_t pages[4];
-        unsigned n_rounds;
-};
-
-static void good_start(struct good *g, struct harness *h)
-{
-        g->worker = worker_start(h, "a", "good", 1);
-        g->n_rounds = 0;
-        worker_publish_chain(g->worker, 1, 4, g->pages);
-}
-
-/* Everything a client does, while others misbehave. */
-static void good_round(struct good *g)
-{
-        uint32_t found[4], page;
-        unsigned chain = 100 + g->n_rounds++;
-
-        worker_tell(g->worker, "lookup 1:0-3");
-        assert_int_equal(worker_numbers(g->worker, found, 4), 4);
-        worker_tell(g->worker, "verify %u 1003", found[3]);
-        worker_tell(g->worker, "release %u %u %u %u", found[0], found[1], found[2], found[3]);
-        worker_publish_chain(g->worker, chain, 1, &page);
-        worker_tell(g->worker, "release %u", page);
-}
-
-static void good_stop(struct good *g)
-{
-        good_round(g);
-        worker_stop(g->worker);
-}
 
 /* ---- one violation each ---- */
 
@@ -204,7 +172,7 @@ static void test_violations(void **state)
         struct good good;
         struct raw r;
 
-        good_start(&good, h);
+        good_start(&good, h, "a");
         for (unsigned i = 0; i < ARRAY_SIZE(violations); ++i) {
                 raw_open(&r, h, NULL);
                 violations[i].fn(&r);
@@ -346,7 +314,7 @@ static void test_half_frames(void **state)
         struct raw raws[6];
         struct good good;
 
-        good_start(&good, h);
+        good_start(&good, h, "a");
         frame_encode_header(&header, buf);
         for (unsigned i = 0; i < ARRAY_SIZE(raws); ++i) {
                 raw_open(&raws[i], h, NULL);
@@ -384,7 +352,7 @@ static void test_flood(void **state)
         uint64_t sent;
         int n;
 
-        good_start(&good, h);
+        good_start(&good, h, "a");
         for (unsigned i = 0; i < ARRAY_SIZE(raws); ++i) {
                 raw_open(&raws[i], h, NULL);
                 lookup.ns_id = raw_attach(&raws[i]);
@@ -426,7 +394,7 @@ static void test_many_clients(void **state)
         unsigned n_accepted = 0;
         struct good good;
 
-        good_start(&good, h);
+        good_start(&good, h, "a");
         for (unsigned i = 0; i < ARRAY_SIZE(raws); ++i) {
                 raw_open(&raws[i], h, NULL);
                 hello = raw_hello(&raws[i], 1, 1);
@@ -490,7 +458,7 @@ static void test_mutations(void **state)
         struct good good;
         struct raw r;
 
-        good_start(&good, h);
+        good_start(&good, h, "a");
         for (unsigned i = 0; i < n; ++i) {
                 raw_open(&r, h, NULL);
                 if (pattern_next(&random) % 4)

@@ -28,7 +28,12 @@ static struct worker *find_place(struct harness *h)
 
 struct worker *worker_spawn(struct harness *h)
 {
-        const char *argv[] = {program_worker(), NULL}, *wrapped[PROGRAM_ARGS_MAX];
+        return worker_spawn_as(h, program_worker());
+}
+
+struct worker *worker_spawn_as(struct harness *h, const char *program)
+{
+        const char *argv[] = {program, NULL}, *wrapped[PROGRAM_ARGS_MAX];
         struct worker *w = find_place(h);
         int in[2], out[2];
 
@@ -45,14 +50,20 @@ struct worker *worker_spawn(struct harness *h)
         return w;
 }
 
+void worker_attach(struct worker *w, const char *tenant, const char *ns, unsigned n_planes)
+{
+        char socket[PRIVATE_PATH_MAX];
+
+        worker_tell(w, "connect %s", private_daemon_socket(&w->harness->daemon, tenant, socket));
+        worker_tell(w, "open %s %u", ns, n_planes);
+}
+
 struct worker *worker_start(
         struct harness *h, const char *tenant, const char *ns, unsigned n_planes)
 {
         struct worker *w = worker_spawn(h);
-        char socket[PRIVATE_PATH_MAX];
 
-        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, tenant, socket));
-        worker_tell(w, "open %s %u", ns, n_planes);
+        worker_attach(w, tenant, ns, n_planes);
         return w;
 }
 
@@ -68,7 +79,8 @@ static void wait_answer(struct worker *w, const char *asked)
         w->code = (int)strtol(w->line, (char **)&w->rest, 10);
 }
 
-static int ask(struct worker *w, const char *format, va_list args)
+/* Says a line; returned owned. */
+static char *say(struct worker *w, const char *format, va_list args)
 {
         char *line = NULL;
         int n = vasprintf(&line, format, args);
@@ -76,9 +88,35 @@ static int ask(struct worker *w, const char *format, va_list args)
         assert_true(n > 0);
         assert_int_equal(write(w->in, line, (size_t)n), n);
         assert_int_equal(write(w->in, "\n", 1), 1);
+        return line;
+}
+
+static int ask(struct worker *w, const char *format, va_list args)
+{
+        char *line = say(w, format, args);
+
         wait_answer(w, line);
         free(line);
         return w->code;
+}
+
+void worker_say(struct worker *w, const char *format, ...)
+{
+        va_list args;
+
+        va_start(args, format);
+        free(say(w, format, args));
+        va_end(args);
+}
+
+bool worker_answers(struct worker *w, int timeout_msec)
+{
+        struct pollfd p = {fileno(w->out), POLLIN, 0};
+
+        if (poll(&p, 1, timeout_msec) <= 0 || !(p.revents & POLLIN))
+                return false;
+        wait_answer(w, "");
+        return true;
 }
 
 int worker_ask(struct worker *w, const char *format, ...)
@@ -163,6 +201,24 @@ void worker_stop(struct worker *w)
         worker_wait(w);
 }
 
+void worker_wait_killed(struct worker *w)
+{
+        int status = -1;
+
+        assert_int_equal(proc_wait(w->pid, ANSWER_TIMEOUT_MSEC, &status), 0);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+                fail_msg("worker %d ended with status 0x%x", (int)w->pid, status);
+        forget(w);
+}
+
+bool worker_is_running(const struct worker *w)
+{
+        siginfo_t info = {0};
+
+        assert_int_equal(waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+        return info.si_pid == 0;
+}
+
 void worker_kill(struct worker *w)
 {
         kill(w->pid, SIGKILL);
@@ -170,21 +226,37 @@ void worker_kill(struct worker *w)
         forget(w);
 }
 
-struct worker *worker_start_load(
-        struct harness *h, const char *tenant, uint64_t seed, uint64_t n_ops, unsigned n_planes)
+struct worker *worker_start_job(
+        struct harness *h, const char *what, const char *tenant, struct worker_job job)
 {
-        char socket[PRIVATE_PATH_MAX], numbers[3][32];
-        const char *argv[] = {program_worker(), "load",
-                private_daemon_socket(&h->daemon, tenant, socket), numbers[0], numbers[1],
-                numbers[2], NULL};
+        return worker_start_job_as(h, program_worker(), NULL, what, tenant, job);
+}
+
+struct worker *worker_start_job_as(struct harness *h, const char *program, const char *const *env,
+        const char *what, const char *tenant, struct worker_job job)
+{
+        char socket[PRIVATE_PATH_MAX], numbers[4][32];
+        const char *argv[] = {program, what, private_daemon_socket(&h->daemon, tenant, socket),
+                numbers[0], numbers[1], numbers[2], numbers[3], NULL};
         const char *wrapped[PROGRAM_ARGS_MAX];
         struct worker *w = find_place(h);
 
-        snprintf(numbers[0], 32, "%llu", (unsigned long long)seed);
-        snprintf(numbers[1], 32, "%llu", (unsigned long long)n_ops);
-        snprintf(numbers[2], 32, "%u", n_planes);
+        snprintf(numbers[0], 32, "%llu", (unsigned long long)job.seed);
+        snprintf(numbers[1], 32, "%llu", (unsigned long long)job.count);
+        snprintf(numbers[2], 32, "%u", job.n_planes);
+        snprintf(numbers[3], 32, "%u", job.n_chains);
         program_wrap(argv, wrapped);
-        w->pid = proc_spawn(wrapped, NULL, (struct proc_files){-1, -1, -1});
+        w->pid = proc_spawn(wrapped, env, (struct proc_files){-1, -1, -1});
         assert_true(w->pid > 0);
         return w;
+}
+
+struct worker *worker_start_load(
+        struct harness *h, const char *tenant, uint64_t seed, uint64_t n_ops, unsigned n_planes)
+{
+        return worker_start_job(h, "load", tenant,
+                (struct worker_job){.seed = seed,
+                        .count = n_ops,
+                        .n_planes = n_planes,
+                        .n_chains = WORKER_LOAD_CHAINS});
 }

@@ -15,6 +15,7 @@
 #include <jansson.h>
 
 #include "tests/integration/private-daemon.h"
+#include "tests/integration/worker.h"
 
 #define HARNESS_MAX_WORKERS 64
 
@@ -84,6 +85,12 @@ json_t *ctl_list(json_t *reply, const char *name);
 /* Starts a worker program without connecting it. */
 struct worker *worker_spawn(struct harness *h);
 
+/* The same of another program that understands the worker's lines. */
+struct worker *worker_spawn_as(struct harness *h, const char *program);
+
+/* Connects a worker to the tenant's socket and opens namespace `ns` of `n_planes`. */
+void worker_attach(struct worker *w, const char *tenant, const char *ns, unsigned n_planes);
+
 /* Starts one, connected to the tenant's socket, with namespace `ns` of `n_planes` open. */
 struct worker *worker_start(
         struct harness *h, const char *tenant, const char *ns, unsigned n_planes);
@@ -95,6 +102,12 @@ int worker_ask(struct worker *w, const char *format, ...) __attribute__((format(
 const char *worker_tell(struct worker *w, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
+/* Says a line and doesn't wait. */
+void worker_say(struct worker *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Waits for the answer to what was said. False: it is dead, or too slow; ask again. */
+bool worker_answers(struct worker *w, int timeout_msec);
+
 /* Numbers in the rest of the last answer; returns how many. */
 unsigned worker_numbers(struct worker *w, uint32_t *ret_numbers, unsigned max);
 
@@ -105,12 +118,26 @@ void worker_publish_chain(struct worker *w, unsigned chain, unsigned n, uint32_t
 /* Ends the worker: it says BYE and exits with 0. */
 void worker_stop(struct worker *w);
 
+/* It kills itself: waits for that. */
+void worker_wait_killed(struct worker *w);
+
+/* Not for one that was waited for. */
+bool worker_is_running(const struct worker *w);
+
 /* SIGKILL. */
 void worker_kill(struct worker *w);
 
 /* A load worker (worker-load.c); n_ops 0: for ever. Its output is inherited. */
 struct worker *worker_start_load(
         struct harness *h, const char *tenant, uint64_t seed, uint64_t n_ops, unsigned n_planes);
+
+/* A worker program of worker.h, "load" or "read"; job.socket doesn't matter. */
+struct worker *worker_start_job(
+        struct harness *h, const char *what, const char *tenant, struct worker_job job);
+
+/* The same of another program, with more environment. */
+struct worker *worker_start_job_as(struct harness *h, const char *program, const char *const *env,
+        const char *what, const char *tenant, struct worker_job job);
 
 /* Waits for a load worker's end; its exit status must be 0. */
 void worker_wait(struct worker *w);

@@ -39,6 +39,11 @@ const char *program_worker(void)
         return program("KVL_WORKER", BUILT_WORKER);
 }
 
+const char *program_worker_fault(void)
+{
+        return program("KVL_WORKER_FAULT", BUILT_WORKER_FAULT);
+}
+
 const char *program_decoder(void)
 {
         return program("KVL_DECODER", BUILT_DECODER);

@@ -13,6 +13,8 @@ static const struct private_tenant two[] = {
         {"a", "limit = 4MiB\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
 static const struct private_options two_tenants = {.tenants = two};
 
+#define MAX_READY 16 /* after one lease: a magazine's first level, doubled once */
+
 /* At 4 MiB in pages of 4 KiB: 1024 pages, not one more; what it has stays. */
 static void test_quota(void **state)
 {
@@ -41,7 +43,7 @@ static void test_eviction(void **state)
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
         uint32_t pages[200], found[200];
-        unsigned n;
+        unsigned n, n_ready;
 
         worker_publish_chain(b, 1, 100, pages);
         worker_publish_chain(a, 1, 200, pages);
@@ -51,10 +53,13 @@ static void test_eviction(void **state)
         worker_tell(a, "lease 924");
         worker_tell(a, "lookup 1:0-199");
         n = worker_numbers(a, found, 200);
-        assert_int_equal(n, 100);
+        /* What is granted ahead was cached, too; that is little. */
+        n_ready = (unsigned)ctl_status(h, "pages_ready");
+        assert_in_range(n_ready, 0, harness_shares() ? MAX_READY : 0);
+        assert_int_equal(n, 100 - n_ready);
         for (unsigned i = 0; i < n; ++i)
                 worker_tell(a, "verify %u %u", found[i], 1000 + i);
-        assert_int_equal(ctl_tenant(h, "a", "evictions"), 100);
+        assert_int_equal(ctl_tenant(h, "a", "evictions"), 100 + n_ready);
         assert_int_equal(ctl_tenant(h, "b", "evictions"), 0);
         assert_int_equal(ctl_tenant(h, "b", "pages_sealed"), 100);
         worker_stop(a);

@@ -26,7 +26,7 @@ static void *run(void *data)
 {
         struct job *job = data;
 
-        job->result = worker_load_on(job->conn, job->ns, job->seed, job->n_ops);
+        job->result = worker_load_on(job->conn, job->ns, job->seed, job->n_ops, WORKER_LOAD_CHAINS);
         return NULL;
 }
 

@@ -7,14 +7,11 @@
 #include "tests/integration/pattern.h"
 #include "tests/integration/worker.h"
 
-#define MAX_LENGTH 12 /* pages of a text; not tuned */
-#define N_CHAINS   40 /* texts: few enough that workers meet, enough to be evicted; not tuned */
-
 struct load {
         struct kvl_ns *ns; /* borrowed */
         const char *tenant;
         uint64_t random;
-        unsigned n_planes;
+        unsigned n_planes, n_chains;
         uint64_t n_found, n_published, n_duplicates, n_refused, n_bad;
 };
 
@@ -46,10 +43,10 @@ static void verify(struct load *l, uint32_t page, uint64_t chain, uint32_t index
 /* Publishes pages[0..n-1] as chain:first...; on return all of them are released or freed. */
 static int publish(struct load *l, uint64_t chain, uint32_t first, uint32_t *pages, uint32_t n)
 {
-        uint8_t keys[MAX_LENGTH * KVL_KEY_BYTES], parent[KVL_KEY_BYTES];
+        uint8_t keys[WORKER_TEXT_PAGES * KVL_KEY_BYTES], parent[KVL_KEY_BYTES];
         struct kvl_publish p = {
                 .size = sizeof(p), .pages = pages, .keys = keys, .n_pages = n, .last_tokens = 16};
-        uint32_t found[MAX_LENGTH], n_done = 0;
+        uint32_t found[WORKER_TEXT_PAGES], n_done = 0;
         int r, code;
 
         for (uint32_t i = 0; i < n; ++i)
@@ -78,7 +75,7 @@ static int publish(struct load *l, uint64_t chain, uint32_t first, uint32_t *pag
 /* Computes what the cache lacks of a text. */
 static int extend(struct load *l, uint64_t chain, uint32_t first, uint32_t length)
 {
-        uint32_t pages[MAX_LENGTH], n = length - first;
+        uint32_t pages[WORKER_TEXT_PAGES], n = length - first;
         int r = kvl_lease(l->ns, 0, n, pages);
 
         if (r != 0) {
@@ -94,9 +91,9 @@ static int extend(struct load *l, uint64_t chain, uint32_t first, uint32_t lengt
 
 static int step(struct load *l)
 {
-        uint64_t chain = draw(l, N_CHAINS), n_tokens;
-        uint32_t length = 1 + (uint32_t)draw(l, MAX_LENGTH), n = 0, pages[MAX_LENGTH];
-        uint8_t keys[MAX_LENGTH * KVL_KEY_BYTES];
+        uint64_t chain = draw(l, l->n_chains), n_tokens;
+        uint32_t length = 1 + (uint32_t)draw(l, WORKER_TEXT_PAGES), n = 0, pages[WORKER_TEXT_PAGES];
+        uint8_t keys[WORKER_TEXT_PAGES * KVL_KEY_BYTES];
         int r;
 
         for (uint32_t i = 0; i < length; ++i)
@@ -138,9 +135,11 @@ struct kvl_layout worker_layout(unsigned n_planes)
         };
 }
 
-int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, uint64_t seed, uint64_t n_ops)
+int worker_load_on(
+        struct kvl_conn *conn, struct kvl_ns *ns, uint64_t seed, uint64_t n_ops, unsigned n_chains)
 {
-        struct load l = {.ns = ns, .tenant = kvl_tenant(conn), .random = seed};
+        struct load l = {
+                .ns = ns, .tenant = kvl_tenant(conn), .random = seed, .n_chains = n_chains};
         struct kvl_ns_info info = {.size = sizeof(info)};
         int r = 0;
 
@@ -158,21 +157,29 @@ int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, uint64_t seed, uint
         return r || l.n_bad;
 }
 
-int worker_load(const char *socket, uint64_t seed, uint64_t n_ops, unsigned n_planes)
+int worker_open_job(
+        const struct worker_job *job, struct kvl_conn **ret_conn, struct kvl_ns **ret_ns)
 {
         struct kvl_connect_options o = {
-                .size = sizeof(o), .socket_path = socket, .client_name = "load"};
-        struct kvl_layout layout = worker_layout(n_planes);
-        struct kvl_conn *conn = NULL;
-        struct kvl_ns *ns;
-        int r = kvl_connect(&o, &conn);
+                .size = sizeof(o), .socket_path = job->socket, .client_name = "load"};
+        struct kvl_layout layout = worker_layout(job->n_planes);
+        int r = kvl_connect(&o, ret_conn);
 
         if (r == 0)
-                r = kvl_ns_open(conn, "load", &layout, NULL, 0, &ns);
+                r = kvl_ns_open(*ret_conn, "load", &layout, NULL, 0, ret_ns);
         if (r)
                 fprintf(stderr, "load: %d: %s\n", r, kvl_last_error());
-        else
-                r = worker_load_on(conn, ns, seed, n_ops);
+        return r;
+}
+
+int worker_load(const struct worker_job *job)
+{
+        struct kvl_conn *conn = NULL;
+        struct kvl_ns *ns;
+        int r = worker_open_job(job, &conn, &ns);
+
+        if (r == 0)
+                r = worker_load_on(conn, ns, job->seed, job->count, job->n_chains);
         kvl_disconnect(conn);
         return r != 0;
 }

@@ -1,5 +1,7 @@
 /* Commands of the worker that concern pages. */
 #include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,24 +72,84 @@ static void do_mapped(struct worker_state *w, char **args, unsigned n_args)
         printf("0 %d\n", kvl_page_ptr(w->ns, page, 0) != NULL);
 }
 
-/* publish FIRST-KEYS PARENT|- PAGE... */
-static void do_publish(struct worker_state *w, char **args, unsigned n_args)
+/* The words of publish and publish-start. False: it has answered that they make no sense. */
+static bool parse_publish(
+        struct worker_state *w, char **args, unsigned n_args, struct kvl_publish *ret_publish)
 {
-        uint8_t parent[KVL_KEY_BYTES];
+        static uint8_t parent[KVL_KEY_BYTES];
         struct kvl_publish p = {.size = sizeof(p), .pages = pages, .keys = keys};
-        uint32_t n_done = 0;
-        int r;
 
         p.last_tokens = w->info.page_tokens;
         p.n_pages = worker_parse_pages(args + 2, n_args - 2, pages);
         if (worker_parse_keys(args, 1, keys, WORKER_MAX_WORDS) != p.n_pages) {
                 printf("%d as many keys as pages, please\n", -EINVAL);
-                return;
+                return false;
         }
         if (worker_parse_keys(args + 1, 1, parent, 1))
                 p.parent_key = parent;
+        *ret_publish = p;
+        return true;
+}
+
+/* publish FIRST-KEYS PARENT|- PAGE... */
+static void do_publish(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct kvl_publish p;
+        uint32_t n_done = 0;
+        int r;
+
+        if (!parse_publish(w, args, n_args, &p))
+                return;
         r = kvl_publish(w->ns, &p, found, &n_done);
         worker_answer_pages(r, found, n_done);
+}
+
+/* What a started publish brought. */
+static struct {
+        bool done;
+        int code;
+        uint32_t n_pages;
+} started;
+
+static void on_published(struct kvl_ns *ns, int code, const uint32_t *published, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        started.done = true;
+        started.code = code;
+        started.n_pages = n_pages;
+        memcpy(found, published, n_pages * sizeof(*found));
+}
+
+/* publish-start: the words of publish; doesn't wait */
+static void do_publish_start(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct kvl_publish p;
+
+        if (!parse_publish(w, args, n_args, &p))
+                return;
+        started.done = false;
+        worker_answer(kvl_publish_start(w->ns, &p, on_published, NULL));
+}
+
+/* publish-poll: 0, or -EAGAIN where publish-start isn't done. publish-wait: its answer, as publish
+ */
+static void do_publish_poll(struct worker_state *w, char **args, unsigned n_args)
+{
+        kvl_dispatch(w->conn);
+        worker_answer(started.done ? 0 : -EAGAIN);
+}
+
+static void do_publish_wait(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct pollfd p = {.fd = kvl_fd(w->conn)};
+        int r = kvl_dispatch(w->conn);
+
+        while (!started.done && r >= 0) {
+                p.events = (short)(POLLIN | (kvl_wants_write(w->conn) ? POLLOUT : 0));
+                poll(&p, 1, -1);
+                r = kvl_dispatch(w->conn);
+        }
+        worker_answer_pages(started.done ? started.code : r, found, started.n_pages);
 }
 
 /* lookup KEYS... */
@@ -98,6 +160,29 @@ static void do_lookup(struct worker_state *w, char **args, unsigned n_args)
         int r = kvl_lookup(w->ns, 0, keys, n_keys, pages, &n, &n_tokens);
 
         worker_answer_pages(r, pages, r == 0 ? n : 0);
+}
+
+/* hits N KEYS...: looked up and released N times; how often all of them were found */
+static void do_hits(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint32_t n_keys = worker_parse_keys(args + 1, n_args - 1, keys, WORKER_MAX_WORDS), n;
+        unsigned long n_times = strtoul(args[0], NULL, 10), n_whole = 0;
+        uint64_t n_tokens;
+        int r = 0;
+
+        for (unsigned long i = 0; i < n_times && r >= 0; ++i) {
+                /* A request each, as an engine's are: what one repeats isn't told the daemon again.
+                 */
+                r = kvl_lookup(w->ns, i + 1, keys, n_keys, pages, &n, &n_tokens);
+                if (r)
+                        continue;
+                n_whole += n == n_keys;
+                r = kvl_release(w->ns, pages, n);
+        }
+        if (r < 0)
+                worker_answer(r);
+        else
+                printf("0 %lu\n", n_whole);
 }
 
 static void do_release(struct worker_state *w, char **args, unsigned n_args)
@@ -128,6 +213,21 @@ static void do_invalidate(struct worker_state *w, char **args, unsigned n_args)
                 printf("0 %llu\n", (unsigned long long)n_pages);
 }
 
+/* invalidate-lookup KEYS...: the whole namespace, and at once how many of the keys are found */
+static void do_invalidate_lookup(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint32_t n_keys = worker_parse_keys(args, n_args, keys, WORKER_MAX_WORDS), n = 0;
+        uint64_t n_tokens;
+        int r = kvl_invalidate(w->ns, NULL, NULL);
+
+        if (r == 0)
+                r = kvl_lookup(w->ns, 0, keys, n_keys, pages, &n, &n_tokens);
+        if (r && r != KVL_MISS)
+                worker_answer(r);
+        else
+                printf("0 %u\n", n);
+}
+
 /* poke PAGE VALUE, peek PAGE: first byte of plane 0. Nothing a worker may do to a sealed page; it
  * shows that memory is shared. */
 static void do_poke(struct worker_state *w, char **args, unsigned n_args)
@@ -152,11 +252,16 @@ const struct worker_command worker_page_commands[] = {
         {"zeros", do_zeros},
         {"mapped", do_mapped},
         {"publish", do_publish},
+        {"publish-start", do_publish_start},
+        {"publish-poll", do_publish_poll},
+        {"publish-wait", do_publish_wait},
         {"lookup", do_lookup},
+        {"hits", do_hits},
         {"release", do_release},
         {"free", do_free},
         {"map", do_map},
         {"invalidate", do_invalidate},
+        {"invalidate-lookup", do_invalidate_lookup},
         {"poke", do_poke},
         {"peek", do_peek},
         {NULL, NULL},

@@ -176,7 +176,16 @@ static void do_exit(struct worker_state *w, char **args, unsigned n_args)
         exit(0);
 }
 
+/* arm POINT PASS: dies at a fault point (client/lib/fault-point.h), where it is built with them */
+static void do_arm(struct worker_state *w, char **args, unsigned n_args)
+{
+        setenv("KVL_FAULT_POINT", args[0], 1);
+        setenv("KVL_FAULT_PASS", args[1], 1);
+        worker_answer(0);
+}
+
 static const struct worker_command commands[] = {
+        {"arm", do_arm},
         {"connect", do_connect},
         {"open", do_open},
         {"close", do_close},
@@ -220,15 +229,28 @@ static void run_line(struct worker_state *w, char *line)
         fflush(stdout);
 }
 
+/* load|read SOCKET SEED COUNT PLANES CHAINS */
+static int run_job(char **argv)
+{
+        const struct worker_job job = {
+                .socket = argv[2],
+                .seed = strtoull(argv[3], NULL, 10),
+                .count = strtoull(argv[4], NULL, 10),
+                .n_planes = (unsigned)strtoul(argv[5], NULL, 10),
+                .n_chains = (unsigned)strtoul(argv[6], NULL, 10),
+        };
+
+        return strcmp(argv[1], "read") == 0 ? worker_read(&job) : worker_load(&job);
+}
+
 int main(int argc, char **argv)
 {
         static struct worker_state w;
         char *line = NULL;
         size_t size = 0;
 
-        if (argc == 6 && strcmp(argv[1], "load") == 0)
-                return worker_load(argv[2], strtoull(argv[3], NULL, 10),
-                        strtoull(argv[4], NULL, 10), (unsigned)strtoul(argv[5], NULL, 10));
+        if (argc == 7)
+                return run_job(argv);
         while (getline(&line, &size, stdin) > 0)
                 run_line(&w, line);
         kvl_disconnect(w.conn);

@@ -44,14 +44,39 @@ uint32_t worker_parse_pages(char **args, unsigned n_args, uint32_t *ret_pages);
 /* Keys out of words, at most `max`. Returns how many; 0: not understood. */
 uint32_t worker_parse_keys(char **args, unsigned n_args, uint8_t *ret_keys, uint32_t max);
 
+#define WORKER_LOAD_CHAINS                                                                     \
+        40                   /* texts: few enough that workers meet, enough to be evicted; not \
+                                tuned */
+#define WORKER_TEXT_PAGES 12 /* the longest text; not tuned */
+
+/* What a program that isn't driven by lines does; on namespace "load". */
+struct worker_job {
+        const char *socket;
+        uint64_t seed;
+        uint64_t count;    /* operations, or pins; 0: for ever */
+        unsigned n_planes; /* of 4 KiB a page */
+        unsigned n_chains; /* texts */
+};
+
 /*
- * worker-load.c: random lease, fill, publish, lookup, verify, release and free until `n_ops` are
- * done (0: for ever). Returns the exit status: 0, or 1 where a page held what it must not.
+ * worker-load.c: random lease, fill, publish, lookup, verify, release and free until `count` are
+ * done. Returns the exit status: 0, or 1 where a page held what it must not.
  */
-int worker_load(const char *socket, uint64_t seed, uint64_t n_ops, unsigned n_planes);
+int worker_load(const struct worker_job *job);
 
 /* The same on a namespace that is open. From many threads at once, where told. 0 or 1. */
-int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, uint64_t seed, uint64_t n_ops);
+int worker_load_on(
+        struct kvl_conn *conn, struct kvl_ns *ns, uint64_t seed, uint64_t n_ops, unsigned n_chains);
+
+/*
+ * worker-read.c: looks texts up that others publish, compares every byte when it has pinned a page
+ * and once more before it lets it go, until it has pinned `count` pages. As worker_load().
+ */
+int worker_read(const struct worker_job *job);
+
+/* Connects and opens the namespace of a job. 0, or the library's code, told on stderr. */
+int worker_open_job(
+        const struct worker_job *job, struct kvl_conn **ret_conn, struct kvl_ns **ret_ns);
 
 /* The layout all tests use: pages of 4 KiB a plane, 16 tokens. */
 struct kvl_layout worker_layout(unsigned n_planes);

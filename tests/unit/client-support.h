@@ -28,15 +28,30 @@ static inline struct kvl_layout test_layout(uint32_t n_planes, uint64_t plane_pa
         };
 }
 
-static inline int test_connect(const struct fake *f, int timeout_msec, struct kvl_conn **ret_conn)
+static inline int test_connect_flags(
+        const struct fake *f, int timeout_msec, unsigned flags, struct kvl_conn **ret_conn)
 {
         return kvl_connect(
                 &(struct kvl_connect_options){
                         .size = sizeof(struct kvl_connect_options),
                         .socket_path = f->path,
+                        .flags = flags,
                         .timeout_msec = timeout_msec,
                 },
                 ret_conn);
+}
+
+/* Over the socket alone. */
+static inline int test_connect(const struct fake *f, int timeout_msec, struct kvl_conn **ret_conn)
+{
+        return test_connect_flags(f, timeout_msec, KVL_CONNECT_NO_SHM, ret_conn);
+}
+
+/* With what the fake daemon offers. */
+static inline int test_connect_shared(
+        const struct fake *f, int timeout_msec, struct kvl_conn **ret_conn)
+{
+        return test_connect_flags(f, timeout_msec, 0, ret_conn);
 }
 
 /* Key number i. */

@@ -245,6 +245,156 @@ static void serve_lookup(struct fake_peer *p, const Kvlease__V1__LookupRequest *
         fake_reply_pages(p, n > 0 ? WIRE_OK : WIRE_MISS, pages, n);
 }
 
+/* ---- shared memory -----------------------------------------------------------------------------
+ */
+
+static void serve_shm_open(struct fake_peer *p)
+{
+        Kvlease__V1__ShmOpenReply m = KVLEASE__V1__SHM_OPEN_REPLY__INIT;
+
+        if (!p->shares) {
+                fake_reply_simple(p, WIRE_UNSUPPORTED, "an old daemon");
+                return;
+        }
+        FAKE_CHECK(!p->has_rings);
+        fake_rings_open(&p->rings, FAKE_CLIENT_ID);
+        p->rings.header->daemon_sleeps = 1;
+        p->has_rings = true;
+        m.bytes = p->rings.bytes;
+        fake_send(p, MSG_SHM_OPEN, FRAME_REPLY, p->seq, &m.base, &p->rings.fd, 1);
+}
+
+static void serve_share(struct fake_peer *p)
+{
+        Kvlease__V1__NsShareReply m = KVLEASE__V1__NS_SHARE_REPLY__INIT;
+        int fds[2];
+
+        FAKE_CHECK(p->has_rings && !p->has_index);
+        fake_index_open(&p->index, p->capacity, 0);
+        fake_pins_open(&p->shared_pins, p->capacity, FAKE_CLIENT_ID);
+        p->shared_pins.header->level = 8;
+        p->has_index = true;
+        m.index_bytes = p->index.bytes;
+        m.pins_bytes = p->shared_pins.bytes;
+        m.version_epoch = p->index.header->version_epoch;
+        fds[0] = p->index.fd;
+        fds[1] = p->shared_pins.fd;
+        fake_send(p, MSG_NS_SHARE, FRAME_REPLY, p->seq, &m.base, fds, 2);
+}
+
+void fake_share(struct fake_peer *p)
+{
+        p->shares = true;
+        fake_receive(p, MSG_SHM_OPEN);
+        serve_shm_open(p);
+}
+
+void fake_share_ns(struct fake_peer *p)
+{
+        fake_receive(p, MSG_NS_SHARE);
+        serve_share(p);
+}
+
+void fake_complete(struct fake_peer *p, uint64_t user_data, uint32_t status, uint32_t page)
+{
+        Kvlease__V1__RingEvent m = KVLEASE__V1__RING_EVENT__INIT;
+
+        if (fake_rings_complete(&p->rings, user_data, status, page))
+                fake_send(p, MSG_RING, FRAME_EVENT, 0, &m.base, NULL, 0);
+}
+
+static void serve_publish_entry(struct fake_peer *p, const struct shm_submission *s)
+{
+        int64_t found = find_key(p, s->key);
+
+        FAKE_CHECK(s->flags == SHM_PUBLISH_ROOT || s->flags == SHM_PUBLISH_CHAIN);
+        p->n_roots += s->flags == SHM_PUBLISH_ROOT;
+        if (s->flags == SHM_PUBLISH_ROOT)
+                p->chain = (struct fake_chain){.parent = 0};
+        if (p->chain.is_broken || p->chain.parent < 0) {
+                p->chain.is_broken = true;
+                fake_complete(p, s->user_data, WIRE_NO_PARENT, s->page);
+                return;
+        }
+        if (found >= 0) {
+                atomic_fetch_add(&p->shared_pins.counters[found], 1);
+                fake_complete(p, s->user_data, WIRE_DUPLICATE, (uint32_t)found);
+                return;
+        }
+        if (!p->leased[s->page]) {
+                p->chain.is_broken = true;
+                fake_complete(p, s->user_data, WIRE_INVALID, s->page);
+                return;
+        }
+        FAKE_CHECK(p->shared_pins.counters[s->page] > 0);
+        p->leased[s->page] = 0;
+        p->has_key[s->page] = 1;
+        memcpy(p->keys[s->page], s->key, 32);
+        fake_index_add(&p->index, s->page, s->key, s->tokens, 1);
+        fake_complete(p, s->user_data, WIRE_OK, s->page);
+}
+
+static void serve_free_entry(struct fake_peer *p, const struct shm_submission *s)
+{
+        uint32_t status = WIRE_OK;
+
+        FAKE_CHECK(s->tokens >= 1 && s->tokens <= SHM_FREE_PAGES);
+        for (unsigned i = 0; i < s->tokens; i++)
+                if (!p->leased[s->pages[i]])
+                        status = WIRE_INVALID;
+        for (unsigned i = 0; i < s->tokens && status == WIRE_OK; i++)
+                p->leased[s->pages[i]] = 0;
+        fake_complete(p, s->user_data, status, s->page);
+}
+
+static void fill_magazine(struct fake_peer *p)
+{
+        struct shm_pins *h = p->shared_pins.header;
+
+        for (uint32_t i = 0; i < p->capacity && h->n_put - h->n_taken < h->level; i++) {
+                if (p->leased[i] || p->has_key[i] || p->pins[i] > 0)
+                        continue;
+                p->leased[i] = 1;
+                fake_pins_put(&p->shared_pins, i);
+        }
+        h->refill_asked = 0;
+}
+
+static void drain_magazine(struct fake_peer *p)
+{
+        for (uint32_t i = 0; i < SHM_MAGAZINE_SLOTS && p->has_index; i++) {
+                uint32_t page = atomic_exchange(&p->shared_pins.magazine[i], 0);
+
+                if (page == 0)
+                        continue;
+                p->leased[page - 1] = 0;
+                p->shared_pins.header->n_put--;
+        }
+}
+
+static void serve_rings(struct fake_peer *p)
+{
+        struct shm_submission s;
+
+        while (p->has_rings && fake_rings_take(&p->rings, &s)) {
+                FAKE_CHECK(s.ns_id == FAKE_NS_ID);
+                if (s.op == SHM_OP_PARENT)
+                        p->chain = (struct fake_chain){.parent = find_key(p, s.key)};
+                else if (s.op == SHM_OP_PUBLISH)
+                        serve_publish_entry(p, &s);
+                else if (s.op == SHM_OP_FREE)
+                        serve_free_entry(p, &s);
+                else if (s.op == SHM_OP_REFILL)
+                        fill_magazine(p);
+                else if (s.op == SHM_OP_TOUCH)
+                        p->n_touches++;
+                else
+                        FAKE_CHECK(s.op == SHM_OP_REQUEST_END);
+        }
+}
+
+/* ---- */
+
 /* RELEASE and FREE look the same. */
 static void serve_put(struct fake_peer *p, const Kvlease__V1__ReleaseRequest *request)
 {
@@ -278,9 +428,16 @@ static void serve_invalidate(struct fake_peer *p)
 
 bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
 {
+        serve_rings(p);
         if (!m)
                 return false;
         switch (p->type) {
+        case MSG_SHM_OPEN:
+                serve_shm_open(p);
+                break;
+        case MSG_NS_SHARE:
+                serve_share(p);
+                break;
         case MSG_HELLO:
                 serve_hello(p);
                 break;
@@ -307,6 +464,7 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
                 serve_invalidate(p);
                 break;
         case MSG_REQUEST_END:
+        case MSG_DOORBELL:
                 break;
         default:
                 fake_reply_simple(p, WIRE_OK, "");
@@ -316,14 +474,18 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
 
 void fake_serve(struct fake_peer *p)
 {
-        while (fake_serve_one(p, fake_receive_any(p)))
-                ;
+        do
+                while (p->has_rings && !fake_rings_sleep(&p->rings))
+                        serve_rings(p);
+        while (fake_serve_one(p, fake_receive_any(p)));
 }
 
 void fake_check_nothing_held(struct fake_peer *p)
 {
+        drain_magazine(p);
         for (uint32_t i = 0; i < p->capacity; i++)
-                FAKE_CHECK(!p->leased[i] && p->pins[i] == 0);
+                FAKE_CHECK(!p->leased[i] && p->pins[i] == 0 &&
+                           (!p->has_index || p->shared_pins.counters[i] == 0));
 }
 
 /* ---- its process -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@
 #include "proto/frame.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
+#include "tests/unit/fake-shm.h"
 
 #define FAKE_NS_ID        7
 #define FAKE_CLIENT_ID    42
@@ -52,6 +53,16 @@ struct fake_peer {
         uint8_t keys[FAKE_MAX_PAGES][32];
         uint8_t has_key[FAKE_MAX_PAGES];
         uint32_t next_page;
+        bool shares; /* set by the script: offers shared memory */
+        bool has_rings, has_index;
+        struct fake_rings rings;
+        struct fake_index index;
+        struct fake_pins shared_pins;
+        uint64_t n_touches, n_roots; /* submitted */
+        struct fake_chain {
+                bool is_broken;
+                int64_t parent;
+        } chain; /* of the publishes in the ring */
 };
 
 typedef void (*fake_script)(struct fake_peer *p);
@@ -86,6 +97,13 @@ void fake_reply_pages(struct fake_peer *p, uint32_t status, const uint32_t *page
 /* The usual beginnings: hello; hello and one namespace of FAKE_N_SETS sets. */
 void fake_welcome(struct fake_peer *p);
 void fake_welcome_ns(struct fake_peer *p);
+
+/* Rings where the client sleeps after this completion. */
+void fake_complete(struct fake_peer *p, uint64_t user_data, uint32_t status, uint32_t page);
+
+/* SHM_OPEN and NS_SHARE, after a fake_welcome() and a fake_welcome_ns(). */
+void fake_share(struct fake_peer *p);
+void fake_share_ns(struct fake_peer *p);
 
 /* Answers one request as a daemon would; false: it was the end of the stream, or a BYE. */
 bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m);

@@ -47,6 +47,19 @@ static void test_seeds_differ(void **state)
         assert_int_not_equal(hash_bytes(a, "x", 1), hash_bytes(b, "x", 1));
 }
 
+static void test_key32_is_the_same(void **state)
+{
+        uint8_t key[32 + 8];
+
+        for (unsigned i = 0; i < 100; i++) {
+                const struct hash_seed seed = hash_seed_random(), more = hash_seed_random();
+
+                for (unsigned j = 0; j < sizeof(key); j++)
+                        key[j] = (uint8_t)(more.k0 >> j % 8 * 8) ^ (uint8_t)(j * i);
+                assert_int_equal(hash_key32(seed, key + i % 8), hash_bytes(seed, key + i % 8, 32));
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -54,6 +67,7 @@ int main(void)
                 TEST(test_key_zero),
                 TEST(test_any_alignment),
                 TEST(test_seeds_differ),
+                TEST(test_key32_is_the_same),
         };
 
         return RUN_TESTS(tests);

@@ -1,0 +1,312 @@
+#include "client/lib/fast.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "client/lib/fault-point.h"
+
+/*
+ * Keys whose buckets, lines and counters are fetched at the same time: as many as hide the latency
+ * of memory behind each other. The first block is smaller, as most misses come early. Not tuned.
+ */
+#define BLOCK_KEYS       16
+#define FIRST_BLOCK_KEYS 4
+
+void fast_init(struct fast *f, struct shm_map *index, struct shm_map *pins, uint64_t version_epoch)
+{
+        const struct shm_index *h = index->base;
+        struct shm_pins *p = pins->base;
+        uint8_t *pins_base = pins->base;
+
+        *f = (struct fast){
+                .index_map = *index,
+                .pins_map = *pins,
+                .index = h,
+                .buckets = (const void *)((const uint8_t *)index->base + h->buckets_offset),
+                .lines = (const void *)((const uint8_t *)index->base + h->lines_offset),
+                .pins = p,
+                .magazine = (void *)(pins_base + p->magazine_offset),
+                .counters = (void *)(pins_base + p->counters_offset),
+                .seed = {h->seed[0], h->seed[1]},
+                .n_buckets = h->n_buckets,
+                .capacity_pages = h->capacity_pages,
+                .version_epoch = version_epoch,
+        };
+        index->base = pins->base = NULL;
+}
+
+void fast_deinit(struct fast *f)
+{
+        shm_unmap(&f->index_map);
+        shm_unmap(&f->pins_map);
+        f->index = NULL;
+}
+
+/* ---- finding -----------------------------------------------------------------------------------
+ */
+
+struct probe {
+        uint64_t hash;
+        uint32_t bucket;  /* 0: home, 1: the one after it */
+        uint32_t matches; /* its slots with the key's tag, as bits; those tried are gone */
+        uint32_t page;    /* of the last that was tried */
+};
+
+static inline const struct shm_bucket *bucket_of(const struct fast *f, const struct probe *p)
+{
+        return &f->buckets[shm_bucket_index(p->hash, f->n_buckets, p->bucket)];
+}
+
+/* All slots at once: where the key lies in its bucket can't be predicted. */
+static inline uint32_t match(const struct shm_bucket *b, uint64_t hash)
+{
+        uint32_t matches = 0;
+
+        for (unsigned i = 0; i < SHM_BUCKET_SLOTS; i++) {
+                uint64_t slot = atomic_load_explicit(&b->slots[i], memory_order_relaxed);
+
+                matches |= (uint32_t)((uint32_t)(slot >> 32) == (uint32_t)(hash >> 32)) << i;
+        }
+        return matches;
+}
+
+static inline void probe_init(const struct fast *f, struct probe *p, const uint8_t *key)
+{
+        p->hash = hash_key32(f->seed, key);
+        p->bucket = 0;
+}
+
+static inline void probe_start(const struct fast *f, struct probe *p)
+{
+        p->matches = match(bucket_of(f, p), p->hash);
+}
+
+/* The next page that could have the key; false: no more. */
+static inline bool probe_next(const struct fast *f, struct probe *p)
+{
+        for (;;) {
+                if (p->matches == 0) {
+                        if (p->bucket == 1)
+                                return false;
+                        p->bucket = 1;
+                        p->matches = match(bucket_of(f, p), p->hash);
+                        continue;
+                }
+                /* It may be another's by now, which its line tells; an empty one wraps around. */
+                p->page = (uint32_t)atomic_load_explicit(
+                                  &bucket_of(f, p)->slots[__builtin_ctz(p->matches)],
+                                  memory_order_relaxed) -
+                          1;
+                p->matches &= p->matches - 1;
+                if (p->page < f->capacity_pages)
+                        return true;
+        }
+}
+
+static inline bool is_key(const uint8_t *a, const uint8_t *b)
+{
+        uint64_t x[4], y[4];
+
+        memcpy(x, a, sizeof(x));
+        memcpy(y, b, sizeof(y));
+        return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3])) == 0;
+}
+
+/* False: it isn't the key's, or goes away just now; then it isn't pinned. */
+static inline bool pin(
+        struct fast *f, uint32_t page, const uint8_t *key, uint64_t epoch, uint64_t *ret_generation)
+{
+        const struct shm_line *line = &f->lines[page];
+        uint64_t state;
+
+        atomic_fetch_add_explicit(&f->counters[page], 1, memory_order_seq_cst);
+        shm_fence_after_rmw();
+        FAULT_POINT("lookup-pinned");
+        state = atomic_load_explicit(&line->state, memory_order_acquire);
+        if ((uint8_t)state == PAGE_SEALED && is_key(line->key, key) && line->epoch == epoch) {
+                FAULT_POINT("lookup-checked");
+                *ret_generation = state >> 8;
+                return true;
+        }
+        atomic_fetch_sub_explicit(&f->counters[page], 1, memory_order_release);
+        return false;
+}
+
+/* The page the probe is at, or a later one. */
+static inline bool pin_probed(
+        struct fast *f, struct probe *p, const uint8_t *key, uint64_t epoch, struct fast_hit *hit)
+{
+        do {
+                if (!pin(f, p->page, key, epoch, &hit->generation))
+                        continue;
+                hit->n_tokens += f->lines[p->page].tokens;
+                return true;
+        } while (probe_next(f, p));
+        return false;
+}
+
+/* Returns how many of the block's keys are found, from the first on. */
+static uint32_t lookup_block(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint64_t epoch,
+        uint32_t *ret_pages, struct fast_hit *hit)
+{
+        struct probe probes[BLOCK_KEYS];
+
+        for (uint32_t i = 0; i < n_keys; i++) {
+                probe_init(f, &probes[i], keys + (size_t)i * SHM_KEY_BYTES);
+                __builtin_prefetch(bucket_of(f, &probes[i]));
+        }
+        for (uint32_t i = 0; i < n_keys; i++) {
+                probe_start(f, &probes[i]);
+                if (!probe_next(f, &probes[i])) {
+                        n_keys = i;
+                        break;
+                }
+                __builtin_prefetch(&f->lines[probes[i].page]);
+                __builtin_prefetch(&f->counters[probes[i].page], 1);
+        }
+        for (uint32_t i = 0; i < n_keys; i++) {
+                if (!pin_probed(f, &probes[i], keys + (size_t)i * SHM_KEY_BYTES, epoch, hit))
+                        return i;
+                ret_pages[i] = probes[i].page;
+        }
+        return n_keys;
+}
+
+static uint32_t lookup_one(struct fast *f, const uint8_t *key, uint64_t epoch, uint32_t *ret_page,
+        struct fast_hit *hit)
+{
+        struct probe p;
+
+        probe_init(f, &p, key);
+        probe_start(f, &p);
+        if (!probe_next(f, &p) || !pin_probed(f, &p, key, epoch, hit))
+                return 0;
+        *ret_page = p.page;
+        return 1;
+}
+
+void fast_lookup(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages,
+        struct fast_hit *ret_hit)
+{
+        uint64_t epoch = atomic_load_explicit(&f->index->epoch, memory_order_acquire);
+        uint32_t max = FIRST_BLOCK_KEYS, n, found;
+
+        *ret_hit = (struct fast_hit){0};
+        if (n_keys == 1) {
+                ret_hit->n_pages = lookup_one(f, keys, epoch, ret_pages, ret_hit);
+                return;
+        }
+        do {
+                n = MIN(n_keys - ret_hit->n_pages, max);
+                found = lookup_block(f, keys + (size_t)ret_hit->n_pages * SHM_KEY_BYTES, n, epoch,
+                        ret_pages + ret_hit->n_pages, ret_hit);
+                ret_hit->n_pages += found;
+                max = BLOCK_KEYS;
+        } while (found == n && ret_hit->n_pages < n_keys);
+}
+
+/* ---- pins --------------------------------------------------------------------------------------
+ */
+
+void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages)
+{
+        for (uint32_t i = 0; i < n_pages; i++) {
+                atomic_fetch_add_explicit(&f->counters[pages[i]], 1, memory_order_relaxed);
+                FAULT_POINT("publish-pinned");
+        }
+}
+
+int fast_release(struct fast *f, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_page)
+{
+        for (uint32_t i = 0; i < n_pages; i++)
+                if (atomic_load_explicit(&f->counters[pages[i]], memory_order_relaxed) == 0) {
+                        *ret_page = pages[i];
+                        return -EINVAL;
+                }
+        for (uint32_t i = 0; i < n_pages; i++) {
+                uint32_t n =
+                        atomic_fetch_sub_explicit(&f->counters[pages[i]], 1, memory_order_release);
+
+                FAULT_POINT("release-half");
+                if (n > 0)
+                        continue;
+                atomic_fetch_add_explicit(&f->counters[pages[i]], 1, memory_order_relaxed);
+                *ret_page = pages[i];
+                return -EINVAL;
+        }
+        return 0;
+}
+
+/* ---- the magazine ------------------------------------------------------------------------------
+ */
+
+static uint32_t n_left(const struct fast *f)
+{
+        uint64_t put = atomic_load_explicit(&f->pins->n_put, memory_order_acquire);
+        uint64_t left = put - atomic_load_explicit(&f->pins->n_taken, memory_order_relaxed);
+
+        /* More than there is room for: claimed before they were counted, or taken back. */
+        return left <= SHM_MAGAZINE_SLOTS ? (uint32_t)left : 0;
+}
+
+/* Where to look first: the daemon fills the first slots that are empty. */
+static uint32_t first_slot(struct fast *f)
+{
+        uint64_t put = atomic_load_explicit(&f->pins->n_put, memory_order_relaxed);
+
+        if (atomic_load_explicit(&f->n_put_seen, memory_order_relaxed) == put)
+                return atomic_load_explicit(&f->cursor, memory_order_relaxed);
+        atomic_store_explicit(&f->n_put_seen, put, memory_order_relaxed);
+        return 0;
+}
+
+static bool claim(struct fast *f, uint32_t slot, uint32_t *ret_page)
+{
+        uint32_t page;
+
+        __builtin_prefetch(&f->magazine[(slot + 16) % SHM_MAGAZINE_SLOTS], 1); /* a line ahead */
+        if (atomic_load_explicit(&f->magazine[slot], memory_order_relaxed) == 0)
+                return false;
+        page = atomic_exchange_explicit(&f->magazine[slot], 0, memory_order_acq_rel) - 1;
+        FAULT_POINT("lease-claimed");
+        if (page >= f->capacity_pages)
+                return false;
+        *ret_page = page;
+        return true;
+}
+
+uint32_t fast_claim(struct fast *f, uint32_t n_pages, uint32_t *ret_pages)
+{
+        uint32_t n = 0, slot;
+
+        n_pages = MIN(n_pages, n_left(f));
+        if (n_pages == 0)
+                return 0;
+        slot = first_slot(f);
+        for (uint32_t i = 0; i < SHM_MAGAZINE_SLOTS && n < n_pages; i++) {
+                n += claim(f, slot, &ret_pages[n]);
+                slot = (slot + 1) % SHM_MAGAZINE_SLOTS;
+        }
+        atomic_store_explicit(&f->cursor, slot, memory_order_relaxed);
+        atomic_fetch_add_explicit(&f->pins->n_taken, n, memory_order_relaxed);
+        return n;
+}
+
+bool fast_take_refill(struct fast *f, bool came_up_short)
+{
+        uint32_t level = atomic_load_explicit(&f->pins->level, memory_order_relaxed);
+
+        if (!came_up_short && n_left(f) >= level / 2)
+                return false;
+        if (atomic_load_explicit(&f->pins->refill_asked, memory_order_relaxed) != 0 ||
+                atomic_exchange_explicit(&f->pins->refill_asked, 1, memory_order_relaxed) != 0)
+                return false;
+        FAULT_POINT("refill-asked");
+        return true;
+}
+
+void fast_return_refill(struct fast *f)
+{
+        atomic_store_explicit(&f->pins->refill_asked, 0, memory_order_relaxed);
+}

@@ -1,0 +1,94 @@
+/*
+ * What a client does with pages in shared memory, without asking anybody (proto/shm.h): finds and
+ * pins them, lets them go, takes pages granted ahead. No system call, no lock; all functions may be
+ * called from any threads at the same time. The reader's half of the protocol with the evictor
+ * (docs/ARCHITECTURE.md, "Readers and the evictor"):
+ *
+ *   add 1 to the page's counter; full fence; look at its line:
+ *   SEALED, the key, the epoch: it is ours.  else: take the 1 back, not found.  Never a loop.
+ */
+#ifndef KVL_LIB_FAST_H
+#define KVL_LIB_FAST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "client/lib/shm.h"
+
+struct fast {
+        struct shm_map index_map, pins_map; /* owned */
+        const struct shm_index *index;      /* NULL: the namespace isn't shared */
+        const struct shm_bucket *buckets;   /* in the index segment, as the lines */
+        const struct shm_line *lines;
+        struct shm_pins *pins;
+        _Atomic uint32_t *magazine; /* in the pin segment, as the counters */
+        _Atomic uint32_t *counters;
+        struct hash_seed seed;
+        uint32_t n_buckets, capacity_pages;
+        uint64_t version_epoch;      /* of the namespace when it was opened */
+        _Atomic uint32_t cursor;     /* magazine slot to look at next: a hint */
+        _Atomic uint64_t n_put_seen; /* of the magazine, with the cursor */
+};
+
+struct fast_hit {
+        uint32_t n_pages; /* found and pinned */
+        uint64_t n_tokens;
+        uint64_t generation; /* of the last page */
+};
+
+/* Both are mapped and valid; taken. version_epoch: of NsShareReply. */
+void fast_init(struct fast *f, struct shm_map *index, struct shm_map *pins, uint64_t version_epoch);
+
+/* Unmaps. Safe where there is nothing, and to repeat. */
+void fast_deinit(struct fast *f);
+
+static inline bool fast_is_open(const struct fast *f)
+{
+        return f->index;
+}
+
+/* Another version of the weights has the namespace now: KVL_STALE. */
+static inline bool fast_is_stale(const struct fast *f)
+{
+        return atomic_load_explicit(&f->index->version_epoch, memory_order_acquire) !=
+               f->version_epoch;
+}
+
+/* The longest run of cached pages for n_keys keys of 32 bytes, each pinned once. ret_pages: room
+ * for n_keys. */
+void fast_lookup(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages,
+        struct fast_hit *ret_hit);
+
+/* A lookup more, for the daemon's figures. Two threads at once may count one. */
+static inline void fast_count(struct fast *f, uint32_t n_keys, uint32_t n_hits)
+{
+        _Atomic uint64_t *counters[] = {&f->pins->n_lookups, &f->pins->n_keys, &f->pins->n_hits};
+        const uint32_t more[] = {1, n_keys, n_hits};
+
+        for (unsigned i = 0; i < 3; i++)
+                atomic_store_explicit(counters[i],
+                        atomic_load_explicit(counters[i], memory_order_relaxed) + more[i],
+                        memory_order_relaxed);
+}
+
+/* One pin more of each; whether they are readable is the caller's business. */
+void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages);
+
+/*
+ * One pin less of each. Pages are below the capacity. 0; -EINVAL: *ret_page isn't pinned, and none
+ * is let go; or it is named more often than it is pinned (or let go by another thread meanwhile),
+ * and those before it are: what was let go for a moment may be somebody else's already.
+ */
+int fast_release(struct fast *f, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_page);
+
+/* Claims up to n_pages from the magazine. Returns how many. */
+uint32_t fast_claim(struct fast *f, uint32_t n_pages, uint32_t *ret_pages);
+
+/* Whether a REFILL should be submitted now, by the caller: few are left, or `came_up_short`. */
+bool fast_take_refill(struct fast *f, bool came_up_short);
+
+/* Takes that back: it couldn't be submitted. */
+void fast_return_refill(struct fast *f);
+
+#endif

@@ -1,0 +1,437 @@
+/* Calls on a namespace: op.h. */
+#include "client/lib/op.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "client/lib/error.h"
+#include "client/lib/flight.h"
+#include "proto/status.h"
+
+/* Asked for beyond what the magazine has, where a lease came up short: the daemon may evict for it.
+ * What more is needed is for the magazine's level to grow to. Not tuned. */
+#define REFILL_MAX_PAGES 16u
+
+/* What begins every reply that brings pages. */
+typedef Kvlease__V1__LeaseReply pages_reply;
+
+#define ASSERT_BRINGS_PAGES(type)                                                     \
+        _Static_assert(offsetof(type, n_pages) == offsetof(pages_reply, n_pages) &&   \
+                               offsetof(type, pages) == offsetof(pages_reply, pages), \
+                #type)
+ASSERT_BRINGS_PAGES(Kvlease__V1__PublishReply);
+ASSERT_BRINGS_PAGES(Kvlease__V1__LookupReply);
+
+static bool brings_pages(uint16_t type)
+{
+        return type == MSG_LEASE || type == MSG_LOOKUP || type == MSG_PUBLISH;
+}
+
+/* ---- requests that carry pages -----------------------------------------------------------------
+ */
+
+/* [L] RELEASE or FREE; call NULL: nobody waits for the answer. */
+static int send_pages(struct kvl_ns *ns, struct conn_call *call, uint16_t type,
+        const uint32_t *pages, uint32_t n_pages)
+{
+        Kvlease__V1__ReleaseRequest release = KVLEASE__V1__RELEASE_REQUEST__INIT;
+        Kvlease__V1__FreeRequest free_m = KVLEASE__V1__FREE_REQUEST__INIT;
+        const ProtobufCMessage *m = &release.base;
+
+        if (type == MSG_FREE)
+                m = &free_m.base;
+        release.ns_id = free_m.ns_id = ns->id;
+        release.n_pages = free_m.n_pages = n_pages;
+        release.pages = free_m.pages = (uint32_t *)pages;
+        return call ? conn_start(conn_of(ns), call, type, m) : conn_notify(conn_of(ns), type, m);
+}
+
+void op_give_back(struct kvl_ns *ns, uint16_t type, const uint32_t *pages, uint32_t n_pages)
+{
+        uint16_t how = type == MSG_LEASE ? MSG_FREE : MSG_RELEASE;
+        uint32_t page;
+        int r = 0;
+
+        if (how == MSG_RELEASE && fast_is_open(&ns->fast)) {
+                fast_release(&ns->fast, pages, n_pages, &page);
+                return;
+        }
+        for (uint32_t i = 0, n; i < n_pages && r == 0; i += n) {
+                n = MIN(n_pages - i, (uint32_t)KVL_MAX_LEASE_PAGES);
+                r = send_pages(ns, NULL, how, pages + i, n);
+        }
+        /* Not to leak them: with the connection everything ends. */
+        if (r < 0)
+                conn_break(conn_of(ns), r, "out of memory while giving pages back");
+}
+
+static void on_late(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
+        struct frame *frame)
+{
+        const pages_reply *m = (const pages_reply *)reply;
+
+        if (m && brings_pages(call->type))
+                op_give_back(call->cookie, call->type, m->pages, (uint32_t)m->n_pages);
+        conn_finish(c, call, code);
+}
+
+/* ---- replies -----------------------------------------------------------------------------------
+ */
+
+/* Whether the reply brings as many pages as it may. */
+static bool is_count_right(const struct op *op, int code, size_t n)
+{
+        switch (op->type) {
+        case MSG_LEASE:
+                return n == (code == 0 ? op->n_asked - op->n_claimed : 0);
+        case MSG_LOOKUP:
+                return code == 0 ? n > 0 && n <= op->n_asked : n == 0;
+        default: /* PUBLISH: all, or those before the one that was refused */
+                return code == 0 || code == KVL_DUPLICATE ? n == op->n_asked : n < op->n_asked;
+        }
+}
+
+/* What is wrong with it; NULL: nothing. */
+static const char *take_pages(struct op *op, int code, const pages_reply *m)
+{
+        const struct kvl_ns_info *info = &op->ns->info;
+        bool is_other = false;
+
+        if (!is_count_right(op, code, m->n_pages))
+                return "kvleased answered with a wrong number of pages";
+        for (size_t i = 0; i < m->n_pages; i++) {
+                if (m->pages[i] >= info->capacity_pages)
+                        return "kvleased answered with a page beyond the namespace";
+                is_other |= op->type == MSG_PUBLISH && m->pages[i] != op->pages[i];
+        }
+        if (op->type == MSG_PUBLISH && code >= 0 && code <= KVL_DUPLICATE && code != KVL_MISS)
+                code = is_other ? KVL_DUPLICATE : 0;
+        if (op->type == MSG_LOOKUP) {
+                op->n_tokens = ((const Kvlease__V1__LookupReply *)m)->tokens;
+                if (op->n_tokens > (uint64_t)m->n_pages * info->page_tokens)
+                        return "kvleased answered with more tokens than fit the pages";
+        }
+        if (m->n_pages > 0)
+                memcpy(op->pages + op->n_claimed, m->pages, m->n_pages * sizeof(*m->pages));
+        op->n_pages = (uint32_t)m->n_pages;
+        if (code == 0)
+                op->n_pages += op->n_claimed;
+        op->code = code;
+        return NULL;
+}
+
+/* Pages came that can't be mapped. Published ones are: their pins stay the caller's. */
+static void fail(struct op *op, int code)
+{
+        if (op->type == MSG_LEASE || op->type == MSG_LOOKUP) {
+                op_give_back(op->ns, op->type, op->pages, op->n_pages);
+                op->n_pages = op->n_claimed = 0;
+        }
+        conn_finish(conn_of(op->ns), &op->call, code);
+}
+
+/* The rest of a lease isn't to be had. */
+static void give_back_claimed(struct op *op)
+{
+        op_give_back(op->ns, MSG_LEASE, op->pages, op->n_claimed);
+        op->n_claimed = 0;
+}
+
+void op_proceed(struct op *op)
+{
+        Kvlease__V1__MapRequest m = KVLEASE__V1__MAP_REQUEST__INIT;
+        struct kvl_ns *ns = op->ns;
+        int r;
+
+        for (; op->n_mapped < op->n_pages; op->n_mapped++) {
+                op->set = ns_set_of(ns, op->pages[op->n_mapped]);
+                if (!ns_is_mapped(ns, op->set))
+                        break;
+        }
+        if (op->n_mapped == op->n_pages) {
+                conn_finish(conn_of(ns), &op->call, op->code);
+                return;
+        }
+        op->plane = ns->sets[op->set].n_planes;
+        m.ns_id = ns->id;
+        m.set_index = op->set;
+        m.first_plane = op->plane;
+        r = conn_start(conn_of(ns), &op->call, MSG_MAP, &m.base);
+        if (r < 0)
+                fail(op, r);
+}
+
+static void on_map(struct op *op, int code, const ProtobufCMessage *reply, struct frame *frame)
+{
+        if (reply && code == 0)
+                code = ns_map(
+                        op->ns, op->set, op->plane, (const Kvlease__V1__MapReply *)reply, frame);
+        if (code == 0)
+                op_proceed(op);
+        else if (code == -EPROTO)
+                conn_finish_violated(
+                        conn_of(op->ns), &op->call, "kvleased sent memory that wasn't asked for");
+        else
+                fail(op, code);
+}
+
+static void on_reply(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame)
+{
+        struct op *op = container_of(call, struct op, call);
+        const char *wrong = NULL;
+
+        if (call->type == MSG_MAP) {
+                on_map(op, code, reply, frame);
+                return;
+        }
+        op->code = code;
+        if (reply && brings_pages(op->type))
+                wrong = take_pages(op, code, (const pages_reply *)reply);
+        if (op->type == MSG_LEASE && code != 0)
+                give_back_claimed(op);
+        if (reply && (op->type == MSG_INVALIDATE || op->type == MSG_REPORT))
+                op->n_tokens = ((const Kvlease__V1__CountReply *)reply)->count;
+        if (op->type == MSG_LEASE && code == 0 && fast_is_open(&op->ns->fast) &&
+                fast_take_refill(&op->ns->fast, true))
+                flight_refill_locked(op->ns, MIN(op->n_asked - op->n_claimed, REFILL_MAX_PAGES));
+        if (wrong)
+                conn_finish_violated(c, call, wrong);
+        else
+                op_proceed(op);
+}
+
+/* ---- both ways to call -------------------------------------------------------------------------
+ */
+
+void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, uint32_t n_asked)
+{
+        /* Not its kilobyte of text, which costs more than the rest of a publish. */
+        memset(&op->call, 0, offsetof(struct conn_call, detail));
+        op->call.detail[0] = '\0';
+        op->call.on_reply = on_reply;
+        op->call.on_late = on_late;
+        op->call.cookie = ns;
+        op->ns = ns;
+        list_init(&op->link);
+        op->flight = NULL;
+        op->type = type;
+        op->pages = pages;
+        op->n_asked = n_asked;
+        op->n_pages = op->n_claimed = op->n_mapped = 0;
+        op->n_tokens = 0;
+        op->code = 0;
+}
+
+int op_finish(struct op *op, int started, uint64_t deadline_nsec)
+{
+        int r = started;
+
+        if (r == 0)
+                r = conn_wait(conn_of(op->ns), &op->call, deadline_nsec);
+        /* The request itself was answered; only the mapping wasn't. */
+        if (r == -ETIMEDOUT && op->call.type == MSG_MAP && brings_pages(op->type)) {
+                op_give_back(op->ns, op->type, op->pages, op->n_pages);
+                op->n_pages = op->n_claimed = 0;
+        }
+        if (r != 0 && op->n_claimed > 0)
+                give_back_claimed(op);
+        return error_note(r, op->call.detail);
+}
+
+int op_run(struct op *op, const ProtobufCMessage *m, uint64_t deadline_nsec)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        conn_lock(c);
+        r = op_finish(op, conn_start(c, &op->call, op->type, m), deadline_nsec);
+        conn_unlock(c);
+        return r;
+}
+
+int op_run_pages(struct op *op, uint64_t deadline_nsec)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        conn_lock(c);
+        r = send_pages(op->ns, &op->call, op->type, op->pages, op->n_asked);
+        r = op_finish(op, r, deadline_nsec);
+        conn_unlock(c);
+        return r;
+}
+
+/* Runs the user's callback of a started call, and ends it. */
+static int on_op_done(struct conn_call *call)
+{
+        struct op *op = container_of(call, struct op, call);
+        struct kvl_ns *ns = op->ns;
+
+        struct ns_callback callback;
+
+        conn_lock(conn_of(ns));
+        list_remove(&op->link);
+        ns_callback_enter(&callback, ns);
+        conn_unlock(conn_of(ns));
+        error_note(call->code, call->detail);
+        if (op->done)
+                op->done(ns, call->code, op->pages, op->n_pages, op->n_tokens, op->data);
+        ns_callback_leave(&callback);
+        free(op);
+        return 1;
+}
+
+struct op *op_new(struct kvl_ns *ns, uint16_t type, uint32_t n_asked, kvl_done_fn done, void *data)
+{
+        struct op *op = malloc(sizeof(*op) + n_asked * sizeof(uint32_t));
+
+        if (!op) {
+                error_set(-ENOMEM, "out of memory");
+                return NULL;
+        }
+        op_init(op, ns, type, op->own_pages, n_asked);
+        op->call.on_done = on_op_done;
+        op->done = done;
+        op->data = data;
+        return op;
+}
+
+/* [L] Takes the op. `started`: what starting it gave. */
+static int keep_started(struct op *op, int started)
+{
+        if (started == 0) {
+                list_append(&op->ns->ops, &op->link);
+                return 0;
+        }
+        if (op->n_claimed > 0)
+                give_back_claimed(op);
+        free(op);
+        return error_note(
+                started, started == -EAGAIN ? "kvleased doesn't read: too much is unsent" : "");
+}
+
+int op_start(struct op *op, const ProtobufCMessage *m)
+{
+        struct kvl_ns *ns = op->ns;
+        struct conn *c = conn_of(ns);
+        int r;
+
+        conn_lock(c);
+        if (conn_is_congested(c))
+                r = -EAGAIN;
+        else if (m)
+                r = conn_start(c, &op->call, op->type, m);
+        else
+                r = send_pages(ns, &op->call, op->type, op->pages, op->n_asked);
+        r = keep_started(op, r);
+        conn_unlock(c);
+        return r;
+}
+
+int op_start_flight(struct op *op, const struct kvl_publish *publish)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        conn_lock(c);
+        r = keep_started(op, flight_start(op, publish));
+        conn_unlock(c);
+        return r;
+}
+
+int op_run_flight(struct op *op, const struct kvl_publish *publish, uint64_t deadline_nsec)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        conn_lock(c);
+        r = op_finish(op, flight_start(op, publish), deadline_nsec);
+        conn_unlock(c);
+        return r;
+}
+
+int op_start_done(struct op *op, int code)
+{
+        struct conn *c = conn_of(op->ns);
+
+        conn_lock(c);
+        op->code = code;
+        keep_started(op, 0);
+        op_proceed(op);
+        conn_unlock(c);
+        return 0;
+}
+
+int op_run_mapping(struct op *op, uint64_t deadline_nsec)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        conn_lock(c);
+        op_proceed(op);
+        r = op_finish(op, 0, deadline_nsec);
+        conn_unlock(c);
+        return r;
+}
+
+void ns_cancel_ops(struct kvl_ns *ns)
+{
+        list_for_each (op, &ns->ops, struct op, link) {
+                if (op->call.is_done)
+                        continue;
+                /* What its reply brings ends with the namespace. */
+                op->call.on_late = NULL;
+                conn_abandon(conn_of(ns), &op->call);
+                if (!op->call.is_done)
+                        conn_finish(conn_of(ns), &op->call, -ECANCELED);
+        }
+}
+
+/* ---- arguments ---------------------------------------------------------------------------------
+ */
+
+int op_check_count(const char *what, uint32_t n, uint32_t max)
+{
+        if (n >= 1 && n <= max)
+                return 0;
+        return error_set(-EINVAL, "the number of %s is %u, must be 1 to %u", what, n, max);
+}
+
+int op_check_ns(const struct kvl_ns *ns)
+{
+        if (!ns)
+                return error_set(-EINVAL, "no namespace was given");
+        return client_check_process(ns->conn);
+}
+
+int op_check_pages(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n, uint32_t max)
+{
+        int r = op_check_ns(ns);
+
+        if (r == 0)
+                r = op_check_count("pages", n, max);
+        if (r < 0)
+                return r;
+        if (!pages)
+                return error_set(-EINVAL, "no pages were given");
+        for (uint32_t i = 0; i < n; i++)
+                if (pages[i] >= ns->info.capacity_pages)
+                        return error_set(-EINVAL, "page %u is beyond the namespace's %u pages",
+                                pages[i], ns->info.capacity_pages);
+        return 0;
+}
+
+int op_refuse_keys(const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t max)
+{
+        int r = op_check_ns(ns);
+
+        if (r == 0)
+                r = op_check_count("keys", n, max);
+        if (r == 0 && !keys)
+                r = error_set(-EINVAL, "no keys were given");
+        return r;
+}

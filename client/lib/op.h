@@ -1,0 +1,94 @@
+/*
+ * A call on a namespace: one request, then one MAP for every set of its pages that isn't mapped
+ * yet. The request is a message, a flight through the rings (flight.h), or done already in shared
+ * memory (fast.h). Blocking ones are on the stack of their caller, started ones on the heap.
+ */
+#ifndef KVL_LIB_OP_H
+#define KVL_LIB_OP_H
+
+#include "client/lib/client.h"
+
+struct flight;
+
+struct op {
+        struct conn_call call;
+        struct kvl_ns *ns;
+        struct list_link link; /* ns.ops, for started ones */
+        struct flight *flight; /* its request is under way there */
+        uint16_t type;         /* enum msg_type; MAP: kvl_map_pages() */
+        uint32_t *pages; /* room for n_asked; PUBLISH: holds what is published until the reply */
+        uint32_t n_asked;
+        uint32_t n_pages;   /* got */
+        uint32_t n_claimed; /* LEASE: the first of them, from the magazine */
+        uint32_t n_mapped;  /* of n_pages */
+        uint64_t n_tokens;
+        int code;            /* of the request, while its pages get mapped */
+        uint32_t set, plane; /* of the MAP on its way */
+        kvl_done_fn done;
+        void *data;
+        uint32_t own_pages[];
+};
+
+static inline struct conn *conn_of(const struct kvl_ns *ns)
+{
+        return ns->conn->conn;
+}
+
+void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, uint32_t n_asked);
+
+/* A started one, with pages of its own. NULL: out of memory; the sentence is noted. */
+struct op *op_new(struct kvl_ns *ns, uint16_t type, uint32_t n_asked, kvl_done_fn done, void *data);
+
+/* ---- blocking: what the public function returns, with the sentence noted -----------------------
+ */
+
+int op_run(struct op *op, const ProtobufCMessage *m, uint64_t deadline_nsec);
+
+/* RELEASE or FREE of op->pages over the socket. */
+int op_run_pages(struct op *op, uint64_t deadline_nsec);
+
+/* As flight_start(). */
+int op_run_flight(struct op *op, const struct kvl_publish *publish, uint64_t deadline_nsec);
+
+/* op->pages[0..op->n_pages-1] are got; only their mapping is missing. */
+int op_run_mapping(struct op *op, uint64_t deadline_nsec);
+
+/* [L] Runs a call to its end; `started` is what starting it gave. */
+int op_finish(struct op *op, int started, uint64_t deadline_nsec);
+
+/* ---- started: take the op ----------------------------------------------------------------------
+ */
+
+/* m NULL: RELEASE or FREE of op->pages. */
+int op_start(struct op *op, const ProtobufCMessage *m);
+
+int op_start_flight(struct op *op, const struct kvl_publish *publish);
+
+/* The request is done, with `code` and op->n_pages; only mapping and callback are missing. 0. */
+int op_start_done(struct op *op, int code);
+
+/* ---- inside ---------------------------------------------------------------------------------- */
+
+/* [L] The request ended with op->code and op->n_pages: asks for the next set that isn't mapped, or
+ * ends the call. */
+void op_proceed(struct op *op);
+
+/* [L] What a call of `type` got, and its caller never learns of or can't use, is the daemon's
+ * again. */
+void op_give_back(struct kvl_ns *ns, uint16_t type, const uint32_t *pages, uint32_t n_pages);
+
+/* Arguments of public functions: 0; -EINVAL, -ECHILD with the sentence. */
+int op_check_ns(const struct kvl_ns *ns);
+int op_check_count(const char *what, uint32_t n, uint32_t max);
+int op_check_pages(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n, uint32_t max);
+int op_refuse_keys(const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t max);
+
+static inline int op_check_keys(
+        const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t max)
+{
+        if (ns && keys && n >= 1 && n <= max && client_check_process(ns->conn) == 0)
+                return 0;
+        return op_refuse_keys(ns, keys, n, max);
+}
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * A raw client (raw.h) that shares memory with the daemon and writes there what a test wants. One
+ * thread. Not for the test's own process: one that broke the rules is muted until it exits
+ * (raw_fork()).
+ */
+#ifndef KVL_TEST_RAW_SHM_H
+#define KVL_TEST_RAW_SHM_H
+
+#include "proto/shm.h"
+#include "tests/fault/raw.h"
+
+struct raw_shm {
+        struct raw raw;
+        uint32_t ns_id, capacity_pages, set_pages;
+        int client_fd, index_fd, pins_fd; /* owned */
+        size_t index_bytes, pins_bytes;
+        struct shm_client *client;     /* mapped */
+        struct shm_submission *subs;   /* in it */
+        struct shm_completion *comps;  /* in it */
+        const struct shm_index *index; /* mapped read-only */
+        struct shm_pins *pins;         /* mapped */
+        _Atomic uint32_t *magazine;    /* in it */
+        _Atomic uint32_t *counters;    /* in it */
+};
+
+/* Connects to tenant "a" in a group of its own, opens `ns` ("good" has the workers' layout of one
+ * plane), shares it. Everything by the rules. Ends with the process. */
+void raw_share(struct raw_shm *s, struct harness *h, const char *ns);
+
+/* Stores one entry and the tail behind it; doesn't ring. The ring must have room. */
+void raw_submit(struct raw_shm *s, const struct shm_submission *entry);
+
+/* A DOORBELL frame, whether the daemon sleeps or not. False: hung up. */
+bool raw_ring(struct raw_shm *s);
+
+/* raw_submit(), raw_ring(), and the completion, which must come within 10 s. */
+struct shm_completion raw_complete(struct raw_shm *s, const struct shm_submission *entry);
+
+/* Takes a page out of the magazine, asking for a refill where it is empty. */
+uint32_t raw_claim(struct raw_shm *s);
+
+/* Asks the daemon something that changes nothing: what was submitted before is done then. False:
+ * it doesn't answer any more within `timeout_msec`. */
+bool raw_ping(struct raw_shm *s, int timeout_msec);
+
+/*
+ * A process that plays the hostile client: `fn` there, then it keeps still. Returns when fn is
+ * over. Asserts in fn end the process, and raw_join() tells.
+ */
+struct raw_child {
+        pid_t pid;
+        int fd; /* owned */
+};
+struct raw_child raw_fork(struct harness *h, void (*fn)(struct harness *h, void *data), void *data);
+
+/* The same, but doesn't wait for fn. */
+struct raw_child raw_fork_start(
+        struct harness *h, void (*fn)(struct harness *h, void *data), void *data);
+
+/* fn must have come to its end. Kills the process. */
+void raw_join(struct raw_child *c);
+
+#endif

@@ -1,0 +1,138 @@
+/*
+ * The daemon is stopped (SIGSTOP): what needs no answer goes on, what needs one is done when it
+ * wakes.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/integration/harness.h"
+
+#define N        4    /* pages of a text */
+#define N_HITS   3000 /* more than a ring has entries for */
+#define SHORT_MS 5000 /* far below the library's timeout of 30 s */
+
+static void stop(struct harness *h)
+{
+        assert_int_equal(kill(h->daemon.pid, SIGSTOP), 0);
+}
+
+static void go_on(struct harness *h)
+{
+        assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
+}
+
+/* Says a line that must be answered at once. */
+#define TELL_SOON(w, ...)                                  \
+        do {                                               \
+                worker_say(w, __VA_ARGS__);                \
+                assert_true(worker_answers(w, SHORT_MS));  \
+                if ((w)->code)                             \
+                        fail_msg("worker: %s", (w)->line); \
+        } while (0)
+
+static void hit(struct worker *w, unsigned chain, unsigned n_times)
+{
+        uint32_t found[N];
+
+        TELL_SOON(w, "lookup %u:0-%u", chain, N - 1);
+        assert_int_equal(worker_numbers(w, found, N), N);
+        for (unsigned i = 0; i < N; ++i)
+                TELL_SOON(w, "verify %u %u", found[i], 1000 * chain + i);
+        TELL_SOON(w, "release %u %u %u %u", found[0], found[1], found[2], found[3]);
+        TELL_SOON(w, "hits %u %u:0-%u", n_times, chain, N - 1);
+        assert_int_equal(atoi(w->rest), n_times);
+}
+
+/* Leases one page from a magazine that isn't empty. */
+static uint32_t lease(struct worker *w)
+{
+        uint32_t page;
+
+        TELL_SOON(w, "lease 1");
+        assert_int_equal(worker_numbers(w, &page, 1), 1);
+        return page;
+}
+
+/* Until its magazine has as many pages as the test takes. */
+static void fill_magazine(struct harness *h, struct worker *w)
+{
+        for (unsigned i = 0; i < 100 && ctl_status(h, "pages_ready") < N; ++i) {
+                uint32_t page = lease(w);
+
+                worker_tell(w, "free %u", page);
+        }
+        assert_true(ctl_status(h, "pages_ready") >= N);
+}
+
+static void test_stopped(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b;
+        uint32_t pages[N], own[2];
+
+        worker_publish_chain(a, 1, N, pages);
+        worker_tell(a, "release %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
+        fill_magazine(h, a);
+        b = worker_start(h, "a", "ns", 1);
+        hit(b, 1, 1);
+        stop(h);
+        hit(a, 1, N_HITS);
+        hit(b, 1, N_HITS);
+        assert_int_equal(worker_ask(b, "lookup 2:0"), 1); /* KVL_MISS */
+        for (unsigned i = 0; i < 2; ++i) {
+                own[i] = lease(a);
+                TELL_SOON(a, "fill %u %u", own[i], 2000 + i);
+        }
+        TELL_SOON(a, "publish-start 2:0-1 - %u %u", own[0], own[1]);
+        hit(a, 1, 1);
+        assert_int_equal(worker_ask(a, "publish-poll"), -EAGAIN);
+        assert_int_equal(worker_ask(b, "lookup 2:0"), 1);
+        go_on(h);
+        worker_tell(a, "publish-wait");
+        assert_int_equal(worker_numbers(a, pages, 2), 2);
+        assert_memory_equal(pages, own, sizeof(own));
+        worker_tell(b, "lookup 2:0-1");
+        assert_int_equal(worker_numbers(b, pages, 2), 2);
+        for (unsigned i = 0; i < 2; ++i)
+                worker_tell(b, "verify %u %u", pages[i], 2000 + i);
+        /* Rings were full of what may be lost. */
+        assert_true(ctl_status(h, "touches_dropped") > 0);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* A worker dies, and another one says goodbye, while nobody watches. */
+static void test_death_meanwhile(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N];
+
+        worker_publish_chain(a, 1, N, pages);
+        fill_magazine(h, a);
+        hit(b, 1, 1); /* to map memory takes the daemon */
+        stop(h);
+        hit(b, 1, 10);
+        lease(a);
+        worker_tell(b, "lookup 1:0-3");
+        worker_kill(a);
+        go_on(h);
+        ctl_wait_status(h, "n_clients", 1);
+        assert_int_equal(ctl_status(h, "pages_granted"), 0);
+        assert_int_equal(ctl_status(h, "pages_pinned"), N);
+        hit(b, 1, 10);
+        worker_stop(b);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_stopped, NULL),
+                harness_test(test_death_meanwhile, NULL),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,282 @@
+/*
+ * What one process does to the cache, and when another one sees it: at once, and where memory is
+ * shared without the daemon's help.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/integration/harness.h"
+
+#define N    4   /* pages of a text */
+#define LONG 256 /* of a long one */
+
+static const struct private_tenant one[] = {{"a", "limit = 2MiB\n"}, {NULL, NULL}};
+static const struct private_options small_cache = {.tenants = one};
+static const struct private_tenant large[] = {{"a", "limit = 200MiB\n"}, {NULL, NULL}};
+static const struct private_options large_cache = {.tenants = large};
+
+static void assert_found(struct worker *w, unsigned chain, unsigned n)
+{
+        uint32_t found[N];
+
+        worker_tell(w, "lookup %u:0-%u", chain, n - 1);
+        assert_int_equal(worker_numbers(w, found, N), n);
+        for (unsigned i = 0; i < n; ++i)
+                worker_tell(w, "verify %u %u", found[i], 1000 * chain + i);
+        for (unsigned i = 0; i < n; ++i)
+                worker_tell(w, "release %u", found[i]);
+}
+
+static void assert_missed(struct worker *w, unsigned chain)
+{
+        assert_int_equal(worker_ask(w, "lookup %u:0-%u", chain, N - 1), 1); /* KVL_MISS */
+}
+
+/* The run tests what it says it tests. */
+static void test_mode(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+
+        assert_int_equal(ctl_status(h, "n_sharing"), harness_shares() ? 2 : 0);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+static void test_found(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N];
+
+        for (unsigned chain = 1; chain < 20; ++chain) {
+                assert_missed(b, chain);
+                worker_publish_chain(a, chain, N, pages);
+                assert_found(b, chain, N);
+        }
+        worker_stop(a);
+        assert_found(b, 7, N);
+        worker_stop(b);
+}
+
+/* b finds what a published although the daemon has been stopped since. What b hasn't looked up
+ * before is in a set that it has mapped. */
+static void test_found_without_daemon(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a, *b;
+        uint32_t pages[N];
+
+        if (!harness_shares())
+                skip();
+        a = worker_start(h, "a", "ns", 1);
+        b = worker_start(h, "a", "ns", 1);
+        worker_publish_chain(a, 1, N, pages);
+        assert_found(b, 1, N);
+        worker_publish_chain(a, 2, N, pages);
+        kill(h->daemon.pid, SIGSTOP);
+        assert_found(b, 2, N);
+        assert_missed(b, 3);
+        kill(h->daemon.pid, SIGCONT);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* The next lookup of anybody misses, also where the page was found a moment ago. */
+static void test_invalidate_key(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N], found[N];
+
+        for (unsigned chain = 1; chain < 20; ++chain) {
+                worker_publish_chain(a, chain, N, pages);
+                worker_tell(b, "lookup %u:0-%u", chain, N - 1);
+                assert_int_equal(worker_numbers(b, found, N), N);
+                worker_tell(a, "invalidate %u:2", chain);
+                assert_int_equal(atoi(a->rest), 2);
+                assert_found(b, chain, 2);
+                assert_found(a, chain, 2);
+                worker_tell(a, "invalidate %u:0", chain);
+                assert_missed(b, chain);
+                /* Held since before: as they were. */
+                for (unsigned i = 0; i < N; ++i)
+                        worker_tell(b, "verify %u %u", found[i], 1000 * chain + i);
+        }
+        worker_stop(a);
+        worker_stop(b);
+}
+
+static void test_invalidate_all(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N], granted;
+
+        for (unsigned chain = 1; chain < 20; ++chain) {
+                worker_tell(b, "lease 1");
+                worker_numbers(b, &granted, 1);
+                worker_publish_chain(a, chain, N, pages);
+                assert_found(b, chain, N);
+                worker_tell(a, "invalidate all");
+                assert_int_equal(atoi(a->rest), N);
+                assert_missed(b, chain);
+                assert_missed(a, chain);
+                /* Computed under what is gone now. */
+                assert_int_equal(worker_ask(b, "publish %u:0 - %u", chain, granted), 6);
+                worker_tell(b, "free %u", granted);
+                /* The key is free again. */
+                worker_publish_chain(a, chain, N, pages);
+                assert_found(b, chain, N);
+                worker_tell(a, "invalidate all");
+        }
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Text `chain` of `n` pages, whatever they hold; nothing stays pinned. */
+static void cache_long_text(struct worker *w, unsigned chain, unsigned n)
+{
+        uint32_t pages[LONG];
+        char line[16 * LONG];
+        int at, begin;
+
+        worker_tell(w, "lease %u", n);
+        assert_int_equal(worker_numbers(w, pages, LONG), n);
+        at = begin = snprintf(line, sizeof(line), "publish %u:0-%u -", chain, n - 1);
+        for (unsigned i = 0; i < n; ++i)
+                at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
+        worker_tell(w, "%s", line);
+        worker_tell(w, "release %s", line + begin);
+}
+
+/* At once, not when the daemon has got round to all the pages: that takes it a while here. */
+static void test_invalidate_many(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        unsigned n_chains = 190, n_pages = n_chains * LONG;
+
+        for (unsigned chain = 1; chain <= n_chains; ++chain)
+                cache_long_text(w, chain, LONG);
+        assert_int_equal(ctl_status(h, "pages_sealed"), n_pages);
+        worker_tell(w, "invalidate-lookup %u:0-%u", n_chains, LONG - 1);
+        assert_int_equal(atoi(w->rest), 0);
+        worker_stop(w);
+}
+
+static void test_purge(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N];
+
+        for (unsigned chain = 1; chain < 10; ++chain) {
+                worker_publish_chain(a, chain, N, pages);
+                assert_found(a, chain, N);
+                ctl(h, "purge a ns");
+                assert_missed(a, chain);
+        }
+        worker_stop(a);
+}
+
+/* Other weights: whoever opened the namespace for the old ones is told with every call. */
+static void test_version(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+        uint32_t pages[N], page;
+
+        worker_publish_chain(a, 1, N, pages);
+        worker_tell(a, "lease 1");
+        worker_numbers(a, &page, 1);
+        worker_tell(b, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
+        worker_tell(b, "open ns 1 2");
+        assert_missed(b, 1);
+        assert_int_equal(worker_ask(a, "lookup 1:0-3"), 6); /* KVL_STALE */
+        assert_int_equal(worker_ask(a, "lease 1"), 6);
+        assert_int_equal(worker_ask(a, "publish 2:0 - %u", page), 6);
+        worker_tell(a, "verify %u 1000", pages[0]);
+        worker_tell(a, "release %u", pages[0]);
+        worker_tell(a, "free %u", page);
+        worker_publish_chain(b, 1, N, pages);
+        assert_found(b, 1, N);
+        assert_int_equal(worker_ask(a, "lookup 1:0-3"), 6);
+        /* It is told once; then it opens the namespace anew. */
+        worker_tell(a, "close");
+        worker_tell(a, "open ns 1 2");
+        assert_found(a, 1, N);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* One closes the namespace, with pins and grants, while another one reads the same pages. */
+static void test_close(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N], found[N];
+
+        worker_publish_chain(a, 1, N, pages);
+        worker_tell(a, "lease 5");
+        worker_tell(b, "lookup 1:0-3");
+        assert_int_equal(worker_numbers(b, found, N), N);
+        assert_int_equal(ctl_status(h, "pages_granted"), 5);
+        worker_tell(a, "close");
+        assert_int_equal(ctl_status(h, "pages_granted"), 0);
+        assert_int_equal(ctl_status(h, "pages_pinned"), N);
+        /* All but b's pages can be had: 512 less 4. */
+        worker_tell(b, "lease 508");
+        assert_int_equal(worker_ask(b, "lease 1"), 3); /* KVL_QUOTA */
+        for (unsigned i = 0; i < N; ++i)
+                worker_tell(b, "verify %u %u", found[i], 1000 + i);
+        assert_found(b, 1, N);
+        worker_tell(a, "open ns 1");
+        assert_found(a, 1, N);
+        assert_int_equal(worker_ask(a, "lease 1"), 3);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* A page under anybody's pin isn't evicted, and any other one is. */
+static void test_pinned_stays(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N], found[N];
+
+        worker_publish_chain(a, 1, N, pages);
+        worker_publish_chain(a, 2, N, pages);
+        for (unsigned i = 0; i < N; ++i)
+                worker_tell(a, "release %u", pages[i]); /* of text 2 */
+        worker_tell(b, "lookup 1:0-1");
+        worker_numbers(b, found, 2);
+        worker_kill(a);
+        ctl_wait_status(h, "n_clients", 1);
+        worker_tell(b, "lease 510");
+        assert_int_equal(worker_ask(b, "lease 1"), 3);
+        assert_found(b, 1, 2);
+        assert_missed(b, 2);
+        assert_int_equal(ctl_status(h, "evictions"), 6);
+        worker_stop(b);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_mode, NULL),
+                harness_test(test_found, NULL),
+                harness_test(test_found_without_daemon, NULL),
+                harness_test(test_invalidate_key, NULL),
+                harness_test(test_invalidate_all, NULL),
+                harness_test(test_invalidate_many, (void *)&large_cache),
+                harness_test(test_purge, NULL),
+                harness_test(test_version, NULL),
+                harness_test(test_close, (void *)&small_cache),
+                harness_test(test_pinned_stays, (void *)&small_cache),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

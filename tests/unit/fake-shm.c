@@ -1,0 +1,153 @@
+#include "tests/unit/fake-shm.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+
+static void *open_segment(
+        int *ret_fd, uint64_t *ret_bytes, uint64_t bytes, enum shm_kind kind, uint64_t owner)
+{
+        struct shm_header *h;
+        int fd = memfd_create_sized("fake-shm", bytes);
+
+        h = fd < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (h == MAP_FAILED)
+                abort();
+        h->magic = SHM_MAGIC;
+        h->version = SHM_LAYOUT_VERSION;
+        h->kind = (uint32_t)kind;
+        h->bytes = bytes;
+        h->owner = owner;
+        *ret_fd = fd;
+        *ret_bytes = bytes;
+        return h;
+}
+
+static void close_segment(int *fd, void *base, uint64_t bytes)
+{
+        munmap(base, bytes);
+        *fd = fd_close(*fd);
+}
+
+void fake_index_open(struct fake_index *x, uint32_t capacity_pages, uint32_t n_buckets)
+{
+        uint64_t lines_offset;
+
+        for (n_buckets = n_buckets ? n_buckets : 1; n_buckets * 4 < capacity_pages;)
+                n_buckets *= 2;
+        lines_offset = SHM_HEADER_BYTES + n_buckets * sizeof(struct shm_bucket);
+        x->header = open_segment(&x->fd, &x->bytes,
+                lines_offset + capacity_pages * sizeof(struct shm_line), SHM_INDEX, 1);
+        x->header->capacity_pages = capacity_pages;
+        x->header->n_buckets = n_buckets;
+        x->header->buckets_offset = SHM_HEADER_BYTES;
+        x->header->lines_offset = lines_offset;
+        x->header->seed[0] = FAKE_SEED.k0;
+        x->header->seed[1] = FAKE_SEED.k1;
+        x->header->epoch = x->header->version_epoch = 1;
+        x->buckets = (void *)((uint8_t *)x->header + SHM_HEADER_BYTES);
+        x->lines = (void *)((uint8_t *)x->header + lines_offset);
+}
+
+void fake_index_close(struct fake_index *x)
+{
+        close_segment(&x->fd, x->header, x->bytes);
+}
+
+void fake_pins_open(struct fake_pins *p, uint32_t capacity_pages, uint64_t client_id)
+{
+        uint64_t counters_offset = SHM_HEADER_BYTES + SHM_MAGAZINE_SLOTS * sizeof(uint32_t);
+
+        p->header = open_segment(&p->fd, &p->bytes,
+                counters_offset + capacity_pages * sizeof(uint32_t), SHM_PINS, client_id);
+        p->header->capacity_pages = capacity_pages;
+        p->header->magazine_slots = SHM_MAGAZINE_SLOTS;
+        p->header->magazine_offset = SHM_HEADER_BYTES;
+        p->header->counters_offset = counters_offset;
+        p->magazine = (void *)((uint8_t *)p->header + SHM_HEADER_BYTES);
+        p->counters = (void *)((uint8_t *)p->header + counters_offset);
+}
+
+void fake_pins_close(struct fake_pins *p)
+{
+        close_segment(&p->fd, p->header, p->bytes);
+}
+
+void fake_rings_open(struct fake_rings *r, uint64_t client_id)
+{
+        uint64_t comp_offset = SHM_HEADER_BYTES + SHM_SUB_ENTRIES * sizeof(struct shm_submission);
+
+        r->header = open_segment(&r->fd, &r->bytes, SHM_CLIENT_BYTES, SHM_CLIENT, client_id);
+        r->header->sub_entries = SHM_SUB_ENTRIES;
+        r->header->comp_entries = SHM_COMP_ENTRIES;
+        r->header->sub_offset = SHM_HEADER_BYTES;
+        r->header->comp_offset = comp_offset;
+        r->submissions = (void *)((uint8_t *)r->header + SHM_HEADER_BYTES);
+        r->completions = (void *)((uint8_t *)r->header + comp_offset);
+        r->head = r->tail = 0;
+}
+
+void fake_rings_close(struct fake_rings *r)
+{
+        close_segment(&r->fd, r->header, r->bytes);
+}
+
+void fake_index_add(struct fake_index *x, uint32_t page, const uint8_t *key, uint16_t tokens,
+        uint64_t generation)
+{
+        uint64_t hash = hash_bytes(FAKE_SEED, key, SHM_KEY_BYTES), empty = 0;
+        struct shm_line *line = &x->lines[page];
+
+        memcpy(line->key, key, SHM_KEY_BYTES);
+        line->epoch = x->header->epoch;
+        line->tokens = tokens;
+        atomic_store_explicit(&line->state, generation << 8 | PAGE_SEALED, memory_order_release);
+        for (unsigned i = 0; i < 2 * SHM_BUCKET_SLOTS; i++, empty = 0)
+                if (atomic_compare_exchange_strong(
+                            &x->buckets[shm_bucket_index(
+                                                hash, x->header->n_buckets, i / SHM_BUCKET_SLOTS)]
+                                     .slots[i % SHM_BUCKET_SLOTS],
+                            &empty, shm_slot(hash, page)))
+                        return;
+        abort();
+}
+
+void fake_pins_put(struct fake_pins *p, uint32_t page)
+{
+        uint32_t slot = 0;
+
+        while (p->magazine[slot] != 0)
+                if (++slot == SHM_MAGAZINE_SLOTS)
+                        abort();
+        atomic_store_explicit(&p->magazine[slot], page + 1, memory_order_release);
+        atomic_fetch_add(&p->header->n_put, 1);
+}
+
+bool fake_rings_take(struct fake_rings *r, struct shm_submission *ret)
+{
+        if (atomic_load_explicit(&r->header->sub_tail, memory_order_acquire) == r->head)
+                return false;
+        *ret = r->submissions[r->head % SHM_SUB_ENTRIES];
+        atomic_store_explicit(&r->header->sub_head, ++r->head, memory_order_release);
+        return true;
+}
+
+bool fake_rings_complete(struct fake_rings *r, uint64_t user_data, uint32_t status, uint32_t page)
+{
+        r->completions[r->tail % SHM_COMP_ENTRIES] =
+                (struct shm_completion){.user_data = user_data, .status = status, .page = page};
+        atomic_store_explicit(&r->header->comp_tail, ++r->tail, memory_order_release);
+        atomic_thread_fence(memory_order_seq_cst);
+        return atomic_load(&r->header->client_sleeps) == 1 &&
+               atomic_exchange(&r->header->client_sleeps, 0) == 1;
+}
+
+bool fake_rings_sleep(struct fake_rings *r)
+{
+        atomic_store(&r->header->daemon_sleeps, 1);
+        atomic_thread_fence(memory_order_seq_cst);
+        return atomic_load_explicit(&r->header->sub_tail, memory_order_acquire) == r->head;
+}

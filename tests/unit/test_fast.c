@@ -1,0 +1,527 @@
+/* Hits, pins and magazines in shared memory: the reader's half, against an evictor that plays the
+ * daemon's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/lib/fast.h"
+#include "tests/unit/fake-shm.h"
+#include "tests/unit/test-support.h"
+
+#define CAPACITY  64
+#define CLIENT_ID 42
+#define N_KEYS    40
+
+struct world {
+        struct fake_index index;
+        struct fake_pins pins;
+        struct fast fast;
+        uint8_t keys[N_KEYS][SHM_KEY_BYTES];
+};
+
+static void key_of(uint8_t *key, uint32_t i)
+{
+        memset(key, 0, SHM_KEY_BYTES);
+        memcpy(key, &i, sizeof(i));
+        key[SHM_KEY_BYTES - 1] = 1;
+}
+
+/* Where key i lies: not in order. */
+static uint32_t page_of(uint32_t i)
+{
+        return (i * 7 + 3) % CAPACITY;
+}
+
+static void world_open(struct world *w, uint32_t n_buckets)
+{
+        struct shm_map index, pins;
+
+        fake_index_open(&w->index, CAPACITY, n_buckets);
+        fake_pins_open(&w->pins, CAPACITY, CLIENT_ID);
+        /* The same mapping for both sides: TSan knows atomics by their address. */
+        index = (struct shm_map){w->index.header, w->index.bytes};
+        pins = (struct shm_map){w->pins.header, w->pins.bytes};
+        fast_init(&w->fast, &index, &pins, 1);
+        for (uint32_t i = 0; i < N_KEYS; i++)
+                key_of(w->keys[i], i);
+}
+
+static void world_close(struct world *w)
+{
+        fake_index_close(&w->index);
+        fake_pins_close(&w->pins);
+}
+
+static void add_all(struct world *w)
+{
+        for (uint32_t i = 0; i < N_KEYS; i++)
+                fake_index_add(&w->index, page_of(i), w->keys[i], (uint16_t)(i + 1), 100 + i);
+}
+
+static uint32_t n_pins(const struct world *w)
+{
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < CAPACITY; i++)
+                n += w->pins.counters[i];
+        return n;
+}
+
+/* ---- hits --------------------------------------------------------------------------------------
+ */
+
+static void test_runs(void **state)
+{
+        struct fast_hit hit;
+        struct world w;
+        uint32_t pages[N_KEYS], page;
+
+        world_open(&w, 0);
+        fast_lookup(&w.fast, w.keys[0], N_KEYS, pages, &hit);
+        assert_true(hit.n_pages == 0 && hit.n_tokens == 0 && n_pins(&w) == 0);
+        add_all(&w);
+        /* Every length: around the blocks, and one page by itself. */
+        for (uint32_t n = 1; n <= N_KEYS; n++) {
+                fast_lookup(&w.fast, w.keys[0], n, pages, &hit);
+                assert_true(hit.n_pages == n && hit.n_tokens == n * (n + 1) / 2);
+                assert_int_equal(hit.generation, 100 + n - 1);
+                assert_int_equal(n_pins(&w), n);
+                for (uint32_t i = 0; i < n; i++)
+                        assert_true(pages[i] == page_of(i) && w.pins.counters[pages[i]] == 1);
+                assert_int_equal(fast_release(&w.fast, pages, n, &page), 0);
+        }
+        /* The run ends at the first that is missing, wherever that is. */
+        for (uint32_t end = 0; end < N_KEYS; end++) {
+                uint32_t at = page_of(end);
+                uint64_t sealed = w.index.lines[at].state;
+
+                w.index.lines[at].state = 7 << 8 | PAGE_FREE;
+                fast_lookup(&w.fast, w.keys[0], N_KEYS, pages, &hit);
+                assert_int_equal(hit.n_pages, end);
+                assert_int_equal(n_pins(&w), end);
+                if (end > 0)
+                        assert_int_equal(fast_release(&w.fast, pages, end, &page), 0);
+                w.index.lines[at].state = sealed;
+        }
+        world_close(&w);
+}
+
+static void assert_miss(struct world *w)
+{
+        struct fast_hit hit;
+        uint32_t page = 77;
+
+        fast_lookup(&w->fast, w->keys[5], 1, &page, &hit);
+        assert_true(hit.n_pages == 0 && page == 77 && n_pins(w) == 0);
+}
+
+static void assert_hit(struct world *w, uint32_t wanted)
+{
+        struct fast_hit hit;
+        uint32_t page = 77;
+
+        fast_lookup(&w->fast, w->keys[5], 1, &page, &hit);
+        assert_true(hit.n_pages == 1 && page == wanted && w->pins.counters[page] == 1);
+        assert_int_equal(fast_release(&w->fast, &page, 1, &page), 0);
+}
+
+static void test_what_is_no_hit(void **state)
+{
+        struct world w;
+        struct shm_line *line;
+
+        world_open(&w, 0);
+        add_all(&w);
+        line = &w.index.lines[page_of(5)];
+        for (uint8_t s = 0; s < 16; s++) {
+                line->state = 3 << 8 | s;
+                if (s == PAGE_SEALED)
+                        assert_hit(&w, page_of(5));
+                else
+                        assert_miss(&w);
+        }
+        line->state = 3 << 8 | PAGE_SEALED;
+        for (unsigned i = 0; i < SHM_KEY_BYTES; i++) {
+                line->key[i] ^= 1;
+                assert_miss(&w);
+                line->key[i] ^= 1;
+        }
+        assert_hit(&w, page_of(5));
+        w.index.header->epoch++;
+        assert_miss(&w);
+        line->epoch++;
+        assert_hit(&w, page_of(5));
+        assert_false(fast_is_stale(&w.fast));
+        w.index.header->version_epoch++;
+        assert_true(fast_is_stale(&w.fast));
+        world_close(&w);
+}
+
+/* Slots that look like the key's: another's, empty, beyond the namespace; and the next bucket. */
+static void test_collisions(void **state)
+{
+        uint32_t home, next;
+        uint64_t hash;
+        struct world w;
+
+        world_open(&w, 0);
+        hash = hash_bytes(FAKE_SEED, w.keys[5], SHM_KEY_BYTES);
+        home = shm_bucket_index(hash, w.index.header->n_buckets, 0);
+        next = shm_bucket_index(hash, w.index.header->n_buckets, 1);
+        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++)
+                w.index.buckets[home].slots[i] = shm_slot(hash, i % 2 ? CAPACITY + i : 20 + i);
+        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i += 2) {
+                w.index.lines[20 + i].state = 1 << 8 | PAGE_SEALED;
+                w.index.lines[20 + i].epoch = 1;
+                memcpy(w.index.lines[20 + i].key, w.keys[6 + i], SHM_KEY_BYTES);
+        }
+        assert_miss(&w);
+        fake_index_add(&w.index, 9, w.keys[5], 1, 1);
+        assert_int_equal(w.index.buckets[next].slots[0], shm_slot(hash, 9));
+        assert_hit(&w, 9);
+        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++)
+                w.index.buckets[next].slots[i] = hash & ~UINT64_C(0xffffffff);
+        assert_miss(&w);
+        world_close(&w);
+}
+
+/* The bucket after the last is the first. */
+static void test_last_bucket(void **state)
+{
+        struct world w;
+        uint64_t hash;
+        uint32_t i = 0;
+
+        world_open(&w, 16);
+        do
+                key_of(w.keys[5], 1000 + i++);
+        while ((hash = hash_bytes(FAKE_SEED, w.keys[5], SHM_KEY_BYTES)) % 16 != 15);
+        fake_index_add(&w.index, 9, w.keys[5], 1, 1);
+        w.index.buckets[0].slots[3] = w.index.buckets[15].slots[0];
+        w.index.buckets[15].slots[0] = 0;
+        assert_hit(&w, 9);
+        world_close(&w);
+}
+
+/* ---- release -----------------------------------------------------------------------------------
+ */
+
+static void test_release(void **state)
+{
+        const uint32_t pages[] = {3, 4, 5}, twice[] = {3, 3};
+        struct world w;
+        uint32_t page = 0;
+
+        world_open(&w, 0);
+        fast_pin(&w.fast, pages, 2);
+        assert_int_equal(fast_release(&w.fast, pages, 3, &page), -EINVAL);
+        assert_true(page == 5 && n_pins(&w) == 2);
+        assert_int_equal(fast_release(&w.fast, twice, 2, &page), -EINVAL);
+        assert_true(page == 3 && n_pins(&w) == 1 && w.pins.counters[3] == 0);
+        assert_int_equal(fast_release(&w.fast, pages + 1, 1, &page), 0);
+        assert_int_equal(fast_release(&w.fast, pages + 1, 1, &page), -EINVAL);
+        assert_int_equal(n_pins(&w), 0);
+        world_close(&w);
+}
+
+/* ---- the magazine ------------------------------------------------------------------------------
+ */
+
+static void test_magazine(void **state)
+{
+        uint32_t pages[8];
+        struct world w;
+
+        world_open(&w, 0);
+        w.pins.header->level = 4;
+        assert_int_equal(fast_claim(&w.fast, 8, pages), 0);
+        assert_true(fast_take_refill(&w.fast, true));
+        assert_false(fast_take_refill(&w.fast, true)); /* asked for already */
+        fast_return_refill(&w.fast);
+        for (uint32_t i = 0; i < 4; i++)
+                fake_pins_put(&w.pins, 10 + i);
+        assert_false(fast_take_refill(&w.fast, false));
+        assert_int_equal(fast_claim(&w.fast, 2, pages), 2);
+        assert_true(pages[0] == 10 && pages[1] == 11);
+        assert_false(fast_take_refill(&w.fast, false)); /* half is left */
+        assert_int_equal(fast_claim(&w.fast, 1, pages), 1);
+        assert_true(fast_take_refill(&w.fast, false));
+        /* New ones lie before the old one. */
+        fake_pins_put(&w.pins, 20);
+        fake_pins_put(&w.pins, 21);
+        assert_int_equal(fast_claim(&w.fast, 8, pages), 3);
+        assert_true(pages[0] == 20 && pages[1] == 21 && pages[2] == 13);
+        assert_int_equal(w.pins.header->n_taken, w.pins.header->n_put);
+        /* Taken back by the daemon before it was counted; and a page that can't be. */
+        fake_pins_put(&w.pins, 5);
+        w.pins.magazine[0] = 0;
+        assert_int_equal(fast_claim(&w.fast, 1, pages), 0);
+        w.pins.magazine[1] = CAPACITY + 1;
+        assert_int_equal(fast_claim(&w.fast, 1, pages), 0);
+        world_close(&w);
+}
+
+#define N_CLAIMERS 4
+#define N_FILLINGS 2000
+
+struct claimer {
+        struct world *w;
+        _Atomic bool *is_over;
+        uint32_t n_got[CAPACITY];
+};
+
+static void *claim_all(void *data)
+{
+        struct claimer *c = data;
+        uint32_t pages[3], n;
+        bool was_over;
+
+        do {
+                was_over = *c->is_over;
+                n = fast_claim(&c->w->fast, 3, pages);
+                for (uint32_t i = 0; i < n; i++)
+                        c->n_got[pages[i]]++;
+        } while (n > 0 || !was_over);
+        return NULL;
+}
+
+/* Each page is got once, by one of the threads. */
+static void test_claims_by_threads(void **state)
+{
+        struct claimer claimers[N_CLAIMERS] = {0};
+        pthread_t threads[N_CLAIMERS];
+        _Atomic bool is_over = false;
+        struct world w;
+
+        world_open(&w, 0);
+        for (int i = 0; i < N_CLAIMERS; i++) {
+                claimers[i].w = &w;
+                claimers[i].is_over = &is_over;
+                assert_int_equal(pthread_create(&threads[i], NULL, claim_all, &claimers[i]), 0);
+        }
+        for (uint32_t i = 0; i < N_FILLINGS * CAPACITY; i++) {
+                /* Filled as a whole, so that the claimers have the machine for themselves. */
+                while (i % CAPACITY == 0 && w.pins.header->n_put != w.pins.header->n_taken)
+                        sched_yield();
+                fake_pins_put(&w.pins, i % CAPACITY);
+        }
+        is_over = true;
+        for (int i = 0; i < N_CLAIMERS; i++)
+                pthread_join(threads[i], NULL);
+        for (uint32_t page = 0; page < CAPACITY; page++) {
+                uint32_t n = 0;
+
+                for (int i = 0; i < N_CLAIMERS; i++)
+                        n += claimers[i].n_got[page];
+                assert_int_equal(n, N_FILLINGS);
+        }
+        world_close(&w);
+}
+
+/* ---- readers and the evictor -------------------------------------------------------------------
+ */
+
+#define N_READERS   2
+#define N_TEXTS     16 /* of the keys that come and go: more than there are pages for */
+#define N_HOT_PAGES 8
+#define N_LOOKUPS   200000
+
+struct content {
+        uint32_t text;
+        uint32_t copy[15];
+};
+
+struct reader {
+        struct world *w;
+        struct content *contents;
+        _Atomic int *n_running;
+        unsigned seed;
+        uint32_t n_hits, n_wrong;
+};
+
+static void *read_all(void *data)
+{
+        struct reader *r = data;
+        struct fast_hit hit;
+        uint32_t page;
+
+        for (int i = 0; i < N_LOOKUPS; i++) {
+                uint32_t text = (uint32_t)rand_r(&r->seed) % N_TEXTS;
+
+                fast_lookup(&r->w->fast, r->w->keys[text], 1, &page, &hit);
+                if (hit.n_pages == 0)
+                        continue;
+                r->n_hits++;
+                for (int j = 0; j < 15; j++)
+                        r->n_wrong += r->contents[page].copy[j] != text;
+                r->n_wrong += fast_release(&r->w->fast, &page, 1, &page) != 0;
+        }
+        --*r->n_running;
+        return NULL;
+}
+
+/* As daemon/core/shared.h says. */
+static bool retire(struct world *w, uint32_t page)
+{
+        struct shm_line *line = &w->index.lines[page];
+        uint64_t state = line->state;
+
+        if (atomic_load_explicit(&w->pins.counters[page], memory_order_relaxed) > 0)
+                return false;
+        atomic_exchange(&line->state, (state & ~UINT64_C(0xff)) | PAGE_RETIRING);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (atomic_load_explicit(&w->pins.counters[page], memory_order_acquire) == 0)
+                return true;
+        atomic_store_explicit(&line->state, state, memory_order_release);
+        return false;
+}
+
+static void replace(struct world *w, struct content *contents, uint32_t page, uint32_t text)
+{
+        uint64_t hash = hash_bytes(FAKE_SEED, w->index.lines[page].key, SHM_KEY_BYTES);
+        uint64_t generation = w->index.lines[page].state >> 8;
+
+        for (unsigned i = 0; i < 2 * SHM_BUCKET_SLOTS; i++) {
+                uint64_t mine = shm_slot(hash, page);
+
+                atomic_compare_exchange_strong(
+                        &w->index.buckets[shm_bucket_index(hash, w->index.header->n_buckets,
+                                                  i / SHM_BUCKET_SLOTS)]
+                                 .slots[i % SHM_BUCKET_SLOTS],
+                        &mine, 0);
+        }
+        w->index.lines[page].state = (generation + 1) << 8 | PAGE_FREE;
+        contents[page].text = text;
+        for (int j = 0; j < 15; j++)
+                contents[page].copy[j] = text;
+        fake_index_add(&w->index, page, w->keys[text], 16, generation + 1);
+}
+
+static bool is_cached(const struct content *contents, uint32_t text)
+{
+        for (uint32_t page = 0; page < N_HOT_PAGES; page++)
+                if (contents[page].text == text)
+                        return true;
+        return false;
+}
+
+static void test_readers_and_evictor(void **state)
+{
+        struct content contents[N_HOT_PAGES] = {0};
+        struct reader readers[N_READERS] = {0};
+        pthread_t threads[N_READERS];
+        _Atomic int n_running = N_READERS;
+        uint32_t n_evicted = 0, n_hits = 0;
+        unsigned seed = 1;
+        struct world w;
+
+        world_open(&w, 0);
+        for (uint32_t page = 0; page < N_HOT_PAGES; page++)
+                replace(&w, contents, page, page);
+        for (int i = 0; i < N_READERS; i++) {
+                readers[i] = (struct reader){.w = &w,
+                        .contents = contents,
+                        .n_running = &n_running,
+                        .seed = 7u + (unsigned)i};
+                assert_int_equal(pthread_create(&threads[i], NULL, read_all, &readers[i]), 0);
+        }
+        while (n_running > 0) {
+                uint32_t page = (uint32_t)rand_r(&seed) % N_HOT_PAGES;
+                uint32_t text = (uint32_t)rand_r(&seed) % N_TEXTS;
+
+                if (is_cached(contents, text) || !retire(&w, page))
+                        continue;
+                replace(&w, contents, page, text);
+                n_evicted++;
+        }
+        for (int i = 0; i < N_READERS; i++) {
+                pthread_join(threads[i], NULL);
+                assert_int_equal(readers[i].n_wrong, 0);
+                n_hits += readers[i].n_hits;
+        }
+        assert_true(n_hits > N_LOOKUPS / 10 && n_evicted > N_LOOKUPS / 1000);
+        assert_int_equal(n_pins(&w), 0);
+        world_close(&w);
+}
+
+/* ---- segments ----------------------------------------------------------------------------------
+ */
+
+static int map_index(struct world *w, uint64_t bytes)
+{
+        struct shm_map map = {0};
+        int r = shm_map_index(w->index.fd, bytes, CAPACITY, &map);
+
+        shm_unmap(&map);
+        return r;
+}
+
+static int map_pins(struct world *w, uint64_t client_id)
+{
+        struct shm_map map = {0};
+        int r = shm_map_pins(w->pins.fd, w->pins.bytes, client_id, CAPACITY, &map);
+
+        shm_unmap(&map);
+        return r;
+}
+
+/* `what` as it shouldn't be, for one call. */
+#define WRONG(what, value, call, code)               \
+        do {                                         \
+                __typeof__(what) was_right = (what); \
+                (what) = (value);                    \
+                assert_int_equal(call, code);        \
+                (what) = was_right;                  \
+        } while (0)
+
+static void test_broken_segments(void **state)
+{
+        struct shm_index *x;
+        struct shm_pins *p;
+        struct world w;
+
+        world_open(&w, 0);
+        x = w.index.header;
+        p = w.pins.header;
+        assert_int_equal(map_index(&w, w.index.bytes), 0);
+        assert_int_equal(map_index(&w, w.index.bytes - 64), -EINVAL);
+        assert_int_equal(map_index(&w, 64), -EINVAL);
+        WRONG(x->header.magic, 1, map_index(&w, w.index.bytes), -EOPNOTSUPP);
+        WRONG(x->header.version, 2, map_index(&w, w.index.bytes), -EOPNOTSUPP);
+        WRONG(x->header.kind, SHM_PINS, map_index(&w, w.index.bytes), -EINVAL);
+        WRONG(x->header.bytes, 4096, map_index(&w, w.index.bytes), -EINVAL);
+        WRONG(x->capacity_pages, CAPACITY + 1, map_index(&w, w.index.bytes), -EINVAL);
+        WRONG(x->n_buckets, 0, map_index(&w, w.index.bytes), -EINVAL);
+        WRONG(x->n_buckets, 1u << 31, map_index(&w, w.index.bytes), -EINVAL);
+        WRONG(x->buckets_offset, w.index.bytes, map_index(&w, w.index.bytes), -EINVAL);
+        WRONG(x->lines_offset, x->lines_offset + 64, map_index(&w, w.index.bytes), -EINVAL);
+        WRONG(x->lines_offset, 0, map_index(&w, w.index.bytes), -EINVAL);
+        WRONG(x->lines_offset, UINT64_MAX - 63, map_index(&w, w.index.bytes), -EINVAL);
+        assert_int_equal(map_pins(&w, CLIENT_ID), 0);
+        assert_int_equal(map_pins(&w, CLIENT_ID + 1), -EINVAL);
+        WRONG(p->magazine_slots, 4, map_pins(&w, CLIENT_ID), -EINVAL);
+        WRONG(p->magazine_offset, 4095, map_pins(&w, CLIENT_ID), -EINVAL);
+        WRONG(p->counters_offset, w.pins.bytes - 4, map_pins(&w, CLIENT_ID), -EINVAL);
+        world_close(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_runs),
+                TEST(test_what_is_no_hit),
+                TEST(test_collisions),
+                TEST(test_last_bucket),
+                TEST(test_release),
+                TEST(test_magazine),
+                TEST(test_claims_by_threads),
+                TEST(test_readers_and_evictor),
+                TEST(test_broken_segments),
+        };
+
+        return RUN_TESTS(tests);
+}
