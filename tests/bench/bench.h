@@ -8,17 +8,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
-#define BENCH_MAX_RESULTS 16
+#define BENCH_MAX_RESULTS 96
+#define BENCH_NAME_MAX    47
 
 /* A figure. NAN where it has none of a kind. */
 struct bench_result {
-        const char *name; /* "lease" */
-        const char *unit; /* "us", "bytes", "1" */
+        char name[BENCH_NAME_MAX + 1]; /* "lease" */
+        const char *unit;              /* "us", "ns", "1/s", "bytes", "1" */
+        const char *baseline;          /* what it is compared to: "table"; NULL: nothing */
         double median, p99;
         double baseline_median, baseline_p99;
-        double max_ratio; /* target: median / baseline_median is at most this */
-        double max_value; /* target: median is at most this */
+        double max_ratio; /* bound: median / baseline_median is at most this */
+        double min_ratio; /* bound: at least this */
+        double max_value; /* bound: median is at most this */
 };
 
 struct bench_run {
@@ -34,22 +38,68 @@ struct bench {
         int (*fn)(struct bench_run *run); /* 0, or -errno with a line on stderr */
 };
 
-extern const struct bench bench_footprint, bench_rpc;
+extern const struct bench bench_alloc, bench_data, bench_footprint, bench_hit, bench_interference,
+        bench_publish, bench_rings, bench_rpc, bench_throughput;
 
 /* A result without numbers, to be filled. Borrowed from the run. */
-struct bench_result *bench_add(struct bench_run *run, const char *name, const char *unit);
+struct bench_result *bench_add(struct bench_run *run, const char *unit, const char *name, ...)
+        __attribute__((format(printf, 3, 4)));
 
-/* False where a target of the result is missed. */
+/* False where a bound of the result is missed. */
 bool bench_reached(const struct bench_result *r);
 
 /* Sorts, and takes the value below which `part` (0..1) of them lie. n > 0. */
 double bench_quantile(double *values, size_t n, double part);
 
-/* Prints "kvlease-bench: WHAT: why" and returns r. */
+/* Prints "kvlease-bench: WHAT: why" and returns r, or -EIO for a condition (> 0). */
 int bench_fail(const char *what, int r);
 
 /* report.c */
 void bench_print_table(const struct bench *b, const struct bench_run *run);
 int bench_print_json(const struct bench *b, const struct bench_run *run);
+
+/* ---- series.c ------------------------------------------------------------------------------- */
+
+/*
+ * What one thing took: the samples of a round, and what each round came to. Zeroed: empty.
+ *   init -> (add ... close_round) for each round -> report -> deinit
+ */
+struct series {
+        double *samples, *medians, *p99s; /* owned */
+        size_t n, max;
+        unsigned n_rounds, max_rounds;
+};
+
+int series_init(struct series *s, size_t max_samples, unsigned max_rounds); /* 0; -ENOMEM */
+void series_deinit(struct series *s);
+
+/* Samples beyond the maximum are dropped. */
+void series_add(struct series *s, double value);
+
+/* A round without samples counts for nothing. */
+void series_close_round(struct series *s);
+
+/* Forgets the samples of this round: they warmed something up. */
+void series_drop_round(struct series *s);
+
+/* Medians over the rounds. `baseline` and its name: NULL where there is none. */
+void series_report(struct bench_result *r, struct series *own, struct series *baseline,
+        const char *baseline_name);
+
+/* ---- cores ---------------------------------------------------------------------------------- */
+
+/*
+ * Where two processes run decides more than what they do: on one core an answer costs a switch, on
+ * two it costs waking an idle core, and the scheduler changes its mind within a run. So all are
+ * pinned.
+ */
+enum { CORE_CLIENT, CORE_OTHER, N_CORES };
+
+/* The first two cores this process may use; the other is -1 where there is one only. 0 or -errno.
+ */
+int bench_find_cores(int ret_cores[N_CORES]);
+int bench_pin(pid_t pid, int core); /* pid 0: this thread. 0 or -errno */
+
+double bench_usec_since(uint64_t start_nsec);
 
 #endif

@@ -1,6 +1,7 @@
 /* What a run found: a table for people, JSON for programs. */
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,22 +10,31 @@
 
 #include <jansson.h>
 
+#include "client/lib/kvlease.h"
 #include "tests/bench/bench.h"
 
-struct bench_result *bench_add(struct bench_run *run, const char *name, const char *unit)
+struct bench_result *bench_add(struct bench_run *run, const char *unit, const char *name, ...)
 {
         struct bench_result *r = &run->results[run->n_results];
+        va_list args;
 
         if (run->n_results == BENCH_MAX_RESULTS)
                 abort();
-        *r = (struct bench_result){name, unit, NAN, NAN, NAN, NAN, NAN, NAN};
+        *r = (struct bench_result){"", unit, NULL, NAN, NAN, NAN, NAN, .max_ratio = NAN, NAN, NAN};
+        va_start(args, name);
+        vsnprintf(r->name, sizeof(r->name), name, args);
+        va_end(args);
         run->n_results++;
         return r;
 }
 
 bool bench_reached(const struct bench_result *r)
 {
-        if (!isnan(r->max_ratio) && !(r->median / r->baseline_median <= r->max_ratio))
+        double ratio = r->median / r->baseline_median;
+
+        if (!isnan(r->max_ratio) && !(ratio <= r->max_ratio))
+                return false;
+        if (!isnan(r->min_ratio) && !(ratio >= r->min_ratio))
                 return false;
         return isnan(r->max_value) || r->median <= r->max_value;
 }
@@ -46,7 +56,7 @@ double bench_quantile(double *values, size_t n, double part)
 
 int bench_fail(const char *what, int r)
 {
-        fprintf(stderr, "kvlease-bench: %s: %s\n", what, r < 0 ? strerror(-r) : "refused");
+        fprintf(stderr, "kvlease-bench: %s: %s\n", what, r < 0 ? strerror(-r) : kvl_strerror(r));
         return r < 0 ? r : -EIO;
 }
 
@@ -74,18 +84,27 @@ static void cell(double value, const char *suffix)
                 printf(" %11s", "-");
         else if (value >= 1000 || value == floor(value))
                 printf(" %10.0f%s", value, suffix);
-        else
+        else if (value >= 0.1)
                 printf(" %10.2f%s", value, suffix);
+        else
+                printf(" %10.4f%s", value, suffix);
 }
 
-static void print_target(const struct bench_result *r)
+static bool has_bound(const struct bench_result *r)
 {
-        const char *verdict = bench_reached(r) ? "reached" : "MISSED";
+        return !isnan(r->max_ratio) || !isnan(r->min_ratio) || !isnan(r->max_value);
+}
 
+static void print_bound(const struct bench_result *r)
+{
         if (!isnan(r->max_ratio))
-                printf("  ratio <= %.2f %s", r->max_ratio, verdict);
+                printf("  ratio <= %.4g", r->max_ratio);
+        if (!isnan(r->min_ratio))
+                printf("  ratio >= %.4g", r->min_ratio);
         if (!isnan(r->max_value))
-                printf("  <= %.0f %s", r->max_value, verdict);
+                printf("  <= %.4g", r->max_value);
+        if (has_bound(r))
+                printf(" %s", bench_reached(r) ? "ok" : "MISSED");
         printf("\n");
 }
 
@@ -96,19 +115,20 @@ void bench_print_table(const struct bench *b, const struct bench_run *run)
         machine(text, sizeof(text));
         printf("%s: %s\n%s, %u rounds%s\n\n", b->name, b->help, text, run->rounds,
                 run->quick ? ", QUICK: the figures mean nothing" : "");
-        printf("%-16s %-6s %11s %11s %11s %11s %11s %11s  %s\n", "", "unit", "median", "p99",
-                "base median", "base p99", "ratio", "ratio p99", "target");
+        printf("%-28s %-5s %11s %11s  %-14s %11s %11s %11s %11s  %s\n", "", "unit", "median", "p99",
+                "baseline", "median", "p99", "ratio", "ratio p99", "bound");
         for (unsigned i = 0; i < run->n_results; ++i) {
                 const struct bench_result *r = &run->results[i];
 
-                printf("%-16s %-6s", r->name, r->unit);
+                printf("%-28s %-5s", r->name, r->unit);
                 cell(r->median, " ");
                 cell(r->p99, " ");
+                printf("  %-14s", r->baseline ? r->baseline : "-");
                 cell(r->baseline_median, " ");
                 cell(r->baseline_p99, " ");
                 cell(r->median / r->baseline_median, "x");
                 cell(r->p99 / r->baseline_p99, "x");
-                print_target(r);
+                print_bound(r);
         }
 }
 
@@ -117,16 +137,26 @@ static json_t *json_number(double value)
         return isnan(value) ? json_null() : json_real(value);
 }
 
-static void add_row(json_t *list, const struct bench_result *r, const char *suffix, double value,
-        double baseline)
+/* A row a quantile. The bound is the median's. */
+static void add_row(json_t *list, const struct bench_result *r, bool p99)
 {
-        char name[64];
+        double value = p99 ? r->p99 : r->median;
+        double baseline = p99 ? r->baseline_p99 : r->baseline_median;
+        const char *suffix = p99 ? "_p99" : isnan(r->p99) ? "" : "_p50";
+        char name[BENCH_NAME_MAX + 5];
+        json_t *row;
 
         snprintf(name, sizeof(name), "%s%s", r->name, suffix);
-        json_array_append_new(
-                list, json_pack("{s:s, s:o, s:s, s:o, s:o}", "name", name, "value",
-                              json_number(value), "unit", r->unit, "baseline",
-                              json_number(baseline), "ratio", json_number(value / baseline)));
+        row = json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o}", "name", name, "value",
+                json_number(value), "unit", r->unit, "against", r->baseline, "baseline",
+                json_number(baseline), "ratio", json_number(value / baseline));
+        if (!p99 && has_bound(r)) {
+                json_object_set_new(row, "max_ratio", json_number(r->max_ratio));
+                json_object_set_new(row, "min_ratio", json_number(r->min_ratio));
+                json_object_set_new(row, "max_value", json_number(r->max_value));
+                json_object_set_new(row, "ok", json_boolean(bench_reached(r)));
+        }
+        json_array_append_new(list, row);
 }
 
 int bench_print_json(const struct bench *b, const struct bench_run *run)
@@ -138,12 +168,10 @@ int bench_print_json(const struct bench *b, const struct bench_run *run)
         machine(text, sizeof(text));
         for (unsigned i = 0; i < run->n_results; ++i) {
                 const struct bench_result *result = &run->results[i];
-                bool has_p99 = !isnan(result->p99);
 
-                add_row(list, result, has_p99 ? "_p50" : "", result->median,
-                        result->baseline_median);
-                if (has_p99)
-                        add_row(list, result, "_p99", result->p99, result->baseline_p99);
+                add_row(list, result, false);
+                if (!isnan(result->p99))
+                        add_row(list, result, true);
         }
         top = json_pack("{s:s, s:s, s:i, s:o}", "bench", b->name, "machine", text, "rounds",
                 (int)run->rounds, "results", list);

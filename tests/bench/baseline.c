@@ -1,0 +1,166 @@
+#include "tests/bench/baseline.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
+#include "tests/integration/private-daemon.h"
+
+double increment_nsec(void)
+{
+        static _Alignas(64) _Atomic uint32_t word;
+        uint64_t start = now_nsec();
+
+        for (unsigned i = 0; i < INCREMENTS_BATCH; ++i)
+                atomic_fetch_add(&word, 1);
+        return (double)(now_nsec() - start) / INCREMENTS_BATCH;
+}
+
+void echo_frame_sizes(struct echo_sizes ret_sizes[2])
+{
+        Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
+        Kvlease__V1__LeaseReply leased = KVLEASE__V1__LEASE_REPLY__INIT;
+        Kvlease__V1__FreeRequest free_pages = KVLEASE__V1__FREE_REQUEST__INIT;
+        Kvlease__V1__SimpleReply freed = KVLEASE__V1__SIMPLE_REPLY__INIT;
+        const ProtobufCMessage *messages[] = {
+                &lease.base, &leased.base, &free_pages.base, &freed.base};
+        static uint8_t buf[FRAME_MAX_SIZE];
+        uint32_t page = 1;
+
+        lease.ns_id = lease.n_pages = free_pages.ns_id = 1;
+        leased.pages = free_pages.pages = &page;
+        leased.n_pages = free_pages.n_pages = 1;
+        for (unsigned i = 0; i < 2; ++i) {
+                ret_sizes[i].request =
+                        (size_t)msg_pack(buf, 1, MSG_LEASE, 0, 1, 0, messages[2 * i]);
+                ret_sizes[i].reply =
+                        (size_t)msg_pack(buf, 1, MSG_LEASE, 0, 1, 0, messages[2 * i + 1]);
+        }
+}
+
+static int transfer(int fd, bool out, size_t len)
+{
+        static char buf[FRAME_MAX_SIZE];
+        ssize_t n;
+
+        for (size_t done = 0; done < len; done += (size_t)n) {
+                n = out ? write(fd, buf + done, len - done) : read(fd, buf + done, len - done);
+                if (n <= 0)
+                        return n < 0 ? -errno : -ECONNRESET;
+        }
+        return 0;
+}
+
+static void echo_serve(int fd, const struct echo_sizes *sizes)
+{
+        for (unsigned i = 0;; i = !i)
+                if (transfer(fd, false, sizes[i].request) < 0 ||
+                        transfer(fd, true, sizes[i].reply) < 0)
+                        return;
+}
+
+int echo_open(struct echo *e, const struct echo_sizes sizes[2])
+{
+        int fds[2];
+
+        e->sizes[0] = sizes[0];
+        e->sizes[1] = sizes[1];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+                return -errno;
+        e->pid = fork();
+        if (e->pid == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                fd_close(fds[0]);
+                echo_serve(fds[1], e->sizes);
+                _exit(0);
+        }
+        fd_close(fds[1]);
+        e->fd = fds[0];
+        return e->pid < 0 ? -errno : 0;
+}
+
+void echo_close(struct echo *e)
+{
+        e->fd = fd_close(e->fd);
+        if (e->pid > 0)
+                waitpid(e->pid, NULL, 0);
+        e->pid = 0;
+}
+
+int echo_call(struct echo *e)
+{
+        const struct echo_sizes *sizes = &e->sizes[e->next];
+        int r = transfer(e->fd, true, sizes->request);
+
+        e->next = !e->next;
+        return r < 0 ? r : transfer(e->fd, false, sizes->reply);
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t while_value)
+{
+        syscall(SYS_futex, word, FUTEX_WAIT, while_value, NULL, NULL, 0);
+}
+
+/* Makes it the other's turn. */
+static void pingpong_turn(struct pingpong *p)
+{
+        atomic_fetch_add(&p->word, 1);
+        syscall(SYS_futex, &p->word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void *pingpong_thread(void *data)
+{
+        struct pingpong *p = data;
+        uint32_t word;
+
+        while (!atomic_load(&p->stop)) {
+                word = atomic_load(&p->word);
+                if (word & 1)
+                        pingpong_turn(p);
+                else
+                        futex_wait(&p->word, word);
+        }
+        return NULL;
+}
+
+int pingpong_open(struct pingpong *p, int core)
+{
+        cpu_set_t set;
+        int r = pthread_create(&p->thread, NULL, pingpong_thread, p);
+
+        if (r)
+                return -r;
+        p->running = true;
+        CPU_ZERO(&set);
+        CPU_SET(core, &set);
+        return -pthread_setaffinity_np(p->thread, sizeof(set), &set);
+}
+
+void pingpong_close(struct pingpong *p)
+{
+        if (!p->running)
+                return;
+        atomic_store(&p->stop, true);
+        pingpong_turn(p);
+        pthread_join(p->thread, NULL);
+        p->running = false;
+}
+
+void pingpong_call(struct pingpong *p)
+{
+        uint32_t mine = atomic_load(&p->word), word;
+
+        pingpong_turn(p);
+        while ((word = atomic_load(&p->word)) == mine + 1)
+                futex_wait(&p->word, word);
+}

@@ -1,0 +1,56 @@
+/*
+ * What figures are compared to: an atomic increment, and the cheapest answers that another process
+ * or thread can give.
+ */
+#ifndef KVL_BENCH_BASELINE_H
+#define KVL_BENCH_BASELINE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "tests/bench/bench.h"
+
+#define INCREMENTS_BATCH 1000 /* at least; the clock alone costs 20 to 30 ns */
+
+/* Nanoseconds that one atomic increment of a word in the cache takes, over INCREMENTS_BATCH. */
+double increment_nsec(void);
+
+/* What one request and its answer weigh, in bytes. */
+struct echo_sizes {
+        size_t request, reply;
+};
+
+/* The frames that a lease and a free of one page take on the socket. */
+void echo_frame_sizes(struct echo_sizes ret_sizes[2]);
+
+/*
+ * A process at the other end of a Unix socket, which answers requests of sizes[0], sizes[1],
+ * sizes[0]...: by as many bytes, which it doesn't look at.
+ */
+struct echo {
+        int fd; /* -1: none */
+        pid_t pid;
+        struct echo_sizes sizes[2];
+        unsigned next; /* of the sizes */
+};
+
+int echo_open(struct echo *e, const struct echo_sizes sizes[2]); /* 0 or -errno */
+void echo_close(struct echo *e);
+int echo_call(struct echo *e); /* 0 or -errno */
+
+/* A thread that a futex wakes, and which wakes back. */
+struct pingpong {
+        pthread_t thread;
+        bool running;
+        _Atomic uint32_t word; /* odd: the thread's turn */
+        _Atomic bool stop;
+};
+
+int pingpong_open(struct pingpong *p, int core); /* pinned there. 0 or -errno */
+void pingpong_close(struct pingpong *p);
+void pingpong_call(struct pingpong *p);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * A private daemon with one namespace of many small pages, whose memory is never touched: what is
+ * measured is what the project does, not what pages hold.
+ */
+#ifndef KVL_BENCH_FIXTURE_H
+#define KVL_BENCH_FIXTURE_H
+
+#include <stdint.h>
+
+#include "client/lib/kvlease.h"
+#include "tests/bench/bench.h"
+#include "tests/integration/private-daemon.h"
+
+#define FIXTURE_PAGE_TOKENS 16
+#define FIXTURE_PAGE_BYTES  4096 /* the smallest the daemon takes: 1 M pages in 4 GiB */
+
+struct fixture {
+        struct private_daemon daemon;
+        char socket[PRIVATE_PATH_MAX];
+        uint64_t page_bytes;
+        int cores[N_CORES];
+};
+
+#define FIXTURE_INIT ((struct fixture){.daemon = {.notify_fd = -1}})
+
+/*
+ * Room for n_pages of page_bytes. This process is pinned to the first core, the daemon to the other
+ * one where there is one. 0 or -errno, told on stderr.
+ */
+int fixture_open(struct fixture *f, uint64_t n_pages, uint64_t page_bytes);
+void fixture_close(struct fixture *f);
+
+/* A connection with the namespace open on it; flags of enum kvl_connect_flags. Where they don't
+ * say KVL_CONNECT_NO_SHM, it is an error that memory isn't shared. */
+struct fixture_client {
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+};
+int fixture_connect(const struct fixture *f, unsigned flags, struct fixture_client *ret);
+void fixture_disconnect(struct fixture_client *c);
+
+/*
+ * Publishes n_pages (a multiple of FIXTURE_TEXT) and releases them: page i has the key
+ * pattern_key(seed, i), and the pages of neighbouring keys lie anywhere. keys (n_pages * 32 bytes)
+ * and pages (n_pages) are filled in. 0 or -errno, told.
+ */
+#define FIXTURE_TEXT 1024
+int fixture_fill(
+        struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, uint8_t *keys, uint32_t *pages);
+
+/*
+ * Takes the texts with these first keys away (n keys, `step` keys apart): a namespace that fills up
+ * evicts, and has pages its index has no slot for. Nobody may hold their pages. 0 or -errno, told.
+ */
+int fixture_drop(struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t step);
+
+/* "1k", "100k", "1M" into `buf`, returned. */
+const char *fixture_count_name(uint32_t n, char buf[16]);
+
+#endif

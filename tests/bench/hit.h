@@ -1,0 +1,54 @@
+/* What the parts of the benchmark `hit` share. */
+#ifndef KVL_BENCH_HIT_H
+#define KVL_BENCH_HIT_H
+
+#include <stdint.h>
+
+#include "tests/bench/bench.h"
+#include "tests/bench/fixture.h"
+#include "tests/bench/table.h"
+
+#define HIT_MAX_KEYS 1024
+#define HIT_BATCH    1000 /* hits of one page timed together: the clock alone costs 20 to 30 ns */
+
+/* A namespace with n_pages pages resident, and a table with the same keys at the same pages. */
+struct hit_site {
+        struct fixture fixture;
+        struct fixture_client client;
+        struct table *table;
+        uint8_t *keys;                                /* owned */
+        uint32_t *pages;                              /* owned */
+        uint32_t n_pages, n_unindexed;                /* ones another key stands in for */
+        uint64_t random;                              /* state */
+        uint32_t start;                               /* of the window */
+        uint8_t window[HIT_MAX_KEYS * KVL_KEY_BYTES]; /* keys to ask for, in the cache */
+        uint32_t found[HIT_MAX_KEYS];
+};
+
+/* Publishes them, and connects. 0 or -errno, told; hit_site_close() it in any case. */
+int hit_site_open(struct hit_site *site, uint32_t n_pages);
+void hit_site_close(struct hit_site *site);
+
+#define HIT_OTHERS_PAGES 102400 /* where the other baselines are measured */
+
+/*
+ * Copies the keys of n_keys neighbours, from anywhere, to site->window: an engine has just made its
+ * keys.
+ */
+void hit_move_window(struct hit_site *site, uint32_t n_keys);
+
+/* Nanoseconds of one hit of the window. */
+struct hit_times {
+        double lookup, release;
+};
+
+/* 0; -EIO with a line on stderr: not all pages were found, or others. */
+int hit_time(struct hit_site *site, uint64_t request, uint32_t n_keys, struct hit_times *ret);
+
+/* The same of the table. */
+int hit_time_table(struct hit_site *site, uint32_t n_keys, struct hit_times *ret);
+
+/* hit-others.c: against everything but the table. */
+int hit_run_others(struct hit_site *site, struct bench_run *run);
+
+#endif

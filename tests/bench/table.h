@@ -1,0 +1,28 @@
+/*
+ * The baseline of a hit: a table of this process, in its own memory, of the very layout and size of
+ * a namespace's index and one client's pins (proto/shm.h), looked up as well as we know how: the
+ * same hash, the same buckets and lines, the same compare of 32 bytes, an atomic counter per page.
+ * What it lacks is what other processes make necessary: fences against an evictor, epochs,
+ * validation of arguments, recency, a call into a library.
+ */
+#ifndef KVL_BENCH_TABLE_H
+#define KVL_BENCH_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct table;
+
+/* 0: *ret is returned owned; -ENOMEM. */
+int table_new(uint32_t capacity_pages, struct table **ret);
+void table_free(struct table *t);
+
+/* False: no room in its two buckets. */
+bool table_insert(struct table *t, const uint8_t key[32], uint32_t page, uint16_t tokens);
+
+/* The longest run from the first key on, counted; pages found. */
+uint32_t table_lookup(struct table *t, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages,
+        uint64_t *ret_n_tokens);
+void table_release(struct table *t, const uint32_t *pages, uint32_t n_pages);
+
+#endif
