@@ -236,6 +236,9 @@ int attach_share(struct attach *a, struct detail *d)
         return detail_set(d, r, "no pin segment for namespace %s: %s", a->ns->name, status_text(r));
 }
 
+/* More keys than a client looks up between two looks at its figures: a year at 30 k a second. */
+#define SETTLE_MAX_KEYS (UINT64_C(1) << 40)
+
 /* What `counter` has grown by since the last time. */
 static uint64_t count_more(const _Atomic uint64_t *counter, uint64_t *seen)
 {
@@ -255,7 +258,9 @@ bool attach_settle(struct attach *a)
         n_lookups = count_more(&p->header->n_lookups, &p->n_lookups);
         n_keys = count_more(&p->header->n_keys, &p->n_keys);
         n_hits = count_more(&p->header->n_hits, &p->n_hits);
-        count_lookups(a->ns, n_lookups, n_keys, n_hits);
+        /* Rubbish is no figure. */
+        if (n_hits <= n_keys && n_lookups <= n_keys && n_keys <= SETTLE_MAX_KEYS)
+                count_lookups(a->ns, n_lookups, n_keys, n_hits);
         return magazine_settle(a);
 }
 
@@ -269,7 +274,7 @@ static void unshare(struct attach *a)
         pins_close(&a->share);
         free(a->magazine);
         a->magazine = NULL;
-        ns_look_again(a->ns);
+        ns_look_again(a->ns, NS_LOOK_PAGES);
 }
 
 uint64_t member_count_pins(const struct member *m)

@@ -72,7 +72,8 @@ static int bind_sets(struct ns *ns, uint32_t n, struct detail *d)
 
 /*
  * Most FREE pages the namespace could have if everything idle gave way, wherever it is. A lease
- * beyond that is refused before anything is evicted for it.
+ * beyond that is refused before anything is evicted for it. Pages pinned in segments that weren't
+ * met yet count as idle.
  */
 static uint64_t pages_within_reach(const struct ns *ns)
 {
@@ -102,6 +103,16 @@ static bool reclaim_sets_for(struct ns *ns, int why)
                                        : reclaim_sets_of_pool(ns->pool, ns, bytes);
 }
 
+/* Evicts until `n` pages are FREE; where that is too little, looks at `n_look` watched ones first.
+ */
+static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look, uint64_t now_nsec)
+{
+        if (reclaim_pages(ns, n, now_nsec))
+                return true;
+        ns_look_again(ns, n_look);
+        return reclaim_pages(ns, n, now_nsec);
+}
+
 /* From the cheapest to the dearest way to come by pages. 0 with `n` FREE pages, or why not. */
 static int make_room(struct ns *ns, uint32_t n, struct detail *d)
 {
@@ -113,11 +124,12 @@ static int make_room(struct ns *ns, uint32_t n, struct detail *d)
         r = bind_sets(ns, n, d);
         if (r == 0)
                 return 0;
-        ns_look_again(ns);
+        if (n > pages_within_reach(ns))
+                ns_look_again(ns, NS_LOOK_PAGES);
         if (n > pages_within_reach(ns))
                 return r < 0 ? r : nearer_limit(ns);
         /* A device out of memory below its budget is no reason to refuse what is cached here. */
-        if (reclaim_pages(ns, n, now_nsec))
+        if (evict_pages(ns, n, NS_LOOK_PAGES, now_nsec))
                 return 0;
         /* Before others give anything: what was granted ahead and isn't used. */
         magazine_drain_ns(ns);
@@ -153,7 +165,7 @@ static int refuse_quota(const struct ns *ns, struct detail *d)
         if (ns->geometry.set_bytes > t->account.limit_bytes && ns->n_sets == 0)
                 return refuse_set_size(ns, d);
         list_for_each (other, &t->namespaces, struct ns, link) {
-                n_pinned += ns_count_pinned(other);
+                n_pinned += other->n_pinned + other->n_watched;
                 n_granted += other->n_pages[PAGE_GRANTED] - other->n_ready;
         }
         return detail_set(d, KVL_STATUS_QUOTA,
@@ -181,7 +193,7 @@ static int refuse_full(const struct ns *ns, struct detail *d)
                 "evicted; release pages, or give the device a larger budget",
                 ns->pool->device->props.name, format_bytes(ns->pool->account.limit_bytes, budget),
                 ns->tenant->name, format_bytes(own_bytes, own),
-                (unsigned long long)ns_count_pinned(ns), ns->name,
+                (unsigned long long)(ns->n_pinned + ns->n_watched), ns->name,
                 (unsigned long long)(ns->n_pages[PAGE_GRANTED] - ns->n_ready),
                 format_bytes(total_bytes - own_bytes, others));
 }
@@ -233,10 +245,8 @@ uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_
                 ns->keep_idle_sets = true;
                 while (ns->n_pages[PAGE_FREE] < n && ns_sweep(ns, SWEEP_BATCH))
                         ;
-                if (bind_sets(ns, n, NULL) != 0 && n_dear > 0) {
-                        ns_look_again(ns);
-                        (void)reclaim_pages(ns, n_dear, now_nsec);
-                }
+                if (bind_sets(ns, n, NULL) != 0 && n_dear > 0)
+                        (void)evict_pages(ns, n_dear, 2 * n_dear, now_nsec);
         }
         return (uint32_t)MIN((uint64_t)n, ns->n_pages[PAGE_FREE]);
 }

@@ -169,14 +169,12 @@ static void put(struct attach *a, uint32_t slot)
         atomic_store_explicit(&a->share.magazine[slot], page + 1, memory_order_release);
 }
 
-bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+static uint32_t fill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
 {
         uint64_t reach = pages_allowed(a->ns);
         struct magazine *m = a->magazine;
         uint32_t n, n_dear, n_put = 0;
-        bool is_clean;
 
-        is_clean = magazine_settle(a);
         adapt_level(a, reach, now_nsec);
         n = shortage(a, MAX((uint64_t)m->n_pages + wanted, (uint64_t)m->level), reach);
         /* What is cached gives way to a client that has shown that it goes on. */
@@ -189,6 +187,18 @@ bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
                 }
         if (a->ns->keep_idle_sets)
                 ns_trim(a->ns);
+        return n_put;
+}
+
+bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+{
+        bool is_clean = magazine_settle(a);
+        uint32_t n_put = 0;
+
+        /* Once in a batch of submissions, which has one time: making room costs more than others.
+         */
+        if (a->magazine->refill_nsec != now_nsec)
+                n_put = fill(a, wanted, now_nsec);
         atomic_store_explicit(&a->share.header->refill_asked, 0, memory_order_release);
         show(a, n_put);
         return is_clean;

@@ -2,7 +2,7 @@
  * Pages granted ahead: an attachment's magazine, in its pin segment. The client claims a slot by
  * exchanging it for 0, the daemon fills empty ones and can take back what nobody claimed, without
  * the client's help. What was put where is remembered here; the segment only tells whether it is
- * still there. Pages in a magazine are GRANTED to the group and charged like any; page.magazine
+ * still there. Pages in a magazine are GRANTED to the group and charged like any; page.ready
  * says so until the daemon has seen that they were claimed. Loop thread only.
  */
 #ifndef KVL_CORE_MAGAZINE_H
@@ -30,7 +30,7 @@ struct magazine {
 /*
  * Fills it up to the level, or by `wanted` pages where that is more, as far as FREE pages, limit
  * and budget go. Idle cached pages of the namespace give way for the level alone, once that has
- * grown; other namespaces never.
+ * grown; other namespaces never. Nothing where it was filled at this very time already.
  * The level doubles where the last refill was a moment ago and halves where it is long ago. Clears
  * refill_asked. Returns what magazine_settle() does.
  */

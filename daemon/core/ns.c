@@ -60,7 +60,7 @@ static int ns_alloc(struct tenant *t, const struct ns_geometry *geometry, struct
                 free(ns);
                 return r;
         }
-        ns->watched = PAGE_NONE;
+        ns->watched = ns->last_watched = PAGE_NONE;
         t->store->last_ns_id++;
         *ret_ns = ns;
         return 0;
@@ -221,11 +221,13 @@ void ns_watch(struct ns *ns, uint32_t page)
         assert(!p->watched && p->n_pins == 0 && is_shown(p->state));
 
         p->watched = 1;
-        p->prev = PAGE_NONE;
-        p->next = ns->watched;
-        if (ns->watched != PAGE_NONE)
-                ns_page(ns, ns->watched)->prev = page;
-        ns->watched = page;
+        p->prev = ns->last_watched;
+        p->next = PAGE_NONE;
+        if (ns->last_watched != PAGE_NONE)
+                ns_page(ns, ns->last_watched)->next = page;
+        else
+                ns->watched = page;
+        ns->last_watched = page;
         ns->n_watched++;
 }
 
@@ -239,6 +241,8 @@ static void unwatch(struct ns *ns, uint32_t page)
                 ns->watched = p->next;
         if (p->next != PAGE_NONE)
                 ns_page(ns, p->next)->prev = p->prev;
+        else
+                ns->last_watched = p->prev;
         p->prev = p->next = PAGE_NONE;
         p->watched = 0;
         ns->n_watched--;
@@ -295,37 +299,42 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
                 ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
 }
 
-void ns_look_again(struct ns *ns)
+void ns_look_again(struct ns *ns, uint32_t budget)
 {
-        uint32_t next = ns->watched;
+        for (uint64_t n = MIN((uint64_t)budget, ns->n_watched); n > 0; n--) {
+                uint32_t page = ns->watched;
+                const struct page *p = ns_page(ns, page);
+                bool is_sealed = p->state == PAGE_SEALED;
 
-        while (next != PAGE_NONE) {
-                uint32_t page = next;
-                struct page *p = ns_page(ns, page);
-
-                next = p->next;
-                if (ns_page_is_stale(ns, p) || shared_is_pinned(ns, page))
-                        continue; /* what is stale is the sweep's */
-                if (p->state == PAGE_DETACHED) {
-                        let_go(ns, page, false);
-                } else {
+                /* To the end of the list; what is stale is the sweep's. */
+                if (ns_page_is_stale(ns, p) || shared_is_pinned(ns, page)) {
+                        unwatch(ns, page);
+                        ns_watch(ns, page);
+                } else if (is_sealed) {
                         unwatch(ns, page);
                         ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
+                } else {
+                        let_go(ns, page, false);
                 }
         }
 }
 
 uint64_t ns_count_pinned(const struct ns *ns)
 {
+        uint32_t set_pages = ns->geometry.set_pages;
+        bool any = false;
         uint64_t n = 0;
 
         list_for_each (set, &ns->sets_bound, struct extent_set, link)
-                for (uint32_t i = 0; i < ns->geometry.set_pages; i++) {
+                for (uint32_t i = 0; i < set_pages; i++) {
                         const struct page *p = &set->pages[i];
+                        uint32_t page = set->index * set_pages + i;
 
+                        if (i % SHARED_RUN_PAGES == 0)
+                                any = shared_run_is_pinned(
+                                        ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
                         if (is_shown(p->state))
-                                n += p->n_pins > 0 ||
-                                     shared_is_pinned(ns, set->index * ns->geometry.set_pages + i);
+                                n += p->n_pins > 0 || (any && shared_is_pinned(ns, page));
                 }
         return n;
 }
@@ -395,13 +404,12 @@ bool ns_sweep(struct ns *ns, uint32_t budget)
 static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool is_retired)
 {
         const struct page *p = ns_page(ns, page);
-        bool had_slot;
 
         assert(p->state == PAGE_SEALED && !ns_page_is_stale(ns, p));
 
-        had_slot = shared_remove(ns, page);
-        assert(had_slot);
-        (void)had_slot;
+        /* Whoever can write the segment (a memfd, and the same uid) can have taken its slot away.
+         */
+        (void)shared_remove(ns, page);
         ns->evict->remove(ns->policy, page, why);
         tree_remove(&ns->tree, page);
         if (p->n_pins > 0)

@@ -30,15 +30,14 @@ static uint32_t add_counts(uint32_t a, uint32_t b)
         return (uint32_t)MIN((uint64_t)a + b, (uint64_t)HELD);
 }
 
-/* below[i], zero before: the pages at or below node i, HELD where one is pinned. Children first. */
+/* below[i], zero before or HELD: the pages at or below node i, HELD where one is pinned. Children
+ * first. */
 static void count_tree(const struct ns *ns, uint32_t root, uint32_t *below)
 {
         uint32_t node = tree_leaf_below(&ns->tree, root), up, next;
 
         for (;; node = next == NODE_NONE ? up : tree_leaf_below(&ns->tree, next)) {
-                bool is_held = ns_page(ns, node)->n_pins > 0 || shared_is_pinned(ns, node);
-
-                below[node] = add_counts(below[node], is_held ? HELD : 1);
+                below[node] = add_counts(below[node], 1);
                 if (node == root)
                         return;
                 up = tree_parent(&ns->tree, node);
@@ -47,12 +46,32 @@ static void count_tree(const struct ns *ns, uint32_t root, uint32_t *below)
         }
 }
 
+/* Pages that somebody pins, cached or stale. */
+static void mark_held(const struct ns *ns, uint32_t *below)
+{
+        uint32_t set_pages = ns->geometry.set_pages;
+        bool any = false;
+
+        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                for (uint32_t i = 0; i < set_pages; i++) {
+                        uint32_t page = set->index * set_pages + i;
+
+                        if (i % SHARED_RUN_PAGES == 0)
+                                any = shared_run_is_pinned(
+                                        ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
+                        if (set->pages[i].n_pins > 0 || (any && shared_is_pinned(ns, page)))
+                                below[page] = HELD;
+                }
+}
+
 /* Of the whole namespace in one pass. NULL: no memory. */
 static uint32_t *count_subtrees(const struct ns *ns)
 {
         const struct tree *t = &ns->tree;
         uint32_t *below = calloc(t->n_nodes, sizeof(*below));
 
+        if (below)
+                mark_held(ns, below);
         for (uint32_t node = 0; below && node < t->n_nodes; node++)
                 if (tree_has(t, node) && tree_parent(t, node) == NODE_NONE)
                         count_tree(ns, node, below);
@@ -76,12 +95,10 @@ static uint64_t set_cost(const struct extent_set *set, const uint32_t *below)
 
                 if (p->state == PAGE_FREE || p->state == PAGE_NULL)
                         continue;
-                if (p->state != PAGE_SEALED || p->n_pins > 0 || shared_is_pinned(ns, first + i))
+                if (p->state != PAGE_SEALED || below[first + i] == HELD)
                         return COST_HELD;
                 if (ns_page_is_stale(ns, p))
                         continue;
-                if (below[first + i] == HELD)
-                        return COST_HELD;
                 parent = tree_parent(&ns->tree, first + i);
                 if (parent == NODE_NONE || parent / n != set->index)
                         n_pages += below[first + i];
@@ -89,13 +106,23 @@ static uint64_t set_cost(const struct extent_set *set, const uint32_t *below)
         return n_pages * ns->layout.plane_page_bytes * ns->layout.n_planes;
 }
 
+static bool has_unmapped_set(const struct ns *ns)
+{
+        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                if (set->n_mapped == 0)
+                        return true;
+        return false;
+}
+
 /* Without memory to count in, no set of the namespace gives way. */
 static void weigh_ns(struct ns *ns)
 {
         _cleanup_free_ uint32_t *below = NULL;
 
-        ns_look_again(ns);
-        magazine_drain_ns(ns);
+        if (has_unmapped_set(ns)) {
+                ns_look_again(ns, NS_LOOK_PAGES);
+                magazine_drain_ns(ns);
+        }
         list_for_each (set, &ns->sets_bound, struct extent_set, link) {
                 set->cost_bytes = COST_HELD;
                 if (set->n_mapped > 0)

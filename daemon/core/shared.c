@@ -216,6 +216,26 @@ bool shared_is_pinned(const struct ns *ns, uint32_t page)
         return false;
 }
 
+bool shared_run_is_pinned(const struct ns *ns, uint32_t page, uint32_t n_pages)
+{
+        uint32_t counters[SHARED_RUN_PAGES], sum;
+
+        assert(n_pages <= SHARED_RUN_PAGES);
+
+        list_for_each (a, &ns->attachments, struct attach, ns_link) {
+                if (!pins_is_open(&a->share))
+                        continue;
+                memcpy(counters, (const uint32_t *)a->share.counters + page,
+                        n_pages * sizeof(counters[0]));
+                sum = 0;
+                for (uint32_t i = 0; i < n_pages; i++)
+                        sum |= counters[i];
+                if (sum != 0)
+                        return true;
+        }
+        return false;
+}
+
 bool shared_withdraw(struct ns *ns, uint32_t page)
 {
         show(ns, page, PAGE_RETIRING);

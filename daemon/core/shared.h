@@ -88,6 +88,11 @@ void shared_show_epochs(struct ns *ns);
 /* Does any attachment's segment pin the page now? A hint: it may change at once. */
 bool shared_is_pinned(const struct ns *ns, uint32_t page);
 
+/* The same for a run of at most SHARED_RUN_PAGES pages, at a fraction of the price of each: most
+ * aren't pinned. */
+#define SHARED_RUN_PAGES 256u
+bool shared_run_is_pinned(const struct ns *ns, uint32_t page, uint32_t n_pages);
+
 /*
  * Retires a SEALED page that the private records don't pin: RETIRING, fence, sum. True: nobody
  * reads it or ever will; the caller takes its slot away and changes its state. False: it is SEALED

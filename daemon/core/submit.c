@@ -124,7 +124,7 @@ void submit_one(struct member *m, struct submit_chain *chain, const struct shm_s
                 return;
         a = attach_find(m, s->ns_id);
         /* Anything between a page and what is chained to it breaks the chain. */
-        if (s->op != SHM_OP_PUBLISH)
+        if (s->op != SHM_OP_PUBLISH || !a || !pins_is_open(&a->share))
                 *chain = (struct submit_chain){0};
         if (a && pins_is_open(&a->share))
                 r = execute(a, chain, s, now_nsec, ret);

@@ -105,7 +105,7 @@ static void catch_up_all(struct server *s)
                 peer_catch_up(p);
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        ns_look_again(ns);
+                        ns_look_again(ns, UINT32_MAX);
 }
 
 /*
@@ -114,9 +114,10 @@ static void catch_up_all(struct server *s)
  */
 static void catch_up(struct peer *p, uint16_t type)
 {
-        if (p->kind == LISTEN_ADMIN)
-                catch_up_all(p->server);
-        else if (type != MSG_DOORBELL)
+        if (p->kind == LISTEN_ADMIN) {
+                if (type != MSG_HELLO)
+                        catch_up_all(p->server);
+        } else if (type != MSG_DOORBELL)
                 peer_take_submissions(p, SHM_SUB_ENTRIES);
 }
 

@@ -30,6 +30,9 @@ static void send_notice(struct peer *p, Kvlease__V1__NoticeEvent__Kind kind, uin
 
         if (p->state != PEER_ACTIVE || p->kind == LISTEN_ADMIN)
                 return;
+        /* Who makes hits in memory alone reads nothing here, and breaks no rule by that. */
+        if (p->out.bytes > OUTQUEUE_HOLD_BYTES / 2)
+                return;
         event.kind = kind;
         event.ns_id = ns_id;
         event.client_id = client_id;

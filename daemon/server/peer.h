@@ -41,7 +41,8 @@ enum peer_state { PEER_NEW, PEER_AUTH, PEER_ACTIVE, PEER_CLOSING, PEER_WAITING, 
 /* Frames of one peer handled in one loop turn. Not tuned. */
 #define PEER_FRAMES_PER_TURN 16
 
-/* Submissions of one peer executed in one loop turn: some 100 microseconds. Not tuned. */
+/* Submissions of one peer executed in one loop turn: some 100 microseconds of publishes. Not
+ * tuned. What comes before a frame of the socket isn't counted: at most the ring. */
 #define PEER_SUBMISSIONS_PER_TURN 256
 
 /* Connections kept beyond a limit only to be told so; further ones are closed. Not tuned. */

@@ -21,7 +21,8 @@
 #include "daemon/server/reload.h"
 #include "daemon/server/tenants.h"
 
-/* Stale pages swept in one loop turn: some 10 microseconds of work. Not tuned. */
+/* Stale pages swept in one loop turn: some 25 microseconds of work, 100 with 64 clients. Not
+ * tuned. */
 #define SWEEP_PAGES_PER_TURN 256
 
 /*
@@ -110,7 +111,7 @@ static void on_quiet(uv_timer_t *timer)
         struct server *s = container_of(timer, struct server, quiet_timer);
 
         list_for_each (p, &s->peers, struct peer, link)
-                peer_take_submissions(p, SHM_SUB_ENTRIES);
+                peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
 }
 
 void server_expect_quiet(struct server *s)

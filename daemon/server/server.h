@@ -6,7 +6,8 @@
  *   server_stop()  -> clients are told, output is flushed, the loop ends
  *   server_deinit()
  *
- * One thread. Nothing here wakes up by itself but the watchdog, where systemd asks for it.
+ * One thread. Nothing here wakes up by itself but the watchdog, where systemd asks for it, and
+ * once more after work (server_expect_quiet()).
  */
 #ifndef KVL_SERVER_SERVER_H
 #define KVL_SERVER_SERVER_H

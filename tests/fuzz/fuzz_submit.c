@@ -293,7 +293,7 @@ static void administer(struct client *c, struct attach *a, const uint8_t *r)
                         magazine_settle(a);
                 break;
         case LOOK_AGAIN:
-                ns_look_again(a->ns);
+                ns_look_again(a->ns, UINT32_MAX);
                 break;
         case WORK:
                 store_work(&store, 16);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "tests/integration/harness.h"
 
@@ -263,6 +264,44 @@ static void test_pinned_stays(void **state)
         worker_stop(b);
 }
 
+/* Who reads nothing on its socket, as it has nothing to ask there, breaks no rule. */
+static void test_only_hits(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+
+        for (unsigned i = 0; i < (private_under_valgrind() ? 500 : 10000); ++i)
+                worker_tell(a, "invalidate-lookup 1:0"); /* a notice each, for b */
+        assert_int_equal(ctl_status(h, "peers_muted"), 0);
+        worker_tell(b, "lease 2");
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Hits that nobody tells the daemon of at once count when it evicts a moment later. */
+static void test_recent_hits_count(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        const struct timespec a_moment = {.tv_nsec = 300 * 1000 * 1000};
+        uint32_t pages[N];
+
+        for (unsigned chain = 1; chain <= 2; ++chain) {
+                worker_publish_chain(a, chain, N, pages);
+                for (unsigned i = N; i-- > 0;)
+                        worker_tell(a, "release %u", pages[i]);
+        }
+        worker_tell(b, "hits 1 1:0-%u", N - 1); /* maps the pages, by asking */
+        worker_tell(a, "hits 1 2:0-%u", N - 1);
+        worker_tell(b, "hits 2 1:0-%u", N - 1);
+        nanosleep(&a_moment, NULL);
+        worker_tell(a, "lease %u", 512 - N); /* of 512: one of the texts has to go */
+        assert_found(b, 1, N);
+        assert_missed(b, 2);
+        worker_stop(a);
+        worker_stop(b);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -276,6 +315,8 @@ int main(void)
                 harness_test(test_version, NULL),
                 harness_test(test_close, (void *)&small_cache),
                 harness_test(test_pinned_stays, (void *)&small_cache),
+                harness_test(test_only_hits, NULL),
+                harness_test(test_recent_hits_count, (void *)&small_cache),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@ struct world {
         struct attach *a;
         struct ns *ns;
         struct submit_chain chain;
+        uint64_t now_nsec;
 };
 
 static void start(struct world *w, unsigned sets)
@@ -33,7 +34,7 @@ static struct submit_result submit(struct world *w, struct shm_submission s)
 
         if (s.ns_id == 0)
                 s.ns_id = w->a->id;
-        submit_one(w->m, &w->chain, &s, 1, &result);
+        submit_one(w->m, &w->chain, &s, ++w->now_nsec, &result);
         fixture_check(&w->f);
         return result;
 }
@@ -172,6 +173,43 @@ static void test_pins_end_with_the_client(void **state)
         end(&w);
 }
 
+/* What was pinned while it was tried comes back in the order in which it was met. */
+static void test_watched_pages_keep_their_order(void **state)
+{
+        uint32_t chain[SET_PAGES], page;
+        struct world w;
+
+        start(&w, 1);
+        for (unsigned i = 0; i < SET_PAGES; i++)
+                chain[i] = publish_root(&w, i);
+        assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), KVL_STATUS_FULL);
+        assert_int_equal(w.ns->n_watched, SET_PAGES);
+        fixture_check(&w.f);
+        for (unsigned i = 0; i < SET_PAGES; i++)
+                unpin(&w, chain[i]);
+        ns_look_again(w.ns, 3);
+        assert_int_equal(w.ns->n_watched, SET_PAGES - 3);
+        for (unsigned i = 0; i < SET_PAGES; i++) {
+                assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
+                assert_int_equal(page, chain[i]);
+        }
+        end(&w);
+}
+
+/* Who can write the index (a memfd, the same uid) can make pages unfindable, and nothing worse. */
+static void test_slots_taken_away(void **state)
+{
+        uint32_t pages[SET_PAGES];
+        struct world w;
+
+        start(&w, 1);
+        unpin(&w, publish_root(&w, 1));
+        memset((void *)w.ns->shared.buckets, 0, w.ns->shared.n_buckets * sizeof(struct shm_bucket));
+        assert_int_equal(lease_pages(w.a, SET_PAGES, 1, pages, NULL), 0);
+        w.ns->shared.n_indexed = 0;
+        end(&w);
+}
+
 /* Invalidated under a reader: not found again, not reused either. */
 static void test_invalidated_page_waits_for_its_reader(void **state)
 {
@@ -194,11 +232,11 @@ static void test_invalidated_page_waits_for_its_reader(void **state)
                 ;
         fixture_check(&w.f);
         assert_int_equal(shown(&w, stale), PAGE_DETACHED);
-        ns_look_again(w.ns);
+        ns_look_again(w.ns, UINT32_MAX);
         assert_int_equal(w.ns->n_watched, 2);
         unpin(&w, page);
         unpin(&w, stale);
-        ns_look_again(w.ns);
+        ns_look_again(w.ns, UINT32_MAX);
         assert_int_equal(w.ns->n_watched, 0);
         assert_int_equal(w.ns->n_pages[PAGE_FREE] + w.ns->n_sets, 0); /* the set went back */
         end(&w);
@@ -309,6 +347,15 @@ static void test_chain_stops_where_it_fails(void **state)
         submit(&w, s);
         r = submit(&w, publishing(pages[3], 5, SHM_PUBLISH_CHAIN));
         assert_int_equal(r.status, KVL_STATUS_NO_PARENT);
+        /* So does one of a namespace that isn't there. */
+        make_keys(s.key, 4, 1);
+        submit(&w, s);
+        s = publishing(pages[3], 5, SHM_PUBLISH_CHAIN);
+        s.ns_id = 77;
+        assert_int_equal(submit(&w, s).status, status_to_wire(-ENOENT));
+        r = submit(&w, publishing(pages[3], 5, SHM_PUBLISH_CHAIN));
+        assert_int_equal(r.status, KVL_STATUS_NO_PARENT);
+        s = (struct shm_submission){.op = SHM_OP_PARENT};
         /* Another operation in between breaks the chain. */
         make_keys(s.key, 4, 1);
         submit(&w, s);
@@ -466,7 +513,7 @@ static void test_page_without_a_slot(void **state)
         assert_int_equal(w.f.store.counters.unindexed, 2);
         unpin(&w, page);
         unpin(&w, child);
-        ns_look_again(w.ns);
+        ns_look_again(w.ns, UINT32_MAX);
         assert_int_equal(ns_page(w.ns, page)->state, PAGE_FREE);
         end(&w);
 }
@@ -642,6 +689,8 @@ int main(void)
                 TEST(test_publish_shows_the_page),
                 TEST(test_pinned_in_a_segment_is_never_evicted),
                 TEST(test_pins_end_with_the_client),
+                TEST(test_watched_pages_keep_their_order),
+                TEST(test_slots_taken_away),
                 TEST(test_invalidated_page_waits_for_its_reader),
                 TEST(test_stale_slot_doesnt_hide_a_fresh_page),
                 TEST(test_stale_slots_are_taken_over),
