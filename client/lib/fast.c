@@ -290,6 +290,7 @@ uint32_t fast_claim(struct fast *f, uint32_t n_pages, uint32_t *ret_pages)
         }
         atomic_store_explicit(&f->cursor, slot, memory_order_relaxed);
         atomic_fetch_add_explicit(&f->pins->n_taken, n, memory_order_relaxed);
+        fast_note_granted(f, ret_pages, n);
         return n;
 }
 

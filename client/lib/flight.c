@@ -197,6 +197,8 @@ static void complete(struct flight *f)
         struct op *op;
 
         cut(f);
+        /* Going on may find the connection broken, which ends all flights that are in the list. */
+        list_remove(&f->link);
         if (f->op) {
                 op = detach(f);
                 op->code = f->code == 0 && f->is_duplicate ? KVL_DUPLICATE : f->code;
@@ -462,11 +464,15 @@ void flight_refill(struct kvl_ns *ns, uint32_t n_pages)
 int flight_request_end(struct kvl_ns *ns, uint64_t request)
 {
         struct ring *ring = &ns->conn->flights.ring;
-        int room = ring_begin(ring);
-        bool fits = room > SHM_SUB_ENTRIES - RING_QUIET_ENTRIES;
+        bool fits;
+        int room;
 
+        if (ns->conn->conn->broken)
+                return -ENOTCONN;
+        room = ring_begin(ring);
         if (room < 0)
                 return room;
+        fits = room > SHM_SUB_ENTRIES - RING_QUIET_ENTRIES;
         if (fits)
                 ring_entry(ring, 0, SHM_OP_REQUEST_END, ns->id, request);
         ring_commit(ring, fits);

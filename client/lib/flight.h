@@ -67,7 +67,7 @@ bool flight_touch(struct kvl_ns *ns, uint64_t request, uint32_t n_keys, uint32_t
 /* REFILL by `n_pages` more than the magazine has, or up to its level. */
 void flight_refill(struct kvl_ns *ns, uint32_t n_pages);
 
-/* REQUEST_END. 0; -EAGAIN: the daemon doesn't read; -EPROTO. */
+/* REQUEST_END. 0; -EAGAIN: the daemon doesn't read; -ENOTCONN; -EPROTO. */
 int flight_request_end(struct kvl_ns *ns, uint64_t request);
 
 #endif

@@ -27,12 +27,23 @@
  * Shared memory. Where the daemon offers it, hits, releases and most leases are made in memory that
  * is shared with it, without a system call, and go on while it is busy or stopped; publishes and
  * frees are queued there. Once it is gone, hits and releases still do. kvl_uses_shm() tells. What
- * differs from the socket: kvl_release()      -EINVAL: none of all pages of the call is dropped;
- * but where one is named more often than it is pinned, those before it are kvl_free() -EINVAL: none
- * freed within each KVL_SHM_FREE_PAGES of them; the others are kvl_*_start()      a lookup, release
- * or lease may be done at once; its callback waits for kvl_dispatch(), and kvl_wants_write() is 1
- * so long -EAGAIN            also where the ring is full because the daemon is stopped -ENOTCONN is
- * no answer of a lookup or release: they are made all the same
+ * differs from the socket:
+ *
+ * - kvl_release(), -EINVAL: none of all pages of the call is dropped; but where one is named more
+ *   often than it is pinned, those before it are.
+ *
+ * - kvl_free(), -EINVAL: none is freed within each KVL_SHM_FREE_PAGES of them; the others are.
+ *
+ * - kvl_*_start(): a lookup, release or lease may be done at once. Its callback waits for
+ *   kvl_dispatch(), and kvl_wants_write() is 1 so long. Call kvl_dispatch() once after such calls:
+ *   while the daemon is stopped or gone no descriptor may ever become ready for it.
+ *
+ * - -EAGAIN: also where the ring is full, of a stopped daemon or of publishes before this one.
+ *
+ * - -ENOTCONN is no answer of a lookup or release: they are made all the same.
+ *
+ * - A thread that makes hits alone never reads the socket: events wait for kvl_dispatch() or a
+ *   blocking call, and are dropped when too many wait.
  *
  * Fork. A child must not use a connection of its parent (-ECHILD); mapped pages aren't inherited.
  * Functions without a return value for it do nothing, or return what they do for NULL.

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,9 +196,13 @@ static void on_reply(struct conn *c, struct conn_call *call, int code,
                 give_back_claimed(op);
         if (reply && (op->type == MSG_INVALIDATE || op->type == MSG_REPORT))
                 op->n_tokens = ((const Kvlease__V1__CountReply *)reply)->count;
-        if (op->type == MSG_LEASE && code == 0 && fast_is_open(&op->ns->fast) &&
-                fast_take_refill(&op->ns->fast, true))
-                flight_refill_locked(op->ns, MIN(op->n_asked - op->n_claimed, REFILL_MAX_PAGES));
+        if (op->type == MSG_LEASE && code == 0 && fast_is_open(&op->ns->fast)) {
+                if (!wrong)
+                        fast_note_granted(&op->ns->fast, op->pages, op->n_asked);
+                if (fast_take_refill(&op->ns->fast, true))
+                        flight_refill_locked(
+                                op->ns, MIN(op->n_asked - op->n_claimed, REFILL_MAX_PAGES));
+        }
         if (wrong)
                 conn_finish_violated(c, call, wrong);
         else
@@ -310,8 +315,8 @@ static int keep_started(struct op *op, int started)
         if (op->n_claimed > 0)
                 give_back_claimed(op);
         free(op);
-        return error_note(
-                started, started == -EAGAIN ? "kvleased doesn't read: too much is unsent" : "");
+        return error_note(started,
+                started == -EAGAIN ? "too much waits for kvleased: kvl_dispatch() first" : "");
 }
 
 int op_start(struct op *op, const ProtobufCMessage *m)
@@ -360,6 +365,8 @@ int op_start_done(struct op *op, int code)
 
         conn_lock(c);
         op->code = code;
+        if (code < 0)
+                snprintf(op->call.detail, sizeof(op->call.detail), "%s", error_get());
         keep_started(op, 0);
         op_proceed(op);
         conn_unlock(c);
@@ -383,6 +390,8 @@ void ns_cancel_ops(struct kvl_ns *ns)
         list_for_each (op, &ns->ops, struct op, link) {
                 if (op->call.is_done)
                         continue;
+                if (op->n_claimed > 0)
+                        give_back_claimed(op);
                 /* What its reply brings ends with the namespace. */
                 op->call.on_late = NULL;
                 conn_abandon(conn_of(ns), &op->call);

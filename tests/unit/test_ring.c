@@ -317,7 +317,7 @@ static void test_daemon_that_is_slow(void **state)
                 n += r == 0;
         }
         assert_int_equal(r, -EAGAIN);
-        assert_non_null(strstr(kvl_last_error(), "doesn't read"));
+        assert_non_null(strstr(kvl_last_error(), "too much waits"));
         assert_int_equal(n, SHM_SUB_ENTRIES);
         assert_int_equal(kvl_free_start(ns, pages + n, 1, count_calls, &told), -EAGAIN);
         assert_int_equal(kvl_request_end(ns, 1), -EAGAIN);
@@ -513,6 +513,42 @@ static void test_daemon_that_dies(void **state)
         fake_stop(&f);
 }
 
+static void script_dies_of_duplicate(struct fake_peer *p)
+{
+        struct shm_submission first;
+
+        welcome_shared(p);
+        fake_receive(p, MSG_DOORBELL);
+        FAKE_CHECK(fake_rings_take(&p->rings, &first));
+        fake_rings_complete(&p->rings, first.user_data, KVL_STATUS_DUPLICATE, 3);
+}
+
+/* Its page has to be mapped, and asking for that finds the connection broken. */
+static void test_daemon_that_dies_of_a_duplicate(void **state)
+{
+        const uint32_t pages[] = {1, 2};
+        uint8_t keys[2 * KVL_KEY_BYTES];
+        struct kvl_publish publish = publish_of(pages, keys, 1);
+        struct told told = {0};
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+
+        test_keys(keys, 2);
+        open_shared(&f, script_dies_of_duplicate, 5000, &conn, &ns);
+        assert_int_equal(kvl_publish_start(ns, &publish, count_calls, &told), 0);
+        fake_stop(&f); /* it is gone before anything of it is read */
+        publish = publish_of(pages + 1, keys + KVL_KEY_BYTES, 1);
+        assert_true(
+                kvl_publish(ns, &publish, NULL, NULL) < 0); /* looks at what is complete first */
+        while (told.n_calls == 0)
+                kvl_dispatch(conn);
+        assert_int_equal(told.n_bad, 1);
+        assert_int_equal(told.n_calls, 1);
+        assert_int_equal(kvl_request_end(ns, 1), -ENOTCONN);
+        kvl_disconnect(conn);
+}
+
 /* ---- with and without -------------------------------------------------------------------------
  */
 
@@ -659,6 +695,7 @@ int main(void)
                 TEST(test_late_completions),
                 TEST(test_lies),
                 TEST(test_daemon_that_dies),
+                TEST(test_daemon_that_dies_of_a_duplicate),
                 TEST(test_who_shares),
                 TEST(test_segment_that_is_missing),
                 TEST(test_report),
