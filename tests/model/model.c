@@ -87,7 +87,7 @@ unsigned pins_of(const struct model_ns *ns, uint32_t page)
         return n;
 }
 
-static bool is_mapped(const struct model_ns *ns, uint32_t set)
+bool set_is_mapped(const struct model_ns *ns, uint32_t set)
 {
         int slot = (int)(ns - spaces[ns->tenant]);
 
@@ -103,7 +103,7 @@ bool set_is_bound(const struct model_ns *ns, uint32_t set)
         for (uint32_t i = 0; i < ns->set_pages; i++)
                 if (ns->pages[set * ns->set_pages + i].state != M_FREE)
                         return true;
-        return is_mapped(ns, set);
+        return set_is_mapped(ns, set);
 }
 
 uint32_t bound_sets(const struct model_ns *ns)

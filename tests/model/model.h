@@ -131,6 +131,7 @@ void key_bytes(int key, uint8_t out[KEY_BYTES]);
 /* Over all members, in segments or not. */
 unsigned pins_of(const struct model_ns *ns, uint32_t page);
 bool set_is_bound(const struct model_ns *ns, uint32_t set);
+bool set_is_mapped(const struct model_ns *ns, uint32_t set);
 uint32_t bound_sets(const struct model_ns *ns);
 
 /* What a tenant, what the device must be charged: sets with a page in use or a client that maps

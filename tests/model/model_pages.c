@@ -180,6 +180,14 @@ static void op_close(void)
         learn_leave(m->tenant);
 }
 
+static bool has_unmapped_set(const struct model_ns *ns)
+{
+        for (uint32_t set = 0; set < ns->n_pages / ns->set_pages; set++)
+                if (set_is_bound(ns, set) && !set_is_mapped(ns, set))
+                        return true;
+        return false;
+}
+
 /* Before a lease is refused, what serves nobody is taken: pages in magazines, and dropped ones
  * whose last reader has gone. */
 static void check_nothing_lies_about(const struct model_ns *ns)
@@ -220,11 +228,14 @@ static void check_refusal(const struct model_ns *ns, uint32_t n, int why)
         most = MIN(MAX(limit / ns->set_bytes, bound), slots) * ns->set_pages;
         if (n_busy + n > most)
                 return; /* beyond reach: nothing had to be evicted */
-        /* At the limit, in all namespaces of the tenant. */
-        for (int i = 0; i < N_NS; i++)
-                if (ns == &spaces[ns->tenant][i] ||
-                        (why == KVL_STATUS_QUOTA && spaces[ns->tenant][i].exists))
-                        check_nothing_lies_about(&spaces[ns->tenant][i]);
+        /* At the limit, in all namespaces of the tenant that could give a set. */
+        for (int i = 0; i < N_NS; i++) {
+                const struct model_ns *other = &spaces[ns->tenant][i];
+
+                if (ns == other ||
+                        (why == KVL_STATUS_QUOTA && other->exists && has_unmapped_set(other)))
+                        check_nothing_lies_about(other);
+        }
         for (int key = 0; key < N_KEYS; key++)
                 CHECK(ns->where[key] == NONE || !is_evictable(ns, key),
                         "refused although key %d could go", key);
