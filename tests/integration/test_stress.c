@@ -63,14 +63,14 @@ static void kill_all(struct worker **workers, unsigned n)
         }
 }
 
-/* The cache was filled and thrown away several times over. */
+/* The whole cache was thrown away, if not several times over: a busy machine has few turns. */
 static void assert_evicted(struct harness *h)
 {
         uint64_t n = ctl_status(h, "evictions");
 
         print_message("%llu evictions, %llu pages published\n", (unsigned long long)n,
                 (unsigned long long)ctl_status(h, "publishes"));
-        assert_true(n > 4 * 512);
+        assert_true(n > 512);
 }
 
 static uint64_t pins_of_each(void)
