@@ -319,7 +319,7 @@ void ns_look_again(struct ns *ns, uint32_t budget)
         }
 }
 
-uint64_t ns_count_pinned(const struct ns *ns)
+uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data)
 {
         uint32_t set_pages = ns->geometry.set_pages;
         bool any = false;
@@ -333,8 +333,12 @@ uint64_t ns_count_pinned(const struct ns *ns)
                         if (i % SHARED_RUN_PAGES == 0)
                                 any = shared_run_is_pinned(
                                         ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
-                        if (is_shown(p->state))
-                                n += p->n_pins > 0 || (any && shared_is_pinned(ns, page));
+                        if (!is_shown(p->state) ||
+                                (p->n_pins == 0 && !(any && shared_is_pinned(ns, page))))
+                                continue;
+                        n++;
+                        if (fn)
+                                fn(page, data);
                 }
         return n;
 }

@@ -166,8 +166,9 @@ bool ns_evict_leaf(struct ns *ns, uint32_t page);
  */
 void ns_look_again(struct ns *ns, uint32_t budget);
 
-/* Pages pinned by whomever, in segments or over the socket. O(bound pages * clients). */
-uint64_t ns_count_pinned(const struct ns *ns);
+/* Pages pinned by whomever, in segments or over the socket: their number; fn (may be NULL) gets
+ * each. O(bound pages * clients). */
+uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data);
 
 /*
  * Everything cached becomes unfindable at once, at a cost that doesn't depend on how much there is;

@@ -46,22 +46,9 @@ static void count_tree(const struct ns *ns, uint32_t root, uint32_t *below)
         }
 }
 
-/* Pages that somebody pins, cached or stale. */
-static void mark_held(const struct ns *ns, uint32_t *below)
+static void mark_held(uint32_t page, void *below)
 {
-        uint32_t set_pages = ns->geometry.set_pages;
-        bool any = false;
-
-        list_for_each (set, &ns->sets_bound, struct extent_set, link)
-                for (uint32_t i = 0; i < set_pages; i++) {
-                        uint32_t page = set->index * set_pages + i;
-
-                        if (i % SHARED_RUN_PAGES == 0)
-                                any = shared_run_is_pinned(
-                                        ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
-                        if (set->pages[i].n_pins > 0 || (any && shared_is_pinned(ns, page)))
-                                below[page] = HELD;
-                }
+        ((uint32_t *)below)[page] = HELD;
 }
 
 /* Of the whole namespace in one pass. NULL: no memory. */
@@ -71,7 +58,7 @@ static uint32_t *count_subtrees(const struct ns *ns)
         uint32_t *below = calloc(t->n_nodes, sizeof(*below));
 
         if (below)
-                mark_held(ns, below);
+                ns_find_pinned(ns, mark_held, below);
         for (uint32_t node = 0; below && node < t->n_nodes; node++)
                 if (tree_has(t, node) && tree_parent(t, node) == NODE_NONE)
                         count_tree(ns, node, below);

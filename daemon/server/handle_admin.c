@@ -41,7 +41,7 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                         reply->pages_ready += ns->n_ready;
                         reply->pages_sealed += ns->n_pages[PAGE_SEALED];
                         reply->pages_detached += ns->n_pages[PAGE_DETACHED];
-                        reply->pages_pinned += ns_count_pinned(ns);
+                        reply->pages_pinned += ns_find_pinned(ns, NULL, NULL);
                 }
         }
 }

@@ -265,7 +265,7 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->pages_granted = ns->n_pages[PAGE_GRANTED] - ns->n_ready;
         row->pages_ready = ns->n_ready;
         row->pages_sealed = ns->n_pages[PAGE_SEALED];
-        row->pages_pinned = ns_count_pinned(ns);
+        row->pages_pinned = ns_find_pinned(ns, NULL, NULL);
         row->pages_detached = ns->n_pages[PAGE_DETACHED];
         row->n_clients = count_attachments(ns);
         row->capacity_pages = ns->geometry.capacity_pages;

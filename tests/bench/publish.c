@@ -25,7 +25,17 @@
 #define MAX_INCREMENTS 15 /* specification: a page of a batch */
 #define MAX_ECHOES     2  /* specification: until another process finds it */
 
-enum what { SUBMIT, COMPLETE, INCREMENT, VISIBLE, ECHO, VISIBLE_TWO, ECHO_TWO, N_WHATS };
+enum what {
+        SUBMIT,
+        SUBMIT_AWAKE,
+        COMPLETE,
+        INCREMENT,
+        VISIBLE,
+        ECHO,
+        VISIBLE_TWO,
+        ECHO_TWO,
+        N_WHATS
+};
 
 /* What publisher and reader tell each other. */
 struct shared_words {
@@ -72,32 +82,47 @@ static int wait_done(struct kvl_conn *conn, const int *done)
         return *done < 0 ? *done : 0;
 }
 
-static int time_submit(struct publish *b)
+/* Submits the next text, of BATCH leased pages; *done is set once it is complete. */
+static int submit(struct publish *b, const uint32_t *pages, int *done, struct series *s)
 {
-        uint32_t pages[BATCH];
         uint8_t keys[BATCH * KVL_KEY_BYTES];
         struct kvl_publish p = {.size = sizeof(p),
                 .pages = pages,
                 .keys = keys,
                 .n_pages = BATCH,
                 .last_tokens = FIXTURE_PAGE_TOKENS};
-        int done = 0, r = kvl_lease(b->client.ns, 0, BATCH, pages);
         uint64_t start;
+        int r;
 
-        if (r)
-                return r;
         b->text++;
         for (unsigned i = 0; i < BATCH; ++i)
                 pattern_key(b->text, i, keys + i * KVL_KEY_BYTES);
         start = now_nsec();
-        r = kvl_publish_start(b->client.ns, &p, count_done, &done);
-        series_add(&b->series[SUBMIT], (double)(now_nsec() - start) / BATCH);
+        r = kvl_publish_start(b->client.ns, &p, count_done, done);
+        series_add(s, (double)(now_nsec() - start) / BATCH);
+        return r;
+}
+
+/* Two batches: the first wakes the daemon, the second finds it awake. */
+static int time_submit(struct publish *b)
+{
+        uint32_t pages[2 * BATCH];
+        uint8_t keys[2 * KVL_KEY_BYTES];
+        int done[2] = {0}, r = kvl_lease(b->client.ns, 0, 2 * BATCH, pages);
+        uint64_t start = now_nsec();
+
         if (r == 0)
-                r = wait_done(b->client.conn, &done);
-        series_add(&b->series[COMPLETE], (double)(now_nsec() - start) / BATCH);
+                r = submit(b, pages, &done[0], &b->series[SUBMIT]);
         if (r == 0)
-                r = kvl_release(b->client.ns, pages, BATCH);
-        return r ? r : fixture_drop(b->client.ns, keys, 1, BATCH);
+                r = submit(b, pages + BATCH, &done[1], &b->series[SUBMIT_AWAKE]);
+        for (unsigned i = 0; r == 0 && i < 2; ++i)
+                r = wait_done(b->client.conn, &done[i]);
+        series_add(&b->series[COMPLETE], (double)(now_nsec() - start) / (2 * BATCH));
+        if (r == 0)
+                r = kvl_release(b->client.ns, pages, 2 * BATCH);
+        for (unsigned i = 0; i < 2; ++i)
+                pattern_key(b->text - 1 + i, 0, keys + i * KVL_KEY_BYTES);
+        return r ? r : fixture_drop(b->client.ns, keys, 2, 1);
 }
 
 /* ---- the reader ----------------------------------------------------------------------------- */
@@ -261,6 +286,8 @@ static void report(struct publish *b, struct bench_run *run)
 
         series_report(r, &s[SUBMIT], &s[INCREMENT], "increment");
         r->max_ratio = MAX_INCREMENTS;
+        r = bench_add(run, "ns", "submit-128-awake-per-page");
+        series_report(r, &s[SUBMIT_AWAKE], &s[INCREMENT], "increment");
         r = bench_add(run, "ns", "complete-128-per-page");
         series_report(r, &s[COMPLETE], &s[INCREMENT], "increment");
         if (b->fixture.cores[CORE_OTHER] < 0)

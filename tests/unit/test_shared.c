@@ -1,4 +1,6 @@
 /* The daemon's half of the shared memory: the test plays the client, in its segments. */
+#include <pthread.h>
+
 #include "daemon/core/submit.h"
 #include "tests/unit/core-fixture.h"
 
@@ -151,6 +153,52 @@ static void test_pinned_in_a_segment_is_never_evicted(void **state)
         end(&w);
 }
 
+struct late_pin {
+        struct world *w;
+        uint32_t page;
+        _Atomic uint64_t n_toggled;
+        _Atomic bool stop;
+};
+
+static void *pin_and_unpin(void *data)
+{
+        struct late_pin *l = data;
+
+        while (!l->stop) {
+                pin(l->w, l->page);
+                unpin(l->w, l->page);
+                l->n_toggled++;
+        }
+        return NULL;
+}
+
+/* A pin that comes between the look and the sum: the page is as it was. */
+static void test_late_pin_restores_the_page(void **state)
+{
+        struct late_pin l = {0};
+        uint32_t n_kept = 0, n_wrong = 0;
+        pthread_t thread;
+        struct world w;
+
+        start(&w, 1);
+        l.w = &w;
+        l.page = publish_root(&w, 1);
+        unpin(&w, l.page);
+        assert_int_equal(pthread_create(&thread, NULL, pin_and_unpin, &l), 0);
+        /* Until both have run side by side for a while, on however few cores. */
+        for (int i = 0; i < 5000000 || n_kept == 0 || l.n_toggled < 2000000; i++) {
+                if (!shared_retire(w.ns, l.page)) {
+                        n_kept++;
+                        n_wrong += shown(&w, l.page) != PAGE_SEALED;
+                }
+                shared_show_state(w.ns, l.page);
+        }
+        l.stop = true;
+        pthread_join(thread, NULL);
+        assert_int_equal(n_wrong, 0);
+        end(&w);
+}
+
 static void test_pins_end_with_the_client(void **state)
 {
         struct member *other;
@@ -163,7 +211,7 @@ static void test_pins_end_with_the_client(void **state)
         b = open_ns(other, "x");
         page = publish_root(&w, 1);
         pin(&w, page);
-        assert_int_equal(ns_count_pinned(w.ns), 1);
+        assert_int_equal(ns_find_pinned(w.ns, NULL, NULL), 1);
         assert_int_equal(member_count_pins(w.m), 2);
         assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, NULL), KVL_STATUS_FULL);
         member_free(w.m);
@@ -688,6 +736,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_publish_shows_the_page),
                 TEST(test_pinned_in_a_segment_is_never_evicted),
+                TEST(test_late_pin_restores_the_page),
                 TEST(test_pins_end_with_the_client),
                 TEST(test_watched_pages_keep_their_order),
                 TEST(test_slots_taken_away),
