@@ -1,16 +1,20 @@
 /*
  * Devices: where pages' bytes live. One vtable, one backend per kind of memory.
  *
- * A device hands out extents (the unit of physical memory, export and scrubbing) and maps them at
- * consecutive addresses of an arena. The daemon creates, exports, zeroes and destroys extents and
- * maps none of them for longer than a copy; clients import and map. The same backend code runs on
- * both sides.
+ * A device hands out extents (the unit of physical memory, export and scrubbing) and maps them in
+ * an arena. The daemon creates, exports, zeroes, copies and destroys extents; clients import and
+ * map. The same backend code runs on both sides.
  *
  *   extent:  created or imported -> (mapped in one arena of this process)* -> destroyed
  *   arena:   an address range, reserved at once, never moved, backed extent by extent
  *
- * Functions may block in the backend (a driver call); none may be called from two threads for the
- * same device, except where said. Backends never log: they return -errno.
+ * Addresses are of the process on the host device; on a GPU they are the GPU's, which only kernels
+ * and the copies of this file can follow.
+ *
+ * Functions may block in the backend (a driver call, perhaps for ever): the daemon calls them
+ * through a queue (queue.h), never from its loop. None may be called from two threads at a time for
+ * the same device, except where said. Backends never log: they return -errno and leave a sentence
+ * in device.why.
  */
 #ifndef KVL_GPU_DEVICE_H
 #define KVL_GPU_DEVICE_H
@@ -19,7 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_NAME_MAX 64
+#define DEVICE_NAME_MAX  64
+#define DEVICE_WHY_BYTES 256
 
 /* How an extent is handed to another process; on the wire as NsOpenReply.transport. */
 enum device_transport {
@@ -48,6 +53,26 @@ struct device_props {
          * and a fresh one made: the kernel hands out zeros.
          */
         bool extents_change_hands;
+        /* Calls can block for long, or for ever: not from a loop (queue.h). */
+        bool may_block;
+        /*
+         * Who was allowed to write may still do so for a while after its process is gone (GPU work
+         * under way): what it held is not reused before. Only DEVICE_OWNER looks at it.
+         */
+        bool writes_linger;
+        /* Addresses of this process' CPU. False: only copies and kernels reach the memory. */
+        bool is_cpu_memory;
+        /* Extents lie one behind the other in an arena. False (cudaipc): each has a base of its
+         * own. */
+        bool is_contiguous;
+};
+
+/* What for. An owner creates extents; a user imports those of an owner in another process. */
+enum device_side { DEVICE_USER, DEVICE_OWNER };
+
+struct device_options {
+        enum device_side side;
+        enum device_transport transport; /* 0: the backend's best */
 };
 
 struct device;       /* embedded first in the backend's own struct */
@@ -55,6 +80,20 @@ struct extent;       /* likewise */
 struct device_arena; /* likewise */
 
 enum device_access { DEVICE_READ_ONLY, DEVICE_READ_WRITE };
+
+enum device_direction { DEVICE_TO_HOST, DEVICE_FROM_HOST };
+
+struct device_copy {
+        struct extent *extent;
+        uint64_t offset;
+        void *host;
+        uint64_t len;
+};
+
+/* A batch of copies under way; embedded in the backend's own struct. */
+struct device_batch {
+        struct device *device;
+};
 
 struct device_ops {
         void (*close)(struct device *d);
@@ -64,7 +103,8 @@ struct device_ops {
         int (*extent_create)(struct device *d, uint64_t bytes, struct extent **ret_extent);
 
         /* Takes the handle (its fd is closed with the extent, or on failure). -EINVAL: not an
-         * extent of `bytes`. */
+         * extent of `bytes`; on a GPU arena_map() says it, if anything does: the driver has no call
+         * that tells the size. */
         int (*extent_import)(struct device *d, struct extent_handle *handle, uint64_t bytes,
                 struct extent **ret_extent);
 
@@ -72,8 +112,9 @@ struct device_ops {
         int (*extent_export)(struct extent *e, struct extent_handle *ret_handle);
 
         /*
-         * Must not be mapped in this process any more. Where `last_owner` (the daemon's own extent)
-         * the memory is given back first, so that a handle left somewhere reads zeros.
+         * Must not be mapped in this process any more (or arena_unmap() failed). Where `last_owner`
+         * (the daemon's own extent) the memory is given back first, so that a handle left somewhere
+         * reads zeros.
          */
         void (*extent_destroy)(struct extent *e, bool last_owner);
 
@@ -87,32 +128,75 @@ struct device_ops {
         int (*extent_read)(struct extent *e, uint64_t offset, void *dst, uint64_t len);
         int (*extent_write)(struct extent *e, uint64_t offset, const void *src, uint64_t len);
 
-        /* Reserves `bytes` of addresses without backing; touching them faults. Not inherited by
-         * fork. */
-        int (*arena_reserve)(struct device *d, uint64_t bytes, struct device_arena **ret_arena);
+        /*
+         * Starts n copies in one direction, which may overlap those of the other; `copies` is
+         * borrowed during the call, the memory until the batch is done. They run at full speed
+         * where the host's memory is registered. NULL in all four: copy one by one with
+         * extent_read() and extent_write().
+         */
+        int (*batch_start)(struct device *d, enum device_direction direction,
+                const struct device_copy *copies, size_t n, struct device_batch **ret_batch);
+
+        /* -EBUSY: not yet. 0 or -errno: done, and the batch is freed. Doesn't block. */
+        int (*batch_poll)(struct device_batch *b);
+
+        /* Host memory for copies at full speed, in pieces as the driver likes them; page-aligned.
+         * 0; -errno, nothing stays registered. */
+        int (*host_register)(struct device *d, void *at, uint64_t bytes);
+        int (*host_unregister)(struct device *d, void *at, uint64_t bytes);
+
+        /*
+         * Reserves `bytes` of addresses without backing; touching them faults. Not inherited by
+         * fork. `wanted` 0: anywhere; else just there, or -EBUSY (something is there already).
+         */
+        int (*arena_reserve)(
+                struct device *d, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena);
 
         /* Everything in it must be unmapped. */
         void (*arena_release)(struct device_arena *a);
 
-        /* The arena's first address; constant. */
+        /* The arena's first address; constant. NULL where props.is_contiguous is false. */
         void *(*arena_base)(const struct device_arena *a);
+
+        /* Where an extent that is mapped lies. From any thread while it stays mapped. */
+        void *(*extent_address)(const struct extent *e);
 
         /*
          * Maps a whole extent at `offset` (multiple of the granularity). The arena shares the
          * extent until unmap. An imported extent is mapped once, and may only be unmapped and
-         * destroyed from then on: the backend gives its handle back, which the mapping doesn't
-         * need.
+         * destroyed from then on (and read and written, where addresses aren't the CPU's): the
+         * backend gives its handle back, which the mapping doesn't need.
          */
         int (*arena_map)(struct device_arena *a, uint64_t offset, struct extent *e,
                 enum device_access access);
 
         /* Leaves the range reserved, without backing. */
         int (*arena_unmap)(struct device_arena *a, uint64_t offset, struct extent *e);
+
+        /*
+         * Streams (cuda.h's CUstream), of clients. NULL in all three: the device has none, and NULL
+         * is the only stream.
+         */
+
+        /* fn(data) runs in a thread of the driver once everything before it on the stream is done;
+         * it must not block, nor call the driver. Never where the context is broken. */
+        int (*stream_call)(struct device *d, void *stream, void (*fn)(void *data), void *data);
+
+        /* 0: idle; -EBUSY: at work; -ENXIO: broken, what was started with stream_call() and hasn't
+         * run never will; -errno. Doesn't block. */
+        int (*stream_query)(struct device *d, void *stream);
+
+        /* Waits for everything on it. 0; -ENXIO: broken; -EINVAL: it is being captured; -errno.
+         * Also while another thread is in a call of the same device; leaves device.why alone. */
+        int (*stream_wait)(struct device *d, void *stream);
 };
 
 struct device {
         const struct device_ops *ops;
         struct device_props props;
+        /* Of the call that failed last, by this process: a sentence without a full stop; "" where
+         * the errno says it all. Written by whoever may call. */
+        char why[DEVICE_WHY_BYTES];
 };
 
 struct extent {
@@ -131,21 +215,27 @@ struct device_arena {
  */
 struct device_backend {
         const char *name; /* "host" */
-        /* Opens the device called `name` ("" or NULL: the backend's first). 0; -ENODEV: none here;
-         * -errno. */
-        int (*open)(const char *name, struct device **ret_device);
-        /* Fills up to `max` properties of devices that are there. Count (may be more than max), or
-         * -errno. */
-        int (*enumerate)(struct device_props *props, unsigned max);
+        /*
+         * Opens the device called `name` ("" or NULL: the backend's first). 0 (`why`, not empty,
+         * warns of something: a transport that it had to fall back to); -ENODEV: none of this name
+         * here; -errno. On failure `why` is a sentence, or empty.
+         */
+        int (*open)(const char *name, const struct device_options *options,
+                struct device **ret_device, char why[DEVICE_WHY_BYTES]);
+        /* Fills up to `max` properties of devices that are there. Count (may be more than max, 0:
+         * none, `why` says why), or -errno with `why`. */
+        int (*enumerate)(struct device_props *props, unsigned max, char why[DEVICE_WHY_BYTES]);
 };
 
-extern const struct device_backend host_backend;
+extern const struct device_backend host_backend, cuda_backend;
 
 /* Backends in order of preference, NULL at the end: GPUs first, host last. */
 extern const struct device_backend *const device_backends[];
 
-/* Opens a device by name through the backends. 0; -ENODEV where no backend knows it; -errno. */
-int device_open(const char *name, struct device **ret_device);
+/* Opens a device by name through the backends: returns as their open(). `why` is of the backend
+ * that came nearest. */
+int device_open(const char *name, const struct device_options *options, struct device **ret_device,
+        char why[DEVICE_WHY_BYTES]);
 
 static inline void device_close(struct device *d)
 {

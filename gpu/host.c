@@ -15,6 +15,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -39,7 +40,8 @@
 
 struct host_extent {
         struct extent extent;
-        int fd; /* owned; -1 once an imported one is mapped */
+        int fd;        /* owned; -1 once an imported one is mapped */
+        void *address; /* where it was mapped last */
         unsigned n_maps;
         bool imported;
 };
@@ -261,7 +263,30 @@ static int reserve_aligned(size_t bytes, uint8_t **ret_base)
         return 0;
 }
 
-static int host_arena_reserve(struct device *d, uint64_t bytes, struct device_arena **ret_arena)
+/* There and nowhere else. */
+static int reserve_at(uint64_t wanted, size_t bytes, uint8_t **ret_base)
+{
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, r;
+        void *at = (void *)(uintptr_t)wanted, *p;
+
+        if (wanted % HOST_GRANULARITY_BYTES != 0)
+                return -EINVAL;
+        p = mmap(at, bytes, PROT_NONE, flags, -1, 0);
+        if (p == MAP_FAILED)
+                return errno == EEXIST ? -EBUSY : -errno;
+        /* A kernel before 4.17 takes the flag for a hint. */
+        r = p == at ? 0 : -EBUSY;
+        if (r == 0 && madvise(p, bytes, MADV_DONTFORK) < 0)
+                r = -errno;
+        if (r < 0)
+                munmap(p, bytes);
+        else
+                *ret_base = p;
+        return r;
+}
+
+static int host_arena_reserve(
+        struct device *d, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena)
 {
         _cleanup_free_ struct host_arena *a = NULL;
         int r;
@@ -275,7 +300,8 @@ static int host_arena_reserve(struct device *d, uint64_t bytes, struct device_ar
                 return -ENOMEM;
         a->arena = (struct device_arena){.device = d, .bytes = bytes};
         a->reserved_bytes = round_up_u64(bytes, HOST_GRANULARITY_BYTES);
-        r = reserve_aligned(a->reserved_bytes, &a->base);
+        r = wanted ? reserve_at(wanted, a->reserved_bytes, &a->base)
+                   : reserve_aligned(a->reserved_bytes, &a->base);
         if (r < 0)
                 return r;
         *ret_arena = &TAKE(a)->arena;
@@ -295,6 +321,11 @@ static void host_arena_release(struct device_arena *arena)
 static void *host_arena_base(const struct device_arena *arena)
 {
         return host_arena((struct device_arena *)arena)->base;
+}
+
+static void *host_extent_address(const struct extent *e)
+{
+        return host_extent((struct extent *)e)->address;
 }
 
 static uint8_t *address_of(const struct host_arena *a, uint64_t offset, const struct extent *e)
@@ -325,6 +356,7 @@ static int host_arena_map(
                 return r;
         }
         host_extent(e)->n_maps++;
+        host_extent(e)->address = at;
         a->n_maps++;
         /* The mapping keeps the memory: a client with many extents needs no descriptor for each. */
         if (host_extent(e)->imported)
@@ -366,6 +398,7 @@ static const struct device_ops host_ops = {
         .arena_reserve = host_arena_reserve,
         .arena_release = host_arena_release,
         .arena_base = host_arena_base,
+        .extent_address = host_extent_address,
         .arena_map = host_arena_map,
         .arena_unmap = host_arena_unmap,
 };
@@ -383,18 +416,25 @@ static int host_props(struct device_props *ret_props)
                 .granularity_bytes = HOST_GRANULARITY_BYTES,
                 .total_bytes = (uint64_t)info.totalram * info.mem_unit,
                 .survives_restart = true,
-                .extents_change_hands = false,
+                .is_cpu_memory = true,
+                .is_contiguous = true,
         };
         return 0;
 }
 
-static int host_open(const char *name, struct device **ret_device)
+static int host_open(const char *name, const struct device_options *options,
+        struct device **ret_device, char why[DEVICE_WHY_BYTES])
 {
         _cleanup_free_ struct device *d = NULL;
         int r;
 
         if (name && *name && strcmp(name, HOST_NAME) != 0)
                 return -ENODEV;
+        if (options && options->transport != 0 && options->transport != TRANSPORT_MEMFD) {
+                snprintf(why, DEVICE_WHY_BYTES,
+                        "the host's memory is handed over as memory files and in no other way");
+                return -EOPNOTSUPP;
+        }
         d = calloc(1, sizeof(*d));
         if (!d)
                 return -ENOMEM;
@@ -406,7 +446,7 @@ static int host_open(const char *name, struct device **ret_device)
         return 0;
 }
 
-static int host_enumerate(struct device_props *props, unsigned max)
+static int host_enumerate(struct device_props *props, unsigned max, char why[DEVICE_WHY_BYTES])
 {
         int r = max > 0 ? host_props(&props[0]) : 0;
 

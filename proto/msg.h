@@ -33,6 +33,7 @@ enum msg_socket {
         X(NS_CLOSE, 17, ns_close_request, simple_reply, MSG_ON_TENANT, false, 0)                   \
         X(MAP, 18, map_request, map_reply, MSG_ON_TENANT, false, FRAME_MAX_FDS)                    \
         X(NS_SHARE, 19, ns_share_request, ns_share_reply, MSG_ON_TENANT, false, 2)                 \
+        X(UNMAPPED, 20, unmapped_request, simple_reply, MSG_ON_TENANT, false, 0)                   \
         X(LEASE, 32, lease_request, lease_reply, MSG_ON_TENANT, false, 0)                          \
         X(PUBLISH, 33, publish_request, publish_reply, MSG_ON_TENANT, false, 0)                    \
         X(LOOKUP, 34, lookup_request, lookup_reply, MSG_ON_TENANT, false, 0)                       \
@@ -52,12 +53,14 @@ enum msg_socket {
         X(ADMIN_CLIENTS, 70, admin_list_request, admin_clients_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_PURGE, 71, admin_purge_request, count_reply, MSG_ON_ADMIN, false, 0)               \
         X(ADMIN_DRAIN, 72, admin_drain_request, simple_reply, MSG_ON_ADMIN, false, 0)              \
-        X(ADMIN_CHECK, 73, admin_check_request, admin_check_reply, MSG_ON_ADMIN, false, 0)
+        X(ADMIN_CHECK, 73, admin_check_request, admin_check_reply, MSG_ON_ADMIN, false, 0)         \
+        X(ADMIN_RECALL, 74, admin_recall_request, count_reply, MSG_ON_ADMIN, false, 0)
 
 #define MSG_EVENT_TABLE(X)                 \
         X(CHALLENGE, 128, challenge_event) \
         X(NOTICE, 129, notice_event)       \
-        X(RING, 130, ring_event)
+        X(RING, 130, ring_event)           \
+        X(RECALL, 131, recall_event)
 
 enum msg_type {
 #define X(name, number, ...) MSG_##name = number,

@@ -3,12 +3,15 @@
 #
 #   sh tests/run.sh                  under 15 minutes on two cores
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
-#   sh tests/run.sh --part NAME      one part: static release asan tsan valgrind fuzz (repeatable)
+#   sh tests/run.sh --part NAME      one part (repeatable): static release asan tsan valgrind fuzz
+#                                    coverage
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
 # The last line says how many checks passed, failed and were skipped; the exit status is 0 where
 # none failed. KVL_SEED=N repeats the random tests of a run. Tests of what clients do run twice: with
-# shared memory, and over the socket alone ("-socket"; meson test --suite shm, --suite socket).
+# shared memory, and over the socket alone ("-socket"; meson test --suite shm, --suite socket). And
+# again on memory of a GPU, handed over either way, by the driver double in tests/fakecuda ("-vmm",
+# "-cudaipc"; likewise suites).
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -23,9 +26,9 @@ while [ $# -gt 0 ]; do
         --no-deps) deps=0 ;;
         --part)
                 case "${2-}" in
-                static | release | asan | tsan | valgrind | fuzz) parts="$parts $2" ;;
+                static | release | asan | tsan | valgrind | fuzz | coverage) parts="$parts $2" ;;
                 *)
-                        echo "run.sh: --part needs one of: static release asan tsan valgrind fuzz" >&2
+                        echo "run.sh: --part needs one of: static release asan tsan valgrind fuzz coverage" >&2
                         exit 2
                         ;;
                 esac
@@ -42,11 +45,16 @@ while [ $# -gt 0 ]; do
         esac
         shift
 done
-parts=${parts:-static release asan tsan valgrind fuzz}
+parts=${parts:-static release asan tsan valgrind fuzz coverage}
 
 if [ "$full" = 1 ]; then
         export KVL_FULL=1
 fi
+# Of the part "coverage": tests (in both transports those of tests/integration), and what they need.
+COVERAGE_UNIT='host queue cuda_load cuda cuda_faults cuda_ipc cuda_work'
+COVERAGE_INTEGRATION='share recall gpu_client gpu_faults gpu_start'
+COVERAGE_PROGRAMS='daemon/server/kvleased client/ctl/kvleasectl tests/integration/kvl-worker
+tests/fakecuda/libcuda.so.1'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -138,7 +146,7 @@ part_static() {
         else
                 skip cppcheck
         fi
-        for script in tests/run.sh packaging/*.sh; do
+        for script in tests/run.sh tests/*/*.sh packaging/*.sh; do
                 check "syntax-$script" sh -n "$script" || true
         done
 }
@@ -208,6 +216,42 @@ part_fuzz() {
                         "$work/corpus" "tests/fuzz/corpus/${target#fuzz_}" || true
                 rm -rf "$work/corpus"
         done
+}
+
+# How much of gpu/ the tests run over the driver double; what real hardware alone can do is marked in
+# the source (tests/tools/coverage.py).
+part_coverage() {
+        if ! command -v gcov >/dev/null; then
+                skip coverage
+                return
+        fi
+        say "building build-cov"
+        if [ ! -e build-cov/build.ninja ]; then
+                check setup-build-cov meson setup build-cov --buildtype=debugoptimized \
+                        -Db_coverage=true || return 0
+        fi
+        targets=
+        for name in $COVERAGE_UNIT; do
+                targets="$targets tests/unit/test_$name"
+        done
+        for name in $COVERAGE_INTEGRATION; do
+                targets="$targets tests/integration/test_$name"
+        done
+        # shellcheck disable=SC2086
+        check compile-build-cov ninja -C build-cov $targets $COVERAGE_PROGRAMS || return 0
+        find build-cov -name '*.gcda' -delete
+        tests=
+        for name in $COVERAGE_UNIT; do
+                tests="$tests $name"
+        done
+        for name in $COVERAGE_INTEGRATION; do
+                tests="$tests integration-$name-vmm integration-$name-cudaipc"
+        done
+        # shellcheck disable=SC2086
+        run_tests coverage build-cov $tests
+        if check coverage-gpu python3 tests/tools/coverage.py build-cov 90 gpu/*.c; then
+                tail -n 1 "$work/log"
+        fi
 }
 
 started=$(date +%s)

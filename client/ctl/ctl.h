@@ -19,7 +19,7 @@
         X(REFUSED, 1, "kvleased refused, or the result could not be written")       \
         X(USAGE, 2, "the command line is wrong; nothing was sent")                  \
         X(UNREACHABLE, 3, "kvleased could not be reached, or the connection broke") \
-        X(TIMEOUT, 4, "no answer in time, or drain: clients are left")              \
+        X(TIMEOUT, 4, "no answer in time; drain, recall: clients or memory left")   \
         X(VIOLATION, 5, "check found a broken invariant")
 
 enum ctl_exit {
@@ -40,9 +40,11 @@ enum ctl_exit {
         X(TENANT, "tenant", "NAME", false, "only those of this tenant")                            \
         X(FORCE, "force", NULL, false, "also where it still holds cached pages: they are dropped") \
         X(REMOVE, "remove", NULL, false, "also forget namespaces that nobody has open")            \
-        X(TIMEOUT, "timeout", "TIME", false,                                                       \
-                "wait at most so long (\"90s\", \"5min\"); the default is 30s")                    \
-        X(OFF, "off", NULL, false, "call draining off")
+        X(TIMEOUT, "timeout", "TIME", false, "how long at most (\"90s\", \"5min\")")               \
+        X(OFF, "off", NULL, false, "call draining off")                                            \
+        X(NAMESPACE, "namespace", "NAME", false, "only of this namespace")                         \
+        X(SIZE, "size", "SIZE", false, "at least so much (\"4GiB\"), not everything")              \
+        X(WAIT, "wait", NULL, false, "wait until clients have given it back")
 
 enum ctl_option {
 #define X(name, ...) CTL_OPTION_##name,

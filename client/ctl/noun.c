@@ -201,12 +201,16 @@ static void device_used(const void *row, const struct show_format *f, struct val
 static const struct column devices_columns[] = {
         DEVICE(name, "NAME", TEXT),
         DEVICE(backend, "BACKEND", TEXT),
+        DEVICE(transport, "TRANSPORT", TEXT),
+        DEVICE(state, "STATE", TEXT),
         DEVICE(total_bytes, "TOTAL", BYTES),
         DEVICE(budget_bytes, "BUDGET", BYTES),
         DEVICE(charged_bytes, "USED", BYTES),
         {.heading = "USED%", .key = "used_ratio", .kind = COLUMN_RATIO, .derive = device_used},
         DEVICE(extent_bytes, "EXTENT", BYTES),
         DEVICE(n_sets, "SETS", COUNT),
+        DEVICE(n_preparing, "PREPARING", COUNT),
+        DEVICE(why, "WHY", TEXT),
 };
 
 NOUN(devices, AdminDevicesReply, MSG_ADMIN_DEVICES);
@@ -243,6 +247,7 @@ static const struct column tenants_columns[] = {
         TENANT_DETAIL(pages_detached, "DETACHED", COUNT),
         TENANT_DETAIL(evictions, "EVICTED PAGES", COUNT),
         TENANT_DETAIL(refusals, "REFUSED LEASES", COUNT),
+        TENANT_DETAIL(recalled_sets, "RECALLED SETS", COUNT),
         TENANT(source, "SOURCE", TEXT),
         TENANT_DETAIL(uids, "UIDS", TEXT),
         TENANT_DETAIL(gids, "GIDS", TEXT),
@@ -349,6 +354,7 @@ static const struct column clients_columns[] = {
         CLIENT(pages_granted, "GRANTED", COUNT),
         CLIENT(pins, "PINS", COUNT),
         CLIENT(mapped_sets, "MAPPED SETS", COUNT),
+        CLIENT(quarantined_sets, "QUARANTINED", COUNT),
         CLIENT(requests, "REQUESTS", COUNT),
         CLIENT(violations, "VIOLATIONS", COUNT),
         CLIENT(connected_sec, "CONNECTED", SECONDS),

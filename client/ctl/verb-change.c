@@ -122,10 +122,138 @@ int verb_purge(const struct ctl *ctl)
         return CTL_OK;
 }
 
-/* ---- drain ----------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
-#define DRAIN_DEFAULT_TIMEOUT "30s"                 /* not tuned */
-#define DRAIN_POLL_NSEC       (200 * NSEC_PER_MSEC) /* not tuned: a person's patience */
+#define DEFAULT_TIMEOUT "30s"                 /* not tuned */
+#define POLL_NSEC       (200 * NSEC_PER_MSEC) /* not tuned: a person's patience */
+
+static void end_progress(void)
+{
+        if (isatty(STDERR_FILENO))
+                fputs("\r\033[K", stderr);
+}
+
+/* Asks until nothing is left or the time is up; *ret_n: what is left. */
+static int wait_until_none(const struct ctl *ctl, uint64_t timeout_nsec,
+        int (*count)(const struct ctl *ctl, uint64_t *ret_n), const char *what, uint64_t *ret_n)
+{
+        uint64_t start = clock_now_nsec();
+
+        for (;;) {
+                uint64_t passed;
+                int r = count(ctl, ret_n);
+
+                passed = clock_now_nsec() - start;
+                if (r != CTL_OK || *ret_n == 0 || passed >= timeout_nsec) {
+                        end_progress();
+                        return r;
+                }
+                if (isatty(STDERR_FILENO))
+                        fprintf(stderr, "\r%s left: %llu, waiting %llu s more \033[K", what,
+                                (unsigned long long)*ret_n,
+                                (unsigned long long)((timeout_nsec - passed) / NSEC_PER_SEC));
+                clock_nanosleep(CLOCK_MONOTONIC, 0,
+                        &(struct timespec){.tv_nsec = (long)MIN(timeout_nsec - passed, POLL_NSEC)},
+                        NULL);
+        }
+}
+
+/* ---- recall ---------------------------------------------------------------------------------- */
+
+#define RECALL_MAX_TIMEOUT_NSEC (3600 * NSEC_PER_SEC) /* the daemon's */
+
+int check_recall(const struct ctl *ctl)
+{
+        const char *timeout = ctl->options[CTL_OPTION_TIMEOUT];
+        const char *size = ctl->options[CTL_OPTION_SIZE];
+        const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
+        uint64_t nsec, bytes;
+
+        if (ns && !name_is_valid(ns, NS_NAME_MAX))
+                return fail(CTL_USAGE, "'%s' is no name of a namespace", ns);
+        if (timeout && (parse_duration(timeout, &nsec) < 0 || nsec < NSEC_PER_MSEC ||
+                               nsec > RECALL_MAX_TIMEOUT_NSEC))
+                return fail(CTL_USAGE, "'%s' is no time up to an hour: try 90s or 5min", timeout);
+        if (size && (parse_bytes(size, &bytes) < 0 || bytes == 0))
+                return fail(CTL_USAGE, "'%s' is no size: try 512MiB or 4GiB", size);
+        return check_tenant(ctl);
+}
+
+/* Sets of the tenant that aren't back yet. */
+static int count_recalled(const struct ctl *ctl, uint64_t *ret_n)
+{
+        const void *row;
+        int r = admin_first(ctl->admin, &noun_tenants, ctl->args[0], &row);
+
+        if (r == CTL_OK)
+                *ret_n = row ? ((const Kvlease__V1__AdminTenant *)row)->recalled_sets : 0;
+        return r;
+}
+
+static int send_recall(const struct ctl *ctl, uint64_t timeout_nsec, uint64_t *ret_sets)
+{
+        Kvlease__V1__AdminRecallRequest request = KVLEASE__V1__ADMIN_RECALL_REQUEST__INIT;
+        const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
+        const char *size = ctl->options[CTL_OPTION_SIZE];
+        const ProtobufCMessage *reply;
+        int r = size ? parse_bytes(size, &request.bytes) : 0;
+
+        assert(r == 0); /* check_recall() */
+        request.tenant = ctl->args[0];
+        request.ns = (char *)(ns ? ns : "");
+        request.timeout_msec = (uint32_t)(timeout_nsec / NSEC_PER_MSEC);
+        r = admin_call(ctl->admin, MSG_ADMIN_RECALL, &request.base, &reply);
+        if (r == CTL_OK)
+                *ret_sets = ((const Kvlease__V1__CountReply *)reply)->count;
+        return r;
+}
+
+/* n_left: of a wait. */
+static int report_recall(
+        const struct ctl *ctl, uint64_t n_sets, uint64_t n_left, const char *waited)
+{
+        bool wait = ctl->options[CTL_OPTION_WAIT];
+
+        if (ctl->format.json) {
+                json_t *o = json_pack("{s:s, s:s?, s:I}", "tenant", ctl->args[0], "namespace",
+                        ctl->options[CTL_OPTION_NAMESPACE], "sets_recalled", (json_int_t)n_sets);
+
+                if (wait)
+                        json_object_update_new(o, json_pack("{s:b, s:I}", "timed_out", n_left > 0,
+                                                          "sets_left", (json_int_t)n_left));
+                show_json(o);
+        } else {
+                printf("extent sets recalled: %llu%s\n", (unsigned long long)n_sets,
+                        wait && n_left == 0 ? ", all are back" : "");
+        }
+        if (n_left == 0)
+                return CTL_OK;
+        fflush(stdout);
+        return fail(CTL_TIMEOUT,
+                "extent sets of tenant %s not back after %s: %llu; they come back when their "
+                "clients let go, which kvleasectl clients --tenant %s shows, or exit",
+                ctl->args[0], waited, (unsigned long long)n_left, ctl->args[0]);
+}
+
+int verb_recall(const struct ctl *ctl)
+{
+        const char *timeout = ctl->options[CTL_OPTION_TIMEOUT];
+        uint64_t timeout_nsec = 0, wait_nsec = 0, n_sets = 0, n_left = 0;
+        int r = timeout ? parse_duration(timeout, &timeout_nsec) : 0;
+
+        assert(r == 0); /* check_recall() */
+        r = send_recall(ctl, timeout_nsec, &n_sets);
+        if (!timeout)
+                timeout = DEFAULT_TIMEOUT;
+        if (r == CTL_OK && ctl->options[CTL_OPTION_WAIT]) {
+                r = parse_duration(timeout, &wait_nsec);
+                assert(r == 0);
+                r = wait_until_none(ctl, wait_nsec, count_recalled, "extent sets", &n_left);
+        }
+        return r == CTL_OK ? report_recall(ctl, n_sets, n_left, timeout) : r;
+}
+
+/* ---- drain ----------------------------------------------------------------------------------- */
 
 static int set_draining(const struct ctl *ctl, bool off)
 {
@@ -149,43 +277,6 @@ static int count_clients(const struct ctl *ctl, uint64_t *ret_n)
         s = (const Kvlease__V1__AdminStatusReply *)reply;
         *ret_n = MAX((uint64_t)s->n_clients, s->members_waiting_exit);
         return CTL_OK;
-}
-
-static void show_progress(uint64_t n_clients, uint64_t left_nsec)
-{
-        if (isatty(STDERR_FILENO))
-                fprintf(stderr, "\rdraining, clients left: %llu, waiting %llu s more \033[K",
-                        (unsigned long long)n_clients,
-                        (unsigned long long)(left_nsec / NSEC_PER_SEC));
-}
-
-static void end_progress(void)
-{
-        if (isatty(STDERR_FILENO))
-                fputs("\r\033[K", stderr);
-}
-
-/* Waits until no clients are left or the time is up; *ret_n tells which. */
-static int wait_for_clients(const struct ctl *ctl, uint64_t timeout_nsec, uint64_t *ret_n)
-{
-        uint64_t start = clock_now_nsec();
-
-        for (;;) {
-                uint64_t n, passed;
-                int r = count_clients(ctl, &n);
-
-                if (r != CTL_OK)
-                        return r;
-                passed = clock_now_nsec() - start;
-                *ret_n = n;
-                if (n == 0 || passed >= timeout_nsec)
-                        return CTL_OK;
-                show_progress(n, timeout_nsec - passed);
-                clock_nanosleep(CLOCK_MONOTONIC, 0,
-                        &(struct timespec){
-                                .tv_nsec = (long)MIN(timeout_nsec - passed, DRAIN_POLL_NSEC)},
-                        NULL);
-        }
 }
 
 static int report_drain(const struct ctl *ctl, uint64_t n_left, const char *timeout)
@@ -250,13 +341,12 @@ int verb_drain(const struct ctl *ctl)
         if (ctl->options[CTL_OPTION_OFF])
                 return call_off(ctl);
         if (!timeout)
-                timeout = DRAIN_DEFAULT_TIMEOUT;
+                timeout = DEFAULT_TIMEOUT;
         r = parse_duration(timeout, &timeout_nsec);
         assert(r == 0); /* check_drain() */
         r = set_draining(ctl, false);
         if (r != CTL_OK)
                 return r;
-        r = wait_for_clients(ctl, timeout_nsec, &n_left);
-        end_progress();
+        r = wait_until_none(ctl, timeout_nsec, count_clients, "draining, clients", &n_left);
         return r != CTL_OK ? r : report_drain(ctl, n_left, timeout);
 }

@@ -39,9 +39,24 @@ const struct verb verbs[] = {
         {"purge", "TENANT [NAMESPACE]", "drop the cached pages of a tenant or one namespace",
                 "Pages that a client still reads go when it releases them.\n", 1, 2, O(REMOVE),
                 false, check_purge, verb_purge},
+        {"recall", "TENANT", "take memory back from a tenant, also from running clients",
+                "Whole extent sets are taken, those first that nobody uses. What is cached in them "
+                "goes;\n"
+                "clients are told to release what they hold and give the memory back at their next "
+                "safe\n"
+                "point. What they keep longer than --timeout (the default is revoke_timeout of "
+                "kvleased)\n"
+                "is quarantined: charged to the tenant and used by nobody, until they let go or "
+                "exit.\n"
+                "--wait waits as long as that, without --timeout 30s. A recall can't be called "
+                "off.\n"
+                "\nExample: kvleasectl recall search --size 4GiB --wait\n",
+                1, 1, O(NAMESPACE) | O(SIZE) | O(TIMEOUT) | O(WAIT), false, check_recall,
+                verb_recall},
         {"drain", "", "grant nothing new and wait until all clients have left",
                 "New clients, leases and namespaces are refused; lookups and releases go on.\n"
-                "kvleased keeps running, draining, until: kvleasectl drain --off\n",
+                "kvleased keeps running, draining, until: kvleasectl drain --off\n"
+                "Waits 30s where --timeout says nothing else.\n",
                 0, 0, O(TIMEOUT) | O(OFF), false, check_drain, verb_drain},
         {"check", "", "check every invariant of the daemon's state",
                 "Prints the first violation, if any: a bug of kvleased worth a report.\n", 0, 0, 0,

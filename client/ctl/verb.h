@@ -50,6 +50,7 @@ int verb_tenants_remove(const struct ctl *ctl);
 int verb_namespaces(const struct ctl *ctl);
 int verb_clients(const struct ctl *ctl);
 int verb_purge(const struct ctl *ctl);
+int verb_recall(const struct ctl *ctl);
 int verb_drain(const struct ctl *ctl);
 int verb_check(const struct ctl *ctl);
 int verb_version(const struct ctl *ctl);
@@ -57,6 +58,7 @@ int verb_version(const struct ctl *ctl);
 int check_tenant(const struct ctl *ctl);
 int check_tenant_set(const struct ctl *ctl);
 int check_purge(const struct ctl *ctl);
+int check_recall(const struct ctl *ctl);
 int check_drain(const struct ctl *ctl);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/macros.h"
 #include "client/lib/error.h"
+#include "client/lib/stream.h"
 #include "kvlease-version.h"
 #include "proto/status.h"
 
@@ -116,24 +117,57 @@ static struct kvl_ns *find_ns(struct kvl_conn *conn, uint32_t id)
         return NULL;
 }
 
+/* [L] False: nothing that users are told. */
+static bool fill_recall(struct kvl_conn *conn, const struct conn_event *e, struct kvl_event *event)
+{
+        struct kvl_ns *ns = find_ns(conn, e->ns_id);
+
+        if (!ns || !ns_note_recall(ns, e->set_index, e->is_idle))
+                return false;
+        event->type = KVL_EVENT_REVOKE;
+        event->ns = ns;
+        event->first_page = e->set_index * ns->info.set_pages;
+        event->n_pages = ns->info.set_pages;
+        event->timeout_msec = e->timeout_msec;
+        event->is_idle = e->is_idle;
+        event->detail = e->is_idle ? "memory goes back to kvleased at the next safe point"
+                                   : "kvleased takes memory back: release and free its pages";
+        return true;
+}
+
+/* [L] Likewise. */
+static bool fill_notice(struct kvl_conn *conn, const struct conn_event *e, struct kvl_event *event)
+{
+        event->type = event_type(e->kind);
+        if (event->type == KVL_EVENT_PRESSURE || event->type == KVL_EVENT_STALE)
+                event->ns = find_ns(conn, e->ns_id);
+        /* About a namespace that is closed: its user isn't interested any more. */
+        return event->type != 0 && (event->type != KVL_EVENT_STALE || event->ns);
+}
+
+static bool fill_event(struct kvl_conn *conn, const struct conn_event *e, bool disconnected,
+        struct kvl_event *event)
+{
+        *event = (struct kvl_event){.client_id = e->client_id, .detail = e->detail};
+        if (!disconnected)
+                return e->type == MSG_RECALL ? fill_recall(conn, e, event)
+                                             : fill_notice(conn, e, event);
+        event->type = KVL_EVENT_DISCONNECTED;
+        return true;
+}
+
 static int on_event(struct conn *c, const struct conn_event *e, bool disconnected, void *data)
 {
         struct kvl_conn *conn = data;
-        struct kvl_event event = {.client_id = e->client_id, .detail = e->detail};
         struct ns_callback callback;
+        struct kvl_event event;
         kvl_event_fn fn;
         void *fn_data;
 
-        event.type = disconnected ? KVL_EVENT_DISCONNECTED : event_type(e->kind);
-        if (event.type == 0)
-                return 0;
         conn_lock(c);
         fn = conn->event_fn;
         fn_data = conn->event_data;
-        if (event.type == KVL_EVENT_PRESSURE || event.type == KVL_EVENT_STALE)
-                event.ns = find_ns(conn, e->ns_id);
-        /* About a namespace that is closed: its user isn't interested any more. */
-        if (!fn || (event.type == KVL_EVENT_STALE && !event.ns)) {
+        if (!fill_event(conn, e, disconnected, &event) || !fn) {
                 conn_unlock(c);
                 return 0;
         }
@@ -224,6 +258,23 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
         return 0;
 }
 
+static bool look_beside(void *data)
+{
+        struct kvl_conn *conn = data;
+        bool completed = conn->flights.ring.header && flights_look(conn);
+
+        return streams_look(conn) || completed;
+}
+
+static void on_broken(void *data, int code, const char *why)
+{
+        struct kvl_conn *conn = data;
+
+        if (conn->flights.ring.header)
+                flights_broken(conn, code, why);
+        streams_broken(conn, code, why);
+}
+
 static int open_and_hello(const struct kvl_connect_options *o, struct conn_welcome *ret_welcome,
         struct conn **ret_conn)
 {
@@ -276,6 +327,8 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
         conn_lock(conn->conn);
         conn->conn->on_event = on_event;
         conn->conn->event_data = conn;
+        conn->conn->side =
+                (struct conn_side){.look = look_beside, .broken = on_broken, .data = conn};
         r = o.flags & KVL_CONNECT_NO_SHM ? 0 : share_open(conn);
         conn_unlock(conn->conn);
         if (r < 0) {
@@ -300,6 +353,15 @@ static void say_bye(struct kvl_conn *conn)
         conn_unlock(conn->conn);
 }
 
+static void end_calls(struct kvl_conn *conn)
+{
+        conn_lock(conn->conn);
+        list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
+                ns_cancel_ops(ns);
+        conn_unlock(conn->conn);
+        conn_dispatch(conn->conn);
+}
+
 void kvl_disconnect(struct kvl_conn *conn)
 {
         struct kvl_ns *ns;
@@ -310,11 +372,9 @@ void kvl_disconnect(struct kvl_conn *conn)
                 conn_close_in_child(conn->conn);
                 return;
         }
-        conn_lock(conn->conn);
-        list_for_each (it, &conn->namespaces, struct kvl_ns, link)
-                ns_cancel_ops(it);
-        conn_unlock(conn->conn);
-        conn_dispatch(conn->conn);
+        end_calls(conn);
+        /* And what callbacks started then, of calls that were done before. */
+        end_calls(conn);
         conn_lock(conn->conn);
         list_for_each (it, &conn->namespaces, struct kvl_ns, link)
                 ns_wait_callbacks(it);

@@ -27,18 +27,29 @@ struct kvl_conn {
         int timeout_msec; /* < 0: for ever */
         bool metadata_only;
         struct conn_welcome welcome;
-        struct flights flights;      /* of the client segment, where there is one */
-        _Atomic uint64_t n_requests; /* begun */
+        struct flights flights;       /* of the client segment, where there is one */
+        _Atomic uint64_t n_requests;  /* begun */
+        _Atomic uint32_t n_recalled;  /* sets to be given back at a safe point, of all namespaces */
+        uint64_t n_safepoints;        /* that had something to do; the number of the last */
+        uint64_t streams_looked_nsec; /* when streams were last asked whether they are in order */
         struct list_link namespaces;
         kvl_event_fn event_fn;
         void *event_data;
         pthread_cond_t idle; /* a namespace has no callback running any more */
 };
 
-/* One extent per plane, mapped from plane 0 on; never unmapped before the namespace is closed. */
+/* One extent per plane, mapped from plane 0 on; unmapped at once: when the daemon asked for it
+ * (safepoint.c), or when the namespace is closed. */
 struct mapped_set {
+        /* [L] The daemon wants it back, and nobody holds a page of it; in conn.n_recalled. */
+        bool is_recalled;
+        uint64_t taker;            /* [L] number of the kvl_safepoint() that is about to; 0: none */
+        bool is_waited_for;        /* [L] that call's stream was, or is being, waited for */
         _Atomic uint32_t n_planes; /* mapped; read without the lock */
         struct extent **extents;   /* owned, n_planes of the namespace, made with the first */
+        /* Likewise, where extents aren't contiguous: where each lies; read without the lock once
+         * all planes were mapped, NULL where they no longer are. */
+        void *_Atomic *bases;
 };
 
 struct kvl_ns {
@@ -55,10 +66,14 @@ struct kvl_ns {
         struct touches touches;      /* likewise */
         struct device *device;       /* owned; NULL and the rest too where metadata-only */
         struct device_arena *arena;  /* owned; plane after plane */
-        uint8_t *base;               /* of the arena */
+        uint8_t *base;               /* of the arena; NULL where extents aren't contiguous */
+        uint64_t address;            /* common to all clients; 0: none */
         uint64_t plane_stride_bytes; /* n_sets * extent_bytes */
         struct mapped_set *sets;     /* owned, n_sets */
         struct list_link ops;        /* started, and their callback isn't running yet */
+        struct list_link stream_ops; /* waiting for a stream (stream.h), oldest first */
+        _Atomic unsigned n_flying;   /* host functions that may touch it */
+        _Atomic bool is_broken;      /* a context of its device is: nothing is published any more */
         uint32_t n_callbacks;        /* running in other threads than one that closes it */
 };
 
@@ -104,7 +119,8 @@ void ns_callback_enter(struct ns_callback *cb, struct kvl_ns *ns);
 /* Without the lock. */
 void ns_callback_leave(struct ns_callback *cb);
 
-/* [L] Waits until no other thread runs a callback of the namespace, and none is left to be run. */
+/* [L] Waits until no other thread runs a callback of the namespace, and none is left to be run;
+ * then nothing waits for a stream. */
 void ns_wait_callbacks(struct kvl_ns *ns);
 
 /* Unmaps and frees. Its calls are over. */
@@ -140,11 +156,31 @@ int share_open(struct kvl_conn *conn);
 /* [L] The same for the namespace's segments. */
 int share_ns(struct kvl_ns *ns);
 
+/* ---- memory: map.c --------------------------------------------------------------------------- */
+
+/* Opens the device and reserves the addresses of everything the namespace can ever hold. 0;
+ * -ENOENT, -EOPNOTSUPP, -EBUSY, another -errno, with the sentence; ns_free() undoes. */
+int ns_reserve(struct kvl_ns *ns, bool same_address);
+
 /*
- * [L] Maps what a MAP reply brought for `set` from `first_plane` on. 0; -EPROTO: it doesn't fit
- * what was asked; -ENOMEM; -EIO. Takes the frame's fds that it used.
+ * [L] Maps what a MAP reply brought for `set` from `first_plane` on. 0: as much of it as is of use;
+ * -EPROTO: it doesn't fit what was asked; -ENOMEM; -EIO. Takes the frame's fds that it used.
  */
 int ns_map(struct kvl_ns *ns, uint32_t set, uint32_t first_plane, const Kvlease__V1__MapReply *m,
         struct frame *frame);
+
+/* [L] 0; -errno: some planes are mapped still, and the set isn't. */
+int ns_unmap_set(struct kvl_ns *ns, uint32_t set);
+
+/* At the end. Closes the device, too. */
+void ns_unmap_all(struct kvl_ns *ns);
+
+/* ---- recall: safepoint.c --------------------------------------------------------------------- */
+
+/* [L] The daemon's event for one of its sets. False: it is of no set here. */
+bool ns_note_recall(struct kvl_ns *ns, uint32_t set, bool is_idle);
+
+/* [L] The namespace goes away. */
+void ns_forget_recalls(struct kvl_ns *ns);
 
 #endif

@@ -40,21 +40,6 @@ ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminNamespacesReply);
 ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminClientsReply);
 ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminCheckReply);
 
-void conn_lock(struct conn *c)
-{
-        pthread_mutex_lock(&c->lock);
-}
-
-bool conn_try_lock(struct conn *c)
-{
-        return pthread_mutex_trylock(&c->lock) == 0;
-}
-
-void conn_unlock(struct conn *c)
-{
-        pthread_mutex_unlock(&c->lock);
-}
-
 uint64_t conn_deadline(int timeout_msec)
 {
         if (timeout_msec < 0)
@@ -78,7 +63,7 @@ void conn_finish(struct conn *c, struct conn_call *call, int code)
         if (call->on_done)
                 list_append(&c->finished, &call->link);
         else if (call->waiter)
-                pthread_cond_signal(&call->waiter->wakeup);
+                conn_wake(c, &call->waiter->wakeup);
 }
 
 static void deliver(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
@@ -244,15 +229,31 @@ static struct conn_call *find_call(struct conn *c, uint64_t seq)
         return NULL;
 }
 
-static void handle_notice(struct conn *c, const Kvlease__V1__NoticeEvent *m)
+static struct conn_event *add_event(struct conn *c, uint16_t type, uint32_t ns_id)
 {
         struct conn_event *event = &c->events[(c->events_begin + c->n_events) % CONN_MAX_EVENTS];
 
+        *event = (struct conn_event){.type = type, .ns_id = ns_id};
+        c->n_events++;
+        return event;
+}
+
+static void handle_notice(struct conn *c, const Kvlease__V1__NoticeEvent *m)
+{
+        struct conn_event *event = add_event(c, MSG_NOTICE, m->ns_id);
+
         event->kind = m->kind;
-        event->ns_id = m->ns_id;
         event->client_id = m->client_id;
         set_detail(event->detail, m->detail);
-        c->n_events++;
+}
+
+static void handle_recall(struct conn *c, const Kvlease__V1__RecallEvent *m)
+{
+        struct conn_event *event = add_event(c, MSG_RECALL, m->ns_id);
+
+        event->set_index = m->set_index;
+        event->timeout_msec = m->timeout_msec;
+        event->is_idle = m->idle;
 }
 
 static void handle_event(struct conn *c, struct frame *f, const ProtobufCMessage *m)
@@ -261,6 +262,10 @@ static void handle_event(struct conn *c, struct frame *f, const ProtobufCMessage
 
         if (f->header.type == MSG_NOTICE) {
                 handle_notice(c, (const Kvlease__V1__NoticeEvent *)m);
+                return;
+        }
+        if (f->header.type == MSG_RECALL) {
+                handle_recall(c, (const Kvlease__V1__RecallEvent *)m);
                 return;
         }
         /* Its receiver looks at the completions anyway. */
@@ -480,6 +485,7 @@ static struct conn *conn_new(void)
                 return NULL;
         }
         pthread_mutex_init(&c->lock, NULL);
+        pthread_mutex_init(&c->sleep_lock, NULL);
         frame_parser_init(&c->in);
         list_init(&c->calls);
         list_init(&c->finished);
@@ -527,6 +533,7 @@ void conn_close(struct conn *c)
         fd_close(c->fd);
         free(c->out.data);
         arena_deinit(&c->arena);
+        pthread_mutex_destroy(&c->sleep_lock);
         pthread_mutex_destroy(&c->lock);
         free(c);
 }

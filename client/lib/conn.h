@@ -17,6 +17,20 @@
  * reply can't come before), then hands on in the same way. A broken connection's socket is shut
  * down, which ends every poll.
  *
+ * Errands. A thread that must never wait (a GPU driver's, in a function that it calls) hands its
+ * work in (conn_hand_in()): it pushes the errand, and then takes the lock if that is free, which
+ * runs what is there. Where somebody else has the lock, he runs it when he gives it back. None is
+ * left lying:
+ *
+ *   hands in:  push; full fence; try to lock          gives back:  unlock; full fence; look
+ *
+ * If the try fails it read the word of a lock that somebody holds: the giver-back whose unlock came
+ * after that read, in the word's order. Then the first fence is before the second, and his look
+ * sees the push; or he finds the lock taken by yet another, to whom the same applies. Who sleeps
+ * with the lock (conn_sleep()) looks in the same way. A lock is looked after like that once an
+ * errand may come (takes_errands, set with the lock): whoever hands in holds up something that was
+ * set before.
+ *
  * Callbacks (on_done, events) are queued and run without the lock, by conn_wait() and
  * conn_dispatch(). It must not be used in a child of the process that opened it; callers check.
  */
@@ -27,7 +41,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "proto/arena.h"
 #include "proto/frame.h"
@@ -89,10 +105,21 @@ struct conn_call {
 };
 
 struct conn_event {
-        uint32_t kind; /* Kvlease__V1__NoticeEvent__Kind */
+        uint16_t type; /* MSG_NOTICE, MSG_RECALL */
         uint32_t ns_id;
+        uint32_t kind; /* NOTICE, as the next: Kvlease__V1__NoticeEvent__Kind */
         uint64_t client_id;
         char detail[CONN_DETAIL_BYTES];
+        uint32_t set_index, timeout_msec; /* RECALL */
+        bool is_idle;                     /* RECALL */
+};
+
+/* Work for whoever has the lock; embedded in what the caller keeps. */
+struct conn_errand {
+        struct conn_errand *next;
+        /* [L] Owns the errand. In any thread, also one that must not block: it may send, finish and
+         * start calls, no more. */
+        void (*run)(struct conn *c, struct conn_errand *e);
 };
 
 /*
@@ -102,9 +129,10 @@ struct conn_event {
 typedef int (*conn_event_fn)(
         struct conn *c, const struct conn_event *event, bool disconnected, void *data);
 
-/* What comes beside the socket: the completions of a ring. Both [L]. */
+/* What comes beside the socket: the completions of a ring, the state of streams. Both [L], or
+ * NULL. */
 struct conn_side {
-        bool (*look)(void *data); /* takes what is there; true: something was. NULL: no ring */
+        bool (*look)(void *data); /* takes what is there; true: something was */
         void (*broken)(void *data, int code, const char *why); /* the connection is over */
         void *data;
 };
@@ -116,8 +144,11 @@ struct conn_output {
 
 struct conn {
         pthread_mutex_t lock;
-        int fd;             /* owned; open until conn_close() */
-        _Atomic int broken; /* 0, or -errno: why it is over */
+        pthread_mutex_t sleep_lock; /* of all conditions; for moments only, last of all locks */
+        bool takes_errands;         /* [L] */
+        struct conn_errand *_Atomic errands; /* the youngest first */
+        int fd;                              /* owned; open until conn_close() */
+        _Atomic int broken;                  /* 0, or -errno: why it is over */
         uint16_t version;
         uint64_t next_seq;
         uint64_t n_queued, n_sent; /* bytes since the start */
@@ -188,7 +219,24 @@ int conn_request(struct conn *c, uint16_t type, const ProtobufCMessage *request,
 
 void conn_lock(struct conn *c);
 bool conn_try_lock(struct conn *c);
+
+/* Runs errands, before and after, where there may be any. */
 void conn_unlock(struct conn *c);
+
+/* Without the lock, from any thread: doesn't wait. takes_errands was set with the lock before. */
+void conn_hand_in(struct conn *c, struct conn_errand *e);
+
+/* [L] Those that are there, in the order in which they were handed in. */
+void conn_run_errands(struct conn *c);
+
+/*
+ * [L] Waits for conn_wake() of `wakeup` (of CLOCK_MONOTONIC, where there is a deadline) without the
+ * lock. May return at any time: look again. 0 or -ETIMEDOUT.
+ */
+int conn_sleep(struct conn *c, pthread_cond_t *wakeup, uint64_t deadline_nsec);
+
+/* [L] All who sleep on it. */
+void conn_wake(struct conn *c, pthread_cond_t *wakeup);
 
 /*
  * [L] Sends a request for `call`, or queues what the socket doesn't take. 0: the call is pending.
@@ -244,7 +292,15 @@ static inline bool conn_is_congested(const struct conn *c)
         return c->n_queued - c->n_sent > CONN_MAX_UNSENT_BYTES;
 }
 
-/* ---- between conn.c and wait.c --------------------------------------------------------------- */
+/* ---- between conn.c, lock.c and wait.c ------------------------------------------------------- */
+
+static inline struct timespec conn_timespec(uint64_t nsec)
+{
+        return (struct timespec){
+                .tv_sec = (time_t)(nsec / NSEC_PER_SEC),
+                .tv_nsec = (long)(nsec % NSEC_PER_SEC),
+        };
+}
 
 struct conn_waiter {
         struct list_link link;

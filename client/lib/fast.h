@@ -82,6 +82,12 @@ void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages);
  */
 int fast_release(struct fast *f, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_page);
 
+/* By this connection, through this segment. A hint, where other threads pin and let go. */
+static inline bool fast_is_pinned(const struct fast *f, uint32_t page)
+{
+        return atomic_load_explicit(&f->counters[page], memory_order_relaxed) > 0;
+}
+
 /*
  * Pages were granted: who read them before had let them go by then. The daemon saw to that, in
  * another process, which a thread sanitizer doesn't see: for it alone this looks at the counters

@@ -283,9 +283,8 @@ static int take_completions(struct kvl_conn *conn)
         return n < 0 ? n : total;
 }
 
-static bool look(void *data)
+bool flights_look(struct kvl_conn *conn)
 {
-        struct kvl_conn *conn = data;
         int n, r = 0;
 
         if (conn->conn->broken)
@@ -298,11 +297,8 @@ static bool look(void *data)
         return n != 0;
 }
 
-/* The connection is over: what was completed before is taken, the rest ends with `code`. */
-static void broken(void *data, int code, const char *why)
+void flights_broken(struct kvl_conn *conn, int code, const char *why)
 {
-        struct kvl_conn *conn = data;
-
         if (code != -EPROTO)
                 take_completions(conn);
         list_for_each_safe (f, &flights_of(conn)->list, struct flight, link) {
@@ -347,14 +343,28 @@ static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
         if (p->parent_key)
                 memcpy(f->keys[0], p->parent_key, SHM_KEY_BYTES);
         memcpy(f->keys[1], p->keys, keys_bytes - SHM_KEY_BYTES);
-        fast_pin(&op->ns->fast, f->pages, n);
+        if (fast_is_open(&op->ns->fast))
+                fast_pin(&op->ns->fast, f->pages, n);
         return f;
+}
+
+/* Behind the others; its call is pending. 0 or -EPROTO. */
+static int enqueue(struct flight *f)
+{
+        struct kvl_conn *conn = f->ns->conn;
+        struct flights *all = flights_of(conn);
+
+        f->id = ++all->last_id;
+        f->op->flight = f;
+        f->op->call.on_abandon = on_abandon;
+        conn_start_beside(conn->conn, &f->op->call);
+        list_append(&all->list, &f->link);
+        return submit_all(conn);
 }
 
 int flight_start(struct op *op, const struct kvl_publish *publish)
 {
         struct kvl_conn *conn = op->ns->conn;
-        struct flights *all = flights_of(conn);
         struct flight *f;
 
         op->call.type = 0;
@@ -365,12 +375,7 @@ int flight_start(struct op *op, const struct kvl_publish *publish)
         f = flight_new(op, publish);
         if (!f)
                 return -ENOMEM;
-        f->id = ++all->last_id;
-        op->flight = f;
-        op->call.on_abandon = on_abandon;
-        conn_start_beside(conn->conn, &op->call);
-        list_append(&all->list, &f->link);
-        if (submit_all(conn) < 0) {
+        if (enqueue(f) < 0) {
                 conn_break(conn->conn, -EPROTO, LYING_RING); /* ends the call */
                 return 0;
         }
@@ -380,6 +385,59 @@ int flight_start(struct op *op, const struct kvl_publish *publish)
         }
         op->call.sent_at = conn->conn->n_queued;
         return 0;
+}
+
+struct flight *flight_prepare(struct op *op, const struct kvl_publish *publish)
+{
+        struct flight *f = flight_new(op, publish);
+
+        op->call.type = 0;
+        if (f)
+                list_init(&f->link);
+        return f;
+}
+
+void flight_drop(struct flight *f)
+{
+        if (!f)
+                return;
+        if (f->is_publish && fast_is_open(&f->ns->fast))
+                drop_pins(f, 0, f->n_pages);
+        flight_free(f);
+}
+
+/* Over the socket, its call takes it from here. */
+static void send_prepared(struct flight *f)
+{
+        const struct kvl_publish p = {
+                .pages = f->pages,
+                .keys = f->keys[1],
+                .n_pages = f->n_pages,
+                .parent_key = f->has_parent ? f->keys[0] : NULL,
+                .last_tokens = f->last_tokens,
+                .request = f->request,
+        };
+        int r = op_send_publish(f->op, &p);
+
+        if (r < 0)
+                conn_finish(f->ns->conn->conn, &f->op->call, r);
+        flight_drop(f);
+}
+
+void flight_launch(struct flight *f)
+{
+        struct conn *c = f->ns->conn->conn;
+        struct op *op = f->op;
+
+        if (c->broken) {
+                snprintf(op->call.detail, sizeof(op->call.detail), "%s", c->detail);
+                flight_drop(f);
+                conn_finish(c, &op->call, c->broken);
+        } else if (!fast_is_open(&f->ns->fast)) {
+                send_prepared(f);
+        } else if (enqueue(f) < 0) {
+                conn_break(c, -EPROTO, LYING_RING);
+        }
 }
 
 void flights_forget_ns(struct kvl_ns *ns)
@@ -399,7 +457,6 @@ void flights_init(struct kvl_conn *conn, struct shm_map *map)
         all->map = *map;
         map->base = NULL;
         ring_init(&all->ring, all->map.base);
-        conn->conn->side = (struct conn_side){.look = look, .broken = broken, .data = conn};
 }
 
 void flights_deinit(struct kvl_conn *conn)

@@ -25,6 +25,7 @@
 struct kvl_conn;
 struct kvl_ns;
 struct kvl_publish;
+struct flight;
 struct op;
 
 /* Of a connection. */
@@ -35,7 +36,7 @@ struct flights {
         uint64_t last_id;
 };
 
-/* The segment is taken. What it completes is looked at from now on. */
+/* The segment is taken. */
 void flights_init(struct kvl_conn *conn, struct shm_map *map);
 
 /* After the connection is closed; nobody waits for any of it. Unmaps. Safe where there is none. */
@@ -49,8 +50,25 @@ void flights_deinit(struct kvl_conn *conn);
  */
 int flight_start(struct op *op, const struct kvl_publish *publish);
 
+/*
+ * The same in two steps: prepared, its pages and keys are copied and a publish's pages pinned (in
+ * shared memory); it is in no queue, so that it holds up nothing, until it is launched or dropped.
+ * NULL: out of memory. To launch ends its call where the connection is over, and else leaves it
+ * pending as flight_start() does, but waits for room in the ring; without shared memory (a publish
+ * only) the request goes over the socket. NULL is dropped without effect.
+ */
+struct flight *flight_prepare(struct op *op, const struct kvl_publish *publish);
+void flight_launch(struct flight *f);
+void flight_drop(struct flight *f);
+
 /* The namespace goes away: its flights have no call any more, and give nothing back. */
 void flights_forget_ns(struct kvl_ns *ns);
+
+/* Takes completions, submits what there is room for then. True: there were some. */
+bool flights_look(struct kvl_conn *conn);
+
+/* The connection is over: what was completed before is taken, the rest ends with `code`. */
+void flights_broken(struct kvl_conn *conn, int code, const char *why);
 
 /* Rings where the daemon sleeps. */
 void flights_ring(struct kvl_conn *conn);

@@ -168,14 +168,25 @@ enum kvl_event_type {
         KVL_EVENT_STALE = 4,        /* `ns` was invalidated as a whole */
         KVL_EVENT_MEMBER_LEFT = 5,  /* member `client_id` of the group died or left */
         KVL_EVENT_DISCONNECTED = 6, /* the daemon is gone; sent once */
-        KVL_EVENT_SHUTDOWN = 7      /* the daemon stops: DISCONNECTED follows */
+        KVL_EVENT_SHUTDOWN = 7,     /* the daemon stops: DISCONNECTED follows */
+        /*
+         * The daemon takes memory back: release what is pinned and free what is leased of `ns` in
+         * pages `first_page` to first_page + n_pages - 1, and call kvl_safepoint(), within
+         * timeout_msec. Past that the memory is quarantined at the tenant's expense, and the
+         * administrator may have the process killed. Sent once a set; again once nothing in it is
+         * held any more: then only the safe point is missing.
+         */
+        KVL_EVENT_REVOKE = 8
 };
 
 struct kvl_event {
         enum kvl_event_type type;
         struct kvl_ns *ns; /* NULL where it concerns all; borrowed */
         uint64_t client_id;
-        const char *detail; /* a sentence; valid during the callback */
+        const char *detail;           /* a sentence; valid during the callback */
+        uint32_t first_page, n_pages; /* REVOKE */
+        uint32_t timeout_msec;        /* REVOKE */
+        int is_idle;                  /* REVOKE: nothing there is held any more */
 };
 
 typedef void (*kvl_event_fn)(struct kvl_conn *conn, const struct kvl_event *event, void *data);
@@ -219,7 +230,9 @@ struct kvl_layout {
 };
 
 enum kvl_ns_flags {
-        KVL_NS_KEEP_PAGE_ZERO = 1 << 0 /* page 0 is never granted: an engine's null block */
+        KVL_NS_KEEP_PAGE_ZERO = 1 << 0, /* page 0 is never granted: an engine's null block */
+        /* Pages at the same addresses in every process that asks for it. Not with cudaipc. */
+        KVL_NS_SAME_ADDRESS = 1 << 1
 };
 
 /*
@@ -228,7 +241,9 @@ enum kvl_ns_flags {
  * arguments. device: UUID, "host", or NULL for the daemon's default.
  * 0: *ret_ns, owned by the connection (kvl_ns_close() or kvl_disconnect()). KVL_LAYOUT: the
  * sentence has both layouts. KVL_DRAINING. -EEXIST: open on this connection already. -ENOENT: no
- * such device. -EINVAL; -ENOMEM.
+ * such device, or this process can't use it (the sentence says why: no driver, one of
+ * a wrong version, not visible). -EBUSY: with KVL_NS_SAME_ADDRESS, its addresses are in use here.
+ * -EOPNOTSUPP: the transport can't do that. -EINVAL; -ENOMEM.
  */
 int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
         const char *device, unsigned flags, struct kvl_ns **ret_ns);
@@ -249,6 +264,10 @@ struct kvl_ns_info {
         uint64_t plane_page_bytes;
         uint64_t epoch;  /* when opened */
         char device[65]; /* UUID or "host" */
+        /* 1: kvl_page_ptr() gives addresses of the CPU; 0: of the GPU. */
+        uint8_t is_cpu_memory;
+        /* 1: kvl_plane_base() + i * plane_page_bytes is page i. 0 (cudaipc): ask kvl_page_ptr(). */
+        uint8_t is_contiguous;
 };
 
 /* Fills what fits info->size. */
@@ -261,7 +280,8 @@ int kvl_uses_shm(const struct kvl_ns *ns);
 
 /*
  * First byte of a plane: page i lies at base + i * plane_page_bytes, in every process at its own
- * base. NULL for a metadata-only connection or a plane out of range. Doesn't block.
+ * base. NULL for a metadata-only connection, a plane out of range, or where pages aren't contiguous
+ * (kvl_ns_info). Doesn't block.
  */
 void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane);
 
@@ -276,6 +296,17 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane);
 /* Maps pages that another member of the group leased or pinned. 0; -ENOENT not leased by anybody;
  * -EACCES metadata-only. */
 int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
+
+/*
+ * Copies between a page, in one plane, and memory of this process, wherever the page lies; done
+ * when it returns. The page is leased (to write) or pinned (to read), and mapped. On a GPU not
+ * ordered with work on streams. 0; -EINVAL: offset + bytes beyond plane_page_bytes, out of range;
+ * -EACCES metadata-only; -ENOENT: not mapped; -EIO.
+ */
+int kvl_page_read(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        void *dst, uint64_t bytes);
+int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        const void *src, uint64_t bytes);
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
@@ -381,6 +412,54 @@ int kvl_release_start(
         struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done, void *data);
 int kvl_free_start(
         struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done, void *data);
+
+/* ---- GPU streams ----------------------------------------------------------------------------- */
+
+/*
+ * A CUstream of this process, of the namespace's device (else -EINVAL). NULL: the legacy default
+ * stream, of the thread's current context where that is of the device, else of the device's primary
+ * context. On the host device there is only NULL, and what is said takes effect at once. Not one
+ * that is being captured into a graph (-EINVAL). It must exist until the callbacks of what was
+ * published on it have run.
+ */
+typedef void *kvl_stream;
+
+/*
+ * As the calls without "_on_stream", but effective after everything that was put on the stream
+ * before: without waiting, by a host function on it, from which the publish is submitted, or the
+ * pins and pages go. Order within a stream is kept, but for releases in shared memory: the daemon
+ * may see one before a publish that was put there earlier. So release a page published on a stream,
+ * or the parent of one, once the publish's callback ran. Where the namespace is closed first
+ * nothing takes effect (a publish's callback: -ECANCELED). publish: its callback runs as of
+ * kvl_publish_start(); the pages stay writable for the work on the stream only. release: what it
+ * names must be pinned, and stays pinned until then.
+ *
+ * Where the stream's context breaks (an illegal access, ECC), nothing takes effect: the publish
+ * ends with -EIO at one of the next kvl_dispatch() (no descriptor becomes ready for it), its pages
+ * can only be freed, and every publish of this connection in a namespace of the device, in
+ * whatever way, is refused with -EIO from then on: no one gets a page that a failed kernel should
+ * have written. Releases and frees that wait for it are dropped: what they name stays pinned and
+ * leased until the namespace is closed or the process exits.
+ *
+ * 0; -EINVAL; -EIO: the context is broken; -ENOMEM; -ENOTCONN; -ECHILD; -EACCES: metadata-only;
+ * -EAGAIN: on the host device, as kvl_publish_start().
+ */
+int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, kvl_stream stream,
+        kvl_done_fn done, void *data); /* n_pages <= KVL_MAX_PUBLISH_PAGES */
+int kvl_release_on_stream(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
+        kvl_stream stream); /* n_pages <= KVL_MAX_LEASE_PAGES */
+int kvl_free_on_stream(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
+        kvl_stream stream); /* n_pages <= KVL_MAX_LEASE_PAGES */
+
+/*
+ * Between two steps of the engine: "nothing on `stream`, nor anything else of mine, uses pages that
+ * I don't hold". Where the daemon has asked for memory back (KVL_EVENT_REVOKE) and this connection
+ * holds nothing of it any more, waits for the stream, unmaps it and tells the daemon. What the
+ * daemon asks for is learned of in kvl_dispatch() and in blocking calls, not here. Number of extent
+ * sets given back (0: nothing to do, which costs one load), or -errno: -EIO the stream is broken,
+ * or unmapping failed; -EINVAL the stream is being captured; -ENOTCONN; -ETIMEDOUT; -ECHILD.
+ */
+int kvl_safepoint(struct kvl_conn *conn, kvl_stream stream);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -1,150 +1,30 @@
-/* Namespaces and where their pages are mapped. */
+/* Namespaces: opening and closing them. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fd.h"
 #include "base/macros.h"
 #include "client/lib/op.h"
 #include "client/lib/error.h"
+#include "client/lib/stream.h"
 #include "proto/status.h"
 
 /* More addresses than x86-64 gives a process; keeps the sums below from overflowing. */
 #define ARENA_MAX_BYTES (UINT64_C(1) << 47)
 
-/* ---- mapping -----------------------------------------------------------------------------------
- */
-
-static int map_plane(struct kvl_ns *ns, struct mapped_set *set, uint64_t offset, int *fd)
-{
-        uint32_t plane = atomic_load_explicit(&set->n_planes, memory_order_relaxed);
-        const struct device_ops *ops = ns->device->ops;
-        struct extent_handle handle = {.fd = fd_take(fd)};
-        struct extent *e;
-        int r;
-
-        r = ops->extent_import(ns->device, &handle, ns->extent_bytes, &e);
-        if (r < 0)
-                return r;
-        r = ops->arena_map(
-                ns->arena, plane * ns->plane_stride_bytes + offset, e, DEVICE_READ_WRITE);
-        if (r < 0) {
-                ops->extent_destroy(e, false);
-                return r;
-        }
-        set->extents[plane] = e;
-        /* kvl_page_ptr() reads it without the lock: after this the mapping is there. */
-        atomic_store_explicit(&set->n_planes, plane + 1, memory_order_release);
-        return 0;
-}
-
-int ns_map(struct kvl_ns *ns, uint32_t set_index, uint32_t first_plane,
-        const Kvlease__V1__MapReply *m, struct frame *frame)
-{
-        struct mapped_set *set = &ns->sets[set_index];
-        uint64_t offset = set_index * ns->extent_bytes;
-        int r;
-
-        if (m->n_planes == 0 || m->n_planes != frame->header.fd_count ||
-                m->n_planes > ns->info.n_planes - first_plane)
-                return -EPROTO;
-        if (!set->extents)
-                set->extents = calloc(ns->info.n_planes, sizeof(*set->extents));
-        if (!set->extents)
-                return -ENOMEM;
-        for (uint32_t i = 0; i < m->n_planes; i++) {
-                /* Another call may have asked for the same, and been answered first. */
-                if (first_plane + i < set->n_planes)
-                        continue;
-                r = map_plane(ns, set, offset, &frame->fds[i]);
-                if (r < 0)
-                        return r == -ENOMEM ? r : -EIO;
-        }
-        return 0;
-}
-
-/* 0, or an error after which some of it is still mapped. */
-static int unmap_set(struct kvl_ns *ns, uint32_t set_index)
-{
-        struct mapped_set *set = &ns->sets[set_index];
-        uint64_t offset = set_index * ns->extent_bytes;
-        const struct device_ops *ops = ns->device->ops;
-        int first_error = 0, r;
-
-        for (uint32_t plane = 0; plane < set->n_planes; plane++) {
-                struct extent *e = set->extents[plane];
-
-                r = ops->arena_unmap(ns->arena, plane * ns->plane_stride_bytes + offset, e);
-                if (r == 0)
-                        ops->extent_destroy(e, false);
-                else
-                        first_error = r;
-        }
-        free(set->extents);
-        return first_error;
-}
-
-static void unmap_all(struct kvl_ns *ns)
-{
-        int first_error = 0, r;
-
-        for (uint32_t i = 0; ns->sets && i < ns->n_sets; i++) {
-                r = unmap_set(ns, i);
-                if (r < 0)
-                        first_error = r;
-        }
-        free(ns->sets);
-        /* What can't be unmapped stays until the process ends, and what it hangs on with it. */
-        if (first_error < 0)
-                return;
-        if (ns->arena)
-                ns->device->ops->arena_release(ns->arena);
-        device_close(ns->device);
-}
-
 void ns_free(struct kvl_ns *ns)
 {
-        assert(list_is_empty(&ns->ops) && ns->n_callbacks == 0);
+        assert(list_is_empty(&ns->ops) && ns->n_callbacks == 0 && ns->n_flying == 0);
         conn_lock(ns->conn->conn);
         list_remove(&ns->link);
         conn_forget_cookie(ns->conn->conn, ns);
         flights_forget_ns(ns);
+        ns_forget_recalls(ns);
         conn_unlock(ns->conn->conn);
         fast_deinit(&ns->fast);
-        unmap_all(ns);
+        ns_unmap_all(ns);
         free(ns);
-}
-
-/* Reserves the addresses of everything it can ever hold. */
-static int reserve(struct kvl_ns *ns)
-{
-        uint64_t bytes = ns->plane_stride_bytes * ns->info.n_planes;
-        int r;
-
-        r = device_open(ns->info.device, &ns->device);
-        if (r == -ENODEV)
-                return error_set(-ENOENT, "this process can't open the device %s", ns->info.device);
-        if (r < 0)
-                return error_set(
-                        r, "can't open the device %s: %s", ns->info.device, status_text(r));
-        if (ns->transport != ns->device->props.transport)
-                return error_set(-EOPNOTSUPP,
-                        "kvleased hands out memory in a way (%u) that this libkvlease doesn't "
-                        "know: "
-                        "upgrade libkvlease",
-                        ns->transport);
-        if (ns->extent_bytes % ns->device->props.granularity_bytes != 0)
-                return error_set(-EPROTO, "kvleased sent an extent size that can't be mapped");
-        ns->sets = calloc(ns->n_sets, sizeof(*ns->sets));
-        if (!ns->sets)
-                return error_set(-ENOMEM, "out of memory");
-        r = ns->device->ops->arena_reserve(ns->device, bytes, &ns->arena);
-        if (r < 0)
-                return error_set(r, "can't reserve %llu bytes of addresses: %s",
-                        (unsigned long long)bytes, status_text(r));
-        ns->base = ns->device->ops->arena_base(ns->arena);
-        return 0;
 }
 
 /* ---- opening -----------------------------------------------------------------------------------
@@ -174,9 +54,12 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         ns->plane_stride_bytes = ns->n_sets * ns->extent_bytes;
         ns->id = m->ns_id;
         ns->transport = m->transport;
+        ns->address = m->address;
         info->capacity_pages = m->capacity_pages;
         info->set_pages = m->set_pages;
         info->epoch = m->epoch;
+        info->is_cpu_memory = m->transport == TRANSPORT_MEMFD;
+        info->is_contiguous = m->transport != TRANSPORT_CUDAIPC;
         memcpy(info->device, m->device, strlen(m->device) + 1);
         return NULL;
 }
@@ -277,7 +160,7 @@ static int check_open(
                         -EINVAL, "a namespace's name has 1 to %d bytes", NS_NAME_BYTES_MAX);
         if (device && strlen(device) > DEVICE_NAME_MAX)
                 return error_set(-EINVAL, "a device's name has at most %d bytes", DEVICE_NAME_MAX);
-        if (flags & ~(unsigned)KVL_NS_KEEP_PAGE_ZERO)
+        if (flags & ~(unsigned)(KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS))
                 return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", flags);
         return client_check_process(conn);
 }
@@ -295,7 +178,17 @@ static struct kvl_ns *ns_new(struct kvl_conn *conn, const char *name, const stru
         ns->info.plane_page_bytes = l->plane_page_bytes;
         list_init(&ns->link);
         list_init(&ns->ops);
+        list_init(&ns->stream_ops);
         return ns;
+}
+
+/* [L] What is broken stays so, also for namespaces opened later. */
+static bool is_device_broken(const struct kvl_conn *conn, const char *device)
+{
+        list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
+                if (ns->is_broken && strcmp(ns->info.device, device) == 0)
+                        return true;
+        return false;
 }
 
 /* [L] After a failure the daemon has it closed, and so should the caller. */
@@ -311,13 +204,14 @@ static int open_ns(
         r = ask_open(ns, layout, device, flags);
         if (r != 0)
                 return r;
-        r = conn->metadata_only ? 0 : reserve(ns);
+        r = conn->metadata_only ? 0 : ns_reserve(ns, flags & KVL_NS_SAME_ADDRESS);
         if (r == 0)
                 r = share_ns(ns);
         if (r < 0) {
                 ask_close(conn, ns->id);
                 return r;
         }
+        ns->is_broken = is_device_broken(conn, ns->info.device);
         list_append(&conn->namespaces, &ns->link);
         return 0;
 }
@@ -371,7 +265,7 @@ void ns_callback_leave(struct ns_callback *cb)
         conn = ns->conn;
         conn_lock(conn->conn);
         if (--ns->n_callbacks == 0)
-                pthread_cond_broadcast(&conn->idle);
+                conn_wake(conn->conn, &conn->idle);
         conn_unlock(conn->conn);
 }
 
@@ -385,7 +279,19 @@ void ns_wait_callbacks(struct kvl_ns *ns)
                 ns->n_callbacks--;
         }
         while (!list_is_empty(&ns->ops) || ns->n_callbacks > 0)
-                pthread_cond_wait(&ns->conn->idle, &ns->conn->conn->lock);
+                conn_sleep(ns->conn->conn, &ns->conn->idle, CONN_FOREVER);
+        /* A release that one of them put on a stream belongs to no call. */
+        streams_cancel(ns);
+}
+
+static void end_calls(struct kvl_ns *ns)
+{
+        struct conn *c = ns->conn->conn;
+
+        conn_lock(c);
+        ns_cancel_ops(ns);
+        conn_unlock(c);
+        conn_dispatch(c);
 }
 
 void kvl_ns_close(struct kvl_ns *ns)
@@ -397,10 +303,9 @@ void kvl_ns_close(struct kvl_ns *ns)
                 return;
         conn = ns->conn;
         id = ns->id;
-        conn_lock(conn->conn);
-        ns_cancel_ops(ns);
-        conn_unlock(conn->conn);
-        conn_dispatch(conn->conn);
+        end_calls(ns);
+        /* And what callbacks started then, of calls that were done before. */
+        end_calls(ns);
         conn_lock(conn->conn);
         ns_wait_callbacks(ns);
         conn_unlock(conn->conn);
@@ -427,19 +332,4 @@ void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info)
 const char *kvl_ns_name(const struct kvl_ns *ns)
 {
         return ns->name;
-}
-
-void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane)
-{
-        if (!ns->base || plane >= ns->info.n_planes)
-                return NULL;
-        return ns->base + plane * ns->plane_stride_bytes;
-}
-
-void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
-{
-        if (!ns->base || page >= ns->info.capacity_pages || plane >= ns->info.n_planes ||
-                !ns_is_mapped(ns, page / ns->info.set_pages))
-                return NULL;
-        return ns->base + plane * ns->plane_stride_bytes + page * ns->info.plane_page_bytes;
 }

@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "client/lib/error.h"
 #include "client/lib/flight.h"
+#include "client/lib/stream.h"
 #include "proto/status.h"
 
 /* Asked for beyond what the magazine has, where a lease came up short: the daemon may evict for it.
@@ -48,6 +49,11 @@ static int send_pages(struct kvl_ns *ns, struct conn_call *call, uint16_t type,
         release.n_pages = free_m.n_pages = n_pages;
         release.pages = free_m.pages = (uint32_t *)pages;
         return call ? conn_start(conn_of(ns), call, type, m) : conn_notify(conn_of(ns), type, m);
+}
+
+int op_send_pages(struct op *op)
+{
+        return send_pages(op->ns, &op->call, op->type, op->pages, op->n_asked);
 }
 
 void op_give_back(struct kvl_ns *ns, uint16_t type, const uint32_t *pages, uint32_t n_pages)
@@ -165,11 +171,24 @@ void op_proceed(struct op *op)
                 fail(op, r);
 }
 
+/* As ns_map(), with the sentence. */
+static int map(struct op *op, const Kvlease__V1__MapReply *m, struct frame *frame)
+{
+        struct device *d = op->ns->device;
+        int r;
+
+        d->why[0] = '\0';
+        r = ns_map(op->ns, op->set, op->plane, m, frame);
+        if (r < 0 && *d->why)
+                snprintf(op->call.detail, sizeof(op->call.detail),
+                        "can't map memory of the device %s: %s", op->ns->info.device, d->why);
+        return r;
+}
+
 static void on_map(struct op *op, int code, const ProtobufCMessage *reply, struct frame *frame)
 {
         if (reply && code == 0)
-                code = ns_map(
-                        op->ns, op->set, op->plane, (const Kvlease__V1__MapReply *)reply, frame);
+                code = map(op, (const Kvlease__V1__MapReply *)reply, frame);
         if (code == 0)
                 op_proceed(op);
         else if (code == -EPROTO)
@@ -223,6 +242,7 @@ void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, u
         op->ns = ns;
         list_init(&op->link);
         op->flight = NULL;
+        op->stream_op = NULL;
         op->type = type;
         op->pages = pages;
         op->n_asked = n_asked;
@@ -264,8 +284,7 @@ int op_run_pages(struct op *op, uint64_t deadline_nsec)
         int r;
 
         conn_lock(c);
-        r = send_pages(op->ns, &op->call, op->type, op->pages, op->n_asked);
-        r = op_finish(op, r, deadline_nsec);
+        r = op_finish(op, op_send_pages(op), deadline_nsec);
         conn_unlock(c);
         return r;
 }
@@ -331,7 +350,7 @@ int op_start(struct op *op, const ProtobufCMessage *m)
         else if (m)
                 r = conn_start(c, &op->call, op->type, m);
         else
-                r = send_pages(ns, &op->call, op->type, op->pages, op->n_asked);
+                r = op_send_pages(op);
         r = keep_started(op, r);
         conn_unlock(c);
         return r;
@@ -387,6 +406,7 @@ int op_run_mapping(struct op *op, uint64_t deadline_nsec)
 
 void ns_cancel_ops(struct kvl_ns *ns)
 {
+        streams_cancel(ns);
         list_for_each (op, &ns->ops, struct op, link) {
                 if (op->call.is_done)
                         continue;

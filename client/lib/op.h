@@ -9,13 +9,15 @@
 #include "client/lib/client.h"
 
 struct flight;
+struct stream_op;
 
 struct op {
         struct conn_call call;
         struct kvl_ns *ns;
-        struct list_link link; /* ns.ops, for started ones */
-        struct flight *flight; /* its request is under way there */
-        uint16_t type;         /* enum msg_type; MAP: kvl_map_pages() */
+        struct list_link link;       /* ns.ops, for started ones */
+        struct flight *flight;       /* its request is under way there */
+        struct stream_op *stream_op; /* it waits for a stream (stream.h) */
+        uint16_t type;               /* enum msg_type; MAP: kvl_map_pages() */
         uint32_t *pages; /* room for n_asked; PUBLISH: holds what is published until the reply */
         uint32_t n_asked;
         uint32_t n_pages;   /* got */
@@ -72,6 +74,14 @@ int op_start_done(struct op *op, int code);
 /* [L] The request ended with op->code and op->n_pages: asks for the next set that isn't mapped, or
  * ends the call. */
 void op_proceed(struct op *op);
+
+/* [L] Sends op's request over the socket: 0, or as conn_start(). pages: RELEASE or FREE. */
+int op_send_pages(struct op *op);
+int op_send_publish(struct op *op, const struct kvl_publish *publish);
+
+/* As client_copy_struct(), checked. 0; -EINVAL, -ECHILD, -EIO with the sentence. */
+int op_copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
+        struct kvl_publish *ret);
 
 /* [L] What a call of `type` got, and its caller never learns of or can't use, is the daemon's
  * again. */

@@ -7,12 +7,13 @@
 #include "client/lib/error.h"
 #include "client/lib/flight.h"
 #include "client/lib/op.h"
+#include "client/lib/stream.h"
 
 /* ---- publish -----------------------------------------------------------------------------------
  */
 
-static int copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish,
-        uint32_t max_pages, struct kvl_publish *ret)
+int op_copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
+        struct kvl_publish *ret)
 {
         int r = op_check_ns(ns);
 
@@ -27,7 +28,7 @@ static int copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publi
         if (r == 0 && (ret->last_tokens == 0 || ret->last_tokens > ns->info.page_tokens))
                 r = error_set(-EINVAL, "last_tokens is %u, must be 1 to %u", ret->last_tokens,
                         ns->info.page_tokens);
-        return r;
+        return r < 0 ? r : streams_check(ns);
 }
 
 /* Of `n` pages from `first` on, keys included. */
@@ -65,6 +66,13 @@ static Kvlease__V1__PublishRequest publish_message(
         return m;
 }
 
+int op_send_publish(struct op *op, const struct kvl_publish *publish)
+{
+        const Kvlease__V1__PublishRequest m = publish_message(op->ns, publish);
+
+        return conn_start(conn_of(op->ns), &op->call, MSG_PUBLISH, &m.base);
+}
+
 static int publish_batch(
         struct op *op, const struct kvl_publish *p, uint32_t first, uint64_t deadline_nsec)
 {
@@ -85,8 +93,10 @@ int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *
         bool is_duplicate = false;
         uint64_t deadline;
         uint32_t done = 0;
-        int r = copy_publish(ns, publish, UINT32_MAX, &p);
+        int r = op_copy_publish(ns, publish, UINT32_MAX, &p);
 
+        if (r == -EIO && ret_n_pages)
+                *ret_n_pages = 0;
         if (r < 0)
                 return r;
         deadline = client_deadline(ns->conn);
@@ -112,7 +122,7 @@ int kvl_publish_start(
         Kvlease__V1__PublishRequest m;
         struct kvl_publish p;
         struct op *op;
-        int r = copy_publish(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
+        int r = op_copy_publish(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
 
         if (r < 0)
                 return r;

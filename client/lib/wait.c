@@ -26,14 +26,6 @@ static bool is_unsent(const struct conn *c, const struct conn_call *call)
         return c->n_sent < call->sent_at;
 }
 
-static struct timespec timespec_of(uint64_t nsec)
-{
-        return (struct timespec){
-                .tv_sec = (time_t)(nsec / NSEC_PER_SEC),
-                .tv_nsec = (long)(nsec % NSEC_PER_SEC),
-        };
-}
-
 /* Wakes who can take over what nobody does now. */
 static void hand_on(struct conn *c)
 {
@@ -42,12 +34,12 @@ static void hand_on(struct conn *c)
         if (!first)
                 return;
         if (!c->has_reader)
-                pthread_cond_signal(&first->wakeup);
+                conn_wake(c, &first->wakeup);
         if (c->has_writer || !conn_has_unsent(c))
                 return;
         list_for_each (w, &c->waiters, struct conn_waiter, link)
                 if (is_unsent(c, w->call)) {
-                        pthread_cond_signal(&w->wakeup);
+                        conn_wake(c, &w->wakeup);
                         return;
                 }
 }
@@ -152,7 +144,7 @@ static int poll_until(int fd, short events, uint64_t deadline_nsec)
 
         if (deadline_nsec != CONN_FOREVER) {
                 now = clock_now_nsec();
-                left = timespec_of(deadline_nsec > now ? deadline_nsec - now : 0);
+                left = conn_timespec(deadline_nsec > now ? deadline_nsec - now : 0);
                 timeout = &left;
         }
         r = ppoll(&p, 1, timeout, NULL);
@@ -211,20 +203,16 @@ static void init_wakeup(pthread_cond_t *wakeup)
 static int sleep_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
 {
         struct conn_waiter waiter = {.call = call};
-        struct timespec until = timespec_of(deadline_nsec);
         int r;
 
         init_wakeup(&waiter.wakeup);
         list_append(&c->waiters, &waiter.link);
         call->waiter = &waiter;
-        if (deadline_nsec == CONN_FOREVER)
-                r = pthread_cond_wait(&waiter.wakeup, &c->lock);
-        else
-                r = pthread_cond_timedwait(&waiter.wakeup, &c->lock, &until);
+        r = conn_sleep(c, &waiter.wakeup, deadline_nsec);
         call->waiter = NULL;
         list_remove(&waiter.link);
         pthread_cond_destroy(&waiter.wakeup);
-        return -r;
+        return r;
 }
 
 static int take_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)

@@ -24,12 +24,21 @@ int charge_take(struct charge *c, struct account *tenant, struct account *pool, 
         return 0;
 }
 
-void charge_drop(struct charge *c)
+void charge_leave_tenant(struct charge *c)
 {
         if (!c->tenant)
                 return;
-        assert(c->tenant->charged_bytes >= c->bytes && c->pool->charged_bytes >= c->bytes);
+        assert(c->tenant->charged_bytes >= c->bytes);
         c->tenant->charged_bytes -= c->bytes;
+        c->tenant = NULL;
+}
+
+void charge_drop(struct charge *c)
+{
+        charge_leave_tenant(c);
+        if (!c->pool)
+                return;
+        assert(c->pool->charged_bytes >= c->bytes);
         c->pool->charged_bytes -= c->bytes;
         *c = (struct charge){0};
 }

@@ -15,7 +15,7 @@ struct account {
 };
 
 struct charge {
-        struct account *tenant, *pool; /* borrowed; NULL: not taken */
+        struct account *tenant, *pool; /* borrowed; NULL: not taken, or not any more */
         uint64_t bytes;
 };
 
@@ -27,6 +27,9 @@ int charge_take(struct charge *c, struct account *tenant, struct account *pool, 
 
 /* Would `bytes` more stay within the limit? */
 bool account_fits(const struct account *a, uint64_t bytes);
+
+/* The tenant goes, what it paid for doesn't yet: the pool alone stays charged. */
+void charge_leave_tenant(struct charge *c);
 
 /* Safe to repeat. */
 void charge_drop(struct charge *c);

@@ -82,7 +82,7 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
                         ns_layout_format(layout, asked, sizeof(asked)));
         if (ns->pool != pool)
                 return detail_set(d, KVL_STATUS_LAYOUT, "namespace %s is on device %s, not on %s",
-                        ns->name, ns->pool->device->props.name, pool->device->props.name);
+                        ns->name, ns->pool->props->name, pool->props->name);
         if (keep_page_zero && !ns->keep_page_zero)
                 return detail_set(d, KVL_STATUS_LAYOUT,
                         "namespace %s was opened first without keeping page 0 back, and page 0 may "
@@ -295,6 +295,36 @@ uint64_t member_count_pins(const struct member *m)
         return n;
 }
 
+/* One client less has the set mapped. */
+static void let_go(struct attach *a, struct extent_set *set, uint64_t bits)
+{
+        set->n_mapped--;
+        a->member->n_mapped_sets--;
+        a->member->n_quarantined_sets -= (bits & MAPPED_QUARANTINE) != 0;
+        if (set_is_idle(set))
+                set_unbind(set);
+}
+
+int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d)
+{
+        const uint64_t *bits = map_find(&a->mapped, set_index);
+        struct extent_set *set = bits ? a->ns->sets[set_index] : NULL;
+        uint64_t was;
+
+        if (!set)
+                return detail_set(d, -ENOENT, "set %u of namespace %s isn't mapped by this client",
+                        set_index, a->ns->name);
+        if (!recall_is_idle(set))
+                return detail_set(d, -EBUSY, "set %u of namespace %s %s: it stays mapped",
+                        set_index, a->ns->name,
+                        set->recall.state == RECALL_NONE ? "isn't recalled"
+                                                         : "has pages that somebody holds");
+        was = *bits;
+        map_remove(&a->mapped, set_index);
+        let_go(a, set, was);
+        return 0;
+}
+
 void attach_close(struct attach *a)
 {
         struct tenant *t = a->ns->tenant;
@@ -305,16 +335,11 @@ void attach_close(struct attach *a)
                 a->member->n_pins -= slot.value;
                 ns_unpin_page(a->ns, (uint32_t)slot.key, (uint32_t)slot.value);
         }
+        lease_call_off(a);
         unshare(a);
         iter = 0;
-        while (map_next(&a->mapped, &iter, &slot)) {
-                struct extent_set *set = a->ns->sets[slot.key];
-
-                set->n_mapped--;
-                a->member->n_mapped_sets--;
-                if (set_is_idle(set))
-                        set_unbind(set);
-        }
+        while (map_next(&a->mapped, &iter, &slot))
+                let_go(a, a->ns->sets[slot.key], slot.value);
         attach_free(a);
         /* The limit may have been lowered while this held more: what is let go now falls under it.
          */
@@ -333,11 +358,12 @@ static int note_mapped(struct attach *a, struct extent_set *set)
 
         if (map_find(&a->mapped, set->index))
                 return 0;
-        r = map_put(&a->mapped, set->index, 1);
+        r = map_put(&a->mapped, set->index, MAPPED);
         if (r < 0)
                 return r;
         set->n_mapped++;
         a->member->n_mapped_sets++;
+        set->recall.told = false;
         return 0;
 }
 
@@ -345,8 +371,7 @@ static int export_extents(
         struct extent_set *set, uint32_t first, uint32_t n, struct extent_handle *ret_handles)
 {
         for (uint32_t i = 0; i < n; i++) {
-                struct extent *e = set->extents[first + i];
-                int r = e->device->ops->extent_export(e, &ret_handles[i]);
+                int r = set_export(set, first + i, &ret_handles[i]);
 
                 if (r < 0) {
                         close_handles(ret_handles, i);
@@ -372,6 +397,10 @@ int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, u
         if (!set)
                 return detail_set(
                         d, -ENOENT, "set %u of namespace %s isn't bound", set_index, ns->name);
+        if (recall_is_idle(set))
+                return detail_set(d, -ENOENT,
+                        "set %u of namespace %s is being taken back and nothing in it is held",
+                        set_index, ns->name);
         if (first_plane >= ns->layout.n_planes)
                 return detail_set(d, -EINVAL, "plane %u: the namespace has planes 0 to %u",
                         first_plane, ns->layout.n_planes - 1);

@@ -9,6 +9,7 @@
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/recall.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 
@@ -83,10 +84,13 @@ static int check_set(struct checker *c, const struct extent_set *set)
                 why = "is charged with another size than it has";
         else if (set->n_usable != ns->geometry.set_pages - n_null || set->n_free > set->n_usable)
                 why = "counts its pages wrong";
-        else if (set_is_idle(set))
+        else if (set_is_idle(set) && (set->recall.state != RECALL_NONE || !ns_awaits_sets(ns)))
                 why = "is idle but still bound";
-        else if (list_is_empty(&set->room_link) != (set->n_free == 0))
+        else if (list_is_empty(&set->room_link) !=
+                 (set->n_free == 0 || set->recall.state != RECALL_NONE))
                 why = "is in the list of sets with room, or missing from it, against its n_free";
+        if (!why)
+                why = recall_check(set);
         for (uint32_t i = 0; !why && i < ns->layout.n_planes; i++)
                 if (!set->extents[i] || set->extents[i]->bytes != ns->geometry.extent_bytes)
                         why = "lacks an extent, or has one of another size";
@@ -96,10 +100,61 @@ static int check_set(struct checker *c, const struct extent_set *set)
         return check_free_list(c, set);
 }
 
+static int check_preparing(struct checker *c)
+{
+        const struct ns *ns = c->ns;
+        uint32_t n_listed = 0, n_slots = 0;
+        uint64_t n_pages = 0;
+        int r;
+
+        for (uint32_t i = 0; i < ns->geometry.n_set_slots; i++)
+                n_slots += ns->slots_preparing[i] != 0;
+        list_for_each (set, &ns->sets_preparing, struct extent_set, link) {
+                if (n_listed++ > n_slots)
+                        break;
+                if (set->ns != ns || set->index >= ns->geometry.n_set_slots ||
+                        !ns->slots_preparing[set->index] || ns->sets[set->index] ||
+                        set->charge.tenant != &ns->tenant->account ||
+                        set->charge.pool != &ns->pool->account ||
+                        set->charge.bytes != ns->geometry.set_bytes)
+                        return BROKEN(c->d,
+                                "set %u of namespace %s/%s is being made, but has no slot or no "
+                                "charge of its own",
+                                set->index, ns->tenant->name, ns->name);
+                n_pages += set->n_usable;
+        }
+        r = expect(c, "number of sets being made", ns->name, ns->n_preparing, n_slots);
+        if (r == 0)
+                r = expect(c, "list of sets being made", ns->name, n_listed, n_slots);
+        if (r == 0)
+                r = expect(c, "pages being made", ns->name, ns->n_preparing_pages, n_pages);
+        return r;
+}
+
+static int check_waiting(struct checker *c)
+{
+        const struct ns *ns = c->ns;
+        uint64_t n_waiting = 0, n_wanted = 0;
+        int r;
+
+        list_for_each (a, &ns->attachments, struct attach, ns_link) {
+                n_waiting += a->n_wanted > 0;
+                n_wanted += a->n_wanted;
+        }
+        r = expect(c, "number of waiting leases", ns->name, ns->n_waiting, n_waiting);
+        if (r == 0)
+                r = expect(c, "pages that leases wait for", ns->name, ns->n_wanted, n_wanted);
+        if (r == 0 && ns->failure.code != 0 && n_waiting == 0)
+                r = BROKEN(c->d, "namespace %s/%s keeps a failure that nobody waits for",
+                        ns->tenant->name, ns->name);
+        return r;
+}
+
 static int check_sets(struct checker *c)
 {
         const struct ns *ns = c->ns;
         uint32_t n_listed = 0, n_slots = 0, n_room = 0, n_with_room = 0;
+        uint64_t n_withheld = 0;
         int r;
 
         for (uint32_t i = 0; i < ns->geometry.n_set_slots; i++)
@@ -110,7 +165,10 @@ static int check_sets(struct checker *c)
                 r = check_set(c, set);
                 if (r < 0)
                         return r;
-                n_with_room += set->n_free > 0;
+                if (set->recall.state == RECALL_NONE)
+                        n_with_room += set->n_free > 0;
+                else
+                        n_withheld += set->n_free;
         }
         list_for_each (set, &ns->sets_room, struct extent_set, room_link)
                 if (n_room++ > n_slots)
@@ -120,6 +178,8 @@ static int check_sets(struct checker *c)
                 r = expect(c, "list of bound sets", ns->name, n_listed, n_slots);
         if (r == 0)
                 r = expect(c, "list of sets with room", ns->name, n_room, n_with_room);
+        if (r == 0)
+                r = expect(c, "free pages withheld", ns->name, ns->n_withheld, n_withheld);
         if (r == 0 && ns->keep_idle_sets)
                 r = BROKEN(
                         c->d, "namespace %s/%s still keeps idle sets", ns->tenant->name, ns->name);
@@ -455,6 +515,10 @@ static int check_ns_parts(struct checker *c)
         int r;
 
         r = check_sets(c);
+        if (r == 0)
+                r = check_preparing(c);
+        if (r == 0)
+                r = check_waiting(c);
         if (r < 0)
                 return r;
         list_for_each (a, &c->ns->attachments, struct attach, ns_link) {
@@ -493,15 +557,20 @@ static int check_ns(struct checker *c, struct ns *ns)
 
 static int check_member(struct checker *c, const struct member *m)
 {
-        uint64_t n_pins = 0, n_mapped = 0;
+        uint64_t n_pins = 0, n_mapped = 0, n_quarantined = 0;
         struct map_slot slot;
 
         list_for_each (a, &m->attachments, struct attach, member_link) {
                 for (size_t iter = 0; map_next(&a->pins, &iter, &slot);)
                         n_pins += slot.value;
-                for (size_t iter = 0; map_next(&a->mapped, &iter, &slot);)
+                for (size_t iter = 0; map_next(&a->mapped, &iter, &slot);) {
                         n_mapped++;
+                        n_quarantined += (slot.value & MAPPED_QUARANTINE) != 0;
+                }
         }
+        if (m->n_quarantined_sets != n_quarantined)
+                return BROKEN(c->d, "client %llu counts %u quarantined sets, has %llu", llu(m->id),
+                        m->n_quarantined_sets, llu(n_quarantined));
         if (m->n_pins != n_pins || m->n_mapped_sets != n_mapped)
                 return BROKEN(c->d,
                         "client %llu counts %llu pins and %u mapped sets, has %llu and "
@@ -512,14 +581,19 @@ static int check_member(struct checker *c, const struct member *m)
 
 static int check_tenant(struct checker *c, struct tenant *t)
 {
-        uint64_t bytes = 0, n_members = 0;
+        uint64_t bytes = 0, n_members = 0, n_recalled = 0, recalled_bytes = 0;
         int r;
 
         list_for_each (ns, &t->namespaces, struct ns, link) {
                 r = check_ns(c, ns);
                 if (r < 0)
                         return r;
-                bytes += ns->n_sets * ns->geometry.set_bytes;
+                list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                        if (set->recall.state != RECALL_NONE) {
+                                n_recalled++;
+                                recalled_bytes += set->charge.bytes;
+                        }
+                bytes += ns_charged_bytes(ns);
         }
         list_for_each (g, &t->groups, struct group, link)
                 list_for_each (m, &g->members, struct member, link) {
@@ -530,6 +604,10 @@ static int check_tenant(struct checker *c, struct tenant *t)
                 }
         r = expect(c, "charge of tenant", t->name, t->account.charged_bytes, bytes);
         if (r == 0)
+                r = expect(c, "number of recalled sets", t->name, t->n_recalled, n_recalled);
+        if (r == 0)
+                r = expect(c, "recalled bytes", t->name, t->recalled_bytes, recalled_bytes);
+        if (r == 0)
                 r = expect(c, "number of clients", t->name, t->n_members, n_members);
         if (r == 0)
                 r = expect(c, "limit", t->name, t->account.limit_bytes, t->attrs.limit_bytes);
@@ -538,22 +616,51 @@ static int check_tenant(struct checker *c, struct tenant *t)
 
 static int check_pool(struct checker *c, const struct pool *pool)
 {
-        const char *name = pool->device->props.name;
-        uint64_t bytes = 0, n_sets = 0;
+        const char *name = pool->props->name;
+        uint64_t bytes = 0, n_sets = 0, n_preparing = 0;
         int r;
 
         list_for_each (t, &c->store->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         if (ns->pool == pool) {
-                                bytes += ns->n_sets * ns->geometry.set_bytes;
+                                bytes += ns_charged_bytes(ns);
                                 n_sets += ns->n_sets;
+                                n_preparing += ns->n_preparing;
                         }
+        list_for_each (set, &pool->orphans, struct extent_set, link) {
+                bytes += set->charge.bytes;
+                n_preparing++;
+        }
         r = expect(c, "charge of device", name, pool->account.charged_bytes, bytes);
         if (r == 0)
                 r = expect(c, "number of sets on device", name, pool->n_sets, n_sets);
+        if (r == 0)
+                r = expect(c, "sets being made on device", name, pool->n_preparing, n_preparing);
         if (r == 0 && bytes > pool->account.limit_bytes)
                 r = BROKEN(c->d, "device %s is charged with %llu bytes, over its budget of %llu",
                         name, llu(bytes), llu(pool->account.limit_bytes));
+        return r;
+}
+
+static int check_recalls(struct checker *c)
+{
+        const struct store *s = c->store;
+        uint64_t n = 0, n_quarantined = 0, n_of_tenants = 0;
+        int r;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                n_of_tenants += t->n_recalled;
+        list_for_each (set, &s->recalls, struct extent_set, recall.link) {
+                if (n++ > n_of_tenants)
+                        break;
+                n_quarantined += set->recall.quarantined;
+        }
+        r = expect(c, "list of recalled sets", "the daemon", n, n_of_tenants);
+        if (r == 0)
+                r = expect(c, "number of recalled sets", "the daemon", s->n_recalls, n_of_tenants);
+        if (r == 0)
+                r = expect(c, "number of quarantined sets", "the daemon", s->n_quarantined,
+                        n_quarantined);
         return r;
 }
 
@@ -575,6 +682,8 @@ int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct
                         return r;
         }
         r = expect(&c, "number of clients", "the daemon", s->n_members, n_members);
+        if (r == 0)
+                r = check_recalls(&c);
         if (r < 0)
                 return r;
         *ret_pages = c.n_pages;

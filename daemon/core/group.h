@@ -51,9 +51,18 @@ struct member {
         bool metadata_only;
         struct list_link attachments; /* struct attach.member_link */
         uint32_t last_attach_id;
-        uint32_t n_mapped_sets; /* 0: may be dropped at hang-up */
-        uint64_t n_pins;        /* taken over the socket */
-        void *server_data;      /* the peer; borrowed, not touched here */
+        uint32_t n_mapped_sets;      /* 0: may be dropped at hang-up */
+        uint32_t n_quarantined_sets; /* of these, that it didn't give back in time */
+        uint64_t n_pins;             /* taken over the socket */
+        void *server_data;           /* the peer; borrowed, not touched here */
+};
+
+/* What is known of a set that a member has mapped. */
+enum mapped_bits {
+        MAPPED = 1 << 0,            /* always */
+        MAPPED_TOLD = 1 << 1,       /* was told that it is recalled */
+        MAPPED_TOLD_IDLE = 1 << 2,  /* was told that it may be unmapped */
+        MAPPED_QUARANTINE = 1 << 3, /* counted in member.n_quarantined_sets */
 };
 
 struct attach {
@@ -64,8 +73,9 @@ struct attach {
         uint32_t id;               /* ns_id on the wire: unique within the member, > 0 */
         uint64_t version_epoch;    /* of the namespace when opened */
         struct map pins;           /* page -> count; taken over the socket */
-        struct map mapped;         /* set index -> 1 */
+        struct map mapped;         /* set index -> enum mapped_bits */
         struct pins share;         /* its pin segment */
+        uint32_t n_wanted;         /* pages of its lease that waits for sets to be made; 0: none */
         struct magazine *magazine; /* owned; NULL where `share` isn't open */
 };
 
@@ -112,10 +122,16 @@ struct attach *attach_find(struct member *m, uint32_t id);
 /*
  * Exports the extents of a bound set for planes first..first+max-1 and notes that the member has
  * the set mapped from now on. Returns their number (> 0) with owned handles in ret_handles;
- * -ENOENT: the set is not bound; -EINVAL: plane out of range; -EACCES: metadata-only; -ENOMEM,
- * -EIO.
+ * -ENOENT: the set is not bound, or recalled and nothing in it is held; -EINVAL: plane out of
+ * range; -EACCES: metadata-only; -ENOMEM, -EIO.
  */
 int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, uint32_t max,
         struct extent_handle *ret_handles, struct detail *d);
+
+/*
+ * The member has unmapped a set that is recalled and idle. 0: it may be unbound now. -ENOENT: the
+ * member doesn't have it mapped; -EBUSY: the set isn't recalled, or pages of it are held.
+ */
+int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d);
 
 #endif

@@ -59,15 +59,18 @@ void grants_remove(struct grants *g, uint32_t page)
         g->n_pages--;
 }
 
-/* Binds sets until there are `n` FREE pages; what set_bind() said where it isn't 0. */
+/*
+ * Binds sets until there are `n` FREE pages, or are to come, beside those that other leases wait
+ * for. 0 where there are n; else what set_bind() said.
+ */
 static int bind_sets(struct ns *ns, uint32_t n, struct detail *d)
 {
         struct extent_set *set;
         int r = 0;
 
-        while (r == 0 && ns->n_pages[PAGE_FREE] < n)
+        while ((r == 0 || r == -EINPROGRESS) && ns_n_coming(ns) < n + ns->n_wanted)
                 r = set_bind(ns, &set, d);
-        return r;
+        return ns_n_coming(ns) >= n ? 0 : r;
 }
 
 /*
@@ -78,10 +81,10 @@ static int bind_sets(struct ns *ns, uint32_t n, struct detail *d)
 static uint64_t pages_within_reach(const struct ns *ns)
 {
         uint64_t limit = MIN(ns->tenant->account.limit_bytes, ns->pool->account.limit_bytes);
-        uint64_t sets = MAX(limit / ns->geometry.set_bytes, (uint64_t)ns->n_sets);
+        uint64_t sets = MAX(limit / ns->geometry.set_bytes, (uint64_t)ns->n_sets + ns->n_preparing);
         uint64_t pages = MIN(sets, (uint64_t)ns->geometry.n_set_slots) * ns->geometry.set_pages;
         uint64_t busy = ns->n_pages[PAGE_GRANTED] - ns->n_ready + ns->n_pinned + ns->n_watched +
-                        ns->keep_page_zero;
+                        ns->n_withheld + ns->keep_page_zero;
 
         return pages > busy ? pages - busy : 0;
 }
@@ -97,29 +100,31 @@ static bool reclaim_sets_for(struct ns *ns, int why)
 {
         uint64_t bytes = ns->geometry.set_bytes;
 
-        if (ns->n_sets == ns->geometry.n_set_slots)
+        if (ns->n_sets + ns->n_preparing == ns->geometry.n_set_slots)
                 return false; /* another set has no place, whoever gives way */
         return why == KVL_STATUS_QUOTA ? reclaim_sets_of_tenant(ns->tenant, ns, bytes)
                                        : reclaim_sets_of_pool(ns->pool, ns, bytes);
 }
 
-/* Evicts until `n` pages are FREE; where that is too little, looks at `n_look` watched ones first.
- */
+/* Evicts until `n` pages are FREE or to come; where that is too little, looks at `n_look` watched
+ * ones first. */
 static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look, uint64_t now_nsec)
 {
+        n -= (uint32_t)MIN((uint64_t)n, ns->n_preparing_pages);
         if (reclaim_pages(ns, n, now_nsec))
                 return true;
         ns_look_again(ns, n_look);
         return reclaim_pages(ns, n, now_nsec);
 }
 
-/* From the cheapest to the dearest way to come by pages. 0 with `n` FREE pages, or why not. */
+/* From the cheapest to the dearest way to come by pages. 0 with `n` FREE pages or pages to come, or
+ * why not. */
 static int make_room(struct ns *ns, uint32_t n, struct detail *d)
 {
         uint64_t now_nsec = store_of(ns)->now_nsec;
         int r;
 
-        while (ns->n_pages[PAGE_FREE] < n && ns_sweep(ns, SWEEP_BATCH))
+        while (ns_n_room(ns) < n && ns_sweep(ns, SWEEP_BATCH))
                 ;
         r = bind_sets(ns, n, d);
         if (r == 0)
@@ -133,7 +138,7 @@ static int make_room(struct ns *ns, uint32_t n, struct detail *d)
                 return 0;
         /* Before others give anything: what was granted ahead and isn't used. */
         magazine_drain_ns(ns);
-        if (ns->n_pages[PAGE_FREE] >= n)
+        if (ns_n_coming(ns) >= n)
                 return 0;
         while (r > 0 && reclaim_sets_for(ns, r))
                 r = bind_sets(ns, n, d);
@@ -185,45 +190,98 @@ static int refuse_full(const struct ns *ns, struct detail *d)
 
         list_for_each (other, &ns->tenant->namespaces, struct ns, link)
                 if (other->pool == ns->pool)
-                        own_bytes += other->n_sets * other->geometry.set_bytes;
+                        own_bytes += ns_charged_bytes(other);
         return detail_set(d, KVL_STATUS_FULL,
                 "device %s is full: of its budget of %s tenant %s holds %s (%llu pages of "
                 "namespace "
                 "%s pinned, %llu granted), other tenants hold %s, and too little of it can be "
                 "evicted; release pages, or give the device a larger budget",
-                ns->pool->device->props.name, format_bytes(ns->pool->account.limit_bytes, budget),
+                ns->pool->props->name, format_bytes(ns->pool->account.limit_bytes, budget),
                 ns->tenant->name, format_bytes(own_bytes, own),
                 (unsigned long long)(ns->n_pinned + ns->n_watched), ns->name,
                 (unsigned long long)(ns->n_pages[PAGE_GRANTED] - ns->n_ready),
                 format_bytes(total_bytes - own_bytes, others));
 }
 
-static int refuse(struct ns *ns, int why, struct detail *d)
+static int explain_refusal(struct ns *ns, int why, struct detail *d)
 {
-        ns->tenant->counters.refusals++;
-        store_of(ns)->counters.leases_refused++;
         return why == KVL_STATUS_QUOTA ? refuse_quota(ns, d) : refuse_full(ns, d);
 }
 
-/* The slow part of a lease: not enough FREE pages in what is bound. */
-static int find_room(struct ns *ns, uint32_t n, struct detail *d)
+static void count_refusal(struct ns *ns)
+{
+        ns->tenant->counters.refusals++;
+        store_of(ns)->counters.leases_refused++;
+}
+
+/* What was being made for it failed, and it is not tried again: what is idle here may do. */
+static int do_without(struct ns *ns, uint32_t n, struct detail *d)
+{
+        int r = ns->failure.code;
+
+        detail_set(d, r, "%s", ns->failure.why.text);
+        ns->failure.code = 0;
+        if (n <= pages_within_reach(ns) &&
+                evict_pages(ns, n, NS_LOOK_PAGES, store_of(ns)->now_nsec))
+                return 0;
+        magazine_drain_ns(ns);
+        return ns_n_coming(ns) >= n ? 0 : r;
+}
+
+/* The slow part of a lease: not enough FREE pages in what is bound. `waited` for sets before. */
+static int find_room(struct ns *ns, uint32_t n, bool waited, struct detail *d)
 {
         struct store *store = store_of(ns);
         uint64_t evictions = store->counters.evictions;
+        bool by_device = waited && ns->failure.code != 0, pressed;
         struct detail failure = {0};
-        bool pressed;
         int r;
 
         ns->keep_idle_sets = true;
-        r = make_room(ns, n, &failure);
-        pressed = r != 0 || store->counters.evictions != evictions;
-        if (r != 0) {
-                r = r < 0 ? detail_set(d, r, "%s", failure.text) : refuse(ns, r, d);
-                ns_trim(ns);
-        }
+        r = by_device ? do_without(ns, n, d) : make_room(ns, n, &failure);
+        if (r < 0 && !by_device)
+                detail_set(d, r, "%s", failure.text);
+        if (r > 0 && !by_device)
+                explain_refusal(ns, r, d);
+        if (r > 0 || (r < 0 && ns->pool->queue))
+                count_refusal(ns);
+        /* Clients can't help a device that doesn't work. */
+        pressed = r > 0 || (r < 0 && !ns->pool->queue) || store->counters.evictions != evictions;
         if (pressed && store->on_pressure)
                 store->on_pressure(ns, store->callback_data);
-        return r;
+        return r == 0 && ns_n_room(ns) < n ? -EINPROGRESS : r;
+}
+
+static void begin_waiting(struct attach *a, uint32_t n)
+{
+        a->n_wanted = n;
+        a->ns->n_wanted += n;
+        a->ns->n_waiting++;
+}
+
+/* True where it did. */
+static bool end_waiting(struct attach *a)
+{
+        if (a->n_wanted == 0)
+                return false;
+        a->ns->n_wanted -= a->n_wanted;
+        a->ns->n_waiting--;
+        a->n_wanted = 0;
+        return true;
+}
+
+/* Sets were kept for it. */
+static void trim_after_wait(struct ns *ns)
+{
+        if (ns->n_waiting == 0)
+                ns->failure.code = 0;
+        ns_trim(ns);
+}
+
+void lease_call_off(struct attach *a)
+{
+        if (end_waiting(a))
+                trim_after_wait(a->ns);
 }
 
 uint32_t lease_take_page(struct attach *a)
@@ -237,42 +295,59 @@ uint32_t lease_take_page(struct attach *a)
 uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_t now_nsec)
 {
         struct ns *ns = a->ns;
+        uint64_t n_room;
 
         store_set_now(store_of(ns), now_nsec);
         if (store_of(ns)->draining || check_version(a, NULL) != 0)
                 return 0;
-        if (ns->n_pages[PAGE_FREE] < n) {
+        if (ns_n_room(ns) < n + ns->n_wanted) {
                 ns->keep_idle_sets = true;
-                while (ns->n_pages[PAGE_FREE] < n && ns_sweep(ns, SWEEP_BATCH))
+                while (ns_n_room(ns) < n + ns->n_wanted && ns_sweep(ns, SWEEP_BATCH))
                         ;
                 if (bind_sets(ns, n, NULL) != 0 && n_dear > 0)
                         (void)evict_pages(ns, n_dear, 2 * n_dear, now_nsec);
         }
-        return (uint32_t)MIN((uint64_t)n, ns->n_pages[PAGE_FREE]);
+        n_room = ns_n_room(ns);
+        n_room -= MIN(n_room, ns->n_wanted);
+        return (uint32_t)MIN((uint64_t)n, n_room);
+}
+
+static int try_lease(
+        struct attach *a, uint32_t n, bool waited, uint32_t *ret_pages, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        int r;
+
+        if (n == 0)
+                return detail_set(d, -EINVAL, "a lease of 0 pages");
+        if (store_of(ns)->draining)
+                return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
+        r = check_version(a, d);
+        if (r == 0 && ns_n_room(ns) < n)
+                r = find_room(ns, n, waited, d);
+        if (r != 0)
+                return r;
+        for (uint32_t i = 0; i < n; i++)
+                ret_pages[i] = lease_take_page(a);
+        return 0;
 }
 
 int lease_pages(
         struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d)
 {
         struct ns *ns = a->ns;
-        bool enough = ns->n_pages[PAGE_FREE] >= n;
+        bool waited = end_waiting(a);
         int r;
 
         store_set_now(store_of(ns), now_nsec);
-        if (n == 0)
-                return detail_set(d, -EINVAL, "a lease of 0 pages");
-        if (store_of(ns)->draining)
-                return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
-        r = check_version(a, d);
-        if (r == 0 && !enough)
-                r = find_room(ns, n, d);
-        if (r != 0)
-                return r;
-        for (uint32_t i = 0; i < n; i++)
-                ret_pages[i] = lease_take_page(a);
-        if (!enough)
+        r = try_lease(a, n, waited, ret_pages, d);
+        if (r == -EINPROGRESS)
+                begin_waiting(a, n);
+        if (waited)
+                trim_after_wait(ns);
+        else if (ns->keep_idle_sets)
                 ns_trim(ns);
-        return 0;
+        return r;
 }
 
 /* ---- publish -------------------------------------------------------------------------------- */
@@ -306,8 +381,8 @@ static int check_granted(const struct attach *a, uint32_t page, struct detail *d
         return 0;
 }
 
-/* SEALED and findable, or without a slot: then it is DETACHED from the start. True where findable.
- */
+/* SEALED and findable; DETACHED from the start where it has no slot in the index, or its set is
+ * recalled: then it ends with its pins. True where findable. */
 static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t hash)
 {
         struct ns *ns = a->ns;
@@ -322,7 +397,8 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         ns->counters.publishes++;
         store_of(ns)->counters.publishes++;
         ns_set_state(ns, o->page, PAGE_SEALED);
-        if ((o->parent != PAGE_NONE && ns_page(ns, o->parent)->unindexed) ||
+        if (ns_set_of(ns, o->page)->recall.state != RECALL_NONE ||
+                (o->parent != PAGE_NONE && ns_page(ns, o->parent)->unindexed) ||
                 !shared_insert(ns, hash, o->page)) {
                 p->unindexed = 1;
                 store_of(ns)->counters.unindexed++;

@@ -18,9 +18,14 @@
  * ret_pages; KVL_STATUS_QUOTA, KVL_STATUS_FULL: the sentence says limit, usage and who holds it;
  * KVL_STATUS_DRAINING; -ENOMEM, -EIO. Nothing is granted unless 0 (cached pages may have been
  * evicted).
+ * -EINPROGRESS: extent sets are being made for it. The attachment waits: the same call after
+ * pool_reap() may succeed, or says why they weren't made; lease_call_off() ends it, too.
  */
 int lease_pages(
         struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d);
+
+/* The attachment waits for nothing any more. Safe to repeat. */
+void lease_call_off(struct attach *a);
 
 struct publish {
         const uint32_t *pages; /* n, granted to the group */
@@ -94,7 +99,8 @@ int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool more,
 /*
  * FREE pages for a magazine: `n` of them as far as limit and budget go, and idle pages of this
  * namespace evicted until there are `n_dear` of these (<= n). Returns how many there are, at most
- * n. Where it had to make room, ns.keep_idle_sets is set: ns_trim() once they are taken.
+ * n; sets for the others may be under way, but what leases wait for is left to them. Where it had
+ * to make room, ns.keep_idle_sets is set: ns_trim() once they are taken.
  */
 uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_t now_nsec);
 

@@ -81,7 +81,8 @@ static void show(struct attach *a, int64_t n_more)
         atomic_store_explicit(&a->share.header->level, m->level, memory_order_release);
 }
 
-uint32_t magazine_drain(struct attach *a)
+/* Takes back what isn't claimed: all of it, or what lies in recalled sets. */
+static uint32_t drain(struct attach *a, bool only_recalled)
 {
         struct magazine *m = a->magazine;
         uint32_t n = 0;
@@ -91,6 +92,8 @@ uint32_t magazine_drain(struct attach *a)
                 uint32_t found;
 
                 if (m->pages[slot] == 0)
+                        continue;
+                if (only_recalled && ns_set_of(a->ns, page)->recall.state == RECALL_NONE)
                         continue;
                 found = atomic_exchange_explicit(&a->share.magazine[slot], 0, memory_order_acq_rel);
                 m->tampered |= found != 0 && found != page + 1;
@@ -105,7 +108,12 @@ uint32_t magazine_drain(struct attach *a)
         return n;
 }
 
-uint32_t magazine_drain_ns(struct ns *ns)
+uint32_t magazine_drain(struct attach *a)
+{
+        return drain(a, false);
+}
+
+static uint32_t drain_ns(struct ns *ns, bool only_recalled)
 {
         uint32_t n = 0;
 
@@ -113,8 +121,18 @@ uint32_t magazine_drain_ns(struct ns *ns)
                 return 0;
         list_for_each (a, &ns->attachments, struct attach, ns_link)
                 if (a->magazine)
-                        n += magazine_drain(a);
+                        n += drain(a, only_recalled);
         return n;
+}
+
+uint32_t magazine_drain_ns(struct ns *ns)
+{
+        return drain_ns(ns, false);
+}
+
+uint32_t magazine_drain_recalled(struct ns *ns)
+{
+        return drain_ns(ns, true);
 }
 
 static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
@@ -169,17 +187,13 @@ static void put(struct attach *a, uint32_t slot)
         atomic_store_explicit(&a->share.magazine[slot], page + 1, memory_order_release);
 }
 
-static uint32_t fill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+/* Puts `wanted` pages into it, as far as there are. Returns their number. */
+static uint32_t put_pages(struct attach *a, uint32_t wanted, uint32_t n_dear, uint64_t now_nsec)
 {
-        uint64_t reach = pages_allowed(a->ns);
+        uint32_t n = lease_make_ready(a, wanted, n_dear, now_nsec), n_put = 0;
         struct magazine *m = a->magazine;
-        uint32_t n, n_dear, n_put = 0;
 
-        adapt_level(a, reach, now_nsec);
-        n = shortage(a, MAX((uint64_t)m->n_pages + wanted, (uint64_t)m->level), reach);
-        /* What is cached gives way to a client that has shown that it goes on. */
-        n_dear = m->level > LEVEL_MIN ? shortage(a, m->level, reach) : 0;
-        n = lease_make_ready(a, n, n_dear, now_nsec);
+        m->is_short = n < wanted && a->ns->n_preparing > 0;
         for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && n_put < n; slot++)
                 if (m->pages[slot] == 0 && loaded(a, slot) == 0) {
                         put(a, slot);
@@ -188,6 +202,29 @@ static uint32_t fill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
         if (a->ns->keep_idle_sets)
                 ns_trim(a->ns);
         return n_put;
+}
+
+static uint32_t fill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+{
+        uint64_t reach = pages_allowed(a->ns);
+        struct magazine *m = a->magazine;
+        uint32_t n, n_dear;
+
+        adapt_level(a, reach, now_nsec);
+        n = shortage(a, MAX((uint64_t)m->n_pages + wanted, (uint64_t)m->level), reach);
+        /* What is cached gives way to a client that has shown that it goes on. */
+        n_dear = m->level > LEVEL_MIN ? shortage(a, m->level, reach) : 0;
+        return put_pages(a, n, n_dear, now_nsec);
+}
+
+void magazine_top_up(struct attach *a, uint64_t now_nsec)
+{
+        struct magazine *m = a->magazine;
+
+        if (!m->is_short)
+                return;
+        (void)magazine_settle(a); /* rubbish is found at the next refill, too */
+        show(a, put_pages(a, shortage(a, m->level, pages_allowed(a->ns)), 0, now_nsec));
 }
 
 bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)

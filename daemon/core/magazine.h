@@ -25,6 +25,7 @@ struct magazine {
         uint64_t refill_nsec; /* when it was filled last */
         uint64_t n_put;       /* as in the segment: put less taken back */
         bool tampered;        /* the client stored into a slot: told once */
+        bool is_short;        /* sets are being made for what it lacked at the last refill */
 };
 
 /*
@@ -48,5 +49,11 @@ uint32_t magazine_drain(struct attach *a);
 
 /* Every magazine of the namespace. */
 uint32_t magazine_drain_ns(struct ns *ns);
+
+/* Sets that it was short of were made: fills it as far as the refill that was short would have. */
+void magazine_top_up(struct attach *a, uint64_t now_nsec);
+
+/* The same for pages of sets that are recalled. */
+uint32_t magazine_drain_recalled(struct ns *ns);
 
 #endif

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/address.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/magazine.h"
+#include "daemon/core/recall.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
@@ -54,8 +56,10 @@ static int ns_alloc(struct tenant *t, const struct ns_geometry *geometry, struct
         ns->id = t->store->last_ns_id + 1;
         ns->geometry = *geometry;
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
-        r = ns->sets ? init_lookup(ns, t->store) : -ENOMEM;
+        ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
+        r = ns->sets && ns->slots_preparing ? init_lookup(ns, t->store) : -ENOMEM;
         if (r < 0) {
+                free(ns->slots_preparing);
                 free(ns->sets);
                 free(ns);
                 return r;
@@ -98,7 +102,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         r = check_page_bytes(layout, t->store->min_page_bytes, d);
         if (r < 0)
                 return r;
-        r = ns_geometry_of(layout, pool->extent_bytes, pool->device->props.granularity_bytes,
+        r = ns_geometry_of(layout, pool->extent_bytes, pool->props->granularity_bytes,
                 pool->account.limit_bytes, &geometry, d);
         if (r < 0)
                 return r;
@@ -114,8 +118,10 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         memcpy(ns->name, name, strlen(name) + 1);
         ns->layout = *layout;
         ns->keep_page_zero = keep_page_zero;
+        ns->address = address_take(t->store, ns);
         list_init(&ns->sets_bound);
         list_init(&ns->sets_room);
+        list_init(&ns->sets_preparing);
         list_init(&ns->attachments);
         list_append(&t->namespaces, &ns->link);
         *ret_ns = ns;
@@ -128,10 +134,13 @@ void ns_free(struct ns *ns)
 
         list_for_each_safe (set, &ns->sets_bound, struct extent_set, link)
                 set_discard(set);
+        list_for_each_safe (set, &ns->sets_preparing, struct extent_set, link)
+                set_orphan(set);
         ns->evict->free(ns->policy);
         tree_deinit(&ns->tree);
         shared_deinit(&ns->shared);
         list_remove(&ns->link);
+        free(ns->slots_preparing);
         free(ns->sets);
         free(ns);
 }
@@ -197,12 +206,20 @@ void ns_set_state(struct ns *ns, uint32_t page, enum page_state s)
                 shared_show_state(ns, page);
 }
 
+static bool keeps_idle(const struct extent_set *set)
+{
+        return set->ns->keep_idle_sets ||
+               (set->recall.state == RECALL_NONE && ns_awaits_sets(set->ns));
+}
+
 void ns_free_page(struct ns *ns, uint32_t page)
 {
         struct extent_set *set = ns_set_of(ns, page);
 
         set_put_page(set, page);
-        if (set_is_idle(set) && !ns->keep_idle_sets)
+        if (set->recall.state != RECALL_NONE)
+                recall_settle(set);
+        else if (set_is_idle(set) && !keeps_idle(set))
                 set_unbind(set);
 }
 
@@ -210,7 +227,7 @@ void ns_trim(struct ns *ns)
 {
         ns->keep_idle_sets = false;
         list_for_each_safe (set, &ns->sets_bound, struct extent_set, link)
-                if (set_is_idle(set))
+                if (set_is_idle(set) && !keeps_idle(set))
                         set_unbind(set);
 }
 
@@ -443,7 +460,7 @@ bool ns_evict_leaf(struct ns *ns, uint32_t page)
         return true;
 }
 
-uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why)
+uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_reason why)
 {
         uint32_t up = page, leaf;
         uint64_t n = 0;
@@ -455,8 +472,13 @@ uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why)
                 up = tree_parent(&ns->tree, leaf);
                 drop_leaf(ns, leaf, why, false);
                 n++;
-        } while (leaf != page);
+        } while (leaf != page && n < most);
         if (why == EVICT_PRESSURE)
                 count_evictions(ns, n);
         return n;
+}
+
+uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why)
+{
+        return ns_drop_leaves(ns, page, UINT64_MAX, why);
 }

@@ -10,6 +10,7 @@
 
 #include "base/list.h"
 #include "base/parse.h"
+#include "daemon/core/detail.h"
 #include "daemon/core/page.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/shared.h"
@@ -17,7 +18,6 @@
 #include "policy/tree.h"
 
 struct tenant;
-struct detail;
 struct member;
 struct attach;
 
@@ -52,6 +52,12 @@ struct ns_geometry {
         uint32_t capacity_pages; /* set_pages * n_set_slots; fixed for life */
 };
 
+/* Why a set wasn't made. */
+struct ns_failure {
+        int code; /* what a lease is refused with: KVL_STATUS_FULL, -EIO; 0: none */
+        struct detail why;
+};
+
 struct ns_counters {
         uint64_t keys, hits, publishes, duplicates, evictions;
 };
@@ -65,21 +71,32 @@ struct ns {
         struct ns_layout layout;
         struct ns_geometry geometry;
         bool keep_page_zero;
+        uint64_t address;         /* of its range, common to all clients (address.h); 0: none */
         uint64_t epoch;           /* one more with every invalidation of the whole namespace */
         uint64_t version_epoch;   /* one more with every change of layout.version */
         struct extent_set **sets; /* owned; n_set_slots, NULL where unbound */
+        uint8_t *slots_preparing; /* owned; n_set_slots, 1 where a set is PREPARING */
         struct list_link sets_bound;
+        struct list_link sets_preparing;
         struct list_link sets_room; /* those with FREE pages; the ones that were full once first */
         bool keep_idle_sets;        /* a call is collecting pages; ns_trim() at its end */
-        uint32_t n_sets;
-        struct shared shared; /* what clients see: its slots are the index */
+        uint32_t n_sets;            /* bound */
+        uint32_t n_preparing;
+        uint64_t n_preparing_pages; /* of these sets */
+        uint32_t n_waiting;         /* attachments whose lease waits for them */
+        uint64_t n_wanted;          /* pages that these want */
+        struct ns_failure failure;  /* for the next of these that tries again */
+        bool unsettled;             /* sets were made or failed: store_settle() */
+        struct shared shared;       /* what clients see: its slots are the index */
         struct tree tree;
         const struct evict_ops *evict;
-        void *policy;                   /* of evict; owned */
-        struct list_link attachments;   /* struct attach.ns_link */
-        uint64_t n_pages[8];            /* by enum page_state, of bound sets */
-        uint64_t n_pinned;              /* pages with n_pins > 0 */
-        uint64_t n_ready;               /* GRANTED pages in magazines */
+        void *policy;                 /* of evict; owned */
+        struct list_link attachments; /* struct attach.ns_link */
+        uint64_t n_pages[8];          /* by enum page_state, of bound sets */
+        uint64_t n_pinned;            /* pages with n_pins > 0 */
+        uint64_t n_ready;             /* GRANTED pages in magazines */
+        uint64_t n_withheld;          /* FREE pages of sets that are recalled: not to be granted */
+        uint64_t look_round;          /* of store.recall_round, when recall_work() looked last */
         uint32_t watched, last_watched; /* list of watched pages through prev and next; PAGE_NONE */
         uint64_t n_watched;
         uint64_t n_stale;    /* SEALED pages of an older epoch, not swept yet */
@@ -117,6 +134,12 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
 
 struct ns *ns_find(struct tenant *t, const char *name);
 
+/* FREE pages that can be granted. */
+static inline uint64_t ns_n_room(const struct ns *ns)
+{
+        return ns->n_pages[PAGE_FREE] - ns->n_withheld;
+}
+
 /* NULL where the page is beyond the namespace or its set isn't bound. */
 struct page *ns_page(const struct ns *ns, uint32_t page);
 
@@ -137,6 +160,24 @@ void ns_set_state(struct ns *ns, uint32_t page, enum page_state s);
 /* The one way a page becomes FREE: not pinned, out of the index. Gives its set back where that
  * leaves it idle. */
 void ns_free_page(struct ns *ns, uint32_t page);
+
+/* Idle sets stay, because a lease waits for what is being made. Recalled ones don't. */
+static inline bool ns_awaits_sets(const struct ns *ns)
+{
+        return ns->n_waiting > 0 || ns->n_preparing > 0 || ns->unsettled;
+}
+
+/* FREE pages that can be granted, and those to come. */
+static inline uint64_t ns_n_coming(const struct ns *ns)
+{
+        return ns_n_room(ns) + ns->n_preparing_pages;
+}
+
+/* What its account is charged with. */
+static inline uint64_t ns_charged_bytes(const struct ns *ns)
+{
+        return (uint64_t)(ns->n_sets + ns->n_preparing) * ns->geometry.set_bytes;
+}
 
 /* Gives idle sets back after a call that kept them. */
 void ns_trim(struct ns *ns);
@@ -187,6 +228,10 @@ bool ns_sweep(struct ns *ns, uint32_t budget);
 /* Removes a findable page and everything below it; pinned ones become DETACHED. Returns their
  * number. */
 uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why);
+
+/* The same, leaves first, and at most `most` (> 0) of them: the page is still findable where it
+ * took these. */
+uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_reason why);
 
 /* No attachments. Frees everything it holds. */
 void ns_free(struct ns *ns);

@@ -38,7 +38,8 @@ struct page {
         uint16_t reported : 1;  /* GRANTED: named by an unfinished REPORT */
         uint16_t watched : 1;   /* SEALED, DETACHED: met with pins in segments and none of its own:
                                    looked at again by ns_look_again() */
-        uint16_t unindexed : 1; /* DETACHED: published, but the index had no slot for it */
+        uint16_t unindexed : 1; /* DETACHED: published, but the index had no slot for it, or its set
+                                   was recalled */
 };
 
 static_assert(sizeof(struct page) == 64, "one cache line a page");

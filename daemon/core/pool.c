@@ -2,13 +2,20 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/group.h"
+#include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/recall.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "gpu/queue.h"
 #include "proto/status.h"
 
 /* UINT32_MAX where there is none. */
@@ -17,7 +24,7 @@ static uint32_t free_slot(const struct ns *ns)
         /* A set that consists of the null page alone would be bound for nothing. */
         uint32_t i = ns->keep_page_zero && ns->geometry.set_pages == 1;
 
-        while (i < ns->geometry.n_set_slots && ns->sets[i])
+        while (i < ns->geometry.n_set_slots && (ns->sets[i] || ns->slots_preparing[i]))
                 i++;
         return i < ns->geometry.n_set_slots ? i : UINT32_MAX;
 }
@@ -34,8 +41,22 @@ static int reserve_nodes(struct ns *ns, uint32_t set_index)
         return tree_reserve(&ns->tree, n);
 }
 
+/* Fails like any other call: the daemon is told by its figures. */
+static void on_destroyed(struct job *job, int result, void *data)
+{
+        struct pool *pool = data;
+
+        if (result < 0)
+                memcpy(pool->why, job->why, sizeof(pool->why));
+}
+
+/* On a queue: to be destroyed, in order. */
 static void destroy_extents(struct extent_set *set)
 {
+        if (set->parting) {
+                queue_submit(set->pool->queue, TAKE(set->parting));
+                return;
+        }
         for (uint32_t i = 0; i < set->ns->layout.n_planes && set->extents[i]; i++)
                 set->extents[i]->device->ops->extent_destroy(set->extents[i], true);
 }
@@ -77,6 +98,14 @@ static void init_pages(struct extent_set *set)
         set->free_head = set->n_free > 0 ? first + skip : PAGE_NONE;
 }
 
+static void set_free(struct extent_set *set)
+{
+        job_free(set->parting);
+        free(set->pages);
+        free(set);
+}
+
+/* With its extents, or the job that will end them. */
 static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
 {
         struct extent_set *set;
@@ -87,13 +116,18 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
                 return -ENOMEM;
         list_init(&set->link);
         list_init(&set->room_link);
+        list_init(&set->recall.link);
         set->ns = ns;
+        set->pool = ns->pool;
         set->index = index;
         set->pages = calloc(ns->geometry.set_pages, sizeof(*set->pages));
-        r = set->pages ? create_extents(set) : -ENOMEM;
+        if (ns->pool->queue) {
+                set->parting = job_new(JOB_DESTROY, ns->layout.n_planes);
+                r = set->pages && set->parting ? 0 : -ENOMEM;
+        } else
+                r = set->pages ? create_extents(set) : -ENOMEM;
         if (r != 0) {
-                free(set->pages);
-                free(set);
+                set_free(set);
                 return r;
         }
         init_pages(set);
@@ -112,7 +146,6 @@ static void set_link(struct extent_set *set)
                 list_append(&ns->sets_room, &set->room_link);
         ns->n_sets++;
         ns->pool->n_sets++;
-        ns->tenant->store->n_extents += ns->layout.n_planes;
         ns->n_pages[PAGE_FREE] += set->n_usable;
         ns->n_pages[PAGE_NULL] += ns->geometry.set_pages - set->n_usable;
 }
@@ -131,9 +164,198 @@ static int explain_bind(int r, const struct ns *ns, struct detail *d)
                         "kvleased has as many open files as %s, and every extent is one: raise %s",
                         r == -EMFILE ? "it may have" : "the machine can have",
                         r == -EMFILE ? "LimitNOFILE of kvleased" : "sysctl fs.file-max");
+        if (ns->pool->queue)
+                return detail_set(d, r, "kvleased has no memory to note an extent set");
         return detail_set(d, r, "device %s gave no memory for an extent set: %s",
-                ns->pool->device->props.name, status_text(r));
+                ns->pool->props->name, status_text(r));
 }
+
+/* ---- on a queue ------------------------------------------------------------------------------ */
+
+static int explain_device(const struct ns *ns, int result, const char *why, struct detail *d)
+{
+        const struct pool *pool = ns->pool;
+        const char *name = pool->props->name, *text = why[0] ? why : status_text(result);
+        char set[FORMAT_BYTES_MAX], budget[FORMAT_BYTES_MAX];
+
+        switch (result) {
+        case -ENOMEM:
+                return detail_set(d, KVL_STATUS_FULL,
+                        "device %s has no memory for an extent set of %s though its budget of %s "
+                        "has room (%s): most likely other processes use the device, too; stop "
+                        "them, or lower 'memory' of the device in kvleased's configuration",
+                        name, format_bytes(ns->geometry.set_bytes, set),
+                        format_bytes(pool->account.limit_bytes, budget), text);
+        case -ETIMEDOUT:
+                return detail_set(d, -EIO,
+                        "device %s hangs: %s; it can be leased from again when its driver answers",
+                        name, text);
+        case -ENXIO:
+                return detail_set(d, -EIO,
+                        "device %s is broken: %s; restart kvleased when it has been reset", name,
+                        text);
+        default:
+                return detail_set(d, -EIO, "device %s made no extent set: %s", name, text);
+        }
+}
+
+/* Nothing is asked of a device that can't answer. */
+static int check_queue(const struct ns *ns, struct detail *d)
+{
+        const struct pool *pool = ns->pool;
+
+        if (queue_is_broken(pool->queue))
+                return explain_device(ns, -ENXIO, pool->why, d);
+        if (queue_is_stuck(pool->queue))
+                return explain_device(ns, -ETIMEDOUT, pool->why, d);
+        return 0;
+}
+
+static void begin_preparing(struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+
+        list_append(&ns->sets_preparing, &set->link);
+        ns->slots_preparing[set->index] = 1;
+        ns->n_preparing++;
+        ns->n_preparing_pages += set->n_usable;
+}
+
+static void end_preparing(struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+
+        list_remove(&set->link);
+        ns->slots_preparing[set->index] = 0;
+        ns->n_preparing--;
+        ns->n_preparing_pages -= set->n_usable;
+}
+
+static int explain_lowered(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char limit[FORMAT_BYTES_MAX];
+
+        return detail_set(d, KVL_STATUS_QUOTA,
+                "the limit of tenant %s was lowered to %s while memory was being made for the "
+                "lease; release pages or raise the limit with: kvleasectl tenants set %s limit=...",
+                t->name, format_bytes(t->account.limit_bytes, limit), t->name);
+}
+
+/* Whoever waits is told; magazines don't ask again by themselves. result 0: it is over the limit.
+ */
+static void note_failure(struct ns *ns, int result, const char *why)
+{
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                if (a->magazine)
+                        a->magazine->is_short = false;
+        if (ns->n_waiting == 0)
+                return;
+        ns->failure.code = result < 0 ? explain_device(ns, result, why, &ns->failure.why)
+                                      : explain_lowered(ns, &ns->failure.why);
+}
+
+static void end_orphan(struct extent_set *set, bool is_made)
+{
+        list_remove(&set->link);
+        set->pool->n_preparing--;
+        charge_drop(&set->charge);
+        if (is_made)
+                destroy_extents(set);
+        set_free(set);
+}
+
+static void on_made(struct job *job, int result, void *data)
+{
+        struct extent_set *set = data;
+        struct pool *pool = set->pool;
+        struct ns *ns = set->ns;
+
+        if (result < 0)
+                memcpy(pool->why, job->why, sizeof(pool->why));
+        for (size_t i = 0; result == 0 && i < job->n; i++) {
+                set->extents[i] = job->extents[i].extent;
+                set->parting->extents[i] = job->extents[i];
+        }
+        if (!ns) {
+                end_orphan(set, result == 0);
+                return;
+        }
+        end_preparing(set);
+        pool->n_preparing--;
+        ns->unsettled = true;
+        /* The limit may have been lowered since. */
+        if (result == 0 && account_fits(&ns->tenant->account, 0)) {
+                set_link(set);
+                return;
+        }
+        ns->tenant->store->n_extents -= ns->layout.n_planes;
+        charge_drop(&set->charge);
+        if (result == 0)
+                destroy_extents(set);
+        set_free(set);
+        note_failure(ns, result, job->why);
+}
+
+/* The set is charged. */
+static int prepare(struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+        struct job *job = job_new(JOB_CREATE, ns->layout.n_planes);
+
+        if (!job)
+                return -ENOMEM;
+        job->bytes = ns->geometry.extent_bytes;
+        job->done = on_made;
+        job->data = set;
+        set->parting->done = on_destroyed;
+        set->parting->data = set->pool;
+        begin_preparing(set);
+        set->pool->n_preparing++;
+        queue_submit(set->pool->queue, job);
+        return -EINPROGRESS;
+}
+
+unsigned pool_reap(struct pool *pool)
+{
+        return queue_reap(pool->queue);
+}
+
+void set_orphan(struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+
+        end_preparing(set);
+        ns->tenant->store->n_extents -= ns->layout.n_planes;
+        charge_leave_tenant(&set->charge);
+        set->ns = NULL;
+        list_append(&set->pool->orphans, &set->link);
+}
+
+void pool_forget_orphans(struct pool *pool)
+{
+        list_for_each_safe (set, &pool->orphans, struct extent_set, link)
+                end_orphan(set, false);
+}
+
+int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *ret_handle)
+{
+        struct extent *e = set->extents[n];
+        struct extent_handle handle;
+
+        if (!set->parting)
+                return e->device->ops->extent_export(e, ret_handle);
+        handle = set->parting->extents[n].handle;
+        if (handle.fd >= 0) {
+                handle.fd = fcntl(handle.fd, F_DUPFD_CLOEXEC, 0);
+                if (handle.fd < 0)
+                        return -errno;
+        }
+        *ret_handle = handle;
+        return 0;
+}
+
+/* ---- binding --------------------------------------------------------------------------------- */
 
 int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
 {
@@ -146,6 +368,9 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
                 return detail_set(d, KVL_STATUS_FULL,
                         "namespace %s holds all %u extent sets that fit its device", ns->name,
                         ns->geometry.n_set_slots);
+        r = ns->pool->queue ? check_queue(ns, d) : 0;
+        if (r < 0)
+                return r;
         r = charge_take(&charge, &ns->tenant->account, &ns->pool->account, ns->geometry.set_bytes);
         if (r != 0)
                 return detail_set(d, r, "%s has no room for another extent set",
@@ -163,6 +388,16 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
                 return explain_bind(r, ns, d);
         }
         set->charge = charge;
+        if (ns->pool->queue)
+                r = prepare(set);
+        if (r == -ENOMEM) {
+                charge_drop(&set->charge);
+                set_free(set);
+                return explain_bind(r, ns, d);
+        }
+        ns->tenant->store->n_extents += ns->layout.n_planes;
+        if (r != 0)
+                return r;
         set_link(set);
         *ret_set = set;
         return 0;
@@ -176,14 +411,14 @@ void set_discard(struct extent_set *set)
 
         list_remove(&set->link);
         list_remove(&set->room_link);
+        recall_forget(set);
         ns->sets[set->index] = NULL;
         ns->n_sets--;
         ns->pool->n_sets--;
         ns->tenant->store->n_extents -= ns->layout.n_planes;
         charge_drop(&set->charge);
         destroy_extents(set);
-        free(set->pages);
-        free(set);
+        set_free(set);
 }
 
 void set_unbind(struct extent_set *set)
@@ -228,7 +463,9 @@ void set_put_page(struct extent_set *set, uint32_t page)
         assert(p->state != PAGE_FREE && p->state != PAGE_NULL && p->n_pins == 0 && !p->watched);
 
         /* In front: a set that was full is used again before those that may empty. */
-        if (set->n_free == 0)
+        if (set->recall.state != RECALL_NONE)
+                set->ns->n_withheld++;
+        else if (set->n_free == 0)
                 list_insert_before(set->ns->sets_room.next, &set->room_link);
         ns_set_state(set->ns, page, PAGE_FREE);
         memset(p->key, 0, sizeof(p->key));

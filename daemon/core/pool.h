@@ -1,6 +1,12 @@
 /*
  * A pool: one device, its budget, and the extent sets bound from it.
  *
+ * A device that may block is behind a queue (gpu/queue.h). There a set is PREPARING first: it is
+ * charged and has its slot in the namespace, nothing else knows of it. When the queue has made its
+ * extents it is bound. Where its namespace has gone by then it is an orphan, destroyed when it is
+ * made. Destroying is submitted and forgotten: the queue is in order, so whoever is charged for the
+ * memory next asks for it after.
+ *
  * An extent set is one extent per plane of a namespace, bound to that namespace (hence to one
  * tenant) all or nothing, and charged as a whole. It is unbound when no page of it is in use and no
  * client has it mapped; what it held reads as zeros before anybody else gets the memory.
@@ -18,36 +24,82 @@
 
 struct ns;
 struct detail;
+struct queue;
+struct job;
 
 struct pool {
-        struct list_link link;  /* store.pools */
-        struct device *device;  /* owned */
-        struct account account; /* limit: the budget */
-        uint64_t extent_bytes;  /* wanted size of a set; 64 MiB by default */
+        struct list_link link;            /* store.pools */
+        struct device *device;            /* owned; NULL where there is a queue */
+        struct queue *queue;              /* owned; NULL: the device is called inline */
+        const struct device_props *props; /* of the device; borrowed from either */
+        struct account account;           /* limit: the budget */
+        uint64_t extent_bytes;            /* wanted size of a set; 64 MiB by default */
         uint32_t n_sets;
+        uint32_t n_preparing;       /* orphans included */
+        struct list_link orphans;   /* struct extent_set.link */
+        char why[DEVICE_WHY_BYTES]; /* of the device's last failure; "" */
+};
+
+/* Taking a set back from clients: recall.h. */
+enum recall_state {
+        RECALL_NONE,
+        RECALL_ASKED, /* nothing of it is granted any more; something may be held */
+        RECALL_IDLE,  /* nothing is held; clients have it mapped */
+};
+
+struct set_recall {
+        struct list_link link; /* store.recalls, but for RECALL_NONE */
+        enum recall_state state;
+        uint32_t n_purged;      /* pages that were gone through */
+        bool in_visit;          /* isn't unbound under who looks at it */
+        bool told;              /* all clients concerned were told of the state */
+        bool holders_told;      /* those that hold pages of it and don't map it were told */
+        bool quarantined;       /* past a deadline */
+        uint64_t timeout_nsec;  /* 0: the default */
+        uint64_t deadline_nsec; /* 0: not set yet; UINT64_MAX: passed */
 };
 
 struct extent_set {
-        struct list_link link;      /* ns.sets_bound, in order of binding */
-        struct list_link room_link; /* ns.sets_room while n_free > 0 */
-        struct ns *ns;              /* borrowed */
+        struct list_link link;      /* ns.sets_bound, in order of binding; ns.sets_preparing;
+                                       pool.orphans */
+        struct list_link room_link; /* ns.sets_room while n_free > 0 and it isn't recalled */
+        struct ns *ns;              /* borrowed; NULL: an orphan */
+        struct pool *pool;          /* borrowed */
         struct charge charge;
-        uint32_t index;           /* position in the namespace's arena */
-        uint32_t n_usable;        /* pages that can be granted */
-        uint32_t n_free;          /* of these FREE */
-        uint32_t free_head;       /* page index, PAGE_NONE */
-        uint32_t n_mapped;        /* attachments that were sent its extents */
-        uint64_t cost_bytes;      /* scratch of one call (reclaim) */
+        uint32_t index;      /* position in the namespace's arena */
+        uint32_t n_usable;   /* pages that can be granted */
+        uint32_t n_free;     /* of these FREE */
+        uint32_t free_head;  /* page index, PAGE_NONE */
+        uint32_t n_mapped;   /* attachments that were sent its extents */
+        uint64_t cost_bytes; /* scratch of one call (reclaim) */
+        struct set_recall recall;
         struct page *pages;       /* owned, ns.geometry.set_pages */
+        struct job *parting;      /* owned; queue: the DESTROY, holds the extents' handles */
         struct extent *extents[]; /* owned, ns.layout.n_planes */
 };
 
 /*
  * Binds the lowest free set slot of the namespace: charge, extents, page records. 0 with *ret_set;
  * KVL_STATUS_QUOTA, KVL_STATUS_FULL (also: the namespace has no slot left); -ENOMEM, -EIO from the
- * device. Nothing stays behind on failure.
+ * device. Nothing stays behind on failure. On a queue: -EINPROGRESS, the set is PREPARING;
+ * pool_reap() binds it, or leaves why not in ns.failure for a lease that waits.
  */
 int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d);
+
+/*
+ * The queue has something to say: sets that are made are bound, those that failed are gone. Then
+ * the leases that waited are to be tried again, in order, and then store_settle(). Number of jobs.
+ */
+unsigned pool_reap(struct pool *pool);
+
+/* Its namespace goes while it is PREPARING. */
+void set_orphan(struct extent_set *set);
+
+/* After the queue's end, which never says that they are made. */
+void pool_forget_orphans(struct pool *pool);
+
+/* A handle of the n-th extent for another process, to be closed by the caller. 0 or -errno. */
+int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *ret_handle);
 
 /* No page of it is in use and nobody has it mapped. Frees the set. */
 void set_unbind(struct extent_set *set);
@@ -57,7 +109,13 @@ void set_discard(struct extent_set *set);
 
 static inline bool set_is_idle(const struct extent_set *set)
 {
-        return set->n_free == set->n_usable && set->n_mapped == 0;
+        return set->n_free == set->n_usable && set->n_mapped == 0 && !set->recall.in_visit;
+}
+
+/* Recalled, and nothing of it is held: nobody ever will. */
+static inline bool recall_is_idle(const struct extent_set *set)
+{
+        return set->recall.state != RECALL_NONE && set->n_free == set->n_usable;
 }
 
 /*

@@ -13,7 +13,7 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
         assert(ns->keep_idle_sets);
 
-        while (ns->n_pages[PAGE_FREE] < n) {
+        while (ns_n_room(ns) < n) {
                 uint32_t victim = ns->evict->victim(ns->policy, now_nsec);
 
                 if (victim == NODE_NONE)
@@ -112,7 +112,7 @@ static void weigh_ns(struct ns *ns)
         }
         list_for_each (set, &ns->sets_bound, struct extent_set, link) {
                 set->cost_bytes = COST_HELD;
-                if (set->n_mapped > 0)
+                if (set->n_mapped > 0 || (set_is_idle(set) && ns_awaits_sets(ns)))
                         continue;
                 if (!below)
                         below = count_subtrees(ns);
@@ -142,6 +142,7 @@ static void evict_set(struct extent_set *set)
         uint32_t n = ns->geometry.set_pages, first = set->index * n;
 
         ns->keep_idle_sets = true;
+        set->recall.in_visit = true;
         for (uint32_t page = first; page < first + n; page++) {
                 struct page *p = ns_page(ns, page);
 
@@ -150,7 +151,10 @@ static void evict_set(struct extent_set *set)
                 else if (p->state == PAGE_SEALED)
                         ns_drop_subtree(ns, page, EVICT_PRESSURE);
         }
-        if (!set_is_idle(set))
+        set->recall.in_visit = false;
+        if (set_is_idle(set))
+                set_unbind(set);
+        else
                 set->cost_bytes = COST_HELD;
         ns_trim(ns);
 }
@@ -196,7 +200,7 @@ static uint64_t charged_in(const struct tenant *t, const struct pool *pool)
 
         list_for_each (ns, &t->namespaces, struct ns, link)
                 if (ns->pool == pool)
-                        bytes += ns->n_sets * ns->geometry.set_bytes;
+                        bytes += ns_charged_bytes(ns);
         return bytes;
 }
 

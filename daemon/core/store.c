@@ -6,8 +6,11 @@
 #include <string.h>
 
 #include "daemon/core/detail.h"
+#include "daemon/core/group.h"
+#include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/tenant.h"
+#include "gpu/queue.h"
 
 void store_init(struct store *s, const struct evict_ops *evict)
 {
@@ -18,18 +21,24 @@ void store_init(struct store *s, const struct evict_ops *evict)
         };
         list_init(&s->pools);
         list_init(&s->tenants);
+        list_init(&s->recalls);
 }
 
-static void pool_free(struct pool *pool)
+static bool pool_free(struct pool *pool)
 {
+        bool is_done = queue_close(pool->queue);
+
+        pool_forget_orphans(pool);
         assert(pool->n_sets == 0 && pool->account.charged_bytes == 0);
         list_remove(&pool->link);
         device_close(pool->device);
         free(pool);
+        return is_done;
 }
 
-void store_deinit(struct store *s)
+bool store_deinit(struct store *s)
 {
+        bool is_done = true;
         int r;
 
         assert(s->n_members == 0);
@@ -40,14 +49,15 @@ void store_deinit(struct store *s)
                 (void)r;
         }
         list_for_each_safe (pool, &s->pools, struct pool, link)
-                pool_free(pool);
+                is_done &= pool_free(pool);
         segment_room_close(&s->room);
+        return is_done;
 }
 
-int store_add_pool(struct store *s, struct device *device, uint64_t budget_bytes,
-        uint64_t extent_bytes, struct detail *d)
+static int add_pool(struct store *s, const struct device_props *props, uint64_t budget_bytes,
+        uint64_t extent_bytes, struct pool **ret_pool, struct detail *d)
 {
-        const char *name = device->props.name;
+        const char *name = props->name;
         char budget[FORMAT_BYTES_MAX], extent[FORMAT_BYTES_MAX];
         struct pool *pool;
 
@@ -58,16 +68,40 @@ int store_add_pool(struct store *s, struct device *device, uint64_t budget_bytes
                         name, format_bytes(budget_bytes, budget),
                         format_bytes(extent_bytes, extent));
         list_for_each (other, &s->pools, struct pool, link)
-                if (strcmp(other->device->props.name, name) == 0)
+                if (strcmp(other->props->name, name) == 0)
                         return detail_set(d, -EEXIST, "device %s is given twice", name);
         pool = calloc(1, sizeof(*pool));
         if (!pool)
                 return detail_set(d, -ENOMEM, "no memory for device %s", name);
-        pool->device = device;
+        pool->props = props;
         pool->account.limit_bytes = budget_bytes;
         pool->extent_bytes = extent_bytes;
+        list_init(&pool->orphans);
         list_append(&s->pools, &pool->link);
+        *ret_pool = pool;
         return 0;
+}
+
+int store_add_pool(struct store *s, struct device *device, uint64_t budget_bytes,
+        uint64_t extent_bytes, struct detail *d)
+{
+        struct pool *pool;
+        int r = add_pool(s, &device->props, budget_bytes, extent_bytes, &pool, d);
+
+        if (r == 0)
+                pool->device = device;
+        return r;
+}
+
+int store_add_queue(struct store *s, struct queue *queue, uint64_t budget_bytes,
+        uint64_t extent_bytes, struct detail *d)
+{
+        struct pool *pool;
+        int r = add_pool(s, queue_props(queue), budget_bytes, extent_bytes, &pool, d);
+
+        if (r == 0)
+                pool->queue = queue;
+        return r;
 }
 
 struct pool *store_find_pool(struct store *s, const char *device)
@@ -75,7 +109,7 @@ struct pool *store_find_pool(struct store *s, const char *device)
         if (!device || !device[0])
                 return list_first(&s->pools, struct pool, link);
         list_for_each (pool, &s->pools, struct pool, link)
-                if (strcmp(pool->device->props.name, device) == 0)
+                if (strcmp(pool->props->name, device) == 0)
                         return pool;
         return NULL;
 }
@@ -83,6 +117,24 @@ struct pool *store_find_pool(struct store *s, const char *device)
 void store_set_now(struct store *s, uint64_t now_nsec)
 {
         s->now_nsec = MAX(s->now_nsec, now_nsec);
+}
+
+static void settle_ns(struct ns *ns, uint64_t now_nsec)
+{
+        ns->unsettled = false;
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                if (a->magazine)
+                        magazine_top_up(a, now_nsec);
+        ns_trim(ns);
+}
+
+void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec)
+{
+        store_set_now(s, now_nsec);
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (ns->pool == pool && ns->unsettled)
+                                settle_ns(ns, now_nsec);
 }
 
 static struct ns *find_stale(const struct store *s)

@@ -16,7 +16,9 @@
 
 struct detail;
 struct tenant;
+struct queue;
 struct ns;
+struct attach;
 
 struct store_counters {
         uint64_t lookups;     /* requests */
@@ -32,11 +34,16 @@ struct store_counters {
 struct store {
         struct list_link pools;   /* struct pool.link; the first is the default device */
         struct list_link tenants; /* struct tenant.link */
+        struct list_link recalls; /* struct extent_set.recall.link */
+        uint32_t n_recalls, n_quarantined;
+        uint32_t recall_visits; /* left of the round under way (recall_work()) */
+        uint64_t recall_round;
         const struct evict_ops *evict;
         struct segment_room room; /* of index segments; memfds until the server opens it */
         uint64_t boot_epoch;      /* shown in segments */
         uint64_t min_page_bytes;  /* of a namespace's pages, over all planes: NS_MIN_PAGE_BYTES;
                                      tests on devices without memory lower it */
+        uint64_t next_address;    /* where the next namespace's range is looked for (address.h) */
         bool draining;            /* nothing new is granted */
         uint64_t last_ns_id, last_member_id;
         uint32_t last_group_id;
@@ -50,6 +57,17 @@ struct store {
         /* Told when a namespace was invalidated as a whole: the server sends NS_STALE. May be NULL.
          */
         void (*on_stale)(struct ns *ns, void *data);
+        /*
+         * Tells a client of a set that is recalled (RecallEvent). False: it can't take it now and
+         * is tried again. May be NULL.
+         */
+        bool (*on_recall)(struct attach *a, const struct extent_set *set, bool idle,
+                uint64_t timeout_nsec, void *data);
+        /* This client holds pages of a recalled set past the deadline, or has it mapped though it
+         * is idle. Changes no state of the store. May be NULL. */
+        void (*on_late)(struct attach *a, const struct extent_set *set, void *data);
+        /* recall_work() is to be called soon. May be NULL. */
+        void (*on_recall_work)(void *data);
         /* Asked before a set of n extents is made: 0, or a negative errno with the sentence. May be
          * NULL. */
         int (*admit_extents)(uint32_t n, struct detail *d, void *data);
@@ -58,12 +76,17 @@ struct store {
 
 void store_init(struct store *s, const struct evict_ops *evict);
 
-/* No members are left. Frees everything, gives all memory back. */
-void store_deinit(struct store *s);
+/* No members are left. Frees everything, gives all memory back. False: a driver hangs, and the
+ * thread that waits for it is left behind: the process should end by _exit(). */
+bool store_deinit(struct store *s);
 
 /* Takes the device, on success only. 0; -EEXIST: a pool with this device name; -ENOMEM; -EINVAL
  * (budget < one set of extent_bytes). */
 int store_add_pool(struct store *s, struct device *device, uint64_t budget_bytes,
+        uint64_t extent_bytes, struct detail *d);
+
+/* The same for a device behind a queue. */
+int store_add_queue(struct store *s, struct queue *queue, uint64_t budget_bytes,
         uint64_t extent_bytes, struct detail *d);
 
 /* NULL or "" names the default. NULL where there is none. */
@@ -71,6 +94,12 @@ struct pool *store_find_pool(struct store *s, const char *device);
 
 /* Time goes on: every call that is given one passes it here. Never back. */
 void store_set_now(struct store *s, uint64_t now_nsec);
+
+/*
+ * After pool_reap(), once the leases that waited have been tried again: magazines that were short
+ * get their pages, and what nobody needs is given back.
+ */
+void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec);
 
 /* One step of background work (sweeping): at most `budget` page records. True while there is more.
  */

@@ -6,6 +6,7 @@
 
 #include "daemon/core/detail.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/recall.h"
 #include "daemon/core/reclaim.h"
 #include "daemon/core/store.h"
 
@@ -74,8 +75,8 @@ int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct 
                 return r;
         t->attrs = *attrs;
         t->account.limit_bytes = attrs->limit_bytes;
-        /* Whether it gets below the limit or not: what is in use is kept. */
-        (void)reclaim_sets_of_tenant(t, NULL, 0);
+        if (!reclaim_sets_of_tenant(t, NULL, 0))
+                recall_excess(t);
         return 0;
 }
 

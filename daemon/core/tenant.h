@@ -35,6 +35,8 @@ struct tenant {
         struct list_link namespaces; /* struct ns.link */
         struct list_link groups;     /* struct group.link */
         uint32_t n_members;
+        uint32_t n_recalled;     /* sets that are being taken back, quarantined ones included */
+        uint64_t recalled_bytes; /* of these */
         struct tenant_counters counters;
         void *server_data; /* the server's object for this tenant; borrowed, not touched here */
 };
@@ -45,8 +47,8 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
 
 /*
  * Takes effect at once. A limit below what is charged first gives idle sets back and evicts cached
- * pages in sets that nobody has mapped; what remains is kept until the clients that use it close
- * their namespaces, and nothing new is bound. 0 or -EINVAL.
+ * pages in sets that nobody has mapped; of what remains as many sets are recalled as are too many
+ * (recall.h), and nothing new is bound. A higher limit later calls no recall off. 0 or -EINVAL.
  */
 int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct detail *d);
 

@@ -34,15 +34,21 @@ struct daemon_config {
         char admin_group[CONFIG_GROUP_MAX + 1];
         unsigned liveness; /* enum liveness */
         uint64_t hello_timeout_nsec, stop_timeout_nsec;
+        uint64_t revoke_timeout_nsec;
+        bool revoke_kill;
 };
 
 #define DEVICE_MEMORY_AUTO 0
+
+enum transport_choice { TRANSPORT_CHOICE_AUTO, TRANSPORT_CHOICE_VMM, TRANSPORT_CHOICE_CUDAIPC };
 
 struct device_config {
         uint32_t set;
         char name[TENANT_NAME_MAX + 1];
         uint64_t memory_bytes; /* DEVICE_MEMORY_AUTO */
         uint64_t extent_bytes;
+        unsigned transport; /* enum transport_choice */
+        uint64_t driver_timeout_nsec, death_grace_nsec;
 };
 
 #define TENANT_LIMIT_NONE UINT64_MAX

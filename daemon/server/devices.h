@@ -2,10 +2,19 @@
 #ifndef KVL_SERVER_DEVICES_H
 #define KVL_SERVER_DEVICES_H
 
+#include <stdint.h>
+
 struct server;
+struct device;
+struct detail;
 
 /* Opens them and adds their pools to the store. 0; -errno, logged: what was added stays in the
  * store. */
 int devices_open(struct server *s);
+
+/* Adds one that is open, behind a queue where it may block. Takes it, on success only. 0; -errno
+ * with the sentence. */
+int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
+        uint64_t extent_bytes, struct detail *d);
 
 #endif

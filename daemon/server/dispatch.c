@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "daemon/core/group.h"
 #include "daemon/core/tenant.h"
+#include "daemon/server/parked.h"
 #include "daemon/server/server.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
@@ -121,7 +122,8 @@ static void catch_up(struct peer *p, uint16_t type)
                 peer_take_submissions(p, SHM_SUB_ENTRIES);
 }
 
-static void handle(struct peer *p, const struct frame *f, const struct msg_info *info)
+/* False: it waits. */
+static bool handle(struct peer *p, const struct frame *f, const struct msg_info *info)
 {
         _Alignas(max_align_t) uint8_t storage[REPLY_STRUCT_MAX];
         struct request rq = {.server = p->server, .peer = p, .reply = storage};
@@ -131,11 +133,13 @@ static void handle(struct peer *p, const struct frame *f, const struct msg_info 
         rq.message = msg_unpack(info->request, &p->server->arena, f->payload, f->header.length);
         if (!rq.message) {
                 peer_violation(p, "bad-message");
-                return;
+                return true;
         }
         assert(info->reply->sizeof_message <= sizeof(storage));
         protobuf_c_message_init(info->reply, storage);
         code = find_handler(info->type)(&rq);
+        if (code == -EINPROGRESS)
+                return false;
         assert(rq.n_fds <= info->max_reply_fds);
         if (code == 0)
                 set_outcome(info->reply, storage, 0, "");
@@ -146,6 +150,12 @@ static void handle(struct peer *p, const struct frame *f, const struct msg_info 
                 send_reply(&rq, info->type, f->header.seq);
         if (rq.after)
                 rq.after(p);
+        return true;
+}
+
+bool dispatch_again(struct peer *p, const struct frame *f)
+{
+        return handle(p, f, msg_find(f->header.type));
 }
 
 void dispatch_frame(struct peer *p, const struct frame *f)
@@ -167,6 +177,7 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                         "this kvleased does not know the request: upgrade it");
         else if (p->state == PEER_AUTH && info->type != MSG_AUTH)
                 answer(p, f, info->reply, -EACCES, "answer the challenge first");
-        else
-                handle(p, f, info);
+        else if (!handle(p, f, info) && parked_add(p, f) < 0)
+                answer(p, f, info->reply, -ENOMEM,
+                        "kvleased has no memory to let the request wait");
 }

@@ -28,12 +28,16 @@ struct request {
 
 /*
  * Fills rq->reply but for status and detail. Returns the status: 0, or a code of proto/status.h
- * with the sentence in rq->detail (empty: the table's).
+ * with the sentence in rq->detail (empty: the table's). -EINPROGRESS: nothing was done yet, it
+ * waits for a device and is called again.
  */
 typedef int (*handler_fn)(struct request *rq);
 
 /* Checks, unpacks, handles, answers. The peer isn't freed: its flags say what is to be done. */
 void dispatch_frame(struct peer *p, const struct frame *f);
+
+/* Runs a parked request again (parked.h). True: it was answered; false: it still waits. */
+bool dispatch_again(struct peer *p, const struct frame *f);
 
 /* One per row of the message table. */
 #define X(name, ...) int handle_##name(struct request *rq);

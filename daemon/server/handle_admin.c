@@ -10,6 +10,7 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
+#include "daemon/server/parked.h"
 #include "daemon/server/events.h"
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
@@ -26,7 +27,7 @@ static void count_peers(const struct server *s, Kvlease__V1__AdminStatusReply *r
                         reply->n_sharing++;
                         reply->touches_dropped += ring_touches_dropped(&p->ring);
                 }
-                reply->members_waiting_exit += p->state == PEER_WAITING;
+                reply->members_waiting_exit += peer_is_waiting(p);
         }
 }
 
@@ -168,6 +169,12 @@ static void empty_magazines(struct store *store)
                         magazine_drain_ns(ns);
 }
 
+/* They are refused now. */
+static void retry_parked(struct peer *p)
+{
+        parked_retry(p->server, NULL);
+}
+
 int handle_ADMIN_DRAIN(struct request *rq)
 {
         const Kvlease__V1__AdminDrainRequest *m = rq->message;
@@ -177,6 +184,7 @@ int handle_ADMIN_DRAIN(struct request *rq)
         if (s->store.draining == !m->off)
                 return 0;
         s->store.draining = !m->off;
+        rq->after = retry_parked;
         if (s->store.draining)
                 empty_magazines(&s->store);
         peer_uid(rq, uid);

@@ -17,6 +17,7 @@
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/listener.h"
+#include "daemon/server/queues.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
 #include "proto/arena.h"
@@ -110,10 +111,23 @@ static int check_tenant(struct request *rq, const Kvlease__V1__AdminListRequest 
                 &rq->detail, -ENOENT, "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
 }
 
+static const char *transport_name(enum device_transport transport)
+{
+        switch (transport) {
+        case TRANSPORT_MEMFD:
+                return "memfd";
+        case TRANSPORT_VMM:
+                return "vmm";
+        case TRANSPORT_CUDAIPC:
+                return "cudaipc";
+        }
+        return "unknown";
+}
+
 static ProtobufCMessage *make_device(struct request *rq, void *object)
 {
         struct pool *pool = object;
-        const struct device_props *props = &pool->device->props;
+        const struct device_props *props = pool->props;
         Kvlease__V1__AdminDevice *row = arena_alloc(&rq->server->arena, sizeof(*row));
 
         if (!row)
@@ -126,6 +140,10 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         row->extent_bytes = pool->extent_bytes;
         row->n_sets = pool->n_sets;
         row->total_bytes = props->total_bytes;
+        row->transport = (char *)transport_name(props->transport);
+        row->state = (char *)queues_state(pool);
+        row->why = pool->why;
+        row->n_preparing = pool->n_preparing;
         return &row->base;
 }
 
@@ -181,6 +199,7 @@ static ProtobufCMessage *make_tenant(struct request *rq, void *object)
         row->socket_path = listener_tenant_path(rq->server, t->config.name, path);
         row->source = (char *)(t->from_config ? "config" : "admin");
         row->evictions = t->tenant->counters.evictions;
+        row->recalled_sets = t->tenant->n_recalled;
         row->refusals = t->tenant->counters.refusals;
         row->uids = t->config.uids.text;
         row->gids = t->config.gids.text;
@@ -257,9 +276,9 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->tenant = ns->tenant->name;
         row->name = ns->name;
         row->layout = layout;
-        row->device = ns->pool->device->props.name;
+        row->device = (char *)ns->pool->props->name;
         row->epoch = ns->epoch;
-        row->charged_bytes = ns->n_sets * ns->geometry.set_bytes;
+        row->charged_bytes = ns_charged_bytes(ns);
         row->n_sets = ns->n_sets;
         row->pages_free = ns->n_pages[PAGE_FREE];
         row->pages_granted = ns->n_pages[PAGE_GRANTED] - ns->n_ready;
@@ -344,6 +363,7 @@ static ProtobufCMessage *make_client(struct request *rq, void *object)
         row->mapped_sets = p->member->n_mapped_sets;
         row->requests = p->n_requests;
         row->violations = p->n_violations;
+        row->quarantined_sets = p->member->n_quarantined_sets;
         row->connected_sec = (clock_now_nsec() - p->connected_nsec) / NSEC_PER_SEC;
         return &row->base;
 }

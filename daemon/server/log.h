@@ -45,7 +45,8 @@ void log_event(enum log_level level, const struct log_field *fields, const char 
         X(DRAIN_END, LEVEL_NOTICE, "4837c1e82d5944aa90cf00fa804dfb2b") \
         X(VIOLATION, LEVEL_WARNING, "4e8c6f9c0b8476dbfccab07774c9cd07") \
         X(CHECK_FAILED, LEVEL_ERROR, "31b822af79f56f61705855a42d28b8bf") \
-        X(NO_DESCRIPTORS, LEVEL_ERROR, "4209157d07ea02410e029526c09f596e")
+        X(NO_DESCRIPTORS, LEVEL_ERROR, "4209157d07ea02410e029526c09f596e") \
+        X(QUARANTINED, LEVEL_WARNING, "2275c730919440519bf7adf85d2eeeca")
 /* clang-format on */
 
 enum log_message_name {

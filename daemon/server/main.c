@@ -28,6 +28,15 @@ static int check_config(const struct config_source *source)
         return EXIT_OK;
 }
 
+/* What a driver runs at exit would find, or wait for, a thread of ours in it. */
+static int end(const struct server *s, enum exit_code code)
+{
+        if (!s->left_behind)
+                return code;
+        fflush(NULL);
+        _exit(code);
+}
+
 static int run(const struct config_source *source)
 {
         static struct server server; /* holds a frame's buffer: large for a stack */
@@ -39,12 +48,12 @@ static int run(const struct config_source *source)
         log_init(config.daemon.log_level, config.daemon.log_target);
         code = server_init(&server, &config, source);
         if (code != EXIT_OK)
-                return code;
+                return end(&server, code);
         code = server_start(&server);
         if (code == EXIT_OK)
                 code = server_run(&server);
         server_deinit(&server);
-        return code;
+        return end(&server, code);
 }
 
 int main(int argc, char **argv)

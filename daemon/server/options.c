@@ -16,6 +16,7 @@
 
 static const char *const log_level_names[] = {"error", "warning", "notice", "info", "debug", NULL};
 static const char *const log_target_names[] = {"auto", "journal", "text", NULL};
+static const char *const transport_names[] = {"auto", "vmm", "cudaipc", NULL};
 static const char *const liveness_names[] = {"auto", "challenge", NULL};
 const char *const config_evict_names[] = {"lru", NULL};
 
@@ -59,6 +60,13 @@ const struct option options[] = {
         {SECTION_DAEMON, "stop_timeout", OPTION_DURATION, AT(daemon_config, stop_timeout_nsec), 0,
                 3600 * NSEC_PER_SEC, .default_text = "2s", .reloadable = true,
                 .help = "How long a stop waits until clients have taken their last messages."},
+        {SECTION_DAEMON, "revoke_timeout", OPTION_DURATION, AT(daemon_config, revoke_timeout_nsec),
+                10 * NSEC_PER_MSEC, 3600 * NSEC_PER_SEC, .default_text = "5s", .reloadable = true,
+                .help = "How long clients may take to give back memory that is recalled before it "
+                        "is quarantined."},
+        {SECTION_DAEMON, "revoke_kill", OPTION_BOOL, AT(daemon_config, revoke_kill),
+                .default_text = "off", .reloadable = true,
+                .help = "Kill clients (SIGKILL) that haven't given recalled memory back in time."},
         {SECTION_DAEMON, "log_level", OPTION_ENUM, AT(daemon_config, log_level),
                 .choices = log_level_names, .default_text = "info", .reloadable = true,
                 .help = "What is logged: this level and what is worse."},
@@ -70,12 +78,24 @@ const struct option options[] = {
         {SECTION_DEVICE, "memory", OPTION_BYTES, AT(device_config, memory_bytes), MIB,
                 1024 * 1024 * GIB, .word = "auto", .word_value = DEVICE_MEMORY_AUTO,
                 .default_text = "auto",
-                .help = "Memory of the device that is leased at most. 'auto': a quarter of what "
-                        "the "
-                        "machine has, at most 64 GiB, for the host."},
+                .help = "Memory of the device that is leased at most. 'auto': nine tenths of a "
+                        "GPU's; of the host's a quarter of what the machine has, at most 64 GiB."},
         {SECTION_DEVICE, "extent", OPTION_BYTES, AT(device_config, extent_bytes), 2 * MIB, GIB,
                 .default_text = "64MiB",
                 .help = "Wanted size of an extent set, the unit in which tenants are charged."},
+        {SECTION_DEVICE, "transport", OPTION_ENUM, AT(device_config, transport),
+                .choices = transport_names, .default_text = "auto",
+                .help = "How a GPU's memory is handed to clients: 'vmm' (file descriptors), "
+                        "'cudaipc' (legacy IPC: a restart of kvleased loses the cache), or 'auto', "
+                        "vmm where the GPU can."},
+        {SECTION_DEVICE, "driver_timeout", OPTION_DURATION, AT(device_config, driver_timeout_nsec),
+                10 * NSEC_PER_MSEC, 3600 * NSEC_PER_SEC, .default_text = "10s",
+                .help = "How long one call of a GPU's driver may take before requests that wait "
+                        "for it are refused."},
+        {SECTION_DEVICE, "death_grace", OPTION_DURATION, AT(device_config, death_grace_nsec), 0,
+                3600 * NSEC_PER_SEC, .default_text = "1s",
+                .help = "How long what a dead client held on a GPU isn't reused: work it had "
+                        "started may still be writing. Not on the host."},
 
         {SECTION_TENANT, "limit", OPTION_BYTES, AT(tenant_config, limit_bytes), MIB,
                 1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,

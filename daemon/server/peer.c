@@ -9,6 +9,8 @@
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
 #include "daemon/server/log.h"
+#include "daemon/server/options.h"
+#include "daemon/server/parked.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
 
@@ -88,6 +90,7 @@ void peer_end(struct peer *p)
         if (p->state == PEER_GONE)
                 return;
         p->state = PEER_GONE;
+        parked_drop(p);
         close_socket(p);
         close_process(p);
         end_member(p);
@@ -101,6 +104,7 @@ void peer_end(struct peer *p)
         list_remove(&p->backlog_link);
         list_remove(&p->hello_link);
         list_remove(&p->unread_link);
+        list_remove(&p->linger_link);
         server_output_drained(s);
         peer_unref(p);
 }
@@ -155,6 +159,8 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         list_init(&p->backlog_link);
         list_init(&p->hello_link);
         list_init(&p->unread_link);
+        list_init(&p->linger_link);
+        list_init(&p->parked_link);
         return p;
 }
 
@@ -163,7 +169,7 @@ static void update_poll(struct peer *p)
 {
         int events = UV_DISCONNECT;
 
-        if (!p->held)
+        if (!p->held && !p->parked)
                 events |= UV_READABLE;
         if (!outqueue_is_empty(&p->out) && !p->out.starved)
                 events |= UV_WRITABLE;
@@ -286,7 +292,7 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
 /* Whether frames that were received may be handled now. */
 static bool may_handle(struct peer *p)
 {
-        if (p->muted || p->doomed || p->state == PEER_CLOSING || !p->parser)
+        if (p->muted || p->doomed || p->parked || p->state == PEER_CLOSING || !p->parser)
                 return false;
         p->held = p->out.bytes > OUTQUEUE_HOLD_BYTES ||
                   (p->out.n_fds_unread >= OUTQUEUE_MAX_UNREAD_FDS && !p->broken &&
@@ -299,7 +305,7 @@ void peer_take_submissions(struct peer *p, uint32_t budget)
         struct ring_turn turn;
 
         if (!ring_is_open(&p->ring) || !p->member || p->state != PEER_ACTIVE || p->muted ||
-                p->doomed)
+                p->doomed || p->parked)
                 return;
         turn = ring_drain(&p->ring, p->member, budget, clock_now_nsec());
         if (turn.n > 0)
@@ -398,6 +404,79 @@ static void hang_up(struct peer *p)
         server_output_drained(p->server);
 }
 
+/* How long what was written on the device may go on being written once the process is gone. */
+static uint64_t grace_on(const struct server *s, const struct device_props *props)
+{
+        const struct device_config *c = config_find_device(&s->config, props->name);
+        struct device_config defaults = {0};
+
+        if (!props->writes_linger)
+                return 0;
+        if (!c)
+                options_set_defaults(SECTION_DEVICE, &defaults);
+        return c ? c->death_grace_nsec : defaults.death_grace_nsec;
+}
+
+/* The longest of what it has mapped. */
+static uint64_t grace_of(const struct peer *p)
+{
+        uint64_t grace = 0;
+
+        if (!p->member)
+                return 0;
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (a->mapped.n_used > 0)
+                        grace = MAX(grace, grace_on(p->server, a->ns->pool->props));
+        return grace;
+}
+
+static void on_grace_over(uv_timer_t *timer);
+
+/* Waits for whose grace is over first. */
+static void await_grace(struct server *s)
+{
+        uint64_t first = UINT64_MAX, now = clock_now_nsec();
+
+        if (uv_is_closing((uv_handle_t *)&s->grace_timer))
+                return;
+        list_for_each (p, &s->lingering, struct peer, linger_link)
+                first = MIN(first, p->linger_until_nsec);
+        if (first != UINT64_MAX)
+                uv_timer_start(&s->grace_timer, on_grace_over,
+                        (first > now ? first - now : 0) / NSEC_PER_MSEC + 1, 0);
+}
+
+static void on_grace_over(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, grace_timer);
+        uint64_t now = clock_now_nsec();
+
+        list_for_each_safe (p, &s->lingering, struct peer, linger_link)
+                if (p->linger_until_nsec <= now)
+                        peer_end(p);
+        await_grace(s);
+}
+
+/* The process is gone; its work on a GPU may not be. False: it has none. */
+static bool linger(struct peer *p)
+{
+        struct server *s = p->server;
+        uint64_t grace = p->state == PEER_GONE ? 0 : grace_of(p);
+
+        if (grace == 0)
+                return false;
+        p->state = PEER_LINGERING;
+        p->linger_until_nsec = clock_now_nsec() + grace;
+        close_socket(p);
+        close_process(p);
+        list_remove(&p->backlog_link);
+        list_remove(&p->unread_link);
+        list_append(&s->lingering, &p->linger_link);
+        await_grace(s);
+        server_output_drained(s);
+        return true;
+}
+
 /* A goodbye that leaves descriptors in the socket would let the next connection leave more. */
 static bool may_close(struct peer *p)
 {
@@ -413,8 +492,10 @@ static bool needs_a_look(const struct peer *p)
 /* Does what the flags ask for. The peer may be gone after. */
 static void settle(struct peer *p)
 {
-        if (p->state == PEER_GONE || p->state == PEER_WAITING)
+        if (p->state == PEER_GONE || peer_is_waiting(p))
                 return;
+        if (p->hung_up || p->broken || p->muted || p->doomed)
+                parked_drop(p);
         if (p->hung_up || p->broken) {
                 p->broken = true; /* replies to what is drained go nowhere */
                 outqueue_clear(&p->out);
@@ -470,9 +551,11 @@ static void on_exit_seen(uv_poll_t *handle, int status, int events)
         if (p->state != PEER_WAITING) {
                 p->broken = true;
                 outqueue_clear(&p->out);
+                parked_drop(p);
                 drain(p);
         }
-        peer_end(p);
+        if (!linger(p))
+                peer_end(p);
         peer_unref(p);
 }
 
@@ -526,6 +609,8 @@ const char *peer_state_name(const struct peer *p)
 {
         if (p->state == PEER_WAITING)
                 return "waiting for exit";
+        if (p->state == PEER_LINGERING)
+                return "dead, grace";
         if (p->muted)
                 return "muted";
         return p->state == PEER_ACTIVE ? "active" : "new";

@@ -1,10 +1,13 @@
 /*
  * A connection and the process at its other end.
  *
- *   NEW -> (AUTH ->) ACTIVE -> WAITING -> gone     hung up while it keeps pages: until the process
- * exits \        \        \---------------> gone     hung up and keeps none; process exited
- *      \--------\-----------> CLOSING --> gone     refused, or said BYE: as soon as the reply is
- * out
+ *   NEW -> (AUTH ->) ACTIVE -> WAITING    hung up while it keeps pages: until the process exits
+ *                          |      |
+ *                          +------+--> LINGERING   exited with memory mapped that its work may
+ *                          |      |      |         still write to (a GPU's): death_grace later
+ *                          +------+------+--> gone   hung up and keeps none; process exited
+ *   any of the first three ---> CLOSING ----> gone   refused, or said BYE: as soon as the reply
+ *                                                    is out
  *
  * A peer keeps pages where it maps memory or has a pin segment. One that breaks the protocol is
  * gone if it keeps none; else it is *muted*: its input is drained and ignored, its ring isn't
@@ -32,8 +35,17 @@
 
 struct server;
 struct tenancy;
+struct parked;
 
-enum peer_state { PEER_NEW, PEER_AUTH, PEER_ACTIVE, PEER_CLOSING, PEER_WAITING, PEER_GONE };
+enum peer_state {
+        PEER_NEW,
+        PEER_AUTH,
+        PEER_ACTIVE,
+        PEER_CLOSING,
+        PEER_WAITING,
+        PEER_LINGERING,
+        PEER_GONE
+};
 
 #define PEER_NAME_MAX   64
 #define PEER_NONCE_SIZE 16
@@ -49,7 +61,7 @@ enum peer_state { PEER_NEW, PEER_AUTH, PEER_ACTIVE, PEER_CLOSING, PEER_WAITING, 
 #define PEER_MAX_REFUSED 32
 
 struct peer {
-        struct list_link link, backlog_link, hello_link, unread_link;
+        struct list_link link, backlog_link, hello_link, unread_link, linger_link, parked_link;
         struct server *server; /* borrowed */
         unsigned refs;
         uint64_t id;
@@ -62,6 +74,8 @@ struct peer {
         bool held;      /* isn't read from until it takes its output */
         bool backed_up; /* frames were left for the next turn */
         bool by_number; /* pidfd was opened by number: it must answer a challenge */
+        bool late;      /* was named for not giving recalled memory back */
+        bool condemned; /* SIGKILL was tried for that */
 
         struct tenancy *tenancy; /* borrowed; NULL: administration, or refused */
         struct member *member;   /* owned, from hello to the end */
@@ -73,6 +87,8 @@ struct peer {
         bool socket_open, process_open; /* handles hold a reference */
         int socket_events;
         struct frame_parser *parser; /* owned */
+        struct parked *parked;       /* owned; a request that waits for a device (parked.h); NULL */
+        uint64_t parked_nsec;        /* when that came */
         struct outqueue out;
         struct ring ring; /* open from SHM_OPEN to the end */
 
@@ -86,6 +102,7 @@ struct peer {
         uint64_t n_requests, n_violations;
         uint64_t connected_nsec;
         uint64_t pressure_nsec; /* when it was told of pressure last */
+        uint64_t linger_until_nsec;
 };
 
 /*
@@ -143,6 +160,12 @@ void peer_feed(struct peer *p, const uint8_t *data, size_t n);
 
 /* The next state and name for people. */
 const char *peer_state_name(const struct peer *p);
+
+/* Its connection is gone and what it holds isn't. */
+static inline bool peer_is_waiting(const struct peer *p)
+{
+        return p->state == PEER_WAITING || p->state == PEER_LINGERING;
+}
 
 static inline struct peer *peer_of_member(const struct member *m)
 {

@@ -52,7 +52,7 @@ static void check_devices(struct server *s, const struct config *next)
 
         options_set_defaults(SECTION_DEVICE, &defaults);
         list_for_each (pool, &s->store.pools, struct pool, link) {
-                const char *name = pool->device->props.name;
+                const char *name = pool->props->name;
                 const struct device_config *before = config_find_device(&s->config, name);
                 const struct device_config *after = config_find_device(next, name);
 

@@ -17,9 +17,13 @@
 #include "daemon/server/events.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/log.h"
+#include "daemon/server/parked.h"
 #include "daemon/server/peer.h"
+#include "daemon/server/queues.h"
+#include "daemon/server/recalls.h"
 #include "daemon/server/reload.h"
 #include "daemon/server/tenants.h"
+#include "gpu/queue.h"
 
 /* Stale pages swept in one loop turn: some 25 microseconds of work, 100 with 64 clients. Not
  * tuned. */
@@ -72,6 +76,7 @@ static void on_work(uv_idle_t *idle)
 
         run_backlog(s);
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
+        more |= recalls_turn(s);
         if (!more && list_is_empty(&s->backlog))
                 uv_idle_stop(idle);
 }
@@ -173,17 +178,23 @@ static int init_base(struct server *s, struct config *config)
         list_init(&s->backlog);
         list_init(&s->hellos);
         list_init(&s->unread);
+        list_init(&s->parked);
+        list_init(&s->queues);
+        list_init(&s->lingering);
         s->look_msec = LOOK_MIN_MSEC;
         uv_idle_init(&s->loop, &s->work);
+        uv_prepare_init(&s->loop, &s->queue_prepare);
         uv_timer_init(&s->loop, &s->hello_timer);
         uv_timer_init(&s->loop, &s->stop_timer);
         uv_timer_init(&s->loop, &s->look_timer);
         uv_timer_init(&s->loop, &s->quiet_timer);
         uv_timer_init(&s->loop, &s->watchdog);
+        uv_timer_init(&s->loop, &s->grace_timer);
         for (size_t i = 0; i < ARRAY_SIZE(s->signals); i++)
                 uv_signal_init(&s->loop, &s->signals[i]);
         store_init(&s->store, evict_find(config_evict_names[s->config.daemon.evict]));
         events_attach(s);
+        recalls_init(s);
         if (getrandom(&s->store.boot_epoch, sizeof(s->store.boot_epoch), 0) !=
                 sizeof(s->store.boot_epoch))
                 s->store.boot_epoch = s->start_nsec;
@@ -239,7 +250,7 @@ int server_init_for_test(struct server *s, struct config *config, struct device 
 
         if (r < 0)
                 return r;
-        r = store_add_pool(&s->store, device, budget_bytes, extent_bytes, &d);
+        r = devices_add(s, device, budget_bytes, extent_bytes, &d);
         if (r < 0)
                 device_close(device);
         s->budget_bytes = budget_bytes;
@@ -385,6 +396,7 @@ void server_stop(struct server *s)
         log_message(LOG_STOPPING, NULL, "stopping");
         sd_notify(0, "STOPPING=1");
         close_listeners(s);
+        parked_refuse(s);
         events_to_all(s, KVLEASE__V1__NOTICE_EVENT__KIND__SHUTDOWN, "kvleased stops");
         uv_timer_start(&s->stop_timer, on_stop_timeout,
                 s->config.daemon.stop_timeout_nsec / NSEC_PER_MSEC, 0);
@@ -404,17 +416,21 @@ static void close_loop(struct server *s)
 {
         uv_handle_t *handles[] = {
                 (uv_handle_t *)&s->work,
+                (uv_handle_t *)&s->queue_prepare,
                 (uv_handle_t *)&s->hello_timer,
                 (uv_handle_t *)&s->stop_timer,
                 (uv_handle_t *)&s->look_timer,
                 (uv_handle_t *)&s->quiet_timer,
                 (uv_handle_t *)&s->watchdog,
+                (uv_handle_t *)&s->recall_timer,
+                (uv_handle_t *)&s->grace_timer,
                 (uv_handle_t *)&s->signals[0],
                 (uv_handle_t *)&s->signals[1],
                 (uv_handle_t *)&s->signals[2],
         };
         int r;
 
+        queues_stop(s);
         for (size_t i = 0; i < ARRAY_SIZE(handles); i++)
                 uv_close(handles[i], NULL);
         /* The last peer's end may have stopped the loop once more: a run ends at that first. */
@@ -423,6 +439,21 @@ static void close_loop(struct server *s)
         r = uv_loop_close(&s->loop);
         assert(r == 0);
         (void)r;
+}
+
+/* State and devices stay as they are, with the threads of the latter. */
+static void leave_store(struct server *s)
+{
+        list_for_each (pool, &s->store.pools, struct pool, link)
+                s->left_behind |= pool->queue != NULL;
+}
+
+static void free_store(struct server *s)
+{
+        if (!store_deinit(&s->store))
+                s->left_behind = true;
+        if (s->left_behind)
+                log_warning("a GPU's driver hangs or is slow: kvleased ends without it");
 }
 
 void server_deinit(struct server *s)
@@ -445,7 +476,9 @@ void server_deinit(struct server *s)
         tenants_free(s);
         close_loop(s);
         if (n_mapping == 0)
-                store_deinit(&s->store);
+                free_store(s);
+        else
+                leave_store(s);
         activation_deinit(&s->activation);
         tenantdb_close(&s->db);
         arena_deinit(&s->arena);

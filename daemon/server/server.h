@@ -65,8 +65,10 @@ struct server {
         struct list_link backlog; /* struct peer.backlog_link: has work for the next turn */
         struct list_link hellos;  /* struct peer.hello_link: not introduced yet, oldest first */
         struct list_link unread;  /* struct peer.unread_link: waits for what no event tells */
-        unsigned look_msec;       /* until it is looked for next */
-        uint64_t n_starved;       /* replies the kernel took late, descriptors being under way */
+        struct list_link
+                lingering;  /* struct peer.linger_link: dead, what it held isn't reused yet */
+        unsigned look_msec; /* until it is looked for next */
+        uint64_t n_starved; /* replies the kernel took late, descriptors being under way */
         uint32_t n_peers, n_refused;
         uint64_t last_peer_id;
         uint64_t n_violations;
@@ -78,6 +80,12 @@ struct server {
 
         uv_idle_t work;
         uv_timer_t hello_timer, stop_timer, look_timer, quiet_timer, watchdog;
+        struct list_link parked;    /* struct peer.parked_link: waits for a device, oldest first */
+        struct list_link queues;    /* of queues.c */
+        uv_prepare_t queue_prepare; /* queues.c; active where there are queues */
+        bool left_behind;           /* a thread is in a driver, or may be: _exit() */
+        uv_timer_t recall_timer;    /* recalls.c; runs while sets are recalled */
+        uv_timer_t grace_timer;     /* peer.c; runs while peers linger */
         uv_signal_t signals[3];
         bool stopping;
 };
@@ -104,7 +112,8 @@ enum exit_code server_run(struct server *s);
 /* Tells clients and ends the loop as soon as they have taken it, or at the stop timeout. */
 void server_stop(struct server *s);
 
-/* Peers, sockets and state go; memory that clients still map stays theirs. */
+/* Peers, sockets and state go; memory that clients still map stays theirs. `left_behind` tells how
+ * the process is to end. */
 void server_deinit(struct server *s);
 
 /* There may be background work or backlog: does it in the next turns. Cheap to repeat. */

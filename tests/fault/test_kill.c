@@ -34,7 +34,7 @@ static void kill_and_replace(
 
 static void test_kill(void **state)
 {
-        unsigned n_kills = private_full() ? 200 : 20;
+        unsigned n_kills = private_full() ? 200 : private_short() ? 10 : 20;
         struct harness *h = *state;
         struct worker *workers[N_WORKERS], *probe;
         uint64_t random = harness_seed();

@@ -45,11 +45,12 @@ static void start_server(void)
 {
         static const char text[] = "[tenant a]\nlimit=4MiB\n[tenant b]\nlimit=4MiB\n";
         struct config config;
+        char why[DEVICE_WHY_BYTES];
         struct device *device;
 
         log_init(LEVEL_ERROR, TARGET_TEXT);
         CHECK(config_parse("fuzz", text, strlen(text), &config, ignore_report, NULL) == 0);
-        CHECK(device_open("host", &device) == 0);
+        CHECK(device_open("host", NULL, &device, why) == 0);
         CHECK(server_init_for_test(&server, &config, device, 6 * MIB, 2 * MIB) == 0);
 }
 

@@ -33,6 +33,11 @@ struct worker *worker_spawn(struct harness *h)
 
 struct worker *worker_spawn_as(struct harness *h, const char *program)
 {
+        return worker_spawn_with(h, program, NULL);
+}
+
+struct worker *worker_spawn_with(struct harness *h, const char *program, const char *const *env)
+{
         const char *argv[] = {program, NULL}, *wrapped[PROGRAM_ARGS_MAX];
         struct worker *w = find_place(h);
         int in[2], out[2];
@@ -40,7 +45,7 @@ struct worker *worker_spawn_as(struct harness *h, const char *program)
         program_wrap(argv, wrapped);
         assert_int_equal(pipe2(in, O_CLOEXEC), 0);
         assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-        w->pid = proc_spawn(wrapped, NULL, (struct proc_files){in[0], out[1], -1});
+        w->pid = proc_spawn(wrapped, env, (struct proc_files){in[0], out[1], -1});
         assert_true(w->pid > 0);
         fd_close(in[0]);
         fd_close(out[1]);

@@ -13,7 +13,8 @@
 #include "base/fd.h"
 #include "base/macros.h"
 
-#define WAIT_MSEC 30000 /* for anything; valgrind on a loaded machine is slow; not tuned */
+#define WAIT_MSEC  30000 /* for anything; valgrind on a loaded machine is slow; not tuned */
+#define DRIVER_FDS 4     /* descriptors that one extent may cost with a GPU's driver; not tuned */
 
 static unsigned count_tenants(struct harness *h)
 {
@@ -95,24 +96,30 @@ struct usage {
         uint64_t charged_bytes, pages, n_extents, n_namespaces;
 };
 
-/* Descriptors of the daemon are those it started with, one a tenant that came, one an extent, two
- * an index segment. */
+/*
+ * Descriptors of the daemon are those it started with, one a tenant that came, two an index
+ * segment, and one an extent, but with cudaipc. The driver has descriptors of its own for what it
+ * gave out, how many is its business; a real one takes some for itself when it pleases.
+ */
 static void assert_daemon_fds(struct harness *h, const struct usage *usage)
 {
-        int n = 0, expected = h->daemon_fds + (int)usage->n_extents + 2 * (int)usage->n_namespaces;
+        int n = 0, least = h->daemon_fds + 2 * (int)usage->n_namespaces, most;
         char command[128];
 
-        expected += (int)count_tenants(h) - (int)h->n_tenants;
+        least += (int)count_tenants(h) - (int)h->n_tenants;
+        most = least + (int)usage->n_extents * (private_on_gpu() ? DRIVER_FDS : 1);
+        if (!private_on_gpu() || strcmp(private_transport(), "vmm") == 0)
+                least += (int)usage->n_extents;
         for (unsigned i = 0; i < WAIT_MSEC / 10; ++i) {
                 n = proc_count_fds(h->daemon.pid);
-                if (n == expected)
+                if (n >= least && (n <= most || h->driver_keeps || private_on_real_gpu()))
                         return;
                 sleep_msec(10);
         }
         snprintf(command, sizeof(command), "ls -l /proc/%d/fd >&2", (int)h->daemon.pid);
         if (system(command) < 0)
                 fprintf(stderr, "%s: failed\n", command);
-        fail_msg("the daemon has %d descriptors, %d were expected", n, expected);
+        fail_msg("the daemon has %d descriptors, %d to %d were expected", n, least, most);
 }
 
 /* Sums over all namespaces; pages of every state are pages of their sets. */
@@ -179,6 +186,26 @@ static void purge_all(struct harness *h)
         json_decref(reply);
 }
 
+/* Usage is the same wherever it is told; sets that a GPU's thread gives back take their time. */
+static struct usage wait_exact(struct harness *h)
+{
+        uint64_t of_daemon = 0, of_tenants = 0;
+        struct usage usage;
+
+        for (unsigned i = 0; i < WAIT_MSEC / 10; ++i) {
+                of_daemon = ctl_status(h, "charged_bytes");
+                usage = sum_namespaces(h);
+                of_tenants = sum_tenants(h);
+                if (of_daemon == usage.charged_bytes && of_tenants == usage.charged_bytes)
+                        return usage;
+                sleep_msec(10);
+        }
+        fail_msg("charged are %llu bytes in all, %llu to tenants, %llu to namespaces",
+                (unsigned long long)of_daemon, (unsigned long long)of_tenants,
+                (unsigned long long)usage.charged_bytes);
+        return usage;
+}
+
 void harness_assert_settled(struct harness *h)
 {
         struct usage usage;
@@ -191,9 +218,7 @@ void harness_assert_settled(struct harness *h)
         assert_int_equal(ctl_status(h, "peers_muted"), 0);
         assert_int_equal(ctl_status(h, "members_waiting_exit"), 0);
         ctl(h, "check");
-        usage = sum_namespaces(h);
-        assert_int_equal(ctl_status(h, "charged_bytes"), usage.charged_bytes);
-        assert_int_equal(sum_tenants(h), usage.charged_bytes);
+        usage = wait_exact(h);
         assert_int_equal(ctl_status(h, "pages_free") + ctl_status(h, "pages_sealed"), usage.pages);
         assert_daemon_fds(h, &usage);
 }

@@ -37,6 +37,7 @@ struct harness {
         int own_fds;
         unsigned n_tenants;  /* then */
         uint64_t violations; /* of peers that the test expects */
+        bool driver_keeps;   /* its context is broken, so that the driver gives nothing back */
 };
 
 /* A test with a daemon of its own: options (static, NULL: the defaults). */
@@ -88,6 +89,9 @@ struct worker *worker_spawn(struct harness *h);
 /* The same of another program that understands the worker's lines. */
 struct worker *worker_spawn_as(struct harness *h, const char *program);
 
+/* With more environment (ends with NULL; may be NULL). */
+struct worker *worker_spawn_with(struct harness *h, const char *program, const char *const *env);
+
 /* Connects a worker to the tenant's socket and opens namespace `ns` of `n_planes`. */
 void worker_attach(struct worker *w, const char *tenant, const char *ns, unsigned n_planes);
 
@@ -131,7 +135,7 @@ void worker_kill(struct worker *w);
 struct worker *worker_start_load(
         struct harness *h, const char *tenant, uint64_t seed, uint64_t n_ops, unsigned n_planes);
 
-/* A worker program of worker.h, "load" or "read"; job.socket doesn't matter. */
+/* A worker program of worker.h, "load", "serve" or "read"; job.socket doesn't matter. */
 struct worker *worker_start_job(
         struct harness *h, const char *what, const char *tenant, struct worker_job job);
 

@@ -47,23 +47,37 @@ static inline uint64_t pattern_seed(const char *tenant, uint64_t chain, uint64_t
         return pattern_mix(pattern_mix(h + chain) + index);
 }
 
-/* Fills, or compares, `bytes` (a multiple of 8) of plane `plane` of a page. */
-static inline void pattern_fill(void *page, size_t bytes, uint64_t seed, unsigned plane)
+/* Fills, or compares, `bytes` (a multiple of 8) of plane `plane` of a page, from `offset`
+ * (likewise) on. */
+static inline void pattern_fill_from(
+        void *at, size_t bytes, uint64_t seed, unsigned plane, uint64_t offset)
 {
-        uint64_t *words = page;
+        uint64_t *words = at;
 
         for (size_t i = 0; i < bytes / 8; ++i)
-                words[i] = pattern_mix(seed + ((uint64_t)plane << 32) + i);
+                words[i] = pattern_mix(seed + ((uint64_t)plane << 32) + offset / 8 + i);
+}
+
+static inline bool pattern_matches_from(
+        const void *at, size_t bytes, uint64_t seed, unsigned plane, uint64_t offset)
+{
+        const uint64_t *words = at;
+
+        for (size_t i = 0; i < bytes / 8; ++i)
+                if (words[i] != pattern_mix(seed + ((uint64_t)plane << 32) + offset / 8 + i))
+                        return false;
+        return true;
+}
+
+/* The whole page. */
+static inline void pattern_fill(void *page, size_t bytes, uint64_t seed, unsigned plane)
+{
+        pattern_fill_from(page, bytes, seed, plane, 0);
 }
 
 static inline bool pattern_matches(const void *page, size_t bytes, uint64_t seed, unsigned plane)
 {
-        const uint64_t *words = page;
-
-        for (size_t i = 0; i < bytes / 8; ++i)
-                if (words[i] != pattern_mix(seed + ((uint64_t)plane << 32) + i))
-                        return false;
-        return true;
+        return pattern_matches_from(page, bytes, seed, plane, 0);
 }
 
 #endif

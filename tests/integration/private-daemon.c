@@ -20,7 +20,23 @@
 #define START_TIMEOUT_MSEC 60000
 #define STOP_TIMEOUT_MSEC  60000
 
+#define MAX_ENV 8
+
 static const struct private_tenant default_tenants[] = {{"a", "limit = 64MiB\n"}, {NULL, NULL}};
+
+static void write_device(FILE *f, const struct private_options *o)
+{
+        const char *lines = o->device_lines ? o->device_lines : "memory = 256MiB\nextent = 2MiB\n";
+
+        fprintf(f, "[device %s]\n%s\n", private_device(), lines);
+        if (!private_on_gpu())
+                return;
+        if (!strstr(lines, "transport"))
+                fprintf(f, "transport = %s\n", private_transport());
+        /* The default suits a GPU; tests wait for it again and again. */
+        if (!strstr(lines, "death_grace"))
+                fprintf(f, "death_grace = 100ms\n");
+}
 
 int private_daemon_configure(struct private_daemon *d, const struct private_options *o)
 {
@@ -29,13 +45,29 @@ int private_daemon_configure(struct private_daemon *d, const struct private_opti
 
         if (!f)
                 return -errno;
-        fprintf(f, "[daemon]\ndevices = host\nruntime_dir = %s\nstate_dir = %s\n%s\n", d->runtime,
-                d->state, o->daemon_lines ? o->daemon_lines : "");
-        fprintf(f, "[device host]\n%s\n",
-                o->device_lines ? o->device_lines : "memory = 256MiB\nextent = 2MiB\n");
+        fprintf(f, "[daemon]\ndevices = %s\nruntime_dir = %s\nstate_dir = %s\n%s\n",
+                o->devices ? o->devices : private_device(), d->runtime, d->state,
+                o->daemon_lines ? o->daemon_lines : "");
+        write_device(f, o);
         for (; t->name; ++t)
                 fprintf(f, "[tenant %s]\n%s\n", t->name, t->lines ? t->lines : "");
         return fclose(f) < 0 ? -errno : 0;
+}
+
+int private_daemon_inject(struct private_daemon *d, const char *lines)
+{
+        char next[PRIVATE_PATH_MAX + 8];
+        FILE *f;
+
+        assert(d->control[0]);
+        snprintf(next, sizeof(next), "%s.new", d->control);
+        f = fopen(next, "we");
+        if (!f)
+                return -errno;
+        fputs(lines, f);
+        if (fclose(f) < 0 || rename(next, d->control) < 0)
+                return -errno;
+        return 0;
 }
 
 int private_daemon_init(struct private_daemon *d, const struct private_options *o)
@@ -53,7 +85,14 @@ int private_daemon_init(struct private_daemon *d, const struct private_options *
         snprintf(d->runtime, sizeof(d->runtime), "%.32s/run", d->dir);
         snprintf(d->state, sizeof(d->state), "%.32s/state", d->dir);
         snprintf(d->admin, sizeof(d->admin), "%.32s/run/admin.sock", d->dir);
+        d->env = o->env;
         r = mkdir(d->runtime, 0755) < 0 || mkdir(d->state, 0755) < 0 ? -errno : 0;
+        if (!r)
+                r = private_device_init();
+        if (!r && o->has_control) {
+                snprintf(d->control, sizeof(d->control), "%.32s/control", d->dir);
+                r = private_daemon_inject(d, "");
+        }
         if (!r)
                 r = private_daemon_configure(d, o);
         if (r < 0)
@@ -86,7 +125,6 @@ static int wait_ready(struct private_daemon *d)
 {
         uint64_t end = now_nsec() + START_TIMEOUT_MSEC * UINT64_C(1000000);
         char message[4096];
-        int status;
         ssize_t n;
 
         while (now_nsec() < end) {
@@ -97,7 +135,7 @@ static int wait_ready(struct private_daemon *d)
                                 return 0;
                         continue;
                 }
-                if (waitpid(d->pid, &status, WNOHANG) == d->pid) {
+                if (waitpid(d->pid, &d->status, WNOHANG) == d->pid) {
                         d->pid = 0;
                         return -ECHILD;
                 }
@@ -109,11 +147,12 @@ static int wait_ready(struct private_daemon *d)
 int private_daemon_start(struct private_daemon *d)
 {
         const char *argv[] = {program_daemon(), "--config", d->config, NULL};
-        char notify[PRIVATE_PATH_MAX + 32];
-        const char *env[] = {notify, NULL};
+        char notify[PRIVATE_PATH_MAX + 32], control[PRIVATE_PATH_MAX + 32];
+        const char *env[MAX_ENV + 3] = {notify};
         const char *wrapped[PROGRAM_ARGS_MAX];
         _cleanup_fd_ int log = -1;
         FILE *f;
+        unsigned n = 1;
         int r;
 
         assert(!d->pid);
@@ -127,6 +166,14 @@ int private_daemon_start(struct private_daemon *d)
         if (r < 0)
                 return r;
         snprintf(notify, sizeof(notify), "NOTIFY_SOCKET=%s/notify", d->dir);
+        if (d->control[0]) {
+                snprintf(control, sizeof(control), "FAKECUDA_CONTROL=%s", d->control);
+                env[n++] = control;
+        }
+        for (const char *const *e = d->env; e && *e; ++e) {
+                assert(n < ARRAY_SIZE(env) - 1);
+                env[n++] = *e;
+        }
         program_wrap(argv, wrapped);
         r = proc_spawn(wrapped, env, (struct proc_files){-1, log, log});
         if (r < 0)

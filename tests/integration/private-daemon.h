@@ -26,7 +26,11 @@ struct private_tenant {
 /* Borrowed during private_daemon_init(). */
 struct private_options {
         const char *daemon_lines; /* more lines of [daemon]; NULL: none */
-        const char *device_lines; /* of [device host]; NULL: 256 MiB in extents of 2 MiB */
+        const char *device_lines; /* of the device's section; NULL: 256 MiB in extents of 2 MiB */
+        const char *devices; /* of [daemon]; NULL: private_device(). The section is of the latter */
+        const char *const
+                *env;     /* more environment, ends with NULL; kept until deinit. NULL: none */
+        bool has_control; /* private_daemon_inject() is going to be called */
         const struct private_tenant *tenants; /* ends with a NULL name; NULL: one tenant "a" */
 };
 
@@ -34,9 +38,12 @@ struct private_daemon {
         char dir[PRIVATE_PATH_MAX]; /* "" while there is none */
         char config[PRIVATE_PATH_MAX], log[PRIVATE_PATH_MAX];
         char runtime[PRIVATE_PATH_MAX], state[PRIVATE_PATH_MAX];
-        char admin[PRIVATE_PATH_MAX]; /* admin socket */
-        pid_t pid;                    /* 0: not running */
-        int notify_fd;                /* -1: none */
+        char admin[PRIVATE_PATH_MAX];   /* admin socket */
+        char control[PRIVATE_PATH_MAX]; /* "" where nothing is injected */
+        const char *const *env;
+        pid_t pid;     /* 0: not running */
+        int status;    /* as of waitpid(), after -ECHILD */
+        int notify_fd; /* -1: none */
 };
 
 int private_daemon_init(struct private_daemon *d, const struct private_options *o);
@@ -51,6 +58,12 @@ int private_daemon_start(struct private_daemon *d);
 /* SIGTERM and wait; *ret_status as of waitpid(). -ETIMEDOUT: it had to be killed. */
 int private_daemon_stop(struct private_daemon *d, int *ret_status);
 
+/*
+ * Injects faults into the daemon's driver from now on: lines of the double's FAKECUDA_CONTROL,
+ * "fail=cuMemCreate:2\n" (tests/fakecuda). "": none. Not on a real device. 0 or -errno.
+ */
+int private_daemon_inject(struct private_daemon *d, const char *lines);
+
 /* Kills what runs, removes the directory. */
 void private_daemon_deinit(struct private_daemon *d);
 
@@ -59,6 +72,34 @@ char *private_daemon_socket(const struct private_daemon *d, const char *tenant, 
 
 /* Copies the log to stderr, for a test that failed. */
 void private_daemon_show_log(const struct private_daemon *d);
+
+/*
+ * ---- the device that a run of the tests is on: $KVL_DEVICE -----------------------------------
+ *
+ * Unset or "host": memory of the host. "vmm", "cudaipc": a GPU, with that transport: the driver
+ * double in $KVL_FAKECUDA_LIB; with KVL_DEVICE_REAL=1 the machine's own, $KVL_DEVICE_UUID or the
+ * first.
+ */
+
+#define PRIVATE_FAKE_UUID "GPU-fa4ecada-0000-0000-0000-000000000000"
+
+/* "host", "vmm", "cudaipc". */
+const char *private_transport(void);
+
+bool private_on_gpu(void);
+bool private_on_real_gpu(void);
+
+/* Pages lie one behind the other. */
+bool private_is_contiguous(void);
+
+/* Its name: "host" or a UUID. */
+const char *private_device(void);
+
+/*
+ * The double's state directory, one for this process, and where to find the double: in the
+ * environment of what is started from now on. private_daemon_init() calls it. 0 or -errno.
+ */
+int private_device_init(void);
 
 /* ---- processes ---------------------------------------------------------------------------------
  */
@@ -111,6 +152,10 @@ bool private_under_valgrind(void);
 
 /* KVL_FULL=1: everything at the full numbers. */
 bool private_full(void);
+
+/* Where the same was run at length on the host already, and this isn't KVL_FULL: small numbers do.
+ */
+bool private_short(void);
 
 void sleep_msec(unsigned msec);
 

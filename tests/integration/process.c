@@ -66,6 +66,11 @@ bool private_full(void)
         return switched_on("KVL_FULL");
 }
 
+bool private_short(void)
+{
+        return private_on_gpu() && !private_full();
+}
+
 void program_wrap(const char *const *argv, const char *ret_argv[PROGRAM_ARGS_MAX])
 {
         static const char *const valgrind[] = {"valgrind", "-q", "--error-exitcode=99",

@@ -15,7 +15,9 @@ static const struct private_options four_tenants = {
 
 static void run(struct harness *h, unsigned n_planes)
 {
-        uint64_t seed = harness_seed(), n_ops = private_full() ? 20000 : 600;
+        uint64_t seed = harness_seed(), n_ops = private_full()    ? 20000
+                                                : private_short() ? 120
+                                                                  : 600;
         struct worker *workers[N_CLIENTS];
 
         if (private_under_valgrind())

@@ -77,6 +77,8 @@ static uint64_t pins_of_each(void)
 {
         if (!harness_shares())
                 return private_full() ? 500000 : 50000 / SLOWNESS;
+        if (private_short())
+                return 100000 / SLOWNESS / N_READERS + 1;
         return (private_full() ? 10000000 : 1000000 / SLOWNESS) / N_READERS + 1;
 }
 
@@ -95,7 +97,7 @@ static void test_readers(void **state)
 /* Readers die with pins, in the middle of taking more: nobody else notices, and nothing leaks. */
 static void test_killed_readers(void **state)
 {
-        unsigned n_kills = private_full() ? 400 : 30;
+        unsigned n_kills = private_full() ? 400 : private_short() ? 10 : 30;
         struct harness *h = *state;
         struct crowd c;
 
@@ -122,7 +124,7 @@ static void test_slow_reader(void **state)
 {
         static const char *const env[] = {
                 "KVL_FAULT_POINT=lookup-pinned", "KVL_FAULT_PASS=yield", NULL};
-        uint64_t n_pins = private_full() ? 50000 : 5000 / SLOWNESS;
+        uint64_t n_pins = private_full() ? 50000 : private_short() ? 3000 : 5000 / SLOWNESS;
         struct worker *slow;
         struct crowd c;
 

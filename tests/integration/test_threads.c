@@ -26,7 +26,11 @@ static void *run(void *data)
 {
         struct job *job = data;
 
-        job->result = worker_load_on(job->conn, job->ns, job->seed, job->n_ops, WORKER_LOAD_CHAINS);
+        job->result = worker_load_on(job->conn, job->ns,
+                &(struct worker_job){.seed = job->seed,
+                        .count = job->n_ops,
+                        .n_chains = WORKER_LOAD_CHAINS,
+                        .has_safepoints = true});
         return NULL;
 }
 
@@ -44,7 +48,7 @@ static void open_namespace(struct harness *h, struct kvl_conn **ret_conn, struct
 /* Four threads on each of two connections. */
 static void test_threads(void **state)
 {
-        uint64_t seed = harness_seed(), n_ops = private_full() ? 5000 : 300;
+        uint64_t seed = harness_seed(), n_ops = private_full() ? 5000 : private_short() ? 100 : 300;
         struct kvl_conn *conns[2];
         struct kvl_ns *spaces[2];
         struct job jobs[N_THREADS];
@@ -100,7 +104,7 @@ static void use_name(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_
 static void test_close_under_callbacks(void **state)
 {
         struct kvl_layout layout = worker_layout(2);
-        int n_rounds = private_full() ? 20000 : 2000, n_started = 0;
+        int n_rounds = private_full() ? 20000 : private_short() ? 200 : 2000, n_started = 0;
         uint8_t key[KVL_KEY_BYTES] = {2};
         struct looker looker = {0};
         _Atomic int n_done = 0;

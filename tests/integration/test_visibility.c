@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "tests/integration/harness.h"
@@ -41,6 +42,9 @@ static void test_mode(void **state)
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
 
         assert_int_equal(ctl_status(h, "n_sharing"), harness_shares() ? 2 : 0);
+        worker_tell(a, "info");
+        assert_non_null(strstr(a->rest, private_device()));
+        assert_non_null(strstr(a->rest, private_on_gpu() ? "memory=gpu" : "memory=cpu"));
         worker_stop(a);
         worker_stop(b);
 }

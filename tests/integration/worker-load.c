@@ -20,19 +20,19 @@ static uint64_t draw(struct load *l, uint64_t below)
         return pattern_next(&l->random) % below;
 }
 
-static void fill(struct load *l, uint32_t page, uint64_t chain, uint32_t index)
+static int fill(struct load *l, uint32_t page, uint64_t chain, uint32_t index)
 {
-        for (unsigned p = 0; p < l->n_planes; ++p)
-                pattern_fill(kvl_page_ptr(l->ns, page, p), 4096,
-                        pattern_seed(l->tenant, chain, index), p);
+        int r = 0;
+
+        for (unsigned p = 0; p < l->n_planes && r == 0; ++p)
+                r = worker_page_fill(l->ns, page, p, pattern_seed(l->tenant, chain, index));
+        return r;
 }
 
 static void verify(struct load *l, uint32_t page, uint64_t chain, uint32_t index)
 {
         for (unsigned p = 0; p < l->n_planes; ++p) {
-                const void *at = kvl_page_ptr(l->ns, page, p);
-
-                if (at && pattern_matches(at, 4096, pattern_seed(l->tenant, chain, index), p))
+                if (worker_page_copy_matches(l->ns, page, p, pattern_seed(l->tenant, chain, index)))
                         continue;
                 fprintf(stderr, "page %u plane %u of %s isn't %llu:%u\n", page, p, l->tenant,
                         (unsigned long long)chain, index);
@@ -82,8 +82,10 @@ static int extend(struct load *l, uint64_t chain, uint32_t first, uint32_t lengt
                 l->n_refused += r > 0;
                 return r < 0 ? r : 0;
         }
-        for (uint32_t i = 0; i < n; ++i)
-                fill(l, pages[i], chain, first + i);
+        for (uint32_t i = 0; i < n && r == 0; ++i)
+                r = fill(l, pages[i], chain, first + i);
+        if (r)
+                return r;
         if (draw(l, 8) == 0)
                 return kvl_free(l->ns, pages, n);
         return publish(l, chain, first, pages, n);
@@ -135,26 +137,40 @@ struct kvl_layout worker_layout(unsigned n_planes)
         };
 }
 
-int worker_load_on(
-        struct kvl_conn *conn, struct kvl_ns *ns, uint64_t seed, uint64_t n_ops, unsigned n_chains)
+/* Between two operations nothing is held. Sets given back, or -errno. */
+static int safepoint(struct kvl_conn *conn)
 {
-        struct load l = {
-                .ns = ns, .tenant = kvl_tenant(conn), .random = seed, .n_chains = n_chains};
+        int r = kvl_dispatch(conn);
+
+        return r < 0 ? r : kvl_safepoint(conn, NULL);
+}
+
+int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, const struct worker_job *job)
+{
+        struct load l = {.ns = ns,
+                .tenant = kvl_tenant(conn),
+                .random = job->seed,
+                .n_chains = job->n_chains};
         struct kvl_ns_info info = {.size = sizeof(info)};
+        unsigned n_given_back = 0;
         int r = 0;
 
         kvl_ns_info(ns, &info);
         l.n_planes = info.n_planes;
-        for (uint64_t i = 0; r == 0 && l.n_bad == 0 && (!n_ops || i < n_ops); ++i)
+        for (uint64_t i = 0; r >= 0 && l.n_bad == 0 && (!job->count || i < job->count); ++i) {
                 r = step(&l);
-        if (r)
-                fprintf(stderr, "load (seed %llu): %d: %s\n", (unsigned long long)seed, r,
+                if (r >= 0 && job->has_safepoints)
+                        r = safepoint(conn);
+                n_given_back += r > 0 ? (unsigned)r : 0;
+        }
+        if (r < 0)
+                fprintf(stderr, "load (seed %llu): %d: %s\n", (unsigned long long)job->seed, r,
                         kvl_last_error());
-        printf("found %llu published %llu duplicates %llu refused %llu bad %llu\n",
+        printf("found %llu published %llu duplicates %llu refused %llu given-back %u bad %llu\n",
                 (unsigned long long)l.n_found, (unsigned long long)l.n_published,
-                (unsigned long long)l.n_duplicates, (unsigned long long)l.n_refused,
+                (unsigned long long)l.n_duplicates, (unsigned long long)l.n_refused, n_given_back,
                 (unsigned long long)l.n_bad);
-        return r || l.n_bad;
+        return r < 0 || l.n_bad;
 }
 
 int worker_open_job(
@@ -179,7 +195,7 @@ int worker_load(const struct worker_job *job)
         int r = worker_open_job(job, &conn, &ns);
 
         if (r == 0)
-                r = worker_load_on(conn, ns, job->seed, job->count, job->n_chains);
+                r = worker_load_on(conn, ns, job);
         kvl_disconnect(conn);
         return r != 0;
 }

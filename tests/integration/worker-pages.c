@@ -27,11 +27,11 @@ static void do_fill(struct worker_state *w, char **args, unsigned n_args)
 {
         uint32_t page = (uint32_t)strtoul(args[0], NULL, 10);
         uint64_t seed = strtoull(args[1], NULL, 10);
+        int r = 0;
 
-        for (unsigned plane = 0; plane < w->info.n_planes; ++plane)
-                pattern_fill(
-                        kvl_page_ptr(w->ns, page, plane), w->info.plane_page_bytes, seed, plane);
-        worker_answer(0);
+        for (unsigned plane = 0; plane < w->info.n_planes && r == 0; ++plane)
+                r = worker_page_fill(w->ns, page, plane, seed);
+        worker_answer(r);
 }
 
 /* verify PAGE SEED: 0, or 1 where it holds something else */
@@ -41,11 +41,8 @@ static void do_verify(struct worker_state *w, char **args, unsigned n_args)
         uint64_t seed = strtoull(args[1], NULL, 10);
         bool same = true;
 
-        for (unsigned plane = 0; plane < w->info.n_planes; ++plane) {
-                const void *p = kvl_page_ptr(w->ns, page, plane);
-
-                same &= p && pattern_matches(p, w->info.plane_page_bytes, seed, plane);
-        }
+        for (unsigned plane = 0; plane < w->info.n_planes; ++plane)
+                same &= worker_page_matches(w->ns, page, plane, seed);
         printf("%d\n", same ? 0 : 1);
 }
 
@@ -56,11 +53,8 @@ static void do_zeros(struct worker_state *w, char **args, unsigned n_args)
         unsigned n_dirty = 0;
 
         for (uint32_t i = 0; i < n; ++i)
-                for (unsigned plane = 0; plane < w->info.n_planes; ++plane) {
-                        const char *p = kvl_page_ptr(w->ns, pages[i], plane);
-
-                        n_dirty += p[0] != 0 || memcmp(p, p + 1, w->info.plane_page_bytes - 1);
-                }
+                for (unsigned plane = 0; plane < w->info.n_planes; ++plane)
+                        n_dirty += !worker_page_is_zero(w->ns, pages[i], plane);
         printf("0 %u\n", n_dirty);
 }
 
@@ -129,6 +123,17 @@ static void do_publish_start(struct worker_state *w, char **args, unsigned n_arg
                 return;
         started.done = false;
         worker_answer(kvl_publish_start(w->ns, &p, on_published, NULL));
+}
+
+void worker_publish_on_stream(
+        struct worker_state *w, char **args, unsigned n_args, kvl_stream stream)
+{
+        struct kvl_publish p;
+
+        if (!parse_publish(w, args, n_args, &p))
+                return;
+        started.done = false;
+        worker_answer(kvl_publish_on_stream(w->ns, &p, stream, on_published, NULL));
 }
 
 /* publish-poll: 0, or -EAGAIN where publish-start isn't done. publish-wait: its answer, as publish
@@ -232,17 +237,19 @@ static void do_invalidate_lookup(struct worker_state *w, char **args, unsigned n
  * shows that memory is shared. */
 static void do_poke(struct worker_state *w, char **args, unsigned n_args)
 {
-        volatile char *p = kvl_page_ptr(w->ns, (uint32_t)strtoul(args[0], NULL, 10), 0);
-
-        *p = (char)strtol(args[1], NULL, 10);
-        worker_answer(0);
+        worker_answer(worker_page_poke(w->ns, (uint32_t)strtoul(args[0], NULL, 10), 0, 0,
+                (char)strtol(args[1], NULL, 10)));
 }
 
 static void do_peek(struct worker_state *w, char **args, unsigned n_args)
 {
-        volatile const char *p = kvl_page_ptr(w->ns, (uint32_t)strtoul(args[0], NULL, 10), 0);
+        char byte = 0;
+        int r = worker_page_peek(w->ns, (uint32_t)strtoul(args[0], NULL, 10), 0, 0, &byte);
 
-        printf("0 %d\n", *p);
+        if (r)
+                worker_answer(r);
+        else
+                printf("0 %d\n", byte);
 }
 
 const struct worker_command worker_page_commands[] = {

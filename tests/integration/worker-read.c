@@ -27,10 +27,8 @@ static void compare(struct reader *r, const struct prefix *p, const char *when)
 {
         for (uint32_t i = 0; i < p->n_pages; ++i)
                 for (unsigned plane = 0; plane < r->n_planes; ++plane) {
-                        const void *at = kvl_page_ptr(r->ns, p->pages[i], plane);
-
-                        if (at && pattern_matches(
-                                          at, 4096, pattern_seed(r->tenant, p->chain, i), plane))
+                        if (worker_page_matches(r->ns, p->pages[i], plane,
+                                    pattern_seed(r->tenant, p->chain, i)))
                                 continue;
                         fprintf(stderr, "%s: page %u plane %u of %s isn't %llu:%u\n", when,
                                 p->pages[i], plane, r->tenant, (unsigned long long)p->chain, i);

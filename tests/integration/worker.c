@@ -61,11 +61,16 @@ static void on_event(struct kvl_conn *conn, const struct kvl_event *event, void 
                 [KVL_EVENT_MEMBER_LEFT] = "member-left",
                 [KVL_EVENT_DISCONNECTED] = "disconnected",
                 [KVL_EVENT_SHUTDOWN] = "shutdown",
+                [KVL_EVENT_REVOKE] = "revoke",
         };
         struct worker_state *w = data;
         size_t len = strlen(w->events);
 
-        snprintf(w->events + len, sizeof(w->events) - len, " %s", names[event->type]);
+        if (event->type == KVL_EVENT_REVOKE)
+                snprintf(w->events + len, sizeof(w->events) - len, " revoke%s:%u+%u",
+                        event->is_idle ? "-idle" : "", event->first_page, event->n_pages);
+        else
+                snprintf(w->events + len, sizeof(w->events) - len, " %s", names[event->type]);
 }
 
 static bool parse_token(const char *hex, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES])
@@ -96,13 +101,15 @@ static void do_connect(struct worker_state *w, char **args, unsigned n_args)
         kvl_set_event_handler(w->conn, on_event, w);
 }
 
-/* open NAME PLANES [VERSION|-] [PAGE_BYTES|-] [zero] */
+/* open NAME PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same] */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_layout layout = worker_layout((unsigned)strtoul(args[1], NULL, 10));
-        unsigned flags = n_args > 4 ? KVL_NS_KEEP_PAGE_ZERO : 0;
+        unsigned flags = 0;
         int r;
 
+        if (n_args > 4)
+                flags = strcmp(args[4], "same") == 0 ? KVL_NS_SAME_ADDRESS : KVL_NS_KEEP_PAGE_ZERO;
         if (n_args > 2 && args[2][0] != '-')
                 layout.version = args[2];
         if (n_args > 3 && args[3][0] != '-')
@@ -123,9 +130,10 @@ static void do_close(struct worker_state *w, char **args, unsigned n_args)
 
 static void do_info(struct worker_state *w, char **args, unsigned n_args)
 {
-        printf("0 capacity=%u set=%u client=%llu tenant=%s device=%s\n", w->info.capacity_pages,
-                w->info.set_pages, (unsigned long long)kvl_client_id(w->conn), w->tenant,
-                w->info.device);
+        printf("0 capacity=%u set=%u client=%llu tenant=%s device=%s memory=%s\n",
+                w->info.capacity_pages, w->info.set_pages,
+                (unsigned long long)kvl_client_id(w->conn), w->tenant, w->info.device,
+                w->info.is_cpu_memory ? "cpu" : "gpu");
 }
 
 static void do_token(struct worker_state *w, char **args, unsigned n_args)
@@ -222,6 +230,8 @@ static void run_line(struct worker_state *w, char *line)
         fn = find(commands, words[0]);
         if (!fn)
                 fn = find(worker_page_commands, words[0]);
+        if (!fn)
+                fn = find(worker_stream_commands, words[0]);
         if (fn)
                 fn(w, words + 1, n - 1);
         else
@@ -229,7 +239,7 @@ static void run_line(struct worker_state *w, char *line)
         fflush(stdout);
 }
 
-/* load|read SOCKET SEED COUNT PLANES CHAINS */
+/* load|serve|read SOCKET SEED COUNT PLANES CHAINS */
 static int run_job(char **argv)
 {
         const struct worker_job job = {
@@ -238,6 +248,7 @@ static int run_job(char **argv)
                 .count = strtoull(argv[4], NULL, 10),
                 .n_planes = (unsigned)strtoul(argv[5], NULL, 10),
                 .n_chains = (unsigned)strtoul(argv[6], NULL, 10),
+                .has_safepoints = strcmp(argv[1], "serve") == 0,
         };
 
         return strcmp(argv[1], "read") == 0 ? worker_read(&job) : worker_load(&job);

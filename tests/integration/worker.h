@@ -7,11 +7,35 @@
 #ifndef KVL_TEST_WORKER_H
 #define KVL_TEST_WORKER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "client/lib/kvlease.h"
 
 #define WORKER_MAX_WORDS 4200 /* of a command: a full lease's pages and some */
+
+/*
+ * Bytes of pages, wherever they lie (worker-bytes.c). On the CPU's memory worker_page_matches() and
+ * the poke and peek of the worker go through the page's address, the rest through the library's
+ * copies: both are tested.
+ */
+
+/* Fills a page, in one plane, with the pattern of `seed`. 0 or the library's code. */
+int worker_page_fill(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t seed);
+
+/* Does it hold that pattern? Every byte is compared. */
+bool worker_page_matches(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t seed);
+
+/* The same by the library's copies alone. */
+bool worker_page_copy_matches(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t seed);
+
+/* True where every byte is 0. */
+bool worker_page_is_zero(struct kvl_ns *ns, uint32_t page, unsigned plane);
+
+/* One byte. 0 or the library's code. */
+int worker_page_poke(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t offset, char byte);
+int worker_page_peek(
+        struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t offset, char *ret_byte);
 
 struct worker_state {
         struct kvl_conn *conn;
@@ -29,8 +53,12 @@ struct worker_command {
         worker_fn fn;
 };
 
-/* worker-pages.c */
-extern const struct worker_command worker_page_commands[];
+/* worker-pages.c, worker-stream.c */
+extern const struct worker_command worker_page_commands[], worker_stream_commands[];
+
+/* publish-stream, of worker-stream.c. */
+void worker_publish_on_stream(
+        struct worker_state *w, char **args, unsigned n_args, kvl_stream stream);
 
 /* "CODE rest\n" with the library's sentence where code isn't 0. */
 void worker_answer(int code);
@@ -53,9 +81,10 @@ uint32_t worker_parse_keys(char **args, unsigned n_args, uint8_t *ret_keys, uint
 struct worker_job {
         const char *socket;
         uint64_t seed;
-        uint64_t count;    /* operations, or pins; 0: for ever */
-        unsigned n_planes; /* of 4 KiB a page */
-        unsigned n_chains; /* texts */
+        uint64_t count;      /* operations, or pins; 0: for ever */
+        unsigned n_planes;   /* of 4 KiB a page */
+        unsigned n_chains;   /* texts */
+        bool has_safepoints; /* gives back what is recalled, after every operation */
 };
 
 /*
@@ -65,8 +94,7 @@ struct worker_job {
 int worker_load(const struct worker_job *job);
 
 /* The same on a namespace that is open. From many threads at once, where told. 0 or 1. */
-int worker_load_on(
-        struct kvl_conn *conn, struct kvl_ns *ns, uint64_t seed, uint64_t n_ops, unsigned n_chains);
+int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, const struct worker_job *job);
 
 /*
  * worker-read.c: looks texts up that others publish, compares every byte when it has pinned a page

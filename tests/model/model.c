@@ -24,7 +24,7 @@ struct model_member members[N_MEMBERS];
 int last_group;
 uint64_t limits[N_TENANTS];
 uint64_t now_nsec;
-unsigned n_evicted, n_refused, n_claimed, n_taken_back;
+unsigned n_evicted, n_refused, n_claimed, n_taken_back, n_recalled, n_unmapped;
 unsigned long last_serial;
 uint64_t seed, rng_state;
 unsigned long step;
@@ -104,6 +104,14 @@ bool set_is_bound(const struct model_ns *ns, uint32_t set)
                 if (ns->pages[set * ns->set_pages + i].state != M_FREE)
                         return true;
         return set_is_mapped(ns, set);
+}
+
+bool is_withheld(const struct model_ns *ns, uint32_t page)
+{
+        uint32_t set = page / ns->set_pages;
+
+        return ns->pages[page].state == M_FREE && !(ns->keep_zero && page == 0) &&
+               ns->recalled[set] && set_is_bound(ns, set);
 }
 
 uint32_t bound_sets(const struct model_ns *ns)
@@ -282,15 +290,53 @@ static uint32_t real_page_of(const struct ns *real, int key)
         return ns_find_page(real, bytes);
 }
 
+uint64_t learn_recalled(bool may_recall)
+{
+        uint64_t bytes = 0;
+
+        for (int t = 0; t < N_TENANTS; t++)
+                for (int i = 0; i < N_NS; i++) {
+                        struct model_ns *ns = &spaces[t][i];
+
+                        for (uint32_t s = 0; ns->exists && s < ns->n_pages / ns->set_pages; s++) {
+                                const struct extent_set *set = real_ns(ns)->sets[s];
+                                bool is = set && set->recall.state != RECALL_NONE;
+
+                                CHECK(is || !ns->recalled[s] || !set_is_mapped(ns, s),
+                                        "the recall of set %u was called off", s);
+                                CHECK(!is || ns->recalled[s] || may_recall, "set %u is recalled",
+                                        s);
+                                bytes += is && !ns->recalled[s] ? ns->set_bytes : 0;
+                                n_recalled += is && !ns->recalled[s];
+                                ns->recalled[s] = is;
+                        }
+                }
+        return bytes;
+}
+
+/* Does it lie in a recalled set, or below such a page? */
+static bool is_purged(const struct model_ns *ns, int key)
+{
+        for (; key != NONE && ns->where[key] != NONE; key = ns->parent[key])
+                if (ns->recalled[(uint32_t)ns->where[key] / ns->set_pages])
+                        return true;
+        return false;
+}
+
+static bool may_go(const struct model_ns *ns, int key, enum learn_how how)
+{
+        return how == MAY_PURGE ? is_purged(ns, key) : how != MAY_SWEEP && is_evictable(ns, key);
+}
+
 /* Which cached pages went, and were they fit to go? */
-static void learn_evicted(struct model_ns *ns, bool may_evict)
+static void learn_evicted(struct model_ns *ns, enum learn_how how)
 {
         struct ns *real = real_ns(ns);
         bool went[N_KEYS];
 
         for (int key = 0; key < N_KEYS; key++) {
                 went[key] = ns->where[key] != NONE && real_page_of(real, key) == PAGE_NONE;
-                CHECK(!went[key] || (may_evict && is_evictable(ns, key)),
+                CHECK(!went[key] || may_go(ns, key, how),
                         "tenant %d ns n%d: key %d was evicted, it was in use or nothing asked for "
                         "room",
                         ns->tenant, (int)(ns - spaces[ns->tenant]), key);
@@ -341,10 +387,11 @@ void learn(const struct model_ns *only, enum learn_how how)
 
                         if (!ns->exists)
                                 continue;
-                        learn_evicted(ns, how != MAY_SWEEP && (!only || ns == only));
+                        learn_evicted(ns, !only || ns == only ? how : MAY_SWEEP);
                         learn_freed(ns);
                         learn_taken_back(ns, how == MAY_TAKE_BACK);
                 }
+        learn_recalled(false);
 }
 
 /* Are all slots where the key could be in use? */
@@ -374,7 +421,8 @@ bool learn_unindexed(struct model_ns *ns, int key)
         if (!ns_page(real, page)->unindexed)
                 return false;
         key_bytes(key, bytes);
-        CHECK((parent != NONE && ns->where[parent] == NONE) || slots_are_full(real, bytes),
+        CHECK((parent != NONE && ns->where[parent] == NONE) || ns->recalled[page / ns->set_pages] ||
+                        slots_are_full(real, bytes),
                 "page %u wasn't put into the index, which has room for key %d", page, key);
         model_drop(ns, key);
         return true;

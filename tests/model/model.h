@@ -59,6 +59,7 @@ struct model_ns {
         int where[N_KEYS];  /* page, NONE: not cached */
         int parent[N_KEYS]; /* key it was published under, NONE */
         unsigned tokens[N_KEYS];
+        bool recalled[MAX_SETS];
         uint32_t set_pages, n_pages; /* geometry */
         uint64_t set_bytes;
 };
@@ -106,7 +107,7 @@ extern struct model_member members[N_MEMBERS];
 extern int last_group;
 extern uint64_t limits[N_TENANTS];
 extern uint64_t now_nsec;
-extern unsigned n_evicted, n_refused, n_claimed, n_taken_back;
+extern unsigned n_evicted, n_refused, n_claimed, n_taken_back, n_recalled, n_unmapped;
 extern unsigned long last_serial;
 extern uint64_t seed, rng_state;
 extern unsigned long step;
@@ -139,6 +140,13 @@ uint32_t bound_sets(const struct model_ns *ns);
 uint64_t usage_of(int tenant);
 uint64_t usage(void);
 
+/* FREE in the eyes of all, but its set is recalled: nobody gets it. */
+bool is_withheld(const struct model_ns *ns, uint32_t page);
+
+/* Takes over which sets are recalled now; those that were stay so until they are unbound. Returns
+ * the bytes of those that are recalled since. */
+uint64_t learn_recalled(bool may_recall);
+
 /* Neither the page with this key nor anything cached below it is pinned. */
 bool is_evictable(const struct model_ns *ns, int top);
 
@@ -163,6 +171,7 @@ struct ns *real_ns(const struct model_ns *ns);
  */
 enum learn_how {
         MAY_SWEEP, /* nothing cached goes */
+        MAY_PURGE, /* what lies in or below a recalled set, pinned or not */
         MAY_EVICT,
         MAY_TAKE_BACK, /* the same, and what is in magazines */
 };
@@ -218,6 +227,23 @@ void shared_request_end(const struct shared_case *s);
 void shared_claim(const struct shared_case *s);
 void shared_refill(const struct shared_case *s);
 void shared_touch(const struct shared_case *s);
+
+/* ---- recalls (model_recall.c) ---------------------------------------------------------------- */
+
+/* Has the set a page that isn't free? */
+bool set_is_used(const struct model_ns *ns, uint32_t set);
+
+/* Bytes of the tenant's sets that are recalled. */
+uint64_t recalled_bytes(int t);
+
+/* `bytes` were recalled: as much as was `wanted`, in whole sets, or all there was. taken_before:
+ * n_taken_back before the operation. */
+void check_recalled(int t, uint64_t wanted, uint64_t bytes, unsigned taken_before);
+
+/* The operations. */
+void op_recall(void);
+void op_recall_work(void);
+void op_unmapped(void);
 
 /* Is a READY page where it was put? */
 bool is_in_magazine(const struct model_page *p, uint32_t page);

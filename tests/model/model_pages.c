@@ -214,8 +214,10 @@ static void check_refusal(const struct model_ns *ns, uint32_t n, int why)
         for (uint32_t page = 0; page < ns->n_pages; page++) {
                 bool null = ns->keep_zero && page == 0, used = ns->pages[page].state != M_FREE;
 
-                n_free += set_is_bound(ns, page / ns->set_pages) && !used && !null;
-                n_busy += ns->pages[page].state == M_GRANTED || pins_of(ns, page) > 0;
+                n_free += set_is_bound(ns, page / ns->set_pages) && !used && !null &&
+                          !is_withheld(ns, page);
+                n_busy += ns->pages[page].state == M_GRANTED || pins_of(ns, page) > 0 ||
+                          is_withheld(ns, page);
         }
         room = MIN(own > limits[ns->tenant] ? 0 : (limits[ns->tenant] - own) / ns->set_bytes,
                 (BUDGET_BYTES - all) / ns->set_bytes);
@@ -247,7 +249,8 @@ static void check_leased(
         for (uint32_t i = 0; i < n; i++) {
                 CHECK(pages[i] < ns->n_pages && !(pages[i] == 0 && ns->keep_zero), "page %u",
                         pages[i]);
-                CHECK(ns->pages[pages[i]].state == M_FREE, "page %u was not free", pages[i]);
+                CHECK(ns->pages[pages[i]].state == M_FREE && !is_withheld(ns, pages[i]),
+                        "page %u was not free, or is in a recalled set", pages[i]);
                 ns->pages[pages[i]] = (struct model_page){
                         .state = M_GRANTED, .group = m->group, .grant_epoch = ns->epoch};
         }
@@ -354,7 +357,9 @@ static void op_publish(void)
         for (uint32_t i = 0; i < n; i++)
                 CHECK(pages[i] == expected[i], "page %u, expected %u", pages[i], expected[i]);
         for (uint32_t i = 0; i < n; i++)
-                (void)learn_unindexed(ns, c.keys[i]);
+                CHECK(learn_unindexed(ns, c.keys[i]) || pages[i] != c.pages[i] ||
+                                !ns->recalled[pages[i] / ns->set_pages],
+                        "page %u of a recalled set is cached", pages[i]);
 }
 
 static void op_lookup(void)
@@ -528,13 +533,20 @@ static void op_limit(void)
 {
         uint32_t t = rnd(N_TENANTS);
         struct tenant_attrs attrs = tenants[t]->attrs;
+        uint64_t bytes, usage, before;
+        unsigned taken = n_taken_back;
         struct detail d;
 
         op = "limit";
         attrs.limit_bytes = limits[t] = rnd(3) ? TENANT_LIMIT : 768 + rnd(TENANT_LIMIT);
         attrs.weight = 1 + rnd(3);
         CHECK(tenant_set_attrs(tenants[t], &attrs, &d) == 0, "%s", d.text);
+        bytes = learn_recalled(true);
         learn(NULL, MAY_TAKE_BACK);
+        usage = usage_of((int)t);
+        before = recalled_bytes((int)t) - bytes;
+        check_recalled(
+                (int)t, usage > limits[t] + before ? usage - limits[t] - before : 0, bytes, taken);
 }
 
 static void op_map(void)
@@ -556,7 +568,7 @@ static void op_map(void)
         r = attach_map_set(a->real, set, 0, 4, handles, &d);
         if (m->metadata_only) {
                 CHECK(r == -EACCES, "%d", r);
-        } else if (!set_is_bound(ns, set)) {
+        } else if (!set_is_bound(ns, set) || (ns->recalled[set] && !set_is_used(ns, set))) {
                 CHECK(r == -ENOENT, "%d", r);
         } else {
                 CHECK(r == (int)planes, "%d", r);
@@ -628,11 +640,14 @@ static const struct {
         {op_lookup, 150},
         {op_release, 250},
         {op_free, 90},
-        {op_map, 8},
+        {op_map, 30},
         {op_invalidate_key, 8},
         {op_invalidate_ns, 1},
         {op_purge, 1},
         {op_limit, 5},
+        {op_recall, 6},
+        {op_recall_work, 40},
+        {op_unmapped, 30},
         {op_sweep, 30},
         {op_drain, 12},
         {op_request_end, 5},
@@ -671,6 +686,7 @@ static void start(void)
         memset(spaces, 0, sizeof(spaces));
         memset(members, 0, sizeof(members));
         now_nsec = last_group = n_evicted = n_refused = n_claimed = n_taken_back = 0;
+        n_recalled = n_unmapped = 0;
         fake_device_init(&device, "fake", GRANULARITY);
         store_init(&store, &evict_lru);
         store.min_page_bytes = 64;
@@ -698,10 +714,13 @@ static void run_seed(unsigned long n_steps)
         store_deinit(&store);
         CHECK(device.n_extents == 0 && device.closed, "%u extents left", device.n_extents);
         printf("model_pages: --seed %llu: %lu steps, %u pages evicted, %u leases refused, %u pages "
-               "claimed from magazines, %u taken back: ok\n",
-                (unsigned long long)seed, n_steps, n_evicted, n_refused, n_claimed, n_taken_back);
-        CHECK(n_steps < 10000 || (n_evicted && n_refused && n_claimed && n_taken_back),
-                "nothing was evicted, refused, claimed or taken back");
+               "claimed from magazines, %u taken back, %u sets recalled, %u unmapped: ok\n",
+                (unsigned long long)seed, n_steps, n_evicted, n_refused, n_claimed, n_taken_back,
+                n_recalled, n_unmapped);
+        CHECK(n_steps < 10000 ||
+                        (n_evicted && n_refused && n_claimed && n_taken_back && n_recalled),
+                "nothing was evicted, refused, claimed, taken back or recalled");
+        CHECK(n_steps < 100000 || n_unmapped, "nothing was unmapped");
 }
 
 int main(int argc, char **argv)

@@ -237,8 +237,11 @@ void shared_publish(const struct shared_case *s)
                         .tokens = (uint16_t)(i + 1 < c.n ? 16 : c.last_tokens),
                         .page = c.pages[i]};
 
-                if (publish_entry(s, entry, c.keys[i]) == 0)
+                if (publish_entry(s, entry, c.keys[i]) == 0) {
                         is_lost |= learn_unindexed(s->ns, c.keys[i]);
+                        CHECK(is_lost || !s->ns->recalled[c.pages[i] / s->ns->set_pages],
+                                "page %u of a recalled set is cached", c.pages[i]);
+                }
                 if (is_lost)
                         break;
         }
@@ -284,7 +287,8 @@ static void learn_filled(const struct shared_case *s)
                 if (p->state == M_READY && p->holder == s->a && p->slot == slot)
                         continue;
                 CHECK(!store.draining && !is_old(s->a, s->ns), "page %u was put", page);
-                CHECK(p->state == M_FREE, "page %u was put and isn't free", page);
+                CHECK(p->state == M_FREE && !is_withheld(s->ns, page),
+                        "page %u was put and isn't free", page);
                 *p = (struct model_page){.state = M_READY,
                         .group = s->m->group,
                         .grant_epoch = s->ns->epoch,

@@ -40,15 +40,28 @@ struct fake {
 
 /* ---- what there is in the fake daemon -------------------------------------------------------- */
 
-static M(AdminDevice) devices[] = {{
-        .name = "host",
-        .backend = "host",
-        .budget_bytes = 8 * GIB,
-        .charged_bytes = 3 * GIB / 2,
-        .extent_bytes = 64 << 20,
-        .n_sets = 24,
-        .total_bytes = 64 * GIB,
-}};
+static M(AdminDevice) devices[] = {
+        {.name = "host",
+                .backend = "host",
+                .budget_bytes = 8 * GIB,
+                .charged_bytes = 3 * GIB / 2,
+                .extent_bytes = 64 << 20,
+                .n_sets = 24,
+                .total_bytes = 64 * GIB,
+                .transport = "memfd",
+                .state = "ok"},
+        {.name = "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
+                .backend = "cuda",
+                .budget_bytes = 72 * GIB,
+                .charged_bytes = 3 * GIB,
+                .extent_bytes = 64 << 20,
+                .n_sets = 46,
+                .total_bytes = 80 * GIB,
+                .transport = "vmm",
+                .state = "stuck",
+                .why = "the driver hasn't answered extent_create for 10 s",
+                .n_preparing = 2},
+};
 
 static M(AdminTenant) tenants[] = {
         {.name = "search",
@@ -128,6 +141,7 @@ static M(AdminClient) clients[] = {
                 .pages_granted = 4,
                 .pins = 9,
                 .mapped_sets = 16,
+                .quarantined_sets = 2,
                 .requests = 12345,
                 .connected_sec = 93784},
         /* Names are the clients' own: control sequences, quotes, bytes that aren't UTF-8. */
@@ -265,6 +279,7 @@ static void answer_status(struct fake *f, M(AdminStatusReply) * reply)
 static void answer_tenants(
         struct fake *f, M(AdminTenantsReply) * reply, const M(AdminListRequest) * q)
 {
+        bool gone = f->run->mode == FAKE_LEAVING && q->tenant[0] && f->n_status++ > 0;
         static M(AdminTenant) * one[1];
 
         if (!q->tenant[0]) {
@@ -275,6 +290,7 @@ static void answer_tenants(
                 if (strcmp(tenants[i].name, q->tenant) != 0)
                         continue;
                 COMPLETE(f, &tenants[i], admin_tenant);
+                tenants[i].recalled_sets = gone ? 0 : 3;
                 one[0] = &tenants[i];
                 reply->n_tenants = 1;
                 reply->tenants = one;
@@ -309,6 +325,9 @@ static void answer(struct fake *f, uint16_t type, const ProtobufCMessage *q, Pro
         case MSG_ADMIN_PURGE:
                 ((M(CountReply) *)m)->count = 42;
                 ((M(CountReply) *)m)->kept = ((const M(AdminPurgeRequest) *)q)->remove;
+                return;
+        case MSG_ADMIN_RECALL:
+                ((M(CountReply) *)m)->count = 3;
                 return;
         case MSG_ADMIN_CHECK:
                 ((M(AdminCheckReply) *)m)->pages = 1225;
@@ -353,6 +372,9 @@ static void describe(const struct msg_info *info, const ProtobufCMessage *m, FIL
                 } else if (field->type == PROTOBUF_C_TYPE_BOOL) {
                         if (*(const protobuf_c_boolean *)p)
                                 fprintf(to, " %s", field->name);
+                } else if (field->type == PROTOBUF_C_TYPE_UINT32) {
+                        if (*(const uint32_t *)p)
+                                fprintf(to, " %s:%" PRIu32, field->name, *(const uint32_t *)p);
                 } else if (field->type == PROTOBUF_C_TYPE_UINT64) {
                         if (*(const uint64_t *)p)
                                 fprintf(to, " %s:%" PRIu64, field->name, *(const uint64_t *)p);

@@ -145,8 +145,9 @@ static void serve_open(struct fake_peer *p, const Kvlease__V1__NsOpenRequest *re
         m.capacity_pages = p->capacity;
         m.set_pages = p->set_pages;
         m.extent_bytes = FAKE_EXTENT_BYTES;
-        m.device = (char *)"host";
-        m.transport = 1;
+        m.device = (char *)(p->device ? p->device : "host");
+        m.transport = p->transport ? p->transport : 1;
+        m.address = p->address;
         fake_reply(p, &m.base);
 }
 
@@ -156,6 +157,23 @@ void fake_welcome_ns(struct fake_peer *p)
         serve_open(p, (const Kvlease__V1__NsOpenRequest *)fake_receive(p, MSG_NS_OPEN));
 }
 
+/* Handles say set and plane, as the first bytes of a GPU's extents do. */
+static void reply_handles(
+        struct fake_peer *p, const Kvlease__V1__MapRequest *request, uint32_t n_planes)
+{
+        Kvlease__V1__MapReply m = KVLEASE__V1__MAP_REPLY__INIT;
+        uint8_t handles[FRAME_MAX_FDS * 64] = {0};
+
+        for (uint32_t i = 0; i < n_planes; i++) {
+                handles[i * 64] = (uint8_t)(1 + request->set_index);
+                handles[i * 64 + 1] = (uint8_t)(request->first_plane + i);
+        }
+        m.n_planes = n_planes;
+        m.handles.data = handles;
+        m.handles.len = (size_t)n_planes * 64;
+        fake_reply(p, &m.base);
+}
+
 static void serve_map(struct fake_peer *p, const Kvlease__V1__MapRequest *request)
 {
         Kvlease__V1__MapReply m = KVLEASE__V1__MAP_REPLY__INIT;
@@ -163,9 +181,18 @@ static void serve_map(struct fake_peer *p, const Kvlease__V1__MapRequest *reques
         uint32_t n = MIN(p->n_planes - request->first_plane, (uint32_t)FRAME_MAX_FDS);
 
         FAKE_CHECK(request->set_index < FAKE_N_SETS && request->first_plane < p->n_planes);
-        for (uint32_t i = request->first_plane; i < request->first_plane + n; i++)
+        if (p->transport == 3) {
+                reply_handles(p, request, n);
+                return;
+        }
+        for (uint32_t i = request->first_plane; i < request->first_plane + n; i++) {
+                const uint8_t mark[2] = {(uint8_t)(1 + request->set_index), (uint8_t)i};
+
                 if (extents[i] < 0)
                         extents[i] = memfd_create_sized("fake", FAKE_EXTENT_BYTES);
+                if (p->transport == 2)
+                        FAKE_CHECK(pwrite(extents[i], mark, 2, 0) == 2);
+        }
         m.n_planes = n;
         fake_send(p, MSG_MAP, FRAME_REPLY, p->seq, &m.base, extents + request->first_plane, n);
 }
@@ -418,6 +445,27 @@ static void serve_put(struct fake_peer *p, const Kvlease__V1__ReleaseRequest *re
                 fake_reply_simple(p, status, status ? "it isn't yours" : "");
 }
 
+/* The memory is another's: who maps the set again gets fresh extents. */
+static void serve_unmapped(struct fake_peer *p, const Kvlease__V1__UnmappedRequest *request)
+{
+        FAKE_CHECK(request->ns_id == FAKE_NS_ID && request->set_index < FAKE_N_SETS);
+        p->n_unmapped[request->set_index]++;
+        for (uint32_t i = 0; i < p->n_planes; i++)
+                p->extents[request->set_index][i] = fd_close(p->extents[request->set_index][i]);
+        fake_reply_simple(p, WIRE_OK, "");
+}
+
+void fake_recall(struct fake_peer *p, uint32_t set_index, bool is_idle, uint32_t timeout_msec)
+{
+        Kvlease__V1__RecallEvent m = KVLEASE__V1__RECALL_EVENT__INIT;
+
+        m.ns_id = FAKE_NS_ID;
+        m.set_index = set_index;
+        m.idle = is_idle;
+        m.timeout_msec = timeout_msec;
+        fake_send(p, MSG_RECALL, FRAME_EVENT, 0, &m.base, NULL, 0);
+}
+
 static void serve_invalidate(struct fake_peer *p)
 {
         Kvlease__V1__CountReply m = KVLEASE__V1__COUNT_REPLY__INIT;
@@ -446,6 +494,9 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
                 break;
         case MSG_MAP:
                 serve_map(p, (const Kvlease__V1__MapRequest *)m);
+                break;
+        case MSG_UNMAPPED:
+                serve_unmapped(p, (const Kvlease__V1__UnmappedRequest *)m);
                 break;
         case MSG_LEASE:
                 serve_lease(p, (const Kvlease__V1__LeaseRequest *)m);

@@ -45,9 +45,14 @@ struct fake_peer {
         struct arena arena;
         uint64_t seq; /* of the request received last */
         uint16_t type, flags;
+        /* What NS_OPEN answers, set by the script. */
+        const char *device; /* NULL: "host" */
+        uint32_t transport; /* 0: memfd */
+        uint64_t address;
         /* fake_serve()'s world. */
         uint32_t n_planes, set_pages, capacity;
         int extents[FAKE_N_SETS][FAKE_MAX_PLANES]; /* -1: not made */
+        uint32_t n_unmapped[FAKE_N_SETS];          /* UNMAPPED that came */
         uint8_t leased[FAKE_MAX_PAGES];
         uint32_t pins[FAKE_MAX_PAGES];
         uint8_t keys[FAKE_MAX_PAGES][32];
@@ -104,6 +109,9 @@ void fake_complete(struct fake_peer *p, uint64_t user_data, uint32_t status, uin
 /* SHM_OPEN and NS_SHARE, after a fake_welcome() and a fake_welcome_ns(). */
 void fake_share(struct fake_peer *p);
 void fake_share_ns(struct fake_peer *p);
+
+/* RECALL of a set. */
+void fake_recall(struct fake_peer *p, uint32_t set_index, bool is_idle, uint32_t timeout_msec);
 
 /* Answers one request as a daemon would; false: it was the end of the stream, or a BYE. */
 bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m);

@@ -37,6 +37,8 @@ static void test_a_whole_file(void **state)
 
         assert_int_equal(parse("# comment\n[daemon]\nmax_clients = 7\nlog_level = debug\n"
                                "[device host]\nmemory = 4GiB\n"
+                               "[device GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f]\n"
+                               "transport = cudaipc\ndriver_timeout = 2s\n"
                                "[tenant a]\nlimit = 1GiB\nuids = 0\n[tenant b.c]\nweight = 3\n",
                                  &c, &r),
                 0);
@@ -46,6 +48,10 @@ static void test_a_whole_file(void **state)
         d = config_find_device(&c, "host");
         assert_true(d->memory_bytes == UINT64_C(4) << 30 && d->extent_bytes == UINT64_C(64) << 20);
         assert_null(config_find_device(&c, "gpu"));
+        d = config_find_device(&c, "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f");
+        assert_int_equal(d->transport, TRANSPORT_CHOICE_CUDAIPC);
+        assert_true(d->driver_timeout_nsec == UINT64_C(2000000000));
+        assert_true(d->memory_bytes == DEVICE_MEMORY_AUTO);
         assert_int_equal(c.tenants.n, 2);
         t = tenant_table_find(&c.tenants, "a");
         assert_true(t->limit_bytes == UINT64_C(1) << 30 && t->weight == 100);

@@ -15,11 +15,13 @@
 
 #define STEP ((uint64_t)2 << 20)
 
+static char why[DEVICE_WHY_BYTES];
+
 static struct device *open_host(void)
 {
         struct device *d = NULL;
 
-        assert_int_equal(device_open("host", &d), 0);
+        assert_int_equal(device_open("host", NULL, &d, why), 0);
         return d;
 }
 
@@ -58,7 +60,7 @@ static struct device_arena *reserve(struct device *d, uint64_t bytes, uint8_t **
 {
         struct device_arena *a = NULL;
 
-        assert_int_equal(d->ops->arena_reserve(d, bytes, &a), 0);
+        assert_int_equal(d->ops->arena_reserve(d, bytes, 0, &a), 0);
         *ret_base = d->ops->arena_base(a);
         return a;
 }
@@ -143,12 +145,12 @@ static void test_open_and_enumerate(void **state)
         struct device_props props[2];
         struct device *d = NULL;
 
-        assert_int_equal(device_open("GPU-0", &d), -ENODEV);
+        assert_int_equal(device_open("GPU-0", NULL, &d, why), -ENODEV);
         assert_null(d);
-        assert_int_equal(device_open(NULL, &d), 0);
+        assert_int_equal(host_backend.open(NULL, NULL, &d, why), 0);
         assert_string_equal(d->props.name, "host");
         device_close(d);
-        assert_int_equal(device_open("", &d), 0);
+        assert_int_equal(host_backend.open("", NULL, &d, why), 0);
         assert_int_equal(d->props.transport, TRANSPORT_MEMFD);
         assert_int_equal(d->props.granularity_bytes, STEP);
         assert_true(d->props.total_bytes > 64 << 20);
@@ -156,8 +158,8 @@ static void test_open_and_enumerate(void **state)
         device_close(d);
         device_close(NULL);
 
-        assert_int_equal(host_backend.enumerate(NULL, 0), 1);
-        assert_int_equal(host_backend.enumerate(props, 2), 1);
+        assert_int_equal(host_backend.enumerate(NULL, 0, why), 1);
+        assert_int_equal(host_backend.enumerate(props, 2, why), 1);
         assert_string_equal(props[0].name, "host");
 }
 
@@ -466,12 +468,12 @@ static void test_out_of_memory(void **state)
                 struct device_arena *a = NULL;
                 struct extent *e = NULL;
                 struct device *d = NULL;
-                int r = device_open("host", &d);
+                int r = device_open("host", NULL, &d, why);
 
                 if (r == 0)
                         r = d->ops->extent_create(d, STEP, &e);
                 if (r == 0)
-                        r = d->ops->arena_reserve(d, STEP, &a);
+                        r = d->ops->arena_reserve(d, STEP, 0, &a);
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
                 assert_true(r == 0 ? a != NULL : a == NULL);
                 if (a)
@@ -512,8 +514,8 @@ static void test_arena_too_large(void **state)
         struct device *d = open_host();
         struct device_arena *a = NULL;
 
-        assert_int_equal(d->ops->arena_reserve(d, UINT64_MAX, &a), -ENOMEM);
-        assert_int_equal(d->ops->arena_reserve(d, 1ULL << 60, &a), -ENOMEM);
+        assert_int_equal(d->ops->arena_reserve(d, UINT64_MAX, 0, &a), -ENOMEM);
+        assert_int_equal(d->ops->arena_reserve(d, 1ULL << 60, 0, &a), -ENOMEM);
         assert_null(a);
         device_close(d);
 }

@@ -1,0 +1,346 @@
+/* Where a namespace's pages are: its device, its addresses, what is mapped. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "client/lib/error.h"
+#include "client/lib/op.h"
+#include "client/lib/stream.h"
+#include "proto/status.h"
+
+/* ---- the device --------------------------------------------------------------------------------
+ */
+
+static int refuse_device(const struct kvl_ns *ns, int error, const char *why)
+{
+        const char *name = ns->info.device;
+
+        switch (error) {
+        case -ENODEV:
+                return error_set(-ENOENT,
+                        "this process can't use the device %s: %s; make it visible here (the "
+                        "container's devices, CUDA_VISIBLE_DEVICES) or connect metadata-only",
+                        name, *why ? why : "there is none of that name, or no driver");
+        case -ELIBBAD:
+                return error_set(-ENOENT,
+                        "this process can't use the device %s: %s; its driver library must be of "
+                        "the version of the kernel's driver, and new enough",
+                        name, *why ? why : "the driver's versions don't fit");
+        case -EOPNOTSUPP:
+                return error_set(error,
+                        "this process can't map memory as kvleased hands it out on the device %s: "
+                        "%s; upgrade libkvlease, or set the device's transport in kvleased.conf",
+                        name, *why ? why : "it doesn't know that way");
+        default:
+                return error_set(error, "this process can't use the device %s: %s", name,
+                        *why ? why : status_text(error));
+        }
+}
+
+static int open_device(struct kvl_ns *ns)
+{
+        const struct device_options options = {.side = DEVICE_USER, .transport = ns->transport};
+        char why[DEVICE_WHY_BYTES] = "";
+        int r;
+
+        r = device_open(ns->info.device, &options, &ns->device, why);
+        if (r == 0 && ns->transport != ns->device->props.transport)
+                r = -EOPNOTSUPP;
+        if (r < 0)
+                return refuse_device(ns, r, why);
+        if (ns->extent_bytes % ns->device->props.granularity_bytes != 0)
+                return error_set(-EPROTO, "kvleased sent an extent size that can't be mapped");
+        ns->info.is_cpu_memory = ns->device->props.is_cpu_memory;
+        ns->info.is_contiguous = ns->device->props.is_contiguous;
+        return 0;
+}
+
+static int reserve_arena(struct kvl_ns *ns, uint64_t wanted)
+{
+        uint64_t bytes = ns->plane_stride_bytes * ns->info.n_planes;
+        int r = ns->device->ops->arena_reserve(ns->device, bytes, wanted, &ns->arena);
+
+        if (r == -EBUSY && wanted)
+                return error_set(r,
+                        "namespace %s can't have its common address here: 0x%llx to 0x%llx are in "
+                        "use; open it earlier, or without KVL_NS_SAME_ADDRESS",
+                        ns->name, (unsigned long long)wanted, (unsigned long long)(wanted + bytes));
+        if (r < 0)
+                return error_set(r, "can't reserve %llu bytes of addresses on the device %s: %s",
+                        (unsigned long long)bytes, ns->info.device,
+                        *ns->device->why ? ns->device->why : status_text(r));
+        ns->base = ns->device->ops->arena_base(ns->arena);
+        return 0;
+}
+
+int ns_reserve(struct kvl_ns *ns, bool same_address)
+{
+        uint64_t wanted = same_address ? ns->address : 0;
+        int r = open_device(ns);
+
+        if (r < 0)
+                return r;
+        if (same_address && (wanted == 0 || !ns->info.is_contiguous))
+                return error_set(-EOPNOTSUPP,
+                        "kvleased has no common address for namespace %s: %s; open it without "
+                        "KVL_NS_SAME_ADDRESS",
+                        ns->name,
+                        ns->info.is_contiguous ? "it has none left"
+                                               : "with cudaipc each extent has its own");
+        ns->sets = calloc(ns->n_sets, sizeof(*ns->sets));
+        if (!ns->sets)
+                return error_set(-ENOMEM, "out of memory");
+        return reserve_arena(ns, wanted);
+}
+
+/* ---- mapping -----------------------------------------------------------------------------------
+ */
+
+static uint64_t offset_of(const struct kvl_ns *ns, uint32_t set_index, uint32_t plane)
+{
+        return plane * ns->plane_stride_bytes + set_index * ns->extent_bytes;
+}
+
+static int map_plane(struct kvl_ns *ns, uint32_t set_index, struct extent_handle *handle)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        uint32_t plane = atomic_load_explicit(&set->n_planes, memory_order_relaxed);
+        const struct device_ops *ops = ns->device->ops;
+        struct extent *e;
+        int r;
+
+        r = ops->extent_import(ns->device, handle, ns->extent_bytes, &e);
+        if (r < 0)
+                return r;
+        r = ops->arena_map(ns->arena, offset_of(ns, set_index, plane), e, DEVICE_READ_WRITE);
+        if (r < 0) {
+                ops->extent_destroy(e, false);
+                return r;
+        }
+        set->extents[plane] = e;
+        if (set->bases)
+                atomic_store_explicit(
+                        &set->bases[plane], ops->extent_address(e), memory_order_relaxed);
+        /* kvl_page_ptr() reads it without the lock: after this the mapping is there. */
+        atomic_store_explicit(&set->n_planes, plane + 1, memory_order_release);
+        return 0;
+}
+
+/* [L] Of a call of the device: what breaks it breaks more than the call. */
+static int note_result(const struct kvl_ns *ns, int r)
+{
+        if (r == -ENXIO && !ns->info.is_cpu_memory)
+                streams_break(ns->conn, ns->info.device);
+        return r;
+}
+
+/* Both stay until the namespace is closed, whatever is unmapped: kvl_page_ptr() takes no lock. */
+static int make_set(struct kvl_ns *ns, struct mapped_set *set)
+{
+        if (!set->extents)
+                set->extents = calloc(ns->info.n_planes, sizeof(*set->extents));
+        if (!set->bases && !ns->info.is_contiguous)
+                set->bases = calloc(ns->info.n_planes, sizeof(*set->bases));
+        return set->extents && (set->bases || ns->info.is_contiguous) ? 0 : -ENOMEM;
+}
+
+/* As many fds, or as many handles, as the transport wants; and planes that there are. */
+static bool is_reply_right(const struct kvl_ns *ns, uint32_t first_plane,
+        const Kvlease__V1__MapReply *m, const struct frame *frame)
+{
+        uint32_t n_fds = ns->transport == TRANSPORT_CUDAIPC ? 0 : m->n_planes;
+
+        return m->n_planes > 0 && m->n_planes <= ns->info.n_planes - first_plane &&
+               frame->header.fd_count == n_fds &&
+               m->handles.len == (size_t)(m->n_planes - n_fds) * DEVICE_HANDLE_BYTES;
+}
+
+int ns_map(struct kvl_ns *ns, uint32_t set_index, uint32_t first_plane,
+        const Kvlease__V1__MapReply *m, struct frame *frame)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        int r;
+
+        if (!is_reply_right(ns, first_plane, m, frame))
+                return -EPROTO;
+        r = make_set(ns, set);
+        for (uint32_t i = 0; i < m->n_planes && r == 0; i++) {
+                struct extent_handle handle = {.fd = -1};
+
+                /* Another call may have asked for the same and been answered first; or what came
+                 * before it was unmapped: asked for again. */
+                if (first_plane + i != set->n_planes)
+                        continue;
+                if (m->handles.len > 0)
+                        memcpy(handle.bytes, m->handles.data + (size_t)i * DEVICE_HANDLE_BYTES,
+                                DEVICE_HANDLE_BYTES);
+                else
+                        handle.fd = fd_take(&frame->fds[i]);
+                r = note_result(ns, map_plane(ns, set_index, &handle));
+        }
+        return r == 0 || r == -ENOMEM ? r : -EIO;
+}
+
+int ns_unmap_set(struct kvl_ns *ns, uint32_t set_index)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        const struct device_ops *ops = ns->device->ops;
+        uint32_t plane = atomic_load_explicit(&set->n_planes, memory_order_relaxed);
+        int r;
+
+        while (plane-- > 0) {
+                struct extent *e = set->extents[plane];
+
+                atomic_store_explicit(&set->n_planes, plane, memory_order_relaxed);
+                if (set->bases)
+                        atomic_store_explicit(&set->bases[plane], NULL, memory_order_relaxed);
+                r = ops->arena_unmap(ns->arena, offset_of(ns, set_index, plane), e);
+                if (r < 0) {
+                        /* Not to be mapped twice. */
+                        atomic_store_explicit(&set->n_planes, plane + 1, memory_order_relaxed);
+                        return r;
+                }
+                ops->extent_destroy(e, false);
+        }
+        return 0;
+}
+
+void ns_unmap_all(struct kvl_ns *ns)
+{
+        int first_error = 0, r;
+
+        for (uint32_t i = 0; ns->sets && i < ns->n_sets; i++) {
+                r = ns_unmap_set(ns, i);
+                if (r < 0)
+                        first_error = r;
+                free(ns->sets[i].extents);
+                free(ns->sets[i].bases);
+        }
+        free(ns->sets);
+        /* What can't be unmapped stays until the process ends, and what it hangs on with it. */
+        if (first_error < 0)
+                return;
+        if (ns->arena)
+                ns->device->ops->arena_release(ns->arena);
+        device_close(ns->device);
+}
+
+/* ---- addresses ---------------------------------------------------------------------------------
+ */
+
+void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane)
+{
+        if (!ns->base || plane >= ns->info.n_planes)
+                return NULL;
+        return ns->base + plane * ns->plane_stride_bytes;
+}
+
+void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
+{
+        uint32_t set_index;
+        uint8_t *base;
+
+        if (!ns->sets || page >= ns->info.capacity_pages || plane >= ns->info.n_planes)
+                return NULL;
+        set_index = ns_set_of(ns, page);
+        if (!ns_is_mapped(ns, set_index))
+                return NULL;
+        if (ns->base)
+                return ns->base + plane * ns->plane_stride_bytes + page * ns->info.plane_page_bytes;
+        base = atomic_load_explicit(&ns->sets[set_index].bases[plane], memory_order_relaxed);
+        return base ? base + (page - set_index * ns->info.set_pages) * ns->info.plane_page_bytes
+                    : NULL;
+}
+
+/* ---- copies ------------------------------------------------------------------------------------
+ */
+
+static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        const void *memory, uint64_t bytes)
+{
+        int r = op_check_pages(ns, &page, 1, 1);
+
+        if (r < 0)
+                return r;
+        if (plane >= ns->info.n_planes)
+                return error_set(-EINVAL, "plane %u is beyond the namespace's %u planes", plane,
+                        ns->info.n_planes);
+        if (offset > ns->info.plane_page_bytes || bytes > ns->info.plane_page_bytes - offset)
+                return error_set(-EINVAL,
+                        "%llu bytes at %llu are beyond the %llu bytes of a page in a plane",
+                        (unsigned long long)bytes, (unsigned long long)offset,
+                        (unsigned long long)ns->info.plane_page_bytes);
+        if (!memory && bytes > 0)
+                return error_set(-EINVAL, "no memory to copy was given");
+        if (!ns->sets)
+                return error_set(-EACCES, "a metadata-only connection maps nothing");
+        return 0;
+}
+
+static int refuse_unmapped(uint32_t page)
+{
+        return error_set(
+                -ENOENT, "page %u isn't mapped: lease it, look it up or kvl_map_pages()", page);
+}
+
+/* [L] */
+static int copy_on_device(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        void *memory, uint64_t bytes, enum device_direction direction)
+{
+        uint32_t set_index = ns_set_of(ns, page);
+        const struct device_ops *ops = ns->device->ops;
+        struct extent *e;
+        int r;
+
+        if (!ns_is_mapped(ns, set_index))
+                return refuse_unmapped(page);
+        e = ns->sets[set_index].extents[plane];
+        offset += (page - set_index * ns->info.set_pages) * ns->info.plane_page_bytes;
+        ns->device->why[0] = '\0';
+        r = direction == DEVICE_TO_HOST ? ops->extent_read(e, offset, memory, bytes)
+                                        : ops->extent_write(e, offset, memory, bytes);
+        if (note_result(ns, r) < 0)
+                return error_set(-EIO, "can't copy page %u on the device %s: %s", page,
+                        ns->info.device, *ns->device->why ? ns->device->why : status_text(r));
+        return 0;
+}
+
+static int copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        void *memory, uint64_t bytes, enum device_direction direction)
+{
+        uint8_t *at;
+        int r = check_copy(ns, page, plane, offset, memory, bytes);
+
+        if (r < 0 || bytes == 0)
+                return r;
+        if (!ns->info.is_cpu_memory) {
+                conn_lock(conn_of(ns));
+                r = copy_on_device(ns, page, plane, offset, memory, bytes, direction);
+                conn_unlock(conn_of(ns));
+                return r;
+        }
+        at = kvl_page_ptr(ns, page, plane);
+        if (!at)
+                return refuse_unmapped(page);
+        if (direction == DEVICE_TO_HOST)
+                memcpy(memory, at + offset, bytes);
+        else
+                memcpy(at + offset, memory, bytes);
+        return 0;
+}
+
+int kvl_page_read(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        void *dst, uint64_t bytes)
+{
+        return copy(ns, page, plane, offset, dst, bytes, DEVICE_TO_HOST);
+}
+
+int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        const void *src, uint64_t bytes)
+{
+        return copy(ns, page, plane, offset, (void *)src, bytes, DEVICE_FROM_HOST);
+}

@@ -1,0 +1,418 @@
+#include "daemon/core/recall.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "daemon/core/group.h"
+#include "daemon/core/magazine.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+
+#define PASSED UINT64_MAX /* a deadline that was */
+
+static struct store *store_of(const struct extent_set *set)
+{
+        return set->ns->tenant->store;
+}
+
+static bool nothing_held(const struct extent_set *set)
+{
+        return set->n_free == set->n_usable;
+}
+
+/* ---- what is recalled ----------------------------------------------------------------------- */
+
+static void begin(struct extent_set *set, uint64_t timeout_nsec)
+{
+        struct tenant *t = set->ns->tenant;
+        struct store *s = t->store;
+
+        assert(set->recall.state == RECALL_NONE);
+
+        list_remove(&set->room_link);
+        set->ns->n_withheld += set->n_free;
+        set->recall.state = RECALL_ASKED;
+        set->recall.timeout_nsec = timeout_nsec;
+        list_append(&s->recalls, &set->recall.link);
+        s->n_recalls++;
+        t->n_recalled++;
+        t->recalled_bytes += set->charge.bytes;
+}
+
+void recall_forget(struct extent_set *set)
+{
+        struct tenant *t = set->ns->tenant;
+
+        if (set->recall.state == RECALL_NONE)
+                return;
+        list_remove(&set->recall.link);
+        set->ns->n_withheld -= set->n_free;
+        t->store->n_recalls--;
+        t->store->n_quarantined -= set->recall.quarantined;
+        t->n_recalled--;
+        t->recalled_bytes -= set->charge.bytes;
+}
+
+static bool may_recall(const struct extent_set *set)
+{
+        return set->recall.state == RECALL_NONE;
+}
+
+/* Nobody maps it, least in use, bound last: it continues what the earlier ones began. */
+static int compare_sets(const void *a, const void *b)
+{
+        const struct extent_set *x = *(struct extent_set *const *)a;
+        const struct extent_set *y = *(struct extent_set *const *)b;
+        uint32_t x_used = x->n_usable - x->n_free, y_used = y->n_usable - y->n_free;
+
+        if ((x->n_mapped > 0) != (y->n_mapped > 0))
+                return x->n_mapped > 0 ? 1 : -1;
+        if (x_used != y_used)
+                return x_used > y_used ? 1 : -1;
+        return (x->index < y->index) - (x->index > y->index);
+}
+
+static uint32_t begin_sorted(
+        struct extent_set **sets, uint32_t n, uint64_t bytes, uint64_t timeout_nsec)
+{
+        uint32_t i = 0;
+
+        qsort(sets, n, sizeof(struct extent_set *), compare_sets);
+        for (uint64_t sum = 0; i < n && sum < bytes; i++) {
+                sum += sets[i]->charge.bytes;
+                begin(sets[i], timeout_nsec);
+        }
+        return i;
+}
+
+static uint32_t begin_unsorted(
+        struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
+{
+        uint64_t sum = 0;
+        uint32_t n = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                list_for_each (set, &ns->sets_bound, struct extent_set, link) {
+                        if ((only && ns != only) || !may_recall(set) || sum >= bytes)
+                                continue;
+                        sum += set->charge.bytes;
+                        begin(set, timeout_nsec);
+                        n++;
+                }
+        return n;
+}
+
+static uint32_t begin_all(
+        struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
+{
+        _cleanup_free_ struct extent_set **sets = NULL;
+        uint32_t n = 0, max = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                max += !only || ns == only ? ns->n_sets : 0;
+        if (max == 0)
+                return 0;
+        sets = calloc(max, sizeof(struct extent_set *));
+        if (!sets)
+                return begin_unsorted(t, only, bytes, timeout_nsec);
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                        if ((!only || ns == only) && may_recall(set) && n < max)
+                                sets[n++] = set;
+        return begin_sorted(sets, n, bytes, timeout_nsec);
+}
+
+static void start_round(struct store *s)
+{
+        s->recall_visits = s->n_recalls;
+        s->recall_round++;
+}
+
+void recall_poll(struct store *s)
+{
+        if (s->recall_visits == 0)
+                start_round(s);
+}
+
+static void want_work(struct store *s)
+{
+        if (s->on_recall_work)
+                s->on_recall_work(s->callback_data);
+}
+
+uint32_t recall_sets(struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
+{
+        uint32_t n;
+
+        assert(!only || only->tenant == t);
+
+        n = begin_all(t, only, bytes, timeout_nsec);
+        if (n == 0)
+                return 0;
+        /* Sets may go from here on. */
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                if (!only || ns == only)
+                        magazine_drain_recalled(ns);
+        start_round(t->store);
+        want_work(t->store);
+        return n;
+}
+
+/* What is being made is dropped when it is made, where it is too much by then. */
+static uint64_t bound_bytes(const struct tenant *t)
+{
+        uint64_t bytes = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                bytes += ns->n_sets * ns->geometry.set_bytes;
+        return bytes;
+}
+
+uint32_t recall_excess(struct tenant *t)
+{
+        uint64_t most = t->account.limit_bytes + t->recalled_bytes, bound = bound_bytes(t);
+
+        if (most < t->account.limit_bytes || bound <= most)
+                return 0;
+        return recall_sets(t, NULL, bound - most, 0);
+}
+
+/* ---- work ----------------------------------------------------------------------------------- */
+
+struct work {
+        struct store *store;
+        uint64_t now_nsec, timeout_nsec;
+        uint32_t budget;
+};
+
+static void spend(struct work *w, uint64_t n)
+{
+        w->budget -= (uint32_t)MIN(n, (uint64_t)w->budget);
+}
+
+/* Does the member, or its group, hold a page of the set? */
+static bool holds(struct work *w, const struct attach *a, const struct extent_set *set)
+{
+        uint32_t n = set->ns->geometry.set_pages, first = set->index * n;
+
+        if (nothing_held(set))
+                return false;
+        spend(w, n);
+        for (uint32_t i = 0; i < n; i++) {
+                const struct page *p = &set->pages[i];
+
+                if (p->state == PAGE_GRANTED && p->owner == a->member->group->id)
+                        return true;
+                if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
+                        continue;
+                if (pins_is_open(&a->share) && pins_count(&a->share, first + i) > 0)
+                        return true;
+                if (p->n_pins > 0 && map_find(&a->pins, first + i))
+                        return true;
+        }
+        return false;
+}
+
+/* What is cached in it goes, or is detached. False: there is more to do. */
+static bool purge(struct work *w, struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+        uint32_t n = ns->geometry.set_pages;
+
+        if (nothing_held(set))
+                set->recall.n_purged = n;
+        while (set->recall.n_purged < n) {
+                uint32_t i = set->recall.n_purged, page = set->index * n + i;
+                const struct page *p = &set->pages[i];
+
+                if (w->budget == 0)
+                        return false;
+                spend(w, 1);
+                if (ns_page_is_stale(ns, p))
+                        ns_sweep_page(ns, page);
+                else if (p->state == PAGE_SEALED)
+                        spend(w, ns_drop_leaves(ns, page, MAX(w->budget, 1u), EVICT_PRESSURE));
+                set->recall.n_purged += p->state != PAGE_SEALED;
+        }
+        return true;
+}
+
+/* Its pins in segments: once a round for all sets of the namespace. */
+static void look(struct work *w, struct ns *ns)
+{
+        if (ns->look_round == w->store->recall_round)
+                return;
+        ns->look_round = w->store->recall_round;
+        spend(w, MIN(ns->n_watched, (uint64_t)NS_LOOK_PAGES));
+        ns_look_again(ns, NS_LOOK_PAGES);
+}
+
+static bool tell_one(struct work *w, struct attach *a, const struct extent_set *set)
+{
+        uint64_t deadline = set->recall.deadline_nsec;
+        uint64_t left = deadline == PASSED || deadline < w->now_nsec ? 0 : deadline - w->now_nsec;
+
+        spend(w, RECALL_TELL_COST);
+        return !w->store->on_recall || w->store->on_recall(a, set, set->recall.state == RECALL_IDLE,
+                                               left, w->store->callback_data);
+}
+
+/* Who has it mapped is told until it could be; who only holds pages, where that works at once. */
+static void tell(struct work *w, struct extent_set *set)
+{
+        uint64_t bit = set->recall.state == RECALL_IDLE ? MAPPED_TOLD_IDLE : MAPPED_TOLD;
+        bool all = true;
+
+        list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
+                uint64_t *bits = map_find(&a->mapped, set->index);
+
+                spend(w, 1);
+                if (!bits) {
+                        if (!set->recall.holders_told && holds(w, a, set))
+                                (void)tell_one(w, a, set);
+                } else if (!(*bits & bit)) {
+                        if (tell_one(w, a, set))
+                                *bits |= bit;
+                        else
+                                all = false;
+                }
+        }
+        set->recall.holders_told = true;
+        set->recall.told = all;
+}
+
+/* Past its deadline. */
+static void quarantine(struct work *w, struct extent_set *set)
+{
+        bool is_idle = set->recall.state == RECALL_IDLE;
+
+        set->recall.deadline_nsec = PASSED;
+        w->store->n_quarantined += !set->recall.quarantined;
+        set->recall.quarantined = true;
+        list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
+                uint64_t *bits = map_find(&a->mapped, set->index);
+
+                spend(w, 1);
+                if (is_idle ? !bits : !holds(w, a, set))
+                        continue;
+                if (bits && !(*bits & MAPPED_QUARANTINE)) {
+                        *bits |= MAPPED_QUARANTINE;
+                        a->member->n_quarantined_sets++;
+                }
+                if (w->store->on_late)
+                        w->store->on_late(a, set, w->store->callback_data);
+        }
+}
+
+static void become_idle(struct extent_set *set)
+{
+        set->recall.state = RECALL_IDLE;
+        set->recall.n_purged = set->ns->geometry.set_pages;
+        set->recall.told = false;
+        set->recall.deadline_nsec = 0;
+}
+
+void recall_settle(struct extent_set *set)
+{
+        struct store *s = store_of(set);
+
+        if (set->recall.in_visit || !nothing_held(set))
+                return;
+        if (set->n_mapped == 0) { /* also where idle sets are kept: nobody may use its pages */
+                set_unbind(set);
+                return;
+        }
+        if (set->recall.state == RECALL_IDLE)
+                return;
+        become_idle(set);
+        /* The next to be visited. */
+        list_remove(&set->recall.link);
+        list_insert_before(s->recalls.next, &set->recall.link);
+        s->recall_visits = MIN(s->recall_visits + 1, s->n_recalls);
+        want_work(s);
+}
+
+/* False: it isn't done with. */
+static bool visit(struct work *w, struct extent_set *set)
+{
+        uint64_t timeout_nsec = set->recall.timeout_nsec;
+
+        spend(w, 1);
+        if (!purge(w, set))
+                return false;
+        look(w, set->ns);
+        if (nothing_held(set) && set->n_mapped == 0)
+                return true;
+        if (nothing_held(set) && set->recall.state == RECALL_ASKED)
+                become_idle(set);
+        if (set->recall.deadline_nsec == 0)
+                set->recall.deadline_nsec =
+                        w->now_nsec + (timeout_nsec > 0 ? timeout_nsec : w->timeout_nsec);
+        if (!set->recall.told)
+                tell(w, set);
+        if (w->now_nsec >= set->recall.deadline_nsec)
+                quarantine(w, set);
+        return true;
+}
+
+/* Does all that is left wait for UNMAPPED alone? That is seen when it comes. */
+static bool waits_for_clients(const struct store *s)
+{
+        list_for_each (set, &s->recalls, struct extent_set, recall.link)
+                if (set->recall.state != RECALL_IDLE || !set->recall.told ||
+                        set->recall.deadline_nsec != PASSED)
+                        return false;
+        return true;
+}
+
+enum recall_next recall_work(
+        struct store *s, uint64_t now_nsec, uint64_t timeout_nsec, uint32_t budget)
+{
+        struct work w = {s, now_nsec, timeout_nsec, budget};
+        struct extent_set *set;
+
+        store_set_now(s, now_nsec);
+        s->recall_visits = MIN(s->recall_visits, s->n_recalls);
+        while (s->recall_visits > 0 && w.budget > 0) {
+                set = list_first(&s->recalls, struct extent_set, recall.link);
+                set->recall.in_visit = true;
+                if (visit(&w, set)) {
+                        list_remove(&set->recall.link);
+                        list_append(&s->recalls, &set->recall.link);
+                        s->recall_visits--;
+                }
+                set->recall.in_visit = false;
+                recall_settle(set);
+                s->recall_visits = MIN(s->recall_visits, s->n_recalls);
+        }
+        if (s->n_recalls == 0)
+                return RECALL_NOTHING;
+        if (s->recall_visits > 0)
+                return RECALL_MORE;
+        if (s->n_quarantined < s->n_recalls)
+                return RECALL_SOON;
+        return waits_for_clients(s) ? RECALL_WAITS : RECALL_LATER;
+}
+
+/* ---- check ---------------------------------------------------------------------------------- */
+
+const char *recall_check(const struct extent_set *set)
+{
+        const struct set_recall *r = &set->recall;
+
+        if (r->in_visit)
+                return "is still being visited";
+        if (list_is_empty(&r->link) != (r->state == RECALL_NONE))
+                return "is in the list of recalled sets, or missing from it, against its state";
+        if (r->state == RECALL_NONE)
+                return r->quarantined ? "is quarantined but not recalled" : NULL;
+        if (r->state == RECALL_IDLE && (!nothing_held(set) || set->n_mapped == 0))
+                return "is recalled and idle, but held or not mapped";
+        if (r->n_purged > set->ns->geometry.set_pages)
+                return "was gone through beyond its end";
+        for (uint32_t i = 0; i < r->n_purged; i++)
+                if (set->pages[i].state == PAGE_SEALED)
+                        return "has cached pages left behind by its recall";
+        return NULL;
+}

@@ -1,0 +1,75 @@
+/*
+ * Recall: whole extent sets are taken back from clients that live and have them mapped.
+ *
+ *   NONE -> ASKED   none of its FREE pages is granted, what lies unclaimed in magazines and what is
+ *                   cached goes; pinned pages become DETACHED. Who has it mapped, or holds pages of
+ *                   it, is told to let go
+ *        -> IDLE    no page of it is granted or pinned by anybody, and none ever will be. Who has
+ *                   it mapped is told to unmap it
+ *        -> unbound as soon as nobody has it mapped
+ *
+ * A set that nobody maps goes as soon as it is idle; one of which nothing is held starts as IDLE.
+ * Each of the two states has a deadline, the recall's timeout from when clients are told. Past it
+ * the set is *quarantined*: it stays bound and charged to its tenant, nobody gets its pages, who is
+ * late is named (store.on_late), and it goes as ever once the last one lets go. A recall is never
+ * called off.
+ *
+ * A page that is GRANTED when its set is recalled can still be published: it is DETACHED from the
+ * start ("unindexed"), as are pages published below it, and ends with its pins.
+ *
+ * Marking sets costs little; all else is recall_work()'s, in bounded steps. Loop thread only.
+ */
+#ifndef KVL_CORE_RECALL_H
+#define KVL_CORE_RECALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct extent_set;
+struct ns;
+struct store;
+struct tenant;
+
+/*
+ * Recalls sets of the tenant, or of one namespace of it, until they make up `bytes` (UINT64_MAX:
+ * all), those first that nobody maps and those with the fewest pages in use. Sets that are recalled
+ * already don't count. timeout_nsec: 0 for recall_work()'s. Returns their number; without memory to
+ * sort them they go in order of binding.
+ */
+uint32_t recall_sets(
+        struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec);
+
+/* Recalls as many bound sets as the tenant is over its limit, less what is recalled already. What
+ * is being made over it is dropped when it is made (pool_reap()). */
+uint32_t recall_excess(struct tenant *t);
+
+enum recall_next {
+        RECALL_NOTHING, /* no set is recalled */
+        RECALL_WAITS,   /* all are quarantined and idle: what happens next is a client's to say */
+        RECALL_LATER,   /* all are quarantined: there is no hurry to look again */
+        RECALL_SOON,    /* recall_poll() again soon: pins in segments go without a word */
+        RECALL_MORE,    /* recall_work() in the next turn */
+};
+
+/* Starts another round over all recalled sets. */
+void recall_poll(struct store *s);
+
+/*
+ * Goes on with the round: empties sets, tells clients, watches deadlines. `budget`: page records
+ * looked at, a client told counts as RECALL_TELL_COST; one set may go over it, by the pages of it
+ * for each client that doesn't map it. timeout_nsec: of recalls that have none of their own.
+ */
+#define RECALL_TELL_COST 16 /* a write to a socket, against a page record; not tuned */
+enum recall_next recall_work(
+        struct store *s, uint64_t now_nsec, uint64_t timeout_nsec, uint32_t budget);
+
+/* Pages of a recalled set were freed, or it isn't mapped any more: it may be gone after. */
+void recall_settle(struct extent_set *set);
+
+/* The set is about to be freed, recalled or not. */
+void recall_forget(struct extent_set *set);
+
+/* For the checker: what is wrong with a set's recall, or NULL. */
+const char *recall_check(const struct extent_set *set);
+
+#endif

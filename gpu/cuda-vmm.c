@@ -1,0 +1,283 @@
+/*
+ * CUDA VMM: an extent is a cuMemCreate() handle, handed over as a descriptor that keeps the memory.
+ *
+ * An owner maps each of its extents at addresses of their own, for as long as it has them: zeroing,
+ * proofs and copies need a mapping, and unmapping may wait for the device. Nothing here needs a
+ * context but memset and copies.
+ */
+#include "gpu/cuda.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+
+static int set_access(struct cuda_device *d, cu_deviceptr at, uint64_t bytes, int flags)
+{
+        cu_mem_access_desc access = {
+                .location = {.type = CU_LOCATION_DEVICE, .id = d->ordinal},
+                .flags = flags,
+        };
+        cu_result result = d->cuda->MemSetAccess(at, bytes, &access, 1);
+
+        /* Read-only guards against accidents and nothing else: whoever imports chooses. A driver
+         * that can't has to give more. */
+        if (flags == CU_ACCESS_READ && (result == CU_NOT_SUPPORTED || result == CU_INVALID_VALUE)) {
+                access.flags = CU_ACCESS_READ_WRITE;
+                result = d->cuda->MemSetAccess(at, bytes, &access, 1);
+        }
+        return cuda_check(d, "cuMemSetAccess", result);
+}
+
+/* *ret_is_mapped also tells of a mapping that a failure left behind. */
+static int map_at(struct cuda_extent *x, cu_deviceptr at, int flags, bool *ret_is_mapped)
+{
+        struct cuda_device *d = cuda_device_of(x);
+        int r = cuda_check(d, "cuMemMap", d->cuda->MemMap(at, x->extent.bytes, 0, x->handle, 0));
+
+        *ret_is_mapped = r == 0;
+        if (r < 0)
+                return r;
+        r = set_access(d, at, x->extent.bytes, flags);
+        if (r < 0) {
+                cu_result result = d->cuda->MemUnmap(at, x->extent.bytes);
+
+                cuda_ignore(d, "cuMemUnmap", result);
+                *ret_is_mapped = result != CU_OK;
+        }
+        return r;
+}
+
+static int vmm_allocate(struct cuda_extent *x)
+{
+        struct cuda_device *d = cuda_device_of(x);
+        uint64_t bytes = x->extent.bytes;
+        cu_mem_handle handle;
+        cu_deviceptr at;
+        int r;
+
+        r = cuda_check(d, "cuMemCreate", d->cuda->MemCreate(&handle, bytes, &d->allocation, 0));
+        if (r < 0)
+                return r;
+        x->handle = handle;
+        x->has_handle = true;
+        r = cuda_check(d, "cuMemAddressReserve",
+                d->cuda->MemAddressReserve(&at, bytes, d->device.props.granularity_bytes, 0, 0));
+        if (r < 0)
+                return r;
+        x->own_range = at;
+        r = map_at(x, at, CU_ACCESS_READ_WRITE, &x->own_is_mapped);
+        if (r == 0)
+                x->address = at;
+        return r;
+}
+
+static void release_handle(struct cuda_extent *x)
+{
+        struct cuda_device *d = cuda_device_of(x);
+
+        if (x->has_handle)
+                cuda_ignore(d, "cuMemRelease", d->cuda->MemRelease(x->handle));
+        x->has_handle = false;
+}
+
+static void vmm_release(struct cuda_extent *x, bool in_context)
+{
+        struct cuda_device *d = cuda_device_of(x);
+        cu_result result = CU_OK;
+
+        /* What couldn't be unmapped: once more. */
+        if (x->arena_address)
+                cuda_ignore(d, "cuMemUnmap", d->cuda->MemUnmap(x->arena_address, x->extent.bytes));
+        if (x->own_is_mapped) {
+                result = d->cuda->MemUnmap(x->own_range, x->extent.bytes);
+                cuda_ignore(d, "cuMemUnmap", result);
+        }
+        /* Addresses with something mapped can't be given back. */
+        if (x->own_range && result == CU_OK)
+                cuda_ignore(d, "cuMemAddressFree",
+                        d->cuda->MemAddressFree(x->own_range, x->extent.bytes));
+        release_handle(x);
+}
+
+const struct cuda_memory vmm_memory = {.allocate = vmm_allocate, .release = vmm_release};
+
+int vmm_extent_import(struct device *device, struct extent_handle *handle, uint64_t bytes,
+        struct extent **ret_extent)
+{
+        _cleanup_fd_ int fd = fd_take(&handle->fd);
+        _cleanup_free_ struct cuda_extent *x = NULL;
+        struct cuda_device *d = cuda_device(device);
+        cu_result result;
+        int r;
+
+        if (fd < 0 || bytes == 0 || bytes % device->props.granularity_bytes != 0)
+                return cuda_fail(d, -EINVAL, NULL);
+        r = cuda_start(d);
+        if (r == 0)
+                r = cuda_extent_new(d, bytes, &x);
+        if (r < 0)
+                return r;
+        x->is_imported = true;
+        result = d->cuda->MemImport(&x->handle, (void *)(uintptr_t)fd, CU_HANDLE_POSIX_FD);
+        r = cuda_check(d, "cuMemImportFromShareableHandle", result);
+        if (r < 0)
+                /* What a descriptor of something else gives. */
+                return result == CU_OPERATING_SYSTEM ? -EINVAL : r;
+        x->has_handle = true;
+        *ret_extent = &TAKE(x)->extent;
+        return 0;
+}
+
+int vmm_extent_export(struct extent *e, struct extent_handle *ret_handle)
+{
+        struct cuda_extent *x = cuda_extent(e);
+        struct cuda_device *d = cuda_device_of(x);
+        int fd = -1, r = cuda_start(d);
+
+        if (r < 0)
+                return r;
+        if (!x->has_handle)
+                return cuda_fail(d, -EINVAL, "an extent that is imported and mapped has no handle");
+        r = cuda_check(d, "cuMemExportToShareableHandle",
+                d->cuda->MemExport(&fd, x->handle, CU_HANDLE_POSIX_FD, 0));
+        if (r < 0)
+                return r;
+        /* The driver says nothing about the flag. */
+        if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
+                r = cuda_fail(d, -errno, "the descriptor that the driver exported can't be used");
+                fd_close(fd);
+                return r;
+        }
+        *ret_handle = (struct extent_handle){.fd = fd};
+        return 0;
+}
+
+static int reserve(struct cuda_device *d, uint64_t bytes, uint64_t wanted, cu_deviceptr *ret_at)
+{
+        cu_deviceptr at;
+        cu_result result = d->cuda->MemAddressReserve(
+                &at, bytes, d->device.props.granularity_bytes, wanted, 0);
+        int r = cuda_check(d, "cuMemAddressReserve", result);
+
+        /* How a driver refuses an address isn't documented. */
+        if (wanted && (result == CU_OUT_OF_MEMORY || result == CU_INVALID_VALUE))
+                return -EBUSY;
+        if (r < 0)
+                return r;
+        if (wanted && at != wanted) {
+                cuda_ignore(d, "cuMemAddressFree", d->cuda->MemAddressFree(at, bytes));
+                return cuda_fail(d, -EBUSY, "the addresses are in use");
+        }
+        *ret_at = at;
+        return 0;
+}
+
+int vmm_arena_reserve(
+        struct device *device, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena)
+{
+        _cleanup_free_ struct cuda_arena *a = NULL;
+        struct cuda_device *d = cuda_device(device);
+        uint64_t step = device->props.granularity_bytes;
+        int r = cuda_start(d);
+
+        assert(bytes > 0);
+
+        if (r < 0)
+                return r;
+        if (wanted % step != 0)
+                return cuda_fail(d, -EINVAL, NULL);
+        if (bytes > INT64_MAX - step)
+                return cuda_fail(d, -ENOMEM, NULL);
+        a = calloc(1, sizeof(*a));
+        if (!a)
+                return cuda_fail(d, -ENOMEM, NULL);
+        a->arena = (struct device_arena){.device = device, .bytes = bytes};
+        a->reserved_bytes = round_up_u64(bytes, step);
+        r = reserve(d, a->reserved_bytes, wanted, &a->base);
+        if (r < 0)
+                return r;
+        *ret_arena = &TAKE(a)->arena;
+        return 0;
+}
+
+void vmm_arena_release(struct device_arena *arena)
+{
+        struct cuda_arena *a = cuda_arena(arena);
+        struct cuda_device *d = cuda_device(arena->device);
+
+        assert(a->n_maps == 0 || a->has_stuck);
+
+        /* Addresses with something mapped can't be given back. */
+        if (a->n_maps == 0)
+                cuda_ignore(
+                        d, "cuMemAddressFree", d->cuda->MemAddressFree(a->base, a->reserved_bytes));
+        free(a);
+}
+
+void *vmm_arena_base(const struct device_arena *a)
+{
+        return (void *)(uintptr_t)cuda_arena(a)->base;
+}
+
+static cu_deviceptr address_of(const struct cuda_arena *a, uint64_t offset, const struct extent *e)
+{
+        assert(offset % a->arena.device->props.granularity_bytes == 0);
+        assert(offset <= a->arena.bytes && e->bytes <= a->arena.bytes - offset);
+        return a->base + offset;
+}
+
+int vmm_arena_map(
+        struct device_arena *arena, uint64_t offset, struct extent *e, enum device_access access)
+{
+        struct cuda_arena *a = cuda_arena(arena);
+        struct cuda_extent *x = cuda_extent(e);
+        cu_deviceptr at = address_of(a, offset, e);
+        bool is_mapped = false;
+        int r = cuda_start(cuda_device_of(x));
+
+        assert(x->has_handle && x->arena_address == 0);
+
+        if (r < 0)
+                return r;
+        /* An extent of another size is refused here: the driver maps the whole or nothing, and has
+         * no call that tells the size. */
+        r = map_at(x, at, access == DEVICE_READ_WRITE ? CU_ACCESS_READ_WRITE : CU_ACCESS_READ,
+                &is_mapped);
+        a->n_maps += is_mapped;
+        if (r < 0) {
+                a->has_stuck |= is_mapped;
+                return r;
+        }
+        x->arena_address = at;
+        if (x->is_imported) {
+                x->address = at;
+                release_handle(x);
+        }
+        return 0;
+}
+
+int vmm_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *e)
+{
+        struct cuda_arena *a = cuda_arena(arena);
+        struct cuda_extent *x = cuda_extent(e);
+        struct cuda_device *d = cuda_device_of(x);
+        int r;
+
+        assert(a->n_maps > 0 && x->arena_address == address_of(a, offset, e));
+
+        r = cuda_check(d, "cuMemUnmap", d->cuda->MemUnmap(x->arena_address, e->bytes));
+        if (r < 0) {
+                a->has_stuck = x->has_stuck = true;
+                return r;
+        }
+        a->n_maps--;
+        x->arena_address = 0;
+        if (x->is_imported)
+                x->address = 0;
+        return 0;
+}

@@ -1,0 +1,368 @@
+/* Finding and opening devices of the CUDA driver, by UUID. */
+#include "gpu/cuda.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* Sizes that are no multiple of it aren't safe to share by legacy IPC; also what VMM has on all
+ * GPUs so far. */
+#define IPC_GRANULARITY_BYTES (2ULL << 20)
+
+/* "GPU-" and a UUID. */
+#define UUID_NAME_BYTES 41
+
+static void close_device(struct device *device)
+{
+        struct cuda_device *d = cuda_device(device);
+
+        (void)cuda_host_unregister(device, NULL, UINT64_MAX);
+        if (cuda_enter_release(d)) {
+                for (unsigned i = 0; i < CUDA_N_STREAMS; i++)
+                        if (d->streams[i])
+                                cuda_ignore(d, "cuStreamDestroy",
+                                        d->cuda->StreamDestroy(d->streams[i]));
+                cuda_leave(d);
+        }
+        if (d->context)
+                cuda_ignore(d, "cuDevicePrimaryCtxRelease",
+                        d->cuda->DevicePrimaryCtxRelease(d->ordinal));
+        free(d->registrations);
+        free(d);
+}
+
+#define CUDA_COMMON_OPS                                                                 \
+        .close = close_device, .extent_create = cuda_extent_create,                     \
+        .extent_destroy = cuda_extent_destroy, .extent_zero = cuda_extent_zero,         \
+        .extent_copy = cuda_extent_copy, .extent_read = cuda_extent_read,               \
+        .extent_write = cuda_extent_write, .batch_start = cuda_batch_start,             \
+        .batch_poll = cuda_batch_poll, .host_register = cuda_host_register,             \
+        .host_unregister = cuda_host_unregister, .extent_address = cuda_extent_address, \
+        .stream_call = cuda_stream_call, .stream_query = cuda_stream_query,             \
+        .stream_wait = cuda_stream_wait
+
+static const struct device_ops vmm_ops = {
+        CUDA_COMMON_OPS,
+        .extent_import = vmm_extent_import,
+        .extent_export = vmm_extent_export,
+        .arena_reserve = vmm_arena_reserve,
+        .arena_release = vmm_arena_release,
+        .arena_base = vmm_arena_base,
+        .arena_map = vmm_arena_map,
+        .arena_unmap = vmm_arena_unmap,
+};
+
+static const struct device_ops ipc_ops = {
+        CUDA_COMMON_OPS,
+        .extent_import = ipc_extent_import,
+        .extent_export = ipc_extent_export,
+        .arena_reserve = ipc_arena_reserve,
+        .arena_release = ipc_arena_release,
+        .arena_base = ipc_arena_base,
+        .arena_map = ipc_arena_map,
+        .arena_unmap = ipc_arena_unmap,
+};
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static void format_uuid(const char *prefix, const cu_uuid *uuid, char name[UUID_NAME_BYTES])
+{
+        char *at = name + sprintf(name, "%s-", prefix);
+
+        for (unsigned i = 0; i < sizeof(uuid->bytes); i++)
+                at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                        (uint8_t)uuid->bytes[i]);
+}
+
+/* A MIG instance has a UUID of its own, and that of its GPU by the older call. */
+static int get_name(struct cuda_device *d, char name[UUID_NAME_BYTES])
+{
+        cu_uuid uuid, own;
+        int r;
+
+        r = cuda_check(d, "cuDeviceGetUuid", d->cuda->DeviceGetUuid(&uuid, d->ordinal));
+        if (r < 0)
+                return r;
+        format_uuid("GPU", &uuid, name);
+        if (!(d->cuda->capabilities & CUDA_HAS_UUID2))
+                return 0;
+        r = cuda_check(d, "cuDeviceGetUuid", d->cuda->DeviceGetUuid2(&own, d->ordinal));
+        if (r == 0 && memcmp(&own, &uuid, sizeof(uuid)) != 0)
+                format_uuid("MIG", &own, name);
+        return r;
+}
+
+static bool is_uuid_name(const char *name)
+{
+        return strncasecmp(name, "GPU-", 4) == 0 || strncasecmp(name, "MIG-", 4) == 0;
+}
+
+/* ---- properties ------------------------------------------------------------------------------ */
+
+static int get_attribute(struct cuda_device *d, cu_device_attribute attribute, bool *ret_value)
+{
+        int value = 0, r;
+
+        r = cuda_check(d, "cuDeviceGetAttribute",
+                d->cuda->DeviceGetAttribute(&value, attribute, d->ordinal));
+        if (r == 0)
+                *ret_value = value != 0;
+        return r;
+}
+
+static int has_vmm(struct cuda_device *d, bool *ret_has)
+{
+        bool has = d->cuda->capabilities & CUDA_HAS_VMM, has_fd = false;
+        int r = 0;
+
+        if (has)
+                r = get_attribute(d, CU_ATTR_VMM, &has);
+        if (r == 0 && has)
+                r = get_attribute(d, CU_ATTR_VMM_POSIX_FD, &has_fd);
+        if (r == 0)
+                *ret_has = has && has_fd;
+        return r;
+}
+
+static int set_up_vmm(struct cuda_device *d)
+{
+        size_t granularity_bytes;
+        bool has_rdma = false;
+        int r = get_attribute(d, CU_ATTR_RDMA_WITH_VMM, &has_rdma);
+
+        if (r < 0)
+                return r;
+        d->allocation = (cu_mem_allocation_prop){
+                .type = CU_ALLOC_PINNED,
+                .requested_handle_type = CU_HANDLE_POSIX_FD,
+                .location = {.type = CU_LOCATION_DEVICE, .id = d->ordinal},
+                .flags.gpu_direct_rdma_capable = has_rdma,
+        };
+        r = cuda_check(d, "cuMemGetAllocationGranularity",
+                d->cuda->MemGetAllocationGranularity(
+                        &granularity_bytes, &d->allocation, CU_GRANULARITY_MINIMUM));
+        if (r < 0)
+                return r;
+        d->memory = &vmm_memory;
+        d->device.ops = &vmm_ops;
+        d->device.props.transport = TRANSPORT_VMM;
+        d->device.props.granularity_bytes = granularity_bytes;
+        d->device.props.survives_restart = true;
+        d->device.props.is_contiguous = true;
+        return 0;
+}
+
+static void set_up_ipc(struct cuda_device *d)
+{
+        d->memory = &ipc_memory;
+        d->device.ops = &ipc_ops;
+        d->device.props.transport = TRANSPORT_CUDAIPC;
+        d->device.props.granularity_bytes = IPC_GRANULARITY_BYTES;
+}
+
+/* 0 with a sentence: had to take another transport than the best. */
+static int choose_transport(struct cuda_device *d, enum device_transport wanted)
+{
+        bool vmm = false;
+        int r;
+
+        if (wanted == TRANSPORT_MEMFD)
+                return cuda_fail(d, -EOPNOTSUPP,
+                        "GPU memory is handed over by vmm or cudaipc, not as memory files");
+        if (wanted != TRANSPORT_CUDAIPC) {
+                r = has_vmm(d, &vmm);
+                if (r < 0)
+                        return r;
+                if (vmm)
+                        return set_up_vmm(d);
+                if (wanted == TRANSPORT_VMM && d->side == DEVICE_USER)
+                        return cuda_fail(d, -EOPNOTSUPP,
+                                "this process' CUDA driver can't import vmm memory (virtual memory "
+                                "management with file descriptors): let the owner use cudaipc");
+        }
+        if (!(d->cuda->capabilities & CUDA_HAS_IPC))
+                return cuda_fail(d, -EOPNOTSUPP,
+                        "the CUDA driver has no call to hand memory to another process");
+        set_up_ipc(d);
+        if (wanted == TRANSPORT_CUDAIPC)
+                return 0;
+        return cuda_fail(d, 0,
+                "the device has no virtual memory management with file descriptors, so its memory "
+                "is handed over by cudaipc: a restart of kvleased loses what is cached there");
+}
+
+/* Everything but the transport. */
+static int get_props(struct cuda_device *d)
+{
+        char name[UUID_NAME_BYTES];
+        size_t total_bytes;
+        int r;
+
+        r = get_name(d, name);
+        if (r == 0)
+                r = cuda_check(
+                        d, "cuDeviceTotalMem", d->cuda->DeviceTotalMem(&total_bytes, d->ordinal));
+        if (r < 0)
+                return r;
+        d->device.props = (struct device_props){
+                .backend = "cuda",
+                .total_bytes = total_bytes,
+                .extents_change_hands = true,
+                .may_block = true,
+                .writes_linger = true,
+        };
+        snprintf(d->device.props.name, sizeof(d->device.props.name), "%s", name);
+        return 0;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* A device without properties or operations: what asks the driver of one by its ordinal. */
+static int new_device(const struct cuda *cuda, int ordinal, struct cuda_device **ret_device,
+        char why[DEVICE_WHY_BYTES])
+{
+        _cleanup_free_ struct cuda_device *d = calloc(1, sizeof(*d));
+        int r;
+
+        if (!d)
+                return -ENOMEM;
+        d->cuda = cuda;
+        d->register_chunk_bytes = CUDA_REGISTER_CHUNK_BYTES;
+        r = cuda_check(d, "cuDeviceGet", cuda->DeviceGet(&d->ordinal, ordinal));
+        if (r == 0)
+                r = get_props(d);
+        if (r < 0) {
+                memcpy(why, d->device.why, DEVICE_WHY_BYTES);
+                return r;
+        }
+        *ret_device = TAKE(d);
+        return 0;
+}
+
+static int count_devices(const struct cuda *cuda, char why[DEVICE_WHY_BYTES])
+{
+        cu_result result;
+        int n = 0;
+
+        result = cuda->DeviceGetCount(&n);
+        if (result == CU_OK)
+                return n;
+        cuda_describe("cuDeviceGetCount", result, why, DEVICE_WHY_BYTES);
+        return cuda_errno(result);
+}
+
+/* Those that are there, as far as they fit. */
+static void explain_unknown(const char *name, const char *there, char why[DEVICE_WHY_BYTES])
+{
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        char limit[80] = "";
+
+        if (visible)
+                snprintf(limit, sizeof(limit), " (CUDA_VISIBLE_DEVICES is '%.40s')", visible);
+        if (there[0])
+                snprintf(why, DEVICE_WHY_BYTES, "no GPU '%.48s' here%s; there is%s", name, limit,
+                        there);
+        else
+                snprintf(why, DEVICE_WHY_BYTES, "no GPU '%.48s' here%s, nor another", name, limit);
+}
+
+/* name NULL: the first. -ENODEV: none of this name, or none at all. */
+static int find_device(const struct cuda *cuda, const char *name, struct cuda_device **ret_device,
+        char why[DEVICE_WHY_BYTES])
+{
+        char there[DEVICE_WHY_BYTES] = "";
+        int n = count_devices(cuda, why), failure = -ENODEV;
+
+        if (n < 0)
+                return n;
+        for (int i = 0; i < n; i++) {
+                _cleanup_free_ struct cuda_device *d = NULL;
+                size_t len = strlen(there);
+                int r = new_device(cuda, i, &d, why);
+
+                /* One that doesn't answer may be the one that is asked for, but needn't. */
+                if (r < 0) {
+                        failure = r;
+                        continue;
+                }
+                if (!name || strcasecmp(name, d->device.props.name) == 0) {
+                        *ret_device = TAKE(d);
+                        return 0;
+                }
+                snprintf(there + len, sizeof(there) - len, "%s %s", len > 0 ? "," : "",
+                        d->device.props.name);
+        }
+        if (name && failure == -ENODEV)
+                explain_unknown(name, there, why);
+        return failure;
+}
+
+static int open_device(const char *name, const struct device_options *options,
+        struct device **ret_device, char why[DEVICE_WHY_BYTES])
+{
+        _cleanup_free_ struct cuda_device *d = NULL;
+        char driver_why[CUDA_WHY_BYTES];
+        const struct cuda *cuda;
+        int r;
+
+        _Static_assert(sizeof(driver_why) == DEVICE_WHY_BYTES, "one is copied to the other");
+
+        if (name && !*name)
+                name = NULL;
+        /* The driver is loaded for a GPU only. */
+        if (name && !is_uuid_name(name))
+                return -ENODEV;
+        r = cuda_get(&cuda, driver_why);
+        if (r < 0) {
+                /* No GPU is no news for who takes what there is. */
+                if (r != -ENODEV || name)
+                        memcpy(why, driver_why, sizeof(driver_why));
+                return r;
+        }
+        r = find_device(cuda, name, &d, why);
+        if (r < 0)
+                return r;
+        d->side = options ? options->side : DEVICE_USER;
+        r = choose_transport(d, options ? options->transport : 0);
+        memcpy(why, d->device.why, DEVICE_WHY_BYTES);
+        if (r < 0)
+                return r;
+        *ret_device = &TAKE(d)->device;
+        return 0;
+}
+
+static int enumerate(struct device_props *props, unsigned max, char why[DEVICE_WHY_BYTES])
+{
+        const struct cuda *cuda;
+        int r, n;
+
+        r = cuda_get(&cuda, why);
+        if (r < 0)
+                return r == -ENODEV ? 0 : r;
+        n = count_devices(cuda, why);
+        for (int i = 0; i < n && (unsigned)i < max; i++) {
+                _cleanup_free_ struct cuda_device *d = NULL;
+
+                r = new_device(cuda, i, &d, why);
+                if (r < 0)
+                        return r;
+                r = choose_transport(d, 0);
+                if (r < 0) {
+                        memcpy(why, d->device.why, DEVICE_WHY_BYTES);
+                        return r;
+                }
+                props[i] = d->device.props;
+        }
+        if (n == 0)
+                snprintf(why, DEVICE_WHY_BYTES, "the CUDA driver finds no device");
+        return n;
+}
+
+const struct device_backend cuda_backend = {
+        .name = "cuda",
+        .open = open_device,
+        .enumerate = enumerate,
+};

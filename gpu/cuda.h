@@ -1,0 +1,204 @@
+/*
+ * The CUDA backend's own header: what its files share (cuda.c: devices, contexts, streams;
+ * cuda-vmm.c, cuda-ipc.c: the two kinds of memory; cuda-copy.c: zeroing and copies).
+ *
+ *   device:  open -> (context, streams: from the first call that needs them) -> closed
+ *                \-> broken: a fatal result was seen; only what releases things still calls the
+ *                    driver, everything else is -ENXIO
+ *
+ * The context is the device's primary one, which an engine in this process uses as well: it is
+ * retained, made current around each call that needs it, and never configured or reset.
+ *
+ * Threads: as device.h says; the list of exported IPC handles has a lock of its own.
+ */
+#ifndef KVL_GPU_CUDA_H
+#define KVL_GPU_CUDA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/macros.h"
+#include "gpu/cuda_load.h"
+#include "gpu/device.h"
+
+/* One registration of 512 GiB failed on drivers from 580; 64 GiB is what others use. */
+#define CUDA_REGISTER_CHUNK_BYTES (64ULL << 30)
+
+/* Blocks of a fresh extent that are read back to see that they are zero: the first, the last, and
+ * some between. A block is the smallest page of a GPU. The number isn't tuned. */
+#define CUDA_PROBES      8
+#define CUDA_PROBE_BYTES 4096
+
+struct cuda_extent;
+
+/* Memory of one transport. */
+struct cuda_memory {
+        /* Memory for an owner's extent, at x->address; not zeroed. In the context. What it has got
+         * by a failure is for release(). */
+        int (*allocate)(struct cuda_extent *x);
+        /* Whatever x holds, also an imported extent; best effort. Without the context (which can't
+         * be had any more, or never was): what can be released so. */
+        void (*release)(struct cuda_extent *x, bool in_context);
+};
+
+/* Host memory that the driver knows, as one call registered it. */
+struct cuda_registration {
+        uintptr_t at;
+        uint64_t bytes;
+};
+
+enum cuda_stream {
+        CUDA_STREAM_TO_HOST = DEVICE_TO_HOST,
+        CUDA_STREAM_FROM_HOST = DEVICE_FROM_HOST,
+        CUDA_STREAM_SYNC, /* calls that wait */
+        CUDA_N_STREAMS,
+};
+
+struct cuda_device {
+        struct device device;
+        const struct cuda *cuda; /* borrowed, for ever */
+        const struct cuda_memory *memory;
+        cu_device ordinal;
+        enum device_side side;
+        cu_mem_allocation_prop allocation; /* VMM */
+        cu_context context;                /* retained; NULL: none needed so far */
+        cu_stream streams[CUDA_N_STREAMS]; /* NULL: none needed so far */
+        bool no_batches;                   /* the driver has the call, and refused it */
+        bool is_broken;
+        char broken_why[DEVICE_WHY_BYTES];
+        struct cuda_registration *registrations; /* owned */
+        size_t n_registrations;
+        uint64_t register_chunk_bytes;
+        uint8_t probes[CUDA_PROBES][CUDA_PROBE_BYTES];
+};
+
+struct cuda_extent {
+        struct extent extent;
+        bool is_imported;
+        /* Where copies find it: an owner's own mapping, or where it is mapped in an arena. 0: not
+         * reachable. */
+        cu_deviceptr address;
+        cu_deviceptr arena_address; /* of the arena it is mapped in; 0: none */
+        bool has_stuck;             /* an unmap failed: it may be destroyed all the same */
+
+        /* VMM */
+        cu_mem_handle handle;
+        bool has_handle;
+        cu_deviceptr own_range; /* an owner's; 0: none */
+        bool own_is_mapped;
+
+        /* cudaIpc */
+        cu_deviceptr allocation;   /* an owner's; 0: none */
+        cu_ipc_mem_handle ipc;     /* exported, or to be opened */
+        struct list_link exported; /* of all exported handles of this process, where is_exported */
+        bool is_exported;
+};
+
+struct cuda_arena {
+        struct device_arena arena;
+        cu_deviceptr base; /* 0: cudaIpc has none */
+        uint64_t reserved_bytes;
+        unsigned n_maps;
+        bool has_stuck; /* an unmap failed: addresses stay reserved */
+};
+
+static inline struct cuda_device *cuda_device(struct device *d)
+{
+        return container_of(d, struct cuda_device, device);
+}
+
+static inline struct cuda_extent *cuda_extent(const struct extent *e)
+{
+        return container_of((struct extent *)e, struct cuda_extent, extent);
+}
+
+static inline struct cuda_arena *cuda_arena(const struct device_arena *a)
+{
+        return container_of((struct device_arena *)a, struct cuda_arena, arena);
+}
+
+/* The device of an extent. */
+static inline struct cuda_device *cuda_device_of(const struct cuda_extent *x)
+{
+        return cuda_device(x->extent.device);
+}
+
+/*
+ * For each driver call: 0 or the errno; leaves the sentence, notices what breaks the device.
+ * cuda_ignore(): the result of a call that releases something; keeps the sentence.
+ */
+int cuda_check(struct cuda_device *d, const char *call, cu_result result);
+void cuda_ignore(struct cuda_device *d, const char *call, cu_result result);
+
+/* A sentence of our own, and `error` back. "" (NULL): the errno says it all. */
+int cuda_fail(struct cuda_device *d, int error, const char *why);
+
+/* First in every call that isn't a release: 0, or -ENXIO where the device is broken. */
+int cuda_start(struct cuda_device *d);
+
+/*
+ * Makes the primary context current, retaining it the first time. 0: cuda_leave() brings the
+ * caller's back. cuda_enter_release(): also on a broken device; false: there is no context, so
+ * nothing that would need it, or it can't be made current.
+ */
+int cuda_enter(struct cuda_device *d);
+bool cuda_enter_release(struct cuda_device *d);
+void cuda_leave(struct cuda_device *d);
+
+/* The device's own stream, borrowed; made the first time. In the context. */
+int cuda_stream_get(struct cuda_device *d, enum cuda_stream which, cu_stream *ret_stream);
+
+/* cuda-copy.c; as in device.h. */
+int cuda_extent_zero(struct extent *e, uint64_t offset, uint64_t len);
+int cuda_extent_copy(struct extent *dst, uint64_t dst_offset, struct extent *src,
+        uint64_t src_offset, uint64_t len);
+int cuda_extent_read(struct extent *e, uint64_t offset, void *dst, uint64_t len);
+int cuda_extent_write(struct extent *e, uint64_t offset, const void *src, uint64_t len);
+int cuda_batch_start(struct device *d, enum device_direction direction,
+        const struct device_copy *copies, size_t n, struct device_batch **ret_batch);
+int cuda_batch_poll(struct device_batch *b);
+int cuda_host_register(struct device *d, void *at, uint64_t bytes);
+int cuda_host_unregister(struct device *d, void *at, uint64_t bytes);
+
+/* Reads probes of a zeroed extent: 0; -EIO: something isn't zero. */
+int cuda_prove_zero(struct cuda_extent *x);
+
+/* cuda-extent.c: what both kinds of memory share. */
+int cuda_extent_new(struct cuda_device *d, uint64_t bytes, struct cuda_extent **ret_extent);
+int cuda_extent_create(struct device *d, uint64_t bytes, struct extent **ret_extent);
+void cuda_extent_destroy(struct extent *e, bool last_owner);
+void *cuda_extent_address(const struct extent *e);
+
+/* cuda-vmm.c */
+extern const struct cuda_memory vmm_memory;
+int vmm_extent_import(
+        struct device *d, struct extent_handle *handle, uint64_t bytes, struct extent **ret_extent);
+int vmm_extent_export(struct extent *e, struct extent_handle *ret_handle);
+int vmm_arena_reserve(
+        struct device *d, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena);
+void vmm_arena_release(struct device_arena *a);
+void *vmm_arena_base(const struct device_arena *a);
+int vmm_arena_map(
+        struct device_arena *a, uint64_t offset, struct extent *e, enum device_access access);
+int vmm_arena_unmap(struct device_arena *a, uint64_t offset, struct extent *e);
+
+/* cuda-ipc.c */
+extern const struct cuda_memory ipc_memory;
+int ipc_extent_import(
+        struct device *d, struct extent_handle *handle, uint64_t bytes, struct extent **ret_extent);
+int ipc_extent_export(struct extent *e, struct extent_handle *ret_handle);
+int ipc_arena_reserve(
+        struct device *d, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena);
+void ipc_arena_release(struct device_arena *a);
+void *ipc_arena_base(const struct device_arena *a);
+int ipc_arena_map(
+        struct device_arena *a, uint64_t offset, struct extent *e, enum device_access access);
+int ipc_arena_unmap(struct device_arena *a, uint64_t offset, struct extent *e);
+
+/* cuda-stream.c; as in device.h. */
+int cuda_stream_call(struct device *d, void *stream, void (*fn)(void *data), void *data);
+int cuda_stream_query(struct device *d, void *stream);
+int cuda_stream_wait(struct device *d, void *stream);
+
+#endif

@@ -1,0 +1,145 @@
+#include "gpu/queue-work.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+struct device *call_begin(struct queue *q, const char *call)
+{
+        pthread_mutex_lock(&q->lock);
+        q->call = call;
+        q->since_nsec = clock_now_nsec();
+        pthread_cond_signal(&q->news);
+        pthread_mutex_unlock(&q->lock);
+        q->device->why[0] = '\0';
+        return q->device;
+}
+
+bool call_end(struct queue *q, struct work *w, int result)
+{
+        bool is_wanted;
+
+        if (result < 0 && result != -EBUSY && w->why[0] == '\0')
+                memcpy(w->why, q->device->why, sizeof(w->why));
+        pthread_mutex_lock(&q->lock);
+        q->call = NULL;
+        q->since_nsec = clock_now_nsec();
+        if (result == -ENXIO && !q->broken) {
+                q->broken = true;
+                memcpy(q->broken_why, w->why, sizeof(q->broken_why));
+        }
+        is_wanted = w && w->task;
+        pthread_mutex_unlock(&q->lock);
+        return is_wanted;
+}
+
+void destroy_extents(struct queue *q, struct job_extent *extents, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                struct job_extent *e = &extents[i];
+
+                if (!e->extent)
+                        continue;
+                call_begin(q, "extent_destroy");
+                e->handle.fd = fd_close(e->handle.fd);
+                e->extent->device->ops->extent_destroy(e->extent, true);
+                (void)call_end(q, NULL, 0);
+                e->extent = NULL;
+        }
+}
+
+static int create_extent(struct queue *q, struct work *w, struct job_extent *e)
+{
+        struct device *d = call_begin(q, "extent_create");
+        int r = d->ops->extent_create(d, w->bytes, &e->extent);
+
+        if (!call_end(q, w, r) && r == 0)
+                return -ECANCELED;
+        if (r < 0) {
+                e->extent = NULL;
+                return r;
+        }
+        call_begin(q, "extent_export");
+        r = d->ops->extent_export(e->extent, &e->handle);
+        if (r < 0)
+                e->handle.fd = -1;
+        if (!call_end(q, w, r) && r == 0)
+                return -ECANCELED;
+        return r;
+}
+
+static int create_extents(struct queue *q, struct work *w)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < w->n && r == 0; i++)
+                r = create_extent(q, w, &w->extents[i]);
+        if (r < 0)
+                destroy_extents(q, w->extents, w->n);
+        return r;
+}
+
+static int zero_extent(struct queue *q, struct work *w)
+{
+        struct device *d = call_begin(q, "extent_zero");
+        int r = d->ops->extent_zero(w->zero, w->copies[0].offset, w->copies[0].len);
+
+        (void)call_end(q, w, r);
+        return r;
+}
+
+/* Where the device has no batches. */
+static int copy_one_by_one(struct queue *q, struct work *w)
+{
+        bool is_out = w->kind == JOB_COPY_OUT;
+        const struct device_ops *ops = q->device->ops;
+        int r = 0;
+
+        for (size_t i = 0; i < w->n && r == 0; i++) {
+                const struct device_copy *c = &w->copies[i];
+
+                call_begin(q, is_out ? "extent_read" : "extent_write");
+                if (is_out)
+                        r = ops->extent_read(c->extent, c->offset, c->host, c->len);
+                else
+                        r = ops->extent_write(c->extent, c->offset, c->host, c->len);
+                if (!call_end(q, w, r) && r == 0)
+                        r = -ECANCELED;
+        }
+        return r;
+}
+
+/* 0: done; -EINPROGRESS: in flight. */
+static int copy(struct queue *q, struct work *w)
+{
+        enum device_direction direction =
+                w->kind == JOB_COPY_OUT ? DEVICE_TO_HOST : DEVICE_FROM_HOST;
+        struct device *d = q->device;
+        int r;
+
+        if (!d->ops->batch_start)
+                return copy_one_by_one(q, w);
+        call_begin(q, "batch_start");
+        r = d->ops->batch_start(d, direction, w->copies, w->n, &w->batch);
+        (void)call_end(q, w, r);
+        return r < 0 ? r : -EINPROGRESS;
+}
+
+int run_work(struct queue *q, struct work *w)
+{
+        switch (w->kind) {
+        case JOB_CREATE:
+                return create_extents(q, w);
+        case JOB_DESTROY:
+                destroy_extents(q, w->extents, w->n);
+                return 0;
+        case JOB_ZERO:
+                return zero_extent(q, w);
+        case JOB_COPY_OUT:
+        case JOB_COPY_IN:
+                return copy(q, w);
+        }
+        return -EINVAL;
+}

@@ -1,0 +1,105 @@
+/*
+ * A device's thread: every call of the daemon on a device that may block is made there, in order,
+ * and under a deadline. The loop submits jobs and learns of their end through a descriptor; a
+ * driver that hangs keeps the thread and nothing else.
+ *
+ *   job:  submitted -> running -> done (its callback runs in queue_reap())
+ *                 \           \-> late: the deadline passed; done with -ETIMEDOUT, and what the
+ * call \              brings when it ever returns is destroyed by the thread
+ *                   \-> done with -ETIMEDOUT at once, while the queue is stuck
+ *
+ * A queue is *stuck* from a late job until its call returns; then it works again. Batches of copies
+ * run beside other jobs, each direction in order; the rest in order of submission. A DESTROY waits
+ * for copies submitted before it, and is never refused: it waits until the driver answers. What a
+ * late copy reads and writes stays in use until the queue isn't stuck any more.
+ *
+ * Threads: all functions from one (the loop), callbacks run there.
+ */
+#ifndef KVL_GPU_QUEUE_H
+#define KVL_GPU_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu/device.h"
+
+struct queue;
+
+enum job_kind {
+        JOB_CREATE,  /* extents, zeroed and exported */
+        JOB_DESTROY, /* extents */
+        JOB_ZERO,
+        JOB_COPY_OUT, /* device to host */
+        JOB_COPY_IN,
+};
+
+/* CREATE brings these, DESTROY takes them. */
+struct job_extent {
+        struct extent *extent;       /* owned */
+        struct extent_handle handle; /* exported once: fd owned, or bytes */
+};
+
+struct job;
+typedef void (*job_fn)(struct job *job, int result, void *data);
+
+/*
+ * Heap memory, from job_new(); the queue's from submission until its callback returns, then freed.
+ * A job that times out is another copy's business: the callback gets this one all the same.
+ */
+struct job {
+        enum job_kind kind;
+        job_fn done;                 /* may be NULL */
+        void *data;                  /* borrowed */
+        char why[DEVICE_WHY_BYTES];  /* of the failure */
+        uint64_t bytes;              /* CREATE: of each extent */
+        struct extent *zero;         /* ZERO: borrowed; offset, len in copies[0] */
+        struct device_copy *copies;  /* COPY, ZERO: owned, n; NULL after a late one */
+        size_t n;                    /* extents or copies */
+        struct job_extent extents[]; /* CREATE, DESTROY */
+};
+
+/* n: extents or copies it has room for. NULL: no memory. */
+struct job *job_new(enum job_kind kind, size_t n);
+
+/* Not submitted, or in its callback after what it brought was taken. Doesn't touch extents. */
+void job_free(struct job *job);
+
+/*
+ * Opens the device on a thread of its own. Waits for that, at most the deadline. Returns as
+ * device_open(); -ETIMEDOUT: the driver hangs (the thread is left behind). deadline_msec: of each
+ * call from now on.
+ */
+int queue_open(const char *name, const struct device_options *options, unsigned deadline_msec,
+        struct queue **ret_queue, char why[DEVICE_WHY_BYTES]);
+
+/* The same for a device that is open (taken, on success only). 0 or -errno. For tests. */
+int queue_open_device(struct device *device, unsigned deadline_msec, struct queue **ret_queue);
+
+/* Waits for what is submitted, at most the deadline; callbacks don't run. Closes the device and
+ * ends the thread. False: it is stuck or has too much to do, thread and device are left behind, the
+ * process should end by _exit(). */
+bool queue_close(struct queue *q);
+
+/* Properties, constant. Nothing else of the device may be touched from outside its thread. */
+const struct device_props *queue_props(const struct queue *q);
+
+/* Readable where queue_reap() has something to do. Borrowed. */
+int queue_fd(const struct queue *q);
+
+/* Takes the job. Its callback runs in queue_reap(), never here. */
+void queue_submit(struct queue *q, struct job *job);
+
+/* Runs callbacks of jobs that are done, or late by now. Returns their number. */
+unsigned queue_reap(struct queue *q);
+
+/* When the job that runs is late (CLOCK_MONOTONIC, ns): queue_reap() then. UINT64_MAX: none runs.
+ */
+uint64_t queue_deadline_nsec(const struct queue *q);
+
+bool queue_is_stuck(const struct queue *q);
+
+/* The device answered -ENXIO: it is broken for good, and every CREATE from now on fails with it. */
+bool queue_is_broken(const struct queue *q);
+
+#endif

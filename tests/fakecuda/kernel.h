@@ -1,0 +1,33 @@
+/*
+ * What a "kernel" for the driver double is: a function in a shared object, run by the CPU in the
+ * stream's order. The image for cuModuleLoadData() is the text "FAKECUDA-MODULE\n", the path of the
+ * shared object, "\n".
+ *
+ * For each kernel NAME the object exports
+ *   void NAME(const struct fake_launch *l, void **parameters);
+ *   const size_t NAME_parameter_bytes[] = {8, 4, 0};
+ * parameters[i] points to a copy of the i-th value, made at the launch.
+ */
+#ifndef KVL_TESTS_FAKECUDA_KERNEL_H
+#define KVL_TESTS_FAKECUDA_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAKE_MODULE_MAGIC "FAKECUDA-MODULE\n"
+
+struct fake_launch {
+        unsigned grid[3], block[3];
+        /*
+         * Where the CPU finds `bytes` of device memory. Aborts the process where the range isn't
+         * mapped, or the kernel's device has no access to it. Good until the kernel returns; only
+         * from the thread that runs it. host_of() wants read and write access, host_of_const()
+         * read.
+         */
+        void *(*host_of)(uint64_t device_address, size_t bytes);
+        const void *(*host_of_const)(uint64_t device_address, size_t bytes);
+};
+
+typedef void (*fake_kernel_fn)(const struct fake_launch *l, void **parameters);
+
+#endif

@@ -1,0 +1,288 @@
+/* Clients of a GPU: those that can't use it, addresses, streams, contexts that break. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "tests/integration/gpu-support.h"
+
+#define N 4
+
+/* ---- who can't use the device ---- */
+
+static void assert_no_access(struct harness *h, const char *variable, const char *words)
+{
+        const char *const env[] = {variable, NULL};
+        struct worker *w = gpu_spawn(h, env);
+        char socket[PRIVATE_PATH_MAX];
+
+        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
+        assert_int_equal(worker_ask(w, "open ns 1"), -ENOENT);
+        print_message("%s: %s\n", variable, w->rest);
+        gpu_assert_says(w, words);
+        gpu_assert_says(w, private_device());
+        worker_stop(w);
+}
+
+static void test_no_access(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w;
+
+        if (private_on_real_gpu()) {
+                assert_no_access(h, "CUDA_VISIBLE_DEVICES=", "");
+                return;
+        }
+        assert_no_access(h, "FAKECUDA_DEVICES=0", "");
+        assert_no_access(h, "FAKECUDA_FAIL=cuInit:803", "driver");
+        if (access("/dev/nvidiactl", F_OK) != 0)
+                assert_no_access(h, "LD_LIBRARY_PATH=", "libcuda.so.1");
+        /* Without memory of its own it can do everything else. */
+        w = gpu_spawn(h, (const char *const[]){"FAKECUDA_DEVICES=0", NULL});
+        worker_tell(w, "connect %s/t/a/sock - metadata", h->daemon.runtime);
+        worker_tell(w, "open ns 1");
+        worker_tell(w, "lease 3");
+        worker_stop(w);
+}
+
+/* ---- addresses ---- */
+
+static void open_same(struct worker *w)
+{
+        char socket[PRIVATE_PATH_MAX];
+
+        worker_tell(w, "connect %s", private_daemon_socket(&w->harness->daemon, "a", socket));
+        worker_tell(w, "open ns 2 - - same");
+}
+
+static void test_same_address(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_spawn(h), *b = worker_spawn(h);
+        uint32_t pages[N], found[N];
+        char *address;
+
+        if (!private_is_contiguous()) {
+                char socket[PRIVATE_PATH_MAX];
+
+                worker_tell(a, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
+                assert_int_equal(worker_ask(a, "open ns 2 - - same"), -EOPNOTSUPP);
+                worker_stop(a);
+                worker_stop(b);
+                return;
+        }
+#if defined(__SANITIZE_THREAD__)
+        /* It lets nobody choose addresses there. */
+        worker_stop(a);
+        worker_stop(b);
+        return;
+#endif
+        open_same(a);
+        open_same(b);
+        worker_publish_chain(a, 1, N, pages);
+        worker_tell(b, "lookup 1:0-3");
+        assert_int_equal(worker_numbers(b, found, N), N);
+        for (unsigned plane = 0; plane < 2; ++plane) {
+                address = strdup(worker_tell(a, "address %u %u", pages[2], plane));
+                assert_string_equal(worker_tell(b, "address %u %u", found[2], plane), address);
+                free(address);
+        }
+        worker_tell(b, "verify %u 1002", found[2]);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* The CPU can't reach a page by its address. */
+static void test_addresses_differ(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[600];
+
+        worker_tell(w, "lease 600");
+        assert_int_equal(worker_numbers(w, pages, 600), 600);
+        for (unsigned i = 0; i < 600; i += 7)
+                worker_tell(w, "fill %u %u", pages[i], i);
+        for (unsigned i = 0; i < 600; i += 7)
+                worker_tell(w, "verify %u %u", pages[i], i);
+        worker_stop(w);
+}
+
+/* ---- streams ---- */
+
+static uint32_t lease_filled(struct worker *w, unsigned seed)
+{
+        uint32_t page;
+
+        worker_tell(w, "lease 1");
+        assert_int_equal(worker_numbers(w, &page, 1), 1);
+        worker_tell(w, "fill %u %u", page, seed);
+        return page;
+}
+
+static void assert_missed(struct worker *w, unsigned chain)
+{
+        assert_int_equal(worker_ask(w, "lookup %u:0", chain), 1); /* KVL_MISS */
+}
+
+/* Waits until the page is found, as an engine that asks again would find it. */
+static uint32_t wait_found(struct worker *w, unsigned chain)
+{
+        uint32_t page;
+
+        for (unsigned i = 0; worker_ask(w, "lookup %u:0", chain) == 1; ++i) {
+                assert_true(i < 2000);
+                sleep_msec(5);
+        }
+        assert_int_equal(w->code, 0);
+        assert_int_equal(worker_numbers(w, &page, 1), 1);
+        return page;
+}
+
+/* Findable once the stream gets there: with what the stream wrote, and not before. */
+static void test_publish(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t page, found;
+
+        worker_tell(a, "stream");
+        page = lease_filled(a, 1);
+        worker_tell(a, "gate");
+        worker_tell(a, "stream-set %u 77", page);
+        worker_tell(a, "publish-stream 1:0 - %u", page);
+        assert_int_equal(worker_ask(a, "publish-poll"), -EAGAIN);
+        assert_missed(b, 1);
+        sleep_msec(50);
+        assert_int_equal(worker_ask(a, "publish-poll"), -EAGAIN);
+        assert_missed(b, 1);
+        worker_tell(a, "gate-open");
+        found = wait_found(b, 1);
+        worker_tell(b, "peek %u", found);
+        assert_int_equal(atoi(b->rest), 77);
+        worker_tell(a, "publish-wait");
+        assert_int_equal(worker_numbers(a, &page, 1), 1);
+        assert_int_equal(page, found);
+        worker_tell(a, "stream-close");
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Without anybody calling into the library meanwhile: the driver's thread submits it. */
+static void test_publish_unattended(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a, *b;
+        uint32_t page;
+
+        if (!harness_shares())
+                skip();
+        a = worker_start(h, "a", "ns", 1);
+        b = worker_start(h, "a", "ns", 1);
+        worker_tell(a, "stream");
+        page = lease_filled(a, 5);
+        worker_tell(a, "gate");
+        worker_tell(a, "publish-stream 1:0 - %u", page);
+        worker_tell(a, "gate-open");
+        page = wait_found(b, 1);
+        worker_tell(b, "verify %u 5", page);
+        worker_tell(a, "publish-wait");
+        worker_tell(a, "stream-close");
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Pins and pages go when the stream is through with them. */
+static void test_release_and_free(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1);
+        uint32_t pages[2], leased[3];
+
+        worker_publish_chain(a, 1, 2, pages);
+        worker_tell(a, "lease 3");
+        assert_int_equal(worker_numbers(a, leased, 3), 3);
+        worker_tell(a, "stream");
+        worker_tell(a, "gate");
+        worker_tell(a, "release-stream %u %u", pages[0], pages[1]);
+        worker_tell(a, "free-stream %u %u", leased[0], leased[1]);
+        sleep_msec(50);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 2);
+        assert_int_equal(ctl_status(h, "pages_granted"), 3);
+        worker_tell(a, "gate-open");
+        worker_tell(a, "stream-wait");
+        worker_tell(a, "events");
+        ctl_wait_status(h, "pages_pinned", 0);
+        ctl_wait_status(h, "pages_granted", 1);
+        worker_tell(a, "stream-close");
+        worker_stop(a);
+}
+
+/* ---- contexts that break ---- */
+
+static void write_control(const char *path, const char *lines)
+{
+        FILE *f = fopen(path, "we");
+
+        assert_non_null(f);
+        fputs(lines, f);
+        assert_int_equal(fclose(f), 0);
+}
+
+/*
+ * A kernel before the publish fails: nobody ever finds the page, the publish ends with -EIO, and
+ * so does every later one of this client. Others go on.
+ */
+static void test_broken_context(void **state)
+{
+        struct harness *h = *state;
+        char control[PRIVATE_PATH_MAX + 8], variable[PRIVATE_PATH_MAX + 32];
+        const char *env[] = {variable, "FAKECUDA_LENIENT=exit", NULL};
+        struct worker *a, *b;
+        uint32_t page, other;
+
+        gpu_needs_double();
+        b = worker_start(h, "a", "ns", 1);
+        snprintf(control, sizeof(control), "%.40s/worker", h->daemon.dir);
+        snprintf(variable, sizeof(variable), "FAKECUDA_CONTROL=%s", control);
+        write_control(control, "");
+        a = gpu_spawn(h, env);
+        worker_attach(a, "a", "ns", 1);
+        worker_tell(a, "stream");
+        page = lease_filled(a, 1);
+        other = lease_filled(a, 2);
+        worker_tell(a, "gate");
+        worker_tell(a, "publish-stream 1:0 - %u", page);
+        write_control(control, "fail=cuMemsetD8Async:700:1:1\n");
+        assert_int_not_equal(worker_ask(a, "stream-set %u 77", other), 0);
+        assert_int_equal(worker_ask(a, "publish-wait"), -EIO);
+        print_message("%s\n", a->rest);
+        assert_missed(b, 1);
+        assert_int_equal(worker_ask(a, "publish 2:0 - %u", other), -EIO);
+        assert_missed(b, 2);
+        worker_tell(a, "gate-open");
+        sleep_msec(50);
+        assert_missed(b, 1);
+        worker_tell(a, "free %u %u", page, other);
+        worker_publish_chain(b, 3, 1, &page);
+        worker_kill(a);
+        worker_stop(b);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_no_access, NULL),
+                harness_test(test_same_address, NULL),
+                harness_test(test_addresses_differ, NULL),
+                harness_test(test_publish, NULL),
+                harness_test(test_publish_unattended, NULL),
+                harness_test(test_release_and_free, NULL),
+                harness_test(test_broken_context, NULL),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

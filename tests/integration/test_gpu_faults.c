@@ -1,0 +1,261 @@
+/*
+ * A GPU whose driver fails, runs out of memory or hangs while the daemon serves from it: requests
+ * that need it are refused with a sentence, everything else goes on, and what recovers is used
+ * again.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/gpu-support.h"
+
+#define N           4
+#define SET_PAGES   512 /* of 4 KiB in a set of 2 MiB */
+#define QUICK_NSEC  UINT64_C(1000000000)
+#define HANG_MSEC   3000
+#define DRIVER_MSEC 500 /* driver_timeout of the tests that hang */
+
+static const struct private_options controlled = {.has_control = true};
+static const struct private_tenant two[] = {
+        {"a", "limit = 64MiB\n"}, {"b", "limit = 64MiB\n"}, {NULL, NULL}};
+static const struct private_options impatient = {.has_control = true,
+        .tenants = two,
+        .device_lines = "memory = 256MiB\nextent = 2MiB\ndriver_timeout = 500ms\n"};
+
+/* The call that makes an extent. */
+static const char *create_call(void)
+{
+        return strcmp(private_transport(), "vmm") == 0 ? "cuMemCreate" : "cuMemAlloc";
+}
+
+/* "fail" or "delay" of that call: "VALUE:NTH:TIMES". */
+static void inject(struct harness *h, const char *what, const char *rule)
+{
+        char lines[128];
+
+        snprintf(lines, sizeof(lines), "%s=%s:%s\n", what, create_call(), rule);
+        gpu_inject(h, lines);
+}
+
+static void assert_hits(struct worker *w, unsigned chain)
+{
+        uint32_t found[N];
+
+        worker_tell(w, "lookup %u:0-%u", chain, N - 1);
+        assert_int_equal(worker_numbers(w, found, N), N);
+        for (unsigned i = 0; i < N; ++i)
+                worker_tell(w, "verify %u %u", found[i], 1000 * chain + i);
+        worker_tell(w, "release %u %u %u %u", found[0], found[1], found[2], found[3]);
+}
+
+/* Lost for good: what is cached is served on, new memory isn't had, and the daemon stops cleanly.
+ */
+static void lose_device(struct harness *h, const char *rule)
+{
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N];
+        char *why;
+
+        worker_publish_chain(a, 1, N, pages);
+        inject(h, "fail", rule);
+        h->driver_keeps = true;
+        for (unsigned i = 0; i < 2; ++i) {
+                int code = worker_ask(a, "lease %u", 2 * SET_PAGES);
+
+                assert_int_not_equal(code, 0);
+                assert_true(strlen(a->rest) > 10);
+                print_message("lease: %d %s\n", code, a->rest);
+        }
+        gpu_wait_state(h, "broken");
+        why = gpu_device_text(h, "why");
+        assert_true(strlen(why) > 10);
+        print_message("why: %s\n", why);
+        free(why);
+        assert_hits(b, 1);
+        assert_hits(a, 1);
+        /* What is bound already can be written and published. */
+        worker_publish_chain(a, 2, N, pages);
+        assert_hits(b, 2);
+        worker_stop(a);
+        worker_stop(b);
+        gpu_inject(h, "");
+}
+
+static void test_launch_failed(void **state)
+{
+        lose_device(*state, "719:1:0");
+}
+
+static void test_ecc(void **state)
+{
+        lose_device(*state, "214:1:0");
+}
+
+/* Full for the driver, whatever the budget says: refused, and had again once there is memory. */
+static void test_out_of_memory(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N];
+        char *text;
+
+        worker_publish_chain(w, 1, N, pages);
+        inject(h, "fail", "2:1:0");
+        assert_int_equal(worker_ask(w, "lease %u", 2 * SET_PAGES), 4); /* KVL_FULL */
+        gpu_assert_says(w, "memory");
+        print_message("%s\n", w->rest);
+        gpu_inject(h, "");
+        worker_tell(w, "lease %u", 2 * SET_PAGES);
+        text = gpu_device_text(h, "state");
+        assert_string_equal(text, "ok");
+        free(text);
+        worker_stop(w);
+}
+
+/* Memory that zeroing left as it was is given to nobody. */
+static void test_not_zeroed(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        gpu_inject(h, "bad=memset\n");
+        assert_true(worker_ask(w, "lease 1") < 0);
+        gpu_assert_says(w, "zero");
+        print_message("%s\n", w->rest);
+        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 0);
+        gpu_inject(h, "");
+        worker_tell(w, "lease 1");
+        worker_stop(w);
+}
+
+/* kvleasectl answers at once. */
+static void assert_quick_status(struct harness *h)
+{
+        uint64_t start = now_nsec();
+
+        ctl_status(h, "n_clients");
+        if (now_nsec() - start > QUICK_NSEC)
+                fail_msg("a status took %llu ms",
+                        (unsigned long long)(now_nsec() - start) / 1000000);
+}
+
+/*
+ * The driver hangs, longer than driver_timeout: who needs it is refused in time, nobody else
+ * notices, and once it answers it is used again.
+ */
+static void test_hang(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
+        uint32_t pages[N];
+        uint64_t start, end;
+
+        worker_publish_chain(b, 1, N, pages);
+        worker_publish_chain(a, 1, N, pages);
+        inject(h, "delay", "3000:1:1");
+        start = now_nsec();
+        worker_say(a, "lease %u", 2 * SET_PAGES);
+        for (unsigned i = 0; i < 5; ++i) {
+                assert_quick_status(h);
+                assert_hits(b, 1);
+                worker_publish_chain(b, 2 + i, N, pages);
+        }
+        assert_true(worker_answers(a, HANG_MSEC));
+        end = now_nsec();
+        assert_int_not_equal(a->code, 0);
+        print_message("after %llu ms: %d %s\n", (unsigned long long)(end - start) / 1000000,
+                a->code, a->rest);
+        assert_in_range((end - start) / 1000000, DRIVER_MSEC - 50, HANG_MSEC - 200);
+        gpu_wait_state(h, "stuck");
+        assert_quick_status(h);
+        /* Refused without waiting for it again. */
+        start = now_nsec();
+        assert_int_not_equal(worker_ask(a, "lease %u", 2 * SET_PAGES), 0);
+        assert_true(now_nsec() - start < QUICK_NSEC);
+        assert_hits(b, 1);
+        gpu_inject(h, "");
+        gpu_wait_state(h, "ok");
+        worker_tell(a, "lease %u", 2 * SET_PAGES);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* A driver that never answers doesn't keep the daemon from ending, nor a client from leaving. */
+static void test_stop_while_stuck(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        int status = -1;
+        uint64_t start;
+
+        inject(h, "delay", "60000:1:1");
+        assert_int_not_equal(worker_ask(w, "lease 1"), 0);
+        gpu_wait_state(h, "stuck");
+        worker_stop(w);
+        start = now_nsec();
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(status, 0);
+        assert_true(now_nsec() - start < 5 * QUICK_NSEC);
+}
+
+/* A client whose socket waits for a slow driver dies, and one that isn't served at once is. */
+static void test_dies_waiting(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+
+        inject(h, "delay", "200:1:0");
+        worker_say(a, "lease %u", SET_PAGES);
+        worker_say(b, "lease %u", SET_PAGES);
+        sleep_msec(50);
+        worker_kill(a);
+        assert_true(worker_answers(b, 10000));
+        assert_int_equal(b->code, 0);
+        gpu_inject(h, "");
+        ctl_wait_status(h, "n_clients", 1);
+        ctl_wait_status(h, "pages_granted", SET_PAGES);
+        worker_stop(b);
+}
+
+/* Slow but within the limit: many wait, each is served. */
+static void test_slow(void **state)
+{
+        struct harness *h = *state;
+        struct worker *workers[8];
+
+        inject(h, "delay", "50:1:0");
+        for (unsigned i = 0; i < ARRAY_SIZE(workers); ++i)
+                workers[i] = worker_start(
+                        h, i % 2 ? "a" : "b", i % 4 < 2 ? "ns" : "other", i % 4 < 2 ? 1 : 2);
+        for (unsigned i = 0; i < ARRAY_SIZE(workers); ++i)
+                worker_say(workers[i], "lease 100");
+        for (unsigned i = 0; i < ARRAY_SIZE(workers); ++i) {
+                assert_true(worker_answers(workers[i], 30000));
+                assert_int_equal(workers[i]->code, 0);
+        }
+        assert_quick_status(h);
+        gpu_inject(h, "");
+        for (unsigned i = 0; i < ARRAY_SIZE(workers); ++i)
+                worker_stop(workers[i]);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_launch_failed, (void *)&controlled),
+                harness_test(test_ecc, (void *)&controlled),
+                harness_test(test_out_of_memory, (void *)&controlled),
+                harness_test(test_not_zeroed, (void *)&controlled),
+                harness_test(test_hang, (void *)&impatient),
+                harness_test(test_stop_while_stuck, (void *)&impatient),
+                harness_test(test_dies_waiting, (void *)&impatient),
+                harness_test(test_slow, (void *)&impatient),
+        };
+
+        if (private_on_real_gpu()) {
+                puts("skipped: faults are injected into the driver double");
+                return 77;
+        }
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

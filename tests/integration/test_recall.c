@@ -1,0 +1,320 @@
+/*
+ * Memory that is taken back from clients that live, what the death of a client or of the daemon
+ * means for memory that is mapped, and what is left of one tenant when the next one gets it.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+#include "tests/integration/pattern.h"
+
+#define N         4
+#define SET_PAGES 512
+#define MIB       (UINT64_C(1) << 20)
+
+#define GRACE_NSEC UINT64_C(1500000000) /* of those that test it */
+
+static const struct private_tenant two[] = {
+        {"a", "limit = 16MiB\n"}, {"b", "limit = 16MiB\n"}, {NULL, NULL}};
+static const struct private_options quick = {
+        .tenants = two, .daemon_lines = "revoke_timeout = 500ms\n"};
+static const struct private_options deadly = {
+        .tenants = two, .daemon_lines = "revoke_timeout = 300ms\nrevoke_kill = on\n"};
+static const struct private_options patient = {
+        .tenants = two, .daemon_lines = "revoke_timeout = 60s\n"};
+/* Room for one of them at a time. */
+static const struct private_options tight = {.tenants = two,
+        .daemon_lines = "revoke_timeout = 60s\n",
+        .device_lines = "memory = 16MiB\nextent = 2MiB\n"};
+static const struct private_options graceful = {
+        .device_lines = "memory = 256MiB\nextent = 2MiB\ndeath_grace = 1500ms\n"};
+
+static uint64_t client_number(struct harness *h, const char *name)
+{
+        json_t *reply = ctl_json(h, "clients"), *list = ctl_list(reply, "clients");
+        uint64_t sum = 0;
+        json_t *client;
+        size_t i;
+
+        json_array_foreach(list, i, client)
+        {
+                sum += (uint64_t)json_integer_value(json_object_get(client, name));
+        }
+        json_decref(reply);
+        return sum;
+}
+
+static void wait_client_number(struct harness *h, const char *name, uint64_t value)
+{
+        for (unsigned i = 0; client_number(h, name) != value; ++i) {
+                assert_true(i < 2000);
+                sleep_msec(5);
+        }
+}
+
+static void wait_charged(struct harness *h, const char *tenant, uint64_t bytes)
+{
+        for (unsigned i = 0; ctl_tenant(h, tenant, "charged_bytes") != bytes; ++i) {
+                if (i == 2000)
+                        fail_msg("%s is charged %llu bytes, %llu were expected", tenant,
+                                (unsigned long long)ctl_tenant(h, tenant, "charged_bytes"),
+                                (unsigned long long)bytes);
+                sleep_msec(5);
+        }
+}
+
+/* Until a "revoke" event has come; events before it are lost. */
+static void wait_event(struct worker *w, const char *words)
+{
+        for (unsigned i = 0; !strstr(worker_tell(w, "events"), words); ++i) {
+                assert_true(i < 2000);
+                sleep_msec(5);
+        }
+}
+
+/* The whole dance by hand: held memory stays, what is let go of is unmapped at the safe point. */
+static void test_recall(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N], found[N];
+
+        worker_publish_chain(a, 1, N, pages);
+        worker_tell(b, "lookup 1:0-3");
+        assert_int_equal(worker_numbers(b, found, N), N);
+        ctl(h, "recall a");
+        wait_event(a, "revoke:");
+        wait_event(b, "revoke:");
+        worker_tell(a, "safepoint");
+        assert_int_equal(atoi(a->rest), 0); /* it holds pages */
+        worker_tell(a, "verify %u 1003", pages[3]);
+        worker_tell(a, "release %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
+        worker_tell(b, "verify %u 1003", found[3]);
+        worker_tell(a, "safepoint");
+        worker_tell(b, "release %u %u %u %u", found[0], found[1], found[2], found[3]);
+        wait_event(a, "revoke-idle:");
+        worker_tell(a, "safepoint");
+        assert_int_equal(atoi(a->rest), 1);
+        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB);
+        wait_event(b, "revoke-idle:");
+        worker_tell(b, "safepoint");
+        assert_int_equal(atoi(b->rest), 1);
+        wait_charged(h, "a", 0);
+        assert_int_equal(client_number(h, "quarantined_sets"), 0);
+        /* Both go on, with memory that is new. */
+        worker_publish_chain(a, 2, N, pages);
+        worker_tell(b, "lookup 2:0-3");
+        assert_int_equal(worker_numbers(b, found, N), N);
+        worker_tell(b, "verify %u 2003", found[3]);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Who calls safe points gives memory back while it works, and another tenant gets it. */
+static void test_serving(void **state)
+{
+        struct harness *h = *state;
+        uint64_t random = harness_seed();
+        struct worker *serving[2], *b;
+
+        for (unsigned i = 0; i < 2; ++i)
+                serving[i] = worker_start_job(h, "serve", "a",
+                        (struct worker_job){
+                                .seed = pattern_next(&random), .n_planes = 1, .n_chains = 640});
+        wait_charged(h, "a", 16 * MIB);
+        b = worker_start(h, "b", "ns", 1);
+        assert_int_equal(worker_ask(b, "lease %u", 2 * SET_PAGES), 4); /* KVL_FULL */
+        ctl(h, "tenants set a limit=8MiB");
+        wait_charged(h, "a", 8 * MIB);
+        worker_tell(b, "lease %u", 4 * SET_PAGES);
+        for (unsigned i = 0; i < 2; ++i) {
+                assert_true(worker_is_running(serving[i]));
+                worker_kill(serving[i]);
+        }
+        worker_stop(b);
+}
+
+/* Who doesn't answer keeps what it has, at its tenant's expense, and is named; later it gives it
+ * back all the same. */
+static void test_quarantine(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *other;
+        uint32_t pages[N];
+
+        worker_publish_chain(a, 1, N, pages);
+        ctl(h, "recall a");
+        wait_client_number(h, "quarantined_sets", 1);
+        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB);
+        worker_tell(a, "verify %u 1003", pages[3]);
+        /* Not found any more, and its tenant goes on. */
+        other = worker_start(h, "a", "ns", 1);
+        assert_int_equal(worker_ask(other, "lookup 1:0-3"), 1);
+        worker_publish_chain(other, 2, N, pages);
+        worker_stop(other);
+        worker_tell(a, "close");
+        wait_client_number(h, "quarantined_sets", 0);
+        worker_stop(a);
+}
+
+static void test_quarantine_ends_with_life(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N];
+
+        worker_publish_chain(a, 1, N, pages);
+        ctl(h, "recall a");
+        wait_client_number(h, "quarantined_sets", 1);
+        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB);
+        worker_kill(a);
+        wait_charged(h, "a", 0);
+}
+
+static void test_kill(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
+        uint32_t pages[N];
+
+        worker_publish_chain(a, 1, N, pages);
+        worker_publish_chain(b, 1, N, pages);
+        ctl(h, "recall a");
+        worker_wait_killed(a);
+        wait_charged(h, "a", 0);
+        worker_tell(b, "verify %u 1003", pages[3]);
+        worker_stop(b);
+}
+
+/* ---- death ---- */
+
+static size_t n_clients(struct harness *h)
+{
+        json_t *reply = ctl_json(h, "clients");
+        size_t n = json_array_size(ctl_list(reply, "clients"));
+
+        json_decref(reply);
+        return n;
+}
+
+/* On a GPU its pages come back when exit and grace are over, and not before: it may still be
+ * writing. On the host at once. */
+static void test_grace(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint64_t start, is;
+
+        worker_tell(w, "lease 100");
+        assert_int_equal(ctl_status(h, "pages_granted"), 100);
+        start = now_nsec();
+        worker_kill(w);
+        do {
+                is = ctl_status(h, "pages_granted");
+                if (is && private_on_gpu() && now_nsec() - start < GRACE_NSEC / 2)
+                        assert_int_equal(n_clients(h), 1);
+                sleep_msec(20);
+        } while (is && now_nsec() - start < 10 * GRACE_NSEC);
+        assert_int_equal(is, 0);
+        print_message("after %llu ms\n", (unsigned long long)(now_nsec() - start) / 1000000);
+        if (private_on_gpu())
+                assert_true(now_nsec() - start >= GRACE_NSEC);
+        else
+                assert_true(now_nsec() - start < GRACE_NSEC);
+        ctl_wait_status(h, "n_clients", 0);
+}
+
+/* Who leaves properly has finished its work: no grace. */
+static void test_bye(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint64_t start;
+
+        worker_tell(w, "lease 100");
+        start = now_nsec();
+        worker_stop(w);
+        ctl_wait_status(h, "pages_granted", 0);
+        assert_true(now_nsec() - start < GRACE_NSEC);
+}
+
+/* The daemon is killed and starts again: clients see a disconnect and read on what they mapped. */
+static void test_daemon_killed(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N];
+        int status;
+
+        worker_publish_chain(w, 1, N, pages);
+        kill(h->daemon.pid, SIGKILL);
+        waitpid(h->daemon.pid, &status, 0);
+        h->daemon.pid = 0;
+        assert_true(worker_ask(w, "events") < 0);
+        assert_non_null(strstr(w->rest, "disconnected"));
+        worker_tell(w, "verify %u 1003", pages[3]);
+        assert_true(worker_ask(w, "lease %u", SET_PAGES) < 0);
+        harness_start(h);
+        worker_tell(w, "verify %u 1000", pages[0]);
+        worker_tell(w, "disconnect");
+        worker_attach(w, "a", "ns", 1);
+        worker_publish_chain(w, 1, N, pages);
+        worker_stop(w);
+}
+
+/* ---- what the next one sees ---- */
+
+static const struct private_options one_set = {
+        .tenants = two, .device_lines = "memory = 2MiB\nextent = 2MiB\n"};
+
+/* All of a set, given from one tenant to the other and back: zeros, neither bytes of the other nor
+ * what fresh memory holds. */
+static void test_no_residue(void **state)
+{
+        struct harness *h = *state;
+        uint32_t pages[SET_PAGES];
+        char line[8192];
+        int at;
+
+        for (unsigned round = 0; round < 4; ++round) {
+                const char *tenant = round % 2 ? "b" : "a";
+                struct worker *w = worker_start(h, tenant, "ns", 1);
+
+                worker_tell(w, "lease %u", SET_PAGES);
+                assert_int_equal(worker_numbers(w, pages, SET_PAGES), SET_PAGES);
+                at = snprintf(line, sizeof(line), "zeros");
+                for (unsigned i = 0; i < SET_PAGES; ++i)
+                        at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
+                worker_tell(w, "%s", line);
+                assert_int_equal(atoi(w->rest), 0);
+                for (unsigned i = 0; i < SET_PAGES; ++i)
+                        worker_tell(w, "fill %u %u", pages[i], round);
+                worker_stop(w);
+                ctl_wait_status(h, "n_clients", 0);
+                snprintf(line, sizeof(line), "purge --remove %s", tenant);
+                ctl(h, line);
+                ctl_wait_status(h, "charged_bytes", 0);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_recall, (void *)&patient),
+                harness_test(test_serving, (void *)&tight),
+                harness_test(test_quarantine, (void *)&quick),
+                harness_test(test_quarantine_ends_with_life, (void *)&quick),
+                harness_test(test_kill, (void *)&deadly),
+                harness_test(test_grace, (void *)&graceful),
+                harness_test(test_bye, (void *)&graceful),
+                harness_test(test_daemon_killed, NULL),
+                harness_test(test_no_residue, (void *)&one_set),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,703 @@
+/*
+ * The server in process, on a device without memory: what becomes of a client's pages when its
+ * process dies, and recalls from the administrator's request to the kill. Processes are children
+ * that do nothing; their connections are held here.
+ */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "daemon/core/lease.h"
+#include "daemon/server/log.h"
+#include "daemon/server/peer.h"
+#include "daemon/server/server.h"
+#include "daemon/server/tenants.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
+#include "proto/sock.h"
+#include "proto/status.h"
+#include "tests/unit/fake-device.h"
+
+#define KIB       UINT64_C(1024)
+#define SET_BYTES (64 * KIB)
+#define GRACE     (150 * NSEC_PER_MSEC)
+#define PATIENCE  (10 * NSEC_PER_SEC)
+
+struct client {
+        uint64_t peer_id;
+        pid_t pid; /* 0: no process */
+        int fd;    /* -1: hung up */
+        struct frame_parser parser;
+        uint64_t seq;
+        uint32_t status;  /* of the last reply */
+        uint64_t count;   /* of the last CountReply */
+        uint64_t waiting; /* of the last status */
+        unsigned n_left;  /* MEMBER_LEFT */
+        unsigned n_recalls;
+        uint32_t recall_set, recall_msec; /* of the last RECALL */
+        bool recall_idle;
+};
+
+struct world {
+        struct fake_device device;
+        struct server server;
+        struct arena arena;
+        struct client clients[4];
+        unsigned n_clients;
+};
+
+static void ignore_report(void *data, bool is_error, const char *sentence)
+{
+        if (is_error)
+                fail_msg("%s", sentence);
+}
+
+static void start_on(
+        struct world *w, bool writes_linger, bool may_block, const char *daemon_options)
+{
+        char text[512];
+        struct config config;
+
+        memset(w, 0, sizeof(*w));
+        log_init(LEVEL_ERROR, TARGET_TEXT);
+        snprintf(text, sizeof(text),
+                "[daemon]\n%s\n[device fake]\ndeath_grace=150ms\n[tenant a]\nlimit=1MiB\n",
+                daemon_options);
+        assert_int_equal(config_parse("test", text, strlen(text), &config, ignore_report, NULL), 0);
+        fake_device_init(&w->device, "fake", SET_BYTES);
+        w->device.device.props.writes_linger = writes_linger;
+        if (may_block)
+                fake_device_make_slow(&w->device, true);
+        assert_int_equal(server_init_for_test(
+                                 &w->server, &config, &w->device.device, 16 * SET_BYTES, SET_BYTES),
+                0);
+        assert_int_equal(arena_init(&w->arena, ARENA_BUDGET_BYTES), 0);
+}
+
+static void start(struct world *w, bool writes_linger, const char *daemon_options)
+{
+        start_on(w, writes_linger, false, daemon_options);
+}
+
+static pid_t spawn(int *ret_pidfd)
+{
+        pid_t pid = fork();
+
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                for (;;)
+                        pause();
+        }
+        *ret_pidfd = pidfd_open(pid, 0);
+        assert_true(*ret_pidfd >= 0);
+        return pid;
+}
+
+static struct client *connect_as(struct world *w, enum listener_kind kind)
+{
+        struct client *c = &w->clients[w->n_clients++];
+        struct peer_origin origin = {.kind = kind};
+        int fds[2], pidfd = -1;
+        struct peer *p;
+
+        if (kind == LISTEN_TENANT) {
+                origin.tenancy = tenancy_find(&w->server, "a");
+                origin.pid = c->pid = spawn(&pidfd);
+        }
+        assert_int_equal(
+                socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+        assert_int_equal(peer_new(&w->server, &origin, fds[0], pidfd, &p), 0);
+        frame_parser_init(&c->parser);
+        c->peer_id = p->id;
+        c->fd = fds[1];
+        return c;
+}
+
+static struct peer *peer_of(struct world *w, const struct client *c)
+{
+        list_for_each (p, &w->server.peers, struct peer, link)
+                if (p->id == c->peer_id)
+                        return p;
+        return NULL;
+}
+
+static void take_event(struct client *c, uint16_t type, const ProtobufCMessage *m)
+{
+        const Kvlease__V1__RecallEvent *recall = (const Kvlease__V1__RecallEvent *)m;
+        const Kvlease__V1__NoticeEvent *notice = (const Kvlease__V1__NoticeEvent *)m;
+
+        if (type == MSG_NOTICE && notice->kind == KVLEASE__V1__NOTICE_EVENT__KIND__MEMBER_LEFT)
+                c->n_left++;
+        if (type != MSG_RECALL)
+                return;
+        c->n_recalls++;
+        c->recall_set = recall->set_index;
+        c->recall_idle = recall->idle;
+        c->recall_msec = recall->timeout_msec;
+}
+
+static void take_frame(struct world *w, struct client *c, const struct frame *f)
+{
+        const struct msg_info *info = msg_find(f->header.type);
+        ProtobufCMessage *m;
+
+        arena_reset(&w->arena);
+        m = msg_unpack(info->reply, &w->arena, f->payload, f->header.length);
+        assert_non_null(m);
+        if (f->header.flags & FRAME_EVENT) {
+                take_event(c, f->header.type, m);
+                return;
+        }
+        c->status = ((const Kvlease__V1__SimpleReply *)m)->status;
+        if (info->reply == &kvlease__v1__count_reply__descriptor)
+                c->count = ((const Kvlease__V1__CountReply *)m)->count;
+        if (f->header.type == MSG_ADMIN_STATUS)
+                c->waiting = ((const Kvlease__V1__AdminStatusReply *)m)->members_waiting_exit;
+}
+
+static void turn(struct world *w)
+{
+        uv_run(&w->server.loop, UV_RUN_NOWAIT);
+        for (unsigned i = 0; i < w->n_clients; i++) {
+                struct client *c = &w->clients[i];
+                struct frame f;
+
+                while (c->fd >= 0 && sock_receive(c->fd, &c->parser, NULL) > 0)
+                        while (frame_parser_next(&c->parser, &f, NULL) == 1) {
+                                take_frame(w, c, &f);
+                                frame_close_fds(&f);
+                        }
+        }
+}
+
+#define AWAIT(w, condition)                                           \
+        do {                                                          \
+                uint64_t patience_ends = clock_now_nsec() + PATIENCE; \
+                                                                      \
+                for (turn(w); !(condition); turn(w)) {                \
+                        if (clock_now_nsec() > patience_ends)         \
+                                fail_msg("never: %s", #condition);    \
+                        usleep(200);                                  \
+                }                                                     \
+        } while (0)
+
+static void say(struct client *c, uint16_t type, const ProtobufCMessage *m)
+{
+        static uint8_t buf[FRAME_MAX_SIZE];
+        int n = msg_pack(buf, PROTO_VERSION_MAX, type, 0, ++c->seq, 0, m);
+
+        assert_true(n > 0);
+        c->status = UINT32_MAX;
+        assert_int_equal(send(c->fd, buf, (size_t)n, MSG_NOSIGNAL), n);
+}
+
+/* Sends a request and takes its reply's status. */
+static uint32_t ask(struct world *w, struct client *c, uint16_t type, const ProtobufCMessage *m)
+{
+        say(c, type, m);
+        AWAIT(w, c->status != UINT32_MAX);
+        return c->status;
+}
+
+static void say_hello(struct world *w, struct client *c, const struct client *mate)
+{
+        Kvlease__V1__HelloRequest hello = KVLEASE__V1__HELLO_REQUEST__INIT;
+
+        hello.min_version = hello.max_version = PROTO_VERSION_MAX;
+        if (mate) {
+                hello.group_token.data = peer_of(w, mate)->member->group->token;
+                hello.group_token.len = GROUP_TOKEN_BYTES;
+        }
+        assert_int_equal(ask(w, c, MSG_HELLO, &hello.base), 0);
+}
+
+static struct client *connect_client(struct world *w, const struct client *mate)
+{
+        Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
+        Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
+        struct client *c = connect_as(w, LISTEN_TENANT);
+
+        say_hello(w, c, mate);
+        layout.model = (char *)"m";
+        layout.dtype = layout.n_layers = layout.n_kv_heads = layout.head_size = layout.tp_size = 1;
+        layout.page_tokens = 16;
+        layout.n_planes = 1;
+        layout.plane_page_bytes = 4096;
+        open.name = (char *)"n";
+        open.layout = &layout;
+        assert_int_equal(ask(w, c, MSG_NS_OPEN, &open.base), 0);
+        return c;
+}
+
+static struct client *connect_admin(struct world *w)
+{
+        struct client *c = connect_as(w, LISTEN_ADMIN);
+
+        say_hello(w, c, NULL);
+        return c;
+}
+
+static struct attach *attach_of(struct world *w, const struct client *c)
+{
+        return list_first(&peer_of(w, c)->member->attachments, struct attach, member_link);
+}
+
+static void lease(struct world *w, struct client *c, uint32_t n)
+{
+        Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
+
+        request.ns_id = attach_of(w, c)->id;
+        request.n_pages = n;
+        assert_int_equal(ask(w, c, MSG_LEASE, &request.base), 0);
+}
+
+static void map_set(struct world *w, struct client *c, uint32_t set)
+{
+        Kvlease__V1__MapRequest request = KVLEASE__V1__MAP_REQUEST__INIT;
+
+        request.ns_id = attach_of(w, c)->id;
+        request.set_index = set;
+        assert_int_equal(ask(w, c, MSG_MAP, &request.base), 0);
+}
+
+static uint32_t say_unmapped(struct world *w, struct client *c, uint32_t set)
+{
+        Kvlease__V1__UnmappedRequest request = KVLEASE__V1__UNMAPPED_REQUEST__INIT;
+
+        request.ns_id = attach_of(w, c)->id;
+        request.set_index = set;
+        return ask(w, c, MSG_UNMAPPED, &request.base);
+}
+
+static uint32_t recall(struct world *w, struct client *admin, const char *tenant, uint32_t msec)
+{
+        Kvlease__V1__AdminRecallRequest request = KVLEASE__V1__ADMIN_RECALL_REQUEST__INIT;
+
+        request.tenant = (char *)tenant;
+        request.timeout_msec = msec;
+        return ask(w, admin, MSG_ADMIN_RECALL, &request.base);
+}
+
+static uint64_t count_waiting(struct world *w, struct client *admin)
+{
+        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+
+        assert_int_equal(ask(w, admin, MSG_ADMIN_STATUS, &request.base), 0);
+        return admin->waiting;
+}
+
+static void hang_up(struct client *c)
+{
+        c->fd = fd_close(c->fd);
+}
+
+static void kill_client(struct client *c)
+{
+        assert_int_equal(kill(c->pid, SIGKILL), 0);
+        assert_int_equal(waitpid(c->pid, NULL, 0), c->pid);
+        c->pid = 0;
+}
+
+static void check(struct world *w)
+{
+        uint64_t pages, sets;
+        struct detail d = {""};
+
+        if (store_check(&w->server.store, &pages, &sets, &d) != 0)
+                fail_msg("%s", d.text);
+}
+
+static void end(struct world *w)
+{
+        check(w);
+        list_for_each_safe (p, &w->server.peers, struct peer, link)
+                peer_end(p);
+        check(w);
+        server_deinit(&w->server);
+        assert_int_equal(w->device.n_extents, 0);
+        for (unsigned i = 0; i < w->n_clients; i++) {
+                if (w->clients[i].pid)
+                        kill_client(&w->clients[i]);
+                frame_parser_deinit(&w->clients[i].parser);
+                hang_up(&w->clients[i]);
+        }
+        arena_deinit(&w->arena);
+}
+
+/* ---- death ---------------------------------------------------------------------------------- */
+
+/* A client that has memory of the device mapped, and holds two pages. */
+static struct client *connect_worker(struct world *w, const struct client *mate)
+{
+        struct client *c = connect_client(w, mate);
+
+        lease(w, c, 2);
+        map_set(w, c, 0);
+        return c;
+}
+
+/* Nothing of it is reused before the grace is over, and all of it is then. */
+static void expect_grace(struct world *w, struct client *c, struct client *mate)
+{
+        struct peer *p = peer_of(w, c);
+        struct extent_set *set = attach_of(w, c)->ns->sets[0];
+        uint64_t died = clock_now_nsec();
+
+        kill_client(c);
+        AWAIT(w, p->state == PEER_LINGERING);
+        assert_string_equal(peer_state_name(p), "dead, grace");
+        assert_true(p->linger_until_nsec >= died + GRACE);
+        assert_int_equal(p->socket_open, 0);
+        assert_int_equal(set->n_mapped, 1);
+        assert_int_equal(set->ns->n_pages[PAGE_GRANTED], 2);
+        assert_int_equal(mate->n_left, 0);
+        check(w);
+        AWAIT(w, peer_of(w, c) == NULL);
+        assert_true(clock_now_nsec() >= died + GRACE);
+        AWAIT(w, mate->n_left == 1);
+        check(w);
+}
+
+static void test_grace(void **state)
+{
+        struct world w;
+        struct client *mate, *c, *admin;
+
+        start(&w, true, "");
+        admin = connect_admin(&w);
+        mate = connect_client(&w, NULL);
+        c = connect_worker(&w, mate);
+        assert_int_equal(count_waiting(&w, admin), 0);
+        expect_grace(&w, c, mate);
+        assert_int_equal(w.server.store.n_members, 1);
+        end(&w);
+}
+
+static void test_grace_after_hang_up(void **state)
+{
+        struct world w;
+        struct client *mate, *c, *admin;
+
+        start(&w, true, "");
+        admin = connect_admin(&w);
+        mate = connect_client(&w, NULL);
+        c = connect_worker(&w, mate);
+        hang_up(c);
+        AWAIT(&w, peer_of(&w, c)->state == PEER_WAITING);
+        assert_int_equal(count_waiting(&w, admin), 1);
+        expect_grace(&w, c, mate);
+        end(&w);
+}
+
+/* Shown like those that wait for the exit. */
+static void test_grace_is_shown(void **state)
+{
+        struct world w;
+        struct client *c, *admin;
+
+        start(&w, true, "");
+        admin = connect_admin(&w);
+        c = connect_worker(&w, NULL);
+        kill_client(c);
+        AWAIT(&w, peer_of(&w, c)->state == PEER_LINGERING);
+        peer_of(&w, c)->linger_until_nsec = UINT64_MAX; /* time enough */
+        assert_int_equal(count_waiting(&w, admin), 1);
+        end(&w);
+}
+
+/* Two graces at once: one timer for both. */
+static void test_two_graces(void **state)
+{
+        struct world w;
+        struct client *c, *d;
+        uint64_t until;
+
+        start(&w, true, "");
+        c = connect_worker(&w, NULL);
+        d = connect_worker(&w, NULL);
+        kill_client(c);
+        AWAIT(&w, peer_of(&w, c)->state == PEER_LINGERING);
+        kill_client(d);
+        AWAIT(&w, peer_of(&w, d)->state == PEER_LINGERING);
+        until = peer_of(&w, d)->linger_until_nsec += 100 * NSEC_PER_MSEC;
+        AWAIT(&w, peer_of(&w, c) == NULL);
+        AWAIT(&w, peer_of(&w, d) == NULL);
+        assert_true(clock_now_nsec() >= until);
+        assert_int_equal(w.device.n_extents, 0);
+        end(&w);
+}
+
+static void expect_no_grace(struct world *w, struct client *c)
+{
+        kill_client(c);
+        AWAIT(w, !peer_of(w, c) || peer_of(w, c)->state == PEER_LINGERING);
+        assert_null(peer_of(w, c));
+        assert_int_equal(w->device.n_extents, 0);
+        assert_int_equal(uv_is_active((uv_handle_t *)&w->server.grace_timer), 0);
+}
+
+static void test_no_grace(void **state)
+{
+        struct world w;
+        struct client *c;
+
+        /* It maps nothing. */
+        start(&w, true, "");
+        c = connect_client(&w, NULL);
+        lease(&w, c, 2);
+        expect_no_grace(&w, c);
+        end(&w);
+        /* A device where the process' end is the end. */
+        start(&w, false, "");
+        c = connect_worker(&w, NULL);
+        expect_no_grace(&w, c);
+        end(&w);
+}
+
+/* Who says goodbye says that nothing is under way. */
+static void test_bye_needs_no_grace(void **state)
+{
+        static const Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
+        struct world w;
+        struct client *c;
+
+        start(&w, true, "");
+        c = connect_worker(&w, NULL);
+        assert_int_equal(ask(&w, c, MSG_BYE, &bye.base), 0);
+        assert_int_equal(w.device.n_extents, 0);
+        AWAIT(&w, peer_of(&w, c) == NULL);
+        assert_int_equal(uv_is_active((uv_handle_t *)&w.server.grace_timer), 0);
+        end(&w);
+}
+
+/* ---- recall --------------------------------------------------------------------------------- */
+
+static void free_all(struct world *w, struct client *c)
+{
+        Kvlease__V1__FreeRequest request = KVLEASE__V1__FREE_REQUEST__INIT;
+        struct attach *a = attach_of(w, c);
+        uint32_t pages[64];
+
+        request.ns_id = a->id;
+        for (uint32_t page = a->grants->head; page != PAGE_NONE; page = ns_page(a->ns, page)->next)
+                pages[request.n_pages++] = page;
+        request.pages = pages;
+        assert_int_equal(ask(w, c, MSG_FREE, &request.base), 0);
+}
+
+static void test_recall(void **state)
+{
+        struct world w;
+        struct client *c, *admin;
+
+        start(&w, true, "revoke_timeout=1min");
+        admin = connect_admin(&w);
+        c = connect_worker(&w, NULL);
+        assert_int_equal(say_unmapped(&w, c, 0), WIRE_BUSY);
+        assert_int_equal(say_unmapped(&w, c, 77), WIRE_NOT_FOUND);
+        assert_int_equal(recall(&w, admin, "nobody", 0), WIRE_NOT_FOUND);
+        assert_int_equal(recall(&w, admin, "", 0), WIRE_NOT_FOUND);
+        assert_int_equal(recall(&w, admin, "a", 3600 * 1000 + 1), WIRE_INVALID);
+        assert_int_equal(recall(&w, admin, "a", 0), 0);
+        assert_int_equal(admin->count, 1);
+        AWAIT(&w, c->n_recalls == 1);
+        assert_int_equal(c->recall_idle, 0);
+        assert_int_equal(c->recall_msec, 60000);
+        assert_int_equal(say_unmapped(&w, c, 0), WIRE_BUSY);
+        uv_timer_stop(&w.server.recall_timer); /* a free is noticed without it */
+        free_all(&w, c);
+        AWAIT(&w, c->n_recalls == 2);
+        assert_int_equal(c->recall_idle, 1);
+        assert_int_equal(c->recall_set, 0);
+        check(&w);
+        assert_int_equal(say_unmapped(&w, c, 0), 0);
+        assert_int_equal(w.device.n_extents, 0);
+        assert_int_equal(say_unmapped(&w, c, 0), WIRE_NOT_FOUND);
+        assert_int_equal(recall(&w, admin, "a", 0), 0);
+        assert_int_equal(admin->count, 0);
+        /* Nothing to watch: the timer stops. */
+        AWAIT(&w, !uv_is_active((uv_handle_t *)&w.server.recall_timer));
+        end(&w);
+}
+
+/* A pin that ends in the segment is found out without anybody's word. */
+static void test_recall_polls(void **state)
+{
+        struct world w;
+        struct client *c, *admin;
+        struct publish p = {.n = 1, .last_tokens = 1};
+        const uint8_t key[KEY_BYTES] = {1};
+        struct attach *a;
+        uint32_t page, n;
+
+        start(&w, true, "");
+        admin = connect_admin(&w);
+        c = connect_client(&w, NULL);
+        a = attach_of(&w, c);
+        assert_int_equal(attach_share(a, NULL), 0);
+        assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
+        p.pages = &page;
+        p.keys = key;
+        assert_int_equal(publish_pages(a, &p, 1, &page, &n, NULL), 0);
+        a->share.counters[page]++;
+        assert_int_equal(release_pages(a, &page, 1, 1, NULL), 0);
+        map_set(&w, c, 0);
+        assert_int_equal(recall(&w, admin, "a", 60000), 0);
+        AWAIT(&w, c->n_recalls == 1);
+        assert_int_equal(c->recall_idle, 0);
+        a->share.counters[page]--;
+        AWAIT(&w, c->n_recalls == 2);
+        assert_int_equal(c->recall_idle, 1);
+        assert_int_equal(say_unmapped(&w, c, 0), 0);
+        assert_int_equal(w.device.n_extents, 0);
+        end(&w);
+}
+
+static void test_quarantine(void **state)
+{
+        struct pollfd p = {.events = POLLIN};
+        struct world w;
+        struct client *c, *admin;
+
+        start(&w, true, "");
+        admin = connect_admin(&w);
+        c = connect_worker(&w, NULL);
+        assert_int_equal(recall(&w, admin, "a", 20), 0);
+        AWAIT(&w, w.server.store.n_quarantined == 1);
+        assert_int_equal(peer_of(&w, c)->member->n_quarantined_sets, 1);
+        assert_true(peer_of(&w, c)->late);
+        assert_int_equal(w.device.n_extents, 1);
+        p.fd = peer_of(&w, c)->pidfd;
+        assert_int_equal(poll(&p, 1, 50), 0); /* it lives */
+        free_all(&w, c);
+        AWAIT(&w, c->recall_idle);
+        /* The client may take years: nothing runs until it says so. */
+        AWAIT(&w, uv_backend_timeout(&w.server.loop) == -1);
+        check(&w);
+        assert_int_equal(say_unmapped(&w, c, 0), 0);
+        assert_int_equal(w.device.n_extents, 0);
+        end(&w);
+}
+
+/* Killed through the daemon's pidfd; its memory comes back after the grace. Who holds nothing
+ * lives.
+ */
+static void test_kill(void **state)
+{
+        struct world w;
+        struct client *c, *other, *admin;
+        int status = 0;
+
+        start(&w, true, "revoke_kill=on\nrevoke_timeout=20ms");
+        admin = connect_admin(&w);
+        c = connect_worker(&w, NULL);
+        other = connect_client(&w, NULL);
+        map_set(&w, other, 0);
+        assert_int_equal(recall(&w, admin, "a", 0), 0);
+        AWAIT(&w, waitpid(c->pid, &status, WNOHANG) == c->pid);
+        c->pid = 0;
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        AWAIT(&w, other->recall_idle);
+        assert_int_equal(say_unmapped(&w, other, 0), 0);
+        AWAIT(&w, w.device.n_extents == 0);
+        assert_int_equal(waitpid(other->pid, NULL, WNOHANG), 0);
+        assert_int_equal(w.server.store.n_recalls, 0);
+        end(&w);
+}
+
+/* Asks for more than there is, of a device that doesn't answer. */
+static void park(struct world *w, struct client *c)
+{
+        Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
+
+        fake_device_block(&w->device, "create");
+        request.ns_id = attach_of(w, c)->id;
+        request.n_pages = 16;
+        say(c, MSG_LEASE, &request.base);
+        AWAIT(w, peer_of(w, c)->parked);
+}
+
+static void end_slow(struct world *w, struct client *c)
+{
+        fake_device_unblock(&w->device);
+        AWAIT(w, !peer_of(w, c) || !peer_of(w, c)->parked);
+        end(w);
+        fake_device_deinit(&w->device);
+}
+
+/* Whose request waits for a driver all the time can't answer: it lives. */
+static void test_who_is_held_up_lives(void **state)
+{
+        struct pollfd p = {.events = POLLIN};
+        struct world w;
+        struct client *c, *admin;
+
+        start_on(&w, true, true, "revoke_kill=on\nrevoke_timeout=20ms");
+        admin = connect_admin(&w);
+        c = connect_worker(&w, NULL);
+        park(&w, c);
+        assert_int_equal(recall(&w, admin, "a", 0), 0);
+        AWAIT(&w, w.server.store.n_quarantined == 1);
+        p.fd = peer_of(&w, c)->pidfd;
+        assert_int_equal(poll(&p, 1, 50), 0);
+        end_slow(&w, c);
+}
+
+/* But who had time doesn't get away by a request at the last moment. */
+static void test_who_parks_late_is_killed(void **state)
+{
+        struct world w;
+        struct client *c, *admin;
+        uint64_t then;
+
+        start_on(&w, true, true, "revoke_kill=on\nrevoke_timeout=400ms");
+        admin = connect_admin(&w);
+        c = connect_worker(&w, NULL);
+        assert_int_equal(recall(&w, admin, "a", 0), 0);
+        AWAIT(&w, c->n_recalls == 1);
+        then = clock_now_nsec() + 250 * NSEC_PER_MSEC;
+        AWAIT(&w, clock_now_nsec() >= then);
+        park(&w, c);
+        AWAIT(&w, waitpid(c->pid, NULL, WNOHANG) == c->pid);
+        c->pid = 0;
+        end_slow(&w, c);
+}
+
+/* libuv opens a pipe for signals once, with the first loop, and keeps it. */
+static int warm_up(void **state)
+{
+        uv_loop_t loop;
+
+        return uv_loop_init(&loop) < 0 || uv_loop_close(&loop) < 0;
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_grace),
+                TEST(test_grace_after_hang_up),
+                TEST(test_grace_is_shown),
+                TEST(test_two_graces),
+                TEST(test_no_grace),
+                TEST(test_bye_needs_no_grace),
+                TEST(test_recall),
+                TEST(test_recall_polls),
+                TEST(test_quarantine),
+                TEST(test_kill),
+                TEST(test_who_is_held_up_lives),
+                TEST(test_who_parks_late_is_killed),
+        };
+
+        return cmocka_run_group_tests(tests, warm_up, NULL);
+}

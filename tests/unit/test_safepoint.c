@@ -1,0 +1,700 @@
+/* Memory of a GPU: how it is mapped and copied, and how it goes back at safe points. Most tests run
+ * in shared memory and over the socket alone. */
+#include <poll.h>
+#include <sys/mman.h>
+
+#include "client/lib/op.h"
+#include "tests/unit/client-support.h"
+#include "tests/unit/fake-gpu.h"
+
+#define ADDRESS   UINT64_C(0x200000000000) /* daemon/core/address.h */
+#define SET_PAGES 32                       /* FAKE_EXTENT_BYTES / PAGE_BYTES */
+
+static void *const STREAM = (void *)0x1000;
+
+struct world {
+        struct fake f;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+};
+
+/* ---- scripts -----------------------------------------------------------------------------------
+ */
+
+/* A key of an INVALIDATE that begins so is an order to the fake daemon. */
+enum { ORDER_RECALL = 200, ORDER_DIE };
+
+static void serve_orders(struct fake_peer *p)
+{
+        const Kvlease__V1__InvalidateRequest *order;
+        const ProtobufCMessage *m;
+
+        fake_welcome(p);
+        do {
+                while (p->has_rings && !fake_rings_sleep(&p->rings))
+                        p->type = 0, fake_serve_one(p, NULL);
+                m = fake_receive_any(p);
+                order = (const Kvlease__V1__InvalidateRequest *)m;
+                if (!m || p->type != MSG_INVALIDATE || order->key.len == 0)
+                        continue;
+                if (order->key.data[0] == ORDER_DIE)
+                        return;
+                if (order->key.data[0] == ORDER_RECALL)
+                        fake_recall(p, order->key.data[1], order->key.data[2], 1500);
+        } while (fake_serve_one(p, m));
+}
+
+static void script_vmm(struct fake_peer *p)
+{
+        p->shares = true;
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_VMM;
+        p->address = ADDRESS;
+        serve_orders(p);
+}
+
+static void script_unmapped_once(struct fake_peer *p)
+{
+        script_vmm(p);
+        FAKE_CHECK(p->n_unmapped[0] == 1);
+        for (unsigned i = 1; i < FAKE_N_SETS; i++)
+                FAKE_CHECK(p->n_unmapped[i] == 0);
+}
+
+static void script_unmapped_never(struct fake_peer *p)
+{
+        script_vmm(p);
+        for (unsigned i = 0; i < FAKE_N_SETS; i++)
+                FAKE_CHECK(p->n_unmapped[i] == 0);
+}
+
+static void script_ipc(struct fake_peer *p)
+{
+        p->shares = true;
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_CUDAIPC;
+        serve_orders(p);
+}
+
+static void script_host(struct fake_peer *p)
+{
+        p->shares = true;
+        p->address = ADDRESS;
+        serve_orders(p);
+}
+
+static void start_world(
+        void **state, struct world *w, fake_script script, enum device_transport transport)
+{
+        fake_gpu_reset(transport);
+        fake_start(&w->f, script);
+        assert_int_equal(
+                *state ? test_connect_shared(&w->f, 0, &w->conn) : test_connect(&w->f, 0, &w->conn),
+                0);
+}
+
+static int open_ns(struct world *w, uint32_t n_planes, unsigned flags)
+{
+        struct kvl_layout layout = test_layout(n_planes, PAGE_BYTES);
+
+        return kvl_ns_open(w->conn, "chat", &layout, NULL, flags, &w->ns);
+}
+
+static void open_world(void **state, struct world *w, fake_script script, uint32_t n_planes)
+{
+        start_world(state, w, script, TRANSPORT_VMM);
+        assert_int_equal(open_ns(w, n_planes, 0), 0);
+}
+
+static void close_world(struct world *w)
+{
+        kvl_disconnect(w->conn);
+        fake_stop(&w->f);
+        assert_int_equal(fake_gpu.n_open, 0);
+        assert_int_equal(fake_gpu.n_mapped, fake_gpu.n_unmapped);
+}
+
+/* ---- mapping -----------------------------------------------------------------------------------
+ */
+
+static void check_copies(struct world *w, uint32_t page, uint32_t plane)
+{
+        uint8_t bytes[4] = {1, 2, 3, 4}, got[4] = {0};
+
+        assert_int_equal(kvl_page_write(w->ns, page, plane, PAGE_BYTES - 4, bytes, 4), 0);
+        assert_int_equal(kvl_page_read(w->ns, page, plane, PAGE_BYTES - 4, got, 4), 0);
+        assert_memory_equal(bytes, got, 4);
+        /* The fake GPU's addresses are the CPU's. */
+        assert_memory_equal((uint8_t *)kvl_page_ptr(w->ns, page, plane) + PAGE_BYTES - 4, bytes, 4);
+        assert_int_equal(kvl_page_read(w->ns, page, plane, PAGE_BYTES, got, 0), 0);
+        assert_int_equal(kvl_page_read(w->ns, page, plane, PAGE_BYTES, got, 1), -EINVAL);
+        assert_int_equal(kvl_page_read(w->ns, page, plane, UINT64_MAX, got, 2), -EINVAL);
+        assert_int_equal(kvl_page_read(w->ns, page, 3, 0, got, 1), -EINVAL);
+        assert_int_equal(kvl_page_read(w->ns, 4 * SET_PAGES, plane, 0, got, 1), -EINVAL);
+        assert_int_equal(kvl_page_read(w->ns, page, plane, 0, NULL, 1), -EINVAL);
+        assert_int_equal(kvl_page_write(w->ns, 4 * SET_PAGES - 1, plane, 0, got, 1), -ENOENT);
+}
+
+static void test_vmm(void **state)
+{
+        struct kvl_ns_info info = {.size = sizeof(info)};
+        uint32_t pages[SET_PAGES + 1];
+        struct world w;
+
+        open_world(state, &w, script_vmm, 3);
+        kvl_ns_info(w.ns, &info);
+        assert_true(!info.is_cpu_memory && info.is_contiguous);
+        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 1, pages), 0);
+        assert_int_equal(fake_gpu.n_mapped, 6);
+        for (uint32_t plane = 0; plane < 3; plane++) {
+                assert_ptr_equal(kvl_page_ptr(w.ns, pages[SET_PAGES], plane),
+                        (uint8_t *)kvl_plane_base(w.ns, plane) + SET_PAGES * PAGE_BYTES);
+                check_copies(&w, pages[SET_PAGES], plane);
+        }
+        close_world(&w);
+}
+
+/* Every extent has a base of its own, and no fd comes with it. */
+static void test_ipc(void **state)
+{
+        struct kvl_ns_info info = {.size = sizeof(info)};
+        uint32_t pages[SET_PAGES + 2];
+        struct world w;
+
+        start_world(state, &w, script_ipc, TRANSPORT_CUDAIPC);
+        assert_int_equal(open_ns(&w, 20, KVL_NS_SAME_ADDRESS), -EOPNOTSUPP);
+        assert_int_equal(open_ns(&w, 3, 0), 0);
+        kvl_ns_info(w.ns, &info);
+        assert_true(!info.is_cpu_memory && !info.is_contiguous);
+        assert_null(kvl_plane_base(w.ns, 0));
+        assert_null(kvl_page_ptr(w.ns, 0, 0));
+        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 2, pages), 0);
+        for (uint32_t plane = 0; plane < 3; plane++) {
+                uint8_t mark[2], *first = kvl_page_ptr(w.ns, pages[SET_PAGES], plane);
+
+                /* What the daemon's handle said: set and plane. */
+                assert_true(first[0] == 2 && first[1] == plane);
+                assert_ptr_equal(
+                        kvl_page_ptr(w.ns, pages[SET_PAGES + 1], plane), first + PAGE_BYTES);
+                assert_int_equal(kvl_page_read(w.ns, pages[0], plane, 0, mark, 2), 0);
+                assert_true(mark[0] == 1 && mark[1] == plane);
+                check_copies(&w, pages[SET_PAGES + 1], plane);
+        }
+        close_world(&w);
+}
+
+static void test_host_copies(void **state)
+{
+        struct kvl_ns_info info = {.size = sizeof(info)};
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_host, 2);
+        kvl_ns_info(w.ns, &info);
+        assert_true(info.is_cpu_memory && info.is_contiguous);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        check_copies(&w, page, 1);
+        close_world(&w);
+}
+
+static void script_wrong_handles(struct fake_peer *p)
+{
+        Kvlease__V1__MapReply m = KVLEASE__V1__MAP_REPLY__INIT;
+        uint32_t page = 1;
+        uint8_t handles[63] = {1};
+
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_CUDAIPC;
+        fake_welcome_ns(p);
+        fake_receive(p, MSG_LEASE);
+        fake_reply_pages(p, WIRE_OK, &page, 1);
+        fake_receive(p, MSG_MAP);
+        m.n_planes = 1;
+        m.handles.data = handles;
+        m.handles.len = sizeof(handles);
+        fake_reply(p, &m.base);
+        fake_expect_end(p);
+}
+
+static void test_wrong_handles(void **state)
+{
+        uint32_t page;
+        struct world w;
+
+        start_world(state, &w, script_wrong_handles, TRANSPORT_CUDAIPC);
+        assert_int_equal(open_ns(&w, 1, 0), 0);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), -EPROTO);
+        close_world(&w);
+}
+
+static void test_device_errors(void **state)
+{
+        const struct {
+                int error, code;
+                const char *says;
+        } rows[] = {
+                {-ENODEV, -ENOENT, "this process can't use the device " FAKE_GPU_NAME ": so why"},
+                {-ELIBBAD, -ENOENT, "version"},
+                {-EOPNOTSUPP, -EOPNOTSUPP, "transport"},
+                {-EIO, -EIO, "so why"},
+        };
+        struct world w;
+
+        start_world(state, &w, script_vmm, TRANSPORT_VMM);
+        fake_gpu.open_why = "so why";
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                fake_gpu.open_error = rows[i].error;
+                assert_int_equal(open_ns(&w, 1, 0), rows[i].code);
+                assert_non_null(strstr(kvl_last_error(), rows[i].says));
+                assert_non_null(strstr(kvl_last_error(), "so why"));
+        }
+        close_world(&w);
+}
+
+/* ---- the same address --------------------------------------------------------------------------
+ */
+
+#if !defined(__SANITIZE_THREAD__) /* its shadow is there */
+static void test_same_address(void **state)
+{
+        fake_script scripts[] = {script_vmm, script_host};
+
+        for (int i = 0; i < 2; i++) {
+                uint32_t page;
+                void *taken;
+                struct world w;
+
+                start_world(state, &w, scripts[i], TRANSPORT_VMM);
+                assert_int_equal(open_ns(&w, 1, KVL_NS_SAME_ADDRESS), 0);
+                assert_ptr_equal(kvl_plane_base(w.ns, 0), (void *)ADDRESS);
+                assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+                check_copies(&w, page, 0);
+                close_world(&w);
+                taken = mmap((void *)(ADDRESS + 4096), 4096, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+                assert_ptr_equal(taken, (void *)(ADDRESS + 4096));
+                start_world(state, &w, scripts[i], TRANSPORT_VMM);
+                assert_int_equal(open_ns(&w, 1, KVL_NS_SAME_ADDRESS), -EBUSY);
+                assert_non_null(strstr(kvl_last_error(), "0x200000000000"));
+                close_world(&w);
+                munmap(taken, 4096);
+        }
+}
+#endif
+
+static void script_no_address(struct fake_peer *p)
+{
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_VMM;
+        serve_orders(p);
+}
+
+static void test_no_address_left(void **state)
+{
+        struct world w;
+
+        start_world(state, &w, script_no_address, TRANSPORT_VMM);
+        assert_int_equal(open_ns(&w, 1, KVL_NS_SAME_ADDRESS), -EOPNOTSUPP);
+        assert_non_null(strstr(kvl_last_error(), "none left"));
+        close_world(&w);
+}
+
+/* ---- recall ------------------------------------------------------------------------------------
+ */
+
+static unsigned n_events;
+static struct kvl_event last_event;
+
+static void on_event(struct kvl_conn *conn, const struct kvl_event *event, void *data)
+{
+        if (event->type != KVL_EVENT_REVOKE)
+                return;
+        n_events++;
+        last_event = *event;
+}
+
+/* The event is handled when it returns. */
+static void order_recall(struct world *w, uint32_t set, bool is_idle)
+{
+        const uint8_t order[KVL_KEY_BYTES] = {ORDER_RECALL, (uint8_t)set, is_idle};
+        unsigned n_before = n_events;
+        uint64_t count;
+
+        kvl_set_event_handler(w->conn, on_event, NULL);
+        assert_int_equal(kvl_invalidate(w->ns, order, &count), 0);
+        assert_int_equal(n_events, n_before + 1);
+        assert_ptr_equal(last_event.ns, w->ns);
+        assert_int_equal(last_event.is_idle, is_idle);
+}
+
+static void test_recall(void **state)
+{
+        uint32_t pages[SET_PAGES + 1], again[SET_PAGES];
+        struct world w;
+
+        open_world(state, &w, script_unmapped_once, 2);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
+        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 1, pages), 0);
+        assert_int_equal(fake_gpu.n_mapped, 4);
+        order_recall(&w, 0, false);
+        assert_true(last_event.first_page == 0 && last_event.n_pages == SET_PAGES &&
+                    last_event.timeout_msec == 1500);
+        assert_non_null(kvl_last_error());
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
+        assert_int_equal(fake_gpu.n_waits, 0);
+        assert_int_equal(kvl_free(w.ns, pages, SET_PAGES), 0);
+        order_recall(&w, 0, true);
+        assert_non_null(kvl_page_ptr(w.ns, pages[0], 1));
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
+        assert_true(fake_gpu.n_waits == 1 && fake_gpu.waited_for == STREAM);
+        assert_int_equal(fake_gpu.n_unmapped, 2);
+        assert_null(kvl_page_ptr(w.ns, pages[0], 1));
+        assert_int_equal(kvl_page_read(w.ns, pages[0], 0, 0, again, 1), -ENOENT);
+        assert_non_null(kvl_page_ptr(w.ns, pages[SET_PAGES], 1));
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
+        assert_int_equal(fake_gpu.n_waits, 1);
+        /* It comes back like any other. */
+        assert_int_equal(kvl_map_pages(w.ns, pages, 1), 0);
+        assert_int_equal(fake_gpu.n_mapped, 6);
+        assert_non_null(kvl_page_ptr(w.ns, pages[0], 1));
+        close_world(&w);
+}
+
+static void test_recall_ipc(void **state)
+{
+        uint32_t page;
+        uint8_t *at;
+        struct world w;
+
+        start_world(state, &w, script_ipc, TRANSPORT_CUDAIPC);
+        assert_int_equal(open_ns(&w, 3, 0), 0);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(w.ns, &page, 1), 0);
+        order_recall(&w, page / SET_PAGES, true);
+        assert_int_equal(kvl_safepoint(w.conn, NULL), 1);
+        for (uint32_t plane = 0; plane < 3; plane++) {
+                assert_null(kvl_page_ptr(w.ns, page, plane));
+                assert_null(w.ns->sets[page / SET_PAGES].bases[plane]);
+        }
+        assert_int_equal(kvl_map_pages(w.ns, &page, 1), 0);
+        at = kvl_page_ptr(w.ns, page - page % SET_PAGES, 2);
+        assert_true(at[0] == 1 + page / SET_PAGES && at[1] == 2);
+        close_world(&w);
+}
+
+static void test_host_recall(void **state)
+{
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_host, 2);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(w.ns, &page, 1), 0);
+        order_recall(&w, 0, true);
+        assert_int_equal(kvl_safepoint(w.conn, NULL), 1);
+        assert_null(kvl_page_ptr(w.ns, page, 0));
+        close_world(&w);
+}
+
+/* What the client itself shows as pinned stays, whatever the daemon says. */
+static void test_pinned(void **state)
+{
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_unmapped_once, 1);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_int_equal(page, 0);
+        fast_pin(&w.ns->fast, &page, 1);
+        order_recall(&w, 0, true);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
+        assert_int_equal(fake_gpu.n_waits, 0);
+        assert_non_null(kvl_page_ptr(w.ns, page, 0));
+        assert_int_equal(kvl_release(w.ns, &page, 1), 0);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
+        close_world(&w);
+}
+
+static void recall_meanwhile(void *data)
+{
+        struct world *w = data;
+
+        conn_lock(w->conn->conn);
+        ns_note_recall(w->ns, 1, true);
+        conn_unlock(w->conn->conn);
+}
+
+/* What was put on the stream after the wait began may use it. */
+static void test_recall_during_wait(void **state)
+{
+        uint32_t pages[SET_PAGES + 1];
+        struct world w;
+
+        open_world(state, &w, script_vmm, 1);
+        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 1, pages), 0);
+        fake_gpu.on_wait = recall_meanwhile;
+        fake_gpu.on_wait_data = &w;
+        order_recall(&w, 0, true);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
+        assert_non_null(kvl_page_ptr(w.ns, SET_PAGES, 0));
+        fake_gpu.on_wait = NULL;
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
+        assert_null(kvl_page_ptr(w.ns, SET_PAGES, 0));
+        close_world(&w);
+}
+
+/* A second safe point while the first waits. */
+static void safepoint_meanwhile(void *data)
+{
+        struct world *w = data;
+
+        fake_gpu.on_wait = NULL;
+        recall_meanwhile(w);
+        assert_int_equal(kvl_safepoint(w->conn, STREAM), 1);
+}
+
+/* They don't make each other wait again. */
+static void test_safepoint_during_wait(void **state)
+{
+        uint32_t pages[SET_PAGES + 1];
+        struct world w;
+
+        open_world(state, &w, script_vmm, 1);
+        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 1, pages), 0);
+        fake_gpu.on_wait = safepoint_meanwhile;
+        fake_gpu.on_wait_data = &w;
+        order_recall(&w, 0, true);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
+        assert_int_equal(fake_gpu.n_waits, 2);
+        assert_null(kvl_page_ptr(w.ns, 0, 0));
+        assert_null(kvl_page_ptr(w.ns, SET_PAGES, 0));
+        close_world(&w);
+}
+
+static void pin_meanwhile(void *data)
+{
+        struct world *w = data;
+
+        fast_pin(&w->ns->fast, &(uint32_t){0}, 1);
+}
+
+static void test_pinned_during_wait(void **state)
+{
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_unmapped_never, 1);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        fake_gpu.on_wait = pin_meanwhile;
+        fake_gpu.on_wait_data = &w;
+        order_recall(&w, 0, true);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
+        assert_non_null(kvl_page_ptr(w.ns, 0, 0));
+        close_world(&w);
+}
+
+static void test_broken_stream(void **state)
+{
+        uint8_t key[KVL_KEY_BYTES] = {1};
+        uint32_t page;
+        struct kvl_publish p = {
+                .size = sizeof(p), .pages = &page, .keys = key, .n_pages = 1, .last_tokens = 1};
+        struct world w;
+
+        open_world(state, &w, script_unmapped_never, 1);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        order_recall(&w, 0, true);
+        fake_gpu_break();
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), -EIO);
+        assert_non_null(strstr(kvl_last_error(), "broken"));
+        assert_non_null(kvl_page_ptr(w.ns, page, 0));
+        assert_int_equal(kvl_publish(w.ns, &p, NULL, NULL), -EIO);
+        close_world(&w);
+}
+
+static void test_unmap_finds_it_broken(void **state)
+{
+        uint8_t key[KVL_KEY_BYTES] = {1};
+        uint32_t page;
+        struct kvl_publish p = {
+                .size = sizeof(p), .pages = &page, .keys = key, .n_pages = 1, .last_tokens = 1};
+        struct world w;
+
+        open_world(state, &w, script_unmapped_never, 1);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        order_recall(&w, 0, true);
+        fake_gpu.unmap_error = -ENXIO;
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), -EIO);
+        assert_int_equal(kvl_publish(w.ns, &p, NULL, NULL), -EIO);
+        fake_gpu.unmap_error = 0;
+        close_world(&w);
+}
+
+static void test_unmap_fails(void **state)
+{
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_unmapped_once, 3);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        order_recall(&w, 0, true);
+        fake_gpu.unmap_error = -EIO;
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), -EIO);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), -EIO);
+        fake_gpu.unmap_error = 0;
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
+        close_world(&w);
+}
+
+static void test_forgotten(void **state)
+{
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_unmapped_never, 1);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        order_recall(&w, 0, true);
+        order_recall(&w, 0, true);
+        assert_int_equal(w.conn->n_recalled, 1);
+        kvl_ns_close(w.ns);
+        assert_int_equal(w.conn->n_recalled, 0);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
+        close_world(&w);
+}
+
+static void test_daemon_dies(void **state)
+{
+        const uint8_t order[KVL_KEY_BYTES] = {ORDER_DIE};
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_vmm, 1);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        order_recall(&w, 0, true);
+        assert_true(kvl_invalidate(w.ns, order, NULL) < 0);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), -ENOTCONN);
+        assert_non_null(kvl_page_ptr(w.ns, page, 0));
+        close_world(&w);
+        assert_int_equal(kvl_safepoint(NULL, STREAM), -EINVAL);
+}
+
+static void test_no_such_set(void **state)
+{
+        const uint8_t order[KVL_KEY_BYTES] = {ORDER_RECALL, 4, 1};
+        struct world w;
+
+        open_world(state, &w, script_unmapped_never, 1);
+        n_events = 0;
+        kvl_set_event_handler(w.conn, on_event, NULL);
+        assert_int_equal(kvl_invalidate(w.ns, order, NULL), 0);
+        assert_int_equal(n_events, 0);
+        assert_int_equal(kvl_safepoint(w.conn, NULL), 0);
+        close_world(&w);
+}
+
+static void test_metadata_only(void **state)
+{
+        struct world w;
+
+        fake_gpu_reset(TRANSPORT_VMM);
+        fake_start(&w.f, script_unmapped_never);
+        assert_int_equal(test_connect_flags(&w.f, 0, KVL_CONNECT_METADATA_ONLY, &w.conn), 0);
+        assert_int_equal(open_ns(&w, 1, KVL_NS_SAME_ADDRESS), 0);
+        order_recall(&w, 0, true);
+        assert_int_equal(kvl_safepoint(w.conn, NULL), 0);
+        close_world(&w);
+}
+
+/* ---- a set unmapped while its second half is on the way ----------------------------------------
+ */
+
+static void on_mapped(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        *(int *)data = code;
+}
+
+static void wait_for(struct kvl_conn *conn, const int *code)
+{
+        for (int i = 0; *code == 1000; i++) {
+                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
+
+                assert_true(i < 20000);
+                poll(&p, 1, 1);
+                kvl_dispatch(conn);
+        }
+}
+
+static void test_map_is_under_way(void **state)
+{
+        const uint32_t n_planes = FRAME_MAX_FDS + 4;
+        int code = 1000;
+        struct world w;
+
+        open_world(state, &w, script_vmm, n_planes);
+        order_recall(&w, 0, true);
+        assert_int_equal(kvl_lease_start(w.ns, 0, 1, on_mapped, &code), 0);
+        for (int i = 0; fake_gpu.n_mapped < FRAME_MAX_FDS; i++) {
+                struct pollfd p = {.fd = kvl_fd(w.conn), .events = POLLIN};
+
+                assert_true(i < 20000);
+                poll(&p, 1, 1);
+                conn_lock(w.conn->conn);
+                conn_receive(w.conn->conn);
+                conn_unlock(w.conn->conn);
+        }
+        assert_int_equal(fake_gpu.n_mapped, FRAME_MAX_FDS);
+        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
+        wait_for(w.conn, &code);
+        assert_int_equal(code, 0);
+        /* Plane by plane where it belongs. */
+        for (uint32_t plane = 0; plane < n_planes; plane++) {
+                uint8_t mark[2];
+
+                assert_int_equal(kvl_page_read(w.ns, 0, plane, 0, mark, 2), 0);
+                assert_true(mark[0] == 1 && mark[1] == plane);
+        }
+        close_world(&w);
+}
+
+#define TEST_BOTH(fn)                                                              \
+        {#fn, fn, test_fds_note, test_fds_check, NULL},                            \
+        {                                                                          \
+#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
+        }
+#define TEST_SHARED(fn)                                                            \
+        {                                                                          \
+#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
+        }
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST_BOTH(test_vmm),
+                TEST_BOTH(test_ipc),
+                TEST(test_host_copies),
+                TEST(test_wrong_handles),
+                TEST(test_device_errors),
+#if !defined(__SANITIZE_THREAD__)
+                TEST(test_same_address),
+#endif
+                TEST(test_no_address_left),
+                TEST_BOTH(test_recall),
+                TEST_BOTH(test_recall_ipc),
+                TEST_BOTH(test_host_recall),
+                TEST_SHARED(test_pinned),
+                TEST_BOTH(test_recall_during_wait),
+                TEST_BOTH(test_safepoint_during_wait),
+                TEST_SHARED(test_pinned_during_wait),
+                TEST_BOTH(test_broken_stream),
+                TEST_BOTH(test_unmap_finds_it_broken),
+                TEST_BOTH(test_unmap_fails),
+                TEST_BOTH(test_forgotten),
+                TEST_BOTH(test_daemon_dies),
+                TEST_BOTH(test_no_such_set),
+                TEST_BOTH(test_metadata_only),
+                TEST_BOTH(test_map_is_under_way),
+        };
+
+        return RUN_TESTS(tests);
+}

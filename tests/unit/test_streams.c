@@ -1,0 +1,764 @@
+/* Publishing, releasing and freeing on a stream, against a GPU whose streams run when the test says
+ * so. Each test runs in shared memory and over the socket alone. */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "client/lib/op.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/client-support.h"
+#include "tests/unit/fake-gpu.h"
+
+#define PATIENCE_MSEC 20000
+
+static void *const STREAM = (void *)0x1000, *const OTHER = (void *)0x2000;
+
+/* ---- a connection with a namespace on the GPU -------------------------------------------------
+ */
+
+struct world {
+        struct fake f;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+};
+
+static void script_gpu(struct fake_peer *p)
+{
+        p->shares = true;
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_VMM;
+        fake_welcome(p);
+        fake_serve(p);
+}
+
+/* What the client held ends with the namespace; what a test let go must be gone before. */
+static void script_strict(struct fake_peer *p)
+{
+        script_gpu(p);
+        fake_check_nothing_held(p);
+}
+
+/* state: not NULL for shared memory. */
+static void open_world(void **state, struct world *w, fake_script script)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+
+        fake_gpu_reset(TRANSPORT_VMM);
+        fake_start(&w->f, script);
+        assert_int_equal(
+                *state ? test_connect_shared(&w->f, 0, &w->conn) : test_connect(&w->f, 0, &w->conn),
+                0);
+        assert_int_equal(kvl_ns_open(w->conn, "chat", &layout, NULL, 0, &w->ns), 0);
+        assert_int_equal(kvl_uses_shm(w->ns), *state != NULL);
+}
+
+static void close_world(struct world *w)
+{
+        kvl_disconnect(w->conn);
+        fake_stop(&w->f);
+        assert_int_equal(fake_gpu.n_open, 0);
+}
+
+/* ---- calls -------------------------------------------------------------------------------------
+ */
+
+struct result {
+        _Atomic int code; /* set last, by whichever thread; 1000: not yet */
+        uint32_t n_pages, page;
+        unsigned order; /* of the callbacks, from 1 */
+};
+
+static _Atomic unsigned n_results;
+
+static void on_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct result *r = data;
+
+        r->n_pages = n_pages;
+        r->page = n_pages > 0 ? pages[0] : KVL_PAGE_NONE;
+        r->order = ++n_results;
+        r->code = code;
+}
+
+static void wait_for(struct kvl_conn *conn, const struct result *r)
+{
+        for (int i = 0; r->code == 1000; i++) {
+                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
+
+                assert_true(i < PATIENCE_MSEC);
+                poll(&p, 1, 1);
+                kvl_dispatch(conn);
+        }
+}
+
+/* Key i, for one page; after key `parent`, or the first of a text where that is 0. */
+static int publish(
+        struct world *w, uint32_t page, uint32_t i, uint32_t parent, void *stream, struct result *r)
+{
+        uint8_t key[KVL_KEY_BYTES], parent_key[KVL_KEY_BYTES];
+        const struct kvl_publish p = {
+                .size = sizeof(p),
+                .pages = &page,
+                .keys = key,
+                .n_pages = 1,
+                .parent_key = parent ? parent_key : NULL,
+                .last_tokens = 16,
+        };
+
+        test_key(key, i);
+        test_key(parent_key, parent);
+        *r = (struct result){.code = 1000};
+        return kvl_publish_on_stream(w->ns, &p, stream, on_done, r);
+}
+
+static int publish_now(struct world *w, uint32_t page, uint32_t i)
+{
+        uint8_t key[KVL_KEY_BYTES];
+        const struct kvl_publish p = {
+                .size = sizeof(p), .pages = &page, .keys = key, .n_pages = 1, .last_tokens = 16};
+        uint32_t got, n = 77;
+        int r;
+
+        test_key(key, i);
+        r = kvl_publish(w->ns, &p, &got, &n);
+        assert_int_equal(n, r == 0);
+        return r;
+}
+
+static int find(struct world *w, uint32_t i, uint32_t *ret_page)
+{
+        uint8_t key[KVL_KEY_BYTES];
+        uint64_t n_tokens;
+        uint32_t n;
+
+        test_key(key, i);
+        return kvl_lookup(w->ns, 0, key, 1, ret_page, &n, &n_tokens);
+}
+
+/* ---- in order ----------------------------------------------------------------------------------
+ */
+
+static void test_publish_waits(void **state)
+{
+        uint32_t pages[2], page;
+        struct result r;
+        struct world w;
+
+        open_world(state, &w, script_strict);
+        assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
+        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
+        assert_ptr_equal(fake_gpu.calls[0].stream, STREAM);
+        /* What waits holds nobody up. */
+        assert_int_equal(publish_now(&w, pages[1], 2), 0);
+        assert_int_equal(find(&w, 1, &page), KVL_MISS);
+        kvl_dispatch(w.conn);
+        assert_int_equal(r.code, 1000);
+        /* Nobody has the lock: it is submitted by the host function. */
+        fake_gpu_run(1);
+        assert_null(w.conn->conn->errands);
+        assert_true(list_is_empty(&w.ns->stream_ops));
+        wait_for(w.conn, &r);
+        assert_true(r.code == 0 && r.n_pages == 1 && r.page == pages[0]);
+        assert_int_equal(find(&w, 1, &page), 0);
+        assert_int_equal(page, pages[0]);
+        assert_int_equal(kvl_release(w.ns, pages, 2), 0);
+        assert_int_equal(kvl_release(w.ns, pages, 1), 0);
+        close_world(&w);
+}
+
+static void test_order(void **state)
+{
+        struct result r[8];
+        uint32_t pages[8];
+        struct world w;
+
+        open_world(state, &w, script_strict);
+        assert_int_equal(kvl_lease(w.ns, 0, 8, pages), 0);
+        for (uint32_t i = 0; i < 8; i++)
+                assert_int_equal(publish(&w, pages[i], i + 1, i, STREAM, &r[i]), 0);
+        n_results = 0;
+        /* All of them are handed in while somebody has the lock: the host functions don't wait. */
+        conn_lock(w.conn->conn);
+        fake_gpu_run(8);
+        assert_non_null(w.conn->conn->errands);
+        conn_unlock(w.conn->conn);
+        assert_null(w.conn->conn->errands);
+        for (uint32_t i = 0; i < 8; i++) {
+                wait_for(w.conn, &r[i]);
+                assert_int_equal(r[i].code, 0);
+                assert_int_equal(r[i].order, i + 1);
+        }
+        assert_int_equal(kvl_release(w.ns, pages, 8), 0);
+        close_world(&w);
+}
+
+static void test_duplicate(void **state)
+{
+        uint32_t pages[2];
+        struct result r;
+        struct world w;
+
+        open_world(state, &w, script_strict);
+        assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
+        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
+        assert_int_equal(publish_now(&w, pages[1], 1), 0);
+        fake_gpu_run(1);
+        wait_for(w.conn, &r);
+        assert_true(r.code == KVL_DUPLICATE && r.page == pages[1]);
+        assert_int_equal(kvl_free(w.ns, pages, 1), 0);
+        assert_int_equal(kvl_release(w.ns, pages + 1, 1), 0);
+        assert_int_equal(kvl_release(w.ns, pages + 1, 1), 0);
+        close_world(&w);
+}
+
+static void test_release_and_free(void **state)
+{
+        uint32_t pages[3], again;
+        struct result r;
+        struct world w;
+
+        open_world(state, &w, script_strict);
+        assert_int_equal(kvl_lease(w.ns, 0, 3, pages), 0);
+        assert_int_equal(publish_now(&w, pages[0], 1), 0);
+        if (*state)
+                assert_int_equal(kvl_release_on_stream(w.ns, pages + 1, 1, STREAM), -EINVAL);
+        assert_int_equal(kvl_release_on_stream(w.ns, pages, 1, STREAM), 0);
+        assert_int_equal(kvl_free_on_stream(w.ns, pages + 1, 1, OTHER), 0);
+        if (*state)
+                assert_true(fast_is_pinned(&w.ns->fast, pages[0]));
+        /* A release in shared memory waits for no lock, and neither for who has it. */
+        conn_lock(w.conn->conn);
+        fake_gpu_run(2);
+        if (*state)
+                assert_false(fast_is_pinned(&w.ns->fast, pages[0]));
+        conn_unlock(w.conn->conn);
+        assert_int_equal(kvl_free(w.ns, pages + 2, 1), 0);
+        /* In order with what came before: the page that was freed can't be published. */
+        assert_int_equal(find(&w, 1, &again), 0);
+        assert_int_equal(kvl_release(w.ns, &again, 1), 0);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &again), 0);
+        assert_int_equal(publish(&w, again, 2, 0, NULL, &r), 0);
+        fake_gpu_run(1);
+        wait_for(w.conn, &r);
+        assert_int_equal(r.code, 0);
+        assert_int_equal(kvl_release_on_stream(w.ns, &again, 1, NULL), 0);
+        fake_gpu_run(1);
+        close_world(&w);
+}
+
+/* ---- none is left lying ----------------------------------------------------------------------
+ */
+
+/* The lock whose next unlock lets a host function run first: after its holder has looked. */
+static pthread_mutex_t *_Atomic late_lock;
+
+int __real_pthread_mutex_unlock(pthread_mutex_t *lock);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock);
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
+{
+        if (lock == late_lock) {
+                late_lock = NULL;
+                fake_gpu_run(1);
+        }
+        return __real_pthread_mutex_unlock(lock);
+}
+
+static void test_last_moment(void **state)
+{
+        struct result r;
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_strict);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_int_equal(publish(&w, page, 1, 0, STREAM, &r), 0);
+        conn_lock(w.conn->conn);
+        late_lock = &w.conn->conn->lock;
+        conn_unlock(w.conn->conn);
+        assert_null(late_lock);
+        assert_null(w.conn->conn->errands);
+        wait_for(w.conn, &r);
+        assert_int_equal(r.code, 0);
+        assert_int_equal(kvl_release(w.ns, &page, 1), 0);
+        close_world(&w);
+}
+
+static _Atomic bool is_enough;
+
+static void *take_locks(void *data)
+{
+        struct kvl_conn *conn = data;
+
+        while (!is_enough) {
+                conn_lock(conn->conn);
+                conn_unlock(conn->conn);
+        }
+        return NULL;
+}
+
+static void test_lock_is_busy(void **state)
+{
+        pthread_t threads[2];
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_strict);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_int_equal(publish_now(&w, page, 1), 0);
+        for (int i = 0; i < 30; i++) {
+                fake_gpu.n_calls = fake_gpu.n_run = 0;
+                for (int n = 0; n < FAKE_GPU_MAX_CALLS; n++) {
+                        assert_int_equal(find(&w, 1, &page), 0);
+                        assert_int_equal(kvl_release_on_stream(w.ns, &page, 1, STREAM), 0);
+                }
+                is_enough = false;
+                for (int t = 0; t < 2; t++)
+                        pthread_create(&threads[t], NULL, take_locks, w.conn);
+                fake_gpu_run(FAKE_GPU_MAX_CALLS);
+                is_enough = true;
+                for (int t = 0; t < 2; t++)
+                        pthread_join(threads[t], NULL);
+                assert_null(w.conn->conn->errands);
+                assert_true(list_is_empty(&w.ns->stream_ops));
+                assert_int_equal(w.ns->n_flying, 0);
+        }
+        assert_int_equal(kvl_release(w.ns, &page, 1), 0);
+        close_world(&w);
+}
+
+/* Blocks in calls that read, write and sleep on the connection. */
+static void *make_calls(void *data)
+{
+        struct world *w = data;
+        uint64_t count;
+        uint32_t page;
+        int n_failed = 0;
+
+        for (int i = 0; i < 100; i++) {
+                uint8_t key[KVL_KEY_BYTES] = {9, (uint8_t)i};
+
+                n_failed += kvl_lease(w->ns, 0, 1, &page) != 0;
+                n_failed += kvl_free(w->ns, &page, 1) != 0;
+                n_failed += kvl_invalidate(w->ns, key, &count) != 0;
+        }
+        return n_failed ? w : NULL;
+}
+
+static void test_many_threads(void **state)
+{
+        struct result r[FAKE_GPU_MAX_CALLS];
+        uint32_t pages[FAKE_GPU_MAX_CALLS];
+        pthread_t threads[3];
+        void *failed;
+        struct world w;
+
+        open_world(state, &w, script_strict);
+        assert_int_equal(kvl_lease(w.ns, 0, FAKE_GPU_MAX_CALLS, pages), 0);
+        for (int t = 0; t < 3; t++)
+                pthread_create(&threads[t], NULL, make_calls, &w);
+        for (uint32_t i = 0; i < FAKE_GPU_MAX_CALLS; i++)
+                assert_int_equal(publish(&w, pages[i], i + 1, i, STREAM, &r[i]), 0);
+        fake_gpu_run(FAKE_GPU_MAX_CALLS);
+        for (int t = 0; t < 3; t++) {
+                pthread_join(threads[t], &failed);
+                assert_null(failed);
+        }
+        for (uint32_t i = 0; i < FAKE_GPU_MAX_CALLS; i++) {
+                wait_for(w.conn, &r[i]);
+                assert_int_equal(r[i].code, 0);
+        }
+        assert_int_equal(kvl_release(w.ns, pages, FAKE_GPU_MAX_CALLS), 0);
+        close_world(&w);
+}
+
+/* Who goes to sleep gives the lock back as well. */
+static void test_sleeper(void **state)
+{
+        pthread_condattr_t attributes;
+        pthread_cond_t wakeup;
+        struct result r;
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_strict);
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        pthread_cond_init(&wakeup, &attributes);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_int_equal(publish(&w, page, 1, 0, STREAM, &r), 0);
+        conn_lock(w.conn->conn);
+        late_lock = &w.conn->conn->lock;
+        assert_int_equal(conn_sleep(w.conn->conn, &wakeup, conn_deadline(PATIENCE_MSEC)), 0);
+        assert_null(w.conn->conn->errands);
+        conn_unlock(w.conn->conn);
+        pthread_cond_destroy(&wakeup);
+        wait_for(w.conn, &r);
+        assert_int_equal(r.code, 0);
+        assert_int_equal(kvl_release(w.ns, &page, 1), 0);
+        close_world(&w);
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+static void test_close_while_waiting(void **state)
+{
+        uint32_t pages[3];
+        struct result r;
+        struct world w;
+
+        open_world(state, &w, script_gpu);
+        assert_int_equal(kvl_lease(w.ns, 0, 3, pages), 0);
+        assert_int_equal(publish_now(&w, pages[2], 7), 0);
+        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
+        assert_int_equal(kvl_release_on_stream(w.ns, pages + 2, 1, STREAM), 0);
+        assert_int_equal(kvl_free_on_stream(w.ns, pages + 1, 1, STREAM), 0);
+        kvl_ns_close(w.ns);
+        assert_true(r.code == -ECANCELED && r.n_pages == 0);
+        /* Late: they touch nothing that is gone. */
+        fake_gpu_run(2);
+        close_world(&w);
+        fake_gpu_run(1);
+}
+
+static void test_disconnect_while_waiting(void **state)
+{
+        struct result r;
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_gpu);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_int_equal(publish(&w, page, 1, 0, STREAM, &r), 0);
+        close_world(&w);
+        assert_int_equal(r.code, -ECANCELED);
+        fake_gpu_run(1);
+}
+
+/* The host functions run while the namespace is closed. */
+static void test_close_races(void **state)
+{
+        for (int i = 0; i < 20; i++) {
+                struct result r;
+                uint32_t pages[2];
+                struct world w;
+
+                open_world(state, &w, script_gpu);
+                assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
+                assert_int_equal(publish_now(&w, pages[1], 7), 0);
+                assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
+                assert_int_equal(kvl_release_on_stream(w.ns, pages + 1, 1, STREAM), 0);
+                fake_gpu_run_start(2);
+                for (int spin = 0; spin < i * 200; spin++)
+                        atomic_thread_fence(memory_order_seq_cst);
+                kvl_ns_close(w.ns);
+                assert_true(r.code == -ECANCELED || r.code == 0);
+                fake_gpu_run_join();
+                close_world(&w);
+        }
+}
+
+/* A call was done before the close that runs its callback, which goes on working. */
+struct late_work {
+        struct world *w;
+        uint32_t page; /* to publish */
+        struct result published;
+        unsigned n_done;
+};
+
+static void work_in_callback(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct late_work *work = data;
+
+        assert_int_equal(code, 0);
+        assert_int_equal(publish(work->w, work->page, 2, 0, STREAM, &work->published), 0);
+        assert_int_equal(kvl_release_on_stream(ns, pages, n_pages, STREAM), 0);
+        work->n_done++;
+}
+
+static void close_with_callback(void **state, bool disconnects)
+{
+        struct late_work work = {0};
+        uint8_t key[KVL_KEY_BYTES];
+        uint32_t pages[2];
+        struct world w;
+
+        open_world(state, &w, script_gpu);
+        assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
+        assert_int_equal(publish_now(&w, pages[0], 1), 0);
+        work.w = &w;
+        work.page = pages[1];
+        test_key(key, 1);
+        assert_int_equal(kvl_lookup_start(w.ns, 0, key, 1, work_in_callback, &work), 0);
+        if (!disconnects)
+                kvl_ns_close(w.ns);
+        close_world(&w);
+        assert_int_equal(work.n_done, 1);
+        assert_int_equal(work.published.code, -ECANCELED);
+        fake_gpu_run(2);
+}
+
+static void test_callback_of_close(void **state)
+{
+        close_with_callback(state, false);
+        close_with_callback(state, true);
+}
+
+static void script_die(struct fake_peer *p)
+{
+        p->shares = true;
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_VMM;
+        fake_welcome(p);
+        for (;;) {
+                const ProtobufCMessage *m = fake_receive_any(p);
+
+                if (p->type == MSG_INVALIDATE)
+                        return;
+                fake_serve_one(p, m);
+        }
+}
+
+static void test_daemon_dies(void **state)
+{
+        uint32_t pages[2], shared;
+        struct result r;
+        struct world w;
+
+        open_world(state, &w, script_die);
+        assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
+        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
+        if (*state) {
+                fast_pin(&w.ns->fast, pages + 1, 1);
+                assert_int_equal(kvl_release_on_stream(w.ns, pages + 1, 1, STREAM), 0);
+        }
+        assert_true(kvl_invalidate(w.ns, NULL, NULL) < 0);
+        kvl_dispatch(w.conn);
+        assert_true(r.code == -ECONNRESET || r.code == -EPIPE);
+        assert_int_equal(publish(&w, pages[1], 1, 0, STREAM, &r), -ENOTCONN);
+        assert_int_equal(kvl_free_on_stream(w.ns, pages, 1, STREAM), -ENOTCONN);
+        fake_gpu_run(2);
+        /* Hits and releases go on. */
+        shared = *state ? pages[1] : 0;
+        if (*state)
+                assert_false(fast_is_pinned(&w.ns->fast, shared));
+        close_world(&w);
+}
+
+/* ---- memory is short
+ * ------------------------------------------------------------------------------- */
+
+static void test_no_memory(void **state)
+{
+        uint32_t pages[2], page;
+        struct result r;
+        struct world w;
+        int code = -ENOMEM;
+
+        open_world(state, &w, script_strict);
+        assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
+        assert_int_equal(publish_now(&w, pages[0], 7), 0);
+        for (unsigned i = 1; code != 0; i++) {
+                alloc_fail_at(i);
+                code = publish(&w, pages[1], 1, 0, STREAM, &r);
+                assert_int_equal(alloc_fail_end(), code != 0);
+                assert_true(code == 0 || code == -ENOMEM);
+                if (*state)
+                        assert_int_equal(fast_is_pinned(&w.ns->fast, pages[1]), code == 0);
+        }
+        fake_gpu_run(1);
+        wait_for(w.conn, &r);
+        alloc_fail_at(1);
+        assert_int_equal(kvl_release_on_stream(w.ns, pages, 1, STREAM), -ENOMEM);
+        assert_true(alloc_fail_end());
+        assert_int_equal(kvl_release(w.ns, pages, 2), 0);
+        assert_int_equal(find(&w, 1, &page), 0);
+        assert_int_equal(kvl_release(w.ns, &page, 1), 0);
+        close_world(&w);
+}
+
+/* ---- broken contexts ---------------------------------------------------------------------------
+ */
+
+static void test_context_breaks(void **state)
+{
+        uint32_t pages[3], found;
+        struct result r, late;
+        struct world w;
+
+        open_world(state, &w, script_gpu);
+        assert_int_equal(kvl_lease(w.ns, 0, 3, pages), 0);
+        assert_int_equal(publish_now(&w, pages[2], 7), 0);
+        assert_int_equal(kvl_release_on_stream(w.ns, pages + 2, 1, STREAM), 0);
+        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
+        fake_gpu_break();
+        wait_for(w.conn, &r);
+        assert_true(r.code == -EIO && r.n_pages == 0);
+        if (*state) {
+                assert_false(fast_is_pinned(&w.ns->fast, pages[0]));
+                /* Nobody knows what still reads it. */
+                assert_true(fast_is_pinned(&w.ns->fast, pages[2]));
+        }
+        /* It can't be published in any way, only freed. */
+        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &late), -EIO);
+        assert_int_equal(publish_now(&w, pages[0], 1), -EIO);
+        assert_non_null(strstr(kvl_last_error(), FAKE_GPU_NAME));
+        assert_int_equal(kvl_publish_start(w.ns,
+                                 &(struct kvl_publish){.size = sizeof(struct kvl_publish),
+                                         .pages = pages,
+                                         .keys = (uint8_t[32]){1},
+                                         .n_pages = 1,
+                                         .last_tokens = 1},
+                                 NULL, NULL),
+                -EIO);
+        assert_int_equal(kvl_free(w.ns, pages, 2), 0);
+        /* It shouldn't run any more; where it does, it does nothing. */
+        fake_gpu_run(2);
+        kvl_dispatch(w.conn);
+        assert_int_equal(find(&w, 1, &found), KVL_MISS);
+        if (*state)
+                assert_true(fast_is_pinned(&w.ns->fast, pages[2]));
+        close_world(&w);
+}
+
+static void test_context_is_broken(void **state)
+{
+        struct result r;
+        uint32_t page;
+        struct world w;
+
+        open_world(state, &w, script_gpu);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        fake_gpu_break();
+        assert_int_equal(publish(&w, page, 1, 0, STREAM, &r), -EIO);
+        assert_non_null(strstr(kvl_last_error(), "broken"));
+        assert_int_equal(publish_now(&w, page, 1), -EIO);
+        assert_int_equal(kvl_free_on_stream(w.ns, &page, 1, STREAM), -EIO);
+        if (*state)
+                assert_false(fast_is_pinned(&w.ns->fast, page));
+        assert_int_equal(kvl_free(w.ns, &page, 1), 0);
+        close_world(&w);
+}
+
+/* Nothing waits for a stream: a copy, or a mapping, is the first to see it. */
+static void test_copy_finds_it_broken(void **state)
+{
+        uint32_t page;
+        struct world w;
+        uint8_t byte;
+
+        open_world(state, &w, script_gpu);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        fake_gpu_break();
+        assert_int_equal(kvl_page_read(w.ns, page, 0, 0, &byte, 1), -EIO);
+        assert_int_equal(publish_now(&w, page, 1), -EIO);
+        close_world(&w);
+}
+
+static void test_mapping_finds_it_broken(void **state)
+{
+        uint32_t pages[33];
+        struct world w;
+
+        open_world(state, &w, script_gpu);
+        assert_int_equal(kvl_lease(w.ns, 0, 1, pages), 0);
+        fake_gpu_break();
+        assert_int_equal(kvl_lease(w.ns, 0, 33, pages), -EIO);
+        assert_int_equal(publish_now(&w, 0, 1), -EIO);
+        close_world(&w);
+}
+
+/* ---- without streams ---------------------------------------------------------------------------
+ */
+
+static void script_host(struct fake_peer *p)
+{
+        p->shares = true;
+        fake_welcome(p);
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void test_host_device(void **state)
+{
+        uint32_t pages[2];
+        struct result r;
+        struct world w;
+
+        open_world(state, &w, script_host);
+        assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
+        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), -EINVAL);
+        assert_int_equal(kvl_release_on_stream(w.ns, pages, 1, STREAM), -EINVAL);
+        assert_int_equal(kvl_free_on_stream(w.ns, pages, 1, STREAM), -EINVAL);
+        assert_int_equal(publish(&w, pages[0], 1, 0, NULL, &r), 0);
+        wait_for(w.conn, &r);
+        assert_int_equal(r.code, 0);
+        assert_int_equal(kvl_release_on_stream(w.ns, pages, 1, NULL), 0);
+        assert_int_equal(kvl_free_on_stream(w.ns, pages + 1, 1, NULL), 0);
+        assert_int_equal(kvl_free_on_stream(w.ns, pages + 1, 0, NULL), -EINVAL);
+        close_world(&w);
+}
+
+static void test_metadata_only(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        uint32_t page = 0;
+        struct result r;
+        struct world w;
+        uint8_t byte;
+
+        fake_gpu_reset(TRANSPORT_VMM);
+        fake_start(&w.f, script_gpu);
+        assert_int_equal(
+                test_connect_flags(&w.f, 0,
+                        KVL_CONNECT_METADATA_ONLY | (*state ? 0 : KVL_CONNECT_NO_SHM), &w.conn),
+                0);
+        assert_int_equal(kvl_ns_open(w.conn, "chat", &layout, NULL, 0, &w.ns), 0);
+        assert_int_equal(publish(&w, page, 1, 0, NULL, &r), -EACCES);
+        assert_int_equal(kvl_release_on_stream(w.ns, &page, 1, NULL), -EACCES);
+        assert_int_equal(kvl_free_on_stream(w.ns, &page, 1, NULL), -EACCES);
+        assert_int_equal(kvl_page_read(w.ns, page, 0, 0, &byte, 1), -EACCES);
+        close_world(&w);
+}
+
+#define TEST_BOTH(fn)                                                              \
+        {#fn, fn, test_fds_note, test_fds_check, NULL},                            \
+        {                                                                          \
+#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
+        }
+
+#define TEST_SHARED(fn)                                                            \
+        {                                                                          \
+#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
+        }
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST_BOTH(test_publish_waits),
+                TEST_BOTH(test_order),
+                TEST_BOTH(test_duplicate),
+                TEST_BOTH(test_release_and_free),
+                TEST_BOTH(test_last_moment),
+                TEST_BOTH(test_lock_is_busy),
+                TEST_BOTH(test_many_threads),
+                TEST_BOTH(test_sleeper),
+                TEST_BOTH(test_close_while_waiting),
+                TEST_BOTH(test_disconnect_while_waiting),
+                TEST_BOTH(test_close_races),
+                TEST_SHARED(test_callback_of_close),
+                TEST_BOTH(test_daemon_dies),
+                TEST_BOTH(test_no_memory),
+                TEST_BOTH(test_context_breaks),
+                TEST_BOTH(test_context_is_broken),
+                TEST_BOTH(test_copy_finds_it_broken),
+                TEST_BOTH(test_mapping_finds_it_broken),
+                TEST_BOTH(test_host_device),
+                TEST_BOTH(test_metadata_only),
+        };
+
+        return RUN_TESTS(tests);
+}
