@@ -1,5 +1,6 @@
 #!/bin/sh
-# Shows what kvlease does, with real processes over real documents, on a private daemon.
+# Shows what kvlease does, with real processes over real documents, on a private daemon: on memory of
+# the machine's GPU where it has one and the workers have kernels for it, else on the host's.
 #
 #   sh packaging/demo.sh                    build if needed, run, clean up
 #   sh packaging/demo.sh --keep             leave the daemon running and say how to talk to it
@@ -25,7 +26,7 @@ while [ $# -gt 0 ]; do
                 shift
                 ;;
         -h | --help)
-                sed -n 's/^# \{0,1\}//; 2,9p' "$0"
+                sed -n 's/^# \{0,1\}//; 2,10p' "$0"
                 exit 0
                 ;;
         *)
@@ -83,13 +84,30 @@ ctl() {
         "$build/client/ctl/kvleasectl" --runtime-dir "$dir/run" "$@"
 }
 
+# Workers on a GPU need kernels: built in where there is nvcc, or in a file.
+choose_devices() {
+        devices=auto
+        if [ -n "${KVLEASE_DECODER_KERNELS:-}" ]; then
+                return
+        fi
+        case $("$build/client/examples/decoder" --version) in
+        *without\ kernels*)
+                devices=host
+                if [ -e /dev/nvidiactl ]; then
+                        say "on the host, as there was no nvcc to compile the workers' kernels for the GPU"
+                fi
+                ;;
+        esac
+}
+
 start_daemon() {
+        choose_devices
         mkdir "$dir/run" "$dir/state"
         cat >"$dir/kvleased.conf" <<-END
 		[daemon]
 		runtime_dir = $dir/run
 		state_dir = $dir/state
-		devices = host
+		devices = $devices
 
 		[device host]
 		memory = 512MiB
@@ -107,9 +125,12 @@ start_daemon() {
         until ctl version >/dev/null 2>&1 && [ -S "$dir/run/t/bob/sock" ]; do
                 kill -0 "$daemon" 2>/dev/null || die "the daemon didn't start"
                 tries=$((tries + 1))
-                [ "$tries" -lt 100 ] || die "the daemon isn't ready after 10 s"
+                [ "$tries" -lt 300 ] || die "the daemon isn't ready after 30 s"
                 sleep 0.1
         done
+        # Workers that ask for none get the first.
+        device=$(ctl devices --json | field name | head -n 1)
+        [ -n "$device" ] || die "the daemon has no device"
 }
 
 # ---- documents -----------------------------------------------------------------------------------
@@ -215,8 +236,9 @@ echo "A private daemon with two tenants, alice and bob; workers that run a small
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kvlease-demo.XXXXXX")
 make_documents
 start_daemon
+say "their pages lie on: $device"
 say "what the logits must be: every document without the daemon"
-decoder --no-daemon "$dir"/docs/* >"$dir/expected" || die "the decoder failed"
+decoder --no-daemon --device "$device" "$dir"/docs/* >"$dir/expected" || die "the decoder failed"
 
 row "worker" computed reused "prefill ms" speed-up "logits equal" >"$dir/table"
 run "1 a document, cold" alice long 0 0

@@ -25,18 +25,20 @@ struct run {
 
 static const char *make_text(struct harness *h, char path[PRIVATE_PATH_MAX])
 {
+        /* The double runs one thread after the other. */
+        unsigned n = private_on_gpu() && !private_on_real_gpu() ? 20 : 60;
         FILE *f;
 
         snprintf(path, PRIVATE_PATH_MAX, "%.40s/text", h->daemon.dir);
         f = fopen(path, "we");
         assert_non_null(f);
-        for (unsigned i = 0; i < 60; ++i)
+        for (unsigned i = 0; i < n; ++i)
                 fprintf(f, "%u times the same is %u words of its own. ", i, i * i + 3);
         fclose(f);
         return path;
 }
 
-/* tenant NULL: without the daemon. */
+/* tenant NULL: without the daemon. On the tests' device: private-daemon.h. */
 static void decoder_argv(struct harness *h, const char *tenant, const char *planes,
         const char *text, char socket[PRIVATE_PATH_MAX], const char *argv[24])
 {
@@ -51,6 +53,10 @@ static void decoder_argv(struct harness *h, const char *tenant, const char *plan
         argv[n++] = "--generate=4";
         argv[n++] = "--planes";
         argv[n++] = planes;
+        if (private_on_gpu() && !private_on_real_gpu()) {
+                argv[n++] = "--kernels";
+                argv[n++] = getenv("KVL_FAKECUDA_KERNELS");
+        }
         if (tenant) {
                 argv[n++] = "--namespace";
                 argv[n++] = planes;
@@ -58,6 +64,8 @@ static void decoder_argv(struct harness *h, const char *tenant, const char *plan
                 argv[n++] = private_daemon_socket(&h->daemon, tenant, socket);
         } else {
                 argv[n++] = "--no-daemon";
+                argv[n++] = "--device";
+                argv[n++] = private_device();
         }
         argv[n++] = text;
         argv[n] = NULL;
@@ -69,15 +77,12 @@ static json_int_t number(json_t *object, const char *name)
         return json_integer_value(json_object_get(object, name));
 }
 
-static struct run decode(struct harness *h, const char *tenant, const char *planes)
+static struct run run_decoder(const char *const *argv, const char *device)
 {
-        char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
-        const char *argv[24];
         struct proc_output o;
         struct run run;
         json_t *reply;
 
-        decoder_argv(h, tenant, planes, make_text(h, text), socket, argv);
         assert_int_equal(proc_run(argv, NULL, DECODER_TIMEOUT_MSEC, &o), 0);
         if (o.status)
                 fail_msg("decoder: status 0x%x: %s", o.status, o.err);
@@ -89,9 +94,32 @@ static struct run decode(struct harness *h, const char *tenant, const char *plan
         run.tokens = number(reply, "tokens");
         run.reused = number(reply, "reused");
         run.computed = number(reply, "computed");
+        assert_string_equal(json_string_value(json_object_get(reply, "device")), device);
         json_decref(reply);
         proc_output_free(&o);
         return run;
+}
+
+static struct run decode(struct harness *h, const char *tenant, const char *planes)
+{
+        char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
+        const char *argv[24];
+
+        decoder_argv(h, tenant, planes, make_text(h, text), socket, argv);
+        return run_decoder(argv, private_device());
+}
+
+/* What the CPU computes, on whatever device the tests are. */
+static struct run decode_on_host(struct harness *h)
+{
+        char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
+        const char *argv[24];
+
+        decoder_argv(h, NULL, "block", make_text(h, text), socket, argv);
+        for (unsigned i = 0; argv[i]; ++i)
+                if (strcmp(argv[i], "--device") == 0)
+                        argv[i + 1] = "host";
+        return run_decoder(argv, "host");
 }
 
 static void cold_and_warm(struct harness *h, const char *planes)
@@ -119,12 +147,13 @@ static void test_layer(void **state)
         cold_and_warm(*state, "layer");
 }
 
-/* Both layouts compute the same. */
+/* Both layouts compute the same, and so do CPU and GPU. */
 static void test_layouts_agree(void **state)
 {
         struct run block = decode(*state, NULL, "block"), layer = decode(*state, NULL, "layer");
 
         assert_string_equal(block.logits, layer.logits);
+        assert_string_equal(block.logits, decode_on_host(*state).logits);
 }
 
 /* Killed in the middle: its successor goes on from what it published, to the same end. */

@@ -15,6 +15,8 @@ EDGES = {
     "client/ctl": {"client/ctl", "client/lib", "proto", "base"},
     # An example is what a user writes: the public header and nothing else of ours.
     "client/examples": {"client/examples"},
+    # This one also finds the GPU's driver, by the loader alone.
+    "client/examples/decoder": {"client/examples/decoder", "client/examples", "gpu"},
     # The state of the daemon knows nothing of sockets, the loop or the configuration file.
     "daemon/core": {"daemon/core", "policy", "gpu", "proto", "base"},
     "daemon/server": {"daemon/server", "daemon/core", "policy", "gpu", "proto", "base"},

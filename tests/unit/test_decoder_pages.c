@@ -7,6 +7,8 @@
 
 #include <kvlease.h>
 
+#include "client/examples/decoder/gpu.h"
+#include "client/examples/decoder/kv-host.h"
 #include "client/examples/decoder/pages.h"
 #include "tests/unit/test-support.h"
 
@@ -25,7 +27,22 @@ static struct {
         int n_before;
         int reopen_code; /* of kvl_ns_open() but the first */
         int n_opens, n_requests;
+        bool is_gpu;
+        bool wants_memory; /* sends REVOKE at the next dispatch */
+        int n_safepoints;
+        kvl_event_fn on_event;
+        void *event_data;
+        struct {
+                kvl_done_fn done; /* NULL: none */
+                void *data;
+                struct kvl_publish publish;
+                int n_before; /* calls of dispatch until it is on its way */
+        } on_stream;
 } lib;
+
+/* Where all tests run, and what stands for the GPU's stream. */
+static bool on_gpu;
+static int stream;
 
 static int injected(const char *fn)
 {
@@ -92,10 +109,35 @@ void kvl_ns_close(struct kvl_ns *ns)
 {
 }
 
-void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane)
+void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info)
+{
+        assert_int_equal(info->size, sizeof(*info));
+        info->is_cpu_memory = !lib.is_gpu;
+        strcpy(info->device, lib.is_gpu ? "GPU-0" : "host");
+}
+
+void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
 {
         assert_true(plane < lib.layout.n_planes);
-        return lib.memory[plane];
+        assert_true(page < CAPACITY);
+        assert_true(lib.use[page] == USE_LEASED || lib.pins[page] > 0);
+        return lib.memory[plane] + page * PLANE_BYTES;
+}
+
+void kvl_set_event_handler(struct kvl_conn *conn, kvl_event_fn fn, void *data)
+{
+        lib.on_event = fn;
+        lib.event_data = data;
+}
+
+int kvl_fd(const struct kvl_conn *conn)
+{
+        return -1;
+}
+
+int kvl_wants_write(const struct kvl_conn *conn)
+{
+        return 0;
 }
 
 int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES])
@@ -211,6 +253,113 @@ int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
         return injected("free");
 }
 
+static void check_stream(kvl_stream s)
+{
+        assert_ptr_equal(s, on_gpu ? &stream : NULL);
+}
+
+/* It takes effect later, and its arguments are borrowed for the call only. */
+int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, kvl_stream s,
+        kvl_done_fn done, void *data)
+{
+        static uint32_t page;
+        static uint8_t keys[2][KVL_KEY_BYTES];
+        int r = injected("publish_start");
+
+        check_stream(s);
+        assert_null(lib.on_stream.done);
+        if (r)
+                return r;
+        page = publish->pages[0];
+        memcpy(keys[0], publish->keys, KVL_KEY_BYTES);
+        lib.on_stream.publish = *publish;
+        lib.on_stream.publish.pages = &page;
+        lib.on_stream.publish.keys = keys[0];
+        if (publish->parent_key)
+                lib.on_stream.publish.parent_key =
+                        memcpy(keys[1], publish->parent_key, KVL_KEY_BYTES);
+        lib.on_stream.done = done;
+        lib.on_stream.data = data;
+        lib.on_stream.n_before = 2;
+        return 0;
+}
+
+int kvl_dispatch(struct kvl_conn *conn)
+{
+        const struct kvl_event revoke = {.type = KVL_EVENT_REVOKE};
+        kvl_done_fn done = lib.on_stream.done;
+        uint32_t page = KVL_PAGE_NONE;
+        int r = injected("dispatch");
+
+        if (r)
+                return r;
+        if (lib.wants_memory)
+                lib.on_event(conn, &revoke, lib.event_data);
+        lib.wants_memory = false;
+        if (!done || lib.on_stream.n_before-- > 0)
+                return 0;
+        lib.on_stream.done = NULL;
+        r = kvl_publish((void *)&lib, &lib.on_stream.publish, &page, NULL);
+        done((void *)&lib, r, &page, page != KVL_PAGE_NONE, 0, lib.on_stream.data);
+        return 1;
+}
+
+int kvl_release_on_stream(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_stream s)
+{
+        check_stream(s);
+        return kvl_release(ns, pages, n_pages);
+}
+
+int kvl_free_on_stream(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_stream s)
+{
+        check_stream(s);
+        return kvl_free(ns, pages, n_pages);
+}
+
+int kvl_safepoint(struct kvl_conn *conn, kvl_stream s)
+{
+        check_stream(s);
+        assert_int_equal(count(USE_LEASED), 0);
+        assert_int_equal(pins(), 0);
+        lib.n_safepoints++;
+        return injected("safepoint");
+}
+
+/* ---- the GPU: memory and attention of the CPU ------------------------------------------------ */
+
+int gpu_new(const struct gpu_options *options, struct model_kv **ret_kv)
+{
+        int r = injected("gpu_new");
+
+        assert_string_equal(options->device, "GPU-0");
+        assert_string_equal(options->kernels, "file");
+        return r ? r
+                 : kv_host_new(options->shape, options->page_tokens, options->max_pages,
+                           options->tensors, ret_kv);
+}
+
+int gpu_alloc(struct model_kv *kv, uint64_t bytes, unsigned char **ret_address)
+{
+        assert_true(bytes <= sizeof(lib.memory));
+        *ret_address = lib.memory[0];
+        return injected("gpu_alloc");
+}
+
+void *gpu_stream(struct model_kv *kv)
+{
+        return &stream;
+}
+
+int gpu_wait(struct model_kv *kv)
+{
+        return 0;
+}
+
+const char *gpu_error(void)
+{
+        return "";
+}
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static const uint32_t text[14] = {256, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
@@ -223,6 +372,7 @@ static struct pages_options small = {
                 .n_kv_heads = 1,
                 .ffn_width = 8},
         .use_daemon = true,
+        .kernels = "file",
         .ns_name = "test",
         .page_tokens = PAGE_TOKENS,
         .max_pages = 8,
@@ -231,7 +381,7 @@ static struct pages_options small = {
 /* One prompt, as the decoder's main.c does it. 0, or the code of what failed. */
 static int run(struct pages *p, uint32_t n_tokens, float *ret_logits)
 {
-        struct model *m = model_new(&small.shape, 32, PAGE_TOKENS);
+        struct model *m = model_new(&small.shape, PAGE_TOKENS);
         uint32_t at = 0, end;
         int r, q;
 
@@ -242,8 +392,8 @@ static int run(struct pages *p, uint32_t n_tokens, float *ret_logits)
                 r = pages_extend(p);
                 if (r)
                         break;
-                model_forward(m, pages_kv(p), text + at, end - at, at, ret_logits);
-                if (end % PAGE_TOKENS == 0)
+                r = model_forward(m, pages_kv(p), text + at, end - at, at, ret_logits);
+                if (!r && end % PAGE_TOKENS == 0)
                         r = pages_publish(p, at / PAGE_TOKENS);
         }
         model_free(m);
@@ -259,7 +409,9 @@ static struct pages *open_pages(void)
         struct pages *p;
 
         memset(&lib, 0, sizeof(lib));
+        lib.is_gpu = on_gpu;
         assert_int_equal(pages_open(&small, &p), 0);
+        assert_string_equal(pages_device(p), on_gpu ? "GPU-0" : "host");
         return p;
 }
 
@@ -366,11 +518,120 @@ static void test_open_fails(void **state)
         struct pages *p = NULL;
 
         memset(&lib, 0, sizeof(lib));
+        lib.is_gpu = on_gpu;
         inject("connect", 0, -ECONNREFUSED);
         assert_int_equal(pages_open(&small, &p), -ECONNREFUSED);
         inject("ns_open", 0, KVL_LAYOUT);
         assert_int_equal(pages_open(&small, &p), KVL_LAYOUT);
         assert_null(p);
+}
+
+/* On a GPU the failure may come before the publish is under way, or instead of its answer. */
+static void test_publish_fails(void **state)
+{
+        float logits[MODEL_VOCAB];
+        struct pages *p = open_pages();
+
+        inject(on_gpu ? "publish_start" : "publish", 1, -EIO);
+        assert_int_equal(run(p, 14, logits), -EIO);
+        check_counts(p, 0, 1, 0);
+        pages_close(p);
+        if (!on_gpu)
+                return;
+        p = open_pages();
+        inject("publish", 1, -EIO);
+        assert_int_equal(run(p, 14, logits), -EIO);
+        pages_close(p);
+        p = open_pages();
+        inject("dispatch", 1, -ECONNRESET);
+        assert_int_equal(run(p, 14, logits), -ECONNRESET);
+        pages_close(p);
+}
+
+static void test_somebody_was_first(void **state)
+{
+        float cold[MODEL_VOCAB], logits[MODEL_VOCAB];
+        struct pages *p = open_pages();
+
+        assert_int_equal(run(p, 14, cold), 0);
+        inject("lookup", 0, KVL_MISS);
+        assert_int_equal(run(p, 14, logits), 0);
+        check_counts(p, 0, 0, 3);
+        assert_memory_equal(cold, logits, sizeof(cold));
+        pages_close(p);
+}
+
+/* Memory goes back when it was asked for, once nothing is held; kvl_safepoint() looks. */
+static void test_memory_is_given_back(void **state)
+{
+        float logits[MODEL_VOCAB];
+        struct pages *p = open_pages();
+
+        assert_int_equal(run(p, 14, logits), 0);
+        assert_int_equal(lib.n_safepoints, 0);
+        lib.wants_memory = true;
+        assert_int_equal(run(p, 14, logits), 0);
+        assert_int_equal(lib.n_safepoints, 1);
+        assert_int_equal(run(p, 14, logits), 0);
+        assert_int_equal(lib.n_safepoints, 1);
+
+        lib.wants_memory = true;
+        inject("safepoint", 0, -EIO);
+        assert_int_equal(run(p, 14, logits), -EIO);
+        lib.wants_memory = true;
+        inject("safepoint", 0, -ENOTCONN);
+        assert_int_equal(run(p, 14, logits), 0);
+        pages_close(p);
+}
+
+/* The oracle, with the same memory as below the daemon. */
+static void test_private_memory(void **state)
+{
+        float cold[MODEL_VOCAB], oracle[MODEL_VOCAB];
+        struct pages *p = open_pages();
+
+        assert_int_equal(run(p, 14, cold), 0);
+        pages_close(p);
+        for (int planes = 0; planes < 2; planes++) {
+                struct pages_options private = small;
+
+                memset(&lib, 0, sizeof(lib));
+                private.use_daemon = false;
+                private.plane_per_tensor = planes;
+                private.device = on_gpu ? "GPU-0" : NULL;
+                assert_int_equal(pages_open(&private, &p), 0);
+                assert_string_equal(pages_device(p), on_gpu ? "GPU-0" : "host");
+                assert_int_equal(run(p, 14, oracle), 0);
+                check_counts(p, 0, 0, 0);
+                assert_memory_equal(cold, oracle, sizeof(cold));
+                pages_close(p);
+        }
+}
+
+static void test_gpu_fails(void **state)
+{
+        struct pages_options private = small;
+        struct pages *p = NULL;
+
+        if (!on_gpu)
+                return;
+        memset(&lib, 0, sizeof(lib));
+        lib.is_gpu = true;
+        inject("gpu_new", 0, -ENODEV);
+        assert_int_equal(pages_open(&small, &p), -ENODEV);
+        private.use_daemon = false;
+        private.device = "GPU-0";
+        inject("gpu_new", 0, -ENOENT);
+        assert_int_equal(pages_open(&private, &p), -ENOENT);
+        inject("gpu_alloc", 0, -ENOMEM);
+        assert_int_equal(pages_open(&private, &p), -ENOMEM);
+        assert_null(p);
+}
+
+static int on_the_gpu(void **state)
+{
+        on_gpu = true;
+        return 0;
 }
 
 int main(void)
@@ -383,7 +644,13 @@ int main(void)
                 TEST(test_stale_and_gone),
                 TEST(test_no_room_is_told),
                 TEST(test_open_fails),
+                TEST(test_publish_fails),
+                TEST(test_somebody_was_first),
+                TEST(test_memory_is_given_back),
+                TEST(test_private_memory),
+                TEST(test_gpu_fails),
         };
+        int n_failed = cmocka_run_group_tests_name("host", tests, NULL, NULL);
 
-        return RUN_TESTS(tests);
+        return n_failed + cmocka_run_group_tests_name("gpu", tests, on_the_gpu, NULL);
 }

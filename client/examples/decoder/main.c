@@ -140,7 +140,8 @@ static void print_json(const struct worker *w, const struct prompt *prompt)
                 computed / w->prefill_msec * 1e3);
         for (uint32_t i = 0; i < w->options->n_generate; i++)
                 printf("%s%u", i ? ", " : "", prompt->tokens[prompt->n_tokens + i]);
-        printf("], \"logits\": \"%016" PRIx64 "\"}\n", w->digest);
+        printf("], \"device\": \"%s\", \"logits\": \"%016" PRIx64 "\"}\n", pages_device(w->pages),
+                w->digest);
 }
 
 static void print_text(const struct worker *w, const struct prompt *prompt)
@@ -160,7 +161,7 @@ static void print_text(const struct worker *w, const struct prompt *prompt)
                 else
                         putchar((int)token);
         }
-        printf("\"\n  logits %016" PRIx64 "\n", w->digest);
+        printf("\"\n  on %s, logits %016" PRIx64 "\n", pages_device(w->pages), w->digest);
 }
 
 /* ---- inference ------------------------------------------------------------------------------- */
@@ -189,17 +190,17 @@ static int compute(struct worker *w, const uint32_t *tokens, uint32_t position, 
         bool publish, bool want_logits)
 {
         uint32_t page_tokens = w->options->page_tokens, page_no = position / page_tokens;
+        int r;
 
         if (page_no == pages_in_table(w->pages)) {
-                int r = pages_extend(w->pages);
-
+                r = pages_extend(w->pages);
                 if (r)
                         return r;
         }
-        model_forward(w->model, pages_kv(w->pages), tokens + position, end - position, position,
+        r = model_forward(w->model, pages_kv(w->pages), tokens + position, end - position, position,
                 want_logits ? w->logits : NULL);
-        if (end % page_tokens || !publish)
-                return 0;
+        if (r || end % page_tokens || !publish)
+                return r;
         return pages_publish(w->pages, page_no);
 }
 
@@ -278,6 +279,7 @@ static enum exit_status worker_init(struct worker *w, const struct options *o, u
                 .socket = o->socket,
                 .ns_name = o->ns_name,
                 .device = o->device,
+                .kernels = o->kernels,
                 .page_tokens = o->page_tokens,
                 .max_pages = (max_tokens + o->page_tokens - 1) / o->page_tokens,
         };
@@ -285,7 +287,7 @@ static enum exit_status worker_init(struct worker *w, const struct options *o, u
         int r;
 
         *w = (struct worker){.options = o};
-        w->model = model_new(&o->shape, max_tokens, o->page_tokens);
+        w->model = model_new(&o->shape, o->page_tokens);
         if (!w->model)
                 return fail("weights", -ENOMEM);
         r = pages_open(&pages, &w->pages);

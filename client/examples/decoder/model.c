@@ -25,14 +25,13 @@ struct scratch {
         float *mixed;  /* [token][width]: what attention returns */
         float *gate;   /* [token][ffn width] */
         float *up;
-        float *scores;          /* [heads of one kv head][positions] */
         float *cosines, *sines; /* [token][head size / 2] */
         float *logits;          /* [VOCAB_ROWS] */
 };
 
 struct model {
         struct model_shape shape;
-        uint32_t head_size, kv_width, score_row;
+        uint32_t head_size, kv_width;
         float *embedding; /* [VOCAB_ROWS][width] */
         float *norm_final;
         float *w_logits;
@@ -162,15 +161,13 @@ static size_t place_all(struct model *m, float *base, size_t n_chunk)
         place(&s->mixed, base, &used, n_chunk * width);
         place(&s->gate, base, &used, n_chunk * ffn);
         place(&s->up, base, &used, n_chunk * ffn);
-        place(&s->scores, base, &used,
-                (size_t)m->score_row * m->shape.n_heads / m->shape.n_kv_heads);
         place(&s->cosines, base, &used, n_chunk * m->head_size / 2);
         place(&s->sines, base, &used, n_chunk * m->head_size / 2);
         place(&s->logits, base, &used, VOCAB_ROWS);
         return used;
 }
 
-struct model *model_new(const struct model_shape *shape, uint32_t max_tokens, uint32_t page_tokens)
+struct model *model_new(const struct model_shape *shape, uint32_t page_tokens)
 {
         struct model *m;
 
@@ -181,7 +178,6 @@ struct model *model_new(const struct model_shape *shape, uint32_t max_tokens, ui
         m->shape = *shape;
         m->head_size = model_head_size(shape);
         m->kv_width = m->head_size * shape->n_kv_heads;
-        m->score_row = (max_tokens + KERNEL_PANEL - 1) / KERNEL_PANEL * KERNEL_PANEL;
         m->layers = calloc(shape->n_layers, sizeof(*m->layers));
         if (m->layers)
                 m->memory = calloc(place_all(m, NULL, page_tokens), sizeof(float));
@@ -204,12 +200,6 @@ void model_free(struct model *m)
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
-
-static float *page_of(
-        const struct model_kv *kv, unsigned char *const *tensors, uint32_t layer, uint32_t page_no)
-{
-        return (float *)(void *)(tensors[layer] + kv->pages[page_no] * kv->page_bytes);
-}
 
 static void compute_angles(struct model *m, uint32_t n_tokens, uint32_t position)
 {
@@ -243,68 +233,19 @@ static void rotate_heads(const struct model *m, float *x, uint32_t n_heads, uint
                                 m->s.sines + t * head / 2);
 }
 
-/* K and V of the new tokens go to the page of `position`, and nowhere else. */
-static void store_kv(const struct model *m, const struct model_kv *kv, uint32_t layer,
-        uint32_t n_tokens, uint32_t position)
-{
-        uint32_t head = m->head_size, tokens = kv->page_tokens, first = position % tokens;
-        float *k = page_of(kv, kv->k, layer, position / tokens);
-        float *v = page_of(kv, kv->v, layer, position / tokens);
-
-        for (uint32_t t = 0; t < n_tokens; t++) {
-                for (uint32_t e = 0; e < m->kv_width; e++) {
-                        uint32_t at = first + t;
-
-                        k[(size_t)e * tokens + at] = m->s.k[(size_t)t * m->kv_width + e];
-                        v[((size_t)(e / head) * tokens + at) * head + e % head] =
-                                m->s.v[(size_t)t * m->kv_width + e];
-                }
-        }
-}
-
-/* Attention of the heads that share a kv head, for a token that sees n_visible positions. */
-static void attend(struct model *m, const struct model_kv *kv, uint32_t layer, uint32_t kv_head,
-        const float *q, uint32_t n_visible, float *mixed)
-{
-        size_t head = m->head_size, tokens = kv->page_tokens, row = m->score_row;
-        size_t n_heads = m->shape.n_heads / m->shape.n_kv_heads, offset = kv_head * head * tokens;
-        float *scores = m->s.scores, scale = 1.0f / sqrtf((float)head);
-
-        for (size_t at = 0; at < n_visible; at += tokens) {
-                size_t n = n_visible - at < tokens ? n_visible - at : tokens;
-                const float *k = page_of(kv, kv->k, layer, (uint32_t)(at / tokens)) + offset;
-
-                for (size_t h = 0; h < n_heads; h++)
-                        memset(scores + h * row + at, 0, n * sizeof(*scores));
-                kernel_gemm(q, head, n_heads, k, tokens, head, n, scores + at, row);
-        }
-        for (size_t h = 0; h < n_heads; h++) {
-                float inverse = 1.0f / kernel_exp_sum(scores + h * row, n_visible, scale);
-
-                for (size_t i = 0; i < n_visible; i++)
-                        scores[h * row + i] *= inverse;
-        }
-        memset(mixed, 0, n_heads * head * sizeof(*mixed));
-        for (size_t at = 0; at < n_visible; at += tokens) {
-                size_t n = n_visible - at < tokens ? n_visible - at : tokens;
-                const float *v = page_of(kv, kv->v, layer, (uint32_t)(at / tokens)) + offset;
-
-                kernel_gemm(scores + at, row, n_heads, v, head, n, head, mixed, head);
-        }
-}
-
 static void add_rows(float *x, const float *y, size_t n)
 {
         for (size_t i = 0; i < n; i++)
                 x[i] += y[i];
 }
 
-static void attention_block(struct model *m, const struct model_kv *kv, uint32_t layer,
-        uint32_t n_tokens, uint32_t position)
+static int attention_block(
+        struct model *m, struct model_kv *kv, uint32_t layer, uint32_t n_tokens, uint32_t position)
 {
         const struct layer *l = &m->layers[layer];
         struct scratch *s = &m->s;
-        size_t width = m->shape.width, group = width / m->shape.n_kv_heads;
+        size_t width = m->shape.width;
+        int r;
 
         norm_rows(m, l->norm_attention, n_tokens);
         kernel_linear(s->normed, n_tokens, width, l->wq, width, s->q);
@@ -312,14 +253,15 @@ static void attention_block(struct model *m, const struct model_kv *kv, uint32_t
         kernel_linear(s->normed, n_tokens, width, l->wv, m->kv_width, s->v);
         rotate_heads(m, s->q, m->shape.n_heads, n_tokens);
         rotate_heads(m, s->k, m->shape.n_kv_heads, n_tokens);
-        store_kv(m, kv, layer, n_tokens, position);
 
-        for (uint32_t h = 0; h < m->shape.n_kv_heads; h++)
-                for (uint32_t t = 0; t < n_tokens; t++)
-                        attend(m, kv, layer, h, s->q + t * width + h * group, position + t + 1,
-                                s->mixed + t * width + h * group);
+        r = kv->ops->append(kv, layer, position, n_tokens, s->k, s->v);
+        if (!r)
+                r = kv->ops->attend(kv, layer, position, n_tokens, s->q, s->mixed);
+        if (r)
+                return r;
         kernel_linear(s->mixed, n_tokens, width, l->wo, width, s->normed);
         add_rows(s->x, s->normed, n_tokens * width);
+        return 0;
 }
 
 static void ffn_block(struct model *m, uint32_t layer, uint32_t n_tokens)
@@ -336,15 +278,14 @@ static void ffn_block(struct model *m, uint32_t layer, uint32_t n_tokens)
         add_rows(s->x, s->normed, n_tokens * width);
 }
 
-void model_forward(struct model *m, const struct model_kv *kv, const uint32_t *tokens,
-        uint32_t n_tokens, uint32_t position, float *ret_logits)
+int model_forward(struct model *m, struct model_kv *kv, const uint32_t *tokens, uint32_t n_tokens,
+        uint32_t position, float *ret_logits)
 {
         struct scratch *s = &m->s;
         size_t width = m->shape.width;
 
         assert(n_tokens > 0);
         assert(position / kv->page_tokens == (position + n_tokens - 1) / kv->page_tokens);
-        assert(position + n_tokens <= m->score_row);
 
         for (size_t t = 0; t < n_tokens; t++) {
                 assert(tokens[t] < MODEL_VOCAB);
@@ -352,12 +293,16 @@ void model_forward(struct model *m, const struct model_kv *kv, const uint32_t *t
         }
         compute_angles(m, n_tokens, position);
         for (uint32_t i = 0; i < m->shape.n_layers; i++) {
-                attention_block(m, kv, i, n_tokens, position);
+                int r = attention_block(m, kv, i, n_tokens, position);
+
+                if (r)
+                        return r;
                 ffn_block(m, i, n_tokens);
         }
         if (!ret_logits)
-                return;
+                return 0;
         kernel_rms_norm(s->x + (n_tokens - 1) * width, m->norm_final, width, s->normed);
         kernel_linear(s->normed, 1, width, m->w_logits, VOCAB_ROWS, s->logits);
         memcpy(ret_logits, s->logits, MODEL_VOCAB * sizeof(*ret_logits));
+        return 0;
 }

@@ -7,6 +7,7 @@
 
 #include <kvlease.h>
 
+#include "client/examples/decoder/gpu.h"
 #include "client/examples/decoder/options.h"
 
 enum kind { NUMBER, SEED, FLAG, FLAG_OFF, STRING, PREFIX, PLANES, HELP, VERSION };
@@ -25,7 +26,10 @@ static const struct row rows[] = {
         {"socket", STRING, AT(socket), 0, 0, "PATH",
                 "the tenant's socket (default: $KVLEASE_SOCKET)"},
         {"namespace", STRING, AT(ns_name), 0, 0, "NAME", "namespace (default: decoder)"},
-        {"device", STRING, AT(device), 0, 0, "NAME", "device (default: the daemon's)"},
+        {"device", STRING, AT(device), 0, 0, "NAME",
+                "host or a GPU's UUID (default: the daemon's)"},
+        {"kernels", STRING, AT(kernels), 0, 0, "FILE",
+                "of a GPU: PTX, cubin or fatbin (default: $KVLEASE_DECODER_KERNELS, or built in)"},
         {"no-daemon", FLAG_OFF, AT(use_daemon), 0, 0, NULL, "private memory: compute everything"},
         {"planes", PLANES, AT(plane_per_tensor), 0, 0, "block|layer",
                 "one plane for all layers, or one for K and V of each"},
@@ -46,7 +50,8 @@ static const struct row rows[] = {
         {"kv-heads", NUMBER, AT(shape.n_kv_heads), 1, 1024, "N", "K and V heads (default: 2)"},
         {"ffn-width", NUMBER, AT(shape.ffn_width), 8, 65536, "N", "inner width (default: 704)"},
         {"help", HELP, 0, 0, 0, NULL, "this text"},
-        {"version", VERSION, 0, 0, 0, NULL, "version of libkvlease"},
+        {"version", VERSION, 0, 0, 0, NULL,
+                "version of libkvlease, and whether kernels are built in"},
 };
 
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
@@ -139,7 +144,8 @@ static int apply(struct options *o, const struct row *row, const char *argument)
                 print_help();
                 return 1;
         case VERSION:
-                printf("decoder (libkvlease %s)\n", kvl_version());
+                printf("decoder (libkvlease %s, %s)\n", kvl_version(),
+                        gpu_has_kernels() ? "with kernels for GPUs" : "without kernels for GPUs");
                 return 1;
         }
         return -EINVAL;

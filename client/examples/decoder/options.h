@@ -13,8 +13,8 @@ struct options {
         uint32_t n_generate;
         uint32_t delay_msec; /* after each page, to be killed in time */
         bool plane_per_tensor, use_daemon, json, verbose, publish_generated;
-        const char *socket, *ns_name, *device; /* all strings point into argv */
-        const char **prefixes;                 /* files put before each prompt */
+        const char *socket, *ns_name, *device, *kernels; /* all strings point into argv */
+        const char **prefixes;                           /* files put before each prompt */
         uint32_t n_prefixes;
         char **files;
         uint32_t n_files;

@@ -1,15 +1,19 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <kvlease.h>
 
+#include "client/examples/decoder/gpu.h"
+#include "client/examples/decoder/kv-host.h"
 #include "client/examples/decoder/pages.h"
 
 #define PLANE_ALIGN 64 /* kvlease.h: a plane's page is a multiple of it */
+#define POLL_MSEC   1  /* between looks at a publish that waits for the stream; not tuned */
 
 struct pages {
         struct pages_options options;
@@ -19,12 +23,14 @@ struct pages {
 
         char version[17];
         struct kvl_layout layout;
-        uint64_t tensor_bytes; /* K or V of one layer of one page */
-        unsigned char **bases; /* k of each layer, then v of each layer */
-        unsigned char *memory; /* use_daemon false: all pages */
-        struct model_kv kv;
+        uint64_t tensor_bytes;   /* K or V of one layer of one page */
+        unsigned char *memory;   /* use_daemon false: all pages */
+        bool is_gpu, is_revoked; /* where pages lie; the daemon wants memory back */
+        struct kvl_ns_info info;
+        struct model_kv *kv;
 
         uint32_t *table;                /* page indices */
+        unsigned char **tensors;        /* of the table's pages: struct model_kv */
         bool *pinned;                   /* by position in the table: to release, else to free */
         uint8_t (*keys)[KVL_KEY_BYTES]; /* [0] is the root: key of page i is keys[i + 1] */
         uint32_t n_table, n_keys;
@@ -35,7 +41,7 @@ struct pages {
 
 const char *pages_error(void)
 {
-        return kvl_last_error();
+        return *gpu_error() ? gpu_error() : kvl_last_error();
 }
 
 /* ---- open ------------------------------------------------------------------------------------ */
@@ -64,29 +70,44 @@ static void set_layout(struct pages *p)
         };
 }
 
-static unsigned char *plane_base(const struct pages *p, uint32_t plane)
+static unsigned char *plane_page(const struct pages *p, uint32_t plane, uint32_t page)
 {
+        uint64_t index = (uint64_t)plane * p->options.max_pages + page;
+
         if (p->options.use_daemon)
-                return kvl_plane_base(p->ns, plane);
-        return p->memory + plane * p->layout.plane_page_bytes * p->options.max_pages;
+                return kvl_page_ptr(p->ns, page, plane);
+        return p->memory + index * p->layout.plane_page_bytes;
 }
 
-static void set_bases(struct pages *p)
+/* Enters a page at a place of the table: its index, and where each of its tensors lies. */
+static void place_page(struct pages *p, uint32_t at, uint32_t page)
 {
-        uint32_t n_layers = p->options.shape.n_layers;
+        uint32_t n_tensors = 2 * p->options.shape.n_layers;
 
-        for (uint32_t i = 0; i < 2 * n_layers; i++) {
-                uint32_t tensor = i < n_layers ? 2 * i : 2 * (i - n_layers) + 1;
+        p->table[at] = page;
+        for (uint32_t i = 0; i < n_tensors; i++)
+                p->tensors[(size_t)at * n_tensors + i] =
+                        p->options.plane_per_tensor ? plane_page(p, i, page)
+                                                    : plane_page(p, 0, page) + i * p->tensor_bytes;
+}
 
-                p->bases[i] = p->options.plane_per_tensor
-                                      ? plane_base(p, tensor)
-                                      : plane_base(p, 0) + tensor * p->tensor_bytes;
-        }
-        p->kv.k = p->bases;
-        p->kv.v = p->bases + n_layers;
-        p->kv.page_bytes = p->layout.plane_page_bytes;
-        p->kv.page_tokens = p->options.page_tokens;
-        p->kv.pages = p->table;
+/* What the model needs for pages where they lie. */
+static int make_kv(struct pages *p)
+{
+        const struct gpu_options gpu = {
+                .shape = &p->options.shape,
+                .page_tokens = p->options.page_tokens,
+                .max_pages = p->options.max_pages,
+                .tensors = p->tensors,
+                .device = p->info.device,
+                .kernels = p->options.kernels,
+        };
+
+        p->is_gpu = !p->info.is_cpu_memory;
+        if (p->is_gpu)
+                return gpu_new(&gpu, &p->kv);
+        return kv_host_new(&p->options.shape, p->options.page_tokens, p->options.max_pages,
+                p->tensors, &p->kv);
 }
 
 static int open_namespace(struct pages *p)
@@ -95,17 +116,32 @@ static int open_namespace(struct pages *p)
 
         if (r)
                 return r;
-        set_bases(p);
+        p->info.size = sizeof(p->info);
+        kvl_ns_info(p->ns, &p->info);
         return 0;
 }
 
 static int open_private(struct pages *p)
 {
-        p->memory = calloc(p->options.max_pages, p->layout.n_planes * p->layout.plane_page_bytes);
-        if (!p->memory)
-                return -ENOMEM;
-        set_bases(p);
-        return 0;
+        uint64_t bytes = p->layout.n_planes * p->layout.plane_page_bytes * p->options.max_pages;
+        const char *device = p->options.device ? p->options.device : "host";
+        int r;
+
+        snprintf(p->info.device, sizeof(p->info.device), "%s", device);
+        p->info.is_cpu_memory = strcmp(device, "host") == 0;
+        r = make_kv(p);
+        if (r || p->is_gpu)
+                return r ? r : gpu_alloc(p->kv, bytes, &p->memory);
+        p->memory = calloc(1, bytes);
+        return p->memory ? 0 : -ENOMEM;
+}
+
+static void on_event(struct kvl_conn *conn, const struct kvl_event *event, void *data)
+{
+        struct pages *p = data;
+
+        if (event->type == KVL_EVENT_REVOKE)
+                p->is_revoked = true;
 }
 
 static int open_connection(struct pages *p)
@@ -118,7 +154,9 @@ static int open_connection(struct pages *p)
 
         if (r)
                 return r;
-        return open_namespace(p);
+        kvl_set_event_handler(p->conn, on_event, p);
+        r = open_namespace(p);
+        return r ? r : make_kv(p);
 }
 
 int pages_open(const struct pages_options *options, struct pages **ret_pages)
@@ -130,11 +168,12 @@ int pages_open(const struct pages_options *options, struct pages **ret_pages)
                 return r;
         p->options = *options;
         set_layout(p);
-        p->bases = calloc(2 * (size_t)options->shape.n_layers, sizeof(*p->bases));
+        p->tensors = calloc(
+                (size_t)options->max_pages * 2 * options->shape.n_layers, sizeof(*p->tensors));
         p->table = calloc(options->max_pages, sizeof(*p->table));
         p->pinned = calloc(options->max_pages, sizeof(*p->pinned));
         p->keys = calloc((size_t)options->max_pages + 1, sizeof(*p->keys));
-        if (p->bases && p->table && p->pinned && p->keys)
+        if (p->tensors && p->table && p->pinned && p->keys)
                 r = kvl_key_root(&p->layout, p->keys[0]);
         if (!r)
                 r = options->use_daemon ? open_connection(p) : open_private(p);
@@ -150,13 +189,18 @@ void pages_close(struct pages *p)
 {
         if (!p)
                 return;
+        if (p->kv && p->is_gpu)
+                gpu_wait(p->kv); /* nothing uses pages any more */
         /* Whatever the prompt still holds ends with the connection. */
         kvl_disconnect(p->conn);
-        free(p->memory);
+        if (!p->is_gpu)
+                free(p->memory);
+        if (p->kv)
+                p->kv->ops->free(p->kv);
         free(p->keys);
         free(p->pinned);
         free(p->table);
-        free(p->bases);
+        free(p->tensors);
         free(p);
 }
 
@@ -193,6 +237,8 @@ static int look_up(struct pages *p, uint32_t n_keys)
         /* Only full pages are ever published. */
         assert(n_tokens == (uint64_t)n * p->options.page_tokens);
         memset(p->pinned, true, n * sizeof(*p->pinned));
+        for (uint32_t i = 0; i < n; i++)
+                place_page(p, i, p->table[i]);
         p->n_table = n;
         return 0;
 }
@@ -245,19 +291,84 @@ int pages_begin(
 
 int pages_extend(struct pages *p)
 {
+        /* Private: backwards, so that nothing comes out right by reading memory in order. */
+        uint32_t page = p->options.max_pages - 1 - p->n_table;
+
         assert(p->active);
         assert(p->n_table < p->options.max_pages);
         if (p->options.use_daemon) {
-                int r = kvl_lease(p->ns, p->request, 1, &p->table[p->n_table]);
+                int r = kvl_lease(p->ns, p->request, 1, &page);
 
                 if (r)
                         return r;
-        } else {
-                /* Backwards, so that nothing comes out right by reading memory in order. */
-                p->table[p->n_table] = p->options.max_pages - 1 - p->n_table;
         }
+        place_page(p, p->n_table, page);
         p->pinned[p->n_table++] = false;
         return 0;
+}
+
+/* ---- publishing ------------------------------------------------------------------------------ */
+
+struct published {
+        bool is_done;
+        int code;
+        uint32_t page;
+};
+
+static void on_published(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct published *published = data;
+
+        published->is_done = true;
+        published->code = code;
+        if (n_pages > 0)
+                published->page = pages[0];
+}
+
+/*
+ * Behind the kernels that write the page, without waiting for them. Whose page it is then must be
+ * known before the next one is published, so this does wait for the answer; an engine would go on,
+ * and look at it later.
+ */
+static int publish_on_stream(struct pages *p, const struct kvl_publish *publish, uint32_t *ret_page)
+{
+        struct published published = {};
+        int r = kvl_publish_on_stream(p->ns, publish, gpu_stream(p->kv), on_published, &published);
+
+        if (r)
+                return r;
+        while (!published.is_done) {
+                struct pollfd wait = {
+                        .fd = kvl_fd(p->conn),
+                        .events = (short)(kvl_wants_write(p->conn) ? POLLIN | POLLOUT : POLLIN),
+                };
+
+                r = kvl_dispatch(p->conn);
+                if (r < 0 && !published.is_done)
+                        return r;
+                if (r == 0)
+                        poll(&wait, 1, POLL_MSEC);
+        }
+        *ret_page = published.page;
+        return published.code;
+}
+
+static int publish(struct pages *p, uint32_t page_no, uint32_t *ret_page)
+{
+        const struct kvl_publish publish = {
+                .size = sizeof(publish),
+                .pages = &p->table[page_no],
+                .keys = p->keys[page_no + 1],
+                .n_pages = 1,
+                .parent_key = page_no ? p->keys[page_no] : NULL,
+                .last_tokens = p->options.page_tokens,
+                .request = p->request,
+        };
+
+        if (p->is_gpu)
+                return publish_on_stream(p, &publish, ret_page);
+        return kvl_publish(p->ns, &publish, ret_page, NULL);
 }
 
 int pages_publish(struct pages *p, uint32_t page_no)
@@ -273,24 +384,14 @@ int pages_publish(struct pages *p, uint32_t page_no)
         if (r)
                 return r;
         ours = p->table[page_no];
-        r = kvl_publish(p->ns,
-                &(struct kvl_publish){
-                        .size = sizeof(struct kvl_publish),
-                        .pages = &ours,
-                        .keys = p->keys[page_no + 1],
-                        .n_pages = 1,
-                        .parent_key = page_no ? p->keys[page_no] : NULL,
-                        .last_tokens = p->options.page_tokens,
-                        .request = p->request,
-                },
-                &theirs, NULL);
+        r = publish(p, page_no, &theirs);
         switch (r) {
         case 0:
                 p->pinned[page_no] = true;
                 p->counts.published++;
                 return 0;
         case KVL_DUPLICATE:
-                p->table[page_no] = theirs;
+                place_page(p, page_no, theirs);
                 p->pinned[page_no] = true;
                 p->counts.duplicates++;
                 return kvl_free(p->ns, &ours, 1);
@@ -301,6 +402,40 @@ int pages_publish(struct pages *p, uint32_t page_no)
         default:
                 return r;
         }
+}
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
+/* On a GPU, when the work on the stream is done: an engine doesn't wait for that. */
+static int release(struct pages *p, uint32_t n_pages)
+{
+        if (p->is_gpu)
+                return kvl_release_on_stream(p->ns, p->table, n_pages, gpu_stream(p->kv));
+        return kvl_release(p->ns, p->table, n_pages);
+}
+
+static int give_up(struct pages *p, uint32_t first)
+{
+        const uint32_t *pages = p->table + first;
+
+        if (p->is_gpu)
+                return kvl_free_on_stream(p->ns, pages, p->n_table - first, gpu_stream(p->kv));
+        return kvl_free(p->ns, pages, p->n_table - first);
+}
+
+/*
+ * Memory that the daemon wants back goes back between two prompts, when nothing is held: prompts
+ * are short here. That the daemon is gone is told by the next call that needs it.
+ */
+static int give_back(struct pages *p)
+{
+        int r;
+
+        if (!p->options.use_daemon || kvl_dispatch(p->conn) < 0 || !p->is_revoked)
+                return 0;
+        p->is_revoked = false;
+        r = kvl_safepoint(p->conn, p->is_gpu ? gpu_stream(p->kv) : NULL);
+        return r < 0 && r != -ENOTCONN ? r : 0;
 }
 
 /* Pinned pages are a prefix of the table: publishing goes in order, and ends where it fails. */
@@ -316,13 +451,15 @@ int pages_end(struct pages *p)
         while (n_pinned < p->n_table && p->pinned[n_pinned])
                 n_pinned++;
         if (n_pinned > 0)
-                r = kvl_release(p->ns, p->table, n_pinned);
+                r = release(p, n_pinned);
         if (n_pinned < p->n_table)
-                q = kvl_free(p->ns, p->table + n_pinned, p->n_table - n_pinned);
+                q = give_up(p, n_pinned);
         if (!r)
                 r = q;
         q = kvl_request_end(p->ns, p->request);
-        return r ? r : q;
+        if (!r)
+                r = q;
+        return r ? r : give_back(p);
 }
 
 uint32_t pages_in_table(const struct pages *p)
@@ -335,7 +472,12 @@ const struct pages_counts *pages_counts(const struct pages *p)
         return &p->counts;
 }
 
-const struct model_kv *pages_kv(const struct pages *p)
+const char *pages_device(const struct pages *p)
 {
-        return &p->kv;
+        return p->info.device;
+}
+
+struct model_kv *pages_kv(const struct pages *p)
+{
+        return p->kv;
 }

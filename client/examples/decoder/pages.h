@@ -5,7 +5,8 @@
  *   open -> { begin -> (extend -> write -> publish)... -> end }... -> close
  *
  * Pages come from the daemon (leased, or found under their key and pinned), or, as the oracle that
- * results are compared with, from private memory where nothing is ever found.
+ * results are compared with, from private memory where nothing is ever found. They lie in memory of
+ * the CPU, or of a GPU, where they stay: what needs them runs there.
  *
  * Returns as <kvlease.h>: 0, negative errno, or a positive KVL_* condition; pages_error() has the
  * sentence. After a failure inside a prompt only pages_end() and pages_close() make sense. One
@@ -24,7 +25,8 @@ struct pages_options {
         bool plane_per_tensor; /* a plane for K and one for V of each layer; false: one for all */
         const char *socket;    /* NULL: the library's default */
         const char *ns_name;   /* borrowed, as is device */
-        const char *device;    /* NULL: the daemon's default */
+        const char *device;    /* NULL: the daemon's default; without a daemon "host" */
+        const char *kernels;   /* of a GPU: struct gpu_options; borrowed */
         uint32_t page_tokens;
         uint32_t max_pages; /* of one prompt and what is generated after it */
 };
@@ -66,12 +68,15 @@ int pages_extend(struct pages *pages);
  */
 int pages_publish(struct pages *pages, uint32_t page_no);
 
-/* Releases and frees what the prompt held. */
+/* Releases and frees what the prompt held; memory that the daemon wants back is given back. */
 int pages_end(struct pages *pages);
 
 uint32_t pages_in_table(const struct pages *pages);
 const struct pages_counts *pages_counts(const struct pages *pages);
 
-/* The table as the model reads it; changes with every call here. Borrowed, valid until
- * pages_close(). */
-const struct model_kv *pages_kv(const struct pages *pages);
+/* UUID of the GPU where pages lie, or "host". Borrowed, valid until pages_close(). */
+const char *pages_device(const struct pages *pages);
+
+/* The pages of the table as the model uses them; they change with every call here. Borrowed, valid
+ * until pages_close(). */
+struct model_kv *pages_kv(const struct pages *pages);

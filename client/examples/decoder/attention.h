@@ -1,0 +1,33 @@
+/*
+ * What the kernels of attention.cu are given: each takes one of these structs, by value. Addresses
+ * are the device's. The same layout for nvcc and for the host's compiler: wide members first.
+ */
+#pragma once
+
+#include <stdint.h>
+
+/* Threads of a block, all kernels, one dimension; not tuned. */
+#define ATTENTION_BLOCK 128
+
+/* Lanes of the sum over weights: KERNEL_PANEL, so that it is the sum of kernel_exp_sum(). */
+#define ATTENTION_LANES 8
+
+/* write_kv: a thread for each token and element. */
+struct write_kv_launch {
+        uint64_t page_k, page_v; /* K and V of one layer of the page */
+        uint64_t k, v;           /* float[n_tokens][width] */
+        uint32_t page_tokens, first, n_tokens;
+        uint32_t width, head_size; /* of all kv heads; of one */
+};
+
+/* attention_scores, _weights and _mix: attention of n_tokens tokens from `position` on. */
+struct attention_launch {
+        uint64_t tensors; /* uint64_t[page][n_tensors]: addresses, the page table of model.h */
+        uint64_t q, out;  /* float[n_tokens][n_heads][head_size] */
+        uint64_t scores;  /* float[n_tokens][n_heads][row], row > position + n_tokens - 1 */
+        uint64_t row;
+        uint32_t n_tensors, layer, page_tokens;
+        uint32_t n_tokens, position;
+        uint32_t n_heads, n_kv_heads, head_size;
+        float scale;
+};
