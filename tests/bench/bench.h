@@ -28,6 +28,7 @@ struct bench_result {
 struct bench_run {
         unsigned rounds; /* > 0 */
         bool quick;      /* small numbers, to see that it works: the figures mean nothing */
+        char device[96]; /* what it ran on beside the CPU; "": nothing */
         struct bench_result results[BENCH_MAX_RESULTS];
         unsigned n_results;
 };
@@ -35,11 +36,11 @@ struct bench_run {
 struct bench {
         const char *name, *help;
         unsigned rounds;                  /* default */
-        int (*fn)(struct bench_run *run); /* 0, or -errno with a line on stderr */
+        int (*fn)(struct bench_run *run); /* 0, or -errno with a line on stderr; -ENODEV: skipped */
 };
 
-extern const struct bench bench_alloc, bench_data, bench_footprint, bench_hit, bench_interference,
-        bench_publish, bench_rings, bench_rpc, bench_throughput;
+extern const struct bench bench_alloc, bench_data, bench_footprint, bench_gpu, bench_hit,
+        bench_interference, bench_publish, bench_rings, bench_rpc, bench_throughput;
 
 /* A result without numbers, to be filled. Borrowed from the run. */
 struct bench_result *bench_add(struct bench_run *run, const char *unit, const char *name, ...)

@@ -115,6 +115,8 @@ void bench_print_table(const struct bench *b, const struct bench_run *run)
         machine(text, sizeof(text));
         printf("%s: %s\n%s, %u rounds%s\n\n", b->name, b->help, text, run->rounds,
                 run->quick ? ", QUICK: the figures mean nothing" : "");
+        if (run->device[0])
+                printf("device: %s\n\n", run->device);
         printf("%-28s %-5s %11s %11s  %-14s %11s %11s %11s %11s  %s\n", "", "unit", "median", "p99",
                 "baseline", "median", "p99", "ratio", "ratio p99", "bound");
         for (unsigned i = 0; i < run->n_results; ++i) {
@@ -173,8 +175,8 @@ int bench_print_json(const struct bench *b, const struct bench_run *run)
                 if (!isnan(result->p99))
                         add_row(list, result, true);
         }
-        top = json_pack("{s:s, s:s, s:i, s:o}", "bench", b->name, "machine", text, "rounds",
-                (int)run->rounds, "results", list);
+        top = json_pack("{s:s, s:s, s:s?, s:i, s:o}", "bench", b->name, "machine", text, "device",
+                run->device[0] ? run->device : NULL, "rounds", (int)run->rounds, "results", list);
         r = top ? json_dumpf(top, stdout, JSON_INDENT(2)) : -1;
         printf("\n");
         json_decref(top);
