@@ -1,7 +1,6 @@
 /* Finds a page of KV cache, or makes it: the second run finds what the first one wrote. */
 #include <kvlease.h>
 #include <stdio.h>
-#include <string.h>
 
 int main(void)
 {
@@ -11,6 +10,7 @@ int main(void)
         uint32_t tokens[16] = {'H', 'e', 'l', 'l', 'o'}, page, n_pages;
         uint8_t root[KVL_KEY_BYTES], key[KVL_KEY_BYTES];
         struct kvl_publish publish = {sizeof(publish), &page, key, 1, NULL, 16, 0};
+        char kv[64] = "what attention computed for them";
         struct kvl_conn *conn;
         struct kvl_ns *ns;
         uint64_t n_tokens;
@@ -20,10 +20,13 @@ int main(void)
         kvl_key_root(&layout, root);
         kvl_key_chain(root, tokens, 16, key); /* names these 16 tokens and all before them */
         if (kvl_lookup(ns, 0, key, 1, &page, &n_pages, &n_tokens) == 0) {
-                printf("found page %u: %s\n", page, (char *)kvl_page_ptr(ns, page, 0));
+                kvl_page_read(ns, page, 0, 0, kv, sizeof(kv)); /* kernels use kvl_page_ptr() */
+                printf("found page %u: %s\n", page, kv);
         } else if (kvl_lease(ns, 0, 1, &page) == 0) {
-                strcpy(kvl_page_ptr(ns, page, 0), "what attention computed for them");
+                kvl_page_write(ns, page, 0, 0, kv, sizeof(kv));
                 printf("publish: %s\n", kvl_strerror(kvl_publish(ns, &publish, NULL, NULL)));
+        } else {
+                fprintf(stderr, "hello: %s\n", kvl_last_error());
         }
         kvl_disconnect(conn); /* what it pinned ends, what it published stays */
         return 0;
