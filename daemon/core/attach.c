@@ -38,6 +38,53 @@ static struct grants *join_grants(struct group *g, struct ns *ns)
         return grants;
 }
 
+/* Does a lingering member of the group, other than `except`, have the page's set mapped? */
+static bool may_be_written(const struct grants *g, uint32_t page, const struct attach *except)
+{
+        uint32_t set = page / g->ns->geometry.set_pages;
+
+        if (g->group->n_lingering == 0)
+                return false;
+        list_for_each (a, &g->ns->attachments, struct attach, ns_link)
+                if (a->grants == g && a->member->lingers && a != except &&
+                        map_find(&a->mapped, set))
+                        return true;
+        return false;
+}
+
+void grants_give_back(struct grants *g, uint32_t page)
+{
+        struct page *p = ns_page(g->ns, page);
+
+        assert(p->state == PAGE_GRANTED && !p->ready && !p->given_back);
+
+        if (may_be_written(g, page, NULL)) {
+                p->given_back = 1;
+                p->reported = 0;
+                g->n_given_back++;
+                return;
+        }
+        grants_remove(g, page);
+        ns_free_page(g->ns, page);
+}
+
+/* A lingering member ends: what was given back and waited for it alone is FREE. */
+static void end_grace(struct attach *a)
+{
+        struct grants *g = a->grants;
+        uint32_t next = g->head;
+
+        while (g->n_given_back > 0 && next != PAGE_NONE) {
+                uint32_t page = next;
+
+                next = ns_page(g->ns, page)->next;
+                if (!ns_page(g->ns, page)->given_back || may_be_written(g, page, a))
+                        continue;
+                grants_remove(g, page);
+                ns_free_page(g->ns, page);
+        }
+}
+
 /* The last attachment gives the grants back: nobody could publish or free them any more. */
 static void leave_grants(struct grants *grants)
 {
@@ -340,6 +387,8 @@ void attach_close(struct attach *a)
         iter = 0;
         while (map_next(&a->mapped, &iter, &slot))
                 let_go(a, a->ns->sets[slot.key], slot.value);
+        if (a->member->lingers)
+                end_grace(a);
         attach_free(a);
         /* The limit may have been lowered while this held more: what is let go now falls under it.
          */

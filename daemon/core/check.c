@@ -253,6 +253,8 @@ static const char *check_bits(const struct page *p)
                 return "has a mark left";
         if ((p->ready || p->reported) && p->state != PAGE_GRANTED)
                 return "is ready or reported but not granted";
+        if (p->given_back && (p->state != PAGE_GRANTED || p->ready || p->reported))
+                return "is given back but not granted, or ready or reported";
         if (p->unindexed && p->state != PAGE_DETACHED)
                 return "has no slot in the index but isn't detached";
         return NULL;
@@ -416,9 +418,19 @@ static int check_mapped(struct checker *c)
         return expect(c, "clients' entries of mapped sets", c->ns->name, n_entries, n_mapped);
 }
 
+/* A page that was given back waits for somebody. */
+static bool is_waited_for(const struct checker *c, const struct grants *g, uint32_t page)
+{
+        list_for_each (a, &c->ns->attachments, struct attach, ns_link)
+                if (a->member->group == g->group && a->member->lingers &&
+                        map_find(&a->mapped, page / c->ns->geometry.set_pages))
+                        return true;
+        return false;
+}
+
 static int check_grant_list(struct checker *c, const struct grants *g)
 {
-        uint32_t page = g->head, before = PAGE_NONE, n = 0;
+        uint32_t page = g->head, before = PAGE_NONE, n = 0, n_given_back = 0;
 
         for (; page != PAGE_NONE && n <= g->n_pages; n++) {
                 const struct page *p = ns_page(c->ns, page);
@@ -430,13 +442,16 @@ static int check_grant_list(struct checker *c, const struct grants *g)
                                 c, page, "is in the grants of a group that isn't its owner");
                 if (p->prev != before)
                         return page_broken(c, page, "its neighbours among the grants disagree");
+                if (p->given_back && !is_waited_for(c, g, page))
+                        return page_broken(c, page, "was given back but isn't free");
+                n_given_back += p->given_back;
                 before = page;
                 page = p->next;
         }
         if (page != PAGE_NONE || n != g->n_pages)
                 return BROKEN(c->d, "group %u has not n_pages (%u) grants in namespace %s",
                         g->group->id, g->n_pages, c->ns->name);
-        return 0;
+        return expect(c, "grants given back", c->ns->name, g->n_given_back, n_given_back);
 }
 
 /* Every ready page lies in exactly one magazine, one of its group. */
@@ -579,6 +594,22 @@ static int check_member(struct checker *c, const struct member *m)
         return 0;
 }
 
+static int check_group(struct checker *c, const struct group *g, uint64_t *n_members)
+{
+        uint64_t n_lingering = 0;
+
+        list_for_each (m, &g->members, struct member, link) {
+                int r = check_member(c, m);
+
+                if (r < 0)
+                        return r;
+                (*n_members)++;
+                n_lingering += m->lingers;
+        }
+        return expect(
+                c, "lingering clients of a group", g->tenant->name, g->n_lingering, n_lingering);
+}
+
 static int check_tenant(struct checker *c, struct tenant *t)
 {
         uint64_t bytes = 0, n_members = 0, n_recalled = 0, recalled_bytes = 0;
@@ -595,13 +626,11 @@ static int check_tenant(struct checker *c, struct tenant *t)
                         }
                 bytes += ns_charged_bytes(ns);
         }
-        list_for_each (g, &t->groups, struct group, link)
-                list_for_each (m, &g->members, struct member, link) {
-                        n_members++;
-                        r = check_member(c, m);
-                        if (r < 0)
-                                return r;
-                }
+        list_for_each (g, &t->groups, struct group, link) {
+                r = check_group(c, g, &n_members);
+                if (r < 0)
+                        return r;
+        }
         r = expect(c, "charge of tenant", t->name, t->account.charged_bytes, bytes);
         if (r == 0)
                 r = expect(c, "number of recalled sets", t->name, t->n_recalled, n_recalled);

@@ -92,6 +92,12 @@ int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
         return 0;
 }
 
+void member_linger(struct member *m)
+{
+        m->group->n_lingering += !m->lingers;
+        m->lingers = true;
+}
+
 void member_free(struct member *m)
 {
         struct group *g = m->group;
@@ -100,6 +106,7 @@ void member_free(struct member *m)
                 attach_close(list_first(&m->attachments, struct attach, member_link));
         assert(m->n_pins == 0 && m->n_mapped_sets == 0);
         list_remove(&m->link);
+        g->n_lingering -= m->lingers;
         g->tenant->n_members--;
         g->tenant->store->n_members--;
         if (list_is_empty(&g->members))

@@ -7,6 +7,10 @@
  *
  * Grants end with the last member that has the namespace open; pins and mappings end with their
  * member. When a member may be freed (hang-up *and* exit, or BYE) is the server's decision.
+ *
+ * A member lingers while its process is dead but its work on a device may not be. It keeps what it
+ * holds until it is freed. What its living mates give back meanwhile, in sets that it has mapped,
+ * isn't granted to anybody before that: page.given_back.
  */
 #ifndef KVL_CORE_GROUP_H
 #define KVL_CORE_GROUP_H
@@ -31,6 +35,7 @@ struct group {
         uint32_t id;           /* unique among living groups, > 0 */
         uint8_t token[GROUP_TOKEN_BYTES];
         struct list_link members; /* struct member.link */
+        uint32_t n_lingering;     /* of these */
         struct list_link grants;  /* struct grants.link */
 };
 
@@ -41,7 +46,8 @@ struct grants {
         struct ns *ns;         /* borrowed */
         uint32_t head;         /* page index, PAGE_NONE */
         uint32_t n_pages;
-        uint32_t n_attach; /* attachments of the group to ns; freed with the last */
+        uint32_t n_given_back; /* of these, page.given_back */
+        uint32_t n_attach;     /* attachments of the group to ns; freed with the last */
 };
 
 struct member {
@@ -49,6 +55,7 @@ struct member {
         struct group *group;   /* borrowed; freed with its last member */
         uint64_t id;           /* client id: never reused while the daemon runs */
         bool metadata_only;
+        bool lingers;
         struct list_link attachments; /* struct attach.member_link */
         uint32_t last_attach_id;
         uint32_t n_mapped_sets;      /* 0: may be dropped at hang-up */
@@ -86,6 +93,9 @@ struct attach {
 int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
         struct member **ret_member, struct detail *d);
 
+/* Its process is dead; what it has mapped may be written to until it is freed. Safe to repeat. */
+void member_linger(struct member *m);
+
 /* Ends everything it holds: closes its attachments, leaves the group. */
 void member_free(struct member *m);
 
@@ -116,6 +126,10 @@ void attach_note_pin(struct attach *a, uint32_t page);
 
 /* The page leaves its group's grants, to be published or freed by the caller. */
 void grants_remove(struct grants *g, uint32_t page);
+
+/* The group gives a page back that is granted to it, not in a magazine and not given back before:
+ * it is FREE, or will be when no lingering member of the group has its set mapped. */
+void grants_give_back(struct grants *g, uint32_t page);
 
 struct attach *attach_find(struct member *m, uint32_t id);
 

@@ -57,6 +57,8 @@ void grants_remove(struct grants *g, uint32_t page)
                 ns_page(g->ns, p->next)->prev = p->prev;
         p->prev = p->next = PAGE_NONE;
         g->n_pages--;
+        g->n_given_back -= p->given_back;
+        p->given_back = 0;
 }
 
 /*
@@ -376,6 +378,8 @@ static int check_granted(const struct attach *a, uint32_t page, struct detail *d
                         d, -EINVAL, "page %u is %s, not granted", page, page_state_name(p->state));
         if (p->owner != a->grants->group->id)
                 return detail_set(d, -EINVAL, "page %u is granted to another group", page);
+        if (p->given_back)
+                return detail_set(d, -EINVAL, "page %u was given back", page);
         if (p->ready && !magazine_is_claimed(a->grants, page))
                 return detail_set(d, -EINVAL, "page %u lies in a magazine, nobody leased it", page);
         return 0;
@@ -662,10 +666,8 @@ int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detai
                 ns_page(a->ns, pages[i])->mark = 0;
         if (r < 0)
                 return r;
-        for (i = 0; i < n; i++) {
-                grants_remove(a->grants, pages[i]);
-                ns_free_page(a->ns, pages[i]);
-        }
+        for (i = 0; i < n; i++)
+                grants_give_back(a->grants, pages[i]);
         return 0;
 }
 
@@ -696,6 +698,7 @@ void touch_page(
                 ns->evict->touch(ns->policy, page, request, now_nsec);
 }
 
+/* Of a group without another member in the namespace: nobody lingers. */
 static uint64_t free_unreported(struct grants *g)
 {
         uint32_t next = g->head;

@@ -90,7 +90,8 @@ void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t 
 /*
  * The client still holds `pages` of its grants and no others: frees the group's others in the
  * namespace, but for those in magazines. `more`: another call of the same report follows, nothing
- * is freed yet. 0 with the count; -EBUSY: other members of the group have the namespace open;
+ * is freed yet. 0 with the count; -EBUSY: other members of the group, also such that linger, have
+ * the namespace open;
  * -EINVAL: one isn't granted to the group (what was named before stays named until a report ends).
  */
 int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool more,
@@ -107,7 +108,8 @@ uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_
 /* The namespace has a FREE page: it is the group's. */
 uint32_t lease_take_page(struct attach *a);
 
-/* Gives granted pages back. -EINVAL where one isn't granted to the group: none given back. */
+/* Gives granted pages back (grants_give_back()): they are no more the group's. -EINVAL where one
+ * isn't granted to the group: none given back. */
 int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d);
 
 /* Drops the page with `key` and everything below it. 0 with the count, which is 0 where nothing has

@@ -6,6 +6,9 @@
  *              \-> FREE (given back, group died)      \-> DETACHED (out of the index, pinned) ->
  * FREE
  *
+ * What is given back while a dead member of the group may still write to it stays GRANTED, and is
+ * nobody's to use, until that member has ended (group.h).
+ *
  * A SEALED page whose epoch is older than its namespace's is *stale*: not findable and in no tree,
  * waiting for the sweep to free (or detach) it. RETIRING is shown to clients (shared.h) while the
  * evictor counts pins, the record says SEALED meanwhile; MOVING belongs to the tiers.
@@ -40,6 +43,7 @@ struct page {
                                    looked at again by ns_look_again() */
         uint16_t unindexed : 1; /* DETACHED: published, but the index had no slot for it, or its set
                                    was recalled */
+        uint16_t given_back : 1; /* GRANTED: waits for members that linger */
 };
 
 static_assert(sizeof(struct page) == 64, "one cache line a page");

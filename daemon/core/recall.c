@@ -202,7 +202,7 @@ static bool holds(struct work *w, const struct attach *a, const struct extent_se
         for (uint32_t i = 0; i < n; i++) {
                 const struct page *p = &set->pages[i];
 
-                if (p->state == PAGE_GRANTED && p->owner == a->member->group->id)
+                if (p->state == PAGE_GRANTED && p->owner == a->member->group->id && !p->given_back)
                         return true;
                 if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
                         continue;

@@ -466,6 +466,7 @@ static bool linger(struct peer *p)
         if (grace == 0)
                 return false;
         p->state = PEER_LINGERING;
+        member_linger(p->member);
         p->linger_until_nsec = clock_now_nsec() + grace;
         close_socket(p);
         close_process(p);
