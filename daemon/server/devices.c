@@ -192,19 +192,35 @@ static unsigned timeout_msec(const struct device_config *c)
         return (unsigned)(c->driver_timeout_nsec / NSEC_PER_MSEC);
 }
 
-/* Takes the queue, on success only. */
+/* Takes the queue in any case: the pool has it, or it is closed. */
 static int add_queue(struct server *s, struct queue *queue, uint64_t budget_bytes,
         uint64_t extent_bytes, struct detail *d)
 {
         int r = store_add_queue(&s->store, queue, budget_bytes, extent_bytes, d);
 
-        if (r < 0)
+        if (r < 0) {
+                s->left_behind |= !queue_close(queue);
                 return r;
-        /* Without it nothing would ever be made: the pool stays, for server_deinit(). */
+        }
+        /* Without it nothing would ever be made. */
         r = queues_watch(s, list_entry(s->store.pools.prev, struct pool, link));
         if (r < 0)
-                log_error("cannot listen to device %s: %s", queue_props(queue)->name, strerror(-r));
+                return detail_set(d, r,
+                        "kvleased cannot listen to device %s (%s): it needs memory and a "
+                        "descriptor for that",
+                        queue_props(queue)->name, strerror(-r));
         return 0;
+}
+
+/* Takes the device in any case. */
+static int add_device(struct server *s, struct device *device, uint64_t budget_bytes,
+        uint64_t extent_bytes, struct detail *d)
+{
+        int r = store_add_pool(&s->store, device, budget_bytes, extent_bytes, d);
+
+        if (r < 0)
+                device_close(device);
+        return r;
 }
 
 int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
@@ -215,34 +231,35 @@ int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
         int r;
 
         if (!device->props.may_block)
-                return store_add_pool(&s->store, device, budget_bytes, extent_bytes, d);
+                return add_device(s, device, budget_bytes, extent_bytes, d);
         r = queue_open_device(device, timeout_msec(c), &queue);
-        if (r < 0)
-                return detail_set(d, r, "no thread for device %s", device->props.name);
+        if (r < 0) {
+                detail_set(d, r, "no thread for device %s", device->props.name);
+                device_close(device);
+                return r;
+        }
         return add_queue(s, queue, budget_bytes, extent_bytes, d);
 }
 
 /* Takes either, in any case. */
 static int add_opened(struct server *s, struct device *device, struct queue *queue)
 {
-        const struct device_props *props = queue ? queue_props(queue) : &device->props;
-        const struct device_config *c = config_of(s, props->name);
-        uint64_t budget = budget_of(props, c);
+        const struct device_props props = queue ? *queue_props(queue) : device->props;
+        const struct device_config *c = config_of(s, props.name);
+        uint64_t budget = budget_of(&props, c);
         struct detail d = {""};
         int r;
 
         if (queue)
                 r = add_queue(s, queue, budget, c->extent_bytes, &d);
         else
-                r = store_add_pool(&s->store, device, budget, c->extent_bytes, &d);
-        if (r == 0) {
-                note_pool(s, props, budget);
-                return 0;
+                r = add_device(s, device, budget, c->extent_bytes, &d);
+        if (r < 0) {
+                log_error("%s", d.text);
+                return r;
         }
-        log_error("device %s: %s", props->name, d.text);
-        s->left_behind |= !queue_close(queue);
-        device_close(device);
-        return r;
+        note_pool(s, &props, budget);
+        return 0;
 }
 
 static bool is_host(const char *name)

@@ -12,8 +12,8 @@ struct detail;
  * store. */
 int devices_open(struct server *s);
 
-/* Adds one that is open, behind a queue where it may block. Takes it, on success only. 0; -errno
- * with the sentence. */
+/* Adds one that is open, behind a queue where it may block. Takes it in any case. 0; -errno with
+ * the sentence. */
 int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
         uint64_t extent_bytes, struct detail *d);
 

@@ -169,10 +169,9 @@ static void empty_magazines(struct store *store)
                         magazine_drain_ns(ns);
 }
 
-/* They are refused now. */
-static void retry_parked(struct peer *p)
+static void refuse_parked(struct peer *p)
 {
-        parked_retry(p->server, NULL);
+        parked_refuse(p->server);
 }
 
 int handle_ADMIN_DRAIN(struct request *rq)
@@ -184,9 +183,10 @@ int handle_ADMIN_DRAIN(struct request *rq)
         if (s->store.draining == !m->off)
                 return 0;
         s->store.draining = !m->off;
-        rq->after = retry_parked;
-        if (s->store.draining)
+        if (s->store.draining) {
+                rq->after = refuse_parked;
                 empty_magazines(&s->store);
+        }
         peer_uid(rq, uid);
         log_message(m->off ? LOG_DRAIN_END : LOG_DRAIN, LOG_FIELDS({"PEER_UID", uid}),
                 m->off ? "draining was called off by uid %s"

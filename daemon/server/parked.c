@@ -12,6 +12,7 @@
 #include "daemon/server/server.h"
 
 struct parked {
+        bool is_due;        /* is to be run again */
         struct frame frame; /* without descriptors: requests have none */
         uint8_t payload[];
 };
@@ -38,6 +39,7 @@ int parked_add(struct peer *p, const struct frame *f)
                 return -ENOMEM;
         }
         memcpy(k->payload, f->payload, f->header.length);
+        k->is_due = false;
         k->frame.header = f->header;
         k->frame.payload = k->payload;
         p->parked = k;
@@ -68,17 +70,40 @@ static bool waits_for(const struct peer *p, const struct pool *pool)
         return false;
 }
 
-void parked_retry(struct server *s, const struct pool *pool)
+/* NULL: for any pool. Who is muted, doomed or broken is dropped when it is settled. */
+static bool may_retry(const struct peer *p, const struct pool *pool)
 {
+        return !p->muted && !p->doomed && !p->broken && waits_for(p, pool);
+}
+
+static void retry(struct peer *p)
+{
+        p->parked->is_due = false;
+        if (!dispatch_again(p, &p->parked->frame))
+                return;
+        unpark(p);
+        peer_schedule(p);
+}
+
+void parked_make_due(struct server *s, const struct pool *pool)
+{
+        list_for_each (p, &s->parked, struct peer, parked_link)
+                if (waits_for(p, pool))
+                        p->parked->is_due = true;
+}
+
+bool parked_retry(struct server *s, const struct pool *pool)
+{
+        unsigned n = 0;
+
         list_for_each_safe (p, &s->parked, struct peer, parked_link) {
-                /* Those are dropped when they are settled. */
-                if (p->muted || p->doomed || p->broken || !waits_for(p, pool))
+                if (!p->parked->is_due || !may_retry(p, pool))
                         continue;
-                if (!dispatch_again(p, &p->parked->frame))
-                        continue;
-                unpark(p);
-                peer_schedule(p);
+                if (n++ == PARKED_RETRIES_PER_TURN)
+                        return true;
+                retry(p);
         }
+        return false;
 }
 
 void parked_refuse(struct server *s)
@@ -86,6 +111,8 @@ void parked_refuse(struct server *s)
         bool was_draining = s->store.draining;
 
         s->store.draining = true;
-        parked_retry(s, NULL);
+        list_for_each_safe (p, &s->parked, struct peer, parked_link)
+                if (may_retry(p, NULL))
+                        retry(p);
         s->store.draining = was_draining;
 }

@@ -7,6 +7,8 @@
 #ifndef KVL_SERVER_PARKED_H
 #define KVL_SERVER_PARKED_H
 
+#include <stdbool.h>
+
 #include "proto/frame.h"
 
 struct server;
@@ -21,12 +23,22 @@ int parked_add(struct peer *p, const struct frame *f);
 void parked_drop(struct peer *p);
 
 /*
- * Runs parked requests of namespaces on the pool again (NULL: all), in order of arrival. Who is
- * answered is scheduled, to go on with what it sent after.
+ * Requests run again in one loop turn. One that is refused may have weighed all pages of its tenant
+ * before. Not tuned.
  */
-void parked_retry(struct server *s, const struct pool *pool);
+#define PARKED_RETRIES_PER_TURN 16
 
-/* They are answered with DRAINING. */
+/* All that wait for the pool now are due: parked_retry() until it returns false. */
+void parked_make_due(struct server *s, const struct pool *pool);
+
+/*
+ * Runs requests that are due for the pool again, in order of arrival, at most
+ * PARKED_RETRIES_PER_TURN of them. Who is answered is scheduled, to go on with what it sent after.
+ * True: more of them are due.
+ */
+bool parked_retry(struct server *s, const struct pool *pool);
+
+/* All of them are answered with DRAINING, at once: nothing is looked for to say so. */
 void parked_refuse(struct server *s);
 
 #endif

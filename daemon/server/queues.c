@@ -21,6 +21,7 @@ struct queue_watch {
         unsigned n_handles; /* not closed yet; the last one frees it */
         uint64_t armed_nsec;
         bool was_stuck, was_broken;
+        bool is_retrying; /* requests are due for what was made or failed */
 };
 
 const char *queues_state(const struct pool *pool)
@@ -52,15 +53,43 @@ static void log_state(struct queue_watch *w)
         w->was_broken = is_broken;
 }
 
-static void turn(struct queue_watch *w)
+/* Magazines, and what nobody needs, come after everybody who waited. */
+static void retry(struct queue_watch *w)
 {
         struct server *s = w->server;
 
-        if (pool_reap(w->pool) > 0) {
-                parked_retry(s, w->pool);
+        w->is_retrying = parked_retry(s, w->pool);
+        if (!w->is_retrying)
                 store_settle(&s->store, w->pool, clock_now_nsec());
+}
+
+/*
+ * While requests are due nothing more is reaped: what is made next is for the oldest again, and
+ * however fast things are made the youngest has its turn.
+ */
+static void turn(struct queue_watch *w)
+{
+        if (w->is_retrying)
+                return;
+        if (pool_reap(w->pool) > 0) {
+                parked_make_due(w->server, w->pool);
+                retry(w);
+                if (w->is_retrying)
+                        server_kick(w->server);
         }
         log_state(w);
+}
+
+bool queues_work(struct server *s)
+{
+        bool more = false;
+
+        list_for_each (w, &s->queues, struct queue_watch, link) {
+                if (w->is_retrying)
+                        retry(w);
+                more |= w->is_retrying;
+        }
+        return more;
 }
 
 static void on_event(uv_poll_t *poll, int status, int events)

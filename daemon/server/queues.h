@@ -6,11 +6,17 @@
 #ifndef KVL_SERVER_QUEUES_H
 #define KVL_SERVER_QUEUES_H
 
+#include <stdbool.h>
+
 struct server;
 struct pool;
 
 /* Listens to a pool's queue from now on. 0; -ENOMEM, -errno of the loop. */
 int queues_watch(struct server *s, struct pool *pool);
+
+/* Goes on with requests that wait for devices, as far as one loop turn goes. True while there is
+ * more. */
+bool queues_work(struct server *s);
 
 /* Stops listening, and closes what the loop holds for it. */
 void queues_stop(struct server *s);

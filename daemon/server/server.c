@@ -77,6 +77,7 @@ static void on_work(uv_idle_t *idle)
         run_backlog(s);
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
         more |= recalls_turn(s);
+        more |= queues_work(s);
         if (!more && list_is_empty(&s->backlog))
                 uv_idle_stop(idle);
 }
@@ -251,8 +252,6 @@ int server_init_for_test(struct server *s, struct config *config, struct device 
         if (r < 0)
                 return r;
         r = devices_add(s, device, budget_bytes, extent_bytes, &d);
-        if (r < 0)
-                device_close(device);
         s->budget_bytes = budget_bytes;
         strcpy(s->db.path,
                 "/dev/null/tenants.conf"); /* can't be written: changes are rolled back */

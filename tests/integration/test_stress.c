@@ -77,8 +77,9 @@ static uint64_t pins_of_each(void)
 {
         if (!harness_shares())
                 return private_full() ? 500000 : 50000 / SLOWNESS;
-        if (private_short())
-                return 100000 / SLOWNESS / N_READERS + 1;
+        /* A driver call for each page that is compared, and the same protocol. */
+        if (private_on_gpu())
+                return (private_full() ? 1000000 : 100000 / SLOWNESS) / N_READERS + 1;
         return (private_full() ? 10000000 : 1000000 / SLOWNESS) / N_READERS + 1;
 }
 

@@ -268,7 +268,8 @@ static void script_map_too_many(struct fake_peer *p)
 }
 
 struct told {
-        int n, n_disconnected, code;
+        int n, n_disconnected;
+        _Atomic int code; /* callbacks of one connection run in several threads */
         char detail[256];
 };
 

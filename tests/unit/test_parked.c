@@ -2,200 +2,37 @@
  * The server in process, on a device behind a queue that answers when the test says so: requests
  * that wait for it, and what everybody else gets meanwhile.
  */
-#include "tests/unit/test-support.h"
+#include "tests/unit/server-fixture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/pidfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "daemon/core/tenant.h"
-#include "daemon/server/log.h"
 #include "daemon/server/parked.h"
-#include "daemon/server/peer.h"
 #include "daemon/server/queues.h"
-#include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
 #include "gpu/queue.h"
-#include "proto/kvlease.pb-c.h"
-#include "proto/msg.h"
-#include "proto/sock.h"
 #include "proto/status.h"
-#include "tests/unit/fake-device.h"
-
-#define KIB       UINT64_C(1024)
-#define SET_BYTES (64 * KIB)
-#define SET_PAGES 16
-#define PATIENCE  (10 * NSEC_PER_SEC)
-
-struct client {
-        uint64_t peer_id;
-        int fd;
-        struct frame_parser parser;
-        uint64_t seq;
-        char replies[128]; /* "LEASE:0 " as they came */
-        char detail[512];  /* of the last one */
-        unsigned n_notices;
-        char state[16]; /* of the last ADMIN_DEVICES */
-        uint32_t n_preparing;
-};
-
-struct world {
-        struct fake_device device;
-        struct server server;
-        struct arena arena;
-        struct client clients[4];
-        unsigned n_clients;
-};
-
-static void ignore_report(void *data, bool is_error, const char *sentence)
-{
-        if (is_error)
-                fail_msg("%s", sentence);
-}
 
 static void start(struct world *w, const char *timeout, unsigned n_sets)
 {
         char text[256];
-        struct config config;
 
-        memset(w, 0, sizeof(*w));
-        log_init(LEVEL_ERROR, TARGET_TEXT);
         snprintf(text, sizeof(text),
                 "[daemon]\nhello_timeout=1s\n[device slow]\ndriver_timeout=%s\n[tenant "
                 "a]\nlimit=1MiB\n",
                 timeout);
-        assert_int_equal(config_parse("test", text, strlen(text), &config, ignore_report, NULL), 0);
-        fake_device_init(&w->device, "slow", SET_BYTES);
+        world_init(w, "slow");
         fake_device_make_slow(&w->device, true);
-        assert_int_equal(server_init_for_test(&w->server, &config, &w->device.device,
-                                 n_sets * SET_BYTES, SET_BYTES),
-                0);
-        assert_int_equal(arena_init(&w->arena, ARENA_BUDGET_BYTES), 0);
+        world_serve(w, text, n_sets);
 }
 
-static void take_frame(struct world *w, struct client *c, const struct frame *f)
+static struct client *connect_worker(struct world *w)
 {
-        const struct msg_info *info = msg_find(f->header.type);
-        const Kvlease__V1__AdminDevicesReply *devices;
-        const Kvlease__V1__SimpleReply *reply;
-        size_t len = strlen(c->replies);
-        ProtobufCMessage *m;
-
-        arena_reset(&w->arena);
-        m = msg_unpack(info->reply, &w->arena, f->payload, f->header.length);
-        assert_non_null(m);
-        if (f->header.flags & FRAME_EVENT) {
-                c->n_notices++;
-                return;
-        }
-        reply = (const Kvlease__V1__SimpleReply *)m;
-        snprintf(c->replies + len, sizeof(c->replies) - len, "%s:%u ", info->name, reply->status);
-        snprintf(c->detail, sizeof(c->detail), "%s", reply->detail);
-        if (f->header.type != MSG_ADMIN_DEVICES)
-                return;
-        devices = (const Kvlease__V1__AdminDevicesReply *)m;
-        snprintf(c->state, sizeof(c->state), "%s", devices->devices[0]->state);
-        c->n_preparing = devices->devices[0]->n_preparing;
-}
-
-static void turn(struct world *w)
-{
-        uv_run(&w->server.loop, UV_RUN_NOWAIT);
-        for (unsigned i = 0; i < w->n_clients; i++) {
-                struct client *c = &w->clients[i];
-                struct frame f;
-
-                while (c->fd >= 0 && sock_receive(c->fd, &c->parser, NULL) > 0)
-                        while (frame_parser_next(&c->parser, &f, NULL) == 1) {
-                                take_frame(w, c, &f);
-                                frame_close_fds(&f);
-                        }
-        }
-}
-
-#define AWAIT(w, condition)                                        \
-        do {                                                       \
-                uint64_t until = clock_now_nsec() + PATIENCE;      \
-                                                                   \
-                for (turn(w); !(condition); turn(w)) {             \
-                        if (clock_now_nsec() > until)              \
-                                fail_msg("never: %s", #condition); \
-                        usleep(200);                               \
-                }                                                  \
-        } while (0)
-
-static void say(struct client *c, uint16_t type, const ProtobufCMessage *m)
-{
-        static uint8_t buf[FRAME_MAX_SIZE];
-        int n = msg_pack(buf, PROTO_VERSION_MAX, type, 0, ++c->seq, 0, m);
-
-        assert_true(n > 0);
-        assert_int_equal(send(c->fd, buf, (size_t)n, MSG_NOSIGNAL), n);
-}
-
-/* Until it has got these replies, in this order. */
-static void expect(struct world *w, struct client *c, const char *replies)
-{
-        AWAIT(w, strlen(c->replies) >= strlen(replies));
-        assert_string_equal(c->replies, replies);
-        c->replies[0] = '\0';
-}
-
-static struct client *connect_as(struct world *w, enum listener_kind kind)
-{
-        Kvlease__V1__HelloRequest hello = KVLEASE__V1__HELLO_REQUEST__INIT;
-        struct client *c = &w->clients[w->n_clients++];
-        struct peer_origin origin = {.kind = kind};
-        struct peer *p;
-        int fds[2], pidfd = -1;
-
-        if (kind == LISTEN_TENANT) {
-                origin.tenancy = tenancy_find(&w->server, "a");
-                origin.pid = getpid();
-                pidfd = pidfd_open(getpid(), 0);
-                assert_true(pidfd >= 0);
-        }
-        assert_int_equal(
-                socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
-        assert_int_equal(peer_new(&w->server, &origin, fds[0], pidfd, &p), 0);
-        frame_parser_init(&c->parser);
-        c->peer_id = p->id;
-        c->fd = fds[1];
-        hello.min_version = hello.max_version = PROTO_VERSION_MAX;
-        say(c, MSG_HELLO, &hello.base);
-        expect(w, c, "HELLO:0 ");
-        return c;
-}
-
-static struct client *connect_client(struct world *w, const char *ns)
-{
-        Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
-        Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
-        struct client *c = connect_as(w, LISTEN_TENANT);
-
-        layout.model = (char *)"m";
-        layout.dtype = layout.n_layers = layout.n_kv_heads = layout.head_size = layout.tp_size = 1;
-        layout.page_tokens = 16;
-        layout.n_planes = 1;
-        layout.plane_page_bytes = SET_BYTES / SET_PAGES;
-        open.name = (char *)ns;
-        open.layout = &layout;
-        say(c, MSG_NS_OPEN, &open.base);
-        expect(w, c, "NS_OPEN:0 ");
-        return c;
-}
-
-static struct peer *peer_of(struct world *w, const struct client *c)
-{
-        list_for_each (p, &w->server.peers, struct peer, link)
-                if (p->id == c->peer_id)
-                        return p;
-        return NULL;
+        return connect_client(w, getpid(), NULL);
 }
 
 static bool is_parked(struct world *w, const struct client *c)
@@ -205,20 +42,16 @@ static bool is_parked(struct world *w, const struct client *c)
         return p && p->parked;
 }
 
-static void say_lease(struct client *c, uint32_t n)
+static struct attach *attach_of(struct world *w, const struct client *c)
 {
-        Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
-
-        lease.ns_id = 1;
-        lease.n_pages = n;
-        say(c, MSG_LEASE, &lease.base);
+        return list_first(&peer_of(w, c)->member->attachments, struct attach, member_link);
 }
 
 static void say_free(struct client *c, uint32_t page)
 {
         Kvlease__V1__FreeRequest request = KVLEASE__V1__FREE_REQUEST__INIT;
 
-        request.ns_id = 1;
+        request.ns_id = NS_ID;
         request.pages = &page;
         request.n_pages = 1;
         say(c, MSG_FREE, &request.base);
@@ -234,42 +67,15 @@ static void ask_devices(struct world *w, struct client *admin, const char *state
         assert_int_equal(admin->n_preparing, n);
 }
 
-static void check(struct world *w)
-{
-        uint64_t pages, sets;
-        struct detail d = {""};
-
-        if (store_check(&w->server.store, &pages, &sets, &d) != 0)
-                fail_msg("%s", d.text);
-}
-
-static void end(struct world *w)
-{
-        check(w);
-        list_for_each_safe (p, &w->server.peers, struct peer, link)
-                peer_end(p);
-        check(w);
-        assert_true(list_is_empty(&w->server.parked));
-        server_deinit(&w->server);
-        assert_false(w->server.left_behind);
-        assert_true(w->device.closed);
-        for (unsigned i = 0; i < w->n_clients; i++) {
-                frame_parser_deinit(&w->clients[i].parser);
-                fd_close(w->clients[i].fd);
-        }
-        arena_deinit(&w->arena);
-        fake_device_deinit(&w->device);
-}
-
 static void test_lease_waits_and_others_do_not(void **state)
 {
         struct client *c, *other, *admin;
         struct world w;
 
         start(&w, "60s", 4);
-        c = connect_client(&w, "n");
-        other = connect_client(&w, "n");
-        admin = connect_as(&w, LISTEN_ADMIN);
+        c = connect_worker(&w);
+        other = connect_worker(&w);
+        admin = connect_admin(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         say_free(c, 0); /* the page that it will get: done before, it would be refused */
@@ -279,7 +85,7 @@ static void test_lease_waits_and_others_do_not(void **state)
         say_free(other, 0);
         expect(&w, other, "FREE:32 ");
         ask_devices(&w, admin, "ok", 1);
-        check(&w);
+        world_check(&w);
         assert_string_equal(c->replies, "");
         fake_device_unblock(&w.device);
         expect(&w, c, "LEASE:0 FREE:0 ");
@@ -287,7 +93,7 @@ static void test_lease_waits_and_others_do_not(void **state)
         assert_int_equal(peer_of(&w, c)->n_requests, 4);
         say_free(c, 0);
         expect(&w, c, "FREE:32 ");
-        end(&w);
+        world_end(&w);
 }
 
 static void test_first_come_first_served(void **state)
@@ -296,8 +102,8 @@ static void test_first_come_first_served(void **state)
         struct world w;
 
         start(&w, "60s", 1);
-        c = connect_client(&w, "n");
-        other = connect_client(&w, "n");
+        c = connect_worker(&w);
+        other = connect_worker(&w);
         fake_device_block(&w.device, "create");
         say_lease(other, SET_PAGES);
         AWAIT(&w, is_parked(&w, other));
@@ -306,7 +112,126 @@ static void test_first_come_first_served(void **state)
         fake_device_unblock(&w.device);
         expect(&w, other, "LEASE:0 ");
         expect(&w, c, "LEASE:4 ");
-        end(&w);
+        world_end(&w);
+}
+
+/* Parks all of them, each with a lease of a whole set; the device hangs in `call`. */
+static void park_many(struct world *w, struct client *clients[], unsigned n, const char *call)
+{
+        for (unsigned i = 0; i < n; i++)
+                clients[i] = connect_worker(w);
+        fake_device_block(&w->device, call);
+        for (unsigned i = 0; i < n; i++) {
+                say_lease(clients[i], SET_PAGES);
+                AWAIT(w, is_parked(w, clients[i]));
+        }
+}
+
+/* Of clients in order of their requests: who is parked comes after all who aren't. */
+static unsigned count_answered(struct world *w, struct client *clients[], unsigned n)
+{
+        unsigned n_answered = 0;
+
+        while (n_answered < n && !is_parked(w, clients[n_answered]))
+                n_answered++;
+        for (unsigned i = n_answered; i < n; i++)
+                assert_true(is_parked(w, clients[i]));
+        return n_answered;
+}
+
+/* One extent set ends all of them, one with its pages: no turn has to look for room for them all,
+ * and what was made is settled after the last. */
+static void test_many_in_turns(void **state)
+{
+        enum { N = CLIENTS_MAX - 1 };
+        struct client *clients[N], *admin;
+        unsigned n = 0, before, n_turns = 0;
+        const struct ns *ns;
+        struct world w;
+
+        assert_true(N > PARKED_RETRIES_PER_TURN && N <= 2 * PARKED_RETRIES_PER_TURN);
+        start(&w, "60s", 1);
+        admin = connect_admin(&w);
+        park_many(&w, clients, N, "create");
+        ns = attach_of(&w, clients[0])->ns;
+        fake_device_unblock(&w.device);
+        for (uint64_t until = clock_now_nsec() + PATIENCE; n<N; n_turns += n> before) {
+                assert_true(clock_now_nsec() < until);
+                before = n;
+                world_turn(&w);
+                n = count_answered(&w, clients, N);
+                assert_true(n - before <= PARKED_RETRIES_PER_TURN);
+                assert_int_equal(ns->unsettled, n > 0 && n < N);
+                world_check(&w);
+        }
+        assert_int_equal(n_turns, 2);
+        expect(&w, clients[0], "LEASE:0 ");
+        for (unsigned i = 1; i < N; i++)
+                expect(&w, clients[i], "LEASE:4 ");
+        ask_devices(&w, admin, "ok", 0);
+        AWAIT(&w, uv_backend_timeout(&w.server.loop) == -1);
+        world_end(&w);
+}
+
+/* What is made while others are still due is for the oldest all the same. */
+static void test_many_in_order(void **state)
+{
+        enum { N = CLIENTS_MAX, N_SETS = 4 };
+        struct client *clients[N];
+        struct world w;
+
+        start(&w, "60s", N_SETS);
+        park_many(&w, clients, N, "create");
+        fake_device_unblock(&w.device);
+        for (unsigned i = 0; i < N; i++)
+                expect(&w, clients[i], i < N_SETS ? "LEASE:0 " : "LEASE:4 ");
+        world_end(&w);
+}
+
+/* Goes through all of them though none can be answered yet: a destroyed set is no news to them. */
+static void test_many_wait_on(void **state)
+{
+        enum { N = CLIENTS_MAX - 1 };
+        struct client *clients[N], *c;
+        struct world w;
+
+        start(&w, "60s", 1);
+        c = connect_worker(&w);
+        say_lease(c, 1);
+        expect(&w, c, "LEASE:0 ");
+        fake_device_block(&w.device, "destroy");
+        say_free(c, 0);
+        expect(&w, c, "FREE:0 ");
+        fake_device_wait_inside(&w.device);
+        park_many(&w, clients, N, "destroy");
+        fake_device_block(&w.device, "create");
+        fake_device_wait_inside(&w.device);
+        AWAIT(&w, uv_backend_timeout(&w.server.loop) > 50000);
+        assert_int_equal(count_answered(&w, clients, N), 0);
+        fake_device_unblock(&w.device);
+        for (unsigned i = 0; i < N; i++)
+                expect(&w, clients[i], i == 0 ? "LEASE:0 " : "LEASE:4 ");
+        world_end(&w);
+}
+
+/* Who leaves between two turns is passed over, and what was made is settled all the same. */
+static void test_last_due_leaves(void **state)
+{
+        enum { N = PARKED_RETRIES_PER_TURN + 1 };
+        struct client *clients[N];
+        const struct ns *ns;
+        struct world w;
+
+        start(&w, "60s", 1);
+        park_many(&w, clients, N, "create");
+        ns = attach_of(&w, clients[0])->ns;
+        fake_device_unblock(&w.device);
+        AWAIT(&w, count_answered(&w, clients, N) == N - 1);
+        assert_true(ns->unsettled);
+        peer_end(peer_of(&w, clients[N - 1]));
+        AWAIT(&w, !ns->unsettled);
+        expect(&w, clients[0], "LEASE:0 ");
+        world_end(&w);
 }
 
 static void test_hang_up_while_parked(void **state)
@@ -315,18 +240,18 @@ static void test_hang_up_while_parked(void **state)
         struct world w;
 
         start(&w, "60s", 4);
-        c = connect_client(&w, "n");
+        c = connect_worker(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         say_lease(c, 1); /* what it said before it left is done, and waits for nothing */
         AWAIT(&w, is_parked(&w, c));
-        c->fd = fd_close(c->fd);
+        hang_up(c);
         AWAIT(&w, !peer_of(&w, c));
-        check(&w);
+        world_check(&w);
         fake_device_unblock(&w.device);
         AWAIT(&w, w.server.store.n_extents == 0);
         assert_int_equal(tenancy_find(&w.server, "a")->tenant->account.charged_bytes, 0);
-        end(&w);
+        world_end(&w);
 }
 
 static void test_violation_while_parked(void **state)
@@ -335,27 +260,24 @@ static void test_violation_while_parked(void **state)
         struct world w;
 
         start(&w, "60s", 4);
-        c = connect_client(&w, "n");
+        c = connect_worker(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         AWAIT(&w, is_parked(&w, c));
         peer_violation(peer_of(&w, c), "test");
         AWAIT(&w, !peer_of(&w, c));
         fake_device_unblock(&w.device);
-        end(&w);
+        world_end(&w);
 }
 
 /* A client that has memory mapped, with a lease that waits. */
 static struct client *park_with_memory(struct world *w)
 {
-        Kvlease__V1__MapRequest map = KVLEASE__V1__MAP_REQUEST__INIT;
-        struct client *c = connect_client(w, "n");
+        struct client *c = connect_worker(w);
 
         say_lease(c, 1);
         expect(w, c, "LEASE:0 ");
-        map.ns_id = 1;
-        say(c, MSG_MAP, &map.base);
-        expect(w, c, "MAP:0 ");
+        map_set(w, c, 0);
         fake_device_block(&w->device, "create");
         say_lease(c, SET_PAGES);
         AWAIT(w, is_parked(w, c));
@@ -373,11 +295,11 @@ static void test_muted_while_parked(void **state)
         peer_violation(peer_of(&w, c), "test");
         AWAIT(&w, !is_parked(&w, c));
         assert_true(peer_of(&w, c)->muted);
-        check(&w);
+        world_check(&w);
         fake_device_unblock(&w.device);
         AWAIT(&w, w.server.store.n_extents == 1);
         assert_string_equal(c->replies, "");
-        end(&w);
+        world_end(&w);
 }
 
 static void test_hang_up_with_memory(void **state)
@@ -388,12 +310,12 @@ static void test_hang_up_with_memory(void **state)
         start(&w, "60s", 4);
         c = park_with_memory(&w);
         say_lease(c, SET_PAGES);
-        c->fd = fd_close(c->fd);
+        hang_up(c);
         AWAIT(&w, peer_of(&w, c)->state == PEER_WAITING);
         assert_true(list_is_empty(&w.server.parked));
         fake_device_unblock(&w.device);
         AWAIT(&w, w.server.store.n_extents == 1);
-        end(&w);
+        world_end(&w);
 }
 
 static void test_drain_answers(void **state)
@@ -403,8 +325,8 @@ static void test_drain_answers(void **state)
         struct world w;
 
         start(&w, "60s", 4);
-        c = connect_client(&w, "n");
-        admin = connect_as(&w, LISTEN_ADMIN);
+        c = connect_worker(&w);
+        admin = connect_admin(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         AWAIT(&w, is_parked(&w, c));
@@ -413,7 +335,7 @@ static void test_drain_answers(void **state)
         expect(&w, c, "LEASE:7 ");
         fake_device_unblock(&w.device);
         AWAIT(&w, w.server.store.n_extents == 0);
-        end(&w);
+        world_end(&w);
 }
 
 static void test_stop_answers(void **state)
@@ -422,7 +344,7 @@ static void test_stop_answers(void **state)
         struct world w;
 
         start(&w, "60s", 4);
-        c = connect_client(&w, "n");
+        c = connect_worker(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         AWAIT(&w, is_parked(&w, c));
@@ -430,7 +352,7 @@ static void test_stop_answers(void **state)
         expect(&w, c, "LEASE:7 ");
         assert_false(w.server.store.draining);
         fake_device_unblock(&w.device);
-        end(&w);
+        world_end(&w);
 }
 
 static void test_hanging_driver(void **state)
@@ -439,8 +361,8 @@ static void test_hanging_driver(void **state)
         struct world w;
 
         start(&w, "250ms", 4);
-        c = connect_client(&w, "n");
-        admin = connect_as(&w, LISTEN_ADMIN);
+        c = connect_worker(&w);
+        admin = connect_admin(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         expect(&w, c, "LEASE:42 ");
@@ -448,14 +370,14 @@ static void test_hanging_driver(void **state)
         ask_devices(&w, admin, "stuck", 0);
         say_lease(c, 1);
         expect(&w, c, "LEASE:42 ");
-        check(&w);
+        world_check(&w);
         fake_device_unblock(&w.device);
         AWAIT(&w, strcmp(queues_state(list_first(&w.server.store.pools, struct pool, link)),
                           "ok") == 0);
         ask_devices(&w, admin, "ok", 0);
         say_lease(c, 1);
         expect(&w, c, "LEASE:0 ");
-        end(&w);
+        world_end(&w);
 }
 
 static void test_broken_device(void **state)
@@ -464,13 +386,13 @@ static void test_broken_device(void **state)
         struct world w;
 
         start(&w, "60s", 4);
-        c = connect_client(&w, "n");
-        admin = connect_as(&w, LISTEN_ADMIN);
+        c = connect_worker(&w);
+        admin = connect_admin(&w);
         fake_device_fail(&w.device, "create", 1, -ENXIO);
         say_lease(c, 1);
         expect(&w, c, "LEASE:42 ");
         ask_devices(&w, admin, "broken", 0);
-        end(&w);
+        world_end(&w);
 }
 
 /* Nothing runs where nothing is submitted. */
@@ -480,17 +402,17 @@ static void test_idle(void **state)
         struct world w;
 
         start(&w, "60s", 4);
-        c = connect_client(&w, "n");
+        c = connect_worker(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         AWAIT(&w, is_parked(&w, c));
-        turn(&w);
+        world_turn(&w);
         /* Just the deadline, beside what looks after rings a moment later. */
         AWAIT(&w, uv_backend_timeout(&w.server.loop) > 50000);
         fake_device_unblock(&w.device);
         expect(&w, c, "LEASE:0 ");
         AWAIT(&w, uv_backend_timeout(&w.server.loop) == -1);
-        end(&w);
+        world_end(&w);
 }
 
 static void test_end_with_a_hanging_driver(void **state)
@@ -499,27 +421,100 @@ static void test_end_with_a_hanging_driver(void **state)
         struct world w;
 
         start(&w, "250ms", 4);
-        c = connect_client(&w, "n");
+        c = connect_worker(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
         expect(&w, c, "LEASE:42 ");
-        list_for_each_safe (p, &w.server.peers, struct peer, link)
-                peer_end(p);
-        server_deinit(&w.server);
+        world_stop(&w);
         assert_true(w.server.left_behind);
         fake_device_unblock(&w.device);
         fake_device_wait_closed(&w.device);
-        frame_parser_deinit(&c->parser);
-        fd_close(c->fd);
-        arena_deinit(&w.arena);
+        world_free(&w);
 }
 
-/* libuv opens a pipe for signals once, with the first loop, and keeps it. */
-static int warm_up(void **state)
-{
-        uv_loop_t loop;
+/* ---- a queue that can't be listened to --------------------------------------------------------
+ */
 
-        return uv_loop_init(&loop) < 0 || uv_loop_close(&loop) < 0;
+static struct {
+        bool polls_fail;
+        struct device *device; /* what queue_open() finds */
+} wrapped;
+
+int __real_uv_poll_init(uv_loop_t *loop, uv_poll_t *handle, int fd);
+int __wrap_uv_poll_init(uv_loop_t *loop, uv_poll_t *handle, int fd);
+int __wrap_queue_open(const char *name, const struct device_options *want, unsigned deadline_msec,
+        struct queue **ret_queue, char why[DEVICE_WHY_BYTES]);
+
+int __wrap_uv_poll_init(uv_loop_t *loop, uv_poll_t *handle, int fd)
+{
+        return wrapped.polls_fail ? -ENOSPC : __real_uv_poll_init(loop, handle, fd);
+}
+
+int __wrap_queue_open(const char *name, const struct device_options *want, unsigned deadline_msec,
+        struct queue **ret_queue, char why[DEVICE_WHY_BYTES])
+{
+        return queue_open_device(wrapped.device, deadline_msec, ret_queue);
+}
+
+/* stderr is a file from here on; returns what it was. */
+static int redirect_stderr(FILE *file)
+{
+        int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+
+        assert_true(saved >= 0);
+        assert_true(dup2(fileno(file), STDERR_FILENO) >= 0);
+        return saved;
+}
+
+/* The daemon doesn't start with a device that would never answer anybody. */
+static void test_no_start_without_ears(void **state)
+{
+        const struct config_source source = {0};
+        char text[1024] = "", log[FAKE_LOG_BYTES];
+        struct config config;
+        struct world w;
+        FILE *file = tmpfile();
+        int saved;
+
+        assert_non_null(file);
+        world_init(&w, "slow");
+        fake_device_make_slow(&w.device, true);
+        world_parse("[daemon]\ndevices=slow\n[device slow]\nmemory=4MiB\nextent=2MiB\n"
+                    "[tenant a]\nlimit=1MiB\n",
+                &config);
+        wrapped.polls_fail = true;
+        wrapped.device = &w.device.device;
+        saved = redirect_stderr(file);
+        assert_int_equal(server_init(&w.server, &config, &source), EXIT_DEVICE);
+        assert_true(dup2(saved, STDERR_FILENO) >= 0);
+        fd_close(saved);
+        wrapped.polls_fail = false;
+        rewind(file);
+        assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+        fclose(file);
+        assert_non_null(strstr(text, "cannot listen to device slow (No space left on device)"));
+        assert_string_equal(fake_device_take_log(&w.device, log), "close ");
+        assert_false(w.server.left_behind);
+        fake_device_deinit(&w.device);
+}
+
+/* The same way in for a device of the caller's, which is closed then. */
+static void test_no_ears_for_a_given_device(void **state)
+{
+        char log[FAKE_LOG_BYTES];
+        struct config config;
+        struct world w;
+
+        world_init(&w, "slow");
+        fake_device_make_slow(&w.device, true);
+        world_parse("[tenant a]\nlimit=1MiB\n", &config);
+        wrapped.polls_fail = true;
+        assert_int_equal(server_init_for_test(
+                                 &w.server, &config, &w.device.device, 4 * SET_BYTES, SET_BYTES),
+                -ENOSPC);
+        wrapped.polls_fail = false;
+        assert_string_equal(fake_device_take_log(&w.device, log), "close ");
+        fake_device_deinit(&w.device);
 }
 
 int main(void)
@@ -527,6 +522,10 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_lease_waits_and_others_do_not),
                 TEST(test_first_come_first_served),
+                TEST(test_many_in_turns),
+                TEST(test_many_in_order),
+                TEST(test_many_wait_on),
+                TEST(test_last_due_leaves),
                 TEST(test_hang_up_while_parked),
                 TEST(test_violation_while_parked),
                 TEST(test_muted_while_parked),
@@ -537,7 +536,9 @@ int main(void)
                 TEST(test_broken_device),
                 TEST(test_idle),
                 TEST(test_end_with_a_hanging_driver),
+                TEST(test_no_start_without_ears),
+                TEST(test_no_ears_for_a_given_device),
         };
 
-        return cmocka_run_group_tests(tests, warm_up, NULL);
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
 }

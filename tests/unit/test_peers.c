@@ -3,85 +3,32 @@
  * process dies, and recalls from the administrator's request to the kill. Processes are children
  * that do nothing; their connections are held here.
  */
-#include "tests/unit/test-support.h"
+#include "tests/unit/server-fixture.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/pidfd.h>
+#include <stdio.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "base/fd.h"
 #include "daemon/core/lease.h"
-#include "daemon/server/log.h"
-#include "daemon/server/peer.h"
-#include "daemon/server/server.h"
-#include "daemon/server/tenants.h"
-#include "proto/kvlease.pb-c.h"
-#include "proto/msg.h"
-#include "proto/sock.h"
 #include "proto/status.h"
-#include "tests/unit/fake-device.h"
 
-#define KIB       UINT64_C(1024)
-#define SET_BYTES (64 * KIB)
-#define GRACE     (150 * NSEC_PER_MSEC)
-#define PATIENCE  (10 * NSEC_PER_SEC)
-
-struct client {
-        uint64_t peer_id;
-        pid_t pid; /* 0: no process */
-        int fd;    /* -1: hung up */
-        struct frame_parser parser;
-        uint64_t seq;
-        uint32_t status;  /* of the last reply */
-        uint64_t count;   /* of the last CountReply */
-        uint64_t waiting; /* of the last status */
-        unsigned n_left;  /* MEMBER_LEFT */
-        unsigned n_recalls;
-        uint32_t recall_set, recall_msec; /* of the last RECALL */
-        bool recall_idle;
-};
-
-struct world {
-        struct fake_device device;
-        struct server server;
-        struct arena arena;
-        struct client clients[4];
-        unsigned n_clients;
-};
-
-static void ignore_report(void *data, bool is_error, const char *sentence)
-{
-        if (is_error)
-                fail_msg("%s", sentence);
-}
+#define GRACE (150 * NSEC_PER_MSEC)
 
 static void start_on(
         struct world *w, bool writes_linger, bool may_block, const char *daemon_options)
 {
         char text[512];
-        struct config config;
 
-        memset(w, 0, sizeof(*w));
-        log_init(LEVEL_ERROR, TARGET_TEXT);
         snprintf(text, sizeof(text),
                 "[daemon]\n%s\n[device fake]\ndeath_grace=150ms\n[tenant a]\nlimit=1MiB\n",
                 daemon_options);
-        assert_int_equal(config_parse("test", text, strlen(text), &config, ignore_report, NULL), 0);
-        fake_device_init(&w->device, "fake", SET_BYTES);
+        world_init(w, "fake");
         w->device.device.props.writes_linger = writes_linger;
         if (may_block)
                 fake_device_make_slow(&w->device, true);
-        assert_int_equal(server_init_for_test(
-                                 &w->server, &config, &w->device.device, 16 * SET_BYTES, SET_BYTES),
-                0);
-        assert_int_equal(arena_init(&w->arena, ARENA_BUDGET_BYTES), 0);
+        world_serve(w, text, 16);
 }
 
 static void start(struct world *w, bool writes_linger, const char *daemon_options)
@@ -89,7 +36,7 @@ static void start(struct world *w, bool writes_linger, const char *daemon_option
         start_on(w, writes_linger, false, daemon_options);
 }
 
-static pid_t spawn(int *ret_pidfd)
+static pid_t spawn(void)
 {
         pid_t pid = fork();
 
@@ -99,152 +46,16 @@ static pid_t spawn(int *ret_pidfd)
                 for (;;)
                         pause();
         }
-        *ret_pidfd = pidfd_open(pid, 0);
-        assert_true(*ret_pidfd >= 0);
         return pid;
 }
 
-static struct client *connect_as(struct world *w, enum listener_kind kind)
+/* Of a process of its own. */
+static struct client *connect_child(struct world *w, const struct client *mate)
 {
-        struct client *c = &w->clients[w->n_clients++];
-        struct peer_origin origin = {.kind = kind};
-        int fds[2], pidfd = -1;
-        struct peer *p;
+        pid_t pid = spawn();
+        struct client *c = connect_client(w, pid, mate);
 
-        if (kind == LISTEN_TENANT) {
-                origin.tenancy = tenancy_find(&w->server, "a");
-                origin.pid = c->pid = spawn(&pidfd);
-        }
-        assert_int_equal(
-                socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
-        assert_int_equal(peer_new(&w->server, &origin, fds[0], pidfd, &p), 0);
-        frame_parser_init(&c->parser);
-        c->peer_id = p->id;
-        c->fd = fds[1];
-        return c;
-}
-
-static struct peer *peer_of(struct world *w, const struct client *c)
-{
-        list_for_each (p, &w->server.peers, struct peer, link)
-                if (p->id == c->peer_id)
-                        return p;
-        return NULL;
-}
-
-static void take_event(struct client *c, uint16_t type, const ProtobufCMessage *m)
-{
-        const Kvlease__V1__RecallEvent *recall = (const Kvlease__V1__RecallEvent *)m;
-        const Kvlease__V1__NoticeEvent *notice = (const Kvlease__V1__NoticeEvent *)m;
-
-        if (type == MSG_NOTICE && notice->kind == KVLEASE__V1__NOTICE_EVENT__KIND__MEMBER_LEFT)
-                c->n_left++;
-        if (type != MSG_RECALL)
-                return;
-        c->n_recalls++;
-        c->recall_set = recall->set_index;
-        c->recall_idle = recall->idle;
-        c->recall_msec = recall->timeout_msec;
-}
-
-static void take_frame(struct world *w, struct client *c, const struct frame *f)
-{
-        const struct msg_info *info = msg_find(f->header.type);
-        ProtobufCMessage *m;
-
-        arena_reset(&w->arena);
-        m = msg_unpack(info->reply, &w->arena, f->payload, f->header.length);
-        assert_non_null(m);
-        if (f->header.flags & FRAME_EVENT) {
-                take_event(c, f->header.type, m);
-                return;
-        }
-        c->status = ((const Kvlease__V1__SimpleReply *)m)->status;
-        if (info->reply == &kvlease__v1__count_reply__descriptor)
-                c->count = ((const Kvlease__V1__CountReply *)m)->count;
-        if (f->header.type == MSG_ADMIN_STATUS)
-                c->waiting = ((const Kvlease__V1__AdminStatusReply *)m)->members_waiting_exit;
-}
-
-static void turn(struct world *w)
-{
-        uv_run(&w->server.loop, UV_RUN_NOWAIT);
-        for (unsigned i = 0; i < w->n_clients; i++) {
-                struct client *c = &w->clients[i];
-                struct frame f;
-
-                while (c->fd >= 0 && sock_receive(c->fd, &c->parser, NULL) > 0)
-                        while (frame_parser_next(&c->parser, &f, NULL) == 1) {
-                                take_frame(w, c, &f);
-                                frame_close_fds(&f);
-                        }
-        }
-}
-
-#define AWAIT(w, condition)                                           \
-        do {                                                          \
-                uint64_t patience_ends = clock_now_nsec() + PATIENCE; \
-                                                                      \
-                for (turn(w); !(condition); turn(w)) {                \
-                        if (clock_now_nsec() > patience_ends)         \
-                                fail_msg("never: %s", #condition);    \
-                        usleep(200);                                  \
-                }                                                     \
-        } while (0)
-
-static void say(struct client *c, uint16_t type, const ProtobufCMessage *m)
-{
-        static uint8_t buf[FRAME_MAX_SIZE];
-        int n = msg_pack(buf, PROTO_VERSION_MAX, type, 0, ++c->seq, 0, m);
-
-        assert_true(n > 0);
-        c->status = UINT32_MAX;
-        assert_int_equal(send(c->fd, buf, (size_t)n, MSG_NOSIGNAL), n);
-}
-
-/* Sends a request and takes its reply's status. */
-static uint32_t ask(struct world *w, struct client *c, uint16_t type, const ProtobufCMessage *m)
-{
-        say(c, type, m);
-        AWAIT(w, c->status != UINT32_MAX);
-        return c->status;
-}
-
-static void say_hello(struct world *w, struct client *c, const struct client *mate)
-{
-        Kvlease__V1__HelloRequest hello = KVLEASE__V1__HELLO_REQUEST__INIT;
-
-        hello.min_version = hello.max_version = PROTO_VERSION_MAX;
-        if (mate) {
-                hello.group_token.data = peer_of(w, mate)->member->group->token;
-                hello.group_token.len = GROUP_TOKEN_BYTES;
-        }
-        assert_int_equal(ask(w, c, MSG_HELLO, &hello.base), 0);
-}
-
-static struct client *connect_client(struct world *w, const struct client *mate)
-{
-        Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
-        Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
-        struct client *c = connect_as(w, LISTEN_TENANT);
-
-        say_hello(w, c, mate);
-        layout.model = (char *)"m";
-        layout.dtype = layout.n_layers = layout.n_kv_heads = layout.head_size = layout.tp_size = 1;
-        layout.page_tokens = 16;
-        layout.n_planes = 1;
-        layout.plane_page_bytes = 4096;
-        open.name = (char *)"n";
-        open.layout = &layout;
-        assert_int_equal(ask(w, c, MSG_NS_OPEN, &open.base), 0);
-        return c;
-}
-
-static struct client *connect_admin(struct world *w)
-{
-        struct client *c = connect_as(w, LISTEN_ADMIN);
-
-        say_hello(w, c, NULL);
+        c->pid = pid;
         return c;
 }
 
@@ -255,27 +66,16 @@ static struct attach *attach_of(struct world *w, const struct client *c)
 
 static void lease(struct world *w, struct client *c, uint32_t n)
 {
-        Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
-
-        request.ns_id = attach_of(w, c)->id;
-        request.n_pages = n;
-        assert_int_equal(ask(w, c, MSG_LEASE, &request.base), 0);
-}
-
-static void map_set(struct world *w, struct client *c, uint32_t set)
-{
-        Kvlease__V1__MapRequest request = KVLEASE__V1__MAP_REQUEST__INIT;
-
-        request.ns_id = attach_of(w, c)->id;
-        request.set_index = set;
-        assert_int_equal(ask(w, c, MSG_MAP, &request.base), 0);
+        say_lease(c, n);
+        AWAIT(w, c->status != UINT32_MAX);
+        assert_int_equal(c->status, 0);
 }
 
 static uint32_t say_unmapped(struct world *w, struct client *c, uint32_t set)
 {
         Kvlease__V1__UnmappedRequest request = KVLEASE__V1__UNMAPPED_REQUEST__INIT;
 
-        request.ns_id = attach_of(w, c)->id;
+        request.ns_id = NS_ID;
         request.set_index = set;
         return ask(w, c, MSG_UNMAPPED, &request.base);
 }
@@ -297,11 +97,6 @@ static uint64_t count_waiting(struct world *w, struct client *admin)
         return admin->waiting;
 }
 
-static void hang_up(struct client *c)
-{
-        c->fd = fd_close(c->fd);
-}
-
 static void kill_client(struct client *c)
 {
         assert_int_equal(kill(c->pid, SIGKILL), 0);
@@ -309,30 +104,12 @@ static void kill_client(struct client *c)
         c->pid = 0;
 }
 
-static void check(struct world *w)
-{
-        uint64_t pages, sets;
-        struct detail d = {""};
-
-        if (store_check(&w->server.store, &pages, &sets, &d) != 0)
-                fail_msg("%s", d.text);
-}
-
 static void end(struct world *w)
 {
-        check(w);
-        list_for_each_safe (p, &w->server.peers, struct peer, link)
-                peer_end(p);
-        check(w);
-        server_deinit(&w->server);
-        assert_int_equal(w->device.n_extents, 0);
-        for (unsigned i = 0; i < w->n_clients; i++) {
+        world_end(w);
+        for (unsigned i = 0; i < w->n_clients; i++)
                 if (w->clients[i].pid)
                         kill_client(&w->clients[i]);
-                frame_parser_deinit(&w->clients[i].parser);
-                hang_up(&w->clients[i]);
-        }
-        arena_deinit(&w->arena);
 }
 
 /* ---- death ---------------------------------------------------------------------------------- */
@@ -340,7 +117,7 @@ static void end(struct world *w)
 /* A client that has memory of the device mapped, and holds two pages. */
 static struct client *connect_worker(struct world *w, const struct client *mate)
 {
-        struct client *c = connect_client(w, mate);
+        struct client *c = connect_child(w, mate);
 
         lease(w, c, 2);
         map_set(w, c, 0);
@@ -357,16 +134,17 @@ static void expect_grace(struct world *w, struct client *c, struct client *mate)
         kill_client(c);
         AWAIT(w, p->state == PEER_LINGERING);
         assert_string_equal(peer_state_name(p), "dead, grace");
+        assert_true(p->member->lingers);
         assert_true(p->linger_until_nsec >= died + GRACE);
         assert_int_equal(p->socket_open, 0);
         assert_int_equal(set->n_mapped, 1);
         assert_int_equal(set->ns->n_pages[PAGE_GRANTED], 2);
         assert_int_equal(mate->n_left, 0);
-        check(w);
+        world_check(w);
         AWAIT(w, peer_of(w, c) == NULL);
         assert_true(clock_now_nsec() >= died + GRACE);
         AWAIT(w, mate->n_left == 1);
-        check(w);
+        world_check(w);
 }
 
 static void test_grace(void **state)
@@ -376,7 +154,7 @@ static void test_grace(void **state)
 
         start(&w, true, "");
         admin = connect_admin(&w);
-        mate = connect_client(&w, NULL);
+        mate = connect_child(&w, NULL);
         c = connect_worker(&w, mate);
         assert_int_equal(count_waiting(&w, admin), 0);
         expect_grace(&w, c, mate);
@@ -391,7 +169,7 @@ static void test_grace_after_hang_up(void **state)
 
         start(&w, true, "");
         admin = connect_admin(&w);
-        mate = connect_client(&w, NULL);
+        mate = connect_child(&w, NULL);
         c = connect_worker(&w, mate);
         hang_up(c);
         AWAIT(&w, peer_of(&w, c)->state == PEER_WAITING);
@@ -454,7 +232,7 @@ static void test_no_grace(void **state)
 
         /* It maps nothing. */
         start(&w, true, "");
-        c = connect_client(&w, NULL);
+        c = connect_child(&w, NULL);
         lease(&w, c, 2);
         expect_no_grace(&w, c);
         end(&w);
@@ -489,7 +267,7 @@ static void free_all(struct world *w, struct client *c)
         struct attach *a = attach_of(w, c);
         uint32_t pages[64];
 
-        request.ns_id = a->id;
+        request.ns_id = NS_ID;
         for (uint32_t page = a->grants->head; page != PAGE_NONE; page = ns_page(a->ns, page)->next)
                 pages[request.n_pages++] = page;
         request.pages = pages;
@@ -520,7 +298,7 @@ static void test_recall(void **state)
         AWAIT(&w, c->n_recalls == 2);
         assert_int_equal(c->recall_idle, 1);
         assert_int_equal(c->recall_set, 0);
-        check(&w);
+        world_check(&w);
         assert_int_equal(say_unmapped(&w, c, 0), 0);
         assert_int_equal(w.device.n_extents, 0);
         assert_int_equal(say_unmapped(&w, c, 0), WIRE_NOT_FOUND);
@@ -543,7 +321,7 @@ static void test_recall_polls(void **state)
 
         start(&w, true, "");
         admin = connect_admin(&w);
-        c = connect_client(&w, NULL);
+        c = connect_child(&w, NULL);
         a = attach_of(&w, c);
         assert_int_equal(attach_share(a, NULL), 0);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
@@ -584,7 +362,7 @@ static void test_quarantine(void **state)
         AWAIT(&w, c->recall_idle);
         /* The client may take years: nothing runs until it says so. */
         AWAIT(&w, uv_backend_timeout(&w.server.loop) == -1);
-        check(&w);
+        world_check(&w);
         assert_int_equal(say_unmapped(&w, c, 0), 0);
         assert_int_equal(w.device.n_extents, 0);
         end(&w);
@@ -602,7 +380,7 @@ static void test_kill(void **state)
         start(&w, true, "revoke_kill=on\nrevoke_timeout=20ms");
         admin = connect_admin(&w);
         c = connect_worker(&w, NULL);
-        other = connect_client(&w, NULL);
+        other = connect_child(&w, NULL);
         map_set(&w, other, 0);
         assert_int_equal(recall(&w, admin, "a", 0), 0);
         AWAIT(&w, waitpid(c->pid, &status, WNOHANG) == c->pid);
@@ -619,12 +397,8 @@ static void test_kill(void **state)
 /* Asks for more than there is, of a device that doesn't answer. */
 static void park(struct world *w, struct client *c)
 {
-        Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
-
         fake_device_block(&w->device, "create");
-        request.ns_id = attach_of(w, c)->id;
-        request.n_pages = 16;
-        say(c, MSG_LEASE, &request.base);
+        say_lease(c, SET_PAGES);
         AWAIT(w, peer_of(w, c)->parked);
 }
 
@@ -633,7 +407,6 @@ static void end_slow(struct world *w, struct client *c)
         fake_device_unblock(&w->device);
         AWAIT(w, !peer_of(w, c) || !peer_of(w, c)->parked);
         end(w);
-        fake_device_deinit(&w->device);
 }
 
 /* Whose request waits for a driver all the time can't answer: it lives. */
@@ -674,14 +447,6 @@ static void test_who_parks_late_is_killed(void **state)
         end_slow(&w, c);
 }
 
-/* libuv opens a pipe for signals once, with the first loop, and keeps it. */
-static int warm_up(void **state)
-{
-        uv_loop_t loop;
-
-        return uv_loop_init(&loop) < 0 || uv_loop_close(&loop) < 0;
-}
-
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -699,5 +464,5 @@ int main(void)
                 TEST(test_who_parks_late_is_killed),
         };
 
-        return cmocka_run_group_tests(tests, warm_up, NULL);
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
 }
