@@ -15,10 +15,10 @@ struct ns;
 /*
  * From 32 TiB to 80 TiB: free in a process on x86-64 Linux as it starts. Programs that aren't
  * position-independent and their heap lie below 4 GiB, others and theirs above two thirds of the
- * 128 TiB (0x555555554000), mmap() goes down from the stack at the top, and the CUDA driver's own
- * ranges are below 16 TiB or near mmap()'s. AddressSanitizer has its shadow below 16 TiB + 2 GiB
- * and its heap from 0x600000000000 on. ThreadSanitizer has its shadow here: no common addresses
- * with it. Whatever else a process put there, it finds out at NS_OPEN, and can do without.
+ * 128 TiB (0x555555554000), mmap() goes down from the stack at the top. AddressSanitizer has its
+ * shadow below 16 TiB + 2 GiB and its heap from 0x600000000000 on. ThreadSanitizer has its shadow
+ * here: no common addresses with it. Where a CUDA driver puts its own ranges wasn't looked at on
+ * hardware. Whatever else a process put there, it finds out at NS_OPEN, and can do without.
  */
 #define ADDRESS_FIRST UINT64_C(0x200000000000)
 #define ADDRESS_END   UINT64_C(0x500000000000)
