@@ -226,11 +226,22 @@ static uint32_t claim(struct kvl_ns *ns, uint32_t n_pages, uint32_t *ret_pages)
         return n;
 }
 
+/* What the magazine didn't have. Not inlined: its call's room on the stack is zeroed (the
+ * compiler's hardening), which costs more than a page from the magazine. */
+static __attribute__((noinline)) int lease_more(struct kvl_ns *ns, uint64_t request,
+        uint32_t n_pages, uint32_t n_claimed, uint32_t *ret_pages)
+{
+        Kvlease__V1__LeaseRequest m = lease_message(ns, request, n_pages - n_claimed);
+        struct op op;
+
+        op_init(&op, ns, MSG_LEASE, ret_pages, n_pages);
+        op.n_claimed = n_claimed;
+        return op_run(&op, &m.base, client_deadline(ns->conn));
+}
+
 int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *ret_pages)
 {
-        Kvlease__V1__LeaseRequest m;
         uint32_t n_claimed;
-        struct op op;
         int r = check_lease(ns, n_pages);
 
         if (r < 0)
@@ -238,14 +249,10 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
         if (!ret_pages)
                 return error_set(-EINVAL, "there is no room for the pages");
         n_claimed = claim(ns, n_pages, ret_pages);
-        if (n_claimed == n_pages)
-                return ns_are_mapped(ns, ret_pages, n_pages)
-                               ? 0
-                               : map_got(ns, MSG_LEASE, ret_pages, n_pages);
-        op_init(&op, ns, MSG_LEASE, ret_pages, n_pages);
-        op.n_claimed = n_claimed;
-        m = lease_message(ns, request, n_pages - n_claimed);
-        return op_run(&op, &m.base, client_deadline(ns->conn));
+        if (n_claimed < n_pages)
+                return lease_more(ns, request, n_pages, n_claimed, ret_pages);
+        return ns_are_mapped(ns, ret_pages, n_pages) ? 0
+                                                     : map_got(ns, MSG_LEASE, ret_pages, n_pages);
 }
 
 int kvl_lease_start(
