@@ -210,7 +210,6 @@ static int get_props(struct cuda_device *d)
         d->device.props = (struct device_props){
                 .backend = "cuda",
                 .total_bytes = total_bytes,
-                .extents_change_hands = true,
                 .may_block = true,
                 .writes_linger = true,
         };

@@ -48,11 +48,6 @@ struct device_props {
         uint64_t granularity_bytes; /* extents are multiples of it; >= 1 */
         uint64_t total_bytes;       /* memory of the device */
         bool survives_restart;      /* exported memory outlives this process */
-        /*
-         * An extent may go to another tenant once zeroed (GPU). Where false (host) it is destroyed
-         * and a fresh one made: the kernel hands out zeros.
-         */
-        bool extents_change_hands;
         /* Calls can block for long, or for ever: not from a loop (queue.h). */
         bool may_block;
         /*

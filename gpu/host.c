@@ -4,7 +4,7 @@
  * A file's pages are taken from the system when first touched, so creating an extent is cheap and
  * what bounds memory is the daemon's budget, not this backend. Destroying gives the pages back at
  * once and the kernel zeroes whatever it hands out next: a host extent never goes from one tenant
- * to another, a fresh one is made instead (extents_change_hands), which is faster than zeroing too.
+ * to another, a fresh one is made instead, which is faster than zeroing too.
  *
  * Mappings are not inherited by fork: a child would otherwise keep an extent's bytes readable after
  * the parent gave it back at a safe point. They stay out of core dumps, which are not the place for

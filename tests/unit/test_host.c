@@ -154,7 +154,7 @@ static void test_open_and_enumerate(void **state)
         assert_int_equal(d->props.transport, TRANSPORT_MEMFD);
         assert_int_equal(d->props.granularity_bytes, STEP);
         assert_true(d->props.total_bytes > 64 << 20);
-        assert_false(d->props.extents_change_hands);
+        assert_false(d->props.may_block);
         device_close(d);
         device_close(NULL);
 
