@@ -168,7 +168,7 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                 return;
         }
         p->n_requests++;
-        server_expect_quiet(p->server);
+        server_wake(p->server);
         catch_up(p, f->header.type);
         if (p->muted || p->doomed)
                 return;

@@ -112,12 +112,15 @@ void server_await_hello(struct server *s)
 }
 
 /* What clients submitted without ringing. While there is any it is looked for again. */
-static void on_quiet(uv_timer_t *timer)
+static void look_at_rings(struct server *s)
 {
-        struct server *s = container_of(timer, struct server, quiet_timer);
-
         list_for_each (p, &s->peers, struct peer, link)
                 peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
+}
+
+static void on_quiet(uv_timer_t *timer)
+{
+        look_at_rings(container_of(timer, struct server, quiet_timer));
 }
 
 void server_expect_quiet(struct server *s)
@@ -126,6 +129,15 @@ void server_expect_quiet(struct server *s)
 
         if (!uv_is_active(timer) && !uv_is_closing(timer))
                 uv_timer_start(&s->quiet_timer, on_quiet, QUIET_MSEC, 0);
+}
+
+void server_wake(struct server *s)
+{
+        bool was_quiet = !uv_is_active((uv_handle_t *)&s->quiet_timer);
+
+        server_expect_quiet(s);
+        if (was_quiet)
+                look_at_rings(s);
 }
 
 /* Every peer that waits; one that goes on waiting comes back to the list. */

@@ -282,7 +282,7 @@ static void test_only_hits(void **state)
         worker_stop(b);
 }
 
-/* Hits that nobody tells the daemon of at once count when it evicts a moment later. */
+/* Hits that nobody tells the daemon of count when it evicts, also where it sleeps since before. */
 static void test_recent_hits_count(void **state)
 {
         struct harness *h = *state;
@@ -296,9 +296,9 @@ static void test_recent_hits_count(void **state)
                         worker_tell(a, "release %u", pages[i]);
         }
         worker_tell(b, "hits 1 1:0-%u", N - 1); /* maps the pages, by asking */
+        nanosleep(&a_moment, NULL);
         worker_tell(a, "hits 1 2:0-%u", N - 1);
         worker_tell(b, "hits 2 1:0-%u", N - 1);
-        nanosleep(&a_moment, NULL);
         worker_tell(a, "lease %u", 512 - N); /* of 512: one of the texts has to go */
         assert_found(b, 1, N);
         assert_missed(b, 2);
