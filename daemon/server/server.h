@@ -129,8 +129,8 @@ void server_await_hello(struct server *s);
 void server_expect_quiet(struct server *s);
 
 /*
- * A request is about to be handled. After a while in which nobody looked, the rings come first: what
- * is evicted for the request is chosen by hits until then.
+ * A request is about to be handled. After a while in which nobody looked, the rings come first:
+ * what is evicted for the request is chosen by hits until then.
  */
 void server_wake(struct server *s);
 
