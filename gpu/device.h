@@ -42,7 +42,7 @@ struct extent_handle {
 };
 
 struct device_props {
-        char name[DEVICE_NAME_MAX + 1]; /* UUID of a GPU, or "host" */
+        char name[DEVICE_NAME_MAX + 1]; /* UUID of a GPU, or "host", "host-1" ... */
         const char *backend;            /* "host", "cuda"; static */
         enum device_transport transport;
         uint64_t granularity_bytes; /* extents are multiples of it; >= 1 */
@@ -223,6 +223,12 @@ struct device_backend {
 };
 
 extern const struct device_backend host_backend, cuda_backend;
+
+/*
+ * Is it the name of memory of the host: "host", or "host-1", "host-2", ..., further devices of the
+ * same memory, which enumerate() doesn't show?
+ */
+bool host_is_name(const char *name);
 
 /* Backends in order of preference, NULL at the end: GPUs first, host last. */
 extern const struct device_backend *const device_backends[];

@@ -38,6 +38,9 @@
 
 #define HOST_NAME "host"
 
+/* "host-1" to "host-9999"; not tuned. */
+#define HOST_DIGITS_MAX 4
+
 struct host_extent {
         struct extent extent;
         int fd;        /* owned; -1 once an imported one is mapped */
@@ -403,14 +406,29 @@ static const struct device_ops host_ops = {
         .arena_unmap = host_arena_unmap,
 };
 
-static int host_props(struct device_props *ret_props)
+/* More of them share the machine's memory: each is a device to whoever divides it. */
+bool host_is_name(const char *name)
+{
+        size_t len = strlen(HOST_NAME), digits;
+
+        if (strncmp(name, HOST_NAME, len) != 0)
+                return false;
+        if (!name[len])
+                return true;
+        /* One name for each: no leading zeros. */
+        if (name[len] != '-' || name[len + 1] == '0')
+                return false;
+        digits = strspn(name + len + 1, "0123456789");
+        return digits > 0 && digits <= HOST_DIGITS_MAX && !name[len + 1 + digits];
+}
+
+static int host_props(const char *name, struct device_props *ret_props)
 {
         struct sysinfo info;
 
         if (sysinfo(&info) < 0)
                 return -errno;
         *ret_props = (struct device_props){
-                .name = HOST_NAME,
                 .backend = "host",
                 .transport = TRANSPORT_MEMFD,
                 .granularity_bytes = HOST_GRANULARITY_BYTES,
@@ -419,6 +437,7 @@ static int host_props(struct device_props *ret_props)
                 .is_cpu_memory = true,
                 .is_contiguous = true,
         };
+        strcpy(ret_props->name, name);
         return 0;
 }
 
@@ -428,7 +447,9 @@ static int host_open(const char *name, const struct device_options *options,
         _cleanup_free_ struct device *d = NULL;
         int r;
 
-        if (name && *name && strcmp(name, HOST_NAME) != 0)
+        if (!name || !*name)
+                name = HOST_NAME;
+        if (!host_is_name(name))
                 return -ENODEV;
         if (options && options->transport != 0 && options->transport != TRANSPORT_MEMFD) {
                 snprintf(why, DEVICE_WHY_BYTES,
@@ -439,7 +460,7 @@ static int host_open(const char *name, const struct device_options *options,
         if (!d)
                 return -ENOMEM;
         d->ops = &host_ops;
-        r = host_props(&d->props);
+        r = host_props(name, &d->props);
         if (r < 0)
                 return r;
         *ret_device = TAKE(d);
@@ -448,7 +469,7 @@ static int host_open(const char *name, const struct device_options *options,
 
 static int host_enumerate(struct device_props *props, unsigned max, char why[DEVICE_WHY_BYTES])
 {
-        int r = max > 0 ? host_props(&props[0]) : 0;
+        int r = max > 0 ? host_props(HOST_NAME, &props[0]) : 0;
 
         return r < 0 ? r : 1;
 }

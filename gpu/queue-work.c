@@ -111,6 +111,22 @@ static int copy_one_by_one(struct queue *q, struct work *w)
         return r;
 }
 
+static int copy_within(struct queue *q, struct work *w)
+{
+        int r = 0;
+
+        for (size_t i = 0; i + 1 < w->n && r == 0; i += 2) {
+                const struct device_copy *to = &w->copies[i], *from = &w->copies[i + 1];
+                struct device *d = call_begin(q, "extent_copy");
+
+                r = d->ops->extent_copy(
+                        to->extent, to->offset, from->extent, from->offset, to->len);
+                if (!call_end(q, w, r) && r == 0)
+                        r = -ECANCELED;
+        }
+        return r;
+}
+
 /* 0: done; -EINPROGRESS: in flight. */
 static int copy(struct queue *q, struct work *w)
 {
@@ -140,6 +156,8 @@ int run_work(struct queue *q, struct work *w)
         case JOB_COPY_OUT:
         case JOB_COPY_IN:
                 return copy(q, w);
+        case JOB_COPY_WITHIN:
+                return copy_within(q, w);
         }
         return -EINVAL;
 }

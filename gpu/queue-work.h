@@ -53,7 +53,7 @@ struct queue {
         char open_why[DEVICE_WHY_BYTES];
         bool opened, stopping, ended;
 
-        struct list_link others;    /* CREATE, DESTROY, ZERO */
+        struct list_link others;    /* CREATE, DESTROY, ZERO, COPY_WITHIN */
         struct list_link copies[2]; /* by enum device_direction */
         struct list_link flights;   /* batches under way */
         struct list_link done;      /* struct task.link */

@@ -9,9 +9,10 @@
  *                   \-> done with -ETIMEDOUT at once, while the queue is stuck
  *
  * A queue is *stuck* from a late job until its call returns; then it works again. Batches of copies
- * run beside other jobs, each direction in order; the rest in order of submission. A DESTROY waits
- * for copies submitted before it, and is never refused: it waits until the driver answers. What a
- * late copy reads and writes stays in use until the queue isn't stuck any more.
+ * run beside other jobs, each direction in order; the rest, COPY_WITHIN too, in order of
+ * submission. A DESTROY waits for copies submitted before it, and is never refused: it waits until
+ * the driver answers. What a late copy reads and writes stays in use until the queue isn't stuck
+ * any more.
  *
  * Threads: all functions from one (the loop), callbacks run there.
  */
@@ -32,6 +33,7 @@ enum job_kind {
         JOB_ZERO,
         JOB_COPY_OUT, /* device to host */
         JOB_COPY_IN,
+        JOB_COPY_WITHIN, /* between extents of the device */
 };
 
 /* CREATE brings these, DESTROY takes them. */
@@ -54,7 +56,8 @@ struct job {
         char why[DEVICE_WHY_BYTES];  /* of the failure */
         uint64_t bytes;              /* CREATE: of each extent */
         struct extent *zero;         /* ZERO: borrowed; offset, len in copies[0] */
-        struct device_copy *copies;  /* COPY, ZERO: owned, n; NULL after a late one */
+        struct device_copy *copies;  /* COPY, ZERO: owned, n; NULL after a late one. COPY_WITHIN:
+                                        where to and where from by turns, `len` of the first */
         size_t n;                    /* extents or copies */
         struct job_extent extents[]; /* CREATE, DESTROY */
 };

@@ -11,6 +11,14 @@
 
 #define PATIENCE_SEC 10
 
+/* Small ones have bytes, which the daemon's copies move. */
+#define BYTES_MAX 4096
+
+struct fake_extent {
+        struct extent extent;
+        uint8_t bytes[];
+};
+
 struct fake_batch {
         struct device_batch batch;
         enum device_direction direction;
@@ -19,6 +27,12 @@ struct fake_batch {
 static struct fake_device *fake(struct device *d)
 {
         return container_of(d, struct fake_device, device);
+}
+
+uint8_t *fake_bytes(struct extent *e)
+{
+        assert(e->bytes <= BYTES_MAX);
+        return container_of(e, struct fake_extent, extent)->bytes;
 }
 
 static void note_call(struct fake_device *f, const char *call)
@@ -85,7 +99,7 @@ static int fake_extent_create(struct device *d, uint64_t bytes, struct extent **
                 return leave(f, r);
         if (f->fail_in > 0 && --f->fail_in == 0)
                 return leave(f, -ENOMEM);
-        e = calloc(1, sizeof(*e));
+        e = calloc(1, sizeof(struct fake_extent) + MIN(bytes, (uint64_t)BYTES_MAX));
         if (!e)
                 return leave(f, -ENOMEM);
         e->device = d;
@@ -118,13 +132,27 @@ static void fake_extent_destroy(struct extent *e, bool last_owner)
         (void)enter(f, "destroy");
         assert(last_owner && f->n_extents > 0);
         f->n_extents--;
-        free(e);
+        free(container_of(e, struct fake_extent, extent));
         leave(f, 0);
 }
 
 static int fake_extent_zero(struct extent *e, uint64_t offset, uint64_t len)
 {
         return leave(fake(e->device), enter(fake(e->device), "zero"));
+}
+
+static int fake_extent_copy(struct extent *dst, uint64_t dst_offset, struct extent *src,
+        uint64_t src_offset, uint64_t len)
+{
+        struct fake_device *f = fake(dst->device);
+        int r = enter(f, "copy");
+
+        assert(src->device == dst->device);
+        assert(dst_offset + len <= dst->bytes && src_offset + len <= src->bytes);
+
+        if (r == 0 && dst->bytes <= BYTES_MAX && src->bytes <= BYTES_MAX)
+                memcpy(fake_bytes(dst) + dst_offset, fake_bytes(src) + src_offset, len);
+        return leave(f, r);
 }
 
 static int fake_extent_read(struct extent *e, uint64_t offset, void *dst, uint64_t len)
@@ -174,6 +202,7 @@ static const struct device_ops fake_ops = {
         .extent_export = fake_extent_export,
         .extent_destroy = fake_extent_destroy,
         .extent_zero = fake_extent_zero,
+        .extent_copy = fake_extent_copy,
         .extent_read = fake_extent_read,
         .extent_write = fake_extent_write,
 };

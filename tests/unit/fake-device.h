@@ -37,6 +37,10 @@ struct fake_device {
 /* The device is embedded in *f, which outlives it. */
 void fake_device_init(struct fake_device *f, const char *name, uint64_t granularity_bytes);
 
+/* What an extent of at most 4 KiB holds: bytes that copies between extents move, and nothing else
+ * looks at. Not while a copy runs. */
+uint8_t *fake_bytes(struct extent *e);
+
 /* As it would be behind a queue: may block, hands out descriptors where `by_fd`. */
 void fake_device_make_slow(struct fake_device *f, bool by_fd);
 
@@ -44,8 +48,8 @@ void fake_device_make_slow(struct fake_device *f, bool by_fd);
 void fake_device_add_batches(struct fake_device *f);
 void fake_device_end_batch(struct fake_device *f, enum device_direction direction);
 
-/* The call ("create", "export", "destroy", "zero", "read", "write", "start", "poll", "close")
- * blocks from now on. */
+/* The call ("create", "export", "destroy", "zero", "copy", "read", "write", "start", "poll",
+ * "close") blocks from now on. */
 void fake_device_block(struct fake_device *f, const char *call);
 
 /* Until somebody is in the call that blocks; aborts after 10 s. */

@@ -163,6 +163,31 @@ static void test_open_and_enumerate(void **state)
         assert_string_equal(props[0].name, "host");
 }
 
+/* Further devices of the same memory, by name alone. */
+static void test_further_names(void **state)
+{
+        static const char *const names[] = {"host-1", "host-9", "host-10", "host-9999"};
+        static const char *const others[] = {"host-", "host-0", "host-01", "host-1x", "host1",
+                "host-10000", "host--1", "hostess", "Host-1", "hos"};
+        struct device *d = NULL;
+
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+                assert_true(host_is_name(names[i]));
+                assert_int_equal(device_open(names[i], NULL, &d, why), 0);
+                assert_string_equal(d->props.name, names[i]);
+                assert_string_equal(d->props.backend, "host");
+                assert_true(d->props.is_cpu_memory && !d->props.may_block);
+                device_close(d);
+        }
+        d = NULL;
+        for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+                assert_false(host_is_name(others[i]));
+                assert_int_equal(device_open(others[i], NULL, &d, why), -ENODEV);
+        }
+        assert_null(d);
+        assert_true(host_is_name("host"));
+}
+
 static void test_two_arenas_see_the_same_bytes(void **state)
 {
         struct device *d = open_host();
@@ -524,6 +549,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_open_and_enumerate),
+                TEST(test_further_names),
                 TEST(test_two_arenas_see_the_same_bytes),
                 TEST(test_mapped_import_holds_no_fd),
                 TEST(test_extents_are_contiguous),

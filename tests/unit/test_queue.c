@@ -14,7 +14,7 @@
 
 #define EXTENT_BYTES  1024
 #define PATIENT_MSEC  60000 /* a deadline that no test reaches */
-#define HASTY_MSEC    250   /* one that nothing but a blocked call reaches */
+#define HASTY_MSEC    1000  /* one that nothing but a blocked call reaches */
 #define PATIENCE_MSEC 10000
 
 struct test {
@@ -248,7 +248,7 @@ static void test_late_job_is_over_at_its_deadline(void **state)
         fake_device_wait_inside(&t.device);
         reap_until(&t, &late);
         assert_int_equal(late.result, -ETIMEDOUT);
-        assert_string_equal(late.why, "the driver hasn't answered extent_export for 250 ms");
+        assert_string_equal(late.why, "the driver hasn't answered extent_export for 1 s");
         assert_true(queue_is_stuck(t.queue));
         assert_int_equal(waiting.n, 1);
         assert_int_equal(waiting.result, -ETIMEDOUT);
@@ -429,7 +429,7 @@ static void test_late_batch(void **state)
         submit_copy(&t, JOB_COPY_OUT, a.extents[0].extent, host, &out);
         reap_until(&t, &out);
         assert_int_equal(out.result, -ETIMEDOUT);
-        assert_string_equal(out.why, "the driver hasn't answered a batch of copies for 250 ms");
+        assert_string_equal(out.why, "the driver hasn't answered a batch of copies for 1 s");
         assert_true(queue_is_stuck(t.queue));
         submit_destroy(&t, &a, 1, &gone);
         fake_device_block(&t.device, "poll");
@@ -457,6 +457,80 @@ static void test_failed_batch(void **state)
         assert_string_equal(out.why, "poll fails by order");
         assert_true(queue_is_broken(t.queue));
         destroy(&t, &a, 1);
+        end(&t);
+}
+
+static void submit_within(struct test *t, struct extent *to, struct extent *from, struct outcome *o)
+{
+        struct job *job = new_job(JOB_COPY_WITHIN, 4, o);
+
+        job->copies[0] = (struct device_copy){.extent = to, .offset = 256, .len = 128};
+        job->copies[1] = (struct device_copy){.extent = from, .offset = 512};
+        job->copies[2] = (struct device_copy){.extent = to, .offset = 0, .len = 16};
+        job->copies[3] = (struct device_copy){.extent = from, .offset = 1000};
+        queue_submit(t->queue, job);
+}
+
+/* In order with the rest: a source that is destroyed after is there still. */
+static void test_copies_within(void **state)
+{
+        struct outcome a = {0}, b = {0}, copied = {0}, gone = {0};
+        struct extent *to, *from;
+        struct test t;
+
+        start(&t, PATIENT_MSEC, false, true);
+        create(&t, 1, &a);
+        create(&t, 1, &b);
+        to = a.extents[0].extent;
+        from = b.extents[0].extent;
+        for (unsigned i = 0; i < EXTENT_BYTES; i++)
+                fake_bytes(from)[i] = (uint8_t)(i * 7);
+        fake_device_take_log(&t.device, t.log);
+        fake_device_block(&t.device, "copy");
+        submit_within(&t, to, from, &copied);
+        submit_destroy(&t, &b, 1, &gone);
+        fake_device_wait_inside(&t.device);
+        assert_int_equal(fake_device_count(&t.device), 2);
+        fake_device_unblock(&t.device);
+        reap_until(&t, &gone);
+        expect_log(&t, "copy copy destroy ");
+        assert_int_equal(copied.n, 1);
+        assert_int_equal(copied.result, 0);
+        for (unsigned i = 0; i < EXTENT_BYTES; i++) {
+                unsigned at = i < 16 ? 1000 + i : i + 256;
+                bool is_copied = i < 16 || (i >= 256 && i < 384);
+
+                assert_int_equal(fake_bytes(to)[i], is_copied ? (uint8_t)(at * 7) : 0);
+        }
+        destroy(&t, &a, 1);
+        end(&t);
+}
+
+static void test_late_copy_within(void **state)
+{
+        struct outcome a = {0}, late = {0}, refused = {0}, failed = {0};
+        struct test t;
+
+        start(&t, HASTY_MSEC, false, false);
+        create(&t, 2, &a);
+        fake_device_block(&t.device, "copy");
+        submit_within(&t, a.extents[0].extent, a.extents[1].extent, &late);
+        reap_until(&t, &late);
+        assert_int_equal(late.result, -ETIMEDOUT);
+        assert_string_equal(late.why, "the driver hasn't answered extent_copy for 1 s");
+        submit_within(&t, a.extents[0].extent, a.extents[1].extent, &refused);
+        reap_until(&t, &refused);
+        assert_int_equal(refused.result, -ETIMEDOUT);
+        fake_device_take_log(&t.device, t.log);
+        fake_device_unblock(&t.device);
+        while (queue_is_stuck(t.queue))
+                poll(&(struct pollfd){.fd = queue_fd(t.queue), .events = POLLIN}, 1, 10);
+        fake_device_fail(&t.device, "copy", 2, -EIO);
+        submit_within(&t, a.extents[0].extent, a.extents[1].extent, &failed);
+        reap_until(&t, &failed);
+        assert_int_equal(failed.result, -EIO);
+        expect_log(&t, "copy copy "); /* the late one made no second call */
+        destroy(&t, &a, 2);
         end(&t);
 }
 
@@ -605,6 +679,8 @@ int main(void)
                 TEST(test_batches_fly_beside_jobs),
                 TEST(test_late_batch),
                 TEST(test_failed_batch),
+                TEST(test_copies_within),
+                TEST(test_late_copy_within),
                 TEST(test_close_takes_everything_down),
                 TEST(test_close_of_a_slow_queue),
                 TEST(test_close_of_a_stuck_queue),
