@@ -49,6 +49,13 @@ struct evict_ops {
         /* Leaves the cache; it is a leaf and still in the tree. */
         void (*remove)(void *policy, uint32_t node, enum evict_reason why);
 
+        /*
+         * The page's bytes are at another index from now on: `to`, unknown until now, is what
+         * `node` was, held or idle, with its place in the order; `node` is unknown. The tree was
+         * changed already (tree_move()).
+         */
+        void (*move)(void *policy, uint32_t node, uint32_t to);
+
         /* The request is over: lookups and publishes with this id come no more. */
         void (*request_end)(void *policy, uint64_t request, uint64_t now_nsec);
 

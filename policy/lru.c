@@ -208,6 +208,22 @@ static void lru_remove(void *policy, uint32_t node, enum evict_reason why)
                 list_insert_after(lru, place, parent);
 }
 
+static void lru_move(void *policy, uint32_t node, uint32_t to)
+{
+        struct lru *lru = policy;
+        uint32_t slot = slot_of(lru, node), to_slot = slot_of(lru, to);
+
+        assert(tree_has(lru->tree, to) && !tree_has(lru->tree, node));
+        assert(!is_listed(lru, to_slot) && !is_parked(lru, to_slot));
+
+        if (is_listed(lru, slot)) {
+                lru->links[lru->links[slot].prev].next = to_slot;
+                lru->links[lru->links[slot].next].prev = to_slot;
+        }
+        lru->links[to_slot] = lru->links[slot];
+        lru->links[slot] = (struct link){0};
+}
+
 static void lru_request_end(void *policy, uint64_t request, uint64_t now_nsec)
 {
 }
@@ -286,6 +302,7 @@ const struct evict_ops evict_lru = {
         .hold = lru_hold,
         .idle = lru_idle,
         .remove = lru_remove,
+        .move = lru_move,
         .request_end = lru_request_end,
         .victim = lru_victim,
         .memory_bytes = lru_memory_bytes,

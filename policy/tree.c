@@ -70,6 +70,28 @@ void tree_remove(struct tree *t, uint32_t node)
         *n = (struct tree_node){0};
 }
 
+void tree_move(struct tree *t, uint32_t node, uint32_t to)
+{
+        struct tree_node *n = &t->nodes[to];
+        bool first = t->nodes[node].prev_1 == node + 1;
+
+        assert(to < t->n_nodes && tree_has(t, node) && !tree_has(t, to));
+
+        *n = t->nodes[node];
+        t->nodes[node] = (struct tree_node){0};
+        if (first)
+                n->prev_1 = to + 1;
+        else
+                t->nodes[n->prev_1 - 1].next_1 = to + 1;
+        if (first && n->parent_1 != 0)
+                t->nodes[n->parent_1 - 1].first_child_1 = to + 1;
+        if (n->next_1 != 0)
+                t->nodes[n->next_1 - 1].prev_1 = to + 1;
+        for (uint32_t child = tree_first_child(t, to); child != NODE_NONE;
+                child = tree_next_sibling(t, child))
+                t->nodes[child].parent_1 = to + 1;
+}
+
 uint32_t tree_leaf_below(const struct tree *t, uint32_t node)
 {
         assert(tree_has(t, node));

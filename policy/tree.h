@@ -49,6 +49,10 @@ void tree_insert(struct tree *t, uint32_t node, uint32_t parent);
 /* `node` is a leaf of the tree. */
 void tree_remove(struct tree *t, uint32_t node);
 
+/* `to`, which isn't in the tree, takes the place of `node`, which is: parent, siblings and children
+ * are its now. O(children). */
+void tree_move(struct tree *t, uint32_t node, uint32_t to);
+
 static inline bool tree_has(const struct tree *t, uint32_t node)
 {
         return node < t->n_nodes && t->nodes[node].prev_1 != 0;

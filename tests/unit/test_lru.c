@@ -352,6 +352,19 @@ static void toggle_both(struct cache *c, struct model *m, uint32_t node)
         }
 }
 
+static void move_both(struct cache *c, struct model *m, uint32_t node, uint32_t to)
+{
+        m->state[to] = m->state[node];
+        m->parent[to] = m->parent[node];
+        m->rank[to] = m->rank[node];
+        m->state[node] = ABSENT;
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                if (m->state[i] != ABSENT && m->parent[i] == node)
+                        m->parent[i] = to;
+        tree_move(&c->tree, node, to);
+        ops->move(c->lru, node, to);
+}
+
 static void random_step(struct cache *c, struct model *m)
 {
         uint32_t node = random_below(m->n_usable), what = random_below(100);
@@ -371,6 +384,11 @@ static void random_step(struct cache *c, struct model *m)
                 if (m->state[node] == IDLE)
                         m->rank[node] = ++m->clock;
                 ops->touch(c->lru, node, 1, m->clock);
+        } else if (what < 45) {
+                uint32_t to = random_below(m->n_usable);
+
+                if (m->state[node] != ABSENT && m->state[to] == ABSENT)
+                        move_both(c, m, node, to);
         } else {
                 toggle_both(c, m, node);
         }

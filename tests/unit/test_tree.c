@@ -92,6 +92,36 @@ static void test_out_of_memory_changes_nothing(void **state)
         tree_deinit(&t);
 }
 
+static void test_move_takes_the_place(void **state)
+{
+        struct tree t;
+
+        tree_init(&t);
+        assert_int_equal(tree_reserve(&t, 12), 0);
+        tree_insert(&t, 0, NODE_NONE);
+        for (uint32_t i = 1; i <= 3; i++)
+                tree_insert(&t, i, 0);
+        tree_insert(&t, 4, 2);
+        tree_insert(&t, 5, 2);
+        tree_move(&t, 2, 8); /* between siblings, with children */
+        assert_false(tree_has(&t, 2));
+        assert_int_equal(tree_parent(&t, 8), 0);
+        assert_int_equal(tree_parent(&t, 4), 8);
+        assert_int_equal(tree_parent(&t, 5), 8);
+        assert_null(tree_check(&t));
+        tree_move(&t, 3, 9); /* a first child */
+        assert_int_equal(tree_first_child(&t, 0), 9);
+        tree_move(&t, 1, 10); /* a last one */
+        assert_null(tree_check(&t));
+        tree_move(&t, 0, 11); /* a root */
+        assert_int_equal(tree_parent(&t, 11), NODE_NONE);
+        assert_int_equal(tree_parent(&t, 10), 11);
+        assert_null(tree_check(&t));
+        tree_insert(&t, 2, 8);
+        assert_null(tree_check(&t));
+        tree_deinit(&t);
+}
+
 /* As the header says it is done. Returns how many nodes went. */
 static uint32_t remove_subtree(struct tree *t, uint32_t top)
 {
@@ -192,6 +222,17 @@ static void compare(const struct tree *t, const struct model *m)
         assert_null(tree_check(t));
 }
 
+static void move_both(struct tree *t, struct model *m, uint32_t node, uint32_t to)
+{
+        m->present[to] = true;
+        m->parent[to] = m->parent[node];
+        m->present[node] = false;
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                if (m->present[i] && m->parent[i] == node)
+                        m->parent[i] = to;
+        tree_move(t, node, to);
+}
+
 static void random_step(struct tree *t, struct model *m)
 {
         uint32_t node = random_below(N_MODEL), parent = random_below(N_MODEL);
@@ -199,6 +240,8 @@ static void random_step(struct tree *t, struct model *m)
         if (random_below(500) == 0) {
                 assert_int_equal(tree_reset(t), 0);
                 *m = (struct model){0};
+        } else if (!m->present[node] && m->present[parent] && random_below(4) == 0) {
+                move_both(t, m, parent, node);
         } else if (!m->present[node]) {
                 m->parent[node] = m->present[parent] ? parent : NODE_NONE;
                 m->present[node] = true;
@@ -232,6 +275,7 @@ int main(void)
                 TEST(test_insert_and_remove),
                 TEST(test_reserve_keeps_nodes),
                 TEST(test_reset_forgets),
+                TEST(test_move_takes_the_place),
                 TEST(test_out_of_memory_changes_nothing),
                 TEST(test_long_chain_goes_in_linear_time),
                 TEST(test_check_finds_damage),

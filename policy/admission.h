@@ -1,0 +1,32 @@
+/*
+ * In which order leases that wait are served: by priority, then by deadline, then by weighted
+ * fairness, then by arrival. PURE.
+ *
+ * Nobody starves: who waits gains a priority step every ADMISSION_AGE_NSEC, without an upper end.
+ * Whoever arrives more than (its priority - mine + 1) steps after me is served after me, whatever
+ * deadlines and shares: 101 steps, 10.1 s, at most.
+ */
+#ifndef KVL_POLICY_ADMISSION_H
+#define KVL_POLICY_ADMISSION_H
+
+#include <stdint.h>
+
+/* Wait for one step of priority: from the lowest (0) to the highest (100) in 10 s. Not tuned. */
+#define ADMISSION_AGE_NSEC UINT64_C(100000000)
+
+struct admission_request {
+        uint32_t priority;      /* 0..100, of the tenant */
+        uint32_t weight;        /* 1..1000, of the tenant */
+        uint64_t arrived_nsec;  /* <= now */
+        uint64_t deadline_nsec; /* UINT64_MAX: none */
+        uint64_t served_bytes;  /* what its tenant holds of the dynamic pool: the less per weight,
+                                   the  sooner */
+        uint64_t number;        /* of arrival, unique */
+};
+
+/* < 0: a is served before b; > 0: after. Never 0 for different numbers. A strict order at any one
+ * time. */
+int admission_compare(
+        const struct admission_request *a, const struct admission_request *b, uint64_t now_nsec);
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * How much to keep ready ahead of demand: pages that will be leased in the time it takes to make an
+ * extent set. PURE: time is a parameter. One per namespace, plain memory, zero is empty.
+ */
+#ifndef KVL_POLICY_AHEAD_H
+#define KVL_POLICY_AHEAD_H
+
+#include <stdint.h>
+
+struct ahead {
+        double pages_per_sec; /* leased, decaying average */
+        double make_sec;      /* an extent set's making, decaying average */
+        uint64_t last_nsec;   /* of what is in pages_per_sec */
+};
+
+/* `n` pages were leased. O(1). */
+void ahead_leased(struct ahead *a, uint32_t n, uint64_t now_nsec);
+
+/* A set was made in that time. */
+void ahead_made(struct ahead *a, uint64_t took_nsec);
+
+/* Free pages that should be there now: twice what is leased on average in the time it takes to make
+ * a set; 0 where nobody leased for a while, or no set was made yet. At most `most`. */
+uint32_t ahead_pages(const struct ahead *a, uint32_t most, uint64_t now_nsec);
+
+#endif

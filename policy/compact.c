@@ -1,0 +1,47 @@
+#include "policy/compact.h"
+
+#include <assert.h>
+
+static uint32_t live(const struct compact_set *set)
+{
+        assert(set->n_free <= set->n_usable);
+        return set->n_usable - set->n_free;
+}
+
+/* FREE pages of sets that hold something. */
+static uint64_t n_scattered(const struct compact_set *sets, size_t n)
+{
+        uint64_t sum = 0;
+
+        for (size_t i = 0; i < n; i++)
+                if (live(&sets[i]) > 0)
+                        sum += sets[i].n_free;
+        return sum;
+}
+
+size_t compact_choose(const struct compact_set *sets, size_t n)
+{
+        uint64_t scattered = n_scattered(sets, n);
+        size_t found = SIZE_MAX;
+
+        for (size_t i = 0; i < n; i++) {
+                const struct compact_set *s = &sets[i];
+
+                if (live(s) == 0 || live(s) > s->n_usable / 4)
+                        continue;
+                if (s->n_movable != live(s) || live(s) > scattered - s->n_free)
+                        continue;
+                if (found == SIZE_MAX || live(s) < live(&sets[found]))
+                        found = i;
+        }
+        return found;
+}
+
+uint32_t compact_fragmentation(const struct compact_set *sets, size_t n)
+{
+        uint64_t n_bound = 0;
+
+        for (size_t i = 0; i < n; i++)
+                n_bound += sets[i].n_usable;
+        return n_bound == 0 ? 0 : (uint32_t)(n_scattered(sets, n) * 1000 / n_bound);
+}

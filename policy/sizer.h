@@ -1,0 +1,94 @@
+/*
+ * Region sizer: how large a tenant's reservation should be, between [min, max], from what it needed
+ * lately. PURE: time is a parameter.
+ *
+ * Demand is sampled (bytes of extent sets that the tenant needs: in use, and waited for), and the
+ * samples of a sliding window are kept as a histogram. Aim: at most one sample in a hundred lies
+ * beyond the reservation, and little more than that is reserved.
+ *
+ *   Grow at once, to the larger of the window's p99 and the demand of now (a sixteenth more where
+ *   that is whole steps, an eighth where it grew within the window already, so that a long ramp
+ *   isn't climbed step by step): where the p99 is more than is reserved, or the demand of now is
+ *   and so were more than one sample in 200 of the window. Rarer spikes are no peak.
+ *   Shrink slowly, towards what all but one sample in 400 of the window fit: not before a whole
+ *   window was seen, nor in the cool-down after a change; where that is more than an eighth less
+ *   than is reserved; half of the way at a time.
+ *
+ * The three parts (1/100, 1/200, 1/400) lie apart so that what was shrunk to isn't grown from at
+ * once. They, the eighths and the sixteenth are not tuned; tests/unit/test_sizer.c checks what
+ * comes of them.
+ */
+#ifndef KVL_POLICY_SIZER_H
+#define KVL_POLICY_SIZER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sizer_why {
+        SIZER_NONE,       /* nothing was decided yet */
+        SIZER_GROW,       /* demand beyond the reservation */
+        SIZER_SHRINK,     /* the p99 lies below it */
+        SIZER_HOLD,       /* it fits: within the hysteresis, or demand is beyond it too seldom */
+        SIZER_COOLDOWN,   /* would shrink; the last change is too near */
+        SIZER_AT_MAX,     /* would grow */
+        SIZER_AT_MIN,     /* would shrink */
+        SIZER_NEW_LIMITS, /* min or max was changed: the reservation is moved into them */
+        SIZER_REFUSED,    /* the device had no room for the growth: set by the caller */
+        SIZER_LEARNING,   /* would shrink; a whole window wasn't seen yet */
+};
+
+struct sizer_params {
+        uint64_t window_nsec;          /* sliding window of samples; > 0 */
+        uint64_t cooldown_nsec;        /* from a change to the next shrinking */
+        uint64_t step_bytes;           /* reservations are multiples of it; > 0 */
+        uint64_t min_bytes, max_bytes; /* min <= max */
+};
+
+struct sizer; /* opaque; one per tenant (and device) */
+
+/*
+ * NULL: no memory. It takes 75 KiB, however much is sampled: a ring of SIZER_BUCKETS histograms,
+ * each of a part of the window, and their sum. The window slides by one of them, so it covers
+ * between window_nsec and that and one part more.
+ *
+ * Demand is counted in steps, rounded up: exact below 128 steps; above, what is read from a
+ * histogram is too large by less than 1/128. From 2^21 steps on all is one.
+ */
+#define SIZER_BUCKETS 8 /* not tuned */
+
+struct sizer *sizer_new(void);
+void sizer_free(struct sizer *s);
+
+/* Demand at `now`, which never goes back. O(1), amortised. Another window_nsec or step_bytes than
+ * last time forgets what was sampled. */
+void sizer_sample(
+        struct sizer *s, const struct sizer_params *p, uint64_t demand_bytes, uint64_t now_nsec);
+
+/* The 99th percentile of the window's samples, in whole steps; 0 where there is none. */
+uint64_t sizer_p99(const struct sizer *s);
+
+/* Demand as sampled last. */
+uint64_t sizer_demand(const struct sizer *s);
+
+struct sizer_decision {
+        uint64_t target_bytes; /* what should be reserved from now on */
+        uint64_t p99_bytes;
+        enum sizer_why why;
+};
+
+/*
+ * What to do with a reservation of `reserved_bytes` (of whole steps) now; whys but for GROW, SHRINK
+ * and NEW_LIMITS have it as the target. Changes nothing: where the caller did it, it says so by
+ * sizer_applied().
+ */
+struct sizer_decision sizer_decide(const struct sizer *s, const struct sizer_params *p,
+        uint64_t reserved_bytes, uint64_t now_nsec);
+void sizer_applied(struct sizer *s, const struct sizer_decision *d, uint64_t now_nsec);
+
+/* "demand is more than is reserved", ... Static. */
+const char *sizer_why_text(enum sizer_why why);
+
+/* "grow", "cooldown", ...: for JSON. Static. */
+const char *sizer_why_name(enum sizer_why why);
+
+#endif

@@ -1,0 +1,205 @@
+#include "policy/admission.h"
+#include "tests/unit/test-random.h"
+#include "tests/unit/test-support.h"
+
+#define MSEC UINT64_C(1000000)
+#define NOW  (1000 * UINT64_C(1000000000))
+#define NONE UINT64_MAX
+
+static void check_order(const struct admission_request *a, const struct admission_request *b)
+{
+        assert_true(admission_compare(a, b, NOW) < 0);
+        assert_true(admission_compare(b, a, NOW) > 0);
+}
+
+/* Each criterion beats all that come after it. */
+static void test_criteria(void **state)
+{
+        const struct admission_request base = {50, 10, NOW, NOW + 9, 100, 7};
+        struct admission_request first = base, second = base;
+
+        first = (struct admission_request){51, 1, NOW, NONE, 999, 9};
+        check_order(&first, &base);
+        first = (struct admission_request){50, 1, NOW, NOW + 8, 999, 9};
+        check_order(&first, &base);
+        first = (struct admission_request){50, 11, NOW, NOW + 9, 100, 9};
+        check_order(&first, &base);
+        first = (struct admission_request){50, 20, NOW, NOW + 9, 199, 9};
+        check_order(&first, &base);
+        second = (struct admission_request){50, 20, NOW, NOW + 9, 200, 8};
+        check_order(&base, &second);
+        assert_int_equal(admission_compare(&base, &base, NOW), 0);
+}
+
+/* A step of priority for each whole ADMISSION_AGE_NSEC, the one who came earlier than now or not.
+ */
+static void test_aging(void **state)
+{
+        struct admission_request fresh = {100, 1, NOW, NOW + 1, 0, 2};
+        struct admission_request old = {0, 1, NOW - 101 * ADMISSION_AGE_NSEC, NONE, 5 * MSEC, 1};
+
+        check_order(&old, &fresh);
+        old.arrived_nsec++;
+        check_order(&fresh, &old);
+        old.arrived_nsec = 0;
+        check_order(&old, &fresh);
+        old.arrived_nsec = NOW + 1;
+        check_order(&fresh, &old);
+}
+
+/* Where 64-bit products wrap. */
+static void test_extremes(void **state)
+{
+        struct admission_request a = {0, 1000, 0, NONE, UINT64_MAX, 1};
+        struct admission_request b = {0, 999, 0, NONE, UINT64_MAX, 0};
+
+        check_order(&a, &b);
+        a = (struct admission_request){0, 2, 0, NONE, 3, 1};
+        b = (struct admission_request){0, 1, 0, NONE, UINT64_MAX / 2 + 1, 0};
+        check_order(&a, &b);
+        a = (struct admission_request){UINT32_MAX, 1, 0, NONE, 0, 1};
+        b = (struct admission_request){UINT32_MAX - 1, 1, 0, NONE, 0, 0};
+        check_order(&a, &b);
+}
+
+static struct admission_request random_request(uint64_t number)
+{
+        static const uint64_t deadlines[] = {NONE, NOW, NOW + MSEC};
+        struct admission_request r = {
+                .priority = random_below(2) ? 50 + random_below(3) : random_below(101),
+                .weight = random_below(2) ? 1 + random_below(4) : 1 + random_below(1000),
+                .arrived_nsec = NOW - random_below(4) * (ADMISSION_AGE_NSEC / 2),
+                .deadline_nsec = deadlines[random_below(3)],
+                .served_bytes =
+                        random_below(2) ? random_below(8) : random_u64() >> random_below(64),
+                .number = number};
+
+        if (random_below(4) == 0)
+                r.arrived_nsec = random_u64() % (NOW + MSEC);
+        return r;
+}
+
+static void test_strict_order(void **state)
+{
+        struct admission_request r[3];
+
+        random_start(__func__);
+        for (int round = 0; round < 200000; round++) {
+                int ab, bc, ac;
+
+                for (unsigned i = 0; i < 3; i++)
+                        r[i] = random_request(i);
+                ab = admission_compare(&r[0], &r[1], NOW);
+                bc = admission_compare(&r[1], &r[2], NOW);
+                ac = admission_compare(&r[0], &r[2], NOW);
+                assert_true(ab != 0 && bc != 0 && ac != 0);
+                assert_true((ab < 0) == (admission_compare(&r[1], &r[0], NOW) > 0));
+                assert_true((ac < 0) == (admission_compare(&r[2], &r[0], NOW) > 0));
+                if ((ab < 0) == (bc < 0))
+                        assert_true((ac < 0) == (ab < 0));
+        }
+}
+
+/* ---- a queue ----------------------------------------------------------------------------------*/
+
+#define QUEUE_MAX  4096
+#define TICK_NSEC  (10 * MSEC)
+#define TICK_STEPS (ADMISSION_AGE_NSEC / TICK_NSEC)
+
+struct queue {
+        struct admission_request waiting[QUEUE_MAX];
+        uint32_t n;
+        uint64_t last_number;
+};
+
+static void queue_add(struct queue *q, struct admission_request r)
+{
+        assert_true(q->n < QUEUE_MAX);
+        r.number = ++q->last_number;
+        q->waiting[q->n++] = r;
+}
+
+static struct admission_request queue_serve(struct queue *q, uint64_t now_nsec)
+{
+        struct admission_request first;
+        uint32_t found = 0;
+
+        assert_true(q->n > 0);
+        for (uint32_t i = 1; i < q->n; i++)
+                if (admission_compare(&q->waiting[i], &q->waiting[found], now_nsec) < 0)
+                        found = i;
+        first = q->waiting[found];
+        q->waiting[found] = q->waiting[--q->n];
+        return first;
+}
+
+/* The most urgent requests there are, as many as can be served and one more each tenth tick. */
+static void add_urgent(struct queue *q, uint64_t tick, uint64_t now_nsec)
+{
+        struct admission_request r = {.priority = 100,
+                .weight = 1000,
+                .arrived_nsec = now_nsec,
+                .deadline_nsec = now_nsec};
+
+        for (unsigned i = 0; i < 1 + (tick % 10 == 0); i++)
+                queue_add(q, r);
+}
+
+/*
+ * One is served each tick, and as many of priority 100 come. Before the one with priority 0 go
+ * those that wait already, and those that come in the 101 steps after it: at most 1.1 a tick.
+ */
+static void test_nobody_starves(void **state)
+{
+        static struct queue q;
+        uint64_t now_nsec = NOW, served_at = 0, came_at = 500;
+        uint64_t bound = 0, number = 0;
+
+        for (uint64_t tick = 0; served_at == 0; tick++, now_nsec += TICK_NSEC) {
+                assert_true(bound == 0 || tick <= bound);
+                if (tick == came_at) {
+                        bound = came_at + q.n + 1 + 101 * TICK_STEPS * 11 / 10 + 1;
+                        queue_add(&q, (struct admission_request){.weight = 1,
+                                              .arrived_nsec = now_nsec,
+                                              .deadline_nsec = NONE,
+                                              .served_bytes = UINT64_MAX});
+                        number = q.last_number;
+                }
+                add_urgent(&q, tick, now_nsec);
+                if (queue_serve(&q, now_nsec).number == number && number > 0)
+                        served_at = tick;
+        }
+        /* And priorities count: it isn't served before its 100 steps are over. */
+        assert_true(served_at >= came_at + 100 * TICK_STEPS);
+}
+
+/* Whoever comes 101 steps after another is served after it, for any two. */
+static void test_bound(void **state)
+{
+        random_start(__func__);
+        for (int round = 0; round < 100000; round++) {
+                struct admission_request a = random_request(2), b = random_request(1);
+                uint64_t later = b.priority + 1 > a.priority ? b.priority + 1 - a.priority : 0;
+                uint64_t now_nsec;
+
+                a.arrived_nsec = random_u64() >> (2 + random_below(30));
+                b.arrived_nsec = a.arrived_nsec + later * ADMISSION_AGE_NSEC;
+                now_nsec = b.arrived_nsec + (random_u64() >> (2 + random_below(30)));
+                assert_true(
+                        later <= 101 && (later == 0 || admission_compare(&a, &b, now_nsec) < 0));
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_criteria),
+                TEST(test_aging),
+                TEST(test_extremes),
+                TEST(test_strict_order),
+                TEST(test_nobody_starves),
+                TEST(test_bound),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,170 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "policy/schedule.h"
+#include "tests/unit/test-support.h"
+
+#define GIB (1ULL << 30)
+
+static uint32_t at(uint32_t hours, uint32_t minutes)
+{
+        return hours * 3600 + minutes * 60;
+}
+
+static void parse(const char *text, struct schedule *s)
+{
+        char err[256] = "";
+
+        if (schedule_parse(text, s, err, sizeof(err)) != 0)
+                fail_msg("'%s': %s", text, err);
+}
+
+static void test_empty(void **state)
+{
+        struct schedule s = {.n = 7};
+
+        parse("", &s);
+        assert_int_equal(s.n, 0);
+        assert_null(schedule_at(&s, 0));
+        s.n = 7;
+        parse("  ", &s);
+        assert_int_equal(s.n, 0);
+}
+
+static void test_spans(void **state)
+{
+        struct schedule s;
+
+        parse("08:00-20:00 8GiB-16GiB,  20:00-22:30\t4GiB-4.5GiB ", &s);
+        assert_int_equal(s.n, 2);
+        assert_null(schedule_at(&s, at(8, 0) - 1));
+        assert_ptr_equal(schedule_at(&s, at(8, 0)), &s.spans[0]);
+        assert_ptr_equal(schedule_at(&s, at(20, 0) - 1), &s.spans[0]);
+        assert_ptr_equal(schedule_at(&s, at(20, 0)), &s.spans[1]);
+        assert_ptr_equal(schedule_at(&s, at(22, 30) - 1), &s.spans[1]);
+        assert_null(schedule_at(&s, at(22, 30)));
+        assert_int_equal(s.spans[0].min_bytes, 8 * GIB);
+        assert_int_equal(s.spans[0].max_bytes, 16 * GIB);
+        assert_int_equal(s.spans[1].max_bytes, 9 * GIB / 2);
+}
+
+static void test_over_midnight(void **state)
+{
+        struct schedule s;
+
+        parse("22:00-06:30 1GiB", &s);
+        assert_int_equal(s.spans[0].min_bytes, GIB);
+        assert_int_equal(s.spans[0].max_bytes, GIB);
+        assert_non_null(schedule_at(&s, at(22, 0)));
+        assert_non_null(schedule_at(&s, at(24, 0) - 1));
+        assert_non_null(schedule_at(&s, 0));
+        assert_non_null(schedule_at(&s, at(6, 30) - 1));
+        assert_null(schedule_at(&s, at(6, 30)));
+        assert_null(schedule_at(&s, at(22, 0) - 1));
+}
+
+static void test_whole_day_and_its_end(void **state)
+{
+        static const char *const whole[] = {
+                "00:00-24:00 1GiB", "00:00-00:00 1GiB", "07:15-07:15 1GiB"};
+        struct schedule s;
+
+        for (size_t i = 0; i < ARRAY_SIZE(whole); i++) {
+                parse(whole[i], &s);
+                assert_non_null(schedule_at(&s, 0));
+                assert_non_null(schedule_at(&s, at(7, 15)));
+                assert_non_null(schedule_at(&s, at(24, 0) - 1));
+        }
+        parse("18:00-24:00 1GiB", &s);
+        assert_non_null(schedule_at(&s, at(24, 0) - 1));
+        assert_null(schedule_at(&s, 0));
+}
+
+static void test_first_counts(void **state)
+{
+        struct schedule s;
+
+        parse("12:00-13:00 1GiB,00:00-24:00 2GiB", &s);
+        assert_ptr_equal(schedule_at(&s, at(12, 30)), &s.spans[0]);
+        assert_ptr_equal(schedule_at(&s, at(13, 0)), &s.spans[1]);
+}
+
+static void test_errors_name_the_span(void **state)
+{
+        static const struct {
+                const char *text, *words;
+        } cases[] = {
+                {"8-20 1GiB", "span 1 of the schedule, '8-20 1GiB': it begins with no span"},
+                {"08:00 1GiB", "span of time"},
+                {"08:00-20:60 1GiB", "span of time"},
+                {"08:00-24:01 1GiB", "span of time"},
+                {"0x:00-20:00 1GiB", "span of time"},
+                {"08:00-20:00", "no amount is behind"},
+                {"08:00-20:00 ", "no amount is behind"},
+                {"08:00-20:00 1Gi", "no amount like"},
+                {"08:00-20:00 1GiB-", "no amount like"},
+                {"08:00-20:00 1GiB-2GiB-3GiB", "no amount like"},
+                {"08:00-20:00 2GiB-1GiB", "its minimum is more than its maximum"},
+                {"08:00-20:00 1GiB, ", "span 2 of the schedule, ' ': it begins"},
+                {",08:00-20:00 1GiB", "span 1 of the schedule, '': it begins"},
+                {"08:00-20:00 1GiB,09:00-10:00 x", "span 2 of the schedule, '09:00-10:00 x'"},
+                {"0-1 1,0-1 1,0-1 1,0-1 1,0-1 1,0-1 1,0-1 1,0-1 1,0-1 1", "span 1 of"},
+                {"00:00-01:00                                                                     "
+                 "                1GiB",
+                        "it is too long"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                struct schedule s = {.n = 3};
+                char err[256] = "";
+
+                assert_int_equal(schedule_parse(cases[i].text, &s, err, sizeof(err)), -EINVAL);
+                if (!strstr(err, cases[i].words))
+                        fail_msg("'%s': %s", cases[i].text, err);
+                assert_int_equal(s.n, 3);
+        }
+}
+
+static void test_at_most_so_many(void **state)
+{
+        char text[512] = "00:00-01:00 1GiB", err[256];
+        struct schedule s;
+
+        for (unsigned i = 1; i < SCHEDULE_SPANS_MAX; i++)
+                strcat(text, ",01:00-02:00 2GiB");
+        parse(text, &s);
+        assert_int_equal(s.n, SCHEDULE_SPANS_MAX);
+        strcat(text, ",");
+        assert_int_equal(schedule_parse(text, &s, err, sizeof(err)), -EINVAL);
+        assert_non_null(strstr(err, "at most 8 spans"));
+}
+
+static void test_short_buffer(void **state)
+{
+        struct schedule s;
+        char err[8] = "xxxxxxx";
+
+        assert_int_equal(schedule_parse("x", &s, err, 0), -EINVAL);
+        assert_string_equal(err, "xxxxxxx");
+        assert_int_equal(schedule_parse("x", &s, err, 7), -EINVAL);
+        assert_string_equal(err, "span 1");
+        assert_int_equal(err[7], 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_empty),
+                TEST(test_spans),
+                TEST(test_over_midnight),
+                TEST(test_whole_day_and_its_end),
+                TEST(test_first_counts),
+                TEST(test_errors_name_the_span),
+                TEST(test_at_most_so_many),
+                TEST(test_short_buffer),
+        };
+
+        return RUN_TESTS(tests);
+}
