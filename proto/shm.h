@@ -52,7 +52,7 @@ enum page_state {
         PAGE_GRANTED = 1,
         PAGE_SEALED = 2,
         PAGE_RETIRING = 3, /* the evictor is about to count its pins */
-        PAGE_MOVING = 4,   /* reserved for tiers */
+        PAGE_MOVING = 4,   /* where a page is copied to; never shown */
         PAGE_DETACHED = 5,
         PAGE_QUARANTINED = 6, /* reserved */
         PAGE_NULL = 7,        /* page 0 of a namespace that keeps it ungranted */

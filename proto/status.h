@@ -22,6 +22,7 @@ enum {
         KVL_STATUS_DRAINING = 7,
         KVL_STATUS_LAYOUT = 8,
         KVL_STATUS_VERSION = 9,
+        KVL_STATUS_TIMEOUT = 10,
 };
 
 /* X(NAME, wire, code, "text") */
@@ -36,6 +37,7 @@ enum {
         X(DRAINING, 7, KVL_STATUS_DRAINING, "the daemon is draining and grants nothing new") \
         X(LAYOUT, 8, KVL_STATUS_LAYOUT, "the namespace exists with another layout")          \
         X(VERSION, 9, KVL_STATUS_VERSION, "no common protocol version")                      \
+        X(TIMEOUT, 10, KVL_STATUS_TIMEOUT, "it waited as long as it may")                    \
         X(INVALID, 32, -EINVAL, "invalid request")                                           \
         X(DENIED, 33, -EACCES, "permission denied")                                          \
         X(NOT_FOUND, 34, -ENOENT, "no such object")                                          \

@@ -116,6 +116,27 @@ static void status_segments(const void *row, const struct show_format *f, struct
                 derive_text(ret, "%.48s: no client can write it", s->segments);
 }
 
+static void status_fragmentation(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_ratio(ret, ((const status_row *)row)->fragmentation, 1000);
+}
+
+static void status_waiting(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        derive_text(ret, "%" PRIu32 " now, %" PRIu64 " waited since the start", s->n_waiting,
+                s->leases_waited);
+}
+
+static void status_compacted(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        derive_text(ret, "%" PRIu64 " pages moved, %" PRIu64 " extent sets given back",
+                s->compacted_pages, s->compacted_sets);
+}
+
 static void status_hit_ratio(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -146,6 +167,14 @@ static const struct column status_columns[] = {
         STATUS(pages_sealed, NULL, COUNT),
         STATUS(pages_pinned, NULL, COUNT),
         STATUS(pages_detached, NULL, COUNT),
+        STATUS(pages_ahead, "PAGES AHEAD", COUNT),
+        {.heading = "FRAGMENTATION",
+                .key = "fragmentation_ratio",
+                .kind = COLUMN_RATIO,
+                .derive = status_fragmentation},
+        {.heading = "COMPACTED", .kind = COLUMN_TEXT, .derive = status_compacted},
+        STATUS(compacted_pages, NULL, COUNT),
+        STATUS(compacted_sets, NULL, COUNT),
         {.heading = "LOOKUPS", .kind = COLUMN_TEXT, .derive = status_lookups},
         STATUS(lookups, NULL, COUNT),
         STATUS(lookup_keys, NULL, COUNT),
@@ -157,6 +186,10 @@ static const struct column status_columns[] = {
         STATUS(duplicates, NULL, COUNT),
         STATUS(evictions, "EVICTED PAGES", COUNT),
         STATUS(leases_refused, "REFUSED LEASES", COUNT),
+        {.heading = "WAITING LEASES", .kind = COLUMN_TEXT, .derive = status_waiting},
+        STATUS(n_waiting, NULL, COUNT),
+        STATUS(leases_waited, NULL, COUNT),
+        STATUS(leases_degraded, "DEGRADED LEASES", COUNT),
         STATUS(n_tenants, "TENANTS", COUNT),
         STATUS(n_namespaces, "NAMESPACES", COUNT),
         {.heading = "CLIENTS", .kind = COLUMN_TEXT, .derive = status_clients},
@@ -207,6 +240,10 @@ static const struct column devices_columns[] = {
         DEVICE(budget_bytes, "BUDGET", BYTES),
         DEVICE(charged_bytes, "USED", BYTES),
         {.heading = "USED%", .key = "used_ratio", .kind = COLUMN_RATIO, .derive = device_used},
+        DEVICE(reserved_bytes, "RESERVED", BYTES),
+        DEVICE(missing_bytes, "MISSING", BYTES),
+        DEVICE(memory_ratio, NULL, COUNT),
+        DEVICE(exclusive, "EXCLUSIVE", TEXT),
         DEVICE(extent_bytes, "EXTENT", BYTES),
         DEVICE(n_sets, "SETS", COUNT),
         DEVICE(n_preparing, "PREPARING", COUNT),
@@ -224,6 +261,23 @@ NOUN(devices, AdminDevicesReply, MSG_ADMIN_DEVICES);
                 FIELD(AdminTenant, field, title, what), .detail = true \
         }
 
+/* Where a reservation isn't as configured: by a sizer, a schedule, because it didn't fit, or is of
+ * whole extents. */
+static void tenant_reserve(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__AdminTenant *t = row;
+        char now[32], configured[32];
+
+        show_bytes(f, t->reserve_bytes, now);
+        show_bytes(f, t->reserve_configured_bytes, configured);
+        if (t->reserve_bytes == t->reserve_configured_bytes)
+                derive_text(ret, "%s", now);
+        else if (t->reserve_bytes < t->reserve_configured_bytes)
+                derive_text(ret, "%s of %s configured", now, configured);
+        else
+                derive_text(ret, "%s (%s configured)", now, configured);
+}
+
 static void tenant_used(const void *row, const struct show_format *f, struct value *ret)
 {
         const Kvlease__V1__AdminTenant *t = row;
@@ -232,25 +286,110 @@ static void tenant_used(const void *row, const struct show_format *f, struct val
                 derive_ratio(ret, t->charged_bytes, t->limit_bytes);
 }
 
+/* A keyword in some languages, so that protobuf's generator gives the field another name. */
+static void tenant_class(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_text(ret, "%.16s", ((const Kvlease__V1__AdminTenant *)row)->class_);
+        ret->present = ret->buf[0];
+}
+
+/* Of refused_by, in the order of <kvlease.h>; NULL: no lease is refused for it. */
+static const char *const reason_names[] = {
+        [KVL_REASON_QUOTA] = "quota",
+        [KVL_REASON_RESERVATION_FULL] = "reservation full",
+        [KVL_REASON_POOL_FULL] = "pool full",
+        [KVL_REASON_DEADLINE] = "deadline",
+        [KVL_REASON_DRAINING] = "draining",
+        [KVL_REASON_DEVICE] = "device",
+};
+
+static void tenant_refused_by(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__AdminTenant *t = row;
+        char text[VALUE_TEXT_MAX] = "";
+        size_t at = 0;
+
+        for (size_t i = 0; i < t->n_refused_by && at < sizeof(text); i++) {
+                const char *name = i < ARRAY_SIZE(reason_names) ? reason_names[i] : "other";
+
+                if (name && t->refused_by[i] > 0)
+                        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %" PRIu64,
+                                at > 0 ? ", " : "", name, t->refused_by[i]);
+        }
+        if (at > 0)
+                derive_text(ret, "%s", text);
+}
+
+#define REFUSED(reason)                                                              \
+        static void tenant_refused_##reason(                                         \
+                const void *row, const struct show_format *f, struct value *ret)     \
+        {                                                                            \
+                const Kvlease__V1__AdminTenant *t = row;                             \
+                                                                                     \
+                ret->present = t->n_refused_by > KVL_REASON_##reason;                \
+                ret->number = ret->present ? t->refused_by[KVL_REASON_##reason] : 0; \
+        }
+REFUSED(QUOTA)
+REFUSED(RESERVATION_FULL)
+REFUSED(POOL_FULL)
+REFUSED(DEADLINE)
+REFUSED(DRAINING)
+REFUSED(DEVICE)
+#define TENANT_REFUSED(json_key, reason)                                                   \
+        {                                                                                  \
+                .key = (json_key), .kind = COLUMN_COUNT, .derive = tenant_refused_##reason \
+        }
+
 static const struct column tenants_columns[] = {
         TENANT(name, "NAME", TEXT),
+        {.heading = "CLASS", .key = "class", .kind = COLUMN_TEXT, .derive = tenant_class},
+        {FIELD(AdminTenant, reserve_bytes, "RESERVE", BYTES), .brief = true},
+        TENANT(reserve_configured_bytes, NULL, BYTES),
+        {.heading = "RESERVE", .kind = COLUMN_TEXT, .detail = true, .derive = tenant_reserve},
         TENANT(limit_bytes, "LIMIT", BYTES),
         TENANT(charged_bytes, "USED", BYTES),
         {.heading = "USED%", .key = "used_ratio", .kind = COLUMN_RATIO, .derive = tenant_used},
+        TENANT_DETAIL(excess_bytes, "BEYOND RESERVE", BYTES),
+        TENANT_DETAIL(fair_bytes, "FAIR SHARE", BYTES),
         TENANT(weight, "WEIGHT", COUNT),
         TENANT(priority, "PRIORITY", COUNT),
+        TENANT_DETAIL(reserve_min_bytes, "RESERVE MIN", BYTES),
+        TENANT_DETAIL(reserve_max_bytes, "RESERVE MAX", BYTES),
+        TENANT_DETAIL(sizer, "SIZER", TEXT),
+        TENANT_DETAIL(schedule, "SCHEDULE", TEXT),
+        TENANT_DETAIL(burst, "BURST", TEXT),
+        TENANT_DETAIL(lend_idle_reserve, "LEND IDLE RESERVE", BOOL),
+        TENANT_DETAIL(when_full, "WHEN FULL", TEXT),
+        TENANT_DETAIL(max_wait_msec, "MAX WAIT", MSEC),
+        TENANT_DETAIL(placement, "PLACEMENT", TEXT),
+        TENANT_DETAIL(exclusive, "EXCLUSIVE", BOOL),
         TENANT(n_clients, "CLIENTS", COUNT),
-        TENANT(max_clients, "MAX CLIENTS", COUNT),
-        TENANT(n_namespaces, "NAMESPACES", COUNT),
+        TENANT_DETAIL(max_clients, "MAX CLIENTS", COUNT),
+        TENANT_DETAIL(n_namespaces, "NAMESPACES", COUNT),
         TENANT(pages_sealed, "PUBLISHED", COUNT),
         TENANT(pages_granted, "GRANTED", COUNT),
         TENANT_DETAIL(pages_detached, "DETACHED", COUNT),
         TENANT_DETAIL(evictions, "EVICTED PAGES", COUNT),
         TENANT_DETAIL(refusals, "REFUSED LEASES", COUNT),
+        {.heading = "REFUSED BY", .kind = COLUMN_TEXT, .detail = true, .derive = tenant_refused_by},
+        TENANT_REFUSED("refused_quota", QUOTA),
+        TENANT_REFUSED("refused_reservation_full", RESERVATION_FULL),
+        TENANT_REFUSED("refused_pool_full", POOL_FULL),
+        TENANT_REFUSED("refused_deadline", DEADLINE),
+        TENANT_REFUSED("refused_draining", DRAINING),
+        TENANT_REFUSED("refused_device", DEVICE),
+        TENANT_DETAIL(degraded, "DEGRADED LEASES", COUNT),
+        TENANT(waiting, "WAITING", COUNT),
+        TENANT_DETAIL(waits, "WAITED LEASES", COUNT),
+        TENANT_DETAIL(waited_msec, "WAITED IN SUM", MSEC),
+        TENANT_DETAIL(max_waited_msec, "LONGEST WAIT", MSEC),
         TENANT_DETAIL(recalled_sets, "RECALLED SETS", COUNT),
         TENANT(source, "SOURCE", TEXT),
         TENANT_DETAIL(uids, "UIDS", TEXT),
         TENANT_DETAIL(gids, "GIDS", TEXT),
+        TENANT_DETAIL(share_group, "SHARE GROUP", BOOL),
+        TENANT_DETAIL(publish_uids, "PUBLISH UIDS", TEXT),
+        TENANT_DETAIL(publish_gids, "PUBLISH GIDS", TEXT),
         TENANT_DETAIL(group, "GROUP", TEXT),
         TENANT_DETAIL(socket_path, "SOCKET", TEXT),
 };
@@ -350,6 +489,7 @@ static const struct column clients_columns[] = {
         CLIENT(uid, "UID", COUNT),
         CLIENT(state, "STATE", TEXT),
         CLIENT(metadata_only, NULL, BOOL),
+        CLIENT(safepoints, "SAFE POINTS", BOOL),
         CLIENT(group, "GROUP", TEXT),
         CLIENT(pages_granted, "GRANTED", COUNT),
         CLIENT(pins, "PINS", COUNT),
@@ -361,3 +501,155 @@ static const struct column clients_columns[] = {
 };
 
 NOUN(clients, AdminClientsReply, MSG_ADMIN_CLIENTS);
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+typedef Kvlease__V1__AdminRegion region_row;
+
+#define REGION(field, title, what)                     \
+        {                                              \
+                FIELD(AdminRegion, field, title, what) \
+        }
+
+/* UUIDs by their first group, as tools of the vendor cut them: lines stay readable. */
+#define DEVICE_SHORT_CHARS 12
+
+static void region_device(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_text(ret, "%.*s", DEVICE_SHORT_CHARS, ((const region_row *)row)->device);
+}
+
+static bool is_pool(const region_row *r)
+{
+        return r->tenant[0] == '\0';
+}
+
+static void region_tenant(const void *row, const struct show_format *f, struct value *ret)
+{
+        const region_row *r = row;
+
+        derive_text(ret, "%s", is_pool(r) ? "(dynamic pool)" : r->tenant);
+}
+
+/* What a pool, which has no sizer, has no figure for. */
+static void derive_bytes(struct value *ret, bool present, uint64_t bytes)
+{
+        ret->present = present;
+        ret->number = bytes;
+}
+
+static void region_fair(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_bytes(ret, !is_pool(row), ((const region_row *)row)->fair_bytes);
+}
+
+static void region_demand(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_bytes(ret, !is_pool(row), ((const region_row *)row)->demand_bytes);
+}
+
+static void region_p99(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_bytes(ret, !is_pool(row), ((const region_row *)row)->p99_bytes);
+}
+
+static bool is_decided(const region_row *r)
+{
+        return r->decision[0] && strcmp(r->decision, "none") != 0;
+}
+
+static void region_decision(const void *row, const struct show_format *f, struct value *ret)
+{
+        const region_row *r = row;
+        char target[32];
+
+        if (is_pool(r))
+                return;
+        if (!is_decided(r))
+                derive_text(ret, "%.16s", r->sizer);
+        else if (strcmp(r->sizer, "dry-run") == 0)
+                derive_text(ret, "%.16s (dry run: %s)", r->decision,
+                        show_bytes(f, r->target_bytes, target));
+        else
+                derive_text(ret, "%.16s", r->decision);
+}
+
+static void region_ago(const void *row, const struct show_format *f, struct value *ret)
+{
+        const region_row *r = row;
+
+        ret->present = is_decided(r);
+        ret->number = r->decided_sec_ago;
+}
+
+/* And what isn't as it is to be. */
+static void region_why(const void *row, const struct show_format *f, struct value *ret)
+{
+        const region_row *r = row;
+        char text[VALUE_TEXT_MAX] = "", bytes[32];
+        int at = 0;
+
+        if (r->missing_bytes > 0)
+                at += snprintf(
+                        text, sizeof(text), "%s missing", show_bytes(f, r->missing_bytes, bytes));
+        if (r->lent_bytes > 0)
+                at += snprintf(text + at, sizeof(text) - (size_t)at, "%s%s lent",
+                        at > 0 ? ", " : "", show_bytes(f, r->lent_bytes, bytes));
+        if (at == 0 && r->why[0])
+                ret->text = r->why;
+        else if (at > 0)
+                derive_text(ret, "%s%s%s", text, r->why[0] ? "; " : "", r->why);
+        ret->present = ret->text;
+}
+
+static const struct column regions_columns[] = {
+        {.heading = "DEVICE", .kind = COLUMN_TEXT, .derive = region_device},
+        REGION(device, NULL, TEXT),
+        {.heading = "TENANT", .kind = COLUMN_TEXT, .derive = region_tenant},
+        REGION(tenant, NULL, TEXT),
+        REGION(size_bytes, "SIZE", BYTES),
+        REGION(used_bytes, "USED", BYTES),
+        REGION(excess_bytes, "EXCESS", BYTES),
+        {.heading = "FAIR", .key = "fair_bytes", .kind = COLUMN_BYTES, .derive = region_fair},
+        REGION(min_bytes, NULL, BYTES),
+        REGION(max_bytes, NULL, BYTES),
+        {.heading = "DEMAND", .key = "demand_bytes", .kind = COLUMN_BYTES, .derive = region_demand},
+        {.heading = "P99", .key = "p99_bytes", .kind = COLUMN_BYTES, .derive = region_p99},
+        REGION(target_bytes, NULL, BYTES),
+        REGION(sizer, NULL, TEXT),
+        {.heading = "DECISION", .kind = COLUMN_TEXT, .derive = region_decision},
+        REGION(decision, NULL, TEXT),
+        {.heading = "AGO", .key = "decided_sec_ago", .kind = COLUMN_SECONDS, .derive = region_ago},
+        {.heading = "WHY", .kind = COLUMN_TEXT, .derive = region_why},
+        REGION(why, NULL, TEXT),
+        REGION(changes, NULL, COUNT),
+        REGION(lent_bytes, NULL, BYTES),
+        REGION(missing_bytes, NULL, BYTES),
+        REGION(taken_back_msec, NULL, MSEC),
+};
+
+NOUN(regions, AdminRegionsReply, MSG_ADMIN_REGIONS);
+
+/* ---- evictions ------------------------------------------------------------------------------- */
+
+#define EVICTION(field, title, what)                     \
+        {                                                \
+                FIELD(AdminEviction, field, title, what) \
+        }
+
+static void eviction_by(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__AdminEviction *e = row;
+
+        derive_text(ret, "%s", e->by[0] ? e->by : "(no lease)");
+}
+
+static const struct column evictions_columns[] = {
+        EVICTION(victim, "VICTIM", TEXT),
+        {.heading = "BY", .kind = COLUMN_TEXT, .derive = eviction_by},
+        EVICTION(by, NULL, TEXT),
+        EVICTION(pages, "PAGES", COUNT),
+        EVICTION(sets, "EXTENT SETS", COUNT),
+};
+
+NOUN(evictions, AdminEvictionsReply, MSG_ADMIN_EVICTIONS);

@@ -13,7 +13,8 @@ struct noun {
         size_t n_rows_offset, rows_offset, next_offset;
 };
 
-extern const struct noun noun_devices, noun_tenants, noun_namespaces, noun_clients;
+extern const struct noun noun_devices, noun_tenants, noun_namespaces, noun_clients, noun_regions,
+        noun_evictions;
 
 /* Row: AdminStatusReply. */
 extern const struct column_table status_table;

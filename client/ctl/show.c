@@ -79,6 +79,17 @@ static void format_seconds(uint64_t seconds, char *buf, size_t size)
                         seconds / 3600 % 24);
 }
 
+/* Small ones are about waiting: there the milliseconds matter. */
+static void format_msec(uint64_t msec, char *buf, size_t size)
+{
+        if (msec < 1000)
+                snprintf(buf, size, "%" PRIu64 " ms", msec);
+        else if (msec < 60 * 1000 && msec % 1000 != 0)
+                snprintf(buf, size, "%" PRIu64 ".%" PRIu64 " s", msec / 1000, msec / 100 % 10);
+        else
+                format_seconds(msec / 1000, buf, size);
+}
+
 static const char *value_text(const struct column *c, const struct show_format *f, struct value *v)
 {
         if (!v->present)
@@ -96,6 +107,12 @@ static const char *value_text(const struct column *c, const struct show_format *
         case COLUMN_SECONDS:
                 if (!f->plain_numbers) {
                         format_seconds(v->number, v->buf, sizeof(v->buf));
+                        return v->buf;
+                }
+                break;
+        case COLUMN_MSEC:
+                if (!f->plain_numbers) {
+                        format_msec(v->number, v->buf, sizeof(v->buf));
                         return v->buf;
                 }
                 break;
@@ -300,7 +317,7 @@ void show_object(const struct column_table *t, const struct show_format *f, cons
                 char label[32];
                 struct value v;
 
-                if (!c->heading)
+                if (!c->heading || c->brief)
                         continue;
                 value_get(c, row, f, &v);
                 label_from_heading(c->heading, label, sizeof(label));

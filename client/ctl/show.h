@@ -25,9 +25,10 @@ struct show_format {
 
 enum column_kind {
         COLUMN_TEXT,    /* char * */
-        COLUMN_COUNT,   /* uint32_t or uint64_t, and so the next two */
+        COLUMN_COUNT,   /* uint32_t or uint64_t, and so the next three */
         COLUMN_BYTES,   /* UINT64_MAX: no limit */
         COLUMN_SECONDS, /* a duration */
+        COLUMN_MSEC,    /* likewise */
         COLUMN_BOOL,    /* protobuf_c_boolean */
         COLUMN_RATIO,   /* 0..1, derived only */
 };
@@ -37,7 +38,7 @@ enum column_kind {
 struct value {
         bool present;
         const char *text; /* may point to buf */
-        uint64_t number;  /* COUNT, BYTES, SECONDS, BOOL */
+        uint64_t number;  /* COUNT, BYTES, SECONDS, MSEC, BOOL */
         double ratio;
         char buf[VALUE_TEXT_MAX];
 };
@@ -47,6 +48,7 @@ struct column {
         const char *key;     /* NULL: only in text */
         enum column_kind kind;
         bool detail; /* not in lists: in blocks and JSON */
+        bool brief;  /* not in blocks */
         /* Where it is: in the row, or in the message the row points to at inner_offset (> 0). */
         size_t inner_offset, offset, width;
         /* Or how it comes about; the row is borrowed. *ret comes zeroed. */

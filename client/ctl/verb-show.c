@@ -65,6 +65,16 @@ int verb_clients(const struct ctl *ctl)
         return print_noun(ctl, &noun_clients);
 }
 
+int verb_regions(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_regions);
+}
+
+int verb_evictions(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_evictions);
+}
+
 int verb_check(const struct ctl *ctl)
 {
         Kvlease__V1__AdminCheckRequest request = KVLEASE__V1__ADMIN_CHECK_REQUEST__INIT;

@@ -7,9 +7,16 @@
 
 #define O(name) (1u << CTL_OPTION_##name)
 
-#define TENANT_KEYS                                                                     \
-        "KEY=VALUE is a line of a [tenant NAME] section of kvleased's configuration:\n" \
-        "limit, weight, priority, max_clients, uids, gids, group. kvleased checks the values.\n"
+#define TENANT_KEYS                                                                        \
+        "KEY=VALUE is a line of a [tenant NAME] section of kvleased's configuration:\n"    \
+        "  memory     limit, weight, priority\n"                                           \
+        "  guarantee  class, reserve, reserve_min, reserve_max, sizer, schedule, burst,\n" \
+        "             lend_idle_reserve\n"                                                 \
+        "  overload   when_full, max_wait\n"                                               \
+        "  devices    placement, exclusive\n"                                              \
+        "  access     uids, gids, group, max_clients, share_group, publish_uids,\n"        \
+        "             publish_gids\n"                                                      \
+        "kvleased checks the values.\n"
 
 const struct verb verbs[] = {
         {"status", "", "what the daemon is doing, in one block", NULL, 0, 0, 0, false, NULL,
@@ -27,7 +34,8 @@ const struct verb verbs[] = {
                 1, UINT_MAX, 0, false, check_tenant_set, verb_tenants_add},
         {"tenants set", "NAME KEY=VALUE...", "change a tenant, at once and across restarts",
                 TENANT_KEYS "What isn't named stays as it is.\n"
-                            "\nExample: kvleasectl tenants set search limit=8GiB\n",
+                            "\nExamples: kvleasectl tenants set search limit=8GiB\n"
+                            "          kvleasectl tenants set chat class=pinned reserve=16GiB\n",
                 2, UINT_MAX, 0, false, check_tenant_set, verb_tenants_set},
         {"tenants remove", "NAME", "remove a tenant that nobody uses",
                 "A tenant with clients is never removed: end them first.\n", 1, 1, O(FORCE), false,
@@ -36,6 +44,21 @@ const struct verb verbs[] = {
                 NULL, verb_namespaces},
         {"clients", "", "connected processes and what they hold", NULL, 0, 0, O(TENANT), false,
                 NULL, verb_clients},
+        {"regions", "", "reserved memory, the dynamic pool, and what the sizer decided",
+                "A line for each tenant and device, and one for each device's dynamic pool, which "
+                "all\n"
+                "share that is not reserved. SIZE is reserved, or the pool's; EXCESS is what a "
+                "tenant has\n"
+                "of the pool, FAIR what it may have of it by weight and demand. DEMAND and P99 are "
+                "what\n"
+                "the sizer sees, now and in its window. What is missing of a reservation is still "
+                "held by\n"
+                "others, and being taken back from them. --json has everything.\n",
+                0, 0, O(TENANT), false, NULL, verb_regions},
+        {"evictions", "", "whose cached pages gave way to whose leases",
+                "Since the start. (no lease): a limit or a reservation was changed, memory was "
+                "recalled.\n",
+                0, 0, O(TENANT), false, NULL, verb_evictions},
         {"purge", "TENANT [NAMESPACE]", "drop the cached pages of a tenant or one namespace",
                 "Pages that a client still reads go when it releases them.\n", 1, 2, O(REMOVE),
                 false, check_purge, verb_purge},

@@ -49,6 +49,8 @@ int verb_tenants_set(const struct ctl *ctl);
 int verb_tenants_remove(const struct ctl *ctl);
 int verb_namespaces(const struct ctl *ctl);
 int verb_clients(const struct ctl *ctl);
+int verb_regions(const struct ctl *ctl);
+int verb_evictions(const struct ctl *ctl);
 int verb_purge(const struct ctl *ctl);
 int verb_recall(const struct ctl *ctl);
 int verb_drain(const struct ctl *ctl);

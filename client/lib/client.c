@@ -26,6 +26,7 @@ ASSERT_SAME(STALE);
 ASSERT_SAME(DRAINING);
 ASSERT_SAME(LAYOUT);
 ASSERT_SAME(VERSION);
+ASSERT_SAME(TIMEOUT);
 _Static_assert(KVL_GROUP_TOKEN_BYTES == CONN_TOKEN_BYTES, "one size of token");
 
 const char *kvl_version(void)
@@ -83,6 +84,18 @@ int client_copy_struct(void *dst, size_t size, const void *src)
         memset(dst, 0, size);
         memcpy(dst, src, MIN(size, src_size));
         return 0;
+}
+
+void client_fill_struct(void *dst, const void *src, size_t size)
+{
+        size_t dst_size = 0;
+
+        /* The rest of what a newer program has room for is left as it was. */
+        if (dst)
+                memcpy(&dst_size, dst, sizeof(dst_size));
+        if (dst_size > sizeof(dst_size))
+                memcpy((uint8_t *)dst + sizeof(dst_size), (const uint8_t *)src + sizeof(dst_size),
+                        MIN(dst_size, size) - sizeof(dst_size));
 }
 
 /* ---- events ------------------------------------------------------------------------------------
@@ -242,7 +255,8 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
 
         if (r < 0)
                 return r;
-        if (o.flags & ~(unsigned)(KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM))
+        if (o.flags & ~(unsigned)(KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM |
+                                  KVL_CONNECT_SAFEPOINTS))
                 return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", o.flags);
         if (!o.socket_path)
                 o.socket_path = variable && *variable ? variable : DEFAULT_SOCKET;
@@ -282,6 +296,7 @@ static int open_and_hello(const struct kvl_connect_options *o, struct conn_welco
                 .client_name = o->client_name,
                 .group_token = o->group_token,
                 .metadata_only = o->flags & KVL_CONNECT_METADATA_ONLY,
+                .has_safepoints = o->flags & KVL_CONNECT_SAFEPOINTS,
         };
         uint64_t deadline = conn_deadline(o->timeout_msec);
         struct conn *c;

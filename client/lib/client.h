@@ -100,6 +100,9 @@ uint64_t client_deadline(const struct kvl_conn *conn);
  */
 int client_copy_struct(void *dst, size_t size, const void *src);
 
+/* The reverse: fills what a struct of the user has room for, but for its size. NULL: nothing. */
+void client_fill_struct(void *dst, const void *src, size_t size);
+
 /* The layout with defaults filled in (texts never NULL). -EINVAL: the sentence names field and
  * range. */
 int client_copy_layout(const struct kvl_layout *layout, struct kvl_layout *ret_layout);

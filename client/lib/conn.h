@@ -187,6 +187,7 @@ struct conn_hello {
         const char *client_name;    /* cut to 64 bytes */
         const uint8_t *group_token; /* CONN_TOKEN_BYTES, or NULL */
         bool metadata_only;
+        bool has_safepoints; /* the engine promises to call kvl_safepoint() */
 };
 
 struct conn_welcome {

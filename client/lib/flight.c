@@ -335,8 +335,11 @@ static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
                 .pages = (void *)((uint8_t *)(f + 1) + keys_bytes),
         };
         memcpy(f->pages, op->pages, pages_bytes);
-        if (!p)
+        if (!p) {
+                if (fast_is_open(&op->ns->fast))
+                        fast_note_freed(&op->ns->fast, f->pages, n);
                 return f;
+        }
         f->has_parent = p->parent_key;
         f->last_tokens = p->last_tokens;
         f->request = p->request;

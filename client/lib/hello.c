@@ -88,6 +88,7 @@ static int send_hello(struct conn *c, struct conn_call *call, const struct conn_
                 m.group_token.len = CONN_TOKEN_BYTES;
         }
         m.metadata_only = hello->metadata_only;
+        m.safepoints = hello->has_safepoints;
         return conn_start(c, call, MSG_HELLO, &m.base);
 }
 

@@ -87,7 +87,21 @@ enum kvl_condition {
         KVL_STALE = 6,     /* the namespace was invalidated, or changed its version */
         KVL_DRAINING = 7,  /* the daemon is draining: nothing new is granted */
         KVL_LAYOUT = 8,    /* the namespace exists with another layout */
-        KVL_VERSION = 9    /* library and daemon have no protocol version in common */
+        KVL_VERSION = 9,   /* library and daemon have no protocol version in common */
+        KVL_TIMEOUT = 10   /* the lease waited for memory as long as it may */
+};
+
+/* Why a lease was refused, waited, or got fewer pages than it asked for. A newer daemon may have
+ * others. */
+enum kvl_reason {
+        KVL_REASON_NONE = 0,
+        KVL_REASON_QUOTA = 1,            /* the tenant's limit */
+        KVL_REASON_RESERVATION_FULL = 2, /* a pinned tenant that keeps to its reservation */
+        KVL_REASON_POOL_FULL = 3,        /* the memory that all tenants share */
+        KVL_REASON_DEADLINE = 4,         /* it has waited as long as it may */
+        KVL_REASON_DEGRADED = 5,         /* fewer pages than asked for, by the tenant's policy */
+        KVL_REASON_DRAINING = 6,         /* the daemon grants nothing new */
+        KVL_REASON_DEVICE = 7            /* memory was being made; the device failed */
 };
 
 enum kvl_dtype {
@@ -114,9 +128,16 @@ const char *kvl_strerror(int code);
 
 enum kvl_connect_flags {
         KVL_CONNECT_METADATA_ONLY =
-                1 << 0,             /* never maps: kvl_page_ptr() is NULL (a scheduler process) */
-        KVL_CONNECT_NO_SHM = 1 << 1 /* no shared memory, everything over the socket; so does
+                1 << 0,              /* never maps: kvl_page_ptr() is NULL (a scheduler process) */
+        KVL_CONNECT_NO_SHM = 1 << 1, /* no shared memory, everything over the socket; so does
                                        $KVLEASE_NO_SHM, set and neither empty nor 0 */
+        /*
+         * The engine calls kvl_safepoint() between steps, and lets go of what KVL_EVENT_REVOKE
+         * names. Only where all processes of a tenant say so can memory it has mapped go to tenants
+         * that deserve it, and can it use what others have reserved and don't need. Who says so and
+         * doesn't keep to it has its memory quarantined.
+         */
+        KVL_CONNECT_SAFEPOINTS = 1 << 2
 };
 
 struct kvl_connect_options {
@@ -342,9 +363,43 @@ int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_
 
 /*
  * Leases n_pages (1..KVL_MAX_LEASE_PAGES) for writing, all or none, mapped. Contents are undefined
- * but never another tenant's. KVL_QUOTA, KVL_FULL, KVL_DRAINING, KVL_STALE. -EINVAL; -ENOMEM; -EIO.
+ * but never another tenant's. KVL_QUOTA, KVL_FULL, KVL_DRAINING, KVL_STALE; KVL_TIMEOUT. -EINVAL;
+ * -ENOMEM; -EIO.
+ * Where there is no room it waits if the tenant says so (when_full = queue), or if the memory is
+ * the tenant's own and lent to others. The connection's timeout ends that, too (-ETIMEDOUT).
  */
 int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *ret_pages);
+
+struct kvl_lease_options {
+        size_t size;        /* sizeof(struct kvl_lease_options) */
+        uint32_t min_pages; /* fewest of use, where the tenant is degraded when it is full
+                               (when_full = degrade); 0: n_pages */
+        /* For room, at most what the tenant allows; < 0: not at all; 0: what the tenant allows, in
+         * a blocking call at most the connection's timeout. */
+        int max_wait_msec;
+};
+
+struct kvl_lease_result {
+        size_t size;            /* set by the caller: sizeof(struct kvl_lease_result) */
+        uint32_t n_pages;       /* granted */
+        enum kvl_reason reason; /* why it was refused, waited or got fewer; NONE: none of that */
+        uint64_t waited_usec;   /* for room, in the daemon */
+};
+
+/*
+ * As kvl_lease(), with a say in what happens where there is no room, and an account of what did.
+ * options NULL: none of it. ret (may be NULL) is filled whatever is returned, with zeros where the
+ * daemon wasn't asked or didn't answer. 0: ret->n_pages pages, at least min_pages. KVL_TIMEOUT: it
+ * has waited in vain. The connection's timeout is counted from the end of the longest wait that was
+ * asked for. It holds no pages while it waits.
+ *
+ * Safe points. A lease may wait for memory that this very process is to give back: a thread that
+ * waits in here runs the event handler (KVL_EVENT_REVOKE), but reaches no safe point by itself. So
+ * an engine that declares safe points uses kvl_lease_with_start(), or calls kvl_safepoint() from
+ * another thread, or from the event handler where a thread that leases is between two steps.
+ */
+int kvl_lease_with(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
+        const struct kvl_lease_options *options, uint32_t *ret_pages, struct kvl_lease_result *ret);
 
 struct kvl_publish {
         size_t size;           /* sizeof(struct kvl_publish) */
@@ -412,6 +467,17 @@ int kvl_release_start(
         struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done, void *data);
 int kvl_free_start(
         struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done, void *data);
+
+/*
+ * As kvl_lease_with() and kvl_*_start(): result is what ret is there, valid during the callback.
+ * There is no timeout but max_wait. Other calls overtake it while it waits, but for leases of the
+ * same connection. -EBUSY: some 500 of these wait behind it already.
+ */
+typedef void (*kvl_lease_done_fn)(struct kvl_ns *ns, int code, const uint32_t *pages,
+        const struct kvl_lease_result *result, void *data);
+
+int kvl_lease_with_start(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
+        const struct kvl_lease_options *options, kvl_lease_done_fn done, void *data);
 
 /* ---- GPU streams ----------------------------------------------------------------------------- */
 

@@ -321,12 +321,7 @@ void kvl_ns_close(struct kvl_ns *ns)
 
 void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info)
 {
-        size_t size = info->size;
-
-        /* The rest of what a newer program has room for is left as it was. */
-        if (size > sizeof(size))
-                memcpy((uint8_t *)info + sizeof(size), (const uint8_t *)&ns->info + sizeof(size),
-                        MIN(size, sizeof(ns->info)) - sizeof(size));
+        client_fill_struct(info, &ns->info, sizeof(ns->info));
 }
 
 const char *kvl_ns_name(const struct kvl_ns *ns)

@@ -51,8 +51,31 @@ static int send_pages(struct kvl_ns *ns, struct conn_call *call, uint16_t type,
         return call ? conn_start(conn_of(ns), call, type, m) : conn_notify(conn_of(ns), type, m);
 }
 
+/*
+ * Pages of it that are claimed already are a help while nothing is waited for: two leases that wait
+ * for what the other one holds would do so until both time out. So where it would have to wait it
+ * is refused, and asked for as a whole (on_reply()).
+ */
+static int send_lease(struct op *op)
+{
+        Kvlease__V1__LeaseRequest m = KVLEASE__V1__LEASE_REQUEST__INIT;
+        const struct op_lease *lease = &op->lease;
+
+        m.ns_id = op->ns->id;
+        m.n_pages = op->n_asked - op->n_claimed;
+        m.request_id = lease->request;
+        if (lease->n_min < op->n_asked)
+                m.min_pages = lease->n_min - op->n_claimed;
+        m.no_wait = lease->max_wait_msec < 0;
+        m.max_wait_msec = lease->max_wait_msec > 0 ? (uint32_t)lease->max_wait_msec : 0;
+        m.holds_some = op->n_claimed > 0 && !m.no_wait;
+        return conn_start(conn_of(op->ns), &op->call, MSG_LEASE, &m.base);
+}
+
 int op_send_pages(struct op *op)
 {
+        if (op->type == MSG_LEASE)
+                return send_lease(op);
         return send_pages(op->ns, &op->call, op->type, op->pages, op->n_asked);
 }
 
@@ -93,7 +116,8 @@ static bool is_count_right(const struct op *op, int code, size_t n)
 {
         switch (op->type) {
         case MSG_LEASE:
-                return n == (code == 0 ? op->n_asked - op->n_claimed : 0);
+                n += code == 0 ? op->n_claimed : 0;
+                return code == 0 ? n >= op->lease.n_min && n <= op->n_asked : n == 0;
         case MSG_LOOKUP:
                 return code == 0 ? n > 0 && n <= op->n_asked : n == 0;
         default: /* PUBLISH: all, or those before the one that was refused */
@@ -198,6 +222,67 @@ static void on_map(struct op *op, int code, const ProtobufCMessage *reply, struc
                 fail(op, code);
 }
 
+/* A newer daemon's reasons are passed on as they are; an older one gives none. */
+static uint32_t reason_of(int code, const Kvlease__V1__LeaseReply *m)
+{
+        if (m->reason != KVL_REASON_NONE)
+                return m->reason;
+        switch (code) {
+        case KVL_QUOTA:
+                return KVL_REASON_QUOTA;
+        case KVL_FULL:
+                return KVL_REASON_POOL_FULL;
+        case KVL_DRAINING:
+                return KVL_REASON_DRAINING;
+        case KVL_TIMEOUT:
+                return KVL_REASON_DEADLINE;
+        default:
+                return KVL_REASON_NONE;
+        }
+}
+
+/* Pages are granted: for whom comes next the magazine is filled, but where there was no room for
+ * this one. */
+static void note_leased(struct op *op)
+{
+        struct fast *fast = &op->ns->fast;
+
+        if (!fast_is_open(fast))
+                return;
+        fast_note_granted(fast, op->pages, op->n_pages);
+        if (op->n_pages == op->n_asked && fast_take_refill(fast, true))
+                flight_refill_locked(op->ns, MIN(op->n_asked - op->n_claimed, REFILL_MAX_PAGES));
+}
+
+/* It would have to wait, and must hold nothing while it does. */
+static void lease_whole(struct op *op)
+{
+        int r;
+
+        give_back_claimed(op);
+        r = send_lease(op);
+        if (r < 0)
+                conn_finish(conn_of(op->ns), &op->call, r);
+}
+
+/* False: it was asked for anew. */
+static bool take_lease(struct op *op, int code, const Kvlease__V1__LeaseReply *m, bool is_wrong)
+{
+        if (m && code == -EBUSY && op->n_claimed > 0) {
+                lease_whole(op);
+                return false;
+        }
+        if (m && !is_wrong) {
+                op->lease.reason = (enum kvl_reason)reason_of(code, m);
+                op->lease.waited_usec = m->waited_usec;
+        }
+        if (code != 0)
+                give_back_claimed(op);
+        else if (!is_wrong)
+                note_leased(op);
+        return true;
+}
+
 static void on_reply(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame)
 {
@@ -211,17 +296,11 @@ static void on_reply(struct conn *c, struct conn_call *call, int code,
         op->code = code;
         if (reply && brings_pages(op->type))
                 wrong = take_pages(op, code, (const pages_reply *)reply);
-        if (op->type == MSG_LEASE && code != 0)
-                give_back_claimed(op);
+        if (op->type == MSG_LEASE &&
+                !take_lease(op, code, (const Kvlease__V1__LeaseReply *)reply, wrong))
+                return;
         if (reply && (op->type == MSG_INVALIDATE || op->type == MSG_REPORT))
                 op->n_tokens = ((const Kvlease__V1__CountReply *)reply)->count;
-        if (op->type == MSG_LEASE && code == 0 && fast_is_open(&op->ns->fast)) {
-                if (!wrong)
-                        fast_note_granted(&op->ns->fast, op->pages, op->n_asked);
-                if (fast_take_refill(&op->ns->fast, true))
-                        flight_refill_locked(
-                                op->ns, MIN(op->n_asked - op->n_claimed, REFILL_MAX_PAGES));
-        }
         if (wrong)
                 conn_finish_violated(c, call, wrong);
         else
@@ -249,6 +328,19 @@ void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, u
         op->n_pages = op->n_claimed = op->n_mapped = 0;
         op->n_tokens = 0;
         op->code = 0;
+        if (type == MSG_LEASE)
+                op->lease = (struct op_lease){.n_min = n_asked};
+}
+
+void op_fill_lease_result(const struct op *op, int code, struct kvl_lease_result *ret)
+{
+        const struct kvl_lease_result result = {
+                .n_pages = code == 0 ? op->n_pages : 0,
+                .reason = op->lease.reason,
+                .waited_usec = op->lease.waited_usec,
+        };
+
+        client_fill_struct(ret, &result, sizeof(result));
 }
 
 int op_finish(struct op *op, int started, uint64_t deadline_nsec)
@@ -293,8 +385,8 @@ int op_run_pages(struct op *op, uint64_t deadline_nsec)
 static int on_op_done(struct conn_call *call)
 {
         struct op *op = container_of(call, struct op, call);
+        struct kvl_lease_result result = {.size = sizeof(result)};
         struct kvl_ns *ns = op->ns;
-
         struct ns_callback callback;
 
         conn_lock(conn_of(ns));
@@ -304,6 +396,10 @@ static int on_op_done(struct conn_call *call)
         error_note(call->code, call->detail);
         if (op->done)
                 op->done(ns, call->code, op->pages, op->n_pages, op->n_tokens, op->data);
+        if (op->type == MSG_LEASE && op->lease.done) {
+                op_fill_lease_result(op, call->code, &result);
+                op->lease.done(ns, call->code, op->pages, &result, op->data);
+        }
         ns_callback_leave(&callback);
         free(op);
         return 1;

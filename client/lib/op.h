@@ -28,6 +28,15 @@ struct op {
         uint32_t set, plane; /* of the MAP on its way */
         kvl_done_fn done;
         void *data;
+        /* LEASE: what is asked beside the number of pages, and what became of it. */
+        struct op_lease {
+                uint64_t request;
+                uint32_t n_min;    /* fewest of use, 1..n_asked */
+                int max_wait_msec; /* 0: as the tenant's; < 0: not at all */
+                kvl_lease_done_fn done;
+                enum kvl_reason reason;
+                uint64_t waited_usec;
+        } lease;
         uint32_t own_pages[];
 };
 
@@ -46,7 +55,7 @@ struct op *op_new(struct kvl_ns *ns, uint16_t type, uint32_t n_asked, kvl_done_f
 
 int op_run(struct op *op, const ProtobufCMessage *m, uint64_t deadline_nsec);
 
-/* RELEASE or FREE of op->pages over the socket. */
+/* RELEASE or FREE of op->pages over the socket; LEASE, after op->lease. */
 int op_run_pages(struct op *op, uint64_t deadline_nsec);
 
 /* As flight_start(). */
@@ -61,7 +70,7 @@ int op_finish(struct op *op, int started, uint64_t deadline_nsec);
 /* ---- started: take the op ----------------------------------------------------------------------
  */
 
-/* m NULL: RELEASE or FREE of op->pages. */
+/* m NULL: as op_run_pages(). */
 int op_start(struct op *op, const ProtobufCMessage *m);
 
 int op_start_flight(struct op *op, const struct kvl_publish *publish);
@@ -75,9 +84,12 @@ int op_start_done(struct op *op, int code);
  * ends the call. */
 void op_proceed(struct op *op);
 
-/* [L] Sends op's request over the socket: 0, or as conn_start(). pages: RELEASE or FREE. */
+/* [L] Sends op's request over the socket: 0, or as conn_start(). pages: as op_run_pages(). */
 int op_send_pages(struct op *op);
 int op_send_publish(struct op *op, const struct kvl_publish *publish);
+
+/* What is told of a lease that ended with `code`: as far as ret->size goes. ret may be NULL. */
+void op_fill_lease_result(const struct op *op, int code, struct kvl_lease_result *ret);
 
 /* As client_copy_struct(), checked. 0; -EINVAL, -ECHILD, -EIO with the sentence. */
 int op_copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,

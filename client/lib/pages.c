@@ -201,17 +201,6 @@ static int check_lease(const struct kvl_ns *ns, uint32_t n_pages)
         return r < 0 ? r : op_check_count("pages", n_pages, KVL_MAX_LEASE_PAGES);
 }
 
-static Kvlease__V1__LeaseRequest lease_message(
-        const struct kvl_ns *ns, uint64_t request, uint32_t n_pages)
-{
-        Kvlease__V1__LeaseRequest m = KVLEASE__V1__LEASE_REQUEST__INIT;
-
-        m.ns_id = ns->id;
-        m.n_pages = n_pages;
-        m.request_id = request;
-        return m;
-}
-
 /* Pages got from the magazine, which is filled up where few are left. */
 static uint32_t claim(struct kvl_ns *ns, uint32_t n_pages, uint32_t *ret_pages)
 {
@@ -231,12 +220,14 @@ static uint32_t claim(struct kvl_ns *ns, uint32_t n_pages, uint32_t *ret_pages)
 static __attribute__((noinline)) int lease_more(struct kvl_ns *ns, uint64_t request,
         uint32_t n_pages, uint32_t n_claimed, uint32_t *ret_pages)
 {
-        Kvlease__V1__LeaseRequest m = lease_message(ns, request, n_pages - n_claimed);
         struct op op;
 
         op_init(&op, ns, MSG_LEASE, ret_pages, n_pages);
         op.n_claimed = n_claimed;
-        return op_run(&op, &m.base, client_deadline(ns->conn));
+        op.lease.request = request;
+        /* Or it would be in the way of the next one until the tenant's max_wait is over. */
+        op.lease.max_wait_msec = MAX(ns->conn->timeout_msec, 0);
+        return op_run_pages(&op, client_deadline(ns->conn));
 }
 
 int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *ret_pages)
@@ -255,10 +246,18 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
                                                      : map_got(ns, MSG_LEASE, ret_pages, n_pages);
 }
 
+/* The rest of it, where the magazine didn't have all. Takes the op. */
+static int start_lease(struct op *op)
+{
+        if (op->n_claimed < op->n_asked)
+                return op_start(op, NULL);
+        op->n_pages = op->n_asked;
+        return op_start_done(op, 0);
+}
+
 int kvl_lease_start(
         struct kvl_ns *ns, uint64_t request, uint32_t n_pages, kvl_done_fn done, void *data)
 {
-        Kvlease__V1__LeaseRequest m;
         struct op *op;
         int r = check_lease(ns, n_pages);
 
@@ -267,13 +266,126 @@ int kvl_lease_start(
         op = op_new(ns, MSG_LEASE, n_pages, done, data);
         if (!op)
                 return -ENOMEM;
+        op->lease.request = request;
         op->n_claimed = claim(ns, n_pages, op->pages);
-        if (op->n_claimed == n_pages) {
-                op->n_pages = n_pages;
-                return op_start_done(op, 0);
-        }
-        m = lease_message(ns, request, n_pages - op->n_claimed);
-        return op_start(op, &m.base);
+        return start_lease(op);
+}
+
+/* ---- lease with a say in it ---------------------------------------------------------------------
+ */
+
+static int check_options(
+        const struct kvl_lease_options *options, uint32_t n_pages, struct kvl_lease_options *ret)
+{
+        int r = options ? client_copy_struct(ret, sizeof(*ret), options) : 0;
+
+        if (r < 0)
+                return r;
+        if (ret->min_pages > n_pages)
+                return error_set(-EINVAL, "min_pages is %u, must be at most the %u pages asked for",
+                        ret->min_pages, n_pages);
+        if (ret->min_pages == 0)
+                ret->min_pages = n_pages;
+        return 0;
+}
+
+/* The magazine alone has as many as are of use: how many more there are to be is the daemon's to
+ * say, which must know of them for that. */
+static void prepare_options(
+        struct op *op, uint64_t request, const struct kvl_lease_options *options)
+{
+        op->lease.request = request;
+        op->lease.n_min = options->min_pages;
+        op->lease.max_wait_msec = options->max_wait_msec;
+        if (op->n_claimed < options->min_pages || op->n_claimed == op->n_asked)
+                return;
+        conn_lock(conn_of(op->ns));
+        op_give_back(op->ns, MSG_LEASE, op->pages, op->n_claimed);
+        conn_unlock(conn_of(op->ns));
+        op->n_claimed = 0;
+}
+
+/* The daemon's time to wait, and then the connection's, which a tenant's own max_wait is kept to,
+ * too: nobody here knows how long that is. */
+static uint64_t limit_wait(const struct kvl_conn *conn, struct op_lease *lease)
+{
+        if (conn->timeout_msec < 0)
+                return CONN_FOREVER;
+        if (lease->max_wait_msec == 0)
+                lease->max_wait_msec = conn->timeout_msec;
+        return client_deadline(conn) + (uint64_t)MAX(lease->max_wait_msec, 0) * NSEC_PER_MSEC;
+}
+
+/* As lease_more(). */
+static __attribute__((noinline)) int lease_more_with(struct kvl_ns *ns, uint64_t request,
+        uint32_t n_pages, const struct kvl_lease_options *options, uint32_t n_claimed,
+        uint32_t *ret_pages, struct kvl_lease_result *ret)
+{
+        struct op op;
+        int r;
+
+        op_init(&op, ns, MSG_LEASE, ret_pages, n_pages);
+        op.n_claimed = n_claimed;
+        prepare_options(&op, request, options);
+        r = op_run_pages(&op, limit_wait(ns->conn, &op.lease));
+        op_fill_lease_result(&op, r, ret);
+        return r;
+}
+
+static int lease_with(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
+        const struct kvl_lease_options *options, uint32_t *ret_pages, struct kvl_lease_result *ret)
+{
+        struct kvl_lease_result result = {0};
+        uint32_t n_claimed = claim(ns, n_pages, ret_pages);
+        int r = 0;
+
+        if (n_claimed < n_pages)
+                return lease_more_with(ns, request, n_pages, options, n_claimed, ret_pages, ret);
+        if (!ns_are_mapped(ns, ret_pages, n_pages))
+                r = map_got(ns, MSG_LEASE, ret_pages, n_pages);
+        result.n_pages = r == 0 ? n_pages : 0;
+        client_fill_struct(ret, &result, sizeof(result));
+        return r;
+}
+
+int kvl_lease_with(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
+        const struct kvl_lease_options *options, uint32_t *ret_pages, struct kvl_lease_result *ret)
+{
+        const struct kvl_lease_result nothing = {0};
+        struct kvl_lease_options o = {0};
+        int r;
+
+        client_fill_struct(ret, &nothing, sizeof(nothing));
+        r = check_lease(ns, n_pages);
+        if (r == 0)
+                r = check_options(options, n_pages, &o);
+        if (r < 0)
+                return r;
+        if (ret && ret->size < sizeof(ret->size))
+                return error_set(-EINVAL, "the result's size isn't set: .size = sizeof(...)");
+        if (!ret_pages)
+                return error_set(-EINVAL, "there is no room for the pages");
+        return lease_with(ns, request, n_pages, &o, ret_pages, ret);
+}
+
+int kvl_lease_with_start(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
+        const struct kvl_lease_options *options, kvl_lease_done_fn done, void *data)
+{
+        struct kvl_lease_options o = {0};
+        struct op *op;
+        int r = check_lease(ns, n_pages);
+
+        if (r == 0)
+                r = check_options(options, n_pages, &o);
+        if (r < 0)
+                return r;
+        op = op_new(ns, MSG_LEASE, n_pages, NULL, data);
+        if (!op)
+                return -ENOMEM;
+        op->lease.done = done;
+        op->n_claimed = claim(ns, n_pages, op->pages);
+        prepare_options(op, request, &o);
+        return start_lease(op);
 }
 
 /* ---- release -----------------------------------------------------------------------------------

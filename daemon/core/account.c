@@ -3,6 +3,9 @@
 #include <assert.h>
 #include <stddef.h>
 
+#include "daemon/core/pool.h"
+#include "daemon/core/region.h"
+#include "daemon/core/tenant.h"
 #include "proto/status.h"
 
 bool account_fits(const struct account *a, uint64_t bytes)
@@ -10,8 +13,19 @@ bool account_fits(const struct account *a, uint64_t bytes)
         return a->charged_bytes <= a->limit_bytes && bytes <= a->limit_bytes - a->charged_bytes;
 }
 
-int charge_take(struct charge *c, struct account *tenant, struct account *pool, uint64_t bytes)
+/* What is idle of the reservation changes with what is charged. */
+static void charge_stake(struct stake *s, uint64_t charged_bytes)
 {
+        s->pool->idle_reserve_bytes -= stake_idle(s);
+        s->charged_bytes = charged_bytes;
+        s->pool->idle_reserve_bytes += stake_idle(s);
+        region_changed(s->pool);
+}
+
+int charge_take(struct charge *c, struct stake *stake, uint64_t bytes)
+{
+        struct account *tenant = &stake->tenant->account, *pool = &stake->pool->account;
+
         assert(!c->tenant && !c->pool);
 
         if (!account_fits(tenant, bytes))
@@ -20,7 +34,8 @@ int charge_take(struct charge *c, struct account *tenant, struct account *pool, 
                 return KVL_STATUS_FULL;
         tenant->charged_bytes += bytes;
         pool->charged_bytes += bytes;
-        *c = (struct charge){.tenant = tenant, .pool = pool, .bytes = bytes};
+        charge_stake(stake, stake->charged_bytes + bytes);
+        *c = (struct charge){.tenant = tenant, .pool = pool, .stake = stake, .bytes = bytes};
         return 0;
 }
 
@@ -30,7 +45,9 @@ void charge_leave_tenant(struct charge *c)
                 return;
         assert(c->tenant->charged_bytes >= c->bytes);
         c->tenant->charged_bytes -= c->bytes;
+        charge_stake(c->stake, c->stake->charged_bytes - c->bytes);
         c->tenant = NULL;
+        c->stake = NULL;
 }
 
 void charge_drop(struct charge *c)

@@ -14,16 +14,20 @@ struct account {
         uint64_t charged_bytes; /* may exceed the limit only after the limit was lowered */
 };
 
+struct stake;
+
 struct charge {
         struct account *tenant, *pool; /* borrowed; NULL: not taken, or not any more */
+        struct stake *stake;           /* borrowed; NULL with `tenant` */
         uint64_t bytes;
 };
 
 /*
- * Charges both accounts or none. 0; KVL_STATUS_QUOTA: the tenant's limit; KVL_STATUS_FULL: the
- * pool's. *c must be zero or dropped.
+ * Charges the stake, its tenant and its pool, or none. 0; KVL_STATUS_QUOTA: the tenant's limit;
+ * KVL_STATUS_FULL: the pool's budget. Regions are region.h's matter, which is asked before. *c must
+ * be zero or dropped.
  */
-int charge_take(struct charge *c, struct account *tenant, struct account *pool, uint64_t bytes);
+int charge_take(struct charge *c, struct stake *stake, uint64_t bytes);
 
 /* Would `bytes` more stay within the limit? */
 bool account_fits(const struct account *a, uint64_t bytes);

@@ -7,7 +7,9 @@
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/placing.h"
 #include "daemon/core/reclaim.h"
+#include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
@@ -138,12 +140,24 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
         return 0;
 }
 
-/* Finds the namespace or makes it; *ret_new tells. */
+/* Who only looks up can't retire what is cached. */
+static int check_same_version(const struct ns *ns, const struct ns_layout *layout, struct detail *d)
+{
+        if (strcmp(ns->layout.version, layout->version) == 0)
+                return 0;
+        return detail_set(d, KVL_STATUS_LAYOUT,
+                "namespace %s has version '%s', not '%s', and this client may not change it: only "
+                "those that may publish can",
+                ns->name, ns->layout.version, layout->version);
+}
+
+/* Finds the namespace or makes it. */
 static int get_ns(struct member *m, const char *name, const struct ns_layout *layout,
         const char *device, bool keep_page_zero, struct ns **ret_ns, struct detail *d)
 {
-        struct store *store = m->group->tenant->store;
-        struct pool *pool = store_find_pool(store, device);
+        struct tenant *t = m->group->tenant;
+        bool is_named = device && device[0];
+        struct pool *pool;
         struct ns *ns;
         int r;
 
@@ -156,22 +170,28 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
         r = ns_layout_check(layout, d);
         if (r < 0)
                 return r;
-        if (!pool)
-                return detail_set(d, -ENOENT, "no device %s; see: kvleasectl devices",
-                        device ? device : "at all");
-        ns = ns_find(m->group->tenant, name);
+        if (is_named && !store_find_pool(t->store, device))
+                return detail_set(d, -ENOENT, "no device %s; see: kvleasectl devices", device);
+        ns = ns_find(t, name);
         if (ns) {
-                /* No device named means the default for a new one, wherever it is for an old one.
-                 */
-                r = check_same(
-                        ns, layout, device && device[0] ? pool : ns->pool, keep_page_zero, d);
+                /* No device named: wherever it is. */
+                r = check_same(ns, layout, is_named ? store_find_pool(t->store, device) : ns->pool,
+                        keep_page_zero, d);
+                if (r == 0 && m->read_only)
+                        r = check_same_version(ns, layout, d);
                 if (r == 0)
                         *ret_ns = ns;
                 return r;
         }
-        if (store->draining)
+        if (m->read_only)
+                return detail_set(d, -ENOENT,
+                        "no namespace %s in tenant %s: one of the clients that may publish there "
+                        "must open it first",
+                        name, t->name);
+        if (t->store->draining)
                 return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
-        return ns_new(m->group->tenant, pool, name, layout, keep_page_zero, ret_ns, d);
+        r = placing_choose(t, layout, device, &pool, d);
+        return r < 0 ? r : ns_new(t, pool, name, layout, keep_page_zero, ret_ns, d);
 }
 
 /* Another version of the weights: what was computed with the old ones is of no use to anybody. */
@@ -250,6 +270,16 @@ int attach_open(struct member *m, const char *name, const struct ns_layout *layo
         list_append(&ns->attachments, &a->ns_link);
         *ret_attach = a;
         return 0;
+}
+
+void member_set_read_only(struct member *m, bool read_only)
+{
+        m->read_only = read_only;
+        if (!read_only)
+                return;
+        list_for_each (a, &m->attachments, struct attach, member_link)
+                if (a->magazine)
+                        magazine_drain(a);
 }
 
 void attach_note_pin(struct attach *a, uint32_t page)
@@ -375,6 +405,7 @@ int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d)
 void attach_close(struct attach *a)
 {
         struct tenant *t = a->ns->tenant;
+        struct ns *ns = a->ns;
         struct map_slot slot;
         size_t iter = 0;
 
@@ -390,6 +421,8 @@ void attach_close(struct attach *a)
         if (a->member->lingers)
                 end_grace(a);
         attach_free(a);
+        if (list_is_empty(&ns->attachments))
+                stock_forget(ns);
         /* The limit may have been lowered while this held more: what is let go now falls under it.
          */
         (void)reclaim_sets_of_tenant(t, NULL, 0);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
@@ -84,7 +85,8 @@ static int check_set(struct checker *c, const struct extent_set *set)
                 why = "is charged with another size than it has";
         else if (set->n_usable != ns->geometry.set_pages - n_null || set->n_free > set->n_usable)
                 why = "counts its pages wrong";
-        else if (set_is_idle(set) && (set->recall.state != RECALL_NONE || !ns_awaits_sets(ns)))
+        else if (set_is_idle(set) && (set->recall.state != RECALL_NONE ||
+                                             (!ns_awaits_sets(ns) && ns->stock_pages == 0)))
                 why = "is idle but still bound";
         else if (list_is_empty(&set->room_link) !=
                  (set->n_free == 0 || set->recall.state != RECALL_NONE))
@@ -134,14 +136,22 @@ static int check_preparing(struct checker *c)
 static int check_waiting(struct checker *c)
 {
         const struct ns *ns = c->ns;
-        uint64_t n_waiting = 0, n_wanted = 0;
+        uint64_t n_waiting = 0, n_wanted = 0, n_queued = 0;
         int r;
 
         list_for_each (a, &ns->attachments, struct attach, ns_link) {
-                n_waiting += a->n_wanted > 0;
-                n_wanted += a->n_wanted;
+                if (a->wait.n_wanted == 0)
+                        continue;
+                if (wait_is_for_room(&a->wait)) {
+                        n_queued++;
+                        continue;
+                }
+                n_waiting++;
+                n_wanted += a->wait.n_wanted;
         }
         r = expect(c, "number of waiting leases", ns->name, ns->n_waiting, n_waiting);
+        if (r == 0)
+                r = expect(c, "number of queued leases", ns->name, ns->n_queued, n_queued);
         if (r == 0)
                 r = expect(c, "pages that leases wait for", ns->name, ns->n_wanted, n_wanted);
         if (r == 0 && ns->failure.code != 0 && n_waiting == 0)
@@ -267,9 +277,10 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
         bool stale = ns_page_is_stale(ns, p), cached = p->state == PAGE_SEALED && !stale;
         const char *why;
 
-        if (p->state > PAGE_NULL || (p->state >= PAGE_RETIRING && p->state <= PAGE_MOVING) ||
-                p->state == PAGE_QUARANTINED)
+        if (p->state > PAGE_NULL || p->state == PAGE_RETIRING || p->state == PAGE_QUARANTINED)
                 return "is in a state that doesn't exist yet";
+        if ((p->state == PAGE_MOVING) != compact_moves_to(ns, page))
+                return "is moving, but nothing is moved to it, or the other way round";
         if ((p->state == PAGE_NULL) != (page == 0 && ns->keep_page_zero))
                 return "only page 0 of a namespace that keeps it back is null";
         t->n_state[p->state]++;
@@ -347,6 +358,9 @@ static int check_tally(struct checker *c, const struct tally *t)
                 r = expect(c, "count of watched pages", ns->name, ns->n_watched, t->n_watched);
         if (r == 0)
                 r = expect(c, "count of ready pages", ns->name, ns->n_ready, t->n_ready);
+        if (r == 0)
+                r = expect(c, "count of moving pages", ns->name, t->n_state[PAGE_MOVING],
+                        compact_count_moves(ns));
         return r;
 }
 
@@ -358,14 +372,20 @@ static int check_pages(struct checker *c)
         int r;
 
         list_for_each (set, &c->ns->sets_bound, struct extent_set, link) {
-                uint32_t first = set->index * set_pages;
+                uint32_t first = set->index * set_pages, n_ready = 0;
 
                 t.n_free += set->n_free;
                 for (uint32_t page = first; page < first + set_pages; page++) {
                         why = check_page(c, page, &t);
                         if (why)
                                 return page_broken(c, page, why);
+                        n_ready += ns_page(c->ns, page)->ready;
                 }
+                if (n_ready != set->n_ready)
+                        return BROKEN(c->d,
+                                "set %u of namespace %s/%s counts %u ready pages, there are %u",
+                                set->index, c->ns->tenant->name, c->ns->name, set->n_ready,
+                                n_ready);
                 c->n_pages += set_pages;
         }
         r = check_tally(c, &t);
@@ -647,6 +667,7 @@ static int check_pool(struct checker *c, const struct pool *pool)
 {
         const char *name = pool->props->name;
         uint64_t bytes = 0, n_sets = 0, n_preparing = 0;
+        const char *why;
         int r;
 
         list_for_each (t, &c->store->tenants, struct tenant, link)
@@ -668,6 +689,9 @@ static int check_pool(struct checker *c, const struct pool *pool)
         if (r == 0 && bytes > pool->account.limit_bytes)
                 r = BROKEN(c->d, "device %s is charged with %llu bytes, over its budget of %llu",
                         name, llu(bytes), llu(pool->account.limit_bytes));
+        why = region_check(pool);
+        if (r == 0 && why)
+                r = BROKEN(c->d, "regions of device %s: %s", name, why);
         return r;
 }
 

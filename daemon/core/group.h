@@ -22,6 +22,7 @@
 #include "base/map.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/wait.h"
 
 struct store;
 struct tenant;
@@ -55,6 +56,9 @@ struct member {
         struct group *group;   /* borrowed; freed with its last member */
         uint64_t id;           /* client id: never reused while the daemon runs */
         bool metadata_only;
+        bool safepoints; /* it says that its engine calls kvl_safepoint() between steps */
+        bool read_only;  /* looks up and pins; who handles requests refuses the rest, but for what
+                            attach_open() and the magazine refuse themselves */
         bool lingers;
         struct list_link attachments; /* struct attach.member_link */
         uint32_t last_attach_id;
@@ -82,7 +86,7 @@ struct attach {
         struct map pins;           /* page -> count; taken over the socket */
         struct map mapped;         /* set index -> enum mapped_bits */
         struct pins share;         /* its pin segment */
-        uint32_t n_wanted;         /* pages of its lease that waits for sets to be made; 0: none */
+        struct wait wait;          /* its lease that waits, if any */
         struct magazine *magazine; /* owned; NULL where `share` isn't open */
 };
 
@@ -93,6 +97,10 @@ struct attach {
 int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
         struct member **ret_member, struct detail *d);
 
+/* Whether it may lease, publish, free, report and invalidate from now on. A reader's magazine is
+ * empty; what is granted to its group stays so until that frees it or ends. */
+void member_set_read_only(struct member *m, bool read_only);
+
 /* Its process is dead; what it has mapped may be written to until it is freed. Safe to repeat. */
 void member_linger(struct member *m);
 
@@ -101,8 +109,10 @@ void member_free(struct member *m);
 
 /*
  * Opens or creates the namespace. Layout is checked. 0 (also where another version retired the old
- * contents); KVL_STATUS_LAYOUT with both layouts in the sentence; -ENOENT: no such device; -EINVAL;
- * -EEXIST: this member has it open already; -ENOMEM; KVL_STATUS_DRAINING for a new namespace.
+ * contents); KVL_STATUS_LAYOUT with both layouts in the sentence, or for a read-only member where
+ * the version differs; -ENOENT: no such device, or no such namespace and the member is read-only;
+ * -EACCES: a device is kept for one tenant alone (placing.h); -EINVAL; -EEXIST: this member has it
+ * open already; -ENOMEM; KVL_STATUS_DRAINING for a new namespace.
  */
 int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
         const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "daemon/core/detail.h"
-#include "daemon/core/room.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
@@ -15,7 +14,7 @@ static struct store *store_of(const struct ns *ns)
         return ns->tenant->store;
 }
 
-static int check_version(const struct attach *a, struct detail *d)
+int lease_check_version(const struct attach *a, struct detail *d)
 {
         if (a->version_epoch == a->ns->version_epoch)
                 return 0;
@@ -58,97 +57,12 @@ void grants_remove(struct grants *g, uint32_t page)
         p->given_back = 0;
 }
 
-static void begin_waiting(struct attach *a, uint32_t n)
-{
-        a->n_wanted = n;
-        a->ns->n_wanted += n;
-        a->ns->n_waiting++;
-}
-
-/* True where it did. */
-static bool end_waiting(struct attach *a)
-{
-        if (a->n_wanted == 0)
-                return false;
-        a->ns->n_wanted -= a->n_wanted;
-        a->ns->n_waiting--;
-        a->n_wanted = 0;
-        return true;
-}
-
-/* Sets were kept for it. */
-static void trim_after_wait(struct ns *ns)
-{
-        if (ns->n_waiting == 0)
-                ns->failure.code = 0;
-        ns_trim(ns);
-}
-
-void lease_call_off(struct attach *a)
-{
-        if (end_waiting(a))
-                trim_after_wait(a->ns);
-}
-
 uint32_t lease_take_page(struct attach *a)
 {
         uint32_t page = set_take_page(list_first(&a->ns->sets_room, struct extent_set, room_link));
 
         grant_page(a, page);
         return page;
-}
-
-uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_t now_nsec)
-{
-        struct ns *ns = a->ns;
-        uint64_t n_room;
-
-        store_set_now(store_of(ns), now_nsec);
-        if (store_of(ns)->draining || check_version(a, NULL) != 0)
-                return 0;
-        if (ns_n_room(ns) < n + ns->n_wanted)
-                room_prepare(ns, n, n_dear);
-        n_room = ns_n_room(ns);
-        n_room -= MIN(n_room, ns->n_wanted);
-        return (uint32_t)MIN((uint64_t)n, n_room);
-}
-
-static int try_lease(
-        struct attach *a, uint32_t n, bool waited, uint32_t *ret_pages, struct detail *d)
-{
-        struct ns *ns = a->ns;
-        int r;
-
-        if (n == 0)
-                return detail_set(d, -EINVAL, "a lease of 0 pages");
-        if (store_of(ns)->draining)
-                return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
-        r = check_version(a, d);
-        if (r == 0 && ns_n_room(ns) < n)
-                r = room_find(ns, n, waited, d);
-        if (r != 0)
-                return r;
-        for (uint32_t i = 0; i < n; i++)
-                ret_pages[i] = lease_take_page(a);
-        return 0;
-}
-
-int lease_pages(
-        struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d)
-{
-        struct ns *ns = a->ns;
-        bool waited = end_waiting(a);
-        int r;
-
-        store_set_now(store_of(ns), now_nsec);
-        r = try_lease(a, n, waited, ret_pages, d);
-        if (r == -EINPROGRESS)
-                begin_waiting(a, n);
-        if (waited)
-                trim_after_wait(ns);
-        else if (ns->keep_idle_sets)
-                ns_trim(ns);
-        return r;
 }
 
 /* ---- publish -------------------------------------------------------------------------------- */
@@ -161,7 +75,7 @@ static int publish_check(const struct attach *a, const struct publish *p, struct
                 return detail_set(d, -EINVAL,
                         "last_tokens is %u: 1 to page_tokens (%u) are allowed", p->last_tokens,
                         a->ns->layout.page_tokens);
-        return check_version(a, d);
+        return lease_check_version(a, d);
 }
 
 /* The page is granted to this attachment's group; what else it is, in the sentence. */
@@ -276,7 +190,7 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
         store_set_now(store_of(ns), now_nsec);
         if (o->tokens == 0 || o->tokens > ns->layout.page_tokens)
                 return detail_set(d, -EINVAL, "a page has 1 to %u tokens", ns->layout.page_tokens);
-        r = check_version(a, d);
+        r = lease_check_version(a, d);
         if (r == 0)
                 r = check_publish(a, o, d);
         if (r != 0)
@@ -386,7 +300,7 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
 
         store_set_now(store_of(ns), now_nsec);
         *ret_n = 0;
-        r = check_version(a, d);
+        r = lease_check_version(a, d);
         if (r != 0)
                 return r;
         for (; found < n; found++) {
@@ -476,7 +390,7 @@ int invalidate_key(
         uint32_t page;
         int r;
 
-        r = check_version(a, d);
+        r = lease_check_version(a, d);
         if (r != 0)
                 return r;
         page = ns_find_page(a->ns, key);

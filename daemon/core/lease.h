@@ -13,18 +13,47 @@
 
 #include "daemon/core/group.h"
 
+struct lease_request {
+        uint32_t n;             /* pages wanted, > 0 */
+        uint32_t min;           /* fewest that are of use: fewer than n only where the tenant is
+                                   degraded when it is full; 1..n */
+        uint64_t max_wait_nsec; /* for room, at most the tenant's; UINT64_MAX: the tenant's; 0: not
+                                   at all. For a device, too, but where it is 0 */
+        /* Longest wait for the tenant's own reservation while it is taken back from others,
+         * whatever its when_full says. */
+        uint64_t take_back_nsec;
+        bool holds_some; /* who asks holds other pages meanwhile: it must not wait for room */
+};
+
+struct lease_result {
+        uint32_t n;               /* pages granted; 0 unless the call returned 0 */
+        uint64_t waited_nsec;     /* from the first call for it to this one */
+        enum lease_reason reason; /* why it was refused, waited or got fewer; NONE: none of that */
+};
+
 /*
- * Grants `n` pages to the group, evicting idle cached pages if need be. 0 with n page indices in
- * ret_pages; KVL_STATUS_QUOTA, KVL_STATUS_FULL: the sentence says limit, usage and who holds it;
- * KVL_STATUS_DRAINING; -ENOMEM, -EIO. Nothing is granted unless 0 (cached pages may have been
- * evicted).
- * -EINPROGRESS: extent sets are being made for it. The attachment waits: the same call after
- * pool_reap() may succeed, or says why they weren't made; lease_call_off() ends it, too.
+ * Grants pages to the group, evicting idle cached pages if need be: rq->n of them, or at least
+ * rq->min by policy (when_full = degrade), never some now and some later. 0 with ret->n page
+ * indices in ret_pages (room for rq->n). KVL_STATUS_QUOTA, KVL_STATUS_FULL, KVL_STATUS_DRAINING,
+ * KVL_STATUS_TIMEOUT: the sentence says limit, usage, who holds it and the remedy; -EBUSY: it would
+ * wait, and rq->holds_some (not counted as refused); -ENOMEM, -EIO. Nothing is granted unless 0
+ * (cached pages may have been evicted). *ret is set in any case. -EINPROGRESS: it waits (wait.h):
+ * extent sets are being made for it, or it waits for room. The same call is made again when
+ * something has changed, or its deadline has passed; lease_call_off() ends it, too.
+ *
+ * It waits for room where the tenant queues, or where what it lacks is its own by reservation; not
+ * for what can't come: more than limit, budget and others' reservations leave. FREE pages go to who
+ * comes first of those that wait for room in the namespace.
  */
+int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nsec,
+        uint32_t *ret_pages, struct lease_result *ret, struct detail *d);
+
+/* The same for n pages, all or nothing, as long as the tenant lets them wait, and for its own
+ * reservation as long as it takes. */
 int lease_pages(
         struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d);
 
-/* The attachment waits for nothing any more. Safe to repeat. */
+/* Its lease that waits, if any, is given up. Safe to repeat. */
 void lease_call_off(struct attach *a);
 
 struct publish {
@@ -104,6 +133,10 @@ int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool more,
  * to make room, ns.keep_idle_sets is set: ns_trim() once they are taken.
  */
 uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_t now_nsec);
+
+/* 0; KVL_STATUS_STALE with the sentence: the namespace changed its version after this attachment
+ * was opened. */
+int lease_check_version(const struct attach *a, struct detail *d);
 
 /* The namespace has a FREE page: it is the group's. */
 uint32_t lease_take_page(struct attach *a);

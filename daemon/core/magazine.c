@@ -6,6 +6,7 @@
 #include "daemon/core/group.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/pool.h"
+#include "daemon/core/stock.h"
 #include "daemon/core/tenant.h"
 
 /*
@@ -33,9 +34,10 @@ static void forget(struct attach *a, uint32_t slot)
 
         p->ready = 0;
         p->tokens = 0;
-        m->pages[slot] = 0;
         m->n_pages--;
         a->ns->n_ready--;
+        ns_set_of(a->ns, m->pages[slot] - 1)->n_ready--;
+        m->pages[slot] = 0;
 }
 
 bool magazine_settle(struct attach *a)
@@ -154,9 +156,7 @@ static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
 /* Pages the namespace could ever have now. */
 static uint64_t pages_allowed(const struct ns *ns)
 {
-        uint64_t limit = MIN(ns->tenant->account.limit_bytes, ns->pool->account.limit_bytes);
-
-        return MIN(limit / ns->geometry.set_bytes * ns->geometry.set_pages,
+        return MIN(region_reach(ns->stake) / ns->geometry.set_bytes * ns->geometry.set_pages,
                 (uint64_t)ns->geometry.capacity_pages);
 }
 
@@ -184,6 +184,7 @@ static void put(struct attach *a, uint32_t slot)
         m->pages[slot] = page + 1;
         m->n_pages++;
         a->ns->n_ready++;
+        ns_set_of(a->ns, page)->n_ready++;
         atomic_store_explicit(&a->share.magazine[slot], page + 1, memory_order_release);
 }
 
@@ -199,6 +200,8 @@ static uint32_t put_pages(struct attach *a, uint32_t wanted, uint32_t n_dear, ui
                         put(a, slot);
                         n_put++;
                 }
+        if (n_put > 0)
+                stock_leased(a->ns, n_put, now_nsec);
         if (a->ns->keep_idle_sets)
                 ns_trim(a->ns);
         return n_put;

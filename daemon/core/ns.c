@@ -6,11 +6,15 @@
 #include <string.h>
 
 #include "daemon/core/address.h"
+#include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/recall.h"
+#include "daemon/core/region.h"
+#include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/wait.h"
 #include "proto/status.h"
 
 const char *page_state_name(enum page_state s)
@@ -115,6 +119,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
                 return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
         ns->tenant = t;
         ns->pool = pool;
+        ns->stake = stake_find(t, pool);
         memcpy(ns->name, name, strlen(name) + 1);
         ns->layout = *layout;
         ns->keep_page_zero = keep_page_zero;
@@ -132,6 +137,7 @@ void ns_free(struct ns *ns)
 {
         assert(list_is_empty(&ns->attachments));
 
+        compact_forget_ns(ns);
         list_for_each_safe (set, &ns->sets_bound, struct extent_set, link)
                 set_discard(set);
         list_for_each_safe (set, &ns->sets_preparing, struct extent_set, link)
@@ -208,7 +214,7 @@ void ns_set_state(struct ns *ns, uint32_t page, enum page_state s)
 
 static bool keeps_idle(const struct extent_set *set)
 {
-        return set->ns->keep_idle_sets ||
+        return set->ns->keep_idle_sets || stock_keeps(set) ||
                (set->recall.state == RECALL_NONE && ns_awaits_sets(set->ns));
 }
 
@@ -221,6 +227,7 @@ void ns_free_page(struct ns *ns, uint32_t page)
                 recall_settle(set);
         else if (set_is_idle(set) && !keeps_idle(set))
                 set_unbind(set);
+        wait_wake(ns->tenant->store);
 }
 
 void ns_trim(struct ns *ns)
@@ -314,6 +321,7 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
                 let_go(ns, page, false);
         else
                 ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
+        wait_wake(ns->tenant->store);
 }
 
 void ns_look_again(struct ns *ns, uint32_t budget)

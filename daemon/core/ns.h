@@ -14,6 +14,7 @@
 #include "daemon/core/page.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/shared.h"
+#include "policy/ahead.h"
 #include "policy/evict.h"
 #include "policy/tree.h"
 
@@ -67,6 +68,7 @@ struct ns {
         uint64_t id;           /* never reused while the daemon runs */
         struct tenant *tenant; /* borrowed */
         struct pool *pool;     /* borrowed */
+        struct stake *stake;   /* the tenant's in the pool; borrowed */
         char name[NS_NAME_MAX + 1];
         struct ns_layout layout;
         struct ns_geometry geometry;
@@ -85,6 +87,7 @@ struct ns {
         uint64_t n_preparing_pages; /* of these sets */
         uint32_t n_waiting;         /* attachments whose lease waits for them */
         uint64_t n_wanted;          /* pages that these want */
+        uint32_t n_queued;          /* attachments whose lease waits for room (wait.h) */
         struct ns_failure failure;  /* for the next of these that tries again */
         bool unsettled;             /* sets were made or failed: store_settle() */
         struct shared shared;       /* what clients see: its slots are the index */
@@ -99,9 +102,15 @@ struct ns {
         uint64_t look_round;          /* of store.recall_round, when recall_work() looked last */
         uint32_t watched, last_watched; /* list of watched pages through prev and next; PAGE_NONE */
         uint64_t n_watched;
-        uint64_t n_stale;    /* SEALED pages of an older epoch, not swept yet */
-        uint32_t sweep_page; /* where the sweep goes on */
+        uint64_t n_stale;          /* SEALED pages of an older epoch, not swept yet */
+        uint32_t sweep_page;       /* where the sweep goes on */
+        uint64_t weigh_after_nsec; /* of reclaim.c: its sets aren't weighed again before */
         struct ns_counters counters;
+        struct ahead ahead;          /* stock.h */
+        uint32_t stock_pages;        /* FREE ones to be kept ready; 0: none */
+        bool is_leased;              /* lately */
+        bool may_compact;            /* compact.h: there may be something to do */
+        uint64_t compact_after_nsec; /* not before */
 };
 
 /*

@@ -11,8 +11,10 @@
  *
  * A SEALED page whose epoch is older than its namespace's is *stale*: not findable and in no tree,
  * waiting for the sweep to free (or detach) it. RETIRING is shown to clients (shared.h) while the
- * evictor counts pins, the record says SEALED meanwhile; MOVING belongs to the tiers.
- * What clients see of a page is its line in the index segment; this record is what counts.
+ * evictor counts pins, the record says SEALED meanwhile. MOVING is where a cached page is copied to
+ * (compact.h): nobody's until it is SEALED in the place of the other one, or FREE again; clients
+ * see it as FREE. What clients see of a page is its line in the index segment; this record is what
+ * counts.
  */
 #ifndef KVL_CORE_PAGE_H
 #define KVL_CORE_PAGE_H

@@ -7,14 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/recall.h"
+#include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/wait.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
 
@@ -119,6 +122,8 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         list_init(&set->recall.link);
         set->ns = ns;
         set->pool = ns->pool;
+        set->cost_bytes = UINT64_MAX; /* not weighed yet */
+        set->asked_nsec = clock_now_nsec();
         set->index = index;
         set->pages = calloc(ns->geometry.set_pages, sizeof(*set->pages));
         if (ns->pool->queue) {
@@ -286,6 +291,7 @@ static void on_made(struct job *job, int result, void *data)
         ns->unsettled = true;
         /* The limit may have been lowered since. */
         if (result == 0 && account_fits(&ns->tenant->account, 0)) {
+                stock_made(ns, clock_now_nsec() - set->asked_nsec);
                 set_link(set);
                 return;
         }
@@ -324,10 +330,14 @@ unsigned pool_reap(struct pool *pool)
 void set_orphan(struct extent_set *set)
 {
         struct ns *ns = set->ns;
+        struct stake *s = ns->stake;
+        uint64_t idle = stake_idle(s);
 
         end_preparing(set);
         ns->tenant->store->n_extents -= ns->layout.n_planes;
         charge_leave_tenant(&set->charge);
+        /* Of its reservation: there when the orphan is gone. */
+        s->unbacked_bytes = MIN(s->unbacked_bytes, idle) + stake_idle(s) - idle;
         set->ns = NULL;
         list_append(&set->pool->orphans, &set->link);
 }
@@ -357,6 +367,23 @@ int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *r
 
 /* ---- binding --------------------------------------------------------------------------------- */
 
+static int take_charge(struct ns *ns, struct charge *c, struct detail *d)
+{
+        uint64_t bytes = ns->geometry.set_bytes;
+        enum lease_reason reason = region_admits(ns->stake, bytes);
+        int r;
+
+        if (reason != LEASE_REASON_NONE)
+                return detail_set(d,
+                        reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL,
+                        "no other extent set is admitted for tenant %s on device %s: %s",
+                        ns->tenant->name, ns->pool->props->name, lease_reason_name(reason));
+        r = charge_take(c, ns->stake, bytes);
+        assert(r == 0); /* what is admitted fits */
+        region_note_charge(ns->stake, bytes);
+        return r;
+}
+
 int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
 {
         uint32_t slot = free_slot(ns);
@@ -371,10 +398,9 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
         r = ns->pool->queue ? check_queue(ns, d) : 0;
         if (r < 0)
                 return r;
-        r = charge_take(&charge, &ns->tenant->account, &ns->pool->account, ns->geometry.set_bytes);
+        r = take_charge(ns, &charge, d);
         if (r != 0)
-                return detail_set(d, r, "%s has no room for another extent set",
-                        r == KVL_STATUS_QUOTA ? "the tenant's limit" : "the device's budget");
+                return r;
         r = admit_extents(ns, d);
         if (r < 0) {
                 charge_drop(&charge);
@@ -398,6 +424,7 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
         ns->tenant->store->n_extents += ns->layout.n_planes;
         if (r != 0)
                 return r;
+        stock_made(ns, clock_now_nsec() - set->asked_nsec);
         set_link(set);
         *ret_set = set;
         return 0;
@@ -419,6 +446,7 @@ void set_discard(struct extent_set *set)
         charge_drop(&set->charge);
         destroy_extents(set);
         set_free(set);
+        wait_wake(ns->tenant->store);
 }
 
 void set_unbind(struct extent_set *set)
@@ -476,4 +504,5 @@ void set_put_page(struct extent_set *set, uint32_t page)
         p->next = set->free_head;
         set->free_head = page;
         set->n_free++;
+        set->ns->may_compact = true;
 }

@@ -20,6 +20,7 @@
 #include "base/list.h"
 #include "daemon/core/account.h"
 #include "daemon/core/page.h"
+#include "daemon/core/region.h"
 #include "gpu/device.h"
 
 struct ns;
@@ -33,7 +34,11 @@ struct pool {
         struct queue *queue;              /* owned; NULL: the device is called inline */
         const struct device_props *props; /* of the device; borrowed from either */
         struct account account;           /* limit: the budget */
-        uint64_t extent_bytes;            /* wanted size of a set; 64 MiB by default */
+        struct list_link stakes;          /* struct stake.pool_link */
+        uint64_t reserved_bytes;          /* sum of the stakes' reservations */
+        uint64_t idle_reserve_bytes;      /* of these not charged to who has them */
+        struct fairness fairness;
+        uint64_t extent_bytes; /* wanted size of a set; 64 MiB by default */
         uint32_t n_sets;
         uint32_t n_preparing;       /* orphans included */
         struct list_link orphans;   /* struct extent_set.link */
@@ -47,16 +52,33 @@ enum recall_state {
         RECALL_IDLE,  /* nothing is held; clients have it mapped */
 };
 
+/* Why, and how hard. */
+enum recall_kind {
+        RECALL_FORCED, /* an administrator, a lowered limit: holders are told, with a deadline */
+        /*
+         * For another tenant, or to empty it (compaction): nothing more of it is granted or found,
+         * what is held is waited for without a word or a deadline; only then are clients, who all
+         * keep safe points, told to unmap it.
+         */
+        RECALL_SOFT,
+        RECALL_COMPACT, /* soft; what is cached is moved to other sets instead of dropped */
+};
+
 struct set_recall {
         struct list_link link; /* store.recalls, but for RECALL_NONE */
         enum recall_state state;
-        uint32_t n_purged;      /* pages that were gone through */
-        bool in_visit;          /* isn't unbound under who looks at it */
-        bool told;              /* all clients concerned were told of the state */
-        bool holders_told;      /* those that hold pages of it and don't map it were told */
-        bool quarantined;       /* past a deadline */
+        enum recall_kind kind;
+        uint32_t n_purged; /* pages that were gone through */
+        bool in_visit;     /* isn't unbound under who looks at it */
+        bool told;         /* all clients concerned were told of the state */
+        bool holders_told; /* those that hold pages of it and don't map it were told */
+        bool quarantined;  /* past a deadline */
+        uint64_t begun_nsec;
+        struct tenant *by;      /* who gets it; borrowed; NULL: nobody, or a tenant that is gone */
         uint64_t timeout_nsec;  /* 0: the default */
         uint64_t deadline_nsec; /* 0: not set yet; UINT64_MAX: passed */
+        uint32_t compact_at;    /* compact.h: the page to look at next, in the set */
+        uint64_t give_up_nsec;  /* likewise: called off then; 0: not set yet */
 };
 
 struct extent_set {
@@ -71,7 +93,9 @@ struct extent_set {
         uint32_t n_free;     /* of these FREE */
         uint32_t free_head;  /* page index, PAGE_NONE */
         uint32_t n_mapped;   /* attachments that were sent its extents */
+        uint32_t n_ready;    /* pages in magazines */
         uint64_t cost_bytes; /* scratch of one call (reclaim) */
+        uint64_t asked_nsec; /* when it began to be made */
         struct set_recall recall;
         struct page *pages;       /* owned, ns.geometry.set_pages */
         struct job *parting;      /* owned; queue: the DESTROY, holds the extents' handles */

@@ -3,9 +3,12 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "daemon/core/blame.h"
+#include "daemon/core/compact.h"
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/region.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 
@@ -23,21 +26,54 @@ static bool nothing_held(const struct extent_set *set)
 
 /* ---- what is recalled ----------------------------------------------------------------------- */
 
-static void begin(struct extent_set *set, uint64_t timeout_nsec)
+static bool is_pressable(const struct extent_set *set)
+{
+        return set->recall.state == RECALL_ASKED && set->recall.kind != RECALL_FORCED;
+}
+
+static bool may_recall(const struct extent_set *set, const struct recall_request *rq)
+{
+        return (!rq->only || set->ns == rq->only) && (!rq->pool || set->pool == rq->pool) &&
+               (set->recall.state == RECALL_NONE ||
+                       (rq->kind == RECALL_FORCED && is_pressable(set)));
+}
+
+static void press(struct extent_set *set, uint64_t timeout_nsec)
+{
+        set->recall.kind = RECALL_FORCED;
+        set->recall.told = set->recall.holders_told = false;
+        set->recall.timeout_nsec = timeout_nsec;
+}
+
+void recall_press(struct extent_set *set)
+{
+        if (is_pressable(set))
+                press(set, 0);
+}
+
+static void begin(struct extent_set *set, const struct recall_request *rq)
 {
         struct tenant *t = set->ns->tenant;
         struct store *s = t->store;
 
-        assert(set->recall.state == RECALL_NONE);
-
+        if (set->recall.state != RECALL_NONE) {
+                press(set, rq->timeout_nsec);
+                return;
+        }
         list_remove(&set->room_link);
         set->ns->n_withheld += set->n_free;
         set->recall.state = RECALL_ASKED;
-        set->recall.timeout_nsec = timeout_nsec;
+        set->recall.kind = rq->kind;
+        set->recall.by = rq->by;
+        set->recall.begun_nsec = s->now_nsec;
+        set->recall.timeout_nsec = rq->timeout_nsec;
         list_append(&s->recalls, &set->recall.link);
         s->n_recalls++;
         t->n_recalled++;
         t->recalled_bytes += set->charge.bytes;
+        set->ns->stake->recalled_bytes += set->charge.bytes;
+        if (rq->kind != RECALL_COMPACT)
+                blame_note(t, rq->by, 0, 1);
 }
 
 void recall_forget(struct extent_set *set)
@@ -46,26 +82,35 @@ void recall_forget(struct extent_set *set)
 
         if (set->recall.state == RECALL_NONE)
                 return;
+        if (set->recall.kind == RECALL_COMPACT && nothing_held(set))
+                t->store->counters.compacted_sets++;
         list_remove(&set->recall.link);
         set->ns->n_withheld -= set->n_free;
         t->store->n_recalls--;
         t->store->n_quarantined -= set->recall.quarantined;
         t->n_recalled--;
         t->recalled_bytes -= set->charge.bytes;
+        if (!set->recall.quarantined)
+                set->ns->stake->recalled_bytes -= set->charge.bytes;
 }
 
-static bool may_recall(const struct extent_set *set)
+void recall_forget_tenant(struct store *s, const struct tenant *t)
 {
-        return set->recall.state == RECALL_NONE;
+        list_for_each (set, &s->recalls, struct extent_set, recall.link)
+                if (set->recall.by == t)
+                        set->recall.by = NULL;
 }
 
-/* Nobody maps it, least in use, bound last: it continues what the earlier ones began. */
+/* Recalled softly already, nobody maps it, least in use, bound last: it continues what the earlier
+ * ones began. */
 static int compare_sets(const void *a, const void *b)
 {
         const struct extent_set *x = *(struct extent_set *const *)a;
         const struct extent_set *y = *(struct extent_set *const *)b;
         uint32_t x_used = x->n_usable - x->n_free, y_used = y->n_usable - y->n_free;
 
+        if (x->recall.state != y->recall.state)
+                return x->recall.state == RECALL_NONE ? 1 : -1;
         if ((x->n_mapped > 0) != (y->n_mapped > 0))
                 return x->n_mapped > 0 ? 1 : -1;
         if (x_used != y_used)
@@ -73,54 +118,105 @@ static int compare_sets(const void *a, const void *b)
         return (x->index < y->index) - (x->index > y->index);
 }
 
-static uint32_t begin_sorted(
-        struct extent_set **sets, uint32_t n, uint64_t bytes, uint64_t timeout_nsec)
+/* Granted and pinned, as far as the daemon was told. */
+static uint32_t count_held(const struct extent_set *set)
+{
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < set->ns->geometry.set_pages; i++) {
+                const struct page *p = &set->pages[i];
+
+                n += (p->state == PAGE_GRANTED && !p->ready) || p->state == PAGE_DETACHED ||
+                     p->n_pins > 0 || p->watched;
+        }
+        return n;
+}
+
+/* Of the first few the one of which least is held comes first: page records looked at for it, more
+ * or less. Not tuned. */
+#define PREFER_BUDGET 8192
+static void prefer_unheld(struct extent_set **sets, uint32_t n)
+{
+        uint32_t best = 0, least = UINT32_MAX;
+        uint64_t n_looked = 0;
+        struct extent_set *first;
+
+        for (uint32_t i = 0; i < n && least > 0 && n_looked < PREFER_BUDGET; i++) {
+                uint32_t n_held;
+
+                if ((sets[i]->n_mapped > 0) != (sets[0]->n_mapped > 0))
+                        break;
+                n_held = count_held(sets[i]);
+                n_looked += sets[i]->ns->geometry.set_pages;
+                if (n_held < least) {
+                        least = n_held;
+                        best = i;
+                }
+        }
+        first = sets[0];
+        sets[0] = sets[best];
+        sets[best] = first;
+}
+
+static uint32_t begin_sorted(struct extent_set **sets, uint32_t n, const struct recall_request *rq)
 {
         uint32_t i = 0;
 
         qsort(sets, n, sizeof(struct extent_set *), compare_sets);
-        for (uint64_t sum = 0; i < n && sum < bytes; i++) {
+        if (n > 1 && rq->kind == RECALL_SOFT)
+                prefer_unheld(sets, n);
+        for (uint64_t sum = 0; i < n && sum < rq->bytes; i++) {
                 sum += sets[i]->charge.bytes;
-                begin(sets[i], timeout_nsec);
+                begin(sets[i], rq);
         }
         return i;
 }
 
-static uint32_t begin_unsorted(
-        struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
+static uint32_t begin_unsorted(const struct recall_request *rq)
 {
         uint64_t sum = 0;
         uint32_t n = 0;
 
-        list_for_each (ns, &t->namespaces, struct ns, link)
+        list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
                 list_for_each (set, &ns->sets_bound, struct extent_set, link) {
-                        if ((only && ns != only) || !may_recall(set) || sum >= bytes)
+                        if (!may_recall(set, rq) || sum >= rq->bytes)
                                 continue;
                         sum += set->charge.bytes;
-                        begin(set, timeout_nsec);
+                        begin(set, rq);
                         n++;
                 }
         return n;
 }
 
-static uint32_t begin_all(
-        struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
+static uint32_t begin_all(const struct recall_request *rq)
 {
         _cleanup_free_ struct extent_set **sets = NULL;
         uint32_t n = 0, max = 0;
 
-        list_for_each (ns, &t->namespaces, struct ns, link)
-                max += !only || ns == only ? ns->n_sets : 0;
+        list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
+                max += !rq->only || ns == rq->only ? ns->n_sets : 0;
         if (max == 0)
                 return 0;
         sets = calloc(max, sizeof(struct extent_set *));
         if (!sets)
-                return begin_unsorted(t, only, bytes, timeout_nsec);
-        list_for_each (ns, &t->namespaces, struct ns, link)
+                return begin_unsorted(rq);
+        list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
                 list_for_each (set, &ns->sets_bound, struct extent_set, link)
-                        if ((!only || ns == only) && may_recall(set) && n < max)
+                        if (may_recall(set, rq) && n < max)
                                 sets[n++] = set;
-        return begin_sorted(sets, n, bytes, timeout_nsec);
+        return n > 0 ? begin_sorted(sets, n, rq) : 0;
+}
+
+void recall_call_off(struct extent_set *set)
+{
+        assert(set->recall.kind == RECALL_COMPACT && set->recall.state == RECALL_ASKED &&
+                !nothing_held(set));
+
+        recall_forget(set);
+        set->recall = (struct set_recall){.in_visit = set->recall.in_visit};
+        list_init(&set->recall.link);
+        if (set->n_free > 0)
+                list_append(&set->ns->sets_room, &set->room_link);
 }
 
 static void start_round(struct store *s)
@@ -141,22 +237,46 @@ static void want_work(struct store *s)
                 s->on_recall_work(s->callback_data);
 }
 
-uint32_t recall_sets(struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
+uint32_t recall_ask(const struct recall_request *rq)
 {
         uint32_t n;
 
-        assert(!only || only->tenant == t);
+        assert(!rq->only || rq->only->tenant == rq->tenant);
 
-        n = begin_all(t, only, bytes, timeout_nsec);
+        n = begin_all(rq);
         if (n == 0)
                 return 0;
         /* Sets may go from here on. */
-        list_for_each (ns, &t->namespaces, struct ns, link)
-                if (!only || ns == only)
+        list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
+                if (!rq->only || ns == rq->only)
                         magazine_drain_recalled(ns);
-        start_round(t->store);
-        want_work(t->store);
+        start_round(rq->tenant->store);
+        want_work(rq->tenant->store);
         return n;
+}
+
+void recall_set(struct extent_set *set, enum recall_kind kind)
+{
+        const struct recall_request rq = {.tenant = set->ns->tenant, .kind = kind};
+        struct store *s = store_of(set);
+
+        begin(set, &rq);
+        magazine_drain_recalled(set->ns); /* it may go from here on */
+        start_round(s);
+        want_work(s);
+}
+
+uint32_t recall_sets(struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
+{
+        const struct recall_request rq = {
+                .tenant = t,
+                .only = only,
+                .bytes = bytes,
+                .timeout_nsec = timeout_nsec,
+                .kind = RECALL_FORCED,
+        };
+
+        return recall_ask(&rq);
 }
 
 /* What is being made is dropped when it is made, where it is too much by then. */
@@ -169,9 +289,21 @@ static uint64_t bound_bytes(const struct tenant *t)
         return bytes;
 }
 
+/* Of recalled sets, what goes only when somebody likes. */
+static uint64_t pressable_bytes(const struct tenant *t)
+{
+        uint64_t bytes = 0;
+
+        list_for_each (set, &t->store->recalls, struct extent_set, recall.link)
+                if (set->ns->tenant == t && is_pressable(set))
+                        bytes += set->charge.bytes;
+        return bytes;
+}
+
 uint32_t recall_excess(struct tenant *t)
 {
-        uint64_t most = t->account.limit_bytes + t->recalled_bytes, bound = bound_bytes(t);
+        uint64_t going = t->recalled_bytes - pressable_bytes(t), bound = bound_bytes(t);
+        uint64_t most = t->account.limit_bytes + going;
 
         if (most < t->account.limit_bytes || bound <= most)
                 return 0;
@@ -289,6 +421,8 @@ static void quarantine(struct work *w, struct extent_set *set)
 
         set->recall.deadline_nsec = PASSED;
         w->store->n_quarantined += !set->recall.quarantined;
+        if (!set->recall.quarantined)
+                set->ns->stake->recalled_bytes -= set->charge.bytes;
         set->recall.quarantined = true;
         list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
                 uint64_t *bits = map_find(&a->mapped, set->index);
@@ -333,19 +467,39 @@ void recall_settle(struct extent_set *set)
         want_work(s);
 }
 
+/* As purge(), and says for whom pages were evicted. */
+static bool purge_for(struct work *w, struct extent_set *set)
+{
+        struct tenant *t = set->ns->tenant;
+        uint64_t before = t->counters.evictions;
+        bool is_done = purge(w, set);
+
+        if (t->counters.evictions > before)
+                blame_note(t, set->recall.by, t->counters.evictions - before, 0);
+        return is_done;
+}
+
 /* False: it isn't done with. */
 static bool visit(struct work *w, struct extent_set *set)
 {
         uint64_t timeout_nsec = set->recall.timeout_nsec;
 
         spend(w, 1);
-        if (!purge(w, set))
+        if (set->recall.kind == RECALL_COMPACT && !nothing_held(set)) {
+                look(w, set->ns);
+                spend(w, compact_visit(set, w->now_nsec, w->budget));
+                if (!nothing_held(set))
+                        return true;
+        }
+        if (!purge_for(w, set))
                 return false;
         look(w, set->ns);
         if (nothing_held(set) && set->n_mapped == 0)
                 return true;
         if (nothing_held(set) && set->recall.state == RECALL_ASKED)
                 become_idle(set);
+        if (is_pressable(set))
+                return true;
         if (set->recall.deadline_nsec == 0)
                 set->recall.deadline_nsec =
                         w->now_nsec + (timeout_nsec > 0 ? timeout_nsec : w->timeout_nsec);
@@ -378,14 +532,21 @@ enum recall_next recall_work(
                 set = list_first(&s->recalls, struct extent_set, recall.link);
                 set->recall.in_visit = true;
                 if (visit(&w, set)) {
-                        list_remove(&set->recall.link);
-                        list_append(&s->recalls, &set->recall.link);
+                        /* Not where it was called off. */
+                        if (set->recall.state != RECALL_NONE) {
+                                list_remove(&set->recall.link);
+                                list_append(&s->recalls, &set->recall.link);
+                        }
                         s->recall_visits--;
                 }
                 set->recall.in_visit = false;
-                recall_settle(set);
+                if (set->recall.state != RECALL_NONE)
+                        recall_settle(set);
                 s->recall_visits = MIN(s->recall_visits, s->n_recalls);
         }
+        if (s->recall_visits == 0)
+                list_for_each (pool, &s->pools, struct pool, link)
+                        region_work(pool);
         if (s->n_recalls == 0)
                 return RECALL_NOTHING;
         if (s->recall_visits > 0)

@@ -12,7 +12,10 @@
  * Each of the two states has a deadline, the recall's timeout from when clients are told. Past it
  * the set is *quarantined*: it stays bound and charged to its tenant, nobody gets its pages, who is
  * late is named (store.on_late), and it goes as ever once the last one lets go. A recall is never
- * called off.
+ * called off, but for compaction (compact.h).
+ *
+ * A *soft* recall (enum recall_kind) tells nobody and has no deadline while ASKED: what is held is
+ * waited for. From IDLE on it is like any other.
  *
  * A page that is GRANTED when its set is recalled can still be published: it is DETACHED from the
  * start ("unindexed"), as are pages published below it, and ends with its pins.
@@ -25,23 +28,54 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/core/pool.h"
+
 struct extent_set;
 struct ns;
 struct store;
 struct tenant;
 
+struct recall_request {
+        struct tenant *tenant;
+        const struct ns *only;   /* of the tenant; NULL: any */
+        const struct pool *pool; /* NULL: any */
+        uint64_t bytes;          /* UINT64_MAX: all */
+        uint64_t timeout_nsec;   /* 0: recall_work()'s */
+        enum recall_kind kind;
+        struct tenant *by; /* whose lease it is for; NULL: nobody's */
+};
+
 /*
- * Recalls sets of the tenant, or of one namespace of it, until they make up `bytes` (UINT64_MAX:
- * all), those first that nobody maps and those with the fewest pages in use. Sets that are recalled
- * already don't count. timeout_nsec: 0 for recall_work()'s. Returns their number; without memory to
- * sort them they go in order of binding.
+ * Recalls sets of the tenant until they make up `bytes`, those first that nobody maps and those
+ * with the fewest pages in use; of soft recalls among the first few the one with the fewest granted
+ * and pinned pages. Sets that are recalled already don't count, but a forced recall takes over soft
+ * ones (recall_press()). Returns their number; without memory to sort them they go in order of
+ * binding. Sets of which nothing but pages in magazines was in use, and that nobody maps, are gone
+ * after.
  */
+uint32_t recall_ask(const struct recall_request *rq);
+
+/* A soft recall of something that is held becomes a forced one, with the default timeout. */
+void recall_press(struct extent_set *set);
+
+/* The tenant is about to be freed: recalls for its leases are nobody's. */
+void recall_forget_tenant(struct store *s, const struct tenant *t);
+
+/* recall_ask() for an administrator: forced. */
 uint32_t recall_sets(
         struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec);
 
-/* Recalls as many bound sets as the tenant is over its limit, less what is recalled already. What
- * is being made over it is dropped when it is made (pool_reap()). */
+/* Recalls as many bound sets as the tenant is over its limit, less what goes already, softly
+ * recalled sets of which something is held left out. What is being made over it is dropped when it
+ * is made (pool_reap()). */
 uint32_t recall_excess(struct tenant *t);
+
+/* Recalls this one, which isn't recalled. Unless it is being visited it may be gone after. */
+void recall_set(struct extent_set *set, enum recall_kind kind);
+
+/* Of a set of kind RECALL_COMPACT in state RECALL_ASKED, of which something is held: its FREE pages
+ * can be granted again. */
+void recall_call_off(struct extent_set *set);
 
 enum recall_next {
         RECALL_NOTHING, /* no set is recalled */

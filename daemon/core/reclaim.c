@@ -3,24 +3,40 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "daemon/core/blame.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/region.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
-#include "policy/share.h"
+
+/* Between two looks at all pages of a large namespace. Not tuned. */
+#define WEIGH_NSEC (10 * NSEC_PER_MSEC)
+
+static void count_own(struct tenant *t, uint64_t n)
+{
+        if (n == 0)
+                return;
+        t->counters.evicted_own += n;
+        blame_note(t, t, n, 0);
+}
 
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
+        uint64_t n_evicted = 0;
+
         assert(ns->keep_idle_sets);
 
         while (ns_n_room(ns) < n) {
                 uint32_t victim = ns->evict->victim(ns->policy, now_nsec);
 
                 if (victim == NODE_NONE)
-                        return false;
-                (void)ns_evict_leaf(ns, victim);
+                        break;
+                n_evicted += ns_evict_leaf(ns, victim);
         }
-        return true;
+        count_own(ns->tenant, n_evicted);
+        return ns_n_room(ns) >= n;
 }
 
 #define HELD UINT32_MAX /* in counts of pages: a pinned one is among them */
@@ -104,8 +120,11 @@ static bool has_unmapped_set(const struct ns *ns)
 /* Without memory to count in, no set of the namespace gives way. */
 static void weigh_ns(struct ns *ns)
 {
+        uint64_t now_nsec = ns->tenant->store->now_nsec;
         _cleanup_free_ uint32_t *below = NULL;
 
+        if (now_nsec < ns->weigh_after_nsec)
+                return;
         if (has_unmapped_set(ns)) {
                 ns_look_again(ns, NS_LOOK_PAGES);
                 magazine_drain_ns(ns);
@@ -119,6 +138,8 @@ static void weigh_ns(struct ns *ns)
                 if (below)
                         set->cost_bytes = set_cost(set, below);
         }
+        if (below && ns->tree.n_nodes > NS_LOOK_PAGES)
+                ns->weigh_after_nsec = now_nsec + WEIGH_NSEC;
 }
 
 static bool may_take_from(const struct ns *ns, const struct pool *pool, const struct ns *spare)
@@ -135,12 +156,33 @@ static void weigh_sets(struct tenant *t, const struct pool *pool, const struct n
                         weigh_ns(ns);
 }
 
-/* It goes, unless a client has pinned something in it meanwhile. */
-static void evict_set(struct extent_set *set)
+/* Since it was weighed? */
+static bool has_become_held(const struct extent_set *set)
+{
+        if (set->n_mapped > 0)
+                return true;
+        for (uint32_t i = 0; i < set->ns->geometry.set_pages; i++) {
+                const struct page *p = &set->pages[i];
+
+                if (p->n_pins > 0 ||
+                        (p->state != PAGE_SEALED && p->state != PAGE_FREE && p->state != PAGE_NULL))
+                        return true;
+        }
+        return false;
+}
+
+/* It goes, unless a client has pinned something in it meanwhile. by: for whose lease. */
+static void evict_set(struct extent_set *set, const struct tenant *by)
 {
         struct ns *ns = set->ns;
+        struct tenant *t = ns->tenant;
         uint32_t n = ns->geometry.set_pages, first = set->index * n;
+        uint64_t before = t->counters.evictions;
 
+        if (has_become_held(set)) {
+                set->cost_bytes = COST_HELD;
+                return;
+        }
         ns->keep_idle_sets = true;
         set->recall.in_visit = true;
         for (uint32_t page = first; page < first + n; page++) {
@@ -152,6 +194,9 @@ static void evict_set(struct extent_set *set)
                         ns_drop_subtree(ns, page, EVICT_PRESSURE);
         }
         set->recall.in_visit = false;
+        blame_note(t, by, t->counters.evictions - before, set_is_idle(set));
+        if (by == t)
+                t->counters.evicted_own += t->counters.evictions - before;
         if (set_is_idle(set))
                 set_unbind(set);
         else
@@ -189,82 +234,30 @@ bool reclaim_sets_of_tenant(struct tenant *t, const struct ns *spare, uint64_t b
 
                 if (!set)
                         return false;
-                evict_set(set);
+                evict_set(set, spare ? t : NULL);
         }
         return true;
 }
 
-static uint64_t charged_in(const struct tenant *t, const struct pool *pool)
+bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare)
 {
-        uint64_t bytes = 0;
+        uint64_t before = t->account.charged_bytes;
+        struct extent_set *set;
 
-        list_for_each (ns, &t->namespaces, struct ns, link)
-                if (ns->pool == pool)
-                        bytes += ns_charged_bytes(ns);
-        return bytes;
+        weigh_sets(t, NULL, spare);
+        while (t->account.charged_bytes >= before && (set = cheapest_set(t, NULL, spare)))
+                evict_set(set, t);
+        return t->account.charged_bytes < before;
 }
 
-/* In the order of who is furthest over; shares[i] is of tenants[i]. */
-static struct extent_set *set_of_furthest(struct pool *pool, const struct ns *spare,
-        struct share_tenant *shares, struct tenant **tenants, size_t n)
+bool reclaim_set_of_stake(struct stake *victim, const struct ns *spare, const struct tenant *by)
 {
-        size_t i;
+        uint64_t before = victim->charged_bytes;
+        struct extent_set *set;
 
-        while ((i = share_furthest_over(shares, n)) != SIZE_MAX) {
-                struct extent_set *set;
-
-                weigh_sets(tenants[i], pool, spare);
-                set = cheapest_set(tenants[i], pool, spare);
-                if (set || tenants[i] == spare->tenant)
-                        return set;
-                shares[i].charged_bytes = 0;
-        }
-        return NULL;
-}
-
-static struct share_tenant share_of(const struct tenant *t, const struct pool *pool)
-{
-        return (struct share_tenant){
-                .charged_bytes = charged_in(t, pool),
-                .weight = t->attrs.weight,
-                .priority = t->attrs.priority,
-        };
-}
-
-static struct extent_set *pick_set(struct pool *pool, const struct ns *spare)
-{
-        struct tenant *asking = spare->tenant;
-        _cleanup_free_ struct share_tenant *shares = NULL;
-        _cleanup_free_ struct tenant **tenants = NULL;
-        size_t n = 0;
-
-        list_for_each (t, &asking->store->tenants, struct tenant, link)
-                n++;
-        shares = calloc(n, sizeof(*shares));
-        tenants = calloc(n, sizeof(*tenants));
-        if (!shares || !tenants)
-                return NULL; /* then nobody gives way: the lease is refused */
-        /* In front, as ties go to the lower index: nobody gives way to an equal. */
-        tenants[0] = asking;
-        n = 1;
-        list_for_each (t, &asking->store->tenants, struct tenant, link)
-                if (t != asking)
-                        tenants[n++] = t;
-        for (size_t i = 0; i < n; i++)
-                shares[i] = share_of(tenants[i], pool);
-        return set_of_furthest(pool, spare, shares, tenants, n);
-}
-
-bool reclaim_sets_of_pool(struct pool *pool, const struct ns *spare, uint64_t bytes)
-{
-        while (!account_fits(&pool->account, bytes)) {
-                struct extent_set *set = pick_set(pool, spare);
-
-                if (account_fits(&pool->account, bytes))
-                        break;
-                if (!set)
-                        return false;
-                evict_set(set);
-        }
-        return true;
+        weigh_sets(victim->tenant, victim->pool, spare);
+        while (victim->charged_bytes >= before &&
+                (set = cheapest_set(victim->tenant, victim->pool, spare)))
+                evict_set(set, by);
+        return victim->charged_bytes < before;
 }

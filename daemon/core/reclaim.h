@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct ns;
-struct pool;
+struct stake;
 struct tenant;
 
 /*
@@ -21,20 +21,22 @@ struct tenant;
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec);
 
 /*
- * Frees whole unmapped sets until `bytes` more fit, first the ones that take the least out of the
- * cache with them; without memory to find these out, none. Sets of `spare` are left alone. True
- * where they fit. Nothing in a set that is freed is granted or pinned, nor is anything below it in
- * the tree.
+ * What follows frees whole unmapped sets, first the ones that take the least out of the cache with
+ * them; without memory to find these out, none. Nothing in a set that is freed is granted or
+ * pinned, nor, as far as that was so when it was looked for, is anything below it in the tree: in a
+ * namespace of more than some thousand pages that is looked for once in 10 ms.
  */
 
-/* The tenant's limit is in the way: of this tenant, on any device. spare NULL: none. */
+/* The tenant's limit is in the way of `bytes` more: of this tenant, on any device, until they fit.
+ * Sets of `spare`, whose lease it is, are left alone; NULL: nobody's lease. True where they fit. */
 bool reclaim_sets_of_tenant(struct tenant *t, const struct ns *spare, uint64_t bytes);
 
-/*
- * The device is full: of the tenant furthest over its weighted share of it, then of the next one,
- * as far as the tenant of `spare` itself. Who is no further over than the one that asks keeps it
- * (equals by priority: the lower one gives way).
- */
-bool reclaim_sets_of_pool(struct pool *pool, const struct ns *spare, uint64_t bytes);
+/* One set of the tenant, on any device, not of `spare`, for a lease of its own. True where less is
+ * charged to it after. */
+bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare);
+
+/* One set of what the stake has, not of `spare`, for a lease of `by` (NULL: nobody's). True where
+ * less is charged to it after. */
+bool reclaim_set_of_stake(struct stake *victim, const struct ns *spare, const struct tenant *by);
 
 #endif

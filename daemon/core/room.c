@@ -1,8 +1,11 @@
 #include "daemon/core/room.h"
 
 #include <errno.h>
+#include <stdio.h>
 
+#include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/reclaim.h"
@@ -39,30 +42,18 @@ static int bind_sets(struct ns *ns, uint32_t n, struct detail *d)
  */
 static uint64_t pages_within_reach(const struct ns *ns)
 {
-        uint64_t limit = MIN(ns->tenant->account.limit_bytes, ns->pool->account.limit_bytes);
+        uint64_t limit = region_reach(ns->stake);
         uint64_t sets = MAX(limit / ns->geometry.set_bytes, (uint64_t)ns->n_sets + ns->n_preparing);
         uint64_t pages = MIN(sets, (uint64_t)ns->geometry.n_set_slots) * ns->geometry.set_pages;
-        uint64_t busy = ns->n_pages[PAGE_GRANTED] - ns->n_ready + ns->n_pinned + ns->n_watched +
-                        ns->n_withheld + ns->keep_page_zero;
+        uint64_t busy = ns->n_pages[PAGE_GRANTED] - ns->n_ready + ns->n_pages[PAGE_MOVING] +
+                        ns->n_pinned + ns->n_watched + ns->n_withheld + ns->keep_page_zero;
 
         return pages > busy ? pages - busy : 0;
 }
 
-/* Whose limit ends it first: what to say where nothing was tried. */
-static int nearer_limit(const struct ns *ns)
+static bool has_slot(const struct ns *ns)
 {
-        return ns->tenant->account.limit_bytes < ns->pool->account.limit_bytes ? KVL_STATUS_QUOTA
-                                                                               : KVL_STATUS_FULL;
-}
-
-static bool reclaim_sets_for(struct ns *ns, int why)
-{
-        uint64_t bytes = ns->geometry.set_bytes;
-
-        if (ns->n_sets + ns->n_preparing == ns->geometry.n_set_slots)
-                return false; /* another set has no place, whoever gives way */
-        return why == KVL_STATUS_QUOTA ? reclaim_sets_of_tenant(ns->tenant, ns, bytes)
-                                       : reclaim_sets_of_pool(ns->pool, ns, bytes);
+        return ns->n_sets + ns->n_preparing < ns->geometry.n_set_slots;
 }
 
 /* Evicts until `n` pages are FREE or to come; where that is too little, looks at `n_look` watched
@@ -78,30 +69,132 @@ static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
         return reclaim_pages(ns, n, now_nsec);
 }
 
+/* Pages of the namespace that may give way: at most so many are idle. */
+static uint64_t idle_pages(const struct ns *ns)
+{
+        return ns->n_pages[PAGE_SEALED] + ns->n_pages[PAGE_DETACHED] - ns->n_pinned + ns->n_ready;
+}
+
+/* Sets to bind for `n` pages, beside what other leases wait for. */
+static uint64_t n_lacking(const struct ns *ns, uint32_t n)
+{
+        uint64_t wanted = n + ns->n_wanted, coming = ns_n_coming(ns);
+        uint64_t set_pages = ns->geometry.set_pages;
+
+        return wanted > coming ? (wanted - coming + set_pages - 1) / set_pages : 0;
+}
+
+/* Of `most` sets, as many as are admitted together. */
+static uint64_t n_admitted(const struct ns *ns, uint64_t most)
+{
+        uint64_t low = 0, high = most;
+
+        while (low < high) {
+                uint64_t middle = high - (high - low) / 2;
+
+                if (region_admits(ns->stake, middle * ns->geometry.set_bytes) == LEASE_REASON_NONE)
+                        low = middle;
+                else
+                        high = middle - 1;
+        }
+        return low;
+}
+
+/* Why not all of them are; there is no slot where they are. */
+static enum lease_reason reason_of(const struct ns *ns, uint32_t n)
+{
+        uint64_t bytes = MAX(n_lacking(ns, n), UINT64_C(1)) * ns->geometry.set_bytes;
+        enum lease_reason reason = region_admits(ns->stake, bytes);
+
+        return reason == LEASE_REASON_NONE ? LEASE_REASON_POOL_FULL : reason;
+}
+
+static int status_of(enum lease_reason reason)
+{
+        return reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL;
+}
+
+/* Binds what is lacking, or a part of it where idle pages may do for the rest; else none. Returns
+ * as bind_sets(). */
+static int bind_lacking(struct ns *ns, uint32_t n, struct detail *d)
+{
+        uint64_t lacking = n_lacking(ns, n), admitted;
+
+        if (lacking == 0)
+                return 0;
+        admitted = n_admitted(ns, lacking);
+        if (admitted < lacking &&
+                ns_n_coming(ns) + admitted * ns->geometry.set_pages + idle_pages(ns) < n)
+                return status_of(reason_of(ns, n));
+        return bind_sets(ns, n, d);
+}
+
+/* The pool is in the way: who has more than is fair gives what the stake deserves. True where more
+ * is admitted now. */
+static bool ask_others(struct ns *ns, uint32_t n)
+{
+        const struct account *limit = &ns->tenant->account;
+        uint64_t set_bytes = ns->geometry.set_bytes, lacking = n_lacking(ns, n);
+        uint64_t left = limit->limit_bytes - MIN(limit->charged_bytes, limit->limit_bytes);
+        uint64_t most = MIN(lacking, left / set_bytes);
+
+        if (most == 0 || !has_slot(ns) ||
+                region_admits(ns->stake, most * set_bytes) != LEASE_REASON_POOL_FULL)
+                return false;
+        region_note_want(ns->stake, set_bytes, most * set_bytes, store_of(ns)->now_nsec);
+        for (; most > 0; most /= 2)
+                if (region_make_room(ns->stake, ns, most * set_bytes))
+                        return true;
+        return false;
+}
+
+/* The tenant's own sets that nobody has mapped, elsewhere. */
+static bool reclaim_own(struct ns *ns, uint32_t n)
+{
+        struct stake *s = ns->stake;
+        uint64_t before = s->charged_bytes;
+        bool is_less;
+
+        if (!has_slot(ns))
+                return false; /* another set has no place, whoever gives way */
+        is_less = reason_of(ns, n) == LEASE_REASON_QUOTA ? reclaim_set_of_tenant(ns->tenant, ns)
+                                                         : reclaim_set_of_stake(s, ns, s->tenant);
+        s->given_bytes += before - MIN(before, s->charged_bytes);
+        return is_less;
+}
+
 /* From the cheapest to the dearest way to come by pages. 0 with `n` FREE pages or pages to come, or
  * why not. */
 static int make_room(struct ns *ns, uint32_t n, struct detail *d)
 {
+        bool is_less = true;
         int r;
 
         while (ns_n_room(ns) < n && ns_sweep(ns, SWEEP_BATCH))
                 ;
-        r = bind_sets(ns, n, d);
+        r = bind_lacking(ns, n, d);
         if (r == 0)
                 return 0;
         if (n > pages_within_reach(ns))
                 ns_look_again(ns, NS_LOOK_PAGES);
         if (n > pages_within_reach(ns))
-                return r < 0 ? r : nearer_limit(ns);
+                return r < 0 ? r : status_of(region_nearest(ns->stake));
+        if (r > 0 && ask_others(ns, n))
+                r = bind_lacking(ns, n, d);
         /* A device out of memory below its budget is no reason to refuse what is cached here. */
-        if (evict_pages(ns, n, NS_LOOK_PAGES))
-                return 0;
-        /* Before others give anything: what was granted ahead and isn't used. */
-        magazine_drain_ns(ns);
-        if (ns_n_coming(ns) >= n)
-                return 0;
-        while (r > 0 && reclaim_sets_for(ns, r))
-                r = bind_sets(ns, n, d);
+        while (r != 0) {
+                if (ns_n_coming(ns) + idle_pages(ns) >= n && evict_pages(ns, n, NS_LOOK_PAGES))
+                        return 0;
+                /* Before others give anything: what was granted ahead and isn't used. */
+                magazine_drain_ns(ns);
+                if (ns_n_coming(ns) >= n)
+                        return 0;
+                if (r < 0 || !is_less)
+                        return r;
+                /* Recalled sets may be gone by now, too. */
+                is_less = reclaim_own(ns, n);
+                r = bind_lacking(ns, n, d);
+        }
         return r;
 }
 
@@ -142,36 +235,69 @@ static int refuse_quota(const struct ns *ns, struct detail *d)
                 (unsigned long long)n_granted, t->name);
 }
 
+static int refuse_reservation(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char held[FORMAT_BYTES_MAX], reserve[FORMAT_BYTES_MAX];
+
+        return detail_set(d, KVL_STATUS_FULL,
+                "tenant %s holds %s of the %s that are reserved for it on device %s, keeps to that "
+                "(burst=queue), and too little of it can be evicted; release pages, raise the "
+                "reservation with: kvleasectl tenants set %s reserve=..., or let it use what all "
+                "share: burst=pool",
+                t->name, format_bytes(ns->stake->charged_bytes, held),
+                format_bytes(ns->stake->reserve_bytes, reserve), ns->pool->props->name, t->name);
+}
+
+static int refuse_owed(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char held[FORMAT_BYTES_MAX], reserve[FORMAT_BYTES_MAX];
+
+        return detail_set(d, KVL_STATUS_FULL,
+                "tenant %s holds %s of the %s that are reserved for it on device %s; others still "
+                "have the rest and were asked to give it back: try again, or see: kvleasectl "
+                "regions",
+                t->name, format_bytes(ns->stake->charged_bytes, held),
+                format_bytes(ns->stake->reserve_bytes, reserve), ns->pool->props->name);
+}
+
 /* Other tenants appear as bytes only: their names are none of this one's business. */
 static int refuse_full(const struct ns *ns, struct detail *d)
 {
         char budget[FORMAT_BYTES_MAX], own[FORMAT_BYTES_MAX], others[FORMAT_BYTES_MAX];
-        uint64_t own_bytes = 0, total_bytes = ns->pool->account.charged_bytes;
+        char idle[FORMAT_BYTES_MAX], reserved[FORMAT_BYTES_MAX + 64] = "";
+        const struct pool *pool = ns->pool;
+        uint64_t own_bytes = ns->stake->charged_bytes;
+        uint64_t idle_bytes = pool->idle_reserve_bytes - stake_idle(ns->stake);
 
-        list_for_each (other, &ns->tenant->namespaces, struct ns, link)
-                if (other->pool == ns->pool)
-                        own_bytes += ns_charged_bytes(other);
+        if (region_is_reserved(ns->stake, ns->geometry.set_bytes))
+                return refuse_owed(ns, d);
+        if (idle_bytes > 0)
+                snprintf(reserved, sizeof(reserved), " and have another %s reserved",
+                        format_bytes(idle_bytes, idle));
         return detail_set(d, KVL_STATUS_FULL,
                 "device %s is full: of its budget of %s tenant %s holds %s (%llu pages of "
                 "namespace "
-                "%s pinned, %llu granted), other tenants hold %s, and too little of it can be "
+                "%s pinned, %llu granted), other tenants hold %s%s, and too little of it can be "
                 "evicted; release pages, or give the device a larger budget",
-                ns->pool->props->name, format_bytes(ns->pool->account.limit_bytes, budget),
+                pool->props->name, format_bytes(pool->account.limit_bytes, budget),
                 ns->tenant->name, format_bytes(own_bytes, own),
                 (unsigned long long)(ns->n_pinned + ns->n_watched), ns->name,
                 (unsigned long long)(ns->n_pages[PAGE_GRANTED] - ns->n_ready),
-                format_bytes(total_bytes - own_bytes, others));
+                format_bytes(pool->account.charged_bytes - own_bytes, others), reserved);
 }
 
-static int explain_refusal(struct ns *ns, int why, struct detail *d)
+static int explain_refusal(struct ns *ns, enum lease_reason why, struct detail *d)
 {
-        return why == KVL_STATUS_QUOTA ? refuse_quota(ns, d) : refuse_full(ns, d);
-}
-
-static void count_refusal(struct ns *ns)
-{
-        ns->tenant->counters.refusals++;
-        store_of(ns)->counters.leases_refused++;
+        switch (why) {
+        case LEASE_REASON_QUOTA:
+                return refuse_quota(ns, d);
+        case LEASE_REASON_RESERVATION_FULL:
+                return refuse_reservation(ns, d);
+        default:
+                return refuse_full(ns, d);
+        }
 }
 
 /* What was being made for it failed, and it is not tried again: what is idle here may do. */
@@ -187,34 +313,57 @@ static int do_without(struct ns *ns, uint32_t n, struct detail *d)
         return ns_n_coming(ns) >= n ? 0 : r;
 }
 
-int room_find(struct ns *ns, uint32_t n, bool waited, struct detail *d)
+/* Where it was for nothing that could be tried, the nearer of the limits. */
+static enum lease_reason reason_for(const struct ns *ns, uint32_t n, int r)
 {
+        if (r < 0)
+                return LEASE_REASON_DEVICE;
+        return n > pages_within_reach(ns) ? region_nearest(ns->stake) : reason_of(ns, n);
+}
+
+int room_find(
+        struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d)
+{
+        struct ns *ns = a->ns;
         struct store *store = store_of(ns);
         uint64_t evictions = store->counters.evictions;
         bool by_device = waited && ns->failure.code != 0, pressed;
         struct detail failure = {0};
         int r;
 
+        *ret_reason = LEASE_REASON_NONE;
         ns->keep_idle_sets = true;
+        compact_call_off(ns);
+        store->asking = a;
+        ns->stake->given_bytes = 0;
         r = by_device ? do_without(ns, n, d) : make_room(ns, n, &failure);
+        if (r != 0)
+                *ret_reason = by_device ? LEASE_REASON_DEVICE : reason_for(ns, n, r);
+        store->asking = NULL;
+        ns->stake->given_bytes = 0;
         if (r < 0 && !by_device)
                 detail_set(d, r, "%s", failure.text);
         if (r > 0 && !by_device)
-                explain_refusal(ns, r, d);
-        if (r > 0 || (r < 0 && ns->pool->queue))
-                count_refusal(ns);
+                r = explain_refusal(ns, *ret_reason, d);
         /* Clients can't help a device that doesn't work. */
         pressed = r > 0 || (r < 0 && !ns->pool->queue) || store->counters.evictions != evictions;
         if (pressed && store->on_pressure)
                 store->on_pressure(ns, store->callback_data);
-        return r == 0 && ns_n_room(ns) < n ? -EINPROGRESS : r;
+        if (r != 0 || ns_n_room(ns) >= n)
+                return r;
+        *ret_reason = LEASE_REASON_DEVICE;
+        return -EINPROGRESS;
 }
 
 void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear)
 {
         ns->keep_idle_sets = true;
+        compact_call_off(ns);
         while (ns_n_room(ns) < n + ns->n_wanted && ns_sweep(ns, SWEEP_BATCH))
                 ;
-        if (bind_sets(ns, n, NULL) != 0 && n_dear > 0)
-                (void)evict_pages(ns, n_dear, 2 * n_dear);
+        if (bind_sets(ns, n, NULL) == 0 || n_dear == 0)
+                return;
+        if (ns_n_coming(ns) < n_dear && ask_others(ns, n_dear))
+                (void)bind_sets(ns, n_dear, NULL);
+        (void)evict_pages(ns, n_dear, 2 * n_dear);
 }

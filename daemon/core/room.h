@@ -9,20 +9,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/core/region.h"
+
 struct ns;
+struct attach;
 struct detail;
 
 /*
  * The slow part of a lease: fewer than `n` FREE pages in what is bound. `waited`: it was told
- * -EINPROGRESS before. 0: there are n now. -EINPROGRESS: sets are being made for it. Else why not:
- * KVL_STATUS_QUOTA, KVL_STATUS_FULL, -ENOMEM, -EIO, counted as a refusal. ns.keep_idle_sets is set:
- * ns_trim() after the pages were taken.
+ * -EINPROGRESS before. 0: there are n now. -EINPROGRESS (DEVICE): sets are being made for it. Else
+ * why not: KVL_STATUS_QUOTA, KVL_STATUS_FULL with *ret_reason and the sentence (room may come: what
+ * others give back is under way, or will be let go), -ENOMEM, -EIO (*ret_reason: DEVICE). Nothing
+ * is counted. ns.keep_idle_sets is set: ns_trim() after the pages were taken.
  */
-int room_find(struct ns *ns, uint32_t n, bool waited, struct detail *d);
+int room_find(
+        struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d);
 
 /*
  * Ahead of demand: what is stale is swept, sets are bound as far as they may, and where that isn't
- * `n` pages, as many idle ones are evicted as make `n_dear` FREE. ns.keep_idle_sets as above.
+ * `n` pages, others give what is deserved (region.h) of `n_dear`, and as many idle ones are evicted
+ * as make `n_dear` FREE. ns.keep_idle_sets as above.
  */
 void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear);
 

@@ -176,6 +176,17 @@ bool shared_remove(struct ns *ns, uint32_t page)
         return true;
 }
 
+bool shared_replace(struct ns *ns, uint32_t page, uint32_t to)
+{
+        _Atomic uint64_t *at = slot_of(ns, page);
+        uint64_t hash = shared_hash(&ns->shared, ns_page(ns, to)->key);
+
+        if (!at)
+                return false;
+        atomic_store_explicit(at, shm_slot(hash, to), memory_order_release);
+        return true;
+}
+
 bool shared_has(const struct ns *ns, uint32_t page)
 {
         return slot_of(ns, page) != NULL;

@@ -76,6 +76,10 @@ bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page);
 /* Takes the page's slot away. False: it has none. */
 bool shared_remove(struct ns *ns, uint32_t page);
 
+/* The page's slot names `to` from now on, which has the same key and is SEALED. False: it has none.
+ */
+bool shared_replace(struct ns *ns, uint32_t page, uint32_t to);
+
 /* Has the page a slot? For the checker. */
 bool shared_has(const struct ns *ns, uint32_t page);
 

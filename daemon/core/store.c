@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
@@ -22,6 +23,8 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->pools);
         list_init(&s->tenants);
         list_init(&s->recalls);
+        list_init(&s->waits);
+        list_init(&s->moves);
 }
 
 static bool pool_free(struct pool *pool)
@@ -50,6 +53,7 @@ bool store_deinit(struct store *s)
         }
         list_for_each_safe (pool, &s->pools, struct pool, link)
                 is_done &= pool_free(pool);
+        compact_deinit(s);
         segment_room_close(&s->room);
         return is_done;
 }
@@ -60,6 +64,7 @@ static int add_pool(struct store *s, const struct device_props *props, uint64_t 
         const char *name = props->name;
         char budget[FORMAT_BYTES_MAX], extent[FORMAT_BYTES_MAX];
         struct pool *pool;
+        int r = 0;
 
         if (extent_bytes == 0 || budget_bytes < extent_bytes)
                 return detail_set(d, -EINVAL,
@@ -77,6 +82,16 @@ static int add_pool(struct store *s, const struct device_props *props, uint64_t 
         pool->account.limit_bytes = budget_bytes;
         pool->extent_bytes = extent_bytes;
         list_init(&pool->orphans);
+        list_init(&pool->stakes);
+        list_for_each (t, &s->tenants, struct tenant, link)
+                if (r == 0)
+                        r = stake_new(t, pool);
+        if (r < 0) {
+                list_for_each_safe (stake, &pool->stakes, struct stake, pool_link)
+                        stake_free(stake);
+                free(pool);
+                return detail_set(d, r, "no memory for device %s", name);
+        }
         list_append(&s->pools, &pool->link);
         *ret_pool = pool;
         return 0;

@@ -28,7 +28,9 @@ struct store_counters {
         uint64_t duplicates;  /* pages */
         uint64_t evictions;   /* pages */
         uint64_t leases_refused;
-        uint64_t unindexed; /* pages published that the index had no slot for */
+        uint64_t unindexed;       /* pages published that the index had no slot for */
+        uint64_t compacted_pages; /* moved */
+        uint64_t compacted_sets;  /* given back after that */
 };
 
 struct store {
@@ -38,6 +40,7 @@ struct store {
         uint32_t n_recalls, n_quarantined;
         uint32_t recall_visits; /* left of the round under way (recall_work()) */
         uint64_t recall_round;
+        struct list_link moves; /* of compact.c: pages under way */
         const struct evict_ops *evict;
         struct segment_room room; /* of index segments; memfds until the server opens it */
         uint64_t boot_epoch;      /* shown in segments */
@@ -52,6 +55,11 @@ struct store {
                                dies) */
         uint64_t n_extents; /* of all sets */
         struct store_counters counters;
+        struct list_link waits;      /* struct attach.wait.link */
+        const struct attach *asking; /* whose lease is being tried; NULL: nobody's */
+        uint64_t last_wait_number;
+        /* Leases that wait may be tried again: something came free. May be NULL. */
+        void (*on_room)(void *data);
         /* Told when a lease was refused or had to evict: the server sends PRESSURE. May be NULL. */
         void (*on_pressure)(struct ns *ns, void *data);
         /* Told when a namespace was invalidated as a whole: the server sends NS_STALE. May be NULL.
@@ -68,6 +76,8 @@ struct store {
         void (*on_late)(struct attach *a, const struct extent_set *set, void *data);
         /* recall_work() is to be called soon. May be NULL. */
         void (*on_recall_work)(void *data);
+        /* stock_work() is to be called soon. May be NULL. */
+        void (*on_stock)(void *data);
         /* Asked before a set of n extents is made: 0, or a negative errno with the sentence. May be
          * NULL. */
         int (*admit_extents)(uint32_t n, struct detail *d, void *data);

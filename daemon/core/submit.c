@@ -53,7 +53,9 @@ static int do_publish(struct attach *a, struct submit_chain *chain, const struct
         };
         int r = 0;
 
-        if (s->flags & SHM_PUBLISH_CHAIN)
+        if (a->member->read_only)
+                r = -EACCES;
+        else if (s->flags & SHM_PUBLISH_CHAIN)
                 r = chained_parent(a, chain, &o.parent);
         if (r == 0)
                 r = publish_shared(a, &o, now_nsec, ret_page, NULL);
@@ -97,7 +99,7 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
         case SHM_OP_PUBLISH:
                 return do_publish(a, chain, s, now_nsec, &ret->page);
         case SHM_OP_FREE:
-                return free_pages(a, s->pages, s->tokens, NULL);
+                return a->member->read_only ? -EACCES : free_pages(a, s->pages, s->tokens, NULL);
         case SHM_OP_TOUCH:
                 touch_page(a, s->page, s->aux, s->request_id, now_nsec);
                 return 0;

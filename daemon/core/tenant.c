@@ -1,14 +1,21 @@
 #include "daemon/core/tenant.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/blame.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/placing.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/reclaim.h"
+#include "daemon/core/region.h"
 #include "daemon/core/store.h"
+#include "daemon/core/wait.h"
+
+#define DEVICES_MAX 64 /* more than a daemon owns */
 
 struct tenant *tenant_find(struct store *s, const char *name)
 {
@@ -18,7 +25,36 @@ struct tenant *tenant_find(struct store *s, const char *name)
         return NULL;
 }
 
-static int check_attrs(const struct tenant_attrs *attrs, struct detail *d)
+static uint64_t budgets(const struct store *s)
+{
+        uint64_t bytes = 0;
+
+        list_for_each (pool, &s->pools, struct pool, link)
+                bytes += pool->account.limit_bytes;
+        return bytes;
+}
+
+/* What doesn't fit the devices at all isn't the limit's fault. */
+static int check_reserve(const struct store *s, const struct tenant_attrs *attrs, struct detail *d)
+{
+        char reserve[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
+
+        if (attrs->reserve_bytes == 0)
+                return 0;
+        if (attrs->class != TENANT_PINNED)
+                return detail_set(d, -EINVAL,
+                        "%s can't be reserved for a dynamic tenant: set class=pinned, too",
+                        format_bytes(attrs->reserve_bytes, reserve));
+        if (attrs->reserve_bytes > attrs->limit_bytes && attrs->limit_bytes < budgets(s))
+                return detail_set(d, -EINVAL,
+                        "a reservation of %s is more than the limit of %s: raise the limit, or "
+                        "reserve less",
+                        format_bytes(attrs->reserve_bytes, reserve),
+                        format_bytes(attrs->limit_bytes, limit));
+        return 0;
+}
+
+static int check_attrs(const struct store *s, const struct tenant_attrs *attrs, struct detail *d)
 {
         const struct {
                 const char *name;
@@ -33,7 +69,110 @@ static int check_attrs(const struct tenant_attrs *attrs, struct detail *d)
                 if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max)
                         return detail_set(d, -EINVAL, "%s is %u: %u to %u are allowed",
                                 ranges[i].name, ranges[i].value, ranges[i].min, ranges[i].max);
+        return check_reserve(s, attrs, d);
+}
+
+/* ---- reservations --------------------------------------------------------------------------- */
+
+static int refuse_reserve(
+        const struct tenant *t, uint64_t bytes, uint64_t missing, struct detail *d)
+{
+        char wanted[FORMAT_BYTES_MAX], left[FORMAT_BYTES_MAX], all[FORMAT_BYTES_MAX];
+        char holders[REGION_HOLDERS_MAX];
+
+        return detail_set(d, -ENOSPC,
+                "%s can't be reserved for tenant %s: %s is left where it may be placed (in all the "
+                "devices have budgets of %s, and for others is reserved: %s); reserve less, lower "
+                "another reservation with: kvleasectl tenants set NAME reserve=..., or give a "
+                "device a larger budget",
+                format_bytes(bytes, wanted), t->name, format_bytes(bytes - missing, left),
+                format_bytes(budgets(t->store), all),
+                region_holders(t, NULL, holders, sizeof(holders)));
+}
+
+/* Puts the split in force, in whole: what gets less first. It fits. */
+static void apply(struct tenant *t, const uint64_t *split)
+{
+        for (int raise = 0; raise < 2; raise++) {
+                size_t i = 0;
+
+                list_for_each (pool, &t->store->pools, struct pool, link) {
+                        struct stake *s = stake_find(t, pool);
+                        uint64_t bytes = i < DEVICES_MAX ? split[i++] : 0;
+                        int r;
+
+                        if ((bytes > s->reserve_bytes) != raise)
+                                continue;
+                        r = region_reserve(s, bytes, NULL);
+                        assert(r == 0);
+                        (void)r;
+                }
+        }
+}
+
+int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, struct detail *d)
+{
+        struct place_device devices[DEVICES_MAX];
+        uint64_t steps[DEVICES_MAX], split[DEVICES_MAX] = {0}, missing = 0;
+        size_t n = placing_look(t, devices, DEVICES_MAX), i = 0;
+
+        if (bytes > 0 && t->attrs.placement == PLACE_DEVICE &&
+                !store_find_pool(t->store, t->attrs.device))
+                return detail_set(
+                        d, -ENOENT, "no device %s; see: kvleasectl devices", t->attrs.device);
+        list_for_each (pool, &t->store->pools, struct pool, link) {
+                const struct stake *s = stake_find(t, pool);
+
+                if (i == n)
+                        break;
+                /* Who has the memory now doesn't matter. */
+                devices[i].free_bytes =
+                        pool->account.limit_bytes - (pool->reserved_bytes - s->reserve_bytes);
+                steps[i++] = pool->extent_bytes;
+        }
+        if (bytes > 0 && !place_reserve(devices, steps, n, t->attrs.placement, t->attrs.exclusive,
+                                 bytes, split, &missing)) {
+                if (ret_missing)
+                        *ret_missing = missing;
+                return refuse_reserve(t, bytes, missing, d);
+        }
+        if (ret_missing)
+                *ret_missing = 0;
+        apply(t, split);
+        wait_wake(t->store);
         return 0;
+}
+
+static uint64_t reserved(const struct tenant *t)
+{
+        uint64_t bytes = 0;
+
+        list_for_each (s, &t->stakes, struct stake, tenant_link)
+                bytes += s->reserve_bytes;
+        return bytes;
+}
+
+/* t has the new attributes already. */
+static int move_reserve(struct tenant *t, const struct tenant_attrs *old, struct detail *d)
+{
+        const struct tenant_attrs *new = &t->attrs;
+        uint64_t bytes = new->reserve_bytes;
+
+        if (new->class == old->class &&new->reserve_bytes == old->reserve_bytes) {
+                if (new->placement == old->placement &&new->exclusive == old->exclusive &&
+                        strcmp(new->device, old->device) == 0)
+                        return 0;
+                bytes = reserved(t);
+        }
+        return tenant_reserve(t, bytes, NULL, d);
+}
+
+/* ---- tenants -------------------------------------------------------------------------------- */
+
+static void free_stakes(struct tenant *t)
+{
+        list_for_each_safe (stake, &t->stakes, struct stake, tenant_link)
+                stake_free(stake);
 }
 
 int tenant_new(struct store *s, const char *name, const struct tenant_attrs *attrs,
@@ -47,7 +186,7 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
                         "a tenant's name is 1 to %d of A-Z a-z 0-9 . _ - and starts with none of . "
                         "-",
                         TENANT_NAME_MAX);
-        r = check_attrs(attrs, d);
+        r = check_attrs(s, attrs, d);
         if (r < 0)
                 return r;
         if (tenant_find(s, name))
@@ -61,22 +200,50 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         t->account.limit_bytes = attrs->limit_bytes;
         list_init(&t->namespaces);
         list_init(&t->groups);
+        list_init(&t->stakes);
+        list_init(&t->blames);
+        list_for_each (pool, &s->pools, struct pool, link)
+                if (r == 0)
+                        r = stake_new(t, pool);
+        if (r < 0) {
+                free_stakes(t);
+                free(t);
+                return detail_set(d, r, "no memory for tenant %s", name);
+        }
         list_append(&s->tenants, &t->link);
+        r = tenant_reserve(t, attrs->reserve_bytes, NULL, d);
+        if (r < 0) {
+                free_stakes(t);
+                list_remove(&t->link);
+                free(t);
+                return r;
+        }
         *ret_tenant = t;
         return 0;
 }
 
 int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct detail *d)
 {
+        struct tenant_attrs old = t->attrs;
         int r;
 
-        r = check_attrs(attrs, d);
+        r = check_attrs(t->store, attrs, d);
         if (r < 0)
                 return r;
         t->attrs = *attrs;
+        r = move_reserve(t, &old, d);
+        if (r < 0) {
+                t->attrs = old;
+                return r;
+        }
         t->account.limit_bytes = attrs->limit_bytes;
+        list_for_each (pool, &t->store->pools, struct pool, link) {
+                region_changed(pool);
+                region_work(pool); /* what was lent may be no more */
+        }
         if (!reclaim_sets_of_tenant(t, NULL, 0))
                 recall_excess(t);
+        wait_wake(t->store);
         return 0;
 }
 
@@ -94,6 +261,10 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
                         t->name, format_bytes(t->account.charged_bytes, held));
         list_for_each_safe (ns, &t->namespaces, struct ns, link)
                 ns_free(ns);
+        free_stakes(t);
+        sizing_free(t);
+        blame_free(t);
+        recall_forget_tenant(t->store, t);
         list_remove(&t->link);
         free(t);
         return 0;

@@ -10,20 +10,43 @@
 #include "base/list.h"
 #include "base/parse.h"
 #include "daemon/core/account.h"
+#include "daemon/core/sizing.h"
+#include "gpu/device.h"
+#include "policy/place.h"
 
 struct store;
 struct detail;
 
+/* Zero is what a test that doesn't care wants: dynamic, refused where there is no room. */
+enum tenant_class { TENANT_DYNAMIC, TENANT_PINNED };
+enum when_full { WHEN_FULL_REJECT, WHEN_FULL_QUEUE, WHEN_FULL_DEGRADE };
+enum burst { BURST_POOL, BURST_QUEUE };
+
 struct tenant_attrs {
         uint64_t limit_bytes; /* most bytes of extent sets */
-        uint32_t weight;      /* 1..1000, share of the pool */
+        uint32_t weight;      /* 1..1000, share of the dynamic pool */
         uint32_t priority;    /* 0..100 */
         uint32_t max_clients; /* 1..65535 */
+        enum tenant_class class;
+        uint64_t reserve_bytes; /* pinned: guaranteed, over all devices; 0 where dynamic */
+        enum when_full when_full;
+        uint64_t max_wait_nsec; /* of a lease that waits */
+        enum burst burst;       /* pinned: may it go beyond its reservation? */
+        bool lend_idle_reserve; /* pinned: what it doesn't hold may carry others' sets */
+        enum place_policy placement;
+        char device[DEVICE_NAME_MAX + 1]; /* PLACE_DEVICE */
+        bool exclusive;                   /* no other tenant on the devices it is on */
 };
 
 struct tenant_counters {
-        uint64_t evictions; /* pages of this tenant evicted */
-        uint64_t refusals;  /* lease requests refused */
+        uint64_t evictions;     /* pages of this tenant evicted */
+        uint64_t evicted_own;   /* of these for its own leases */
+        uint64_t refusals;      /* lease requests refused */
+        uint64_t waits;         /* lease requests that waited */
+        uint64_t waited_nsec;   /* of these, in sum */
+        uint64_t max_wait_nsec; /* the longest */
+        uint64_t degraded;      /* lease requests that got fewer pages than they asked for */
+        uint64_t by_reason[8];  /* refusals, by enum lease_reason */
 };
 
 struct tenant {
@@ -34,6 +57,9 @@ struct tenant {
         struct account account;
         struct list_link namespaces; /* struct ns.link */
         struct list_link groups;     /* struct group.link */
+        struct list_link stakes;     /* struct stake.tenant_link: one for each pool */
+        struct list_link blames;     /* struct blame.link: who its pages gave way to */
+        struct sizing sizing;
         uint32_t n_members;
         uint32_t n_recalled;     /* sets that are being taken back, quarantined ones included */
         uint64_t recalled_bytes; /* of these */
@@ -41,16 +67,29 @@ struct tenant {
         void *server_data; /* the server's object for this tenant; borrowed, not touched here */
 };
 
-/* 0; -EEXIST; -EINVAL (name, range); -ENOMEM. */
+/*
+ * 0; -EEXIST; -EINVAL (name, range; a reservation of a dynamic tenant, or beyond the limit);
+ * -ENOSPC, -ENOENT: as tenant_reserve(); -ENOMEM.
+ */
 int tenant_new(struct store *s, const char *name, const struct tenant_attrs *attrs,
         struct tenant **ret_tenant, struct detail *d);
 
 /*
  * Takes effect at once. A limit below what is charged first gives idle sets back and evicts cached
  * pages in sets that nobody has mapped; of what remains as many sets are recalled as are too many
- * (recall.h), and nothing new is bound. A higher limit later calls no recall off. 0 or -EINVAL.
+ * (recall.h), and nothing new is bound. A higher limit later calls no recall off. Reservations stay
+ * where they are (and as large as the sizer made them) unless class, reserve_bytes, or where the
+ * tenant is placed differs. 0; -EINVAL, -ENOSPC, -ENOENT: unchanged.
  */
 int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct detail *d);
+
+/*
+ * Reserves `bytes` in sum over the devices, as the tenant is placed: all of it or nothing, at once
+ * (region.h). attrs.reserve_bytes isn't touched. 0; -ENOSPC: unchanged, *ret_missing (may be NULL)
+ * says by how much it is too large, and the sentence how much is left and who holds it; -ENOENT:
+ * placed on a device that isn't there.
+ */
+int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, struct detail *d);
 
 /* -EBUSY while it has members; with memory or namespaces only where `force`. 0: it is freed. */
 int tenant_remove(struct tenant *t, bool force, struct detail *d);

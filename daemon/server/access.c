@@ -92,15 +92,32 @@ static bool in_group(const struct creds *c, gid_t gid)
         return false;
 }
 
+static bool is_listed(const struct id_list *uids, const struct id_list *gids, const struct creds *c)
+{
+        if (id_list_has(uids, c->uid))
+                return true;
+        for (uint32_t i = 0; i < gids->n; i++)
+                if (in_group(c, gids->ids[i]))
+                        return true;
+        return false;
+}
+
+bool access_has_publishers(const struct tenant_config *t)
+{
+        return t->publish_uids.n > 0 || t->publish_gids.n > 0;
+}
+
+bool access_may_publish(const struct tenant_config *t, const struct creds *c)
+{
+        return !access_has_publishers(t) || is_listed(&t->publish_uids, &t->publish_gids, c);
+}
+
 int access_tenant(const struct tenant_config *t, const struct creds *c, struct detail *d)
 {
         if (t->uids.n == 0 && t->gids.n == 0)
                 return 0;
-        if (id_list_has(&t->uids, c->uid))
+        if (is_listed(&t->uids, &t->gids, c))
                 return 0;
-        for (uint32_t i = 0; i < t->gids.n; i++)
-                if (in_group(c, t->gids.ids[i]))
-                        return 0;
         return detail_set(d, -EACCES,
                 "uid %u is not allowed by tenant %s: add it to the tenant's uids, or one of its "
                 "groups "

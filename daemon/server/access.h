@@ -45,6 +45,14 @@ int group_number(const char *name, gid_t *ret_gid);
 
 /* 0, or -EACCES with the sentence. */
 int access_tenant(const struct tenant_config *t, const struct creds *c, struct detail *d);
+
+/* Does the tenant tell publishers from readers? */
+bool access_has_publishers(const struct tenant_config *t);
+
+/* True also where it doesn't. */
+bool access_may_publish(const struct tenant_config *t, const struct creds *c);
+
+/* 0, or -EACCES with the sentence. */
 int access_admin(const char *admin_group, const struct creds *c, struct detail *d);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/ini.h"
 #include "base/macros.h"
+#include "daemon/server/tenant-attrs.h"
 
 #define SENTENCE_MAX 1024
 
@@ -25,7 +26,7 @@ struct reader {
         enum option_section section;
         char name[TENANT_NAME_MAX + 1];
         void *base;
-        uint32_t *set;
+        uint64_t *set;
         bool seen_daemon;
 };
 
@@ -352,10 +353,15 @@ static void check_whole(struct reader *r)
         const struct config *c = r->config;
         char err[SENTENCE_MAX - 300];
 
-        for (size_t i = 0; i < c->tenants.n; i++)
-                if (config_check_socket_path(
-                            c->daemon.runtime_dir, c->tenants.rows[i].name, err, sizeof(err)) < 0)
+        for (size_t i = 0; i < c->tenants.n; i++) {
+                const struct tenant_config *t = &c->tenants.rows[i];
+                struct detail d = {""};
+
+                if (config_check_socket_path(c->daemon.runtime_dir, t->name, err, sizeof(err)) < 0)
                         report(r, true, "%s: %s", r->file, err);
+                if (tenant_config_check(t, &d) < 0)
+                        report(r, true, "%s: [tenant %s] %.700s", r->file, t->name, d.text);
+        }
 }
 
 static const char *read_remedy(int error)

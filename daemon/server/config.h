@@ -11,6 +11,7 @@
 
 #include "base/parse.h"
 #include "daemon/server/options.h"
+#include "gpu/device.h"
 
 #define CONFIG_DEFAULT_FILE "/etc/kvlease/kvleased.conf"
 #define CONFIG_FILE_MAX     (1024 * 1024) /* bytes of a configuration file; not tuned */
@@ -23,7 +24,7 @@
 enum liveness { LIVENESS_AUTO, LIVENESS_CHALLENGE };
 
 struct daemon_config {
-        uint32_t set; /* options that were given, by option_bit() */
+        uint64_t set; /* options that were given, by option_bit() */
         char runtime_dir[CONFIG_PATH_MAX + 1];
         char state_dir[CONFIG_PATH_MAX + 1];
         char devices[CONFIG_DEVICES_TEXT + 1];
@@ -36,29 +37,46 @@ struct daemon_config {
         uint64_t hello_timeout_nsec, stop_timeout_nsec;
         uint64_t revoke_timeout_nsec;
         bool revoke_kill;
+        uint64_t sizer_window_nsec, sizer_interval_nsec, sizer_cooldown_nsec;
+        bool compact;
 };
 
 #define DEVICE_MEMORY_AUTO 0
+#define DEVICE_RATIO_AUTO  0
 
 enum transport_choice { TRANSPORT_CHOICE_AUTO, TRANSPORT_CHOICE_VMM, TRANSPORT_CHOICE_CUDAIPC };
 
 struct device_config {
-        uint32_t set;
+        uint64_t set;
         char name[TENANT_NAME_MAX + 1];
         uint64_t memory_bytes; /* DEVICE_MEMORY_AUTO */
+        uint32_t memory_ratio; /* percent; DEVICE_RATIO_AUTO */
         uint64_t extent_bytes;
         unsigned transport; /* enum transport_choice */
         uint64_t driver_timeout_nsec, death_grace_nsec;
 };
 
-#define TENANT_LIMIT_NONE UINT64_MAX
+#define TENANT_LIMIT_NONE    UINT64_MAX
+#define TENANT_RESERVE_AUTO  UINT64_MAX
+#define TENANT_SCHEDULE_MAX  511
+#define TENANT_PLACEMENT_MAX (sizeof("device=") - 1 + DEVICE_NAME_MAX)
 
 struct tenant_config {
-        uint32_t set;
+        uint64_t set;
         char name[TENANT_NAME_MAX + 1];
         uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
         uint32_t weight, priority, max_clients;
+        unsigned class, when_full, burst; /* enums of core/tenant.h */
+        uint64_t reserve_bytes;
+        uint64_t reserve_min_bytes, reserve_max_bytes; /* TENANT_RESERVE_AUTO */
+        unsigned sizer;                                /* enum sizing_mode */
+        char schedule[TENANT_SCHEDULE_MAX + 1];
+        bool lend_idle_reserve;
+        uint64_t max_wait_nsec;
+        char placement[TENANT_PLACEMENT_MAX + 1];
+        bool exclusive, share_group;
         struct id_list uids, gids;
+        struct id_list publish_uids, publish_gids;
         char group[CONFIG_GROUP_MAX + 1];
 };
 
@@ -97,6 +115,10 @@ void config_deinit(struct config *c);
 
 /* Names of evict policies in the order of daemon_config.evict; NULL at the end. */
 extern const char *const config_evict_names[];
+
+/* Likewise of class, when_full, burst and sizer of tenant_config. */
+extern const char *const config_class_names[], *const config_when_full_names[];
+extern const char *const config_burst_names[], *const config_sizer_names[];
 
 const struct device_config *config_find_device(const struct config *c, const char *name);
 

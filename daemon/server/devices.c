@@ -37,6 +37,8 @@ static uint64_t budget_of(const struct device_props *props, const struct device_
 {
         if (c->memory_bytes != DEVICE_MEMORY_AUTO)
                 return c->memory_bytes;
+        if (c->memory_ratio != DEVICE_RATIO_AUTO)
+                return props->total_bytes / 100 * c->memory_ratio;
         if (!props->is_cpu_memory)
                 return props->total_bytes / 10 * AUTO_TENTHS_OF_GPU;
         return MIN(props->total_bytes / AUTO_SHARE, AUTO_MAX);
@@ -262,14 +264,6 @@ static int add_opened(struct server *s, struct device *device, struct queue *que
         return 0;
 }
 
-static bool is_host(const char *name)
-{
-        struct device_props props;
-        char why[DEVICE_WHY_BYTES];
-
-        return host_backend.enumerate(&props, 1, why) == 1 && strcmp(props.name, name) == 0;
-}
-
 static enum device_transport transport_of(const struct device_config *c)
 {
         switch (c->transport) {
@@ -307,7 +301,7 @@ static int open_named(struct server *s, const char *name)
         char why[DEVICE_WHY_BYTES] = "";
         int r;
 
-        if (is_host(name))
+        if (host_is_name(name))
                 r = device_open(name, &want, &device, why);
         else
                 r = queue_open(name, &want, timeout_msec(c), &queue, why);
@@ -373,6 +367,24 @@ static void warn_unused(const struct server *s)
         }
 }
 
+/* Devices of the host share its memory. */
+static void warn_shared_memory(const struct server *s)
+{
+        uint64_t sum = 0, total = 0;
+        unsigned n = 0;
+
+        list_for_each (pool, &s->store.pools, struct pool, link)
+                if (pool->props->is_cpu_memory) {
+                        sum += pool->account.limit_bytes;
+                        total = pool->props->total_bytes;
+                        n++;
+                }
+        if (n > 1 && sum > total)
+                log_warning("the host's %u devices may lease %llu MiB together, more than the %llu "
+                            "MiB it has: give them less 'memory'",
+                        n, (unsigned long long)(sum >> 20), (unsigned long long)(total >> 20));
+}
+
 int devices_open(struct server *s)
 {
         char names[CONFIG_DEVICES_TEXT + 1], *save = NULL;
@@ -391,7 +403,9 @@ int devices_open(struct server *s)
                         r = -ENODEV;
                 }
         }
-        if (r == 0)
+        if (r == 0) {
                 warn_unused(s);
+                warn_shared_memory(s);
+        }
         return r;
 }

@@ -5,6 +5,7 @@
 
 #include "base/fd.h"
 #include "daemon/core/group.h"
+#include "daemon/core/lease.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/server.h"
@@ -122,6 +123,29 @@ static void catch_up(struct peer *p, uint16_t type)
                 peer_take_submissions(p, SHM_SUB_ENTRIES);
 }
 
+static bool is_for_publishers(uint16_t type)
+{
+        return type == MSG_LEASE || type == MSG_PUBLISH || type == MSG_FREE || type == MSG_REPORT ||
+               type == MSG_INVALIDATE;
+}
+
+/* 0, or -EACCES with the sentence: the peer may only look up. */
+static int check_may_publish(struct request *rq, uint16_t type)
+{
+        struct member *m = rq->peer->member;
+
+        if (!m || !m->read_only || !is_for_publishers(type))
+                return 0;
+        /* It may have waited since it was allowed to. */
+        if (type == MSG_LEASE)
+                list_for_each (a, &m->attachments, struct attach, member_link)
+                        lease_call_off(a);
+        return detail_set(&rq->detail, -EACCES,
+                "uid %u may only look up in tenant %s: add it to the tenant's publish_uids, or one "
+                "of its groups to publish_gids",
+                (unsigned)rq->peer->uid, m->group->tenant->name);
+}
+
 /* False: it waits. */
 static bool handle(struct peer *p, const struct frame *f, const struct msg_info *info)
 {
@@ -137,7 +161,9 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         }
         assert(info->reply->sizeof_message <= sizeof(storage));
         protobuf_c_message_init(info->reply, storage);
-        code = find_handler(info->type)(&rq);
+        code = check_may_publish(&rq, info->type);
+        if (code == 0)
+                code = find_handler(info->type)(&rq);
         if (code == -EINPROGRESS)
                 return false;
         assert(rq.n_fds <= info->max_reply_fds);
@@ -153,9 +179,25 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         return true;
 }
 
+void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char *detail)
+{
+        answer(p, f, msg_find(f->header.type)->reply, code, detail);
+}
+
 bool dispatch_again(struct peer *p, const struct frame *f)
 {
         return handle(p, f, msg_find(f->header.type));
+}
+
+static void let_wait(struct peer *p, const struct frame *f)
+{
+        int r = parked_add(p, f);
+
+        if (r < 0)
+                dispatch_refuse(p, f, r,
+                        r == -EBUSY ? "so many leases of this connection wait that no more can: "
+                                      "ask again when some are answered"
+                                    : "kvleased has no memory to let the request wait");
 }
 
 void dispatch_frame(struct peer *p, const struct frame *f)
@@ -177,7 +219,6 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                         "this kvleased does not know the request: upgrade it");
         else if (p->state == PEER_AUTH && info->type != MSG_AUTH)
                 answer(p, f, info->reply, -EACCES, "answer the challenge first");
-        else if (!handle(p, f, info) && parked_add(p, f) < 0)
-                answer(p, f, info->reply, -ENOMEM,
-                        "kvleased has no memory to let the request wait");
+        else if (parked_comes_behind(p, info->type) || !handle(p, f, info))
+                let_wait(p, f);
 }

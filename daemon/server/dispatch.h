@@ -28,8 +28,8 @@ struct request {
 
 /*
  * Fills rq->reply but for status and detail. Returns the status: 0, or a code of proto/status.h
- * with the sentence in rq->detail (empty: the table's). -EINPROGRESS: nothing was done yet, it
- * waits for a device and is called again.
+ * with the sentence in rq->detail (empty: the table's). -EINPROGRESS (LEASE): nothing was done
+ * yet, it waits and is called again (parked.h).
  */
 typedef int (*handler_fn)(struct request *rq);
 
@@ -38,6 +38,9 @@ void dispatch_frame(struct peer *p, const struct frame *f);
 
 /* Runs a parked request again (parked.h). True: it was answered; false: it still waits. */
 bool dispatch_again(struct peer *p, const struct frame *f);
+
+/* Answers a parked request without running it; its lease was called off. */
+void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char *detail);
 
 /* One per row of the message table. */
 #define X(name, ...) int handle_##name(struct request *rq);

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "daemon/core/compact.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
@@ -37,13 +39,24 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                 reply->n_tenants++;
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         reply->n_namespaces++;
-                        reply->pages_free += ns->n_pages[PAGE_FREE];
+                        reply->pages_free += ns->n_pages[PAGE_FREE] + ns->n_pages[PAGE_MOVING];
                         reply->pages_granted += ns->n_pages[PAGE_GRANTED] - ns->n_ready;
                         reply->pages_ready += ns->n_ready;
                         reply->pages_sealed += ns->n_pages[PAGE_SEALED];
                         reply->pages_detached += ns->n_pages[PAGE_DETACHED];
                         reply->pages_pinned += ns_find_pinned(ns, NULL, NULL);
                 }
+        }
+}
+
+/* Of the tenants there are. */
+static void count_leases(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        list_for_each (a, &s->store.waits, struct attach, wait.link)
+                reply->n_waiting++;
+        list_for_each (t, &s->store.tenants, struct tenant, link) {
+                reply->leases_waited += t->counters.waits;
+                reply->leases_degraded += t->counters.degraded;
         }
 }
 
@@ -83,6 +96,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->draining = s->store.draining;
         count_peers(s, reply);
         count_pages(s, reply);
+        count_leases(s, reply);
         list_for_each (pool, &s->store.pools, struct pool, link) {
                 reply->budget_bytes += pool->account.limit_bytes;
                 reply->charged_bytes += pool->account.charged_bytes;
@@ -95,6 +109,10 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->evictions = c->evictions;
         reply->leases_refused = c->leases_refused;
         reply->unindexed = c->unindexed;
+        reply->fragmentation = compact_figure(&s->store);
+        reply->compacted_pages = c->compacted_pages;
+        reply->compacted_sets = c->compacted_sets;
+        reply->pages_ahead = stock_figure(&s->store);
         reply->violations = s->n_violations;
         reply->segments = segment_guard_text(rq);
         reply->config_file = config_file(s);

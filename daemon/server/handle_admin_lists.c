@@ -1,11 +1,5 @@
-/*
- * Lists of administration, a page at a time. Rows come in order of an id that is never reused; the
- * cursor is the id of the last row sent, so that what comes and goes between two pages repeats
- * nothing.
- */
+/* ADMIN_DEVICES, ADMIN_TENANTS, ADMIN_NAMESPACES, ADMIN_CLIENTS: list-page.h. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -13,103 +7,18 @@
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/placing.h"
+#include "daemon/core/region.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
-#include "daemon/server/dispatch.h"
+#include "daemon/server/list-page.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/queues.h"
 #include "daemon/server/server.h"
+#include "daemon/server/tenant-attrs.h"
 #include "daemon/server/tenants.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
-
-/* Bytes of rows in one reply: three quarters of a frame, so that the last row always fits. */
-#define PAGE_BYTES (48 * 1024)
-
-/* Objects to list, by id. */
-struct row {
-        uint64_t id;
-        void *object; /* borrowed */
-};
-
-struct rows {
-        struct row *rows; /* owned */
-        size_t n, size;
-};
-
-/* A reply's list as it fills; all of it borrowed from the arena. */
-struct list_page {
-        ProtobufCMessage **messages;
-        size_t n, bytes;
-        uint64_t next;
-};
-
-static int rows_add(struct rows *r, uint64_t id, void *object)
-{
-        if (r->n == r->size) {
-                size_t size = r->size ? 2 * r->size : 64;
-                struct row *rows = realloc(r->rows, size * sizeof(*rows));
-
-                if (!rows)
-                        return -ENOMEM;
-                r->rows = rows;
-                r->size = size;
-        }
-        r->rows[r->n++] = (struct row){id, object};
-        return 0;
-}
-
-static int compare_rows(const void *a, const void *b)
-{
-        const struct row *x = a, *y = b;
-
-        return (x->id > y->id) - (x->id < y->id);
-}
-
-/* Makes the message of one object in the arena. NULL: no room. */
-typedef ProtobufCMessage *(*make_fn)(struct request *rq, void *object);
-
-/* Fills *ret_page with the rows from the cursor on that fit; frees the rows. 0 or -ENOMEM. */
-static int fill_page(
-        struct request *rq, struct rows *rows, make_fn make, struct list_page *ret_page)
-{
-        struct arena *arena = &rq->server->arena;
-        struct list_page page = {.messages = arena_alloc(arena, rows->n * sizeof(void *))};
-        int r = page.messages || rows->n == 0 ? 0 : -ENOMEM;
-
-        if (rows->n > 0)
-                qsort(rows->rows, rows->n, sizeof(*rows->rows), compare_rows);
-        for (size_t i = 0; i < rows->n && r == 0; i++) {
-                ProtobufCMessage *m = make(rq, rows->rows[i].object);
-                size_t bytes = m ? protobuf_c_message_get_packed_size(m) + 8 : 0;
-
-                if (!m && page.n == 0)
-                        r = -ENOMEM;
-                if (!m || page.bytes + bytes > PAGE_BYTES) {
-                        page.next = i > 0 ? rows->rows[i - 1].id : 0;
-                        break;
-                }
-                page.messages[page.n++] = m;
-                page.bytes += bytes;
-        }
-        free(rows->rows);
-        *ret_page = page;
-        return r;
-}
-
-/* Whether the request wants what is of this tenant. */
-static bool wants(const Kvlease__V1__AdminListRequest *m, const char *tenant)
-{
-        return !*m->tenant || strcmp(m->tenant, tenant) == 0;
-}
-
-static int check_tenant(struct request *rq, const Kvlease__V1__AdminListRequest *m)
-{
-        if (!*m->tenant || tenant_find(&rq->server->store, m->tenant))
-                return 0;
-        return detail_set(
-                &rq->detail, -ENOENT, "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
-}
 
 static const char *transport_name(enum device_transport transport)
 {
@@ -129,6 +38,7 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         struct pool *pool = object;
         const struct device_props *props = pool->props;
         Kvlease__V1__AdminDevice *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        const struct tenant *owner;
 
         if (!row)
                 return NULL;
@@ -144,6 +54,14 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         row->state = (char *)queues_state(pool);
         row->why = pool->why;
         row->n_preparing = pool->n_preparing;
+        row->reserved_bytes = pool->reserved_bytes;
+        row->missing_bytes = region_missing(pool);
+        owner = placing_owner(pool);
+        if (owner)
+                row->exclusive = (char *)owner->name;
+        if (props->total_bytes > 0)
+                row->memory_ratio = (uint32_t)(0.5 + (double)row->budget_bytes * 100 /
+                                                             (double)props->total_bytes);
         return &row->base;
 }
 
@@ -159,10 +77,7 @@ int handle_ADMIN_DEVICES(struct request *rq)
         list_for_each (pool, &rq->server->store.pools, struct pool, link)
                 if (++id > m->after && r == 0)
                         r = rows_add(&rows, id, pool);
-        if (r == 0)
-                r = fill_page(rq, &rows, make_device, &page);
-        else
-                free(rows.rows);
+        r = rows_fill_page(rq, r, &rows, make_device, &page);
         reply->devices = (Kvlease__V1__AdminDevice **)page.messages;
         reply->n_devices = page.n;
         reply->next = page.next;
@@ -179,6 +94,65 @@ static void count_tenant_pages(const struct tenant *t, Kvlease__V1__AdminTenant 
         }
 }
 
+static uint32_t count_waiting(const struct tenant *t)
+{
+        uint32_t n = 0;
+
+        list_for_each (a, &t->store->waits, struct attach, wait.link)
+                n += a->ns->tenant == t;
+        return n;
+}
+
+/* Options as they are written. */
+static void show_options(const struct tenant_config *c, Kvlease__V1__AdminTenant *row)
+{
+        row->weight = c->weight;
+        row->priority = c->priority;
+        row->max_clients = c->max_clients;
+        row->uids = (char *)c->uids.text;
+        row->gids = (char *)c->gids.text;
+        row->group = (char *)c->group;
+        row->class_ = (char *)config_class_names[c->class];
+        row->reserve_configured_bytes = c->reserve_bytes;
+        row->reserve_min_bytes = tenant_reserve_min(c);
+        row->reserve_max_bytes = tenant_reserve_max(c);
+        row->sizer = (char *)config_sizer_names[c->sizer];
+        row->schedule = (char *)c->schedule;
+        row->when_full = (char *)config_when_full_names[c->when_full];
+        row->max_wait_msec = c->max_wait_nsec / NSEC_PER_MSEC;
+        row->burst = (char *)config_burst_names[c->burst];
+        row->lend_idle_reserve = c->lend_idle_reserve;
+        row->placement = (char *)c->placement;
+        row->exclusive = c->exclusive;
+        row->share_group = c->share_group;
+        row->publish_uids = (char *)c->publish_uids.text;
+        row->publish_gids = (char *)c->publish_gids.text;
+}
+
+static void show_regions(const struct tenant *t, Kvlease__V1__AdminTenant *row)
+{
+        list_for_each (s, &t->stakes, struct stake, tenant_link) {
+                row->reserve_bytes += s->reserve_bytes;
+                row->excess_bytes += stake_excess(s);
+                row->fair_bytes += MIN(region_fair(s), region_dynamic_bytes(s->pool));
+        }
+}
+
+static void show_counters(struct tenant *t, Kvlease__V1__AdminTenant *row)
+{
+        struct tenant_counters *c = &t->counters;
+
+        row->evictions = c->evictions;
+        row->refusals = c->refusals;
+        row->refused_by = c->by_reason;
+        row->n_refused_by = ARRAY_SIZE(c->by_reason);
+        row->waiting = count_waiting(t);
+        row->waits = c->waits;
+        row->waited_msec = c->waited_nsec / NSEC_PER_MSEC;
+        row->max_waited_msec = c->max_wait_nsec / NSEC_PER_MSEC;
+        row->degraded = c->degraded;
+}
+
 static ProtobufCMessage *make_tenant(struct request *rq, void *object)
 {
         struct arena *arena = &rq->server->arena;
@@ -191,19 +165,14 @@ static ProtobufCMessage *make_tenant(struct request *rq, void *object)
         kvlease__v1__admin_tenant__init(row);
         row->name = t->config.name;
         row->limit_bytes = t->tenant->account.limit_bytes;
-        row->weight = t->config.weight;
-        row->priority = t->config.priority;
-        row->max_clients = t->config.max_clients;
         row->charged_bytes = t->tenant->account.charged_bytes;
         row->n_clients = t->tenant->n_members;
         row->socket_path = listener_tenant_path(rq->server, t->config.name, path);
         row->source = (char *)(t->from_config ? "config" : "admin");
-        row->evictions = t->tenant->counters.evictions;
         row->recalled_sets = t->tenant->n_recalled;
-        row->refusals = t->tenant->counters.refusals;
-        row->uids = t->config.uids.text;
-        row->gids = t->config.gids.text;
-        row->group = t->config.group;
+        show_options(&t->config, row);
+        show_regions(t->tenant, row);
+        show_counters(t->tenant, row);
         count_tenant_pages(t->tenant, row);
         return &row->base;
 }
@@ -214,15 +183,12 @@ int handle_ADMIN_TENANTS(struct request *rq)
         Kvlease__V1__AdminTenantsReply *reply = rq->reply;
         struct rows rows = {0};
         struct list_page page = {0};
-        int r = check_tenant(rq, m);
+        int r = list_check_tenant(rq, m);
 
         list_for_each (t, &rq->server->tenancies, struct tenancy, link)
-                if (r == 0 && t->id > m->after && wants(m, t->config.name))
+                if (r == 0 && t->id > m->after && list_wants(m, t->config.name))
                         r = rows_add(&rows, t->id, t);
-        if (r == 0)
-                r = fill_page(rq, &rows, make_tenant, &page);
-        else
-                free(rows.rows);
+        r = rows_fill_page(rq, r, &rows, make_tenant, &page);
         reply->tenants = (Kvlease__V1__AdminTenant **)page.messages;
         reply->n_tenants = page.n;
         reply->next = page.next;
@@ -280,7 +246,7 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->epoch = ns->epoch;
         row->charged_bytes = ns_charged_bytes(ns);
         row->n_sets = ns->n_sets;
-        row->pages_free = ns->n_pages[PAGE_FREE];
+        row->pages_free = ns->n_pages[PAGE_FREE] + ns->n_pages[PAGE_MOVING];
         row->pages_granted = ns->n_pages[PAGE_GRANTED] - ns->n_ready;
         row->pages_ready = ns->n_ready;
         row->pages_sealed = ns->n_pages[PAGE_SEALED];
@@ -300,16 +266,13 @@ int handle_ADMIN_NAMESPACES(struct request *rq)
         Kvlease__V1__AdminNamespacesReply *reply = rq->reply;
         struct rows rows = {0};
         struct list_page page = {0};
-        int r = check_tenant(rq, m);
+        int r = list_check_tenant(rq, m);
 
         list_for_each (t, &rq->server->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (r == 0 && ns->id > m->after && wants(m, t->name))
+                        if (r == 0 && ns->id > m->after && list_wants(m, t->name))
                                 r = rows_add(&rows, ns->id, ns);
-        if (r == 0)
-                r = fill_page(rq, &rows, make_ns, &page);
-        else
-                free(rows.rows);
+        r = rows_fill_page(rq, r, &rows, make_ns, &page);
         reply->namespaces = (Kvlease__V1__AdminNamespace **)page.messages;
         reply->n_namespaces = page.n;
         reply->next = page.next;
@@ -357,6 +320,7 @@ static ProtobufCMessage *make_client(struct request *rq, void *object)
         row->uid = p->uid;
         row->state = (char *)peer_state_name(p);
         row->metadata_only = p->member->metadata_only;
+        row->safepoints = p->member->safepoints;
         row->group = group;
         row->pages_granted = granted_pages(p->member->group);
         row->pins = member_count_pins(p->member);
@@ -374,16 +338,13 @@ int handle_ADMIN_CLIENTS(struct request *rq)
         Kvlease__V1__AdminClientsReply *reply = rq->reply;
         struct rows rows = {0};
         struct list_page page = {0};
-        int r = check_tenant(rq, m);
+        int r = list_check_tenant(rq, m);
 
         list_for_each (p, &rq->server->peers, struct peer, link)
                 if (r == 0 && p->member && p->member->id > m->after &&
-                        wants(m, p->tenancy->config.name))
+                        list_wants(m, p->tenancy->config.name))
                         r = rows_add(&rows, p->member->id, p);
-        if (r == 0)
-                r = fill_page(rq, &rows, make_client, &page);
-        else
-                free(rows.rows);
+        r = rows_fill_page(rq, r, &rows, make_client, &page);
         reply->clients = (Kvlease__V1__AdminClient **)page.messages;
         reply->n_clients = page.n;
         reply->next = page.next;

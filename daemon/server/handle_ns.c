@@ -7,6 +7,7 @@
 #include "daemon/core/store.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
+#include "daemon/server/parked.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
 #include "proto/arena.h"
@@ -94,6 +95,7 @@ int handle_NS_CLOSE(struct request *rq)
 
         if (!a)
                 return -ENOENT;
+        parked_cancel(rq->peer, m->ns_id);
         attach_close(a);
         server_kick(rq->server);
         return 0;

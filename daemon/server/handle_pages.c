@@ -22,23 +22,39 @@ static int check_count(struct request *rq, const char *what, size_t n, size_t ma
         return n > max ? refuse_count(rq, what, n, max) : 0;
 }
 
+static uint64_t max_wait_nsec(const Kvlease__V1__LeaseRequest *m)
+{
+        if (m->no_wait)
+                return 0;
+        return m->max_wait_msec > 0 ? m->max_wait_msec * NSEC_PER_MSEC : UINT64_MAX;
+}
+
 int handle_LEASE(struct request *rq)
 {
         const Kvlease__V1__LeaseRequest *m = rq->message;
         Kvlease__V1__LeaseReply *reply = rq->reply;
         struct attach *a = request_attach(rq, m->ns_id);
+        const struct lease_request lease = {
+                .n = m->n_pages,
+                .min = m->min_pages > 0 ? m->min_pages : m->n_pages,
+                .max_wait_nsec = max_wait_nsec(m),
+                .take_back_nsec = rq->server->config.daemon.revoke_timeout_nsec,
+                .holds_some = m->holds_some,
+        };
+        struct lease_result result;
         int r;
 
         if (!a)
                 return -ENOENT;
         r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
-        if (r == 0)
-                r = lease_pages(a, m->n_pages, clock_now_nsec(), rq->server->pages, &rq->detail);
         if (r != 0)
                 return r;
+        r = lease_ask(a, &lease, clock_now_nsec(), rq->server->pages, &result, &rq->detail);
         reply->pages = rq->server->pages;
-        reply->n_pages = m->n_pages;
-        return 0;
+        reply->n_pages = result.n;
+        reply->waited_usec = result.waited_nsec / NSEC_PER_USEC;
+        reply->reason = result.reason;
+        return r;
 }
 
 static int check_publish(struct request *rq, const Kvlease__V1__PublishRequest *m)

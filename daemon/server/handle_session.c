@@ -10,6 +10,7 @@
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
 #include "daemon/server/log.h"
+#include "daemon/server/parked.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
 #include "kvlease-version.h"
@@ -66,9 +67,12 @@ static int join(struct request *rq, const Kvlease__V1__HelloRequest *m)
         if (rq->server->store.draining || rq->server->stopping)
                 return KVL_STATUS_DRAINING;
         r = member_new(p->tenancy->tenant, token, m->metadata_only, &p->member, &rq->detail);
-        if (r == 0)
-                p->member->server_data = p;
-        return r;
+        if (r < 0)
+                return r;
+        p->member->server_data = p;
+        p->member->safepoints = m->safepoints;
+        tenancy_update_rights(p);
+        return 0;
 }
 
 static void send_challenge(struct peer *p)
@@ -191,6 +195,7 @@ int handle_BYE(struct request *rq)
         struct peer *p = rq->peer;
         struct member *m = p->member;
 
+        parked_cancel(p, 0);
         p->member = NULL;
         events_member_left(m);
         member_free(m);

@@ -19,6 +19,10 @@ static const char *const log_target_names[] = {"auto", "journal", "text", NULL};
 static const char *const transport_names[] = {"auto", "vmm", "cudaipc", NULL};
 static const char *const liveness_names[] = {"auto", "challenge", NULL};
 const char *const config_evict_names[] = {"lru", NULL};
+const char *const config_class_names[] = {"dynamic", "pinned", NULL};
+const char *const config_when_full_names[] = {"reject", "queue", "degrade", NULL};
+const char *const config_burst_names[] = {"pool", "queue", NULL};
+const char *const config_sizer_names[] = {"off", "dry-run", "on", NULL};
 
 #define AT(type, member) offsetof(struct type, member)
 
@@ -32,9 +36,8 @@ const struct option options[] = {
         {SECTION_DAEMON, "devices", OPTION_TEXT, AT(daemon_config, devices), 1, CONFIG_DEVICES_TEXT,
                 .default_text = "auto",
                 .help = "Devices to own, separated by commas: UUIDs of GPUs or 'host'; 'auto' "
-                        "takes "
-                        "every GPU, and the host's memory where there is none. The first one is "
-                        "what clients get that name none."},
+                        "takes every GPU, and the host's memory where there is none. 'host-1', "
+                        "'host-2', ... are further devices of the host's memory."},
         {SECTION_DAEMON, "evict", OPTION_ENUM, AT(daemon_config, evict),
                 .choices = config_evict_names, .default_text = "lru",
                 .help = "Which cached page gives way first."},
@@ -67,6 +70,20 @@ const struct option options[] = {
         {SECTION_DAEMON, "revoke_kill", OPTION_BOOL, AT(daemon_config, revoke_kill),
                 .default_text = "off", .reloadable = true,
                 .help = "Kill clients (SIGKILL) that haven't given recalled memory back in time."},
+        {SECTION_DAEMON, "sizer_window", OPTION_DURATION, AT(daemon_config, sizer_window_nsec),
+                NSEC_PER_SEC, 7 * 24 * 3600 * NSEC_PER_SEC, .default_text = "10min",
+                .reloadable = true,
+                .help = "Demand of that long decides how large reservations are (99th "
+                        "percentile)."},
+        {SECTION_DAEMON, "sizer_interval", OPTION_DURATION, AT(daemon_config, sizer_interval_nsec),
+                10 * NSEC_PER_MSEC, 3600 * NSEC_PER_SEC, .default_text = "1s", .reloadable = true,
+                .help = "How often demand is sampled."},
+        {SECTION_DAEMON, "sizer_cooldown", OPTION_DURATION, AT(daemon_config, sizer_cooldown_nsec),
+                0, 7 * 24 * 3600 * NSEC_PER_SEC, .default_text = "1min", .reloadable = true,
+                .help = "How long after a change a reservation isn't made smaller."},
+        {SECTION_DAEMON, "compact", OPTION_BOOL, AT(daemon_config, compact), .default_text = "on",
+                .reloadable = true,
+                .help = "Whether extent sets with few live pages are emptied by moving these."},
         {SECTION_DAEMON, "log_level", OPTION_ENUM, AT(daemon_config, log_level),
                 .choices = log_level_names, .default_text = "info", .reloadable = true,
                 .help = "What is logged: this level and what is worse."},
@@ -80,6 +97,10 @@ const struct option options[] = {
                 .default_text = "auto",
                 .help = "Memory of the device that is leased at most. 'auto': nine tenths of a "
                         "GPU's; of the host's a quarter of what the machine has, at most 64 GiB."},
+        {SECTION_DEVICE, "memory_ratio", OPTION_UINT, AT(device_config, memory_ratio), 1, 100,
+                .word = "auto", .word_value = DEVICE_RATIO_AUTO, .default_text = "auto",
+                .help = "Percent of the device's memory that is leased at most, where 'memory' is "
+                        "auto. 'auto': as said there."},
         {SECTION_DEVICE, "extent", OPTION_BYTES, AT(device_config, extent_bytes), 2 * MIB, GIB,
                 .default_text = "64MiB",
                 .help = "Wanted size of an extent set, the unit in which tenants are charged."},
@@ -107,6 +128,74 @@ const struct option options[] = {
         {SECTION_TENANT, "priority", OPTION_UINT, AT(tenant_config, priority), 0, 100,
                 .default_text = "50", .reloadable = true,
                 .help = "Among tenants equally far over their share the lowest gives way first."},
+        {SECTION_TENANT, "class", OPTION_ENUM, AT(tenant_config, class),
+                .choices = config_class_names, .default_text = "dynamic", .reloadable = true,
+                .help = "'pinned': has a reservation that nobody else can use up; 'dynamic': "
+                        "shares "
+                        "what isn't reserved."},
+        {SECTION_TENANT, "reserve", OPTION_BYTES, AT(tenant_config, reserve_bytes), 0,
+                1024 * 1024 * GIB, .default_text = "0", .reloadable = true,
+                .help = "Bytes reserved for a pinned tenant, in whole extents, over all devices it "
+                        "is placed on. With a sizer: to begin with."},
+        {SECTION_TENANT, "reserve_min", OPTION_BYTES, AT(tenant_config, reserve_min_bytes), 0,
+                1024 * 1024 * GIB, .word = "auto", .word_value = TENANT_RESERVE_AUTO,
+                .default_text = "auto", .reloadable = true,
+                .help = "What the sizer reserves at least. 'auto': as 'reserve'."},
+        {SECTION_TENANT, "reserve_max", OPTION_BYTES, AT(tenant_config, reserve_max_bytes), 0,
+                1024 * 1024 * GIB, .word = "auto", .word_value = TENANT_RESERVE_AUTO,
+                .default_text = "auto", .reloadable = true,
+                .help = "What the sizer reserves at most. 'auto': as 'reserve'."},
+        {SECTION_TENANT, "sizer", OPTION_ENUM, AT(tenant_config, sizer),
+                .choices = config_sizer_names, .default_text = "off", .reloadable = true,
+                .help = "Whether the reservation follows the tenant's demand between reserve_min "
+                        "and "
+                        "reserve_max; 'dry-run' only says what it would do ('kvleasectl "
+                        "regions')."},
+        {SECTION_TENANT, "schedule", OPTION_TEXT, AT(tenant_config, schedule), 0,
+                TENANT_SCHEDULE_MAX, .default_text = "", .reloadable = true,
+                .help = "Other minima and maxima by time of day, local time: '08:00-20:00 "
+                        "8GiB-16GiB, 20:00-22:30 4GiB-8GiB'. Without a sizer the minimum is what "
+                        "is "
+                        "reserved."},
+        {SECTION_TENANT, "burst", OPTION_ENUM, AT(tenant_config, burst),
+                .choices = config_burst_names, .default_text = "pool", .reloadable = true,
+                .help = "Beyond its reservation a pinned tenant uses what all share ('pool'), or "
+                        "keeps to it ('queue')."},
+        {SECTION_TENANT, "lend_idle_reserve", OPTION_BOOL, AT(tenant_config, lend_idle_reserve),
+                .default_text = "off", .reloadable = true,
+                .help = "Others may use what a pinned tenant has reserved and doesn't hold, if "
+                        "their "
+                        "engines keep safe points: it is taken back when it is needed, which takes "
+                        "until their next step."},
+        {SECTION_TENANT, "when_full", OPTION_ENUM, AT(tenant_config, when_full),
+                .choices = config_when_full_names, .default_text = "reject", .reloadable = true,
+                .help = "A lease for which there is no room is refused ('reject'), waits at most "
+                        "max_wait ('queue'), or gets what there is, if its client can use less "
+                        "('degrade')."},
+        {SECTION_TENANT, "max_wait", OPTION_DURATION, AT(tenant_config, max_wait_nsec), 0,
+                3600 * NSEC_PER_SEC, .default_text = "1s", .reloadable = true,
+                .help = "How long a lease may wait for room."},
+        {SECTION_TENANT, "placement", OPTION_TEXT, AT(tenant_config, placement), 1,
+                TENANT_PLACEMENT_MAX, .default_text = "pack", .reloadable = true,
+                .help = "Where namespaces of clients that name no device go, and reservations: "
+                        "'pack' on as few devices as will do, 'spread' over all, 'device=UUID' on "
+                        "that one."},
+        {SECTION_TENANT, "exclusive", OPTION_BOOL, AT(tenant_config, exclusive),
+                .default_text = "off", .reloadable = true,
+                .help = "No other tenant on the devices this one is on."},
+        {SECTION_TENANT, "share_group", OPTION_BOOL, AT(tenant_config, share_group),
+                .default_text = "off", .reloadable = true,
+                .help = "The tenant is shared by clients of several others: they find it by its "
+                        "own "
+                        "socket alone, never through the default one."},
+        {SECTION_TENANT, "publish_uids", OPTION_UIDS, AT(tenant_config, publish_uids),
+                .default_text = "", .reloadable = true,
+                .help = "Users whose clients may lease, publish and invalidate. Where both "
+                        "publish_uids and publish_gids are empty, all clients may; the others only "
+                        "look up."},
+        {SECTION_TENANT, "publish_gids", OPTION_GIDS, AT(tenant_config, publish_gids),
+                .default_text = "", .reloadable = true,
+                .help = "Groups whose members' clients may, too."},
         {SECTION_TENANT, "max_clients", OPTION_UINT, AT(tenant_config, max_clients), 1, 65535,
                 .default_text = "64", .reloadable = true,
                 .help = "Most connections of the tenant."},
@@ -126,7 +215,7 @@ const struct option options[] = {
                         "enter. Empty: the daemon's own."},
 };
 const size_t n_options = ARRAY_SIZE(options);
-static_assert(ARRAY_SIZE(options) <= 32, "option_bit() is a bit of a uint32_t");
+static_assert(ARRAY_SIZE(options) <= 64, "option_bit() is a bit of a uint64_t");
 
 bool id_list_has(const struct id_list *l, uint32_t id)
 {
@@ -151,9 +240,9 @@ const struct option *option_find(enum option_section s, const char *key)
         return NULL;
 }
 
-uint32_t option_bit(const struct option *o)
+uint64_t option_bit(const struct option *o)
 {
-        return UINT32_C(1) << (o - options);
+        return UINT64_C(1) << (o - options);
 }
 
 /* Levenshtein distance of two keys; keys longer than the table's are far from everything. */
@@ -432,6 +521,8 @@ char *option_format(const struct option *o, const void *base, char buf[OPTION_VA
                 break;
         case OPTION_UINT:
                 snprintf(buf, OPTION_VALUE_MAX, "%" PRIu32, *(const uint32_t *)at);
+                if (o->word && *(const uint32_t *)at == o->word_value)
+                        strcpy(buf, o->word);
                 break;
         case OPTION_BOOL:
                 strcpy(buf, *(const bool *)at ? "yes" : "no");
@@ -500,7 +591,7 @@ static size_t value_size(const struct option *o)
         return 0;
 }
 
-void options_copy(enum option_section s, uint32_t mask, void *dst, const void *src)
+void options_copy(enum option_section s, uint64_t mask, void *dst, const void *src)
 {
         for (size_t i = 0; i < n_options; i++) {
                 const struct option *o = &options[i];

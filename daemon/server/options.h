@@ -63,7 +63,7 @@ const struct option *option_find(enum option_section s, const char *key);
 const struct option *option_nearest(enum option_section s, const char *key);
 
 /* The row's bit in the `set` masks of config.h. */
-uint32_t option_bit(const struct option *o);
+uint64_t option_bit(const struct option *o);
 
 /*
  * Parses `value` into the member of `base`. 0, or -EINVAL with `err` (size err_len) saying
@@ -85,7 +85,7 @@ char *option_allowed(const struct option *o, char buf[OPTION_VALUE_MAX]);
 void options_set_defaults(enum option_section s, void *base);
 
 /* Copies the options in `mask` from one struct of the section to another. */
-void options_copy(enum option_section s, uint32_t mask, void *dst, const void *src);
+void options_copy(enum option_section s, uint64_t mask, void *dst, const void *src);
 
 /* `kvleased --help-config[=json]`. */
 void options_print(FILE *f);

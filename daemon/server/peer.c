@@ -161,6 +161,8 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         list_init(&p->unread_link);
         list_init(&p->linger_link);
         list_init(&p->parked_link);
+        list_init(&p->due_link);
+        list_init(&p->behind);
         return p;
 }
 
@@ -169,7 +171,7 @@ static void update_poll(struct peer *p)
 {
         int events = UV_DISCONNECT;
 
-        if (!p->held && !p->parked)
+        if (!p->held)
                 events |= UV_READABLE;
         if (!outqueue_is_empty(&p->out) && !p->out.starved)
                 events |= UV_WRITABLE;
@@ -292,7 +294,7 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
 /* Whether frames that were received may be handled now. */
 static bool may_handle(struct peer *p)
 {
-        if (p->muted || p->doomed || p->parked || p->state == PEER_CLOSING || !p->parser)
+        if (p->muted || p->doomed || p->state == PEER_CLOSING || !p->parser)
                 return false;
         p->held = p->out.bytes > OUTQUEUE_HOLD_BYTES ||
                   (p->out.n_fds_unread >= OUTQUEUE_MAX_UNREAD_FDS && !p->broken &&
@@ -305,7 +307,7 @@ void peer_take_submissions(struct peer *p, uint32_t budget)
         struct ring_turn turn;
 
         if (!ring_is_open(&p->ring) || !p->member || p->state != PEER_ACTIVE || p->muted ||
-                p->doomed || p->parked)
+                p->doomed)
                 return;
         turn = ring_drain(&p->ring, p->member, budget, clock_now_nsec());
         if (turn.n > 0)
@@ -520,8 +522,10 @@ static void flush(struct peer *p)
         if (outqueue_is_empty(&p->out))
                 server_output_drained(p->server);
         /* Frames that waited behind its unread output. */
-        if (p->held && p->out.bytes <= OUTQUEUE_HOLD_BYTES)
+        if (p->held && p->out.bytes <= OUTQUEUE_HOLD_BYTES) {
                 process(p, PEER_FRAMES_PER_TURN);
+                peer_schedule(p); /* for leases that wait behind others */
+        }
 }
 
 static void on_socket(uv_poll_t *handle, int status, int events)
@@ -577,6 +581,8 @@ void peer_turn(struct peer *p)
         p->refs++;
         list_remove(&p->backlog_link);
         peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
+        if (parked_go_on(p, PEER_FRAMES_PER_TURN))
+                peer_schedule(p);
         process(p, PEER_FRAMES_PER_TURN);
         settle(p);
         peer_unref(p);

@@ -61,8 +61,9 @@ enum peer_state {
 #define PEER_MAX_REFUSED 32
 
 struct peer {
-        struct list_link link, backlog_link, hello_link, unread_link, linger_link, parked_link;
-        struct server *server; /* borrowed */
+        struct list_link link, backlog_link, hello_link, unread_link, linger_link;
+        struct list_link parked_link, due_link; /* server.parked; server.due */
+        struct server *server;                  /* borrowed */
         unsigned refs;
         uint64_t id;
         enum peer_state state;
@@ -87,8 +88,9 @@ struct peer {
         bool socket_open, process_open; /* handles hold a reference */
         int socket_events;
         struct frame_parser *parser; /* owned */
-        struct parked *parked;       /* owned; a request that waits for a device (parked.h); NULL */
-        uint64_t parked_nsec;        /* when that came */
+        struct parked *parked;       /* owned; a lease that waits (parked.h); NULL */
+        struct list_link behind;     /* struct parked.link: owned; leases that come after it */
+        size_t behind_bytes;
         struct outqueue out;
         struct ring ring; /* open from SHM_OPEN to the end */
 

@@ -60,16 +60,6 @@ static bool kill_process(const struct peer *p)
         return false;
 }
 
-/* A request that waited for a driver for most of the time it had held up all that it said since. */
-static bool was_held_up(const struct server *s, const struct peer *p, const struct extent_set *set)
-{
-        uint64_t timeout_nsec = set->recall.timeout_nsec;
-
-        if (timeout_nsec == 0)
-                timeout_nsec = s->config.daemon.revoke_timeout_nsec;
-        return p->parked && clock_now_nsec() - p->parked_nsec >= timeout_nsec / 2;
-}
-
 static void on_late(struct attach *a, const struct extent_set *set, void *data)
 {
         struct server *s = data;
@@ -80,7 +70,7 @@ static void on_late(struct attach *a, const struct extent_set *set, void *data)
         /* Who is dead lets go by itself, after its grace. */
         if (p->condemned || p->state == PEER_LINGERING)
                 return;
-        if (s->config.daemon.revoke_kill && !was_held_up(s, p, set)) {
+        if (s->config.daemon.revoke_kill) {
                 p->condemned = true;
                 killed = kill_process(p);
         }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
+#include "daemon/server/sizing-timer.h"
 #include "daemon/server/tenants.h"
 
 static void report(void *data, bool is_error, const char *sentence)
@@ -79,6 +80,7 @@ void reload_config(struct server *s)
                 tenant_table_deinit(&s->config.tenants);
                 s->config.tenants = next.tenants;
                 s->config.has_file = next.has_file;
+                sizing_timer_update(s);
                 log_message(LOG_RELOADED, NULL, "reloaded");
         }
         server_notify_status(s);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "daemon/server/compact-timer.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/devices.h"
 #include "daemon/server/events.h"
@@ -22,6 +23,7 @@
 #include "daemon/server/queues.h"
 #include "daemon/server/recalls.h"
 #include "daemon/server/reload.h"
+#include "daemon/server/sizing-timer.h"
 #include "daemon/server/tenants.h"
 #include "gpu/queue.h"
 
@@ -78,6 +80,8 @@ static void on_work(uv_idle_t *idle)
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
         more |= recalls_turn(s);
         more |= queues_work(s);
+        more |= parked_work(s);
+        compact_timer_turn(s);
         if (!more && list_is_empty(&s->backlog))
                 uv_idle_stop(idle);
 }
@@ -129,6 +133,7 @@ void server_expect_quiet(struct server *s)
 
         if (!uv_is_active(timer) && !uv_is_closing(timer))
                 uv_timer_start(&s->quiet_timer, on_quiet, QUIET_MSEC, 0);
+        compact_timer_expect(s);
 }
 
 void server_wake(struct server *s)
@@ -191,7 +196,6 @@ static int init_base(struct server *s, struct config *config)
         list_init(&s->backlog);
         list_init(&s->hellos);
         list_init(&s->unread);
-        list_init(&s->parked);
         list_init(&s->queues);
         list_init(&s->lingering);
         s->look_msec = LOOK_MIN_MSEC;
@@ -208,6 +212,9 @@ static int init_base(struct server *s, struct config *config)
         store_init(&s->store, evict_find(config_evict_names[s->config.daemon.evict]));
         events_attach(s);
         recalls_init(s);
+        compact_timer_init(s);
+        parked_init(s);
+        sizing_timer_init(s);
         if (getrandom(&s->store.boot_epoch, sizeof(s->store.boot_epoch), 0) !=
                 sizeof(s->store.boot_epoch))
                 s->store.boot_epoch = s->start_nsec;
@@ -434,7 +441,10 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->quiet_timer,
                 (uv_handle_t *)&s->watchdog,
                 (uv_handle_t *)&s->recall_timer,
+                (uv_handle_t *)&s->wait_timer,
                 (uv_handle_t *)&s->grace_timer,
+                (uv_handle_t *)&s->compact_timer,
+                (uv_handle_t *)&s->sizing_timer,
                 (uv_handle_t *)&s->signals[0],
                 (uv_handle_t *)&s->signals[1],
                 (uv_handle_t *)&s->signals[2],

@@ -6,8 +6,8 @@
  *   server_stop()  -> clients are told, output is flushed, the loop ends
  *   server_deinit()
  *
- * One thread. Nothing here wakes up by itself but the watchdog, where systemd asks for it, and
- * once more after work (server_expect_quiet()).
+ * One thread. Nothing here wakes up by itself but the watchdog, where systemd asks for it, the
+ * sizer where a tenant has one (sizing-timer.h), and once more after work (server_expect_quiet()).
  */
 #ifndef KVL_SERVER_SERVER_H
 #define KVL_SERVER_SERVER_H
@@ -80,13 +80,24 @@ struct server {
 
         uv_idle_t work;
         uv_timer_t hello_timer, stop_timer, look_timer, quiet_timer, watchdog;
-        struct list_link parked;    /* struct peer.parked_link: waits for a device, oldest first */
-        struct list_link queues;    /* of queues.c */
-        uv_prepare_t queue_prepare; /* queues.c; active where there are queues */
-        bool left_behind;           /* a thread is in a driver, or may be: _exit() */
-        uv_timer_t recall_timer;    /* recalls.c; runs while sets are recalled */
-        uv_timer_t grace_timer;     /* peer.c; runs while peers linger */
+        struct list_link parked;    /* struct peer.parked_link: has a lease that waits */
+        struct list_link due;       /* struct peer.due_link: of these, to be tried again */
+        uv_timer_t wait_timer;      /* parked.c; runs while a lease waits for room */
+        bool room_came;             /* something came free since the last round of tries began */
+        bool in_round, is_retrying; /* parked.c */
+        bool round_is_all;          /* the one begun last: not only of those at their deadline */
+        uint64_t round_ended_nsec, round_busy_nsec; /* of the last round of all */
+        struct list_link queues;                    /* of queues.c */
+        uv_prepare_t queue_prepare;                 /* queues.c; active where there are queues */
+        bool left_behind;         /* a thread is in a driver, or may be: _exit() */
+        uv_timer_t recall_timer;  /* recalls.c; runs while sets are recalled */
+        uv_timer_t grace_timer;   /* peer.c; runs while peers linger */
+        uv_timer_t compact_timer; /* compact-timer.c; runs after work, and while there is some */
+        bool stock_wanted;        /* compact-timer.c */
+        uint64_t stock_nsec;      /* when leases made it look last */
         uv_signal_t signals[3];
+        uv_timer_t
+                sizing_timer; /* sizing-timer.c; runs while any tenant has a sizer or a schedule */
         bool stopping;
 };
 

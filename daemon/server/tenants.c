@@ -4,11 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parse.h"
+#include "daemon/core/group.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/placing.h"
+#include "daemon/core/region.h"
+#include "daemon/core/sizing.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/access.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/log.h"
 #include "daemon/server/peer.h"
+#include "daemon/server/sizing-timer.h"
+#include "daemon/server/tenant-attrs.h"
 
 struct tenancy *tenancy_find(struct server *s, const char *name)
 {
@@ -17,14 +25,14 @@ struct tenancy *tenancy_find(struct server *s, const char *name)
         return t ? t->server_data : NULL;
 }
 
-static struct tenant_attrs attrs_of(const struct server *s, const struct tenant_config *c)
+/* What is reserved for it now, on all devices. */
+static uint64_t reserved(const struct tenant *t)
 {
-        return (struct tenant_attrs){
-                .limit_bytes = MIN(c->limit_bytes, s->budget_bytes),
-                .weight = c->weight,
-                .priority = c->priority,
-                .max_clients = c->max_clients,
-        };
+        uint64_t sum = 0;
+
+        list_for_each (stake, &t->stakes, struct stake, tenant_link)
+                sum += stake->reserve_bytes;
+        return sum;
 }
 
 int tenancy_listen(struct tenancy *t, struct detail *d)
@@ -32,21 +40,47 @@ int tenancy_listen(struct tenancy *t, struct detail *d)
         return listener_open(t->server, LISTEN_TENANT, t, &t->listener, d);
 }
 
-int tenancy_add(struct server *s, const struct tenant_config *config, bool from_config,
+/* It can't become the only one on a device where it has namespaces and others are. */
+static int check_exclusive(
+        const struct tenant *t, const struct tenant_attrs *attrs, struct detail *d)
+{
+        if (!attrs->exclusive || t->attrs.exclusive)
+                return 0;
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                list_for_each (stake, &ns->pool->stakes, struct stake, pool_link)
+                        if (stake->tenant != t && placing_is_on(stake->tenant, ns->pool))
+                                return detail_set(d, -EBUSY,
+                                        "tenant %s can't have device %s for itself: others have "
+                                        "namespaces or reservations there; purge its namespaces "
+                                        "there with kvleasectl purge %s --remove, or move the "
+                                        "others",
+                                        t->name, ns->pool->props->name, t->name);
+        return 0;
+}
+
+/* 0; -ENODEV: the device it is placed on isn't there, all else is set. */
+static int check(struct server *s, const struct tenant_config *config,
+        struct tenant_attrs *ret_attrs, struct sizing_attrs *ret_sizing, struct detail *d)
+{
+        int r = tenant_config_check(config, d);
+
+        if (r == 0)
+                r = config_check_socket_path(
+                        s->config.daemon.runtime_dir, config->name, d->text, sizeof(d->text));
+        return r < 0 ? r : tenant_attrs_of(s, config, ret_attrs, ret_sizing, d);
+}
+
+/* Makes it with these attributes, which follow from the configuration. */
+static int make(struct server *s, const struct tenant_config *config, bool from_config,
+        const struct tenant_attrs *attrs, const struct sizing_attrs *sizing,
         struct tenancy **ret_tenancy, struct detail *d)
 {
-        struct tenant_attrs attrs = attrs_of(s, config);
-        struct tenancy *t;
+        struct tenancy *t = calloc(1, sizeof(*t));
         int r;
 
-        r = config_check_socket_path(
-                s->config.daemon.runtime_dir, config->name, d->text, sizeof(d->text));
-        if (r < 0)
-                return r;
-        t = calloc(1, sizeof(*t));
         if (!t)
                 return detail_set(d, -ENOMEM, "out of memory");
-        r = tenant_new(&s->store, config->name, &attrs, &t->tenant, d);
+        r = tenant_new(&s->store, config->name, attrs, &t->tenant, d);
         if (r < 0) {
                 free(t);
                 return r;
@@ -55,7 +89,11 @@ int tenancy_add(struct server *s, const struct tenant_config *config, bool from_
         t->config = *config;
         t->from_config = from_config;
         t->tenant->server_data = t;
-        r = s->serving ? tenancy_listen(t, d) : 0;
+        r = sizing_set(t->tenant, sizing);
+        if (r < 0)
+                detail_set(d, r, "no memory for the sizer of tenant %s", config->name);
+        else if (s->serving)
+                r = tenancy_listen(t, d);
         if (r < 0) {
                 tenant_remove(t->tenant, true, NULL);
                 free(t);
@@ -63,22 +101,216 @@ int tenancy_add(struct server *s, const struct tenant_config *config, bool from_
         }
         t->id = ++s->last_tenancy_id;
         list_append(&s->tenancies, &t->link);
+        sizing_timer_update(s);
         *ret_tenancy = t;
+        return 0;
+}
+
+int tenancy_add(struct server *s, const struct tenant_config *config, bool from_config,
+        struct tenancy **ret_tenancy, struct detail *d)
+{
+        struct sizing_attrs sizing;
+        struct tenant_attrs attrs;
+        int r = check(s, config, &attrs, &sizing, d);
+
+        if (r == 0)
+                r = make(s, config, from_config, &attrs, &sizing, ret_tenancy, d);
+        return r == -ENODEV ? -EINVAL : r;
+}
+
+static uint64_t smallest_extent(const struct server *s)
+{
+        uint64_t least = UINT64_MAX;
+
+        list_for_each (pool, &s->store.pools, struct pool, link)
+                least = MIN(least, pool->extent_bytes);
+        return least;
+}
+
+/* Reserves as much as there is room for, at most `most`, by halves; other attributes stay. */
+static void reserve_what_fits(struct tenancy *t, uint64_t most)
+{
+        uint64_t step = smallest_extent(t->server), fits = reserved(t->tenant) / step;
+        uint64_t too_many = most / step + 2;
+        struct tenant_attrs attrs = t->tenant->attrs;
+
+        while (fits + 1 < too_many) {
+                uint64_t n = fits + (too_many - fits) / 2;
+
+                attrs.reserve_bytes = MIN(n * step, most);
+                if (tenant_set_attrs(t->tenant, &attrs, NULL) == 0)
+                        fits = n;
+                else
+                        too_many = n;
+        }
+}
+
+/*
+ * At start: what kvleasectl set for one tenant doesn't go with a file or devices changed since. All
+ * others start, and so does this one, without a reservation; its options stay for who corrects
+ * them.
+ */
+static int add_without_reserve(
+        struct server *s, const struct tenant_config *config, bool from_config, struct detail *d)
+{
+        struct tenant_config safe = *config;
+        struct detail refusal = *d;
+        struct sizing_attrs sizing;
+        struct tenant_attrs attrs;
+        struct tenancy *t;
+        int r;
+
+        safe.reserve_bytes = 0;
+        safe.reserve_min_bytes = safe.reserve_max_bytes = TENANT_RESERVE_AUTO;
+        safe.sizer = SIZING_OFF;
+        safe.schedule[0] = '\0';
+        r = check(s, &safe, &attrs, &sizing, d);
+        if (r == 0 || r == -ENODEV)
+                r = make(s, &safe, from_config, &attrs, &sizing, &t, d);
+        if (r < 0)
+                return r;
+        t->config = *config;
+        log_error("tenant %s: %s; until that is corrected, in the configuration or with kvleasectl "
+                  "tenants set %s, it has no reservation",
+                config->name, refusal.text, config->name);
+        return 0;
+}
+
+/* At start: what was promised may not fit the devices of now. Then it has no reservation yet. */
+static int add_at_start(
+        struct server *s, const struct tenant_config *config, bool from_config, struct detail *d)
+{
+        struct sizing_attrs sizing;
+        struct tenant_attrs attrs;
+        struct tenancy *t;
+        int r = check(s, config, &attrs, &sizing, d), refusal;
+
+        if (r == -EINVAL && tenantdb_find(&s->db, config->name))
+                return add_without_reserve(s, config, from_config, d);
+        if (r < 0 && r != -ENODEV)
+                return r;
+        refusal = r < 0 ? r : make(s, config, from_config, &attrs, &sizing, &t, d);
+        if (refusal != -ENODEV && refusal != -ENOSPC)
+                return refusal;
+        if (refusal == -ENODEV)
+                log_error("tenant %s: %s: until then it has no reservation, and its clients must "
+                          "name a device",
+                        config->name, d->text);
+        attrs.reserve_bytes = 0;
+        r = make(s, config, from_config, &attrs, &sizing, &t, d);
+        if (r == 0)
+                t->is_short = refusal == -ENOSPC;
+        return r;
+}
+
+/* After all that fitted: what is left. */
+static void fill_up(struct tenancy *t)
+{
+        char wanted[FORMAT_BYTES_MAX], got[FORMAT_BYTES_MAX];
+        struct tenant_attrs attrs = t->tenant->attrs;
+        struct detail d = {""};
+
+        t->is_short = false;
+        attrs.reserve_bytes = t->config.reserve_bytes;
+        if (tenant_set_attrs(t->tenant, &attrs, &d) == 0)
+                return;
+        reserve_what_fits(t, t->config.reserve_bytes);
+        log_error("tenant %s: %s: it runs with a reservation of %s instead of %s", t->config.name,
+                d.text, format_bytes(reserved(t->tenant), got),
+                format_bytes(t->config.reserve_bytes, wanted));
+}
+
+void tenancy_update_rights(struct peer *p)
+{
+        const struct tenant_config *config = p->tenancy ? &p->tenancy->config : NULL;
+        struct creds c = {0};
+        bool may = true;
+
+        if (!config || !p->member)
+                return;
+        if (access_has_publishers(config)) {
+                may = p->fd >= 0 && creds_get(p->fd, &c) == 0 && access_may_publish(config, &c);
+                creds_deinit(&c);
+        }
+        if (may == p->member->read_only)
+                member_set_read_only(p->member, !may);
+}
+
+/* Is the reservation moved by something else than the option? */
+static bool is_moved(const struct tenant_config *c)
+{
+        return c->sizer == SIZING_ON || (c->sizer == SIZING_OFF && c->schedule[0]);
+}
+
+/*
+ * A reservation that was asked for, or isn't moved any more, is in force after that, whatever it
+ * was moved to. Otherwise what is left of one that didn't fit at start stays: another option's
+ * change isn't refused for it.
+ */
+static int set_attrs(struct tenancy *t, const struct tenant_config *config, bool asked,
+        struct tenant_attrs *attrs, struct detail *d)
+{
+        uint64_t before = t->tenant->attrs.reserve_bytes, wanted = attrs->reserve_bytes;
+        bool is_same = config->class == t->config.class && wanted == t->config.reserve_bytes;
+        int r;
+
+        asked |= is_moved(&t->config) && !is_moved(config);
+        if (asked)
+                t->tenant->attrs.reserve_bytes = reserved(t->tenant);
+        else if (is_same && is_moved(config) && is_moved(&t->config))
+                attrs->reserve_bytes = before;
+        r = tenant_set_attrs(t->tenant, attrs, d);
+        if (r < 0)
+                t->tenant->attrs.reserve_bytes = before;
+        if (r != -ENOSPC || asked || !is_same || before >= wanted)
+                return r;
+        attrs->reserve_bytes = before;
+        return tenant_set_attrs(t->tenant, attrs, d);
+}
+
+static int put_in_force(
+        struct tenancy *t, const struct tenant_config *config, bool asked, struct detail *d)
+{
+        struct tenant_attrs attrs, before = t->tenant->attrs;
+        struct sizing_attrs sizing;
+        int r = check(t->server, config, &attrs, &sizing, d);
+
+        if (r == 0)
+                r = check_exclusive(t->tenant, &attrs, d);
+        if (r < 0)
+                return r == -ENODEV ? -EINVAL : r;
+        r = set_attrs(t, config, asked, &attrs, d);
+        if (r < 0)
+                return r;
+        r = sizing_set(t->tenant, &sizing);
+        if (r == 0)
+                return 0;
+        (void)tenant_set_attrs(t->tenant, &before, NULL);
+        return detail_set(d, r, "no memory for the sizer of tenant %s", config->name);
+}
+
+/* `asked`: also a reservation that is configured already, as it was asked for. */
+static int change_config(
+        struct tenancy *t, const struct tenant_config *config, bool asked, struct detail *d)
+{
+        bool new_group = strcmp(t->config.group, config->group) != 0;
+        int r = put_in_force(t, config, asked, d);
+
+        if (r < 0)
+                return r;
+        t->config = *config;
+        sizing_timer_update(t->server);
+        list_for_each (p, &t->server->peers, struct peer, link)
+                if (p->tenancy == t)
+                        tenancy_update_rights(p);
+        if (new_group && t->listener)
+                listener_update_group(t->listener);
         return 0;
 }
 
 int tenancy_change(struct tenancy *t, const struct tenant_config *config, struct detail *d)
 {
-        struct tenant_attrs attrs = attrs_of(t->server, config);
-        bool new_group = strcmp(t->config.group, config->group) != 0;
-        int r = tenant_set_attrs(t->tenant, &attrs, d);
-
-        if (r < 0)
-                return r;
-        t->config = *config;
-        if (new_group && t->listener)
-                listener_update_group(t->listener);
-        return 0;
+        return change_config(t, config, false, d);
 }
 
 /* Frees a tenancy whose tenant is gone; connections not introduced yet end with it. */
@@ -136,29 +368,50 @@ static int ensure(struct server *s, const struct config *config, const char *nam
         struct tenancy *t = tenancy_find(s, name);
         struct tenant_config effective;
         bool from_config;
+        int r;
 
         if (!effective_config(s, config, name, &effective, &from_config))
                 return 0;
+        if (!t && !s->serving)
+                return add_at_start(s, &effective, from_config, d);
         if (!t)
                 return tenancy_add(s, &effective, from_config, &t, d);
-        t->from_config = from_config;
-        return tenancy_change(t, &effective, d);
+        r = tenancy_change(t, &effective, d);
+        if (r == 0)
+                t->from_config = from_config;
+        return r;
+}
+
+static int load_table(
+        struct server *s, const struct tenant_table *table, const struct tenant_table *loaded)
+{
+        for (size_t i = 0; i < table->n; i++) {
+                const char *name = table->rows[i].name;
+                struct detail d = {""};
+                int r;
+
+                if (loaded && tenant_table_find(loaded, name))
+                        continue;
+                r = ensure(s, &s->config, name, &d);
+                if (r < 0) {
+                        log_error("tenant %s: %s", name, d.text);
+                        return r;
+                }
+        }
+        return 0;
 }
 
 int tenants_load(struct server *s)
 {
-        const struct tenant_table *tables[] = {&s->config.tenants, &s->db.table};
+        int r = load_table(s, &s->config.tenants, NULL);
 
-        for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
-                for (size_t k = 0; k < tables[i]->n; k++) {
-                        struct detail d = {""};
-                        int r = ensure(s, &s->config, tables[i]->rows[k].name, &d);
-
-                        if (r < 0) {
-                                log_error("tenant %s: %s", tables[i]->rows[k].name, d.text);
-                                return r;
-                        }
-                }
+        if (r == 0)
+                r = load_table(s, &s->db.table, &s->config.tenants);
+        if (r < 0)
+                return r;
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                if (t->is_short)
+                        fill_up(t);
         return 0;
 }
 
@@ -178,12 +431,60 @@ static void drop_removed(struct tenancy *t)
                         "tenant %s is removed", name);
 }
 
+/*
+ * What one tenant gives up another may get: whoever will reserve less, or elsewhere, does so before
+ * anybody reserves more. A valid configuration is refused in no order.
+ */
+static void make_way(struct tenancy *t, const struct config *next)
+{
+        struct tenant_attrs now = t->tenant->attrs, attrs;
+        struct tenant_config effective;
+        struct sizing_attrs sizing;
+        bool from_config, stays;
+
+        now.reserve_bytes = t->reserved_before = reserved(t->tenant);
+        if (!effective_config(t->server, next, t->config.name, &effective, &from_config) ||
+                check(t->server, &effective, &attrs, &sizing, &(struct detail){""}) < 0)
+                return;
+        stays = attrs.placement == now.placement && strcmp(attrs.device, now.device) == 0 &&
+                attrs.exclusive == now.exclusive;
+        if (is_moved(&effective) && effective.reserve_bytes == t->config.reserve_bytes)
+                attrs.reserve_bytes = now.reserve_bytes;
+        if (stays && attrs.reserve_bytes >= now.reserve_bytes)
+                return;
+        now.reserve_bytes = stays ? attrs.reserve_bytes : 0;
+        now.exclusive &= attrs.exclusive;
+        (void)tenant_set_attrs(t->tenant, &now, NULL);
+}
+
+/* Its change was refused after it had made way for others. */
+static void take_back_way(struct tenancy *t)
+{
+        char before[FORMAT_BYTES_MAX], now[FORMAT_BYTES_MAX];
+        struct tenant_attrs attrs = t->tenant->attrs;
+
+        attrs.exclusive = t->config.exclusive;
+        (void)tenant_set_attrs(t->tenant, &attrs, NULL);
+        if (reserved(t->tenant) < t->reserved_before)
+                reserve_what_fits(t, t->reserved_before);
+        if (reserved(t->tenant) < t->reserved_before)
+                log_error("tenant %s: of its reservation of %s only %s are left: the rest went to "
+                          "others in this reload",
+                        t->config.name, format_bytes(t->reserved_before, before),
+                        format_bytes(reserved(t->tenant), now));
+}
+
 static void reload_tenant(struct server *s, const struct config *next, const char *name)
 {
         struct detail d = {""};
+        struct tenancy *t;
 
-        if (ensure(s, next, name, &d) < 0)
-                log_warning("tenant %s: %s: it is left as it was", name, d.text);
+        if (ensure(s, next, name, &d) == 0)
+                return;
+        log_warning("tenant %s: %s: it is left as it was", name, d.text);
+        t = tenancy_find(s, name);
+        if (t)
+                take_back_way(t);
 }
 
 void tenants_reload(struct server *s, const struct config *next)
@@ -195,6 +496,8 @@ void tenants_reload(struct server *s, const struct config *next)
                 if (!effective_config(s, next, t->config.name, &unused, &from_config))
                         drop_removed(t);
         }
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                make_way(t, next);
         for (size_t i = 0; i < next->tenants.n; i++)
                 reload_tenant(s, next, next->tenants.rows[i].name);
         /* Those of the database alone: what a section gave one before is not in force any more. */
@@ -203,10 +506,13 @@ void tenants_reload(struct server *s, const struct config *next)
                         reload_tenant(s, next, s->db.table.rows[i].name);
 }
 
-/* Lays assignments over *config, notes them in *row. */
+/* Lays assignments over *config, notes them in *row. *ret_asked: the reservation is among them. */
 static int apply_options(struct tenant_config *config, struct tenant_config *row,
-        char *const *texts, size_t n, struct detail *d)
+        char *const *texts, size_t n, bool *ret_asked, struct detail *d)
 {
+        uint64_t stored = row->set;
+
+        row->set = 0;
         for (size_t i = 0; i < n; i++) {
                 int r = tenant_config_apply(config, texts[i], d->text, sizeof(d->text));
 
@@ -215,6 +521,8 @@ static int apply_options(struct tenant_config *config, struct tenant_config *row
                 if (r < 0)
                         return r;
         }
+        *ret_asked = row->set & option_bit(option_find(SECTION_TENANT, "reserve"));
+        row->set |= stored;
         return 0;
 }
 
@@ -234,7 +542,7 @@ static int create(struct server *s, const struct tenant_config *config,
 
 /* Disk first: putting it in force may evict, which can't be undone. */
 static int change(struct server *s, struct tenancy *t, const struct tenant_config *config,
-        const struct tenant_config *row, struct detail *d)
+        const struct tenant_config *row, bool asked, struct detail *d)
 {
         const struct tenant_config *stored = tenantdb_find(&s->db, config->name);
         struct tenant_config before;
@@ -245,7 +553,7 @@ static int change(struct server *s, struct tenancy *t, const struct tenant_confi
         r = tenantdb_put(&s->db, row, d);
         if (r < 0)
                 return r;
-        r = tenancy_change(t, config, d);
+        r = change_config(t, config, asked, d);
         if (r < 0 && (stored ? tenantdb_put(&s->db, &before, NULL)
                              : tenantdb_remove(&s->db, config->name, NULL)) < 0)
                 log_error("%s still has the refused change of tenant %s: correct it by hand",
@@ -259,6 +567,7 @@ int tenants_set(struct server *s, const char *name, bool is_new, char *const *te
         struct tenancy *t = tenancy_find(s, name);
         const struct tenant_config *stored = tenantdb_find(&s->db, name);
         struct tenant_config config, row;
+        bool asked;
         int r;
 
         if (!name_is_valid(name, TENANT_NAME_MAX))
@@ -276,10 +585,10 @@ int tenants_set(struct server *s, const char *name, bool is_new, char *const *te
         row = stored ? *stored : config;
         if (t)
                 config = t->config;
-        r = apply_options(&config, &row, texts, n, d);
+        r = apply_options(&config, &row, texts, n, &asked, d);
         if (r < 0)
                 return r;
-        return is_new ? create(s, &config, &row, d) : change(s, t, &config, &row, d);
+        return is_new ? create(s, &config, &row, d) : change(s, t, &config, &row, asked, d);
 }
 
 /* What tenant_remove() will refuse, asked before anything is written. */
@@ -320,7 +629,7 @@ int tenants_remove(struct server *s, const char *name, bool force, struct detail
 int tenants_of_uid(
         struct server *s, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d)
 {
-        struct tenancy *found = NULL;
+        struct tenancy *found = NULL, *group = NULL;
 
         if (c->uid == UID_NOBODY)
                 return detail_set(d, -EACCES,
@@ -329,6 +638,10 @@ int tenants_of_uid(
         list_for_each (t, &s->tenancies, struct tenancy, link) {
                 if (!id_list_has(&t->config.uids, c->uid))
                         continue;
+                if (t->config.share_group) {
+                        group = t;
+                        continue;
+                }
                 if (found)
                         return detail_set(d, -EACCES,
                                 "uid %u is listed by tenants %s and %s: use the socket of one of "
@@ -336,6 +649,11 @@ int tenants_of_uid(
                                 (unsigned)c->uid, found->config.name, t->config.name);
                 found = t;
         }
+        if (!found && group)
+                return detail_set(d, -EACCES,
+                        "uid %u is listed by share group %s alone, which is never found here: use "
+                        "its own socket",
+                        (unsigned)c->uid, group->config.name);
         if (!found)
                 return detail_set(d, -EACCES,
                         "no tenant lists uid %u: add it with kvleasectl tenants set NAME uids=%u, "

@@ -14,6 +14,8 @@
 #include "daemon/server/config.h"
 #include "daemon/server/server.h"
 
+struct peer;
+
 struct tenancy {
         struct list_link link;       /* server.tenancies */
         uint64_t id;                 /* never reused while the daemon runs */
@@ -23,25 +25,33 @@ struct tenancy {
         bool from_config;
         struct listener *listener; /* owned; NULL before the server serves */
         uint32_t n_peers;          /* connections, also those not introduced yet */
+        bool is_short;             /* at start: its reservation didn't fit */
+        uint64_t reserved_before;  /* during a reload: what was reserved before it */
 };
 
 /* NULL where there is none. */
 struct tenancy *tenancy_find(struct server *s, const char *name);
 
-/* 0; -errno with the sentence, nothing made. */
+/* 0; -errno with the sentence, nothing made; -ENOSPC: the reservation doesn't fit. */
 int tenancy_add(struct server *s, const struct tenant_config *config, bool from_config,
         struct tenancy **ret_tenancy, struct detail *d);
 
-/* Puts a configuration in force. 0; -EINVAL with the sentence, nothing changed. */
+/* Puts a configuration in force. 0; -EINVAL, -ENOSPC (the reservation doesn't fit), -EBUSY (it
+ * can't have a device for itself), -ENOMEM with the sentence, nothing changed. */
 int tenancy_change(struct tenancy *t, const struct tenant_config *config, struct detail *d);
 
 /* 0; -EBUSY with the sentence: it has members, or memory and not `force`. Nothing changed then. */
 int tenancy_remove(struct tenancy *t, bool force, struct detail *d);
 
+/* A peer that is a member may publish, or only look up, as its tenancy's rules have it now. */
+void tenancy_update_rights(struct peer *p);
+
 /* Opens the socket. 0 or -errno with the sentence. */
 int tenancy_listen(struct tenancy *t, struct detail *d);
 
-/* The tenants of a configuration with the database laid over. 0 or -errno, logged. */
+/* The tenants of a configuration with the database laid over. Reservations that don't fit are made
+ * as large as they do, and where the two don't go together the tenant has none: which is logged as
+ * an error. 0 or -errno, logged. */
 int tenants_load(struct server *s);
 
 /* Makes the running tenants those of `next` (and the database); what can't be is warned of and
@@ -55,7 +65,8 @@ int tenants_set(struct server *s, const char *name, bool create, char *const *op
         size_t n_options, struct detail *d);
 int tenants_remove(struct server *s, const char *name, bool force, struct detail *d);
 
-/* The one tenant whose uids rule names `uid`. 0, or -EACCES with the sentence. */
+/* The one tenant whose uids rule names `uid`, share groups aside. 0, or -EACCES with the sentence.
+ */
 struct creds;
 int tenants_of_uid(
         struct server *s, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d);

@@ -17,7 +17,7 @@
 #include "tests/integration/private-daemon.h"
 #include "tests/integration/worker.h"
 
-#define HARNESS_MAX_WORKERS 64
+#define HARNESS_MAX_WORKERS 512
 
 struct worker {
         struct harness *harness;

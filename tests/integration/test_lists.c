@@ -15,6 +15,11 @@ static struct private_tenant tenants[N_ROWS + 1];
 static char names[N_ROWS][NAME_SIZE];
 static const struct private_options many_tenants = {.tenants = tenants};
 
+/* Twice as many rows of regions, with something to say in each. */
+static struct private_tenant scheduled[N_ROWS + 1];
+static const struct private_options two_devices = {
+        .tenants = scheduled, .devices = "host, host-1", .daemon_lines = "sizer_interval = 10ms\n"};
+
 static char *tenant_name(unsigned i, char buf[NAME_SIZE])
 {
         snprintf(buf, NAME_SIZE, "a-tenant-with-a-name-of-some-length-%05u", i);
@@ -34,6 +39,8 @@ static void name_tenants(void)
         for (unsigned i = 0; i < N_ROWS; i++) {
                 tenants[i] = (struct private_tenant){
                         tenant_name(i, names[i]), "limit = 1MiB\nuids = 1,2,3\n"};
+                scheduled[i] = (struct private_tenant){
+                        names[i], "class = pinned\nlimit = 64MiB\nschedule = 00:00-24:00 0-2MiB\n"};
         }
 }
 
@@ -102,11 +109,54 @@ static void test_namespaces(void **state)
         worker_stop(w);
 }
 
+/* One device after the other, each with its dynamic pool first. Returns how many were decided. */
+static unsigned assert_regions(json_t *list)
+{
+        char expected[NAME_SIZE];
+        unsigned n_decided = 0;
+        json_t *row;
+        size_t i;
+
+        assert_int_equal(json_array_size(list), 2 * (N_ROWS + 1));
+        json_array_foreach(list, i, row)
+        {
+                unsigned n = (unsigned)i % (N_ROWS + 1);
+
+                assert_string_equal(json_string_value(json_object_get(row, "device")),
+                        i <= N_ROWS ? "host" : "host-1");
+                assert_string_equal(json_string_value(json_object_get(row, "tenant")),
+                        n == 0 ? "" : tenant_name(n - 1, expected));
+                if (n > 0)
+                        n_decided += strcmp(json_string_value(json_object_get(row, "decision")),
+                                             "none") != 0;
+        }
+        return n_decided;
+}
+
+static void test_regions(void **state)
+{
+        struct harness *h = *state;
+        char words[NAME_SIZE + 32], name[NAME_SIZE];
+        json_t *reply;
+
+        for (unsigned n_decided = 0; n_decided < 2 * N_ROWS; sleep_msec(5)) {
+                reply = ctl_json(h, "regions");
+                n_decided = assert_regions(ctl_list(reply, "regions"));
+                json_decref(reply);
+        }
+        assert_several_frames(h, "--json regions");
+        snprintf(words, sizeof(words), "regions --tenant %s", tenant_name(77, name));
+        reply = ctl_json(h, words);
+        assert_int_equal(json_array_size(ctl_list(reply, "regions")), 2);
+        json_decref(reply);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_tenants, (void *)&many_tenants),
                 harness_test(test_namespaces, NULL),
+                harness_test(test_regions, (void *)&two_devices),
         };
 
         name_tenants();

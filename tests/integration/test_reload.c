@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -27,6 +28,15 @@ static char *read_log(struct harness *h)
         return text;
 }
 
+/* What the daemon tells its manager: it waits where nobody takes that. */
+static void take_notices(struct harness *h)
+{
+        char message[4096];
+
+        while (recv(h->daemon.notify_fd, message, sizeof(message), MSG_DONTWAIT) > 0)
+                ;
+}
+
 /* Reloads and waits for the log's last word of it; returns the log from SIGHUP on. Owned. */
 static char *reload(struct harness *h, const char *last_word)
 {
@@ -35,6 +45,7 @@ static char *reload(struct harness *h, const char *last_word)
         for (unsigned msec = 0; msec < WAIT_MSEC; msec += 5) {
                 char *text = read_log(h);
 
+                take_notices(h);
                 if (strstr(text, last_word))
                         return text;
                 free(text);
@@ -128,6 +139,61 @@ static void test_set_over_file(void **state)
         assert_int_equal(ctl_tenant(h, "a", "weight"), 100);
 }
 
+#define PINNED(reserve) "class = pinned\nreserve = " reserve "\n"
+
+/* A valid configuration is in force, whoever stands first in the file. */
+static void test_reservations_in_any_order(void **state)
+{
+        static const struct private_tenant small_large[] = {{"a", PINNED("50MiB")},
+                {"b", PINNED("200MiB")}, {NULL, NULL}},
+                                           large_small[] = {{"a", PINNED("200MiB")},
+                                                   {"b", PINNED("50MiB")}, {NULL, NULL}},
+                                           too_large[] = {{"a", PINNED("230MiB")},
+                                                   {"b", PINNED("30MiB")}, {NULL, NULL}},
+                                           none[] = {{"a", NULL}, {"b", NULL},
+                                                   {"c", PINNED("256MiB")}, {NULL, NULL}};
+        static const struct private_options first = {.tenants = small_large},
+                                            second = {.tenants = large_small},
+                                            third = {.tenants = too_large},
+                                            last = {.tenants = none};
+        struct harness *h = *state;
+
+        reload_to(h, &first, NULL);
+        for (unsigned i = 0; i < 2; ++i) {
+                assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 50 << 20);
+                assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 200 << 20);
+                reload_to(h, &second, NULL);
+                assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 200 << 20);
+                assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 50 << 20);
+                reload_to(h, &first, NULL);
+        }
+        /* Not both: what can't be stays, what can be is. */
+        reload_to(h, &third, "tenant a: ", "it is left as it was", NULL);
+        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 50 << 20);
+        assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 30 << 20);
+        reload_to(h, &last, NULL);
+        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 0);
+        assert_int_equal(ctl_tenant(h, "c", "reserve_bytes"), 256 << 20);
+        reload_to(h, &options, "notice: tenant c is removed", NULL);
+}
+
+/* Options that contradict each other: the file is not taken. */
+static void test_contradiction(void **state)
+{
+        static const struct private_tenant bad[] = {
+                {"a", "limit = 9MiB\n"}, {"b", "reserve = 8MiB\n"}, {NULL, NULL}};
+        static const struct private_options next = {.tenants = bad};
+        struct harness *h = *state;
+        char *text;
+
+        assert_int_equal(private_daemon_configure(&h->daemon, &next), 0);
+        text = reload(h, "reload: nothing was changed\n");
+        assert_non_null(strstr(text, "[tenant b] reserve is for a tenant with class = pinned"));
+        free(text);
+        assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 4 << 20);
+        reload_to(h, &options, NULL);
+}
+
 static void test_needs_restart(void **state)
 {
         static const struct private_options next = {
@@ -194,6 +260,8 @@ int main(void)
                 harness_test(test_tenants, (void *)&options),
                 harness_test(test_removed_in_use, (void *)&options),
                 harness_test(test_set_over_file, (void *)&options),
+                harness_test(test_reservations_in_any_order, (void *)&options),
+                harness_test(test_contradiction, (void *)&options),
                 harness_test(test_needs_restart, (void *)&options),
                 harness_test(test_bad_file, (void *)&options),
         };

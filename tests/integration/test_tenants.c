@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/macros.h"
 #include "tests/integration/harness.h"
 
@@ -238,6 +239,141 @@ static void test_access(void **state)
         worker_stop(w);
 }
 
+#define MIB (UINT64_C(1) << 20)
+
+/* A command that must be refused, for a reason that says `why` and `who`. */
+static void refused(struct harness *h, const char *words, const char *why, const char *who)
+{
+        struct proc_output o;
+
+        assert_int_not_equal(ctl_run(h, words, &o), 0);
+        if (!strstr(o.err, why) || !strstr(o.err, who))
+                fail_msg("kvleasectl %s: no \"%s\" and \"%s\" in \"%s\"", words, why, who, o.err);
+        proc_output_free(&o);
+}
+
+/* In force at once and after a restart, or refused, whoever has the rest being named. */
+static void test_reservations(void **state)
+{
+        struct harness *h = *state;
+
+        ctl(h, "tenants set a limit=none class=pinned reserve=200MiB");
+        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 200 * MIB);
+        ctl(h, "tenants set b limit=none");
+        refused(h, "tenants set b class=pinned reserve=100MiB", "56 MiB", "a");
+        refused(h, "tenants add c class=pinned reserve=58MiB", "56 MiB", "a");
+        assert_int_equal(ctl_status(h, "n_tenants"), 2);
+        assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 0);
+        refused(h, "tenants set b reserve=1MiB", "reserve is for a tenant with class", "pinned");
+        refused(h, "tenants set a limit=100MiB", "reserve (200 MiB) is above", "limit");
+        refused(h, "tenants set a class=dynamic", "reserve is for a tenant", "pinned");
+        refused(h, "tenants set a reserve_max=1MiB reserve=0", "less than an extent set", "2 MiB");
+        harness_restart(h); /* nothing refused was kept */
+        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 200 * MIB);
+        assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 0);
+        ctl(h, "tenants set b class=pinned reserve=56MiB weight=7");
+        ctl(h, "tenants set a weight=5"); /* all is reserved: other changes go on */
+        refused(h, "tenants set a reserve=202MiB", "b", "56 MiB");
+        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 200 * MIB);
+        ctl(h, "tenants set a reserve=20MiB");
+        ctl(h, "tenants set b reserve=236MiB");
+        ctl(h, "tenants add c");
+        refused(h, "tenants set c class=pinned reserve=2MiB", "b", "a");
+        ctl(h, "tenants remove c");
+        ctl(h, "tenants set a reserve=0 class=dynamic limit=4MiB");
+        ctl(h, "tenants set b reserve=0 class=dynamic limit=8MiB");
+}
+
+/* A tenant is removed: its reservation is anybody's. With clients it stays, and so does that. */
+static void test_removed_with_reservation(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w;
+
+        ctl(h, "tenants add c class=pinned reserve=256MiB");
+        w = worker_start(h, "c", "ns", 1);
+        worker_tell(w, "lease 600");
+        refused(h, "tenants remove c --force", "clients", "c");
+        ctl(h, "tenants set a limit=none");
+        refused(h, "tenants set a class=pinned reserve=2MiB", "c", "256 MiB");
+        worker_tell(w, "lease 600");
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "tenants remove c --force");
+        ctl(h, "tenants set a class=pinned reserve=256MiB");
+        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 256 * MIB);
+        ctl(h, "tenants set a class=dynamic reserve=0 limit=4MiB");
+}
+
+static bool log_has(struct harness *h, const char *words)
+{
+        char *text;
+        size_t len;
+        bool found;
+
+        assert_int_equal(file_read(h->daemon.log, 16 << 20, &text, &len), 0);
+        found = strstr(text, words);
+        free(text);
+        return found;
+}
+
+/* The device has less than was promised: it starts, with what fits, and says so. */
+static void test_promises_that_fit_no_more(void **state)
+{
+        static const struct private_options small = {
+                .device_lines = "memory = 64MiB\nextent = 2MiB\n", .tenants = two};
+        struct harness *h = *state;
+        struct worker *w;
+
+        ctl(h, "tenants set a limit=none class=pinned reserve=100MiB");
+        ctl(h, "tenants set b limit=none class=pinned reserve=20MiB");
+        assert_int_equal(private_daemon_configure(&h->daemon, &small), 0);
+        harness_restart(h);
+        /* Who still fits has all. */
+        assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 20 * MIB);
+        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 44 * MIB);
+        assert_true(log_has(h, "it runs with a reservation of 44 MiB instead of 100 MiB"));
+        w = worker_start(h, "a", "ns", 1);
+        worker_tell(w, "lease 4000");
+        worker_stop(w);
+        ctl(h, "tenants set a weight=3");
+        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 44 * MIB);
+        refused(h, "tenants set a reserve=100MiB", "44 MiB", "b"); /* as configured */
+        /* There is room again, and a change that tries. */
+        ctl(h, "tenants set b class=dynamic reserve=0");
+        ctl(h, "tenants set a reserve=50MiB");
+        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 50 * MIB);
+}
+
+/* One tenant's options don't go with a file or devices changed since: all start, it says so. */
+static void test_changes_that_fit_no_more(void **state)
+{
+        static const struct private_tenant limited[] = {{"b", "limit = 4MiB\n"}, {NULL}};
+        static const struct private_options changed = {
+                .tenants = limited, .device_lines = "memory = 256MiB\nextent = 32MiB\n"};
+        struct harness *h = *state;
+        struct proc_output o;
+
+        ctl(h, "tenants add c class=pinned reserve=4MiB reserve_max=6MiB");
+        ctl(h, "tenants set b class=pinned reserve=6MiB");
+        assert_int_equal(private_daemon_configure(&h->daemon, &changed), 0);
+        harness_restart(h);
+        assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 0);
+        assert_int_equal(ctl_tenant(h, "c", "reserve_bytes"), 0);
+        assert_int_equal(ctl_tenant(h, "c", "reserve_configured_bytes"), 4 * MIB);
+        assert_true(log_has(h, "tenant b: reserve (6 MiB) is above the tenant's limit (4 MiB)"));
+        assert_true(log_has(h, "tenant c: reserve_max (6 MiB) is less than an extent set"));
+        assert_true(log_has(h, "tenants set c, it has no reservation"));
+        refused(h, "tenants set c weight=7", "reserve_max (6 MiB)", "extent set");
+        ctl(h, "tenants set c reserve_max=auto");
+        assert_int_equal(ctl_tenant(h, "c", "reserve_bytes"), 32 * MIB);
+        assert_int_equal(ctl_run(h, "tenants show c", &o), 0);
+        assert_non_null(strstr(o.out, "32 MiB (4 MiB configured)"));
+        proc_output_free(&o);
+        ctl(h, "tenants set b limit=40MiB");
+        assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 32 * MIB);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -250,6 +386,10 @@ int main(void)
                 harness_test(test_reload, (void *)&two_tenants),
                 harness_test(test_bad_reload, (void *)&two_tenants),
                 harness_test(test_access, (void *)&two_tenants),
+                harness_test(test_reservations, (void *)&two_tenants),
+                harness_test(test_removed_with_reservation, (void *)&two_tenants),
+                harness_test(test_promises_that_fit_no_more, (void *)&two_tenants),
+                harness_test(test_changes_that_fit_no_more, (void *)&two_tenants),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

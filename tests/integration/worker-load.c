@@ -179,8 +179,11 @@ int worker_open_job(
         struct kvl_connect_options o = {
                 .size = sizeof(o), .socket_path = job->socket, .client_name = "load"};
         struct kvl_layout layout = worker_layout(job->n_planes);
-        int r = kvl_connect(&o, ret_conn);
+        int r;
 
+        if (job->has_safepoints)
+                o.flags |= KVL_CONNECT_SAFEPOINTS;
+        r = kvl_connect(&o, ret_conn);
         if (r == 0)
                 r = kvl_ns_open(*ret_conn, "load", &layout, NULL, 0, ret_ns);
         if (r)

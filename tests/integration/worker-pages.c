@@ -22,6 +22,104 @@ static void do_lease(struct worker_state *w, char **args, unsigned n_args)
         worker_answer_pages(r, pages, r == 0 ? n : 0);
 }
 
+/* N [min=M] [wait=MSEC]; returns N. */
+static uint32_t parse_lease(char **args, unsigned n_args, struct kvl_lease_options *ret)
+{
+        *ret = (struct kvl_lease_options){.size = sizeof(*ret)};
+        for (unsigned i = 1; i < n_args; ++i) {
+                if (strncmp(args[i], "min=", 4) == 0)
+                        ret->min_pages = (uint32_t)strtoul(args[i] + 4, NULL, 10);
+                else if (strncmp(args[i], "wait=", 5) == 0)
+                        ret->max_wait_msec = (int)strtol(args[i] + 5, NULL, 10);
+        }
+        return (uint32_t)strtoul(args[0], NULL, 10);
+}
+
+static void answer_lease(int code, const uint32_t *leased, const struct kvl_lease_result *result)
+{
+        printf("%d %u %d %llu", code, result->n_pages, (int)result->reason,
+                (unsigned long long)result->waited_usec);
+        for (uint32_t i = 0; i < result->n_pages; ++i)
+                printf(" %u", leased[i]);
+        printf("%s%s\n", code ? " " : "", code ? kvl_last_error() : "");
+}
+
+/* lease-with N [min=M] [wait=MSEC] (wait=-1: not at all): pages granted, reason, microseconds
+ * waited, then the pages, or the sentence */
+static void do_lease_with(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct kvl_lease_result result = {.size = sizeof(result)};
+        struct kvl_lease_options o;
+        uint32_t n = parse_lease(args, n_args, &o);
+        int r = kvl_lease_with(w->ns, 0, n, &o, pages, &result);
+
+        answer_lease(r, pages, &result);
+}
+
+/* What started leases brought: in the order in which they ended. */
+#define MAX_STARTED_LEASES 16
+static struct {
+        int code;
+        struct kvl_lease_result result;
+        uint32_t pages[256]; /* those beyond are leased, and not told */
+} ended[MAX_STARTED_LEASES];
+static unsigned n_ended, n_told;
+
+static void on_leased(struct kvl_ns *ns, int code, const uint32_t *leased,
+        const struct kvl_lease_result *result, void *data)
+{
+        if (n_ended == MAX_STARTED_LEASES)
+                return;
+        ended[n_ended].code = code;
+        ended[n_ended].result = *result;
+        ended[n_ended].result.n_pages = MIN(result->n_pages, ARRAY_SIZE(ended[0].pages));
+        if (result->n_pages > 0)
+                memcpy(ended[n_ended].pages, leased,
+                        ended[n_ended].result.n_pages * sizeof(*leased));
+        n_ended++;
+}
+
+/* lease-start: the words of lease-with; doesn't wait. Sixteen of them in a worker's life. */
+static void do_lease_start(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct kvl_lease_options o;
+        uint32_t n = parse_lease(args, n_args, &o);
+
+        worker_answer(kvl_lease_with_start(w->ns, 0, n, &o, on_leased, NULL));
+}
+
+/* r < 0: the connection is over. */
+static void answer_ended(int r)
+{
+        if (n_told == n_ended) {
+                worker_answer(r);
+                return;
+        }
+        answer_lease(ended[n_told].code, ended[n_told].pages, &ended[n_told].result);
+        n_told++;
+}
+
+/* lease-poll: the answer of the next started lease that has ended, as lease-with's; -EAGAIN where
+ * there is none. lease-wait: waits for it. */
+static void do_lease_poll(struct worker_state *w, char **args, unsigned n_args)
+{
+        kvl_dispatch(w->conn);
+        answer_ended(-EAGAIN);
+}
+
+static void do_lease_wait(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct pollfd p = {.fd = kvl_fd(w->conn)};
+        int r = kvl_dispatch(w->conn);
+
+        while (n_told == n_ended && r >= 0) {
+                p.events = (short)(POLLIN | (kvl_wants_write(w->conn) ? POLLOUT : 0));
+                poll(&p, 1, -1);
+                r = kvl_dispatch(w->conn);
+        }
+        answer_ended(r);
+}
+
 /* fill PAGE SEED */
 static void do_fill(struct worker_state *w, char **args, unsigned n_args)
 {
@@ -254,6 +352,10 @@ static void do_peek(struct worker_state *w, char **args, unsigned n_args)
 
 const struct worker_command worker_page_commands[] = {
         {"lease", do_lease},
+        {"lease-with", do_lease_with},
+        {"lease-start", do_lease_start},
+        {"lease-poll", do_lease_poll},
+        {"lease-wait", do_lease_wait},
         {"fill", do_fill},
         {"verify", do_verify},
         {"zeros", do_zeros},

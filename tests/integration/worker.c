@@ -81,7 +81,15 @@ static bool parse_token(const char *hex, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES
         return true;
 }
 
-/* connect SOCKET [TOKEN|-] [metadata] */
+/* Promised by all workers of a test that sets it. */
+static bool has_safepoints(void)
+{
+        const char *variable = getenv("KVL_WORKER_SAFEPOINTS");
+
+        return variable && strcmp(variable, "1") == 0;
+}
+
+/* connect SOCKET [TOKEN|-] [metadata|safepoints] */
 static void do_connect(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_connect_options o = {
@@ -91,8 +99,10 @@ static void do_connect(struct worker_state *w, char **args, unsigned n_args)
 
         if (n_args > 1 && parse_token(args[1], token))
                 o.group_token = token;
-        if (n_args > 2)
+        if (n_args > 2 && strcmp(args[2], "safepoints") != 0)
                 o.flags |= KVL_CONNECT_METADATA_ONLY;
+        else if (n_args > 2 || has_safepoints())
+                o.flags |= KVL_CONNECT_SAFEPOINTS;
         r = kvl_connect(&o, &w->conn);
         worker_answer(r);
         if (r)
@@ -101,20 +111,20 @@ static void do_connect(struct worker_state *w, char **args, unsigned n_args)
         kvl_set_event_handler(w->conn, on_event, w);
 }
 
-/* open NAME PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same] */
+/* open NAME PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|-] [DEVICE] */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_layout layout = worker_layout((unsigned)strtoul(args[1], NULL, 10));
         unsigned flags = 0;
         int r;
 
-        if (n_args > 4)
+        if (n_args > 4 && args[4][0] != '-')
                 flags = strcmp(args[4], "same") == 0 ? KVL_NS_SAME_ADDRESS : KVL_NS_KEEP_PAGE_ZERO;
         if (n_args > 2 && args[2][0] != '-')
                 layout.version = args[2];
         if (n_args > 3 && args[3][0] != '-')
                 layout.plane_page_bytes = strtoull(args[3], NULL, 10);
-        r = kvl_ns_open(w->conn, args[0], &layout, NULL, flags, &w->ns);
+        r = kvl_ns_open(w->conn, args[0], &layout, n_args > 5 ? args[5] : NULL, flags, &w->ns);
         w->info = (struct kvl_ns_info){.size = sizeof(w->info)};
         if (r == 0)
                 kvl_ns_info(w->ns, &w->info);

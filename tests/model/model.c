@@ -301,12 +301,18 @@ uint64_t learn_recalled(bool may_recall)
                         for (uint32_t s = 0; ns->exists && s < ns->n_pages / ns->set_pages; s++) {
                                 const struct extent_set *set = real_ns(ns)->sets[s];
                                 bool is = set && set->recall.state != RECALL_NONE;
+                                bool soft = is && set->recall.kind == RECALL_SOFT;
 
                                 CHECK(is || !ns->recalled[s] || !set_is_mapped(ns, s),
                                         "the recall of set %u was called off", s);
                                 CHECK(!is || ns->recalled[s] || may_recall, "set %u is recalled",
                                         s);
-                                bytes += is && !ns->recalled[s] ? ns->set_bytes : 0;
+                                CHECK(soft || !ns->soft[s] || !is || may_recall,
+                                        "set %u is pressed for", s);
+                                bytes += is && (!ns->recalled[s] || (ns->soft[s] && !soft))
+                                                 ? ns->set_bytes
+                                                 : 0;
+                                ns->soft[s] = soft;
                                 n_recalled += is && !ns->recalled[s];
                                 ns->recalled[s] = is;
                         }
@@ -379,17 +385,38 @@ static void learn_taken_back(struct model_ns *ns, bool may_take)
         }
 }
 
-void learn(const struct model_ns *only, enum learn_how how)
+void learn_soft(int asking)
 {
         for (int t = 0; t < N_TENANTS; t++)
                 for (int i = 0; i < N_NS; i++) {
                         struct model_ns *ns = &spaces[t][i];
 
+                        for (uint32_t s = 0; ns->exists && s < ns->n_pages / ns->set_pages; s++) {
+                                const struct extent_set *set = real_ns(ns)->sets[s];
+
+                                if (!set || set->recall.state == RECALL_NONE || ns->recalled[s])
+                                        continue;
+                                CHECK(t != asking && set->recall.kind == RECALL_SOFT &&
+                                                !set_is_mapped(ns, s),
+                                        "set %u of tenant %d is recalled for a lease", s, t);
+                                ns->recalled[s] = ns->soft[s] = true;
+                                n_recalled++;
+                        }
+                }
+}
+
+void learn(const struct model_ns *only, enum learn_how how)
+{
+        for (int t = 0; t < N_TENANTS; t++)
+                for (int i = 0; i < N_NS; i++) {
+                        struct model_ns *ns = &spaces[t][i];
+                        bool gives = how == MAY_EVICT && only && only->tenant != t;
+
                         if (!ns->exists)
                                 continue;
-                        learn_evicted(ns, !only || ns == only ? how : MAY_SWEEP);
+                        learn_evicted(ns, !only || ns == only || gives ? how : MAY_SWEEP);
                         learn_freed(ns);
-                        learn_taken_back(ns, how == MAY_TAKE_BACK);
+                        learn_taken_back(ns, how == MAY_TAKE_BACK || gives);
                 }
         learn_recalled(false);
 }

@@ -60,6 +60,7 @@ struct model_ns {
         int parent[N_KEYS]; /* key it was published under, NONE */
         unsigned tokens[N_KEYS];
         bool recalled[MAX_SETS];
+        bool soft[MAX_SETS];         /* of these: for a lease of others */
         uint32_t set_pages, n_pages; /* geometry */
         uint64_t set_bytes;
 };
@@ -147,6 +148,10 @@ bool is_withheld(const struct model_ns *ns, uint32_t page);
  * the bytes of those that are recalled since. */
 uint64_t learn_recalled(bool may_recall);
 
+/* The same for a lease of tenant `asking`: softly, of others, and only what nobody has mapped, as
+ * no client keeps safe points. */
+void learn_soft(int asking);
+
 /* Neither the page with this key nor anything cached below it is pinned. */
 bool is_evictable(const struct model_ns *ns, int top);
 
@@ -170,9 +175,9 @@ struct ns *real_ns(const struct model_ns *ns);
  * cached pages (NULL: anybody), and that where `how` says so.
  */
 enum learn_how {
-        MAY_SWEEP, /* nothing cached goes */
-        MAY_PURGE, /* what lies in or below a recalled set, pinned or not */
-        MAY_EVICT,
+        MAY_SWEEP,     /* nothing cached goes */
+        MAY_PURGE,     /* what lies in or below a recalled set, pinned or not */
+        MAY_EVICT,     /* other tenants, by fair share: also what is in magazines */
         MAY_TAKE_BACK, /* the same, and what is in magazines */
 };
 void learn(const struct model_ns *only, enum learn_how how);

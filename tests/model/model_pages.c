@@ -204,7 +204,33 @@ static void check_nothing_lies_about(const struct model_ns *ns)
         }
 }
 
-/* Was it right to refuse? What is evictable here is gone, and what is left is too little. */
+/* Somebody else was refused a moment ago: what is free may be for him. */
+static bool others_want(int t)
+{
+        for (int i = 0; i < N_TENANTS; i++)
+                list_for_each (s, &tenants[i]->stakes, struct stake, tenant_link)
+                        if (i != t && s->wants_until_nsec > now_nsec)
+                                return true;
+        return false;
+}
+
+/* Pages that nobody holds, and that aren't free. */
+static uint64_t count_idle(const struct model_ns *ns)
+{
+        uint64_t n = 0;
+
+        for (uint32_t page = 0; page < ns->n_pages; page++) {
+                const struct page *p = ns_page(real_ns(ns), page);
+
+                n += ns->pages[page].state == M_READY ||
+                     (p && pins_of(ns, page) == 0 &&
+                             (p->state == PAGE_SEALED || p->state == PAGE_DETACHED));
+        }
+        return n;
+}
+
+/* Was it right to refuse? What is evictable here is gone, or all of it wouldn't do, and what is
+ * left is too little. */
 static void check_refusal(const struct model_ns *ns, uint32_t n, int why)
 {
         uint64_t n_free = 0, n_busy = ns->keep_zero, limit = MIN(limits[ns->tenant], BUDGET_BYTES);
@@ -222,6 +248,8 @@ static void check_refusal(const struct model_ns *ns, uint32_t n, int why)
         room = MIN(own > limits[ns->tenant] ? 0 : (limits[ns->tenant] - own) / ns->set_bytes,
                 (BUDGET_BYTES - all) / ns->set_bytes);
         room = MIN(room, slots - bound);
+        if (others_want(ns->tenant))
+                room = 0;
         CHECK(n_free + room * ns->set_pages <= n + (ns->keep_zero && bound == 0),
                 "refused %u pages with %llu free and room for %llu sets", n,
                 (unsigned long long)n_free, (unsigned long long)room);
@@ -230,6 +258,8 @@ static void check_refusal(const struct model_ns *ns, uint32_t n, int why)
         most = MIN(MAX(limit / ns->set_bytes, bound), slots) * ns->set_pages;
         if (n_busy + n > most)
                 return; /* beyond reach: nothing had to be evicted */
+        if (n_free + count_idle(ns) + room * ns->set_pages < n + ns->keep_zero)
+                return; /* all that could go wouldn't do */
         /* At the limit, in all namespaces of the tenant that could give a set. */
         for (int i = 0; i < N_NS; i++) {
                 const struct model_ns *other = &spaces[ns->tenant][i];
@@ -282,6 +312,7 @@ static void op_lease(void)
                 CHECK(r == (store.draining ? KVL_STATUS_DRAINING : KVL_STATUS_STALE), "%d", r);
                 return;
         }
+        learn_soft(m->tenant);
         learn(NULL, MAY_TAKE_BACK);
         if (r == 0)
                 check_leased(m, ns, pages, n);
@@ -663,7 +694,8 @@ static void one_step(void)
         for (size_t i = 0; i < ARRAY_SIZE(operations); i++)
                 total += operations[i].weight;
         pick = rnd(total);
-        now_nsec += rnd(1000);
+        /* Longer than a refused tenant counts as wanting memory. */
+        now_nsec += rnd(100) ? rnd(1000) : UINT64_C(2000000000);
         for (size_t i = 0; i < ARRAY_SIZE(operations); i++) {
                 if (pick < operations[i].weight) {
                         operations[i].run();

@@ -308,6 +308,7 @@ void shared_refill(const struct shared_case *s)
                 "completes");
         device.fail_in = 0;
         CHECK(header->refill_asked == 0, "still asked for");
+        learn_soft(s->ns->tenant);
         learn(s->ns, MAY_EVICT);
         learn_filled(s);
         CHECK(usage() <= BUDGET_BYTES, "over the budget");

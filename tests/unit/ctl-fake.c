@@ -49,7 +49,10 @@ static M(AdminDevice) devices[] = {
                 .n_sets = 24,
                 .total_bytes = 64 * GIB,
                 .transport = "memfd",
-                .state = "ok"},
+                .state = "ok",
+                .reserved_bytes = 2 * GIB,
+                .missing_bytes = GIB / 2,
+                .memory_ratio = 13},
         {.name = "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
                 .backend = "cuda",
                 .budget_bytes = 72 * GIB,
@@ -60,8 +63,13 @@ static M(AdminDevice) devices[] = {
                 .transport = "vmm",
                 .state = "stuck",
                 .why = "the driver hasn't answered extent_create for 10 s",
-                .n_preparing = 2},
+                .n_preparing = 2,
+                .exclusive = "search",
+                .memory_ratio = 90},
 };
+
+/* The last is of a daemon that knows a reason more. */
+static uint64_t refused_by[] = {0, 1, 2, 3, 4, 0, 5, 6, 7};
 
 static M(AdminTenant) tenants[] = {
         {.name = "search",
@@ -81,13 +89,39 @@ static M(AdminTenant) tenants[] = {
                 .refusals = 2,
                 .uids = "1000 1001",
                 .gids = "",
-                .group = "search"},
+                .group = "search",
+                .class_ = "pinned",
+                .reserve_bytes = 2 * GIB,
+                .reserve_configured_bytes = 5 * GIB / 2,
+                .reserve_min_bytes = GIB,
+                .reserve_max_bytes = 3 * GIB,
+                .sizer = "dry-run",
+                .schedule = "08:00-20:00 2GiB-3GiB",
+                .when_full = "queue",
+                .max_wait_msec = 1500,
+                .burst = "queue",
+                .lend_idle_reserve = true,
+                .placement = "device=GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
+                .exclusive = true,
+                .share_group = true,
+                .publish_uids = "1000",
+                .publish_gids = "2000",
+                .waiting = 3,
+                .waits = 40,
+                .waited_msec = 61000,
+                .max_waited_msec = 900,
+                .degraded = 5,
+                .n_refused_by = ARRAY_SIZE(refused_by),
+                .refused_by = refused_by,
+                .fair_bytes = GIB / 4,
+                .excess_bytes = GIB / 8},
         {.name = "chat",
                 .limit_bytes = UINT64_MAX,
                 .weight = 100,
                 .priority = 50,
                 .max_clients = 1024,
                 .charged_bytes = GIB / 2,
+                .class_ = "dynamic",
                 .socket_path = "",
                 .source = "admin",
                 .uids = "",
@@ -142,6 +176,7 @@ static M(AdminClient) clients[] = {
                 .pins = 9,
                 .mapped_sets = 16,
                 .quarantined_sets = 2,
+                .safepoints = true,
                 .requests = 12345,
                 .connected_sec = 93784},
         /* Names are the clients' own: control sequences, quotes, bytes that aren't UTF-8. */
@@ -161,6 +196,47 @@ static M(AdminClient) clients[] = {
                 .pid = 1,
                 .state = "muted",
                 .connected_sec = 3599},
+};
+
+static M(AdminRegion) regions[] = {
+        {.device = "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
+                .tenant = "search",
+                .size_bytes = 2 * GIB,
+                .used_bytes = 3 * GIB / 2,
+                .fair_bytes = GIB,
+                .min_bytes = GIB,
+                .max_bytes = 3 * GIB,
+                .demand_bytes = 5 * GIB / 2,
+                .p99_bytes = 5 * GIB / 2,
+                .target_bytes = 3 * GIB,
+                .sizer = "dry-run",
+                .decision = "grow",
+                .why = "p99 is 125 % of it",
+                .decided_sec_ago = 4,
+                .changes = 7},
+        {.device = "host",
+                .tenant = "search",
+                .size_bytes = GIB,
+                .min_bytes = GIB,
+                .max_bytes = GIB,
+                .target_bytes = GIB,
+                .sizer = "off",
+                .lent_bytes = GIB / 2,
+                .missing_bytes = GIB / 4,
+                .taken_back_msec = 1200},
+        {.device = "host",
+                .tenant = "chat",
+                .excess_bytes = GIB / 2,
+                .fair_bytes = GIB / 4,
+                .demand_bytes = GIB,
+                .sizer = "on",
+                .decision = "none"},
+        {.device = "host", .size_bytes = 7 * GIB, .used_bytes = GIB / 2},
+};
+
+static M(AdminEviction) evictions[] = {
+        {.victim = "chat", .by = "search", .pages = 12, .sets = 1},
+        {.victim = "chat", .by = "", .pages = 3},
 };
 
 static M(AdminStatusReply) status = {
@@ -195,6 +271,13 @@ static M(AdminStatusReply) status = {
         .unindexed = 3,
         .touches_dropped = 12,
         .n_sharing = 1,
+        .fragmentation = 125,
+        .compacted_pages = 120,
+        .compacted_sets = 4,
+        .n_waiting = 3,
+        .leases_waited = 40,
+        .leases_degraded = 5,
+        .pages_ahead = 64,
 };
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -321,6 +404,14 @@ static void answer(struct fake *f, uint16_t type, const ProtobufCMessage *q, Pro
         case MSG_ADMIN_CLIENTS:
                 LIST_ROW(f, (M(AdminClientsReply) *)m, (const M(AdminListRequest) *)q, clients,
                         clients, admin_client);
+                return;
+        case MSG_ADMIN_REGIONS:
+                LIST_ROW(f, (M(AdminRegionsReply) *)m, (const M(AdminListRequest) *)q, regions,
+                        regions, admin_region);
+                return;
+        case MSG_ADMIN_EVICTIONS:
+                LIST_ROW(f, (M(AdminEvictionsReply) *)m, (const M(AdminListRequest) *)q, evictions,
+                        evictions, admin_eviction);
                 return;
         case MSG_ADMIN_PURGE:
                 ((M(CountReply) *)m)->count = 42;

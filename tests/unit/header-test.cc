@@ -6,5 +6,7 @@ int main()
         struct kvl_connect_options options = {};
 
         options.size = sizeof(options);
+        if (kvl_lease_with(nullptr, 0, 1, nullptr, nullptr, nullptr) == 0)
+                return 1;
         return kvl_version()[0] == '0' && options.size > 0 ? 0 : 1;
 }

@@ -24,7 +24,7 @@
 #define SET_PAGES   16
 #define NS_ID       1 /* of the namespace that connect_client() opens */
 #define CLIENTS_MAX 24
-#define PATIENCE    (10 * NSEC_PER_SEC) /* for what AWAIT() waits for; not tuned */
+#define PATIENCE    (30 * NSEC_PER_SEC) /* for what AWAIT() waits for; not tuned */
 
 struct client {
         uint64_t peer_id;

@@ -54,6 +54,36 @@ static void test_tenant_rules(void **state)
         assert_int_equal(try(&t, 1, 1, 2), -EACCES);
 }
 
+static bool may_publish(const struct tenant_config *t, uid_t uid, gid_t gid, gid_t group)
+{
+        const struct creds c = {.uid = uid, .gid = gid, .groups = &group, .n_groups = 1};
+
+        return access_may_publish(t, &c);
+}
+
+static void test_publishers(void **state)
+{
+        struct tenant_config t = tenant_with("uids=1", "gids=2");
+
+        assert_false(access_has_publishers(&t));
+        assert_true(may_publish(&t, 5, 6, 7)); /* whoever got in */
+        t = tenant_with("publish_uids=5", "publish_gids=");
+        assert_true(access_has_publishers(&t));
+        assert_true(may_publish(&t, 5, 6, 7));
+        assert_false(may_publish(&t, 6, 5, 5)); /* groups are no users */
+        assert_false(may_publish(&t, 0, 0, 0));
+        t = tenant_with("publish_uids=", "publish_gids=7");
+        assert_true(access_has_publishers(&t));
+        assert_true(may_publish(&t, 1, 7, 2));
+        assert_true(may_publish(&t, 1, 2, 7));
+        assert_false(may_publish(&t, 7, 1, 2));
+        t = tenant_with("publish_uids=5", "publish_gids=7");
+        assert_true(may_publish(&t, 5, 1, 2));
+        assert_true(may_publish(&t, 1, 1, 7));
+        assert_false(may_publish(&t, 1, 1, 2));
+        assert_int_equal(try(&t, 1, 1, 2), 0); /* who reads comes in all the same */
+}
+
 static void test_sentence(void **state)
 {
         struct tenant_config t = tenant_with("uids=5", "gids=");
@@ -169,6 +199,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_tenant_rules),
+                TEST(test_publishers),
                 TEST(test_sentence),
                 TEST(test_admin),
                 TEST(test_creds),

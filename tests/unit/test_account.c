@@ -1,60 +1,127 @@
 #include "daemon/core/account.h"
+#include "daemon/core/pool.h"
+#include "daemon/core/region.h"
+#include "daemon/core/tenant.h"
 #include "proto/status.h"
 #include "tests/unit/test-support.h"
 
-static void test_charges_both_or_none(void **state)
-{
-        struct account tenant = {.limit_bytes = 100}, pool = {.limit_bytes = 150};
-        struct account other = {.limit_bytes = 100};
-        struct charge c1 = {0}, c2 = {0}, c3 = {0};
+/* Two tenants in one pool. */
+struct accounts {
+        struct pool pool;
+        struct tenant a, b;
+        struct stake *of_a, *of_b;
+};
 
-        assert_int_equal(charge_take(&c1, &tenant, &pool, 60), 0);
-        assert_int_equal(charge_take(&c2, &tenant, &pool, 41), KVL_STATUS_QUOTA);
-        assert_int_equal(charge_take(&c2, &other, &pool, 91), KVL_STATUS_FULL);
-        assert_int_equal(tenant.charged_bytes, 60);
-        assert_int_equal(other.charged_bytes, 0);
-        assert_int_equal(pool.charged_bytes, 60);
-        assert_int_equal(charge_take(&c2, &tenant, &pool, 40), 0);
-        assert_int_equal(charge_take(&c3, &other, &pool, 50), 0);
+static void start(struct accounts *x, uint64_t limit_bytes, uint64_t budget_bytes)
+{
+        *x = (struct accounts){0};
+        x->pool.account.limit_bytes = budget_bytes;
+        x->a.account.limit_bytes = x->b.account.limit_bytes = limit_bytes;
+        list_init(&x->pool.stakes);
+        list_init(&x->pool.orphans);
+        list_init(&x->a.stakes);
+        list_init(&x->b.stakes);
+        assert_int_equal(stake_new(&x->a, &x->pool), 0);
+        assert_int_equal(stake_new(&x->b, &x->pool), 0);
+        x->of_a = stake_find(&x->a, &x->pool);
+        x->of_b = stake_find(&x->b, &x->pool);
+}
+
+static void end(struct accounts *x)
+{
+        stake_free(x->of_a);
+        stake_free(x->of_b);
+        assert_int_equal(x->pool.reserved_bytes, 0);
+        assert_int_equal(x->pool.idle_reserve_bytes, 0);
+        assert_int_equal(x->pool.account.charged_bytes, 0);
+}
+
+static void test_charges_all_or_none(void **state)
+{
+        struct charge c1 = {0}, c2 = {0}, c3 = {0};
+        struct accounts x;
+
+        start(&x, 100, 150);
+        assert_int_equal(charge_take(&c1, x.of_a, 60), 0);
+        assert_int_equal(charge_take(&c2, x.of_a, 41), KVL_STATUS_QUOTA);
+        assert_int_equal(charge_take(&c2, x.of_b, 91), KVL_STATUS_FULL);
+        assert_int_equal(x.a.account.charged_bytes, 60);
+        assert_int_equal(x.of_a->charged_bytes, 60);
+        assert_int_equal(x.b.account.charged_bytes, 0);
+        assert_int_equal(x.of_b->charged_bytes, 0);
+        assert_int_equal(x.pool.account.charged_bytes, 60);
+        assert_int_equal(charge_take(&c2, x.of_a, 40), 0);
+        assert_int_equal(charge_take(&c3, x.of_b, 50), 0);
         charge_drop(&c1);
         charge_drop(&c1);
         charge_drop(&c2);
         charge_drop(&c3);
-        assert_int_equal(tenant.charged_bytes + other.charged_bytes + pool.charged_bytes, 0);
-        assert_int_equal(charge_take(&c1, &tenant, &pool, 100), 0);
+        assert_int_equal(x.a.account.charged_bytes + x.b.account.charged_bytes, 0);
+        assert_int_equal(x.of_a->charged_bytes + x.of_b->charged_bytes, 0);
+        assert_int_equal(charge_take(&c1, x.of_a, 100), 0);
         charge_drop(&c1);
+        end(&x);
 }
 
 static void test_no_overflow(void **state)
 {
-        struct account tenant = {.limit_bytes = UINT64_MAX}, pool = {.limit_bytes = UINT64_MAX};
         struct charge c1 = {0}, c2 = {0};
+        struct accounts x;
 
-        assert_int_equal(charge_take(&c1, &tenant, &pool, UINT64_MAX - 1), 0);
-        assert_int_equal(charge_take(&c2, &tenant, &pool, 2), KVL_STATUS_QUOTA);
+        start(&x, UINT64_MAX, UINT64_MAX);
+        assert_int_equal(charge_take(&c1, x.of_a, UINT64_MAX - 1), 0);
+        assert_int_equal(charge_take(&c2, x.of_a, 2), KVL_STATUS_QUOTA);
         charge_drop(&c1);
+        end(&x);
 }
 
 static void test_over_a_lowered_limit(void **state)
 {
-        struct account tenant = {.limit_bytes = 100}, pool = {.limit_bytes = 1000};
         struct charge c1 = {0}, c2 = {0};
+        struct accounts x;
 
-        assert_int_equal(charge_take(&c1, &tenant, &pool, 80), 0);
-        tenant.limit_bytes = 50;
-        assert_false(account_fits(&tenant, 0));
-        assert_int_equal(charge_take(&c2, &tenant, &pool, 1), KVL_STATUS_QUOTA);
+        start(&x, 100, 1000);
+        assert_int_equal(charge_take(&c1, x.of_a, 80), 0);
+        x.a.account.limit_bytes = 50;
+        assert_false(account_fits(&x.a.account, 0));
+        assert_int_equal(charge_take(&c2, x.of_a, 1), KVL_STATUS_QUOTA);
         charge_drop(&c1);
-        assert_true(account_fits(&tenant, 50));
-        assert_false(account_fits(&tenant, 51));
+        assert_true(account_fits(&x.a.account, 50));
+        assert_false(account_fits(&x.a.account, 51));
+        end(&x);
+}
+
+/* What is idle of a reservation follows every charge, also one that is left behind. */
+static void test_idle_reserve(void **state)
+{
+        struct charge c1 = {0}, c2 = {0};
+        struct accounts x;
+
+        start(&x, 100, 150);
+        x.of_a->reserve_bytes = x.pool.reserved_bytes = x.pool.idle_reserve_bytes = 50;
+        assert_int_equal(charge_take(&c1, x.of_a, 30), 0);
+        assert_int_equal(x.pool.idle_reserve_bytes, 20);
+        assert_int_equal(stake_excess(x.of_a), 0);
+        assert_int_equal(charge_take(&c2, x.of_a, 30), 0);
+        assert_int_equal(x.pool.idle_reserve_bytes, 0);
+        assert_int_equal(stake_excess(x.of_a), 10);
+        charge_leave_tenant(&c1);
+        assert_int_equal(x.pool.idle_reserve_bytes, 20);
+        assert_int_equal(x.a.account.charged_bytes, 30);
+        assert_int_equal(x.pool.account.charged_bytes, 60);
+        charge_drop(&c1);
+        charge_drop(&c2);
+        assert_int_equal(x.pool.idle_reserve_bytes, 50);
+        end(&x);
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(test_charges_both_or_none),
+                TEST(test_charges_all_or_none),
                 TEST(test_no_overflow),
                 TEST(test_over_a_lowered_limit),
+                TEST(test_idle_reserve),
         };
 
         return RUN_TESTS(tests);

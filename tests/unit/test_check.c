@@ -136,7 +136,8 @@ static void test_page_states(void **state)
 
         build(&s);
         BREAK_STATE(&s, s.cached[2], PAGE_FREE, "tree but not cached");
-        BREAK_STATE(&s, s.cached[2], PAGE_MOVING, "a state that doesn't exist");
+        BREAK_STATE(&s, s.cached[2], PAGE_MOVING, "moving, but nothing is moved to it");
+        BREAK_STATE(&s, s.cached[2], PAGE_RETIRING, "a state that doesn't exist");
         BREAK_STATE(&s, s.cached[2], PAGE_NULL, "only page 0");
         BREAK_STATE(&s, s.granted[0], PAGE_DETACHED, "detached but nobody pins it");
         BREAK_STATE(&s, s.detached, PAGE_GRANTED, "no pins");

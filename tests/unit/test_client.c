@@ -86,7 +86,7 @@ static void test_options_and_environment(void **state)
         assert_null(conn);
         unsetenv("KVLEASE_SOCKET");
         fake_stop(&f);
-        options.flags = 4;
+        options.flags = 8;
         assert_int_equal(kvl_connect(&options, &conn), -EINVAL);
         options.size = 0;
         assert_int_equal(kvl_connect(&options, &conn), -EINVAL);

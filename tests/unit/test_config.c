@@ -175,6 +175,70 @@ static void test_socket_path_must_fit(void **state)
         assert_int_equal(r.n_errors, 1);
 }
 
+/* Options of a tenant that don't go together; each is found by itself. */
+static void test_tenants_that_contradict_themselves(void **state)
+{
+        static const struct {
+                const char *lines, *error;
+        } cases[] = {
+                {"reserve=1GiB", "reserve is for a tenant with class = pinned"},
+                {"reserve_max=1GiB", "reserve_max is for a tenant with class = pinned"},
+                {"sizer=dry-run", "sizer is for a tenant with class = pinned"},
+                {"schedule=08:00-20:00 1GiB-2GiB", "schedule is for a tenant with class = pinned"},
+                {"class=pinned\nreserve=2GiB\nreserve_max=1GiB",
+                        "reserve (2 GiB) is above reserve_max (1 GiB)"},
+                {"class=pinned\nreserve=2GiB\nreserve_min=3GiB\nreserve_max=1GiB",
+                        "reserve_min (3 GiB) is larger than reserve_max (1 GiB)"},
+                {"class=pinned\nreserve=1GiB\nreserve_min=2GiB\nreserve_max=3GiB",
+                        "reserve (1 GiB) is below reserve_min (2 GiB)"},
+                {"class=pinned\nreserve=4GiB\nreserve_min=2GiB\nreserve_max=3GiB",
+                        "reserve (4 GiB) is above reserve_max (3 GiB)"},
+                {"class=pinned\nreserve=2GiB\nlimit=1GiB",
+                        "reserve (2 GiB) is above the tenant's limit (1 GiB)"},
+                {"class=pinned\nreserve=1GiB\nreserve_max=3GiB\nlimit=2GiB",
+                        "reserve_max (3 GiB) is above the tenant's limit (2 GiB)"},
+                {"class=pinned\nschedule=8-9 1GiB", "schedule: "},
+                {"class=pinned\nlimit=2GiB\nschedule=08:00-20:00 1GiB-3GiB",
+                        "a maximum of schedule (3 GiB) is above the tenant's limit"},
+                {"placement=anywhere", "placement: 'anywhere' is unknown, allowed are pack"},
+                {"placement=device=", "placement: 'device=' is unknown"},
+        };
+        char text[512], where[512];
+        struct config c;
+        struct reports r;
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                snprintf(text, sizeof(text), "[tenant a]\n%s\n", cases[i].lines);
+                assert_int_equal(load(text, NULL, 0, &c, &r), -EINVAL);
+                snprintf(where, sizeof(where), "k.conf: [tenant a] %s", cases[i].error);
+                if (r.n_errors != 1 || !strstr(r.text, where))
+                        fail_msg("not '%s' alone in:\n%s", where, r.text);
+        }
+}
+
+static void test_tenants_that_fit_together(void **state)
+{
+        static const char *const good[] = {
+                "class=pinned",
+                "class=pinned\nreserve=1GiB\nlimit=1GiB",
+                "class=pinned\nreserve=1GiB\nreserve_min=1GiB\nreserve_max=1GiB\nsizer=on",
+                "class=pinned\nreserve=2GiB\nreserve_max=3GiB\nlimit=3GiB\n"
+                "schedule=08:00-20:00 1GiB-3GiB",
+                "when_full=queue\nmax_wait=0\nplacement=device=GPU-1\nexclusive=on",
+                "placement=spread\nshare_group=on\npublish_uids=0",
+        };
+        char text[512];
+        struct config c;
+        struct reports r;
+
+        for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+                snprintf(text, sizeof(text), "[tenant a]\n%s\n", good[i]);
+                if (load(text, NULL, 0, &c, &r) != 0)
+                        fail_msg("%s: %s", good[i], r.text);
+                config_deinit(&c);
+        }
+}
+
 static void test_tenants_only(void **state)
 {
         static const char good[] = "[tenant a]\nlimit=2GiB\n", bad[] = "[daemon]\nmax_clients=1\n";
@@ -234,6 +298,8 @@ int main(void)
                 TEST(test_missing_files),
                 TEST(test_overrides),
                 TEST(test_socket_path_must_fit),
+                TEST(test_tenants_that_contradict_themselves),
+                TEST(test_tenants_that_fit_together),
                 TEST(test_tenants_only),
                 TEST(test_apply),
                 TEST(test_memory_failures),

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "daemon/server/config.h"
 #include "daemon/server/options.h"
+#include "daemon/server/tenant-attrs.h"
 #include "policy/evict.h"
 
 static char err[1024];
@@ -40,6 +41,51 @@ static void test_evict_names_are_policies(void **state)
                 assert_non_null(evict_find(config_evict_names[i]));
 }
 
+static unsigned index_of(const char *const *names, const char *name)
+{
+        unsigned i = 0;
+
+        while (names[i] && strcmp(names[i], name) != 0)
+                i++;
+        assert_non_null(names[i]);
+        return i;
+}
+
+/* The index of a name is the number the core knows it by. */
+static void test_names_are_the_cores(void **state)
+{
+        assert_int_equal(index_of(config_class_names, "dynamic"), TENANT_DYNAMIC);
+        assert_int_equal(index_of(config_class_names, "pinned"), TENANT_PINNED);
+        assert_int_equal(index_of(config_when_full_names, "reject"), WHEN_FULL_REJECT);
+        assert_int_equal(index_of(config_when_full_names, "queue"), WHEN_FULL_QUEUE);
+        assert_int_equal(index_of(config_when_full_names, "degrade"), WHEN_FULL_DEGRADE);
+        assert_int_equal(index_of(config_burst_names, "pool"), BURST_POOL);
+        assert_int_equal(index_of(config_burst_names, "queue"), BURST_QUEUE);
+        assert_int_equal(index_of(config_sizer_names, "off"), SIZING_OFF);
+        assert_int_equal(index_of(config_sizer_names, "dry-run"), SIZING_DRY_RUN);
+        assert_int_equal(index_of(config_sizer_names, "on"), SIZING_ON);
+}
+
+static void test_placement_text(void **state)
+{
+        enum place_policy policy;
+        const char *device;
+
+        assert_int_equal(placement_parse("pack", &policy, &device), 0);
+        assert_int_equal(policy, PLACE_PACK);
+        assert_string_equal(device, "");
+        assert_int_equal(placement_parse("spread", &policy, &device), 0);
+        assert_int_equal(policy, PLACE_SPREAD);
+        assert_int_equal(placement_parse("device=host-1", &policy, &device), 0);
+        assert_int_equal(policy, PLACE_DEVICE);
+        assert_string_equal(device, "host-1");
+        assert_int_equal(placement_parse("", &policy, &device), -EINVAL);
+        assert_int_equal(placement_parse("packed", &policy, &device), -EINVAL);
+        assert_int_equal(placement_parse("device", &policy, &device), -EINVAL);
+        assert_int_equal(placement_parse("device=", &policy, &device), -EINVAL);
+        assert_int_equal(placement_parse("device=a b", &policy, &device), -EINVAL);
+}
+
 static void test_defaults_round_trip(void **state)
 {
         struct daemon_config d = {0};
@@ -64,6 +110,11 @@ static void test_defaults_round_trip(void **state)
         assert_true(v.extent_bytes == UINT64_C(64) << 20);
         assert_true(t.limit_bytes == TENANT_LIMIT_NONE);
         assert_int_equal(t.weight, 100);
+        assert_int_equal(t.class, TENANT_DYNAMIC);
+        assert_int_equal(t.when_full, WHEN_FULL_REJECT);
+        assert_true(t.reserve_bytes == 0 && t.reserve_max_bytes == TENANT_RESERVE_AUTO);
+        assert_string_equal(t.placement, "pack");
+        assert_true(v.memory_ratio == DEVICE_RATIO_AUTO && d.compact);
 }
 
 /* Tries a value that must be refused: nothing changes, the message has all of `parts`. */
@@ -103,6 +154,12 @@ static void test_refusals(void **state)
         refused(SECTION_TENANT, "limit", "0", "out of range");
         refused(SECTION_TENANT, "limit", "auto", "or 'none'");
         refused(SECTION_TENANT, "group", "a\tb", "not printable");
+        refused(SECTION_TENANT, "class", "gold", "allowed are dynamic, pinned");
+        refused(SECTION_TENANT, "when_full", "panic", "allowed are reject, queue, degrade");
+        refused(SECTION_TENANT, "burst", "none", "allowed are pool, queue");
+        refused(SECTION_TENANT, "sizer", "yes", "allowed are off, dry-run, on");
+        refused(SECTION_TENANT, "max_wait", "2h", "out of range");
+        refused(SECTION_TENANT, "publish_gids", "no-such-group-here", "is no group");
         refused(SECTION_TENANT, "uids", "0,no-such-user-here", "'no-such-user-here' is no user");
         refused(SECTION_TENANT, "gids", "4294967295", "no group");
         memset(long_path, '/', sizeof(long_path));
@@ -194,6 +251,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_rows_are_sound),
                 TEST(test_evict_names_are_policies),
+                TEST(test_names_are_the_cores),
+                TEST(test_placement_text),
                 TEST(test_defaults_round_trip),
                 TEST(test_refusals),
                 TEST(test_id_lists),

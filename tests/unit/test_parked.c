@@ -78,21 +78,160 @@ static void test_lease_waits_and_others_do_not(void **state)
         admin = connect_admin(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
-        say_free(c, 0); /* the page that it will get: done before, it would be refused */
         AWAIT(&w, is_parked(&w, c));
-        /* Its socket doesn't wake the loop for what isn't read, its end would. */
-        assert_int_equal(peer_of(&w, c)->socket_events, UV_DISCONNECT);
+        say_free(c, 0); /* the page that it will get: what isn't a lease doesn't wait for that */
+        expect(&w, c, "FREE:32 ");
         say_free(other, 0);
         expect(&w, other, "FREE:32 ");
         ask_devices(&w, admin, "ok", 1);
         world_check(&w);
         assert_string_equal(c->replies, "");
         fake_device_unblock(&w.device);
-        expect(&w, c, "LEASE:0 FREE:0 ");
+        expect(&w, c, "LEASE:0 ");
         assert_false(is_parked(&w, c));
         assert_int_equal(peer_of(&w, c)->n_requests, 4);
         say_free(c, 0);
+        expect(&w, c, "FREE:0 ");
+        world_end(&w);
+}
+
+/* Of one connection: the second is run once the first is answered, the rest at once. */
+static void test_leases_stay_in_order(void **state)
+{
+        struct client *c;
+        struct world w;
+
+        start(&w, "60s", 1);
+        c = connect_worker(&w);
+        fake_device_block(&w.device, "create");
+        say_lease(c, SET_PAGES);
+        say_lease(c, 4097); /* refused, once it is looked at */
+        say_lease(c, 1);
+        say_free(c, 0);
         expect(&w, c, "FREE:32 ");
+        assert_true(is_parked(&w, c));
+        fake_device_unblock(&w.device);
+        expect(&w, c, "LEASE:0 LEASE:39 LEASE:4 ");
+        assert_int_equal(peer_of(&w, c)->n_requests, 6);
+        assert_int_equal(peer_of(&w, c)->behind_bytes, 0);
+        world_end(&w);
+}
+
+/* What a peer makes the daemon keep for it is bounded: then its leases are refused, and what else
+ * it says is handled, as it may be what is waited for, or recalled. */
+static void test_too_many_behind(void **state)
+{
+        struct client *c;
+        struct world w;
+        unsigned n = 0;
+
+        start(&w, "60s", 1);
+        c = connect_worker(&w);
+        fake_device_block(&w.device, "create");
+        c->status = 0;
+        for (; c->status == 0; n++) {
+                assert_true(n < 5000);
+                say_lease(c, 1);
+                c->status = 0;
+                world_turn(&w);
+        }
+        assert_true(n > 200);
+        expect(&w, c, "LEASE:36 ");
+        assert_non_null(strstr(c->detail, "ask again"));
+        assert_in_range(peer_of(&w, c)->behind_bytes, PARKED_MAX_BEHIND_BYTES,
+                PARKED_MAX_BEHIND_BYTES + 256);
+        say_free(c, 0);
+        expect(&w, c, "FREE:32 ");
+        fake_device_unblock(&w.device);
+        AWAIT(&w, !is_parked(&w, c) && peer_of(&w, c)->behind_bytes == 0 && c->status == 4);
+        world_end(&w);
+}
+
+/* Those behind are run no faster than the peer takes the answers. */
+static void test_behind_and_not_reading(void **state)
+{
+        struct client *c;
+        struct world w;
+        struct peer *p;
+
+        start(&w, "60s", 1);
+        c = connect_worker(&w);
+        fake_device_block(&w.device, "create");
+        say_lease(c, 1);
+        say_lease(c, 1);
+        AWAIT(&w, peer_of(&w, c)->behind_bytes > 0);
+        p = peer_of(&w, c);
+        p->out.bytes += OUTQUEUE_HOLD_BYTES + 1;
+        fake_device_unblock(&w.device);
+        AWAIT(&w, !is_parked(&w, c));
+        for (unsigned i = 0; i < 20; i++)
+                world_turn(&w);
+        assert_true(p->behind_bytes > 0);
+        assert_true(p->held);
+        p->out.bytes -= OUTQUEUE_HOLD_BYTES + 1;
+        peer_schedule(p); /* as peer.c does when it has written so much */
+        expect(&w, c, "LEASE:0 LEASE:0 ");
+        world_end(&w);
+}
+
+static void test_close_while_parked(void **state)
+{
+        Kvlease__V1__NsCloseRequest close = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
+        struct client *c;
+        struct world w;
+
+        start(&w, "60s", 4);
+        c = connect_worker(&w);
+        fake_device_block(&w.device, "create");
+        say_lease(c, 1);
+        say_lease(c, 1);
+        AWAIT(&w, peer_of(&w, c)->behind_bytes > 0);
+        close.ns_id = NS_ID + 1; /* another: nothing happens to it */
+        say(c, MSG_NS_CLOSE, &close.base);
+        expect(&w, c, "NS_CLOSE:34 ");
+        close.ns_id = NS_ID;
+        say(c, MSG_NS_CLOSE, &close.base);
+        expect(&w, c, "LEASE:34 NS_CLOSE:0 LEASE:34 ");
+        assert_true(list_is_empty(&w.server.parked) && list_is_empty(&w.server.store.waits));
+        fake_device_unblock(&w.device);
+        world_end(&w);
+}
+
+static void test_bye_while_parked(void **state)
+{
+        Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
+        struct client *c;
+        struct world w;
+
+        start(&w, "60s", 4);
+        c = connect_worker(&w);
+        fake_device_block(&w.device, "create");
+        say_lease(c, 1);
+        say_lease(c, 1);
+        AWAIT(&w, peer_of(&w, c)->behind_bytes > 0);
+        say(c, MSG_BYE, &bye.base);
+        expect(&w, c, "LEASE:34 LEASE:34 BYE:0 ");
+        AWAIT(&w, !peer_of(&w, c));
+        fake_device_unblock(&w.device);
+        world_end(&w);
+}
+
+/* Of a lease that waits for a device alone: the request's own. */
+static void test_deadline_at_a_device(void **state)
+{
+        Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
+        struct client *c;
+        struct world w;
+
+        start(&w, "60s", 4);
+        c = connect_worker(&w);
+        fake_device_block(&w.device, "create");
+        request.ns_id = NS_ID;
+        request.n_pages = 1;
+        request.max_wait_msec = 30;
+        say(c, MSG_LEASE, &request.base);
+        expect(&w, c, "LEASE:10 ");
+        fake_device_unblock(&w.device);
         world_end(&w);
 }
 
@@ -347,9 +486,10 @@ static void test_stop_answers(void **state)
         c = connect_worker(&w);
         fake_device_block(&w.device, "create");
         say_lease(c, 1);
-        AWAIT(&w, is_parked(&w, c));
+        say_lease(c, 1);
+        AWAIT(&w, peer_of(&w, c)->behind_bytes > 0);
         server_stop(&w.server);
-        expect(&w, c, "LEASE:7 ");
+        expect(&w, c, "LEASE:7 LEASE:7 ");
         assert_false(w.server.store.draining);
         fake_device_unblock(&w.device);
         world_end(&w);
@@ -521,6 +661,12 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_lease_waits_and_others_do_not),
+                TEST(test_leases_stay_in_order),
+                TEST(test_too_many_behind),
+                TEST(test_behind_and_not_reading),
+                TEST(test_close_while_parked),
+                TEST(test_bye_while_parked),
+                TEST(test_deadline_at_a_device),
                 TEST(test_first_come_first_served),
                 TEST(test_many_in_turns),
                 TEST(test_many_in_order),

@@ -269,6 +269,83 @@ static void test_some_made_some_not(void **state)
         end(&s);
 }
 
+/* What was made of a lease that may be degraded is granted; what failed isn't tried again. */
+static void test_degrade_meets_a_failure(void **state)
+{
+        const struct lease_request rq = {.n = 3 * SET_PAGES, .min = 1, .max_wait_nsec = UINT64_MAX};
+        uint32_t pages[3 * SET_PAGES];
+        struct lease_result result;
+        struct tenant_attrs attrs;
+        struct member *m;
+        struct attach *a;
+        struct slow s;
+        int r;
+
+        start(&s, PATIENT_MSEC, 4, 4);
+        attrs = s.f.a->attrs;
+        attrs.when_full = WHEN_FULL_DEGRADE;
+        assert_int_equal(tenant_set_attrs(s.f.a, &attrs, &s.f.d), 0);
+        m = join(s.f.a);
+        a = open_ns(m, "x");
+        fake_device_fail(&s.f.device, "create", 3, -ENOMEM);
+        do {
+                r = lease_ask(a, &rq, 1, pages, &result, &s.f.d);
+                fixture_check(&s.f);
+                if (r == -EINPROGRESS)
+                        reap(&s);
+        } while (r == -EINPROGRESS);
+        assert_int_equal(r, 0);
+        assert_int_equal(result.n, 2 * SET_PAGES);
+        assert_int_equal(result.reason, LEASE_REASON_DEGRADED);
+        settle(&s);
+        fake_device_fail(&s.f.device, "create", 1, -ENOMEM);
+        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), -EINPROGRESS);
+        reap(&s);
+        while (a->ns->n_preparing > 0)
+                reap(&s);
+        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), KVL_STATUS_FULL);
+        assert_int_equal(result.reason, LEASE_REASON_DEVICE);
+        assert_int_equal(a->ns->n_preparing, 0);
+        member_free(m);
+        end(&s);
+}
+
+/* The wait for a device ends with the request's own, not with the tenant's max_wait, and isn't one
+ * for room. */
+static void test_request_ends_the_wait(void **state)
+{
+        struct lease_request rq = {.n = 1, .min = 1, .max_wait_nsec = 1000};
+        uint32_t pages[SET_PAGES];
+        struct lease_result result;
+        struct member *m;
+        struct attach *a;
+        struct slow s;
+
+        start(&s, PATIENT_MSEC, 4, 4);
+        m = join(s.f.a);
+        a = open_ns(m, "x");
+        fake_device_block(&s.f.device, "create");
+        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), -EINPROGRESS);
+        assert_int_equal(wait_deadline(&s.f.store), 1001);
+        assert_false(wait_any_for_room(&s.f.store));
+        assert_int_equal(lease_ask(a, &rq, 1000, pages, &result, &s.f.d), -EINPROGRESS);
+        assert_int_equal(lease_ask(a, &rq, 1001, pages, &result, &s.f.d), KVL_STATUS_TIMEOUT);
+        expect_said(&s, "device slow is still making memory");
+        fixture_check(&s.f);
+        rq.max_wait_nsec = 0; /* not for room: there is room */
+        assert_int_equal(lease_ask(a, &rq, 2000, pages, &result, &s.f.d), -EINPROGRESS);
+        assert_int_equal(wait_deadline(&s.f.store), UINT64_MAX);
+        fake_device_unblock(&s.f.device);
+        reap(&s);
+        assert_int_equal(lease_ask(a, &rq, 3000, pages, &result, &s.f.d), 0);
+        assert_int_equal(result.waited_nsec, 1000);
+        assert_int_equal(result.reason, LEASE_REASON_DEVICE);
+        assert_int_equal(s.f.a->counters.waits, 0);
+        settle(&s);
+        member_free(m);
+        end(&s);
+}
+
 static void test_two_leases_wait(void **state)
 {
         uint32_t pages[SET_PAGES];
@@ -395,6 +472,46 @@ static void test_purge_while_preparing(void **state)
                 reap(&s);
         assert_string_equal(
                 fake_device_take_log(&s.f.device, s.log), "create export destroy create export ");
+        member_free(m);
+        end(&s);
+}
+
+/* What a purged namespace was being made takes nothing from another tenant's reservation. */
+static void test_purge_leaves_reservations_alone(void **state)
+{
+        uint64_t n_pages, n_kept;
+        uint32_t pages[2 * SET_PAGES];
+        struct tenant_attrs attrs;
+        struct member *m;
+        struct attach *b;
+        struct slow s;
+
+        start(&s, PATIENT_MSEC, 4, 4);
+        attrs = s.f.a->attrs;
+        attrs.class = TENANT_PINNED;
+        attrs.reserve_bytes = 2 * SET_BYTES;
+        assert_int_equal(tenant_set_attrs(s.f.a, &attrs, &s.f.d), 0);
+        assert_int_equal(tenant_set_attrs(s.f.b, &attrs, &s.f.d), 0);
+        m = join(s.f.a);
+        fake_device_block(&s.f.device, "create");
+        assert_int_equal(lease(&s, open_ns(m, "x"), 2 * SET_PAGES, pages), -EINPROGRESS);
+        member_free(m);
+        assert_int_equal(store_purge(&s.f.store, s.f.a, NULL, true, &n_pages, &n_kept), 0);
+        fixture_check(&s.f);
+        m = join(s.f.b);
+        b = open_ns(m, "y");
+        assert_int_equal(lease(&s, b, 2 * SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(b->ns->n_preparing, 2);
+        fake_device_unblock(&s.f.device);
+        while (b->ns->n_preparing > 0)
+                reap(&s);
+        member_free(m);
+        /* And the purged one's is there again. */
+        m = join(s.f.a);
+        b = open_ns(m, "x");
+        assert_int_equal(lease(&s, b, 2 * SET_PAGES, pages), -EINPROGRESS);
+        while (b->ns->n_preparing > 0)
+                reap(&s);
         member_free(m);
         end(&s);
 }
@@ -676,7 +793,7 @@ static void test_checker_sees_what_is_wrong(void **state)
         BREAK(&s, a->ns->slots_preparing[2], 1, "sets being made");
         BREAK(&s, set->charge.bytes, 1, "no charge");
         BREAK(&s, s.pool->n_preparing, 0, "sets being made on device");
-        BREAK(&s, a->n_wanted, 0, "number of waiting leases");
+        BREAK(&s, a->wait.n_wanted, 0, "number of waiting leases");
         BREAK(&s, a->ns->n_wanted, 7, "pages that leases wait for");
         BREAK(&s, s.pool->account.charged_bytes, 0, "charge of device");
         lease_call_off(a);
@@ -696,10 +813,13 @@ int main(void)
                 TEST(test_device_without_memory),
                 TEST(test_failure_is_met_by_eviction),
                 TEST(test_some_made_some_not),
+                TEST(test_degrade_meets_a_failure),
+                TEST(test_request_ends_the_wait),
                 TEST(test_two_leases_wait),
                 TEST(test_second_lease_finds_its_set_taken),
                 TEST(test_waiter_leaves),
                 TEST(test_purge_while_preparing),
+                TEST(test_purge_leaves_reservations_alone),
                 TEST(test_end_while_preparing),
                 TEST(test_magazine_is_topped_up),
                 TEST(test_magazine_leaves_what_a_lease_waits_for),

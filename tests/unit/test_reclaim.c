@@ -1,4 +1,5 @@
 #include "daemon/core/reclaim.h"
+#include "daemon/core/region.h"
 #include "tests/unit/core-fixture.h"
 
 /* A whole set of cached pages, one chain; its first key is 100 * set. */
@@ -458,6 +459,7 @@ static void test_magazine_is_enough(void **state)
 static void test_magazine_is_enough_for_others(void **state)
 {
         struct member *ma, *mb;
+        struct stake *b;
         struct attach *a;
         struct fixture f;
 
@@ -468,8 +470,9 @@ static void test_magazine_is_enough_for_others(void **state)
         refill(a, 3);
         mb = join(f.b);
         assert_int_equal(f.a->account.charged_bytes, 3 * SET_BYTES);
-        assert_true(reclaim_sets_of_pool(
-                store_find_pool(&f.store, NULL), open_ns(mb, "x")->ns, SET_BYTES));
+        b = open_ns(mb, "x")->ns->stake;
+        region_note_want(b, SET_BYTES, SET_BYTES, 1);
+        assert_true(region_make_room(b, NULL, SET_BYTES));
         assert_int_equal(a->ns->n_ready, 0);
         assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);

@@ -2,61 +2,232 @@
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
-#define GIB (1ULL << 30)
+#define GIB         (1ULL << 30)
+#define MAX_TENANTS 300
+
+typedef unsigned __int128 u128;
+
+static void check_fair(
+        const struct share_tenant *t, size_t n, uint64_t capacity, const uint64_t *expected)
+{
+        uint64_t fair[MAX_TENANTS];
+        uint32_t order[MAX_TENANTS];
+
+        assert_true(n <= MAX_TENANTS);
+        share_fair(t, n, capacity, fair, order);
+        for (size_t i = 0; i < n; i++)
+                assert_int_equal(fair[i], expected[i]);
+}
+
+static void test_fair_nobody(void **state)
+{
+        const struct share_tenant idle[] = {{0, 0, 1, 0}, {0, 0, 1000, 100}};
+
+        check_fair(NULL, 0, GIB, NULL);
+        check_fair(idle, 2, GIB, (uint64_t[]){0, 0});
+        check_fair(idle, 2, 0, (uint64_t[]){0, 0});
+}
+
+/* By hand: who wants little gets it, the others split the rest by weight. */
+static void test_fair_by_hand(void **state)
+{
+        const struct share_tenant all[] = {
+                {0, UINT64_MAX, 1, 0}, {0, UINT64_MAX, 2, 0}, {0, UINT64_MAX, 5, 0}};
+        const struct share_tenant some[] = {
+                {0, 10, 4, 0}, {0, UINT64_MAX, 1, 0}, {0, 90, 1, 0}, {0, 40, 2, 0}};
+        const struct share_tenant fits[] = {{0, 10, 1, 0}, {0, 20, 1000, 0}};
+
+        check_fair(all, 3, 80, (uint64_t[]){10, 20, 50});
+        check_fair(some, 4, 250, (uint64_t[]){10, 110, 90, 40});
+        check_fair(some, 4, 210, (uint64_t[]){10, 80, 80, 40});
+        check_fair(fits, 2, 1000, (uint64_t[]){10, 20});
+        check_fair(all, 3, 0, (uint64_t[]){0, 0, 0});
+}
+
+/* Nothing is lost to rounding, and among equals the lower index gets it. */
+static void test_fair_rounding(void **state)
+{
+        const struct share_tenant t[] = {
+                {0, UINT64_MAX, 7, 0}, {0, UINT64_MAX, 7, 0}, {0, UINT64_MAX, 7, 0}};
+
+        check_fair(t, 3, 11, (uint64_t[]){4, 4, 3});
+        check_fair(t, 3, 1, (uint64_t[]){1, 0, 0});
+        check_fair(t, 3, UINT64_MAX, (uint64_t[]){UINT64_MAX / 3, UINT64_MAX / 3, UINT64_MAX / 3});
+}
+
+/* sum(min(demand, level * weight)), the level in parts of 2^40. */
+static u128 filled(const struct share_tenant *t, size_t n, u128 level)
+{
+        u128 sum = 0;
+
+        for (size_t i = 0; i < n; i++)
+                sum += MIN((u128)t[i].demand_bytes, (level * t[i].weight) >> 40);
+        return sum;
+}
+
+/* The water-filling itself: the highest level at which it isn't more than the capacity. */
+static u128 find_level(const struct share_tenant *t, size_t n, uint64_t capacity)
+{
+        u128 low = 0, high = (u128)1 << 104;
+
+        while (high - low > 1) {
+                u128 middle = low + (high - low) / 2;
+
+                if (filled(t, n, middle) <= capacity)
+                        low = middle;
+                else
+                        high = middle;
+        }
+        return low;
+}
+
+static size_t random_tenants(struct share_tenant *t)
+{
+        size_t n = 1 + random_below(random_below(8) ? 8 : MAX_TENANTS);
+        uint64_t mask = UINT64_MAX >> random_below(64);
+
+        for (size_t i = 0; i < n; i++) {
+                t[i].held_bytes = random_u64() & mask;
+                switch (random_below(4)) {
+                case 0:
+                        t[i].demand_bytes = UINT64_MAX - random_below(2);
+                        break;
+                case 1:
+                        t[i].demand_bytes = 0;
+                        break;
+                default:
+                        t[i].demand_bytes = random_u64() & mask;
+                }
+                switch (random_below(3)) {
+                case 0:
+                        t[i].weight = 1;
+                        break;
+                case 1:
+                        t[i].weight = 1000;
+                        break;
+                default:
+                        t[i].weight = 1 + random_below(1000);
+                }
+                t[i].priority = random_below(4);
+        }
+        return n;
+}
+
+static void check_against_water(const struct share_tenant *t, size_t n, uint64_t capacity)
+{
+        u128 level = find_level(t, n, capacity), sum = 0, demands = 0;
+        uint64_t fair[MAX_TENANTS];
+        uint32_t order[MAX_TENANTS];
+
+        share_fair(t, n, capacity, fair, order);
+        for (size_t i = 0; i < n; i++) {
+                u128 ideal = MIN((u128)t[i].demand_bytes, (level * t[i].weight) >> 40);
+
+                assert_true(fair[i] <= t[i].demand_bytes);
+                assert_true((u128)fair[i] + n >= ideal && (u128)fair[i] <= ideal + n);
+                sum += fair[i];
+                demands += t[i].demand_bytes;
+        }
+        assert_true(sum == MIN(demands, (u128)capacity));
+
+        /* Who has less than it demands has no less per weight than any other, but for rounding. */
+        for (size_t i = 0; i < n; i++)
+                for (size_t k = 0; fair[i] < t[i].demand_bytes && k < n; k++)
+                        assert_true(fair[k] <= n || (u128)(fair[k] - n) * t[i].weight <=
+                                                            ((u128)fair[i] + n) * t[k].weight);
+}
+
+static void test_fair_random(void **state)
+{
+        struct share_tenant t[MAX_TENANTS];
+
+        random_start(__func__);
+        for (int round = 0; round < 3000; round++) {
+                size_t n = random_tenants(t);
+                uint64_t capacity = random_u64() >> random_below(64);
+
+                check_against_water(t, n, capacity);
+        }
+}
+
+/* A tenant that demands more never gets less by it, and one that another leaves alone neither. */
+static void test_fair_is_monotonous(void **state)
+{
+        struct share_tenant t[MAX_TENANTS];
+        uint64_t before[MAX_TENANTS], after[MAX_TENANTS];
+        uint32_t order[MAX_TENANTS];
+
+        random_start(__func__);
+        for (int round = 0; round < 3000; round++) {
+                size_t n = random_tenants(t), who = random_below((uint32_t)n);
+                uint64_t capacity = random_u64() >> random_below(64);
+
+                share_fair(t, n, capacity, before, order);
+                t[who].demand_bytes += (UINT64_MAX - t[who].demand_bytes) >> random_below(64);
+                share_fair(t, n, capacity, after, order);
+                for (size_t i = 0; i < n; i++) {
+                        if (i == who)
+                                assert_true((u128)after[i] + n >= before[i]);
+                        else
+                                assert_true(after[i] <= (u128)before[i] + n);
+                }
+        }
+}
+
+/* ---- who is furthest over ---------------------------------------------------------------------*/
+
+static const uint64_t no_share[8];
 
 static void test_nobody(void **state)
 {
-        const struct share_tenant idle[] = {{0, 1, 0}, {0, 1000, 100}};
+        const struct share_tenant t[] = {{0, 0, 1, 0}, {10, 0, 1000, 100}, {3, 0, 1, 0}};
 
-        assert_true(share_furthest_over(NULL, 0) == SIZE_MAX);
-        assert_true(share_furthest_over(idle, ARRAY_SIZE(idle)) == SIZE_MAX);
+        assert_true(share_furthest_over(NULL, NULL, NULL, 0) == SIZE_MAX);
+        assert_true(share_furthest_over(t, (uint64_t[]){0, 10, 4}, NULL, 3) == SIZE_MAX);
 }
 
 static void test_most_per_weight(void **state)
 {
-        const struct share_tenant tenants[] = {
-                {30 * GIB, 100, 0}, {4 * GIB, 10, 100}, {0, 1, 0}, {8 * GIB, 21, 0}};
+        const struct share_tenant t[] = {
+                {30 * GIB, 0, 100, 0}, {4 * GIB, 0, 10, 100}, {0, 0, 1, 0}, {8 * GIB, 0, 21, 0}};
+        const uint64_t fair[] = {10 * GIB, 2 * GIB, 0, 8 * GIB};
 
-        assert_int_equal(share_furthest_over(tenants, ARRAY_SIZE(tenants)), 1);
-}
-
-static void test_holding_nothing_never_gives_way(void **state)
-{
-        const struct share_tenant tenants[] = {{0, 1, 0}, {1, 1000, 100}};
-
-        assert_int_equal(share_furthest_over(tenants, ARRAY_SIZE(tenants)), 1);
+        assert_int_equal(share_furthest_over(t, no_share, NULL, 4), 1);
+        /* 20/100, 2/10: a tie, the lower priority */
+        assert_int_equal(share_furthest_over(t, fair, NULL, 4), 0);
+        assert_int_equal(share_furthest_over(t, fair, (uint8_t[]){1, 0, 0, 0}, 4), 1);
+        assert_true(share_furthest_over(t, fair, (uint8_t[]){1, 1, 0, 0}, 4) == SIZE_MAX);
 }
 
 static void test_ties(void **state)
 {
-        const struct share_tenant by_priority[] = {{6, 2, 50}, {9, 3, 40}, {12, 4, 60}};
-        const struct share_tenant by_index[] = {{6, 3, 7}, {4, 2, 7}, {2, 1, 7}};
+        const struct share_tenant by_priority[] = {{6, 0, 2, 50}, {9, 0, 3, 40}, {12, 0, 4, 60}};
+        const struct share_tenant by_index[] = {{6, 0, 3, 7}, {4, 0, 2, 7}, {2, 0, 1, 7}};
 
-        assert_int_equal(share_furthest_over(by_priority, ARRAY_SIZE(by_priority)), 1);
-        assert_int_equal(share_furthest_over(by_index, ARRAY_SIZE(by_index)), 0);
+        assert_int_equal(share_furthest_over(by_priority, no_share, NULL, 3), 1);
+        assert_int_equal(share_furthest_over(by_index, no_share, NULL, 3), 0);
 }
 
 /* Where 64-bit products wrap and doubles can't tell the two apart. */
 static void test_extremes(void **state)
 {
-        const struct share_tenant wraps[] = {{UINT64_MAX / 2 + 1, 1, 0}, {3, 2, 0}};
-        const struct share_tenant close[] = {{UINT64_MAX - 1, 1000, 0}, {UINT64_MAX, 1000, 100}};
-        const struct share_tenant weights[] = {{UINT64_MAX, 1000, 0}, {UINT64_MAX, 999, 100}};
-        const struct share_tenant equal[] = {
-                {UINT64_MAX, UINT32_MAX, 2}, {UINT64_MAX, UINT32_MAX, 1}};
+        const struct share_tenant wraps[] = {{UINT64_MAX / 2 + 1, 0, 1, 0}, {3, 0, 2, 0}};
+        const struct share_tenant close[] = {
+                {UINT64_MAX - 1, 0, 1000, 0}, {UINT64_MAX, 0, 1000, 100}};
+        const struct share_tenant weights[] = {{UINT64_MAX, 0, 1000, 0}, {UINT64_MAX, 0, 999, 100}};
 
-        assert_int_equal(share_furthest_over(wraps, 2), 0);
-        assert_int_equal(share_furthest_over(close, 2), 1);
-        assert_int_equal(share_furthest_over(weights, 2), 1);
-        assert_int_equal(share_furthest_over(equal, 2), 1);
+        assert_int_equal(share_furthest_over(wraps, no_share, NULL, 2), 0);
+        assert_int_equal(share_furthest_over(close, no_share, NULL, 2), 1);
+        assert_int_equal(share_furthest_over(weights, no_share, NULL, 2), 1);
 }
 
 /* Without products: whole parts first, then the remainders, which are small. */
-static int compare(const struct share_tenant *a, const struct share_tenant *b)
+static int compare(const struct share_tenant *a, uint64_t a_over, const struct share_tenant *b,
+        uint64_t b_over)
 {
-        uint64_t a_whole = a->charged_bytes / a->weight, b_whole = b->charged_bytes / b->weight;
-        uint64_t a_rest = a->charged_bytes % a->weight * b->weight;
-        uint64_t b_rest = b->charged_bytes % b->weight * a->weight;
+        uint64_t a_whole = a_over / a->weight, b_whole = b_over / b->weight;
+        uint64_t a_rest = a_over % a->weight * b->weight;
+        uint64_t b_rest = b_over % b->weight * a->weight;
 
         if (a_whole != b_whole)
                 return a_whole > b_whole ? 1 : -1;
@@ -65,43 +236,54 @@ static int compare(const struct share_tenant *a, const struct share_tenant *b)
         return (a->priority < b->priority) - (a->priority > b->priority);
 }
 
-static void test_random_against_model(void **state)
+static void check_furthest(
+        const struct share_tenant *t, size_t n, const uint64_t *fair, const uint8_t *skip)
 {
-        struct share_tenant t[5];
+        size_t found = share_furthest_over(t, fair, skip, n);
+
+        if (found != SIZE_MAX)
+                assert_true(found < n && t[found].held_bytes > fair[found] && !skip[found]);
+        for (size_t i = 0; i < n; i++) {
+                if (t[i].held_bytes <= fair[i] || skip[i])
+                        continue;
+                assert_true(found != SIZE_MAX);
+                assert_true(compare(&t[found], t[found].held_bytes - fair[found], &t[i],
+                                    t[i].held_bytes - fair[i]) >= (i < found));
+        }
+}
+
+static void test_furthest_random(void **state)
+{
+        struct share_tenant t[MAX_TENANTS];
+        uint64_t fair[MAX_TENANTS];
+        uint8_t skip[MAX_TENANTS];
 
         random_start(__func__);
-        for (int round = 0; round < 50000; round++) {
-                size_t n = 1 + random_below(ARRAY_SIZE(t)), found;
-                uint64_t mask = UINT64_MAX >> random_below(64);
+        for (int round = 0; round < 30000; round++) {
+                size_t n = random_tenants(t) % 6;
 
                 for (size_t i = 0; i < n; i++) {
-                        t[i].charged_bytes = random_below(2) ? random_u64() & mask
-                                                             : mask - random_below(2) * (mask > 1);
-                        t[i].weight = 1 + random_below(random_below(2) ? 3 : 1000);
-                        t[i].priority = random_below(4);
+                        fair[i] = random_below(2) ? t[i].held_bytes - random_below(5)
+                                                  : random_u64() >> random_below(64);
+                        skip[i] = random_below(4) == 0;
                 }
-                found = share_furthest_over(t, n);
-                for (size_t i = 0; i < n; i++) {
-                        if (found == SIZE_MAX) {
-                                assert_true(t[i].charged_bytes == 0);
-                                continue;
-                        }
-                        assert_true(t[found].charged_bytes > 0);
-                        assert_true(t[i].charged_bytes == 0 ||
-                                    compare(&t[found], &t[i]) >= (i < found));
-                }
+                check_furthest(t, n, fair, skip);
         }
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                TEST(test_fair_nobody),
+                TEST(test_fair_by_hand),
+                TEST(test_fair_rounding),
+                TEST(test_fair_random),
+                TEST(test_fair_is_monotonous),
                 TEST(test_nobody),
                 TEST(test_most_per_weight),
-                TEST(test_holding_nothing_never_gives_way),
                 TEST(test_ties),
                 TEST(test_extremes),
-                TEST(test_random_against_model),
+                TEST(test_furthest_random),
         };
 
         return RUN_TESTS(tests);

@@ -731,6 +731,43 @@ static void test_report_frees_the_rest(void **state)
         end(&w);
 }
 
+/* Who only looks up: its magazine is emptied and stays so, what it submits is refused. */
+static void test_readers(void **state)
+{
+        struct shm_submission freeing = {.op = SHM_OP_FREE, .tokens = 1};
+        struct submit_result r;
+        uint32_t cached, page;
+        struct world w;
+
+        start(&w, 4);
+        cached = publish_root(&w, 1);
+        page = lease_one(&w);
+        pin(&w, page);
+        refill(&w, 2);
+        assert_true(w.ns->n_ready > 0);
+        member_set_read_only(w.m, true);
+        assert_int_equal(w.ns->n_ready, 0);
+        w.now_nsec += 1000000000;
+        refill(&w, 2);
+        assert_int_equal(w.ns->n_ready, 0);
+        r = submit(&w, publishing(page, 2, SHM_PUBLISH_ROOT));
+        assert_true(r.completes && !r.violation);
+        assert_int_equal(r.status, status_to_wire(-EACCES));
+        r = submit(&w, publishing(page, 3, SHM_PUBLISH_CHAIN)); /* the first one's fate */
+        assert_int_equal(r.status, status_to_wire(-EACCES));
+        freeing.pages[0] = page;
+        r = submit(&w, freeing);
+        assert_int_equal(r.status, status_to_wire(-EACCES));
+        assert_int_equal(w.ns->n_pages[PAGE_GRANTED], 1);
+        assert_int_equal(seen(&w, 1), cached);
+        member_set_read_only(w.m, false);
+        r = submit(&w, publishing(page, 2, SHM_PUBLISH_ROOT));
+        assert_int_equal(r.status, 0);
+        refill(&w, 2);
+        assert_true(w.ns->n_ready > 0);
+        end(&w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -756,6 +793,7 @@ int main(void)
                 TEST(test_magazine_of_the_dead_is_free),
                 TEST(test_magazine_that_was_written_into),
                 TEST(test_report_frees_the_rest),
+                TEST(test_readers),
         };
 
         return RUN_TESTS(tests);

@@ -69,6 +69,45 @@ static void test_survives_a_restart(void **state)
         test_dir_remove(dir);
 }
 
+/* Every option of a tenant, as it was put. */
+static void test_qos_survives_a_restart(void **state)
+{
+        static const char *const assignments[] = {"class=pinned", "reserve=2GiB",
+                "reserve_min=1GiB", "reserve_max=3GiB", "sizer=dry-run", "burst=queue",
+                "lend_idle_reserve=yes", "schedule=08:00-20:00 1GiB-3GiB", "when_full=degrade",
+                "max_wait=250ms", "placement=device=host-1", "exclusive=on", "share_group=on",
+                "publish_uids=root,7", "publish_gids=8"};
+        const char *dir = test_dir_make();
+        char *state_dir = test_path(dir, "state"), before[OPTION_VALUE_MAX],
+             after[OPTION_VALUE_MAX];
+        struct tenant_config row;
+        struct tenantdb db;
+        struct detail d;
+        const struct tenant_config *t;
+        char why[512];
+
+        tenant_config_init(&row, "a");
+        for (size_t i = 0; i < ARRAY_SIZE(assignments); i++)
+                assert_int_equal(tenant_config_apply(&row, assignments[i], why, sizeof(why)), 0);
+        assert_int_equal(tenantdb_open(&db, state_dir, note, NULL), 0);
+        assert_int_equal(tenantdb_put(&db, &row, &d), 0);
+        tenantdb_close(&db);
+        assert_int_equal(tenantdb_open(&db, state_dir, note, NULL), 0);
+        t = tenantdb_find(&db, "a");
+        assert_non_null(t);
+        assert_true(t->set == row.set);
+        for (size_t i = 0; i < n_options; i++)
+                if (options[i].section == SECTION_TENANT)
+                        assert_string_equal(option_format(&options[i], t, after),
+                                option_format(&options[i], &row, before));
+        assert_true(t->reserve_max_bytes == UINT64_C(3) << 30 && t->exclusive && t->share_group);
+        assert_true(t->max_wait_nsec == 250 * UINT64_C(1000000) && t->publish_uids.n == 2);
+        assert_string_equal(t->placement, "device=host-1");
+        tenantdb_close(&db);
+        free(state_dir);
+        test_dir_remove(dir);
+}
+
 /* Puts and removes must fail, and leave memory and disk as they are. */
 static void check_unchanged_on_failure(struct tenantdb *db, int expected)
 {
@@ -176,6 +215,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_survives_a_restart),
+                TEST(test_qos_survives_a_restart),
                 TEST(test_a_full_disk),
                 TEST(test_out_of_memory),
                 TEST(test_a_broken_file_is_refused),

@@ -1,0 +1,133 @@
+#include "daemon/core/stock.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/group.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/region.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+
+/* Of what a namespace could have, at most this part is kept ready. Not tuned. */
+#define SHARE_OF_CAPACITY 4
+
+/* Fewer are no stream of leases: a handful now and then, on a device that makes a set at once. Not
+ * tuned. */
+#define PAGES_MIN 2
+
+/* Nobody leases any more: what is kept goes back then, and no timer runs. Not tuned. */
+#define QUIET_NSEC (2000 * NSEC_PER_MSEC)
+
+static struct store *store_of(const struct ns *ns)
+{
+        return ns->tenant->store;
+}
+
+void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
+{
+        struct store *s = store_of(ns);
+
+        ahead_leased(&ns->ahead, n, now_nsec);
+        ns->is_leased = true;
+        if (ns_n_coming(ns) < ns->stock_pages + ns->n_wanted && s->on_stock)
+                s->on_stock(s->callback_data);
+}
+
+void stock_made(struct ns *ns, uint64_t took_nsec)
+{
+        ahead_made(&ns->ahead, took_nsec);
+}
+
+bool stock_keeps(const struct extent_set *set)
+{
+        const struct ns *ns = set->ns;
+
+        return set->recall.state == RECALL_NONE && ns_n_room(ns) - set->n_free < ns->stock_pages;
+}
+
+bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
+{
+        return ns->ahead.last_nsec > 0 && now_nsec < ns->ahead.last_nsec + QUIET_NSEC;
+}
+
+static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
+{
+        uint32_t n;
+
+        if (store_of(ns)->draining || list_is_empty(&ns->attachments) ||
+                !stock_is_leased(ns, now_nsec))
+                return 0;
+        n = ahead_pages(&ns->ahead, ns->geometry.capacity_pages / SHARE_OF_CAPACITY, now_nsec);
+        return n < PAGES_MIN ? 0 : n;
+}
+
+/* Somebody waits for room on the device: it is theirs. */
+static bool is_waited_for(const struct store *s, const struct pool *pool)
+{
+        list_for_each (a, &s->waits, struct attach, wait.link)
+                if (a->ns->pool == pool && a->wait.reason != LEASE_REASON_DEVICE)
+                        return true;
+        return false;
+}
+
+/* Inline one set at a time: it is made under everybody's eyes. */
+static void bind(struct ns *ns)
+{
+        struct extent_set *set;
+        int r;
+
+        ns->keep_idle_sets = true;
+        do {
+                if (ns_n_coming(ns) >= ns->stock_pages + ns->n_wanted)
+                        break;
+                r = set_bind(ns, &set, NULL);
+        } while (r == -EINPROGRESS);
+        ns->keep_idle_sets = false;
+}
+
+static bool work(struct ns *ns, uint64_t now_nsec)
+{
+        uint32_t was = ns->stock_pages;
+
+        if (!ns->is_leased)
+                return false;
+        ns->stock_pages = wanted(ns, now_nsec);
+        if (ns->stock_pages > 0 && !is_waited_for(store_of(ns), ns->pool))
+                bind(ns);
+        if (ns->stock_pages < was)
+                ns_trim(ns);
+        ns->is_leased = ns->stock_pages > 0;
+        return ns->is_leased;
+}
+
+bool stock_work(struct store *s, uint64_t now_nsec)
+{
+        bool more = false;
+
+        store_set_now(s, now_nsec);
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        more |= work(ns, now_nsec);
+        return more;
+}
+
+void stock_forget(struct ns *ns)
+{
+        ns->is_leased = false;
+        if (ns->stock_pages == 0)
+                return;
+        ns->stock_pages = 0;
+        ns_trim(ns);
+}
+
+uint64_t stock_figure(const struct store *s)
+{
+        uint64_t n = 0;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        n += MIN((uint64_t)ns->stock_pages, ns_n_room(ns));
+        return n;
+}

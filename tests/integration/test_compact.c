@@ -1,0 +1,259 @@
+/*
+ * Extent sets with little in them are emptied and go back, through the safe points of who has them
+ * mapped; what is cached is found as before, byte for byte.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+#include "tests/integration/pattern.h"
+
+#define PLANES     2
+#define PAGE_BYTES 65536
+#define SET_PAGES  32 /* in 2 MiB a plane */
+#define SET_BYTES  (UINT64_C(4) << 20)
+#define CHAIN      8 /* pages */
+#define N_CHAINS   32
+/* 16 pages: whatever sets they lie in, all but one of these have a quarter of a set or less. */
+#define KEPT(chain)  ((chain) % 16 == 0)
+#define WAIT_MSEC    60000
+#define NOTHING_MSEC 700 /* several times what it takes to begin */
+
+static const struct private_tenant tenants[] = {{"a", "limit = 128MiB\n"}, {NULL, NULL}};
+static const struct private_options plain = {
+        .tenants = tenants, .daemon_lines = "revoke_timeout = 60s\n"};
+static const struct private_options off = {.tenants = tenants, .daemon_lines = "compact = off\n"};
+
+static struct worker *start_worker(struct harness *h, bool has_safepoints)
+{
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+
+        private_daemon_socket(&h->daemon, "a", socket);
+        if (has_safepoints)
+                worker_tell(w, "connect %s - safepoints", socket);
+        else
+                worker_tell(w, "connect %s", socket);
+        worker_tell(w, "open ns %u - %u", PLANES, PAGE_BYTES);
+        return w;
+}
+
+static void release(struct worker *w, const uint32_t *pages)
+{
+        char line[512];
+        int at = snprintf(line, sizeof(line), "release");
+
+        for (unsigned i = 0; i < CHAIN; ++i)
+                at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
+        worker_tell(w, "%s", line);
+}
+
+static void publish_all(struct worker *w)
+{
+        uint32_t pages[CHAIN];
+
+        for (unsigned chain = 0; chain < N_CHAINS; ++chain) {
+                worker_publish_chain(w, chain, CHAIN, pages);
+                release(w, pages);
+        }
+}
+
+/* Every page of a chain, every byte. */
+static void verify_chain(struct worker *w, unsigned chain)
+{
+        uint32_t pages[CHAIN];
+
+        worker_tell(w, "lookup %u:0-%u", chain, CHAIN - 1);
+        assert_int_equal(worker_numbers(w, pages, CHAIN), CHAIN);
+        for (unsigned i = 0; i < CHAIN; ++i)
+                worker_tell(w, "verify %u %u", pages[i], 1000 * chain + i);
+        release(w, pages);
+}
+
+static void verify(struct worker *w, bool all)
+{
+        for (unsigned chain = 0; chain < N_CHAINS; ++chain)
+                if (all || KEPT(chain))
+                        verify_chain(w, chain);
+}
+
+static void drop_most(struct worker *w)
+{
+        for (unsigned chain = 0; chain < N_CHAINS; ++chain)
+                if (!KEPT(chain))
+                        worker_tell(w, "invalidate %u:0", chain);
+}
+
+static double fragmentation(struct harness *h)
+{
+        json_t *reply = ctl_json(h, "status");
+        double ratio = json_number_value(json_object_get(reply, "fragmentation_ratio"));
+
+        json_decref(reply);
+        return ratio;
+}
+
+/* FREE pages of sets that hold something. */
+static double scattered(struct harness *h)
+{
+        return fragmentation(h) * (double)ctl_status(h, "charged_bytes") / SET_BYTES * SET_PAGES;
+}
+
+/* Steps of the engines, until a set went back, and (where `all`) one holds all that is kept. */
+static void step_until(struct harness *h, struct worker *const *workers, unsigned n, bool all)
+{
+        uint64_t end = now_nsec() + WAIT_MSEC * UINT64_C(1000000);
+
+        while (ctl_status(h, "compacted_sets") == 0 || (all && scattered(h) > SET_PAGES)) {
+                if (now_nsec() > end)
+                        fail_msg("%.0f pages are scattered, %llu sets went back", scattered(h),
+                                (unsigned long long)ctl_status(h, "compacted_sets"));
+                for (unsigned i = 0; i < n; ++i) {
+                        worker_tell(workers[i], "events");
+                        worker_tell(workers[i], "safepoint");
+                }
+                sleep_msec(5);
+        }
+}
+
+static void test_sets_go_back(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w[] = {start_worker(h, true), start_worker(h, true)};
+        uint64_t held;
+
+        publish_all(w[0]);
+        verify(w[1], true);
+        held = ctl_status(h, "charged_bytes");
+        drop_most(w[0]);
+        step_until(h, w, 2, true);
+        for (unsigned i = 0; i < 2; ++i)
+                verify(w[i], false);
+        assert_true(ctl_status(h, "compacted_pages") > 0);
+        assert_int_equal(ctl_status(h, "evictions"), 0);
+        assert_true(ctl_status(h, "charged_bytes") <=
+                    held - ctl_status(h, "compacted_sets") * SET_BYTES);
+        /* Both go on. */
+        worker_tell(w[0], "invalidate all");
+        publish_all(w[0]);
+        verify(w[1], true);
+        worker_stop(w[0]);
+        worker_stop(w[1]);
+}
+
+/* Who makes no promise keeps what it has mapped; when it has gone, its sets go too. */
+static void test_without_safe_points(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = start_worker(h, false), *reader;
+
+        publish_all(w);
+        drop_most(w);
+        assert_true(scattered(h) > SET_PAGES);
+        for (unsigned i = 0; i < NOTHING_MSEC / 20; ++i) {
+                assert_int_equal(ctl_status(h, "compacted_pages"), 0);
+                sleep_msec(20);
+        }
+        worker_stop(w);
+        step_until(h, NULL, 0, true);
+        ctl_wait_status(h, "charged_bytes", SET_BYTES);
+        reader = start_worker(h, true);
+        verify(reader, false);
+        worker_stop(reader);
+}
+
+/* Pages are hit all the time while they move: every lookup finds a whole chain, or the part before
+ * a page that is just changing places; what it finds is right. */
+static void test_hits_meanwhile(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = start_worker(h, true), *reader = start_worker(h, true);
+
+        publish_all(w);
+        verify(reader, true);
+        for (unsigned chain = 0; chain < N_CHAINS; ++chain) {
+                uint32_t pages[CHAIN];
+                unsigned n;
+
+                if (!KEPT(chain))
+                        worker_tell(w, "invalidate %u:0", chain);
+                for (unsigned kept = 0; kept < N_CHAINS; kept += 16) {
+                        char line[512];
+                        int at;
+
+                        worker_tell(reader, "lookup %u:0-%u", kept, CHAIN - 1);
+                        n = worker_numbers(reader, pages, CHAIN);
+                        at = snprintf(line, sizeof(line), "release");
+                        for (unsigned i = 0; i < n; ++i) {
+                                worker_tell(reader, "verify %u %u", pages[i], 1000 * kept + i);
+                                at += snprintf(
+                                        line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
+                        }
+                        if (n > 0)
+                                worker_tell(reader, "%s", line);
+                        worker_tell(reader, "events");
+                        worker_tell(reader, "safepoint");
+                }
+                worker_tell(w, "events");
+                worker_tell(w, "safepoint");
+        }
+        step_until(h, (struct worker *[]){w, reader}, 2, true);
+        verify(reader, false);
+        ctl(h, "check");
+        worker_stop(w);
+        worker_stop(reader);
+}
+
+/* The holder of a page is never left with another's bytes, however long it takes. */
+static void test_pinned_stays(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w[] = {start_worker(h, true), start_worker(h, true)};
+        uint32_t pages[CHAIN];
+
+        publish_all(w[0]);
+        worker_tell(w[1], "lookup 0:0-%u", CHAIN - 1);
+        assert_int_equal(worker_numbers(w[1], pages, CHAIN), CHAIN);
+        drop_most(w[0]);
+        /* What isn't pinned comes to what is. */
+        step_until(h, w, 2, false);
+        for (unsigned i = 0; i < CHAIN; ++i)
+                worker_tell(w[1], "verify %u %u", pages[i], i);
+        verify(w[0], false);
+        release(w[1], pages);
+        step_until(h, w, 2, true);
+        verify(w[0], false);
+        worker_stop(w[0]);
+        worker_stop(w[1]);
+}
+
+static void test_off(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = start_worker(h, true);
+
+        publish_all(w);
+        drop_most(w);
+        for (unsigned i = 0; i < NOTHING_MSEC / 20; ++i) {
+                worker_tell(w, "safepoint");
+                sleep_msec(20);
+        }
+        assert_int_equal(ctl_status(h, "compacted_pages"), 0);
+        assert_true(scattered(h) > SET_PAGES);
+        worker_stop(w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_sets_go_back, (void *)&plain),
+                harness_test(test_without_safe_points, (void *)&plain),
+                harness_test(test_hits_meanwhile, (void *)&plain),
+                harness_test(test_pinned_stays, (void *)&plain),
+                harness_test(test_off, (void *)&off),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

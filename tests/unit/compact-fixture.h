@@ -1,0 +1,123 @@
+/* What tests of compaction share: texts whose bytes tell which they are, scattered over sets. */
+#ifndef KVL_TESTS_COMPACT_FIXTURE_H
+#define KVL_TESTS_COMPACT_FIXTURE_H
+
+#include "daemon/core/compact.h"
+#include "daemon/core/ns.h"
+#include "tests/unit/recall-fixture.h"
+
+#define SECOND (UINT64_C(1000) * MSEC)
+#define LATER  (100 * SECOND)
+
+/* ---- bytes ---- */
+
+static inline uint8_t *bytes_of(const struct ns *ns, uint32_t page, uint32_t plane)
+{
+        struct extent_set *set = ns_set_of(ns, page);
+
+        return fake_bytes(set->extents[plane]) + page % ns->geometry.set_pages * PAGE_BYTES;
+}
+
+static inline void fill(const struct ns *ns, uint32_t page, unsigned seed)
+{
+        for (uint32_t plane = 0; plane < ns->layout.n_planes; plane++)
+                for (unsigned i = 0; i < PAGE_BYTES; i++)
+                        bytes_of(ns, page, plane)[i] = (uint8_t)(seed * 31 + plane * 7 + i);
+}
+
+static inline void assert_filled(const struct ns *ns, uint32_t page, unsigned seed)
+{
+        for (uint32_t plane = 0; plane < ns->layout.n_planes; plane++)
+                for (unsigned i = 0; i < PAGE_BYTES; i++)
+                        assert_int_equal(
+                                bytes_of(ns, page, plane)[i], (uint8_t)(seed * 31 + plane * 7 + i));
+}
+
+/* ---- what is cached ---- */
+
+static inline uint32_t find(const struct attach *a, unsigned key)
+{
+        uint8_t bytes[KEY_BYTES];
+
+        make_keys(bytes, key, 1);
+        return ns_find_page(a->ns, bytes);
+}
+
+static inline void assert_cached(const struct attach *a, unsigned key)
+{
+        uint32_t page = find(a, key);
+
+        assert_int_not_equal(page, PAGE_NONE);
+        assert_filled(a->ns, page, key);
+}
+
+/* n texts of one page each, with keys from `first`. */
+static inline void cache_pages(struct attach *a, unsigned first, unsigned n)
+{
+        for (unsigned i = 0; i < n; i++) {
+                uint32_t page;
+
+                publish_chain(a, first + i, 1, &page);
+                fill(a->ns, page, first + i);
+                assert_int_equal(release_pages(a, &page, 1, 1, NULL), 0);
+        }
+}
+
+/* The page of `key` continues the one of `parent`. */
+static inline uint32_t cache_below(struct attach *a, unsigned parent, unsigned key)
+{
+        uint8_t keys[KEY_BYTES], parent_key[KEY_BYTES];
+        struct publish p = {
+                .keys = keys, .parent_key = parent_key, .n = 1, .last_tokens = PAGE_TOKENS};
+        uint32_t page, sealed, n;
+
+        make_keys(keys, key, 1);
+        make_keys(parent_key, parent, 1);
+        assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
+        fill(a->ns, page, key);
+        p.pages = &page;
+        assert_int_equal(publish_pages(a, &p, 1, &sealed, &n, NULL), 0);
+        assert_int_equal(release_pages(a, &page, 1, 1, NULL), 0);
+        return page;
+}
+
+static inline void drop(struct attach *a, unsigned first, unsigned n)
+{
+        for (unsigned i = 0; i < n; i++) {
+                uint8_t key[KEY_BYTES];
+                uint64_t n_pages;
+
+                make_keys(key, first + i, 1);
+                assert_int_equal(invalidate_key(a, key, &n_pages, NULL), 0);
+        }
+}
+
+static inline struct attach *open_planes(struct member *m, unsigned n_planes)
+{
+        struct ns_layout l = test_layout();
+        struct attach *a = NULL;
+
+        l.n_planes = n_planes;
+        assert_int_equal(attach_open(m, "n", &l, "", false, &a, NULL), 0);
+        return a;
+}
+
+/* Set 0 with six pages of keys 2 to 7, set 1 with two of keys 8 and 9. */
+static inline void scatter(struct attach *a)
+{
+        cache_pages(a, 0, 16);
+        drop(a, 0, 2);
+        drop(a, 10, 6);
+        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(ns_set_of(a->ns, find(a, 9))->index, 1);
+}
+
+static inline bool turn(struct world *w)
+{
+        bool more = compact_turn(&w->f.store, w->now_nsec);
+
+        fixture_check(&w->f);
+        return more;
+}
+
+#endif

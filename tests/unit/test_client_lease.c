@@ -1,0 +1,724 @@
+/*
+ * Leases that wait, get fewer pages or none: what the library asks for, tells, and does meanwhile.
+ * The daemon's side of it: tests/integration.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "tests/unit/client-support.h"
+
+/* Of connections that see no timeout here; valgrind on a loaded machine. */
+#define LONG_MSEC 60000
+
+#define METADATA (KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM)
+
+/* ---- both sides -------------------------------------------------------------------------------
+ */
+
+/* The next request but for doorbells, which must be of `type`. */
+static const ProtobufCMessage *receive(struct fake_peer *p, uint16_t type)
+{
+        const ProtobufCMessage *m = fake_receive_any(p);
+
+        while (m && p->type == MSG_DOORBELL)
+                m = fake_receive_any(p);
+        FAKE_CHECK(m && p->type == type);
+        return m;
+}
+
+static const Kvlease__V1__LeaseRequest *receive_lease(struct fake_peer *p)
+{
+        return (const Kvlease__V1__LeaseRequest *)receive(p, MSG_LEASE);
+}
+
+struct answer {
+        uint32_t status, n_pages, first, reason;
+        uint64_t waited_usec;
+};
+
+static void send_lease(struct fake_peer *p, uint64_t seq, struct answer a)
+{
+        Kvlease__V1__LeaseReply m = KVLEASE__V1__LEASE_REPLY__INIT;
+        uint32_t pages[64];
+
+        for (uint32_t i = 0; i < a.n_pages; i++)
+                pages[i] = a.first + i;
+        m.status = a.status;
+        m.n_pages = a.n_pages;
+        m.pages = pages;
+        m.reason = a.reason;
+        m.waited_usec = a.waited_usec;
+        fake_send(p, MSG_LEASE, FRAME_REPLY, seq, &m.base, NULL, 0);
+}
+
+static void answer_lease(struct fake_peer *p, struct answer a)
+{
+        send_lease(p, p->seq, a);
+}
+
+struct client {
+        struct fake f;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+};
+
+static void open_client(struct client *c, fake_script script, int timeout_msec, unsigned flags)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+
+        fake_start(&c->f, script);
+        assert_int_equal(test_connect_flags(&c->f, timeout_msec, flags, &c->conn), 0);
+        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
+}
+
+static void close_client(struct client *c)
+{
+        kvl_disconnect(c->conn);
+        fake_stop(&c->f);
+}
+
+static int lease_with(
+        struct client *c, uint32_t n, uint32_t min, int wait_msec, struct kvl_lease_result *ret)
+{
+        const struct kvl_lease_options options = {
+                .size = sizeof(options), .min_pages = min, .max_wait_msec = wait_msec};
+        uint32_t pages[64];
+        int r;
+
+        memset(ret, 0x55, sizeof(*ret));
+        ret->size = sizeof(*ret);
+        r = kvl_lease_with(c->ns, 9, n, &options, pages, ret);
+        for (uint32_t i = 0; i < ret->n_pages; i++)
+                assert_int_equal(pages[i], i);
+        return r;
+}
+
+static void assert_result(
+        const struct kvl_lease_result *r, uint32_t n_pages, int reason, uint64_t waited_usec)
+{
+        assert_int_equal(r->n_pages, n_pages);
+        assert_int_equal(r->reason, reason);
+        assert_int_equal(r->waited_usec, waited_usec);
+}
+
+/* ---- what is asked for, what is told ----------------------------------------------------------
+ */
+
+static void script_options(struct fake_peer *p)
+{
+        const Kvlease__V1__LeaseRequest *m;
+
+        fake_welcome_ns(p);
+        m = receive_lease(p);
+        FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->n_pages == 8 && m->request_id == 9);
+        FAKE_CHECK(m->min_pages == 4 && m->max_wait_msec == 700 && !m->no_wait && !m->holds_some);
+        answer_lease(p, (struct answer){.n_pages = 8, .reason = 3, .waited_usec = 12345});
+        m = receive_lease(p);
+        FAKE_CHECK(m->min_pages == 0 && m->max_wait_msec == LONG_MSEC && !m->no_wait);
+        answer_lease(p, (struct answer){.n_pages = 8});
+        m = receive_lease(p);
+        FAKE_CHECK(m->min_pages == 1 && m->max_wait_msec == 0 && m->no_wait);
+        answer_lease(p, (struct answer){.n_pages = 5, .reason = KVL_REASON_DEGRADED});
+        /* Without a say: all or nothing; not longer than anybody waits for the answer. */
+        m = receive_lease(p);
+        FAKE_CHECK(m->min_pages == 0 && m->max_wait_msec == LONG_MSEC);
+        FAKE_CHECK(!m->no_wait && !m->holds_some);
+        answer_lease(p, (struct answer){.n_pages = 8});
+        m = receive_lease(p);
+        FAKE_CHECK(m->min_pages == 0 && m->max_wait_msec == LONG_MSEC && !m->no_wait);
+        answer_lease(p, (struct answer){.n_pages = 8});
+        fake_expect_end(p);
+}
+
+static void test_options(void **state)
+{
+        struct kvl_lease_result result;
+        uint32_t pages[8];
+        struct client c;
+
+        open_client(&c, script_options, LONG_MSEC, METADATA);
+        assert_int_equal(lease_with(&c, 8, 4, 700, &result), 0);
+        assert_result(&result, 8, KVL_REASON_POOL_FULL, 12345);
+        assert_int_equal(lease_with(&c, 8, 0, 0, &result), 0);
+        assert_result(&result, 8, KVL_REASON_NONE, 0);
+        assert_int_equal(lease_with(&c, 8, 1, -1, &result), 0);
+        assert_result(&result, 5, KVL_REASON_DEGRADED, 0);
+        assert_int_equal(kvl_lease(c.ns, 0, 8, pages), 0);
+        assert_int_equal(kvl_lease_with(c.ns, 0, 8, NULL, pages, NULL), 0);
+        close_client(&c);
+}
+
+/* As a daemon that knows no reasons says it, or one that knows more than this library. */
+static const struct {
+        struct answer a;
+        int code, reason;
+} refusals[] = {
+        {{.status = WIRE_QUOTA, .reason = 1}, KVL_QUOTA, KVL_REASON_QUOTA},
+        {{.status = WIRE_FULL, .reason = 2}, KVL_FULL, KVL_REASON_RESERVATION_FULL},
+        {{.status = WIRE_FULL, .reason = 3}, KVL_FULL, KVL_REASON_POOL_FULL},
+        {{.status = WIRE_TIMEOUT, .reason = 4, .waited_usec = UINT64_C(1) << 40}, KVL_TIMEOUT,
+                KVL_REASON_DEADLINE},
+        {{.status = WIRE_DRAINING, .reason = 6}, KVL_DRAINING, KVL_REASON_DRAINING},
+        {{.status = WIRE_FULL, .reason = 7}, KVL_FULL, KVL_REASON_DEVICE},
+        {{.status = WIRE_FULL, .reason = 200}, KVL_FULL, 200},
+        {{.status = WIRE_QUOTA}, KVL_QUOTA, KVL_REASON_QUOTA},
+        {{.status = WIRE_FULL}, KVL_FULL, KVL_REASON_POOL_FULL},
+        {{.status = WIRE_TIMEOUT}, KVL_TIMEOUT, KVL_REASON_DEADLINE},
+        {{.status = WIRE_DRAINING}, KVL_DRAINING, KVL_REASON_DRAINING},
+        {{.status = WIRE_STALE}, KVL_STALE, KVL_REASON_NONE},
+        {{.status = WIRE_IO}, -EIO, KVL_REASON_NONE},
+        {{.status = WIRE_BUSY}, -EBUSY, KVL_REASON_NONE},
+};
+
+static void script_refuse(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
+                receive_lease(p);
+                answer_lease(p, refusals[i].a);
+        }
+        fake_expect_end(p);
+}
+
+static void test_refusals(void **state)
+{
+        struct kvl_lease_result result;
+        struct client c;
+
+        open_client(&c, script_refuse, LONG_MSEC, METADATA);
+        for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
+                assert_int_equal(lease_with(&c, 8, 2, 5, &result), refusals[i].code);
+                assert_result(&result, 0, refusals[i].reason, refusals[i].a.waited_usec);
+                assert_string_equal(kvl_last_error(), kvl_strerror(refusals[i].code));
+        }
+        close_client(&c);
+}
+
+static void script_few(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        receive_lease(p);
+        answer_lease(p, (struct answer){.n_pages = 3, .reason = KVL_REASON_DEGRADED});
+        fake_expect_end(p);
+}
+
+static void script_many(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        receive_lease(p);
+        answer_lease(p, (struct answer){.n_pages = 9});
+        fake_expect_end(p);
+}
+
+/* Fewer than are of use, or more than were asked for. */
+static void test_wrong_counts(void **state)
+{
+        static const fake_script scripts[] = {script_few, script_many};
+        struct kvl_lease_result result;
+        struct client c;
+
+        for (size_t i = 0; i < ARRAY_SIZE(scripts); i++) {
+                open_client(&c, scripts[i], LONG_MSEC, METADATA);
+                assert_int_equal(lease_with(&c, 8, 4, 0, &result), -EPROTO);
+                assert_result(&result, 0, KVL_REASON_NONE, 0);
+                close_client(&c);
+        }
+}
+
+static void script_one(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        receive_lease(p);
+        answer_lease(p, (struct answer){.n_pages = 2, .reason = 3, .waited_usec = 7});
+        fake_expect_end(p);
+}
+
+static void test_arguments(void **state)
+{
+        struct kvl_lease_options options = {.size = sizeof(options), .min_pages = 3};
+        struct kvl_lease_result result = {.size = sizeof(result), .n_pages = 77};
+        uint32_t pages[2];
+        struct client c;
+
+        open_client(&c, script_one, LONG_MSEC, METADATA);
+        assert_int_equal(kvl_lease_with(c.ns, 0, 2, &options, pages, &result), -EINVAL);
+        assert_non_null(strstr(kvl_last_error(), "min_pages is 3"));
+        assert_int_equal(result.n_pages, 0);
+        assert_int_equal(kvl_lease_with_start(c.ns, 0, 2, &options, NULL, NULL), -EINVAL);
+        options.size = 0;
+        assert_int_equal(kvl_lease_with(c.ns, 0, 4, &options, pages, &result), -EINVAL);
+        assert_int_equal(kvl_lease_with(c.ns, 0, 0, NULL, pages, &result), -EINVAL);
+        assert_int_equal(kvl_lease_with(c.ns, 0, 2, NULL, NULL, &result), -EINVAL);
+        assert_int_equal(kvl_lease_with(NULL, 0, 2, NULL, pages, &result), -EINVAL);
+        result.size = 0;
+        assert_int_equal(kvl_lease_with(c.ns, 0, 2, NULL, pages, &result), -EINVAL);
+        /* A program of a time when results had two fields. */
+        result = (struct kvl_lease_result){
+                .size = offsetof(struct kvl_lease_result, waited_usec), .waited_usec = 55};
+        assert_int_equal(kvl_lease_with(c.ns, 0, 2, NULL, pages, &result), 0);
+        assert_result(&result, 2, KVL_REASON_POOL_FULL, 55);
+        close_client(&c);
+}
+
+static void script_safepoints(struct fake_peer *p)
+{
+        const Kvlease__V1__HelloRequest *m =
+                (const Kvlease__V1__HelloRequest *)fake_receive(p, MSG_HELLO);
+
+        FAKE_CHECK(m->safepoints && !m->metadata_only);
+        fake_reply_simple(p, WIRE_DENIED, "");
+        fake_accept(p);
+        m = (const Kvlease__V1__HelloRequest *)fake_receive(p, MSG_HELLO);
+        FAKE_CHECK(!m->safepoints);
+        fake_reply_simple(p, WIRE_DENIED, "");
+        fake_expect_end(p);
+}
+
+static void test_safepoints_are_declared(void **state)
+{
+        struct kvl_conn *conn;
+        struct fake f;
+
+        fake_start(&f, script_safepoints);
+        assert_int_equal(test_connect_flags(&f, LONG_MSEC, KVL_CONNECT_SAFEPOINTS, &conn), -EACCES);
+        assert_int_equal(test_connect_flags(&f, LONG_MSEC, 0, &conn), -EACCES);
+        fake_stop(&f);
+}
+
+/* ---- time --------------------------------------------------------------------------------------
+ */
+
+#define SHORT_MSEC 500
+
+/* Answers when the connection's timeout is over. */
+static void script_slow(struct fake_peer *p)
+{
+        struct pollfd pfd = {.events = POLLIN};
+
+        fake_welcome_ns(p);
+        FAKE_CHECK(receive_lease(p)->max_wait_msec == LONG_MSEC);
+        pfd.fd = p->fd;
+        FAKE_CHECK(poll(&pfd, 1, 3 * SHORT_MSEC / 2) == 0);
+        answer_lease(p, (struct answer){.n_pages = 1, .reason = 3, .waited_usec = 1});
+        fake_expect_end(p);
+}
+
+static void test_wait_outlasts_timeout(void **state)
+{
+        struct kvl_lease_result result;
+        struct client c;
+
+        open_client(&c, script_slow, SHORT_MSEC, METADATA);
+        assert_int_equal(lease_with(&c, 1, 0, LONG_MSEC, &result), 0);
+        assert_result(&result, 1, KVL_REASON_POOL_FULL, 1);
+        close_client(&c);
+}
+
+/* Answers only after the library gave up: what that brings must come back. */
+static void script_late(struct fake_peer *p)
+{
+        const Kvlease__V1__FreeRequest *m;
+        uint64_t seq;
+
+        fake_welcome_ns(p);
+        receive_lease(p);
+        seq = p->seq;
+        fake_receive(p, MSG_REQUEST_END);
+        send_lease(p, seq, (struct answer){.n_pages = 5, .first = 20});
+        fake_receive(p, MSG_INVALIDATE);
+        fake_reply_simple(p, WIRE_OK, "");
+        m = (const Kvlease__V1__FreeRequest *)fake_receive(p, MSG_FREE);
+        FAKE_CHECK(m->n_pages == 5 && m->pages[0] == 20 && m->pages[4] == 24);
+        fake_expect_end(p);
+}
+
+static void test_late_answer_is_given_back(void **state)
+{
+        uint64_t start = clock_now_nsec();
+        struct kvl_lease_result result;
+        struct client c;
+
+        open_client(&c, script_late, SHORT_MSEC, METADATA);
+        assert_int_equal(lease_with(&c, 8, 2, 300, &result), -ETIMEDOUT);
+        assert_result(&result, 0, KVL_REASON_NONE, 0);
+        assert_true(clock_now_nsec() - start >= (SHORT_MSEC + 300) * NSEC_PER_MSEC);
+        assert_int_equal(kvl_request_end(c.ns, 9), 0);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        close_client(&c);
+}
+
+/* ---- meanwhile ---------------------------------------------------------------------------------
+ */
+
+struct outcome {
+        int n_calls, code;
+        uint32_t pages[8];
+        struct kvl_lease_result result;
+};
+
+static void note(struct kvl_ns *ns, int code, const uint32_t *pages,
+        const struct kvl_lease_result *result, void *data)
+{
+        struct outcome *o = data;
+
+        o->n_calls++;
+        o->code = code;
+        o->result = *result;
+        assert_true(result->n_pages <= ARRAY_SIZE(o->pages));
+        if (result->n_pages > 0)
+                memcpy(o->pages, pages, result->n_pages * sizeof(*pages));
+}
+
+static void dispatch_until(struct kvl_conn *conn, const int *n, int wanted)
+{
+        while (*n < wanted) {
+                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
+
+                if (kvl_wants_write(conn))
+                        p.events |= POLLOUT;
+                assert_int_equal(poll(&p, 1, LONG_MSEC), 1);
+                assert_true(kvl_dispatch(conn) >= 0);
+        }
+}
+
+/* Two leases wait; everything else overtakes them, and so does the second the first. */
+static void script_out_of_order(struct fake_peer *p)
+{
+        const ProtobufCMessage *m;
+        uint64_t seqs[2];
+
+        fake_welcome_ns(p);
+        FAKE_CHECK(receive_lease(p)->max_wait_msec == 0);
+        seqs[0] = p->seq;
+        receive_lease(p);
+        seqs[1] = p->seq;
+        for (int i = 0; i < 3; i++) {
+                m = fake_receive_any(p);
+                FAKE_CHECK(m && p->type != MSG_LEASE && fake_serve_one(p, m));
+        }
+        send_lease(p, seqs[1], (struct answer){.n_pages = 1, .first = 40, .reason = 2});
+        m = fake_receive_any(p);
+        FAKE_CHECK(m && p->type == MSG_MAP && fake_serve_one(p, m));
+        m = fake_receive_any(p);
+        FAKE_CHECK(m && p->type == MSG_LOOKUP && fake_serve_one(p, m));
+        send_lease(p, seqs[0], (struct answer){.status = WIRE_TIMEOUT, .reason = 4});
+        fake_expect_end(p);
+}
+
+static void test_overtaken(void **state)
+{
+        struct outcome o[2] = {0};
+        uint8_t key[KVL_KEY_BYTES];
+        uint64_t n_tokens;
+        struct client c;
+        uint32_t n, page = 3;
+
+        test_key(key, 1);
+        open_client(&c, script_out_of_order, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_lease_with_start(c.ns, 0, 8, NULL, note, &o[0]), 0);
+        assert_int_equal(kvl_lease_with_start(c.ns, 0, 1, NULL, note, &o[1]), 0);
+        assert_int_equal(kvl_lookup(c.ns, 0, key, 1, &page, &n, &n_tokens), KVL_MISS);
+        assert_int_equal(kvl_free(c.ns, &page, 1), -EINVAL);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_true(o[0].n_calls == 0 && o[1].n_calls == 0);
+        dispatch_until(c.conn, &o[1].n_calls, 1);
+        assert_true(o[0].n_calls == 0 && o[1].code == 0 && o[1].pages[0] == 40);
+        assert_result(&o[1].result, 1, KVL_REASON_RESERVATION_FULL, 0);
+        assert_non_null(kvl_page_ptr(c.ns, 40, 0));
+        assert_int_equal(kvl_lookup(c.ns, 0, key, 1, &page, &n, &n_tokens), KVL_MISS);
+        dispatch_until(c.conn, &o[0].n_calls, 1);
+        assert_int_equal(o[0].code, KVL_TIMEOUT);
+        assert_result(&o[0].result, 0, KVL_REASON_DEADLINE, 0);
+        close_client(&c);
+}
+
+static void script_deaf(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        fake_expect_end(p);
+}
+
+static void test_close_calls_it_off(void **state)
+{
+        struct outcome o = {0};
+        struct client c;
+
+        open_client(&c, script_deaf, SHORT_MSEC, METADATA);
+        assert_int_equal(kvl_lease_with_start(c.ns, 0, 8, NULL, note, &o), 0);
+        kvl_disconnect(c.conn);
+        assert_int_equal(o.n_calls, 1);
+        assert_int_equal(o.code, -ECANCELED);
+        assert_result(&o.result, 0, KVL_REASON_NONE, 0);
+        fake_stop(&c.f);
+}
+
+/* A lease of 8 waits until set 0 is unmapped, as it does for memory lent to this very client. */
+static void script_take_back(struct fake_peer *p)
+{
+        const ProtobufCMessage *m;
+        uint64_t seq = 0;
+
+        fake_welcome_ns(p);
+        while ((m = fake_receive_any(p))) {
+                if (p->type == MSG_LEASE && ((const Kvlease__V1__LeaseRequest *)m)->n_pages == 8) {
+                        seq = p->seq;
+                        fake_recall(p, 0, false, 1000);
+                        fake_recall(p, 0, true, 1000);
+                        continue;
+                }
+                if (!fake_serve_one(p, m))
+                        return;
+                if (p->n_unmapped[0] == 1 && seq) {
+                        send_lease(p, seq, (struct answer){.n_pages = 8, .first = 64});
+                        seq = 0;
+                }
+        }
+}
+
+/* Its set 0 is mapped, and nothing of it held. */
+static void map_set(struct client *c)
+{
+        uint32_t page;
+
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
+        assert_true(page < 32 && kvl_page_ptr(c->ns, page, 0));
+        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
+}
+
+struct blocked {
+        struct client *client;
+        int code;
+        uint32_t pages[8];
+        _Atomic bool is_done;
+};
+
+static void *lease_blocked(void *data)
+{
+        struct blocked *b = data;
+
+        b->code = kvl_lease_with(b->client->ns, 0, 8, NULL, b->pages, NULL);
+        b->is_done = true;
+        return NULL;
+}
+
+/* The engine's own thread goes on from step to step. */
+static void test_safepoint_of_another_thread(void **state)
+{
+        struct blocked b = {0};
+        pthread_t thread;
+        struct client c;
+        int n = 0;
+
+        open_client(&c, script_take_back, LONG_MSEC, KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS);
+        map_set(&c);
+        b.client = &c;
+        assert_int_equal(pthread_create(&thread, NULL, lease_blocked, &b), 0);
+        while (!b.is_done) {
+                int r = kvl_safepoint(c.conn, NULL);
+
+                assert_true(r >= 0);
+                n += r;
+                poll(NULL, 0, 1);
+        }
+        pthread_join(thread, NULL);
+        assert_int_equal(n, 1);
+        assert_int_equal(b.code, 0);
+        assert_int_equal(b.pages[0], 64);
+        close_client(&c);
+}
+
+static void reach_safepoint(struct kvl_conn *conn, const struct kvl_event *event, void *data)
+{
+        int *n = data;
+
+        if (event->type == KVL_EVENT_REVOKE && event->is_idle)
+                *n += kvl_safepoint(conn, NULL);
+}
+
+/* An engine of one thread that leases between its steps. */
+static void test_safepoint_in_handler(void **state)
+{
+        uint32_t pages[8];
+        struct client c;
+        int n = 0;
+
+        open_client(&c, script_take_back, LONG_MSEC, KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS);
+        kvl_set_event_handler(c.conn, reach_safepoint, &n);
+        map_set(&c);
+        assert_int_equal(kvl_lease_with(c.ns, 0, 8, NULL, pages, NULL), 0);
+        assert_int_equal(n, 1);
+        assert_int_equal(pages[7], 71);
+        close_client(&c);
+}
+
+/* ---- with a magazine ---------------------------------------------------------------------------
+ */
+
+/* Pages 0 to 2 are in it; the client knows once its INVALIDATE is answered. */
+static void put_into_magazine(struct fake_peer *p)
+{
+        receive(p, MSG_INVALIDATE);
+        for (uint32_t page = 0; page < 3; page++)
+                fake_pins_put(&p->shared_pins, page);
+        fake_reply_simple(p, WIRE_OK, "");
+}
+
+static void welcome_shared(struct fake_peer *p)
+{
+        fake_welcome(p);
+        fake_share(p);
+        fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
+        fake_share_ns(p);
+        put_into_magazine(p);
+}
+
+static void expect_given_back(struct fake_peer *p)
+{
+        const Kvlease__V1__FreeRequest *m = (const Kvlease__V1__FreeRequest *)receive(p, MSG_FREE);
+
+        FAKE_CHECK(p->flags & FRAME_NO_REPLY);
+        FAKE_CHECK(m->n_pages == 3 && m->pages[0] == 0 && m->pages[2] == 2);
+}
+
+static void script_magazine_whole(struct fake_peer *p)
+{
+        welcome_shared(p);
+        fake_receive_any(p);
+        fake_expect_end(p);
+}
+
+/* Nothing is asked. */
+static void test_whole_from_magazine(void **state)
+{
+        struct kvl_lease_result result;
+        struct outcome o = {0};
+        struct client c;
+
+        open_client(&c, script_magazine_whole, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
+        assert_true(kvl_uses_shm(c.ns));
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(&c, 2, 1, 5, &result), 0);
+        assert_result(&result, 2, KVL_REASON_NONE, 0);
+        assert_int_equal(kvl_lease_with_start(c.ns, 0, 1, NULL, note, &o), 0);
+        dispatch_until(c.conn, &o.n_calls, 1);
+        assert_true(o.code == 0 && o.pages[0] == 2);
+        assert_result(&o.result, 1, KVL_REASON_NONE, 0);
+        close_client(&c);
+}
+
+static void script_magazine_part(struct fake_peer *p)
+{
+        const Kvlease__V1__LeaseRequest *m;
+
+        welcome_shared(p);
+        m = receive_lease(p);
+        FAKE_CHECK(m->n_pages == 5 && m->min_pages == 1 && m->holds_some);
+        answer_lease(p, (struct answer){.n_pages = 2, .first = 3, .reason = KVL_REASON_DEGRADED});
+        fake_expect_end(p);
+}
+
+static void test_part_from_magazine(void **state)
+{
+        struct kvl_lease_result result;
+        struct client c;
+
+        open_client(&c, script_magazine_part, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(&c, 8, 4, 0, &result), 0);
+        assert_result(&result, 5, KVL_REASON_DEGRADED, 0);
+        close_client(&c);
+}
+
+/* Enough are of use already: only the daemon may say that no more than these are to be had. */
+static void script_magazine_enough(struct fake_peer *p)
+{
+        const Kvlease__V1__LeaseRequest *m;
+
+        welcome_shared(p);
+        expect_given_back(p);
+        m = receive_lease(p);
+        FAKE_CHECK(m->n_pages == 8 && m->min_pages == 3 && !m->holds_some);
+        answer_lease(p, (struct answer){.n_pages = 3, .reason = KVL_REASON_DEGRADED});
+        fake_expect_end(p);
+}
+
+static void test_enough_in_magazine(void **state)
+{
+        struct kvl_lease_result result;
+        struct client c;
+
+        open_client(&c, script_magazine_enough, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(&c, 8, 3, 0, &result), 0);
+        assert_result(&result, 3, KVL_REASON_DEGRADED, 0);
+        close_client(&c);
+}
+
+/* It would have to wait: nothing is held meanwhile. */
+static void script_magazine_held(struct fake_peer *p)
+{
+        const Kvlease__V1__LeaseRequest *m;
+
+        welcome_shared(p);
+        for (int i = 0; i < 2; i++) {
+                m = receive_lease(p);
+                FAKE_CHECK(m->n_pages == 5 && m->holds_some);
+                answer_lease(p, (struct answer){.status = WIRE_BUSY});
+                expect_given_back(p);
+                m = receive_lease(p);
+                FAKE_CHECK(m->n_pages == 8 && m->request_id == 9 && !m->holds_some);
+                answer_lease(p, (struct answer){.n_pages = 8, .reason = 3, .waited_usec = 6});
+                put_into_magazine(p);
+        }
+        m = receive_lease(p);
+        FAKE_CHECK(m->n_pages == 5 && !m->holds_some && m->no_wait);
+        answer_lease(p, (struct answer){.status = WIRE_FULL});
+        expect_given_back(p);
+        fake_expect_end(p);
+}
+
+static void test_nothing_is_held_while_it_waits(void **state)
+{
+        struct kvl_lease_result result;
+        uint32_t pages[8];
+        struct client c;
+
+        open_client(&c, script_magazine_held, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(&c, 8, 0, 0, &result), 0);
+        assert_result(&result, 8, KVL_REASON_POOL_FULL, 6);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_int_equal(kvl_lease(c.ns, 9, 8, pages), 0);
+        for (uint32_t i = 0; i < 8; i++)
+                assert_int_equal(pages[i], i);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(&c, 8, 0, -1, &result), KVL_FULL);
+        assert_result(&result, 0, KVL_REASON_POOL_FULL, 0);
+        close_client(&c);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_options),
+                TEST(test_refusals),
+                TEST(test_wrong_counts),
+                TEST(test_arguments),
+                TEST(test_safepoints_are_declared),
+                TEST(test_wait_outlasts_timeout),
+                TEST(test_late_answer_is_given_back),
+                TEST(test_overtaken),
+                TEST(test_close_calls_it_off),
+                TEST(test_safepoint_of_another_thread),
+                TEST(test_safepoint_in_handler),
+                TEST(test_whole_from_magazine),
+                TEST(test_part_from_magazine),
+                TEST(test_enough_in_magazine),
+                TEST(test_nothing_is_held_while_it_waits),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,286 @@
+/* The server in process: leases that wait for room, and when they are tried again. */
+#include "tests/unit/server-fixture.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/core/lease.h"
+#include "daemon/server/parked.h"
+
+static struct client *connect_worker(struct world *w)
+{
+        return connect_client(w, getpid(), NULL);
+}
+
+static bool is_parked(struct world *w, const struct client *c)
+{
+        const struct peer *p = peer_of(w, c);
+
+        return p && p->parked;
+}
+
+static struct attach *attach_of(struct world *w, const struct client *c)
+{
+        return list_first(&peer_of(w, c)->member->attachments, struct attach, member_link);
+}
+
+static void say_free(struct client *c, uint32_t page)
+{
+        Kvlease__V1__FreeRequest request = KVLEASE__V1__FREE_REQUEST__INIT;
+
+        request.ns_id = NS_ID;
+        request.pages = &page;
+        request.n_pages = 1;
+        say(c, MSG_FREE, &request.base);
+}
+
+/* A set's pages, published and pinned in the client's segment alone. */
+static void seal_all_shared(struct attach *a)
+{
+        uint32_t pages[SET_PAGES], sealed;
+
+        assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, NULL), 0);
+        for (unsigned i = 0; i < SET_PAGES; i++) {
+                uint8_t key[KEY_BYTES] = {(uint8_t)(i + 1)};
+                const struct publish_one one = {
+                        .page = pages[i], .key = key, .parent = PAGE_NONE, .tokens = 16};
+
+                a->share.counters[pages[i]]++;
+                assert_int_equal(publish_shared(a, &one, 1, &sealed, NULL), 0);
+        }
+}
+
+/* A device of one set, at once there; leases wait for it. */
+static void start_queueing(struct world *w, const char *max_wait)
+{
+        char text[256];
+
+        snprintf(text, sizeof(text), "[tenant a]\nlimit=1MiB\nwhen_full=queue\nmax_wait=%s\n",
+                max_wait);
+        world_init(w, "fake");
+        world_serve(w, text, 1);
+}
+
+/* No timer runs for leases that wait. */
+static bool is_idle(struct world *w)
+{
+        return !uv_is_active((uv_handle_t *)&w->server.wait_timer);
+}
+
+static void test_room_by_own_free(void **state)
+{
+        struct client *c;
+        struct world w;
+
+        start_queueing(&w, "60s");
+        c = connect_worker(&w);
+        say_lease(c, SET_PAGES);
+        expect(&w, c, "LEASE:0 ");
+        say_lease(c, 2);
+        AWAIT(&w, is_parked(&w, c));
+        world_check(&w);
+        AWAIT(&w, !w.server.in_round && !w.server.room_came);
+        uv_timer_stop(&w.server.wait_timer); /* a free is noticed without it */
+        say_free(c, 3);
+        say_free(c, 4);
+        AWAIT(&w, !is_parked(&w, c));
+        expect(&w, c, "FREE:0 FREE:0 LEASE:0 ");
+        world_check(&w);
+        AWAIT(&w, is_idle(&w));
+        world_end(&w);
+}
+
+static void test_room_by_others(void **state)
+{
+        struct client *c, *first, *second, *gone;
+        struct world w;
+
+        start_queueing(&w, "60s");
+        c = connect_worker(&w);
+        first = connect_worker(&w);
+        gone = connect_worker(&w);
+        second = connect_worker(&w);
+        say_lease(c, SET_PAGES);
+        expect(&w, c, "LEASE:0 ");
+        say_lease(first, SET_PAGES);
+        AWAIT(&w, is_parked(&w, first));
+        say_lease(gone, SET_PAGES);
+        AWAIT(&w, is_parked(&w, gone));
+        say_lease(second, SET_PAGES);
+        AWAIT(&w, is_parked(&w, second));
+        hang_up(gone);
+        AWAIT(&w, !peer_of(&w, gone));
+        hang_up(c);
+        expect(&w, first, "LEASE:0 ");
+        world_check(&w);
+        assert_true(is_parked(&w, second));
+        hang_up(first);
+        expect(&w, second, "LEASE:0 ");
+        AWAIT(&w, is_idle(&w));
+        world_end(&w);
+}
+
+/* A pin that ends in a segment: nobody says so. */
+static void test_room_without_a_word(void **state)
+{
+        struct client *c, *other;
+        struct attach *a;
+        struct world w;
+
+        start_queueing(&w, "60s");
+        c = connect_worker(&w);
+        other = connect_worker(&w);
+        a = attach_of(&w, other);
+        assert_int_equal(attach_share(a, NULL), 0);
+        seal_all_shared(a);
+        say_lease(c, 1);
+        AWAIT(&w, is_parked(&w, c));
+        AWAIT(&w, !w.server.in_round && !w.server.room_came);
+        assert_true(is_parked(&w, c));
+        a->share.counters[7]--;
+        expect(&w, c, "LEASE:0 ");
+        for (unsigned i = 0; i < SET_PAGES; i++)
+                a->share.counters[i] = 0;
+        world_end(&w);
+}
+
+/* A pin that ends in a segment, while leases of another client end at their deadline all the time:
+ * they are no round of tries. */
+static void test_deadlines_of_others(void **state)
+{
+        Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
+        struct client *c, *other, *hasty;
+        struct attach *a;
+        struct world w;
+        uint64_t began;
+
+        start_queueing(&w, "60s");
+        c = connect_worker(&w);
+        other = connect_worker(&w);
+        hasty = connect_worker(&w);
+        a = attach_of(&w, other);
+        assert_int_equal(attach_share(a, NULL), 0);
+        seal_all_shared(a);
+        say_lease(c, 1);
+        AWAIT(&w, is_parked(&w, c));
+        request.ns_id = NS_ID;
+        request.n_pages = SET_PAGES;
+        request.max_wait_msec = 1;
+        began = clock_now_nsec();
+        for (unsigned i = 0; i < 20; i++) {
+                say(hasty, MSG_LEASE, &request.base);
+                expect(&w, hasty, "LEASE:10 ");
+        }
+        a->share.counters[7]--;
+        began = clock_now_nsec();
+        while (is_parked(&w, c)) {
+                say(hasty, MSG_LEASE, &request.base);
+                expect(&w, hasty, "LEASE:10 ");
+                assert_true(clock_now_nsec() - began < PATIENCE);
+        }
+        expect(&w, c, "LEASE:0 ");
+        for (unsigned i = 0; i < SET_PAGES; i++)
+                a->share.counters[i] = 0;
+        world_end(&w);
+}
+
+/* What a device has made is for who waits for that: the others are no reason to reap no more, and
+ * have their round. */
+static void test_device_is_not_for_room(void **state)
+{
+        struct client *c, *other;
+        struct world w;
+
+        start_queueing(&w, "60s");
+        c = connect_worker(&w);
+        other = connect_worker(&w);
+        say_lease(c, SET_PAGES);
+        expect(&w, c, "LEASE:0 ");
+        say_lease(other, 1);
+        AWAIT(&w, is_parked(&w, other));
+        AWAIT(&w, !w.server.in_round && !w.server.room_came);
+        parked_make_due(&w.server, list_first(&w.server.store.pools, struct pool, link));
+        assert_true(list_is_empty(&w.server.due));
+        assert_true(w.server.room_came);
+        AWAIT(&w, !w.server.in_round && !w.server.room_came);
+        world_end(&w);
+}
+
+static void test_deadline(void **state)
+{
+        struct client *c;
+        struct world w;
+        uint64_t began;
+
+        start_queueing(&w, "40ms");
+        c = connect_worker(&w);
+        say_lease(c, SET_PAGES);
+        expect(&w, c, "LEASE:0 ");
+        began = clock_now_nsec();
+        say_lease(c, 1);
+        expect(&w, c, "LEASE:10 ");
+        assert_true(clock_now_nsec() - began >= 40 * NSEC_PER_MSEC);
+        assert_non_null(strstr(c->detail, "as long as tenant a allows"));
+        AWAIT(&w, is_idle(&w));
+        world_end(&w);
+}
+
+/* More of them than one turn tries. */
+static void test_many_for_room(void **state)
+{
+        enum { N = CLIENTS_MAX - 1 };
+        struct client *clients[N], *c;
+        struct world w;
+
+        start_queueing(&w, "60s");
+        c = connect_worker(&w);
+        say_lease(c, SET_PAGES);
+        expect(&w, c, "LEASE:0 ");
+        for (unsigned i = 0; i < N; i++) {
+                clients[i] = connect_worker(&w);
+                say_lease(clients[i], SET_PAGES);
+                AWAIT(&w, is_parked(&w, clients[i]));
+        }
+        hang_up(c);
+        for (unsigned i = 0; i < N; i++) {
+                expect(&w, clients[i], "LEASE:0 ");
+                hang_up(clients[i]);
+        }
+        world_end(&w);
+}
+
+static void test_drain_for_room(void **state)
+{
+        Kvlease__V1__AdminDrainRequest drain = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
+        struct client *c, *admin;
+        struct world w;
+
+        start_queueing(&w, "60s");
+        c = connect_worker(&w);
+        admin = connect_admin(&w);
+        say_lease(c, SET_PAGES);
+        expect(&w, c, "LEASE:0 ");
+        say_lease(c, 1);
+        say_lease(c, 1);
+        AWAIT(&w, is_parked(&w, c));
+        say(admin, MSG_ADMIN_DRAIN, &drain.base);
+        expect(&w, admin, "ADMIN_DRAIN:0 ");
+        expect(&w, c, "LEASE:7 LEASE:7 ");
+        world_end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_room_by_own_free),
+                TEST(test_room_by_others),
+                TEST(test_room_without_a_word),
+                TEST(test_deadlines_of_others),
+                TEST(test_device_is_not_for_room),
+                TEST(test_deadline),
+                TEST(test_many_for_room),
+                TEST(test_drain_for_room),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}

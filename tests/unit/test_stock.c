@@ -1,0 +1,259 @@
+/* Pages kept ready (daemon/core/stock.h): leases that come steadily don't wait for the device, and
+ * nobody pays for it. */
+#include <poll.h>
+
+#include "base/clock.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/stock.h"
+#include "gpu/queue.h"
+#include "tests/unit/core-fixture.h"
+
+#define PATIENT_MSEC  60000
+#define PATIENCE_MSEC 10000
+#define MAKE_MSEC     40 /* what a set takes, in the test's time */
+#define TICK_MSEC     100
+#define MSEC          NSEC_PER_MSEC
+
+struct stream {
+        struct fixture f;
+        struct pool *pool;
+        struct member *m;
+        struct attach *a;
+        uint64_t now_msec;
+        uint64_t made_msec; /* what is being made is there then; 0: nothing is */
+        bool is_waiting;
+        unsigned n_waits, n_leases, n_asked;
+};
+
+static void note_asked(void *data)
+{
+        ((struct stream *)data)->n_asked++;
+}
+
+/* A device that makes a set when the test says so. */
+static void start(struct stream *s, unsigned sets)
+{
+        struct tenant_attrs attrs = {
+                .limit_bytes = sets * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
+        struct queue *queue;
+
+        *s = (struct stream){.now_msec = 1000};
+        fake_device_init(&s->f.device, "slow", 256);
+        fake_device_make_slow(&s->f.device, true);
+        store_init(&s->f.store, &evict_lru);
+        s->f.store.min_page_bytes = PAGE_BYTES;
+        assert_int_equal(queue_open_device(&s->f.device.device, PATIENT_MSEC, &queue), 0);
+        assert_int_equal(
+                store_add_queue(&s->f.store, queue, sets * SET_BYTES, SET_BYTES, &s->f.d), 0);
+        s->pool = store_find_pool(&s->f.store, "");
+        assert_int_equal(tenant_new(&s->f.store, "a", &attrs, &s->f.a, &s->f.d), 0);
+        assert_int_equal(tenant_new(&s->f.store, "b", &attrs, &s->f.b, &s->f.d), 0);
+        s->f.store.on_stock = note_asked;
+        s->f.store.callback_data = s;
+        s->m = join(s->f.a);
+        s->a = open_ns(s->m, "n");
+        fake_device_block(&s->f.device, "create");
+}
+
+static void end(struct stream *s)
+{
+        fake_device_unblock(&s->f.device);
+        member_free(s->m);
+        fixture_end(&s->f);
+        fake_device_deinit(&s->f.device);
+}
+
+static void make_all(struct stream *s)
+{
+        uint64_t end_nsec = clock_now_nsec() + PATIENCE_MSEC * NSEC_PER_MSEC;
+
+        fake_device_unblock(&s->f.device);
+        while (s->pool->n_preparing > 0 && clock_now_nsec() < end_nsec) {
+                poll(&(struct pollfd){.fd = queue_fd(s->pool->queue), .events = POLLIN}, 1, 100);
+                pool_reap(s->pool);
+        }
+        assert_int_equal(s->pool->n_preparing, 0);
+        fake_device_block(&s->f.device, "create");
+        s->a->ns->ahead.make_sec = MAKE_MSEC / 1e3; /* in the test's time */
+}
+
+static void lease(struct stream *s)
+{
+        uint32_t page;
+        int r = lease_pages(s->a, 1, s->now_msec * MSEC, &page, NULL);
+
+        assert_true(r == 0 || r == -EINPROGRESS);
+        s->n_waits += r != 0 && !s->is_waiting;
+        s->n_leases += r == 0;
+        s->is_waiting = r != 0;
+}
+
+/* A millisecond of it: a lease, and what the server does. */
+static void go_on(struct stream *s, bool leases, bool has_stock)
+{
+        s->now_msec++;
+        if (s->made_msec > 0 && s->now_msec >= s->made_msec) {
+                make_all(s);
+                s->made_msec = 0;
+                if (s->is_waiting)
+                        lease(s);
+                store_settle(&s->f.store, s->pool, s->now_msec * MSEC);
+        }
+        if (leases && !s->is_waiting)
+                lease(s);
+        if (has_stock && (s->n_asked > 0 || s->now_msec % TICK_MSEC == 0)) {
+                s->n_asked = 0;
+                (void)stock_work(&s->f.store, s->now_msec * MSEC);
+        }
+        if (s->made_msec == 0 && s->pool->n_preparing > 0)
+                s->made_msec = s->now_msec + MAKE_MSEC;
+        if (s->now_msec % 10 == 0)
+                fixture_check(&s->f);
+}
+
+/* Of a page each ten milliseconds, leases that had to wait once that was known. */
+static unsigned run(bool has_stock)
+{
+        struct stream s;
+        unsigned n;
+
+        start(&s, 256);
+        for (unsigned i = 0; i < 12000; i++) {
+                if (i == 4000)
+                        s.n_waits = s.n_leases = 0;
+                go_on(&s, i % 10 == 0, has_stock);
+        }
+        assert_true(s.n_leases > 400);
+        n = s.n_waits;
+        end(&s);
+        return n;
+}
+
+static void test_steady_leases_wait_less(void **state)
+{
+        unsigned without = run(false), with = run(true);
+
+        print_message("%u leases waited without, %u with\n", without, with);
+        assert_true(without > 20);
+        assert_true(with * 4 < without);
+}
+
+/* When nobody leases any more it goes back, at the latest with the last client. */
+static void test_goes_back(void **state)
+{
+        struct stream s;
+        uint32_t used;
+
+        start(&s, 256);
+        for (unsigned i = 0; i < 8000; i++)
+                go_on(&s, i % 10 == 0, true);
+        assert_true(s.a->ns->stock_pages >= 4);
+        assert_true(stock_figure(&s.f.store) > 0);
+        used = s.a->ns->n_sets - (uint32_t)(ns_n_room(s.a->ns) / SET_PAGES);
+        for (unsigned i = 0; i < 60000 && s.a->ns->is_leased; i++)
+                go_on(&s, false, true);
+        assert_false(s.a->ns->is_leased);
+        go_on(&s, false, true);
+        assert_int_equal(stock_figure(&s.f.store), 0);
+        assert_int_equal(s.pool->n_preparing, 0);
+        assert_int_equal(s.a->ns->n_sets, used);
+        end(&s);
+}
+
+static void test_ends_with_the_last_client(void **state)
+{
+        struct stream s;
+
+        start(&s, 256);
+        for (unsigned i = 0; i < 2000; i++)
+                go_on(&s, i % 10 == 0, true);
+        if (s.pool->n_preparing > 0)
+                make_all(&s);
+        store_settle(&s.f.store, s.pool, s.now_msec * MSEC);
+        assert_true(s.f.a->account.charged_bytes > 0);
+        member_free(s.m);
+        fixture_check(&s.f);
+        assert_int_equal(s.f.a->account.charged_bytes, 0);
+        s.m = join(s.f.a);
+        end(&s);
+}
+
+/* Never over the limit, and nothing that is cached goes for it. */
+static void test_takes_nothing(void **state)
+{
+        uint32_t pages[3 * SET_PAGES];
+        struct stream s;
+
+        start(&s, 4);
+        assert_int_equal(lease_pages(s.a, 3 * SET_PAGES, MSEC, pages, NULL), -EINPROGRESS);
+        make_all(&s);
+        assert_int_equal(lease_pages(s.a, 3 * SET_PAGES, MSEC, pages, NULL), 0);
+        assert_int_equal(free_pages(s.a, pages, 4, NULL), 0);
+        store_settle(&s.f.store, s.pool, MSEC);
+        cache_chain(s.a, 0, 4);
+        s.a->ns->ahead.pages_per_sec = 1e6;
+        s.a->ns->ahead.last_nsec = s.now_msec * MSEC;
+        s.a->ns->is_leased = true;
+        for (unsigned i = 0; i < 300; i++)
+                go_on(&s, false, true);
+        assert_true(s.f.a->account.charged_bytes <= 4 * SET_BYTES);
+        assert_int_equal(s.f.store.counters.evictions, 0);
+        assert_int_equal(count_hits(s.a, 0, 4), 4);
+        end(&s);
+}
+
+/* What is reserved for others is no room. */
+static void test_leaves_reservations(void **state)
+{
+        struct stake *b;
+        uint32_t page;
+        struct stream s;
+
+        start(&s, 4);
+        b = stake_find(s.f.b, s.pool);
+        assert_int_equal(region_reserve(b, 3 * SET_BYTES, NULL), 0);
+        assert_int_equal(lease_pages(s.a, 1, MSEC, &page, NULL), -EINPROGRESS);
+        make_all(&s);
+        assert_int_equal(lease_pages(s.a, 1, MSEC, &page, NULL), 0);
+        store_settle(&s.f.store, s.pool, MSEC);
+        s.a->ns->ahead.pages_per_sec = 1e6;
+        s.a->ns->ahead.last_nsec = s.now_msec * MSEC;
+        s.a->ns->is_leased = true;
+        for (unsigned i = 0; i < 300; i++)
+                go_on(&s, false, true);
+        assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
+        assert_int_equal(region_reserve(b, 0, NULL), 0);
+        end(&s);
+}
+
+/* A few leases now and then, and a device that makes sets at once: nothing is kept. */
+static void test_no_stream(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t pages[SET_PAGES];
+
+        fixture_start(&f, 8, 8, 8);
+        m = join(f.a);
+        a = open_ns(m, "n");
+        assert_int_equal(lease_pages(a, SET_PAGES, MSEC, pages, NULL), 0);
+        assert_false(stock_work(&f.store, 2 * MSEC));
+        assert_int_equal(a->ns->n_sets, 1);
+        member_free(m);
+        fixture_end(&f);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_steady_leases_wait_less),
+                TEST(test_goes_back),
+                TEST(test_ends_with_the_last_client),
+                TEST(test_takes_nothing),
+                TEST(test_leaves_reservations),
+                TEST(test_no_stream),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,685 @@
+/* daemon/core: leases that wait for room, in which order they are served, and how they end. */
+#include "daemon/core/magazine.h"
+#include "tests/unit/core-fixture.h"
+
+#define MSEC UINT64_C(1000000)
+#define SEC  (1000 * MSEC)
+
+struct world {
+        struct fixture f;
+        struct member *ma, *mb, *holder;
+        struct attach *a, *b, *held; /* held: of tenant b, in a namespace of its own */
+        uint64_t now;
+        unsigned n_room; /* on_room */
+        uint32_t pages[8 * SET_PAGES];
+        struct lease_result result;
+};
+
+static void on_room(void *data)
+{
+        container_of((struct fixture *)data, struct world, f)->n_room++;
+}
+
+static void change(struct world *w, struct tenant *t, void (*fn)(struct tenant_attrs *))
+{
+        struct tenant_attrs attrs = t->attrs;
+
+        fn(&attrs);
+        assert_int_equal(tenant_set_attrs(t, &attrs, &w->f.d), 0);
+}
+
+static void queue(struct tenant_attrs *a)
+{
+        a->when_full = WHEN_FULL_QUEUE;
+        a->max_wait_nsec = 60 * SEC;
+}
+
+static void degrade(struct tenant_attrs *a)
+{
+        a->when_full = WHEN_FULL_DEGRADE;
+}
+
+static void high_priority(struct tenant_attrs *a)
+{
+        a->priority = 90;
+}
+
+static void wait_one_second(struct tenant_attrs *a)
+{
+        a->max_wait_nsec = SEC;
+}
+
+/* A device of `budget` sets; what the test takes through `held` is in nobody else's namespace. */
+static void start(struct world *w, unsigned budget, unsigned limit_a)
+{
+        *w = (struct world){0};
+        fixture_start(&w->f, budget, limit_a, 64);
+        w->f.store.on_room = on_room;
+        change(w, w->f.a, queue);
+        change(w, w->f.b, queue);
+        w->ma = join(w->f.a);
+        w->mb = join(w->f.b);
+        w->holder = join(w->f.b);
+        w->a = open_ns(w->ma, "x");
+        w->b = open_ns(w->mb, "y");
+        w->held = open_ns(w->holder, "held");
+        w->now = SEC;
+}
+
+static void end(struct world *w)
+{
+        member_free(w->ma);
+        member_free(w->mb);
+        member_free(w->holder);
+        assert_true(list_is_empty(&w->f.store.waits));
+        fixture_end(&w->f);
+}
+
+static struct lease_request request(uint32_t n)
+{
+        return (struct lease_request){.n = n, .min = n, .max_wait_nsec = UINT64_MAX};
+}
+
+static int ask_for(struct world *w, struct attach *a, struct lease_request rq)
+{
+        int r;
+
+        w->f.d.text[0] = '\0';
+        r = lease_ask(a, &rq, w->now, w->pages, &w->result, &w->f.d);
+        fixture_check(&w->f);
+        return r;
+}
+
+static int ask(struct world *w, struct attach *a, uint32_t n)
+{
+        return ask_for(w, a, request(n));
+}
+
+static void hold(struct world *w, uint32_t n, uint32_t *ret_pages)
+{
+        assert_int_equal(lease_pages(w->held, n, w->now, ret_pages, NULL), 0);
+}
+
+static void give_back(struct world *w, const uint32_t *pages, uint32_t n)
+{
+        assert_int_equal(free_pages(w->held, pages, n, NULL), 0);
+        fixture_check(&w->f);
+}
+
+static void expect_order(struct world *w, struct attach *first, struct attach *second)
+{
+        struct attach *order[4];
+
+        store_set_now(&w->f.store, w->now);
+        assert_int_equal(wait_order(&w->f.store, NULL, order, 4), 2);
+        assert_ptr_equal(order[0], first);
+        assert_ptr_equal(order[1], second);
+        assert_int_equal(wait_order(&w->f.store, w->a->ns->pool, order, 1), 1);
+        assert_ptr_equal(order[0], first);
+}
+
+static void expect_said(const struct world *w, const char *part)
+{
+        if (!strstr(w->f.d.text, part))
+                fail_msg("'%s' doesn't say '%s'", w->f.d.text, part);
+}
+
+/* It waits, holds nothing, and is served once there is room for all of it. */
+static void test_waits_for_all_of_it(void **state)
+{
+        uint32_t held[2 * SET_PAGES];
+        struct world w;
+
+        start(&w, 2, 8);
+        hold(&w, 2 * SET_PAGES, held);
+        assert_int_equal(ask(&w, w.a, 2 * SET_PAGES), -EINPROGRESS);
+        assert_int_equal(w.result.n, 0);
+        give_back(&w, held, SET_PAGES);
+        assert_int_equal(ask(&w, w.a, 2 * SET_PAGES), -EINPROGRESS);
+        assert_int_equal(w.a->ns->n_sets, 0);
+        assert_int_equal(w.f.a->account.charged_bytes, 0);
+        assert_int_equal(w.a->ns->stake->waited_bytes, 2 * SET_BYTES);
+        give_back(&w, held + SET_PAGES, SET_PAGES);
+        w.now += 30 * MSEC;
+        assert_int_equal(ask(&w, w.a, 2 * SET_PAGES), 0);
+        assert_int_equal(w.result.n, 2 * SET_PAGES);
+        assert_int_equal(w.result.waited_nsec, 30 * MSEC);
+        assert_int_equal(w.result.reason, LEASE_REASON_POOL_FULL);
+        assert_int_equal(w.f.a->counters.waits, 1);
+        assert_int_equal(w.f.a->counters.waited_nsec, 30 * MSEC);
+        assert_int_equal(w.f.a->counters.max_wait_nsec, 30 * MSEC);
+        assert_int_equal(w.f.a->counters.refusals, 0);
+        assert_int_equal(w.a->ns->stake->waited_bytes, 0);
+        end(&w);
+}
+
+static void test_order_of_priority(void **state)
+{
+        uint32_t held[SET_PAGES];
+        struct world w;
+
+        start(&w, 1, 8);
+        change(&w, w.f.b, high_priority);
+        hold(&w, SET_PAGES, held);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        w.now += MSEC;
+        assert_int_equal(ask(&w, w.b, SET_PAGES), -EINPROGRESS);
+        expect_order(&w, w.b, w.a);
+        give_back(&w, held, SET_PAGES);
+        /* Tried first, it leaves the memory to who comes before it. */
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        assert_int_equal(ask(&w, w.b, SET_PAGES), 0);
+        assert_int_equal(free_pages(w.b, w.pages, SET_PAGES, NULL), 0);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), 0);
+        end(&w);
+}
+
+/* 40 steps of priority are 4 s. */
+static void test_order_by_age(void **state)
+{
+        uint32_t held[SET_PAGES];
+        struct world w;
+
+        start(&w, 1, 8);
+        change(&w, w.f.b, high_priority);
+        hold(&w, SET_PAGES, held);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        w.now += 5 * SEC;
+        assert_int_equal(ask(&w, w.b, SET_PAGES), -EINPROGRESS);
+        expect_order(&w, w.a, w.b);
+        /* Trying again doesn't make it young. */
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        expect_order(&w, w.a, w.b);
+        end(&w);
+}
+
+static void test_order_of_deadlines(void **state)
+{
+        struct lease_request hasty = request(SET_PAGES);
+        uint32_t held[SET_PAGES];
+        struct world w;
+
+        start(&w, 1, 8);
+        hold(&w, SET_PAGES, held);
+        hasty.max_wait_nsec = 10 * SEC;
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        assert_int_equal(wait_deadline(&w.f.store), w.now + 60 * SEC);
+        assert_int_equal(ask_for(&w, w.b, hasty), -EINPROGRESS);
+        assert_int_equal(wait_deadline(&w.f.store), w.now + 10 * SEC);
+        expect_order(&w, w.b, w.a);
+        end(&w);
+}
+
+/* Whoever holds less of the device per weight. */
+static void test_order_of_shares(void **state)
+{
+        uint32_t held[3 * SET_PAGES];
+        struct world w;
+
+        start(&w, 3, 8);
+        hold(&w, 3 * SET_PAGES, held); /* tenant b's */
+        assert_int_equal(ask(&w, w.b, SET_PAGES), -EINPROGRESS);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        expect_order(&w, w.a, w.b);
+        end(&w);
+}
+
+/* FREE pages of a namespace are for who waits there, not for who comes later, nor for a magazine.
+ */
+static void test_nobody_overtakes(void **state)
+{
+        uint32_t held[2], other[SET_PAGES];
+        struct member *m;
+        struct attach *late;
+        struct world w;
+
+        start(&w, 1, 8);
+        m = join(w.f.a);
+        late = open_ns(m, "x");
+        assert_int_equal(ask(&w, w.a, SET_PAGES), 0);
+        memcpy(other, w.pages, sizeof(other));
+        assert_int_equal(free_pages(w.a, other, 2, NULL), 0);
+        assert_int_equal(ask(&w, w.a, 4), -EINPROGRESS);
+        assert_int_equal(ns_n_room(w.a->ns), 2);
+        assert_int_equal(lease_make_ready(late, 1, 0, w.now), 0);
+        assert_int_equal(ask(&w, late, 1), -EINPROGRESS);
+        expect_order(&w, w.a, late);
+        change(&w, w.f.a, degrade);
+        assert_int_equal(ask(&w, late, 1), KVL_STATUS_FULL);
+        expect_said(&w, "come first");
+        change(&w, w.f.a, queue);
+        assert_int_equal(free_pages(w.a, other + 2, 2, NULL), 0);
+        assert_int_equal(ask(&w, late, 1), -EINPROGRESS);
+        assert_int_equal(ask(&w, w.a, 4), 0);
+        memcpy(held, w.pages, sizeof(held));
+        assert_int_equal(free_pages(w.a, held, 1, NULL), 0);
+        assert_int_equal(ask(&w, late, 1), 0);
+        member_free(m);
+        end(&w);
+}
+
+static void test_deadline(void **state)
+{
+        uint32_t held[SET_PAGES];
+        struct lease_request hasty = request(1);
+        struct world w;
+
+        start(&w, 1, 8);
+        change(&w, w.f.a, wait_one_second);
+        hold(&w, SET_PAGES, held);
+        assert_int_equal(ask(&w, w.a, 1), -EINPROGRESS);
+        w.now += SEC - 1;
+        assert_int_equal(ask(&w, w.a, 1), -EINPROGRESS);
+        w.now += 1;
+        assert_int_equal(ask(&w, w.a, 1), KVL_STATUS_TIMEOUT);
+        assert_int_equal(w.result.reason, LEASE_REASON_DEADLINE);
+        assert_int_equal(w.result.waited_nsec, SEC);
+        expect_said(&w, "waited 1000 ms, as long as tenant a allows");
+        expect_said(&w, "tenants set a max_wait=");
+        expect_said(&w, "is full");
+        assert_int_equal(w.f.a->counters.refusals, 1);
+        assert_int_equal(w.f.a->counters.by_reason[LEASE_REASON_DEADLINE], 1);
+        assert_int_equal(w.f.store.counters.leases_refused, 1);
+        assert_int_equal(w.f.a->counters.waits, 1);
+        hasty.max_wait_nsec = 20 * MSEC;
+        assert_int_equal(ask_for(&w, w.a, hasty), -EINPROGRESS);
+        w.now += 20 * MSEC;
+        /* What has come free at the last moment is its own. */
+        give_back(&w, held, SET_PAGES);
+        assert_int_equal(ask_for(&w, w.a, hasty), 0);
+        end(&w);
+}
+
+static void test_request_says_how_long(void **state)
+{
+        uint32_t held[SET_PAGES];
+        struct lease_request hasty = request(1);
+        struct world w;
+
+        start(&w, 1, 8);
+        hold(&w, SET_PAGES, held);
+        hasty.max_wait_nsec = 20 * MSEC;
+        assert_int_equal(ask_for(&w, w.a, hasty), -EINPROGRESS);
+        w.now += 20 * MSEC;
+        assert_int_equal(ask_for(&w, w.a, hasty), KVL_STATUS_TIMEOUT);
+        expect_said(&w, "as long as the request allows");
+        hasty.max_wait_nsec = 0;
+        assert_int_equal(ask_for(&w, w.a, hasty), KVL_STATUS_FULL);
+        assert_int_equal(w.result.reason, LEASE_REASON_POOL_FULL);
+        assert_int_equal(w.result.waited_nsec, 0);
+        assert_int_equal(w.f.a->counters.by_reason[LEASE_REASON_POOL_FULL], 1);
+        /* Pages that it holds would be in the way of others. */
+        hasty = request(1);
+        hasty.holds_some = true;
+        assert_int_equal(ask_for(&w, w.a, hasty), -EBUSY);
+        assert_int_equal(w.f.a->counters.refusals, 2);
+        assert_true(list_is_empty(&w.f.store.waits));
+        end(&w);
+}
+
+static void reject(struct tenant_attrs *a)
+{
+        a->when_full = WHEN_FULL_REJECT;
+}
+
+static void test_reject(void **state)
+{
+        uint32_t held[SET_PAGES];
+        struct world w;
+
+        start(&w, 1, 8);
+        hold(&w, SET_PAGES, held);
+        assert_int_equal(ask(&w, w.a, 1), -EINPROGRESS);
+        change(&w, w.f.a, reject); /* at once, also for who waits */
+        assert_int_equal(ask(&w, w.a, 1), KVL_STATUS_FULL);
+        assert_int_equal(ask(&w, w.a, 1), KVL_STATUS_FULL);
+        assert_int_equal(w.f.a->counters.by_reason[LEASE_REASON_POOL_FULL], 2);
+        assert_int_equal(w.f.a->counters.waits, 1);
+        end(&w);
+}
+
+static void test_degrade(void **state)
+{
+        struct lease_request some = request(3 * SET_PAGES);
+        uint32_t held[SET_PAGES];
+        struct world w;
+
+        start(&w, 2, 8);
+        change(&w, w.f.a, degrade);
+        hold(&w, SET_PAGES, held);
+        assert_int_equal(ask(&w, w.a, 2 * SET_PAGES), KVL_STATUS_FULL); /* all or nothing */
+        assert_int_equal(w.f.a->account.charged_bytes, 0);
+        some.min = SET_PAGES + 1;
+        assert_int_equal(ask_for(&w, w.a, some), KVL_STATUS_FULL);
+        assert_int_equal(w.f.a->account.charged_bytes, 0);
+        assert_int_equal(w.f.a->counters.degraded, 0);
+        some.min = 1;
+        assert_int_equal(ask_for(&w, w.a, some), 0);
+        assert_int_equal(w.result.n, SET_PAGES);
+        assert_int_equal(w.result.reason, LEASE_REASON_DEGRADED);
+        assert_int_equal(w.f.a->counters.degraded, 1);
+        assert_int_equal(w.f.a->counters.refusals, 2);
+        assert_int_equal(ask_for(&w, w.a, some), KVL_STATUS_FULL);
+        assert_int_equal(w.result.n, 0);
+        end(&w);
+}
+
+/* Its own cache gives way first: what is idle counts as what there is. */
+static void test_degrade_evicts(void **state)
+{
+        struct lease_request some = request(2 * SET_PAGES);
+        uint32_t held[SET_PAGES], pinned[2];
+        struct world w;
+
+        start(&w, 2, 8);
+        change(&w, w.f.a, degrade);
+        hold(&w, SET_PAGES, held);
+        cache_chain(w.a, 0, SET_PAGES - 2);
+        publish_chain(w.a, 100, 2, pinned);
+        some.min = 2;
+        assert_int_equal(ask_for(&w, w.a, some), 0);
+        assert_in_range(w.result.n, (SET_PAGES - 2) / 2, SET_PAGES - 2);
+        end(&w);
+}
+
+/* More than there will ever be: nobody waits for that. */
+static void test_impossible(void **state)
+{
+        struct world w;
+
+        start(&w, 4, 2);
+        assert_int_equal(ask(&w, w.a, 2 * SET_PAGES + 1), KVL_STATUS_QUOTA);
+        assert_int_equal(w.result.reason, LEASE_REASON_QUOTA);
+        assert_int_equal(ask(&w, w.b, 4 * SET_PAGES + 1), KVL_STATUS_FULL);
+        assert_int_equal(w.f.a->counters.by_reason[LEASE_REASON_QUOTA], 1);
+        assert_int_equal(ask(&w, w.a, 2 * SET_PAGES), 0);
+        end(&w);
+}
+
+static void test_quota_blocks_nobody_else(void **state)
+{
+        uint32_t mine[SET_PAGES];
+        struct member *m;
+        struct attach *second;
+        struct world w;
+
+        start(&w, 4, 1);
+        change(&w, w.f.a, high_priority);
+        m = join(w.f.a);
+        second = open_ns(m, "second");
+        assert_int_equal(ask(&w, w.a, SET_PAGES), 0);
+        memcpy(mine, w.pages, sizeof(mine));
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        assert_int_equal(w.a->wait.reason, LEASE_REASON_QUOTA);
+        assert_int_equal(ask(&w, w.b, SET_PAGES), 0);
+        assert_int_equal(w.result.waited_nsec, 0);
+        assert_int_equal(w.result.reason, LEASE_REASON_NONE);
+        /* But its own tenant's come after it. */
+        w.now += MSEC;
+        assert_int_equal(ask(&w, second, 1), -EINPROGRESS);
+        assert_false(wait_is_next(second));
+        assert_true(wait_is_next(w.a));
+        assert_true(wait_is_next(w.b));
+        assert_int_equal(free_pages(w.a, mine, SET_PAGES, NULL), 0);
+        assert_int_equal(ask(&w, second, 1), -EINPROGRESS);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), 0);
+        member_free(m);
+        end(&w);
+}
+
+/* Who dies makes way, and others are told. */
+static void test_called_off(void **state)
+{
+        uint32_t held[SET_PAGES];
+        struct world w;
+
+        start(&w, 1, 8);
+        change(&w, w.f.b, high_priority);
+        hold(&w, SET_PAGES, held);
+        assert_int_equal(ask(&w, w.b, SET_PAGES), -EINPROGRESS);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        give_back(&w, held, SET_PAGES);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        w.n_room = 0;
+        member_free(w.mb);
+        assert_int_equal(w.n_room, 1);
+        assert_int_equal(w.f.b->counters.waits, 1);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), 0);
+        w.mb = join(w.f.b);
+        end(&w);
+}
+
+static void test_draining(void **state)
+{
+        uint32_t held[SET_PAGES];
+        struct world w;
+
+        start(&w, 1, 8);
+        hold(&w, SET_PAGES, held);
+        assert_int_equal(ask(&w, w.a, 1), -EINPROGRESS);
+        w.f.store.draining = true;
+        w.now += MSEC;
+        assert_int_equal(ask(&w, w.a, 1), KVL_STATUS_DRAINING);
+        assert_int_equal(w.result.reason, LEASE_REASON_DRAINING);
+        assert_int_equal(w.result.waited_nsec, MSEC);
+        w.f.store.draining = false;
+        end(&w);
+}
+
+static void test_min_is_checked(void **state)
+{
+        struct lease_request rq = request(4);
+        struct world w;
+
+        start(&w, 1, 8);
+        rq.min = 5;
+        assert_int_equal(ask_for(&w, w.a, rq), -EINVAL);
+        rq.min = 0;
+        assert_int_equal(ask_for(&w, w.a, rq), -EINVAL);
+        assert_int_equal(w.f.a->counters.refusals, 0);
+        end(&w);
+}
+
+static void reserve_one_set(struct tenant_attrs *a)
+{
+        a->class = TENANT_PINNED;
+        a->reserve_bytes = SET_BYTES;
+        a->when_full = WHEN_FULL_REJECT;
+}
+
+/* Whom a set more is fair for comes before whom it isn't, whatever the order of their leases. */
+static void test_fair_share_comes_first(void **state)
+{
+        uint32_t mine[3 * SET_PAGES], held[SET_PAGES];
+        struct world w;
+
+        start(&w, 4, 8);
+        change(&w, w.f.a, high_priority);
+        assert_int_equal(ask(&w, w.a, 3 * SET_PAGES), 0);
+        memcpy(mine, w.pages, sizeof(mine));
+        hold(&w, SET_PAGES, held);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS); /* it has more than half */
+        w.now += MSEC;
+        assert_int_equal(ask(&w, w.b, SET_PAGES), -EINPROGRESS);
+        expect_order(&w, w.a, w.b);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        assert_false(w.a->wait.deserves);
+        assert_true(w.b->wait.deserves);
+        assert_false(wait_is_next(w.a) && !wait_is_next(w.b));
+        assert_true(wait_is_next(w.b));
+        end(&w);
+}
+
+/* And among those for whom it is, the order counts. */
+static void test_order_among_the_fair(void **state)
+{
+        struct tenant_attrs attrs = {
+                .limit_bytes = 64 * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
+        uint32_t held[4 * SET_PAGES];
+        struct attach *hog;
+        struct tenant *c;
+        struct member *m;
+        struct world w;
+
+        start(&w, 4, 8);
+        change(&w, w.f.b, high_priority);
+        assert_int_equal(tenant_new(&w.f.store, "c", &attrs, &c, &w.f.d), 0);
+        m = join(c);
+        hog = open_ns(m, "z");
+        assert_int_equal(lease_pages(hog, 4 * SET_PAGES, w.now, held, NULL), 0);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        assert_int_equal(ask(&w, w.b, SET_PAGES), -EINPROGRESS);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        assert_true(w.a->wait.deserves && w.b->wait.deserves);
+        assert_false(wait_is_next(w.a));
+        assert_true(wait_is_next(w.b));
+        assert_int_equal(free_pages(hog, held, SET_PAGES, NULL), 0);
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        assert_int_equal(ask(&w, w.b, SET_PAGES), 0);
+        member_free(m);
+        end(&w);
+}
+
+/* Its own by reservation, which others still hold: then it waits whatever when_full says. */
+static void test_owed(void **state)
+{
+        struct lease_request rq = request(SET_PAGES);
+        uint32_t held[2 * SET_PAGES];
+        struct world w;
+
+        start(&w, 2, 8);
+        hold(&w, 2 * SET_PAGES, held);
+        change(&w, w.f.a, reserve_one_set);
+        rq.take_back_nsec = 5 * SEC;
+        assert_int_equal(ask_for(&w, w.a, rq), -EINPROGRESS);
+        assert_int_equal(wait_deadline(&w.f.store), w.now + 5 * SEC);
+        w.now += 5 * SEC;
+        assert_int_equal(ask_for(&w, w.a, rq), KVL_STATUS_TIMEOUT);
+        expect_said(&w, "as long as others may take to give back what is reserved");
+        rq.max_wait_nsec = 0;
+        assert_int_equal(ask_for(&w, w.a, rq), KVL_STATUS_FULL);
+        /* Beyond the reservation it is refused as ever. */
+        rq = request(SET_PAGES + 1);
+        rq.take_back_nsec = 5 * SEC;
+        assert_int_equal(ask_for(&w, w.a, rq), KVL_STATUS_FULL);
+        rq = request(SET_PAGES);
+        rq.take_back_nsec = 5 * SEC;
+        assert_int_equal(ask_for(&w, w.a, rq), -EINPROGRESS);
+        give_back(&w, held, SET_PAGES);
+        /* What is given back is nobody else's. */
+        assert_int_equal(ask(&w, w.b, 1), -EINPROGRESS);
+        assert_int_equal(ask_for(&w, w.a, rq), 0);
+        end(&w);
+}
+
+static void reserve_two_and_degrade(struct tenant_attrs *a)
+{
+        a->class = TENANT_PINNED;
+        a->reserve_bytes = 2 * SET_BYTES;
+        a->when_full = WHEN_FULL_DEGRADE;
+}
+
+/* What is reserved is waited for first; then fewer pages are better than none. */
+static void test_owed_and_degraded(void **state)
+{
+        struct lease_request rq = request(2 * SET_PAGES);
+        uint32_t held[2 * SET_PAGES];
+        struct world w;
+
+        start(&w, 3, 8);
+        hold(&w, 2 * SET_PAGES, held);
+        change(&w, w.f.a, reserve_two_and_degrade);
+        rq.take_back_nsec = 5 * SEC;
+        rq.min = SET_PAGES;
+        assert_int_equal(ask_for(&w, w.a, rq), -EINPROGRESS);
+        w.now += 5 * SEC - 1;
+        assert_int_equal(ask_for(&w, w.a, rq), -EINPROGRESS);
+        w.now++;
+        assert_int_equal(ask_for(&w, w.a, rq), 0);
+        assert_int_equal(w.result.n, SET_PAGES);
+        assert_int_equal(w.result.reason, LEASE_REASON_DEGRADED);
+        assert_int_equal(w.result.waited_nsec, 5 * SEC);
+        /* Less than is of use. */
+        rq.n = rq.min = SET_PAGES;
+        assert_int_equal(ask_for(&w, w.a, rq), -EINPROGRESS);
+        w.now += 5 * SEC;
+        assert_int_equal(ask_for(&w, w.a, rq), KVL_STATUS_TIMEOUT);
+        end(&w);
+}
+
+/* Tries those that wait in their order. The one that got the set, or NULL. */
+static struct attach *serve(struct world *w)
+{
+        struct attach *order[3], *served = NULL;
+        uint32_t n;
+
+        store_set_now(&w->f.store, w->now);
+        n = wait_order(&w->f.store, NULL, order, 3);
+        for (uint32_t i = 0; i < n; i++) {
+                int r = ask(w, order[i], SET_PAGES);
+
+                assert_true(r == (served ? -EINPROGRESS : 0));
+                if (r == 0)
+                        served = order[i];
+        }
+        return served;
+}
+
+/* One set, and always somebody of a higher priority who has just come for it. */
+static void test_nobody_starves(void **state)
+{
+        struct attach *owner;
+        uint32_t held[SET_PAGES];
+        unsigned n_others = 0;
+        struct world w;
+
+        start(&w, 1, 8);
+        change(&w, w.f.b, high_priority);
+        hold(&w, SET_PAGES, held);
+        owner = w.held;
+        assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
+        for (; owner != w.a; n_others++) {
+                struct attach *next = owner == w.b ? w.held : w.b;
+
+                w.now += 10 * MSEC;
+                assert_int_equal(ask(&w, next, SET_PAGES), -EINPROGRESS);
+                assert_int_equal(free_pages(owner, held, SET_PAGES, NULL), 0);
+                owner = serve(&w);
+                assert_non_null(owner);
+                for (uint32_t i = 0; i < SET_PAGES; i++)
+                        held[i] = i; /* the namespace's only set */
+                assert_true(n_others < 1000);
+        }
+        /* 40 steps of 100 ms, in which one was served every 10 ms. */
+        assert_in_range(n_others, 380, 420);
+        end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_waits_for_all_of_it),
+                TEST(test_order_of_priority),
+                TEST(test_order_by_age),
+                TEST(test_order_of_deadlines),
+                TEST(test_order_of_shares),
+                TEST(test_nobody_overtakes),
+                TEST(test_deadline),
+                TEST(test_request_says_how_long),
+                TEST(test_reject),
+                TEST(test_degrade),
+                TEST(test_degrade_evicts),
+                TEST(test_impossible),
+                TEST(test_quota_blocks_nobody_else),
+                TEST(test_called_off),
+                TEST(test_draining),
+                TEST(test_min_is_checked),
+                TEST(test_fair_share_comes_first),
+                TEST(test_order_among_the_fair),
+                TEST(test_owed),
+                TEST(test_owed_and_degraded),
+                TEST(test_nobody_starves),
+        };
+
+        return RUN_TESTS(tests);
+}
