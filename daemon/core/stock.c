@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
-#include "daemon/core/region.h"
+#include "daemon/core/room.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 
@@ -80,7 +80,7 @@ static void bind(struct ns *ns)
 
         ns->keep_idle_sets = true;
         do {
-                if (ns_n_coming(ns) >= ns->stock_pages + ns->n_wanted)
+                if (ns_n_coming(ns) >= ns->stock_pages + ns->n_wanted || !room_leaves_another(ns))
                         break;
                 r = set_bind(ns, &set, NULL);
         } while (r == -EINPROGRESS);

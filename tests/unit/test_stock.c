@@ -226,6 +226,36 @@ static void test_leaves_reservations(void **state)
         end(&s);
 }
 
+/* The last set is for who needs it now: neither the stock nor a magazine has it made. */
+static void test_leaves_the_last(void **state)
+{
+        struct member *other;
+        uint32_t pages[SET_PAGES];
+        struct stream s;
+
+        start(&s, 2);
+        assert_int_equal(lease_pages(s.a, SET_PAGES, MSEC, pages, NULL), -EINPROGRESS);
+        make_all(&s);
+        assert_int_equal(lease_pages(s.a, SET_PAGES, MSEC, pages, NULL), 0);
+        store_settle(&s.f.store, s.pool, MSEC);
+        s.a->ns->ahead.pages_per_sec = 1e6;
+        s.a->ns->ahead.last_nsec = s.now_msec * MSEC;
+        s.a->ns->is_leased = true;
+        for (unsigned i = 0; i < 300; i++)
+                go_on(&s, false, true);
+        assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
+        (void)lease_make_ready(s.a, 2 * SET_PAGES, 0, s.now_msec * MSEC);
+        ns_trim(s.a->ns);
+        assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
+        other = join(s.f.b);
+        assert_int_equal(
+                lease_pages(open_ns(other, "n"), 1, s.now_msec * MSEC, pages, NULL), -EINPROGRESS);
+        make_all(&s);
+        store_settle(&s.f.store, s.pool, s.now_msec * MSEC);
+        member_free(other);
+        end(&s);
+}
+
 /* A few leases now and then, and a device that makes sets at once: nothing is kept. */
 static void test_no_stream(void **state)
 {
@@ -252,6 +282,7 @@ int main(void)
                 TEST(test_ends_with_the_last_client),
                 TEST(test_takes_nothing),
                 TEST(test_leaves_reservations),
+                TEST(test_leaves_the_last),
                 TEST(test_no_stream),
         };
 
