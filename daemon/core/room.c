@@ -362,13 +362,13 @@ bool room_leaves_another(const struct ns *ns)
         return region_admits(ns->stake, ns->geometry.set_bytes + another) == LEASE_REASON_NONE;
 }
 
-/* Inline a set is made at once, and can be taken back. */
-static bool bind_ahead(struct ns *ns, uint32_t n)
+/* Inline a set is made at once, and can be taken back. `is_needed`: soon, for sure. */
+static bool bind_ahead(struct ns *ns, uint32_t n, bool is_needed)
 {
         struct extent_set *set;
         int r = 0;
 
-        if (!ns->pool->queue)
+        if (!ns->pool->queue || is_needed)
                 return bind_sets(ns, n, NULL) == 0;
         while (r == 0 || r == -EINPROGRESS) {
                 if (ns_n_coming(ns) >= n + ns->n_wanted)
@@ -386,7 +386,7 @@ void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear)
         compact_call_off(ns);
         while (ns_n_room(ns) < n + ns->n_wanted && ns_sweep(ns, SWEEP_BATCH))
                 ;
-        if (bind_ahead(ns, n) || n_dear == 0)
+        if (bind_ahead(ns, n, n_dear > 0) || n_dear == 0)
                 return;
         if (ns_n_coming(ns) < n_dear && ask_others(ns, n_dear))
                 (void)bind_sets(ns, n_dear, NULL);

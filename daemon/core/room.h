@@ -26,13 +26,14 @@ int room_find(
         struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d);
 
 /*
- * Ahead of demand the last set of a limit, a reservation or a pool isn't bound: it is for who needs
+ * Without need the last set of a limit, a reservation or a pool isn't bound: it is for who needs
  * it now, and nobody can take it back while it is being made. False: it would be the last.
  */
 bool room_leaves_another(const struct ns *ns);
 
 /*
- * Ahead of demand: what is stale is swept, sets are bound as far as they may, and where that isn't
+ * Ahead of demand: what is stale is swept, sets are bound as far as they may (on a queue, with
+ * n_dear 0, but for the last one), and where that isn't
  * `n` pages, others give what is deserved (region.h) of `n_dear`, and as many idle ones are evicted
  * as make `n_dear` FREE. ns.keep_idle_sets as above.
  */
