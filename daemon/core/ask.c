@@ -118,7 +118,8 @@ struct ask {
 
 static int refuse_behind(struct ask *k, const struct attach *before)
 {
-        k->reason = before->wait.reason;
+        k->reason = before->wait.reason == LEASE_REASON_DEVICE ? LEASE_REASON_POOL_FULL
+                                                               : before->wait.reason;
         return detail_set(k->d,
                 k->reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL,
                 "other leases of namespace %s wait for pages and come first: try again later, "

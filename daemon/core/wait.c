@@ -227,13 +227,16 @@ bool wait_is_next(const struct attach *a)
 
 const struct attach *wait_before(const struct attach *a)
 {
+        /* What is made for one that waits for a device is its own, too, where leases queue. */
+        bool queues = a->ns->tenant->attrs.when_full == WHEN_FULL_QUEUE;
         struct admission_request request;
 
-        if (a->ns->n_queued == 0)
+        if (a->ns->n_queued == 0 && !(queues && a->ns->n_waiting > 0))
                 return NULL;
         request = request_of(a);
         list_for_each (b, &a->ns->attachments, struct attach, ns_link)
-                if (b != a && wait_is_for_room(&b->wait) && comes_before(b, &request))
+                if (b != a && (wait_is_for_room(&b->wait) || (queues && b->wait.n_wanted > 0)) &&
+                        comes_before(b, &request))
                         return b;
         return NULL;
 }
