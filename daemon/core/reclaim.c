@@ -16,10 +16,8 @@
 
 static void count_own(struct tenant *t, uint64_t n)
 {
-        if (n == 0)
-                return;
-        t->counters.evicted_own += n;
-        blame_note(t, t, n, 0);
+        if (n > 0)
+                blame_note(t, t, n, 0);
 }
 
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
@@ -195,8 +193,6 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
         }
         set->recall.in_visit = false;
         blame_note(t, by, t->counters.evictions - before, set_is_idle(set));
-        if (by == t)
-                t->counters.evicted_own += t->counters.evictions - before;
         if (set_is_idle(set))
                 set_unbind(set);
         else

@@ -498,19 +498,6 @@ enum lease_reason region_admits(const struct stake *s, uint64_t bytes)
         return LEASE_REASON_POOL_FULL;
 }
 
-/* Whose it is isn't known of any one set: the first that lend have lent first. */
-static void note_lent(struct pool *pool)
-{
-        uint64_t lent = region_missing(pool);
-
-        list_for_each (s, &pool->stakes, struct stake, pool_link) {
-                uint64_t part = s->tenant->attrs.lend_idle_reserve ? MIN(lent, stake_idle(s)) : 0;
-
-                s->lent_peak_bytes = MAX(s->lent_peak_bytes, part);
-                lent -= part;
-        }
-}
-
 void region_note_charge(struct stake *s, uint64_t bytes)
 {
         uint64_t waited_nsec = now_of(s) - s->owed_since_nsec;
@@ -520,8 +507,6 @@ void region_note_charge(struct stake *s, uint64_t bytes)
                 s->taken_back_nsec = MAX(s->taken_back_nsec, waited_nsec);
                 s->owed_since_nsec = 0;
         }
-        if (region_missing(s->pool) > 0)
-                note_lent(s->pool);
 }
 
 /* ---- making room ---------------------------------------------------------------------------- */

@@ -40,8 +40,6 @@ struct stake {
         uint64_t wanted_set_bytes; /* of these sets */
         uint64_t unbacked_bytes;   /* of its idle reserve: others had it when it was reserved, or
                                       have it lent, or orphans do, and it hasn't come free since */
-        uint64_t waited_bytes;     /* of leases that wait: what they would bind */
-        uint64_t lent_peak_bytes;  /* most of its idle reserve that others held at a time */
         uint64_t taken_back_nsec;  /* longest it took to get lent memory back; 0: never needed */
         uint64_t owed_since_nsec;  /* it waits for memory that is reserved for it; 0: it doesn't */
         uint64_t fair_bytes;       /* region_fair(), where fairness.is_fresh */

@@ -33,9 +33,9 @@ bool room_leaves_another(const struct ns *ns);
 
 /*
  * Ahead of demand: what is stale is swept, sets are bound as far as they may (on a queue, with
- * n_dear 0, but for the last one), and where that isn't
- * `n` pages, others give what is deserved (region.h) of `n_dear`, and as many idle ones are evicted
- * as make `n_dear` FREE. ns.keep_idle_sets as above.
+ * n_dear 0, but for the last one), and where that isn't `n` pages, others give what is deserved
+ * (region.h) of `n_dear`, and as many idle ones are evicted as make `n_dear` FREE.
+ * ns.keep_idle_sets as above.
  */
 void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear);
 

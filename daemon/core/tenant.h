@@ -40,7 +40,6 @@ struct tenant_attrs {
 
 struct tenant_counters {
         uint64_t evictions;     /* pages of this tenant evicted */
-        uint64_t evicted_own;   /* of these for its own leases */
         uint64_t refusals;      /* lease requests refused */
         uint64_t waits;         /* lease requests that waited */
         uint64_t waited_nsec;   /* of these, in sum */

@@ -47,11 +47,6 @@ uint64_t wait_lacks_bytes(const struct attach *a)
         return sets_bytes(a->ns, n - MIN(n, ns_n_room(a->ns)));
 }
 
-static uint64_t waited_bytes(const struct attach *a)
-{
-        return sets_bytes(a->ns, a->wait.n_wanted);
-}
-
 /* What it lacks, but at least a set, is its own by reservation, or by fair share. */
 static bool deserves(const struct attach *a)
 {
@@ -79,7 +74,6 @@ void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason)
                 return;
         }
         a->ns->n_queued++;
-        a->ns->stake->waited_bytes += waited_bytes(a);
         w->deserves = reason == LEASE_REASON_POOL_FULL && deserves(a);
 }
 
@@ -92,7 +86,6 @@ bool wait_end(struct attach *a)
         list_remove(&w->link);
         if (wait_is_for_room(w)) {
                 a->ns->n_queued--;
-                a->ns->stake->waited_bytes -= waited_bytes(a);
         } else {
                 a->ns->n_wanted -= w->n_wanted;
                 a->ns->n_waiting--;

@@ -79,8 +79,11 @@ uint32_t wait_order(struct store *s, const struct pool *pool, struct attach **re
  */
 bool wait_is_next(const struct attach *a);
 
-/* Who waits for room in a's namespace and comes before a: FREE pages there are theirs. NULL:
- * nobody. O(1) where nobody waits there. */
+/*
+ * Who waits for room in a's namespace and comes before a: FREE pages there are theirs. Where the
+ * tenant queues (when_full), so does who waits for a device: what was made for it is its own. NULL:
+ * nobody. O(1) where nobody waits there.
+ */
 const struct attach *wait_before(const struct attach *a);
 
 /* Something came free that somebody may wait for: store.on_room is told, if anybody waits. */

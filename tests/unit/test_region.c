@@ -427,7 +427,7 @@ static void test_lending(void **state)
         assert_int_equal(fill_mapped(&w, b, &key), 0); /* not to whom it can't be had back from */
         mb->safepoints = true;
         assert_int_equal(fill_mapped(&w, b, &key), 4);
-        assert_int_equal(of_a->lent_peak_bytes, 4 * SET_BYTES);
+        assert_int_equal(region_missing(of_a->pool), 4 * SET_BYTES);
         assert_int_equal(w.f.store.n_recalls, 0);
         w.now_nsec += 2 * SEC;
         assert_int_equal(work(&w), RECALL_NOTHING);
