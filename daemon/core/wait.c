@@ -228,8 +228,8 @@ const struct attach *wait_before(const struct attach *a)
                 return NULL;
         request = request_of(a);
         list_for_each (b, &a->ns->attachments, struct attach, ns_link)
-                if (b != a && (wait_is_for_room(&b->wait) || (queues && b->wait.n_wanted > 0)) &&
-                        comes_before(b, &request))
+                if (b != a && (wait_is_for_room(&b->wait) ? comes_before(b, &request)
+                                                          : queues && b->wait.n_wanted > 0))
                         return b;
         return NULL;
 }
