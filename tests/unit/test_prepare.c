@@ -1,101 +1,11 @@
-/* daemon/core on a device behind a queue: sets that take their time, fail, or never come. */
+/* daemon/core on a device behind a queue: sets that take their time, and who waits for them.
+ * Devices that fail: test_prepare_faults.c. */
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "daemon/core/magazine.h"
-#include "gpu/queue.h"
-#include "tests/unit/core-fixture.h"
-
-#define PATIENT_MSEC  60000
-#define HASTY_MSEC    250
-#define PATIENCE_MSEC 10000
-
-struct slow {
-        struct fixture f;
-        struct pool *pool;
-        char log[FAKE_LOG_BYTES];
-};
-
-static void start(struct slow *s, unsigned deadline_msec, unsigned budget, unsigned limit)
-{
-        struct tenant_attrs attrs = {
-                .limit_bytes = limit * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
-        struct queue *queue;
-
-        *s = (struct slow){0};
-        fake_device_init(&s->f.device, "slow", 256);
-        fake_device_make_slow(&s->f.device, true);
-        store_init(&s->f.store, &evict_lru);
-        s->f.store.min_page_bytes = PAGE_BYTES;
-        assert_int_equal(queue_open_device(&s->f.device.device, deadline_msec, &queue), 0);
-        assert_int_equal(
-                store_add_queue(&s->f.store, queue, budget * SET_BYTES, SET_BYTES, &s->f.d), 0);
-        s->f.store.on_pressure = count_pressure;
-        s->f.store.callback_data = &s->f;
-        s->pool = store_find_pool(&s->f.store, "slow");
-        assert_int_equal(tenant_new(&s->f.store, "a", &attrs, &s->f.a, &s->f.d), 0);
-        assert_int_equal(tenant_new(&s->f.store, "b", &attrs, &s->f.b, &s->f.d), 0);
-}
-
-static void end(struct slow *s)
-{
-        fixture_end(&s->f);
-        assert_false(s->f.device.wrong_caller);
-        fake_device_deinit(&s->f.device);
-}
-
-/* Until a job is over; whoever waited is tried again by the test. */
-static void reap(struct slow *s)
-{
-        uint64_t end_nsec = clock_now_nsec() + PATIENCE_MSEC * NSEC_PER_MSEC;
-
-        while (clock_now_nsec() < end_nsec) {
-                uint64_t until = queue_deadline_nsec(s->pool->queue), now = clock_now_nsec();
-                struct pollfd p = {.fd = queue_fd(s->pool->queue), .events = POLLIN};
-
-                until = MIN(until, end_nsec);
-                poll(&p, 1, until > now ? (int)((until - now) / NSEC_PER_MSEC) + 1 : 0);
-                if (pool_reap(s->pool) > 0) {
-                        fixture_check(&s->f);
-                        return;
-                }
-        }
-        fail_msg("no job ended");
-}
-
-static void settle(struct slow *s)
-{
-        store_settle(&s->f.store, s->pool, 5);
-        fixture_check(&s->f);
-}
-
-/* Nothing is under way: everything submitted was reaped. */
-static void wait_quiet(struct slow *s)
-{
-        while (queue_deadline_nsec(s->pool->queue) != UINT64_MAX || queue_is_stuck(s->pool->queue))
-                poll(&(struct pollfd){.fd = queue_fd(s->pool->queue), .events = POLLIN}, 1, 10);
-        pool_reap(s->pool);
-        settle(s);
-}
-
-static int lease(struct slow *s, struct attach *a, unsigned n, uint32_t *pages)
-{
-        int r;
-
-        s->f.d.text[0] = '\0';
-        r = lease_pages(a, n, 1, pages, &s->f.d);
-        fixture_check(&s->f);
-        return r;
-}
-
-static void expect_said(const struct slow *s, const char *part)
-{
-        if (!strstr(s->f.d.text, part))
-                fail_msg("'%s' doesn't say '%s'", s->f.d.text, part);
-}
+#include "tests/unit/slow-fixture.h"
 
 static void test_lease_waits_for_its_set(void **state)
 {
@@ -179,133 +89,6 @@ static void test_copied_handles(void **state)
                 memcpy(&n, handle.bytes, sizeof(n));
                 assert_int_equal(n, 1);
         }
-        member_free(m);
-        end(&s);
-}
-
-static void test_device_without_memory(void **state)
-{
-        uint32_t pages[SET_PAGES];
-        struct member *m;
-        struct attach *a;
-        struct slow s;
-
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        fake_device_fail(&s.f.device, "create", 1, -ENOMEM);
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(s.pool->account.charged_bytes, 0);
-        assert_int_equal(lease(&s, a, 1, pages), KVL_STATUS_FULL);
-        expect_said(&s, "device slow has no memory");
-        expect_said(&s, "other processes");
-        expect_said(&s, "create fails by order");
-        settle(&s);
-        assert_int_equal(s.f.store.counters.leases_refused, 1);
-        assert_string_equal(s.pool->why, "create fails by order");
-        /* Told once; the next one tries again. */
-        fake_device_fail(&s.f.device, "create", 1, 0);
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(lease(&s, a, 1, pages), 0);
-        member_free(m);
-        end(&s);
-}
-
-/* What it can't have from the device it takes from its own cache. */
-static void test_failure_is_met_by_eviction(void **state)
-{
-        uint32_t pages[SET_PAGES];
-        struct member *m;
-        struct attach *a;
-        struct slow s;
-
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
-        reap(&s);
-        cache_chain(a, 0, SET_PAGES);
-        settle(&s);
-        fake_device_fail(&s.f.device, "create", 1, -ENOMEM);
-        assert_int_equal(lease(&s, a, 4, pages), -EINPROGRESS);
-        assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
-        reap(&s);
-        assert_int_equal(lease(&s, a, 4, pages), 0);
-        assert_int_equal(count_hits(a, 0, SET_PAGES), 4);
-        member_free(m);
-        end(&s);
-}
-
-static void test_some_made_some_not(void **state)
-{
-        uint32_t pages[3 * SET_PAGES];
-        struct member *m;
-        struct attach *a;
-        struct slow s;
-
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        fake_device_block(&s.f.device, "create");
-        fake_device_fail(&s.f.device, "create", 3, -ENOMEM);
-        assert_int_equal(lease(&s, a, 3 * SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->n_preparing, 3);
-        fake_device_unblock(&s.f.device);
-        while (a->ns->n_preparing > 0) {
-                reap(&s);
-                /* Those that were made are kept for it. */
-                if (a->ns->n_preparing > 0)
-                        assert_int_equal(lease(&s, a, 3 * SET_PAGES, pages), -EINPROGRESS);
-                settle(&s);
-        }
-        assert_int_equal(a->ns->n_sets, 2);
-        assert_int_equal(lease(&s, a, 3 * SET_PAGES, pages), KVL_STATUS_FULL);
-        settle(&s);
-        assert_int_equal(a->ns->n_sets, 0);
-        assert_int_equal(s.pool->account.charged_bytes, 0);
-        member_free(m);
-        end(&s);
-}
-
-/* What was made of a lease that may be degraded is granted; what failed isn't tried again. */
-static void test_degrade_meets_a_failure(void **state)
-{
-        const struct lease_request rq = {.n = 3 * SET_PAGES, .min = 1, .max_wait_nsec = UINT64_MAX};
-        uint32_t pages[3 * SET_PAGES];
-        struct lease_result result;
-        struct tenant_attrs attrs;
-        struct member *m;
-        struct attach *a;
-        struct slow s;
-        int r;
-
-        start(&s, PATIENT_MSEC, 4, 4);
-        attrs = s.f.a->attrs;
-        attrs.when_full = WHEN_FULL_DEGRADE;
-        assert_int_equal(tenant_set_attrs(s.f.a, &attrs, &s.f.d), 0);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        fake_device_fail(&s.f.device, "create", 3, -ENOMEM);
-        do {
-                r = lease_ask(a, &rq, 1, pages, &result, &s.f.d);
-                fixture_check(&s.f);
-                if (r == -EINPROGRESS)
-                        reap(&s);
-        } while (r == -EINPROGRESS);
-        assert_int_equal(r, 0);
-        assert_int_equal(result.n, 2 * SET_PAGES);
-        assert_int_equal(result.reason, LEASE_REASON_DEGRADED);
-        settle(&s);
-        fake_device_fail(&s.f.device, "create", 1, -ENOMEM);
-        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), -EINPROGRESS);
-        reap(&s);
-        while (a->ns->n_preparing > 0)
-                reap(&s);
-        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), KVL_STATUS_FULL);
-        assert_int_equal(result.reason, LEASE_REASON_DEVICE);
-        assert_int_equal(a->ns->n_preparing, 0);
         member_free(m);
         end(&s);
 }
@@ -598,72 +381,6 @@ static void test_magazine_leaves_what_a_lease_waits_for(void **state)
         end(&s);
 }
 
-static void test_driver_hangs_and_recovers(void **state)
-{
-        uint32_t pages[SET_PAGES], other[SET_PAGES];
-        struct attach *a, *b;
-        struct member *m;
-        struct slow s;
-
-        start(&s, HASTY_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        b = open_ns(m, "y");
-        assert_int_equal(lease(&s, b, 2, other), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(lease(&s, b, 2, other), 0);
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        reap(&s);
-        assert_true(queue_is_stuck(s.pool->queue));
-        assert_int_equal(lease(&s, a, 1, pages), -EIO);
-        expect_said(&s, "device slow hangs: the driver hasn't answered extent_create for 250 ms");
-        settle(&s);
-        /* At once now, and nothing is asked of it. */
-        assert_int_equal(lease(&s, a, 1, pages), -EIO);
-        expect_said(&s, "device slow hangs");
-        /* What is bound is there as ever. */
-        assert_int_equal(lease(&s, b, 6, pages), 0);
-        assert_int_equal(free_pages(b, other, 2, NULL), 0);
-        assert_int_equal(free_pages(b, pages, 6, NULL), 0);
-        fixture_check(&s.f);
-        assert_int_equal(s.pool->account.charged_bytes, 0);
-        fake_device_unblock(&s.f.device);
-        wait_quiet(&s);
-        assert_int_equal(fake_device_count(&s.f.device), 0);
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        /* What was destroyed last may be told only now. */
-        while (a->ns->n_preparing > 0)
-                reap(&s);
-        assert_int_equal(lease(&s, a, 1, pages), 0);
-        member_free(m);
-        end(&s);
-}
-
-static void test_broken_device(void **state)
-{
-        uint32_t pages[SET_PAGES];
-        struct member *m;
-        struct attach *a;
-        struct slow s;
-
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        fake_device_fail(&s.f.device, "export", 1, -ENXIO);
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(lease(&s, a, 1, pages), -EIO);
-        expect_said(&s, "device slow is broken: export fails by order");
-        settle(&s);
-        assert_int_equal(lease(&s, a, 1, pages), -EIO);
-        expect_said(&s, "is broken");
-        assert_int_equal(s.f.store.counters.leases_refused, 2);
-        assert_int_equal(s.f.n_pressure, 0); /* clients can't help */
-        member_free(m);
-        end(&s);
-}
-
 static void test_drain_ends_the_wait(void **state)
 {
         uint32_t pages[SET_PAGES];
@@ -804,16 +521,52 @@ static void test_checker_sees_what_is_wrong(void **state)
         end(&s);
 }
 
+/* Of two leases of a namespace the first waits for its set to be made, the second for room: what is
+ * made is the first one's, also where the second is tried before it. */
+static void test_made_for_who_waited(void **state)
+{
+        uint32_t pages[SET_PAGES];
+        struct tenant_attrs attrs;
+        struct member *m, *n, *holder;
+        struct attach *a, *b, *c;
+        struct slow s;
+
+        start(&s, PATIENT_MSEC, 1, 4);
+        attrs = s.f.a->attrs;
+        attrs.when_full = WHEN_FULL_QUEUE;
+        attrs.max_wait_nsec = 60 * NSEC_PER_SEC;
+        assert_int_equal(tenant_set_attrs(s.f.a, &attrs, &s.f.d), 0);
+        m = join(s.f.a);
+        n = join(s.f.a);
+        a = open_ns(m, "x");
+        b = open_ns(n, "x");
+        holder = join(s.f.b);
+        c = open_ns(holder, "y");
+        assert_int_equal(lease(&s, c, SET_PAGES, pages), -EINPROGRESS);
+        reap(&s);
+        assert_int_equal(lease(&s, c, SET_PAGES, pages), 0);
+        settle(&s);
+        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(a->ns->n_queued, 2);
+        member_free(holder);
+        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(a->ns->n_waiting, 1);
+        wait_quiet(&s);
+        assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
+        settle(&s);
+        member_free(m);
+        member_free(n);
+        end(&s);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_lease_waits_for_its_set),
                 TEST(test_map_needs_no_driver),
                 TEST(test_copied_handles),
-                TEST(test_device_without_memory),
-                TEST(test_failure_is_met_by_eviction),
-                TEST(test_some_made_some_not),
-                TEST(test_degrade_meets_a_failure),
                 TEST(test_request_ends_the_wait),
                 TEST(test_two_leases_wait),
                 TEST(test_second_lease_finds_its_set_taken),
@@ -823,12 +576,11 @@ int main(void)
                 TEST(test_end_while_preparing),
                 TEST(test_magazine_is_topped_up),
                 TEST(test_magazine_leaves_what_a_lease_waits_for),
-                TEST(test_driver_hangs_and_recovers),
-                TEST(test_broken_device),
                 TEST(test_drain_ends_the_wait),
                 TEST(test_others_leave_it_alone),
                 TEST(test_limit_lowered_while_preparing),
                 TEST(test_checker_sees_what_is_wrong),
+                TEST(test_made_for_who_waited),
         };
 
         return RUN_TESTS(tests);
