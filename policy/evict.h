@@ -1,19 +1,58 @@
 /*
- * Eviction policies: which cached page goes next. PURE: no I/O, no clock, time is a parameter; the
- * daemon and the trace simulator feed the same events. One instance per namespace. Nodes are page
- * indices, the prefix tree is borrowed and kept up to date by the caller. Not thread-safe.
+ * Eviction policies: which cached page goes next. PURE: no I/O, no clock, time is a parameter. The
+ * daemon and the trace simulator (policy/sim/) feed the same events, and each policy is the same
+ * code in both. One instance per namespace. Nodes are page indices (the simulator's: slots of its
+ * cache), the prefix tree is borrowed and kept up to date by the caller. Not thread-safe.
  *
  *   insert (published, held) -> held <-> idle -> remove
  *
  * A node is *held* while somebody has it pinned, *idle* otherwise; only idle leaves are victims, so
- * eviction is leaf-first by construction. Nothing but new/reserve/reset may fail.
+ * eviction is leaf-first by construction. Nothing but new/reserve/reset/load may fail.
+ *
+ * An index means nothing once its page is gone. What a policy remembers of pages that aren't cached
+ * (ghosts) it knows by their *id*: 64 bits of a hash of the key, and so of the content and of all
+ * that comes before it. Ghosts are bounded by evict_params.max_ghosts.
+ *
+ * One request: touch() of the deepest page that its lookup found, insert() of what it computed, in
+ * order of the text, request_end(). Any of these may be missing (a client that dies ends nothing;
+ * who says no requests passes 0), and requests overlap.
  */
 #ifndef KVL_POLICY_EVICT_H
 #define KVL_POLICY_EVICT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "policy/tree.h"
+
+/* What a client says of the text that ends at a page. */
+enum evict_hint {
+        EVICT_HINT_UNKNOWN,
+        EVICT_HINT_CONTINUES, /* another turn will come */
+        EVICT_HINT_DONE,      /* none will */
+        EVICT_HINT_RETURNS,   /* one will, in about the time that is given (a tool call) */
+};
+
+/* Of a page that is published. */
+struct evict_insert {
+        uint64_t id;      /* of the key */
+        uint32_t tokens;  /* 1..page_tokens; fewer than that: a partial tail page */
+        uint64_t request; /* unique among the running ones of the namespace; 0: none */
+};
+
+struct evict_params {
+        const struct tree *tree; /* borrowed for the life of the instance */
+        uint32_t page_tokens;
+        uint32_t max_ghosts; /* 0: EVICT_MAX_GHOSTS */
+        /* When the text with this id is asked for next (UINT64_MAX: never). Only the simulator
+         * knows, only "optimum" asks. May be NULL elsewhere. */
+        uint64_t (*next_use)(void *data, uint64_t id);
+        void *next_use_data;
+};
+
+/* Of one instance, where params say nothing: of a namespace of 64-token pages that is 67 M tokens
+ * of text remembered. Not tuned. Policies allocate for as many as they have met, no more. */
+#define EVICT_MAX_GHOSTS (UINT32_C(1) << 20)
 
 enum evict_reason {
         EVICT_PRESSURE,   /* chosen as victim */
@@ -23,24 +62,29 @@ enum evict_reason {
 struct evict_ops {
         const char *name; /* as in the configuration: "lru" */
 
-        /* tree is borrowed for the life of the instance. 0 or -ENOMEM. */
-        int (*new)(const struct tree *tree, void **ret_policy);
+        /* params are copied. 0 or -ENOMEM; -EINVAL: it needs next_use. */
+        int (*new)(const struct evict_params *params, void **ret_policy);
         void (*free)(void *policy);
 
         /* Nodes 0..n-1 may be used from now on. 0 or -ENOMEM (unchanged). */
         int (*reserve)(void *policy, uint32_t n);
 
-        /* Forgets every node. 0 or -ENOMEM (unchanged). Cost independent of what was in it. */
+        /* Forgets every node; what was learnt of the traffic may stay. 0 or -ENOMEM (unchanged).
+         * Cost independent of what was in it. */
         int (*reset)(void *policy);
 
-        /* Published: in the tree already, with its tokens; held by the publisher. request 0: none.
+        /* Published: in the tree already, a child more of its parent there; held by the publisher.
          */
         void (*insert)(
-                void *policy, uint32_t node, uint32_t tokens, uint64_t request, uint64_t now_nsec);
+                void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec);
 
-        /* A lookup returned it, held or idle. Within a request the caller touches the deepest page
-         * first, or that alone: leaf-first eviction keeps its ancestors. */
+        /* A lookup found it, held or idle, as the deepest of its request: it and all its ancestors
+         * were used. Whoever needs these walks up. */
         void (*touch)(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec);
+
+        /* Of the text that ends at the page. after_nsec: RETURNS. NULL: it has no use for hints. */
+        void (*hint)(void *policy, uint32_t node, enum evict_hint hint, uint64_t after_nsec,
+                uint64_t now_nsec);
 
         /* First pin taken; last pin dropped. Callers drop the deepest page of a chain first. */
         void (*hold)(void *policy, uint32_t node);
@@ -61,9 +105,25 @@ struct evict_ops {
 
         /*
          * Next victim: an idle leaf, NODE_NONE where there is none. Changes nothing a caller could
-         * see: without a remove() the next call may name the same node. Amortised O(1).
+         * see: without a remove() the next call may name the same node. Amortised O(1), or
+         * O(classes of pages).
          */
         uint32_t (*victim)(void *policy, uint64_t now_nsec);
+
+        /* Housekeeping that is too slow for the events (tables are rebuilt): called now and then,
+         * by the daemon when it has nothing else to do, by the simulator after each request. NULL:
+         * none.
+         */
+        void (*work)(void *policy, uint64_t now_nsec);
+
+        /*
+         * What was learnt of the traffic, to be kept over a restart: bytes that are the same on
+         * every machine, with a version. save() returns how many there are, and writes them where
+         * they fit `size`. load() takes what save() gave: 0; -EINVAL: not that, or of another
+         * version (what it had learnt is unchanged); -ENOMEM. NULL, both: it learns nothing.
+         */
+        size_t (*save)(const void *policy, void *buf, size_t size);
+        int (*load)(void *policy, const void *buf, size_t size);
 
         /* Bytes of metadata held. */
         uint64_t (*memory_bytes)(const void *policy);
@@ -74,7 +134,8 @@ struct evict_ops {
 
 extern const struct evict_ops evict_lru;
 
-/* NULL-terminated; found by name. */
+/* Those the daemon offers, NULL-terminated, the default first; found by name. The simulator has
+ * more (policy/sim/policies.h). */
 extern const struct evict_ops *const evict_policies[];
 const struct evict_ops *evict_find(const char *name);
 

@@ -104,13 +104,13 @@ static void lru_free(void *policy)
         free(lru);
 }
 
-static int lru_new(const struct tree *tree, void **ret_policy)
+static int lru_new(const struct evict_params *params, void **ret_policy)
 {
         struct lru *lru = calloc(1, sizeof(*lru));
 
         if (!lru)
                 return -ENOMEM;
-        lru->tree = tree;
+        lru->tree = params->tree;
         if (lru_reserve(lru, 0) < 0) {
                 lru_free(lru);
                 return -ENOMEM;
@@ -134,7 +134,7 @@ static int lru_reset(void *policy)
 }
 
 static void lru_insert(
-        void *policy, uint32_t node, uint32_t tokens, uint64_t request, uint64_t now_nsec)
+        void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec)
 {
         const struct lru *lru = policy;
         uint32_t slot = slot_of(lru, node);

@@ -123,7 +123,9 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
                 return false;
         }
         tree_insert(&ns->tree, o->page, o->parent);
-        ns->evict->insert(ns->policy, o->page, o->tokens, o->request, store_of(ns)->now_nsec);
+        ns->evict->insert(ns->policy, o->page,
+                &(struct evict_insert){.id = hash, .tokens = o->tokens, .request = o->request},
+                store_of(ns)->now_nsec);
         return true;
 }
 

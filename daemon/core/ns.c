@@ -44,13 +44,16 @@ static int init_lookup(struct ns *ns, struct store *s)
                 return r;
         tree_init(&ns->tree);
         ns->evict = s->evict;
-        r = ns->evict->new (&ns->tree, &ns->policy);
+        r = ns->evict->new (
+                &(struct evict_params){.tree = &ns->tree, .page_tokens = ns->layout.page_tokens},
+                &ns->policy);
         if (r < 0)
                 shared_deinit(&ns->shared);
         return r;
 }
 
-static int ns_alloc(struct tenant *t, const struct ns_geometry *geometry, struct ns **ret_ns)
+static int ns_alloc(struct tenant *t, const struct ns_layout *layout,
+        const struct ns_geometry *geometry, struct ns **ret_ns)
 {
         struct ns *ns = calloc(1, sizeof(*ns));
         int r;
@@ -58,6 +61,7 @@ static int ns_alloc(struct tenant *t, const struct ns_geometry *geometry, struct
         if (!ns)
                 return -ENOMEM;
         ns->id = t->store->last_ns_id + 1;
+        ns->layout = *layout;
         ns->geometry = *geometry;
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
         ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
@@ -114,14 +118,13 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
                 return detail_set(d, -EINVAL,
                         "the device's budget holds one page of this layout and page 0 is kept "
                         "back");
-        r = ns_alloc(t, &geometry, &ns);
+        r = ns_alloc(t, layout, &geometry, &ns);
         if (r < 0)
                 return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
         ns->tenant = t;
         ns->pool = pool;
         ns->stake = stake_find(t, pool);
         memcpy(ns->name, name, strlen(name) + 1);
-        ns->layout = *layout;
         ns->keep_page_zero = keep_page_zero;
         ns->address = address_take(t->store, ns);
         list_init(&ns->sets_bound);

@@ -18,7 +18,7 @@ static void cache_init(struct cache *c, uint32_t n)
 {
         tree_init(&c->tree);
         assert_int_equal(tree_reserve(&c->tree, n), 0);
-        assert_int_equal(ops->new (&c->tree, &c->lru), 0);
+        assert_int_equal(ops->new (&(struct evict_params){.tree = &c->tree}, &c->lru), 0);
         assert_int_equal(ops->reserve(c->lru, n), 0);
 }
 
@@ -31,7 +31,7 @@ static void cache_deinit(struct cache *c)
 static void insert(struct cache *c, uint32_t node, uint32_t parent)
 {
         tree_insert(&c->tree, node, parent);
-        ops->insert(c->lru, node, 16, 0, 0);
+        ops->insert(c->lru, node, &(struct evict_insert){.id = node, .tokens = 16}, 0);
 }
 
 static void drop(struct cache *c, uint32_t node, enum evict_reason why)
@@ -199,7 +199,7 @@ static void test_out_of_memory_changes_nothing(void **state)
         expect_evicted(&c, 0);
         alloc_fail_each(n)
         {
-                int r = ops->new (&c.tree, &lru);
+                int r = ops->new (&(struct evict_params){.tree = &c.tree}, &lru);
 
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
                 assert_true((r == 0) == (lru != NULL));
