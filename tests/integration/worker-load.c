@@ -176,8 +176,11 @@ int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, const struct worker
 int worker_open_job(
         const struct worker_job *job, struct kvl_conn **ret_conn, struct kvl_ns **ret_ns)
 {
-        struct kvl_connect_options o = {
-                .size = sizeof(o), .socket_path = job->socket, .client_name = "load"};
+        /* In a crowd that shares two cores an answer may take longer than the default. */
+        struct kvl_connect_options o = {.size = sizeof(o),
+                .socket_path = job->socket,
+                .client_name = "load",
+                .timeout_msec = 5 * 60 * 1000};
         struct kvl_layout layout = worker_layout(job->n_planes);
         int r;
 
