@@ -50,6 +50,13 @@ struct evict_params {
         void *next_use_data;
 };
 
+/*
+ * A touch goes up so many pages at most: clients choose how deep a text is, and 150 ns a page
+ * (kvlease-bench policy) make this 2.5 ms. It is a context of 1 M tokens in pages of 64; what lies
+ * further up counts as used when what is below was. Not tuned.
+ */
+#define EVICT_WALK_PAGES UINT32_C(16384)
+
 /* Of one instance, where params say nothing: of a namespace of 64-token pages that is 67 M tokens
  * of text remembered. Not tuned. Policies allocate for as many as they have met, no more. */
 #define EVICT_MAX_GHOSTS (UINT32_C(1) << 20)
@@ -79,7 +86,7 @@ struct evict_ops {
                 void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec);
 
         /* A lookup found it, held or idle, as the deepest of its request: it and all its ancestors
-         * were used. Whoever needs these walks up. */
+         * were used. Whoever needs these walks up, EVICT_WALK_PAGES at most. */
         void (*touch)(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec);
 
         /* Of the text that ends at the page. after_nsec: RETURNS. NULL: it has no use for hints. */
@@ -133,6 +140,8 @@ struct evict_ops {
 };
 
 extern const struct evict_ops evict_lru;
+extern const struct evict_ops evict_pgi;
+extern const struct evict_ops evict_s3fifo;
 
 /* Those the daemon offers, NULL-terminated, the default first; found by name. The simulator has
  * more (policy/sim/policies.h). */

@@ -180,14 +180,6 @@ static void lru_idle(void *policy, uint32_t node, uint64_t now_nsec)
         list_insert_after(lru, HEAD, slot);
 }
 
-static bool is_only_child(const struct tree *t, uint32_t node)
-{
-        uint32_t parent = tree_parent(t, node);
-
-        return parent != NODE_NONE && tree_first_child(t, parent) == node &&
-               tree_next_sibling(t, node) == NODE_NONE;
-}
-
 static void lru_remove(void *policy, uint32_t node, enum evict_reason why)
 {
         struct lru *lru = policy;
@@ -201,7 +193,7 @@ static void lru_remove(void *policy, uint32_t node, enum evict_reason why)
                 place = lru->links[slot].prev;
                 list_unlink(lru, slot);
         }
-        if (!is_only_child(lru->tree, node))
+        if (!tree_is_only_child(lru->tree, node))
                 return;
         parent = slot_of(lru, tree_parent(lru->tree, node));
         if (is_parked(lru, parent))

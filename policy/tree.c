@@ -92,6 +92,15 @@ void tree_move(struct tree *t, uint32_t node, uint32_t to)
                 t->nodes[child].parent_1 = to + 1;
 }
 
+uint32_t tree_next_below(const struct tree *t, uint32_t top, uint32_t node)
+{
+        if (!tree_is_leaf(t, node))
+                return tree_first_child(t, node);
+        while (node != top && tree_next_sibling(t, node) == NODE_NONE)
+                node = tree_parent(t, node);
+        return node == top ? NODE_NONE : tree_next_sibling(t, node);
+}
+
 uint32_t tree_leaf_below(const struct tree *t, uint32_t node)
 {
         assert(tree_has(t, node));
@@ -124,16 +133,6 @@ static const char *check_node(const struct tree *t, uint32_t node)
         return NULL;
 }
 
-/* The node after `node` in preorder below `root`, NODE_NONE at the end. */
-static uint32_t next_below(const struct tree *t, uint32_t root, uint32_t node)
-{
-        if (!tree_is_leaf(t, node))
-                return tree_first_child(t, node);
-        while (node != root && tree_next_sibling(t, node) == NODE_NONE)
-                node = tree_parent(t, node);
-        return node == root ? NODE_NONE : tree_next_sibling(t, node);
-}
-
 const char *tree_check(const struct tree *t)
 {
         uint32_t n_present = 0, n_reached = 0;
@@ -148,7 +147,7 @@ const char *tree_check(const struct tree *t)
         /* Cycles are in no root's subtree; links agree, so walking the subtrees ends. */
         for (uint32_t i = 0; i < t->n_nodes; i++)
                 if (tree_has(t, i) && tree_parent(t, i) == NODE_NONE)
-                        for (uint32_t n = i; n != NODE_NONE; n = next_below(t, i, n))
+                        for (uint32_t n = i; n != NODE_NONE; n = tree_next_below(t, i, n))
                                 n_reached++;
         return n_reached == n_present ? NULL : "nodes are not below any root";
 }

@@ -79,6 +79,18 @@ static inline bool tree_is_leaf(const struct tree *t, uint32_t node)
         return tree_first_child(t, node) == NODE_NONE;
 }
 
+/* Of a parent: a root is nobody's. */
+static inline bool tree_is_only_child(const struct tree *t, uint32_t node)
+{
+        uint32_t parent = tree_parent(t, node);
+
+        return parent != NODE_NONE && tree_first_child(t, parent) == node &&
+               tree_next_sibling(t, node) == NODE_NONE;
+}
+
+/* What follows `node` in preorder at or below `top`; NODE_NONE at the end. */
+uint32_t tree_next_below(const struct tree *t, uint32_t top, uint32_t node);
+
 /*
  * Some leaf at or below `node`. Takes a whole subtree away in O(its size), without recursion:
  *

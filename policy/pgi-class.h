@@ -1,0 +1,32 @@
+/*
+ * The classes of PGI (pgi-table.h): which one a page's last use puts it in. PURE.
+ */
+#ifndef KVL_POLICY_PGI_CLASS_H
+#define KVL_POLICY_PGI_CLASS_H
+
+#include <stdint.h>
+
+#include "policy/evict.h"
+
+/* Hints as they are kept with a page, in 4 bits: RETURNS is one for each factor of four of time. */
+enum {
+        PGI_HINT_NONE,
+        PGI_HINT_CONTINUES,
+        PGI_HINT_DONE,
+        PGI_HINT_RETURNS, /* + 0..PGI_DELAYS-1 */
+};
+
+uint32_t pgi_hint_code(enum evict_hint hint, uint64_t after_nsec);
+
+/* Of tokens, by factors of four: 0 is up to 2048, the last is n - 1. */
+uint32_t pgi_size_bin(uint64_t tokens, uint32_t n);
+
+/* turn: 1.. */
+uint32_t pgi_body_class(uint32_t hint_code, uint32_t turn, uint32_t length_bin, uint32_t fresh_bin);
+
+/* What pgi_body_class() was told, where it matters; 0 of other classes. */
+uint32_t pgi_fresh_bin_of(uint32_t class);
+
+uint32_t pgi_shared_class(uint32_t accesses);
+
+#endif

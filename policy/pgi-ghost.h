@@ -1,0 +1,87 @@
+/*
+ * Pages that aren't cached any more, by id: what PGI knew of them, so that the age at which they
+ * are asked for again is learnt, and a text that comes back is known. Bounded. PURE. Not
+ * thread-safe.
+ *
+ * A hash table of sets of PGI_GHOST_WAYS entries without links, 16 bytes an entry. A set that is
+ * full forgets the one of it that was used longest ago. Of an id it keeps 32 bits of a hash: among
+ * a million ghosts one page in 4,000 is taken for one that it isn't, which spoils no more than that
+ * page's part in the statistics.
+ */
+#ifndef KVL_POLICY_PGI_GHOST_H
+#define KVL_POLICY_PGI_GHOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PGI_GHOST_WAYS UINT32_C(8)
+
+struct pgi_ghost {
+        uint32_t tag;     /* of the id; 0: free */
+        uint32_t touched; /* ticks */
+        uint32_t stamp;   /* of pgi-lru.h */
+        uint16_t accesses;
+        uint8_t class;
+        uint8_t turn : 3;
+        uint8_t kids : 2;
+};
+
+/* n_sets sets of the same number of entries each. */
+struct pgi_ghost_sets {
+        struct pgi_ghost *entries; /* owned */
+        uint32_t n_sets;
+};
+
+struct pgi_ghosts {
+        struct pgi_ghost_sets now;
+        struct pgi_ghost_sets next; /* while it grows: twice as many */
+        uint32_t n_moved;           /* sets of now that have moved to next, from the first on */
+        uint32_t ways;
+        uint32_t n;     /* in use */
+        uint32_t limit; /* entries, at most */
+};
+
+/* limit > 0. 0 or -ENOMEM. Then pgi_ghosts_deinit(), safe on a zeroed struct. */
+int pgi_ghosts_init(struct pgi_ghosts *g, uint32_t limit);
+void pgi_ghosts_deinit(struct pgi_ghosts *g);
+
+/* Where the id is, or would be put, is wanted soon: asks for that memory. */
+void pgi_ghosts_expect(const struct pgi_ghosts *g, uint64_t id);
+
+/* Takes it out: true, and *ret_ghost. */
+bool pgi_ghosts_take(struct pgi_ghosts *g, uint64_t id, struct pgi_ghost *ret_ghost);
+
+/* Its tag is set here. True: *ret_forgotten made room for it (or had the same tag). */
+bool pgi_ghosts_put(struct pgi_ghosts *g, uint64_t id, const struct pgi_ghost *ghost,
+        struct pgi_ghost *ret_forgotten);
+
+/*
+ * Twice the sets where more than half of the entries are in use and the limit allows; up to n_sets
+ * of them a call, so that none takes long. No memory, no growth: more is forgotten then. Those that
+ * found no room (sets fill unevenly) are given to forgotten(). True while it goes on.
+ */
+bool pgi_ghosts_grow(struct pgi_ghosts *g, uint32_t n_sets,
+        void (*forgotten)(void *data, const struct pgi_ghost *ghost), void *data);
+
+/* What there is room for, growth that goes on not counted. */
+static inline uint32_t pgi_ghosts_size(const struct pgi_ghosts *g)
+{
+        return g->now.n_sets * g->ways;
+}
+
+/* The i-th entry, 0..pgi_ghosts_size()-1, free ones included (tag 0). Not while it grows. */
+static inline const struct pgi_ghost *pgi_ghosts_at(const struct pgi_ghosts *g, uint32_t i)
+{
+        return &g->now.entries[i];
+}
+
+uint64_t pgi_ghosts_bytes(const struct pgi_ghosts *g);
+
+/* Visits all, also while it grows. */
+void pgi_ghosts_each(const struct pgi_ghosts *g,
+        void (*visit)(void *data, const struct pgi_ghost *ghost), void *data);
+
+/* Debug: NULL, or a static sentence naming what is not. */
+const char *pgi_ghosts_check(const struct pgi_ghosts *g);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * What plain LRU would have hit with as many pages, and whether PGI does worse. PURE. Not
+ * thread-safe.
+ *
+ * LRU keeps the pages that were used last, as many as there is room for; leaf-first changes nothing
+ * about that, as whoever uses a page uses its ancestors. So it needs no shadow of the cache, but
+ * one line in time: pages used since are in, others out. Time is cut into epochs in which a part
+ * of the cache's size of different pages is used; each page known has the epoch of its last use as
+ * its *stamp*. This counts pages by epoch from the line on, and moves the line (never back: what
+ * LRU has dropped is gone) when they become more than are cached.
+ *
+ * Each use of a page that is known is a hit of LRU's, of ours, of both or of neither. PGI is
+ * *behind* while the requests lately say that it loses, by more than chance would have it and by
+ * more than is worth the trouble. Chance: requests' differences add up like a random walk, whose
+ * variance is the sum of their squares.
+ */
+#ifndef KVL_POLICY_PGI_LRU_H
+#define KVL_POLICY_PGI_LRU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PGI_EPOCHS UINT32_C(1024) /* between the line and now, at most; older ones are one */
+
+struct pgi_lru {
+        uint32_t counts[PGI_EPOCHS]; /* [epoch % PGI_EPOCHS], line..current */
+        uint32_t line, current;      /* epochs */
+        uint32_t base;               /* stamps from here to the line count as the line's */
+        uint64_t n;                  /* sum of counts: what LRU has cached */
+        uint64_t hits;               /* LRU's, lately */
+        int64_t request;             /* our hits less LRU's, since the last judgement */
+        double lead, variance;       /* of the requests before */
+        bool behind;
+};
+
+/* All zero is the initial state. */
+
+/* A page was used, by a request that found it cached or not (`ours`); *stamp is its last use's and
+ * becomes this one's. capacity: pages cached. Amortised O(1). */
+void pgi_lru_used(struct pgi_lru *l, uint32_t *stamp, bool ours, uint32_t capacity);
+
+/* The first use of a page. */
+void pgi_lru_first(struct pgi_lru *l, uint32_t *ret_stamp, uint32_t capacity);
+
+/* True where LRU would have the page. Stamps wrap: a page that wasn't used for 2^31 epochs is taken
+ * for one that LRU has, and the price is a page less in its count. */
+static inline bool pgi_lru_has(const struct pgi_lru *l, uint32_t stamp)
+{
+        return (int32_t)(stamp - l->base) >= 0;
+}
+
+/* A request is over: are we behind? */
+void pgi_lru_judge(struct pgi_lru *l, uint32_t capacity);
+
+/* The page isn't known any more. */
+void pgi_lru_forget(struct pgi_lru *l, uint32_t stamp);
+
+#endif

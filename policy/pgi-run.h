@@ -1,0 +1,30 @@
+/*
+ * Requests that run: what PGI must know of one until its end tells what class its pages are of.
+ * A fixed number; where there are more, or some never end, the oldest that competes for the same
+ * place is dropped, and its pages keep the class they have. PURE. Not thread-safe.
+ */
+#ifndef KVL_POLICY_PGI_RUN_H
+#define KVL_POLICY_PGI_RUN_H
+
+#include <stdint.h>
+
+/* Engines run tens to a few hundred at a time. */
+#define PGI_RUNS     UINT32_C(1024)
+#define PGI_RUN_WAYS UINT32_C(4)
+
+struct pgi_run {
+        uint64_t request;      /* 0: free */
+        uint64_t id;           /* of the deepest page of it so far */
+        uint64_t fresh_tokens; /* in pages that weren't known */
+        uint32_t page;         /* the deepest, while it has this id */
+        uint32_t began;        /* ticks */
+        uint8_t turn;          /* 1.. */
+};
+
+/* NULL: no such request. */
+struct pgi_run *pgi_run_find(struct pgi_run runs[PGI_RUNS], uint64_t request);
+
+/* Found, or begun with turn 1. request isn't 0. Never NULL. */
+struct pgi_run *pgi_run_begin(struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now);
+
+#endif

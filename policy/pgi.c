@@ -1,0 +1,823 @@
+/*
+ * The prefix Gittins index: evicts the idle leaf that is worth least, where worth is the chance
+ * that a page of its class and age is used again, for each tick of keeping it until then, over the
+ * horizon that suits it best. What classes' chances are is learnt from the namespace's traffic
+ * (pgi-table.h), of pages that were evicted, too (pgi-ghost.h).
+ *
+ * The class of a page says at its last use
+ *   partial   it is the partial tail of a text
+ *   shared    two or more different pages continue it: how often it was used, log2
+ *   body      the rest: which turn of a conversation the request was, how long its text was, how
+ *             much of it was new, and what the client said of what comes next (hint)
+ *
+ * A request is a continuation where the text of an earlier request is a known prefix of it, but for
+ * that text's partial tail: the last whole page of each request's text has the number of its turn.
+ * What is known doesn't depend on what is cached.
+ *
+ * Hints are believed as far as they came true: pages with a hint are classes of their own.
+ *
+ * Where plain LRU would hit more (pgi-lru.h), and before anything is learnt, the oldest pages go
+ * first, and the index decides among those of about the same age.
+ *
+ * Memory: 32 bytes a page, 16 a ghost (as many as were met, at most max_ghosts; sets of eight
+ * forget the one used longest ago; half as much again while they become more), 384 KB an instance.
+ * Nothing is allocated in an event. touch(), request_end() and hint() walk the text's pages once
+ * each.
+ */
+#include "policy/pgi.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "policy/array.h"
+#include "policy/pgi-class.h"
+#include "policy/pgi-ghost.h"
+#include "policy/pgi-list.h"
+#include "policy/pgi-lru.h"
+#include "policy/pgi-run.h"
+#include "policy/pgi-table.h"
+
+/* Tables are made again after so many requests, the first times sooner. Not tuned: from 25 to 256
+ * the results differ by less than 0.1 points of hits. */
+#define FIRST_REBUILD 16
+#define REBUILD       UINT32_C(256)
+
+/* Where more is known than this times REBUILD, passes are rarer: a request pays for counting so
+ * many pages and ghosts. */
+#define COUNT_SHARE 1024
+
+/* Sets of ghosts that move in one work() while there become more: some 20 us. */
+#define SETS_AT_ONCE 256
+
+/* Pages and ghosts counted in one work(): some 10 us. */
+#define COUNT_AT_ONCE UINT32_C(4096)
+
+/* Pages that a walk looks ahead: what is waited for is the way up alone, and pages are used
+ * meanwhile. Not tuned: from 2 to 16 the cost of a touch differs by less than it does by chance. */
+#define AHEAD 4
+
+/* A field of 28 bits: texts longer than that have this length. */
+#define MAX_DEPTH ((UINT32_C(1) << 28) - 1)
+
+/* A choice of victims holds for a second: the finest age that is told apart. */
+#define CHOICE_TICKS PGI_FIRST_TICKS
+
+/* The list that victims are taken from, while it isn't empty. */
+struct choice {
+        bool made, by_age;
+        uint32_t class, interval;
+        float index;
+        uint32_t at;                  /* ticks */
+        uint32_t bins[PGI_INTERVALS]; /* of the ages of intervals, then */
+};
+
+struct pgi {
+        const struct tree *tree; /* borrowed */
+        uint32_t page_tokens;
+        struct pgi_page *pages; /* owned */
+        uint32_t n_pages, n_cached;
+        struct pgi_ghosts ghosts;
+        struct pgi_lists lists;
+        struct pgi_table table;
+        struct pgi_lru lru;
+        struct choice choice;
+        struct pgi_run *runs; /* owned, PGI_RUNS */
+        uint32_t max_ghosts;
+        uint64_t first_tick; /* of the clock: ticks count from the first event */
+        bool has_first_tick;
+        uint32_t now;                  /* of the last event */
+        uint32_t since, rebuild_after; /* requests */
+        bool counting;                 /* a pass is going on */
+        uint32_t count_at;             /* its next page, then ghost */
+};
+
+/* Of every event: ticks since the first one. A clock that goes back stands still. */
+static uint32_t tick(struct pgi *p, uint64_t now_nsec)
+{
+        uint64_t clock = now_nsec >> PGI_TICK_SHIFT;
+        uint32_t now;
+
+        if (!p->has_first_tick) {
+                p->first_tick = clock;
+                p->has_first_tick = true;
+        }
+        now = clock < p->first_tick ? 0 : (uint32_t)MIN(clock - p->first_tick, UINT32_MAX);
+        now = MAX(now, p->now);
+        if (pgi_lists_advance(&p->lists, p->pages, now))
+                p->choice.made = false;
+        p->choice.bins[p->lists.n - 1] = 0;
+        p->now = now;
+        return now;
+}
+
+/* Of a page used `touched`; 0 for what is later than now. */
+static uint32_t age_of(uint32_t touched, uint32_t now)
+{
+        return touched < now ? now - touched : 0;
+}
+
+static struct pgi_page *page_of(const struct pgi *p, uint32_t node)
+{
+        assert(node < p->n_pages && p->pages[node].depth > 0);
+        return &p->pages[node];
+}
+
+/* Its class, where that is another for pages in the body of a text. */
+static uint32_t class_with_body(const struct pgi_page *page, uint32_t body)
+{
+        if (page->class == PGI_PARTIAL)
+                return PGI_PARTIAL;
+        return page->kids >= 2 ? pgi_shared_class(page->accesses) : body;
+}
+
+/* A list that isn't empty: its pages go before those of the choice where they are worth less, or
+ * where they are older: by age alone, or among equals, as all are before anything is learnt. */
+static void consider(struct pgi *p, uint32_t class, uint32_t interval)
+{
+        struct choice *c = &p->choice;
+        float index = pgi_table_index(&p->table, class, c->bins[interval]);
+
+        if (c->made && (c->by_age ? interval > c->interval : index > c->index))
+                return;
+        if (c->made && interval >= c->interval && index >= c->index)
+                return;
+        c->made = true;
+        c->class = class;
+        c->interval = interval;
+        c->index = index;
+}
+
+/* Lists take a leaf that nobody holds. */
+static bool is_candidate(const struct pgi *p, uint32_t node)
+{
+        return !p->pages[node].held && tree_is_leaf(p->tree, node);
+}
+
+static void link_used(struct pgi *p, uint32_t node)
+{
+        uint32_t interval;
+
+        if (!is_candidate(p, node))
+                return;
+        interval = pgi_link_used(&p->lists, p->pages, node);
+        if (p->choice.made)
+                consider(p, p->pages[node].class, interval);
+}
+
+static void link_exposed(struct pgi *p, uint32_t node)
+{
+        uint32_t interval = pgi_link_exposed(&p->lists, p->pages, node);
+
+        if (p->choice.made)
+                consider(p, p->pages[node].class, interval);
+}
+
+static void unlink_if_linked(struct pgi *p, uint32_t node)
+{
+        if (p->pages[node].linked)
+                pgi_unlink(&p->lists, p->pages, node);
+}
+
+/* Ghosts, lists and tables cost much, and a namespace without pages has no use for them. */
+static bool is_made(const struct pgi *p)
+{
+        return p->runs;
+}
+
+static void unmake(struct pgi *p)
+{
+        pgi_ghosts_deinit(&p->ghosts);
+        pgi_lists_deinit(&p->lists);
+        pgi_table_deinit(&p->table);
+        free(p->runs);
+        p->runs = NULL;
+}
+
+static int make(struct pgi *p)
+{
+        if (is_made(p))
+                return 0;
+        p->runs = calloc(PGI_RUNS, sizeof(*p->runs));
+        if (p->runs && pgi_ghosts_init(&p->ghosts, p->max_ghosts) == 0 &&
+                pgi_lists_init(&p->lists) == 0 && pgi_table_init(&p->table) == 0)
+                return 0;
+        unmake(p);
+        return -ENOMEM;
+}
+
+static int pgi_reserve(void *policy, uint32_t n)
+{
+        struct pgi *p = policy;
+        void *pages = p->pages;
+        int r;
+
+        assert(n < NODE_NONE);
+
+        r = n > 0 ? make(p) : 0;
+        if (r < 0)
+                return r;
+        r = array_reserve(&pages, &p->n_pages, n, NODE_NONE - 1, sizeof(*p->pages));
+        p->pages = pages;
+        return r;
+}
+
+static void pgi_free(void *policy)
+{
+        struct pgi *p = policy;
+
+        if (!p)
+                return;
+        unmake(p);
+        free(p->pages);
+        free(p);
+}
+
+static int pgi_new(const struct evict_params *params, void **ret_policy)
+{
+        struct pgi *p = calloc(1, sizeof(*p));
+
+        if (!p)
+                return -ENOMEM;
+        p->tree = params->tree;
+        p->page_tokens = params->page_tokens;
+        p->rebuild_after = FIRST_REBUILD;
+        p->max_ghosts = params->max_ghosts ? params->max_ghosts : EVICT_MAX_GHOSTS;
+        *ret_policy = p;
+        return 0;
+}
+
+static void drop_pass(struct pgi *p)
+{
+        if (p->counting)
+                pgi_table_drop_pass(&p->table);
+        p->counting = false;
+        p->count_at = 0;
+}
+
+/* Ghosts go, too. The tables stay, and the comparison with LRU begins anew. */
+static int pgi_reset(void *policy)
+{
+        struct pgi *p = policy;
+        struct pgi_ghosts no_ghosts;
+        void *pages = p->pages;
+        int r;
+
+        if (!is_made(p))
+                return 0;
+        r = pgi_ghosts_init(&no_ghosts, p->max_ghosts);
+        if (r < 0)
+                return r;
+        r = array_reset(&pages, p->n_pages, sizeof(*p->pages));
+        if (r < 0) {
+                pgi_ghosts_deinit(&no_ghosts);
+                return r;
+        }
+        p->pages = pages;
+        pgi_ghosts_deinit(&p->ghosts);
+        p->ghosts = no_ghosts;
+        p->n_cached = 0;
+        p->lru = (struct pgi_lru){0};
+        p->choice.made = false;
+        pgi_lists_clear(&p->lists);
+        memset(p->runs, 0, PGI_RUNS * sizeof(*p->runs));
+        drop_pass(p);
+        return 0;
+}
+
+static void count_use(struct pgi_page *page)
+{
+        if (page->accesses < UINT16_MAX)
+                page->accesses++;
+}
+
+/* One that has an end, or an event outside of any. */
+static void request_over(struct pgi *p)
+{
+        p->since++;
+        pgi_lru_judge(&p->lru, p->n_cached);
+}
+
+/* What is known of a page that wasn't cached. True: something. */
+static bool recall(struct pgi *p, struct pgi_page *page, uint32_t now)
+{
+        struct pgi_ghost ghost;
+
+        if (!pgi_ghosts_take(&p->ghosts, page->id, &ghost))
+                return false;
+        pgi_table_used(&p->table, ghost.class, age_of(ghost.touched, now));
+        page->accesses = ghost.accesses;
+        page->turn = ghost.turn;
+        page->kids = ghost.kids;
+        page->stamp = ghost.stamp;
+        pgi_lru_used(&p->lru, &page->stamp, false, p->n_cached);
+        return true;
+}
+
+/* A parent is a leaf no more, and may have a continuation more. */
+static void adopt(struct pgi *p, uint32_t node, bool known)
+{
+        struct pgi_page *parent = page_of(p, node);
+
+        unlink_if_linked(p, node);
+        if (!known && parent->kids < 2)
+                parent->kids++;
+}
+
+static void run_goes_to(
+        struct pgi_run *run, const struct pgi_page *page, uint32_t node, uint32_t turn)
+{
+        run->page = node;
+        run->id = page->id;
+        run->turn = (uint8_t)turn;
+}
+
+static uint32_t length_bin(const struct pgi *p, const struct pgi_page *page)
+{
+        return pgi_size_bin((uint64_t)page->depth * p->page_tokens, PGI_LENGTHS);
+}
+
+/* Texts outside of requests are first turns, all new. */
+static uint32_t class_at_insert(
+        const struct pgi *p, const struct pgi_page *page, const struct pgi_run *run)
+{
+        uint64_t tokens = (uint64_t)page->depth * p->page_tokens;
+
+        return class_with_body(
+                page, pgi_body_class(PGI_HINT_NONE, run ? run->turn : 1, length_bin(p, page),
+                              pgi_size_bin(run ? run->fresh_tokens : tokens, PGI_FRESHES)));
+}
+
+static void pgi_insert(
+        void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec)
+{
+        struct pgi *p = policy;
+        struct pgi_page *page = &p->pages[node];
+        uint32_t now = tick(p, now_nsec), parent = tree_parent(p->tree, node);
+        struct pgi_run *run = what->request ? pgi_run_begin(p->runs, what->request, now) : NULL;
+        bool known, partial = what->tokens < p->page_tokens;
+
+        assert(node < p->n_pages && page->depth == 0);
+
+        p->n_cached++;
+        *page = (struct pgi_page){
+                .id = what->id,
+                .touched = now,
+                .depth = parent == NODE_NONE
+                                 ? 1
+                                 : MIN((uint32_t)page_of(p, parent)->depth, MAX_DEPTH - 1) + 1,
+                .class = partial ? PGI_PARTIAL : PGI_BODY,
+                .held = 1,
+        };
+        known = recall(p, page, now);
+        if (!known)
+                pgi_lru_first(&p->lru, &page->stamp, p->n_cached);
+        count_use(page);
+        if (parent != NODE_NONE)
+                adopt(p, parent, known);
+        if (run) {
+                run_goes_to(
+                        run, page, node, page->turn ? MIN(page->turn + 1U, PGI_TURNS) : run->turn);
+                run->fresh_tokens += known ? 0 : what->tokens;
+        } else {
+                request_over(p);
+        }
+        page->class = (uint8_t)class_at_insert(p, page, run);
+}
+
+/* One page of a text that was looked up. */
+static void use(struct pgi *p, struct pgi_page *page, uint32_t now)
+{
+        pgi_table_used(&p->table, page->class, age_of(page->touched, now));
+        pgi_lru_used(&p->lru, &page->stamp, true, p->n_cached);
+        count_use(page);
+        page->class = (uint8_t)class_with_body(page, page->class);
+        page->touched = MAX(page->touched, now);
+        page->hint = PGI_HINT_NONE;
+}
+
+/* The next page up, after the memory of this one was asked for. */
+static uint32_t look_ahead(const struct pgi *p, uint32_t node)
+{
+        if (node == NODE_NONE)
+                return NODE_NONE;
+        __builtin_prefetch(&p->pages[node].touched, 1);
+        return tree_parent(p->tree, node);
+}
+
+/* Uses each page of the text, once in a request, however often that touches it; the turn that the
+ * request is. */
+static uint32_t use_text(struct pgi *p, uint32_t node, const struct pgi_run *run, uint32_t now)
+{
+        uint32_t ahead = node, turn = 0;
+
+        for (int i = 0; i < AHEAD; i++)
+                ahead = look_ahead(p, ahead);
+        for (uint32_t n = 0; node != NODE_NONE && n < EVICT_WALK_PAGES;
+                n++, node = tree_parent(p->tree, node)) {
+                struct pgi_page *page = page_of(p, node);
+
+                ahead = look_ahead(p, ahead);
+                if (turn == 0)
+                        turn = page->turn;
+                if (!run || page->touched < run->began)
+                        use(p, page, now);
+        }
+        return MIN(turn + 1, PGI_TURNS);
+}
+
+static void pgi_touch(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec)
+{
+        struct pgi *p = policy;
+        struct pgi_page *page = page_of(p, node);
+        uint32_t now = tick(p, now_nsec), turn;
+        bool linked = page->linked;
+
+        unlink_if_linked(p, node);
+        turn = use_text(p, node, pgi_run_find(p->runs, request), now);
+        if (linked)
+                link_used(p, node);
+        if (request)
+                run_goes_to(pgi_run_begin(p->runs, request, now), page, node, turn);
+        else
+                request_over(p);
+}
+
+/* The last whole page of a text. */
+static uint32_t whole_end(const struct pgi *p, uint32_t node)
+{
+        uint32_t parent = tree_parent(p->tree, node);
+
+        return page_of(p, node)->class == PGI_PARTIAL && parent != NODE_NONE ? parent : node;
+}
+
+static void set_class(struct pgi *p, uint32_t node, uint32_t class, uint32_t touched)
+{
+        struct pgi_page *page = &p->pages[node];
+        bool linked = page->linked;
+
+        if (linked && (class != page->class || touched != page->touched))
+                unlink_if_linked(p, node);
+        page->class = (uint8_t) class;
+        page->touched = touched;
+        if (linked && !page->linked)
+                link_used(p, node);
+}
+
+static void pgi_request_end(void *policy, uint64_t request, uint64_t now_nsec)
+{
+        struct pgi *p = policy;
+        uint32_t now, node, body;
+        struct pgi_run *run;
+        struct pgi_page *page;
+
+        if (!is_made(p))
+                return;
+        now = tick(p, now_nsec);
+        run = pgi_run_find(p->runs, request);
+        request_over(p);
+        if (!run)
+                return;
+        node = run->page;
+        page = &p->pages[node];
+        if (page->depth > 0 && page->id == run->id) {
+                page_of(p, whole_end(p, node))->turn = run->turn & 7;
+                body = pgi_body_class(page->hint, run->turn, length_bin(p, page),
+                        pgi_size_bin(run->fresh_tokens, PGI_FRESHES));
+                for (; node != NODE_NONE; node = tree_parent(p->tree, node))
+                        set_class(p, node, class_with_body(&p->pages[node], body), now);
+        }
+        *run = (struct pgi_run){0};
+}
+
+/* Before the end of its request, which then does the same, or after it: of the pages that were used
+ * by the same request. */
+static void pgi_hint(
+        void *policy, uint32_t node, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec)
+{
+        struct pgi *p = policy;
+        struct pgi_page *page = page_of(p, node);
+        uint32_t code = pgi_hint_code(hint, after_nsec), touched = page->touched, turn, body;
+
+        tick(p, now_nsec);
+        if (page->hint == code)
+                return;
+        page->hint = code & 15;
+        turn = MAX((uint32_t)page_of(p, whole_end(p, node))->turn, 1U);
+        for (; node != NODE_NONE && p->pages[node].touched == touched;
+                node = tree_parent(p->tree, node)) {
+                body = pgi_body_class(
+                        code, turn, length_bin(p, page), pgi_fresh_bin_of(p->pages[node].class));
+                set_class(p, node, class_with_body(&p->pages[node], body), touched);
+        }
+}
+
+static void pgi_hold(void *policy, uint32_t node)
+{
+        struct pgi *p = policy;
+        struct pgi_page *page = page_of(p, node);
+
+        assert(!page->held);
+
+        unlink_if_linked(p, node);
+        page->held = 1;
+}
+
+/* In use until now: its age is from here. */
+static void pgi_idle(void *policy, uint32_t node, uint64_t now_nsec)
+{
+        struct pgi *p = policy;
+        struct pgi_page *page = page_of(p, node);
+
+        assert(page->held);
+
+        page->touched = tick(p, now_nsec);
+        page->held = 0;
+        link_used(p, node);
+}
+
+static void forgotten(void *policy, const struct pgi_ghost *ghost)
+{
+        struct pgi *p = policy;
+
+        pgi_table_lost(&p->table, ghost->class, age_of(ghost->touched, p->now));
+        pgi_lru_forget(&p->lru, ghost->stamp);
+}
+
+static void make_ghost(struct pgi *p, const struct pgi_page *page, enum evict_reason why)
+{
+        struct pgi_ghost ghost = {
+                .touched = page->touched,
+                .stamp = page->stamp,
+                .accesses = page->accesses,
+                .class = page->class,
+                .turn = page->turn,
+                .kids = page->kids,
+        };
+        struct pgi_ghost older;
+
+        if (why == EVICT_INVALIDATE)
+                forgotten(p, &ghost);
+        else if (pgi_ghosts_put(&p->ghosts, page->id, &ghost, &older))
+                forgotten(p, &older);
+}
+
+static void pgi_remove(void *policy, uint32_t node, enum evict_reason why)
+{
+        struct pgi *p = policy;
+        struct pgi_page *page = page_of(p, node);
+        uint32_t parent = tree_parent(p->tree, node);
+
+        assert(tree_has(p->tree, node) && tree_is_leaf(p->tree, node));
+
+        unlink_if_linked(p, node);
+        make_ghost(p, page, why);
+        *page = (struct pgi_page){0};
+        p->n_cached--;
+        if (tree_is_only_child(p->tree, node) && !page_of(p, parent)->held) {
+                link_exposed(p, parent);
+                /* Used by the same requests: the next victim, as a rule. */
+                pgi_ghosts_expect(&p->ghosts, page_of(p, parent)->id);
+        }
+}
+
+/* A request that runs and has this page for its deepest is lost: its pages keep their class. */
+static void pgi_move(void *policy, uint32_t node, uint32_t to)
+{
+        struct pgi *p = policy;
+
+        assert(to < p->n_pages && p->pages[to].depth == 0 && tree_has(p->tree, to));
+
+        p->pages[to] = *page_of(p, node);
+        if (p->pages[to].linked)
+                pgi_relink_as(&p->lists, p->pages, node, to);
+        p->pages[node] = (struct pgi_page){0};
+}
+
+static void choose(struct pgi *p, uint32_t now)
+{
+        struct choice *c = &p->choice;
+
+        c->made = false;
+        c->by_age = p->lru.behind;
+        c->at = now;
+        for (uint32_t i = 0; i < p->lists.n; i++)
+                c->bins[i] = pgi_age_bin(now - p->lists.start[i]);
+        for (uint32_t class = 0; class < PGI_CLASSES; class ++) {
+                uint64_t used = p->lists.used[class];
+
+                if (used == 0)
+                        continue;
+                consider(p, class, (uint32_t)__builtin_ctzll(used));
+                if (!c->by_age)
+                        consider(p, class, 63 - (uint32_t)__builtin_clzll(used));
+        }
+}
+
+/* The index of a class has its low end where it is youngest or oldest: it rises while a reuse comes
+ * nearer, and falls when it is late. Amortised O(1): a choice is good for its whole list. */
+static uint32_t pgi_victim(void *policy, uint64_t now_nsec)
+{
+        struct pgi *p = policy;
+        struct choice *c = &p->choice;
+        uint32_t now;
+
+        if (!is_made(p))
+                return NODE_NONE;
+        now = tick(p, now_nsec);
+        if (!c->made || now - c->at >= CHOICE_TICKS || c->by_age != p->lru.behind ||
+                !(p->lists.used[c->class] >> c->interval & 1))
+                choose(p, now);
+        return c->made ? pgi_first(&p->lists, c->class, c->interval) : NODE_NONE;
+}
+
+/* One of the pages and ghosts, by its number. */
+static void count_one(struct pgi *p, uint32_t i, uint32_t now)
+{
+        const struct pgi_page *page;
+        const struct pgi_ghost *ghost;
+
+        if (i < p->n_pages) {
+                page = &p->pages[i];
+                if (page->depth > 0)
+                        pgi_table_count(&p->table, page->class, age_of(page->touched, now));
+                return;
+        }
+        ghost = pgi_ghosts_at(&p->ghosts, i - p->n_pages);
+        if (ghost->tag != 0)
+                pgi_table_count(&p->table, ghost->class, age_of(ghost->touched, now));
+}
+
+/* Of the numbers of count_one(). */
+static uint32_t n_known_at_most(const struct pgi *p)
+{
+        return (uint32_t)MIN((uint64_t)p->n_pages + pgi_ghosts_size(&p->ghosts), UINT32_MAX);
+}
+
+/* Pages that are used while a pass goes on may be counted at both ages, or at none. */
+static void count_more(struct pgi *p, uint32_t now)
+{
+        uint32_t n = n_known_at_most(p), end = MIN(p->count_at + (uint64_t)COUNT_AT_ONCE, n);
+
+        for (; p->count_at < end; p->count_at++)
+                count_one(p, p->count_at, now);
+        if (end < n)
+                return;
+        pgi_table_rebuild(&p->table);
+        p->counting = false;
+        p->choice.made = false;
+}
+
+static void pgi_work(void *policy, uint64_t now_nsec)
+{
+        struct pgi *p = policy;
+        uint32_t now;
+
+        if (!is_made(p))
+                return;
+        now = tick(p, now_nsec);
+        if (p->counting) {
+                count_more(p, now);
+                return;
+        }
+        if (pgi_ghosts_grow(&p->ghosts, SETS_AT_ONCE, forgotten, p) || p->since < p->rebuild_after)
+                return;
+        p->since = 0;
+        p->rebuild_after =
+                MIN(p->rebuild_after * 2, MAX(REBUILD, n_known_at_most(p) / COUNT_SHARE));
+        p->counting = true;
+        p->count_at = 0;
+        count_more(p, now);
+}
+
+static size_t pgi_save(const void *policy, void *buf, size_t size)
+{
+        const struct pgi *p = policy;
+
+        return is_made(p) ? pgi_table_save(&p->table, buf, size) : 0;
+}
+
+static int pgi_load(void *policy, const void *buf, size_t size)
+{
+        struct pgi *p = policy;
+        int r;
+
+        r = make(p);
+        if (r == 0)
+                r = pgi_table_load(&p->table, buf, size);
+        if (r < 0)
+                return r;
+        p->choice.made = false;
+        return 0;
+}
+
+static uint64_t pgi_memory_bytes(const void *policy)
+{
+        const struct pgi *p = policy;
+
+        if (!is_made(p))
+                return sizeof(*p);
+        return sizeof(*p) + (uint64_t)p->n_pages * sizeof(*p->pages) + PGI_RUNS * sizeof(*p->runs) +
+               pgi_ghosts_bytes(&p->ghosts) + pgi_lists_bytes() + pgi_table_bytes();
+}
+
+static const char *check_page(const struct pgi *p, uint32_t node)
+{
+        const struct pgi_page *page = &p->pages[node];
+
+        if ((page->depth > 0) != tree_has(p->tree, node))
+                return "a page is known, or in the tree, but not both";
+        if (page->depth == 0)
+                return page->linked ? "a page that isn't cached is in a list" : NULL;
+        if (page->class >= PGI_CLASSES)
+                return "a page has no class";
+        return page->linked == is_candidate(p, node) ? NULL
+                                                     : "the pages in lists aren't the idle leaves";
+}
+
+struct lru_census {
+        const struct pgi_lru *lru;
+        uint64_t n;
+};
+
+static void count_ghost_in_lru(void *data, const struct pgi_ghost *ghost)
+{
+        struct lru_census *c = data;
+
+        c->n += pgi_lru_has(c->lru, ghost->stamp);
+}
+
+/* Pages and ghosts that plain LRU would have. */
+static uint64_t count_in_lru(const struct pgi *p)
+{
+        struct lru_census c = {.lru = &p->lru};
+
+        for (uint32_t i = 0; i < p->n_pages; i++)
+                c.n += p->pages[i].depth > 0 && pgi_lru_has(&p->lru, p->pages[i].stamp);
+        pgi_ghosts_each(&p->ghosts, count_ghost_in_lru, &c);
+        return c.n;
+}
+
+static const char *pgi_check(const void *policy)
+{
+        const struct pgi *p = policy;
+        const char *wrong;
+        uint32_t n = 0;
+
+        if (!is_made(p))
+                return NULL;
+        for (uint32_t node = 0; node < p->n_pages; node++) {
+                wrong = check_page(p, node);
+                if (wrong)
+                        return wrong;
+                n += p->pages[node].depth > 0;
+        }
+        if (n != p->n_cached)
+                return "the number of cached pages is wrong";
+        wrong = pgi_lists_check(&p->lists, p->pages, p->n_pages);
+        if (!wrong)
+                wrong = pgi_ghosts_check(&p->ghosts);
+        if (!wrong && count_in_lru(p) != p->lru.n)
+                wrong = "the pages that LRU would have are not as many as it counts";
+        return wrong;
+}
+
+void pgi_look(const void *policy, uint32_t node, struct pgi_view *ret)
+{
+        const struct pgi *p = policy;
+        const struct pgi_page *page = page_of(p, node);
+
+        *ret = (struct pgi_view){
+                .class = page->class,
+                .turn = page->turn,
+                .kids = page->kids,
+                .n_ghosts = p->ghosts.n,
+                .n_events = p->table.n_events,
+                .ready = p->table.ready,
+                .behind = p->lru.behind,
+        };
+}
+
+const struct evict_ops evict_pgi = {
+        .name = "pgi",
+        .new = pgi_new,
+        .free = pgi_free,
+        .reserve = pgi_reserve,
+        .reset = pgi_reset,
+        .insert = pgi_insert,
+        .touch = pgi_touch,
+        .hint = pgi_hint,
+        .hold = pgi_hold,
+        .idle = pgi_idle,
+        .remove = pgi_remove,
+        .move = pgi_move,
+        .request_end = pgi_request_end,
+        .victim = pgi_victim,
+        .work = pgi_work,
+        .save = pgi_save,
+        .load = pgi_load,
+        .memory_bytes = pgi_memory_bytes,
+        .check = pgi_check,
+};

@@ -1,0 +1,78 @@
+/*
+ * The trace simulator: what a policy would have hit, with a cache of so many pages. PURE: no I/O,
+ * no clock. It drives the very policies of the daemon (policy/evict.h) with the events the daemon
+ * would, over slots that are reused as page indices are. One instance is one thread's; a trace is
+ * read only and may be shared.
+ *
+ * The model (docs/POLICY.md, "The model"): a request is a path from the root of a tree of blocks;
+ * its hit is the longest prefix of it that is cached. Then it holds its whole path, the blocks it
+ * lacks are inserted (victims are leaves nobody holds; where there is none the rest of the path
+ * isn't cached), and it ends. Every request counts, from a cold start.
+ */
+#ifndef KVL_POLICY_SIM_H
+#define KVL_POLICY_SIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "policy/evict.h"
+
+struct sim_request {
+        uint64_t time_nsec; /* not before the request's predecessor */
+        uint64_t first;     /* its blocks are trace.blocks[first .. first + n_blocks - 1] */
+        uint32_t n_blocks;
+        uint32_t input_tokens; /* the last block may be partial: (n_blocks-1)*block_tokens < input
+                                  <= n_blocks*block_tokens; others count as the trace counts them */
+        uint32_t output_tokens;
+        uint32_t tenant; /* 0.. */
+        uint8_t hint;    /* enum evict_hint, of the text's end */
+};
+
+/* Blocks are numbered densely: 0..n_unique-1, one number a node of the prefix tree. */
+struct sim_trace {
+        const struct sim_request *requests; /* n_requests, borrowed, as the rest */
+        const uint32_t *blocks;             /* n_blocks */
+        const uint32_t *parents;            /* n_unique; NODE_NONE: begins a text */
+        uint64_t n_blocks;
+        uint32_t n_requests, n_unique, n_tenants;
+        uint32_t block_tokens;
+};
+
+struct sim_options {
+        const struct evict_ops *policy;
+        uint32_t capacity_pages; /* > 0 */
+        uint32_t max_ghosts;     /* evict_params */
+        uint32_t tenant;         /* only its requests; SIM_ALL_TENANTS */
+        /* The optimum's rules: nothing is held, what was just inserted may be the victim. */
+        bool may_bypass;
+        const void *learnt; /* load()ed before the first request; may be NULL */
+        size_t learnt_bytes;
+};
+
+#define SIM_ALL_TENANTS UINT32_MAX
+
+struct sim_result {
+        uint64_t requests, input_tokens, hit_tokens, blocks, hit_blocks, inserts, evictions;
+        uint64_t policy_bytes; /* metadata at the end */
+};
+
+struct sim;
+
+/* 0: *ret_sim, owned. -EINVAL: the policy is "optimum" without may_bypass, or capacity 0, or what
+ * was learnt is not what the policy's load() takes; -ENOMEM.
+ * Borrows the trace; options are copied. */
+int sim_new(const struct sim_trace *trace, const struct sim_options *options, struct sim **ret_sim);
+void sim_free(struct sim *s);
+
+/* Runs up to `n` more requests. Number of those that are left; 0: done. */
+uint32_t sim_run(struct sim *s, uint32_t n);
+
+void sim_result(const struct sim *s, struct sim_result *ret);
+
+/* The policy's instance, for save() and check(). Borrowed. */
+const void *sim_policy(const struct sim *s);
+
+/* Debug: cached set prefix-closed, its size, the policy's own check. NULL, or a static sentence. */
+const char *sim_check(const struct sim *s);
+
+#endif
