@@ -1,0 +1,210 @@
+#include "client/trace/curves.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/parse.h"
+#include "policy/sim/policies.h"
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* The next of words separated by commas, NULL at the end; *rest moves on. */
+static const char *next_word(char **rest)
+{
+        return *rest ? strsep(rest, ",") : NULL;
+}
+
+static int refuse_policy(const char *name, char *err, size_t err_len)
+{
+        char shown[FORMAT_EXCERPT_MAX];
+        int len = snprintf(err, err_len,
+                "there is no policy '%s': there are all, daemon (those of kvleased),",
+                format_excerpt(name, strlen(name), shown));
+
+        for (unsigned i = 0; sim_policies[i] && len > 0 && (size_t)len < err_len; i++)
+                len += snprintf(err + len, err_len - (size_t)len, "%s %s", i > 0 ? "," : "",
+                        sim_policies[i]->name);
+        return -EINVAL;
+}
+
+static int add_policy(struct curves *c, const struct evict_ops *policy, char *err, size_t err_len)
+{
+        for (unsigned i = 0; i < c->n_policies; i++)
+                if (c->policies[i] == policy)
+                        return 0;
+        if (c->n_policies == CURVES_POLICIES_MAX) {
+                snprintf(err, err_len, "more than %d policies", CURVES_POLICIES_MAX);
+                return -EINVAL;
+        }
+        c->policies[c->n_policies++] = policy;
+        return 0;
+}
+
+static int add_policies(
+        struct curves *c, const struct evict_ops *const *policies, char *err, size_t err_len)
+{
+        int r = 0;
+
+        for (unsigned i = 0; policies[i] && r == 0; i++)
+                r = add_policy(c, policies[i], err, err_len);
+        return r;
+}
+
+static int add_named(struct curves *c, const char *name, char *err, size_t err_len)
+{
+        const struct evict_ops *policy = sim_policy_find(name);
+
+        if (strcmp(name, "all") == 0)
+                return add_policies(c, sim_policies, err, err_len);
+        if (strcmp(name, "daemon") == 0)
+                return add_policies(c, evict_policies, err, err_len);
+        return policy ? add_policy(c, policy, err, err_len) : refuse_policy(name, err, err_len);
+}
+
+int curves_set_policies(struct curves *c, const char *list, char *err, size_t err_len)
+{
+        _cleanup_free_ char *copy = strdup(list);
+        char *rest = copy;
+        const char *name;
+        int r = copy ? 0 : -ENOMEM;
+
+        c->n_policies = 0;
+        while (r == 0 && (name = next_word(&rest)))
+                r = add_named(c, name, err, err_len);
+        return r;
+}
+
+/* "12.5%" or "1000" */
+static int parse_capacity(const char *text, uint32_t n_unique, struct capacity *ret)
+{
+        char *end;
+        double number;
+
+        if (text[0] < '0' || text[0] > '9' || text[strspn(text, "0123456789.%")] != '\0')
+                return -EINVAL;
+        number = strtod(text, &end);
+        if (strcmp(end, "%") == 0) {
+                if (!(number > 0 && number <= 100))
+                        return -EINVAL;
+                *ret = (struct capacity){
+                        number, (uint32_t)MAX(floor(number * n_unique / 100), 1.0)};
+                return 0;
+        }
+        if (*end || number < 1 || number >= NODE_NONE || number != floor(number))
+                return -EINVAL;
+        *ret = (struct capacity){0, (uint32_t)number};
+        return 0;
+}
+
+int curves_set_capacities(
+        struct curves *c, const char *list, uint32_t n_unique, char *err, size_t err_len)
+{
+        _cleanup_free_ char *copy = strdup(list);
+        char *rest = copy, shown[FORMAT_EXCERPT_MAX];
+        const char *text;
+
+        c->n_capacities = 0;
+        if (!copy)
+                return -ENOMEM;
+        while ((text = next_word(&rest))) {
+                if (c->n_capacities == CURVES_CAPACITIES_MAX) {
+                        snprintf(err, err_len, "more than %d capacities", CURVES_CAPACITIES_MAX);
+                        return -EINVAL;
+                }
+                if (parse_capacity(text, n_unique, &c->capacities[c->n_capacities]) < 0) {
+                        snprintf(err, err_len,
+                                "'%s' is no capacity: allowed are pages (1000) and parts of the "
+                                "trace's blocks, to 100%% (2.5%%)",
+                                format_excerpt(text, strlen(text), shown));
+                        return -EINVAL;
+                }
+                c->n_capacities++;
+        }
+        return 0;
+}
+
+char *capacity_text(const struct capacity *c, char buf[32])
+{
+        if (c->percent > 0)
+                snprintf(buf, 32, "%g %%", c->percent);
+        else
+                snprintf(buf, 32, "%" PRIu32 " pages", c->pages);
+        return buf;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static struct sim_options job_options(
+        const struct curves *c, unsigned policy, unsigned capacity, uint32_t n_parts, uint32_t part)
+{
+        return (struct sim_options){
+                .policy = c->policies[policy],
+                .capacity_pages = MAX(c->capacities[capacity].pages / n_parts, 1u),
+                .tenant = n_parts > 1 ? part : SIM_ALL_TENANTS,
+                .may_bypass = c->policies[policy] == &evict_optimum,
+        };
+}
+
+static void add_result(struct sim_result *sum, const struct sim_result *r)
+{
+        sum->requests += r->requests;
+        sum->input_tokens += r->input_tokens;
+        sum->hit_tokens += r->hit_tokens;
+        sum->blocks += r->blocks;
+        sum->hit_blocks += r->hit_blocks;
+        sum->inserts += r->inserts;
+        sum->evictions += r->evictions;
+        sum->policy_bytes += r->policy_bytes;
+}
+
+/* Calls fn for every job, in order. */
+static void each_job(struct curves *c, uint32_t n_parts, struct replay_job *jobs,
+        void (*fn)(struct curves *c, unsigned policy, unsigned capacity, uint32_t n_parts,
+                uint32_t part, struct replay_job *job))
+{
+        for (unsigned p = 0; p < c->n_policies; p++)
+                for (unsigned i = 0; i < c->n_capacities; i++)
+                        for (uint32_t part = 0; part < n_parts; part++)
+                                fn(c, p, i, n_parts, part, jobs++);
+}
+
+static void prepare_job(struct curves *c, unsigned policy, unsigned capacity, uint32_t n_parts,
+        uint32_t part, struct replay_job *job)
+{
+        job->options = job_options(c, policy, capacity, n_parts, part);
+}
+
+static void take_result(struct curves *c, unsigned policy, unsigned capacity, uint32_t n_parts,
+        uint32_t part, struct replay_job *job)
+{
+        if (part == 0)
+                c->results[policy][capacity] = (struct sim_result){0};
+        add_result(&c->results[policy][capacity], &job->result);
+}
+
+int curves_run(struct curves *c, const struct sim_trace *trace, unsigned n_processes,
+        bool (*progress)(uint64_t done, uint64_t total, void *data), void *data)
+{
+        uint32_t n_parts = c->split ? trace->n_tenants : 1;
+        size_t n = (size_t)c->n_policies * c->n_capacities * n_parts;
+        _cleanup_free_ struct replay_job *jobs = calloc(MAX(n, (size_t)1), sizeof(*jobs));
+        int r;
+
+        if (!jobs)
+                return -ENOMEM;
+        each_job(c, n_parts, jobs, prepare_job);
+        r = replay_run(trace, jobs, n, n_processes, progress, data);
+        if (r == 0)
+                each_job(c, n_parts, jobs, take_result);
+        return r;
+}
+
+double curves_at(const struct curves *c, unsigned policy, unsigned capacity)
+{
+        return replay_hit_ratio(&c->results[policy][capacity]);
+}

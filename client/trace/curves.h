@@ -1,0 +1,46 @@
+/*
+ * Hit-ratio curves: some policies at some capacities, over all tenants in one cache, or over equal
+ * static parts, one a tenant.
+ */
+#ifndef KVL_TRACE_CURVES_H
+#define KVL_TRACE_CURVES_H
+
+#include "client/trace/replay.h"
+
+#define CURVES_POLICIES_MAX   32
+#define CURVES_CAPACITIES_MAX 64
+
+struct capacity {
+        double percent; /* of the trace's blocks; 0: given in pages */
+        uint32_t pages; /* >= 1 */
+};
+
+struct curves {
+        const struct evict_ops *policies[CURVES_POLICIES_MAX]; /* borrowed */
+        struct capacity capacities[CURVES_CAPACITIES_MAX];     /* as given */
+        unsigned n_policies, n_capacities;
+        bool split;
+        /* Of policy p at capacity c, summed over tenants. */
+        struct sim_result results[CURVES_POLICIES_MAX][CURVES_CAPACITIES_MAX];
+};
+
+/* "lru,pgi"; "daemon": those that it offers; "all". 0, -EINVAL with a sentence in err, or -ENOMEM.
+ */
+int curves_set_policies(struct curves *c, const char *list, char *err, size_t err_len);
+
+/* "1%,2.5%,1000" of a trace with n_unique blocks: rounded down, at least a page. 0, -EINVAL with
+ * a sentence in err, or -ENOMEM. */
+int curves_set_capacities(
+        struct curves *c, const char *list, uint32_t n_unique, char *err, size_t err_len);
+
+/* As replay_run(). */
+int curves_run(struct curves *c, const struct sim_trace *trace, unsigned n_processes,
+        bool (*progress)(uint64_t done, uint64_t total, void *data), void *data);
+
+/* Hit ratio of policy p at capacity c. */
+double curves_at(const struct curves *c, unsigned policy, unsigned capacity);
+
+/* "5 %" or "1000 pages" */
+char *capacity_text(const struct capacity *c, char buf[32]);
+
+#endif

@@ -1,0 +1,34 @@
+/* Distributions: quantiles, and a histogram over powers of two to draw. */
+#ifndef KVL_TRACE_DIST_H
+#define KVL_TRACE_DIST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DIST_QUANTILES 9
+#define DIST_MEDIAN    3
+extern const double dist_quantiles[DIST_QUANTILES]; /* 0.01 .. 0.99, 1 */
+
+/* Bin b counts values from 2^(b/2) up to the next: two bins an octave. Bin 0 has the zeros, too. */
+#define DIST_BINS 128
+
+struct dist {
+        uint64_t n;
+        double mean;
+        uint64_t quantiles[DIST_QUANTILES]; /* values that were there */
+        uint64_t bins[DIST_BINS];
+};
+
+/* Sorts the values. */
+void dist_of(uint64_t *values, size_t n, struct dist *ret);
+
+/* The smallest of the n > 0 sorted values that so many parts of them (0..1) don't exceed. */
+uint64_t dist_quantile(const uint64_t *sorted, size_t n, double part);
+
+/* Lower edge of a bin. */
+double dist_bin_start(unsigned bin);
+
+/* First and last bin with something in it: 0 and 0 where n == 0. */
+void dist_range(const struct dist *d, unsigned *ret_first, unsigned *ret_last);
+
+#endif

@@ -1,0 +1,31 @@
+/* One line of a trace: text to checked fields. */
+#ifndef KVL_TRACE_LINE_H
+#define KVL_TRACE_LINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+/*
+ * Longest line, in bytes. A request of a million tokens in 16-token blocks has 62,500 ids of at
+ * most 19 digits: 1.3 MB. While a line is looked at, the JSON reader holds many times its bytes.
+ */
+#define TRACE_LINE_MAX (UINT32_C(2) << 20)
+
+struct trace_line {
+        uint64_t time_nsec;
+        uint32_t input_tokens, output_tokens;
+        uint8_t hint;       /* enum evict_hint */
+        const char *tenant; /* of `object`; "" where the line names none */
+        const json_t *ids;  /* of `object`: an array of integers >= 0 */
+        json_t *object;     /* owned; line_done() */
+};
+
+/* 0, or -EINVAL with a clause in err ("input_length is missing"), printable and without the line's
+ * number. *ret is to be freed on success alone. */
+int line_parse(const char *text, size_t len, struct trace_line *ret, char *err, size_t err_len);
+
+void line_done(struct trace_line *line);
+
+#endif

@@ -1,0 +1,156 @@
+#include "base/macros.h"
+#include "client/trace/report.h"
+
+/* Takes the value; an object in which something is missing for want of memory is given up. */
+static void put(json_t **object, const char *key, json_t *value)
+{
+        if (*object && value && json_object_set_new(*object, key, value) == 0)
+                return;
+        if (!*object)
+                json_decref(value);
+        json_decref(*object);
+        *object = NULL;
+}
+
+static void append(json_t **array, json_t *value)
+{
+        if (*array && value && json_array_append_new(*array, value) == 0)
+                return;
+        if (!*array)
+                json_decref(value);
+        json_decref(*array);
+        *array = NULL;
+}
+
+static json_t *number(uint64_t n)
+{
+        return json_integer((json_int_t)MIN(n, (uint64_t)INT64_MAX));
+}
+
+static json_t *ratio(uint64_t n, uint64_t of)
+{
+        return of > 0 ? json_real((double)n / (double)of) : json_null();
+}
+
+static json_t *dist_json(const struct dist *d)
+{
+        static const char *const keys[DIST_QUANTILES] = {
+                "p1", "p5", "p25", "p50", "p75", "p90", "p95", "p99", "max"};
+        json_t *object = json_object(), *bins = json_array();
+        unsigned first, last;
+
+        put(&object, "count", number(d->n));
+        put(&object, "mean", d->n > 0 ? json_real(d->mean) : json_null());
+        for (unsigned i = 0; i < DIST_QUANTILES; i++)
+                put(&object, keys[i], d->n > 0 ? number(d->quantiles[i]) : json_null());
+        dist_range(d, &first, &last);
+        for (unsigned i = first; d->n > 0 && i <= last; i++)
+                append(&bins, json_pack("{s:f, s:f, s:o}", "from", dist_bin_start(i), "to",
+                                      dist_bin_start(i + 1), "count", number(d->bins[i])));
+        put(&object, "histogram", bins);
+        return object;
+}
+
+json_t *report_curves_json(const struct curves *c)
+{
+        json_t *array = json_array();
+
+        for (unsigned p = 0; p < c->n_policies; p++)
+                for (unsigned i = 0; i < c->n_capacities; i++) {
+                        const struct sim_result *r = &c->results[p][i];
+                        double percent = c->capacities[i].percent;
+
+                        append(&array,
+                                json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                                        "policy", c->policies[p]->name, "capacity_percent",
+                                        percent > 0 ? json_real(percent) : json_null(),
+                                        "capacity_pages", number(c->capacities[i].pages),
+                                        "token_hit_ratio", ratio(r->hit_tokens, r->input_tokens),
+                                        "requests", number(r->requests), "input_tokens",
+                                        number(r->input_tokens), "hit_tokens",
+                                        number(r->hit_tokens), "inserts", number(r->inserts),
+                                        "evictions", number(r->evictions), "policy_bytes",
+                                        number(r->policy_bytes)));
+                }
+        return array;
+}
+
+static json_t *repeats_json(const struct analysis *a)
+{
+        const struct repeats *r = &a->repeats;
+        uint64_t n = a->trace->sim.n_requests;
+
+        return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "input_tokens", number(r->input_tokens),
+                "output_tokens", number(r->output_tokens), "token_repeat_ratio",
+                ratio(r->repeated_tokens, r->input_tokens), "block_repeat_ratio",
+                ratio(r->repeated_blocks, r->blocks), "request_prefix_repeat_ratio",
+                ratio(r->repeated_requests, n), "request_continues_ratio", ratio(r->continued, n));
+}
+
+static json_t *sessions_json(const struct sessions *s)
+{
+        return json_pack("{s:o, s:o, s:o, s:o}", "count", number(s->n), "turns",
+                dist_json(&s->turns), "gap_ms", dist_json(&s->gap_msec), "duration_ms",
+                dist_json(&s->duration_msec));
+}
+
+static json_t *page_sizes_json(const struct analysis *a)
+{
+        const struct page_sizes *p = &a->page_sizes;
+        json_t *sizes = json_array();
+        char advice[256];
+
+        for (unsigned i = 0; i < PAGE_SIZES; i++)
+                append(&sizes,
+                        json_pack("{s:o, s:f, s:f, s:b}", "page_tokens", number(p->sizes[i].tokens),
+                                "waste_ratio", page_size_waste(&p->sizes[i]), "token_hit_ratio",
+                                page_size_hit_ratio(&p->sizes[i], &a->repeats),
+                                "hit_ratio_estimated", (int)p->sizes[i].estimated));
+        return json_pack("{s:o, s:o, s:s}", "sizes", sizes, "advised_page_tokens",
+                number(p->sizes[p->advised].tokens), "reason",
+                report_page_advice(p, advice, sizeof(advice)));
+}
+
+static json_t *demand_json(const struct analysis *a, uint32_t tenant)
+{
+        const struct demand *d = &a->demands[tenant];
+
+        return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "tenant",
+                a->trace->tenants[tenant], "requests", number(d->requests), "unique_pages",
+                number(d->unique_pages), "p50_pages", number(d->p50_pages), "p99_pages",
+                number(d->p99_pages), "max_pages", number(d->max_pages), "policy",
+                evict_policies[d->best]->name, "token_hit_ratio_at_p99",
+                ratio(d->at_p99[d->best].hit_tokens, d->at_p99[d->best].input_tokens));
+}
+
+static json_t *trace_json(const struct analysis *a)
+{
+        const struct trace *t = a->trace;
+
+        return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "requests",
+                number(t->sim.n_requests), "tenants", number(t->sim.n_tenants), "blocks",
+                number(t->sim.n_blocks), "unique_blocks", number(t->sim.n_unique), "block_tokens",
+                number(t->sim.block_tokens), "duration_ms", number(a->duration_msec),
+                "lines_skipped", number(t->n_bad), "lines_late", number(t->n_late));
+}
+
+json_t *report_json(const struct analysis *a)
+{
+        json_t *object = json_object(), *demands = json_array();
+
+        put(&object, "trace", trace_json(a));
+        put(&object, "repeats", repeats_json(a));
+        put(&object, "input_tokens", dist_json(&a->input_tokens));
+        put(&object, "output_tokens", dist_json(&a->output_tokens));
+        put(&object, "sessions", sessions_json(&a->sessions));
+        put(&object, "first_reuse_age_ms", dist_json(&a->first_reuse_msec));
+        put(&object, "reuse_age_ms", dist_json(&a->reuse_msec));
+        put(&object, "curves", report_curves_json(&a->curves));
+        put(&object, "page_size", page_sizes_json(a));
+        for (uint32_t i = 0; i < a->trace->sim.n_tenants; i++)
+                append(&demands, demand_json(a, i));
+        put(&object, "reservation",
+                json_pack("{s:o, s:o, s:o}", "page_tokens", number(a->trace->sim.block_tokens),
+                        "hold_ms", number(a->hold_msec), "tenants", demands));
+        return object;
+}

@@ -1,0 +1,284 @@
+#include "client/trace/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include "base/fd.h"
+#include "base/parse.h"
+#include "client/trace/build.h"
+#include "client/trace/line.h"
+
+#define CHUNK_BYTES (256 << 10) /* not tuned: read at once, and between two calls of progress */
+
+/* ---- lines from pieces of text --------------------------------------------------------------- */
+
+struct lines {
+        struct builder *builder;
+        struct trace_error *error;
+        char *rest; /* owned: the start of a line whose end isn't here yet */
+        size_t len, size;
+        bool too_long; /* its end is looked for, and nothing else */
+};
+
+static int lines_end(struct lines *l, const char *text, size_t len)
+{
+        return builder_line(l->builder, text, len, l->error);
+}
+
+/* Keeps the piece of a line. 0, -EINVAL (too long), -ENOMEM. */
+static int lines_keep(struct lines *l, const char *text, size_t len)
+{
+        char *grown;
+
+        if (l->too_long)
+                return 0;
+        if (l->len + len > TRACE_LINE_MAX) {
+                l->too_long = true;
+                len = TRACE_LINE_MAX + 1 - l->len; /* enough to be refused by its length */
+        }
+        if (l->len + len > l->size) {
+                grown = realloc(l->rest, MAX(l->len + len, l->size * 2));
+                if (!grown)
+                        return -ENOMEM;
+                l->size = MAX(l->len + len, l->size * 2);
+                l->rest = grown;
+        }
+        memcpy(l->rest + l->len, text, len);
+        l->len += len;
+        return 0;
+}
+
+/* The line that was kept is complete. */
+static int lines_flush(struct lines *l)
+{
+        size_t len = l->len;
+
+        l->len = 0;
+        l->too_long = false;
+        return lines_end(l, l->rest, len);
+}
+
+static int lines_add(struct lines *l, const char *text, size_t len)
+{
+        const char *end = text + len;
+        int r = 0;
+
+        while (r == 0 && text < end) {
+                const char *newline = memchr(text, '\n', (size_t)(end - text));
+                size_t n = (size_t)((newline ? newline : end) - text);
+
+                if (newline && l->len == 0) {
+                        r = lines_end(l, text, n);
+                } else {
+                        r = lines_keep(l, text, n);
+                        if (r == 0 && newline)
+                                r = lines_flush(l);
+                }
+                text += n + 1;
+        }
+        return r;
+}
+
+/* The last line may lack its end. */
+static int lines_finish(struct lines *l)
+{
+        return l->len > 0 ? lines_flush(l) : 0;
+}
+
+int trace_parse(const char *text, size_t len, unsigned flags, uint32_t block_tokens,
+        struct trace *ret_trace, struct trace_error *ret_error)
+{
+        struct builder b;
+        struct lines l = {.builder = &b, .error = ret_error};
+        int r;
+
+        builder_init(&b, flags, block_tokens);
+        r = builder_file(&b, 0, NULL);
+        if (r == 0)
+                r = lines_add(&l, text, len);
+        if (r == 0)
+                r = lines_finish(&l);
+        if (r == 0)
+                r = builder_finish(&b, ret_trace, ret_error);
+        free(l.rest);
+        builder_deinit(&b);
+        return r;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+struct reading {
+        struct builder builder;
+        bool (*progress)(uint64_t done_bytes, uint64_t total_bytes, void *data);
+        void *data;
+        uint64_t before_bytes, total_bytes; /* of the files before this one; of all */
+        struct trace_error *error;
+};
+
+static int read_failed(const struct reading *rd, gzFile gz)
+{
+        int code, saved = errno;
+
+        (void)gzerror(gz, &code);
+        if (code == Z_MEM_ERROR)
+                return -ENOMEM;
+        if (code == Z_ERRNO && saved > 0) {
+                *rd->error = (struct trace_error){.file = rd->builder.file};
+                snprintf(rd->error->text, sizeof(rd->error->text), "%s", strerror(saved));
+                return -saved;
+        }
+        *rd->error = (struct trace_error){.file = rd->builder.file};
+        snprintf(rd->error->text, sizeof(rd->error->text),
+                "the compressed data is damaged or ends early, after line %" PRIu64,
+                rd->builder.line);
+        return -EINVAL;
+}
+
+static int read_lines(struct reading *rd, gzFile gz, struct lines *l)
+{
+        _cleanup_free_ char *chunk = malloc(CHUNK_BYTES);
+        int r = chunk ? 0 : -ENOMEM;
+
+        while (r == 0) {
+                int n = gzread(gz, chunk, CHUNK_BYTES);
+
+                if (n < 0)
+                        return read_failed(rd, gz);
+                if (n == 0) {
+                        int code;
+
+                        /* A gzip file that ends in the middle reads as a short one. */
+                        (void)gzerror(gz, &code);
+                        return code == Z_OK ? lines_finish(l) : read_failed(rd, gz);
+                }
+                r = lines_add(l, chunk, (size_t)n);
+                if (r == 0 && rd->progress &&
+                        !rd->progress(rd->before_bytes + (uint64_t)MAX(gzoffset(gz), 0),
+                                rd->total_bytes, rd->data))
+                        r = -ECANCELED;
+        }
+        return r;
+}
+
+/* Takes fd. */
+static int read_fd(struct reading *rd, int fd)
+{
+        struct lines l = {.builder = &rd->builder, .error = rd->error};
+        gzFile gz = gzdopen(fd, "rb");
+        int r;
+
+        if (!gz) {
+                fd_close(fd);
+                return -ENOMEM;
+        }
+        (void)gzbuffer(gz, CHUNK_BYTES);
+        r = read_lines(rd, gz, &l);
+        free(l.rest);
+        (void)gzclose_r(gz); /* what could fail has been asked for */
+        return r;
+}
+
+static uint64_t file_bytes(const char *path)
+{
+        struct stat st;
+
+        return stat(path, &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size : 0;
+}
+
+static int read_file(struct reading *rd, const char *path)
+{
+        int fd = open(path, O_RDONLY | O_CLOEXEC), r;
+
+        if (fd < 0) {
+                r = -errno;
+                *rd->error = (struct trace_error){.file = rd->builder.file};
+                snprintf(rd->error->text, sizeof(rd->error->text), "%s", strerror(-r));
+                return r;
+        }
+        r = read_fd(rd, fd);
+        rd->before_bytes += file_bytes(path);
+        return r;
+}
+
+/* ---- several files --------------------------------------------------------------------------- */
+
+static void strip(char *name, const char *ending)
+{
+        size_t len = strlen(name), end = strlen(ending);
+
+        if (len > end && strcmp(name + len - end, ending) == 0)
+                name[len - end] = '\0';
+}
+
+void trace_name(const char *path, char name[TRACE_NAME_SIZE])
+{
+        const char *slash = strrchr(path, '/');
+        char copy[512];
+
+        snprintf(copy, sizeof(copy), "%s", slash ? slash + 1 : path);
+        strip(copy, ".gz");
+        strip(copy, ".jsonl");
+        snprintf(name, TENANT_NAME_MAX + 1, "%.*s", TENANT_NAME_MAX, copy);
+        for (char *c = name; *c; c++) {
+                char one[2] = {*c, '\0'};
+
+                if (!name_is_valid(one, 1) && (c == name || !strchr(".-", *c)))
+                        *c = '_';
+        }
+        if (name[0] == '\0')
+                snprintf(name, TENANT_NAME_MAX + 1, "_");
+}
+
+/* Two files may have the same name in two folders: "chat", "chat-2". */
+static int start_tenant(struct builder *b, unsigned file, const char *path)
+{
+        char name[TENANT_NAME_MAX + 1], base[TENANT_NAME_MAX - 3];
+
+        trace_name(path, name);
+        snprintf(base, sizeof(base), "%.*s", (int)sizeof(base) - 1, name);
+        for (unsigned i = 2; builder_has_tenant(b, name); i++)
+                snprintf(name, sizeof(name), "%s-%u", base, i % 1000);
+        return builder_file(b, file, name);
+}
+
+static int read_files(struct reading *rd, const char *const *paths, unsigned n_paths)
+{
+        int r = 0;
+
+        for (unsigned i = 0; i < n_paths; i++)
+                rd->total_bytes += file_bytes(paths[i]);
+        for (unsigned i = 0; i < n_paths && r == 0; i++) {
+                r = n_paths > 1 ? start_tenant(&rd->builder, i, paths[i])
+                                : builder_file(&rd->builder, i, NULL);
+                if (r == 0)
+                        r = read_file(rd, paths[i]);
+        }
+        return r;
+}
+
+int trace_read(const char *const *paths, unsigned n_paths, unsigned flags, uint32_t block_tokens,
+        bool (*progress)(uint64_t done_bytes, uint64_t total_bytes, void *data), void *data,
+        struct trace *ret_trace, struct trace_error *ret_error)
+{
+        struct reading rd = {.progress = progress, .data = data, .error = ret_error};
+        int r;
+
+        *ret_error = (struct trace_error){0};
+        if (n_paths == 0 || n_paths > TRACE_TENANTS_MAX) {
+                snprintf(ret_error->text, sizeof(ret_error->text), "%u files; 1 to %d are read",
+                        n_paths, TRACE_TENANTS_MAX);
+                return -EINVAL;
+        }
+        builder_init(&rd.builder, flags, block_tokens);
+        r = read_files(&rd, paths, n_paths);
+        if (r == 0)
+                r = builder_finish(&rd.builder, ret_trace, ret_error);
+        builder_deinit(&rd.builder);
+        return r;
+}
