@@ -222,6 +222,18 @@ run_and_kill() {
         row "$1" "$killed_tokens" 0 killed - - >>"$dir/table"
 }
 
+# turn WORDS...: a worker that adds one turn to a conversation; it must find all that was said before.
+turn() {
+        for text; do :; done
+        # The shell would say "Killed" of one that dies as it should.
+        KVLEASE_SOCKET=$dir/run/t/alice/sock "$build/client/examples/session" "$@" \
+                >"$dir/turn" 2>"$dir/turn.err" || [ "$1" = --die ] ||
+                die "the worker of the session failed: $(cat "$dir/turn.err")"
+        say "$(head -n 1 "$dir/turn")"
+        grep -qF ": \"$said\"" "$dir/turn" || complain "the session lacks what was said: \"$said\""
+        said="$said$text"
+}
+
 # ---- the demo ------------------------------------------------------------------------------------
 
 sh "$top/packaging/install-deps.sh" build
@@ -230,7 +242,8 @@ if [ ! -e "$build/build.ninja" ]; then
         echo "Building in $build ..."
         meson setup "$build" "$top" --buildtype=release >/dev/null
 fi
-ninja -C "$build" daemon/server/kvleased client/ctl/kvleasectl client/examples/decoder
+ninja -C "$build" daemon/server/kvleased client/ctl/kvleasectl client/examples/decoder \
+        client/examples/session
 
 echo "A private daemon with two tenants, alice and bob; workers that run a small transformer:"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kvlease-demo.XXXXXX")
@@ -254,6 +267,15 @@ echo
 cat "$dir/table"
 echo
 echo "Speed-up: against the same document without the daemon. Tokens: bytes and one for the beginning."
+echo
+echo "A conversation, a new worker each turn; the second one dies by SIGKILL:"
+said=
+turn chat-1 'How do I share a KV cache? '
+turn --die chat-1 'Lease pages, publish them under a key. ' 2>/dev/null
+turn chat-1 'And after a crash? '
+turn chat-1 'Open the session again. '
+echo
+ctl sessions
 echo
 ctl status
 ctl check || complain "the daemon's state is inconsistent"

@@ -42,6 +42,14 @@ enum msg_socket {
         X(INVALIDATE, 37, invalidate_request, count_reply, MSG_ON_TENANT, false, 0)                \
         X(REQUEST_END, 38, request_end_request, simple_reply, MSG_ON_TENANT, true, 0)              \
         X(REPORT, 39, report_request, count_reply, MSG_ON_TENANT, false, 0)                        \
+        X(ANNOUNCE, 40, announce_request, announce_reply, MSG_ON_TENANT, false, 0)                 \
+        X(WAIT, 41, wait_request, simple_reply, MSG_ON_TENANT, false, 0)                           \
+        X(SESSION_OPEN, 42, session_open_request, session_open_reply, MSG_ON_TENANT, false, 0)     \
+        X(SESSION_PAGES, 43, session_pages_request, session_pages_reply, MSG_ON_TENANT, false, 0)  \
+        X(SESSION_TRUNCATE, 44, session_truncate_request, count_reply, MSG_ON_TENANT, false, 0)    \
+        X(SESSION_HINT, 45, session_hint_request, simple_reply, MSG_ON_TENANT, true, 0)            \
+        X(SESSION_CLOSE, 46, session_close_request, simple_reply, MSG_ON_TENANT, false, 0)         \
+        X(EXPLAIN, 47, explain_request, explain_reply, MSG_ON_TENANT, false, 0)                    \
         X(ADMIN_STATUS, 64, admin_status_request, admin_status_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_DEVICES, 65, admin_list_request, admin_devices_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_TENANTS, 66, admin_list_request, admin_tenants_reply, MSG_ON_ADMIN, false, 0)      \
@@ -56,7 +64,13 @@ enum msg_socket {
         X(ADMIN_CHECK, 73, admin_check_request, admin_check_reply, MSG_ON_ADMIN, false, 0)         \
         X(ADMIN_RECALL, 74, admin_recall_request, count_reply, MSG_ON_ADMIN, false, 0)             \
         X(ADMIN_REGIONS, 75, admin_list_request, admin_regions_reply, MSG_ON_ADMIN, false, 0)      \
-        X(ADMIN_EVICTIONS, 76, admin_list_request, admin_evictions_reply, MSG_ON_ADMIN, false, 0)
+        X(ADMIN_EVICTIONS, 76, admin_list_request, admin_evictions_reply, MSG_ON_ADMIN, false, 0)  \
+        X(ADMIN_SESSIONS, 77, admin_list_request, admin_sessions_reply, MSG_ON_ADMIN, false, 0)    \
+        X(ADMIN_EXPLAIN, 78, admin_explain_request, explain_reply, MSG_ON_ADMIN, false, 0)         \
+        X(ADMIN_SETS, 79, admin_list_request, admin_sets_reply, MSG_ON_ADMIN, false, 0)            \
+        X(ADMIN_SESSION_PURGE, 80, admin_session_purge_request, count_reply, MSG_ON_ADMIN, false,  \
+                0)                                                                                 \
+        X(ADMIN_RECORD, 81, admin_record_request, admin_record_reply, MSG_ON_ADMIN, false, 0)
 
 #define MSG_EVENT_TABLE(X)                 \
         X(CHALLENGE, 128, challenge_event) \

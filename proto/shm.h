@@ -56,6 +56,8 @@ enum page_state {
         PAGE_DETACHED = 5,
         PAGE_QUARANTINED = 6, /* reserved */
         PAGE_NULL = 7,        /* page 0 of a namespace that keeps it ungranted */
+        PAGE_PENDING = 8, /* shown only: GRANTED, and to be published under the line's key. Wait for
+                             it by FUTEX_WAIT (shared) on the word's lower half */
 };
 
 /*
@@ -176,7 +178,9 @@ enum shm_op {
         SHM_OP_REFILL = 5,  /* aux: pages wanted beyond what the magazine has. No completion */
         SHM_OP_REQUEST_END = 6, /* request_id. No completion */
         SHM_OP_FETCH = 7,       /* reserved: completes with EOPNOTSUPP */
-        SHM_OP_ANNOUNCE = 8,    /* reserved: completes with EOPNOTSUPP */
+        SHM_OP_WITH =
+                8, /* of the PUBLISHes that follow, up to anything that isn't PARENT or PUBLISH of
+                      the same namespace: page: session handle, 0: none; with.tag. No completion */
 };
 
 enum shm_op_flags {
@@ -209,6 +213,10 @@ struct shm_submission {
                         uint32_t hint;   /* reserved: 0 */
                         uint32_t reserved[5];
                 } touch;
+                struct {
+                        uint64_t tag; /* 0: none */
+                        uint64_t reserved[3];
+                } with;
         };
 };
 static_assert(sizeof(struct shm_submission) == 64, "a cache line");

@@ -23,6 +23,7 @@ enum {
         KVL_STATUS_LAYOUT = 8,
         KVL_STATUS_VERSION = 9,
         KVL_STATUS_TIMEOUT = 10,
+        KVL_STATUS_PENDING = 11,
 };
 
 /* X(NAME, wire, code, "text") */
@@ -38,6 +39,7 @@ enum {
         X(LAYOUT, 8, KVL_STATUS_LAYOUT, "the namespace exists with another layout")          \
         X(VERSION, 9, KVL_STATUS_VERSION, "no common protocol version")                      \
         X(TIMEOUT, 10, KVL_STATUS_TIMEOUT, "it waited as long as it may")                    \
+        X(PENDING, 11, KVL_STATUS_PENDING, "somebody else is computing it")                  \
         X(INVALID, 32, -EINVAL, "invalid request")                                           \
         X(DENIED, 33, -EACCES, "permission denied")                                          \
         X(NOT_FOUND, 34, -ENOENT, "no such object")                                          \

@@ -44,7 +44,21 @@ enum ctl_exit {
         X(OFF, "off", NULL, false, "call draining off")                                            \
         X(NAMESPACE, "namespace", "NAME", false, "only of this namespace")                         \
         X(SIZE, "size", "SIZE", false, "at least so much (\"4GiB\"), not everything")              \
-        X(WAIT, "wait", NULL, false, "wait until clients have given it back")
+        X(WAIT, "wait", NULL, false, "wait until clients have given it back")                      \
+        X(SESSION, "session", "ID", false, "only this one, as kvleasectl sessions shows it")       \
+        X(IDLE, "idle", "TIME", false, "only those that nobody has used for so long (\"24h\")")    \
+        X(POLICIES, "policies", "LIST", false, "eviction policies (\"lru,pgi\", \"all\")")         \
+        X(CAPACITIES, "capacities", "LIST", false,                                                 \
+                "cache sizes: parts of all blocks, or pages (\"1%,5%,1000\")")                     \
+        X(JOBS, "jobs", "N", false, "processes; the default is one for each CPU")                  \
+        X(CHAIN, "chain", NULL, false, "ids name the content of a block alone, not its prefix")    \
+        X(SKIP_BAD, "skip-bad", NULL, false, "leave lines out that can't be read")                 \
+        X(BLOCK_TOKENS, "block-tokens", "N", false,                                                \
+                "tokens of the trace's blocks, if it can't be told from its lines")                \
+        X(SPLIT, "split", NULL, false, "an equal static part of the cache for each tenant")        \
+        X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")      \
+        X(HTML, "html", "FILE", false, "also write a report with plots to this file")              \
+        X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")
 
 enum ctl_option {
 #define X(name, ...) CTL_OPTION_##name,

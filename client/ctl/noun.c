@@ -1,19 +1,13 @@
 #include "client/ctl/noun.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "client/ctl/columns.h"
 #include "client/lib/kvlease.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
-
-/* A field of a message, under its own name: the JSON key is the field's name. */
-#define FIELD(message, field, title, what)                        \
-        .heading = (title), .key = #field, .kind = COLUMN_##what, \
-        .offset = offsetof(Kvlease__V1__##message, field),        \
-        .width = sizeof(((Kvlease__V1__##message *)NULL)->field)
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
@@ -23,24 +17,6 @@ typedef Kvlease__V1__AdminStatusReply status_row;
         {                                                   \
                 FIELD(AdminStatusReply, field, title, what) \
         }
-
-KVL_PRINTF(2, 3) static void derive_text(struct value *ret, const char *format, ...)
-{
-        va_list ap;
-
-        va_start(ap, format);
-        vsnprintf(ret->buf, sizeof(ret->buf), format, ap);
-        va_end(ap);
-        ret->text = ret->buf;
-        ret->present = true;
-}
-
-static void derive_ratio(struct value *ret, uint64_t part, uint64_t whole)
-{
-        ret->present = whole > 0;
-        if (ret->present)
-                ret->ratio = (double)part / (double)whole;
-}
 
 static void status_daemon(const void *row, const struct show_format *f, struct value *ret)
 {
@@ -58,6 +34,33 @@ static void status_memory(const void *row, const struct show_format *f, struct v
         derive_ratio(ret, s->charged_bytes, s->budget_bytes);
         derive_text(ret, "%s of %s (%.1f %%)", show_bytes(f, s->charged_bytes, used),
                 show_bytes(f, s->budget_bytes, budget), ret->ratio * 100);
+}
+
+static void status_expired(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        derive_text(ret, "%" PRIu64 " pages, %" PRIu64 " sessions", s->pages_expired,
+                s->sessions_expired);
+}
+
+static void status_announced(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        derive_text(ret, "%" PRIu64 ", %" PRIu64 " more were being computed by others",
+                s->announced, s->announces_pending);
+}
+
+static void status_sets(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        if (s->n_ns_sets == 0)
+                derive_text(ret, "none");
+        else
+                derive_text(ret, "%" PRIu32 ": %" PRIu64 " keys complete, %" PRIu64 " not",
+                        s->n_ns_sets, s->set_keys_complete, s->set_keys_incomplete);
 }
 
 static void status_pages(const void *row, const struct show_format *f, struct value *ret)
@@ -190,6 +193,18 @@ static const struct column status_columns[] = {
         STATUS(n_waiting, NULL, COUNT),
         STATUS(leases_waited, NULL, COUNT),
         STATUS(leases_degraded, "DEGRADED LEASES", COUNT),
+        STATUS(n_sessions, "SESSIONS", COUNT),
+        {.heading = "EXPIRED", .kind = COLUMN_TEXT, .derive = status_expired},
+        STATUS(pages_expired, NULL, COUNT),
+        STATUS(sessions_expired, NULL, COUNT),
+        {.heading = "ANNOUNCED KEYS", .kind = COLUMN_TEXT, .derive = status_announced},
+        STATUS(announced, NULL, COUNT),
+        STATUS(announces_pending, NULL, COUNT),
+        {.heading = "NAMESPACE SETS", .kind = COLUMN_TEXT, .derive = status_sets},
+        STATUS(n_ns_sets, NULL, COUNT),
+        STATUS(set_keys_complete, NULL, COUNT),
+        STATUS(set_keys_incomplete, NULL, COUNT),
+        STATUS(recording, "RECORDING", BOOL),
         STATUS(n_tenants, "TENANTS", COUNT),
         STATUS(n_namespaces, "NAMESPACES", COUNT),
         {.heading = "CLIENTS", .kind = COLUMN_TEXT, .derive = status_clients},
@@ -209,15 +224,6 @@ static const struct column status_columns[] = {
 const struct column_table status_table = {"status", status_columns, ARRAY_SIZE(status_columns)};
 
 /* ---- lists ----------------------------------------------------------------------------------- */
-
-#define NOUN(name, message, msg_type)                                         \
-        const struct noun noun_##name = {                                     \
-                .table = {#name, name##_columns, ARRAY_SIZE(name##_columns)}, \
-                .type = (msg_type),                                           \
-                .n_rows_offset = offsetof(Kvlease__V1__##message, n_##name),  \
-                .rows_offset = offsetof(Kvlease__V1__##message, name),        \
-                .next_offset = offsetof(Kvlease__V1__##message, next),        \
-        }
 
 #define DEVICE(field, title, what)                     \
         {                                              \
@@ -340,6 +346,28 @@ REFUSED(DEVICE)
                 .key = (json_key), .kind = COLUMN_COUNT, .derive = tenant_refused_##reason \
         }
 
+/* 0: never. */
+static void derive_expire(struct value *ret, uint64_t sec)
+{
+        ret->present = sec > 0;
+        ret->number = sec;
+}
+
+static void tenant_expire(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_expire(ret, ((const Kvlease__V1__AdminTenant *)row)->expire_sec);
+}
+
+static void tenant_expire_unused(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_expire(ret, ((const Kvlease__V1__AdminTenant *)row)->expire_unused_sec);
+}
+
+static void tenant_session_expire(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_expire(ret, ((const Kvlease__V1__AdminTenant *)row)->session_expire_sec);
+}
+
 static const struct column tenants_columns[] = {
         TENANT(name, "NAME", TEXT),
         {.heading = "CLASS", .key = "class", .kind = COLUMN_TEXT, .derive = tenant_class},
@@ -369,6 +397,22 @@ static const struct column tenants_columns[] = {
         TENANT(pages_sealed, "PUBLISHED", COUNT),
         TENANT(pages_granted, "GRANTED", COUNT),
         TENANT_DETAIL(pages_detached, "DETACHED", COUNT),
+        TENANT_DETAIL(evict, "EVICTION POLICY", TEXT),
+        {.heading = "EXPIRE",
+                .key = "expire_sec",
+                .kind = COLUMN_SECONDS,
+                .detail = true,
+                .derive = tenant_expire},
+        {.heading = "EXPIRE UNUSED",
+                .key = "expire_unused_sec",
+                .kind = COLUMN_SECONDS,
+                .detail = true,
+                .derive = tenant_expire_unused},
+        {.heading = "SESSION EXPIRE",
+                .key = "session_expire_sec",
+                .kind = COLUMN_SECONDS,
+                .detail = true,
+                .derive = tenant_session_expire},
         TENANT_DETAIL(evictions, "EVICTED PAGES", COUNT),
         TENANT_DETAIL(refusals, "REFUSED LEASES", COUNT),
         {.heading = "REFUSED BY", .kind = COLUMN_TEXT, .detail = true, .derive = tenant_refused_by},
@@ -466,6 +510,13 @@ static const struct column namespaces_columns[] = {
         NS(pages_ready, "READY", COUNT),
         NS(pages_detached, NULL, COUNT),
         NS(pages_free, "FREE", COUNT),
+        NS(set, "SET", TEXT),
+        NS(set_size, NULL, COUNT),
+        NS(evict, NULL, TEXT),
+        NS(policy_bytes, NULL, BYTES),
+        NS(n_sessions, "SESSIONS", COUNT),
+        NS(evictions, NULL, COUNT),
+        NS(pages_expired, NULL, COUNT),
         NS(capacity_pages, NULL, COUNT),
         NS(set_pages, NULL, COUNT),
         NS(n_clients, "CLIENTS", COUNT),

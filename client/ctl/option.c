@@ -9,6 +9,7 @@ const struct option_row option_rows[CTL_N_OPTIONS] = {
         CTL_OPTION_TABLE(X)
 #undef X
 };
+static_assert(CTL_N_OPTIONS <= 32, "struct verb has a bit of an unsigned for each");
 
 static const char *option_name(size_t i)
 {

@@ -13,10 +13,16 @@
         "  guarantee  class, reserve, reserve_min, reserve_max, sizer, schedule, burst,\n" \
         "             lend_idle_reserve\n"                                                 \
         "  overload   when_full, max_wait\n"                                               \
+        "  cache      evict, expire, expire_unused, free_ahead, session_expire\n"          \
         "  devices    placement, exclusive\n"                                              \
         "  access     uids, gids, group, max_clients, share_group, publish_uids,\n"        \
         "             publish_gids\n"                                                      \
         "kvleased checks the values.\n"
+
+#define TRACE_FILES                                                                             \
+        "\nFiles are JSON lines, plain or gzip: timestamp (ms), input_length, output_length,\n" \
+        "hash_ids, and tenant where several are in one file. Several files are a tenant each.\n"
+#define TRACE_OPTIONS (O(JOBS) | O(CHAIN) | O(SKIP_BAD) | O(BLOCK_TOKENS))
 
 const struct verb verbs[] = {
         {"status", "", "what the daemon is doing, in one block", NULL, 0, 0, 0, false, NULL,
@@ -59,6 +65,57 @@ const struct verb verbs[] = {
                 "Since the start. (no lease): a limit or a reservation was changed, memory was "
                 "recalled.\n",
                 0, 0, O(TENANT), false, NULL, verb_evictions},
+        {"sessions list", "", "conversations that are kept",
+                "The same as 'sessions' alone; see also sessions purge. LOST tokens were evicted "
+                "at its end.\n",
+                0, 0, O(TENANT), false, NULL, verb_sessions_list},
+        {"sessions purge", "TENANT", "drop sessions of a tenant, open ones included",
+                "All of them, where no option says which. Their pages stay cached as long as "
+                "others are of use.\n"
+                "\nExample: kvleasectl sessions purge chat --idle 24h\n",
+                1, 1, O(NAMESPACE) | O(SESSION) | O(IDLE), false, check_sessions_purge,
+                verb_sessions_purge},
+        {"sets", "", "namespaces that belong together, and how complete they are",
+                "A key is of use only where every namespace of the set has it. Keys that stay "
+                "incomplete are\n"
+                "dropped.\n",
+                0, 0, O(TENANT), false, NULL, verb_sets},
+        {"explain", "TENANT NAMESPACE KEY...", "why keys hit or miss",
+                "A key is 64 hexadecimal digits. AGE is the time since it was published, or since "
+                "it went.\n"
+                "What went long ago counts as never seen.\n",
+                3, 258, 0, false, check_explain, verb_explain},
+        {"trace replay", "FILE...", "what eviction policies would have hit",
+                "Token hit % of each policy and capacity; one cache for all tenants, or --split.\n"
+                "Policies may also be 'daemon': those that kvleased has.\n" TRACE_FILES
+                "\nExample: kvleasectl trace replay day.jsonl.gz --policies all --capacities 5%\n",
+                1, UINT_MAX, TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT), true, NULL,
+                verb_trace_replay},
+        {"trace analyze", "FILE...", "lengths, repeats, sessions, hit ratios, page size, demand",
+                "A tenant's demand is the pages that its requests use, each for as long as --hold "
+                "says after\n"
+                "a request used it: the median time between two turns of a session by "
+                "default.\n" TRACE_FILES
+                "\nExample: kvleasectl trace analyze day.jsonl.gz --html report.html\n",
+                1, UINT_MAX, TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(HOLD) | O(HTML), true,
+                NULL, verb_trace_analyze},
+        {"trace recommend", "FILE...", "a configuration for kvleased from a trace",
+                "Printed, with its reasons: reservations that cover the p99 of demand (see trace "
+                "analyze),\n"
+                "limits, the eviction policy and the page size. A trace that names no tenant is of "
+                "one that\n"
+                "has the file's name.\n" TRACE_FILES
+                "\nExample: kvleasectl trace recommend day.jsonl.gz --token-bytes 128KiB\n",
+                1, UINT_MAX, TRACE_OPTIONS | O(HOLD) | O(TOKEN_BYTES), true, check_trace_recommend,
+                verb_trace_recommend},
+        {"trace record", "on|off|status", "have the daemon write its traffic as a trace",
+                "One JSON line a request, in STATE_DIR/traces: times, lengths, and keys hashed "
+                "with a secret\n"
+                "that is drawn anew each time; no text, no token. Four files at most, the oldest "
+                "goes;\n"
+                "--size says how large one may be (the default is 256 MiB). Off when kvleased "
+                "starts.\n",
+                1, 1, O(SIZE), false, check_trace_record, verb_trace_record},
         {"purge", "TENANT [NAMESPACE]", "drop the cached pages of a tenant or one namespace",
                 "Pages that a client still reads go when it releases them.\n", 1, 2, O(REMOVE),
                 false, check_purge, verb_purge},

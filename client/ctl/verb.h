@@ -57,6 +57,20 @@ int verb_drain(const struct ctl *ctl);
 int verb_check(const struct ctl *ctl);
 int verb_version(const struct ctl *ctl);
 
+int verb_sets(const struct ctl *ctl);
+int verb_sessions_list(const struct ctl *ctl);
+int verb_sessions_purge(const struct ctl *ctl);
+int verb_explain(const struct ctl *ctl);
+int verb_trace_record(const struct ctl *ctl);
+
+int check_sessions_purge(const struct ctl *ctl);
+int check_explain(const struct ctl *ctl);
+int check_trace_record(const struct ctl *ctl);
+int verb_trace_replay(const struct ctl *ctl);
+int verb_trace_analyze(const struct ctl *ctl);
+int verb_trace_recommend(const struct ctl *ctl);
+
+int check_trace_recommend(const struct ctl *ctl);
 int check_tenant(const struct ctl *ctl);
 int check_tenant_set(const struct ctl *ctl);
 int check_purge(const struct ctl *ctl);

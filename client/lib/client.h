@@ -72,10 +72,27 @@ struct kvl_ns {
         struct mapped_set *sets;     /* owned, n_sets */
         struct list_link ops;        /* started, and their callback isn't running yet */
         struct list_link stream_ops; /* waiting for a stream (stream.h), oldest first */
+        struct list_link sessions;   /* [L] open ones */
         _Atomic unsigned n_flying;   /* host functions that may touch it */
         _Atomic bool is_broken;      /* a context of its device is: nothing is published any more */
         uint32_t n_callbacks;        /* running in other threads than one that closes it */
 };
+
+/* Doesn't change while it is open. */
+struct kvl_session {
+        struct list_link link; /* ns.sessions */
+        struct kvl_ns *ns;
+        uint32_t handle; /* the daemon's, of this connection, > 0 */
+};
+
+/* What the daemon calls it; 0: none. */
+static inline uint32_t session_handle(const struct kvl_session *session)
+{
+        return session ? session->handle : 0;
+}
+
+/* [L] The namespace goes away, and the handles with it. */
+void sessions_free(struct kvl_ns *ns);
 
 /* How often this process is the child of a fork since the library was loaded. */
 extern _Atomic unsigned client_n_forks;

@@ -206,13 +206,76 @@ void fast_lookup(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t 
         } while (found == n && ret_hit->n_pages < n_keys);
 }
 
+/* ---- looking without pinning -------------------------------------------------------------------
+ */
+
+/* Any of the key's words may be read while the daemon writes it. */
+typedef uint64_t __attribute__((may_alias)) key_word;
+
+/* Of a line that may change meanwhile: what it says counts where its state is the same after. */
+static bool shows(const struct shm_line *line, const uint8_t *key, uint64_t epoch)
+{
+        const key_word *shown = (const key_word *)line->key;
+        uint64_t wanted[SHM_KEY_BYTES / sizeof(uint64_t)];
+        uint64_t other = __atomic_load_n(&line->epoch, __ATOMIC_RELAXED) ^ epoch;
+
+        memcpy(wanted, key, sizeof(wanted));
+        for (unsigned i = 0; i < ARRAY_SIZE(wanted); i++)
+                other |= __atomic_load_n(&shown[i], __ATOMIC_RELAXED) ^ wanted[i];
+        return other == 0;
+}
+
+static bool is_pending(
+        struct fast *f, uint32_t page, const uint8_t *key, uint64_t epoch, struct fast_word *ret)
+{
+        const struct shm_line *line = &f->lines[page];
+        uint64_t state = atomic_load_explicit(&line->state, memory_order_acquire);
+
+        if ((uint8_t)state != PAGE_PENDING || !shows(line, key, epoch))
+                return false;
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&line->state, memory_order_relaxed) != state)
+                return false;
+        *ret = (struct fast_word){(const uint32_t *)&line->state, (uint32_t)state};
+        return true;
+}
+
+enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *ret_word)
+{
+        uint64_t epoch = atomic_load_explicit(&f->index->epoch, memory_order_acquire), generation;
+        struct probe p;
+
+        probe_init(f, &p, key);
+        probe_start(f, &p);
+        while (probe_next(f, &p)) {
+                if (is_pending(f, p.page, key, epoch, ret_word))
+                        return FAST_PENDING;
+                /* After that: what was PENDING a moment ago may be SEALED. */
+                if (!pin(f, p.page, key, epoch, &generation))
+                        continue;
+                atomic_fetch_sub_explicit(&f->counters[p.page], 1, memory_order_release);
+                return FAST_CACHED;
+        }
+        return FAST_MISS;
+}
+
 /* ---- pins --------------------------------------------------------------------------------------
  */
+
+/*
+ * What was written to a page before its publish is seen by who finds it, which the daemon sees to,
+ * in another process: for a thread sanitizer, which doesn't know, the publisher's pin does.
+ */
+#if defined(__SANITIZE_THREAD__)
+#define PUBLISHERS_PIN memory_order_release
+#else
+#define PUBLISHERS_PIN memory_order_relaxed
+#endif
 
 void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages)
 {
         for (uint32_t i = 0; i < n_pages; i++) {
-                atomic_fetch_add_explicit(&f->counters[pages[i]], 1, memory_order_relaxed);
+                atomic_fetch_add_explicit(&f->counters[pages[i]], 1, PUBLISHERS_PIN);
                 FAULT_POINT("publish-pinned");
         }
 }

@@ -60,6 +60,30 @@ static inline bool fast_is_stale(const struct fast *f)
 void fast_lookup(struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages,
         struct fast_hit *ret_hit);
 
+enum fast_key {
+        FAST_MISS, /* or it changes just now */
+        FAST_CACHED,
+        FAST_PENDING, /* announced */
+};
+
+/* A word that has this value while a key is PENDING: to FUTEX_WAIT on, shared. Read-only. */
+struct fast_word {
+        const uint32_t *address;
+        uint32_t value;
+};
+
+/*
+ * What a key is, found as in a lookup, without asking for its page: where that is cached it is
+ * pinned for the moment of looking. PENDING: *ret_word is set. A hint, as all that isn't pinned.
+ */
+enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *ret_word);
+
+/* Of a page that is pinned. */
+static inline uint64_t fast_generation(const struct fast *f, uint32_t page)
+{
+        return atomic_load_explicit(&f->lines[page].state, memory_order_relaxed) >> 8;
+}
+
 /* A lookup more, for the daemon's figures. Two threads at once may count one. */
 static inline void fast_count(struct fast *f, uint32_t n_keys, uint32_t n_hits)
 {

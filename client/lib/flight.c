@@ -29,7 +29,9 @@ struct flight {
         uint32_t last_tokens;
         int code; /* of the first entry that failed */
         uint64_t request;
-        uint32_t *pages; /* at the end of this; those published become what carries their key */
+        uint32_t session; /* the daemon's handle; 0: none */
+        uint64_t tag;     /* 0: none */
+        uint32_t *pages;  /* at the end of this; those published become what carries their key */
         uint8_t (*keys)[SHM_KEY_BYTES]; /* likewise: the parent's, then the pages' */
 };
 
@@ -70,31 +72,64 @@ static bool needs_parent(const struct flight *f)
         return f->has_parent || f->n_submitted > 0;
 }
 
-/* What isn't submitted yet, as far as there is room. Returns the entries of the ring it takes. */
-static uint32_t write_publish(struct ring *ring, const struct flight *f, uint32_t room)
+static bool has_with(const struct flight *f)
 {
-        uint32_t first = f->n_submitted, n = 0;
-        uint32_t n_parents = needs_parent(f);
-        uint32_t end = room > n_parents ? MIN(f->n_entries, first + room - n_parents) : first;
+        return f->session != 0 || f->tag != 0;
+}
 
-        if (n_parents && first < end)
+/* A WITH holds for what follows it, be it of another flight. */
+static bool needs_with(const struct flights *all, const struct flight *f)
+{
+        return has_with(f) || all->is_with;
+}
+
+/* What comes before the PUBLISHes of a part: what they are published with, and what they continue.
+ */
+static uint32_t write_preamble(struct flights *all, const struct flight *f)
+{
+        struct ring *ring = &all->ring;
+        uint32_t n = 0;
+
+        if (needs_with(all, f)) {
+                struct shm_submission *s =
+                        ring_entry(ring, n++, SHM_OP_WITH, f->ns->id, f->request);
+
+                s->page = f->session;
+                s->with.tag = f->tag;
+        }
+        if (needs_parent(f))
                 memcpy(ring_entry(ring, n++, SHM_OP_PARENT, f->ns->id, f->request)->key,
-                        f->keys[first], SHM_KEY_BYTES);
+                        f->keys[f->n_submitted], SHM_KEY_BYTES);
+        return n;
+}
+
+/* What isn't submitted yet, as far as there is room. Returns the entries of the ring it takes. */
+static uint32_t write_publish(struct flights *all, struct flight *f, uint32_t room)
+{
+        uint32_t first = f->n_submitted, end, n;
+        bool is_root = !needs_parent(f);
+
+        if (room <= (uint32_t)needs_with(all, f) + needs_parent(f))
+                return 0;
+        n = write_preamble(all, f);
+        end = MIN(f->n_entries, first + room - n);
         for (uint32_t i = first; i < end; i++) {
                 struct shm_submission *s =
-                        ring_entry(ring, n, SHM_OP_PUBLISH, f->ns->id, f->request);
+                        ring_entry(&all->ring, n++, SHM_OP_PUBLISH, f->ns->id, f->request);
 
-                s->flags = n++ == 0 ? SHM_PUBLISH_ROOT : SHM_PUBLISH_CHAIN;
+                s->flags = is_root && i == 0 ? SHM_PUBLISH_ROOT : SHM_PUBLISH_CHAIN;
                 s->tokens =
                         (uint16_t)(i + 1 == f->n_pages ? f->last_tokens : f->ns->info.page_tokens);
                 s->page = f->pages[i];
                 s->user_data = user_data_of(f, i);
                 memcpy(s->key, f->keys[i + 1], SHM_KEY_BYTES);
         }
+        f->n_submitted = end;
+        all->is_with = has_with(f);
         return n;
 }
 
-static uint32_t write_free(struct ring *ring, const struct flight *f, uint32_t room)
+static uint32_t write_free(struct ring *ring, struct flight *f, uint32_t room)
 {
         uint32_t n = MIN(f->n_entries - f->n_submitted, room);
 
@@ -106,6 +141,7 @@ static uint32_t write_free(struct ring *ring, const struct flight *f, uint32_t r
                 s->user_data = user_data_of(f, entry);
                 memcpy(s->pages, f->pages + first, s->tokens * sizeof(*s->pages));
         }
+        f->n_submitted += n;
         return n;
 }
 
@@ -117,9 +153,8 @@ static int submit(struct flights *all, struct flight *f)
 
         if (room < 0)
                 return room;
-        n = f->is_publish ? write_publish(&all->ring, f, (uint32_t)room)
+        n = f->is_publish ? write_publish(all, f, (uint32_t)room)
                           : write_free(&all->ring, f, (uint32_t)room);
-        f->n_submitted += n - (f->is_publish && n > 0 && needs_parent(f));
         ring_commit(&all->ring, n);
         return 0;
 }
@@ -343,6 +378,8 @@ static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
         f->has_parent = p->parent_key;
         f->last_tokens = p->last_tokens;
         f->request = p->request;
+        f->session = session_handle(p->session);
+        f->tag = p->tag;
         if (p->parent_key)
                 memcpy(f->keys[0], p->parent_key, SHM_KEY_BYTES);
         memcpy(f->keys[1], p->keys, keys_bytes - SHM_KEY_BYTES);
@@ -412,6 +449,7 @@ void flight_drop(struct flight *f)
 /* Over the socket, its call takes it from here. */
 static void send_prepared(struct flight *f)
 {
+        const struct kvl_session session = {.handle = f->session};
         const struct kvl_publish p = {
                 .pages = f->pages,
                 .keys = f->keys[1],
@@ -419,6 +457,8 @@ static void send_prepared(struct flight *f)
                 .parent_key = f->has_parent ? f->keys[0] : NULL,
                 .last_tokens = f->last_tokens,
                 .request = f->request,
+                .session = &session,
+                .tag = f->tag,
         };
         int r = op_send_publish(f->op, &p);
 

@@ -34,6 +34,7 @@ struct flights {
         struct ring ring;      /* in it; ring.header NULL: none */
         struct list_link list; /* oldest first */
         uint64_t last_id;
+        bool is_with; /* the last PUBLISHes had a WITH, which may hold for the next ones, too */
 };
 
 /* The segment is taken. */

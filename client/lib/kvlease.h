@@ -88,7 +88,8 @@ enum kvl_condition {
         KVL_DRAINING = 7,  /* the daemon is draining: nothing new is granted */
         KVL_LAYOUT = 8,    /* the namespace exists with another layout */
         KVL_VERSION = 9,   /* library and daemon have no protocol version in common */
-        KVL_TIMEOUT = 10   /* the lease waited for memory as long as it may */
+        KVL_TIMEOUT = 10,  /* it waited as long as it may */
+        KVL_PENDING = 11   /* somebody else is computing it */
 };
 
 /* Why a lease was refused, waited, or got fewer pages than it asked for. A newer daemon may have
@@ -296,6 +297,25 @@ void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info);
 
 const char *kvl_ns_name(const struct kvl_ns *ns);
 
+struct kvl_ns_options {
+        size_t size;        /* sizeof(struct kvl_ns_options) */
+        const char *device; /* as of kvl_ns_open() */
+        unsigned flags;     /* enum kvl_ns_flags */
+        /* The namespace set it belongs to (same rules as a namespace's name; fixed by the first who
+         * opens it), and how many namespaces that has: 2..64. NULL, 0: none. Keys are evicted in
+         * all of them together: kvl_lookup_set(). */
+        const char *set;
+        uint32_t set_size;
+        /* Cached pages that nobody has used for so long go. The last who says one is right. 0: as
+         * the tenant is configured. */
+        uint32_t expire_sec;
+};
+
+/* As kvl_ns_open(). options NULL: none of it. -EINVAL also: the set has another size, or is full.
+ */
+int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
+        const struct kvl_ns_options *options, struct kvl_ns **ret_ns);
+
 /* 1: through shared memory; 0: over the socket. */
 int kvl_uses_shm(const struct kvl_ns *ns);
 
@@ -410,6 +430,10 @@ struct kvl_publish {
                 *parent_key; /* key of the page before the first; NULL: the first begins the text */
         uint32_t last_tokens; /* tokens in the last page, 1..page_tokens; the others are full */
         uint64_t request;
+        /* Ends at the last of these pages from now on; of the same namespace. NULL: none. Where
+         * somebody dropped it: -ENOENT, and nothing is published. */
+        const struct kvl_session *session;
+        uint64_t tag; /* for kvl_invalidate_tag(): of the document these pages are from; 0: none */
 };
 
 /*
@@ -436,6 +460,18 @@ int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
  */
 int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages);
 
+/* The same for pages published with a tag (by whomever) and everything after them. What a truncated
+ * session keeps behind its gap is reached by neither: drop the session. -EINVAL also: tag is 0. */
+int kvl_invalidate_tag(struct kvl_ns *ns, uint64_t tag, uint64_t *ret_n_pages);
+
+/*
+ * Copies the contents of a page that is pinned (a partly filled last page, which can't be written
+ * any more) into a leased one, in all planes, where both lie; done when it returns. The rest is
+ * filled, and published under the key of the longer text. On a GPU not ordered with work on
+ * streams. 0; -EINVAL; -EACCES: metadata-only; -ENOENT: one isn't mapped; -EIO.
+ */
+int kvl_page_copy(struct kvl_ns *ns, uint32_t from_page, uint32_t to_page);
+
 /*
  * Tells which leased, unpublished pages this connection still holds (any number; none: pages may be
  * NULL), after it lost track of them; all others that its group has leased in the namespace are
@@ -443,6 +479,196 @@ int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages)
  * too.
  */
 int kvl_report(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint64_t *ret_n_freed);
+
+/* ---- single flight --------------------------------------------------------------------------- */
+
+/*
+ * Before computing a text that isn't cached: says that page pages[i] (leased, by this connection's
+ * group) is about to get keys[i], in order of the text; n_pages at most KVL_MAX_PUBLISH_PAGES. Who
+ * asks for one of these keys meanwhile can wait for its publish. *ret_n_pages: how many were
+ * announced, as the daemon says, whatever is returned; 0 where it says nothing. 0: all.
+ * KVL_PENDING: somebody else is computing keys[*ret_n_pages] already: free the rest of the pages,
+ * kvl_wait() for it. KVL_DUPLICATE: that key is cached: look it up. -EINVAL: a page isn't leased,
+ * or announced already; -ENOSPC: the index is full there (go on without announcing). KVL_STALE. An
+ * announcement ends with the page's publish or kvl_free(), and with this connection.
+ */
+int kvl_announce(struct kvl_ns *ns, const uint32_t *pages, const uint8_t *keys, uint32_t n_pages,
+        uint32_t *ret_n_pages);
+
+/*
+ * Waits until somebody who announced it has published `key`, or gave up. Pins nothing. 0: it is
+ * cached (look it up). KVL_MISS: nobody computes it (any more): announce and compute it.
+ * KVL_TIMEOUT after timeout_msec (1..600000): two that wait for each other go on so. KVL_STALE.
+ * Where memory is shared this asks nobody: what is cached is known while the daemon is stopped or
+ * gone, what isn't is waited for as long as it may; and events wait for the next call.
+ */
+int kvl_wait(struct kvl_ns *ns, const uint8_t *key, int timeout_msec);
+
+/* The same without blocking, as kvl_*_start(): code is what kvl_wait() returns. -EBUSY: some 250 of
+ * these wait on the connection already. done may be NULL. */
+int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
+        void (*done)(struct kvl_ns *ns, int code, void *data), void *data);
+
+/*
+ * kvl_lookup() that waits for keys somebody else is computing, page by page, up to timeout_msec in
+ * all. Returns with the longest run there is once a key is neither cached nor being computed, or
+ * the time is over. Returns as kvl_lookup(); *ret_is_pending (may be NULL): 1 where the key after
+ * the last found is still being computed.
+ */
+int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        int timeout_msec, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens,
+        int *ret_is_pending);
+
+/*
+ * As kvl_lookup() in all n_ns (1..64) namespaces of a set, which are open on this process's
+ * connections and use the same keys for the same text: the longest run that is cached in every one.
+ * ret_pages: n_ns * n_keys, those of nss[i] from ret_pages[i * n_keys] on. What is beyond the run
+ * in some isn't pinned.
+ */
+int kvl_lookup_set(struct kvl_ns *const *nss, uint32_t n_ns, uint64_t request, const uint8_t *keys,
+        uint32_t n_keys, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens);
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+/*
+ * A session is a named chain of pages (a conversation), kept by the daemon: it outlives the worker,
+ * and any worker of the tenant opens it again by its id. It ends at the last page published to it
+ * (struct kvl_publish). Its pages can be evicted like any others, from its end.
+ */
+struct kvl_session;
+
+enum kvl_hint {
+        KVL_HINT_UNKNOWN = 0,
+        KVL_HINT_CONTINUES = 1, /* another turn will come */
+        KVL_HINT_DONE = 2,      /* none will */
+        KVL_HINT_RETURNS = 3    /* one will, in about the time given (a tool call) */
+};
+
+#define KVL_SESSION_ID_MAX 64
+
+struct kvl_session_options {
+        size_t size;         /* sizeof(struct kvl_session_options) */
+        int must_exist;      /* -ENOENT instead of a new one */
+        uint32_t expire_sec; /* forgotten when it wasn't used for so long; 0: the tenant's */
+};
+
+struct kvl_session_info {
+        size_t size; /* set by the caller: sizeof(struct kvl_session_info) */
+        int is_new;
+        uint32_t n_pages;                /* that it has now */
+        uint64_t n_tokens;               /* up to its end, truncated and lost ones included */
+        uint64_t lost_tokens;            /* at its end: evicted, to be computed again */
+        uint8_t last_key[KVL_KEY_BYTES]; /* of its last page, where n_pages > 0 */
+};
+
+/*
+ * Opens the session with this id (1..KVL_SESSION_ID_MAX opaque bytes), or makes it. Several may
+ * have it open. options and info may be NULL; info is of this moment. 0: *ret_session, owned by the
+ * namespace (kvl_session_close(), kvl_ns_close()). -ENOENT; -EMFILE: too many sessions; KVL_STALE;
+ * -EINVAL; -ENOMEM.
+ */
+int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
+        const struct kvl_session_options *options, struct kvl_session_info *info,
+        struct kvl_session **ret_session);
+
+struct kvl_session_page {
+        uint32_t page;
+        uint32_t n_tokens;
+        uint64_t first_token; /* position in the text: after a truncation there is a gap */
+        uint8_t key[KVL_KEY_BYTES];
+};
+
+/*
+ * Its pages in order of the text, from index `from` on, at most `max` (any number), each pinned and
+ * mapped: to be released. 0: *ret_n_pages > 0; KVL_MISS: none; -ENOENT: somebody dropped the
+ * session; KVL_STALE.
+ */
+int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
+        struct kvl_session_page *ret_pages, uint32_t *ret_n_pages);
+
+/*
+ * Keeps the pages that hold the first and the last so many tokens (whole pages, where they are; a
+ * partial last page with the last), and gives up those between. What is after the gap, and what is
+ * published to the session from now on, can be found through the session alone: under another
+ * context it isn't what its keys say. A publish continues one of the last 256 pages after the gap
+ * (parent_key); those after that one leave the session. *ret_n_pages (may be NULL): pages given up.
+ * 0; -EINVAL; -ENOENT; -ENOMEM.
+ */
+int kvl_session_truncate(struct kvl_session *session, uint64_t first_tokens, uint64_t last_tokens,
+        uint32_t *ret_n_pages);
+
+/* What is known of its next turn; after_msec: RETURNS. For the eviction policy. Doesn't wait. 0;
+ * -EINVAL; -EAGAIN: the daemon doesn't read; -ENOTCONN. */
+int kvl_session_hint(struct kvl_session *session, enum kvl_hint hint, uint32_t after_msec);
+
+/* Closes it; drop: forgets it, too, for everybody, with what only it uses. The handle is gone,
+ * whatever is returned. NULL is ignored. 0; -ENOENT: it was to be dropped, and somebody did. */
+int kvl_session_close(struct kvl_session *session, int drop);
+
+/* ---- page tables ----------------------------------------------------------------------------- */
+
+/*
+ * The block table of one text, for an engine: page indices in order of the text, as a flat array
+ * and as two levels (groups of group_pages). Updated in place as the text grows: an append costs
+ * O(1) in the middle (the flat array is moved when it outgrows its room, which doubles; groups
+ * never move), a truncation O(pages that move or go). Memory isn't given back before it is freed.
+ * Plain memory of this process; one thread at a time.
+ */
+struct kvl_page_table;
+
+/* group_pages: a power of two, 16..4096; max_pages: what the table may ever have, 0: no bound. 0;
+ * -EINVAL; -ENOMEM. */
+int kvl_page_table_new(uint32_t group_pages, uint32_t max_pages, struct kvl_page_table **ret_table);
+void kvl_page_table_free(struct kvl_page_table *table); /* NULL is ignored */
+
+/* 0; -EINVAL; -ENOSPC: max_pages; -ENOMEM (both views unchanged; the array of groups may have
+ * moved). */
+int kvl_page_table_append(struct kvl_page_table *table, const uint32_t *pages, uint32_t n_pages);
+
+/* Another page at this place: a partial one that was extended. -EINVAL: beyond the end. */
+int kvl_page_table_replace(struct kvl_page_table *table, uint32_t index, uint32_t page);
+
+/* Keeps the first and the last so many pages; the last move up behind the first. -EINVAL: more than
+ * there are. */
+int kvl_page_table_truncate(struct kvl_page_table *table, uint32_t n_first, uint32_t n_last);
+
+uint32_t kvl_page_table_n_pages(const struct kvl_page_table *table);
+
+/* All pages; valid until the next append that makes it grow. NULL where there are none. */
+const uint32_t *kvl_page_table_flat(const struct kvl_page_table *table);
+
+/* The groups, each of group_pages entries, the last one filled as far as there are pages (the rest
+ * is KVL_PAGE_NONE). Groups stay where they are; the array of them is valid until the next append
+ * that makes it grow. */
+const uint32_t *const *kvl_page_table_groups(
+        const struct kvl_page_table *table, uint32_t *ret_n_groups);
+
+/* ---- why it hit or missed -------------------------------------------------------------------- */
+
+enum kvl_explain_state {
+        KVL_EXPLAIN_NEVER_SEEN = 0, /* not published, or so long ago that nobody remembers */
+        KVL_EXPLAIN_CACHED = 1,
+        KVL_EXPLAIN_PENDING = 2, /* announced */
+        KVL_EXPLAIN_EVICTED = 3,
+        KVL_EXPLAIN_INVALIDATED = 4,
+        KVL_EXPLAIN_OTHER_VERSION = 5, /* cached under another version of the namespace */
+        KVL_EXPLAIN_EXPIRED = 6
+};
+
+struct kvl_explanation {
+        enum kvl_explain_state state;
+        uint32_t page;       /* CACHED, PENDING; else KVL_PAGE_NONE */
+        uint32_t tier;       /* CACHED: 0 the device */
+        uint64_t age_sec;    /* CACHED: since its publish; else since it went */
+        uint64_t unused_sec; /* CACHED: since it was last found */
+        uint64_t client_id;  /* that published or announced it; 0: unknown */
+        char by[65]; /* EVICTED: tenant whose lease it gave way to; INVALIDATED: by what; "" */
+};
+
+/* Why these keys (n_keys <= 256) would hit or miss, for people. Pins nothing, counts as no use.
+ * ret: room for n_keys. 0; KVL_STALE; -EINVAL. */
+int kvl_explain(
+        struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, struct kvl_explanation *ret);
 
 /* ---- the same without blocking --------------------------------------------------------------- */
 

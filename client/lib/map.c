@@ -344,3 +344,64 @@ int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint6
 {
         return copy(ns, page, plane, offset, (void *)src, bytes, DEVICE_FROM_HOST);
 }
+
+/* [L] */
+static int copy_page_on_device(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
+{
+        uint32_t from_set = ns_set_of(ns, from), to_set = ns_set_of(ns, to);
+        uint64_t bytes = ns->info.plane_page_bytes;
+        struct device *d = ns->device;
+        int r;
+
+        if (!ns_is_mapped(ns, from_set))
+                return refuse_unmapped(from);
+        if (!ns_is_mapped(ns, to_set))
+                return refuse_unmapped(to);
+        d->why[0] = '\0';
+        r = d->ops->extent_copy(ns->sets[to_set].extents[plane],
+                (to - to_set * ns->info.set_pages) * bytes, ns->sets[from_set].extents[plane],
+                (from - from_set * ns->info.set_pages) * bytes, bytes);
+        if (note_result(ns, r) < 0)
+                return error_set(-EIO, "can't copy page %u to page %u on the device %s: %s", from,
+                        to, ns->info.device, *d->why ? d->why : status_text(r));
+        return 0;
+}
+
+static int copy_page_on_cpu(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
+{
+        const void *src = kvl_page_ptr(ns, from, plane);
+        void *dst = kvl_page_ptr(ns, to, plane);
+
+        if (!src || !dst)
+                return refuse_unmapped(src ? to : from);
+        memcpy(dst, src, ns->info.plane_page_bytes);
+        return 0;
+}
+
+static int copy_page(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
+{
+        int r;
+
+        if (ns->info.is_cpu_memory)
+                return copy_page_on_cpu(ns, from, to, plane);
+        conn_lock(conn_of(ns));
+        r = copy_page_on_device(ns, from, to, plane);
+        conn_unlock(conn_of(ns));
+        return r;
+}
+
+int kvl_page_copy(struct kvl_ns *ns, uint32_t from_page, uint32_t to_page)
+{
+        const uint32_t pages[] = {from_page, to_page};
+        int r = op_check_pages(ns, pages, ARRAY_SIZE(pages), ARRAY_SIZE(pages));
+
+        if (r < 0)
+                return r;
+        if (from_page == to_page)
+                return error_set(-EINVAL, "page %u can't be copied into itself", to_page);
+        if (!ns->sets)
+                return error_set(-EACCES, "a metadata-only connection maps nothing");
+        for (uint32_t plane = 0; plane < ns->info.n_planes && r == 0; plane++)
+                r = copy_page(ns, from_page, to_page, plane);
+        return r;
+}

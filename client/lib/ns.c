@@ -12,6 +12,7 @@
 
 /* More addresses than x86-64 gives a process; keeps the sums below from overflowing. */
 #define ARENA_MAX_BYTES (UINT64_C(1) << 47)
+#define SET_SIZE_MAX    64 /* protocol */
 
 void ns_free(struct kvl_ns *ns)
 {
@@ -21,6 +22,7 @@ void ns_free(struct kvl_ns *ns)
         conn_forget_cookie(ns->conn->conn, ns);
         flights_forget_ns(ns);
         ns_forget_recalls(ns);
+        sessions_free(ns);
         conn_unlock(ns->conn->conn);
         fast_deinit(&ns->fast);
         ns_unmap_all(ns);
@@ -116,7 +118,7 @@ static void fill_layout(Kvlease__V1__NsLayout *m, const struct kvl_layout *l)
 
 /* [L] */
 static int ask_open(
-        struct kvl_ns *ns, const struct kvl_layout *layout, const char *device, unsigned flags)
+        struct kvl_ns *ns, const struct kvl_layout *layout, const struct kvl_ns_options *options)
 {
         Kvlease__V1__NsOpenRequest m = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
         Kvlease__V1__NsLayout layout_m = KVLEASE__V1__NS_LAYOUT__INIT;
@@ -127,8 +129,11 @@ static int ask_open(
         fill_layout(&layout_m, layout);
         m.name = ns->name;
         m.layout = &layout_m;
-        m.device = (char *)(device ? device : "");
-        m.keep_page_zero = flags & KVL_NS_KEEP_PAGE_ZERO;
+        m.device = (char *)(options->device ? options->device : "");
+        m.keep_page_zero = options->flags & KVL_NS_KEEP_PAGE_ZERO;
+        m.set = (char *)(options->set ? options->set : "");
+        m.set_size = options->set_size;
+        m.expire_sec = options->expire_sec;
         r = conn_start(c, &call.call, MSG_NS_OPEN, &m.base);
         if (r == 0)
                 r = conn_wait(c, &call.call, client_deadline(ns->conn));
@@ -152,17 +157,37 @@ static bool has_name(const struct kvl_conn *conn, const char *name)
         return false;
 }
 
-static int check_open(
-        const struct kvl_conn *conn, const char *name, const char *device, unsigned flags)
+static bool is_name(const char *name)
 {
-        if (!name || !*name || strlen(name) > NS_NAME_BYTES_MAX)
+        return *name && strlen(name) <= NS_NAME_BYTES_MAX;
+}
+
+static int check_set(const struct kvl_ns_options *o)
+{
+        if (!o->set && o->set_size > 0)
+                return error_set(-EINVAL, "set_size is %u without a set", o->set_size);
+        if (o->set && !is_name(o->set))
+                return error_set(
+                        -EINVAL, "a namespace set's name has 1 to %d bytes", NS_NAME_BYTES_MAX);
+        if (o->set && (o->set_size < 2 || o->set_size > SET_SIZE_MAX))
+                return error_set(
+                        -EINVAL, "set_size is %u, must be 2 to %d", o->set_size, SET_SIZE_MAX);
+        return 0;
+}
+
+static int check_open(const struct kvl_conn *conn, const char *name, const struct kvl_ns_options *o)
+{
+        int r;
+
+        if (!name || !is_name(name))
                 return error_set(
                         -EINVAL, "a namespace's name has 1 to %d bytes", NS_NAME_BYTES_MAX);
-        if (device && strlen(device) > DEVICE_NAME_MAX)
+        if (o->device && strlen(o->device) > DEVICE_NAME_MAX)
                 return error_set(-EINVAL, "a device's name has at most %d bytes", DEVICE_NAME_MAX);
-        if (flags & ~(unsigned)(KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS))
-                return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", flags);
-        return client_check_process(conn);
+        if (o->flags & ~(unsigned)(KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS))
+                return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", o->flags);
+        r = check_set(o);
+        return r < 0 ? r : client_check_process(conn);
 }
 
 static struct kvl_ns *ns_new(struct kvl_conn *conn, const char *name, const struct kvl_layout *l)
@@ -179,6 +204,7 @@ static struct kvl_ns *ns_new(struct kvl_conn *conn, const char *name, const stru
         list_init(&ns->link);
         list_init(&ns->ops);
         list_init(&ns->stream_ops);
+        list_init(&ns->sessions);
         return ns;
 }
 
@@ -193,7 +219,7 @@ static bool is_device_broken(const struct kvl_conn *conn, const char *device)
 
 /* [L] After a failure the daemon has it closed, and so should the caller. */
 static int open_ns(
-        struct kvl_ns *ns, const struct kvl_layout *layout, const char *device, unsigned flags)
+        struct kvl_ns *ns, const struct kvl_layout *layout, const struct kvl_ns_options *options)
 {
         struct kvl_conn *conn = ns->conn;
         int r;
@@ -201,10 +227,10 @@ static int open_ns(
         if (has_name(conn, ns->name))
                 return error_set(
                         -EEXIST, "namespace %s is open on this connection already", ns->name);
-        r = ask_open(ns, layout, device, flags);
+        r = ask_open(ns, layout, options);
         if (r != 0)
                 return r;
-        r = conn->metadata_only ? 0 : ns_reserve(ns, flags & KVL_NS_SAME_ADDRESS);
+        r = conn->metadata_only ? 0 : ns_reserve(ns, options->flags & KVL_NS_SAME_ADDRESS);
         if (r == 0)
                 r = share_ns(ns);
         if (r < 0) {
@@ -216,26 +242,29 @@ static int open_ns(
         return 0;
 }
 
-int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
-        const char *device, unsigned flags, struct kvl_ns **ret_ns)
+int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
+        const struct kvl_ns_options *options, struct kvl_ns **ret_ns)
 {
+        struct kvl_ns_options o = {0};
         struct kvl_layout l;
         struct kvl_ns *ns;
-        int r;
+        int r = 0;
 
         if (!conn || !ret_ns)
                 return error_set(-EINVAL, "a connection and room for the namespace are needed");
-        r = check_open(conn, name, device, flags);
-        if (r < 0)
-                return r;
-        r = client_copy_layout(layout, &l);
+        if (options)
+                r = client_copy_struct(&o, sizeof(o), options);
+        if (r == 0)
+                r = check_open(conn, name, &o);
+        if (r == 0)
+                r = client_copy_layout(layout, &l);
         if (r < 0)
                 return r;
         ns = ns_new(conn, name, &l);
         if (!ns)
                 return error_set(-ENOMEM, "out of memory");
         conn_lock(conn->conn);
-        r = open_ns(ns, &l, device, flags);
+        r = open_ns(ns, &l, &o);
         conn_unlock(conn->conn);
         if (r != 0) {
                 ns_free(ns);
@@ -243,6 +272,15 @@ int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout
         }
         *ret_ns = ns;
         return 0;
+}
+
+int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
+        const char *device, unsigned flags, struct kvl_ns **ret_ns)
+{
+        const struct kvl_ns_options options = {
+                .size = sizeof(options), .device = device, .flags = flags};
+
+        return kvl_ns_open_with(conn, name, layout, &options, ret_ns);
 }
 
 static _Thread_local struct ns_callback *innermost_callback;

@@ -26,10 +26,12 @@ typedef Kvlease__V1__LeaseReply pages_reply;
                 #type)
 ASSERT_BRINGS_PAGES(Kvlease__V1__PublishReply);
 ASSERT_BRINGS_PAGES(Kvlease__V1__LookupReply);
+ASSERT_BRINGS_PAGES(Kvlease__V1__SessionPagesReply);
 
 static bool brings_pages(uint16_t type)
 {
-        return type == MSG_LEASE || type == MSG_LOOKUP || type == MSG_PUBLISH;
+        return type == MSG_LEASE || type == MSG_LOOKUP || type == MSG_PUBLISH ||
+               type == MSG_SESSION_PAGES;
 }
 
 /* ---- requests that carry pages -----------------------------------------------------------------
@@ -98,13 +100,29 @@ void op_give_back(struct kvl_ns *ns, uint16_t type, const uint32_t *pages, uint3
                 conn_break(conn_of(ns), r, "out of memory while giving pages back");
 }
 
+#define BEYOND "kvleased answered with a page beyond the namespace"
+
+static bool are_pages(const struct kvl_ns *ns, const pages_reply *m)
+{
+        for (size_t i = 0; i < m->n_pages; i++)
+                if (m->pages[i] >= ns->info.capacity_pages)
+                        return false;
+        return true;
+}
+
 static void on_late(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
         struct frame *frame)
 {
         const pages_reply *m = (const pages_reply *)reply;
+        struct kvl_ns *ns = call->cookie;
 
-        if (m && brings_pages(call->type))
-                op_give_back(call->cookie, call->type, m->pages, (uint32_t)m->n_pages);
+        if (m && brings_pages(call->type)) {
+                if (!are_pages(ns, m)) {
+                        conn_finish_violated(c, call, BEYOND);
+                        return;
+                }
+                op_give_back(ns, call->type, m->pages, (uint32_t)m->n_pages);
+        }
         conn_finish(c, call, code);
 }
 
@@ -119,10 +137,30 @@ static bool is_count_right(const struct op *op, int code, size_t n)
                 n += code == 0 ? op->n_claimed : 0;
                 return code == 0 ? n >= op->lease.n_min && n <= op->n_asked : n == 0;
         case MSG_LOOKUP:
+        case MSG_SESSION_PAGES:
                 return code == 0 ? n > 0 && n <= op->n_asked : n == 0;
         default: /* PUBLISH: all, or those before the one that was refused */
                 return code == 0 || code == KVL_DUPLICATE ? n == op->n_asked : n < op->n_asked;
         }
+}
+
+/* Where they lie in the text. What is wrong with it; NULL: nothing. */
+static const char *take_session_pages(struct op *op, const Kvlease__V1__SessionPagesReply *m)
+{
+        if (m->n_first_tokens != m->n_pages || m->n_tokens != m->n_pages ||
+                m->keys.len != m->n_pages * KVL_KEY_BYTES)
+                return "kvleased answered with pages whose places in the text are missing";
+        for (size_t i = 0; i < m->n_pages; i++) {
+                struct kvl_session_page *p = &op->session_pages[i];
+
+                if (m->tokens[i] == 0 || m->tokens[i] > op->ns->info.page_tokens)
+                        return "kvleased answered with a page of a wrong number of tokens";
+                p->page = m->pages[i];
+                p->n_tokens = m->tokens[i];
+                p->first_token = m->first_tokens[i];
+                memcpy(p->key, m->keys.data + i * KVL_KEY_BYTES, KVL_KEY_BYTES);
+        }
+        return NULL;
 }
 
 /* What is wrong with it; NULL: nothing. */
@@ -133,17 +171,23 @@ static const char *take_pages(struct op *op, int code, const pages_reply *m)
 
         if (!is_count_right(op, code, m->n_pages))
                 return "kvleased answered with a wrong number of pages";
-        for (size_t i = 0; i < m->n_pages; i++) {
-                if (m->pages[i] >= info->capacity_pages)
-                        return "kvleased answered with a page beyond the namespace";
-                is_other |= op->type == MSG_PUBLISH && m->pages[i] != op->pages[i];
-        }
+        if (!are_pages(op->ns, m))
+                return BEYOND;
+        for (size_t i = 0; op->type == MSG_PUBLISH && i < m->n_pages; i++)
+                is_other |= m->pages[i] != op->pages[i];
         if (op->type == MSG_PUBLISH && code >= 0 && code <= KVL_DUPLICATE && code != KVL_MISS)
                 code = is_other ? KVL_DUPLICATE : 0;
         if (op->type == MSG_LOOKUP) {
                 op->n_tokens = ((const Kvlease__V1__LookupReply *)m)->tokens;
                 if (op->n_tokens > (uint64_t)m->n_pages * info->page_tokens)
                         return "kvleased answered with more tokens than fit the pages";
+        }
+        if (op->type == MSG_SESSION_PAGES) {
+                const char *wrong =
+                        take_session_pages(op, (const Kvlease__V1__SessionPagesReply *)m);
+
+                if (wrong)
+                        return wrong;
         }
         if (m->n_pages > 0)
                 memcpy(op->pages + op->n_claimed, m->pages, m->n_pages * sizeof(*m->pages));
@@ -157,7 +201,7 @@ static const char *take_pages(struct op *op, int code, const pages_reply *m)
 /* Pages came that can't be mapped. Published ones are: their pins stay the caller's. */
 static void fail(struct op *op, int code)
 {
-        if (op->type == MSG_LEASE || op->type == MSG_LOOKUP) {
+        if (op->type != MSG_PUBLISH && brings_pages(op->type)) {
                 op_give_back(op->ns, op->type, op->pages, op->n_pages);
                 op->n_pages = op->n_claimed = 0;
         }
@@ -213,11 +257,12 @@ static void on_map(struct op *op, int code, const ProtobufCMessage *reply, struc
 {
         if (reply && code == 0)
                 code = map(op, (const Kvlease__V1__MapReply *)reply, frame);
+        /* A condition is no answer to it, and would pass for one to the request before it. */
         if (code == 0)
                 op_proceed(op);
-        else if (code == -EPROTO)
-                conn_finish_violated(
-                        conn_of(op->ns), &op->call, "kvleased sent memory that wasn't asked for");
+        else if (code == -EPROTO || code > 0)
+                conn_finish_violated(conn_of(op->ns), &op->call,
+                        "kvleased answered wrongly where it was asked for memory");
         else
                 fail(op, code);
 }
@@ -283,6 +328,15 @@ static bool take_lease(struct op *op, int code, const Kvlease__V1__LeaseReply *m
         return true;
 }
 
+/* How many were announced, as op->n_tokens. What is wrong with it; NULL: nothing. */
+static const char *take_announced(struct op *op, int code, const Kvlease__V1__AnnounceReply *m)
+{
+        if (m->n_announced > op->n_asked || (code == 0) != (m->n_announced == op->n_asked))
+                return "kvleased answered with a wrong number of announced pages";
+        op->n_tokens = m->n_announced;
+        return NULL;
+}
+
 static void on_reply(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame)
 {
@@ -296,10 +350,13 @@ static void on_reply(struct conn *c, struct conn_call *call, int code,
         op->code = code;
         if (reply && brings_pages(op->type))
                 wrong = take_pages(op, code, (const pages_reply *)reply);
+        if (reply && op->type == MSG_ANNOUNCE)
+                wrong = take_announced(op, code, (const Kvlease__V1__AnnounceReply *)reply);
         if (op->type == MSG_LEASE &&
                 !take_lease(op, code, (const Kvlease__V1__LeaseReply *)reply, wrong))
                 return;
-        if (reply && (op->type == MSG_INVALIDATE || op->type == MSG_REPORT))
+        if (reply && (op->type == MSG_INVALIDATE || op->type == MSG_REPORT ||
+                             op->type == MSG_SESSION_TRUNCATE))
                 op->n_tokens = ((const Kvlease__V1__CountReply *)reply)->count;
         if (wrong)
                 conn_finish_violated(c, call, wrong);
@@ -319,6 +376,7 @@ void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, u
         op->call.on_late = on_late;
         op->call.cookie = ns;
         op->ns = ns;
+        op->waited = NULL;
         list_init(&op->link);
         op->flight = NULL;
         op->stream_op = NULL;
@@ -327,6 +385,7 @@ void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, u
         op->n_asked = n_asked;
         op->n_pages = op->n_claimed = op->n_mapped = 0;
         op->n_tokens = 0;
+        op->session_pages = NULL;
         op->code = 0;
         if (type == MSG_LEASE)
                 op->lease = (struct op_lease){.n_min = n_asked};
@@ -396,6 +455,8 @@ static int on_op_done(struct conn_call *call)
         error_note(call->code, call->detail);
         if (op->done)
                 op->done(ns, call->code, op->pages, op->n_pages, op->n_tokens, op->data);
+        if (op->waited)
+                op->waited(ns, call->code, op->data);
         if (op->type == MSG_LEASE && op->lease.done) {
                 op_fill_lease_result(op, call->code, &result);
                 op->lease.done(ns, call->code, op->pages, &result, op->data);

@@ -24,9 +24,11 @@ struct op {
         uint32_t n_claimed; /* LEASE: the first of them, from the magazine */
         uint32_t n_mapped;  /* of n_pages */
         uint64_t n_tokens;
-        int code;            /* of the request, while its pages get mapped */
-        uint32_t set, plane; /* of the MAP on its way */
+        struct kvl_session_page *session_pages; /* SESSION_PAGES: room for n_asked; borrowed */
+        int code;                               /* of the request, while its pages get mapped */
+        uint32_t set, plane;                    /* of the MAP on its way */
         kvl_done_fn done;
+        void (*waited)(struct kvl_ns *ns, int code, void *data); /* WAIT: instead of done */
         void *data;
         /* LEASE: what is asked beside the number of pages, and what became of it. */
         struct op_lease {

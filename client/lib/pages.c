@@ -8,6 +8,7 @@
 #include "base/macros.h"
 #include "client/lib/error.h"
 #include "client/lib/flight.h"
+#include "client/lib/lookup.h"
 #include "client/lib/op.h"
 
 /* ---- requests ----------------------------------------------------------------------------------
@@ -189,6 +190,71 @@ int kvl_lookup_start(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, u
         }
         m = lookup_message(ns, request, keys, n_keys);
         return op_start(op, &m.base);
+}
+
+/* ---- lookup in steps ---------------------------------------------------------------------------
+ */
+
+static int extend_shared(struct lookup *l, uint32_t n_keys)
+{
+        struct fast_hit hit;
+
+        if (fast_is_stale(&l->ns->fast))
+                return error_note(KVL_STALE, "");
+        fast_lookup(&l->ns->fast, l->keys + (size_t)l->n_pages * KVL_KEY_BYTES, n_keys,
+                l->pages + l->n_pages, &hit);
+        l->n_pages += hit.n_pages;
+        l->n_tokens += hit.n_tokens;
+        return hit.n_pages > 0 ? 0 : KVL_MISS;
+}
+
+int lookup_extend(struct lookup *l, uint32_t n_keys)
+{
+        uint64_t n_tokens;
+        uint32_t n;
+        int r;
+
+        if (fast_is_open(&l->ns->fast))
+                return extend_shared(l, n_keys);
+        r = lookup_on_socket(l->ns, l->request, l->keys + (size_t)l->n_pages * KVL_KEY_BYTES,
+                n_keys, l->pages + l->n_pages, &n, &n_tokens);
+        if (r == 0) {
+                l->n_pages += n;
+                l->n_tokens += n_tokens;
+        }
+        return r;
+}
+
+void lookup_cut(struct lookup *l, uint32_t n_pages)
+{
+        if (l->n_pages <= n_pages)
+                return;
+        conn_lock(conn_of(l->ns));
+        op_give_back(l->ns, MSG_LOOKUP, l->pages + n_pages, l->n_pages - n_pages);
+        conn_unlock(conn_of(l->ns));
+        l->n_pages = n_pages;
+}
+
+int lookup_end(struct lookup *l)
+{
+        struct fast_hit hit = {.n_pages = l->n_pages, .n_tokens = l->n_tokens};
+        struct kvl_ns *ns = l->ns;
+        uint32_t last = KVL_PAGE_NONE;
+        int r = l->n_pages > 0 ? 0 : KVL_MISS;
+
+        if (!fast_is_open(&ns->fast))
+                return r;
+        if (r == 0) {
+                last = l->pages[l->n_pages - 1];
+                hit.generation = fast_generation(&ns->fast, last);
+        }
+        fast_count(&ns->fast, l->n_keys, l->n_pages);
+        touch(ns, l->request, l->n_keys, last, &hit);
+        if (!ns_are_mapped(ns, l->pages, l->n_pages))
+                r = map_got(ns, MSG_LOOKUP, l->pages, l->n_pages);
+        if (r != 0)
+                l->n_pages = 0;
+        return r;
 }
 
 /* ---- lease -------------------------------------------------------------------------------------
@@ -451,24 +517,39 @@ int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
         return map_got(ns, MSG_MAP, (uint32_t *)pages, n_pages);
 }
 
-int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages)
+static int invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t tag, uint64_t *ret_n_pages)
 {
         Kvlease__V1__InvalidateRequest m = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
         struct op op;
-        int r = op_check_ns(ns);
+        int r;
 
-        if (r < 0)
-                return r;
         m.ns_id = ns->id;
         if (key) {
                 m.key.data = (uint8_t *)key;
                 m.key.len = KVL_KEY_BYTES;
         }
+        m.tag = tag;
         op_init(&op, ns, MSG_INVALIDATE, NULL, 0);
         r = op_run(&op, &m.base, client_deadline(ns->conn));
         if (r == 0 && ret_n_pages)
                 *ret_n_pages = op.n_tokens;
         return r;
+}
+
+int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages)
+{
+        int r = op_check_ns(ns);
+
+        return r < 0 ? r : invalidate(ns, key, 0, ret_n_pages);
+}
+
+int kvl_invalidate_tag(struct kvl_ns *ns, uint64_t tag, uint64_t *ret_n_pages)
+{
+        int r = op_check_ns(ns);
+
+        if (r == 0 && tag == 0)
+                r = error_set(-EINVAL, "the tag is 0, which is none");
+        return r < 0 ? r : invalidate(ns, NULL, tag, ret_n_pages);
 }
 
 int kvl_report(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint64_t *ret_n_freed)

@@ -28,6 +28,9 @@ int op_copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish, 
         if (r == 0 && (ret->last_tokens == 0 || ret->last_tokens > ns->info.page_tokens))
                 r = error_set(-EINVAL, "last_tokens is %u, must be 1 to %u", ret->last_tokens,
                         ns->info.page_tokens);
+        if (r == 0 && ret->session && ret->session->ns != ns)
+                r = error_set(-EINVAL, "the session is of namespace %s, the pages are of %s",
+                        ret->session->ns->name, ns->name);
         return r < 0 ? r : streams_check(ns);
 }
 
@@ -44,6 +47,8 @@ static struct kvl_publish publish_part(
                 .parent_key = first > 0 ? keys - KVL_KEY_BYTES : p->parent_key,
                 .last_tokens = first + n == p->n_pages ? p->last_tokens : ns->info.page_tokens,
                 .request = p->request,
+                .session = p->session,
+                .tag = p->tag,
         };
 }
 
@@ -63,6 +68,8 @@ static Kvlease__V1__PublishRequest publish_message(
         }
         m.last_tokens = p->last_tokens;
         m.request_id = p->request;
+        m.session = session_handle(p->session);
+        m.tag = p->tag;
         return m;
 }
 

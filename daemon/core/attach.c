@@ -4,11 +4,15 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "daemon/core/announce.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
+#include "daemon/core/history.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/nsset.h"
 #include "daemon/core/placing.h"
 #include "daemon/core/reclaim.h"
+#include "daemon/core/session.h"
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -60,6 +64,7 @@ void grants_give_back(struct grants *g, uint32_t page)
 
         assert(p->state == PAGE_GRANTED && !p->ready && !p->given_back);
 
+        announce_withdraw(g->ns, page);
         if (may_be_written(g, page, NULL)) {
                 p->given_back = 1;
                 p->reported = 0;
@@ -118,6 +123,20 @@ static uint32_t next_attach_id(struct member *m)
         return m->last_attach_id;
 }
 
+/* Who names no set is content with the one it is in. */
+static int check_same_set(const struct ns *ns, const struct attach_options *o, struct detail *d)
+{
+        const char *set = o->set ? o->set : "";
+
+        if (!set[0] || (ns->set && strcmp(ns->set->name, set) == 0 && ns->set->size == o->set_size))
+                return 0;
+        return detail_set(d, -EINVAL,
+                "namespace %s was opened first %s%s, not in a set %.*s of %u; close it everywhere "
+                "and remove it, or use another name",
+                ns->name, ns->set ? "in set " : "without a set", ns->set ? ns->set->name : "",
+                NS_NAME_MAX, set, o->set_size);
+}
+
 static int check_same(const struct ns *ns, const struct ns_layout *layout, const struct pool *pool,
         bool keep_page_zero, struct detail *d)
 {
@@ -151,13 +170,34 @@ static int check_same_version(const struct ns *ns, const struct ns_layout *layou
                 ns->name, ns->layout.version, layout->version);
 }
 
+/* With its set, or not at all. */
+static int make_ns(struct tenant *t, const char *name, const struct ns_layout *layout,
+        const struct attach_options *o, struct ns **ret_ns, struct detail *d)
+{
+        struct pool *pool;
+        struct ns *ns;
+        int r = placing_choose(t, layout, o->device, &pool, d);
+
+        if (r == 0)
+                r = ns_new(t, pool, name, layout, o->keep_page_zero, &ns, d);
+        if (r != 0)
+                return r;
+        if (o->set && o->set[0])
+                r = nsset_join(ns, o->set, o->set_size, d);
+        if (r != 0)
+                ns_free(ns);
+        else
+                *ret_ns = ns;
+        return r;
+}
+
 /* Finds the namespace or makes it. */
 static int get_ns(struct member *m, const char *name, const struct ns_layout *layout,
-        const char *device, bool keep_page_zero, struct ns **ret_ns, struct detail *d)
+        const struct attach_options *o, struct ns **ret_ns, struct detail *d)
 {
         struct tenant *t = m->group->tenant;
+        const char *device = o->device;
         bool is_named = device && device[0];
-        struct pool *pool;
         struct ns *ns;
         int r;
 
@@ -176,7 +216,9 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
         if (ns) {
                 /* No device named: wherever it is. */
                 r = check_same(ns, layout, is_named ? store_find_pool(t->store, device) : ns->pool,
-                        keep_page_zero, d);
+                        o->keep_page_zero, d);
+                if (r == 0)
+                        r = check_same_set(ns, o, d);
                 if (r == 0 && m->read_only)
                         r = check_same_version(ns, layout, d);
                 if (r == 0)
@@ -190,8 +232,7 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
                         name, t->name);
         if (t->store->draining)
                 return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
-        r = placing_choose(t, layout, device, &pool, d);
-        return r < 0 ? r : ns_new(t, pool, name, layout, keep_page_zero, ret_ns, d);
+        return make_ns(t, name, layout, o, ret_ns, d);
 }
 
 /* Another version of the weights: what was computed with the old ones is of no use to anybody. */
@@ -206,6 +247,7 @@ static int retire_version(struct ns *ns, const char *version)
         if (r < 0)
                 return r;
         ns->version_epoch++;
+        history_note_all(ns, HISTORY_OTHER_VERSION, CAUSE_NAMESPACE);
         shared_show_epochs(ns);
         memcpy(ns->layout.version, version, strlen(version) + 1);
         return 0;
@@ -228,6 +270,7 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
         a->ns = ns;
         map_init(&a->pins);
         map_init(&a->mapped);
+        map_init(&a->sessions);
         a->share.segment.fd = a->share.segment.reader_fd = -1;
         return a;
 }
@@ -239,11 +282,20 @@ static void attach_free(struct attach *a)
         list_remove(&a->ns_link);
         map_deinit(&a->pins);
         map_deinit(&a->mapped);
+        map_deinit(&a->sessions);
         free(a);
 }
 
 int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
         const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d)
+{
+        const struct attach_options o = {.device = device, .keep_page_zero = keep_page_zero};
+
+        return attach_open_with(m, name, layout, &o, ret_attach, d);
+}
+
+int attach_open_with(struct member *m, const char *name, const struct ns_layout *layout,
+        const struct attach_options *o, struct attach **ret_attach, struct detail *d)
 {
         struct attach *a;
         struct ns *ns;
@@ -253,7 +305,7 @@ int attach_open(struct member *m, const char *name, const struct ns_layout *layo
                 if (strcmp(other->ns->name, name) == 0)
                         return detail_set(
                                 d, -EEXIST, "this client has namespace %s open already", name);
-        r = get_ns(m, name, layout, device, keep_page_zero, &ns, d);
+        r = get_ns(m, name, layout, o, &ns, d);
         if (r != 0)
                 return r;
         a = attach_new(m, ns);
@@ -266,6 +318,8 @@ int attach_open(struct member *m, const char *name, const struct ns_layout *layo
         }
         a->id = next_attach_id(m);
         a->version_epoch = ns->version_epoch;
+        if (o->expire_nsec > 0 && !m->read_only)
+                ns->expire_nsec = o->expire_nsec;
         list_append(&m->attachments, &a->member_link);
         list_append(&ns->attachments, &a->ns_link);
         *ret_attach = a;
@@ -277,9 +331,11 @@ void member_set_read_only(struct member *m, bool read_only)
         m->read_only = read_only;
         if (!read_only)
                 return;
-        list_for_each (a, &m->attachments, struct attach, member_link)
+        list_for_each (a, &m->attachments, struct attach, member_link) {
+                announce_withdraw_all(a);
                 if (a->magazine)
                         magazine_drain(a);
+        }
 }
 
 void attach_note_pin(struct attach *a, uint32_t page)
@@ -414,6 +470,8 @@ void attach_close(struct attach *a)
                 ns_unpin_page(a->ns, (uint32_t)slot.key, (uint32_t)slot.value);
         }
         lease_call_off(a);
+        announce_withdraw_all(a);
+        sessions_close_all(a, t->store->now_nsec);
         unshare(a);
         iter = 0;
         while (map_next(&a->mapped, &iter, &slot))

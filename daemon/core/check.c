@@ -6,12 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/announce.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/nsset.h"
 #include "daemon/core/recall.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
+#include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
 
 #define BROKEN(d, ...) detail_set(d, -EUCLEAN, __VA_ARGS__)
@@ -85,8 +89,9 @@ static int check_set(struct checker *c, const struct extent_set *set)
                 why = "is charged with another size than it has";
         else if (set->n_usable != ns->geometry.set_pages - n_null || set->n_free > set->n_usable)
                 why = "counts its pages wrong";
-        else if (set_is_idle(set) && (set->recall.state != RECALL_NONE ||
-                                             (!ns_awaits_sets(ns) && ns->stock_pages == 0)))
+        else if (set_is_idle(set) &&
+                 (set->recall.state != RECALL_NONE ||
+                         (!ns_awaits_sets(ns) && ns->stock_pages == 0 && ns->free_pages == 0)))
                 why = "is idle but still bound";
         else if (list_is_empty(&set->room_link) !=
                  (set->n_free == 0 || set->recall.state != RECALL_NONE))
@@ -200,7 +205,7 @@ static int check_sets(struct checker *c)
 /* ---- pages ---------------------------------------------------------------------------------- */
 
 struct tally {
-        uint64_t n_state[8], n_free, n_pinned, n_stale, n_watched, n_ready;
+        uint64_t n_state[8], n_free, n_pinned, n_stale, n_watched, n_ready, n_announced;
 };
 
 /* An indexed page: index and tree know it, and its parent is indexed too. */
@@ -226,7 +231,7 @@ static const char *check_cached(const struct ns *ns, uint32_t page, const struct
         return NULL;
 }
 
-static const char *check_pins(const struct page *p, uint32_t pins)
+static const char *check_pins(const struct page *p, uint32_t pins, uint32_t n_windows)
 {
         bool may_be_pinned = p->state == PAGE_SEALED || p->state == PAGE_DETACHED;
 
@@ -234,9 +239,12 @@ static const char *check_pins(const struct page *p, uint32_t pins)
                 return "its pin count isn't the sum of its clients' pins";
         if (pins > 0 && !may_be_pinned)
                 return "is pinned in a state that has no pins";
-        if (pins == 0 && p->state == PAGE_DETACHED && !p->watched)
+        if (pins == 0 && p->state == PAGE_DETACHED && !p->watched && n_windows == 0)
                 return "is detached but nobody pins it";
-        if (p->watched && (pins > 0 || !may_be_pinned))
+        if (n_windows > 0 && !may_be_pinned)
+                return "is in a window of a session, but neither cached nor detached";
+        if (p->watched &&
+                (pins > 0 || !may_be_pinned || (p->state == PAGE_DETACHED && n_windows > 0)))
                 return "is watched, but not because of pins in segments";
         return NULL;
 }
@@ -247,12 +255,12 @@ static const char *check_line(const struct ns *ns, uint32_t page, const struct p
         const struct shm_line *line = &ns->shared.lines[page];
         uint64_t word = atomic_load_explicit(&line->state, memory_order_relaxed);
 
-        if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
+        if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED && !p->announced)
                 return (word & 0xff) == PAGE_FREE ? NULL : "is shown in a state it isn't in";
-        if (word != ((uint64_t)p->generation << 8 | p->state))
+        if (word != ((uint64_t)p->generation << 8 | (p->announced ? PAGE_PENDING : p->state)))
                 return "is shown in another state or generation";
-        if (memcmp(line->key, p->key, KEY_BYTES) != 0 || line->tokens != p->tokens ||
-                (uint32_t)line->epoch != p->epoch)
+        if (memcmp(line->key, p->key, KEY_BYTES) != 0 || (uint32_t)line->epoch != p->epoch ||
+                (!p->announced && line->tokens != p->tokens))
                 return "is shown with another key, epoch or number of tokens";
         return NULL;
 }
@@ -267,6 +275,8 @@ static const char *check_bits(const struct page *p)
                 return "is given back but not granted, or ready or reported";
         if (p->unindexed && p->state != PAGE_DETACHED)
                 return "has no slot in the index but isn't detached";
+        if (p->announced && (p->state != PAGE_GRANTED || p->ready || p->given_back))
+                return "is announced but not granted, or ready or given back";
         return NULL;
 }
 
@@ -288,11 +298,14 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
         t->n_stale += stale;
         t->n_watched += p->watched;
         t->n_ready += p->ready;
+        t->n_announced += p->announced;
         why = check_bits(p);
         if (!why)
-                why = check_pins(p, c->pins[page]);
+                why = check_pins(p, c->pins[page], ns_note(ns, page)->n_windows);
         if (!why && cached)
                 why = check_cached(ns, page, p);
+        if (!why && p->announced)
+                why = announce_check_page(ns, page);
         if (!why && !cached && tree_has(&ns->tree, page))
                 why = "is in the tree but not cached";
         if (!why)
@@ -316,8 +329,8 @@ static int check_slots(struct checker *c)
                         continue;
                 n_used++;
                 p = ns_page(c->ns, page);
-                if (!p || p->state != PAGE_SEALED)
-                        return page_broken(c, page, "is in the index but not sealed");
+                if (!p || (p->state != PAGE_SEALED && !p->announced))
+                        return page_broken(c, page, "is in the index but not sealed or announced");
         }
         return expect(c, "slots used in the index", c->ns->name, s->n_indexed, n_used);
 }
@@ -358,6 +371,9 @@ static int check_tally(struct checker *c, const struct tally *t)
                 r = expect(c, "count of watched pages", ns->name, ns->n_watched, t->n_watched);
         if (r == 0)
                 r = expect(c, "count of ready pages", ns->name, ns->n_ready, t->n_ready);
+        if (r == 0)
+                r = expect(
+                        c, "count of announced pages", ns->name, ns->n_announced, t->n_announced);
         if (r == 0)
                 r = expect(c, "count of moving pages", ns->name, t->n_state[PAGE_MOVING],
                         compact_count_moves(ns));
@@ -538,8 +554,16 @@ static int check_structures(struct checker *c)
 
         if (!why)
                 why = c->ns->evict->check(c->ns->policy);
+        if (!why)
+                why = announce_check(c->ns);
+        if (!why)
+                why = sessions_check(c->ns);
+        if (!why)
+                why = tags_check(c->ns);
         if (why)
-                return BROKEN(c->d, "prefix tree or eviction policy of namespace %s/%s: %s",
+                return BROKEN(c->d,
+                        "announcements, sessions, tags, prefix tree or eviction policy of "
+                        "namespace %s/%s: %s",
                         c->ns->tenant->name, c->ns->name, why);
         return 0;
 }
@@ -645,6 +669,12 @@ static int check_tenant(struct checker *c, struct tenant *t)
                                 recalled_bytes += set->charge.bytes;
                         }
                 bytes += ns_charged_bytes(ns);
+        }
+        list_for_each (set, &t->nssets, struct nsset, link) {
+                const char *why = nsset_check(set);
+
+                if (why)
+                        return BROKEN(c->d, "set %s of tenant %s %s", set->name, t->name, why);
         }
         list_for_each (g, &t->groups, struct group, link) {
                 r = check_group(c, g, &n_members);

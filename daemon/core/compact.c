@@ -10,8 +10,10 @@
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/recall.h"
+#include "daemon/core/session.h"
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
+#include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
 #include "gpu/queue.h"
 #include "policy/compact.h"
@@ -97,10 +99,13 @@ uint64_t compact_count_moves(const struct ns *ns)
         return n;
 }
 
-/* Cached and pinned by nobody the daemon knows of. */
-static bool may_move(const struct ns *ns, const struct page *p)
+/* Cached, pinned by nobody the daemon knows of, and in no window. */
+static bool may_move(const struct ns *ns, uint32_t page)
 {
-        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p) && p->n_pins == 0 && !p->watched;
+        const struct page *p = ns_page(ns, page);
+
+        return ns_note(ns, page)->n_windows == 0 && p->state == PAGE_SEALED &&
+               !ns_page_is_stale(ns, p) && p->n_pins == 0 && !p->watched;
 }
 
 /* Is the page that was to be moved still there, as it was? */
@@ -108,7 +113,7 @@ static bool is_there(const struct move *m)
 {
         const struct page *p = ns_page(m->ns, m->from);
 
-        return p && p->generation == m->generation && may_move(m->ns, p);
+        return p && p->generation == m->generation && may_move(m->ns, m->from);
 }
 
 static void end_move(struct move *m)
@@ -127,6 +132,17 @@ static void give_up(struct move *m)
         ns_free_page(ns, to);
 }
 
+/* But for what is linked with other pages. */
+static void move_note(const struct page_note *from, struct page_note *to)
+{
+        to->published_sec = from->published_sec;
+        to->used_sec = from->used_sec;
+        to->client = from->client;
+        to->was_found = from->was_found;
+        to->depth = from->depth;
+        to->end_token = from->end_token;
+}
+
 /* The bytes are there. `from` is RETIRING and pinned by nobody. */
 static void change_places(struct ns *ns, uint32_t from, uint32_t to)
 {
@@ -136,6 +152,7 @@ static void change_places(struct ns *ns, uint32_t from, uint32_t to)
         memcpy(p->key, old->key, KEY_BYTES);
         p->tokens = old->tokens;
         p->epoch = old->epoch;
+        move_note(ns_note(ns, from), ns_note(ns, to));
         shared_describe(ns, to);
         ns_set_state(ns, to, PAGE_SEALED);
         /* Whoever can write the segment can have taken its slot away: then it ends as any such
@@ -143,6 +160,8 @@ static void change_places(struct ns *ns, uint32_t from, uint32_t to)
         if (!shared_replace(ns, from, to))
                 (void)shared_insert(ns, shared_hash(&ns->shared, p->key), to);
         tree_move(&ns->tree, from, to);
+        sessions_page_moved(ns, from, to);
+        tag_moved(ns, from, to);
         ns->evict->move(ns->policy, from, to);
         ns_free_page(ns, from);
 }
@@ -365,8 +384,7 @@ static int begin_moves(struct extent_set *set, uint32_t budget, uint32_t *n_look
                         ns_sweep_page(ns, page);
                         continue;
                 }
-                if (!may_move(ns, &set->pages[i]) || is_moving(ns, page) ||
-                        shared_is_pinned(ns, page))
+                if (!may_move(ns, page) || is_moving(ns, page) || shared_is_pinned(ns, page))
                         continue;
                 r = begin_move(ns, page);
                 n_moves++;
@@ -414,15 +432,15 @@ static struct compact_set guess(const struct extent_set *set)
 static uint32_t count_movable(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;
-        uint32_t n = 0;
+        uint32_t set_pages = ns->geometry.set_pages, n = 0;
 
-        for (uint32_t i = 0; i < ns->geometry.set_pages; i++) {
+        for (uint32_t i = 0; i < set_pages; i++) {
                 const struct page *p = &set->pages[i];
+                uint32_t page = set->index * set_pages + i;
 
                 if (p->state == PAGE_FREE || p->state == PAGE_NULL || p->ready)
                         continue;
-                if (!may_move(ns, p) ||
-                        shared_is_pinned(ns, set->index * ns->geometry.set_pages + i))
+                if (!may_move(ns, page) || shared_is_pinned(ns, page))
                         return UINT32_MAX;
                 n++;
         }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "daemon/core/announce.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -92,10 +93,20 @@ int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
         return 0;
 }
 
+void member_withdraw(struct member *m)
+{
+        if (m->is_over)
+                return;
+        m->is_over = true;
+        list_for_each (a, &m->attachments, struct attach, member_link)
+                announce_withdraw_all(a);
+}
+
 void member_linger(struct member *m)
 {
         m->group->n_lingering += !m->lingers;
         m->lingers = true;
+        member_withdraw(m);
 }
 
 void member_free(struct member *m)

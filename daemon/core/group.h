@@ -60,10 +60,12 @@ struct member {
         bool read_only;  /* looks up and pins; who handles requests refuses the rest, but for what
                             attach_open() and the magazine refuse themselves */
         bool lingers;
+        bool is_over;                 /* it publishes nothing more */
         struct list_link attachments; /* struct attach.member_link */
         uint32_t last_attach_id;
         uint32_t n_mapped_sets;      /* 0: may be dropped at hang-up */
         uint32_t n_quarantined_sets; /* of these, that it didn't give back in time */
+        uint32_t n_sessions;         /* handles */
         uint64_t n_pins;             /* taken over the socket */
         void *server_data;           /* the peer; borrowed, not touched here */
 };
@@ -88,6 +90,8 @@ struct attach {
         struct pins share;         /* its pin segment */
         struct wait wait;          /* its lease that waits, if any */
         struct magazine *magazine; /* owned; NULL where `share` isn't open */
+        struct map sessions;       /* handle -> struct opening (session-impl.h) */
+        uint32_t last_session;     /* handle */
 };
 
 /*
@@ -101,19 +105,35 @@ int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
  * empty; what is granted to its group stays so until that frees it or ends. */
 void member_set_read_only(struct member *m, bool read_only);
 
+/* It publishes nothing more: nobody waits for what it announced. Safe to repeat. */
+void member_withdraw(struct member *m);
+
 /* Its process is dead; what it has mapped may be written to until it is freed. Safe to repeat. */
 void member_linger(struct member *m);
 
 /* Ends everything it holds: closes its attachments, leaves the group. */
 void member_free(struct member *m);
 
+struct attach_options {
+        const char *device;  /* NULL, "": none is named */
+        bool keep_page_zero; /* fixed by the first who opens it */
+        const char *set;     /* likewise (nsset.h). NULL, "": none is named */
+        uint32_t set_size;
+        uint64_t expire_nsec; /* 0: says nothing. Of those that say one the last is right; readers
+                                 don't count */
+};
+
 /*
  * Opens or creates the namespace. Layout is checked. 0 (also where another version retired the old
  * contents); KVL_STATUS_LAYOUT with both layouts in the sentence, or for a read-only member where
  * the version differs; -ENOENT: no such device, or no such namespace and the member is read-only;
  * -EACCES: a device is kept for one tenant alone (placing.h); -EINVAL; -EEXIST: this member has it
- * open already; -ENOMEM; KVL_STATUS_DRAINING for a new namespace.
+ * open already, or as nsset_join(); -ENOMEM; KVL_STATUS_DRAINING for a new namespace.
  */
+int attach_open_with(struct member *m, const char *name, const struct ns_layout *layout,
+        const struct attach_options *o, struct attach **ret_attach, struct detail *d);
+
+/* With these options alone. */
 int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
         const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d);
 

@@ -4,8 +4,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/core/announce.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/history.h"
+#include "daemon/core/nsset.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
+#include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 
@@ -78,8 +83,7 @@ static int publish_check(const struct attach *a, const struct publish *p, struct
         return lease_check_version(a, d);
 }
 
-/* The page is granted to this attachment's group; what else it is, in the sentence. */
-static int check_granted(const struct attach *a, uint32_t page, struct detail *d)
+int lease_check_granted(const struct attach *a, uint32_t page, struct detail *d)
 {
         const struct page *p = ns_page(a->ns, page);
 
@@ -98,41 +102,100 @@ static int check_granted(const struct attach *a, uint32_t page, struct detail *d
         return 0;
 }
 
+/* As policies know it: clients count their requests themselves, each from 1. 0 stays none. */
+static uint64_t request_of(const struct attach *a, uint64_t request)
+{
+        struct hash_seed client = {a->member->id, 0};
+
+        return request == 0 ? 0 : hash_bytes(client, &request, sizeof(request)) | 1;
+}
+
+static void tell_request(struct ns *ns, uint64_t request, enum request_event what, uint32_t page)
+{
+        const struct store *s = store_of(ns);
+
+        ns->was_used = ns->unsaved = true;
+        if (s->on_request)
+                s->on_request(ns, request, what, page, s->callback_data);
+}
+
+/* Of what it is published as. */
+static void note_publish(const struct attach *a, uint32_t page)
+{
+        struct page_note *n = ns_note(a->ns, page);
+
+        n->published_sec = n->used_sec = store_now_sec(store_of(a->ns));
+        n->client = a->member->id;
+        n->was_found = 0;
+}
+
+/* Where it lies in its text. */
+static void note_place(struct ns *ns, const struct publish_one *o)
+{
+        const struct page_note *up = o->parent == PAGE_NONE ? NULL : ns_note(ns, o->parent);
+        struct page_note *n = ns_note(ns, o->page);
+        uint64_t end = (up ? up->end_token : 0) + (uint64_t)o->tokens;
+
+        n->depth = up ? up->depth + 1 : 1;
+        n->end_token = (uint32_t)MIN(end, (uint64_t)UINT32_MAX);
+}
+
+/* A lookup has found it as its deepest page: that speaks for its ancestors, too (drop_leaf()). */
+static void note_found(struct attach *a, uint32_t page, uint64_t request)
+{
+        struct ns *ns = a->ns;
+
+        ns_note_use(ns, page);
+        ns_note(ns, page)->was_found = 1;
+        ns->evict->touch(ns->policy, page, request_of(a, request), store_of(ns)->now_nsec);
+        tell_request(ns, request_of(a, request), REQUEST_FOUND, page);
+}
+
 /* SEALED and findable; DETACHED from the start where it has no slot in the index, or its set is
- * recalled: then it ends with its pins. True where findable. */
+ * recalled: then it ends with its pins; or where it is for a session's window. True where findable.
+ */
 static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t hash)
 {
         struct ns *ns = a->ns;
         struct page *p = ns_page(ns, o->page);
+        bool is_private = session_is_private(a, o->session);
+        bool is_hidden = is_private || ns_set_of(ns, o->page)->recall.state != RECALL_NONE ||
+                         (o->parent != PAGE_NONE && ns_page(ns, o->parent)->unindexed);
 
+        if (is_hidden || memcmp(p->key, o->key, KEY_BYTES) != 0)
+                announce_withdraw(ns, o->page);
         grants_remove(a->grants, o->page);
         memcpy(p->key, o->key, KEY_BYTES);
         p->tokens = (uint16_t)o->tokens;
         p->reported = 0;
         p->owner = 0;
+        note_publish(a, o->page);
+        note_place(ns, o);
         shared_describe(ns, o->page);
         ns->counters.publishes++;
         store_of(ns)->counters.publishes++;
         ns_set_state(ns, o->page, PAGE_SEALED);
-        if (ns_set_of(ns, o->page)->recall.state != RECALL_NONE ||
-                (o->parent != PAGE_NONE && ns_page(ns, o->parent)->unindexed) ||
-                !shared_insert(ns, hash, o->page)) {
-                p->unindexed = 1;
-                store_of(ns)->counters.unindexed++;
+        if (is_hidden ||
+                (!announce_fulfil(ns, hash, o->page) && !shared_insert(ns, hash, o->page))) {
+                p->unindexed = !is_private;
+                store_of(ns)->counters.unindexed += !is_private;
                 ns_set_state(ns, o->page, PAGE_DETACHED);
                 return false;
         }
         tree_insert(&ns->tree, o->page, o->parent);
         ns->evict->insert(ns->policy, o->page,
-                &(struct evict_insert){.id = hash, .tokens = o->tokens, .request = o->request},
+                &(struct evict_insert){
+                        .id = hash, .tokens = o->tokens, .request = request_of(a, o->request)},
                 store_of(ns)->now_nsec);
+        tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
+        nsset_sealed(ns, o->page);
         return true;
 }
 
 static int check_publish(const struct attach *a, const struct publish_one *o, struct detail *d)
 {
         const struct ns *ns = a->ns;
-        int r = check_granted(a, o->page, d);
+        int r = lease_check_granted(a, o->page, d);
 
         if (r < 0)
                 return r;
@@ -143,8 +206,37 @@ static int check_publish(const struct attach *a, const struct publish_one *o, st
         return 0;
 }
 
-static int note_duplicate(struct ns *ns, uint32_t existing, uint32_t *ret_page)
+/* What can fail once the page is sealed is made ready. */
+static int reserve_publish(struct attach *a, const struct publish_one *o, struct detail *d)
 {
+        int r = session_reserve(a, o->session, 1, d);
+
+        if (r < 0 || o->tag == 0 || tag_reserve(a->ns) == 0)
+                return r;
+        return detail_set(d, -ENOMEM, "no memory for a tag");
+}
+
+/* The page that has the key already, if that is of any use to who publishes it. */
+static uint32_t find_existing(struct attach *a, const struct publish_one *o, uint64_t hash)
+{
+        return session_is_private(a, o->session) ? PAGE_NONE : shared_find(a->ns, hash, o->key);
+}
+
+/* The page that carries the key now belongs to the session and has the tag. */
+static void enter(struct attach *a, const struct publish_one *o, uint32_t page)
+{
+        session_append(a, o->session, page, o->parent, store_of(a->ns)->now_nsec);
+        if (o->tag != 0 && ns_page(a->ns, page)->state == PAGE_SEALED)
+                tag_add(a->ns, page, o->tag);
+}
+
+static int note_duplicate(
+        const struct attach *a, uint64_t request, uint32_t existing, uint32_t *ret_page)
+{
+        struct ns *ns = a->ns;
+
+        ns_note_use(ns, existing);
+        tell_request(ns, request_of(a, request), REQUEST_PUBLISHED, existing);
         ns->counters.duplicates++;
         store_of(ns)->counters.duplicates++;
         *ret_page = existing;
@@ -160,21 +252,25 @@ static int publish_private(
         uint32_t existing;
         int r = check_publish(a, o, d);
 
+        if (r == 0)
+                r = reserve_publish(a, o, d);
         if (r != 0)
                 return r;
-        existing = shared_find(ns, hash, o->key);
+        existing = find_existing(a, o, hash);
         /* Somebody was first: that page is the caller's from now on as much as theirs. */
         if (existing != PAGE_NONE) {
                 if (ns_page(ns, existing)->n_pins == UINT32_MAX)
                         return detail_set(d, -EINVAL, "page %u is pinned too often", existing);
                 ns_pin_page(ns, existing);
                 attach_note_pin(a, existing);
-                return note_duplicate(ns, existing, ret_page);
+                enter(a, o, existing);
+                return note_duplicate(a, o->request, existing, ret_page);
         }
         (void)seal_page(a, o, hash);
         ns_page(ns, o->page)->n_pins = 1;
         ns->n_pinned++;
         attach_note_pin(a, o->page);
+        enter(a, o, o->page);
         *ret_page = o->page;
         return 0;
 }
@@ -185,6 +281,7 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
         struct ns *ns = a->ns;
         uint64_t hash = shared_hash(&ns->shared, o->key);
         uint32_t existing;
+        bool is_findable;
         int r;
 
         assert(pins_is_open(&a->share));
@@ -195,19 +292,25 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
         r = lease_check_version(a, d);
         if (r == 0)
                 r = check_publish(a, o, d);
+        if (r == 0)
+                r = reserve_publish(a, o, d);
         if (r != 0)
                 return r;
-        if (o->parent != PAGE_NONE && !page_may_be_parent(ns, o->parent))
+        if (o->parent != PAGE_NONE && !page_may_be_parent(ns, o->parent) &&
+                !session_may_continue(a, o->session, o->parent))
                 return detail_set(d, KVL_STATUS_NO_PARENT, "the parent page isn't cached");
-        existing = shared_find(ns, hash, o->key);
+        existing = find_existing(a, o, hash);
         if (existing != PAGE_NONE) {
                 pins_add(&a->share, existing);
-                return note_duplicate(ns, existing, ret_page);
+                enter(a, o, existing);
+                return note_duplicate(a, o->request, existing, ret_page);
         }
         /* The policy has it as idle; who evicts it looks at the segments. */
-        if (seal_page(a, o, hash))
+        is_findable = seal_page(a, o, hash);
+        if (is_findable)
                 ns->evict->idle(ns->policy, o->page, now_nsec);
-        else
+        enter(a, o, o->page);
+        if (!is_findable && !ns_page_is_kept(ns, o->page))
                 ns_watch(ns, o->page);
         *ret_page = o->page;
         return 0;
@@ -237,7 +340,7 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
         if (r != 0)
                 return r;
         if (p->parent_key) {
-                parent = ns_find_page(a->ns, p->parent_key);
+                parent = session_find_parent(a, p->session, p->parent_key);
                 if (parent == PAGE_NONE)
                         return detail_set(d, KVL_STATUS_NO_PARENT,
                                 "the parent page isn't cached in namespace %s (any more)",
@@ -252,6 +355,8 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
                         .parent = parent,
                         .tokens = i + 1 < p->n ? a->ns->layout.page_tokens : p->last_tokens,
                         .request = p->request,
+                        .session = p->session,
+                        .tag = p->tag,
                 };
 
                 r = publish_private(a, &o, &ret_pages[i], d);
@@ -272,12 +377,11 @@ static void pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uint64_
 {
         struct ns *ns = a->ns;
 
-        /* The deepest first, so that ancestors are always at least as fresh. */
         for (uint32_t i = n; i-- > 0;) {
                 ns_pin_page(ns, pages[i]);
                 attach_note_pin(a, pages[i]);
-                ns->evict->touch(ns->policy, pages[i], request, store_of(ns)->now_nsec);
         }
+        note_found(a, pages[n - 1], request);
 }
 
 void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits)
@@ -370,7 +474,7 @@ int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detai
         int r = 0;
 
         for (i = 0; i < n; i++) {
-                r = check_granted(a, pages[i], d);
+                r = lease_check_granted(a, pages[i], d);
                 if (r == 0 && ns_page(a->ns, pages[i])->mark)
                         r = detail_set(d, -EINVAL, "page %u stands in the list twice", pages[i]);
                 if (r < 0)
@@ -396,21 +500,33 @@ int invalidate_key(
         if (r != 0)
                 return r;
         page = ns_find_page(a->ns, key);
+        store_of(a->ns)->cause = CAUSE_KEY;
         *ret_pages = page == PAGE_NONE ? 0 : ns_drop_subtree(a->ns, page, EVICT_INVALIDATE);
+        store_of(a->ns)->cause = CAUSE_NONE;
         return 0;
 }
 
-void touch_page(
+int invalidate_tag(struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *d)
+{
+        int r = lease_check_version(a, d);
+
+        if (r == 0)
+                *ret_pages = tag_invalidate(a->ns, tag);
+        return r;
+}
+
+uint32_t touch_page(
         struct attach *a, uint32_t page, uint32_t generation, uint64_t request, uint64_t now_nsec)
 {
         struct ns *ns = a->ns;
         const struct page *p = ns_page(ns, page);
 
         store_set_now(store_of(ns), now_nsec);
-        /* Its ancestors aren't touched: eviction is leaf-first, none goes before it. */
-        if (p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p) &&
-                (uint32_t)p->generation == generation)
-                ns->evict->touch(ns->policy, page, request, now_nsec);
+        if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p) ||
+                (uint32_t)p->generation != generation)
+                return 0;
+        note_found(a, page, request);
+        return MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
 }
 
 /* Of a group without another member in the namespace: nobody lingers. */
@@ -445,7 +561,7 @@ int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool more,
                         "can say what the group holds",
                         a->grants->n_attach, a->ns->name);
         for (uint32_t i = 0; i < n; i++) {
-                int r = check_granted(a, pages[i], d);
+                int r = lease_check_granted(a, pages[i], d);
 
                 if (r < 0)
                         return r;
@@ -459,5 +575,8 @@ int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool more,
 void request_end(struct attach *a, uint64_t request, uint64_t now_nsec)
 {
         store_set_now(store_of(a->ns), now_nsec);
-        a->ns->evict->request_end(a->ns->policy, request, now_nsec);
+        if (request == 0)
+                return;
+        a->ns->evict->request_end(a->ns->policy, request_of(a, request), now_nsec);
+        tell_request(a->ns, request_of(a, request), REQUEST_ENDED, PAGE_NONE);
 }

@@ -63,14 +63,18 @@ struct publish {
         const uint8_t *parent_key; /* NULL: the first page is a root */
         uint32_t last_tokens;      /* 1..page_tokens */
         uint64_t request;
+        uint32_t session; /* handle of the attachment; 0: none */
+        uint64_t tag;     /* 0: none */
 };
 
 /*
  * Seals pages in order. For each handled page ret_pages[i] is the page that carries the key now,
  * pinned for this member: itself, or the existing one where somebody was first (then the caller's
- * page stays GRANTED until freed). *ret_n: pages handled. 0; KVL_STATUS_DUPLICATE: all handled, at
+ * page stays GRANTED until freed). What is published to a truncated session has no key to be found
+ * by, and no duplicates. *ret_n: pages handled. 0; KVL_STATUS_DUPLICATE: all handled, at
  * least one was a duplicate; KVL_STATUS_NO_PARENT, KVL_STATUS_STALE (granted before an
- * invalidation), -EINVAL, -ENOMEM: stopped at page *ret_n, which stays GRANTED.
+ * invalidation), -EINVAL, -ENOENT (the session is gone), -ENOMEM: stopped at page *ret_n, which
+ * stays GRANTED.
  */
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
         uint32_t *ret_n, struct detail *d);
@@ -94,13 +98,15 @@ struct publish_one {
         uint32_t parent; /* page, or PAGE_NONE: it begins a text */
         uint32_t tokens; /* 1..page_tokens */
         uint64_t request;
+        uint32_t session; /* handle of the attachment; 0: none */
+        uint64_t tag;     /* 0: none */
 };
 
 /*
  * Seals one page of an attachment with a pin segment: the pins are counted there. 0 with *ret_page
  * the page itself; KVL_STATUS_DUPLICATE with the one that has the key already, which is pinned once
  * more for this client first (its own stays GRANTED); KVL_STATUS_NO_PARENT, KVL_STATUS_STALE,
- * -EINVAL: nothing changed.
+ * -EINVAL, -ENOENT (the session is gone), -ENOMEM: nothing changed.
  */
 int publish_shared(struct attach *a, const struct publish_one *p, uint64_t now_nsec,
         uint32_t *ret_page, struct detail *d);
@@ -109,8 +115,8 @@ int publish_shared(struct attach *a, const struct publish_one *p, uint64_t now_n
 bool page_may_be_parent(const struct ns *ns, uint32_t page);
 
 /* A lookup in shared memory found `page`, told afterwards. Ignored where that is no page, or has
- * another generation (low 32 bits) by now. */
-void touch_page(
+ * another generation (low 32 bits) by now. Returns how many pages that took to go through. */
+uint32_t touch_page(
         struct attach *a, uint32_t page, uint32_t generation, uint64_t request, uint64_t now_nsec);
 
 /* Figures for people: requests, keys asked for, pages found. */
@@ -138,6 +144,10 @@ uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_
  * was opened. */
 int lease_check_version(const struct attach *a, struct detail *d);
 
+/* 0: the page is granted to this attachment's group, and to nobody's magazine; -EINVAL with what
+ * else it is. */
+int lease_check_granted(const struct attach *a, uint32_t page, struct detail *d);
+
 /* The namespace has a FREE page: it is the group's. */
 uint32_t lease_take_page(struct attach *a);
 
@@ -149,6 +159,9 @@ int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detai
  * the key. */
 int invalidate_key(
         struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *d);
+
+/* The same for pages published with the tag (> 0). 0 with the count. */
+int invalidate_tag(struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *d);
 
 void request_end(struct attach *a, uint64_t request, uint64_t now_nsec);
 

@@ -6,13 +6,18 @@
 #include <string.h>
 
 #include "daemon/core/address.h"
+#include "daemon/core/announce.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/history.h"
 #include "daemon/core/magazine.h"
+#include "daemon/core/nsset.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/region.h"
+#include "daemon/core/session.h"
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
+#include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
 #include "daemon/core/wait.h"
 #include "proto/status.h"
@@ -20,7 +25,7 @@
 const char *page_state_name(enum page_state s)
 {
         static const char *const names[] = {"free", "granted", "sealed", "retiring", "moving",
-                "detached", "quarantined", "null"};
+                "detached", "quarantined", "null", "pending"};
 
         return (unsigned)s < ARRAY_SIZE(names) ? names[s] : "unknown";
 }
@@ -35,15 +40,16 @@ static uint32_t count_namespaces(const struct tenant *t)
 }
 
 /* Index, tree and policy; nothing stays behind on failure. */
-static int init_lookup(struct ns *ns, struct store *s)
+static int init_lookup(struct ns *ns, const struct tenant *t)
 {
+        struct store *s = t->store;
         int r;
 
         r = shared_init(&ns->shared, &s->room, ns->geometry.capacity_pages, ns->id, s->boot_epoch);
         if (r < 0)
                 return r;
         tree_init(&ns->tree);
-        ns->evict = s->evict;
+        ns->evict = t->attrs.evict ? t->attrs.evict : s->evict;
         r = ns->evict->new (
                 &(struct evict_params){.tree = &ns->tree, .page_tokens = ns->layout.page_tokens},
                 &ns->policy);
@@ -65,7 +71,7 @@ static int ns_alloc(struct tenant *t, const struct ns_layout *layout,
         ns->geometry = *geometry;
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
         ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
-        r = ns->sets && ns->slots_preparing ? init_lookup(ns, t->store) : -ENOMEM;
+        r = ns->sets && ns->slots_preparing ? init_lookup(ns, t) : -ENOMEM;
         if (r < 0) {
                 free(ns->slots_preparing);
                 free(ns->sets);
@@ -132,14 +138,24 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         list_init(&ns->sets_preparing);
         list_init(&ns->attachments);
         list_append(&t->namespaces, &ns->link);
+        if (t->store->on_ns)
+                t->store->on_ns(ns, false, t->store->callback_data);
         *ret_ns = ns;
         return 0;
 }
 
 void ns_free(struct ns *ns)
 {
+        struct store *store = ns->tenant->store;
+
         assert(list_is_empty(&ns->attachments));
 
+        if (store->on_ns)
+                store->on_ns(ns, true, store->callback_data);
+        nsset_leave(ns);
+        history_free(ns);
+        sessions_free(ns);
+        tags_reset(ns);
         compact_forget_ns(ns);
         list_for_each_safe (set, &ns->sets_bound, struct extent_set, link)
                 set_discard(set);
@@ -170,6 +186,18 @@ struct page *ns_page(const struct ns *ns, uint32_t page)
                 return NULL;
         set = ns->sets[page / ns->geometry.set_pages];
         return set ? &set->pages[page % ns->geometry.set_pages] : NULL;
+}
+
+struct page_note *ns_note(const struct ns *ns, uint32_t page)
+{
+        uint32_t n = ns->geometry.set_pages;
+
+        return &ns->sets[page / n]->notes[page % n];
+}
+
+void ns_note_use(struct ns *ns, uint32_t page)
+{
+        ns_note(ns, page)->used_sec = store_now_sec(ns->tenant->store);
 }
 
 struct extent_set *ns_set_of(const struct ns *ns, uint32_t page)
@@ -225,6 +253,8 @@ void ns_free_page(struct ns *ns, uint32_t page)
 {
         struct extent_set *set = ns_set_of(ns, page);
 
+        announce_withdraw(ns, page);
+        *ns_note(ns, page) = (struct page_note){0};
         set_put_page(set, page);
         if (set->recall.state != RECALL_NONE)
                 recall_settle(set);
@@ -279,19 +309,19 @@ void ns_pin_page(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
 
-        assert(p->state == PAGE_SEALED && p->n_pins < UINT32_MAX);
+        assert(is_shown(p->state) && p->n_pins < UINT32_MAX);
 
         if (p->n_pins++ > 0)
                 return;
         ns->n_pinned++;
         if (p->watched) /* held already */
                 unwatch(ns, page);
-        else
+        else if (p->state == PAGE_SEALED)
                 ns->evict->hold(ns->policy, page);
 }
 
 /* A page that can't be found any more, and that nobody pins over the socket. Retired: nor in a
- * segment. */
+ * segment. What windows hold stays DETACHED for them. */
 static void let_go(struct ns *ns, uint32_t page, bool is_retired)
 {
         struct page *p = ns_page(ns, page);
@@ -300,7 +330,14 @@ static void let_go(struct ns *ns, uint32_t page, bool is_retired)
                 unwatch(ns, page);
         if (ns_page_is_stale(ns, p)) {
                 (void)shared_remove(ns, page); /* its slot may have been taken over */
+                nsset_swept(ns, page);
+                history_note_stale(ns, page);
+                sessions_page_goes(ns, page);
                 ns->n_stale--;
+        }
+        if (ns_note(ns, page)->n_windows > 0) {
+                ns_set_state(ns, page, PAGE_DETACHED);
+                return;
         }
         if (is_retired || shared_withdraw(ns, page)) {
                 ns_free_page(ns, page);
@@ -308,6 +345,28 @@ static void let_go(struct ns *ns, uint32_t page, bool is_retired)
         }
         ns_set_state(ns, page, PAGE_DETACHED);
         ns_watch(ns, page);
+}
+
+bool ns_page_is_kept(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return p->state == PAGE_DETACHED && p->n_pins == 0 && ns_note(ns, page)->n_windows > 0;
+}
+
+void ns_keep_page(struct ns *ns, uint32_t page)
+{
+        ns_note(ns, page)->n_windows++;
+}
+
+void ns_unkeep_page(struct ns *ns, uint32_t page)
+{
+        bool was_kept = ns_page_is_kept(ns, page);
+
+        assert(ns_note(ns, page)->n_windows > 0);
+
+        if (--ns_note(ns, page)->n_windows == 0 && was_kept)
+                let_go(ns, page, false);
 }
 
 void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
@@ -320,10 +379,12 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
         if (p->n_pins > 0)
                 return;
         ns->n_pinned--;
-        if (p->state == PAGE_DETACHED || ns_page_is_stale(ns, p))
+        if (p->state == PAGE_DETACHED || ns_page_is_stale(ns, p)) {
                 let_go(ns, page, false);
-        else
+        } else {
+                ns_note_use(ns, page);
                 ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
+        }
         wait_wake(ns->tenant->store);
 }
 
@@ -340,6 +401,7 @@ void ns_look_again(struct ns *ns, uint32_t budget)
                         ns_watch(ns, page);
                 } else if (is_sealed) {
                         unwatch(ns, page);
+                        ns_note_use(ns, page);
                         ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
                 } else {
                         let_go(ns, page, false);
@@ -393,10 +455,14 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         }
         tree_deinit(&ns->tree);
         ns->tree = tree;
+        sessions_reset(ns);
+        tags_reset(ns);
         ns->epoch++;
         shared_show_epochs(ns);
+        announce_withdraw_ns(ns);
         magazine_drain_ns(ns); /* of pages that could only be published as stale */
         ns->n_stale = ns->n_pages[PAGE_SEALED];
+        history_note_all(ns, HISTORY_INVALIDATED, store->cause ? store->cause : CAUSE_NAMESPACE);
         *ret_pages = n_findable;
         if (store->on_stale)
                 store->on_stale(ns, store->callback_data);
@@ -414,6 +480,9 @@ void ns_sweep_page(struct ns *ns, uint32_t page)
                 return;
         }
         (void)shared_remove(ns, page);
+        nsset_swept(ns, page);
+        history_note_stale(ns, page);
+        sessions_page_goes(ns, page);
         ns->n_stale--;
         ns_set_state(ns, page, PAGE_DETACHED);
 }
@@ -421,6 +490,7 @@ void ns_sweep_page(struct ns *ns, uint32_t page)
 bool ns_sweep(struct ns *ns, uint32_t budget)
 {
         uint32_t set_pages = ns->geometry.set_pages;
+        bool more = sessions_sweep(ns, &budget);
 
         for (; budget > 0 && ns->n_stale > 0; budget--) {
                 if (ns->sweep_page >= ns->geometry.capacity_pages)
@@ -430,7 +500,21 @@ bool ns_sweep(struct ns *ns, uint32_t budget)
                 else /* the rest of a set that isn't bound */
                         ns->sweep_page += set_pages - ns->sweep_page % set_pages;
         }
-        return ns->n_stale > 0;
+        return more || ns->n_stale > 0;
+}
+
+/* Only the deepest page of what is found is noted: what is known of a leaf holds for its parent. */
+static void hand_up(struct ns *ns, uint32_t page)
+{
+        const struct page_note *note = ns_note(ns, page);
+        uint32_t up = tree_parent(&ns->tree, page);
+        struct page_note *parent;
+
+        if (up == NODE_NONE)
+                return;
+        parent = ns_note(ns, up);
+        parent->used_sec = MAX(parent->used_sec, note->used_sec);
+        parent->was_found |= note->was_found;
 }
 
 static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool is_retired)
@@ -442,6 +526,11 @@ static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool 
         /* Whoever can write the segment (a memfd, and the same uid) can have taken its slot away.
          */
         (void)shared_remove(ns, page);
+        history_note_drop(ns, page, why);
+        hand_up(ns, page);
+        sessions_page_goes(ns, page);
+        nsset_gone(ns, page, why);
+        tag_remove(ns, page);
         ns->evict->remove(ns->policy, page, why);
         tree_remove(&ns->tree, page);
         if (p->n_pins > 0)
@@ -457,18 +546,38 @@ static void count_evictions(struct ns *ns, uint64_t n)
         ns->tenant->store->counters.evictions += n;
 }
 
-bool ns_evict_leaf(struct ns *ns, uint32_t page)
+static bool drop_idle_leaf(struct ns *ns, uint32_t page, enum evict_reason why)
 {
         assert(ns_page(ns, page)->n_pins == 0);
 
-        if (!shared_retire(ns, page)) {
+        if (!nsset_may_evict(ns, page) || !shared_retire(ns, page)) {
                 ns->evict->hold(ns->policy, page);
                 ns_watch(ns, page);
                 return false;
         }
-        drop_leaf(ns, page, EVICT_PRESSURE, true);
+        drop_leaf(ns, page, why, true);
+        return true;
+}
+
+bool ns_evict_leaf(struct ns *ns, uint32_t page)
+{
+        if (!drop_idle_leaf(ns, page, EVICT_PRESSURE))
+                return false;
         count_evictions(ns, 1);
         return true;
+}
+
+bool ns_expire_leaf(struct ns *ns, uint32_t page)
+{
+        struct store *store = ns->tenant->store;
+        bool went;
+
+        store->cause = CAUSE_EXPIRED;
+        went = drop_idle_leaf(ns, page, EVICT_INVALIDATE);
+        store->cause = CAUSE_NONE;
+        ns->counters.expired += went;
+        store->counters.pages_expired += went;
+        return went;
 }
 
 uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_reason why)

@@ -29,7 +29,8 @@
 
 struct page {
         uint8_t key[KEY_BYTES];   /* SEALED, DETACHED */
-        uint64_t generation : 56; /* one more each time it leaves FREE */
+        uint64_t generation : 56; /* one more each time it leaves FREE, or is withdrawn
+                                     (announce.h): a word that clients wait for doesn't come back */
         uint64_t state : 8;       /* enum page_state */
         uint32_t epoch;           /* of the namespace when granted (low 32 bits) */
         uint32_t n_pins; /* taken over the socket, of all members; SEALED, DETACHED. Those in pin
@@ -46,9 +47,34 @@ struct page {
         uint16_t unindexed : 1; /* DETACHED: published, but the index had no slot for it, or its set
                                    was recalled */
         uint16_t given_back : 1; /* GRANTED: waits for members that linger */
+        uint16_t announced : 1;  /* GRANTED: `key` is reserved for it (announce.h) */
 };
 
 static_assert(sizeof(struct page) == 64, "one cache line a page");
+
+/*
+ * What else is known of a page: not needed to find, grant or evict one. Times in whole seconds of
+ * the store's clock. All zero while the page is FREE.
+ */
+struct page_note {
+        uint64_t tag; /* as published; 0: none */
+        union {       /* page + 1; 0 ends */
+                struct {
+                        uint32_t tag_prev, tag_next; /* of the tag (tag.h) */
+                };
+                struct {
+                        uint32_t announced_prev, announced_next; /* GRANTED: of announce.c */
+                };
+        };
+        uint32_t published_sec; /* SEALED, DETACHED */
+        uint32_t used_sec;      /* published, or found as the deepest page of a lookup */
+        uint64_t client;        /* GRANTED and announced: who is to publish it; SEALED: who did */
+        uint32_t tails;         /* id of what sessions end with here; 0: none (session.h) */
+        uint32_t n_windows;     /* sessions that hold it beside the tree */
+        uint32_t was_found : 1; /* since it was published */
+        uint32_t depth : 31;    /* SEALED, DETACHED: pages of its text up to its end */
+        uint32_t end_token;     /* likewise: tokens */
+};
 
 const char *page_state_name(enum page_state s);
 

@@ -13,6 +13,7 @@
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/nsset.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
@@ -32,16 +33,16 @@ static uint32_t free_slot(const struct ns *ns)
         return i < ns->geometry.n_set_slots ? i : UINT32_MAX;
 }
 
-/* Tree and policy know the pages of a set before it is there. */
+/* Tree, policy and namespace set have room for the pages of a set before it is there. */
 static int reserve_nodes(struct ns *ns, uint32_t set_index)
 {
         uint32_t n = (set_index + 1) * ns->geometry.set_pages;
         int r;
 
         r = ns->evict->reserve(ns->policy, n);
-        if (r < 0)
-                return r;
-        return tree_reserve(&ns->tree, n);
+        if (r == 0)
+                r = tree_reserve(&ns->tree, n);
+        return r < 0 ? r : nsset_reserve(ns, ns->geometry.set_pages);
 }
 
 /* Fails like any other call: the daemon is told by its figures. */
@@ -104,6 +105,7 @@ static void init_pages(struct extent_set *set)
 static void set_free(struct extent_set *set)
 {
         job_free(set->parting);
+        free(set->notes);
         free(set->pages);
         free(set);
 }
@@ -126,11 +128,12 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         set->asked_nsec = clock_now_nsec();
         set->index = index;
         set->pages = calloc(ns->geometry.set_pages, sizeof(*set->pages));
+        set->notes = calloc(ns->geometry.set_pages, sizeof(*set->notes));
         if (ns->pool->queue) {
                 set->parting = job_new(JOB_DESTROY, ns->layout.n_planes);
-                r = set->pages && set->parting ? 0 : -ENOMEM;
+                r = set->pages && set->notes && set->parting ? 0 : -ENOMEM;
         } else
-                r = set->pages ? create_extents(set) : -ENOMEM;
+                r = set->pages && set->notes ? create_extents(set) : -ENOMEM;
         if (r != 0) {
                 set_free(set);
                 return r;

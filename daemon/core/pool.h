@@ -68,6 +68,7 @@ struct set_recall {
         struct list_link link; /* store.recalls, but for RECALL_NONE */
         enum recall_state state;
         enum recall_kind kind;
+        bool left_windows; /* sessions hold no page of it any more (sessions_leave_set()) */
         uint32_t n_purged; /* pages that were gone through */
         bool in_visit;     /* isn't unbound under who looks at it */
         bool told;         /* all clients concerned were told of the state */
@@ -98,6 +99,7 @@ struct extent_set {
         uint64_t asked_nsec; /* when it began to be made */
         struct set_recall recall;
         struct page *pages;       /* owned, ns.geometry.set_pages */
+        struct page_note *notes;  /* owned, likewise */
         struct job *parting;      /* owned; queue: the DESTROY, holds the extents' handles */
         struct extent *extents[]; /* owned, ns.layout.n_planes */
 };

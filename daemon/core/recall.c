@@ -3,12 +3,15 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "daemon/core/announce.h"
 #include "daemon/core/blame.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/group.h"
+#include "daemon/core/history.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/region.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 
@@ -60,6 +63,7 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
                 press(set, rq->timeout_nsec);
                 return;
         }
+        announce_withdraw_set(set);
         list_remove(&set->room_link);
         set->ns->n_withheld += set->n_free;
         set->recall.state = RECALL_ASKED;
@@ -126,8 +130,9 @@ static uint32_t count_held(const struct extent_set *set)
         for (uint32_t i = 0; i < set->ns->geometry.set_pages; i++) {
                 const struct page *p = &set->pages[i];
 
-                n += (p->state == PAGE_GRANTED && !p->ready) || p->state == PAGE_DETACHED ||
-                     p->n_pins > 0 || p->watched;
+                n += (p->state == PAGE_GRANTED && !p->ready) ||
+                     (p->state == PAGE_DETACHED && set->notes[i].n_windows == 0) || p->n_pins > 0 ||
+                     p->watched;
         }
         return n;
 }
@@ -354,6 +359,9 @@ static bool purge(struct work *w, struct extent_set *set)
 
         if (nothing_held(set))
                 set->recall.n_purged = n;
+        else if (!set->recall.left_windows)
+                spend(w, sessions_leave_set(ns, set->index));
+        set->recall.left_windows = true;
         while (set->recall.n_purged < n) {
                 uint32_t i = set->recall.n_purged, page = set->index * n + i;
                 const struct page *p = &set->pages[i];
@@ -472,8 +480,13 @@ static bool purge_for(struct work *w, struct extent_set *set)
 {
         struct tenant *t = set->ns->tenant;
         uint64_t before = t->counters.evictions;
-        bool is_done = purge(w, set);
+        bool is_done;
 
+        w->store->making_room = set->recall.by;
+        w->store->cause = CAUSE_RECALL;
+        is_done = purge(w, set);
+        w->store->cause = CAUSE_NONE;
+        w->store->making_room = NULL;
         if (t->counters.evictions > before)
                 blame_note(t, set->recall.by, t->counters.evictions - before, 0);
         return is_done;

@@ -7,7 +7,9 @@
 #include "daemon/core/blame.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/nsset.h"
 #include "daemon/core/region.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 
@@ -22,10 +24,12 @@ static void count_own(struct tenant *t, uint64_t n)
 
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
+        struct store *store = ns->tenant->store;
         uint64_t n_evicted = 0;
 
         assert(ns->keep_idle_sets);
 
+        store->making_room = ns->tenant;
         while (ns_n_room(ns) < n) {
                 uint32_t victim = ns->evict->victim(ns->policy, now_nsec);
 
@@ -33,6 +37,7 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
                         break;
                 n_evicted += ns_evict_leaf(ns, victim);
         }
+        store->making_room = NULL;
         count_own(ns->tenant, n_evicted);
         return ns_n_room(ns) >= n;
 }
@@ -73,6 +78,8 @@ static uint32_t *count_subtrees(const struct ns *ns)
 
         if (below)
                 ns_find_pinned(ns, mark_held, below);
+        if (below)
+                nsset_find_held(ns, mark_held, below);
         for (uint32_t node = 0; below && node < t->n_nodes; node++)
                 if (tree_has(t, node) && tree_parent(t, node) == NODE_NONE)
                         count_tree(ns, node, below);
@@ -85,6 +92,13 @@ static uint32_t *count_subtrees(const struct ns *ns)
  * is counted twice: the cost is never too low.
  */
 #define COST_HELD UINT64_MAX
+
+/* Is it cached, or in a window alone? */
+static bool may_go(const struct ns *ns, uint32_t page)
+{
+        return ns_page(ns, page)->state == PAGE_SEALED || ns_page_is_kept(ns, page);
+}
+
 static uint64_t set_cost(const struct extent_set *set, const uint32_t *below)
 {
         const struct ns *ns = set->ns;
@@ -96,8 +110,12 @@ static uint64_t set_cost(const struct extent_set *set, const uint32_t *below)
 
                 if (p->state == PAGE_FREE || p->state == PAGE_NULL)
                         continue;
-                if (p->state != PAGE_SEALED || below[first + i] == HELD)
+                if (!may_go(ns, first + i) || below[first + i] == HELD)
                         return COST_HELD;
+                if (p->state == PAGE_DETACHED) {
+                        n_pages++; /* and the rest of its window */
+                        continue;
+                }
                 if (ns_page_is_stale(ns, p))
                         continue;
                 parent = tree_parent(&ns->tree, first + i);
@@ -163,7 +181,8 @@ static bool has_become_held(const struct extent_set *set)
                 const struct page *p = &set->pages[i];
 
                 if (p->n_pins > 0 ||
-                        (p->state != PAGE_SEALED && p->state != PAGE_FREE && p->state != PAGE_NULL))
+                        (!may_go(set->ns, set->index * set->ns->geometry.set_pages + i) &&
+                                p->state != PAGE_FREE && p->state != PAGE_NULL))
                         return true;
         }
         return false;
@@ -182,7 +201,9 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
                 return;
         }
         ns->keep_idle_sets = true;
+        t->store->making_room = by;
         set->recall.in_visit = true;
+        (void)sessions_leave_set(ns, set->index);
         for (uint32_t page = first; page < first + n; page++) {
                 struct page *p = ns_page(ns, page);
 
@@ -192,6 +213,7 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
                         ns_drop_subtree(ns, page, EVICT_PRESSURE);
         }
         set->recall.in_visit = false;
+        t->store->making_room = NULL;
         blame_note(t, by, t->counters.evictions - before, set_is_idle(set));
         if (set_is_idle(set))
                 set_unbind(set);

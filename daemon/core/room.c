@@ -9,6 +9,7 @@
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/reclaim.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
@@ -56,12 +57,22 @@ static bool has_slot(const struct ns *ns)
         return ns->n_sets + ns->n_preparing < ns->geometry.n_set_slots;
 }
 
+/* Windows of sessions go, until `n` pages are FREE or to come; `open`: of open ones, too. */
+static bool take_windows(struct ns *ns, uint32_t n, bool open)
+{
+        while (ns_n_coming(ns) < n && sessions_give_way(ns, open))
+                ;
+        return ns_n_coming(ns) >= n;
+}
+
 /* Evicts until `n` pages are FREE or to come; where that is too little, looks at `n_look` watched
  * ones first. */
 static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
 {
         uint64_t now_nsec = store_of(ns)->now_nsec;
 
+        if (take_windows(ns, n, false))
+                return true;
         n -= (uint32_t)MIN((uint64_t)n, ns->n_preparing_pages);
         if (reclaim_pages(ns, n, now_nsec))
                 return true;
@@ -190,7 +201,7 @@ static int make_room(struct ns *ns, uint32_t n, struct detail *d)
                 if (ns_n_coming(ns) >= n)
                         return 0;
                 if (r < 0 || !is_less)
-                        return r;
+                        return take_windows(ns, n, true) ? 0 : r;
                 /* Recalled sets may be gone by now, too. */
                 is_less = reclaim_own(ns, n);
                 r = bind_lacking(ns, n, d);

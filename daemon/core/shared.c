@@ -2,9 +2,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "daemon/core/group.h"
@@ -86,7 +90,15 @@ static bool is_findable(const struct ns *ns, uint32_t page)
         return p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
 }
 
-uint32_t shared_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES])
+static bool is_pending(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return p && p->state == PAGE_GRANTED && p->announced;
+}
+
+static uint32_t find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES],
+        bool (*is_it)(const struct ns *ns, uint32_t page))
 {
         for (unsigned n = 0; n < N_SLOTS; n++) {
                 uint64_t slot =
@@ -95,10 +107,20 @@ uint32_t shared_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_B
 
                 if (slot == 0 || slot != shm_slot(hash, page))
                         continue;
-                if (is_findable(ns, page) && memcmp(ns_page(ns, page)->key, key, KEY_BYTES) == 0)
+                if (is_it(ns, page) && memcmp(ns_page(ns, page)->key, key, KEY_BYTES) == 0)
                         return page;
         }
         return PAGE_NONE;
+}
+
+uint32_t shared_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES])
+{
+        return find(ns, hash, key, is_findable);
+}
+
+uint32_t shared_find_pending(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES])
+{
+        return find(ns, hash, key, is_pending);
 }
 
 void shared_describe(struct ns *ns, uint32_t page)
@@ -106,8 +128,10 @@ void shared_describe(struct ns *ns, uint32_t page)
         const struct page *p = ns_page(ns, page);
         struct shm_line *line = &ns->shared.lines[page];
 
-        memcpy(line->key, p->key, KEY_BYTES);
-        line->epoch = ns->epoch;
+        if (!p->announced) {
+                memcpy(line->key, p->key, KEY_BYTES);
+                line->epoch = ns->epoch;
+        }
         line->tokens = p->tokens;
         line->tier = 0;
 }
@@ -115,7 +139,9 @@ void shared_describe(struct ns *ns, uint32_t page)
 /* A stale page's slot is as good as an empty one. */
 static bool is_taken(const struct ns *ns, uint64_t slot)
 {
-        return slot != 0 && is_findable(ns, (uint32_t)slot - 1);
+        uint32_t page = (uint32_t)slot - 1;
+
+        return slot != 0 && (is_findable(ns, page) || is_pending(ns, page));
 }
 
 /* Slots taken in the n-th bucket of the hash, and where the first that isn't is. */
@@ -203,6 +229,27 @@ static void show(struct ns *ns, uint32_t page, enum page_state state)
 void shared_show_state(struct ns *ns, uint32_t page)
 {
         show(ns, page, ns_page(ns, page)->state);
+}
+
+void shared_show_pending(struct ns *ns, uint32_t page)
+{
+        show(ns, page, PAGE_PENDING);
+}
+
+void shared_hide_pending(struct ns *ns, uint32_t page)
+{
+        ns_page(ns, page)->generation++;
+        show(ns, page, PAGE_FREE);
+}
+
+/*
+ * Not the private kind: who waits is in another process. A waiter compares the word with what it
+ * has seen before it sleeps, in the kernel: as the change comes first, it sleeps only where it is
+ * woken here. (On a big-endian machine the lower half would be 4 bytes on; none runs this.)
+ */
+void shared_wake(struct ns *ns, uint32_t page)
+{
+        (void)syscall(SYS_futex, &ns->shared.lines[page].state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 void shared_show_epochs(struct ns *ns)

@@ -10,6 +10,10 @@
  *   shared_is_pinned() ... a cheap look first
  *   state = RETIRING; full fence; sum the pins of every attachment
  *   any: state as before.  none: slot cleared, next generation, FREE
+ *
+ * What a daemon that takes the segments over from one that crashed must do first (not built yet):
+ * RETIRING is SEALED again, as the pins weren't counted to the end. PENDING is nobody's promise any
+ * more: slot cleared, next generation, FREE, and whoever waits is woken.
  */
 #ifndef KVL_CORE_SHARED_H
 #define KVL_CORE_SHARED_H
@@ -64,12 +68,24 @@ static inline uint64_t shared_hash(const struct shared *s, const uint8_t key[KEY
  * SEALED and of the current epoch count. */
 uint32_t shared_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES]);
 
-/* Writes key, tokens and epoch of the record into the page's line. Before it is SEALED. */
+/* The announced page (announce.h) with the key of this hash, or PAGE_NONE. */
+uint32_t shared_find_pending(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES]);
+
+/* Writes key, tokens and epoch of the record into the page's line: before it is SEALED or PENDING.
+ * Of an announced page the tokens: the rest stands there, and is read. */
 void shared_describe(struct ns *ns, uint32_t page);
 
+/* The page, GRANTED and described, is shown as PENDING; isn't any more: it has another generation
+ * then. */
+void shared_show_pending(struct ns *ns, uint32_t page);
+void shared_hide_pending(struct ns *ns, uint32_t page);
+
+/* Wakes who waits for a change of the page's state word, after it. */
+void shared_wake(struct ns *ns, uint32_t page);
+
 /*
- * Lets a page that is SEALED be found: its key isn't findable yet. False: all slots where the key
- * could be have findable pages.
+ * Lets a page that is SEALED or PENDING be found: its key isn't findable yet. False: all slots
+ * where the key could be have findable or announced pages.
  */
 bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page);
 

@@ -6,6 +6,7 @@
 #include "base/macros.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/reclaim.h"
 #include "daemon/core/room.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -16,6 +17,10 @@
 /* Fewer are no stream of leases: a handful now and then, on a device that makes a set at once. Not
  * tuned. */
 #define PAGES_MIN 2
+
+/* Evicted for free_ahead at once, below a millisecond, ten times a second and as leases make it.
+ * Not tuned. */
+#define FREE_BATCH 512
 
 /* Nobody leases any more: what is kept goes back then, and no timer runs. Not tuned. */
 #define QUIET_NSEC (2000 * NSEC_PER_MSEC)
@@ -31,7 +36,8 @@ void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
 
         ahead_leased(&ns->ahead, n, now_nsec);
         ns->is_leased = true;
-        if (ns_n_coming(ns) < ns->stock_pages + ns->n_wanted && s->on_stock)
+        if (ns_n_coming(ns) < MAX(ns->stock_pages, ns->free_pages / 2) + ns->n_wanted &&
+                s->on_stock)
                 s->on_stock(s->callback_data);
 }
 
@@ -44,7 +50,8 @@ bool stock_keeps(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;
 
-        return set->recall.state == RECALL_NONE && ns_n_room(ns) - set->n_free < ns->stock_pages;
+        return set->recall.state == RECALL_NONE &&
+               ns_n_room(ns) - set->n_free < MAX(ns->stock_pages, ns->free_pages);
 }
 
 bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
@@ -52,12 +59,18 @@ bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
         return ns->ahead.last_nsec > 0 && now_nsec < ns->ahead.last_nsec + QUIET_NSEC;
 }
 
+/* Will more be leased soon? */
+static bool is_busy(const struct ns *ns, uint64_t now_nsec)
+{
+        return !store_of(ns)->draining && !list_is_empty(&ns->attachments) &&
+               stock_is_leased(ns, now_nsec);
+}
+
 static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
 {
         uint32_t n;
 
-        if (store_of(ns)->draining || list_is_empty(&ns->attachments) ||
-                !stock_is_leased(ns, now_nsec))
+        if (!is_busy(ns, now_nsec))
                 return 0;
         n = ahead_pages(&ns->ahead, ns->geometry.capacity_pages / SHARE_OF_CAPACITY, now_nsec);
         return n < PAGES_MIN ? 0 : n;
@@ -87,18 +100,41 @@ static void bind(struct ns *ns)
         ns->keep_idle_sets = false;
 }
 
+static uint32_t wanted_free(const struct ns *ns, uint64_t now_nsec)
+{
+        uint64_t held = (uint64_t)ns->n_sets * ns->geometry.set_pages;
+
+        return is_busy(ns, now_nsec) ? (uint32_t)(held * ns->tenant->attrs.free_ahead / 100) : 0;
+}
+
+/* Where FREE pages have become half of what they should be, and no set can be bound. */
+static void free_ahead(struct ns *ns, uint64_t now_nsec)
+{
+        uint64_t n = MIN((uint64_t)ns->free_pages, ns_n_room(ns) + FREE_BATCH);
+
+        ns->is_freeing |= ns_n_coming(ns) < ns->free_pages / 2;
+        if (!ns->is_freeing || room_leaves_another(ns))
+                return;
+        ns->keep_idle_sets = true;
+        (void)reclaim_pages(ns, (uint32_t)n, now_nsec);
+        ns->keep_idle_sets = false;
+        ns->is_freeing = ns_n_coming(ns) < ns->free_pages;
+}
+
 static bool work(struct ns *ns, uint64_t now_nsec)
 {
-        uint32_t was = ns->stock_pages;
+        uint32_t was = MAX(ns->stock_pages, ns->free_pages);
 
         if (!ns->is_leased)
                 return false;
         ns->stock_pages = wanted(ns, now_nsec);
+        ns->free_pages = wanted_free(ns, now_nsec);
         if (ns->stock_pages > 0 && !is_waited_for(store_of(ns), ns->pool))
                 bind(ns);
-        if (ns->stock_pages < was)
+        free_ahead(ns, now_nsec);
+        if (MAX(ns->stock_pages, ns->free_pages) < was)
                 ns_trim(ns);
-        ns->is_leased = ns->stock_pages > 0;
+        ns->is_leased = ns->stock_pages > 0 || ns->free_pages > 0;
         return ns->is_leased;
 }
 
@@ -116,9 +152,9 @@ bool stock_work(struct store *s, uint64_t now_nsec)
 void stock_forget(struct ns *ns)
 {
         ns->is_leased = false;
-        if (ns->stock_pages == 0)
+        if (ns->stock_pages == 0 && ns->free_pages == 0)
                 return;
-        ns->stock_pages = 0;
+        ns->stock_pages = ns->free_pages = 0;
         ns_trim(ns);
 }
 

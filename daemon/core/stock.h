@@ -2,7 +2,10 @@
  * Pages kept ready: FREE pages in extent sets that are bound ahead of demand, as many as will be
  * leased in the time that making a set takes (policy/ahead.h). Only from what is free: nothing is
  * evicted, recalled or taken from anybody for it, and what nobody leases for a while goes back.
- * Loop thread only.
+ *
+ * Where no set can be bound any more, a tenant's free_ahead (percent of the pages that it holds in
+ * the namespace) is kept FREE by evicting idle pages of the namespace itself: begun where half of
+ * that is left, until all of it is there, while somebody leases. Loop thread only.
  */
 #ifndef KVL_CORE_STOCK_H
 #define KVL_CORE_STOCK_H
@@ -21,7 +24,8 @@ void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec);
 void stock_made(struct ns *ns, uint64_t took_nsec);
 
 /*
- * Binds what is missing, as far as limits and regions admit; gives back what is too much. True
+ * Binds what is missing, as far as limits and regions admit; gives back what is too much; evicts
+ * ahead. True
  * while somebody leases: to be called again, in a tenth of a second and when store.on_stock says
  * so.
  */

@@ -7,9 +7,13 @@
 
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/expire.h"
 #include "daemon/core/group.h"
+#include "daemon/core/history.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/nsset.h"
+#include "daemon/core/session.h"
 #include "daemon/core/tenant.h"
 #include "gpu/queue.h"
 
@@ -152,11 +156,22 @@ void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec)
                                 settle_ns(ns, now_nsec);
 }
 
+void store_policy_work(struct store *s, uint64_t now_nsec)
+{
+        store_set_now(s, now_nsec);
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link) {
+                        if (ns->was_used && ns->evict->work)
+                                ns->evict->work(ns->policy, now_nsec);
+                        ns->was_used = false;
+                }
+}
+
 static struct ns *find_stale(const struct store *s)
 {
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (ns->n_stale > 0)
+                        if (ns->n_stale > 0 || sessions_are_left(ns))
                                 return ns;
         return NULL;
 }
@@ -164,8 +179,11 @@ static struct ns *find_stale(const struct store *s)
 bool store_work(struct store *s, uint32_t budget)
 {
         struct ns *ns = find_stale(s);
+        bool more = ns && (ns_sweep(ns, budget) || find_stale(s));
 
-        return ns && (ns_sweep(ns, budget) || find_stale(s));
+        more |= expire_work(s, budget);
+        more |= nssets_work(s, budget);
+        return more;
 }
 
 static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_kept)
@@ -189,17 +207,21 @@ int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
         uint64_t *ret_pages, uint64_t *ret_kept)
 {
         uint64_t n_pages = 0, n_kept = 0;
-        int r;
+        int r = 0;
 
         assert(!only || only->tenant == t);
 
+        s->cause = CAUSE_PURGE;
         list_for_each_safe (ns, &t->namespaces, struct ns, link) {
                 if (only && ns != only)
                         continue;
                 r = purge_ns(ns, remove, &n_pages, &n_kept);
                 if (r < 0)
-                        return r;
+                        break;
         }
+        s->cause = CAUSE_NONE;
+        if (r < 0)
+                return r;
         *ret_pages = n_pages;
         *ret_kept = n_kept;
         return 0;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/segment.h"
 #include "daemon/core/pool.h"
@@ -31,7 +32,14 @@ struct store_counters {
         uint64_t unindexed;       /* pages published that the index had no slot for */
         uint64_t compacted_pages; /* moved */
         uint64_t compacted_sets;  /* given back after that */
+        uint64_t sessions_expired;
+        uint64_t announced;         /* keys */
+        uint64_t announces_pending; /* keys that somebody else was computing */
+        uint64_t pages_expired;     /* expire.h */
 };
+
+/* Of a request (lease.h) in a namespace. */
+enum request_event { REQUEST_FOUND, REQUEST_PUBLISHED, REQUEST_ENDED };
 
 struct store {
         struct list_link pools;   /* struct pool.link; the first is the default device */
@@ -48,15 +56,19 @@ struct store {
                                      tests on devices without memory lower it */
         uint64_t next_address;    /* where the next namespace's range is looked for (address.h) */
         bool draining;            /* nothing new is granted */
-        uint64_t last_ns_id, last_member_id;
+        uint64_t last_ns_id, last_nsset_id, last_member_id;
+        uint32_t last_tenant_number;
         uint32_t last_group_id;
         uint32_t n_members;
         uint64_t now_nsec;  /* latest time a call was given; for what ends without one (a member
                                dies) */
         uint64_t n_extents; /* of all sets */
         struct store_counters counters;
-        struct list_link waits;      /* struct attach.wait.link */
-        const struct attach *asking; /* whose lease is being tried; NULL: nobody's */
+        struct list_link waits;           /* struct attach.wait.link */
+        const struct attach *asking;      /* whose lease is being tried; NULL: nobody's */
+        const struct tenant *making_room; /* whose lease pages give way to; NULL: nobody's */
+        unsigned cause; /* enum history_cause: what pages are dropped for. Whoever begins it sets
+                           it, and CAUSE_NONE again at its end */
         uint64_t last_wait_number;
         /* Leases that wait may be tried again: something came free. May be NULL. */
         void (*on_room)(void *data);
@@ -65,6 +77,9 @@ struct store {
         /* Told when a namespace was invalidated as a whole: the server sends NS_STALE. May be NULL.
          */
         void (*on_stale)(struct ns *ns, void *data);
+        /* Told when a key with this hash (shared_hash()) isn't announced any more: it is cached, or
+         * nobody computes it. Changes no state of the store. May be NULL. */
+        void (*on_announce_end)(struct ns *ns, uint64_t hash, void *data);
         /*
          * Tells a client of a set that is recalled (RecallEvent). False: it can't take it now and
          * is tried again. May be NULL.
@@ -74,10 +89,18 @@ struct store {
         /* This client holds pages of a recalled set past the deadline, or has it mapped though it
          * is idle. Changes no state of the store. May be NULL. */
         void (*on_late)(struct attach *a, const struct extent_set *set, void *data);
+        /* store_work() is to be called soon. May be NULL. */
+        void (*on_work)(void *data);
         /* recall_work() is to be called soon. May be NULL. */
         void (*on_recall_work)(void *data);
         /* stock_work() is to be called soon. May be NULL. */
         void (*on_stock)(void *data);
+        /* A namespace was made, empty; or is about to go, with what it has learnt. May be NULL. */
+        void (*on_ns)(struct ns *ns, bool goes, void *data);
+        /* What a request does: a page of it was found (the deepest of a lookup), or published; it
+         * ended (page PAGE_NONE). `request`: as policies know it, 0: none. May be NULL. */
+        void (*on_request)(struct ns *ns, uint64_t request, enum request_event what, uint32_t page,
+                void *data);
         /* Asked before a set of n extents is made: 0, or a negative errno with the sentence. May be
          * NULL. */
         int (*admit_extents)(uint32_t n, struct detail *d, void *data);
@@ -102,6 +125,15 @@ int store_add_queue(struct store *s, struct queue *queue, uint64_t budget_bytes,
 /* NULL or "" names the default. NULL where there is none. */
 struct pool *store_find_pool(struct store *s, const char *device);
 
+/* In whole seconds, as page notes have it. */
+static inline uint32_t store_now_sec(const struct store *s)
+{
+        return (uint32_t)(s->now_nsec / NSEC_PER_SEC);
+}
+
+/* evict->work() of the namespaces in which something happened since the last call. */
+void store_policy_work(struct store *s, uint64_t now_nsec);
+
 /* Time goes on: every call that is given one passes it here. Never back. */
 void store_set_now(struct store *s, uint64_t now_nsec);
 
@@ -111,8 +143,8 @@ void store_set_now(struct store *s, uint64_t now_nsec);
  */
 void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec);
 
-/* One step of background work (sweeping): at most `budget` page records. True while there is more.
- */
+/* One step of background work (sweeping, expiry): at most twice `budget` page records. True while
+ * there is more. */
 bool store_work(struct store *s, uint32_t budget);
 
 /* Drops all cached pages of a tenant, or of one namespace of it. `remove` also frees namespaces

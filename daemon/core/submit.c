@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "daemon/core/lease.h"
+#include "daemon/core/session.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 
@@ -14,12 +15,13 @@ static void set_chain(struct submit_chain *chain, const struct attach *a, int st
                 .status = status,
                 .page = page,
                 .generation = status == 0 ? ns_page(a->ns, page)->generation : 0,
+                .with = chain->with,
         };
 }
 
 static void do_parent(struct attach *a, struct submit_chain *chain, const struct shm_submission *s)
 {
-        uint32_t page = ns_find_page(a->ns, s->key);
+        uint32_t page = session_find_parent(a, chain->with.session, s->key);
 
         set_chain(chain, a, page == PAGE_NONE ? KVL_STATUS_NO_PARENT : 0, page);
 }
@@ -50,6 +52,8 @@ static int do_publish(struct attach *a, struct submit_chain *chain, const struct
                 .parent = PAGE_NONE,
                 .tokens = s->tokens,
                 .request = s->request_id,
+                .session = chain->with.session,
+                .tag = chain->with.tag,
         };
         int r = 0;
 
@@ -71,7 +75,7 @@ static const char *broken_rule(const struct shm_submission *s)
 {
         unsigned flags = s->op == SHM_OP_PUBLISH ? SHM_PUBLISH_ROOT | SHM_PUBLISH_CHAIN : 0;
 
-        if (s->op < SHM_OP_PARENT || s->op > SHM_OP_ANNOUNCE)
+        if (s->op < SHM_OP_PARENT || s->op > SHM_OP_WITH)
                 return "ring-op";
         if (s->flags & ~flags)
                 return "ring-flags";
@@ -85,14 +89,16 @@ static const char *broken_rule(const struct shm_submission *s)
 
 static bool completes(uint8_t op)
 {
-        return op == SHM_OP_PUBLISH || op == SHM_OP_FREE || op == SHM_OP_FETCH ||
-               op == SHM_OP_ANNOUNCE;
+        return op == SHM_OP_PUBLISH || op == SHM_OP_FREE || op == SHM_OP_FETCH;
 }
 
 static int execute(struct attach *a, struct submit_chain *chain, const struct shm_submission *s,
         uint64_t now_nsec, struct submit_result *ret)
 {
         switch (s->op) {
+        case SHM_OP_WITH:
+                chain->with = (struct submit_with){s->ns_id, s->page, s->with.tag};
+                return 0;
         case SHM_OP_PARENT:
                 do_parent(a, chain, s);
                 return 0;
@@ -101,7 +107,7 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
         case SHM_OP_FREE:
                 return a->member->read_only ? -EACCES : free_pages(a, s->pages, s->tokens, NULL);
         case SHM_OP_TOUCH:
-                touch_page(a, s->page, s->aux, s->request_id, now_nsec);
+                ret->n_walked = touch_page(a, s->page, s->aux, s->request_id, now_nsec);
                 return 0;
         case SHM_OP_REFILL:
                 if (!magazine_refill(a, s->aux, now_nsec))
@@ -111,8 +117,21 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
                 request_end(a, s->request_id, now_nsec);
                 return 0;
         default:
-                return -EOPNOTSUPP; /* FETCH, ANNOUNCE: reserved */
+                return -EOPNOTSUPP; /* FETCH: reserved */
         }
+}
+
+/* Anything between a page and what is chained to it breaks the chain, and anything but these two
+ * ends what WITH said. */
+static void break_chain(struct submit_chain *chain, const struct shm_submission *s, bool is_there)
+{
+        bool is_publish = is_there && s->op == SHM_OP_PUBLISH;
+        bool is_with = is_publish || (is_there && s->op == SHM_OP_PARENT);
+
+        if (!is_publish)
+                *chain = (struct submit_chain){.with = chain->with};
+        if (!is_with || chain->with.ns_id != s->ns_id)
+                chain->with = (struct submit_with){0};
 }
 
 void submit_one(struct member *m, struct submit_chain *chain, const struct shm_submission *s,
@@ -125,9 +144,7 @@ void submit_one(struct member *m, struct submit_chain *chain, const struct shm_s
         if (ret->violation)
                 return;
         a = attach_find(m, s->ns_id);
-        /* Anything between a page and what is chained to it breaks the chain. */
-        if (s->op != SHM_OP_PUBLISH || !a || !pins_is_open(&a->share))
-                *chain = (struct submit_chain){0};
+        break_chain(chain, s, a && pins_is_open(&a->share));
         if (a && pins_is_open(&a->share))
                 r = execute(a, chain, s, now_nsec, ret);
         ret->completes = completes(s->op);

@@ -11,12 +11,20 @@
 #include "daemon/core/group.h"
 #include "proto/shm.h"
 
-/* What the last entry left for a PUBLISH with CHAIN. Zero at first. */
+/* What a WITH said. */
+struct submit_with {
+        uint32_t ns_id; /* 0: nothing */
+        uint32_t session;
+        uint64_t tag;
+};
+
+/* What earlier entries left for a PUBLISH, the last one for one with CHAIN. Zero at first. */
 struct submit_chain {
         uint32_t ns_id; /* 0: nothing */
         int status;     /* 0, or why it failed: what is chained to it fails, too */
         uint32_t page;
         uint64_t generation;
+        struct submit_with with;
 };
 
 struct submit_result {
@@ -24,6 +32,7 @@ struct submit_result {
         bool completes;
         uint32_t status; /* for the wire */
         uint32_t page;
+        uint32_t n_walked; /* pages that had to be gone through, which is what it costs (a TOUCH) */
 };
 
 /* *s is the daemon's own copy. now_nsec: CLOCK_MONOTONIC. */

@@ -195,10 +195,12 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         if (!t)
                 return detail_set(d, -ENOMEM, "no memory for tenant %s", name);
         t->store = s;
+        t->number = ++s->last_tenant_number;
         memcpy(t->name, name, strlen(name) + 1);
         t->attrs = *attrs;
         t->account.limit_bytes = attrs->limit_bytes;
         list_init(&t->namespaces);
+        list_init(&t->nssets);
         list_init(&t->groups);
         list_init(&t->stakes);
         list_init(&t->blames);

@@ -16,6 +16,7 @@
 
 struct store;
 struct detail;
+struct evict_ops;
 
 /* Zero is what a test that doesn't care wants: dynamic, refused where there is no room. */
 enum tenant_class { TENANT_DYNAMIC, TENANT_PINNED };
@@ -36,6 +37,10 @@ struct tenant_attrs {
         enum place_policy placement;
         char device[DEVICE_NAME_MAX + 1]; /* PLACE_DEVICE */
         bool exclusive;                   /* no other tenant on the devices it is on */
+        const struct evict_ops *evict;    /* of namespaces made from then on; NULL: the store's */
+        uint64_t expire_nsec, expire_unused_nsec; /* expire.h; 0: never */
+        uint64_t session_expire_nsec; /* idle time of sessions that say none; 0: never */
+        uint32_t free_ahead;          /* percent of what it holds in a namespace; 0..50 (stock.h) */
 };
 
 struct tenant_counters {
@@ -51,10 +56,12 @@ struct tenant_counters {
 struct tenant {
         struct list_link link; /* store.tenants */
         struct store *store;   /* borrowed */
+        uint32_t number;       /* not reused before 2^32 others */
         char name[TENANT_NAME_MAX + 1];
         struct tenant_attrs attrs; /* limit_bytes is account.limit_bytes */
         struct account account;
         struct list_link namespaces; /* struct ns.link */
+        struct list_link nssets;     /* struct nsset.link */
         struct list_link groups;     /* struct group.link */
         struct list_link stakes;     /* struct stake.tenant_link: one for each pool */
         struct list_link blames;     /* struct blame.link: who its pages gave way to */

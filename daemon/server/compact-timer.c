@@ -4,6 +4,7 @@
 #include "daemon/core/compact.h"
 #include "daemon/core/stock.h"
 #include "daemon/server/server.h"
+#include "daemon/server/test-clock.h"
 
 /* Short against the seconds in which a cache changes; a set is given back that long after the last
  * one. Not tuned. */
@@ -16,7 +17,7 @@
 static void on_tick(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, compact_timer);
-        uint64_t now_nsec = clock_now_nsec();
+        uint64_t now_nsec = server_now(s);
         bool more = stock_work(&s->store, now_nsec);
 
         /* What was begun before it was switched off comes to its end. */
@@ -41,7 +42,7 @@ void compact_timer_turn(struct server *s)
         if (!s->stock_wanted)
                 return;
         s->stock_wanted = false;
-        now_nsec = clock_now_nsec();
+        now_nsec = server_now(s);
         if (now_nsec - s->stock_nsec < STOCK_NSEC)
                 return;
         s->stock_nsec = now_nsec;

@@ -73,6 +73,10 @@ struct tenant_config {
         char schedule[TENANT_SCHEDULE_MAX + 1];
         bool lend_idle_reserve;
         uint64_t max_wait_nsec;
+        unsigned evict;                           /* index into config_tenant_evict_names */
+        uint64_t expire_nsec, expire_unused_nsec; /* 0: never */
+        uint64_t session_expire_nsec;             /* likewise */
+        uint32_t free_ahead;                      /* percent */
         char placement[TENANT_PLACEMENT_MAX + 1];
         bool exclusive, share_group;
         struct id_list uids, gids;
@@ -115,6 +119,9 @@ void config_deinit(struct config *c);
 
 /* Names of evict policies in the order of daemon_config.evict; NULL at the end. */
 extern const char *const config_evict_names[];
+
+/* The same behind "default", in the order of tenant_config.evict. */
+extern const char *const config_tenant_evict_names[];
 
 /* Likewise of class, when_full, burst and sizer of tenant_config. */
 extern const char *const config_class_names[], *const config_when_full_names[];

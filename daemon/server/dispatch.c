@@ -9,6 +9,7 @@
 #include "daemon/core/tenant.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/server.h"
+#include "daemon/server/test-clock.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
 
@@ -126,7 +127,8 @@ static void catch_up(struct peer *p, uint16_t type)
 static bool is_for_publishers(uint16_t type)
 {
         return type == MSG_LEASE || type == MSG_PUBLISH || type == MSG_FREE || type == MSG_REPORT ||
-               type == MSG_INVALIDATE;
+               type == MSG_ANNOUNCE || type == MSG_INVALIDATE || type == MSG_SESSION_TRUNCATE ||
+               type == MSG_SESSION_HINT;
 }
 
 /* 0, or -EACCES with the sentence: the peer may only look up. */
@@ -150,7 +152,8 @@ static int check_may_publish(struct request *rq, uint16_t type)
 static bool handle(struct peer *p, const struct frame *f, const struct msg_info *info)
 {
         _Alignas(max_align_t) uint8_t storage[REPLY_STRUCT_MAX];
-        struct request rq = {.server = p->server, .peer = p, .reply = storage};
+        struct request rq = {
+                .server = p->server, .peer = p, .reply = storage, .header = &f->header};
         int code;
 
         arena_reset(&p->server->arena);
@@ -166,6 +169,8 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
                 code = find_handler(info->type)(&rq);
         if (code == -EINPROGRESS)
                 return false;
+        if (rq.is_deferred)
+                return true;
         assert(rq.n_fds <= info->max_reply_fds);
         if (code == 0)
                 set_outcome(info->reply, storage, 0, "");
@@ -211,6 +216,7 @@ void dispatch_frame(struct peer *p, const struct frame *f)
         }
         p->n_requests++;
         server_wake(p->server);
+        store_set_now(&p->server->store, server_now(p->server));
         catch_up(p, f->header.type);
         if (p->muted || p->doomed)
                 return;

@@ -23,7 +23,9 @@ struct request {
         struct detail detail;   /* the sentence that goes with a status that isn't 0 */
         int fds[FRAME_MAX_FDS]; /* go with the reply; owned */
         unsigned n_fds;
-        void (*after)(struct peer *p); /* called once the reply is out; or NULL */
+        void (*after)(struct peer *p);     /* called once the reply is out; or NULL */
+        const struct frame_header *header; /* of the request */
+        bool is_deferred; /* it is answered later by dispatch_refuse(), whatever is returned now */
 };
 
 /*
@@ -39,7 +41,7 @@ void dispatch_frame(struct peer *p, const struct frame *f);
 /* Runs a parked request again (parked.h). True: it was answered; false: it still waits. */
 bool dispatch_again(struct peer *p, const struct frame *f);
 
-/* Answers a parked request without running it; its lease was called off. */
+/* Answers a request that waits without running it (again); a lease was called off. */
 void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char *detail);
 
 /* One per row of the message table. */

@@ -78,8 +78,14 @@ static void on_stale(struct ns *ns, void *data)
         server_kick(data);
 }
 
+static void on_work(void *data)
+{
+        server_kick(data);
+}
+
 void events_attach(struct server *s)
 {
+        s->store.on_work = on_work;
         s->store.on_pressure = on_pressure;
         s->store.on_stale = on_stale;
         s->store.callback_data = s;

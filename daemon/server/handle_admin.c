@@ -8,6 +8,8 @@
 #include "daemon/core/compact.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/nsset.h"
+#include "daemon/core/session.h"
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -39,6 +41,7 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                 reply->n_tenants++;
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         reply->n_namespaces++;
+                        reply->n_sessions += sessions_count(ns);
                         reply->pages_free += ns->n_pages[PAGE_FREE] + ns->n_pages[PAGE_MOVING];
                         reply->pages_granted += ns->n_pages[PAGE_GRANTED] - ns->n_ready;
                         reply->pages_ready += ns->n_ready;
@@ -47,6 +50,16 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                         reply->pages_pinned += ns_find_pinned(ns, NULL, NULL);
                 }
         }
+}
+
+static void count_sets(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        list_for_each (t, &s->store.tenants, struct tenant, link)
+                list_for_each (set, &t->nssets, struct nsset, link) {
+                        reply->n_ns_sets++;
+                        reply->set_keys_complete += set->n_complete;
+                        reply->set_keys_incomplete += set->n_incomplete;
+                }
 }
 
 /* Of the tenants there are. */
@@ -112,7 +125,13 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->fragmentation = compact_figure(&s->store);
         reply->compacted_pages = c->compacted_pages;
         reply->compacted_sets = c->compacted_sets;
+        reply->announced = c->announced;
+        reply->announces_pending = c->announces_pending;
+        count_sets(s, reply);
         reply->pages_ahead = stock_figure(&s->store);
+        reply->pages_expired = c->pages_expired;
+        reply->sessions_expired = c->sessions_expired;
+        reply->recording = s->recorder.on;
         reply->violations = s->n_violations;
         reply->segments = segment_guard_text(rq);
         reply->config_file = config_file(s);

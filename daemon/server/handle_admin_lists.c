@@ -7,8 +7,10 @@
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/nsset.h"
 #include "daemon/core/placing.h"
 #include "daemon/core/region.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/list-page.h"
@@ -127,6 +129,9 @@ static void show_options(const struct tenant_config *c, Kvlease__V1__AdminTenant
         row->share_group = c->share_group;
         row->publish_uids = (char *)c->publish_uids.text;
         row->publish_gids = (char *)c->publish_gids.text;
+        row->expire_sec = c->expire_nsec / NSEC_PER_SEC;
+        row->expire_unused_sec = c->expire_unused_nsec / NSEC_PER_SEC;
+        row->session_expire_sec = c->session_expire_nsec / NSEC_PER_SEC;
 }
 
 static void show_regions(const struct tenant *t, Kvlease__V1__AdminTenant *row)
@@ -171,6 +176,9 @@ static ProtobufCMessage *make_tenant(struct request *rq, void *object)
         row->source = (char *)(t->from_config ? "config" : "admin");
         row->recalled_sets = t->tenant->n_recalled;
         show_options(&t->config, row);
+        row->evict =
+                (char *)(t->tenant->attrs.evict ? t->tenant->attrs.evict : rq->server->store.evict)
+                        ->name;
         show_regions(t->tenant, row);
         show_counters(t->tenant, row);
         count_tenant_pages(t->tenant, row);
@@ -257,6 +265,13 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->set_pages = ns->geometry.set_pages;
         row->hits = ns->counters.hits;
         row->keys = ns->counters.keys;
+        row->set = (char *)(ns->set ? ns->set->name : "");
+        row->set_size = ns->set ? ns->set->size : 0;
+        row->evict = (char *)ns->evict->name;
+        row->policy_bytes = ns->evict->memory_bytes(ns->policy);
+        row->evictions = ns->counters.evictions;
+        row->pages_expired = ns->counters.expired;
+        row->n_sessions = sessions_count(ns);
         return &row->base;
 }
 

@@ -2,11 +2,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/store.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
+#include "daemon/server/key-waits.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
@@ -64,6 +66,13 @@ int handle_NS_OPEN(struct request *rq)
 {
         const Kvlease__V1__NsOpenRequest *m = rq->message;
         Kvlease__V1__NsOpenReply *reply = rq->reply;
+        const struct attach_options o = {
+                .device = m->device,
+                .keep_page_zero = m->keep_page_zero,
+                .set = m->set,
+                .set_size = m->set_size,
+                .expire_nsec = m->expire_sec * NSEC_PER_SEC,
+        };
         struct ns_layout layout;
         struct attach *a;
         int r = take_layout(rq, m->layout, &layout);
@@ -71,8 +80,7 @@ int handle_NS_OPEN(struct request *rq)
         if (r == 0 && !ns_find(rq->peer->tenancy->tenant, m->name))
                 r = descriptors_admit(rq->server, DESCRIPTORS_PER_NS, &rq->detail);
         if (r == 0)
-                r = attach_open(rq->peer->member, m->name, &layout, m->device, m->keep_page_zero,
-                        &a, &rq->detail);
+                r = attach_open_with(rq->peer->member, m->name, &layout, &o, &a, &rq->detail);
         if (r != 0)
                 return r;
         reply->ns_id = a->id;
@@ -96,6 +104,7 @@ int handle_NS_CLOSE(struct request *rq)
         if (!a)
                 return -ENOENT;
         parked_cancel(rq->peer, m->ns_id);
+        key_waits_cancel(rq->peer, m->ns_id);
         attach_close(a);
         server_kick(rq->server);
         return 0;
@@ -145,7 +154,11 @@ int handle_INVALIDATE(struct request *rq)
         if (m->key.len != 0 && m->key.len != KEY_BYTES)
                 return detail_set(&rq->detail, -EINVAL, "key has %zu bytes, not %d or none",
                         m->key.len, KEY_BYTES);
-        if (m->key.len > 0)
+        if (m->key.len > 0 && m->tag != 0)
+                return detail_set(&rq->detail, -EINVAL, "both a key and a tag: one of them");
+        if (m->tag != 0)
+                r = invalidate_tag(a, m->tag, &n_pages, &rq->detail);
+        else if (m->key.len > 0)
                 r = invalidate_key(a, m->key.data, &n_pages, &rq->detail);
         else if (a->version_epoch != a->ns->version_epoch)
                 r = KVL_STATUS_STALE;

@@ -5,6 +5,7 @@
 #include "daemon/core/lease.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/server.h"
+#include "daemon/server/test-clock.h"
 #include "proto/kvlease.pb-c.h"
 
 static int refuse_count(struct request *rq, const char *what, size_t n, size_t max)
@@ -49,7 +50,7 @@ int handle_LEASE(struct request *rq)
         r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
         if (r != 0)
                 return r;
-        r = lease_ask(a, &lease, clock_now_nsec(), rq->server->pages, &result, &rq->detail);
+        r = lease_ask(a, &lease, server_now(rq->server), rq->server->pages, &result, &rq->detail);
         reply->pages = rq->server->pages;
         reply->n_pages = result.n;
         reply->waited_usec = result.waited_nsec / NSEC_PER_USEC;
@@ -93,8 +94,10 @@ int handle_PUBLISH(struct request *rq)
                 .parent_key = m->parent_key.len > 0 ? m->parent_key.data : NULL,
                 .last_tokens = m->last_tokens,
                 .request = m->request_id,
+                .session = m->session,
+                .tag = m->tag,
         };
-        r = publish_pages(a, &publish, clock_now_nsec(), rq->server->pages, &n, &rq->detail);
+        r = publish_pages(a, &publish, server_now(rq->server), rq->server->pages, &n, &rq->detail);
         reply->pages = rq->server->pages;
         reply->n_pages = n;
         return r;
@@ -116,7 +119,7 @@ int handle_LOOKUP(struct request *rq)
                         m->keys.len, KEY_BYTES);
         r = check_count(rq, "keys", n_keys, MAX_LOOKUP_KEYS);
         if (r == 0)
-                r = lookup_pages(a, m->keys.data, n_keys, m->request_id, clock_now_nsec(),
+                r = lookup_pages(a, m->keys.data, n_keys, m->request_id, server_now(rq->server),
                         rq->server->pages, &n, &tokens, &rq->detail);
         reply->pages = rq->server->pages;
         reply->n_pages = n;
@@ -134,8 +137,8 @@ int handle_RELEASE(struct request *rq)
                 return -ENOENT;
         r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
         return r < 0 ? r
-                     : release_pages(
-                               a, m->pages, (uint32_t)m->n_pages, clock_now_nsec(), &rq->detail);
+                     : release_pages(a, m->pages, (uint32_t)m->n_pages, server_now(rq->server),
+                               &rq->detail);
 }
 
 int handle_FREE(struct request *rq)
@@ -170,6 +173,6 @@ int handle_REQUEST_END(struct request *rq)
 
         if (!a)
                 return -ENOENT;
-        request_end(a, m->request_id, clock_now_nsec());
+        request_end(a, m->request_id, server_now(rq->server));
         return 0;
 }

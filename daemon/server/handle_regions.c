@@ -79,7 +79,7 @@ static void fill_sizing(Kvlease__V1__AdminRegion *row, const struct tenant *t)
         row->why = (char *)sizing_why(t);
         row->target_bytes = z->last.target_bytes;
         row->p99_bytes = z->last.p99_bytes;
-        row->decided_sec_ago = (clock_now_nsec() - z->decided_nsec) / NSEC_PER_SEC;
+        row->decided_sec_ago = (t->store->now_nsec - z->decided_nsec) / NSEC_PER_SEC;
         if (z->sizer)
                 row->demand_bytes = sizer_demand(z->sizer);
 }

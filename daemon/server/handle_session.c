@@ -1,205 +1,268 @@
-/* HELLO, AUTH, BYE. */
+/* SESSION_OPEN, SESSION_PAGES, SESSION_TRUNCATE, SESSION_HINT, SESSION_CLOSE; ADMIN_SESSIONS
+ * (list-page.h), ADMIN_SESSION_PURGE. */
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 
-#include "base/macros.h"
+#include "base/clock.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/session.h"
+#include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
-#include "daemon/server/events.h"
-#include "daemon/server/log.h"
-#include "daemon/server/parked.h"
+#include "daemon/server/list-page.h"
 #include "daemon/server/server.h"
-#include "daemon/server/tenants.h"
-#include "kvlease-version.h"
+#include "daemon/server/test-clock.h"
+#include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
-#include "proto/status.h"
 
-static void close_after_reply(struct peer *p)
+/* ---- of clients ------------------------------------------------------------------------------ */
+
+int handle_SESSION_OPEN(struct request *rq)
 {
-        p->state = PEER_CLOSING;
-        peer_schedule(p);
-}
-
-/* What a peer calls itself ends in logs and tables: at most PEER_NAME_MAX printable bytes. */
-static void take_name(struct peer *p, const char *name)
-{
-        size_t n = 0;
-
-        for (; name[n] && n < PEER_NAME_MAX; n++)
-                p->name[n] = name[n] >= ' ' && name[n] <= '~' ? name[n] : '?';
-        p->name[n] = '\0';
-}
-
-/* The highest version both speak. */
-static int agree_version(
-        struct request *rq, const Kvlease__V1__HelloRequest *m, uint16_t *ret_version)
-{
-        uint32_t low = MAX(m->min_version, (uint32_t)PROTO_VERSION_MIN);
-        uint32_t high = MIN(m->max_version, (uint32_t)PROTO_VERSION_MAX);
-
-        if (m->min_version > m->max_version)
-                return detail_set(&rq->detail, -EINVAL,
-                        "min_version %" PRIu32 " is larger than max_version %" PRIu32,
-                        m->min_version, m->max_version);
-        if (low <= high) {
-                *ret_version = (uint16_t)high;
-                return 0;
-        }
-        return detail_set(&rq->detail, KVL_STATUS_VERSION,
-                "the daemon speaks protocol %d to %d, the client %" PRIu32 " to %" PRIu32
-                ": upgrade %s",
-                PROTO_VERSION_MIN, PROTO_VERSION_MAX, m->min_version, m->max_version,
-                m->min_version > PROTO_VERSION_MAX ? "kvleased" : "libkvlease");
-}
-
-static int join(struct request *rq, const Kvlease__V1__HelloRequest *m)
-{
-        struct peer *p = rq->peer;
-        const uint8_t *token = m->group_token.len > 0 ? m->group_token.data : NULL;
+        const Kvlease__V1__SessionOpenRequest *m = rq->message;
+        Kvlease__V1__SessionOpenReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        bool read_only = rq->peer->member->read_only, created;
+        struct session_info info;
         int r;
 
-        if (token && m->group_token.len != GROUP_TOKEN_BYTES)
-                return detail_set(&rq->detail, -EINVAL, "group_token has %zu bytes, not %d",
-                        m->group_token.len, GROUP_TOKEN_BYTES);
-        if (rq->server->store.draining || rq->server->stopping)
-                return KVL_STATUS_DRAINING;
-        r = member_new(p->tenancy->tenant, token, m->metadata_only, &p->member, &rq->detail);
-        if (r < 0)
+        if (!a)
+                return -ENOENT;
+        r = session_open(a, m->id.data, (uint32_t)MIN(m->id.len, (size_t)UINT32_MAX),
+                m->must_exist || read_only, read_only ? 0 : m->expire_sec * NSEC_PER_SEC,
+                server_now(rq->server), &reply->session, &created, &rq->detail);
+        if (r == -ENOENT && read_only && !m->must_exist)
+                return detail_set(&rq->detail, -EACCES,
+                        "there is no such session, and this client may not make one: only those "
+                        "that may publish can");
+        if (r != 0)
                 return r;
-        p->member->server_data = p;
-        p->member->safepoints = m->safepoints;
-        tenancy_update_rights(p);
-        return 0;
-}
-
-static void send_challenge(struct peer *p)
-{
-        Kvlease__V1__ChallengeEvent event = KVLEASE__V1__CHALLENGE_EVENT__INIT;
-
-        event.nonce.data = p->nonce;
-        event.nonce.len = sizeof(p->nonce);
-        events_send(p, MSG_CHALLENGE, &event.base);
-}
-
-/* Has the kernel attach the sender's credentials from now on, or not. */
-static int pass_credentials(struct peer *p, int on)
-{
-        return setsockopt(p->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
-}
-
-/*
- * A pidfd opened by number could be of another process that got the number since: then, or where
- * the configuration wants it, the peer must prove that it is the process that is watched.
- */
-static bool needs_challenge(const struct peer *p)
-{
-        return p->by_number || p->server->config.daemon.liveness == LIVENESS_CHALLENGE;
-}
-
-/* Sets the peer's state after a hello that was accepted. */
-static int start_session(struct request *rq)
-{
-        struct peer *p = rq->peer;
-        int r;
-
-        if (p->kind == LISTEN_ADMIN || !needs_challenge(p)) {
-                p->state = PEER_ACTIVE;
-                peer_introduced(p);
+        session_info(session_of(a, reply->session, NULL), &info);
+        reply->created = created;
+        reply->n_pages = info.n_pages;
+        reply->n_tokens = info.n_tokens;
+        reply->lost_tokens = info.lost_tokens;
+        if (info.n_pages == 0)
                 return 0;
+        reply->last_key.data = arena_alloc(&rq->server->arena, KEY_BYTES);
+        if (!reply->last_key.data) {
+                (void)session_close(a, reply->session, false, server_now(rq->server), NULL);
+                return -ENOMEM;
         }
-        if (getrandom(p->nonce, sizeof(p->nonce), 0) != sizeof(p->nonce))
-                return -EIO;
-        r = pass_credentials(p, 1);
-        if (r < 0)
-                return detail_set(&rq->detail, -EIO, "SO_PASSCRED: %s", strerror(-r));
-        p->state = PEER_AUTH;
-        rq->after = send_challenge;
+        memcpy(reply->last_key.data, info.last_key, KEY_BYTES);
+        reply->last_key.len = KEY_BYTES;
         return 0;
 }
 
-static void fill_hello(struct request *rq, Kvlease__V1__HelloReply *reply)
+/* 0 with the session of a handle; else the status, with the sentence. */
+static int take_session(struct request *rq, uint32_t ns_id, uint32_t handle, struct attach **ret_a,
+        struct session **ret_s)
 {
-        struct peer *p = rq->peer;
+        struct attach *a = request_attach(rq, ns_id);
+        int r = a ? lease_check_version(a, &rq->detail) : -ENOENT;
 
-        reply->version = p->version;
-        reply->boot_epoch = rq->server->store.boot_epoch;
-        reply->auth_required = p->state == PEER_AUTH;
-        if (!p->member)
-                return;
-        reply->tenant = p->tenancy->config.name;
-        reply->client_id = p->member->id;
-        reply->group_token.data = p->member->group->token;
-        reply->group_token.len = GROUP_TOKEN_BYTES;
+        if (r != 0)
+                return r;
+        *ret_a = a;
+        *ret_s = session_of(a, handle, &rq->detail);
+        return *ret_s ? 0 : -ENOENT;
 }
 
-int handle_HELLO(struct request *rq)
+/* Room for n rows in all lists of the reply. */
+static int make_lists(struct arena *arena, uint32_t n, Kvlease__V1__SessionPagesReply *reply)
 {
-        const Kvlease__V1__HelloRequest *m = rq->message;
-        Kvlease__V1__HelloReply *reply = rq->reply;
-        struct peer *p = rq->peer;
-        uint16_t version = p->version;
-        int r;
+        reply->pages = arena_alloc(arena, n * sizeof(*reply->pages));
+        reply->first_tokens = arena_alloc(arena, n * sizeof(*reply->first_tokens));
+        reply->tokens = arena_alloc(arena, n * sizeof(*reply->tokens));
+        reply->keys.data = arena_alloc(arena, n * (size_t)KEY_BYTES);
+        return reply->pages && reply->first_tokens && reply->tokens && reply->keys.data ? 0
+                                                                                        : -ENOMEM;
+}
 
-        reply->daemon_version = (char *)KVLEASE_VERSION;
-        reply->min_version = PROTO_VERSION_MIN;
-        reply->max_version = PROTO_VERSION_MAX;
-        take_name(p, m->client_name);
-        r = agree_version(rq, m, &version);
-        if (r == 0 && p->refuse_code != 0)
-                r = detail_set(&rq->detail, p->refuse_code, "%s", p->refuse_detail);
-        if (r == 0 && p->kind != LISTEN_ADMIN)
-                r = join(rq, m);
-        p->version = version;
-        if (r == 0)
-                r = start_session(rq);
-        if (r == 0)
-                fill_hello(rq, reply);
-        else
-                rq->after = close_after_reply;
+static void fill_lists(const struct ns *ns, const struct session_page *pages, uint32_t n,
+        Kvlease__V1__SessionPagesReply *reply)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                reply->pages[i] = pages[i].page;
+                reply->first_tokens[i] = pages[i].first_token;
+                reply->tokens[i] = pages[i].tokens;
+                memcpy(reply->keys.data + (size_t)i * KEY_BYTES, ns_page(ns, pages[i].page)->key,
+                        KEY_BYTES);
+        }
+        reply->n_pages = reply->n_first_tokens = reply->n_tokens = n;
+        reply->keys.len = (size_t)n * KEY_BYTES;
+}
+
+int handle_SESSION_PAGES(struct request *rq)
+{
+        const Kvlease__V1__SessionPagesRequest *m = rq->message;
+        Kvlease__V1__SessionPagesReply *reply = rq->reply;
+        struct session_page *pages;
+        struct session_info info;
+        struct session *s;
+        struct attach *a;
+        uint32_t n;
+        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+
+        if (r != 0)
+                return r;
+        if (m->max == 0 || m->max > MAX_SESSION_PAGES)
+                return detail_set(&rq->detail, -EINVAL, "max is %u: 1 to %d are allowed", m->max,
+                        MAX_SESSION_PAGES);
+        pages = arena_alloc(&rq->server->arena, m->max * sizeof(*pages));
+        if (!pages || make_lists(&rq->server->arena, m->max, reply) < 0)
+                return -ENOMEM;
+        r = session_pages(a, s, m->from, m->max, server_now(rq->server), pages, &n, &rq->detail);
+        session_info(s, &info);
+        reply->total = info.n_pages;
+        fill_lists(a->ns, pages, n, reply);
         return r;
 }
 
-int handle_AUTH(struct request *rq)
+int handle_SESSION_TRUNCATE(struct request *rq)
 {
-        const Kvlease__V1__AuthRequest *m = rq->message;
-        struct peer *p = rq->peer;
+        const Kvlease__V1__SessionTruncateRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct session *s;
+        struct attach *a;
+        int r = take_session(rq, m->ns_id, m->session, &a, &s);
 
-        if (p->state != PEER_AUTH)
-                return detail_set(
-                        &rq->detail, -EINVAL, "nothing was challenged on this connection");
-        rq->after = close_after_reply;
-        if (m->nonce.len != PEER_NONCE_SIZE ||
-                memcmp(m->nonce.data, p->nonce, PEER_NONCE_SIZE) != 0)
-                return detail_set(
-                        &rq->detail, -EACCES, "the nonce is not the one of the challenge");
-        if (!p->sent_creds.present || p->sent_creds.pid != p->pid)
-                return detail_set(&rq->detail, -EACCES,
-                        "process %d answered the challenge, process %d connected: the same must do "
-                        "both",
-                        (int)p->sent_creds.pid, (int)p->pid);
-        if (p->pidfd >= 0 && creds_pidfd_exited(p->pidfd))
-                return detail_set(&rq->detail, -EACCES, "process %d has exited", (int)p->pid);
-        if (pass_credentials(p, 0) < 0)
-                return -EIO;
-        rq->after = NULL;
-        p->state = PEER_ACTIVE;
-        peer_introduced(p);
+        if (r != 0)
+                return r;
+        return session_truncate(a, s, m->first_tokens, m->last_tokens, &reply->count, &rq->detail);
+}
+
+int handle_SESSION_HINT(struct request *rq)
+{
+        const Kvlease__V1__SessionHintRequest *m = rq->message;
+        struct session *s;
+        struct attach *a;
+        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+
+        if (r != 0)
+                return r;
+        if (m->hint > EVICT_HINT_RETURNS)
+                return detail_set(&rq->detail, -EINVAL, "hint is %u: 0 to %d are known", m->hint,
+                        EVICT_HINT_RETURNS);
+        session_hint(
+                s, (enum evict_hint)m->hint, m->after_msec * NSEC_PER_MSEC, server_now(rq->server));
         return 0;
 }
 
-int handle_BYE(struct request *rq)
+int handle_SESSION_CLOSE(struct request *rq)
 {
-        struct peer *p = rq->peer;
-        struct member *m = p->member;
+        const Kvlease__V1__SessionCloseRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
 
-        parked_cancel(p, 0);
-        p->member = NULL;
-        events_member_left(m);
-        member_free(m);
-        server_kick(rq->server);
-        rq->after = close_after_reply;
+        if (!a)
+                return -ENOENT;
+        if (m->drop && rq->peer->member->read_only)
+                return detail_set(&rq->detail, -EACCES,
+                        "this client may only look up: it may close a session, but not drop it");
+        return session_close(a, m->session, m->drop, server_now(rq->server), &rq->detail);
+}
+
+/* ---- of administrators ----------------------------------------------------------------------- */
+
+static uint64_t expires_in_sec(const struct session_info *info, uint64_t idle_nsec)
+{
+        uint64_t left = info->expire_nsec - MIN(idle_nsec, info->expire_nsec);
+
+        return info->expire_nsec == 0 ? 0 : MAX(left / NSEC_PER_SEC, UINT64_C(1));
+}
+
+static ProtobufCMessage *make_session(struct request *rq, void *object)
+{
+        Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        uint64_t now_nsec = server_now(rq->server), idle_nsec;
+        const struct session *s = object;
+        const struct ns *ns = session_ns(s);
+        struct session_info info;
+
+        if (!row)
+                return NULL;
+        session_info(s, &info);
+        idle_nsec = now_nsec - MIN(now_nsec, info.used_nsec);
+        kvlease__v1__admin_session__init(row);
+        row->tenant = ns->tenant->name;
+        row->ns = (char *)ns->name;
+        row->id = (ProtobufCBinaryData){info.id_len, (uint8_t *)info.id};
+        row->n_pages = info.n_pages;
+        row->n_tokens = info.n_tokens;
+        row->lost_tokens = info.lost_tokens;
+        row->bytes = info.n_pages * ns->layout.plane_page_bytes * ns->layout.n_planes;
+        row->n_open = info.n_open;
+        row->idle_sec = idle_nsec / NSEC_PER_SEC;
+        row->expires_in_sec = expires_in_sec(&info, idle_nsec);
+        row->hint = (char *)session_hint_name(info.hint);
+        row->truncated = info.is_truncated;
+        return &row->base;
+}
+
+/* A row's id: the namespace's, and in it the session's number. */
+#define NUMBER_BITS 17
+static_assert(SESSIONS_MAX < 1 << NUMBER_BITS, "session numbers are at most SESSIONS_MAX");
+
+/* More than a reply has room for: with its hint, a row takes 24 bytes at least. */
+#define ROWS_MAX 2048
+
+static int add_rows(struct rows *rows, const struct ns *ns, uint64_t after)
+{
+        uint64_t first = ns->id << NUMBER_BITS, number = after > first ? after - first : 0;
+        const struct session *s;
+        int r = 0;
+
+        if (after >> NUMBER_BITS > ns->id)
+                return 0;
+        for (unsigned n = 0; n < ROWS_MAX && r == 0; n++) {
+                s = session_next(ns, number, &number);
+                if (!s)
+                        break;
+                r = rows_add(rows, first + number, (void *)s);
+        }
+        return r;
+}
+
+int handle_ADMIN_SESSIONS(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        Kvlease__V1__AdminSessionsReply *reply = rq->reply;
+        struct rows rows = {0};
+        struct list_page page = {0};
+        int r = list_check_tenant(rq, m);
+
+        list_for_each (t, &rq->server->store.tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (r == 0 && list_wants(m, t->name))
+                                r = add_rows(&rows, ns, m->after);
+        r = rows_fill_page(rq, r, &rows, make_session, &page);
+        reply->sessions = (Kvlease__V1__AdminSession **)page.messages;
+        reply->n_sessions = page.n;
+        reply->next = page.next;
+        return r;
+}
+
+int handle_ADMIN_SESSION_PURGE(struct request *rq)
+{
+        const Kvlease__V1__AdminSessionPurgeRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct tenant *t = tenant_find(&rq->server->store, m->tenant);
+        uint64_t now_nsec = server_now(rq->server);
+        uint64_t idle_nsec = MIN(m->idle_sec, UINT64_MAX / NSEC_PER_SEC) * NSEC_PER_SEC;
+
+        if (!t)
+                return detail_set(&rq->detail, -ENOENT,
+                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
+        if (*m->ns && !ns_find(t, m->ns))
+                return detail_set(
+                        &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
+        if (m->id.len > SESSION_ID_MAX)
+                return detail_set(&rq->detail, -EINVAL, "a session's id has 1 to %d bytes, not %zu",
+                        SESSION_ID_MAX, m->id.len);
+        store_set_now(&rq->server->store, now_nsec);
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                if (!*m->ns || strcmp(ns->name, m->ns) == 0)
+                        reply->count += sessions_purge(ns, m->id.len > 0 ? m->id.data : NULL,
+                                (uint32_t)m->id.len, idle_nsec, now_nsec);
         return 0;
 }

@@ -12,6 +12,10 @@
 /* Bytes of rows in one reply: three quarters of a frame, so that the last row always fits. */
 #define PAGE_BYTES (48 * 1024)
 
+/* What a row takes beside its message, at most; so a page has at most that many rows. */
+#define ROW_HEAD_BYTES 8
+#define PAGE_ROWS      (PAGE_BYTES / ROW_HEAD_BYTES)
+
 int rows_add(struct rows *r, uint64_t id, void *object)
 {
         if (r->n == r->size) {
@@ -38,7 +42,8 @@ int rows_fill_page(
         struct request *rq, int r, struct rows *rows, make_fn make, struct list_page *ret_page)
 {
         struct arena *arena = &rq->server->arena;
-        struct list_page page = {.messages = arena_alloc(arena, rows->n * sizeof(void *))};
+        size_t n_most = MIN(rows->n, (size_t)PAGE_ROWS);
+        struct list_page page = {.messages = arena_alloc(arena, n_most * sizeof(void *))};
 
         if (r == 0 && !page.messages && rows->n > 0)
                 r = -ENOMEM;
@@ -46,7 +51,7 @@ int rows_fill_page(
                 qsort(rows->rows, rows->n, sizeof(*rows->rows), compare_rows);
         for (size_t i = 0; i < rows->n && r == 0; i++) {
                 ProtobufCMessage *m = make(rq, rows->rows[i].object);
-                size_t bytes = m ? protobuf_c_message_get_packed_size(m) + 8 : 0;
+                size_t bytes = m ? protobuf_c_message_get_packed_size(m) + ROW_HEAD_BYTES : 0;
 
                 if (!m && page.n == 0)
                         r = -ENOMEM;

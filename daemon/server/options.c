@@ -18,7 +18,9 @@ static const char *const log_level_names[] = {"error", "warning", "notice", "inf
 static const char *const log_target_names[] = {"auto", "journal", "text", NULL};
 static const char *const transport_names[] = {"auto", "vmm", "cudaipc", NULL};
 static const char *const liveness_names[] = {"auto", "challenge", NULL};
-const char *const config_evict_names[] = {"lru", NULL};
+/* As in policy/evict.c. */
+const char *const config_evict_names[] = {"pgi", "s3fifo", "lru", NULL};
+const char *const config_tenant_evict_names[] = {"default", "pgi", "s3fifo", "lru", NULL};
 const char *const config_class_names[] = {"dynamic", "pinned", NULL};
 const char *const config_when_full_names[] = {"reject", "queue", "degrade", NULL};
 const char *const config_burst_names[] = {"pool", "queue", NULL};
@@ -39,8 +41,9 @@ const struct option options[] = {
                         "takes every GPU, and the host's memory where there is none. 'host-1', "
                         "'host-2', ... are further devices of the host's memory."},
         {SECTION_DAEMON, "evict", OPTION_ENUM, AT(daemon_config, evict),
-                .choices = config_evict_names, .default_text = "lru",
-                .help = "Which cached page gives way first."},
+                .choices = config_evict_names, .default_text = "pgi",
+                .help = "Which cached pages give way first, of tenants that say nothing else: in "
+                        "namespaces made from then on."},
         {SECTION_DAEMON, "max_clients", OPTION_UINT, AT(daemon_config, max_clients), 1, 65535,
                 .default_text = "1024", .reloadable = true,
                 .help = "Most connections of all tenants together; administrators find some room "
@@ -175,6 +178,28 @@ const struct option options[] = {
         {SECTION_TENANT, "max_wait", OPTION_DURATION, AT(tenant_config, max_wait_nsec), 0,
                 3600 * NSEC_PER_SEC, .default_text = "1s", .reloadable = true,
                 .help = "How long a lease may wait for room."},
+        {SECTION_TENANT, "evict", OPTION_ENUM, AT(tenant_config, evict),
+                .choices = config_tenant_evict_names, .default_text = "default", .reloadable = true,
+                .help = "Which cached pages of the tenant give way first, in namespaces made from "
+                        "then on. 'default': as [daemon] has it."},
+        {SECTION_TENANT, "expire", OPTION_DURATION, AT(tenant_config, expire_nsec), 0,
+                365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "0", .reloadable = true,
+                .help = "Cached pages that nobody has used for so long go. 0: never. A client that "
+                        "makes a namespace can say another time for it."},
+        {SECTION_TENANT, "expire_unused", OPTION_DURATION, AT(tenant_config, expire_unused_nsec), 0,
+                365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "0", .reloadable = true,
+                .help = "Cached pages that nobody has found so long after they were published go: "
+                        "what is used once doesn't fill the cache. 0: never."},
+        {SECTION_TENANT, "session_expire", OPTION_DURATION, AT(tenant_config, session_expire_nsec),
+                0, 365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "24h", .reloadable = true,
+                .help = "Sessions that nobody has open and nobody has used for so long are "
+                        "forgotten; their pages stay cached as any others. 0: never. A client can "
+                        "say another time for a session."},
+        {SECTION_TENANT, "free_ahead", OPTION_UINT, AT(tenant_config, free_ahead), 0, 50,
+                .default_text = "0", .reloadable = true,
+                .help = "Percent of the pages that the tenant holds in a namespace that are kept "
+                        "free while it leases, by evicting idle ones ahead of the next lease. "
+                        "Where more memory can be had, none is evicted."},
         {SECTION_TENANT, "placement", OPTION_TEXT, AT(tenant_config, placement), 1,
                 TENANT_PLACEMENT_MAX, .default_text = "pack", .reloadable = true,
                 .help = "Where namespaces of clients that name no device go, and reservations: "

@@ -11,6 +11,7 @@
 #include "daemon/server/dispatch.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/server.h"
+#include "daemon/server/test-clock.h"
 #include "proto/msg.h"
 
 struct parked {
@@ -228,7 +229,7 @@ static void make_due_until(struct server *s, const struct pool *pool, uint64_t u
 
 void parked_make_due(struct server *s, const struct pool *pool)
 {
-        store_set_now(&s->store, clock_now_nsec());
+        store_set_now(&s->store, server_now(s));
         make_due_until(s, pool, UINT64_MAX);
 }
 
@@ -292,7 +293,7 @@ static void begin_round(struct server *s, uint64_t now_nsec, bool all)
 static void on_timer(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, wait_timer);
-        uint64_t now = clock_now_nsec();
+        uint64_t now = server_now(s);
         bool is_time =
                 now >= next_round_nsec(s, s->room_came ? PARKED_PAUSE_MSEC : PARKED_POLL_MSEC);
 
@@ -305,7 +306,7 @@ static void on_timer(uv_timer_t *timer)
 /* Nobody waits, or only for a device: no timer. */
 static void arm(struct server *s)
 {
-        uint64_t next = wait_deadline(&s->store), now = clock_now_nsec();
+        uint64_t next = wait_deadline(&s->store), now = server_now(s);
 
         if (uv_is_closing((uv_handle_t *)&s->wait_timer))
                 return;
@@ -329,7 +330,7 @@ bool parked_work(struct server *s)
 
         if (!s->in_round && !s->room_came)
                 return false;
-        now = clock_now_nsec();
+        now = server_now(s);
         if (!s->in_round && now >= next_round_nsec(s, PARKED_PAUSE_MSEC))
                 begin_round(s, now, true);
         if (!s->in_round) {
@@ -340,7 +341,7 @@ bool parked_work(struct server *s)
         s->in_round = more;
         /* Each lease has one deadline: those rounds are no reason to put off the next of all. */
         if (s->round_is_all) {
-                s->round_ended_nsec = clock_now_nsec();
+                s->round_ended_nsec = server_now(s);
                 s->round_busy_nsec += s->round_ended_nsec - now;
         }
         if (!more)

@@ -8,11 +8,14 @@
 #include "base/fd.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
+#include "daemon/server/key-waits.h"
 #include "daemon/server/log.h"
 #include "daemon/server/options.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
+#include "daemon/server/test-clock.h"
+#include "daemon/server/upkeep-timer.h"
 
 /*
  * Receives after the end of a stream was reported: what is left in the socket's buffer (some 200
@@ -79,8 +82,20 @@ static void end_member(struct peer *p)
                 return;
         p->member = NULL;
         events_member_left(m);
+        /* Its sessions were used until then. */
+        store_set_now(&p->server->store, server_now(p->server));
         member_free(m);
         server_kick(p->server);
+        upkeep_timer_expect(p->server);
+}
+
+/* Nobody is there to be answered, or to publish what it announced. */
+static void stop_waiting(struct peer *p)
+{
+        parked_drop(p);
+        key_waits_drop(p);
+        if (p->member)
+                member_withdraw(p->member);
 }
 
 void peer_end(struct peer *p)
@@ -90,7 +105,7 @@ void peer_end(struct peer *p)
         if (p->state == PEER_GONE)
                 return;
         p->state = PEER_GONE;
-        parked_drop(p);
+        stop_waiting(p);
         close_socket(p);
         close_process(p);
         end_member(p);
@@ -163,6 +178,7 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         list_init(&p->parked_link);
         list_init(&p->due_link);
         list_init(&p->behind);
+        list_init(&p->key_waits);
         return p;
 }
 
@@ -309,7 +325,7 @@ void peer_take_submissions(struct peer *p, uint32_t budget)
         if (!ring_is_open(&p->ring) || !p->member || p->state != PEER_ACTIVE || p->muted ||
                 p->doomed)
                 return;
-        turn = ring_drain(&p->ring, p->member, budget, clock_now_nsec());
+        turn = ring_drain(&p->ring, p->member, budget, server_now(p->server));
         if (turn.n > 0)
                 server_expect_quiet(p->server);
         if (turn.n > 0 && ring_wakes_client(&p->ring))
@@ -497,12 +513,15 @@ static void settle(struct peer *p)
 {
         if (p->state == PEER_GONE || peer_is_waiting(p))
                 return;
-        if (p->hung_up || p->broken || p->muted || p->doomed)
+        if (p->hung_up || p->broken)
                 parked_drop(p);
+        else if (p->muted || p->doomed)
+                stop_waiting(p);
         if (p->hung_up || p->broken) {
                 p->broken = true; /* replies to what is drained go nowhere */
                 outqueue_clear(&p->out);
                 drain(p);
+                stop_waiting(p);
                 hang_up(p);
                 return;
         }
@@ -558,6 +577,7 @@ static void on_exit_seen(uv_poll_t *handle, int status, int events)
                 outqueue_clear(&p->out);
                 parked_drop(p);
                 drain(p);
+                stop_waiting(p);
         }
         if (!linger(p))
                 peer_end(p);

@@ -91,6 +91,8 @@ struct peer {
         struct parked *parked;       /* owned; a lease that waits (parked.h); NULL */
         struct list_link behind;     /* struct parked.link: owned; leases that come after it */
         size_t behind_bytes;
+        struct list_link key_waits; /* of key-waits.c; owned */
+        uint32_t n_key_waits;
         struct outqueue out;
         struct ring ring; /* open from SHM_OPEN to the end */
 

@@ -10,6 +10,7 @@
 #include "daemon/server/log.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/server.h"
+#include "daemon/server/test-clock.h"
 #include "gpu/queue.h"
 
 struct queue_watch {
@@ -60,7 +61,7 @@ static void retry(struct queue_watch *w)
 
         w->is_retrying = parked_retry(s, w->pool);
         if (!w->is_retrying)
-                store_settle(&s->store, w->pool, clock_now_nsec());
+                store_settle(&s->store, w->pool, server_now(s));
 }
 
 /*

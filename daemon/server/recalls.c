@@ -14,6 +14,7 @@
 #include "daemon/server/log.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/server.h"
+#include "daemon/server/test-clock.h"
 #include "proto/msg.h"
 
 /* Of recall_work(): some 100 microseconds with one client, 400 with 64. Not tuned. */
@@ -108,8 +109,8 @@ bool recalls_turn(struct server *s)
 {
         if (s->store.recall_visits == 0)
                 return false;
-        switch (recall_work(&s->store, clock_now_nsec(), s->config.daemon.revoke_timeout_nsec,
-                BUDGET_PER_TURN)) {
+        switch (recall_work(
+                &s->store, server_now(s), s->config.daemon.revoke_timeout_nsec, BUDGET_PER_TURN)) {
         case RECALL_MORE:
                 return true;
         case RECALL_SOON:

@@ -93,24 +93,28 @@ static void complete(
 }
 
 /* Executes n submissions that are there and have room. Returns the broken rule, or NULL. */
-static const char *run_batch(struct ring *r, struct member *m, uint32_t n, uint64_t now_nsec)
+static void run_batch(
+        struct ring *r, struct member *m, uint32_t n, uint64_t now_nsec, struct ring_turn *turn)
 {
         struct shm_submission batch[RING_BATCH];
-        struct submit_result result = {0};
 
         for (uint32_t i = 0; i < n; i++)
                 batch[i] = r->submissions[(r->sub_head + i) % SHM_SUB_ENTRIES];
         /* From here on the compiler, too, has only the copies. */
         atomic_signal_fence(memory_order_seq_cst);
-        for (uint32_t i = 0; i < n && !result.violation; i++) {
+        for (uint32_t i = 0; i < n && !turn->violation && turn->n_walked < RING_WALK_PAGES; i++) {
+                struct submit_result result;
+
                 submit_one(m, &r->chain, &batch[i], now_nsec, &result);
                 r->sub_head++;
+                turn->n++;
+                turn->n_walked += result.n_walked;
+                turn->violation = result.violation;
                 if (!result.violation && result.completes)
                         complete(r, &batch[i], &result);
         }
         atomic_store_explicit(&r->shm->sub_head, r->sub_head, memory_order_release);
         atomic_store_explicit(&r->shm->comp_tail, r->comp_tail, memory_order_release);
-        return result.violation;
 }
 
 /* How many can be executed now; *ret_rule is set where the client broke one. */
@@ -128,16 +132,11 @@ struct ring_turn ring_drain(struct ring *r, struct member *m, uint32_t budget, u
         struct ring_turn turn = {0};
         uint64_t ready;
 
-        while ((ready = look(r, &turn.violation)) > 0) {
-                uint32_t left = budget - turn.n, n = (uint32_t)MIN(ready, (uint64_t)left);
+        while ((ready = look(r, &turn.violation)) > 0 && turn.n < budget && !turn.violation &&
+                turn.n_walked < RING_WALK_PAGES) {
+                uint32_t n = MIN(budget - turn.n, (uint32_t)RING_BATCH);
 
-                if (n == 0)
-                        break;
-                n = MIN(n, (uint32_t)RING_BATCH);
-                turn.violation = run_batch(r, m, n, now_nsec);
-                turn.n += n;
-                if (turn.violation)
-                        break;
+                run_batch(r, m, (uint32_t)MIN(ready, (uint64_t)n), now_nsec, &turn);
         }
         turn.more = ready > 0 && !turn.violation;
         return turn;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "daemon/core/submit.h"
+#include "policy/evict.h"
 #include "proto/shm.h"
 
 /* Submissions copied and completed at a time: 2 KiB of stack. Not tuned. */
@@ -31,6 +32,7 @@ struct ring {
 
 struct ring_turn {
         uint32_t n;            /* executed */
+        uint64_t n_walked;     /* pages gone through for these */
         bool more;             /* further ones could be executed now */
         const char *violation; /* rule that the client broke, static text; then not to be drained
                                   again. NULL: none */
@@ -49,6 +51,10 @@ static inline bool ring_is_open(const struct ring *r)
 {
         return r->shm;
 }
+
+/* A turn ends when its submissions went through so many pages: a few milliseconds, as with one that
+ * goes up the deepest text. */
+#define RING_WALK_PAGES EVICT_WALK_PAGES
 
 /*
  * Executes up to `budget` submissions in order, each while its completion has room (one that

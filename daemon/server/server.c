@@ -16,6 +16,7 @@
 #include "daemon/server/descriptors.h"
 #include "daemon/server/devices.h"
 #include "daemon/server/events.h"
+#include "daemon/server/learnt.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/log.h"
 #include "daemon/server/parked.h"
@@ -25,6 +26,8 @@
 #include "daemon/server/reload.h"
 #include "daemon/server/sizing-timer.h"
 #include "daemon/server/tenants.h"
+#include "daemon/server/test-clock.h"
+#include "daemon/server/upkeep-timer.h"
 #include "gpu/queue.h"
 
 /* Stale pages swept in one loop turn: some 25 microseconds of work, 100 with 64 clients. Not
@@ -81,6 +84,7 @@ static void on_work(uv_idle_t *idle)
         more |= recalls_turn(s);
         more |= queues_work(s);
         more |= parked_work(s);
+        more |= key_waits_work(s);
         compact_timer_turn(s);
         if (!more && list_is_empty(&s->backlog))
                 uv_idle_stop(idle);
@@ -122,9 +126,18 @@ static void look_at_rings(struct server *s)
                 peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
 }
 
+static void work_on_policies(struct server *s)
+{
+        s->policies_nsec = server_now(s);
+        store_policy_work(&s->store, s->policies_nsec);
+}
+
 static void on_quiet(uv_timer_t *timer)
 {
-        look_at_rings(container_of(timer, struct server, quiet_timer));
+        struct server *s = container_of(timer, struct server, quiet_timer);
+
+        look_at_rings(s);
+        work_on_policies(s);
 }
 
 void server_expect_quiet(struct server *s)
@@ -134,6 +147,11 @@ void server_expect_quiet(struct server *s)
         if (!uv_is_active(timer) && !uv_is_closing(timer))
                 uv_timer_start(&s->quiet_timer, on_quiet, QUIET_MSEC, 0);
         compact_timer_expect(s);
+        upkeep_timer_expect(s);
+        /* By a clock that is ahead of the timers, that much may have passed between two requests.
+         */
+        if (s->test_clock && server_now(s) - s->policies_nsec >= QUIET_MSEC * NSEC_PER_MSEC)
+                work_on_policies(s);
 }
 
 void server_wake(struct server *s)
@@ -171,6 +189,18 @@ void server_look_later(struct server *s, struct peer *p)
                 return;
         s->look_msec = LOOK_MIN_MSEC;
         uv_timer_start(&s->look_timer, on_look, s->look_msec, 0);
+}
+
+static void on_ns(struct ns *ns, bool goes, void *data)
+{
+        struct server *s = data;
+
+        if (!goes) {
+                learnt_load(s, ns);
+                return;
+        }
+        learnt_save(s, ns);
+        recorder_forget(s, ns);
 }
 
 /* Everything that can't fail and needs nothing from the machine but memory. */
@@ -213,7 +243,12 @@ static int init_base(struct server *s, struct config *config)
         events_attach(s);
         recalls_init(s);
         compact_timer_init(s);
+        upkeep_timer_init(s);
+        disk_init(&s->disk, &s->loop);
+        recorder_init(s);
+        s->store.on_ns = on_ns;
         parked_init(s);
+        key_waits_init(s);
         sizing_timer_init(s);
         if (getrandom(&s->store.boot_epoch, sizeof(s->store.boot_epoch), 0) !=
                 sizeof(s->store.boot_epoch))
@@ -247,15 +282,18 @@ enum exit_code server_init(
         }
         s->source = *source;
         open_room(s);
-        if (devices_open(s) < 0)
+        if (test_clock_open(s, &d) < 0)
+                code = EXIT_CONFIG;
+        else if (devices_open(s) < 0)
                 code = EXIT_DEVICE;
         else if (rundir_open(&s->rundir, s->config.daemon.runtime_dir, &d) < 0)
                 code = EXIT_SOCKET;
         else if (tenantdb_open(&s->db, s->config.daemon.state_dir, log_report, NULL) < 0)
                 code = EXIT_STATE;
-        else if (tenants_load(s) < 0)
+        s->keeps_state = code == EXIT_OK;
+        if (code == EXIT_OK && tenants_load(s) < 0)
                 code = EXIT_CONFIG;
-        if (code == EXIT_SOCKET)
+        if (code != EXIT_OK && d.text[0])
                 log_error("%s", d.text);
         if (code != EXIT_OK)
                 server_deinit(s);
@@ -444,6 +482,7 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->wait_timer,
                 (uv_handle_t *)&s->grace_timer,
                 (uv_handle_t *)&s->compact_timer,
+                (uv_handle_t *)&s->upkeep_timer,
                 (uv_handle_t *)&s->sizing_timer,
                 (uv_handle_t *)&s->signals[0],
                 (uv_handle_t *)&s->signals[1],
@@ -494,8 +533,12 @@ void server_deinit(struct server *s)
                         p->member = NULL;
                 peer_end(p);
         }
+        recorder_stop(s);
+        learnt_save_all(s);
+        s->store.on_ns = NULL; /* what goes from here on is kept */
         tenants_free(s);
         close_loop(s);
+        map_deinit(&s->recorder.requests);
         if (n_mapping == 0)
                 free_store(s);
         else
@@ -506,4 +549,5 @@ void server_deinit(struct server *s)
         config_deinit(&s->config);
         s->spare_fd = fd_close(s->spare_fd);
         rundir_close(&s->rundir);
+        test_clock_close(s);
 }

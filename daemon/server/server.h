@@ -6,8 +6,9 @@
  *   server_stop()  -> clients are told, output is flushed, the loop ends
  *   server_deinit()
  *
- * One thread. Nothing here wakes up by itself but the watchdog, where systemd asks for it, the
- * sizer where a tenant has one (sizing-timer.h), and once more after work (server_expect_quiet()).
+ * One thread (and those of libuv's pool for files: disk.h). Nothing here wakes up by itself but the
+ * watchdog, where systemd asks for it, the sizer where a tenant has one (sizing-timer.h), what is
+ * waited for (upkeep-timer.h), and once more after work (server_expect_quiet()).
  */
 #ifndef KVL_SERVER_SERVER_H
 #define KVL_SERVER_SERVER_H
@@ -22,6 +23,9 @@
 #include "daemon/core/store.h"
 #include "daemon/server/activation.h"
 #include "daemon/server/config.h"
+#include "daemon/server/disk.h"
+#include "daemon/server/recorder.h"
+#include "daemon/server/key-waits.h"
 #include "daemon/server/rundir.h"
 #include "daemon/server/tenantdb.h"
 #include "proto/arena.h"
@@ -41,6 +45,7 @@ enum exit_code {
 #define MAX_LEASE_PAGES   4096
 #define MAX_PUBLISH_PAGES 1024
 #define MAX_LOOKUP_KEYS   1536
+#define MAX_SESSION_PAGES 1024
 
 struct listener;
 
@@ -52,6 +57,11 @@ struct server {
         struct store store;
         uint64_t budget_bytes; /* of all pools */
         uint64_t start_nsec;
+        const _Atomic uint64_t *test_clock; /* NULL: none (test-clock.h) */
+        uint64_t policies_nsec;             /* when policies did their housekeeping last */
+        bool keeps_state;                   /* the state directory is there, and locked */
+        struct disk disk;
+        struct recorder recorder;
 
         struct list_link tenancies; /* struct tenancy.link, by id */
         uint64_t last_tenancy_id;
@@ -80,8 +90,10 @@ struct server {
 
         uv_idle_t work;
         uv_timer_t hello_timer, stop_timer, look_timer, quiet_timer, watchdog;
-        struct list_link parked;    /* struct peer.parked_link: has a lease that waits */
-        struct list_link due;       /* struct peer.due_link: of these, to be tried again */
+        struct list_link parked; /* struct peer.parked_link: has a lease that waits */
+        struct list_link due;    /* struct peer.due_link: of these, to be tried again */
+        struct list_link key_waits[KEY_WAITS_LISTS]; /* of key-waits.c, by hash; */
+        struct list_link key_waits_due;              /* of these, to be looked at */
         uv_timer_t wait_timer;      /* parked.c; runs while a lease waits for room */
         bool room_came;             /* something came free since the last round of tries began */
         bool in_round, is_retrying; /* parked.c */
@@ -92,6 +104,7 @@ struct server {
         bool left_behind;         /* a thread is in a driver, or may be: _exit() */
         uv_timer_t recall_timer;  /* recalls.c; runs while sets are recalled */
         uv_timer_t grace_timer;   /* peer.c; runs while peers linger */
+        uv_timer_t upkeep_timer;  /* upkeep-timer.c; runs while there is something to wait for */
         uv_timer_t compact_timer; /* compact-timer.c; runs after work, and while there is some */
         bool stock_wanted;        /* compact-timer.c */
         uint64_t stock_nsec;      /* when leases made it look last */

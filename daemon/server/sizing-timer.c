@@ -8,6 +8,7 @@
 #include "daemon/core/tenant.h"
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
+#include "daemon/server/test-clock.h"
 
 static uint32_t second_of_day(void)
 {
@@ -37,7 +38,7 @@ static void on_sizing(uv_timer_t *timer)
                 .on_moved = on_moved};
 
         if (sizing_is_needed(&s->store))
-                sizing_work(&s->store, &params, clock_now_nsec());
+                sizing_work(&s->store, &params, server_now(s));
         else
                 uv_timer_stop(timer);
 }

@@ -165,6 +165,11 @@ int tenant_attrs_of(struct server *s, const struct tenant_config *c, struct tena
                 .burst = c->burst,
                 .lend_idle_reserve = c->lend_idle_reserve,
                 .exclusive = c->exclusive,
+                .evict = evict_find(config_tenant_evict_names[c->evict]),
+                .expire_nsec = c->expire_nsec,
+                .expire_unused_nsec = c->expire_unused_nsec,
+                .session_expire_nsec = c->session_expire_nsec,
+                .free_ahead = c->free_ahead,
         };
         *ret_sizing = (struct sizing_attrs){
                 .mode = c->sizer,

@@ -12,11 +12,13 @@
 #include "daemon/core/sizing.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/access.h"
+#include "daemon/server/learnt.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/log.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/sizing-timer.h"
 #include "daemon/server/tenant-attrs.h"
+#include "daemon/server/upkeep-timer.h"
 
 struct tenancy *tenancy_find(struct server *s, const char *name)
 {
@@ -300,6 +302,7 @@ static int change_config(
                 return r;
         t->config = *config;
         sizing_timer_update(t->server);
+        upkeep_timer_expect(t->server);
         list_for_each (p, &t->server->peers, struct peer, link)
                 if (p->tenancy == t)
                         tenancy_update_rights(p);
@@ -333,6 +336,7 @@ int tenancy_remove(struct tenancy *t, bool force, struct detail *d)
 
         if (r < 0)
                 return r;
+        learnt_forget(t->server, t->config.name);
         tenancy_free(t);
         return 0;
 }

@@ -12,6 +12,7 @@
 
 #include "daemon/core/detail.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/submit.h"
 #include "daemon/core/tenant.h"
@@ -48,6 +49,13 @@ enum verb {
         DIE, /* and come again */
         TIME,
         DRAIN,
+        SESSION_OPEN,     /* id `key` */
+        SESSION_CLOSE,    /* handle `page`; aux: drop */
+        SESSION_TRUNCATE, /* the same: the first `tokens`, the last `key` */
+        SESSION_PAGES,    /* the same: `tokens` from `key` on, given back */
+        EXPIRE,
+        GIVE_WAY,
+        INVALIDATE_TAG, /* `key` */
         N_VERBS,
 };
 
@@ -207,6 +215,8 @@ static void submit_record(struct client *c, const struct attach *a, const uint8_
         } else if (s.op == SHM_OP_TOUCH) {
                 s.touch.n_keys = r[3];
                 s.touch.n_hits = r[6];
+        } else if (s.op == SHM_OP_WITH) {
+                s.with.tag = r[6];
         }
         submit(c, &s);
 }
@@ -271,6 +281,37 @@ static void over_socket(struct attach *a, const uint8_t *r)
         }
 }
 
+static void ask_pages(struct attach *a, struct session *s, const uint8_t *r)
+{
+        struct session_page pages[16];
+        uint32_t n;
+
+        if (session_pages(a, s, r[6], 1 + r[3] % 16, now_nsec, pages, &n, NULL) != 0)
+                return;
+        while (n-- > 0)
+                if (pins_is_open(&a->share))
+                        a->share.counters[pages[n].page]--;
+                else
+                        CHECK(release_pages(a, &pages[n].page, 1, now_nsec, NULL) == 0);
+}
+
+static void use_session(struct attach *a, const uint8_t *r)
+{
+        struct session *s = session_of(a, r[5], NULL);
+        uint32_t handle;
+        uint64_t n_left;
+        bool created;
+
+        if (r[1] == SESSION_OPEN)
+                session_open(a, &r[6], 1, r[7] % 2, r[7], now_nsec, &handle, &created, NULL);
+        else if (r[1] == SESSION_CLOSE)
+                session_close(a, r[5], r[7] % 2, now_nsec, NULL);
+        else if (s && r[1] == SESSION_TRUNCATE)
+                session_truncate(a, s, r[3], r[6], &n_left, NULL);
+        else if (s)
+                ask_pages(a, s, r);
+}
+
 static void die(struct client *c)
 {
         if (c == &clients[0])
@@ -304,6 +345,16 @@ static void administer(struct client *c, struct attach *a, const uint8_t *r)
         case INVALIDATE_KEY:
                 invalidate_key(a, key, &n, NULL);
                 break;
+        case EXPIRE:
+                sessions_expire(a->ns, now_nsec, 1 + r[7]);
+                break;
+        case GIVE_WAY:
+                sessions_give_way(a->ns, r[7] % 2);
+                break;
+        case INVALIDATE_TAG:
+                if (key[0] > 0)
+                        invalidate_tag(a, key[0], &n, NULL);
+                break;
         case PURGE:
                 store_purge(&store, c->tenant, NULL, false, &n, &n_kept);
                 break;
@@ -335,6 +386,8 @@ static void act(const uint8_t *r)
                 over_socket(a, r);
         else if (r[1] == DIE)
                 die(c);
+        else if (r[1] >= SESSION_OPEN && r[1] <= SESSION_PAGES)
+                use_session(a, r);
         else
                 administer(c, a, r);
 }

@@ -12,7 +12,8 @@ EDGES = {
     "policy": {"policy", "base"},
     "gpu": {"gpu", "base"},
     "client/lib": {"client/lib", "proto", "gpu", "base"},
-    "client/ctl": {"client/ctl", "client/lib", "proto", "base"},
+    "client/trace": {"client/trace", "policy", "base"},
+    "client/ctl": {"client/ctl", "client/lib", "client/trace", "policy", "proto", "base"},
     # An example is what a user writes: the public header and nothing else of ours.
     "client/examples": {"client/examples"},
     # This one also finds the GPU's driver, by the loader alone.

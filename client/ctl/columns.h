@@ -1,0 +1,45 @@
+/* What tables of columns (show.h) over messages are made with. */
+#ifndef KVL_CTL_COLUMNS_H
+#define KVL_CTL_COLUMNS_H
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "client/ctl/noun.h"
+#include "proto/kvlease.pb-c.h"
+
+/* A field of a message, under its own name: the JSON key is the field's name. */
+#define FIELD(message, field, title, what)                        \
+        .heading = (title), .key = #field, .kind = COLUMN_##what, \
+        .offset = offsetof(Kvlease__V1__##message, field),        \
+        .width = sizeof(((Kvlease__V1__##message *)NULL)->field)
+
+/* The list `name` of a reply of that message. */
+#define NOUN(name, message, msg_type)                                         \
+        const struct noun noun_##name = {                                     \
+                .table = {#name, name##_columns, ARRAY_SIZE(name##_columns)}, \
+                .type = (msg_type),                                           \
+                .n_rows_offset = offsetof(Kvlease__V1__##message, n_##name),  \
+                .rows_offset = offsetof(Kvlease__V1__##message, name),        \
+                .next_offset = offsetof(Kvlease__V1__##message, next),        \
+        }
+
+KVL_PRINTF(2, 3) static inline void derive_text(struct value *ret, const char *format, ...)
+{
+        va_list ap;
+
+        va_start(ap, format);
+        vsnprintf(ret->buf, sizeof(ret->buf), format, ap);
+        va_end(ap);
+        ret->text = ret->buf;
+        ret->present = true;
+}
+
+static inline void derive_ratio(struct value *ret, uint64_t part, uint64_t whole)
+{
+        ret->present = whole > 0;
+        if (ret->present)
+                ret->ratio = (double)part / (double)whole;
+}
+
+#endif

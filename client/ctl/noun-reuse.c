@@ -1,0 +1,221 @@
+/* Sessions, namespace sets, and why keys hit or miss. */
+#include "client/ctl/noun-reuse.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/ctl/columns.h"
+#include "client/lib/kvlease.h"
+#include "proto/msg.h"
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+typedef Kvlease__V1__AdminSession session_row;
+
+#define SESSION(field, title, what)                     \
+        {                                               \
+                FIELD(AdminSession, field, title, what) \
+        }
+#define SESSION_ID_MAX 64 /* KVL_SESSION_ID_MAX; more isn't shown */
+
+/* Can it be typed as it is? One that looks like hexadecimal digits could be meant as such. */
+static bool is_text(const ProtobufCBinaryData *id)
+{
+        for (size_t i = 0; i < id->len; i++)
+                if (id->data[i] <= ' ' || id->data[i] > '~')
+                        return false;
+        return id->len > 0 && id->len <= SESSION_ID_MAX &&
+               (id->len < 2 || memcmp(id->data, "0x", 2) != 0);
+}
+
+static void put_text(const ProtobufCBinaryData *id, struct value *ret)
+{
+        derive_text(ret, "%.*s", (int)id->len, (const char *)id->data);
+}
+
+static void put_hex(const ProtobufCBinaryData *id, const char *prefix, struct value *ret)
+{
+        size_t n = MIN(id->len, (size_t)SESSION_ID_MAX), at;
+
+        derive_text(ret, "%s", prefix);
+        at = strlen(ret->buf);
+        for (size_t i = 0; i < n; i++)
+                snprintf(ret->buf + at + 2 * i, 3, "%02x", id->data[i]);
+}
+
+static void session_shown(const void *row, const struct show_format *f, struct value *ret)
+{
+        const session_row *s = row;
+
+        if (is_text(&s->id))
+                put_text(&s->id, ret);
+        else
+                put_hex(&s->id, "0x", ret);
+}
+
+static void session_text(const void *row, const struct show_format *f, struct value *ret)
+{
+        const session_row *s = row;
+
+        if (is_text(&s->id))
+                put_text(&s->id, ret);
+}
+
+static void session_hex(const void *row, const struct show_format *f, struct value *ret)
+{
+        put_hex(&((const session_row *)row)->id, "", ret);
+}
+
+static void session_expires(const void *row, const struct show_format *f, struct value *ret)
+{
+        const session_row *s = row;
+
+        ret->present = s->expires_in_sec > 0;
+        ret->number = s->expires_in_sec;
+}
+
+static const struct column sessions_columns[] = {
+        SESSION(tenant, "TENANT", TEXT),
+        {.heading = "NAMESPACE",
+                .key = "namespace",
+                .kind = COLUMN_TEXT,
+                .offset = offsetof(session_row, ns),
+                .width = sizeof(((session_row *)NULL)->ns)},
+        {.heading = "SESSION", .kind = COLUMN_TEXT, .derive = session_shown},
+        {.key = "id", .kind = COLUMN_TEXT, .derive = session_text},
+        {.key = "id_hex", .kind = COLUMN_TEXT, .derive = session_hex},
+        SESSION(n_pages, "PAGES", COUNT),
+        SESSION(n_tokens, "TOKENS", COUNT),
+        SESSION(lost_tokens, "LOST", COUNT),
+        SESSION(bytes, "SIZE", BYTES),
+        SESSION(truncated, "TRUNCATED", BOOL),
+        SESSION(hint, "HINT", TEXT),
+        SESSION(n_open, "OPEN", COUNT),
+        SESSION(idle_sec, "IDLE", SECONDS),
+        {.heading = "EXPIRES IN",
+                .key = "expires_in_sec",
+                .kind = COLUMN_SECONDS,
+                .derive = session_expires},
+};
+
+NOUN(sessions, AdminSessionsReply, MSG_ADMIN_SESSIONS);
+
+/* ---- namespace sets -------------------------------------------------------------------------- */
+
+#define SET(field, title, what)                     \
+        {                                           \
+                FIELD(AdminSet, field, title, what) \
+        }
+
+static const struct column sets_columns[] = {
+        SET(tenant, "TENANT", TEXT),
+        SET(name, "NAME", TEXT),
+        SET(size, "SIZE", COUNT),
+        SET(n_namespaces, "NAMESPACES", COUNT),
+        SET(keys_complete, "COMPLETE KEYS", COUNT),
+        SET(keys_incomplete, "INCOMPLETE", COUNT),
+        SET(dropped, "DROPPED", COUNT),
+        SET(charged_bytes, "USED", BYTES),
+};
+
+NOUN(sets, AdminSetsReply, MSG_ADMIN_SETS);
+
+/* ---- explanations ---------------------------------------------------------------------------- */
+
+static const char *state_name(uint32_t state)
+{
+        static const char *const names[] = {
+                [KVL_EXPLAIN_NEVER_SEEN] = "never seen",
+                [KVL_EXPLAIN_CACHED] = "cached",
+                [KVL_EXPLAIN_PENDING] = "being computed",
+                [KVL_EXPLAIN_EVICTED] = "evicted",
+                [KVL_EXPLAIN_INVALIDATED] = "invalidated",
+                [KVL_EXPLAIN_OTHER_VERSION] = "other version",
+                [KVL_EXPLAIN_EXPIRED] = "expired",
+        };
+
+        return state < ARRAY_SIZE(names) ? names[state] : "unknown";
+}
+
+static bool is_cached(const struct explained *x)
+{
+        return x->why->state == KVL_EXPLAIN_CACHED;
+}
+
+static void explain_key(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_text(ret, "%s", ((const struct explained *)row)->key);
+}
+
+static void explain_state(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_text(ret, "%s", state_name(((const struct explained *)row)->why->state));
+}
+
+static void explain_page(const void *row, const struct show_format *f, struct value *ret)
+{
+        const struct explained *x = row;
+
+        ret->present = is_cached(x) || x->why->state == KVL_EXPLAIN_PENDING;
+        ret->number = x->why->page;
+}
+
+static void explain_tier(const void *row, const struct show_format *f, struct value *ret)
+{
+        const struct explained *x = row;
+
+        if (is_cached(x))
+                derive_text(ret, "%s", x->why->tier == 0 ? "device" : "other");
+}
+
+static void explain_age(const void *row, const struct show_format *f, struct value *ret)
+{
+        const struct explained *x = row;
+
+        ret->present =
+                x->why->state != KVL_EXPLAIN_NEVER_SEEN && x->why->state != KVL_EXPLAIN_PENDING;
+        ret->number = x->why->age_sec;
+}
+
+static void explain_unused(const void *row, const struct show_format *f, struct value *ret)
+{
+        const struct explained *x = row;
+
+        ret->present = is_cached(x);
+        ret->number = x->why->unused_sec;
+}
+
+static void explain_client(const void *row, const struct show_format *f, struct value *ret)
+{
+        const struct explained *x = row;
+
+        ret->present = x->why->client_id > 0;
+        ret->number = x->why->client_id;
+}
+
+static void explain_by(const void *row, const struct show_format *f, struct value *ret)
+{
+        const struct explained *x = row;
+
+        if (x->why->by[0])
+                derive_text(ret, "%.64s", x->why->by);
+}
+
+#define EXPLAIN(title, name, what, from)                                                           \
+        {                                                                                          \
+                .heading = (title), .key = (name), .kind = COLUMN_##what, .derive = explain_##from \
+        }
+
+static const struct column explanations_columns[] = {
+        EXPLAIN("KEY", "key", TEXT, key),
+        EXPLAIN("STATE", "state", TEXT, state),
+        EXPLAIN("PAGE", "page", COUNT, page),
+        EXPLAIN("TIER", "tier", TEXT, tier),
+        EXPLAIN("AGE", "age_sec", SECONDS, age),
+        EXPLAIN("UNUSED", "unused_sec", SECONDS, unused),
+        EXPLAIN("CLIENT", "client_id", COUNT, client),
+        EXPLAIN("BY", "by", TEXT, by),
+};
+
+const struct column_table explanations_table = {
+        "explanations", explanations_columns, ARRAY_SIZE(explanations_columns)};

@@ -1,0 +1,18 @@
+/* Nouns of reuse: sessions, namespace sets, explanations. */
+#ifndef KVL_CTL_NOUN_REUSE_H
+#define KVL_CTL_NOUN_REUSE_H
+
+#include "client/ctl/noun.h"
+#include "proto/kvlease.pb-c.h"
+
+extern const struct noun noun_sessions, noun_sets;
+
+/* Row of explanations_table: what an EXPLAIN says of a key. Both borrowed. */
+struct explained {
+        const char *key; /* in hexadecimal digits */
+        const Kvlease__V1__Explanation *why;
+};
+
+extern const struct column_table explanations_table;
+
+#endif

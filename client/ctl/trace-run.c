@@ -1,0 +1,125 @@
+#include "client/ctl/trace-run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/parse.h"
+#include "client/trace/replay.h"
+
+#define BAR_CELLS 40
+#define JOBS_MAX  1024
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+void bar_start(struct bar *b, const char *label)
+{
+        *b = (struct bar){.label = label, .is_terminal = isatty(STDERR_FILENO), .shown = -1};
+}
+
+bool bar_step(uint64_t done, uint64_t total, void *data)
+{
+        struct bar *b = data;
+        int percent = total > 0 ? (int)(MIN(done, total) * 100.0 / (double)total) : 0;
+        char cells[BAR_CELLS + 1];
+
+        if (!b->is_terminal || percent == b->shown)
+                return true;
+        b->shown = percent;
+        for (int i = 0; i < BAR_CELLS; i++)
+                cells[i] = i * 100 < percent * BAR_CELLS ? '#' : '.';
+        cells[BAR_CELLS] = '\0';
+        fprintf(stderr, "\r%s [%s] %3d %%", b->label, cells, percent);
+        fflush(stderr);
+        return true;
+}
+
+/* Wipes the line. */
+void bar_end(struct bar *b)
+{
+        if (b->shown >= 0)
+                fputs("\r\033[K", stderr);
+        b->shown = -1;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int fail_read(const struct ctl *ctl, int r, const struct trace_error *e)
+{
+        const char *path = ctl->args[MIN(e->file, ctl->n_args - 1)];
+
+        if (r == -ENOMEM)
+                need(NULL);
+        if (e->line == 0)
+                return fail(CTL_REFUSED, "cannot read %s: %s", path, e->text);
+        return fail(CTL_REFUSED, "%s: line %" PRIu64 ": %s (%s)", path, e->line, e->text,
+                ctl->options[CTL_OPTION_SKIP_BAD] ? "no line can be read"
+                                                  : "--skip-bad leaves such lines out");
+}
+
+/* Lines that were left out are said, and no failure. */
+static void warn_skipped(const struct ctl *ctl, const struct trace *t)
+{
+        const struct trace_error *e = &t->first_bad;
+
+        if (t->n_bad > 0)
+                (void)fail(CTL_OK,
+                        "%" PRIu64 " line%s skipped, the first: %s: line %" PRIu64 ": %s", t->n_bad,
+                        t->n_bad == 1 ? "" : "s", ctl->args[e->file], e->line, e->text);
+}
+
+static int option_number(
+        const struct ctl *ctl, enum ctl_option o, const char *name, uint64_t max, uint64_t *ret)
+{
+        if (!ctl->options[o])
+                return CTL_OK;
+        if (parse_u64(ctl->options[o], ret) < 0 || *ret == 0 || *ret > max)
+                return fail(CTL_USAGE, "--%s: '%s' is no number of 1 to %" PRIu64, name,
+                        ctl->options[o], max);
+        return CTL_OK;
+}
+
+int trace_open(const struct ctl *ctl, struct trace *ret)
+{
+        unsigned flags = (ctl->options[CTL_OPTION_CHAIN] ? TRACE_CHAIN : 0) |
+                         (ctl->options[CTL_OPTION_SKIP_BAD] ? TRACE_SKIP_BAD : 0);
+        uint64_t block_tokens = 0;
+        struct trace_error e;
+        struct bar bar;
+        int r = option_number(ctl, CTL_OPTION_BLOCK_TOKENS, "block-tokens", TRACE_BLOCK_TOKENS_MAX,
+                &block_tokens);
+
+        if (r != CTL_OK)
+                return r;
+        bar_start(&bar, "reading");
+        r = trace_read((const char *const *)ctl->args, ctl->n_args, flags, (uint32_t)block_tokens,
+                bar_step, &bar, ret, &e);
+        bar_end(&bar);
+        if (r < 0)
+                return fail_read(ctl, r, &e);
+        warn_skipped(ctl, ret);
+        return CTL_OK;
+}
+
+int trace_jobs(const struct ctl *ctl, unsigned *ret)
+{
+        uint64_t n = replay_cpus();
+        int r = option_number(ctl, CTL_OPTION_JOBS, "jobs", JOBS_MAX, &n);
+
+        *ret = (unsigned)n;
+        return r;
+}
+
+int trace_fail(int r, const char *err)
+{
+        if (r == -ENOMEM)
+                need(NULL);
+        if (r == -EINVAL)
+                return fail(CTL_USAGE, "%s", err);
+        if (r == -ECHILD)
+                return fail(CTL_REFUSED, "a simulation was killed: is there enough memory? fewer "
+                                         "--jobs need less");
+        return fail(CTL_REFUSED, "cannot simulate: %s", strerror(-r));
+}

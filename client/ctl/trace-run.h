@@ -1,0 +1,29 @@
+/* What the verbs on trace files share: reading the files, the progress bar, options. */
+#ifndef KVL_CTL_TRACE_RUN_H
+#define KVL_CTL_TRACE_RUN_H
+
+#include "client/ctl/ctl.h"
+#include "client/trace/trace.h"
+
+/* A bar on stderr, where that is a terminal. */
+struct bar {
+        const char *label;
+        bool is_terminal;
+        int shown; /* percent, -1: nothing */
+};
+
+void bar_start(struct bar *b, const char *label);
+bool bar_step(uint64_t done, uint64_t total, void *bar); /* always true */
+void bar_end(struct bar *b);
+
+/* Reads the files that the arguments name, as the options say. CTL_OK: *ret is owned; else printed.
+ */
+int trace_open(const struct ctl *ctl, struct trace *ret);
+
+/* --jobs, or as many as there are CPUs. CTL_OK or CTL_USAGE, printed. */
+int trace_jobs(const struct ctl *ctl, unsigned *ret);
+
+/* A failure of a simulation, printed; err: the sentence of -EINVAL. */
+int trace_fail(int r, const char *err);
+
+#endif

@@ -1,0 +1,210 @@
+/* Sessions, namespace sets, why keys miss, and recording of traffic. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/parse.h"
+#include "client/ctl/admin.h"
+#include "client/ctl/noun-reuse.h"
+#include "client/ctl/verb.h"
+#include "client/lib/kvlease.h"
+#include "proto/msg.h"
+
+static int print_noun(const struct ctl *ctl, const struct noun *noun)
+{
+        struct show_list *l = show_list_new(&noun->table, &ctl->format);
+        int r = admin_list(ctl->admin, noun, ctl->options[CTL_OPTION_TENANT], l);
+
+        if (r == CTL_OK)
+                show_list_print(l);
+        else
+                show_list_free(l);
+        return r;
+}
+
+int verb_sets(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_sets);
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+int verb_sessions_list(const struct ctl *ctl)
+{
+        return print_noun(ctl, &noun_sessions);
+}
+
+/* As it is shown: text, or 0x and hexadecimal digits. False: that is none. */
+static bool parse_session(const char *s, uint8_t id[KVL_SESSION_ID_MAX], size_t *ret_len)
+{
+        size_t len = strlen(s);
+
+        if (strncmp(s, "0x", 2) != 0) {
+                *ret_len = len;
+                if (len == 0 || len > KVL_SESSION_ID_MAX)
+                        return false;
+                memcpy(id, s, len);
+                return true;
+        }
+        *ret_len = (len - 2) / 2;
+        return len > 2 && len % 2 == 0 && *ret_len <= KVL_SESSION_ID_MAX &&
+               parse_hex(s + 2, id, *ret_len) == 0;
+}
+
+int check_sessions_purge(const struct ctl *ctl)
+{
+        const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
+        const char *session = ctl->options[CTL_OPTION_SESSION];
+        const char *idle = ctl->options[CTL_OPTION_IDLE];
+        uint8_t id[KVL_SESSION_ID_MAX];
+        uint64_t nsec;
+        size_t len;
+
+        if (ns && !name_is_valid(ns, NS_NAME_MAX))
+                return fail(CTL_USAGE, "'%s' is no name of a namespace", ns);
+        if (session && !parse_session(session, id, &len))
+                return fail(CTL_USAGE,
+                        "'%s' is no session: 1 to %d characters, or 0x and two hexadecimal digits "
+                        "a byte, as kvleasectl sessions shows it",
+                        session, KVL_SESSION_ID_MAX);
+        if (idle && parse_duration(idle, &nsec) < 0)
+                return fail(CTL_USAGE, "'%s' is no time: try 90s or 24h", idle);
+        return check_tenant(ctl);
+}
+
+int verb_sessions_purge(const struct ctl *ctl)
+{
+        Kvlease__V1__AdminSessionPurgeRequest request =
+                KVLEASE__V1__ADMIN_SESSION_PURGE_REQUEST__INIT;
+        const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
+        const char *session = ctl->options[CTL_OPTION_SESSION];
+        const char *idle = ctl->options[CTL_OPTION_IDLE];
+        uint8_t id[KVL_SESSION_ID_MAX];
+        const ProtobufCMessage *reply;
+        uint64_t nsec = 0, n;
+        int r;
+
+        request.tenant = ctl->args[0];
+        request.ns = (char *)(ns ? ns : "");
+        if (session && parse_session(session, id, &request.id.len))
+                request.id.data = id;
+        if (idle && parse_duration(idle, &nsec) == 0)
+                request.idle_sec = nsec / NSEC_PER_SEC + (nsec % NSEC_PER_SEC != 0);
+        r = admin_call(ctl->admin, MSG_ADMIN_SESSION_PURGE, &request.base, &reply);
+        if (r != CTL_OK)
+                return r;
+        n = ((const Kvlease__V1__CountReply *)reply)->count;
+        if (ctl->format.json)
+                show_json(json_pack("{s:s, s:s?, s:I}", "tenant", ctl->args[0], "namespace", ns,
+                        "sessions_dropped", (json_int_t)n));
+        else
+                printf("sessions dropped: %llu\n", (unsigned long long)n);
+        return CTL_OK;
+}
+
+/* ---- explain --------------------------------------------------------------------------------- */
+
+#define EXPLAIN_MAX_KEYS 256 /* of one request */
+
+int check_explain(const struct ctl *ctl)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        if (!name_is_valid(ctl->args[1], NS_NAME_MAX))
+                return fail(CTL_USAGE, "'%s' is no name of a namespace", ctl->args[1]);
+        for (unsigned i = 2; i < ctl->n_args; i++)
+                if (strlen(ctl->args[i]) != 2 * KVL_KEY_BYTES ||
+                        parse_hex(ctl->args[i], key, sizeof(key)) < 0)
+                        return fail(CTL_USAGE, "'%s' is no key: %d hexadecimal digits",
+                                ctl->args[i], 2 * KVL_KEY_BYTES);
+        return check_tenant(ctl);
+}
+
+int verb_explain(const struct ctl *ctl)
+{
+        Kvlease__V1__AdminExplainRequest request = KVLEASE__V1__ADMIN_EXPLAIN_REQUEST__INIT;
+        uint8_t keys[EXPLAIN_MAX_KEYS * KVL_KEY_BYTES];
+        const Kvlease__V1__ExplainReply *reply;
+        const ProtobufCMessage *m;
+        struct show_list *l;
+        unsigned n = ctl->n_args - 2;
+        int r;
+
+        for (unsigned i = 0; i < n; i++) {
+                r = parse_hex(ctl->args[2 + i], keys + i * KVL_KEY_BYTES, KVL_KEY_BYTES);
+                assert(r == 0); /* check_explain() */
+        }
+        request.tenant = ctl->args[0];
+        request.ns = ctl->args[1];
+        request.keys = (ProtobufCBinaryData){.len = n * KVL_KEY_BYTES, .data = keys};
+        r = admin_call(ctl->admin, MSG_ADMIN_EXPLAIN, &request.base, &m);
+        if (r != CTL_OK)
+                return r;
+        reply = (const Kvlease__V1__ExplainReply *)m;
+        if (reply->n_explanations != n)
+                return fail(CTL_UNREACHABLE, "kvleased explained %zu keys of %u",
+                        reply->n_explanations, n);
+        l = show_list_new(&explanations_table, &ctl->format);
+        for (unsigned i = 0; i < n; i++)
+                show_list_add(l, &(struct explained){ctl->args[2 + i], reply->explanations[i]});
+        show_list_print(l);
+        return CTL_OK;
+}
+
+/* ---- recording ------------------------------------------------------------------------------- */
+
+static bool find_action(const char *word, Kvlease__V1__AdminRecordRequest__Action *ret)
+{
+        static const char *const words[] = {"status", "on", "off"}; /* as the enum */
+
+        for (unsigned i = 0; i < ARRAY_SIZE(words); i++)
+                if (strcmp(word, words[i]) == 0) {
+                        *ret = (Kvlease__V1__AdminRecordRequest__Action)i;
+                        return true;
+                }
+        return false;
+}
+
+int check_trace_record(const struct ctl *ctl)
+{
+        const char *size = ctl->options[CTL_OPTION_SIZE];
+        Kvlease__V1__AdminRecordRequest__Action action;
+        uint64_t bytes;
+
+        if (!find_action(ctl->args[0], &action))
+                return fail(CTL_USAGE, "'%s' is none of on, off, status", ctl->args[0]);
+        if (size && (parse_bytes(size, &bytes) < 0 || bytes == 0))
+                return fail(CTL_USAGE, "'%s' is no size: try 64MiB or 1GiB", size);
+        return CTL_OK;
+}
+
+int verb_trace_record(const struct ctl *ctl)
+{
+        Kvlease__V1__AdminRecordRequest request = KVLEASE__V1__ADMIN_RECORD_REQUEST__INIT;
+        const char *size = ctl->options[CTL_OPTION_SIZE];
+        const Kvlease__V1__AdminRecordReply *reply;
+        _cleanup_free_ char *path = NULL;
+        const ProtobufCMessage *m;
+        int r;
+
+        if (!find_action(ctl->args[0], &request.action) ||
+                (size && parse_bytes(size, &request.max_bytes) < 0))
+                return CTL_USAGE; /* check_trace_record() has said so */
+        r = admin_call(ctl->admin, MSG_ADMIN_RECORD, &request.base, &m);
+        if (r != CTL_OK)
+                return r;
+        reply = (const Kvlease__V1__AdminRecordReply *)m;
+        if (ctl->format.json) {
+                show_json(json_pack("{s:b, s:o, s:I, s:I, s:I}", "recording", reply->on, "path",
+                        show_json_text(reply->path), "requests", (json_int_t)reply->requests,
+                        "bytes", (json_int_t)reply->bytes, "lost", (json_int_t)reply->lost));
+                return CTL_OK;
+        }
+        path = text_printable(reply->path);
+        if (!reply->on && !*path)
+                printf("not recording\n");
+        else
+                printf("%s %s: %llu requests, %llu lost\n",
+                        reply->on ? "recording to" : "not recording; the last was", path,
+                        (unsigned long long)reply->requests, (unsigned long long)reply->lost);
+        return CTL_OK;
+}

@@ -1,0 +1,198 @@
+/* The verbs on trace files. They need no daemon. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/parse.h"
+#include "client/ctl/trace-run.h"
+#include "client/ctl/verb.h"
+#include "client/trace/recommend.h"
+#include "client/trace/report.h"
+
+#define REPLAY_POLICIES   "daemon,optimum"
+#define REPLAY_CAPACITIES "1%,2%,5%,10%,20%,50%,100%"
+
+static const char *option_or(const struct ctl *ctl, enum ctl_option o, const char *otherwise)
+{
+        return ctl->options[o] ? ctl->options[o] : otherwise;
+}
+
+/* ---- replay ---------------------------------------------------------------------------------- */
+
+static int replay_curves(const struct ctl *ctl, const struct trace *t, struct curves *c)
+{
+        char err[512];
+        struct bar bar;
+        unsigned n_jobs;
+        int r = trace_jobs(ctl, &n_jobs);
+
+        if (r != CTL_OK)
+                return r;
+        c->split = ctl->options[CTL_OPTION_SPLIT];
+        r = curves_set_policies(
+                c, option_or(ctl, CTL_OPTION_POLICIES, REPLAY_POLICIES), err, sizeof(err));
+        if (r == 0)
+                r = curves_set_capacities(c,
+                        option_or(ctl, CTL_OPTION_CAPACITIES, REPLAY_CAPACITIES), t->sim.n_unique,
+                        err, sizeof(err));
+        if (r < 0)
+                return trace_fail(r, err);
+        bar_start(&bar, "simulating");
+        r = curves_run(c, &t->sim, n_jobs, bar_step, &bar);
+        bar_end(&bar);
+        return r < 0 ? trace_fail(r, err) : CTL_OK;
+}
+
+static void print_replay(const struct ctl *ctl, const struct trace *t, const struct curves *c)
+{
+        if (ctl->format.json) {
+                show_json(json_pack("{s:I, s:I, s:I, s:I, s:b, s:o}", "requests",
+                        (json_int_t)t->sim.n_requests, "unique_blocks", (json_int_t)t->sim.n_unique,
+                        "block_tokens", (json_int_t)t->sim.block_tokens, "tenants",
+                        (json_int_t)t->sim.n_tenants, "split", (int)c->split, "curves",
+                        need(report_curves_json(c))));
+                return;
+        }
+        printf("Token hit %%, %s, pages of %u tokens\n",
+                !c->split || t->sim.n_tenants == 1 ? "one cache for all"
+                                                   : "a cache of equal size for each tenant",
+                t->sim.block_tokens);
+        report_curves(c, stdout);
+}
+
+int verb_trace_replay(const struct ctl *ctl)
+{
+        _cleanup_free_ struct curves *c = need(calloc(1, sizeof(*c)));
+        struct trace t;
+        int r = trace_open(ctl, &t);
+
+        if (r != CTL_OK)
+                return r;
+        r = replay_curves(ctl, &t, c);
+        if (r == CTL_OK)
+                print_replay(ctl, &t, c);
+        trace_free(&t);
+        return r;
+}
+
+/* ---- analyze --------------------------------------------------------------------------------- */
+
+static int parse_hold(const struct ctl *ctl, uint64_t *ret_msec)
+{
+        const char *text = ctl->options[CTL_OPTION_HOLD];
+        uint64_t nsec = 0;
+
+        if (text && (parse_duration(text, &nsec) < 0 || nsec < NSEC_PER_MSEC))
+                return fail(CTL_USAGE, "--hold: '%s' is not a time such as 250ms or 30s", text);
+        *ret_msec = nsec / NSEC_PER_MSEC;
+        return CTL_OK;
+}
+
+static int analyze_trace(const struct ctl *ctl, const struct trace *t, struct analysis *ret)
+{
+        struct analysis_options o = {
+                .policies = ctl->options[CTL_OPTION_POLICIES],
+                .capacities = ctl->options[CTL_OPTION_CAPACITIES],
+                .progress = bar_step,
+        };
+        char err[512];
+        struct bar bar;
+        int r = trace_jobs(ctl, &o.n_processes);
+
+        if (r == CTL_OK)
+                r = parse_hold(ctl, &o.hold_msec);
+        if (r != CTL_OK)
+                return r;
+        bar_start(&bar, "simulating");
+        o.data = &bar;
+        r = analyze(t, &o, ret, err, sizeof(err));
+        bar_end(&bar);
+        return r < 0 ? trace_fail(r, err) : CTL_OK;
+}
+
+static int write_html(const char *path, const struct analysis *a)
+{
+        FILE *f = fopen(path, "we");
+        bool failed;
+
+        if (!f)
+                return fail(CTL_REFUSED, "cannot write %s: %s", path, strerror(errno));
+        report_html(a, f);
+        failed = ferror(f);
+        if (fclose(f) != 0 || failed)
+                return fail(CTL_REFUSED, "cannot write %s: %s", path, strerror(errno));
+        return CTL_OK;
+}
+
+static int print_analysis(const struct ctl *ctl, const struct analysis *a)
+{
+        if (ctl->format.json)
+                show_json(report_json(a));
+        else
+                report_text(a, stdout);
+        return ctl->options[CTL_OPTION_HTML] ? write_html(ctl->options[CTL_OPTION_HTML], a)
+                                             : CTL_OK;
+}
+
+/* Reads, analyses, and gives the result to `print`. */
+static int with_analysis(
+        const struct ctl *ctl, int (*print)(const struct ctl *ctl, const struct analysis *a))
+{
+        _cleanup_free_ struct analysis *a = need(calloc(1, sizeof(*a)));
+        struct trace t;
+        int r = trace_open(ctl, &t);
+
+        if (r != CTL_OK)
+                return r;
+        r = analyze_trace(ctl, &t, a);
+        if (r == CTL_OK)
+                r = print(ctl, a);
+        analysis_free(a);
+        trace_free(&t);
+        return r;
+}
+
+int verb_trace_analyze(const struct ctl *ctl)
+{
+        return with_analysis(ctl, print_analysis);
+}
+
+/* ---- recommend ------------------------------------------------------------------------------- */
+
+static int print_recommendation(const struct ctl *ctl, const struct analysis *a)
+{
+        char name[TRACE_NAME_SIZE];
+        uint64_t token_bytes;
+
+        (void)parse_bytes(ctl->options[CTL_OPTION_TOKEN_BYTES], &token_bytes); /* checked */
+        trace_name(ctl->args[0], name);
+        recommend(a, token_bytes, name, stdout);
+        return CTL_OK;
+}
+
+/* Far beyond any model. */
+#define TOKEN_BYTES_MAX (UINT64_C(1) << 30)
+
+int check_trace_recommend(const struct ctl *ctl)
+{
+        const char *text = ctl->options[CTL_OPTION_TOKEN_BYTES];
+        uint64_t bytes;
+
+        if (!text)
+                return fail(CTL_USAGE,
+                        "--token-bytes is missing: the bytes of K/V that one token takes, which "
+                        "a trace doesn't say (page bytes / page tokens of 'kvleasectl "
+                        "namespaces')");
+        if (parse_bytes(text, &bytes) < 0 || bytes == 0 || bytes > TOKEN_BYTES_MAX)
+                return fail(CTL_USAGE,
+                        "--token-bytes: '%s' is not a size of 1 byte to 1 GiB, such as 128KiB",
+                        text);
+        return CTL_OK;
+}
+
+int verb_trace_recommend(const struct ctl *ctl)
+{
+        return with_analysis(ctl, print_recommendation);
+}

@@ -1,0 +1,35 @@
+/*
+ * A lookup in steps, for calls that look further once there is more (kvl_lookup_wait()), or in
+ * several namespaces (kvl_lookup_set()): what is found is pinned at once, and counted, told to the
+ * eviction policy and mapped at the end. Over the socket the daemon does all of that with each
+ * step.
+ */
+#ifndef KVL_LIB_LOOKUP_H
+#define KVL_LIB_LOOKUP_H
+
+#include <stdint.h>
+
+struct kvl_ns;
+
+struct lookup {
+        struct kvl_ns *ns;
+        uint64_t request;
+        const uint8_t *keys; /* borrowed, as the pages, which have room for n_keys */
+        uint32_t n_keys;
+        uint32_t *pages;
+        uint32_t n_pages; /* found */
+        uint64_t n_tokens;
+};
+
+/* The next n_keys (>= 1, of those that are left), as far as they are cached. 0: there was one;
+ * KVL_MISS: none. KVL_STALE or -errno: as kvl_lookup(); what was found before stays. */
+int lookup_extend(struct lookup *l, uint32_t n_keys);
+
+/* Lets all but the first n_pages go; n_tokens isn't known any more where that is fewer than there
+ * were. */
+void lookup_cut(struct lookup *l, uint32_t n_pages);
+
+/* As kvl_lookup(): 0; KVL_MISS, where nothing was found; -errno, then nothing is pinned. */
+int lookup_end(struct lookup *l);
+
+#endif

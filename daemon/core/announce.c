@@ -1,0 +1,270 @@
+#include "daemon/core/announce.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+#include "proto/status.h"
+
+static struct store *store_of(const struct ns *ns)
+{
+        return ns->tenant->store;
+}
+
+/* ---- the namespace's list -------------------------------------------------------------------- */
+
+static void link_page(struct ns *ns, uint32_t page)
+{
+        struct page_note *note = ns_note(ns, page);
+
+        note->announced_prev = 0;
+        note->announced_next = ns->first_announced;
+        if (note->announced_next != 0)
+                ns_note(ns, note->announced_next - 1)->announced_prev = page + 1;
+        ns->first_announced = page + 1;
+        ns->n_announced++;
+}
+
+static void unlink_page(struct ns *ns, uint32_t page)
+{
+        struct page_note *note = ns_note(ns, page);
+
+        if (note->announced_prev != 0)
+                ns_note(ns, note->announced_prev - 1)->announced_next = note->announced_next;
+        else
+                ns->first_announced = note->announced_next;
+        if (note->announced_next != 0)
+                ns_note(ns, note->announced_next - 1)->announced_prev = note->announced_prev;
+        note->announced_prev = note->announced_next = 0;
+        ns->n_announced--;
+}
+
+/* ---- announce -------------------------------------------------------------------------------- */
+
+static int check_page(const struct attach *a, uint32_t page, struct detail *d)
+{
+        const struct ns *ns = a->ns;
+        int r = lease_check_granted(a, page, d);
+
+        if (r < 0)
+                return r;
+        if (ns_page(ns, page)->epoch != (uint32_t)ns->epoch)
+                return detail_set(d, KVL_STATUS_STALE,
+                        "page %u was granted before namespace %s was invalidated; free it", page,
+                        ns->name);
+        if (ns_page(ns, page)->announced)
+                return detail_set(d, -EINVAL, "page %u is announced already", page);
+        return 0;
+}
+
+/* Who has the key, or is about to: 0 where nobody. */
+static int check_key(const struct ns *ns, uint64_t hash, const uint8_t *key, uint32_t *ret_page,
+        struct detail *d)
+{
+        uint32_t page = shared_find(ns, hash, key);
+
+        if (page != PAGE_NONE) {
+                *ret_page = page;
+                return detail_set(d, KVL_STATUS_DUPLICATE, "the key is cached: look it up");
+        }
+        page = announce_find(ns, hash, key);
+        if (page == PAGE_NONE)
+                return 0;
+        *ret_page = page;
+        store_of(ns)->counters.announces_pending++;
+        return detail_set(d, KVL_STATUS_PENDING, "client %llu is computing the key: wait for it",
+                (unsigned long long)ns_note(ns, page)->client);
+}
+
+static int announce_page(
+        struct attach *a, uint32_t page, uint64_t hash, const uint8_t *key, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        struct page *p = ns_page(ns, page);
+
+        if (ns_set_of(ns, page)->recall.state != RECALL_NONE)
+                return detail_set(d, -ENOSPC,
+                        "page %u is in memory that is taken back: nobody will find it; go on "
+                        "without announcing it",
+                        page);
+        memcpy(p->key, key, KEY_BYTES);
+        shared_describe(ns, page);
+        shared_show_pending(ns, page);
+        if (!shared_insert(ns, hash, page)) {
+                shared_hide_pending(ns, page);
+                return detail_set(d, -ENOSPC,
+                        "the index of namespace %s has no slot left where this key could be; go on "
+                        "without announcing it",
+                        ns->name);
+        }
+        p->announced = 1;
+        ns_note(ns, page)->client = a->member->id;
+        link_page(ns, page);
+        store_of(ns)->counters.announced++;
+        return 0;
+}
+
+int announce_pages(struct attach *a, const uint32_t *pages, const uint8_t *keys, uint32_t n,
+        uint32_t *ret_n, uint32_t *ret_page, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        int r;
+
+        *ret_n = 0;
+        r = lease_check_version(a, d);
+        for (uint32_t i = 0; i < n && r == 0; i++) {
+                const uint8_t *key = keys + (size_t)i * KEY_BYTES;
+                uint64_t hash = shared_hash(&ns->shared, key);
+
+                r = check_page(a, pages[i], d);
+                if (r == 0)
+                        r = check_key(ns, hash, key, ret_page, d);
+                if (r == 0)
+                        r = announce_page(a, pages[i], hash, key, d);
+                *ret_n += r == 0;
+        }
+        return r;
+}
+
+int announce_state(const struct attach *a, const uint8_t key[KEY_BYTES], struct detail *d)
+{
+        uint64_t hash = shared_hash(&a->ns->shared, key);
+        int r = lease_check_version(a, d);
+
+        if (r != 0)
+                return r;
+        if (shared_find(a->ns, hash, key) != PAGE_NONE)
+                return 0;
+        return announce_find(a->ns, hash, key) != PAGE_NONE ? KVL_STATUS_PENDING : KVL_STATUS_MISS;
+}
+
+uint32_t announce_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES])
+{
+        return ns->n_announced == 0 ? PAGE_NONE : shared_find_pending(ns, hash, key);
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+/* What clients see of the page has changed: they look again. */
+static void end(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+        struct store *s = store_of(ns);
+
+        p->announced = 0;
+        unlink_page(ns, page);
+        shared_wake(ns, page);
+        if (s->on_announce_end)
+                s->on_announce_end(ns, shared_hash(&ns->shared, p->key), s->callback_data);
+}
+
+/* GRANTED as any other; it has no slot any more. */
+static void end_granted(struct ns *ns, uint32_t page)
+{
+        ns_note(ns, page)->client = 0;
+        shared_hide_pending(ns, page);
+        end(ns, page);
+}
+
+void announce_withdraw(struct ns *ns, uint32_t page)
+{
+        if (!ns_page(ns, page)->announced)
+                return;
+        /* Whoever can write the segment can have taken its slot away. */
+        (void)shared_remove(ns, page);
+        end_granted(ns, page);
+}
+
+bool announce_fulfil(struct ns *ns, uint64_t hash, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        uint32_t pending;
+
+        assert(p->state == PAGE_SEALED);
+
+        if (p->announced) {
+                bool has_slot = shared_has(ns, page);
+
+                end(ns, page);
+                return has_slot;
+        }
+        pending = announce_find(ns, hash, p->key);
+        if (pending == PAGE_NONE)
+                return false;
+        (void)shared_replace(ns, pending, page); /* it was found by its slot */
+        end_granted(ns, pending);
+        return true;
+}
+
+/* Calls withdraw for those that `wants` says. The walk goes on from the next, which stays. */
+static void withdraw_those(struct ns *ns, const struct attach *of, const struct extent_set *in)
+{
+        uint32_t next = ns->first_announced;
+
+        while (next != 0) {
+                uint32_t page = next - 1;
+
+                next = ns_note(ns, page)->announced_next;
+                if ((!of || ns_note(ns, page)->client == of->member->id) &&
+                        (!in || ns_set_of(ns, page) == in))
+                        announce_withdraw(ns, page);
+        }
+}
+
+void announce_withdraw_all(struct attach *a)
+{
+        withdraw_those(a->ns, a, NULL);
+}
+
+void announce_withdraw_ns(struct ns *ns)
+{
+        withdraw_those(ns, NULL, NULL);
+}
+
+void announce_withdraw_set(struct extent_set *set)
+{
+        withdraw_those(set->ns, NULL, set);
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+const char *announce_check_page(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        uint64_t hash = shared_hash(&ns->shared, p->key);
+
+        if (shared_find_pending(ns, hash, p->key) != page)
+                return "is announced but has no slot, or another page has its key";
+        if (shared_find(ns, hash, p->key) != PAGE_NONE)
+                return "is announced but its key is cached";
+        if (p->epoch != (uint32_t)ns->epoch || ns_set_of(ns, page)->recall.state != RECALL_NONE)
+                return "is announced, of an older epoch or in a recalled set";
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                if (a->member->id == ns_note(ns, page)->client)
+                        return a->member->is_over || a->member->read_only ||
+                                               a->grants->group->id != p->owner
+                                       ? "is announced by a client that can't publish it"
+                                       : NULL;
+        return "is announced by nobody";
+}
+
+const char *announce_check(const struct ns *ns)
+{
+        uint32_t page_1 = ns->first_announced, before = 0, n = 0;
+
+        for (; page_1 != 0 && n <= ns->n_announced; n++) {
+                const struct page *p = ns_page(ns, page_1 - 1);
+
+                if (!p || !p->announced)
+                        return "lists an announced page that isn't";
+                if (ns_note(ns, page_1 - 1)->announced_prev != before)
+                        return "lists announced pages whose neighbours disagree";
+                before = page_1;
+                page_1 = ns_note(ns, page_1 - 1)->announced_next;
+        }
+        return n == ns->n_announced ? NULL : "counts its announced pages wrong";
+}

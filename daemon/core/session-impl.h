@@ -1,0 +1,110 @@
+/*
+ * The insides of sessions, shared by session.c (which there are, and who has them open),
+ * session-pages.c (where one ends, its pages, truncation) and session-check.c. Loop thread only.
+ */
+#ifndef KVL_CORE_SESSION_IMPL_H
+#define KVL_CORE_SESSION_IMPL_H
+
+#include "daemon/core/session.h"
+
+/* Windows may share pages, which bounds neither their memory nor what it takes to go through them:
+ * in sum they have room for so many times the pages of the namespace. Not tuned. */
+#define SESSION_WINDOWS_SHARE 4
+
+/*
+ * A page where sessions end. They share it, so that a page that goes costs the same however many
+ * end there: where two meet, the smaller one is added to the larger. There are as many as there
+ * ever were sessions.
+ */
+struct ending {
+        uint32_t id;                 /* page_note.tails */
+        uint32_t page;               /* where it is in use */
+        uint32_t n;                  /* sessions; 0: spare */
+        struct list_link sessions;   /* struct session.end_link */
+        struct list_link spare_link; /* sessions.spare_endings */
+};
+
+struct session {
+        struct ns *ns;
+        uint32_t slot;
+        uint32_t next;  /* of its bucket: slot + 1; 0 ends */
+        uint64_t hash;  /* of the id */
+        uint64_t epoch; /* of the namespace when it was made: gone where that is another */
+        struct list_link openings; /* struct opening.session_link */
+        uint32_t n_open;
+        struct ending *end; /* NULL: nowhere */
+        struct list_link end_link;
+        uint64_t n_tokens;
+        uint64_t used_nsec, expire_nsec;
+        enum evict_hint hint;
+        uint64_t returns_nsec; /* EVICT_HINT_RETURNS: when */
+        bool is_truncated;
+        uint64_t head_tokens;         /* truncated: where the head ended */
+        uint64_t window_token;        /* truncated: where the window begins */
+        uint32_t *window;             /* owned */
+        uint32_t n_window, room;      /* pages in it; it has room for */
+        struct list_link window_link; /* sessions.windows, where n_window > 0 */
+        uint32_t id_len;
+        uint8_t id[SESSION_ID_MAX];
+};
+
+/* A handle. */
+struct opening {
+        struct list_link session_link;
+        struct session *session; /* NULL: it is gone */
+};
+
+struct session_slot {
+        struct session *session; /* owned; NULL: the slot is free */
+        struct ending *ending;   /* owned; made with the first session here, has its number */
+        uint32_t next_free;      /* slot + 1; 0 ends */
+        uint32_t bucket;         /* the first session with such a hash: slot + 1; 0: none */
+};
+
+struct sessions {
+        struct session_slot *slots;       /* owned */
+        uint32_t n_slots;                 /* 0, or a power of two */
+        uint32_t free_slot;               /* slot + 1; 0: none */
+        uint32_t n_live, n_dead;          /* dead: of an older epoch, not swept yet */
+        uint32_t expire_slot, sweep_slot; /* where these go on */
+        uint64_t next_expiry_nsec; /* of those that the round has passed, or that were closed since
+                                      it began */
+        uint64_t tenant_expire_nsec; /* the tenant's time when it began */
+        struct hash_seed seed;
+        struct list_link spare_endings;
+        uint64_t n_room;             /* pages that all windows together have room for */
+        struct list_link windows[2]; /* [n_open > 0]: those with a window, least recently used first
+                                      */
+};
+
+static inline bool session_is_live(const struct session *s)
+{
+        return s->epoch == s->ns->epoch;
+}
+
+/* It is used: opened, closed, published to, or asked for its pages. */
+void session_use(struct session *s, uint64_t now_nsec);
+
+/* ---- session-pages.c ------------------------------------------------------------------------- */
+
+/* Its last page in the tree; PAGE_NONE: none. */
+static inline uint32_t session_tail(const struct session *s)
+{
+        return s->end ? s->end->page : PAGE_NONE;
+}
+
+/* Where its window ends: tokens. */
+uint64_t session_window_end(const struct session *s);
+
+/* From now on it ends at this page of the tree, or nowhere (PAGE_NONE). */
+void session_end_at(struct session *s, uint32_t page);
+
+/* Its window is lost. */
+void session_drop_window(struct session *s);
+
+/* Pages of the tree from `page` up to (without) `stop`, as far as nobody has use for them, leave
+ * it.
+ */
+void session_leave_pages(struct ns *ns, uint32_t page, uint32_t stop);
+
+#endif

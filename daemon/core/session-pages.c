@@ -1,0 +1,592 @@
+/* Where a session ends, its pages, what is published to it, truncation. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/history.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/session-impl.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+#include "proto/status.h"
+
+static struct store *store_of(const struct ns *ns)
+{
+        return ns->tenant->store;
+}
+
+/* ---- its end in the tree --------------------------------------------------------------------- */
+
+static struct ending *ending_at(const struct ns *ns, uint32_t page)
+{
+        uint32_t id = ns_note(ns, page)->tails;
+
+        return id == 0 ? NULL : ns->sessions->slots[id - 1].ending;
+}
+
+static void put_ending(struct ns *ns, struct ending *e, uint32_t page)
+{
+        e->page = page;
+        ns_note(ns, page)->tails = e->id;
+}
+
+/* Nothing ends there any more. */
+static void spare_ending(struct ns *ns, struct ending *e)
+{
+        e->page = PAGE_NONE;
+        list_append(&ns->sessions->spare_endings, &e->spare_link);
+}
+
+static void leave_ending(struct session *s)
+{
+        struct ending *e = s->end;
+
+        if (!e)
+                return;
+        list_remove(&s->end_link);
+        s->end = NULL;
+        if (--e->n > 0)
+                return;
+        ns_note(s->ns, e->page)->tails = 0;
+        spare_ending(s->ns, e);
+}
+
+static void join_ending(struct session *s, struct ending *e)
+{
+        s->end = e;
+        list_append(&e->sessions, &s->end_link);
+        e->n++;
+}
+
+void session_end_at(struct session *s, uint32_t page)
+{
+        struct sessions *all = s->ns->sessions;
+        struct ending *e;
+
+        leave_ending(s);
+        if (page == PAGE_NONE)
+                return;
+        e = ending_at(s->ns, page);
+        if (!e) {
+                e = list_first(&all->spare_endings, struct ending, spare_link);
+                list_remove(&e->spare_link);
+                put_ending(s->ns, e, page);
+        }
+        join_ending(s, e);
+}
+
+/* All that end at `from` do so at `to` from now on. */
+static void merge_endings(struct ns *ns, struct ending *from, struct ending *to)
+{
+        while (!list_is_empty(&from->sessions)) {
+                struct session *s = list_first(&from->sessions, struct session, end_link);
+
+                list_remove(&s->end_link);
+                join_ending(s, to);
+        }
+        from->n = 0;
+        spare_ending(ns, from);
+}
+
+static void end_nowhere(struct ns *ns, struct ending *e)
+{
+        while (!list_is_empty(&e->sessions)) {
+                struct session *s = list_first(&e->sessions, struct session, end_link);
+
+                list_remove(&s->end_link);
+                s->end = NULL;
+        }
+        e->n = 0;
+        spare_ending(ns, e);
+}
+
+void sessions_page_goes(struct ns *ns, uint32_t page)
+{
+        struct ending *e = ending_at(ns, page), *there;
+        uint32_t up = tree_has(&ns->tree, page) ? tree_parent(&ns->tree, page) : PAGE_NONE;
+
+        if (!e)
+                return;
+        ns_note(ns, page)->tails = 0;
+        if (up == PAGE_NONE) {
+                end_nowhere(ns, e);
+                return;
+        }
+        there = ending_at(ns, up);
+        if (there && there->n > e->n) {
+                merge_endings(ns, e, there);
+                return;
+        }
+        if (there)
+                merge_endings(ns, there, e);
+        put_ending(ns, e, up);
+}
+
+void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to)
+{
+        struct ending *e = ending_at(ns, page);
+
+        assert(ns_note(ns, page)->n_windows == 0);
+
+        if (!e)
+                return;
+        ns_note(ns, page)->tails = 0;
+        put_ending(ns, e, to);
+}
+
+/* Is it of use to anybody but a window? */
+static bool is_shared(const struct ns *ns, uint32_t page)
+{
+        return !tree_is_leaf(&ns->tree, page) || ns_note(ns, page)->tails != 0 ||
+               ns_page(ns, page)->n_pins > 0 || shared_is_pinned(ns, page);
+}
+
+void session_leave_pages(struct ns *ns, uint32_t page, uint32_t stop)
+{
+        struct store *store = store_of(ns);
+
+        store->cause = CAUSE_SESSION;
+        while (page != stop && !is_shared(ns, page)) {
+                uint32_t up = tree_parent(&ns->tree, page);
+
+                (void)ns_drop_leaves(ns, page, 1, EVICT_INVALIDATE);
+                page = up;
+        }
+        store->cause = CAUSE_NONE;
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static uint64_t end_token(const struct ns *ns, uint32_t page)
+{
+        return ns_note(ns, page)->end_token;
+}
+
+static uint64_t first_token(const struct ns *ns, uint32_t page)
+{
+        return ns_note(ns, page)->end_token - (uint64_t)ns_page(ns, page)->tokens;
+}
+
+uint64_t session_window_end(const struct session *s)
+{
+        return s->n_window > 0 ? end_token(s->ns, s->window[s->n_window - 1]) : s->window_token;
+}
+
+/* May windows hold pages of the set? What compacts is called off by what can't be moved. */
+static bool may_hold(const struct ns *ns, uint32_t page)
+{
+        const struct set_recall *r = &ns_set_of(ns, page)->recall;
+
+        return r->state == RECALL_NONE || (r->kind == RECALL_COMPACT && r->state == RECALL_ASKED);
+}
+
+/* Only the first n pages stay in the window. */
+static void cut_window(struct session *s, uint32_t n)
+{
+        while (s->n_window > n)
+                ns_unkeep_page(s->ns, s->window[--s->n_window]);
+        if (n == 0)
+                list_remove(&s->window_link);
+}
+
+/* It is empty. */
+static void free_window(struct session *s)
+{
+        s->ns->sessions->n_room -= s->room;
+        free(s->window);
+        s->window = NULL;
+        s->room = 0;
+}
+
+void session_drop_window(struct session *s)
+{
+        cut_window(s, 0);
+        free_window(s);
+}
+
+bool sessions_give_way(struct ns *ns, bool open)
+{
+        struct sessions *all = ns->sessions;
+        struct session *s;
+
+        if (!all)
+                return false;
+        s = list_first(&all->windows[false], struct session, window_link);
+        if (!s && open)
+                s = list_first(&all->windows[true], struct session, window_link);
+        if (s)
+                session_drop_window(s);
+        return s;
+}
+
+static bool window_is_in(const struct session *s, uint32_t set_index)
+{
+        for (uint32_t i = 0; i < s->n_window; i++)
+                if (s->window[i] / s->ns->geometry.set_pages == set_index)
+                        return true;
+        return false;
+}
+
+uint64_t sessions_leave_set(struct ns *ns, uint32_t set_index)
+{
+        uint64_t n = 0;
+
+        for (int open = 0; ns->sessions && open < 2; open++)
+                list_for_each_safe (s, &ns->sessions->windows[open], struct session, window_link) {
+                        n += s->n_window;
+                        if (window_is_in(s, set_index))
+                                session_drop_window(s);
+                }
+        return n;
+}
+
+/* ---- published to ---------------------------------------------------------------------------- */
+
+/* NULL: handle 0, or it is gone. */
+static struct session *session_or_none(struct attach *a, uint32_t handle)
+{
+        return handle == 0 ? NULL : session_of(a, handle, NULL);
+}
+
+/* Room for n pages more in its window, which somebody has open. Other windows may go for it. */
+static int reserve_window(struct session *s, uint64_t n, struct detail *d)
+{
+        uint64_t most = SESSION_WINDOWS_SHARE * (uint64_t)s->ns->geometry.capacity_pages;
+        uint64_t wanted = s->n_window + n, room = MAX(wanted, 2 * (uint64_t)s->room);
+        struct sessions *all = s->ns->sessions;
+        uint32_t *window;
+
+        if (wanted <= s->room)
+                return 0;
+        while (all->n_room - s->room + room > most)
+                if (!sessions_give_way(s->ns, false))
+                        return detail_set(d, -ENOMEM,
+                                "the windows of open sessions of namespace %s have %llu pages in "
+                                "sum, and may have %llu, %d times what it can hold: close some",
+                                s->ns->name, (unsigned long long)all->n_room,
+                                (unsigned long long)most, SESSION_WINDOWS_SHARE);
+        window = realloc(s->window, room * sizeof(*window));
+        if (!window)
+                return detail_set(d, -ENOMEM, "no memory for %llu pages of a session",
+                        (unsigned long long)room);
+        all->n_room += room - s->room;
+        s->window = window;
+        s->room = (uint32_t)room;
+        return 0;
+}
+
+int session_reserve(struct attach *a, uint32_t handle, uint32_t n, struct detail *d)
+{
+        struct session *s;
+
+        if (handle == 0)
+                return 0;
+        s = session_of(a, handle, d);
+        if (!s)
+                return -ENOENT;
+        return s->is_truncated ? reserve_window(s, n, d) : 0;
+}
+
+bool session_is_private(struct attach *a, uint32_t handle)
+{
+        const struct session *s = session_or_none(a, handle);
+
+        return s && s->is_truncated;
+}
+
+/* How many pages of the window there are up to this one; 0: it isn't among the last of it. */
+static uint32_t place_in_window(const struct session *s, uint32_t page)
+{
+        uint32_t i = s->n_window, n = MIN(s->n_window, (uint32_t)SESSION_REWIND_PAGES);
+
+        for (; n > 0; n--, i--)
+                if (s->window[i - 1] == page)
+                        return i;
+        return 0;
+}
+
+bool session_may_continue(struct attach *a, uint32_t handle, uint32_t page)
+{
+        const struct session *s = session_or_none(a, handle);
+
+        return s && place_in_window(s, page) > 0;
+}
+
+uint32_t session_find_parent(struct attach *a, uint32_t handle, const uint8_t key[KEY_BYTES])
+{
+        const struct session *s = session_or_none(a, handle);
+        uint32_t n = s ? MIN(s->n_window, (uint32_t)SESSION_REWIND_PAGES) : 0;
+
+        for (uint32_t i = s ? s->n_window : 0; n > 0; n--, i--)
+                if (memcmp(ns_page(a->ns, s->window[i - 1])->key, key, KEY_BYTES) == 0)
+                        return s->window[i - 1];
+        return ns_find_page(a->ns, key);
+}
+
+static void append_to_window(struct session *s, uint32_t page, uint32_t parent)
+{
+        struct ns *ns = s->ns;
+        struct page_note *note = ns_note(ns, page);
+
+        cut_window(s, place_in_window(s, parent));
+        note->end_token = (uint32_t)session_window_end(s) + ns_page(ns, page)->tokens;
+        s->n_tokens = note->end_token;
+        if (!may_hold(ns, page)) {
+                session_drop_window(s);
+                return;
+        }
+        s->window[s->n_window++] = page;
+        ns_keep_page(ns, page);
+}
+
+static void append_to_tree(struct session *s, uint32_t page, uint32_t parent)
+{
+        const struct tree *t = &s->ns->tree;
+
+        bool continues = first_token(s->ns, page) == s->n_tokens;
+
+        s->n_tokens = end_token(s->ns, page);
+        if (tree_has(t, page))
+                session_end_at(s, page);
+        else if (parent == PAGE_NONE || tree_has(t, parent))
+                session_end_at(s, parent);
+        else if (!continues) /* after lost pages of another text: where that begins isn't known */
+                session_end_at(s, PAGE_NONE);
+}
+
+static void pass_hint(struct session *s, uint64_t now_nsec)
+{
+        const struct evict_ops *ops = s->ns->evict;
+        uint64_t left = s->returns_nsec - MIN(now_nsec, s->returns_nsec);
+
+        if (s->end && ops->hint)
+                ops->hint(s->ns->policy, s->end->page, s->hint, left, now_nsec);
+}
+
+void session_append(
+        struct attach *a, uint32_t handle, uint32_t page, uint32_t parent, uint64_t now_nsec)
+{
+        struct session *s = session_or_none(a, handle);
+
+        if (!s)
+                return;
+        if (s->is_truncated)
+                append_to_window(s, page, parent);
+        else
+                append_to_tree(s, page, parent);
+        session_use(s, now_nsec);
+        if (s->hint != EVICT_HINT_UNKNOWN && !s->is_truncated)
+                pass_hint(s, now_nsec);
+}
+
+void session_hint(struct session *s, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec)
+{
+        store_set_now(store_of(s->ns), now_nsec);
+        s->hint = hint;
+        s->returns_nsec = hint == EVICT_HINT_RETURNS ? now_nsec + after_nsec : 0;
+        pass_hint(s, now_nsec);
+}
+
+/* ---- asked for ------------------------------------------------------------------------------- */
+
+static uint32_t count_head(const struct session *s)
+{
+        return s->end ? ns_note(s->ns, s->end->page)->depth : 0;
+}
+
+/* Its pages from index `from` on, n of them, which it has. */
+static void list_pages(const struct session *s, uint32_t from, uint32_t n, struct session_page *ret)
+{
+        const struct ns *ns = s->ns;
+        uint32_t n_head = count_head(s), page = session_tail(s), i;
+
+        for (i = n_head; i > from; i--, page = tree_parent(&ns->tree, page))
+                if (i - 1 - from < n)
+                        ret[i - 1 - from].page = page;
+        for (i = MAX(from, n_head); i - from < n; i++)
+                ret[i - from].page = s->window[i - n_head];
+        for (i = 0; i < n; i++) {
+                ret[i].tokens = ns_page(ns, ret[i].page)->tokens;
+                ret[i].first_token = first_token(ns, ret[i].page);
+        }
+}
+
+/* How many of them can be pinned once more. */
+static uint32_t count_pinnable(const struct attach *a, const struct session_page *pages, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++)
+                if (!pins_is_open(&a->share) && ns_page(a->ns, pages[i].page)->n_pins == UINT32_MAX)
+                        return i;
+        return n;
+}
+
+/* The deepest first, as all callers of policies do. */
+static void pin(struct attach *a, const struct session_page *pages, uint32_t n)
+{
+        for (uint32_t i = n; i-- > 0;)
+                if (pins_is_open(&a->share)) {
+                        pins_add(&a->share, pages[i].page);
+                } else {
+                        ns_pin_page(a->ns, pages[i].page);
+                        attach_note_pin(a, pages[i].page);
+                }
+}
+
+int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t max,
+        uint64_t now_nsec, struct session_page *ret, uint32_t *ret_n, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        uint32_t total = count_head(s) + s->n_window, n, tail = session_tail(s);
+
+        store_set_now(store_of(ns), now_nsec);
+        *ret_n = 0;
+        n = from < total ? MIN(max, total - from) : 0;
+        list_pages(s, from, n, ret);
+        n = count_pinnable(a, ret, n);
+        if (!pins_is_open(&a->share) && map_reserve(&a->pins, n) < 0)
+                return detail_set(d, -ENOMEM, "no memory for %u pins", n);
+        session_use(s, now_nsec);
+        if (tail != PAGE_NONE)
+                touch_page(a, tail, (uint32_t)ns_page(ns, tail)->generation, 0, now_nsec);
+        if (n == 0)
+                return KVL_STATUS_MISS;
+        pin(a, ret, n);
+        *ret_n = n;
+        return 0;
+}
+
+/* ---- truncation ------------------------------------------------------------------------------ */
+
+static uint32_t parent_of(const struct ns *ns, uint32_t page)
+{
+        return tree_parent(&ns->tree, page);
+}
+
+/* The last page, from this one up, that begins before a position; *ret_n: those after it. */
+static uint32_t last_before(const struct ns *ns, uint32_t page, uint64_t token, uint32_t *ret_n)
+{
+        *ret_n = 0;
+        for (; page != PAGE_NONE && first_token(ns, page) >= token; page = parent_of(ns, page))
+                (*ret_n)++;
+        return page;
+}
+
+/* Its end in the tree is `head` from now on, and what was beyond it leaves. */
+static void end_earlier(struct session *s, uint32_t head)
+{
+        uint32_t tail = session_tail(s);
+
+        session_end_at(s, head);
+        if (tail != PAGE_NONE)
+                session_leave_pages(s->ns, tail, head);
+}
+
+/* The pages of the tree up to `tail` are its window. Those of recalled sets can't be. */
+static void fill_window(struct session *s, uint32_t tail, uint32_t n)
+{
+        bool may = true;
+
+        for (uint32_t i = n, page = tail; i-- > 0; page = parent_of(s->ns, page)) {
+                s->window[i] = page;
+                may &= may_hold(s->ns, page);
+        }
+        if (!may) {
+                free_window(s);
+                return;
+        }
+        for (uint32_t i = 0; i < n; i++)
+                ns_keep_page(s->ns, s->window[i]);
+        s->n_window = n;
+}
+
+/* One that is in the tree as a whole. */
+static int truncate_tree(struct session *s, uint64_t first_tokens, uint64_t last_tokens,
+        uint32_t *ret_left, struct detail *d)
+{
+        struct ns *ns = s->ns;
+        uint32_t tail = session_tail(s), page = tail, n_window = 0, head;
+        uint64_t end = tail == PAGE_NONE ? 0 : end_token(ns, tail), window_token = end;
+        uint64_t gap_end = end - MIN(last_tokens, end);
+        int r;
+
+        for (; page != PAGE_NONE && end_token(ns, page) > gap_end; page = parent_of(ns, page)) {
+                window_token = first_token(ns, page);
+                n_window++;
+        }
+        head = last_before(ns, page, first_tokens, ret_left);
+        if (*ret_left == 0)
+                return 0;
+        r = reserve_window(s, n_window, d);
+        if (r < 0)
+                return r;
+        fill_window(s, tail, n_window);
+        s->is_truncated = last_tokens > 0;
+        s->head_tokens = head == PAGE_NONE ? 0 : end_token(ns, head);
+        s->window_token = window_token;
+        s->n_tokens = last_tokens > 0 ? end : s->head_tokens;
+        end_earlier(s, head);
+        return 0;
+}
+
+/* The first n pages leave its window. */
+static void shift_window(struct session *s, uint32_t n)
+{
+        uint64_t window_token = end_token(s->ns, s->window[n - 1]);
+
+        for (uint32_t i = 0; i < n; i++)
+                ns_unkeep_page(s->ns, s->window[i]);
+        s->n_window -= n;
+        memmove(s->window, s->window + n, s->n_window * sizeof(*s->window));
+        s->window_token = window_token;
+        if (s->n_window == 0)
+                session_drop_window(s);
+}
+
+/* One that is truncated already: the gap grows. */
+static void truncate_more(
+        struct session *s, uint64_t first_tokens, uint64_t last_tokens, uint32_t *ret_left)
+{
+        uint64_t end = session_window_end(s), gap_end = end - MIN(last_tokens, end);
+        uint32_t n = 0, n_head, head = last_before(s->ns, session_tail(s), first_tokens, &n_head);
+
+        while (n < s->n_window && end_token(s->ns, s->window[n]) <= gap_end)
+                n++;
+        if (n > 0)
+                shift_window(s, n);
+        if (n_head > 0) {
+                end_earlier(s, head);
+                s->head_tokens = head == PAGE_NONE ? 0 : end_token(s->ns, head);
+        }
+        if (last_tokens == 0) {
+                s->is_truncated = false;
+                s->n_tokens = s->head_tokens;
+        }
+        *ret_left = n + n_head;
+}
+
+int session_truncate(struct attach *a, struct session *s, uint64_t first_tokens,
+        uint64_t last_tokens, uint64_t *ret_left, struct detail *d)
+{
+        uint32_t n_left = 0;
+        int r = 0;
+
+        if (first_tokens == 0 && last_tokens == 0)
+                return detail_set(d, -EINVAL,
+                        "first_tokens and last_tokens are 0, which keeps nothing: drop the session "
+                        "instead");
+        if (s->is_truncated && first_tokens > s->window_token)
+                return detail_set(d, -EINVAL,
+                        "first_tokens %llu is beyond the gap that the session has already, which "
+                        "ends at token %llu",
+                        (unsigned long long)first_tokens, (unsigned long long)s->window_token);
+        if (s->is_truncated)
+                truncate_more(s, first_tokens, last_tokens, &n_left);
+        else
+                r = truncate_tree(s, first_tokens, last_tokens, &n_left, d);
+        if (r < 0)
+                return r;
+        session_use(s, store_of(a->ns)->now_nsec);
+        *ret_left = n_left;
+        return 0;
+}

@@ -1,0 +1,191 @@
+/*
+ * Sessions: named chains of pages (conversations). They belong to a namespace, outlive whoever
+ * opened them, and can be opened by several clients of the tenant at the same time. Loop thread
+ * only.
+ *
+ *   opened (by some) <-> kept (by none, until it is idle for too long) -> gone
+ *
+ * A session ends at its *tail*, a page of the prefix tree; its pages are the tail's ancestors and
+ * the tail. A publish that names the session moves the tail there. It doesn't keep its pages from
+ * being evicted: where the tail goes, its parent is the tail, and what lay beyond counts as lost.
+ *
+ * A session that was *truncated* has a head (its first pages, as above: the tail is the last of
+ * them) and a window, pages it holds by itself: out of index and tree (DETACHED), because what is
+ * computed after the gap isn't what their keys would say. A page that others have use for, too
+ * (there are other texts below it, other sessions end there, somebody has it pinned), stays in the
+ * tree for these, and becomes DETACHED when it leaves that. What is published to the session after
+ * that is in the window, too. Windows of sessions that nobody has open are the first to go where
+ * memory is needed, least recently used first, whole; of open ones where nothing else is left. No
+ * window holds pages of a set that is recalled: it goes as a whole. What all windows have room for
+ * is bounded (SESSION_WINDOWS_SHARE): those that nobody has open go for others, too.
+ *
+ * An invalidation of the whole namespace ends all its sessions at once (their epoch is an old one);
+ * what is left of them is swept with the pages.
+ */
+#ifndef KVL_CORE_SESSION_H
+#define KVL_CORE_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/group.h"
+#include "policy/evict.h"
+
+#define SESSION_ID_MAX 64 /* bytes */
+/* Of one namespace; some 400 bytes each that nobody is charged for. Not tuned. */
+#define SESSIONS_MAX (UINT32_C(1) << 16)
+/* That one client has open at a time. Not tuned. */
+#define SESSION_HANDLES_MAX 4096
+/* How far back from the end of its window a session can be continued. Not tuned. */
+#define SESSION_REWIND_PAGES 256
+
+struct session;
+
+struct session_info {
+        const uint8_t *id; /* borrowed */
+        uint32_t id_len;
+        uint32_t n_pages;     /* held now: head and window */
+        uint64_t n_tokens;    /* up to its end, gap and lost ones included */
+        uint64_t lost_tokens; /* at its end; of one that is truncated also at that of its head */
+        uint32_t n_open;      /* handles of all clients */
+        uint64_t used_nsec;   /* opened, closed, published to, or asked for its pages */
+        uint64_t expire_nsec; /* idle time; 0: never */
+        enum evict_hint hint;
+        bool is_truncated;
+        uint8_t last_key[KEY_BYTES]; /* where n_pages > 0 */
+};
+
+struct session_page {
+        uint32_t page;
+        uint32_t tokens;
+        uint64_t first_token; /* position in the text */
+};
+
+/*
+ * Opens it for this attachment, or makes it. expire_nsec 0: the tenant's session_expire. 0 with
+ * *ret_handle (> 0, of the attachment); -ENOENT with must_exist; -EMFILE: SESSIONS_MAX of the
+ * namespace, or too many opened by the client; KVL_STATUS_STALE; -ENOMEM; -EINVAL: the id's length.
+ */
+int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must_exist,
+        uint64_t expire_nsec, uint64_t now_nsec, uint32_t *ret_handle, bool *ret_created,
+        struct detail *d);
+
+/* NULL with the sentence: no such handle of this attachment, or the session is gone. */
+struct session *session_of(struct attach *a, uint32_t handle, struct detail *d);
+
+void session_info(const struct session *s, struct session_info *ret);
+
+/* Its namespace; borrowed. */
+const struct ns *session_ns(const struct session *s);
+
+/*
+ * Its pages from index `from` on, at most `max`, each pinned once for the attachment: in its
+ * segment where it has one, over the socket else. 0 with *ret_n > 0; KVL_STATUS_MISS: there are
+ * none; -ENOMEM. Counts as a use, and touches its end.
+ */
+int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t max,
+        uint64_t now_nsec, struct session_page *ret, uint32_t *ret_n, struct detail *d);
+
+/*
+ * Of publish_pages() and publish_shared(), for handles that may be 0 (none). Before the n pages are
+ * sealed: 0; -ENOENT: no such session; -ENOMEM. Then session_append() can't fail.
+ */
+int session_reserve(struct attach *a, uint32_t handle, uint32_t n, struct detail *d);
+
+/* Is it truncated, so that what is published to it must stay out of the index? */
+bool session_is_private(struct attach *a, uint32_t handle);
+
+/* The page with this key that what is published to the session may continue: findable, or one of
+ * the last SESSION_REWIND_PAGES of its window. PAGE_NONE: none. */
+uint32_t session_find_parent(struct attach *a, uint32_t handle, const uint8_t key[KEY_BYTES]);
+
+/* Is the page one of those in its window? */
+bool session_may_continue(struct attach *a, uint32_t handle, uint32_t page);
+
+/*
+ * `page` was published (or had the key already) with `parent`, which may be PAGE_NONE, and is the
+ * session's end from now on. What was its window after `parent` goes. A page that isn't findable
+ * and in no window counts as lost at once.
+ */
+void session_append(
+        struct attach *a, uint32_t handle, uint32_t page, uint32_t parent, uint64_t now_nsec);
+
+/*
+ * Keeps the pages with the first and the last tokens of what it has, whole ones; with last_tokens 0
+ * it ends there, and isn't truncated. *ret_left: pages that left. Those nobody else has use for are
+ * freed. 0; -EINVAL: a range that is none; -ENOMEM (unchanged).
+ */
+int session_truncate(struct attach *a, struct session *s, uint64_t first_tokens,
+        uint64_t last_tokens, uint64_t *ret_left, struct detail *d);
+
+/* Of its end, wherever that goes, until another hint is given. */
+void session_hint(struct session *s, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec);
+
+/* "unknown", "continues", "done", "returns". Static. */
+const char *session_hint_name(enum evict_hint hint);
+
+/*
+ * The handle is gone; `drop`: so is the session, for all who have it open (their handles find
+ * nothing), and pages that nobody else has use for. 0; -ENOENT: no such handle, or (with `drop`)
+ * the session is gone.
+ */
+int session_close(
+        struct attach *a, uint32_t handle, bool drop, uint64_t now_nsec, struct detail *d);
+
+/* The attachment goes: its handles do. */
+void sessions_close_all(struct attach *a, uint64_t now_nsec);
+
+/* ---- for the rest of the core ---------------------------------------------------------------- */
+
+/* Sessions there are. */
+uint32_t sessions_count(const struct ns *ns);
+
+/* The page leaves the tree: sessions that end there end at its parent (PAGE_NONE: nowhere). Before
+ * tree_remove(); also of stale pages. */
+void sessions_page_goes(struct ns *ns, uint32_t page);
+
+/* The page has moved to `to` (compaction); no window holds it. */
+void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to);
+
+/* Everything in the namespace is unfindable from now on: all sessions are gone. O(1); before the
+ * epoch changes. */
+void sessions_reset(struct ns *ns);
+
+/* Is there anything for sessions_sweep()? */
+bool sessions_are_left(const struct ns *ns);
+
+/* Frees what is left of sessions that are gone. *budget: sessions and pages, goes down. True: there
+ * is more. */
+bool sessions_sweep(struct ns *ns, uint32_t *budget);
+
+/* Memory is needed: the window of the session whose turn it is goes. False: there is none. `open`:
+ * also of those that somebody has open. */
+bool sessions_give_way(struct ns *ns, bool open);
+
+/* The set is taken back: windows with pages in it go. Returns how many pages it looked at. */
+uint64_t sessions_leave_set(struct ns *ns, uint32_t set_index);
+
+/*
+ * Drops those idle for too long; goes on where it stopped, budget: sessions to look at, and pages
+ * to free. Their pages in the tree stay cached. Returns when it is to be called next: now_nsec
+ * where the round isn't over; no later than the next of them has expired where nobody opens or
+ * closes any meanwhile, and the tenant's time stays as it is; UINT64_MAX: none will.
+ */
+uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget);
+
+/* Drops those of the namespace with this id (NULL: all) that are idle for `idle_nsec`, as
+ * session_close() does. Their number. */
+uint64_t sessions_purge(
+        struct ns *ns, const uint8_t *id, uint32_t id_len, uint64_t idle_nsec, uint64_t now_nsec);
+
+/* One after the other, in no particular order; `after`: number of the last one seen, 0 for the
+ * first. Numbers are used again. NULL at the end. Returns borrowed. */
+const struct session *session_next(const struct ns *ns, uint64_t after, uint64_t *ret_number);
+
+/* All of it, whatever state pages are in. */
+void sessions_free(struct ns *ns);
+
+/* Of the checker: NULL, or a static sentence. */
+const char *sessions_check(const struct ns *ns);
+
+#endif

@@ -1,0 +1,144 @@
+#include "daemon/core/tag.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/map.h"
+#include "daemon/core/history.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+
+struct tags {
+        struct map heads; /* tag - 1 -> the tag's first page */
+};
+
+static uint64_t *head_of(const struct ns *ns, uint64_t tag)
+{
+        return ns->tags ? map_find(&ns->tags->heads, tag - 1) : NULL;
+}
+
+int tag_reserve(struct ns *ns)
+{
+        if (!ns->tags) {
+                ns->tags = calloc(1, sizeof(*ns->tags));
+                if (!ns->tags)
+                        return -ENOMEM;
+                map_init(&ns->tags->heads);
+        }
+        return map_reserve(&ns->tags->heads, 1);
+}
+
+void tag_add(struct ns *ns, uint32_t page, uint64_t tag)
+{
+        struct page_note *note = ns_note(ns, page);
+        uint64_t *head = head_of(ns, tag);
+        int r;
+
+        if (note->tag != 0)
+                return;
+        note->tag = tag;
+        note->tag_prev = 0;
+        note->tag_next = head ? (uint32_t)*head + 1 : 0;
+        if (head)
+                ns_note(ns, (uint32_t)*head)->tag_prev = page + 1;
+        r = map_put(&ns->tags->heads, tag - 1, page);
+        assert(r == 0); /* room was reserved */
+        (void)r;
+}
+
+void tag_remove(struct ns *ns, uint32_t page)
+{
+        struct page_note *note = ns_note(ns, page);
+
+        if (note->tag == 0)
+                return;
+        if (note->tag_prev)
+                ns_note(ns, note->tag_prev - 1)->tag_next = note->tag_next;
+        else if (note->tag_next)
+                *head_of(ns, note->tag) = note->tag_next - 1;
+        else
+                (void)map_remove(&ns->tags->heads, note->tag - 1);
+        if (note->tag_next)
+                ns_note(ns, note->tag_next - 1)->tag_prev = note->tag_prev;
+        note->tag = 0;
+        note->tag_prev = note->tag_next = 0;
+}
+
+void tag_moved(struct ns *ns, uint32_t page, uint32_t to)
+{
+        uint64_t tag = ns_note(ns, page)->tag;
+
+        if (tag == 0)
+                return;
+        tag_remove(ns, page); /* which leaves room in the map, where it was the last one */
+        tag_add(ns, to, tag);
+}
+
+uint64_t tag_invalidate(struct ns *ns, uint64_t tag)
+{
+        struct store *s = ns->tenant->store;
+        const uint64_t *head;
+        uint64_t n = 0;
+
+        s->cause = CAUSE_TAG;
+        while ((head = head_of(ns, tag)))
+                n += ns_drop_subtree(ns, (uint32_t)*head, EVICT_INVALIDATE);
+        s->cause = CAUSE_NONE;
+        return n;
+}
+
+void tags_reset(struct ns *ns)
+{
+        if (!ns->tags)
+                return;
+        map_deinit(&ns->tags->heads);
+        free(ns->tags);
+        ns->tags = NULL;
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+static bool is_findable(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
+}
+
+static uint64_t count_tagged(const struct ns *ns)
+{
+        uint32_t set_pages = ns->geometry.set_pages;
+        uint64_t n = 0;
+
+        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                for (uint32_t i = 0; i < set_pages; i++)
+                        n += set->notes[i].tag != 0 && is_findable(ns, set->index * set_pages + i);
+        return n;
+}
+
+const char *tags_check(const struct ns *ns)
+{
+        uint64_t n_left = count_tagged(ns);
+        struct map_slot slot;
+        size_t iter = 0;
+
+        while (ns->tags && map_next(&ns->tags->heads, &iter, &slot)) {
+                uint32_t page = (uint32_t)slot.value, before = 0, next;
+
+                for (;; page = next - 1) {
+                        const struct page_note *note;
+
+                        if (!is_findable(ns, page) || n_left == 0)
+                                return "a tag has a page that isn't cached, or has it twice";
+                        note = ns_note(ns, page);
+                        if (note->tag != slot.key + 1 || note->tag_prev != before)
+                                return "a page in the list of a tag doesn't belong there";
+                        n_left--;
+                        next = note->tag_next;
+                        before = page + 1;
+                        if (next == 0)
+                                break;
+                }
+        }
+        return n_left == 0 ? NULL : "a page with a tag isn't in the tag's list";
+}

@@ -1,0 +1,33 @@
+/*
+ * Tags: pages published from the same document, to be invalidated as a group when it changes. A
+ * list of pages per tag and namespace, through page_note.tag_prev/next. Loop thread only.
+ */
+#ifndef KVL_CORE_TAG_H
+#define KVL_CORE_TAG_H
+
+#include <stdint.h>
+
+#include "daemon/core/ns.h"
+
+/* Makes room so that the next tag_add() can't fail. 0 or -ENOMEM. */
+int tag_reserve(struct ns *ns);
+
+/* A page that is findable gets `tag` (> 0), unless it has one. */
+void tag_add(struct ns *ns, uint32_t page, uint64_t tag);
+
+/* It is findable no more: it has none. */
+void tag_remove(struct ns *ns, uint32_t page);
+
+/* It has moved (compaction). */
+void tag_moved(struct ns *ns, uint32_t page, uint32_t to);
+
+/* Drops the pages of a tag, and all below them. Their number. */
+uint64_t tag_invalidate(struct ns *ns, uint64_t tag);
+
+/* Everything in the namespace is unfindable, or goes. */
+void tags_reset(struct ns *ns);
+
+/* Of the checker: NULL, or a static sentence. */
+const char *tags_check(const struct ns *ns);
+
+#endif

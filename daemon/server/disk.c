@@ -1,0 +1,49 @@
+#include "daemon/server/disk.h"
+
+#include <assert.h>
+
+#include "base/macros.h"
+
+static void start_next(struct disk *d);
+
+static void on_run(uv_work_t *work)
+{
+        const struct disk *d = container_of(work, struct disk, work);
+
+        d->running->run(d->running);
+}
+
+static void on_done(uv_work_t *work, int status)
+{
+        struct disk *d = container_of(work, struct disk, work);
+        struct disk_job *job = d->running;
+
+        d->running = NULL;
+        list_remove(&job->link);
+        job->done(job);
+        start_next(d);
+}
+
+static void start_next(struct disk *d)
+{
+        int r;
+
+        if (d->running || list_is_empty(&d->jobs))
+                return;
+        d->running = list_first(&d->jobs, struct disk_job, link);
+        r = uv_queue_work(d->loop, &d->work, on_run, on_done);
+        assert(r == 0); /* fails without on_run alone */
+        (void)r;
+}
+
+void disk_init(struct disk *d, uv_loop_t *loop)
+{
+        *d = (struct disk){.loop = loop};
+        list_init(&d->jobs);
+}
+
+void disk_do(struct disk *d, struct disk_job *job)
+{
+        list_append(&d->jobs, &job->link);
+        start_next(d);
+}
