@@ -26,9 +26,10 @@ struct bench_result {
 };
 
 struct bench_run {
-        unsigned rounds; /* > 0 */
-        bool quick;      /* small numbers, to see that it works: the figures mean nothing */
-        char device[96]; /* what it ran on beside the CPU; "": nothing */
+        unsigned rounds;      /* > 0 */
+        const char *argument; /* behind the benchmark's name; NULL: none */
+        bool quick;           /* small numbers, to see that it works: the figures mean nothing */
+        char device[96];      /* what it ran on beside the CPU; "": nothing */
         struct bench_result results[BENCH_MAX_RESULTS];
         unsigned n_results;
 };
@@ -40,7 +41,8 @@ struct bench {
 };
 
 extern const struct bench bench_alloc, bench_data, bench_footprint, bench_gpu, bench_hit,
-        bench_interference, bench_publish, bench_qos, bench_rings, bench_rpc, bench_throughput;
+        bench_interference, bench_policy, bench_publish, bench_qos, bench_replay, bench_rings,
+        bench_rpc, bench_throughput;
 
 /* A result without numbers, to be filled. Borrowed from the run. */
 struct bench_result *bench_add(struct bench_run *run, const char *unit, const char *name, ...)

@@ -10,17 +10,17 @@
 
 static const struct bench *const benches[] = {&bench_hit, &bench_alloc, &bench_publish,
         &bench_rings, &bench_throughput, &bench_interference, &bench_data, &bench_rpc, &bench_qos,
-        &bench_footprint, &bench_gpu};
+        &bench_policy, &bench_replay, &bench_footprint, &bench_gpu};
 
 struct options {
         bool list, json, check, quick, help;
         unsigned rounds;
-        const char *bench;
+        const char *bench, *argument;
 };
 
 static void usage(FILE *to)
 {
-        fputs("Usage: kvlease-bench [OPTION...] BENCHMARK\n"
+        fputs("Usage: kvlease-bench [OPTION...] BENCHMARK [TRACE]\n"
               "Measures against a private kvleased ($KVLEASED, else the one built with it).\n\n"
               "  --list      what can be measured\n"
               "  --rounds N  repeat, and take medians over the rounds\n"
@@ -70,8 +70,10 @@ static int parse(int argc, char **argv, struct options *ret)
                 if (strcmp(argv[i], "--rounds") == 0) {
                         if (!parse_rounds(i + 1 < argc ? argv[++i] : NULL, &ret->rounds))
                                 return fail_usage("needs a number from 1 to 100000", "--rounds");
-                } else if (argv[i][0] == '-' || ret->bench) {
+                } else if (argv[i][0] == '-' || ret->argument) {
                         return fail_usage("no such option", argv[i]);
+                } else if (ret->bench) {
+                        ret->argument = argv[i];
                 } else {
                         ret->bench = argv[i];
                 }
@@ -89,7 +91,9 @@ static const struct bench *find(const char *name)
 
 static int run_bench(const struct bench *b, const struct options *o)
 {
-        struct bench_run run = {.rounds = o->rounds ? o->rounds : b->rounds, .quick = o->quick};
+        struct bench_run run = {.rounds = o->rounds ? o->rounds : b->rounds,
+                .argument = o->argument,
+                .quick = o->quick};
         bool reached = true;
         int r;
 
@@ -132,6 +136,10 @@ int main(int argc, char **argv)
         b = find(o.bench);
         if (!b) {
                 fail_usage("no such benchmark; --list shows them", o.bench);
+                return 1;
+        }
+        if (o.argument && b != &bench_replay) {
+                fail_usage("only replay takes an argument", o.argument);
                 return 1;
         }
         return run_bench(b, &o);

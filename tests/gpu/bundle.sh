@@ -38,6 +38,7 @@ add() {
 }
 
 for program in daemon/server/kvleased client/ctl/kvleasectl client/examples/decoder \
+        client/examples/session \
         tests/integration/kvl-worker tests/integration/kvl-worker-fault \
         tests/bench/kvlease-bench tests/gpu/kvl-gpu-facts tests/gpu/kvl-gpu-report; do
         add "$dir/bin" "$build/$program"

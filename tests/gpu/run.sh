@@ -48,7 +48,7 @@ end=$((started + total))
 ours="env LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 ours="$ours KVLEASED=$here/bin/kvleased KVLEASECTL=$here/bin/kvleasectl"
 ours="$ours KVL_WORKER=$here/bin/kvl-worker KVL_WORKER_FAULT=$here/bin/kvl-worker-fault"
-ours="$ours KVL_DECODER=$here/bin/decoder"
+ours="$ours KVL_DECODER=$here/bin/decoder KVL_SESSION=$here/bin/session"
 
 mkdir -p "$out/raw" || exit 1
 out=$(cd "$out" && pwd)

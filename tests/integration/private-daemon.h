@@ -104,13 +104,14 @@ int private_device_init(void);
 /* ---- processes ---------------------------------------------------------------------------------
  */
 
-/* Paths of our programs: $KVLEASED, $KVLEASECTL, $KVL_WORKER, $KVL_WORKER_FAULT, $KVL_DECODER, else
- * where meson built them. */
+/* Paths of our programs: $KVLEASED, $KVLEASECTL, $KVL_WORKER, $KVL_WORKER_FAULT, $KVL_DECODER,
+ * $KVL_SESSION, else where meson built them. */
 const char *program_daemon(void);
 const char *program_ctl(void);
 const char *program_worker(void);
 const char *program_worker_fault(void); /* dies at fault points */
 const char *program_decoder(void);
+const char *program_session(void);
 
 /* Room for the longest command line of the tests, valgrind's words included. */
 #define PROGRAM_ARGS_MAX 48

@@ -49,6 +49,11 @@ const char *program_decoder(void)
         return program("KVL_DECODER", BUILT_DECODER);
 }
 
+const char *program_session(void)
+{
+        return program("KVL_SESSION", BUILT_SESSION);
+}
+
 static bool switched_on(const char *variable)
 {
         const char *value = getenv(variable);

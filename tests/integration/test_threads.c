@@ -157,12 +157,121 @@ static void test_close_from_callback(void **state)
         kvl_disconnect(conn);
 }
 
+/* ---- one computes, the others wait for it ------------------------------------------------------
+ */
+
+#define N_FOLLOWERS 3
+#define TEXT_PAGES  8
+
+struct texts {
+        struct kvl_ns *ns;
+        _Atomic unsigned n_over; /* published, or given up */
+        unsigned n;
+        _Atomic unsigned n_found, n_wrong;
+};
+
+static void keys_of(unsigned chain, uint8_t keys[TEXT_PAGES][KVL_KEY_BYTES])
+{
+        for (unsigned i = 0; i < TEXT_PAGES; ++i)
+                pattern_key(chain, i, keys[i]);
+}
+
+/* Page by page, up to `end`; the rest is given up. 0 or why not. */
+static int compute(struct kvl_ns *ns, unsigned chain, unsigned end)
+{
+        uint8_t keys[TEXT_PAGES][KVL_KEY_BYTES];
+        uint32_t pages[TEXT_PAGES], n = 0;
+        int r = kvl_lease(ns, 0, TEXT_PAGES, pages);
+
+        keys_of(chain, keys);
+        if (r == 0)
+                r = kvl_announce(ns, pages, keys[0], TEXT_PAGES, &n);
+        for (unsigned i = 0; i < end && r == 0; ++i) {
+                const struct kvl_publish p = {.size = sizeof(p),
+                        .pages = &pages[i],
+                        .keys = keys[i],
+                        .n_pages = 1,
+                        .parent_key = i ? keys[i - 1] : NULL,
+                        .last_tokens = 16};
+
+                r = worker_page_fill(ns, pages[i], 0, chain * 100 + i);
+                if (r == 0)
+                        r = kvl_publish(ns, &p, NULL, NULL);
+        }
+        if (r == 0 && end < TEXT_PAGES)
+                r = kvl_free(ns, pages + end, TEXT_PAGES - end);
+        return r ? r : kvl_release(ns, pages, end);
+}
+
+static void *compute_all(void *data)
+{
+        struct texts *t = data;
+
+        for (unsigned i = 0; i < t->n; ++i) {
+                t->n_wrong += compute(t->ns, i, i % 4 ? TEXT_PAGES : TEXT_PAGES / 2) != 0;
+                t->n_over++;
+        }
+        return NULL;
+}
+
+/* What there is of it once nobody computes it any more. */
+static void follow(struct texts *t, unsigned chain)
+{
+        uint8_t keys[TEXT_PAGES][KVL_KEY_BYTES];
+        uint32_t pages[TEXT_PAGES], n = 0;
+        bool was_over;
+        uint64_t n_tokens;
+        int r;
+
+        keys_of(chain, keys);
+        do {
+                was_over = t->n_over > chain;
+                r = kvl_lookup_wait(
+                        t->ns, 0, keys[0], TEXT_PAGES, 60000, pages, &n, &n_tokens, NULL);
+        } while (r == KVL_MISS && !was_over);
+        t->n_wrong += r < 0 || r > KVL_MISS;
+        if (r)
+                return;
+        for (unsigned i = 0; i < n; ++i)
+                t->n_wrong += !worker_page_copy_matches(t->ns, pages[i], 0, chain * 100 + i);
+        t->n_found += n;
+        t->n_wrong += kvl_release(t->ns, pages, n) != 0;
+}
+
+static void *follow_all(void *data)
+{
+        struct texts *t = data;
+
+        for (unsigned i = 0; i < t->n; ++i)
+                follow(t, i);
+        return NULL;
+}
+
+static void test_single_flight(void **state)
+{
+        struct texts t = {.n = private_full() ? 2000 : private_short() ? 30 : 200};
+        pthread_t threads[1 + N_FOLLOWERS];
+        struct kvl_conn *conn;
+
+        open_namespace(*state, &conn, &t.ns);
+        for (unsigned i = 0; i < ARRAY_SIZE(threads); ++i)
+                assert_int_equal(
+                        pthread_create(&threads[i], NULL, i == 0 ? compute_all : follow_all, &t),
+                        0);
+        for (unsigned i = 0; i < ARRAY_SIZE(threads); ++i)
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(t.n_wrong, 0);
+        assert_true(t.n_found > 0);
+        kvl_disconnect(conn);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_threads, (void *)&small_tenant),
                 harness_test(test_close_under_callbacks, (void *)&small_tenant),
                 harness_test(test_close_from_callback, (void *)&small_tenant),
+                harness_test(test_single_flight, (void *)&small_tenant),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,9 +94,12 @@ static void do_connect(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_connect_options o = {
                 .size = sizeof(o), .socket_path = args[0], .client_name = "worker"};
+        const char *timeout = getenv("KVL_WORKER_TIMEOUT_MSEC");
         uint8_t token[KVL_GROUP_TOKEN_BYTES];
         int r;
 
+        if (timeout)
+                o.timeout_msec = (int)strtol(timeout, NULL, 10);
         if (n_args > 1 && parse_token(args[1], token))
                 o.group_token = token;
         if (n_args > 2 && strcmp(args[2], "safepoints") != 0)
@@ -241,6 +244,12 @@ static void run_line(struct worker_state *w, char *line)
         if (!fn)
                 fn = find(worker_page_commands, words[0]);
         if (!fn)
+                fn = find(worker_session_commands, words[0]);
+        if (!fn)
+                fn = find(worker_flight_commands, words[0]);
+        if (!fn)
+                fn = find(worker_set_commands, words[0]);
+        if (!fn)
                 fn = find(worker_stream_commands, words[0]);
         if (fn)
                 fn(w, words + 1, n - 1);
@@ -249,7 +258,7 @@ static void run_line(struct worker_state *w, char *line)
         fflush(stdout);
 }
 
-/* load|serve|read SOCKET SEED COUNT PLANES CHAINS */
+/* load|serve|read|flight SOCKET SEED COUNT PLANES CHAINS */
 static int run_job(char **argv)
 {
         const struct worker_job job = {
@@ -261,6 +270,8 @@ static int run_job(char **argv)
                 .has_safepoints = strcmp(argv[1], "serve") == 0,
         };
 
+        if (strcmp(argv[1], "flight") == 0)
+                return worker_flight(&job);
         return strcmp(argv[1], "read") == 0 ? worker_read(&job) : worker_load(&job);
 }
 

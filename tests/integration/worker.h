@@ -53,8 +53,9 @@ struct worker_command {
         worker_fn fn;
 };
 
-/* worker-pages.c, worker-stream.c */
-extern const struct worker_command worker_page_commands[], worker_stream_commands[];
+/* worker-flight.c, worker-pages.c, worker-session.c, worker-set.c, worker-stream.c */
+extern const struct worker_command worker_flight_commands[], worker_page_commands[],
+        worker_session_commands[], worker_set_commands[], worker_stream_commands[];
 
 /* publish-stream, of worker-stream.c. */
 void worker_publish_on_stream(
@@ -101,6 +102,12 @@ int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, const struct worker
  * and once more before it lets it go, until it has pinned `count` pages. As worker_load().
  */
 int worker_read(const struct worker_job *job);
+
+/*
+ * worker-flight.c: texts that are computed once between all who run this, `count` of them. As
+ * worker_load().
+ */
+int worker_flight(const struct worker_job *job);
 
 /* Connects and opens the namespace of a job. 0, or the library's code, told on stderr. */
 int worker_open_job(

@@ -46,6 +46,8 @@ HOLDS = [
     ("magazine", "WEAK"),
     ("doorbell", ""),
     ("doorbell", "WEAK N_OPS=3"),
+    ("announce", ""),
+    ("announce", "WEAK"),
 ]
 
 # model, flags, the mutation, what breaks
@@ -105,6 +107,15 @@ BREAKS = [
     ("doorbell", "WEAK", "COMP_TAIL_NO_RELEASE", r"n_seen"),
     ("doorbell", "", "HEAD_BEFORE_COPY", r"v/2"),
     ("doorbell", "", "COMPLETION_BEFORE_HEAD", r"n_seen"),
+    ("announce", "", "NO_WAKE", STUCK),
+    ("announce", "", "WAKE_ONE", STUCK),
+    ("announce", "", "WAKE_BEFORE_CHANGE", STUCK),
+    ("announce", "", "NO_COMPARE", STUCK),
+    ("announce", "", "NOT_WITHDRAWN_AT_DEATH", STUCK),
+    ("announce", "", "SAME_GENERATION", STUCK),
+    ("announce", "", "SLOT_AFTER_WORD", r"was_told"),
+    ("announce", "WEAK", "WORD_NO_RELEASE", r"was_told"),
+    ("announce", "WEAK", "SLOT_NO_RELEASE", r"word==2"),
 ]
 # Never reached by design: what follows a loop without end, and a crash where there is none.
 UNREACHED_FINE = re.compile(r"-end-")

@@ -86,6 +86,9 @@ static M(AdminTenant) tenants[] = {
                 .pages_sealed = 1200,
                 .pages_detached = 1,
                 .evictions = 17,
+                .evict = "pgi",
+                .expire_sec = 86400,
+                .session_expire_sec = 3600,
                 .refusals = 2,
                 .uids = "1000 1001",
                 .gids = "",
@@ -239,6 +242,43 @@ static M(AdminEviction) evictions[] = {
         {.victim = "chat", .by = "", .pages = 3},
 };
 
+static M(AdminSession) sessions[] = {
+        {.tenant = "search",
+                .ns = "llama",
+                .id = {.len = 7, .data = (uint8_t *)"chat-17"},
+                .n_pages = 12,
+                .n_tokens = 800,
+                .lost_tokens = 64,
+                .bytes = 12 << 20,
+                .n_open = 1,
+                .idle_sec = 75,
+                .expires_in_sec = 86325,
+                .hint = "continues"},
+        {.tenant = "chat",
+                .ns = "llama",
+                .id = {.len = 4, .data = (uint8_t *)"\x01\x02 \xff"},
+                .hint = "unknown",
+                .truncated = true},
+};
+
+static M(AdminSet) sets[] = {
+        {.tenant = "search",
+                .name = "llama-tp4",
+                .size = 4,
+                .n_namespaces = 3,
+                .keys_incomplete = 40,
+                .dropped = 2,
+                .charged_bytes = GIB},
+        {.tenant = "chat", .name = "hybrid", .size = 2, .n_namespaces = 2, .keys_complete = 9},
+};
+
+static M(Explanation) explanations[] = {
+        {.state = 1, .page = 7, .age_sec = 90, .unused_sec = 5, .client_id = 3},
+        {.state = 3, .age_sec = 3600, .by = "search"},
+        {.state = 0},
+        {.state = 99},
+};
+
 static M(AdminStatusReply) status = {
         .daemon_version = "0.1.0",
         .pid = 4242,
@@ -278,6 +318,15 @@ static M(AdminStatusReply) status = {
         .leases_waited = 40,
         .leases_degraded = 5,
         .pages_ahead = 64,
+        .n_sessions = 2,
+        .sessions_expired = 1,
+        .pages_expired = 30,
+        .announced = 500,
+        .announces_pending = 60,
+        .n_ns_sets = 2,
+        .set_keys_complete = 9,
+        .set_keys_incomplete = 40,
+        .recording = true,
 };
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -380,6 +429,34 @@ static void answer_tenants(
         }
 }
 
+/* As many as were asked for, but for a daemon that answers none. */
+static void answer_explain(
+        struct fake *f, M(ExplainReply) * reply, const M(AdminExplainRequest) * q)
+{
+        static M(Explanation) * rows[ARRAY_SIZE(explanations)];
+        size_t n = f->run->mode == FAKE_EMPTY ? 0 : q->keys.len / 32;
+
+        assert_true(n <= ARRAY_SIZE(rows));
+        for (size_t i = 0; i < n; i++) {
+                COMPLETE(f, &explanations[i], explanation);
+                rows[i] = &explanations[i];
+        }
+        reply->n_explanations = n;
+        reply->explanations = rows;
+}
+
+static void answer_record(
+        struct fake *f, M(AdminRecordReply) * reply, const M(AdminRecordRequest) * q)
+{
+        if (f->run->mode == FAKE_EMPTY)
+                return;
+        reply->on = q->action != KVLEASE__V1__ADMIN_RECORD_REQUEST__ACTION__OFF;
+        reply->path = "/var/lib/kvlease/traces/trace-3.jsonl";
+        reply->requests = 1234;
+        reply->bytes = 98765;
+        reply->lost = 1;
+}
+
 static void answer(struct fake *f, uint16_t type, const ProtobufCMessage *q, ProtobufCMessage *m)
 {
         switch (type) {
@@ -412,6 +489,23 @@ static void answer(struct fake *f, uint16_t type, const ProtobufCMessage *q, Pro
         case MSG_ADMIN_EVICTIONS:
                 LIST_ROW(f, (M(AdminEvictionsReply) *)m, (const M(AdminListRequest) *)q, evictions,
                         evictions, admin_eviction);
+                return;
+        case MSG_ADMIN_SESSIONS:
+                LIST_ROW(f, (M(AdminSessionsReply) *)m, (const M(AdminListRequest) *)q, sessions,
+                        sessions, admin_session);
+                return;
+        case MSG_ADMIN_SETS:
+                LIST_ROW(f, (M(AdminSetsReply) *)m, (const M(AdminListRequest) *)q, sets, sets,
+                        admin_set);
+                return;
+        case MSG_ADMIN_EXPLAIN:
+                answer_explain(f, (M(ExplainReply) *)m, (const M(AdminExplainRequest) *)q);
+                return;
+        case MSG_ADMIN_SESSION_PURGE:
+                ((M(CountReply) *)m)->count = 5;
+                return;
+        case MSG_ADMIN_RECORD:
+                answer_record(f, (M(AdminRecordReply) *)m, (const M(AdminRecordRequest) *)q);
                 return;
         case MSG_ADMIN_PURGE:
                 ((M(CountReply) *)m)->count = 42;
@@ -466,6 +560,16 @@ static void describe(const struct msg_info *info, const ProtobufCMessage *m, FIL
                 } else if (field->type == PROTOBUF_C_TYPE_UINT32) {
                         if (*(const uint32_t *)p)
                                 fprintf(to, " %s:%" PRIu32, field->name, *(const uint32_t *)p);
+                } else if (field->type == PROTOBUF_C_TYPE_ENUM) {
+                        if (*(const int *)p)
+                                fprintf(to, " %s:%d", field->name, *(const int *)p);
+                } else if (field->type == PROTOBUF_C_TYPE_BYTES) {
+                        const ProtobufCBinaryData *bytes = p;
+
+                        if (bytes->len > 0)
+                                fprintf(to, " %s:", field->name);
+                        for (size_t j = 0; j < bytes->len; j++)
+                                fprintf(to, "%02x", bytes->data[j]);
                 } else if (field->type == PROTOBUF_C_TYPE_UINT64) {
                         if (*(const uint64_t *)p)
                                 fprintf(to, " %s:%" PRIu64, field->name, *(const uint64_t *)p);

@@ -247,6 +247,7 @@ static void serve_publish(struct fake_peer *p, const Kvlease__V1__PublishRequest
                         p->leased[pages[i]] = 0;
                         p->has_key[pages[i]] = 1;
                         memcpy(p->keys[pages[i]], key, 32);
+                        p->published[pages[i]] = (struct fake_with){request->session, request->tag};
                 } else {
                         status = WIRE_DUPLICATE;
                 }
@@ -357,6 +358,7 @@ static void serve_publish_entry(struct fake_peer *p, const struct shm_submission
         p->leased[s->page] = 0;
         p->has_key[s->page] = 1;
         memcpy(p->keys[s->page], s->key, 32);
+        p->published[s->page] = p->with;
         fake_index_add(&p->index, s->page, s->key, s->tokens, 1);
         fake_complete(p, s->user_data, WIRE_OK, s->page);
 }
@@ -399,12 +401,23 @@ static void drain_magazine(struct fake_peer *p)
         }
 }
 
+/* It holds up to whatever isn't part of a publish. */
+static void note_with(struct fake_peer *p, const struct shm_submission *s)
+{
+        if (s->op == SHM_OP_WITH)
+                p->with = (struct fake_with){s->page, s->with.tag};
+        else if (s->op != SHM_OP_PARENT && s->op != SHM_OP_PUBLISH)
+                p->with = (struct fake_with){0};
+        p->n_withs += s->op == SHM_OP_WITH;
+}
+
 static void serve_rings(struct fake_peer *p)
 {
         struct shm_submission s;
 
         while (p->has_rings && fake_rings_take(&p->rings, &s)) {
                 FAKE_CHECK(s.ns_id == FAKE_NS_ID);
+                note_with(p, &s);
                 if (s.op == SHM_OP_PARENT)
                         p->chain = (struct fake_chain){.parent = find_key(p, s.key)};
                 else if (s.op == SHM_OP_PUBLISH)
@@ -416,7 +429,7 @@ static void serve_rings(struct fake_peer *p)
                 else if (s.op == SHM_OP_TOUCH)
                         p->n_touches++;
                 else
-                        FAKE_CHECK(s.op == SHM_OP_REQUEST_END);
+                        FAKE_CHECK(s.op == SHM_OP_WITH || s.op == SHM_OP_REQUEST_END);
         }
 }
 
@@ -474,6 +487,15 @@ static void serve_invalidate(struct fake_peer *p)
         fake_reply(p, &m.base);
 }
 
+static void serve_session_open(struct fake_peer *p)
+{
+        Kvlease__V1__SessionOpenReply m = KVLEASE__V1__SESSION_OPEN_REPLY__INIT;
+
+        m.session = ++p->n_sessions;
+        m.created = true;
+        fake_reply(p, &m.base);
+}
+
 bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
 {
         serve_rings(p);
@@ -514,7 +536,11 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
         case MSG_INVALIDATE:
                 serve_invalidate(p);
                 break;
+        case MSG_SESSION_OPEN:
+                serve_session_open(p);
+                break;
         case MSG_REQUEST_END:
+        case MSG_SESSION_HINT:
         case MSG_DOORBELL:
                 break;
         default:

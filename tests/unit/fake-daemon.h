@@ -58,12 +58,17 @@ struct fake_peer {
         uint8_t keys[FAKE_MAX_PAGES][32];
         uint8_t has_key[FAKE_MAX_PAGES];
         uint32_t next_page;
-        bool shares; /* set by the script: offers shared memory */
+        uint32_t n_sessions; /* opened */
+        bool shares;         /* set by the script: offers shared memory */
         bool has_rings, has_index;
         struct fake_rings rings;
         struct fake_index index;
         struct fake_pins shared_pins;
-        uint64_t n_touches, n_roots; /* submitted */
+        uint64_t n_touches, n_roots, n_withs; /* submitted */
+        struct fake_with {
+                uint32_t session;
+                uint64_t tag;
+        } with, published[FAKE_MAX_PAGES]; /* of the ring now; what each page was published with */
         struct fake_chain {
                 bool is_broken;
                 int64_t parent;

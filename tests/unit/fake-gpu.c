@@ -74,6 +74,13 @@ static int gpu_extent_read(struct extent *e, uint64_t offset, void *dst, uint64_
         return 0;
 }
 
+static int gpu_extent_copy(struct extent *dst, uint64_t dst_offset, struct extent *src,
+        uint64_t src_offset, uint64_t len)
+{
+        assert(gpu_extent(dst)->at && dst_offset + len <= dst->bytes);
+        return gpu_extent_read(src, src_offset, gpu_extent(dst)->at + dst_offset, len);
+}
+
 static int gpu_extent_write(struct extent *e, uint64_t offset, const void *src, uint64_t len)
 {
         assert(gpu_extent(e)->at && offset + len <= e->bytes);
@@ -271,6 +278,7 @@ int __wrap_device_open(const char *name, const struct device_options *options,
                 .close = gpu_close,
                 .extent_import = gpu_extent_import,
                 .extent_destroy = gpu_extent_destroy,
+                .extent_copy = gpu_extent_copy,
                 .extent_read = gpu_extent_read,
                 .extent_write = gpu_extent_write,
                 .arena_reserve = gpu_arena_reserve,

@@ -1,8 +1,12 @@
 #include "tests/unit/fake-shm.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/macros.h"
@@ -95,24 +99,81 @@ void fake_rings_close(struct fake_rings *r)
         close_segment(&r->fd, r->header, r->bytes);
 }
 
+/* True where one of the key's slots was `old`, and is `new`. */
+static bool replace_slot(struct fake_index *x, uint64_t hash, uint64_t old, uint64_t new)
+{
+        for (unsigned i = 0; i < 2 * SHM_BUCKET_SLOTS; i++) {
+                uint64_t expected = old;
+
+                if (atomic_compare_exchange_strong(
+                            &x->buckets[shm_bucket_index(
+                                                hash, x->header->n_buckets, i / SHM_BUCKET_SLOTS)]
+                                     .slots[i % SHM_BUCKET_SLOTS],
+                            &expected, new))
+                        return true;
+        }
+        return false;
+}
+
+static void insert(struct fake_index *x, uint32_t page, const uint8_t *key)
+{
+        uint64_t hash = hash_bytes(FAKE_SEED, key, SHM_KEY_BYTES);
+
+        if (!replace_slot(x, hash, 0, shm_slot(hash, page)))
+                abort();
+}
+
+static void show(struct fake_index *x, uint32_t page, uint64_t generation, enum page_state state)
+{
+        atomic_store_explicit(
+                &x->lines[page].state, generation << 8 | (uint64_t)state, memory_order_release);
+}
+
 void fake_index_add(struct fake_index *x, uint32_t page, const uint8_t *key, uint16_t tokens,
         uint64_t generation)
 {
-        uint64_t hash = hash_bytes(FAKE_SEED, key, SHM_KEY_BYTES), empty = 0;
         struct shm_line *line = &x->lines[page];
 
         memcpy(line->key, key, SHM_KEY_BYTES);
         line->epoch = x->header->epoch;
         line->tokens = tokens;
-        atomic_store_explicit(&line->state, generation << 8 | PAGE_SEALED, memory_order_release);
-        for (unsigned i = 0; i < 2 * SHM_BUCKET_SLOTS; i++, empty = 0)
-                if (atomic_compare_exchange_strong(
-                            &x->buckets[shm_bucket_index(
-                                                hash, x->header->n_buckets, i / SHM_BUCKET_SLOTS)]
-                                     .slots[i % SHM_BUCKET_SLOTS],
-                            &empty, shm_slot(hash, page)))
-                        return;
-        abort();
+        show(x, page, generation, PAGE_SEALED);
+        insert(x, page, key);
+}
+
+void fake_index_announce(
+        struct fake_index *x, uint32_t page, const uint8_t *key, uint64_t generation)
+{
+        struct shm_line *line = &x->lines[page];
+
+        /* As who may read it meanwhile does. */
+        for (unsigned i = 0; i < SHM_KEY_BYTES; i++)
+                __atomic_store_n(&line->key[i], key[i], __ATOMIC_RELAXED);
+        __atomic_store_n(&line->epoch, x->header->epoch, __ATOMIC_RELAXED);
+        show(x, page, generation, PAGE_PENDING);
+        insert(x, page, key);
+}
+
+void fake_index_wake(struct fake_index *x, uint32_t page)
+{
+        syscall(SYS_futex, &x->lines[page].state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void fake_index_seal(struct fake_index *x, uint32_t page, uint16_t tokens)
+{
+        x->lines[page].tokens = tokens;
+        show(x, page, x->lines[page].state >> 8, PAGE_SEALED);
+        fake_index_wake(x, page);
+}
+
+void fake_index_withdraw(struct fake_index *x, uint32_t page)
+{
+        uint64_t hash = hash_bytes(FAKE_SEED, x->lines[page].key, SHM_KEY_BYTES);
+
+        if (!replace_slot(x, hash, shm_slot(hash, page), 0))
+                abort();
+        show(x, page, (x->lines[page].state >> 8) + 1, PAGE_FREE);
+        fake_index_wake(x, page);
 }
 
 void fake_pins_put(struct fake_pins *p, uint32_t page)

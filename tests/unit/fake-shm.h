@@ -50,6 +50,18 @@ void fake_rings_close(struct fake_rings *r);
 void fake_index_add(struct fake_index *x, uint32_t page, const uint8_t *key, uint16_t tokens,
         uint64_t generation);
 
+/* Shows a page as PENDING, of the header's epoch. */
+void fake_index_announce(
+        struct fake_index *x, uint32_t page, const uint8_t *key, uint64_t generation);
+
+/* What is PENDING becomes SEALED; or FREE, of the next generation and without a slot. Who waits is
+ * woken. */
+void fake_index_seal(struct fake_index *x, uint32_t page, uint16_t tokens);
+void fake_index_withdraw(struct fake_index *x, uint32_t page);
+
+/* Who waits for the page looks again. */
+void fake_index_wake(struct fake_index *x, uint32_t page);
+
 /* Puts a page into the magazine's first empty slot. */
 void fake_pins_put(struct fake_pins *p, uint32_t page);
 

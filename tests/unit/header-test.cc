@@ -4,9 +4,11 @@
 int main()
 {
         struct kvl_connect_options options = {};
+        struct kvl_session_page page = {};
 
         options.size = sizeof(options);
-        if (kvl_lease_with(nullptr, 0, 1, nullptr, nullptr, nullptr) == 0)
+        if (kvl_lease_with(nullptr, 0, 1, nullptr, nullptr, nullptr) == 0 ||
+                kvl_session_pages(nullptr, 0, 1, &page, nullptr) == 0)
                 return 1;
         return kvl_version()[0] == '0' && options.size > 0 ? 0 : 1;
 }

@@ -115,6 +115,7 @@ static void take_reply(struct client *c, const struct msg_info *info, const Prot
         const Kvlease__V1__SimpleReply *reply = (const Kvlease__V1__SimpleReply *)m;
         size_t len = strlen(c->replies);
 
+        c->reply = m;
         c->status = reply->status;
         snprintf(c->replies + len, sizeof(c->replies) - len, "%s:%u ", info->name, reply->status);
         snprintf(c->detail, sizeof(c->detail), "%s", reply->detail);

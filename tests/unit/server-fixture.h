@@ -38,8 +38,9 @@ struct client {
         char replies[128]; /* "LEASE:0 ", one behind the other, since expect() or ask() */
         char detail[512];  /* of the last reply */
         uint64_t count;    /* of the last CountReply */
-        uint64_t waiting;  /* members_waiting_exit of the last ADMIN_STATUS */
-        char state[16];    /* of the first device of the last ADMIN_DEVICES */
+        const ProtobufCMessage *reply; /* the last one; the world's, until the next frame comes */
+        uint64_t waiting;              /* members_waiting_exit of the last ADMIN_STATUS */
+        char state[16];                /* of the first device of the last ADMIN_DEVICES */
         uint32_t n_preparing;
         unsigned n_left; /* NOTICE events of the kind MEMBER_LEFT */
         unsigned n_recalls;

@@ -208,7 +208,7 @@ static void test_tree_and_policy(void **state)
 
         build(&s);
         BREAK(&s, s.ns->tree.nodes[s.cached[1]].parent_1, s.granted[0] + 1, "parent isn't cached");
-        BREAK(&s, s.ns->tree.nodes[s.cached[0]].first_child_1, 0, "prefix tree");
+        BREAK(&s, s.ns->tree.nodes[s.cached[0]].first_child_1, 0, "below any root");
         BREAK(&s, s.ns->tree.nodes[s.cached[2]].prev_1, 0, "not in the tree");
         /* What the policy's own check finds is passed on. */
         BREAK(&s, s.ns->evict, &blind, "eviction policy of namespace a/x: blind");

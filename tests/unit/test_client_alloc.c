@@ -98,6 +98,24 @@ static void test_mapping_fails(void **state)
         fake_stop(&f);
 }
 
+static void test_session_fails(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct kvl_session *session;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+        int r;
+
+        fake_start(&f, script_serve);
+        assert_int_equal(test_connect(&f, 0, &conn), 0);
+        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
+        EACH_FAILURE(r = kvl_session_open(ns, "a", 1, NULL, NULL, &session),
+                assert_int_equal(kvl_session_close(session, 0), 0));
+        kvl_disconnect(conn);
+        fake_stop(&f);
+}
+
 static void release_at_once(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
         uint64_t n_tokens, void *data)
 {
@@ -162,6 +180,7 @@ int main(void)
                 TEST(test_connect_fails),
                 TEST(test_open_fails),
                 TEST(test_mapping_fails),
+                TEST(test_session_fails),
                 TEST(test_start_fails),
                 TEST(test_timeout_without_memory),
         };

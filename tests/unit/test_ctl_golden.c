@@ -29,6 +29,8 @@ struct golden {
         const char *args[10];
 };
 
+#define KEY(last) "00112233445566778899aabbccddeeff00112233445566778899aabbccddee" last
+
 static const struct golden goldens[] = {
         {"help", FAKE_ABSENT, 0, {"--help"}},
         {"help-verb", FAKE_ABSENT, 0, {"tenants", "remove", "--help"}},
@@ -76,6 +78,30 @@ static const struct golden goldens[] = {
         {"tenants-set-help", FAKE_ABSENT, 0, {"tenants", "set", "--help"}},
         {"tenants-set-pinned", FAKE_NORMAL, 0,
                 {"tenants", "set", "search", "class=pinned", "reserve=2GiB", "sizer=dry-run"}},
+        {"sessions", FAKE_NORMAL, 0, {"sessions"}},
+        {"sessions-json", FAKE_NORMAL, 0, {"sessions", "list", "--tenant=search", "--json"}},
+        {"sessions-empty", FAKE_EMPTY, 0, {"sessions"}},
+        {"sessions-empty-json", FAKE_EMPTY, 0, {"sessions", "--json"}},
+        {"sessions-purge", FAKE_NORMAL, 0, {"sessions", "purge", "search"}},
+        {"sessions-purge-some", FAKE_NORMAL, 0,
+                {"sessions", "purge", "search", "--namespace=llama", "--session=0x010220ff",
+                        "--idle=1500ms", "--json"}},
+        {"sessions-purge-longest", FAKE_NORMAL, 0,
+                {"sessions", "purge", "search", "--idle=18446744073s"}},
+        {"sessions-purge-help", FAKE_ABSENT, 0, {"sessions", "purge", "--help"}},
+        {"sets", FAKE_NORMAL, 0, {"sets"}},
+        {"sets-json", FAKE_NORMAL, 0, {"sets", "--json"}},
+        {"explain", FAKE_NORMAL, 0,
+                {"explain", "search", "llama", KEY("01"), KEY("02"), KEY("03"), KEY("04")}},
+        {"explain-json", FAKE_NORMAL, 0,
+                {"explain", "search", "llama", KEY("01"), KEY("02"), "--json"}},
+        {"explain-none", FAKE_EMPTY, 3, {"explain", "search", "llama", KEY("01")}},
+        {"trace-replay-help", FAKE_ABSENT, 0, {"trace", "replay", "--help"}},
+        {"trace-analyze-help", FAKE_ABSENT, 0, {"trace", "analyze", "--help"}},
+        {"trace-recommend-help", FAKE_ABSENT, 0, {"trace", "recommend", "--help"}},
+        {"trace-record-on", FAKE_NORMAL, 0, {"trace", "record", "on", "--size=64MiB"}},
+        {"trace-record-off", FAKE_NORMAL, 0, {"trace", "record", "off", "--json"}},
+        {"trace-record-status", FAKE_EMPTY, 0, {"trace", "record", "status"}},
         {"purge", FAKE_NORMAL, 0, {"purge", "search"}},
         {"purge-kept", FAKE_NORMAL, 0, {"purge", "search", "llama", "--remove"}},
         {"purge-json", FAKE_NORMAL, 0, {"purge", "search", "llama", "--remove", "--json"}},
@@ -122,6 +148,9 @@ static const struct golden goldens[] = {
         {"usage-recall-time", FAKE_ABSENT, 2, {"recall", "search", "--timeout", "2h"}},
         {"usage-recall-size", FAKE_ABSENT, 2, {"recall", "search", "--size", "much"}},
         {"usage-recall-namespace", FAKE_ABSENT, 2, {"recall", "search", "--namespace", ".."}},
+        {"usage-session", FAKE_ABSENT, 2, {"sessions", "purge", "search", "--session", "0x1"}},
+        {"usage-key", FAKE_ABSENT, 2, {"explain", "search", "llama", "0123"}},
+        {"usage-record", FAKE_ABSENT, 2, {"trace", "record", "maybe"}},
         {"usage-off-timeout", FAKE_ABSENT, 2, {"drain", "--off", "--timeout=1s"}},
         /* The other side. */
         {"error-refused", FAKE_REFUSING, 1, {"tenants", "remove", "search"}},

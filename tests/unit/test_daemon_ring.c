@@ -30,6 +30,7 @@ static struct {
         struct shm_submission *scribble;  /* the ring, overwritten while an entry is executed */
         const struct submit_chain *chain; /* as given */
         uint8_t silent_op;                /* completes nothing */
+        uint32_t n_walked;                /* for each */
 } executed;
 
 void __wrap_submit_one(struct member *m, struct submit_chain *chain, const struct shm_submission *s,
@@ -48,6 +49,7 @@ void __wrap_submit_one(struct member *m, struct submit_chain *chain, const struc
                 .completes = s->op != executed.silent_op,
                 .status = s->tokens,
                 .page = s->page + 1,
+                .n_walked = executed.n_walked,
         };
 }
 
@@ -402,6 +404,29 @@ static void test_client_sleeps(void **state)
         client_close(&c);
 }
 
+/* What goes a long way ends the turn early, and nothing is lost. */
+static void test_long_ways(void **state)
+{
+        struct client c;
+        struct ring_turn turn;
+
+        client_open(&c);
+        submit(&c, 10);
+        executed.n_walked = RING_WALK_PAGES / 4;
+        turn = ring_drain(&c.ring, NULL, PLENTY, 0);
+        assert_int_equal(turn.n, 4);
+        assert_int_equal(turn.n_walked, RING_WALK_PAGES);
+        assert_true(turn.more && !turn.violation);
+        assert_int_equal(c.shm->sub_head, 4);
+        executed.n_walked = RING_WALK_PAGES;
+        assert_int_equal(ring_drain(&c.ring, NULL, PLENTY, 0).n, 1);
+        executed.n_walked = 0;
+        turn = ring_drain(&c.ring, NULL, PLENTY, 0);
+        assert_int_equal(turn.n, 5);
+        assert_false(turn.more);
+        client_close(&c);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -410,6 +435,7 @@ int main(void)
                 TEST(test_order),
                 TEST(test_wraps),
                 TEST(test_budget),
+                TEST(test_long_ways),
                 TEST(test_stall),
                 TEST(test_ended),
                 TEST(test_no_completion),

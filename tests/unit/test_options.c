@@ -37,8 +37,18 @@ static void test_rows_are_sound(void **state)
 
 static void test_evict_names_are_policies(void **state)
 {
-        for (size_t i = 0; config_evict_names[i]; i++)
-                assert_non_null(evict_find(config_evict_names[i]));
+        size_t n = 0;
+
+        for (; config_evict_names[n]; n++) {
+                assert_string_equal(config_evict_names[n], evict_policies[n]->name);
+                assert_string_equal(config_tenant_evict_names[n + 1], config_evict_names[n]);
+        }
+        assert_null(evict_policies[n]);
+        assert_null(config_tenant_evict_names[n + 1]);
+        assert_string_equal(config_tenant_evict_names[0], "default");
+        assert_null(evict_find("default"));
+        assert_string_equal(
+                option_find(SECTION_DAEMON, "evict")->default_text, config_evict_names[0]);
 }
 
 static unsigned index_of(const char *const *names, const char *name)
@@ -145,7 +155,10 @@ static void test_refusals(void **state)
         refused(SECTION_DAEMON, "max_clients", "65536", "out of range");
         refused(SECTION_DAEMON, "max_clients", "7x", "not a whole number");
         refused(SECTION_DAEMON, "max_clients", "-1", "not a whole number");
-        refused(SECTION_DAEMON, "evict", "fifo", "allowed are lru");
+        refused(SECTION_DAEMON, "evict", "fifo", "allowed are pgi, s3fifo, lru");
+        refused(SECTION_TENANT, "evict", "fifo", "allowed are default, pgi, s3fifo, lru");
+        refused(SECTION_TENANT, "free_ahead", "51", "'51' is out of range, allowed are 0 to 50");
+        refused(SECTION_TENANT, "expire", "-1s", "not a time");
         refused(SECTION_DAEMON, "default_socket", "maybe", "neither yes nor no");
         refused(SECTION_DAEMON, "runtime_dir", "run", "not an absolute path");
         refused(SECTION_DAEMON, "stop_timeout", "2 weeks", "not a time");

@@ -35,6 +35,30 @@ static void test_insert_and_remove(void **state)
         tree_deinit(&t);
 }
 
+/* 0 <- 1 <- 2, 0 <- 3; 4. */
+static void test_walks(void **state)
+{
+        struct tree t;
+
+        tree_init(&t);
+        assert_int_equal(tree_reserve(&t, 5), 0);
+        tree_insert(&t, 0, NODE_NONE);
+        tree_insert(&t, 1, 0);
+        assert_false(tree_is_only_child(&t, 0));
+        assert_true(tree_is_only_child(&t, 1));
+        tree_insert(&t, 2, 1);
+        tree_insert(&t, 3, 0);
+        tree_insert(&t, 4, NODE_NONE);
+        assert_false(tree_is_only_child(&t, 1));
+        assert_false(tree_is_only_child(&t, 3));
+        assert_int_equal(tree_next_below(&t, 0, 0), 3);
+        assert_int_equal(tree_next_below(&t, 0, 3), 1);
+        assert_int_equal(tree_next_below(&t, 0, 1), 2);
+        assert_int_equal(tree_next_below(&t, 0, 2), NODE_NONE);
+        assert_int_equal(tree_next_below(&t, 3, 3), NODE_NONE); /* its sibling isn't below it */
+        tree_deinit(&t);
+}
+
 static void test_reserve_keeps_nodes(void **state)
 {
         struct tree t;
@@ -273,6 +297,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_insert_and_remove),
+                TEST(test_walks),
                 TEST(test_reserve_keeps_nodes),
                 TEST(test_reset_forgets),
                 TEST(test_move_takes_the_place),

@@ -1,0 +1,442 @@
+/*
+ * Single flight: a text that several workers want at once is computed by one of them, page by page,
+ * and the others get what it has as soon as it has it, or go on where it ends.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+#include "tests/integration/pattern.h"
+
+#define MSEC UINT64_C(1000000)
+
+#define DOCUMENT_PAGES 625    /* 10,000 tokens in pages of 16 */
+#define PATIENCE       120000 /* milliseconds; not tuned */
+#define LATE_OK_NSEC   (10000 * MSEC)
+
+static const struct private_tenant one[] = {{"a", "limit = 64MiB\n"}, {NULL, NULL}};
+static const struct private_options roomy = {.tenants = one};
+static const struct private_tenant small[] = {{"a", "limit = 2MiB\n"}, {NULL, NULL}};
+static const struct private_options small_cache = {.tenants = small};
+
+struct outcome {
+        unsigned n_computed, n_found, n_duplicates, n_bad;
+};
+
+/* Of a "flight" that was said. */
+static struct outcome read_outcome(struct worker *w)
+{
+        struct outcome o;
+
+        assert_true(worker_answers(w, PATIENCE));
+        if (w->code != 0 || sscanf(w->rest, "%u %u %u %u", &o.n_computed, &o.n_found,
+                                    &o.n_duplicates, &o.n_bad) != 4)
+                fail_msg("'%s' is no flight's answer", w->line);
+        assert_int_equal(o.n_bad, 0);
+        return o;
+}
+
+static void stop_all(struct worker **workers, unsigned n)
+{
+        for (unsigned i = 0; i < n; ++i) {
+                worker_tell(workers[i], "flight-drop");
+                worker_stop(workers[i]);
+        }
+}
+
+/* ---- one document ------------------------------------------------------------------------------
+ */
+
+static void assert_computed_once(
+        struct harness *h, struct worker **workers, unsigned n, unsigned n_pages)
+{
+        unsigned n_computed = 0;
+
+        for (unsigned i = 0; i < n; ++i) {
+                struct outcome o = read_outcome(workers[i]);
+
+                assert_int_equal(o.n_computed + o.n_found, n_pages);
+                assert_int_equal(o.n_duplicates, 0);
+                n_computed += o.n_computed;
+        }
+        assert_int_equal(n_computed, n_pages);
+        assert_int_equal(ctl_status(h, "publishes"), n_pages);
+        assert_int_equal(ctl_status(h, "duplicates"), 0);
+        assert_int_equal(ctl_status(h, "pages_sealed"), n_pages);
+}
+
+/* Both are told at once. */
+static void test_at_once(void **state)
+{
+        struct harness *h = *state;
+        struct worker *workers[2];
+
+        for (unsigned i = 0; i < 2; ++i)
+                workers[i] = worker_start(h, "a", "ns", 2);
+        for (unsigned i = 0; i < 2; ++i)
+                worker_say(workers[i], "flight 1 %u 300", DOCUMENT_PAGES);
+        assert_computed_once(h, workers, 2, DOCUMENT_PAGES);
+        stop_all(workers, 2);
+}
+
+/* The others come while the first is in the middle of it; and they want more than it does. */
+static void test_in_the_middle(void **state)
+{
+        struct harness *h = *state;
+        struct worker *workers[4];
+
+        for (unsigned i = 0; i < 4; ++i)
+                workers[i] = worker_start(h, "a", "ns", 2);
+        worker_say(workers[0], "flight 1 %u 2000", DOCUMENT_PAGES / 2);
+        while (ctl_status(h, "publishes") == 0)
+                sleep_msec(1);
+        for (unsigned i = 1; i < 4; ++i)
+                worker_say(workers[i], "flight 1 %u 300", DOCUMENT_PAGES);
+        assert_int_equal(read_outcome(workers[0]).n_computed, DOCUMENT_PAGES / 2);
+        worker_tell(workers[0], "flight-drop");
+        worker_say(workers[0], "flight 1 %u 300", DOCUMENT_PAGES);
+        for (unsigned i = 0; i < 4; ++i) {
+                struct outcome o = read_outcome(workers[i]);
+
+                assert_int_equal(o.n_computed + o.n_found, DOCUMENT_PAGES);
+                assert_int_equal(o.n_duplicates, 0);
+        }
+        assert_int_equal(ctl_status(h, "publishes"), DOCUMENT_PAGES);
+        assert_int_equal(ctl_status(h, "duplicates"), 0);
+        stop_all(workers, 4);
+}
+
+/* ---- prefill and decode ------------------------------------------------------------------------
+ */
+
+#define FOLLOWED_PAGES 40
+#define PAGE_USEC      20000 /* ten times a busy machine's usual delays; twice that each round */
+#define FOLLOW_ROUNDS  5     /* of which a delay may spoil some */
+
+/* How many pages the decode worker was behind at most, as both saw it. */
+static unsigned follow(
+        struct harness *h, struct worker *prefill, struct worker *decode, unsigned round)
+{
+        unsigned lag, n_bad, worst = 0;
+
+        worker_say(prefill, "prefill %u %u %u %s/progress-%u", round, FOLLOWED_PAGES,
+                PAGE_USEC << round, h->daemon.dir, round);
+        ctl_wait_status(h, "announced", (round + 1) * FOLLOWED_PAGES);
+        worker_say(decode, "follow %u %u 0 %s/progress-%u", round, FOLLOWED_PAGES, h->daemon.dir,
+                round);
+        for (unsigned i = 0; i < 2; ++i) {
+                struct worker *w = i == 0 ? prefill : decode;
+
+                assert_true(worker_answers(w, PATIENCE));
+                assert_int_equal(w->code, 0);
+                assert_int_equal(sscanf(w->rest, "%u %u", &lag, &n_bad), 2);
+                assert_int_equal(n_bad, 0);
+                worst = MAX(worst, lag);
+                worker_tell(w, "flight-drop");
+        }
+        return worst;
+}
+
+static void test_follow(void **state)
+{
+        struct harness *h = *state;
+        struct worker *prefill = worker_start(h, "a", "ns", 2);
+        struct worker *decode = worker_start(h, "a", "ns", 2);
+        unsigned worst = UINT32_MAX;
+
+        for (unsigned round = 0; round < FOLLOW_ROUNDS && worst > 1; ++round)
+                worst = MIN(worst, follow(h, prefill, decode, round));
+        print_message("the decode worker was %u page(s) behind at most\n", worst);
+        assert_in_range(worst, 0, 1);
+        worker_stop(prefill);
+        worker_stop(decode);
+}
+
+/* ---- an announcer's end ------------------------------------------------------------------------
+ */
+
+#define N_WAITERS 3
+#define TEXT      20 /* pages, of which half are published */
+
+struct waited {
+        uint64_t end_nsec, took_nsec;
+};
+
+static struct waited read_wait(struct worker *w, int code)
+{
+        unsigned long long end, took;
+
+        assert_true(worker_answers(w, PATIENCE));
+        assert_int_equal(w->code, code);
+        assert_int_equal(sscanf(w->rest, "%llu %llu", &end, &took), 2);
+        return (struct waited){end, took};
+}
+
+static int compare(const void *a, const void *b)
+{
+        uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+        return x < y ? -1 : x > y;
+}
+
+/* One that has announced a text and published the first half of it. */
+static struct worker *start_announcer(struct harness *h, unsigned chain)
+{
+        struct worker *w = worker_start(h, "a", "ns", 2);
+        char line[512], tail[256];
+        uint32_t pages[TEXT];
+        int at = 0;
+
+        worker_tell(w, "lease %d", TEXT);
+        assert_int_equal(worker_numbers(w, pages, TEXT), TEXT);
+        for (unsigned i = 0; i < TEXT; ++i) {
+                worker_tell(w, "fill %u %llu", pages[i],
+                        (unsigned long long)pattern_seed("a", chain, i));
+                at += snprintf(tail + at, sizeof(tail) - (size_t)at, " %u", pages[i]);
+                if (i + 1 == TEXT / 2)
+                        snprintf(line, sizeof(line), "publish %u:0-%d -%s", chain, TEXT / 2 - 1,
+                                tail);
+        }
+        worker_tell(w, "announce %u:0-%d%s", chain, TEXT - 1, tail);
+        worker_tell(w, "%s", line);
+        return w;
+}
+
+/* One of those who wait takes over, and the others get its pages. */
+static void take_over(struct worker **waiters, unsigned chain)
+{
+        unsigned n_computed = 0;
+
+        for (unsigned i = 0; i < N_WAITERS; ++i)
+                worker_say(waiters[i], "flight %u %d 500", chain, TEXT);
+        for (unsigned i = 0; i < N_WAITERS; ++i) {
+                struct outcome o = read_outcome(waiters[i]);
+
+                assert_int_equal(o.n_computed + o.n_found, TEXT);
+                assert_int_equal(o.n_duplicates, 0);
+                n_computed += o.n_computed;
+        }
+        assert_int_equal(n_computed, TEXT - TEXT / 2);
+        for (unsigned i = 0; i < N_WAITERS; ++i)
+                worker_tell(waiters[i], "flight-drop");
+}
+
+static void test_killed_announcer(void **state)
+{
+        unsigned n_rounds = private_full() ? 50 : private_short() ? 5 : 15, n = 0;
+        uint64_t latencies[50 * N_WAITERS];
+        struct harness *h = *state;
+        struct worker *waiters[N_WAITERS];
+
+        for (unsigned i = 0; i < N_WAITERS; ++i)
+                waiters[i] = worker_start(h, "a", "ns", 2);
+        for (unsigned round = 0; round < n_rounds; ++round) {
+                struct worker *announcer = start_announcer(h, round);
+                uint64_t killed;
+
+                for (unsigned i = 0; i < N_WAITERS; ++i)
+                        worker_say(waiters[i], "wait %u:%u 60000", round, TEXT / 2 + i);
+                sleep_msec(20);
+                killed = now_nsec();
+                worker_kill(announcer);
+                for (unsigned i = 0; i < N_WAITERS; ++i)
+                        latencies[n++] = read_wait(waiters[i], KVL_MISS).end_nsec - killed;
+                take_over(waiters, round);
+        }
+        qsort(latencies, n, sizeof(*latencies), compare);
+        print_message("an announcer's death is known after %llu us (median of %u; %llu at most)\n",
+                (unsigned long long)latencies[n / 2] / 1000, n,
+                (unsigned long long)latencies[n - 1] / 1000);
+        assert_true(latencies[n / 2] < 200 * MSEC);
+        for (unsigned i = 0; i < N_WAITERS; ++i)
+                worker_stop(waiters[i]);
+}
+
+/* A page announced as chain:0, which the waiter then waits for. */
+static uint32_t announce_one(struct worker *w, struct worker *waiter, unsigned chain)
+{
+        uint32_t page;
+
+        worker_tell(w, "lease 1");
+        assert_int_equal(worker_numbers(w, &page, 1), 1);
+        worker_tell(w, "announce %u:0 %u", chain, page);
+        worker_say(waiter, "wait %u:0 60000", chain);
+        assert_false(worker_answers(waiter, 50));
+        return page;
+}
+
+/* It frees the page, or closes the namespace, or says goodbye. */
+static void test_given_up(void **state)
+{
+        struct harness *h = *state;
+        struct worker *waiter = worker_start(h, "a", "ns", 2), *w = worker_start(h, "a", "ns", 2);
+
+        worker_tell(w, "free %u", announce_one(w, waiter, 1));
+        read_wait(waiter, KVL_MISS);
+        announce_one(w, waiter, 1);
+        worker_tell(w, "close");
+        read_wait(waiter, KVL_MISS);
+        worker_tell(w, "open ns 2");
+        announce_one(w, waiter, 1);
+        worker_stop(w);
+        read_wait(waiter, KVL_MISS);
+        worker_stop(waiter);
+}
+
+/* Somebody else is faster, or drops everything. */
+static void test_others(void **state)
+{
+        struct harness *h = *state;
+        struct worker *waiter = worker_start(h, "a", "ns", 2), *w = worker_start(h, "a", "ns", 2);
+        struct worker *faster = worker_start(h, "a", "ns", 2);
+        uint32_t page = announce_one(w, waiter, 1), published;
+
+        worker_publish_chain(faster, 1, 1, &published);
+        read_wait(waiter, 0);
+        assert_int_equal(worker_ask(w, "publish 1:0 - %u", page), KVL_DUPLICATE);
+        assert_int_equal(worker_numbers(w, &page, 1), 1);
+        assert_int_equal(page, published);
+        announce_one(w, waiter, 2);
+        worker_tell(faster, "invalidate all");
+        read_wait(waiter, KVL_MISS);
+        worker_stop(faster);
+        worker_stop(w);
+        worker_stop(waiter);
+}
+
+/* ---- waits that nobody ends --------------------------------------------------------------------
+ */
+
+/* Each announces one text and waits for the other's. */
+static void test_circle(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w[2];
+        uint32_t page;
+
+        for (unsigned i = 0; i < 2; ++i) {
+                w[i] = worker_start(h, "a", "ns", 2);
+                worker_tell(w[i], "lease 1");
+                assert_int_equal(worker_numbers(w[i], &page, 1), 1);
+                worker_tell(w[i], "announce %u:0 %u", i, page);
+        }
+        for (unsigned i = 0; i < 2; ++i)
+                worker_say(w[i], "wait %u:0 300", 1 - i);
+        for (unsigned i = 0; i < 2; ++i)
+                assert_in_range(read_wait(w[i], KVL_TIMEOUT).took_nsec, 300 * MSEC,
+                        300 * MSEC + LATE_OK_NSEC);
+        for (unsigned i = 0; i < 2; ++i)
+                worker_stop(w[i]);
+}
+
+static void test_stopped_daemon(void **state)
+{
+        static const char *const env[] = {"KVL_WORKER_TIMEOUT_MSEC=2000", NULL};
+        struct harness *h = *state;
+        struct worker *announcer = start_announcer(h, 1);
+        struct worker *waiter = worker_spawn_with(h, program_worker(), env);
+        bool shares = harness_shares();
+        struct waited waited;
+
+        worker_attach(waiter, "a", "ns", 2);
+        assert_int_equal(worker_ask(waiter, "wait 1:0 300"), 0);
+        assert_int_equal(kill(h->daemon.pid, SIGSTOP), 0);
+        worker_say(waiter, "wait 1:%d 300", TEXT / 2);
+        waited = read_wait(waiter, shares ? KVL_TIMEOUT : -ETIMEDOUT);
+        assert_in_range(waited.took_nsec, 300 * MSEC, 2300 * MSEC + LATE_OK_NSEC);
+        /* What is cached is known all the same. */
+        if (shares)
+                assert_int_equal(worker_ask(waiter, "wait 1:0 300"), 0);
+        assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
+        worker_stop(waiter);
+        worker_stop(announcer);
+}
+
+/* ---- a crowd -----------------------------------------------------------------------------------
+ */
+
+#define N_CROWD 8
+
+struct crowd {
+        struct harness *h;
+        uint64_t random;
+        unsigned n_texts;
+        struct worker *workers[N_CROWD];
+};
+
+static struct worker *start_flight(struct crowd *c)
+{
+        return worker_start_job(c->h, "flight", "a",
+                (struct worker_job){
+                        .seed = pattern_next(&c->random), .n_planes = 1, .n_chains = c->n_texts});
+}
+
+/* One of them, and another in its place. Who saw a wrong byte, or an error, has ended. */
+static void replace(struct crowd *c, unsigned victim)
+{
+        assert_true(worker_is_running(c->workers[victim]));
+        worker_kill(c->workers[victim]);
+        c->workers[victim] = start_flight(c);
+}
+
+/* Killed at any moment. */
+static void churn(struct harness *h, unsigned n_texts, unsigned msec)
+{
+        struct crowd c = {.h = h, .random = harness_seed(), .n_texts = n_texts};
+        uint64_t end = now_nsec() + msec * MSEC;
+        unsigned n_kills = 0;
+
+        for (unsigned i = 0; i < N_CROWD; ++i)
+                c.workers[i] = start_flight(&c);
+        while (now_nsec() < end) {
+                sleep_msec((unsigned)(pattern_next(&c.random) % 80));
+                replace(&c, (unsigned)(pattern_next(&c.random) % N_CROWD));
+                if (n_kills++ % 8 == 0)
+                        ctl(h, "check");
+        }
+        for (unsigned i = 0; i < N_CROWD; ++i) {
+                assert_true(worker_is_running(c.workers[i]));
+                worker_kill(c.workers[i]);
+        }
+        print_message("%u kills, %llu keys announced, %llu that others were computing, %llu "
+                      "evictions\n",
+                n_kills, (unsigned long long)ctl_status(h, "announced"),
+                (unsigned long long)ctl_status(h, "announces_pending"),
+                (unsigned long long)ctl_status(h, "evictions"));
+        harness_assert_settled(h);
+}
+
+/* Few texts: they meet, and wait for each other. */
+static void test_churn(void **state)
+{
+        churn(*state, 6, private_full() ? 60000 : 5000);
+        assert_true(ctl_status(*state, "announces_pending") > 0);
+}
+
+/* More than there is room for. */
+static void test_churn_under_eviction(void **state)
+{
+        churn(*state, 120, private_full() ? 60000 : 3000);
+        assert_true(ctl_status(*state, "evictions") > 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_at_once, (void *)&roomy),
+                harness_test(test_in_the_middle, (void *)&roomy),
+                harness_test(test_follow, (void *)&roomy),
+                harness_test(test_killed_announcer, (void *)&roomy),
+                harness_test(test_given_up, (void *)&roomy),
+                harness_test(test_others, (void *)&roomy),
+                harness_test(test_circle, (void *)&roomy),
+                harness_test(test_stopped_daemon, (void *)&roomy),
+                harness_test(test_churn, (void *)&small_cache),
+                harness_test(test_churn_under_eviction, (void *)&small_cache),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

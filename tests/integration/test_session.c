@@ -1,0 +1,772 @@
+/* Conversations that outlive their workers; documents that change; what became of a key. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define PAGE_TOKENS 16
+#define N_PLANES    2
+#define MAX_PAGES   64
+#define WAIT_MSEC   30000 /* not tuned */
+
+static const struct private_tenant two_tenants[] = {{"a", NULL}, {"b", NULL}, {NULL, NULL}};
+static const struct private_options two = {.tenants = two_tenants};
+
+/* ---- what a worker does ------------------------------------------------------------------------
+ */
+
+/* Contents follow from these, so that any process can tell what a page must hold. */
+static unsigned seed_of(unsigned chain, unsigned index)
+{
+        return 1000 * chain + index;
+}
+
+struct turn {
+        unsigned chain, first, n; /* keys */
+        unsigned last_tokens;
+        const char *parent; /* "CHAIN:INDEX" or "-" */
+        unsigned tag;
+        bool alone; /* not of the session */
+};
+
+/* Leases pages, fills and publishes them; they stay pinned. */
+static void publish(struct worker *w, struct turn t, uint32_t *ret_pages)
+{
+        char line[1024];
+        int at;
+
+        worker_tell(w, "lease %u", t.n);
+        assert_int_equal(worker_numbers(w, ret_pages, t.n), t.n);
+        at = snprintf(line, sizeof(line), "publish-with %s %u %u %u:%u-%u %s",
+                t.alone ? "-" : "session", t.tag, t.last_tokens, t.chain, t.first,
+                t.first + t.n - 1, t.parent);
+        for (unsigned i = 0; i < t.n; ++i) {
+                worker_tell(w, "fill %u %u", ret_pages[i], seed_of(t.chain, t.first + i));
+                at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", ret_pages[i]);
+        }
+        worker_tell(w, "%s", line);
+}
+
+static void release(struct worker *w, const uint32_t *pages, unsigned n)
+{
+        for (unsigned i = 0; i < n; ++i)
+                worker_tell(w, "release %u", pages[i]);
+}
+
+static void publish_and_release(struct worker *w, struct turn t)
+{
+        uint32_t pages[MAX_PAGES];
+
+        publish(w, t, pages);
+        release(w, pages, t.n);
+}
+
+struct session_info {
+        unsigned is_new, n_pages, n_tokens, lost_tokens;
+};
+
+static struct session_info open_session(struct worker *w, const char *words)
+{
+        struct session_info info;
+
+        worker_tell(w, "session-open %s", words);
+        assert_int_equal(sscanf(w->rest, "%u %u %u %u", &info.is_new, &info.n_pages, &info.n_tokens,
+                                 &info.lost_tokens),
+                4);
+        return info;
+}
+
+struct found {
+        unsigned n;
+        uint32_t pages[MAX_PAGES], tokens[MAX_PAGES], first[MAX_PAGES];
+};
+
+/* All of the session, pinned. */
+static struct found find_pages(struct worker *w)
+{
+        uint32_t numbers[3 * MAX_PAGES];
+        struct found f = {0};
+
+        worker_tell(w, "session-pages 0 4000");
+        f.n = worker_numbers(w, numbers, ARRAY_SIZE(numbers)) / 3;
+        for (unsigned i = 0; i < f.n; ++i) {
+                f.pages[i] = numbers[3 * i];
+                f.tokens[i] = numbers[3 * i + 1];
+                f.first[i] = numbers[3 * i + 2];
+        }
+        return f;
+}
+
+static void assert_page(struct worker *w, const struct found *f, unsigned i, unsigned seed,
+        unsigned first_token, unsigned n_tokens)
+{
+        assert_true(i < f->n);
+        assert_int_equal(f->first[i], first_token);
+        assert_int_equal(f->tokens[i], n_tokens);
+        worker_tell(w, "verify %u %u", f->pages[i], seed);
+}
+
+/* How many of the keys are found; nothing stays pinned. */
+static unsigned count_hits(struct worker *w, const char *keys)
+{
+        uint32_t pages[MAX_PAGES];
+        unsigned n;
+
+        if (worker_ask(w, "lookup %s", keys) == KVL_MISS)
+                return 0;
+        assert_int_equal(w->code, 0);
+        n = worker_numbers(w, pages, MAX_PAGES);
+        release(w, pages, n);
+        return n;
+}
+
+static void end_session(struct worker *w, const char *id)
+{
+        open_session(w, id);
+        worker_tell(w, "session-close drop");
+}
+
+/* ---- a worker dies -----------------------------------------------------------------------------
+ */
+
+/* Five full pages, and one of 9 tokens: its last one was extended once. */
+static void talk(struct worker *w)
+{
+        struct found f;
+        uint32_t page;
+
+        assert_int_equal(open_session(w, "chat").is_new, 1);
+        assert_int_equal(worker_ask(w, "session-pages 0 10"), KVL_MISS);
+        publish_and_release(w, (struct turn){7, 0, 3, 16, "-"});
+        publish_and_release(w, (struct turn){7, 3, 1, 16, "7:2"});
+        publish_and_release(w, (struct turn){7, 104, 1, 5, "7:3"});
+        f = find_pages(w);
+        assert_int_equal(f.n, 5);
+        assert_page(w, &f, 4, seed_of(7, 104), 64, 5);
+        worker_tell(w, "lease 1");
+        assert_int_equal(worker_numbers(w, &page, 1), 1);
+        worker_tell(w, "copy %u %u", f.pages[4], page);
+        worker_tell(w, "verify %u %u", page, seed_of(7, 104));
+        worker_tell(w, "publish-with session 0 16 7:4 7:3 %u", page);
+        publish_and_release(w, (struct turn){7, 105, 1, 9, "7:4"});
+        worker_tell(w, "session-hint 1 0");
+}
+
+static void assert_conversation(struct worker *w, const struct found *f)
+{
+        assert_int_equal(f->n, 6);
+        for (unsigned i = 0; i < 4; ++i)
+                assert_page(w, f, i, seed_of(7, i), i * PAGE_TOKENS, 16);
+        assert_page(w, f, 4, seed_of(7, 104), 64, 16);
+        assert_page(w, f, 5, seed_of(7, 105), 80, 9);
+        assert_int_equal(worker_ask(w, "session-keys 7:0-4 7:105"), 0);
+}
+
+static void test_worker_dies(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+        struct session_info info;
+        struct found f;
+        uint32_t page;
+
+        talk(w);
+        worker_kill(w);
+        ctl_wait_status(h, "n_clients", 0);
+        assert_int_equal(ctl_status(h, "n_sessions"), 1);
+
+        w = worker_start(h, "a", "ns", N_PLANES);
+        info = open_session(w, "chat must");
+        assert_true(info.is_new == 0 && info.n_pages == 6);
+        assert_true(info.n_tokens == 89 && info.lost_tokens == 0);
+        f = find_pages(w);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 6);
+        assert_conversation(w, &f);
+        worker_tell(w, "lease 1");
+        assert_int_equal(worker_numbers(w, &page, 1), 1);
+        worker_tell(w, "copy %u %u", f.pages[5], page);
+        worker_tell(w, "publish-with session 0 12 7:205 7:4 %u", page);
+        worker_tell(w, "session-release");
+        f = find_pages(w);
+        assert_int_equal(f.n, 6);
+        assert_page(w, &f, 5, seed_of(7, 105), 80, 12);
+        /* It is cached text like any other. */
+        assert_int_equal(count_hits(w, "7:0-4 7:205"), 6);
+        end_session(w, "chat must");
+        worker_stop(w);
+}
+
+/* A worker is killed while it publishes page after page. How many the session has: each is whole
+ * and in its place. */
+static unsigned talk_until_killed(struct harness *h, unsigned chain, unsigned usec)
+{
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+        struct session_info info;
+        struct found f = {0};
+
+        open_session(w, "chat");
+        worker_say(w, "session-talk %u 0 %u", chain, MAX_PAGES - 1);
+        usleep(usec);
+        worker_kill(w);
+        ctl_wait_status(h, "n_clients", 0);
+        w = worker_start(h, "a", "ns", N_PLANES);
+        info = open_session(w, "chat must");
+        assert_int_equal(info.n_tokens, info.n_pages * PAGE_TOKENS);
+        assert_int_equal(info.lost_tokens, 0);
+        if (info.n_pages > 0)
+                f = find_pages(w);
+        assert_int_equal(f.n, info.n_pages);
+        for (unsigned i = 0; i < f.n; ++i)
+                assert_page(w, &f, i, seed_of(chain, i), i * PAGE_TOKENS, 16);
+        if (f.n > 0)
+                worker_tell(w, "session-release");
+        worker_tell(w, "session-close drop");
+        assert_int_equal(ctl_status(h, "pages_sealed"), 0);
+        worker_stop(w);
+        return f.n;
+}
+
+static void test_killed_while_talking(void **state)
+{
+        unsigned usec = 1000, n_midway = 0;
+
+        for (unsigned i = 0; i < 100 && n_midway < 10; ++i) {
+                unsigned n = talk_until_killed(*state, 1, usec);
+
+                n_midway += n > 0 && n < MAX_PAGES;
+                usec = n == 0 ? 2 * usec + 1 : n == MAX_PAGES ? usec / 2 : usec - usec / 8;
+        }
+        assert_int_equal(n_midway, 10);
+}
+
+/* Two processes have it open; one drops it. */
+static void test_dropped_by_another(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", N_PLANES);
+        struct worker *b = worker_start(h, "a", "ns", N_PLANES);
+        uint32_t page;
+
+        assert_int_equal(worker_ask(b, "session-open chat must"), -ENOENT);
+        open_session(a, "chat");
+        publish_and_release(a, (struct turn){1, 0, 4, 16, "-"});
+        assert_int_equal(open_session(b, "chat must").n_tokens, 64);
+        worker_tell(b, "session-close drop");
+        assert_int_equal(worker_ask(a, "session-pages 0 10"), -ENOENT);
+        worker_tell(a, "lease 1");
+        assert_int_equal(worker_numbers(a, &page, 1), 1);
+        assert_int_equal(worker_ask(a, "publish-with session 0 16 1:4 - %u", page), -ENOENT);
+        worker_tell(a, "free %u", page);
+        assert_int_equal(worker_ask(a, "session-truncate 16 16"), -ENOENT);
+        worker_tell(a, "session-close");
+        assert_int_equal(ctl_status(h, "n_sessions"), 0);
+        /* With what only it used. */
+        ctl_wait_status(h, "pages_sealed", 0);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* What is only closed is kept. */
+static void test_closed(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+
+        open_session(w, "chat");
+        publish_and_release(w, (struct turn){1, 0, 4, 16, "-"});
+        worker_tell(w, "session-close");
+        assert_int_equal(ctl_status(h, "n_sessions"), 1);
+        assert_int_equal(open_session(w, "chat must").n_pages, 4);
+        /* Closing the namespace does it, too. */
+        worker_tell(w, "close");
+        worker_tell(w, "open ns %u", N_PLANES);
+        assert_int_equal(open_session(w, "chat must").n_pages, 4);
+        worker_tell(w, "invalidate all");
+        assert_int_equal(worker_ask(w, "session-pages 0 10"), -ENOENT);
+        worker_stop(w);
+        ctl_wait_status(h, "n_sessions", 0);
+}
+
+/* The same id is another session for another tenant, or namespace. */
+static void test_tenants(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", N_PLANES);
+        struct worker *b = worker_start(h, "b", "ns", N_PLANES);
+        struct worker *other = worker_start(h, "a", "other", N_PLANES);
+
+        open_session(a, "chat");
+        publish_and_release(a, (struct turn){1, 0, 4, 16, "-"});
+        assert_int_equal(worker_ask(b, "session-open chat must"), -ENOENT);
+        assert_int_equal(worker_ask(other, "session-open chat must"), -ENOENT);
+        assert_int_equal(open_session(b, "chat").is_new, 1);
+        assert_int_equal(worker_ask(b, "session-pages 0 10"), KVL_MISS);
+        assert_int_equal(ctl_status(h, "n_sessions"), 2);
+        worker_stop(a);
+        worker_stop(b);
+        worker_stop(other);
+}
+
+/* ---- truncation --------------------------------------------------------------------------------
+ */
+
+static void test_truncate(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+        struct found f;
+        uint32_t page;
+
+        open_session(w, "long");
+        publish_and_release(w, (struct turn){8, 0, 10, 16, "-"});
+        publish_and_release(w, (struct turn){8, 110, 1, 4, "8:9"});
+        assert_int_equal(ctl_status(h, "pages_sealed"), 11);
+        worker_tell(w, "session-truncate 32 36");
+        assert_int_equal(atoi(w->rest), 6);
+        assert_int_equal(ctl_status(h, "pages_sealed"), 2);
+        assert_int_equal(ctl_status(h, "pages_detached"), 3);
+        f = find_pages(w);
+        assert_int_equal(f.n, 5);
+        assert_page(w, &f, 0, seed_of(8, 0), 0, 16);
+        assert_page(w, &f, 1, seed_of(8, 1), 16, 16);
+        assert_page(w, &f, 2, seed_of(8, 8), 128, 16);
+        assert_page(w, &f, 3, seed_of(8, 9), 144, 16);
+        assert_page(w, &f, 4, seed_of(8, 110), 160, 4);
+        assert_int_equal(worker_ask(w, "session-keys 8:0-1 8:8-9 8:110"), 0);
+        assert_int_equal(count_hits(w, "8:0-9 8:110"), 2);
+        /* It goes on after the gap: in the session alone. */
+        worker_tell(w, "lease 1");
+        assert_int_equal(worker_numbers(w, &page, 1), 1);
+        worker_tell(w, "copy %u %u", f.pages[4], page);
+        worker_tell(w, "publish-with session 0 16 8:10 8:9 %u", page);
+        worker_tell(w, "session-release");
+        worker_tell(w, "release %u", page);
+        publish_and_release(w, (struct turn){8, 11, 2, 7, "8:10"});
+        assert_int_equal(count_hits(w, "8:8-12"), 0);
+        assert_int_equal(count_hits(w, "8:0-1 8:8-12"), 2);
+        worker_kill(w);
+        ctl_wait_status(h, "n_clients", 0);
+
+        w = worker_start(h, "a", "ns", N_PLANES);
+        assert_int_equal(open_session(w, "long must").n_tokens, 199);
+        f = find_pages(w);
+        assert_int_equal(f.n, 7);
+        assert_page(w, &f, 3, seed_of(8, 9), 144, 16);
+        assert_page(w, &f, 4, seed_of(8, 110), 160, 16);
+        assert_page(w, &f, 5, seed_of(8, 11), 176, 16);
+        worker_tell(w, "session-release");
+        worker_tell(w, "session-close drop");
+        ctl_wait_status(h, "pages_sealed", 0);
+        ctl_wait_status(h, "pages_detached", 0);
+        worker_stop(w);
+}
+
+/* ---- the end of sessions -----------------------------------------------------------------------
+ */
+
+static void test_expiry(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+
+        open_session(w, "short 1");
+        publish_and_release(w, (struct turn){1, 0, 4, 16, "-"});
+        worker_tell(w, "session-close");
+        open_session(w, "long");
+        publish_and_release(w, (struct turn){2, 0, 2, 16, "-"});
+        worker_tell(w, "session-close");
+        ctl_wait_status(h, "sessions_expired", 1);
+        assert_int_equal(ctl_status(h, "n_sessions"), 1);
+        assert_int_equal(worker_ask(w, "session-open short must"), -ENOENT);
+        assert_int_equal(open_session(w, "long must").n_pages, 2);
+        worker_stop(w);
+}
+
+static const struct private_tenant impatient_tenant[] = {
+        {"a", "session_expire = 1s\n"}, {NULL, NULL}};
+static const struct private_options impatient = {.tenants = impatient_tenant};
+
+/* As the tenant is configured, but where the opener says otherwise. */
+static void test_expiry_of_tenant(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+
+        open_session(w, "tenants");
+        worker_tell(w, "session-close");
+        open_session(w, "own 1000");
+        worker_tell(w, "session-close");
+        ctl_wait_status(h, "sessions_expired", 1);
+        assert_int_equal(worker_ask(w, "session-open tenants must"), -ENOENT);
+        open_session(w, "own must");
+        worker_stop(w);
+}
+
+/* Until the log has it. */
+static void reload(struct harness *h, const struct private_options *o)
+{
+        char message[4096];
+
+        assert_int_equal(private_daemon_configure(&h->daemon, o), 0);
+        assert_int_equal(truncate(h->daemon.log, 0), 0);
+        assert_int_equal(kill(h->daemon.pid, SIGHUP), 0);
+        for (unsigned msec = 0; msec < WAIT_MSEC; msec += 5) {
+                char *text;
+                size_t len;
+                bool done;
+
+                while (recv(h->daemon.notify_fd, message, sizeof(message), MSG_DONTWAIT) > 0)
+                        ;
+                assert_int_equal(file_read(h->daemon.log, 16 << 20, &text, &len), 0);
+                done = strstr(text, ": reloaded\n");
+                free(text);
+                if (done)
+                        return;
+                sleep_msec(5);
+        }
+        fail_msg("the daemon wasn't reloaded");
+}
+
+static void test_reload(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+        struct found f;
+
+        talk(w);
+        reload(h, &two);
+        f = find_pages(w);
+        assert_conversation(w, &f);
+        worker_stop(w);
+        reload(h, &two);
+        w = worker_start(h, "a", "ns", N_PLANES);
+        open_session(w, "chat must");
+        f = find_pages(w);
+        assert_conversation(w, &f);
+        worker_stop(w);
+}
+
+static void test_tenant_removed(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w;
+
+        ctl(h, "tenants add c");
+        w = worker_start(h, "c", "ns", N_PLANES);
+        talk(w);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        assert_int_equal(ctl_status(h, "n_sessions"), 1);
+        ctl(h, "tenants remove --force c");
+        ctl_wait_status(h, "n_sessions", 0);
+        ctl_wait_status(h, "charged_bytes", 0);
+        ctl(h, "tenants add c");
+        w = worker_start(h, "c", "ns", N_PLANES);
+        assert_int_equal(worker_ask(w, "session-open chat must"), -ENOENT);
+        assert_int_equal(count_hits(w, "7:0"), 0);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "tenants remove --force c");
+}
+
+/* ---- pressure ----------------------------------------------------------------------------------
+ */
+
+static const struct private_tenant small_tenant[] = {{"a", "limit = 4MiB\n"}, {NULL, NULL}};
+static const struct private_options small = {.tenants = small_tenant};
+
+/* Texts that nobody asks for again, twice what the tenant may have. */
+static void flood(struct worker *w)
+{
+        static unsigned chain = 100; /* of those before some may be cached yet */
+
+        for (unsigned i = 0; i < 32; ++i)
+                publish_and_release(w, (struct turn){chain++, 0, 32, 16, "-", .alone = true});
+}
+
+/* It has fewer pages, from its end, and says how many tokens are to be computed again. */
+static void test_eviction(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+        struct session_info info;
+        struct found f;
+
+        open_session(w, "chat");
+        publish_and_release(w, (struct turn){1, 0, 40, 16, "-"});
+        worker_tell(w, "session-hint 2 0"); /* DONE: nothing speaks for it */
+        worker_tell(w, "session-close");
+        for (info = open_session(w, "chat must"); info.lost_tokens == 0;
+                info = open_session(w, "chat must")) {
+                worker_tell(w, "session-close");
+                flood(w);
+        }
+        assert_int_equal(info.is_new, 0);
+        assert_int_equal(info.n_tokens, 40 * PAGE_TOKENS);
+        assert_int_equal(info.n_pages * PAGE_TOKENS + info.lost_tokens, info.n_tokens);
+        if (info.n_pages > 0) {
+                f = find_pages(w);
+                assert_int_equal(f.n, info.n_pages);
+                for (unsigned i = 0; i < f.n; ++i)
+                        assert_page(w, &f, i, seed_of(1, i), i * PAGE_TOKENS, 16);
+                worker_tell(w, "session-release");
+        }
+        /* What was lost is computed again. */
+        if (info.n_pages == 0)
+                publish_and_release(w, (struct turn){1, 0, 40, 16, "-"});
+        else {
+                char parent[32];
+
+                snprintf(parent, sizeof(parent), "1:%u", info.n_pages - 1);
+                publish_and_release(
+                        w, (struct turn){1, info.n_pages, 40 - info.n_pages, 16, parent});
+        }
+        worker_tell(w, "session-close");
+        info = open_session(w, "chat must");
+        assert_true(info.n_pages == 40 && info.lost_tokens == 0);
+        worker_stop(w);
+}
+
+/* Windows are nobody else's: they give way, whole. */
+static void test_window_gives_way(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+        struct session_info info;
+
+        open_session(w, "chat");
+        publish_and_release(w, (struct turn){1, 0, 40, 16, "-"});
+        worker_tell(w, "session-truncate 32 320");
+        worker_tell(w, "session-close");
+        assert_int_equal(ctl_status(h, "pages_detached"), 20);
+        for (unsigned i = 0; i < 20 && ctl_status(h, "pages_detached") > 0; ++i)
+                flood(w);
+        assert_int_equal(ctl_status(h, "pages_detached"), 0);
+        info = open_session(w, "chat must");
+        assert_int_equal(info.n_tokens, 640);
+        assert_true(info.lost_tokens >= 320 && info.n_pages <= 2);
+        worker_tell(w, "session-close drop");
+        worker_stop(w);
+}
+
+/* ---- documents and keys ------------------------------------------------------------------------
+ */
+
+static unsigned invalidate_tag(struct worker *w, unsigned tag)
+{
+        worker_tell(w, "invalidate-tag %u", tag);
+        return (unsigned)atoi(w->rest);
+}
+
+static void test_tags(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", N_PLANES);
+        struct worker *b = worker_start(h, "a", "ns", N_PLANES);
+        uint32_t held[2];
+
+        publish_and_release(a, (struct turn){5, 0, 4, 16, "-", .alone = true});
+        publish(a, (struct turn){5, 4, 2, 16, "5:3", .tag = 42, .alone = true}, held);
+        publish_and_release(a, (struct turn){5, 6, 2, 16, "5:5", .alone = true});
+        publish_and_release(b, (struct turn){6, 0, 3, 8, "-", .tag = 42, .alone = true});
+        publish_and_release(b, (struct turn){9, 0, 2, 16, "-", .tag = 43, .alone = true});
+        assert_int_equal(count_hits(b, "5:0-7"), 8);
+        assert_int_equal(invalidate_tag(b, 42), 7);
+        assert_int_equal(count_hits(a, "5:0-7"), 4);
+        assert_int_equal(count_hits(a, "6:0"), 0);
+        assert_int_equal(count_hits(a, "9:0-1"), 2);
+        assert_int_equal(invalidate_tag(b, 42), 0);
+        /* Who reads goes on reading. */
+        assert_int_equal(ctl_status(h, "pages_detached"), 2);
+        worker_tell(a, "verify %u %u", held[0], seed_of(5, 4));
+        release(a, held, 2);
+        ctl_wait_status(h, "pages_detached", 0);
+        assert_int_equal(invalidate_tag(a, 43), 2);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Through the session, too, and over again for the document's new text. */
+static void test_tag_of_session(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+        struct session_info info;
+
+        open_session(w, "chat");
+        publish_and_release(w, (struct turn){1, 0, 2, 16, "-"});
+        publish_and_release(w, (struct turn){1, 2, 3, 16, "1:1", .tag = 1});
+        publish_and_release(w, (struct turn){1, 5, 1, 3, "1:4"});
+        assert_int_equal(invalidate_tag(w, 1), 4);
+        worker_tell(w, "session-close");
+        info = open_session(w, "chat must");
+        assert_true(info.n_pages == 2 && info.n_tokens == 83 && info.lost_tokens == 51);
+        publish_and_release(w, (struct turn){2, 2, 3, 16, "1:1", .tag = 1});
+        worker_tell(w, "session-close");
+        info = open_session(w, "chat must");
+        assert_true(info.n_pages == 5 && info.n_tokens == 80 && info.lost_tokens == 0);
+        worker_stop(w);
+}
+
+struct why {
+        int state, page;
+        unsigned long long client;
+        char by[65];
+};
+
+static struct why explain(struct worker *w, const char *key)
+{
+        struct why why = {0};
+
+        worker_tell(w, "explain %s", key);
+        assert_true(sscanf(w->rest, " %d:%d:%llu:%64s", &why.state, &why.page, &why.client,
+                            why.by) >= 3);
+        return why;
+}
+
+static unsigned long long client_of(struct worker *w)
+{
+        unsigned long long client = 0;
+        const char *at;
+
+        worker_tell(w, "info");
+        at = strstr(w->rest, "client=");
+        assert_non_null(at);
+        assert_int_equal(sscanf(at, "client=%llu", &client), 1);
+        return client;
+}
+
+static void assert_why(struct worker *w, const char *key, int state, const char *by)
+{
+        struct why why = explain(w, key);
+
+        assert_int_equal(why.state, state);
+        assert_string_equal(why.by, by);
+        assert_int_equal(why.page, -1);
+}
+
+static void test_explain(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+        uint32_t pages[2];
+        struct why why;
+
+        publish(w, (struct turn){1, 0, 2, 16, "-", .alone = true}, pages);
+        why = explain(w, "1:1");
+        assert_int_equal(why.state, KVL_EXPLAIN_CACHED);
+        assert_int_equal(why.page, pages[1]);
+        assert_true(why.client == client_of(w) && why.by[0] == '\0');
+        release(w, pages, 2);
+        assert_why(w, "1:9", KVL_EXPLAIN_NEVER_SEEN, "");
+        worker_tell(w, "invalidate 1:1");
+        assert_why(w, "1:1", KVL_EXPLAIN_INVALIDATED, "key");
+        publish_and_release(w, (struct turn){2, 0, 1, 16, "-", .tag = 9, .alone = true});
+        assert_int_equal(invalidate_tag(w, 9), 1);
+        assert_why(w, "2:0", KVL_EXPLAIN_INVALIDATED, "tag");
+        /* Cached again it is that. */
+        publish_and_release(w, (struct turn){2, 0, 1, 16, "-", .alone = true});
+        assert_int_equal(explain(w, "2:0").state, KVL_EXPLAIN_CACHED);
+        worker_tell(w, "invalidate all");
+        worker_tell(w, "close");
+        worker_tell(w, "open ns %u", N_PLANES);
+        assert_why(w, "2:0", KVL_EXPLAIN_INVALIDATED, "namespace");
+        worker_stop(w);
+}
+
+static void test_explain_eviction(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
+
+        publish_and_release(w, (struct turn){1, 0, 4, 16, "-", .alone = true});
+        for (unsigned i = 0; i < 20 && explain(w, "1:3").state == KVL_EXPLAIN_CACHED; ++i)
+                flood(w);
+        assert_why(w, "1:3", KVL_EXPLAIN_EVICTED, "a");
+        worker_stop(w);
+}
+
+/* ---- the example -------------------------------------------------------------------------------
+ */
+
+/* Runs it; returns its output, owned. */
+static char *run_example(struct harness *h, const char *text, bool dies)
+{
+        char path[PRIVATE_PATH_MAX], variable[PRIVATE_PATH_MAX + 32];
+        const char *argv[] = {program_session(), dies ? "--die" : "it", dies ? "it" : text,
+                dies ? text : NULL, NULL};
+        const char *env[] = {variable, NULL}, *wrapped[PROGRAM_ARGS_MAX];
+        struct proc_output o;
+
+        snprintf(variable, sizeof(variable), "KVLEASE_SOCKET=%s",
+                private_daemon_socket(&h->daemon, "a", path));
+        program_wrap(argv, wrapped);
+        assert_int_equal(proc_run(wrapped, env, WAIT_MSEC, &o), 0);
+        if (dies ? !WIFSIGNALED(o.status) : o.status != 0)
+                fail_msg("session: status 0x%x: %s%s", o.status, o.out, o.err);
+        free(o.err);
+        return o.out;
+}
+
+static void assert_example(struct harness *h, const char *text, bool dies, const char *expected)
+{
+        char *out = run_example(h, text, dies);
+
+        assert_string_equal(out, expected);
+        free(out);
+}
+
+static void test_example(void **state)
+{
+        struct harness *h = *state;
+
+        assert_example(h, "Hello, who are you?", true,
+                "begins: 0 pages with 0 tokens are cached, 0 tokens were lost: \"\"\n"
+                "published up to token 19\n");
+        assert_example(h, " I keep pages.", true,
+                "resumes: 2 pages with 19 tokens are cached, 0 tokens were lost: "
+                "\"Hello, who are you?\"\n"
+                "published up to token 33\n");
+        assert_example(h, " Whose?", false,
+                "resumes: 3 pages with 33 tokens are cached, 0 tokens were lost: "
+                "\"Hello, who are you? I keep pages.\"\n"
+                "published up to token 40\n");
+        assert_example(h, " Yours.", false,
+                "resumes: 3 pages with 40 tokens are cached, 0 tokens were lost: "
+                "\"Hello, who are you? I keep pages. Whose?\"\n"
+                "published up to token 47\n");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_worker_dies, NULL),
+                harness_test(test_killed_while_talking, NULL),
+                harness_test(test_dropped_by_another, NULL),
+                harness_test(test_closed, NULL),
+                harness_test(test_tenants, (void *)&two),
+                harness_test(test_truncate, NULL),
+                harness_test(test_expiry, NULL),
+                harness_test(test_expiry_of_tenant, (void *)&impatient),
+                harness_test(test_reload, (void *)&two),
+                harness_test(test_tenant_removed, NULL),
+                harness_test(test_eviction, (void *)&small),
+                harness_test(test_window_gives_way, (void *)&small),
+                harness_test(test_tags, NULL),
+                harness_test(test_tag_of_session, NULL),
+                harness_test(test_explain, NULL),
+                harness_test(test_explain_eviction, (void *)&small),
+                harness_test(test_example, NULL),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,327 @@
+/*
+ * What the daemon does now and then: pages that nobody uses go, why keys miss is remembered, the
+ * traffic is recorded, what policies have learnt survives a restart, and time as a file has it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/parse.h"
+#include "client/trace/trace.h"
+#include "tests/integration/harness.h"
+#include "tests/integration/pattern.h"
+
+#define PAGES  8
+#define TOKENS 16 /* of a page: worker_layout() */
+
+static const struct private_tenant expiring[] = {
+        {"a", "expire = 2s\n"}, {"b", "expire_unused = 2s\n"}, {NULL, NULL}};
+static const struct private_options short_lives = {.tenants = expiring};
+
+static const struct private_tenant policies[] = {
+        {"a", NULL}, {"b", "evict = lru\n"}, {"c", "evict = s3fifo\n"}, {NULL, NULL}};
+static const struct private_options three_policies = {.tenants = policies};
+
+/* The clock of a daemon, which main() makes. */
+static char clock_path[] = "/tmp/kvl-clock-XXXXXX";
+static char clock_env[64];
+static const char *const clock_envs[] = {clock_env, NULL};
+static const struct private_tenant days[] = {{"a", "expire = 24h\n"}, {NULL, NULL}};
+static const struct private_options by_file = {.tenants = days, .env = clock_envs};
+
+static void release(struct worker *w, const uint32_t *pages, unsigned n)
+{
+        char words[256] = "release";
+        size_t len = strlen(words);
+
+        for (unsigned i = 0; i < n; i++)
+                len += (size_t)snprintf(words + len, sizeof(words) - len, " %u", pages[i]);
+        worker_tell(w, "%s", words);
+}
+
+/* Caches text `chain`; nothing stays pinned. */
+static void cache(struct worker *w, unsigned chain)
+{
+        uint32_t pages[PAGES];
+
+        worker_publish_chain(w, chain, PAGES, pages);
+        release(w, pages, PAGES);
+}
+
+/* The explanation of one key, as JSON, with its list: json_decref() *ret_reply. */
+static json_t *explain(
+        struct harness *h, const char *tenant, unsigned chain, unsigned index, json_t **ret_reply)
+{
+        char words[256], hex[65];
+        uint8_t key[32];
+        json_t *list;
+
+        pattern_key(chain, index, key);
+        snprintf(words, sizeof(words), "explain %s n %s", tenant, format_hex(key, 32, hex));
+        *ret_reply = ctl_json(h, words);
+        list = ctl_list(*ret_reply, "explanations");
+        assert_int_equal(json_array_size(list), 1);
+        return json_array_get(list, 0);
+}
+
+static void assert_explained(
+        struct harness *h, const char *tenant, unsigned chain, unsigned index, const char *state)
+{
+        json_t *reply, *row = explain(h, tenant, chain, index, &reply);
+
+        assert_string_equal(json_string_value(json_object_get(row, "state")), state);
+        json_decref(reply);
+}
+
+/* A text that somebody holds, one that is looked up, and one that nobody wants any more. */
+static void test_expiry(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "n", 1), *b = worker_start(h, "b", "n", 1);
+        uint32_t held[PAGES];
+
+        worker_publish_chain(a, 1, PAGES, held);
+        cache(a, 2);
+        cache(b, 3);
+        cache(b, 4);
+        assert_string_equal(worker_tell(b, "hits 1 4:0-%d", PAGES - 1), " 1");
+        /* One text of each; a quarter of a minute is generous. */
+        ctl_wait_status(h, "pages_expired", 2 * PAGES);
+        assert_explained(h, "a", 2, 0, "expired");
+        assert_explained(h, "a", 1, PAGES - 1, "cached");
+        assert_explained(h, "b", 3, PAGES - 1, "expired");
+        assert_explained(h, "b", 4, 0, "cached");
+        release(a, held, PAGES);
+        ctl_wait_status(h, "pages_expired", 3 * PAGES);
+        assert_explained(h, "a", 1, 0, "expired");
+        worker_stop(a);
+        worker_stop(b);
+}
+
+static void test_explain(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "n", 1);
+        json_t *reply, *row;
+
+        cache(w, 1);
+        assert_explained(h, "a", 1, 0, "cached");
+        assert_explained(h, "a", 2, 0, "never seen");
+        worker_tell(w, "invalidate 1:5");
+        assert_explained(h, "a", 1, 4, "cached");
+        row = explain(h, "a", 1, 6, &reply);
+        assert_string_equal(json_string_value(json_object_get(row, "state")), "invalidated");
+        assert_string_equal(json_string_value(json_object_get(row, "by")), "key");
+        json_decref(reply);
+        ctl(h, "purge a");
+        row = explain(h, "a", 1, 0, &reply);
+        assert_string_equal(json_string_value(json_object_get(row, "state")), "invalidated");
+        assert_string_equal(json_string_value(json_object_get(row, "by")), "purge");
+        json_decref(reply);
+        worker_stop(w);
+}
+
+/* Of the first namespace; the text is valid for the reply's life. */
+static const char *policy_of(struct harness *h, const char *tenant, json_t **ret_reply)
+{
+        char words[64];
+        json_t *row;
+
+        snprintf(words, sizeof(words), "namespaces --tenant %s", tenant);
+        *ret_reply = ctl_json(h, words);
+        row = json_array_get(ctl_list(*ret_reply, "namespaces"), 0);
+        assert_true(json_integer_value(json_object_get(row, "policy_bytes")) > 0);
+        return json_string_value(json_object_get(row, "evict"));
+}
+
+static void assert_policy(struct harness *h, const char *tenant, const char *name)
+{
+        json_t *reply;
+
+        assert_string_equal(policy_of(h, tenant, &reply), name);
+        json_decref(reply);
+}
+
+/* A policy for each tenant; a change counts for namespaces made from then on. */
+static void test_policies(void **state)
+{
+        static const char *const names[] = {"pgi", "lru", "s3fifo"};
+        struct harness *h = *state;
+
+        for (unsigned i = 0; i < 3; i++) {
+                struct worker *w = worker_start(h, policies[i].name, "n", 1);
+
+                cache(w, 1);
+                assert_policy(h, policies[i].name, names[i]);
+                worker_stop(w);
+        }
+        ctl(h, "tenants set a evict=lru");
+        worker_stop(worker_start(h, "a", "n", 1));
+        assert_policy(h, "a", "pgi");
+        ctl(h, "purge a --remove");
+        worker_stop(worker_start(h, "a", "n", 1));
+        assert_policy(h, "a", "lru");
+}
+
+static uint64_t recorded(struct harness *h, char path[256])
+{
+        json_t *reply = ctl_json(h, "trace record status");
+        uint64_t n = (uint64_t)json_integer_value(json_object_get(reply, "requests"));
+
+        snprintf(path, 256, "%s", json_string_value(json_object_get(reply, "path")));
+        json_decref(reply);
+        return n;
+}
+
+static bool is_recording(struct harness *h)
+{
+        json_t *reply = ctl_json(h, "status");
+        bool is = json_is_true(json_object_get(reply, "recording"));
+
+        json_decref(reply);
+        return is;
+}
+
+static void test_record(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "n", 1);
+        const struct sim_trace *s;
+        struct trace_error e;
+        char path[256];
+        struct trace t;
+        struct stat st;
+
+        cache(w, 1);
+        assert_string_equal(worker_tell(w, "hits 2 1:0-%d", PAGES - 1), " 2"); /* not recorded */
+        assert_false(is_recording(h));
+        ctl(h, "trace record on");
+        assert_true(is_recording(h));
+        assert_string_equal(worker_tell(w, "hits 3 1:0-%d", PAGES - 1), " 3");
+        assert_string_equal(worker_tell(w, "hits 3 1:0-3"), " 3");
+        ctl(h, "trace record off");
+        for (int i = 0; i < 100 && recorded(h, path) < 3; i++)
+                usleep(100000);
+        assert_int_equal(recorded(h, path), 3); /* requests 1 to 3, each looked up twice */
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0600);
+        assert_int_equal(trace_read(&(const char *){path}, 1, 0, TOKENS, NULL, NULL, &t, &e), 0);
+        s = &t.sim;
+        assert_int_equal(s->n_requests, 3);
+        assert_int_equal(s->n_unique, PAGES);
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(s->requests[i].input_tokens, PAGES * TOKENS);
+        assert_string_equal(t.tenants[0], "a");
+        trace_free(&t);
+        worker_stop(w);
+}
+
+static bool is_in_log(struct harness *h, const char *words)
+{
+        char *text = NULL;
+        bool is_there;
+        size_t len;
+
+        assert_int_equal(file_read(h->daemon.log, 1 << 24, &text, &len), 0);
+        is_there = strstr(text, words) != NULL;
+        free(text);
+        return is_there;
+}
+
+/* Written at the stop, taken at the next start; a damaged file costs a line in the log. */
+static void test_learnt(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX + 32];
+        char *text = NULL;
+        struct worker *w;
+        size_t len = 0;
+
+        snprintf(path, sizeof(path), "%s/policy/a/n", h->daemon.state);
+        for (int i = 0; i < 2; i++) {
+                w = worker_start(h, "a", "n", 1);
+                cache(w, 1);
+                assert_string_equal(worker_tell(w, "hits 100 1:0-%d", PAGES - 1), " 100");
+                worker_stop(w);
+                harness_restart(h);
+                assert_int_equal(file_read(path, 1 << 24, &text, &len), 0);
+                free(text);
+                assert_true(len > 1000);
+                assert_false(is_in_log(h, "isn't used"));
+        }
+        assert_int_equal(file_replace(path, "rubbish", 7, 0640), 0);
+        w = worker_start(h, "a", "n", 1);
+        cache(w, 1);
+        worker_stop(w);
+        assert_true(is_in_log(h, path));
+        assert_true(is_in_log(h, "isn't used"));
+        ctl(h, "purge a --remove");
+        for (int i = 0; i < 100 && (file_read(path, 1 << 24, &text, &len) != 0 || len == 7); i++) {
+                free(text);
+                text = NULL;
+                usleep(100000);
+        }
+        assert_true(len > 1000);
+        free(text);
+}
+
+static void set_clock(uint64_t sec)
+{
+        uint64_t nsec = htole64(sec * 1000000000);
+        FILE *f = fopen(clock_path, "r+");
+
+        assert_non_null(f);
+        assert_int_equal(fwrite(&nsec, sizeof(nsec), 1, f), 1);
+        assert_int_equal(fclose(f), 0);
+}
+
+static void test_clock(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "n", 1);
+        json_t *reply, *row;
+
+        assert_true(is_in_log(h, "time is read from"));
+        cache(w, 1);
+        set_clock(1000 + 3600);
+        row = explain(h, "a", 1, 0, &reply);
+        assert_int_equal(json_integer_value(json_object_get(row, "age_sec")), 3600);
+        json_decref(reply);
+        set_clock(1000 + 27 * 3600);
+        ctl_wait_status(h, "pages_expired", PAGES);
+        worker_stop(w);
+
+        /* One that can't be read is no clock. */
+        assert_int_equal(truncate(clock_path, 7), 0);
+        assert_int_equal(private_daemon_stop(&h->daemon, &(int){0}), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), -ECHILD);
+        assert_true(is_in_log(h, "too short"));
+        assert_int_equal(truncate(clock_path, 8), 0);
+        harness_start(h);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_expiry, (void *)&short_lives),
+                harness_test(test_explain, NULL),
+                harness_test(test_policies, (void *)&three_policies),
+                harness_test(test_record, NULL),
+                harness_test(test_learnt, NULL),
+                harness_test(test_clock, (void *)&by_file),
+        };
+        int fd = mkstemp(clock_path), r;
+
+        if (fd < 0 || ftruncate(fd, 8) < 0)
+                return 1;
+        close(fd);
+        set_clock(1000);
+        snprintf(clock_env, sizeof(clock_env), "KVLEASE_TEST_CLOCK=%s", clock_path);
+        r = cmocka_run_group_tests(tests, NULL, NULL);
+        unlink(clock_path);
+        return r;
+}

@@ -1,0 +1,214 @@
+/* Commands of the worker that concern sessions, tags and explanations. One session is open at a
+ * time. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/integration/pattern.h"
+#include "tests/integration/worker.h"
+
+static struct kvl_session *session;
+static struct kvl_session_page session_pages[WORKER_MAX_WORDS];
+static uint32_t n_session_pages; /* that were found last */
+static uint32_t pages[WORKER_MAX_WORDS];
+static uint8_t keys[WORKER_MAX_WORDS * KVL_KEY_BYTES];
+
+/* session-open ID [must] [SECONDS]: is it new, pages, tokens, lost tokens */
+static void do_open(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct kvl_session_options o = {.size = sizeof(o)};
+        struct kvl_session_info info = {.size = sizeof(info)};
+        int r;
+
+        for (unsigned i = 1; i < n_args; ++i) {
+                if (strcmp(args[i], "must") == 0)
+                        o.must_exist = 1;
+                else
+                        o.expire_sec = (uint32_t)strtoul(args[i], NULL, 10);
+        }
+        r = kvl_session_open(w->ns, args[0], strlen(args[0]), &o, &info, &session);
+        if (r)
+                worker_answer(r);
+        else
+                printf("0 %d %u %" PRIu64 " %" PRIu64 "\n", info.is_new, info.n_pages,
+                        info.n_tokens, info.lost_tokens);
+}
+
+/* session-pages FROM MAX: page, tokens and position of each */
+static void do_pages(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint32_t n = 0;
+        int r = kvl_session_pages(session, (uint32_t)strtoul(args[0], NULL, 10),
+                (uint32_t)strtoul(args[1], NULL, 10), session_pages, &n);
+
+        n_session_pages = r == 0 ? n : 0;
+        if (r) {
+                worker_answer(r);
+                return;
+        }
+        printf("0");
+        for (uint32_t i = 0; i < n; ++i)
+                printf(" %u %u %" PRIu64, session_pages[i].page, session_pages[i].n_tokens,
+                        session_pages[i].first_token);
+        printf("\n");
+}
+
+/* session-keys KEYS...: are they those of the pages found last? 0 or 1 */
+static void do_keys(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint32_t n = worker_parse_keys(args, n_args, keys, WORKER_MAX_WORDS);
+        bool same = n == n_session_pages;
+
+        for (uint32_t i = 0; same && i < n; ++i)
+                same = memcmp(session_pages[i].key, keys + i * KVL_KEY_BYTES, KVL_KEY_BYTES) == 0;
+        printf("%d\n", same ? 0 : 1);
+}
+
+/* session-release: all pages found last */
+static void do_release(struct worker_state *w, char **args, unsigned n_args)
+{
+        for (uint32_t i = 0; i < n_session_pages; ++i)
+                pages[i] = session_pages[i].page;
+        worker_answer(kvl_release(w->ns, pages, n_session_pages));
+}
+
+/* publish-with session|- TAG LAST-TOKENS FIRST-KEYS PARENT|- PAGE... */
+static void do_publish(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct kvl_publish p = {.size = sizeof(p), .pages = pages, .keys = keys};
+        static uint32_t carried[WORKER_MAX_WORDS];
+        uint8_t parent[KVL_KEY_BYTES];
+        uint32_t n_done = 0;
+        int r;
+
+        p.session = strcmp(args[0], "session") == 0 ? session : NULL;
+        p.tag = strtoull(args[1], NULL, 10);
+        p.last_tokens = (uint32_t)strtoul(args[2], NULL, 10);
+        p.n_pages = worker_parse_pages(args + 5, n_args - 5, pages);
+        if (worker_parse_keys(args + 3, 1, keys, WORKER_MAX_WORDS) != p.n_pages) {
+                printf("%d as many keys as pages, please\n", -EINVAL);
+                return;
+        }
+        if (worker_parse_keys(args + 4, 1, parent, 1))
+                p.parent_key = parent;
+        r = kvl_publish(w->ns, &p, carried, &n_done);
+        worker_answer_pages(r, carried, n_done);
+}
+
+/* One page more of `chain`. 0 or the library's code. */
+static int talk(struct worker_state *w, unsigned chain, unsigned index)
+{
+        uint8_t key[KVL_KEY_BYTES], parent[KVL_KEY_BYTES];
+        uint32_t page;
+        const struct kvl_publish p = {
+                .size = sizeof(p),
+                .pages = &page,
+                .keys = key,
+                .n_pages = 1,
+                .parent_key = index > 0 ? parent : NULL,
+                .last_tokens = w->info.page_tokens,
+                .session = session,
+        };
+        int r = kvl_lease(w->ns, 0, 1, &page);
+
+        pattern_key(chain, index, key);
+        pattern_key(chain, index - 1, parent);
+        for (unsigned plane = 0; plane < w->info.n_planes && r == 0; ++plane)
+                r = worker_page_fill(w->ns, page, plane, 1000 * chain + index);
+        if (r == 0)
+                r = kvl_publish(w->ns, &p, NULL, NULL);
+        return r == 0 ? kvl_release(w->ns, &page, 1) : r;
+}
+
+/* session-talk CHAIN FIRST LAST: page after page, each filled with 1000 * CHAIN + its index */
+static void do_talk(struct worker_state *w, char **args, unsigned n_args)
+{
+        unsigned chain = (unsigned)atoi(args[0]), last = (unsigned)atoi(args[2]);
+        int r = 0;
+
+        for (unsigned i = (unsigned)atoi(args[1]); i <= last && r == 0; ++i)
+                r = talk(w, chain, i);
+        worker_answer(r);
+}
+
+/* session-truncate FIRST LAST: pages that left */
+static void do_truncate(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint32_t n = 0;
+        int r = kvl_session_truncate(
+                session, strtoull(args[0], NULL, 10), strtoull(args[1], NULL, 10), &n);
+
+        if (r)
+                worker_answer(r);
+        else
+                printf("0 %u\n", n);
+}
+
+/* session-hint HINT AFTER */
+static void do_hint(struct worker_state *w, char **args, unsigned n_args)
+{
+        worker_answer(kvl_session_hint(
+                session, (enum kvl_hint)atoi(args[0]), (uint32_t)strtoul(args[1], NULL, 10)));
+}
+
+/* session-close [drop] */
+static void do_close(struct worker_state *w, char **args, unsigned n_args)
+{
+        worker_answer(kvl_session_close(session, n_args > 0));
+        session = NULL;
+}
+
+/* copy FROM TO */
+static void do_copy(struct worker_state *w, char **args, unsigned n_args)
+{
+        worker_answer(kvl_page_copy(
+                w->ns, (uint32_t)strtoul(args[0], NULL, 10), (uint32_t)strtoul(args[1], NULL, 10)));
+}
+
+/* invalidate-tag TAG: pages */
+static void do_invalidate(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint64_t n = 0;
+        int r = kvl_invalidate_tag(w->ns, strtoull(args[0], NULL, 10), &n);
+
+        if (r)
+                worker_answer(r);
+        else
+                printf("0 %" PRIu64 "\n", n);
+}
+
+/* explain KEYS...: of each STATE:PAGE:CLIENT:BY */
+static void do_explain(struct worker_state *w, char **args, unsigned n_args)
+{
+        static struct kvl_explanation why[256];
+        uint32_t n = worker_parse_keys(args, n_args, keys, 256);
+        int r = kvl_explain(w->ns, keys, n, why);
+
+        if (r) {
+                worker_answer(r);
+                return;
+        }
+        printf("0");
+        for (uint32_t i = 0; i < n; ++i)
+                printf(" %d:%d:%" PRIu64 ":%s", (int)why[i].state, (int)why[i].page,
+                        why[i].client_id, why[i].by);
+        printf("\n");
+}
+
+const struct worker_command worker_session_commands[] = {
+        {"session-open", do_open},
+        {"session-pages", do_pages},
+        {"session-keys", do_keys},
+        {"session-release", do_release},
+        {"session-truncate", do_truncate},
+        {"session-hint", do_hint},
+        {"session-close", do_close},
+        {"session-talk", do_talk},
+        {"publish-with", do_publish},
+        {"copy", do_copy},
+        {"invalidate-tag", do_invalidate},
+        {"explain", do_explain},
+        {NULL, NULL},
+};

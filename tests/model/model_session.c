@@ -1,0 +1,744 @@
+/*
+ * Random histories of sessions, against a naive model: a session is a list of pages, each with its
+ * generation. What the model doesn't know is what is evicted when: of a list in the tree it asks
+ * which pages are still there, and expects the beginning up to the first that isn't; of a window,
+ * whether it is there as a whole, and whether anything was done that may cost it. After each step
+ * the store is checked, and every session's pages, positions and figures are compared.
+ *
+ *   model_session [--seed N] [--seeds N] [--steps N]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/core/compact.h"
+#include "daemon/core/detail.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/recall.h"
+#include "daemon/core/session.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+#include "proto/status.h"
+#include "tests/unit/fake-device.h"
+
+#define N_MEMBERS   3
+#define N_SESSIONS  5
+#define SET_BYTES   1024
+#define PAGE_BYTES  128
+#define PAGE_TOKENS 16
+#define MAX_LIST    64 /* pages of a text */
+#define MAX_HELD    64
+#define SEC         UINT64_C(1000000000)
+
+struct element {
+        uint64_t key, generation;
+        uint32_t page, tokens;
+        uint64_t end; /* of the text up to it, in tokens */
+};
+
+struct list {
+        struct element e[MAX_LIST];
+        unsigned n;
+};
+
+struct text {
+        bool exists, truncated;
+        struct list head, window;
+        uint64_t end, head_end, window_token;
+        unsigned n_open;
+};
+
+struct client {
+        struct member *member;
+        struct attach *a;
+        uint32_t handles[N_SESSIONS];
+};
+
+static struct fake_device device;
+static struct store store;
+static struct tenant *tenant;
+static struct ns *ns;
+static struct client clients[N_MEMBERS];
+static struct text texts[N_SESSIONS];
+static uint64_t seed, random_state, now_nsec;
+static unsigned long step;
+static const char *op;
+static bool windows_may_go;
+static struct detail d;
+
+#define CHECK(what, ...)                                                                        \
+        do {                                                                                    \
+                if (!(what)) {                                                                  \
+                        fprintf(stderr,                                                         \
+                                "seed %llu step %lu %s: %s:%d: %s: ", (unsigned long long)seed, \
+                                step, op, __FILE__, __LINE__, #what);                           \
+                        fprintf(stderr, __VA_ARGS__);                                           \
+                        fputc('\n', stderr);                                                    \
+                        abort();                                                                \
+                }                                                                               \
+        } while (0)
+
+/* splitmix64, in the public domain */
+static uint64_t mix(uint64_t z)
+{
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+}
+
+static uint32_t rnd(uint32_t n)
+{
+        return (uint32_t)(mix(random_state += 0x9e3779b97f4a7c15) % n);
+}
+
+static void key_bytes(uint64_t key, uint8_t bytes[KEY_BYTES])
+{
+        memset(bytes, 0, KEY_BYTES);
+        memcpy(bytes, &key, sizeof(key));
+}
+
+/* ---- the world ------------------------------------------------------------------------------- */
+
+static void join(struct client *c, bool shares)
+{
+        const struct ns_layout layout = {.model = "toy",
+                .version = "v1",
+                .dtype = 3,
+                .n_layers = 2,
+                .n_kv_heads = 1,
+                .head_size = 8,
+                .page_tokens = PAGE_TOKENS,
+                .n_planes = 1,
+                .plane_page_bytes = PAGE_BYTES,
+                .tp_size = 1};
+
+        *c = (struct client){0};
+        CHECK(member_new(tenant, NULL, false, &c->member, &d) == 0, "%s", d.text);
+        CHECK(attach_open(c->member, "x", &layout, "", false, &c->a, &d) == 0, "%s", d.text);
+        CHECK(!shares || attach_share(c->a, &d) == 0, "%s", d.text);
+        ns = c->a->ns;
+}
+
+static void begin(void)
+{
+        const struct tenant_attrs attrs = {
+                .limit_bytes = 6 * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
+
+        random_state = mix(seed);
+        now_nsec = SEC;
+        memset(texts, 0, sizeof(texts));
+        fake_device_init(&device, "fake", 256);
+        store_init(&store, &evict_lru);
+        store.min_page_bytes = PAGE_BYTES;
+        CHECK(store_add_pool(&store, &device.device, 8 * SET_BYTES, SET_BYTES, &d) == 0, "%s",
+                d.text);
+        CHECK(tenant_new(&store, "a", &attrs, &tenant, &d) == 0, "%s", d.text);
+        for (unsigned i = 0; i < N_MEMBERS; i++)
+                join(&clients[i], i % 2);
+}
+
+static void end(void)
+{
+        for (unsigned i = 0; i < N_MEMBERS; i++)
+                member_free(clients[i].member);
+        store_deinit(&store);
+        CHECK(device.n_extents == 0, "extents are left");
+}
+
+static struct client *any_client(void)
+{
+        return &clients[rnd(N_MEMBERS)];
+}
+
+/* A client and a session that it has open; NULL: there is none. */
+static struct client *any_open(unsigned *ret_i)
+{
+        for (unsigned tries = 0; tries < 16; tries++) {
+                struct client *c = any_client();
+
+                *ret_i = rnd(N_SESSIONS);
+                if (session_of(c->a, c->handles[*ret_i], NULL))
+                        return c;
+        }
+        return NULL;
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static bool is_in_tree(const struct element *e)
+{
+        const struct page *p = ns_page(ns, e->page);
+
+        return p && p->generation == e->generation && p->state == PAGE_SEALED &&
+               !ns_page_is_stale(ns, p);
+}
+
+static bool is_in_window(const struct element *e)
+{
+        const struct page *p = ns_page(ns, e->page);
+
+        return p && p->generation == e->generation && ns_note(ns, e->page)->n_windows > 0;
+}
+
+/* What is left of its list in the tree. */
+static void prune(struct text *t)
+{
+        unsigned n = 0;
+
+        while (n < t->head.n && is_in_tree(&t->head.e[n]))
+                n++;
+        t->head.n = n;
+}
+
+static uint64_t end_of(const struct list *l, uint64_t empty)
+{
+        return l->n > 0 ? l->e[l->n - 1].end : empty;
+}
+
+static void forget(struct text *t)
+{
+        unsigned n_open = t->n_open;
+
+        *t = (struct text){.n_open = n_open};
+}
+
+/* ---- comparison ------------------------------------------------------------------------------ */
+
+static const struct session *find_real(unsigned i)
+{
+        const struct session *s;
+        struct session_info info;
+        uint64_t number = 0;
+
+        while ((s = session_next(ns, number, &number))) {
+                session_info(s, &info);
+                if (info.id_len == 1 && info.id[0] == i)
+                        return s;
+        }
+        return NULL;
+}
+
+/* Asked for in pieces, through a client that shares memory or one that doesn't. */
+static void compare_pages(const struct session *s, const struct text *t)
+{
+        struct client *c = any_client();
+        struct session_page pages[7];
+        uint32_t from = 0, n;
+
+        while (session_pages(
+                       c->a, (struct session *)s, from, 1 + rnd(7), now_nsec, pages, &n, &d) == 0)
+                for (uint32_t i = 0; i < n; i++, from++) {
+                        const struct element *e = from < t->head.n ? &t->head.e[from]
+                                                                   : &t->window.e[from - t->head.n];
+
+                        CHECK(from < t->head.n + t->window.n, "page %u is too many", from);
+                        CHECK(pages[i].page == e->page && pages[i].tokens == e->tokens,
+                                "page %u: %u", from, pages[i].page);
+                        CHECK(ns_page(ns, e->page)->generation == e->generation, "page %u", from);
+                        CHECK(pages[i].first_token == e->end - e->tokens, "page %u at %llu", from,
+                                (unsigned long long)pages[i].first_token);
+                        if (pins_is_open(&c->a->share))
+                                atomic_fetch_sub(&c->a->share.counters[e->page], 1);
+                        else
+                                CHECK(release_pages(c->a, &pages[i].page, 1, now_nsec, &d) == 0,
+                                        "%s", d.text);
+                }
+        CHECK(from == t->head.n + t->window.n, "%u pages, not %u", from, t->head.n + t->window.n);
+}
+
+static void compare_text(unsigned i)
+{
+        const struct session *s = find_real(i);
+        struct text *t = &texts[i];
+        struct session_info info;
+        uint64_t lost;
+
+        CHECK((s != NULL) == t->exists, "session %u", i);
+        if (!s)
+                return;
+        session_info(s, &info);
+        prune(t);
+        if (t->window.n > 0 && info.n_pages == t->head.n) {
+                CHECK(windows_may_go, "the window of session %u is gone", i);
+                t->window.n = 0;
+        }
+        for (unsigned k = 0; k < t->window.n; k++)
+                CHECK(is_in_window(&t->window.e[k]), "session %u", i);
+        lost = t->truncated ? t->head_end - end_of(&t->head, 0) + t->end -
+                                      end_of(&t->window, t->window_token)
+                            : t->end - end_of(&t->head, 0);
+        CHECK(info.n_tokens == t->end && info.lost_tokens == lost, "session %u: %llu, %llu lost", i,
+                (unsigned long long)info.n_tokens, (unsigned long long)info.lost_tokens);
+        CHECK(info.is_truncated == t->truncated && info.n_open == t->n_open, "session %u", i);
+        compare_pages(s, t);
+}
+
+static void compare(void)
+{
+        uint64_t n_pages, n_sets;
+
+        CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
+        for (unsigned i = 0; i < N_SESSIONS; i++)
+                compare_text(i);
+        CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
+}
+
+/* ---- what is done ---------------------------------------------------------------------------- */
+
+static void op_open(void)
+{
+        struct client *c = any_client();
+        uint8_t i = (uint8_t)rnd(N_SESSIONS);
+        bool created, must_exist = rnd(4) == 0;
+        uint32_t handle;
+        int r;
+
+        op = "open";
+        if (c->handles[i] != 0)
+                return;
+        r = session_open(c->a, &i, 1, must_exist, rnd(3) * SEC, now_nsec, &handle, &created, &d);
+        CHECK(r == (must_exist && !texts[i].exists ? -ENOENT : 0), "%d", r);
+        if (r != 0)
+                return;
+        CHECK(created == !texts[i].exists, "session %u", i);
+        texts[i].exists = true;
+        texts[i].n_open++;
+        c->handles[i] = handle;
+}
+
+/* It is gone for all that had it open. */
+static void end_text(unsigned i)
+{
+        forget(&texts[i]);
+        texts[i].n_open = 0;
+}
+
+static void op_close(void)
+{
+        struct client *c = any_client();
+        unsigned i = rnd(N_SESSIONS);
+        bool drop = rnd(4) == 0, is_there;
+        int r;
+
+        op = "close";
+        if (c->handles[i] == 0)
+                return;
+        is_there = session_of(c->a, c->handles[i], NULL) != NULL;
+        r = session_close(c->a, c->handles[i], drop, now_nsec, &d);
+        CHECK(r == (drop && !is_there ? -ENOENT : 0), "%d", r);
+        c->handles[i] = 0;
+        if (!is_there)
+                return;
+        texts[i].n_open--;
+        if (drop)
+                end_text(i);
+}
+
+static int publish(struct client *c, uint32_t handle, uint32_t page, uint64_t key, uint32_t tokens,
+        const struct element *parent, uint64_t tag, uint32_t *ret_page)
+{
+        uint8_t bytes[KEY_BYTES], parent_bytes[KEY_BYTES];
+        struct publish_one o = {.page = page,
+                .key = bytes,
+                .parent = parent ? parent->page : PAGE_NONE,
+                .tokens = tokens,
+                .session = handle,
+                .tag = tag};
+        struct publish p = {.pages = &page,
+                .keys = bytes,
+                .n = 1,
+                .parent_key = parent ? parent_bytes : NULL,
+                .last_tokens = tokens,
+                .session = handle,
+                .tag = tag};
+        uint32_t n;
+        int r;
+
+        key_bytes(key, bytes);
+        key_bytes(parent ? parent->key : 0, parent_bytes);
+        if (!pins_is_open(&c->a->share)) {
+                r = publish_pages(c->a, &p, now_nsec, ret_page, &n, &d);
+                if (n > 0)
+                        CHECK(release_pages(c->a, ret_page, 1, now_nsec, &d) == 0, "%s", d.text);
+                return r;
+        }
+        pins_add(&c->a->share, page);
+        r = publish_shared(c->a, &o, now_nsec, ret_page, &d);
+        if (r == KVL_STATUS_DUPLICATE)
+                atomic_fetch_sub(&c->a->share.counters[*ret_page], 1);
+        atomic_fetch_sub(&c->a->share.counters[page], 1);
+        return r;
+}
+
+/* In the model: after the first n_keep pages of the list comes this one. */
+static void put(struct list *l, unsigned n_keep, struct element e)
+{
+        l->n = n_keep;
+        l->e[l->n++] = e;
+}
+
+static void append_to_tree(struct text *t, unsigned n_keep, struct element e)
+{
+        e.end = (n_keep > 0 ? t->head.e[n_keep - 1].end : 0) + e.tokens;
+        t->end = e.end;
+        put(&t->head, n_keep, e);
+        if (!tree_has(&ns->tree, e.page))
+                t->head.n--;
+}
+
+static void append_to_window(struct text *t, unsigned n_keep, struct element e)
+{
+        t->window.n = n_keep;
+        e.end = end_of(&t->window, t->window_token) + e.tokens;
+        t->end = e.end;
+        if (ns_page(ns, e.page)->state == PAGE_FREE || !is_in_window(&e))
+                t->window.n = 0; /* its set is being taken back */
+        else
+                put(&t->window, n_keep, e);
+}
+
+/* A page at its end, in the place of a partial last one, or after an earlier one. */
+static void op_append(void)
+{
+        struct element e = {.tokens = rnd(3) ? PAGE_TOKENS : 1 + rnd(PAGE_TOKENS)};
+        const struct element *parent = NULL;
+        struct client *c;
+        struct list *l;
+        struct text *t;
+        uint32_t leased;
+        unsigned i, n_keep;
+        int r;
+
+        op = "append";
+        c = any_open(&i);
+        if (!c || lease_pages(c->a, 1, now_nsec, &leased, &d) != 0)
+                return;
+        windows_may_go = true; /* by the lease */
+        compare_text(i);
+        t = &texts[i];
+        l = t->truncated ? &t->window : &t->head;
+        n_keep = l->n;
+        if (n_keep > 0 && (l->e[n_keep - 1].tokens < PAGE_TOKENS || n_keep == MAX_LIST))
+                n_keep--;
+        if (rnd(8) == 0)
+                n_keep = rnd(n_keep + 1);
+        if (n_keep > 0)
+                parent = &l->e[n_keep - 1];
+        else if (t->truncated && t->head.n > 0)
+                parent = &t->head.e[t->head.n - 1];
+        e.key = mix((parent ? parent->key : 1) ^ (uint64_t)rnd(2) << 40 ^ (uint64_t)e.tokens << 50);
+        r = publish(c, c->handles[i], leased, e.key, e.tokens, parent, rnd(3), &e.page);
+        if (r != 0)
+                CHECK(free_pages(c->a, &leased, 1, &d) == 0, "%s", d.text);
+        CHECK(r == 0 || (r == KVL_STATUS_DUPLICATE && !t->truncated), "%d %s", r, d.text);
+        if (!ns_page(ns, e.page)) { /* sealed in a set that is gone by now */
+                t->end = (t->truncated ? (n_keep > 0 ? l->e[n_keep - 1].end : t->window_token)
+                                 : n_keep > 0 ? l->e[n_keep - 1].end
+                                              : 0) +
+                         e.tokens;
+                l->n = t->truncated ? 0 : n_keep;
+                return;
+        }
+        e.generation = ns_page(ns, e.page)->generation;
+        if (t->truncated)
+                append_to_window(t, n_keep, e);
+        else
+                append_to_tree(t, n_keep, e);
+}
+
+/* In the tree: what is kept, by looping over all of it. */
+static void truncate_tree(struct text *t, uint64_t first, uint64_t last, uint64_t *left)
+{
+        uint64_t total = end_of(&t->head, 0), gap_end = total - MIN(last, total);
+        unsigned n_head = 0, n_before = 0;
+
+        while (n_before < t->head.n && t->head.e[n_before].end <= gap_end)
+                n_before++;
+        while (n_head < n_before && t->head.e[n_head].end - t->head.e[n_head].tokens < first)
+                n_head++;
+        *left = n_before - n_head;
+        if (*left == 0)
+                return;
+        t->window.n = 0;
+        t->window_token =
+                n_before < t->head.n ? t->head.e[n_before].end - t->head.e[n_before].tokens : total;
+        for (unsigned k = n_before; k < t->head.n; k++)
+                t->window.e[t->window.n++] = t->head.e[k];
+        t->head.n = n_head;
+        t->truncated = last > 0;
+        t->head_end = end_of(&t->head, 0);
+        t->end = last > 0 ? total : t->head_end;
+}
+
+static void truncate_more(struct text *t, uint64_t first, uint64_t last, uint64_t *left)
+{
+        uint64_t total = end_of(&t->window, t->window_token), gap_end = total - MIN(last, total);
+        unsigned n_head = 0, n = 0;
+
+        while (n < t->window.n && t->window.e[n].end <= gap_end)
+                n++;
+        while (n_head < t->head.n && t->head.e[n_head].end - t->head.e[n_head].tokens < first)
+                n_head++;
+        *left = n + t->head.n - n_head;
+        if (n > 0)
+                t->window_token = t->window.e[n - 1].end;
+        if (n_head < t->head.n)
+                t->head_end = n_head > 0 ? t->head.e[n_head - 1].end : 0;
+        memmove(t->window.e, t->window.e + n, (t->window.n - n) * sizeof(t->window.e[0]));
+        t->window.n -= n;
+        t->head.n = n_head;
+        if (last == 0) {
+                t->truncated = false;
+                t->end = t->head_end;
+        }
+}
+
+static void op_truncate(void)
+{
+        uint64_t first = rnd(6 * PAGE_TOKENS), last = rnd(4) ? rnd(6 * PAGE_TOKENS) : 0;
+        uint64_t left = 0, expected = 0;
+        struct client *c;
+        struct text *t;
+        unsigned i;
+        int r;
+
+        op = "truncate";
+        c = any_open(&i);
+        if (!c)
+                return;
+        t = &texts[i];
+        prune(t);
+        windows_may_go = store.n_recalls > 0; /* what is in a recalled set can't be kept */
+        r = session_truncate(c->a, session_of(c->a, c->handles[i], NULL), first, last, &left, &d);
+        if ((first == 0 && last == 0) || (t->truncated && first > t->window_token)) {
+                CHECK(r == -EINVAL, "%d", r);
+                return;
+        }
+        CHECK(r == 0, "%d %s", r, d.text);
+        if (t->truncated)
+                truncate_more(t, first, last, &expected);
+        else
+                truncate_tree(t, first, last, &expected);
+        CHECK(left == expected, "%llu left, not %llu", (unsigned long long)left,
+                (unsigned long long)expected);
+}
+
+/* Of use to nobody: leases, and gives back. */
+static void op_press(void)
+{
+        struct client *c = any_client();
+        uint32_t pages[48], n = 1 + rnd(48);
+
+        op = "press";
+        windows_may_go = true;
+        if (lease_pages(c->a, n, now_nsec, pages, &d) == 0)
+                CHECK(free_pages(c->a, pages, n, &d) == 0, "%s", d.text);
+}
+
+static void op_evict(void)
+{
+        op = "evict";
+        for (unsigned n = rnd(6); n > 0; n--) {
+                uint32_t victim = ns->evict->victim(ns->policy, now_nsec);
+
+                if (victim != NODE_NONE)
+                        (void)ns_evict_leaf(ns, victim);
+        }
+}
+
+static void op_invalidate_key(void)
+{
+        unsigned i = rnd(N_SESSIONS);
+        const struct list *l = &texts[i].head;
+        uint8_t key[KEY_BYTES];
+        uint64_t n;
+
+        op = "invalidate key";
+        if (l->n == 0)
+                return;
+        key_bytes(l->e[rnd(l->n)].key, key);
+        CHECK(invalidate_key(clients[0].a, key, &n, &d) == 0, "%s", d.text);
+}
+
+static void op_invalidate_tag(void)
+{
+        uint64_t n;
+
+        op = "invalidate tag";
+        CHECK(invalidate_tag(clients[0].a, 1 + rnd(2), &n, &d) == 0, "%s", d.text);
+}
+
+static void op_invalidate_all(void)
+{
+        uint64_t n;
+
+        op = "invalidate all";
+        CHECK(ns_invalidate(ns, &n) == 0, "no memory");
+        for (unsigned i = 0; i < N_SESSIONS; i++)
+                end_text(i);
+}
+
+static void op_sweep(void)
+{
+        op = "sweep";
+        (void)ns_sweep(ns, 1 + rnd(20));
+        ns_look_again(ns, rnd(20));
+}
+
+static void op_give_way(void)
+{
+        op = "give way";
+        windows_may_go = true;
+        (void)sessions_give_way(ns, rnd(2));
+}
+
+static void op_die(void)
+{
+        unsigned i = rnd(N_MEMBERS);
+
+        op = "die";
+        for (unsigned k = 0; k < N_SESSIONS; k++)
+                if (clients[i].handles[k] != 0 &&
+                        session_of(clients[i].a, clients[i].handles[k], NULL))
+                        texts[k].n_open--;
+        member_free(clients[i].member);
+        join(&clients[i], i % 2);
+}
+
+/* All that nobody has open, and that has a time. */
+static void op_expire(void)
+{
+        op = "expire";
+        for (unsigned i = 0; i < N_SESSIONS; i++) {
+                const struct session *s = find_real(i);
+                struct session_info info;
+
+                if (!s)
+                        continue;
+                session_info(s, &info);
+                if (info.n_open == 0 && info.expire_nsec > 0)
+                        end_text(i);
+        }
+        while (sessions_expire(ns, now_nsec + 10 * SEC, 1 + rnd(4)) == now_nsec + 10 * SEC)
+                ;
+}
+
+static void op_purge(void)
+{
+        uint8_t i = (uint8_t)rnd(N_SESSIONS);
+        uint64_t n;
+
+        op = "purge";
+        n = sessions_purge(ns, &i, 1, 0, now_nsec);
+        CHECK(n == texts[i].exists, "%llu", (unsigned long long)n);
+        end_text(i);
+}
+
+static void op_recall(void)
+{
+        op = "recall";
+        windows_may_go = true;
+        if (store.n_recalls == 0 && rnd(4) == 0)
+                (void)recall_sets(tenant, NULL, 1, 0);
+        else
+                (void)recall_work(&store, now_nsec, SEC, 1 + rnd(30));
+}
+
+/* Nothing that is cached, or in a window, is lost by it. */
+static void op_compact(void)
+{
+        op = "compact";
+        for (unsigned n = 0; n < 4; n++) {
+                now_nsec += SEC / 4;
+                (void)compact_turn(&store, now_nsec);
+                if (store.n_recalls > 0)
+                        windows_may_go = true;
+                (void)recall_work(&store, now_nsec, SEC, 100);
+        }
+        /* Pages that have moved are known by their keys. */
+        for (unsigned i = 0; i < N_SESSIONS; i++)
+                for (unsigned k = 0; k < texts[i].head.n; k++) {
+                        struct element *e = &texts[i].head.e[k];
+                        uint8_t key[KEY_BYTES];
+
+                        key_bytes(e->key, key);
+                        if (is_in_tree(e) || ns_find_page(ns, key) == PAGE_NONE)
+                                continue;
+                        e->page = ns_find_page(ns, key);
+                        e->generation = ns_page(ns, e->page)->generation;
+                }
+}
+
+/* ---- histories ------------------------------------------------------------------------------- */
+
+static const struct {
+        void (*fn)(void);
+        unsigned weight;
+} ops[] = {
+        {op_open, 30},
+        {op_close, 12},
+        {op_append, 100},
+        {op_truncate, 20},
+        {op_press, 4},
+        {op_evict, 12},
+        {op_invalidate_key, 3},
+        {op_invalidate_tag, 2},
+        {op_invalidate_all, 1},
+        {op_sweep, 6},
+        {op_give_way, 3},
+        {op_die, 2},
+        {op_expire, 2},
+        {op_purge, 1},
+        {op_recall, 6},
+        {op_compact, 3},
+};
+
+static void one_step(void)
+{
+        uint32_t sum = 0, at;
+
+        for (size_t i = 0; i < ARRAY_SIZE(ops); i++)
+                sum += ops[i].weight;
+        at = rnd(sum);
+        windows_may_go = false;
+        now_nsec += rnd(1000);
+        store_set_now(&store, now_nsec);
+        for (size_t i = 0; i < ARRAY_SIZE(ops); i++) {
+                if (at < ops[i].weight) {
+                        ops[i].fn();
+                        break;
+                }
+                at -= ops[i].weight;
+        }
+        compare();
+}
+
+int main(int argc, char **argv)
+{
+        unsigned long n_seeds = 6, n_steps = 6000;
+
+        seed = (uint64_t)time(NULL);
+        for (int i = 1; i < argc; i++) {
+                if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
+                        seed = strtoull(argv[++i], NULL, 0);
+                        n_seeds = 1;
+                } else if (i + 1 < argc && strcmp(argv[i], "--seeds") == 0) {
+                        n_seeds = strtoul(argv[++i], NULL, 0);
+                } else if (i + 1 < argc && strcmp(argv[i], "--steps") == 0) {
+                        n_steps = strtoul(argv[++i], NULL, 0);
+                } else {
+                        fprintf(stderr,
+                                "usage: model_session [--seed N] [--seeds N] [--steps N]\n");
+                        return 2;
+                }
+        }
+        for (; n_seeds > 0; n_seeds--, seed++) {
+                op = "begin";
+                begin();
+                for (step = 0; step < n_steps; step++)
+                        one_step();
+                end();
+        }
+        return 0;
+}

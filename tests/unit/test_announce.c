@@ -1,0 +1,615 @@
+/* Single flight in the daemon's state: who announces what, what readers see of it, who is woken. */
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/core/announce.h"
+#include "daemon/core/recall.h"
+#include "tests/unit/core-fixture.h"
+
+#define N_PAGES 4
+
+struct world {
+        struct fixture f;
+        struct member *m, *other;
+        struct attach *a, *b; /* of these, of one namespace; not of one group */
+        uint8_t keys[N_PAGES * KEY_BYTES];
+        uint32_t pages[N_PAGES]; /* granted to m's group */
+        unsigned n_ends;
+        uint64_t last_hash;
+};
+
+static void note_end(struct ns *ns, uint64_t hash, void *data)
+{
+        struct world *w = container_of((struct fixture *)data, struct world, f);
+
+        w->n_ends++;
+        w->last_hash = hash;
+}
+
+static void start(struct world *w)
+{
+        *w = (struct world){0};
+        fixture_start(&w->f, 8, 4, 4);
+        w->f.store.on_announce_end = note_end;
+        w->m = join(w->f.a);
+        w->other = join(w->f.a);
+        w->a = open_ns(w->m, "x");
+        w->b = open_ns(w->other, "x");
+        make_keys(w->keys, 0, N_PAGES);
+        assert_int_equal(lease_pages(w->a, N_PAGES, 1, w->pages, NULL), 0);
+}
+
+static void end(struct world *w)
+{
+        fixture_check(&w->f);
+        if (w->m)
+                member_free(w->m);
+        if (w->other)
+                member_free(w->other);
+        fixture_end(&w->f);
+}
+
+static const uint8_t *key(const struct world *w, unsigned i)
+{
+        return w->keys + i * KEY_BYTES;
+}
+
+/* Of pages[first..], for the keys of the same places. */
+static int announce(
+        struct world *w, unsigned first, unsigned n, uint32_t *ret_n, uint32_t *ret_page)
+{
+        int r = announce_pages(w->a, w->pages + first, key(w, first), n, ret_n, ret_page, &w->f.d);
+
+        fixture_check(&w->f);
+        return r;
+}
+
+static void announce_all(struct world *w)
+{
+        uint32_t n, page;
+
+        assert_int_equal(announce(w, 0, N_PAGES, &n, &page), 0);
+        assert_int_equal(n, N_PAGES);
+}
+
+static uint64_t word(const struct world *w, uint32_t page)
+{
+        return w->a->ns->shared.lines[page].state;
+}
+
+static enum page_state shown(const struct world *w, uint32_t page)
+{
+        return word(w, page) & 0xff;
+}
+
+static int publish(struct attach *a, uint32_t page, const uint8_t *k, uint32_t *ret_page)
+{
+        struct publish p = {.pages = &page, .keys = k, .n = 1, .last_tokens = PAGE_TOKENS};
+        uint32_t n;
+
+        return publish_pages(a, &p, 1, ret_page, &n, NULL);
+}
+
+/* Leased by the other group, published under the key. */
+static uint32_t publish_by_other(struct world *w, unsigned i)
+{
+        uint32_t page, got;
+
+        assert_int_equal(lease_pages(w->b, 1, 1, &page, NULL), 0);
+        assert_int_equal(publish(w->b, page, key(w, i), &got), 0);
+        assert_int_equal(got, page);
+        return page;
+}
+
+/* ---- what is seen ---------------------------------------------------------------------------- */
+
+static void test_pending_until_published(void **state)
+{
+        const struct shm_line *line;
+        struct world w;
+        uint32_t got;
+        uint64_t n;
+
+        start(&w);
+        line = &w.a->ns->shared.lines[w.pages[1]];
+        assert_int_equal(announce_state(w.b, key(&w, 1), NULL), KVL_STATUS_MISS);
+        announce_all(&w);
+        assert_int_equal(announce_state(w.b, key(&w, 1), NULL), KVL_STATUS_PENDING);
+        assert_int_equal(shown(&w, w.pages[1]), PAGE_PENDING);
+        assert_int_equal(word(&w, w.pages[1]) >> 8, ns_page(w.a->ns, w.pages[1])->generation);
+        assert_memory_equal(line->key, key(&w, 1), KEY_BYTES);
+        assert_int_equal(line->epoch, w.a->ns->shared.header->epoch);
+        assert_int_equal(ns_note(w.a->ns, w.pages[1])->client, w.m->id);
+        assert_int_equal(w.f.store.counters.announced, N_PAGES);
+        /* A miss for everybody, its announcer included. */
+        assert_int_equal(count_hits(w.a, 0, N_PAGES), 0);
+        assert_int_equal(invalidate_key(w.b, key(&w, 1), &n, NULL), 0);
+        assert_int_equal(n, 0);
+        assert_int_equal(w.n_ends, 0);
+
+        assert_int_equal(publish(w.a, w.pages[1], key(&w, 1), &got), 0);
+        assert_int_equal(got, w.pages[1]);
+        assert_int_equal(shown(&w, got), PAGE_SEALED);
+        assert_int_equal(line->tokens, PAGE_TOKENS);
+        assert_int_equal(announce_state(w.b, key(&w, 1), NULL), 0);
+        assert_int_equal(count_hits(w.b, 1, 1), 1);
+        assert_int_equal(w.n_ends, 1);
+        assert_int_equal(w.last_hash, shared_hash(&w.a->ns->shared, key(&w, 1)));
+        assert_int_equal(announce_state(w.b, key(&w, 2), NULL), KVL_STATUS_PENDING);
+        end(&w);
+}
+
+static void test_stops_at_what_others_have(void **state)
+{
+        uint32_t cached, mine[N_PAGES], n, page;
+        struct world w;
+
+        start(&w);
+        cached = publish_by_other(&w, 2);
+        assert_int_equal(announce(&w, 0, N_PAGES, &n, &page), KVL_STATUS_DUPLICATE);
+        assert_int_equal(n, 2);
+        assert_int_equal(page, cached);
+        assert_int_equal(lease_pages(w.b, N_PAGES, 1, mine, NULL), 0);
+        assert_int_equal(
+                announce_pages(w.b, mine, w.keys, N_PAGES, &n, &page, &w.f.d), KVL_STATUS_PENDING);
+        assert_int_equal(n, 0);
+        assert_int_equal(page, w.pages[0]);
+        assert_non_null(strstr(w.f.d.text, "wait for it"));
+        assert_int_equal(w.f.store.counters.announces_pending, 1);
+        assert_int_equal(announce_pages(w.b, mine, key(&w, 3), 1, &n, &page, NULL), 0);
+        assert_int_equal(n, 1);
+        end(&w);
+}
+
+static void test_what_cannot_be_announced(void **state)
+{
+        uint32_t n, page = 0, far = 1000000, theirs, ready;
+        struct world w;
+
+        start(&w);
+        assert_int_equal(announce_pages(w.a, &far, w.keys, 1, &n, &page, &w.f.d), -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "page 1000000"));
+        assert_int_equal(lease_pages(w.b, 1, 1, &theirs, NULL), 0);
+        assert_int_equal(announce_pages(w.a, &theirs, w.keys, 1, &n, &page, &w.f.d), -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "another group"));
+        assert_int_equal(announce(&w, 0, 1, &n, &page), 0);
+        assert_int_equal(announce_pages(w.a, w.pages, key(&w, 1), 1, &n, &page, &w.f.d), -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "announced already"));
+        assert_int_equal(announce_state(w.a, key(&w, 1), NULL), KVL_STATUS_MISS);
+        assert_int_equal(attach_share(w.a, NULL), 0);
+        assert_true(magazine_refill(w.a, 1, 1));
+        ready = w.a->share.magazine[0] - 1;
+        assert_true(ns_page(w.a->ns, ready)->ready);
+        assert_int_equal(announce_pages(w.a, &ready, key(&w, 1), 1, &n, &page, &w.f.d), -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "magazine"));
+        assert_int_equal(n, 0);
+        end(&w);
+}
+
+static void test_stale_is_not_announced(void **state)
+{
+        struct ns_layout l = test_layout();
+        struct attach *newer;
+        struct world w;
+        uint32_t n, page;
+        uint64_t gone;
+
+        start(&w);
+        assert_int_equal(ns_invalidate(w.a->ns, &gone), 0);
+        assert_int_equal(announce(&w, 0, 1, &n, &page), KVL_STATUS_STALE);
+        assert_non_null(strstr(w.f.d.text, "before namespace x was invalidated"));
+        attach_close(w.b);
+        strcpy(l.version, "v2");
+        assert_int_equal(attach_open(w.other, "x", &l, "", false, &newer, NULL), 0);
+        assert_int_equal(announce(&w, 0, 1, &n, &page), KVL_STATUS_STALE);
+        assert_int_equal(announce_state(w.a, w.keys, NULL), KVL_STATUS_STALE);
+        assert_int_equal(announce_state(newer, w.keys, NULL), KVL_STATUS_MISS);
+        end(&w);
+}
+
+static void test_its_own_way_to_another_key(void **state)
+{
+        struct world w;
+        uint32_t got;
+
+        start(&w);
+        announce_all(&w);
+        assert_int_equal(publish(w.a, w.pages[0], key(&w, 1), &got), 0);
+        assert_int_equal(got, w.pages[0]);
+        assert_int_equal(announce_state(w.b, key(&w, 0), NULL), KVL_STATUS_MISS);
+        assert_int_equal(announce_state(w.b, key(&w, 1), NULL), 0);
+        /* That was reserved for another page. */
+        assert_int_equal(shown(&w, w.pages[1]), PAGE_FREE);
+        assert_int_equal(ns_page(w.a->ns, w.pages[1])->state, PAGE_GRANTED);
+        assert_int_equal(w.n_ends, 2);
+        end(&w);
+}
+
+static void test_somebody_else_publishes(void **state)
+{
+        uint32_t theirs, got;
+        uint64_t before;
+        struct world w;
+
+        start(&w);
+        announce_all(&w);
+        before = w.a->ns->shared.n_indexed;
+        theirs = publish_by_other(&w, 0);
+        assert_int_equal(w.a->ns->shared.n_indexed, before); /* the same slot */
+        fixture_check(&w.f);
+        assert_int_equal(ns_find_page(w.a->ns, w.keys), theirs);
+        assert_int_equal(shown(&w, w.pages[0]), PAGE_FREE);
+        assert_int_equal(w.n_ends, 1);
+        assert_int_equal(publish(w.a, w.pages[0], w.keys, &got), KVL_STATUS_DUPLICATE);
+        assert_int_equal(got, theirs);
+        assert_int_equal(free_pages(w.a, w.pages, N_PAGES, NULL), 0);
+        assert_int_equal(w.n_ends, N_PAGES);
+        end(&w);
+}
+
+/* In the place of an announced page, though the index is full there. */
+static void test_no_slot(void **state)
+{
+        uint32_t pages[18], n, page, got, home;
+        uint8_t keys[18 * KEY_BYTES], k[KEY_BYTES];
+        struct world w;
+        const struct shared *s;
+
+        start(&w);
+        s = &w.a->ns->shared;
+        home = shm_bucket_index(shared_hash(s, w.keys), s->n_buckets, 0);
+        for (unsigned i = 100, have = 0; have < 18; i++) {
+                make_keys(k, i, 1);
+                if (shm_bucket_index(shared_hash(s, k), s->n_buckets, 0) == home)
+                        memcpy(keys + have++ * KEY_BYTES, k, KEY_BYTES);
+        }
+        assert_int_equal(lease_pages(w.a, 18, 1, pages, &w.f.d), 0);
+        assert_int_equal(announce_pages(w.a, pages, keys, 18, &n, &page, &w.f.d), -ENOSPC);
+        assert_int_equal(n, 16);
+        assert_non_null(strstr(w.f.d.text, "no slot left"));
+        assert_int_equal(shown(&w, pages[16]), PAGE_FREE);
+        fixture_check(&w.f);
+        /* Announced ones keep theirs: who publishes another has none. */
+        assert_int_equal(publish(w.a, pages[17], keys + 17 * KEY_BYTES, &got), 0);
+        assert_int_equal(ns_page(w.a->ns, got)->state, PAGE_DETACHED);
+        assert_int_equal(publish(w.a, pages[3], keys + 3 * KEY_BYTES, &got), 0);
+        assert_int_equal(ns_page(w.a->ns, got)->state, PAGE_SEALED);
+        end(&w);
+}
+
+/* What continues a page that can't be found can't be found either. */
+static void test_below_a_page_without_slot(void **state)
+{
+        uint32_t pages[SET_PAGES], got, n, page, far = SET_PAGES - 1;
+        struct publish_one o = {.tokens = PAGE_TOKENS};
+        struct world w;
+
+        start(&w);
+        assert_int_equal(attach_share(w.b, NULL), 0);
+        assert_int_equal(lease_pages(w.b, SET_PAGES, 1, pages, NULL), 0);
+        assert_ptr_not_equal(ns_set_of(w.b->ns, pages[0]), ns_set_of(w.b->ns, pages[far]));
+        assert_int_equal(announce_pages(w.b, pages + far, key(&w, 1), 1, &n, &page, NULL), 0);
+        recall_set(ns_set_of(w.b->ns, pages[0]), RECALL_FORCED);
+        assert_int_equal(announce_pages(w.b, pages, w.keys, 1, &n, &page, &w.f.d), -ENOSPC);
+        assert_non_null(strstr(w.f.d.text, "taken back"));
+        assert_int_equal(publish(w.b, pages[0], w.keys, &got), 0);
+        assert_true(ns_page(w.b->ns, got)->unindexed);
+        assert_int_equal(w.n_ends, 0);
+        o.page = pages[far];
+        o.key = key(&w, 1);
+        o.parent = got;
+        pins_add(&w.b->share, o.page);
+        assert_int_equal(publish_shared(w.b, &o, 1, &page, NULL), 0);
+        assert_int_equal(ns_page(w.b->ns, o.page)->state, PAGE_DETACHED);
+        assert_int_equal(announce_state(w.a, o.key, NULL), KVL_STATUS_MISS);
+        assert_int_equal(w.n_ends, 1);
+        end(&w);
+}
+
+/* ---- how it ends ----------------------------------------------------------------------------- */
+
+/* What ends the announcement of pages[0], and what the key is then. */
+struct way {
+        const char *name;
+        void (*go)(struct world *w);
+        int then;
+};
+
+static void end_by_publish(struct world *w)
+{
+        uint32_t got;
+
+        assert_int_equal(publish(w->a, w->pages[0], w->keys, &got), 0);
+}
+
+static void end_by_other(struct world *w)
+{
+        (void)publish_by_other(w, 0);
+}
+
+static void end_by_free(struct world *w)
+{
+        assert_int_equal(free_pages(w->a, w->pages, 1, NULL), 0);
+}
+
+static void end_by_report(struct world *w)
+{
+        uint64_t n;
+
+        assert_int_equal(report_pages(w->a, w->pages + 1, N_PAGES - 1, false, &n, NULL), 0);
+        assert_int_equal(n, 1);
+}
+
+static void end_by_close(struct world *w)
+{
+        attach_close(w->a);
+        w->a = NULL;
+}
+
+/* A mate keeps the namespace open, and so the pages granted; but didn't promise anything. */
+static void end_by_leaving_a_mate(struct world *w)
+{
+        struct member *mate;
+
+        assert_int_equal(member_new(w->f.a, w->m->group->token, false, &mate, NULL), 0);
+        (void)open_ns(mate, "x");
+        member_free(w->m);
+        w->m = mate;
+        w->a = NULL;
+        assert_int_equal(w->b->ns->n_pages[PAGE_GRANTED], N_PAGES);
+}
+
+static void end_by_death(struct world *w)
+{
+        member_free(TAKE(w->m));
+        w->a = NULL;
+}
+
+static void end_by_lingering(struct world *w)
+{
+        member_linger(w->m);
+}
+
+static void end_by_reading_only(struct world *w)
+{
+        member_set_read_only(w->m, true);
+}
+
+static void end_by_invalidation(struct world *w)
+{
+        uint64_t n;
+
+        assert_int_equal(ns_invalidate(w->b->ns, &n), 0);
+}
+
+static void end_by_recall(struct world *w)
+{
+        recall_set(ns_set_of(w->b->ns, w->pages[0]), RECALL_FORCED);
+}
+
+static const struct way ways[] = {
+        {"publish", end_by_publish, 0},
+        {"publish by another", end_by_other, 0},
+        {"free", end_by_free, KVL_STATUS_MISS},
+        {"report", end_by_report, KVL_STATUS_MISS},
+        {"close", end_by_close, KVL_STATUS_MISS},
+        {"leaving a mate", end_by_leaving_a_mate, KVL_STATUS_MISS},
+        {"death", end_by_death, KVL_STATUS_MISS},
+        {"lingering", end_by_lingering, KVL_STATUS_MISS},
+        {"reading only", end_by_reading_only, KVL_STATUS_MISS},
+        {"invalidation", end_by_invalidation, KVL_STATUS_MISS},
+        {"recall", end_by_recall, KVL_STATUS_MISS},
+};
+
+static void test_every_end(void **state)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+                struct world w;
+                uint64_t before;
+
+                start(&w);
+                announce_all(&w);
+                before = w.a->ns->shared.lines[w.pages[0]].state;
+                ways[i].go(&w);
+                fixture_check(&w.f);
+                assert_int_equal(announce_state(w.b, w.keys, NULL), ways[i].then);
+                if (w.n_ends == 0 || w.b->ns->shared.lines[w.pages[0]].state == before)
+                        fail_msg("%s: nobody is told", ways[i].name);
+                end(&w);
+        }
+}
+
+/* A mate that has given a page back to a group with a dead member: it stays GRANTED. */
+static void test_given_back(void **state)
+{
+        struct extent_handle handle;
+        struct member *mate;
+        struct attach *a;
+        struct world w;
+
+        start(&w);
+        announce_all(&w);
+        assert_int_equal(member_new(w.f.a, w.m->group->token, false, &mate, NULL), 0);
+        a = open_ns(mate, "x");
+        assert_int_equal(attach_map_set(a, 0, 0, 1, &handle, NULL), 1);
+        member_linger(mate);
+        assert_int_equal(free_pages(w.a, w.pages, 1, NULL), 0);
+        assert_true(ns_page(w.a->ns, w.pages[0])->given_back);
+        assert_int_equal(announce_state(w.b, w.keys, NULL), KVL_STATUS_MISS);
+        fixture_check(&w.f);
+        member_free(mate);
+        end(&w);
+}
+
+/* Whoever saw the word before must not take it for the same after. */
+static void test_word_does_not_come_back(void **state)
+{
+        uint64_t first, second;
+        uint32_t n, page;
+        struct world w;
+
+        start(&w);
+        assert_int_equal(announce(&w, 0, 1, &n, &page), 0);
+        first = word(&w, w.pages[0]);
+        (void)publish_by_other(&w, 0);
+        assert_int_equal(announce_pages(w.a, w.pages, key(&w, 1), 1, &n, &page, NULL), 0);
+        second = word(&w, w.pages[0]);
+        assert_int_equal(second & 0xff, PAGE_PENDING);
+        assert_int_not_equal(first, second);
+        end(&w);
+}
+
+/* ---- who sleeps is woken ----------------------------------------------------------------------
+ */
+
+struct sleeper {
+        pthread_t thread;
+        const void *address;
+        uint32_t value;
+        _Atomic pid_t tid;
+        int result; /* errno of the wait; 0: woken */
+};
+
+static void *sleep_on(void *data)
+{
+        const struct timespec patience = {.tv_sec = 20}; /* not tuned */
+        struct sleeper *s = data;
+
+        s->tid = (pid_t)syscall(SYS_gettid);
+        s->result = syscall(SYS_futex, s->address, FUTEX_WAIT, s->value, &patience, NULL, 0) == 0
+                            ? 0
+                            : errno;
+        return NULL;
+}
+
+/* Until the kernel has it asleep. */
+static void await_sleep(const struct sleeper *s)
+{
+        char path[64], state = 0;
+
+        while (s->tid == 0)
+                usleep(100);
+        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)s->tid);
+        while (state != 'S') {
+                FILE *f = fopen(path, "re");
+
+                if (!f) /* it has ended: too early, and the result says so */
+                        return;
+                assert_int_equal(fscanf(f, "%*d %*s %c", &state), 1);
+                fclose(f);
+                usleep(100);
+        }
+}
+
+/* Two sleepers, with a mapping of their own as another process has it: read-only. */
+static void test_every_end_wakes(void **state)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+                struct sleeper sleepers[2] = {0};
+                const struct shm_line *line;
+                struct segment *segment;
+                struct world w;
+                void *base;
+
+                start(&w);
+                announce_all(&w);
+                segment = &w.b->ns->shared.segment;
+                base = mmap(NULL, segment->bytes, PROT_READ, MAP_SHARED,
+                        segment->reader_fd >= 0 ? segment->reader_fd : segment->fd, 0);
+                assert_ptr_not_equal(base, MAP_FAILED);
+                line = (const struct shm_line *)((uint8_t *)base +
+                                                 w.b->ns->shared.header->lines_offset) +
+                       w.pages[0];
+                for (int k = 0; k < 2; k++) {
+                        sleepers[k].address = &line->state;
+                        sleepers[k].value = (uint32_t)line->state;
+                        pthread_create(&sleepers[k].thread, NULL, sleep_on, &sleepers[k]);
+                        await_sleep(&sleepers[k]);
+                }
+                ways[i].go(&w);
+                for (int k = 0; k < 2; k++) {
+                        pthread_join(sleepers[k].thread, NULL);
+                        if (sleepers[k].result != 0)
+                                fail_msg("%s wakes nobody: %s", ways[i].name,
+                                        strerror(sleepers[k].result));
+                }
+                munmap(base, segment->bytes);
+                end(&w);
+        }
+}
+
+/* ---- the checker ------------------------------------------------------------------------------
+ */
+
+static void expect_broken(struct world *w, const char *why)
+{
+        uint64_t n_pages, n_sets;
+
+        assert_int_equal(store_check(&w->f.store, &n_pages, &n_sets, &w->f.d), -EUCLEAN);
+        if (!strstr(w->f.d.text, why))
+                fail_msg("%s, not %s", w->f.d.text, why);
+}
+
+#define BREAK(w, lvalue, value, why)               \
+        do {                                       \
+                __typeof__(lvalue) was = lvalue;   \
+                                                   \
+                lvalue = (__typeof__(was))(value); \
+                expect_broken(w, why);             \
+                lvalue = was;                      \
+        } while (0)
+
+static void test_checker(void **state)
+{
+        struct page_note *note;
+        struct page *p;
+        struct world w;
+
+        start(&w);
+        announce_all(&w);
+        p = ns_page(w.a->ns, w.pages[0]);
+        note = ns_note(w.a->ns, w.pages[0]);
+        {
+                uint16_t was = p->announced;
+
+                p->announced = 0;
+                expect_broken(&w, "shown in a state it isn't in");
+                p->announced = was;
+        }
+        BREAK(&w, p->key[3], 77, "has no slot");
+        BREAK(&w, note->client, 9999, "announced by nobody");
+        BREAK(&w, ns_note(w.a->ns, w.pages[1])->announced_next, 0,
+                "counts its announced pages wrong");
+        BREAK(&w, note->announced_prev, 3, "neighbours disagree");
+        BREAK(&w, w.a->ns->n_announced, 3, "count of announced pages");
+        BREAK(&w, w.m->is_over, true, "can't publish it");
+        BREAK(&w, w.a->ns->shared.lines[w.pages[0]].state, 0, "another state");
+        BREAK(&w, w.a->ns->shared.lines[w.pages[0]].key[3], 77, "another key");
+        end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_pending_until_published),
+                TEST(test_stops_at_what_others_have),
+                TEST(test_what_cannot_be_announced),
+                TEST(test_stale_is_not_announced),
+                TEST(test_its_own_way_to_another_key),
+                TEST(test_somebody_else_publishes),
+                TEST(test_no_slot),
+                TEST(test_below_a_page_without_slot),
+                TEST(test_every_end),
+                TEST(test_given_back),
+                TEST(test_word_does_not_come_back),
+                TEST(test_every_end_wakes),
+                TEST(test_checker),
+        };
+
+        return RUN_TESTS(tests);
+}

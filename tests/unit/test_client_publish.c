@@ -1,0 +1,474 @@
+/* Publishing to sessions and with tags, copies of pages, explanations, options of namespaces: what
+ * the library asks a daemon for, and what it makes of the answers. */
+#include <poll.h>
+#include <pthread.h>
+
+#include "base/macros.h"
+#include "tests/unit/client-session.h"
+#include "tests/unit/fake-gpu.h"
+
+#define QUEUED_MSEC 500 /* for publishes to queue up in; fewer are no failure. Not tuned */
+
+/* ---- publishing to a session, with a tag ------------------------------------------------------
+ */
+
+#define N_PUBLISHED 1600u
+
+/* Of which namespace, page and key; what script_published() looks for. */
+static const struct fake_with NOTHING = {0}, BOTH = {SESSION, 7}, ONLY_TAG = {0, UINT64_MAX},
+                              ONLY_SESSION = {SESSION, 0};
+
+static bool is_with(const struct fake_peer *p, uint32_t page, struct fake_with with)
+{
+        return p->has_key[page] && p->published[page].session == with.session &&
+               p->published[page].tag == with.tag;
+}
+
+struct publish_row {
+        const struct fake_with *with;
+        uint32_t n;
+        bool has_parent;
+};
+
+/* One after the other, before the daemon looks. */
+static const struct publish_row rows[] = {
+        {&NOTHING, 1, false},
+        {&BOTH, 3, false},
+        {&NOTHING, 2, true},
+        {&NOTHING, 1, false},
+        {&ONLY_TAG, 2, true},
+        {&ONLY_SESSION, 1, true},
+        {&BOTH, 1, true},
+        {&NOTHING, 1, true},
+};
+
+static void check_published(const struct fake_peer *p)
+{
+        uint32_t page = 0, n_small;
+
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+                for (uint32_t j = 0; j < rows[i].n; j++, page++)
+                        FAKE_CHECK(is_with(p, page, *rows[i].with));
+        n_small = page;
+        for (; page < N_PUBLISHED; page++)
+                FAKE_CHECK(is_with(p, page, page == n_small ? NOTHING : BOTH));
+}
+
+/* Awake, but looks at nothing until there is much. */
+static void script_publishes(struct fake_peer *p)
+{
+        welcome_shared(p);
+        p->rings.header->daemon_sleeps = 0;
+        fake_serve_one(p, receive(p, MSG_LEASE));
+        serve_session_open(p);
+        poll(NULL, 0, QUEUED_MSEC);
+        fake_serve(p);
+        check_published(p);
+        /* One for each but the first and the fourth, which follow nothing that has one. The long
+         * one is in parts: of 1,024 pages at most, and as the ring has room. */
+        FAKE_CHECK(p->n_withs >= 6 + 2 && p->n_withs <= 6 + 3);
+        fake_check_nothing_held(p);
+}
+
+static void script_publishes_on_socket(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        fake_serve_one(p, receive(p, MSG_LEASE));
+        serve_session_open(p);
+        fake_serve(p);
+        check_published(p);
+        fake_check_nothing_held(p);
+}
+
+static void count_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        assert_int_equal(code, 0);
+        (*(uint32_t *)data)++;
+}
+
+static uint8_t all_keys[N_PUBLISHED * KVL_KEY_BYTES];
+static uint32_t all_pages[N_PUBLISHED];
+
+static struct kvl_publish publish_of(
+        uint32_t first, uint32_t n, struct fake_with with, const struct kvl_session *session)
+{
+        return (struct kvl_publish){
+                .size = sizeof(struct kvl_publish),
+                .pages = all_pages + first,
+                .keys = all_keys + (size_t)first * KVL_KEY_BYTES,
+                .n_pages = n,
+                .last_tokens = 16,
+                .session = with.session ? session : NULL,
+                .tag = with.tag,
+        };
+}
+
+static void publish_all(struct client *c, const struct kvl_session *s)
+{
+        uint32_t first = 0, n_done = 0;
+        struct kvl_publish p;
+
+        for (uint32_t i = 0; i < N_PUBLISHED; i++)
+                test_key(all_keys + (size_t)i * KVL_KEY_BYTES, i);
+        for (size_t i = 0; i < ARRAY_SIZE(rows); first += rows[i++].n) {
+                p = publish_of(first, rows[i].n, *rows[i].with, s);
+                if (rows[i].has_parent)
+                        p.parent_key = p.keys - KVL_KEY_BYTES;
+                assert_int_equal(kvl_publish_start(c->ns, &p, count_done, &n_done), 0);
+        }
+        /* As a program has it that was built before there were sessions. */
+        p = publish_of(first, 1, BOTH, s);
+        p.size = offsetof(struct kvl_publish, session);
+        assert_int_equal(kvl_publish_start(c->ns, &p, count_done, &n_done), 0);
+        first++;
+        p = publish_of(first, N_PUBLISHED - first, BOTH, s);
+        assert_int_equal(kvl_publish(c->ns, &p, NULL, NULL), 0);
+        while (n_done < ARRAY_SIZE(rows) + 1)
+                assert_true(kvl_dispatch(c->conn) >= 0);
+}
+
+static void publish_with(fake_script script, unsigned flags)
+{
+        struct kvl_layout layout = test_layout(1, 4096);
+        struct kvl_session *s;
+        struct client c;
+
+        fake_start(&c.f, script);
+        assert_int_equal(
+                test_connect_flags(&c.f, LONG_MSEC, flags | KVL_CONNECT_METADATA_ONLY, &c.conn), 0);
+        assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), 0);
+        assert_int_equal(kvl_lease(c.ns, 0, N_PUBLISHED, all_pages), 0);
+        s = open_session(&c);
+        publish_all(&c, s);
+        assert_int_equal(kvl_release(c.ns, all_pages, N_PUBLISHED), 0);
+        close_client(&c);
+}
+
+static void test_publish_in_shared_memory(void **state)
+{
+        publish_with(script_publishes, 0);
+}
+
+#define N_THREADS 4
+#define N_ROUNDS  100
+
+static void script_serve(struct fake_peer *p)
+{
+        p->shares = true;
+        fake_welcome(p);
+        fake_serve(p);
+        FAKE_CHECK(p->n_sessions == N_THREADS * N_ROUNDS);
+        fake_check_nothing_held(p);
+}
+
+struct talker {
+        pthread_t thread;
+        struct client *client;
+        uint32_t first_key;
+        int n_bad;
+};
+
+/* A session of its own each time, and one page in it. */
+static void *talk(void *data)
+{
+        struct talker *t = data;
+        struct kvl_ns *ns = t->client->ns;
+
+        for (uint32_t i = 0; i < N_ROUNDS; i++) {
+                uint8_t key[KVL_KEY_BYTES];
+                struct kvl_session *s = NULL;
+                uint32_t page = 0;
+                struct kvl_publish p = {.size = sizeof(p),
+                        .pages = &page,
+                        .keys = key,
+                        .n_pages = 1,
+                        .last_tokens = 16,
+                        .tag = i};
+
+                test_key(key, t->first_key + i);
+                t->n_bad += kvl_session_open(ns, &i, sizeof(i), NULL, NULL, &s) != 0;
+                t->n_bad += kvl_lease(ns, 0, 1, &page) != 0;
+                p.session = s;
+                t->n_bad += kvl_publish(ns, &p, NULL, NULL) != 0;
+                t->n_bad += kvl_release(ns, &page, 1) != 0;
+                t->n_bad += kvl_session_hint(s, KVL_HINT_CONTINUES, 0) != 0;
+                /* Every other one is closed with the namespace. */
+                if (i % 2)
+                        t->n_bad += kvl_session_close(s, 0) != 0;
+        }
+        return NULL;
+}
+
+static void talk_in_threads(unsigned flags)
+{
+        struct kvl_layout layout = test_layout(1, 4096);
+        struct talker talkers[N_THREADS];
+        struct client c;
+
+        fake_start(&c.f, script_serve);
+        assert_int_equal(test_connect_flags(&c.f, LONG_MSEC, flags, &c.conn), 0);
+        assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), 0);
+        for (uint32_t i = 0; i < N_THREADS; i++) {
+                talkers[i] = (struct talker){.client = &c, .first_key = i * N_ROUNDS};
+                assert_int_equal(pthread_create(&talkers[i].thread, NULL, talk, &talkers[i]), 0);
+        }
+        for (uint32_t i = 0; i < N_THREADS; i++) {
+                pthread_join(talkers[i].thread, NULL);
+                assert_int_equal(talkers[i].n_bad, 0);
+        }
+        close_client(&c);
+}
+
+static void test_threads(void **state)
+{
+        talk_in_threads(0);
+        talk_in_threads(KVL_CONNECT_NO_SHM);
+}
+
+static void test_publish_on_socket(void **state)
+{
+        publish_with(script_publishes_on_socket, KVL_CONNECT_NO_SHM);
+}
+
+/* ---- on a GPU ---------------------------------------------------------------------------------
+ */
+
+static void script_gpu(struct fake_peer *p)
+{
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_VMM;
+        p->shares = true;
+        fake_welcome(p);
+        fake_serve(p);
+        for (uint32_t i = 0; i < p->capacity; i++)
+                FAKE_CHECK(!p->has_key[i] || is_with(p, i, (struct fake_with){1, 7}));
+        FAKE_CHECK(p->n_sessions == 1);
+}
+
+/* The session may be closed by the time the stream gets there. */
+static void publish_on_stream(unsigned flags)
+{
+        struct kvl_session *s;
+        struct kvl_publish p;
+        uint32_t n_done = 0;
+        struct client c;
+
+        fake_gpu_reset(TRANSPORT_VMM);
+        open_client(&c, script_gpu, LONG_MSEC, flags);
+        assert_int_equal(kvl_lease(c.ns, 0, 2, all_pages), 0);
+        s = open_session(&c);
+        p = publish_of(0, 2, BOTH, s);
+        assert_int_equal(kvl_publish_on_stream(c.ns, &p, (void *)1, count_done, &n_done), 0);
+        assert_int_equal(kvl_session_close(s, 0), 0);
+        fake_gpu_run(1);
+        while (n_done == 0)
+                assert_true(kvl_dispatch(c.conn) >= 0);
+        assert_int_equal(kvl_release(c.ns, all_pages, 2), 0);
+        close_client(&c);
+}
+
+static void test_publish_on_stream(void **state)
+{
+        publish_on_stream(0);
+        publish_on_stream(KVL_CONNECT_NO_SHM);
+}
+
+static bool holds(struct kvl_ns *ns, uint32_t page, uint32_t plane, uint8_t byte)
+{
+        static uint8_t got[PAGE_BYTES];
+
+        assert_int_equal(kvl_page_read(ns, page, plane, 0, got, PAGE_BYTES), 0);
+        return got[0] == byte && memcmp(got, got + 1, PAGE_BYTES - 1) == 0;
+}
+
+/* From one set to another, in both planes, and no other page. */
+static void copy_page(struct kvl_ns *ns)
+{
+        static const uint32_t from = 2, to = 40, next = 41;
+        uint32_t pages[64];
+        uint8_t bytes[PAGE_BYTES];
+
+        assert_int_equal(kvl_lease(ns, 0, 64, pages), 0);
+        for (uint8_t plane = 0; plane < 2; plane++) {
+                memset(bytes, 11 + plane, sizeof(bytes));
+                assert_int_equal(kvl_page_write(ns, from, plane, 0, bytes, PAGE_BYTES), 0);
+                memset(bytes, 99, sizeof(bytes));
+                assert_int_equal(kvl_page_write(ns, next, plane, 0, bytes, PAGE_BYTES), 0);
+        }
+        assert_int_equal(kvl_page_copy(ns, from, to), 0);
+        for (uint8_t plane = 0; plane < 2; plane++)
+                assert_true(holds(ns, to, plane, 11 + plane) &&
+                            holds(ns, from, plane, 11 + plane) && holds(ns, next, plane, 99));
+        assert_int_equal(kvl_page_copy(ns, from, from), -EINVAL);
+        assert_int_equal(kvl_page_copy(ns, from, 1 << 20), -EINVAL);
+        assert_int_equal(kvl_page_copy(ns, 1 << 20, to), -EINVAL);
+        assert_int_equal(kvl_page_copy(ns, from, 100), -ENOENT);
+        assert_int_equal(kvl_page_copy(ns, 100, to), -ENOENT);
+        assert_non_null(strstr(kvl_last_error(), "page 100 isn't mapped"));
+}
+
+static void script_copy(struct fake_peer *p)
+{
+        p->shares = true;
+        fake_welcome(p);
+        fake_serve(p);
+}
+
+static void script_copy_gpu(struct fake_peer *p)
+{
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_VMM;
+        script_copy(p);
+}
+
+static void test_copy(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_copy, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        copy_page(c.ns);
+        close_client(&c);
+        fake_gpu_reset(TRANSPORT_VMM);
+        open_client(&c, script_copy_gpu, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        copy_page(c.ns);
+        fake_gpu_break();
+        assert_int_equal(kvl_page_copy(c.ns, 2, 40), -EIO);
+        close_client(&c);
+        open_client(&c, script_copy, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
+        assert_int_equal(kvl_page_copy(c.ns, 2, 40), -EACCES);
+        close_client(&c);
+}
+
+/* ---- tags, explanations, namespaces -----------------------------------------------------------
+ */
+
+static void script_explain(struct fake_peer *p)
+{
+        Kvlease__V1__Explanation e[3] = {KVLEASE__V1__EXPLANATION__INIT,
+                KVLEASE__V1__EXPLANATION__INIT, KVLEASE__V1__EXPLANATION__INIT};
+        Kvlease__V1__Explanation *all[] = {&e[0], &e[1], &e[2]};
+        Kvlease__V1__ExplainReply reply = KVLEASE__V1__EXPLAIN_REPLY__INIT;
+        const Kvlease__V1__InvalidateRequest *invalidate;
+        const Kvlease__V1__ExplainRequest *m;
+        char by[101];
+
+        fake_welcome_ns(p);
+        invalidate = (const Kvlease__V1__InvalidateRequest *)receive(p, MSG_INVALIDATE);
+        FAKE_CHECK(invalidate->key.len == 0 && invalidate->tag == UINT64_C(1) << 50);
+        answer_count(p, 3);
+        m = (const Kvlease__V1__ExplainRequest *)receive(p, MSG_EXPLAIN);
+        FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->keys.len == 96 && m->keys.data[64] == 3);
+        memset(by, 'x', 100);
+        by[100] = '\0';
+        e[0].state = KVL_EXPLAIN_CACHED;
+        e[0].page = 6;
+        e[0].age_sec = 10;
+        e[0].unused_sec = 4;
+        e[0].client_id = 99;
+        e[1].state = KVL_EXPLAIN_EVICTED;
+        e[1].by = by;
+        e[1].age_sec = UINT64_C(1) << 40;
+        e[2].state = 77; /* of a newer daemon */
+        reply.explanations = all;
+        reply.n_explanations = 3;
+        fake_reply(p, &reply.base);
+        receive(p, MSG_EXPLAIN);
+        fake_reply_simple(p, WIRE_STALE, "");
+        receive(p, MSG_EXPLAIN);
+        reply.n_explanations = 2;
+        fake_reply(p, &reply.base);
+        fake_expect_end(p);
+}
+
+static void test_tags_and_explanations(void **state)
+{
+        uint8_t keys[3 * KVL_KEY_BYTES] = {[0] = 1, [32] = 2, [64] = 3};
+        struct kvl_explanation why[3];
+        uint64_t n_pages = 0;
+        struct client c;
+
+        open_client(&c, script_explain, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_invalidate_tag(c.ns, UINT64_C(1) << 50, &n_pages), 0);
+        assert_int_equal(n_pages, 3);
+        assert_int_equal(kvl_explain(c.ns, keys, 3, why), 0);
+        assert_int_equal(why[0].state, KVL_EXPLAIN_CACHED);
+        assert_true(why[0].page == 6 && why[0].age_sec == 10 && why[0].unused_sec == 4);
+        assert_true(why[0].client_id == 99 && why[0].by[0] == '\0');
+        assert_int_equal(why[1].state, KVL_EXPLAIN_EVICTED);
+        assert_true(why[1].page == KVL_PAGE_NONE && why[1].age_sec == UINT64_C(1) << 40);
+        assert_int_equal(strlen(why[1].by), 64);
+        assert_int_equal(why[2].state, 77);
+        assert_int_equal(kvl_explain(c.ns, keys, 3, why), KVL_STALE);
+        assert_int_equal(kvl_explain(c.ns, keys, 3, why), -EPROTO);
+        close_client(&c);
+}
+
+static void script_ns_options(struct fake_peer *p)
+{
+        const Kvlease__V1__NsOpenRequest *m;
+
+        fake_welcome(p);
+        m = (const Kvlease__V1__NsOpenRequest *)receive(p, MSG_NS_OPEN);
+        FAKE_CHECK(strcmp(m->set, "tp") == 0 && m->set_size == 64 && m->expire_sec == 99);
+        FAKE_CHECK(m->keep_page_zero && strcmp(m->device, "host") == 0);
+        fake_reply_simple(p, WIRE_INVALID, "the set tp has 2 namespaces");
+        m = (const Kvlease__V1__NsOpenRequest *)receive(p, MSG_NS_OPEN);
+        FAKE_CHECK(m->set[0] == '\0' && m->set_size == 0 && m->expire_sec == 0);
+        FAKE_CHECK(!m->keep_page_zero && m->device[0] == '\0');
+        fake_serve_one(p, &m->base);
+        fake_expect_end(p);
+}
+
+static void test_namespace_options(void **state)
+{
+        static char long_name[130];
+        struct kvl_ns_options options = {.size = sizeof(options),
+                .device = "host",
+                .flags = KVL_NS_KEEP_PAGE_ZERO,
+                .set = "tp",
+                .set_size = 64,
+                .expire_sec = 99};
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+
+        fake_start(&f, script_ns_options);
+        assert_int_equal(test_connect(&f, LONG_MSEC, &conn), 0);
+        assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, &options, &ns), -EINVAL);
+        assert_string_equal(kvl_last_error(), "the set tp has 2 namespaces");
+        for (options.set_size = 0; options.set_size < 2; options.set_size++)
+                assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, &options, &ns), -EINVAL);
+        options.set_size = 65;
+        assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, &options, &ns), -EINVAL);
+        options.set_size = 2;
+        memset(long_name, 'n', 129);
+        options.set = long_name;
+        assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, &options, &ns), -EINVAL);
+        options.set = "";
+        assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, &options, &ns), -EINVAL);
+        options.set = NULL;
+        assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, &options, &ns), -EINVAL);
+        assert_non_null(strstr(kvl_last_error(), "without a set"));
+        options.size = 4;
+        assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, &options, &ns), -EINVAL);
+        assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, NULL, &ns), 0);
+        kvl_disconnect(conn);
+        fake_stop(&f);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_publish_in_shared_memory),
+                TEST(test_threads),
+                TEST(test_publish_on_socket),
+                TEST(test_publish_on_stream),
+                TEST(test_copy),
+                TEST(test_tags_and_explanations),
+                TEST(test_namespace_options),
+        };
+
+        return RUN_TESTS(tests);
+}

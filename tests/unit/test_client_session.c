@@ -1,0 +1,495 @@
+/*
+ * Sessions: what the library asks a daemon for, and what it makes of the answers. Publishing to
+ * them: test_client_publish.c. What a daemon does: tests/integration/test_session.c.
+ */
+#include <poll.h>
+
+#include "tests/unit/client-session.h"
+
+#define SHORT_MSEC 1500 /* long enough to open a namespace in on a loaded machine */
+
+/* ---- opening and closing ----------------------------------------------------------------------
+ */
+
+static void script_open(struct fake_peer *p)
+{
+        Kvlease__V1__SessionOpenReply reply = KVLEASE__V1__SESSION_OPEN_REPLY__INIT;
+        const Kvlease__V1__SessionOpenRequest *m;
+
+        fake_welcome_ns(p);
+        m = (const Kvlease__V1__SessionOpenRequest *)receive(p, MSG_SESSION_OPEN);
+        FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->id.len == 3 && memcmp(m->id.data, "a\0b", 3) == 0);
+        FAKE_CHECK(m->must_exist && m->expire_sec == 77);
+        reply.session = SESSION;
+        reply.n_pages = 4;
+        reply.n_tokens = 100;
+        reply.lost_tokens = 40;
+        reply.last_key.data = (uint8_t *)"0123456789abcdef0123456789abcdef";
+        reply.last_key.len = 32;
+        fake_reply(p, &reply.base);
+        m = (const Kvlease__V1__SessionOpenRequest *)receive(p, MSG_SESSION_OPEN);
+        FAKE_CHECK(!m->must_exist && m->expire_sec == 0 && m->id.len == KVL_SESSION_ID_MAX);
+        answer_open(p, SESSION + 1);
+        receive(p, MSG_SESSION_OPEN);
+        fake_reply_simple(p, WIRE_NOT_FOUND, "no session of that name");
+        expect_close(p, SESSION, false);
+        fake_reply_simple(p, WIRE_OK, "");
+        expect_close(p, SESSION + 1, true);
+        fake_reply_simple(p, WIRE_NOT_FOUND, "somebody dropped it");
+        fake_expect_end(p);
+}
+
+static void test_open_and_close(void **state)
+{
+        const struct kvl_session_options options = {
+                .size = sizeof(options), .must_exist = 1, .expire_sec = 77};
+        struct kvl_session_info info = {.size = sizeof(info)};
+        struct kvl_session *first, *second, *none = NULL;
+        char id[KVL_SESSION_ID_MAX + 1] = "x";
+        struct client c;
+
+        open_client(&c, script_open, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_session_open(c.ns, "a\0b", 3, &options, &info, &first), 0);
+        assert_int_equal(info.is_new, 0);
+        assert_int_equal(info.n_pages, 4);
+        assert_int_equal(info.n_tokens, 100);
+        assert_int_equal(info.lost_tokens, 40);
+        assert_memory_equal(info.last_key, "0123456789abcdef0123456789abcdef", 32);
+        assert_int_equal(kvl_session_open(c.ns, id, KVL_SESSION_ID_MAX, NULL, &info, &second), 0);
+        assert_true(info.is_new == 1 && info.n_pages == 0 && info.last_key[0] == 0);
+        assert_int_equal(kvl_session_open(c.ns, "a", 1, NULL, &info, &none), -ENOENT);
+        assert_string_equal(kvl_last_error(), "no session of that name");
+        assert_null(none);
+        assert_int_equal(kvl_session_close(first, 0), 0);
+        assert_int_equal(kvl_session_close(second, 1), -ENOENT);
+        assert_string_equal(kvl_last_error(), "somebody dropped it");
+        close_client(&c);
+}
+
+static void script_nothing(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        fake_expect_end(p);
+}
+
+/* None of it reaches the daemon. */
+static void test_arguments(void **state)
+{
+        struct kvl_session_info info = {0};
+        struct kvl_session_page page;
+        struct kvl_explanation why;
+        uint8_t keys[257 * KVL_KEY_BYTES];
+        struct kvl_session *s, *none;
+        uint32_t n;
+        struct client c;
+
+        open_client(&c, script_nothing, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        s = open_session(&c);
+        assert_int_equal(kvl_session_open(NULL, "a", 1, NULL, NULL, &none), -EINVAL);
+        assert_int_equal(kvl_session_open(c.ns, NULL, 1, NULL, NULL, &none), -EINVAL);
+        assert_int_equal(kvl_session_open(c.ns, "", 0, NULL, NULL, &none), -EINVAL);
+        assert_int_equal(kvl_session_open(c.ns, keys, 65, NULL, NULL, &none), -EINVAL);
+        assert_int_equal(kvl_session_open(c.ns, "a", 1, NULL, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_session_open(c.ns, "a", 1, NULL, &info, &none), -EINVAL);
+        assert_int_equal(kvl_session_pages(NULL, 0, 1, &page, &n), -EINVAL);
+        assert_int_equal(kvl_session_pages(s, 0, 0, &page, &n), -EINVAL);
+        assert_int_equal(kvl_session_pages(s, 0, 1, NULL, &n), -EINVAL);
+        assert_int_equal(kvl_session_pages(s, 0, 1, &page, NULL), -EINVAL);
+        assert_int_equal(kvl_session_truncate(NULL, 0, 0, NULL), -EINVAL);
+        assert_int_equal(kvl_session_hint(NULL, KVL_HINT_DONE, 0), -EINVAL);
+        assert_int_equal(kvl_session_hint(s, (enum kvl_hint)4, 0), -EINVAL);
+        assert_int_equal(kvl_session_close(NULL, 0), 0);
+        assert_int_equal(kvl_invalidate_tag(c.ns, 0, NULL), -EINVAL);
+        assert_int_equal(kvl_explain(c.ns, keys, 257, &why), -EINVAL);
+        assert_int_equal(kvl_explain(c.ns, keys, 0, &why), -EINVAL);
+        assert_int_equal(kvl_explain(c.ns, keys, 1, NULL), -EINVAL);
+        assert_string_equal(kvl_strerror(KVL_PENDING), "somebody else is computing it");
+        close_client(&c); /* closes the session, too */
+}
+
+static void script_hints(struct fake_peer *p)
+{
+        const Kvlease__V1__SessionTruncateRequest *t;
+        const Kvlease__V1__SessionHintRequest *h;
+
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        h = (const Kvlease__V1__SessionHintRequest *)receive(p, MSG_SESSION_HINT);
+        FAKE_CHECK(p->flags & FRAME_NO_REPLY);
+        FAKE_CHECK(h->ns_id == FAKE_NS_ID && h->session == SESSION);
+        FAKE_CHECK(h->hint == KVL_HINT_RETURNS && h->after_msec == 1500);
+        t = (const Kvlease__V1__SessionTruncateRequest *)receive(p, MSG_SESSION_TRUNCATE);
+        FAKE_CHECK(t->ns_id == FAKE_NS_ID && t->session == SESSION);
+        FAKE_CHECK(t->first_tokens == 32 && t->last_tokens == UINT64_C(1) << 40);
+        answer_count(p, 9);
+        receive(p, MSG_SESSION_TRUNCATE);
+        fake_reply_simple(p, WIRE_NO_MEMORY, "");
+        fake_expect_end(p);
+}
+
+static void test_hint_and_truncate(void **state)
+{
+        struct kvl_session *s;
+        struct client c;
+        uint32_t n = 0;
+
+        open_client(&c, script_hints, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        s = open_session(&c);
+        assert_int_equal(kvl_session_hint(s, KVL_HINT_RETURNS, 1500), 0);
+        assert_int_equal(kvl_session_truncate(s, 32, UINT64_C(1) << 40, &n), 0);
+        assert_int_equal(n, 9);
+        assert_int_equal(kvl_session_truncate(s, 1, 1, &n), -ENOMEM);
+        assert_int_equal(n, 9);
+        close_client(&c);
+}
+
+/* ---- pages ------------------------------------------------------------------------------------
+ */
+
+struct page_run {
+        uint32_t first, n, n_tokens; /* tokens of the last */
+};
+
+static void answer_pages(struct fake_peer *p, struct page_run run)
+{
+        static uint32_t pages[1025], tokens[1025];
+        static uint64_t first_tokens[1025];
+        static uint8_t keys[1025 * 32];
+        Kvlease__V1__SessionPagesReply m = KVLEASE__V1__SESSION_PAGES_REPLY__INIT;
+
+        for (uint32_t i = 0; i < run.n; i++) {
+                pages[i] = run.first + i;
+                tokens[i] = i + 1 == run.n ? run.n_tokens : 16;
+                first_tokens[i] = (run.first + i) * UINT64_C(16);
+                test_key(keys + i * 32, run.first + i);
+        }
+        m.status = run.n > 0 ? WIRE_OK : WIRE_MISS;
+        m.n_pages = m.n_tokens = m.n_first_tokens = run.n;
+        m.pages = pages;
+        m.tokens = tokens;
+        m.first_tokens = first_tokens;
+        m.keys.data = keys;
+        m.keys.len = run.n * 32;
+        fake_reply(p, &m.base);
+}
+
+static void expect_pages(struct fake_peer *p, uint32_t from, uint32_t max)
+{
+        const Kvlease__V1__SessionPagesRequest *m =
+                (const Kvlease__V1__SessionPagesRequest *)receive(p, MSG_SESSION_PAGES);
+
+        FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->session == SESSION);
+        FAKE_CHECK(m->from == from && m->max == max);
+}
+
+static void script_pages(struct fake_peer *p)
+{
+        const Kvlease__V1__ReleaseRequest *release;
+
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        expect_pages(p, 0, 3);
+        answer_pages(p, (struct page_run){0, 3, 7});
+        /* Both pages of one set: mapped, plane by plane, before the call returns. */
+        fake_serve_one(p, receive(p, MSG_MAP));
+        expect_pages(p, 5, 3);
+        answer_pages(p, (struct page_run){0});
+        expect_pages(p, 0, 1);
+        fake_reply_simple(p, WIRE_NOT_FOUND, "it was dropped");
+        release = (const Kvlease__V1__ReleaseRequest *)receive(p, MSG_RELEASE);
+        FAKE_CHECK(release->n_pages == 2 && release->pages[1] == 2);
+        fake_reply_simple(p, WIRE_OK, "");
+        fake_expect_end(p);
+}
+
+static void test_pages(void **state)
+{
+        struct kvl_session_page pages[3];
+        uint8_t key[KVL_KEY_BYTES];
+        struct kvl_session *s;
+        uint32_t n = 0;
+        struct client c;
+
+        open_client(&c, script_pages, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        s = open_session(&c);
+        assert_int_equal(kvl_session_pages(s, 0, 3, pages, &n), 0);
+        assert_int_equal(n, 3);
+        for (uint32_t i = 0; i < n; i++) {
+                test_key(key, i);
+                assert_true(pages[i].page == i && pages[i].first_token == i * 16);
+                assert_int_equal(pages[i].n_tokens, i == 2 ? 7 : 16);
+                assert_memory_equal(pages[i].key, key, sizeof(key));
+                assert_non_null(kvl_page_ptr(c.ns, i, 1));
+        }
+        assert_int_equal(kvl_session_pages(s, 5, 3, pages, &n), KVL_MISS);
+        assert_int_equal(kvl_session_pages(s, 0, 1, pages, &n), -ENOENT);
+        assert_string_equal(kvl_last_error(), "it was dropped");
+        assert_int_equal(n, 3);
+        assert_int_equal(kvl_release(c.ns, (uint32_t[]){1, 2}, 2), 0);
+        close_client(&c);
+}
+
+#define LENGTH 2030u /* pages; more than one reply brings */
+
+static void script_long(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        for (int i = 0; i < 2; i++) {
+                expect_pages(p, 0, 1024);
+                answer_pages(p, (struct page_run){0, 1024, 16});
+                expect_pages(p, 1024, LENGTH + 10 - 1024);
+                answer_pages(p, (struct page_run){1024, LENGTH - 1024, 16});
+        }
+        /* Just what one reply brings: there is no telling that it is all. */
+        expect_pages(p, 0, 1024);
+        answer_pages(p, (struct page_run){0, 1024, 16});
+        expect_pages(p, 1024, 1024);
+        answer_pages(p, (struct page_run){0});
+        /* What was got before is given back. */
+        expect_pages(p, 0, 1024);
+        answer_pages(p, (struct page_run){0, 1024, 16});
+        expect_pages(p, 1024, 1024);
+        fake_reply_simple(p, WIRE_STALE, "");
+        FAKE_CHECK(((const Kvlease__V1__ReleaseRequest *)receive(p, MSG_RELEASE))->n_pages == 1024);
+        fake_expect_end(p);
+}
+
+static void test_many_pages(void **state)
+{
+        static struct kvl_session_page pages[LENGTH + 10];
+        struct kvl_layout layout = test_layout(2, 4096);
+        struct kvl_session *s;
+        struct client c;
+        uint32_t n;
+
+        fake_start(&c.f, script_long);
+        assert_int_equal(test_connect_flags(&c.f, LONG_MSEC,
+                                 KVL_CONNECT_NO_SHM | KVL_CONNECT_METADATA_ONLY, &c.conn),
+                0);
+        assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), 0);
+        s = open_session(&c);
+        for (int i = 0; i < 2; i++) {
+                n = 0;
+                assert_int_equal(kvl_session_pages(s, 0, LENGTH + 10, pages, &n), 0);
+                assert_int_equal(n, LENGTH);
+                for (uint32_t j = 0; j < n; j++)
+                        assert_int_equal(pages[j].page, j);
+        }
+        assert_int_equal(kvl_session_pages(s, 0, 2048, pages, &n), 0);
+        assert_int_equal(n, 1024);
+        assert_int_equal(kvl_session_pages(s, 0, 2048, pages, &n), KVL_STALE);
+        close_client(&c);
+}
+
+enum lie { NO_TOKENS, NO_PLACES, SHORT_KEYS, ZERO_TOKENS, MANY_TOKENS, MANY_PAGES, BEYOND };
+
+static enum lie lie;
+
+static void script_lies(struct fake_peer *p)
+{
+        uint32_t pages[] = {0, lie == BEYOND ? p->capacity + 4096 : 1, 2}, tokens[] = {16, 16, 16};
+        Kvlease__V1__SessionPagesReply m = KVLEASE__V1__SESSION_PAGES_REPLY__INIT;
+        uint64_t first_tokens[] = {0, 16, 32};
+        uint8_t keys[96] = {0};
+
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        receive(p, MSG_SESSION_PAGES);
+        m.n_pages = lie == MANY_PAGES ? 3 : 2;
+        m.n_first_tokens = lie == NO_PLACES ? 1 : m.n_pages;
+        m.n_tokens = lie == NO_TOKENS ? 1 : m.n_pages;
+        m.keys.len = lie == SHORT_KEYS ? 33 : m.n_pages * 32;
+        tokens[1] = lie == ZERO_TOKENS ? 0 : lie == MANY_TOKENS ? 17 : 16;
+        m.pages = pages;
+        m.tokens = tokens;
+        m.first_tokens = first_tokens;
+        m.keys.data = keys;
+        fake_reply(p, &m.base);
+        fake_expect_end(p);
+}
+
+static void test_pages_that_lie(void **state)
+{
+        struct kvl_session_page pages[2];
+        struct kvl_session *s;
+        struct client c;
+        uint32_t n;
+
+        for (lie = NO_TOKENS; lie <= BEYOND; lie++) {
+                open_client(&c, script_lies, LONG_MSEC, KVL_CONNECT_NO_SHM);
+                s = open_session(&c);
+                assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -EPROTO);
+                assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -ENOTCONN);
+                assert_int_equal(kvl_session_close(s, 0), -ENOTCONN);
+                close_client(&c);
+        }
+}
+
+static void script_open_lies(struct fake_peer *p)
+{
+        Kvlease__V1__SessionOpenReply m = KVLEASE__V1__SESSION_OPEN_REPLY__INIT;
+
+        fake_welcome_ns(p);
+        receive(p, MSG_SESSION_OPEN);
+        m.session = lie == NO_TOKENS ? 0 : SESSION;
+        m.n_pages = 3; /* without a key */
+        fake_reply(p, &m.base);
+        fake_expect_end(p);
+}
+
+static void test_open_that_lies(void **state)
+{
+        struct kvl_session *none = NULL;
+        struct client c;
+
+        for (lie = NO_TOKENS; lie <= NO_PLACES; lie++) {
+                open_client(&c, script_open_lies, LONG_MSEC, KVL_CONNECT_NO_SHM);
+                assert_int_equal(kvl_session_open(c.ns, "a", 1, NULL, NULL, &none), -EPROTO);
+                assert_null(none);
+                close_client(&c);
+        }
+}
+
+/* What comes next; as kvl_dispatch(). */
+static int dispatch_next(struct client *c)
+{
+        struct pollfd p = {.fd = kvl_fd(c->conn), .events = POLLIN};
+
+        assert_int_equal(poll(&p, 1, LONG_MSEC), 1);
+        return kvl_dispatch(c->conn);
+}
+
+/* Answers come when nobody waits for them any more: what they bring is given back. */
+static void script_late(struct fake_peer *p)
+{
+        const Kvlease__V1__ReleaseRequest *m;
+
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        receive(p, MSG_SESSION_OPEN);
+        poll(NULL, 0, 2 * SHORT_MSEC);
+        answer_open(p, SESSION + 1);
+        expect_close(p, SESSION + 1, false);
+        fake_reply_simple(p, WIRE_OK, "");
+        receive(p, MSG_SESSION_PAGES);
+        poll(NULL, 0, 2 * SHORT_MSEC);
+        answer_pages(p, (struct page_run){1, 2, 16});
+        m = (const Kvlease__V1__ReleaseRequest *)receive(p, MSG_RELEASE);
+        FAKE_CHECK(m->n_pages == 2 && m->pages[0] == 1 && m->pages[1] == 2);
+        fake_expect_end(p);
+}
+
+static void test_late(void **state)
+{
+        struct kvl_session_page pages[2];
+        struct kvl_session *s, *none;
+        struct client c;
+        uint32_t n;
+
+        open_client(&c, script_late, SHORT_MSEC, KVL_CONNECT_NO_SHM);
+        s = open_session(&c);
+        assert_int_equal(kvl_session_open(c.ns, "t", 1, NULL, NULL, &none), -ETIMEDOUT);
+        assert_int_equal(dispatch_next(&c), 0); /* it is open: closed */
+        assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -ETIMEDOUT);
+        assert_int_equal(dispatch_next(&c), 0);
+        close_client(&c);
+}
+
+/* They would be let go of in shared memory. */
+static void script_late_lie(struct fake_peer *p)
+{
+        welcome_shared(p);
+        serve_session_open(p);
+        receive(p, MSG_SESSION_PAGES);
+        poll(NULL, 0, 2 * SHORT_MSEC);
+        answer_pages(p, (struct page_run){1 << 28, 2, 16});
+        fake_expect_end(p);
+}
+
+static void test_late_lie(void **state)
+{
+        struct kvl_session_page pages[2];
+        struct kvl_session *s;
+        struct client c;
+        uint32_t n;
+
+        open_client(&c, script_late_lie, SHORT_MSEC, 0);
+        s = open_session(&c);
+        assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -ETIMEDOUT);
+        assert_int_equal(dispatch_next(&c), -EPROTO);
+        close_client(&c);
+}
+
+/* Found, and then they can't be mapped. */
+static void script_unmapped(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        receive(p, MSG_SESSION_PAGES);
+        answer_pages(p, (struct page_run){1, 2, 16});
+        receive(p, MSG_MAP);
+        fake_reply_simple(p, WIRE_IO, "the driver is gone");
+        FAKE_CHECK(((const Kvlease__V1__ReleaseRequest *)receive(p, MSG_RELEASE))->n_pages == 2);
+        fake_expect_end(p);
+}
+
+static void test_unmapped(void **state)
+{
+        struct kvl_session_page pages[2];
+        struct kvl_session *s;
+        struct client c;
+        uint32_t n = 77;
+
+        open_client(&c, script_unmapped, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        s = open_session(&c);
+        assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -EIO);
+        assert_int_equal(n, 77);
+        close_client(&c);
+}
+
+/* "Not cached" is no answer to that: it would be taken for the session's. */
+static void script_map_lies(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        receive(p, MSG_SESSION_PAGES);
+        answer_pages(p, (struct page_run){1, 2, 16});
+        receive(p, MSG_MAP);
+        fake_reply_simple(p, WIRE_MISS, "");
+        fake_expect_end(p);
+}
+
+static void test_map_that_lies(void **state)
+{
+        struct kvl_session_page pages[2];
+        struct kvl_session *s;
+        struct client c;
+        uint32_t n = 77;
+
+        open_client(&c, script_map_lies, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        s = open_session(&c);
+        assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -EPROTO);
+        assert_int_equal(n, 77);
+        close_client(&c);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_open_and_close),
+                TEST(test_arguments),
+                TEST(test_hint_and_truncate),
+                TEST(test_pages),
+                TEST(test_many_pages),
+                TEST(test_pages_that_lie),
+                TEST(test_open_that_lies),
+                TEST(test_late),
+                TEST(test_late_lie),
+                TEST(test_unmapped),
+                TEST(test_map_that_lies),
+        };
+
+        return RUN_TESTS(tests);
+}

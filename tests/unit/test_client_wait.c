@@ -1,0 +1,509 @@
+/*
+ * Announcing, waiting and lookups that wait, over the socket: what the library asks for, and what
+ * it makes of the answers. Shared memory: test_wait_key.c.
+ */
+#include <poll.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "tests/unit/client-support.h"
+
+/* Of connections that see no timeout here; valgrind on a loaded machine. */
+#define LONG_MSEC 60000
+#define LATE_MSEC 20000
+
+#define METADATA KVL_CONNECT_METADATA_ONLY
+#define SOCKET   (KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM)
+
+#define N_KEYS 6
+
+struct client {
+        struct fake f;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        uint8_t keys[N_KEYS][KVL_KEY_BYTES];
+};
+
+static void open_client(struct client *c, fake_script script, int timeout_msec, unsigned flags)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+
+        fake_start(&c->f, script);
+        assert_int_equal(test_connect_flags(&c->f, timeout_msec, flags, &c->conn), 0);
+        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
+        for (uint32_t i = 0; i < N_KEYS; i++)
+                test_key(c->keys[i], i);
+}
+
+static void close_client(struct client *c)
+{
+        kvl_disconnect(c->conn);
+        fake_stop(&c->f);
+}
+
+static bool is_key(const uint8_t *key, uint32_t i)
+{
+        uint8_t wanted[KVL_KEY_BYTES];
+
+        test_key(wanted, i);
+        return memcmp(key, wanted, KVL_KEY_BYTES) == 0;
+}
+
+/* ---- announce ----------------------------------------------------------------------------------
+ */
+
+static const struct {
+        uint32_t status, n_announced;
+        int code;
+        uint32_t n; /* told */
+} announcements[] = {
+        {WIRE_OK, 3, 0, 3},
+        {WIRE_PENDING, 1, KVL_PENDING, 1},
+        {WIRE_DUPLICATE, 0, KVL_DUPLICATE, 0},
+        {WIRE_INVALID, 2, -EINVAL, 2},
+        {WIRE_STALE, 0, KVL_STALE, 0},
+        {WIRE_UNSUPPORTED, 0, -EOPNOTSUPP, 0},
+        /* Wrong: the connection ends. */
+        {WIRE_OK, 2, -EPROTO, 0},
+        {WIRE_PENDING, 3, -EPROTO, 0},
+        {WIRE_OK, 4, -EPROTO, 0},
+};
+
+static void reply_announced(struct fake_peer *p, uint32_t status, uint32_t n)
+{
+        Kvlease__V1__AnnounceReply m = KVLEASE__V1__ANNOUNCE_REPLY__INIT;
+
+        m.status = status;
+        m.n_announced = n;
+        m.detail = (char *)"why not";
+        fake_reply(p, &m.base);
+}
+
+static void script_announce(struct fake_peer *p)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(announcements); i++) {
+                const Kvlease__V1__AnnounceRequest *m;
+
+                if (i > 0)
+                        fake_accept(p);
+                fake_welcome_ns(p);
+                m = (const Kvlease__V1__AnnounceRequest *)fake_receive(p, MSG_ANNOUNCE);
+                FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->n_pages == 3 && m->keys.len == 3 * 32);
+                for (uint32_t k = 0; k < 3; k++)
+                        FAKE_CHECK(m->pages[k] == 10 + k && is_key(m->keys.data + k * 32, k));
+                reply_announced(p, announcements[i].status, announcements[i].n_announced);
+                fake_expect_end(p);
+        }
+}
+
+static void test_announce(void **state)
+{
+        const uint32_t pages[] = {10, 11, 12};
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct client c;
+
+        open_client(&c, script_announce, LONG_MSEC, SOCKET);
+        for (size_t i = 0; i < ARRAY_SIZE(announcements); i++) {
+                uint32_t n = 77;
+
+                if (i > 0) {
+                        assert_int_equal(test_connect_flags(&c.f, LONG_MSEC, SOCKET, &c.conn), 0);
+                        assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), 0);
+                }
+                assert_int_equal(
+                        kvl_announce(c.ns, pages, c.keys[0], 3, &n), announcements[i].code);
+                assert_int_equal(n, announcements[i].n);
+                if (announcements[i].code != 0 && announcements[i].code != -EPROTO)
+                        assert_string_equal(kvl_last_error(), "why not");
+                if (i + 1 < ARRAY_SIZE(announcements))
+                        kvl_disconnect(c.conn);
+        }
+        close_client(&c);
+}
+
+static void script_nothing(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        fake_expect_end(p);
+}
+
+static void test_announce_arguments(void **state)
+{
+        static uint32_t pages[KVL_MAX_PUBLISH_PAGES + 1];
+        const uint32_t beyond = UINT32_MAX;
+        struct client c;
+        uint32_t n = 77;
+
+        open_client(&c, script_nothing, LONG_MSEC, SOCKET);
+        assert_int_equal(kvl_announce(NULL, pages, c.keys[0], 1, &n), -EINVAL);
+        assert_int_equal(n, 0);
+        n = 77;
+        assert_int_equal(kvl_announce(c.ns, NULL, c.keys[0], 1, &n), -EINVAL);
+        assert_int_equal(kvl_announce(c.ns, pages, NULL, 1, &n), -EINVAL);
+        assert_int_equal(kvl_announce(c.ns, pages, c.keys[0], 0, &n), -EINVAL);
+        assert_int_equal(kvl_announce(c.ns, pages, c.keys[0], ARRAY_SIZE(pages), &n), -EINVAL);
+        assert_int_equal(kvl_announce(c.ns, &beyond, c.keys[0], 1, &n), -EINVAL);
+        assert_int_equal(kvl_announce(c.ns, pages, c.keys[0], 1, NULL), -EINVAL);
+        assert_int_equal(n, 0);
+        close_client(&c);
+}
+
+/* ---- wait --------------------------------------------------------------------------------------
+ */
+
+static const struct {
+        uint32_t status;
+        int code;
+} waits[] = {
+        {WIRE_OK, 0},
+        {WIRE_MISS, KVL_MISS},
+        {WIRE_TIMEOUT, KVL_TIMEOUT},
+        {WIRE_STALE, KVL_STALE},
+        {WIRE_UNSUPPORTED, -EOPNOTSUPP},
+};
+
+static void receive_wait(struct fake_peer *p, uint32_t key, uint32_t timeout_msec)
+{
+        const Kvlease__V1__WaitRequest *m =
+                (const Kvlease__V1__WaitRequest *)fake_receive(p, MSG_WAIT);
+
+        FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->key.len == 32 && is_key(m->key.data, key));
+        FAKE_CHECK(m->timeout_msec >= 1 && m->timeout_msec <= timeout_msec);
+        FAKE_CHECK(m->timeout_msec + LATE_MSEC >= timeout_msec);
+}
+
+static void script_waits(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        for (size_t i = 0; i < 2 * ARRAY_SIZE(waits); i++) {
+                receive_wait(p, 5, 600000);
+                fake_reply_simple(p, waits[i / 2].status, "");
+        }
+        fake_expect_end(p);
+}
+
+struct done {
+        unsigned n;
+        int code;
+};
+
+static void on_done(struct kvl_ns *ns, int code, void *data)
+{
+        struct done *done = data;
+
+        (void)ns;
+        done->n++;
+        done->code = code;
+}
+
+/* Until it is done. */
+static void dispatch(struct kvl_conn *conn, const struct done *done)
+{
+        while (done->n == 0) {
+                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
+
+                if (kvl_wants_write(conn) == 0)
+                        poll(&p, 1, -1);
+                assert_true(kvl_dispatch(conn) >= 0);
+        }
+}
+
+static void test_waits(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_waits, LONG_MSEC, SOCKET);
+        for (size_t i = 0; i < ARRAY_SIZE(waits); i++) {
+                struct done done = {0};
+
+                assert_int_equal(kvl_wait(c.ns, c.keys[5], 600000), waits[i].code);
+                if (waits[i].code != 0)
+                        assert_string_equal(kvl_last_error(), kvl_strerror(waits[i].code));
+                assert_int_equal(kvl_wait_start(c.ns, c.keys[5], 600000, on_done, &done), 0);
+                dispatch(c.conn, &done);
+                assert_true(done.n == 1 && done.code == waits[i].code);
+        }
+        close_client(&c);
+}
+
+static void script_deaf(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        receive_wait(p, 5, 300);
+        /* Nobody is waiting for it any more when it comes, which is no violation. */
+        fake_receive(p, MSG_REQUEST_END);
+        fake_reply_simple(p, WIRE_OK, "");
+        fake_expect_end(p);
+}
+
+/* The connection's time begins once the wait's is over. */
+static void test_deaf(void **state)
+{
+        struct client c;
+        uint64_t begin;
+
+        open_client(&c, script_deaf, 200, SOCKET);
+        begin = clock_now_nsec();
+        assert_int_equal(kvl_wait(c.ns, c.keys[5], 300), -ETIMEDOUT);
+        assert_in_range(clock_now_nsec() - begin, 500 * NSEC_PER_MSEC, LATE_MSEC * NSEC_PER_MSEC);
+        assert_int_equal(kvl_request_end(c.ns, 1), 0);
+        close_client(&c);
+}
+
+static void script_cancel(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        receive_wait(p, 5, 300);
+        fake_receive(p, MSG_NS_CLOSE);
+        fake_reply_simple(p, WIRE_OK, "");
+        fake_expect_end(p);
+}
+
+static void test_close_cancels(void **state)
+{
+        struct done done = {0};
+        struct client c;
+
+        open_client(&c, script_cancel, LONG_MSEC, SOCKET);
+        assert_int_equal(kvl_wait_start(c.ns, c.keys[5], 300, on_done, &done), 0);
+        assert_int_equal(done.n, 0);
+        kvl_ns_close(c.ns);
+        dispatch(c.conn, &done);
+        assert_true(done.n == 1 && done.code == -ECANCELED);
+        close_client(&c);
+}
+
+/* In shared memory the daemon is asked only where it must be. */
+static void script_shared(struct fake_peer *p)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        fake_welcome(p);
+        fake_share(p);
+        fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
+        fake_share_ns(p);
+        test_key(key, 5);
+        fake_index_announce(&p->index, 8, key, 1);
+        test_key(key, 4);
+        fake_index_add(&p->index, 7, key, 16, 1);
+        fake_receive(p, MSG_NS_OPEN);
+        fake_reply_simple(p, WIRE_BUSY, "");
+        receive_wait(p, 5, 300);
+        fake_reply_simple(p, WIRE_TIMEOUT, "");
+        fake_expect_end(p);
+}
+
+static void assert_wait_start(struct client *c, uint32_t key, int code)
+{
+        struct done done = {0};
+
+        assert_int_equal(kvl_wait_start(c->ns, c->keys[key], 300, on_done, &done), 0);
+        assert_int_equal(done.n, 0);
+        dispatch(c->conn, &done);
+        assert_true(done.n == 1 && done.code == code);
+}
+
+static void test_start_in_shared_memory(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct kvl_ns *other;
+        struct client c;
+
+        open_client(&c, script_shared, LONG_MSEC, METADATA);
+        assert_true(kvl_uses_shm(c.ns));
+        /* Once this is answered the keys are there. */
+        assert_int_equal(kvl_ns_open(c.conn, "other", &layout, NULL, 0, &other), -EBUSY);
+        assert_wait_start(&c, 3, KVL_MISS);
+        assert_wait_start(&c, 4, 0);
+        assert_wait_start(&c, 5, KVL_TIMEOUT);
+        close_client(&c);
+}
+
+/* ---- lookups -----------------------------------------------------------------------------------
+ */
+
+static void answer_lookup(
+        struct fake_peer *p, uint32_t key, uint32_t n_keys, const uint32_t *pages, uint32_t n)
+{
+        Kvlease__V1__LookupReply reply = KVLEASE__V1__LOOKUP_REPLY__INIT;
+        const Kvlease__V1__LookupRequest *m =
+                (const Kvlease__V1__LookupRequest *)fake_receive(p, MSG_LOOKUP);
+
+        FAKE_CHECK(m->keys.len == n_keys * 32 && is_key(m->keys.data, key) && m->request_id == 9);
+        reply.status = n > 0 ? WIRE_OK : WIRE_MISS;
+        reply.pages = (uint32_t *)pages;
+        reply.n_pages = n;
+        reply.tokens = 16 * n;
+        fake_reply(p, &reply.base);
+}
+
+static void answer_wait(struct fake_peer *p, uint32_t key, uint32_t status)
+{
+        receive_wait(p, key, LONG_MSEC);
+        fake_reply_simple(p, status, "");
+}
+
+static void expect_release(struct fake_peer *p, const uint32_t *pages, uint32_t n)
+{
+        const Kvlease__V1__ReleaseRequest *m =
+                (const Kvlease__V1__ReleaseRequest *)fake_receive(p, MSG_RELEASE);
+
+        FAKE_CHECK(p->flags & FRAME_NO_REPLY);
+        FAKE_CHECK(m->n_pages == n && memcmp(m->pages, pages, n * sizeof(*pages)) == 0);
+}
+
+static const uint32_t some_pages[N_KEYS] = {20, 21, 22, 23, 24, 25};
+
+static void script_follow(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        /* All of it, with two steps. */
+        answer_lookup(p, 0, 6, some_pages, 4);
+        answer_wait(p, 4, WIRE_OK);
+        answer_lookup(p, 4, 1, some_pages + 4, 1);
+        answer_wait(p, 5, WIRE_OK);
+        answer_lookup(p, 5, 1, some_pages + 5, 1);
+        /* Nobody computes the rest; then: its time is over; then: it went as soon as it came. */
+        answer_lookup(p, 0, 6, some_pages, 2);
+        answer_wait(p, 2, WIRE_MISS);
+        answer_lookup(p, 0, 6, some_pages, 2);
+        answer_wait(p, 2, WIRE_TIMEOUT);
+        answer_lookup(p, 0, 6, NULL, 0);
+        answer_wait(p, 0, WIRE_OK);
+        answer_lookup(p, 0, 1, NULL, 0);
+        /* What was found before something went wrong is let go. */
+        answer_lookup(p, 0, 6, some_pages, 3);
+        answer_wait(p, 3, WIRE_STALE);
+        expect_release(p, some_pages, 3);
+        answer_lookup(p, 0, 6, some_pages, 1);
+        answer_wait(p, 1, WIRE_IO);
+        expect_release(p, some_pages, 1);
+        fake_expect_end(p);
+}
+
+static void assert_follow(struct client *c, int code, uint32_t n, int is_pending)
+{
+        uint32_t pages[N_KEYS], n_pages = 77;
+        uint64_t n_tokens = 77;
+        int pending = 77;
+
+        assert_int_equal(kvl_lookup_wait(c->ns, 9, c->keys[0], N_KEYS, LONG_MSEC, pages, &n_pages,
+                                 &n_tokens, &pending),
+                code);
+        assert_int_equal(pending, is_pending);
+        assert_int_equal(n_pages, code == 0 ? n : 77);
+        assert_int_equal(n_tokens, code == 0 ? 16 * n : 77);
+        for (uint32_t i = 0; code == 0 && i < n; i++)
+                assert_int_equal(pages[i], some_pages[i]);
+}
+
+static void test_follow(void **state)
+{
+        struct client c;
+
+        open_client(&c, script_follow, LONG_MSEC, SOCKET);
+        assert_follow(&c, 0, 6, 0);
+        assert_follow(&c, 0, 2, 0);
+        assert_follow(&c, 0, 2, 1);
+        assert_follow(&c, KVL_MISS, 0, 0);
+        assert_follow(&c, KVL_STALE, 0, 77);
+        assert_follow(&c, -EIO, 0, 77);
+        close_client(&c);
+}
+
+/* The same namespace thrice: for the library it makes no difference. */
+static void script_set(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+        answer_lookup(p, 0, 6, some_pages, 5);
+        answer_lookup(p, 0, 5, some_pages + 1, 2);
+        answer_lookup(p, 0, 2, some_pages + 3, 2);
+        expect_release(p, some_pages + 2, 3);
+        /* A miss in one is a miss in all. */
+        answer_lookup(p, 0, 6, some_pages, 5);
+        answer_lookup(p, 0, 5, NULL, 0);
+        expect_release(p, some_pages, 5);
+        /* Something goes wrong. */
+        answer_lookup(p, 0, 6, some_pages, 5);
+        fake_receive(p, MSG_LOOKUP);
+        fake_reply_pages(p, WIRE_STALE, NULL, 0);
+        expect_release(p, some_pages, 5);
+        fake_expect_end(p);
+}
+
+static void test_set(void **state)
+{
+        uint32_t pages[3 * N_KEYS], n = 77;
+        struct kvl_ns *nss[3];
+        uint64_t n_tokens = 77;
+        struct client c;
+
+        open_client(&c, script_set, LONG_MSEC, SOCKET);
+        nss[0] = nss[1] = nss[2] = c.ns;
+        assert_int_equal(kvl_lookup_set(nss, 3, 9, c.keys[0], N_KEYS, pages, &n, &n_tokens), 0);
+        assert_true(n == 2 && n_tokens == 32);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(pages[i], some_pages[i]);
+                assert_int_equal(pages[N_KEYS + i], some_pages[1 + i]);
+                assert_int_equal(pages[2 * N_KEYS + i], some_pages[3 + i]);
+        }
+        n = 77;
+        assert_int_equal(
+                kvl_lookup_set(nss, 3, 9, c.keys[0], N_KEYS, pages, &n, &n_tokens), KVL_MISS);
+        assert_int_equal(
+                kvl_lookup_set(nss, 3, 9, c.keys[0], N_KEYS, pages, &n, &n_tokens), KVL_STALE);
+        assert_true(n == 77 && n_tokens == 32);
+        close_client(&c);
+}
+
+static void script_set_unmapped(struct fake_peer *p)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        fake_welcome(p);
+        fake_share(p);
+        fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
+        fake_share_ns(p);
+        test_key(key, 4);
+        fake_index_add(&p->index, 7, key, 16, 1);
+        fake_receive(p, MSG_NS_OPEN);
+        fake_reply_simple(p, WIRE_BUSY, "");
+        fake_receive(p, MSG_MAP);
+        fake_reply_simple(p, WIRE_IO, "");
+        fake_expect_end(p);
+}
+
+/* Found in all, and in one it can't be mapped: none is held. */
+static void test_set_unmapped(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        uint32_t pages[3], n = 77, page = 7;
+        struct kvl_ns *nss[3], *other;
+        uint64_t n_tokens = 77;
+        struct client c;
+
+        open_client(&c, script_set_unmapped, LONG_MSEC, 0);
+        assert_int_equal(kvl_ns_open(c.conn, "other", &layout, NULL, 0, &other), -EBUSY);
+        nss[0] = nss[1] = nss[2] = c.ns;
+        assert_int_equal(kvl_lookup_set(nss, 3, 0, c.keys[4], 1, pages, &n, &n_tokens), -EIO);
+        assert_true(n == 77 && n_tokens == 77);
+        assert_int_equal(kvl_release(c.ns, &page, 1), -EINVAL);
+        close_client(&c);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_announce),
+                TEST(test_announce_arguments),
+                TEST(test_waits),
+                TEST(test_deaf),
+                TEST(test_close_cancels),
+                TEST(test_start_in_shared_memory),
+                TEST(test_follow),
+                TEST(test_set),
+                TEST(test_set_unmapped),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,242 @@
+/* The verbs on trace files, from the outside: texts and exit codes. */
+#include "tests/unit/test-support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <jansson.h>
+
+#include "base/fd.h"
+#include "policy/evict.h"
+
+/* Path given by meson. */
+#ifndef KVLEASECTL
+#error "KVLEASECTL is the program's path"
+#endif
+
+/* As in test_trace_analysis.c: 104 input tokens, of which 32 or 48 are hits. */
+static const char good[] =
+        "{\"timestamp\":0,\"input_length\":32,\"output_length\":16,\"hash_ids\":[1,2]}\n"
+        "{\"timestamp\":1000,\"input_length\":32,\"output_length\":16,\"hash_ids\":[1,3]}\n"
+        "{\"timestamp\":5000,\"input_length\":40,\"output_length\":8,\"hash_ids\":[1,2,4]}\n";
+
+/* A tenant of the file's name, and requests of nobody. */
+static const char mixed[] =
+        "{\"timestamp\":0,\"input_length\":16,\"output_length\":0,\"tenant\":\"mixed\","
+        "\"hash_ids\":[1]}\n"
+        "{\"timestamp\":9,\"input_length\":16,\"output_length\":0,\"hash_ids\":[1]}\n";
+
+static void write_file(const char *dir, const char *name, const char *text)
+{
+        char *path = test_path(dir, name);
+
+        assert_int_equal(file_replace(path, text, strlen(text), 0644), 0);
+        free(path);
+}
+
+/* stdout and stderr of `kvleasectl trace ARGS` in a folder with good.jsonl, bad.jsonl, empty.jsonl
+ * and mixed.jsonl. */
+static char *run(const char *args, int *ret_code)
+{
+        const char *dir = test_dir_make();
+        _cleanup_free_ char *command = NULL;
+        char *text = calloc(1, 1 << 16);
+        int status;
+        FILE *f;
+
+        assert_non_null(text);
+        write_file(dir, "good.jsonl", good);
+        write_file(dir, "bad.jsonl", "{\"timestamp\":0}\n");
+        write_file(dir, "empty.jsonl", "");
+        write_file(dir, "mixed.jsonl", mixed);
+        assert_true(asprintf(&command, "cd %s && " KVLEASECTL " trace %s 2>&1", dir, args) > 0);
+        f = popen(command, "re");
+        assert_non_null(f);
+        assert_true(fread(text, 1, (1 << 16) - 1, f) < (1 << 16) - 1);
+        status = pclose(f);
+        assert_true(WIFEXITED(status));
+        *ret_code = WEXITSTATUS(status);
+        test_dir_remove(dir);
+        return text;
+}
+
+static void check(const char *args, int code, const char *expected)
+{
+        int got;
+        _cleanup_free_ char *text = run(args, &got);
+
+        assert_string_equal(text, expected);
+        assert_int_equal(got, code);
+}
+
+static void check_has(const char *args, int code, const char *expected)
+{
+        int got;
+        _cleanup_free_ char *text = run(args, &got);
+
+        if (!strstr(text, expected))
+                fail_msg("%s: no '%s' in:\n%s", args, expected, text);
+        assert_int_equal(got, code);
+}
+
+static void test_replay(void **state)
+{
+        check("replay good.jsonl --policies lru,optimum --capacities 2,100%", 0,
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "  capacity          pages      lru  optimum\n"
+                "  2 pages               2    30.77    46.15\n"
+                "  100 %                 4    46.15    46.15\n");
+        /* Two files are two tenants, which share nothing. */
+        check("replay good.jsonl good.jsonl --policies lru --capacities 8 --split --jobs 1", 0,
+                "Token hit %, a cache of equal size for each tenant, pages of 16 tokens\n"
+                "  capacity          pages      lru\n"
+                "  8 pages               8    46.15\n");
+}
+
+static void test_json(void **state)
+{
+        int code;
+        _cleanup_free_ char *text =
+                run("replay good.jsonl --policies lru --capacities 2 --json", &code);
+        json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+        json_t *one = json_array_get(json_object_get(j, "curves"), 0);
+
+        assert_int_equal(code, 0);
+        assert_int_equal(json_integer_value(json_object_get(j, "unique_blocks")), 4);
+        assert_string_equal(json_string_value(json_object_get(one, "policy")), "lru");
+        assert_int_equal(json_integer_value(json_object_get(one, "hit_tokens")), 32);
+        assert_int_equal(json_integer_value(json_object_get(one, "input_tokens")), 104);
+        assert_int_equal(json_integer_value(json_object_get(one, "capacity_pages")), 2);
+        assert_true(json_is_null(json_object_get(one, "capacity_percent")));
+        json_decref(j);
+}
+
+static const char analysis[] =
+        "Trace: 3 requests of 1 tenant in 5.0 s, blocks of 16 tokens\n"
+        "\n"
+        "Repeats, with a cache of any size\n"
+        "  input tokens        46.2 %% of 104\n"
+        "  blocks              42.9 %% of 7; 4 different ones\n"
+        "  requests            66.7 %% start like one before\n"
+        "  sessions            33.3 %% of requests continue one of 2\n"
+        "\n"
+        "Distributions\n"
+        "                          mean        p5       p25    median       p75       p90"
+        "       p99      most\n"
+        "  input tokens            34.7        32        32        32        40        40"
+        "        40        40\n"
+        "  output tokens           13.3         8         8        16        16        16"
+        "        16        16\n"
+        "  turns a session          1.5         1         1         1         2         2"
+        "         2         2\n"
+        "  between turns          5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s"
+        "     5.0 s     5.0 s\n"
+        "  session lasts          5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s"
+        "     5.0 s     5.0 s\n"
+        "  first reuse after      3.0 s     1.0 s     1.0 s     1.0 s     5.0 s     5.0 s"
+        "     5.0 s     5.0 s\n"
+        "  any reuse after        3.3 s     1.0 s     1.0 s     4.0 s     5.0 s     5.0 s"
+        "     5.0 s     5.0 s\n"
+        "\n"
+        "Token hit %%, one cache for all\n"
+        "  capacity          pages      lru  optimum\n"
+        "  2 pages               2    30.77    46.15\n"
+        "\n"
+        "Page size\n"
+        "  tokens        waste %%    hit %%\n"
+        "  16               0.00    46.15  <- advised\n"
+        "  32              25.00    30.77\n"
+        "  64              25.00     0.00\n"
+        "  128             62.50     0.00\n"
+        "  256             81.25     0.00\n"
+        "  512             90.62     0.00\n"
+        "  1024            95.31     0.00\n"
+        "  16 tokens a page: the largest size that wastes at most 1 %% and loses at most 0.5 "
+        "points of hits to pages of 16 tokens; 256 and more only where three of four texts "
+        "have 32 pages.\n"
+        "\n"
+        "Reservation: pages of 16 tokens in use, each for 2.0 s after a request used it\n"
+        "  tenant                      median       p99      most  hit %% with the p99 "
+        "alone\n"
+        "  (all)                            3         5         5  46.15 (%s)\n"
+        "  The p99 is the smallest reservation that covers 99 %% of the time.\n";
+
+static void test_analyze(void **state)
+{
+        _cleanup_free_ char *expected = NULL;
+
+        /* Equally good policies: the daemon's default. */
+        assert_true(asprintf(&expected, analysis, evict_policies[0]->name) > 0);
+        check("analyze good.jsonl --policies lru,optimum --capacities 2 --hold 2s", 0, expected);
+}
+static void test_recommend(void **state)
+{
+        /* 5 pages of 16 tokens of 1 MiB; 5 were most in use, 4 are all there are. */
+        check_has("recommend good.jsonl --token-bytes 1MiB --hold 2s", 0,
+                "\n[tenant good]\n# 99 % of the time at most 5 pages of 16 tokens were in use "
+                "(each "
+                "for 2.0 s after a\n# request used it), half of the time 3.\nclass = pinned\n"
+                "reserve = 80MiB\n# Token hit with that much alone: ");
+        check_has(
+                "recommend good.jsonl --token-bytes 1MiB --hold 2s", 0, " lru 46.15 %.\nevict = ");
+        check_has("recommend good.jsonl --token-bytes 1MiB --hold 2s", 0,
+                "\n# The trace has 4 different pages of this tenant, and at most 5 were in use at "
+                "once: more\n# would stay empty.\nlimit = 80MiB\n");
+        /* A section is there once, or kvleased refuses the file. */
+        check_has("recommend mixed.jsonl --token-bytes 1MiB", 0, "\n[tenant mixed]\n");
+        check_has("recommend mixed.jsonl --token-bytes 1MiB", 0, "\n[tenant mixed-2]\n");
+        check_has("analyze mixed.jsonl", 0, "\n  (unnamed) ");
+        check("recommend good.jsonl", 2,
+                "kvleasectl: --token-bytes is missing: the bytes of K/V that one token takes, "
+                "which "
+                "a trace doesn't say (page bytes / page tokens of 'kvleasectl namespaces')\n");
+        check("recommend good.jsonl --token-bytes 0", 2,
+                "kvleasectl: --token-bytes: '0' is not a size of 1 byte to 1 GiB, such as "
+                "128KiB\n");
+}
+
+static void test_refuses(void **state)
+{
+        check("replay nowhere.jsonl", 1,
+                "kvleasectl: cannot read nowhere.jsonl: No such file or directory\n");
+        check("replay good.jsonl bad.jsonl", 1,
+                "kvleasectl: bad.jsonl: line 1: input_length is missing (--skip-bad leaves such "
+                "lines out)\n");
+        check("replay good.jsonl bad.jsonl --skip-bad --policies lru --capacities 2", 0,
+                "kvleasectl: 1 line skipped, the first: bad.jsonl: line 1: input_length is "
+                "missing\n"
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "  capacity          pages      lru\n"
+                "  2 pages               2    30.77\n");
+        check("replay bad.jsonl --skip-bad", 1,
+                "kvleasectl: bad.jsonl: line 1: input_length is missing (no line can be read)\n");
+        check("replay empty.jsonl", 1, "kvleasectl: cannot read empty.jsonl: no request in it\n");
+        check("replay good.jsonl --jobs 0", 2,
+                "kvleasectl: --jobs: '0' is no number of 1 to 1024\n");
+        check("replay good.jsonl --block-tokens 1e3", 2,
+                "kvleasectl: --block-tokens: '1e3' is no number of 1 to 65536\n");
+        check("analyze good.jsonl --hold soon", 2,
+                "kvleasectl: --hold: 'soon' is not a time such as 250ms or 30s\n");
+        check_has(
+                "replay good.jsonl --policies mru", 2, "there is no policy 'mru': there are all, ");
+        check_has("replay good.jsonl --capacities 0", 2, "'0' is no capacity");
+        check_has("analyze good.jsonl --html nowhere/x.html --policies lru --capacities 1", 1,
+                "kvleasectl: cannot write nowhere/x.html: No such file or directory\n");
+        check_has("analyze good.jsonl --html /dev/full --policies lru --capacities 1", 1,
+                "kvleasectl: cannot write /dev/full: No space left on device\n");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_replay),
+                TEST(test_json),
+                TEST(test_analyze),
+                TEST(test_recommend),
+                TEST(test_refuses),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,151 @@
+/* EXPLAIN and ADMIN_EXPLAIN, as replies: what a tenant is told of others, and what is refused. */
+#include "tests/unit/server-fixture.h"
+
+#include <stdio.h>
+
+#include "base/fd.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/tenant.h"
+#include "daemon/server/dispatch.h"
+#include "daemon/server/tenants.h"
+
+#define N_SETS 2
+
+/* Runs a handler as the dispatcher does; the reply's memory is the server's arena. */
+static int handle(struct world *w, struct client *c, handler_fn fn, const void *m, void *reply,
+        struct detail *d)
+{
+        struct request rq = {
+                .server = &w->server, .peer = peer_of(w, c), .message = m, .reply = reply};
+        int r;
+
+        arena_reset(&w->server.arena);
+        r = fn(&rq);
+        *d = rq.detail;
+        return r;
+}
+
+static uint8_t keys[257 * KEY_BYTES];
+
+static void make_keys(void)
+{
+        for (unsigned i = 0; i < 257; i++)
+                memcpy(keys + i * KEY_BYTES, &(unsigned){i + 1}, sizeof(unsigned));
+}
+
+/* n pages of a text, cached by the client. */
+static void cache(struct world *w, struct client *c, uint32_t n)
+{
+        struct attach *a =
+                list_first(&peer_of(w, c)->member->attachments, struct attach, member_link);
+        uint32_t pages[64], sealed[64], n_sealed;
+        struct publish p = {.pages = pages, .keys = keys, .n = n, .last_tokens = 1};
+
+        assert_int_equal(lease_pages(a, n, clock_now_nsec(), pages, NULL), 0);
+        assert_int_equal(publish_pages(a, &p, clock_now_nsec(), sealed, &n_sealed, NULL), 0);
+        assert_int_equal(release_pages(a, pages, n, clock_now_nsec(), NULL), 0);
+}
+
+/* The first key's, as the tenant or the administrator is told. */
+static const Kvlease__V1__Explanation *tell(struct world *w, struct client *c, bool is_admin)
+{
+        Kvlease__V1__ExplainRequest m = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
+        Kvlease__V1__AdminExplainRequest am = KVLEASE__V1__ADMIN_EXPLAIN_REQUEST__INIT;
+        static Kvlease__V1__ExplainReply reply;
+        struct detail d;
+
+        m.ns_id = NS_ID;
+        am.tenant = (char *)"a";
+        am.ns = (char *)"n";
+        m.keys = am.keys = (ProtobufCBinaryData){KEY_BYTES, keys};
+        kvlease__v1__explain_reply__init(&reply);
+        assert_int_equal(is_admin ? handle(w, c, handle_ADMIN_EXPLAIN, &am, &reply, &d)
+                                  : handle(w, c, handle_EXPLAIN, &m, &reply, &d),
+                0);
+        assert_int_equal(reply.n_explanations, 1);
+        return reply.explanations[0];
+}
+
+static void test_names(void **state)
+{
+        struct world w;
+        struct client *c, *admin;
+        struct tenant *b;
+        struct ns *ns;
+        struct tenancy *t;
+
+        world_init(&w, "fake");
+        world_serve(&w, "[daemon]\n[tenant a]\n[tenant b]\n", N_SETS);
+        make_keys();
+        c = connect_client(&w, getpid(), NULL);
+        admin = connect_admin(&w);
+        assert_int_equal(tell(&w, c, false)->state, 0);
+        cache(&w, c, 1);
+        assert_int_equal(tell(&w, c, false)->state, 1);
+        assert_int_equal(tell(&w, c, false)->client_id, peer_of(&w, c)->member->id);
+
+        t = tenancy_find(&w.server, "b");
+        assert_non_null(t);
+        b = t->tenant;
+        ns = ns_find(tenant_find(&w.server.store, "a"), "n");
+        w.server.store.making_room = b;
+        assert_int_equal(ns_drop_subtree(ns, tell(&w, c, false)->page, EVICT_PRESSURE), 1);
+        w.server.store.making_room = NULL;
+        assert_int_equal(tell(&w, c, false)->state, 3);
+        assert_string_equal(tell(&w, c, false)->by, "another tenant");
+        assert_string_equal(tell(&w, admin, true)->by, "b");
+
+        cache(&w, c, 1);
+        w.server.store.making_room = ns->tenant;
+        assert_int_equal(ns_drop_subtree(ns, tell(&w, c, false)->page, EVICT_PRESSURE), 1);
+        w.server.store.making_room = NULL;
+        assert_string_equal(tell(&w, c, false)->by, "a");
+        world_end(&w);
+}
+
+static void test_refused(void **state)
+{
+        static const struct {
+                size_t n_bytes;
+                int code;
+        } cases[] = {{0, -EINVAL}, {KEY_BYTES - 1, -EINVAL}, {KEY_BYTES + 1, -EINVAL},
+                {256 * KEY_BYTES, 0}, {257 * KEY_BYTES, -EMSGSIZE}};
+        Kvlease__V1__ExplainRequest m = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
+        Kvlease__V1__AdminExplainRequest am = KVLEASE__V1__ADMIN_EXPLAIN_REQUEST__INIT;
+        Kvlease__V1__ExplainReply reply;
+        struct world w;
+        struct client *c, *admin;
+        struct detail d;
+
+        world_init(&w, "fake");
+        world_serve(&w, "[daemon]\n[tenant a]\n", N_SETS);
+        make_keys();
+        c = connect_client(&w, getpid(), NULL);
+        admin = connect_admin(&w);
+        m.ns_id = NS_ID;
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                m.keys = (ProtobufCBinaryData){cases[i].n_bytes, keys};
+                kvlease__v1__explain_reply__init(&reply);
+                assert_int_equal(handle(&w, c, handle_EXPLAIN, &m, &reply, &d), cases[i].code);
+                assert_int_equal(reply.n_explanations, cases[i].code ? 0 : 256);
+        }
+        am.keys = (ProtobufCBinaryData){KEY_BYTES, keys};
+        am.tenant = (char *)"nobody";
+        assert_int_equal(handle(&w, admin, handle_ADMIN_EXPLAIN, &am, &reply, &d), -ENOENT);
+        am.tenant = (char *)"a";
+        am.ns = (char *)"none";
+        assert_int_equal(handle(&w, admin, handle_ADMIN_EXPLAIN, &am, &reply, &d), -ENOENT);
+        m.ns_id = NS_ID + 1;
+        assert_int_equal(handle(&w, c, handle_EXPLAIN, &m, &reply, &d), -ENOENT);
+        world_end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_names),
+                TEST(test_refused),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}

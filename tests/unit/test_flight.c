@@ -1,0 +1,628 @@
+/* The server in process: keys that are announced, and requests that wait for them. */
+#include "tests/unit/server-fixture.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "daemon/core/announce.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/nsset.h"
+#include "daemon/server/key-waits.h"
+#include "proto/status.h"
+#include "tests/unit/alloc-fail.h"
+
+#define N_PAGES 4
+
+static struct client *connect_worker(struct world *w)
+{
+        return connect_client(w, getpid(), NULL);
+}
+
+static struct attach *attach_of(struct world *w, const struct client *c)
+{
+        return list_first(&peer_of(w, c)->member->attachments, struct attach, member_link);
+}
+
+static void start(struct world *w)
+{
+        world_init(w, "fake");
+        world_serve(w, "[tenant a]\nlimit=1MiB\n", 4);
+}
+
+static void make_key(uint8_t k[KEY_BYTES], unsigned n)
+{
+        memset(k, 0, KEY_BYTES);
+        k[0] = (uint8_t)n;
+        k[1] = 1;
+}
+
+/* ---- what clients say ------------------------------------------------------------------------ */
+
+static void say_announce(struct client *c, uint32_t page, unsigned n)
+{
+        Kvlease__V1__AnnounceRequest m = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
+        uint8_t k[KEY_BYTES];
+
+        make_key(k, n);
+        m.ns_id = NS_ID;
+        m.pages = &page;
+        m.n_pages = 1;
+        m.keys.data = k;
+        m.keys.len = sizeof(k);
+        say(c, MSG_ANNOUNCE, &m.base);
+}
+
+static void say_wait(struct client *c, unsigned n, uint32_t timeout_msec)
+{
+        Kvlease__V1__WaitRequest m = KVLEASE__V1__WAIT_REQUEST__INIT;
+        uint8_t k[KEY_BYTES];
+
+        make_key(k, n);
+        m.ns_id = NS_ID;
+        m.key.data = k;
+        m.key.len = sizeof(k);
+        m.timeout_msec = timeout_msec;
+        say(c, MSG_WAIT, &m.base);
+}
+
+static void say_publish(struct client *c, uint32_t page, unsigned n)
+{
+        Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
+        uint8_t k[KEY_BYTES];
+
+        make_key(k, n);
+        m.ns_id = NS_ID;
+        m.pages = &page;
+        m.n_pages = 1;
+        m.keys.data = k;
+        m.keys.len = sizeof(k);
+        m.last_tokens = 16;
+        say(c, MSG_PUBLISH, &m.base);
+}
+
+static void say_free(struct client *c, uint32_t page)
+{
+        Kvlease__V1__FreeRequest m = KVLEASE__V1__FREE_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        m.pages = &page;
+        m.n_pages = 1;
+        say(c, MSG_FREE, &m.base);
+}
+
+static void say_ns_close(struct client *c)
+{
+        Kvlease__V1__NsCloseRequest m = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        say(c, MSG_NS_CLOSE, &m.base);
+}
+
+static void say_bye(struct client *c)
+{
+        Kvlease__V1__ByeRequest m = KVLEASE__V1__BYE_REQUEST__INIT;
+
+        say(c, MSG_BYE, &m.base);
+}
+
+/* A client that has pages 0..N_PAGES-1 and has announced page i for key i. */
+static struct client *connect_announcer(struct world *w, pid_t pid)
+{
+        struct client *c = connect_client(w, pid, NULL);
+
+        say_lease(c, N_PAGES);
+        expect(w, c, "LEASE:0 ");
+        for (unsigned i = 0; i < N_PAGES; i++) {
+                say_announce(c, i, i);
+                expect(w, c, "ANNOUNCE:0 ");
+        }
+        return c;
+}
+
+/* Until the server has `n` unanswered WAITs of the client. */
+static void await_waits(struct world *w, const struct client *c, uint32_t n)
+{
+        AWAIT(w, peer_of(w, c)->n_key_waits == n);
+        world_check(w);
+}
+
+/* ---- waits ----------------------------------------------------------------------------------- */
+
+static void test_answered_at_once(void **state)
+{
+        struct client *c, *other;
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        say_wait(other, 9, 60000);
+        expect(&w, other, "WAIT:1 ");
+        say_publish(c, 0, 0);
+        expect(&w, c, "PUBLISH:0 ");
+        say_wait(other, 0, 60000);
+        expect(&w, other, "WAIT:0 ");
+        say_lease(other, 1);
+        say_announce(other, N_PAGES, 0);
+        say_announce(other, N_PAGES, 1);
+        expect(&w, other, "LEASE:0 ANNOUNCE:2 ANNOUNCE:11 ");
+        assert_non_null(strstr(other->detail, "wait for it"));
+        world_end(&w);
+}
+
+static void test_answered_at_the_end(void **state)
+{
+        struct client *c, *other;
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        say_wait(other, 0, 60000);
+        say_wait(other, 1, 60000);
+        say_wait(other, 0, 60000);
+        await_waits(&w, other, 3);
+        /* What else it says isn't held up. */
+        say_lease(other, 1);
+        expect(&w, other, "LEASE:0 ");
+        say_free(c, 1);
+        expect(&w, other, "WAIT:1 ");
+        say_publish(c, 0, 0);
+        expect(&w, other, "WAIT:0 WAIT:0 ");
+        await_waits(&w, other, 0);
+        world_end(&w);
+}
+
+/* By somebody else, as soon as the first is out of the way. */
+static void test_announced_anew(void **state)
+{
+        struct client *c, *other, *third;
+        struct attach *a;
+        uint8_t k[KEY_BYTES];
+        uint32_t page, n, was;
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        third = connect_worker(&w);
+        say_wait(other, 0, 60000);
+        await_waits(&w, other, 1);
+        a = attach_of(&w, third);
+        assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
+        make_key(k, 0);
+        announce_withdraw_all(attach_of(&w, c));
+        assert_int_equal(announce_pages(a, &page, k, 1, &n, &was, NULL), 0);
+        for (int i = 0; i < 5; i++)
+                world_turn(&w);
+        await_waits(&w, other, 1);
+        say_publish(third, page, 0);
+        expect(&w, other, "WAIT:0 ");
+        world_end(&w);
+}
+
+static void test_deadline(void **state)
+{
+        struct client *other;
+        uint64_t began;
+        struct world w;
+
+        start(&w);
+        connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        began = clock_now_nsec();
+        say_wait(other, 0, 30);
+        expect(&w, other, "WAIT:10 ");
+        assert_true(clock_now_nsec() - began >= 29 * NSEC_PER_MSEC);
+        await_waits(&w, other, 0);
+        world_end(&w);
+}
+
+static void test_invalidated(void **state)
+{
+        Kvlease__V1__InvalidateRequest m = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
+        struct client *c, *other;
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        for (unsigned i = 0; i < N_PAGES; i++)
+                say_wait(other, i, 60000);
+        await_waits(&w, other, N_PAGES);
+        m.ns_id = NS_ID;
+        assert_int_equal(ask(&w, c, MSG_INVALIDATE, &m.base), 0);
+        expect(&w, other, "WAIT:1 WAIT:1 WAIT:1 WAIT:1 ");
+        world_end(&w);
+}
+
+static void test_closed(void **state)
+{
+        struct client *other, *third;
+        struct world w;
+
+        start(&w);
+        connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        third = connect_worker(&w);
+        say_wait(other, 0, 60000);
+        say_wait(third, 0, 60000);
+        await_waits(&w, other, 1);
+        await_waits(&w, third, 1);
+        say_ns_close(other);
+        expect(&w, other, "WAIT:34 NS_CLOSE:0 ");
+        say_bye(third);
+        expect(&w, third, "WAIT:34 BYE:0 ");
+        world_end(&w);
+}
+
+/* What waits ends with its peer, whether it hangs up or breaks the protocol. */
+static void test_waiter_goes(void **state)
+{
+        struct client *c, *other, *muted;
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        muted = connect_worker(&w);
+        assert_int_equal(attach_share(attach_of(&w, muted), NULL), 0);
+        say_wait(other, 0, 60000);
+        say_wait(muted, 0, 60000);
+        await_waits(&w, other, 1);
+        await_waits(&w, muted, 1);
+        peer_violation(peer_of(&w, muted), "test");
+        await_waits(&w, muted, 0);
+        hang_up(other);
+        AWAIT(&w, !peer_of(&w, other));
+        say_publish(c, 0, 0);
+        expect(&w, c, "PUBLISH:0 ");
+        world_end(&w);
+}
+
+static void test_only_so_many(void **state)
+{
+        struct client *c, *other;
+        unsigned n = 0;
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        for (unsigned i = 0; i < KEY_WAITS_MAX; i++)
+                say_wait(other, 0, 60000);
+        await_waits(&w, other, KEY_WAITS_MAX);
+        say_wait(other, 0, 60000);
+        expect(&w, other, "WAIT:36 ");
+        assert_non_null(strstr(other->detail, "256"));
+        say_publish(c, 0, 0);
+        expect(&w, c, "PUBLISH:0 ");
+        /* So many aren't answered in one turn. */
+        while (peer_of(&w, other)->n_key_waits > 0) {
+                world_turn(&w);
+                other->replies[0] = '\0';
+                assert_true(n++ < 1000);
+        }
+        assert_true(n >= KEY_WAITS_MAX / KEY_WAITS_PER_TURN);
+        world_end(&w);
+}
+
+static void test_without_memory(void **state)
+{
+        struct client *other;
+        struct world w;
+
+        start(&w);
+        connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        say_wait(other, 0, 60000);
+        alloc_fail_at(1);
+        AWAIT(&w, other->status != UINT32_MAX);
+        assert_true(alloc_fail_end());
+        expect(&w, other, "WAIT:37 ");
+        world_end(&w);
+}
+
+static void test_bad_requests(void **state)
+{
+        Kvlease__V1__AnnounceRequest a = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
+        Kvlease__V1__WaitRequest m = KVLEASE__V1__WAIT_REQUEST__INIT;
+        uint8_t keys[2 * KEY_BYTES] = {1};
+        uint32_t pages[2] = {0, 1};
+        struct client *c;
+        struct world w;
+
+        start(&w);
+        c = connect_worker(&w);
+        say_lease(c, 2);
+        expect(&w, c, "LEASE:0 ");
+        a.ns_id = m.ns_id = 77;
+        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), WIRE_NOT_FOUND);
+        assert_int_equal(ask(&w, c, MSG_WAIT, &m.base), WIRE_NOT_FOUND);
+        a.ns_id = m.ns_id = NS_ID;
+        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), WIRE_INVALID);
+        a.pages = pages;
+        a.n_pages = 2;
+        a.keys.data = keys;
+        a.keys.len = 2 * KEY_BYTES - 1;
+        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), WIRE_INVALID);
+        assert_non_null(strstr(c->detail, "need 64 bytes"));
+        a.n_pages = 1;
+        a.keys.len = KEY_BYTES;
+        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), 0);
+        m.key.data = keys;
+        m.key.len = KEY_BYTES;
+        assert_int_equal(ask(&w, c, MSG_WAIT, &m.base), WIRE_INVALID);
+        assert_non_null(strstr(c->detail, "1 to 600000"));
+        m.timeout_msec = 600001;
+        assert_int_equal(ask(&w, c, MSG_WAIT, &m.base), WIRE_INVALID);
+        m.timeout_msec = 1;
+        m.key.len = 31;
+        assert_int_equal(ask(&w, c, MSG_WAIT, &m.base), WIRE_INVALID);
+        world_end(&w);
+}
+
+static void test_too_many_pages(void **state)
+{
+        static uint8_t keys[(MAX_PUBLISH_PAGES + 1) * KEY_BYTES];
+        static uint32_t pages[MAX_PUBLISH_PAGES + 1];
+        Kvlease__V1__AnnounceRequest a = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
+        struct client *c;
+        struct world w;
+
+        start(&w);
+        c = connect_worker(&w);
+        a.ns_id = NS_ID;
+        a.pages = pages;
+        a.n_pages = ARRAY_SIZE(pages);
+        a.keys.data = keys;
+        a.keys.len = sizeof(keys);
+        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), WIRE_TOO_BIG);
+        world_end(&w);
+}
+
+static void test_readers_do_not_announce(void **state)
+{
+        struct client *c, *other;
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        say_wait(other, 0, 60000);
+        await_waits(&w, other, 1);
+        member_set_read_only(peer_of(&w, c)->member, true);
+        expect(&w, other, "WAIT:1 ");
+        say_announce(c, 0, 7);
+        expect(&w, c, "ANNOUNCE:33 ");
+        world_end(&w);
+}
+
+/* ---- announcers that go -----------------------------------------------------------------------
+ */
+
+static pid_t spawn(void)
+{
+        pid_t pid = fork();
+
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                for (;;)
+                        pause();
+        }
+        return pid;
+}
+
+static void kill_process(pid_t pid)
+{
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* With a pin segment, so that it isn't gone before its process is; its connection stays open, as
+ * with a child that it forked. */
+static void test_killed(void **state)
+{
+        struct client *c, *other;
+        pid_t pid = spawn();
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, pid);
+        other = connect_worker(&w);
+        assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
+        say_wait(other, 0, 60000);
+        await_waits(&w, other, 1);
+        kill_process(pid);
+        expect(&w, other, "WAIT:1 ");
+        AWAIT(&w, !peer_of(&w, c));
+        world_end(&w);
+}
+
+/* It lives, and keeps its pages; but it can't publish them any more. */
+static void test_hung_up(void **state)
+{
+        struct client *c, *other;
+        pid_t pid = spawn();
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, pid);
+        other = connect_worker(&w);
+        assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
+        say_wait(other, 0, 60000);
+        await_waits(&w, other, 1);
+        hang_up(c);
+        expect(&w, other, "WAIT:1 ");
+        assert_int_equal(peer_of(&w, c)->state, PEER_WAITING);
+        assert_int_equal(attach_of(&w, c)->ns->n_pages[PAGE_GRANTED], N_PAGES);
+        kill_process(pid);
+        AWAIT(&w, !peer_of(&w, c));
+        world_end(&w);
+}
+
+static void test_muted(void **state)
+{
+        struct client *c, *other;
+        struct world w;
+
+        start(&w);
+        c = connect_announcer(&w, getpid());
+        other = connect_worker(&w);
+        assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
+        say_wait(other, 0, 60000);
+        await_waits(&w, other, 1);
+        peer_violation(peer_of(&w, c), "test");
+        expect(&w, other, "WAIT:1 ");
+        assert_true(peer_of(&w, c)->muted);
+        world_end(&w);
+}
+
+/* Announced in the last words of who hangs up. */
+static void test_last_words(void **state)
+{
+        struct client *c, *other;
+        pid_t pid = spawn();
+        struct world w;
+
+        start(&w);
+        c = connect_client(&w, pid, NULL);
+        other = connect_worker(&w);
+        say_lease(c, 1);
+        expect(&w, c, "LEASE:0 ");
+        assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
+        say_announce(c, 0, 0);
+        hang_up(c);
+        AWAIT(&w, peer_of(&w, c)->state == PEER_WAITING);
+        assert_int_equal(w.server.store.counters.announced, 1);
+        world_check(&w);
+        say_wait(other, 0, 60000);
+        expect(&w, other, "WAIT:1 ");
+        kill_process(pid);
+        AWAIT(&w, !peer_of(&w, c));
+        world_end(&w);
+}
+
+/* ---- namespace sets ---------------------------------------------------------------------------
+ */
+
+static uint32_t open_in_set(
+        struct world *w, struct client *c, const char *name, const char *set, uint32_t size)
+{
+        Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
+        Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
+
+        layout.model = (char *)"m";
+        layout.dtype = layout.n_layers = layout.n_kv_heads = layout.head_size = layout.tp_size = 1;
+        layout.page_tokens = 16;
+        layout.n_planes = 1;
+        layout.plane_page_bytes = SET_BYTES / SET_PAGES;
+        open.name = (char *)name;
+        open.layout = &layout;
+        open.set = (char *)set;
+        open.set_size = size;
+        open.expire_sec = 7;
+        return ask(w, c, MSG_NS_OPEN, &open.base);
+}
+
+static void cache_key(struct attach *a, unsigned n)
+{
+        uint32_t page, got, n_done;
+        uint8_t k[KEY_BYTES];
+        struct publish p = {.pages = &page, .keys = k, .n = 1, .last_tokens = 16};
+
+        make_key(k, n);
+        assert_int_equal(lease_pages(a, 1, clock_now_nsec(), &page, NULL), 0);
+        assert_int_equal(publish_pages(a, &p, clock_now_nsec(), &got, &n_done, NULL), 0);
+        assert_int_equal(release_pages(a, &got, 1, clock_now_nsec(), NULL), 0);
+}
+
+/* "a/name 1/2 3 4 5, ": namespaces of how many; keys complete, incomplete, dropped. Static. */
+static const char *list_sets(
+        struct world *w, struct client *admin, const char *tenant, uint64_t after)
+{
+        Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
+        const Kvlease__V1__AdminSetsReply *reply;
+        static char text[256];
+        size_t len = 0;
+
+        m.tenant = (char *)tenant;
+        m.after = after;
+        assert_int_equal(ask(w, admin, MSG_ADMIN_SETS, &m.base), 0);
+        reply = (const Kvlease__V1__AdminSetsReply *)admin->reply;
+        text[0] = '\0';
+        for (size_t i = 0; i < reply->n_sets; i++) {
+                const Kvlease__V1__AdminSet *set = reply->sets[i];
+
+                len += (size_t)snprintf(text + len, sizeof(text) - len, "%s/%s %u/%u %u %u %u, ",
+                        set->tenant, set->name, set->n_namespaces, set->size,
+                        (unsigned)set->keys_complete, (unsigned)set->keys_incomplete,
+                        (unsigned)set->dropped);
+                assert_true(len < sizeof(text));
+        }
+        return text;
+}
+
+static void test_sets(void **state)
+{
+        Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
+        struct attach *a, *b;
+        struct client *c, *admin;
+        struct world w;
+        uint8_t k[KEY_BYTES];
+        uint64_t n;
+
+        start(&w);
+        c = connect_worker(&w);
+        admin = connect_admin(&w);
+        assert_string_equal(list_sets(&w, admin, "", 0), "");
+        assert_int_equal(open_in_set(&w, c, "r0", "tp", 2), 0);
+        assert_int_equal(open_in_set(&w, c, "r1", "tp", 3), WIRE_INVALID);
+        assert_int_equal(open_in_set(&w, c, "r1", "tp", 2), 0);
+        assert_int_equal(open_in_set(&w, c, "x", "other", 2), 0);
+        a = attach_find(peer_of(&w, c)->member, 2);
+        b = attach_find(peer_of(&w, c)->member, 3);
+        assert_int_equal(a->ns->expire_nsec, 7 * NSEC_PER_SEC);
+        for (unsigned i = 0; i < 3; i++)
+                cache_key(a, i);
+        for (unsigned i = 0; i < 2; i++)
+                cache_key(b, i);
+        assert_string_equal(list_sets(&w, admin, "a", 0), "a/tp 2/2 2 1 0, a/other 1/2 0 0 0, ");
+        make_key(k, 0);
+        assert_int_equal(invalidate_key(b, k, &n, NULL), 0);
+        AWAIT(&w, a->ns->n_pages[PAGE_SEALED] == 2); /* nothing but the drop kicks the loop */
+        assert_string_equal(list_sets(&w, admin, "a", 0), "a/tp 2/2 1 1 0, a/other 1/2 0 0 0, ");
+        m.tenant = (char *)"nobody";
+        assert_int_equal(ask(&w, admin, MSG_ADMIN_SETS, &m.base), WIRE_NOT_FOUND);
+        assert_string_equal(list_sets(&w, admin, "", a->ns->set->id), "a/other 1/2 0 0 0, ");
+        world_end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_answered_at_once),
+                TEST(test_answered_at_the_end),
+                TEST(test_announced_anew),
+                TEST(test_deadline),
+                TEST(test_invalidated),
+                TEST(test_closed),
+                TEST(test_waiter_goes),
+                TEST(test_only_so_many),
+                TEST(test_without_memory),
+                TEST(test_bad_requests),
+                TEST(test_too_many_pages),
+                TEST(test_readers_do_not_announce),
+                TEST(test_killed),
+                TEST(test_hung_up),
+                TEST(test_muted),
+                TEST(test_last_words),
+                TEST(test_sets),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}

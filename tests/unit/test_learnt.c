@@ -1,0 +1,319 @@
+/* What policies have learnt survives the daemon (daemon/server/learnt.h), and jobs for files run in
+ * order (disk.h). The policy is the test's: LRU that knows a number. */
+#include "tests/unit/server-fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/tenant.h"
+#include "daemon/server/disk.h"
+#include "daemon/server/learnt.h"
+#include "daemon/server/tenants.h"
+#include "policy/evict.h"
+
+static struct evict_ops policy; /* evict_lru, and the two below */
+static uint32_t learnt, loaded; /* 0: nothing */
+static size_t n_saved_bytes;    /* of what save() gives */
+static int load_result;
+
+static size_t save(const void *p, void *buf, size_t size)
+{
+        if (size >= n_saved_bytes) {
+                memset(buf, 0, n_saved_bytes);
+                memcpy(buf, &learnt, sizeof(learnt));
+        }
+        return learnt == 0 ? 0 : n_saved_bytes;
+}
+
+static int load(void *p, const void *buf, size_t size)
+{
+        if (load_result == 0)
+                memcpy(&loaded, buf, sizeof(loaded));
+        return load_result;
+}
+
+static char state_dir[64];
+static char path[128]; /* of the namespace's file */
+
+static void start(struct world *w)
+{
+        char text[256];
+
+        snprintf(text, sizeof(text), "[daemon]\nstate_dir=%s\n[tenant a]\nlimit=1MiB\n", state_dir);
+        world_init(w, "fake");
+        world_serve(w, text, 16);
+        w->server.keeps_state = true;
+        w->server.store.evict = &policy;
+        loaded = 0;
+}
+
+static void begin(void)
+{
+        strcpy(state_dir, "/tmp/kvl-learnt-XXXXXX");
+        assert_non_null(mkdtemp(state_dir));
+        snprintf(path, sizeof(path), "%s/policy/a/n", state_dir);
+        policy = evict_lru;
+        policy.save = save;
+        policy.load = load;
+        n_saved_bytes = 100;
+        load_result = 0;
+}
+
+static void finish(void)
+{
+        char command[128];
+
+        snprintf(command, sizeof(command), "rm -r %s", state_dir);
+        assert_int_equal(system(command), 0);
+}
+
+static bool is_there(const char *name)
+{
+        struct stat st;
+
+        return stat(name, &st) == 0;
+}
+
+/* A client with the namespace "n" open, in a daemon of its own; what was loaded by that. */
+static uint32_t run_once(uint32_t value)
+{
+        struct world w;
+
+        start(&w);
+        learnt = value;
+        hang_up(connect_client(&w, getpid(), NULL));
+        world_end(&w);
+        return loaded;
+}
+
+static void test_survives(void **state)
+{
+        struct stat st;
+
+        begin();
+        assert_int_equal(run_once(7), 0);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0640);
+        assert_int_equal(st.st_size, 40 + 100);
+        assert_int_equal(run_once(7), 7);
+        assert_int_equal(run_once(9), 7);
+        assert_int_equal(run_once(0), 9);
+        assert_int_equal(run_once(0), 9); /* nothing learnt: what was there stays */
+        finish();
+}
+
+/* Not written again while it is the same; ten minutes after the last time where it isn't. */
+static void test_every_ten_minutes(void **state)
+{
+        struct world w;
+        struct client *c;
+        struct ns *ns;
+        uint64_t now;
+
+        begin();
+        start(&w);
+        learnt = 1;
+        c = connect_client(&w, getpid(), NULL);
+        ns = ns_find(tenant_find(&w.server.store, "a"), "n");
+        now = ns->saved_nsec;
+        assert_int_equal(learnt_save_due(&w.server, now + 3600 * NSEC_PER_SEC), UINT64_MAX);
+        ns->unsaved = true;
+        assert_int_equal(
+                learnt_save_due(&w.server, now + 599 * NSEC_PER_SEC), now + 600 * NSEC_PER_SEC);
+        world_turn(&w);
+        assert_false(is_there(path));
+        assert_int_equal(learnt_save_due(&w.server, now + 600 * NSEC_PER_SEC), UINT64_MAX);
+        AWAIT(&w, is_there(path));
+
+        assert_int_equal(unlink(path), 0);
+        ns->unsaved = true;
+        ns->saved_nsec = now;
+        assert_int_equal(learnt_save_due(&w.server, now + 600 * NSEC_PER_SEC), UINT64_MAX);
+        AWAIT(&w, list_is_empty(&w.server.disk.jobs));
+        assert_false(is_there(path));
+        learnt = 2;
+        ns->unsaved = true;
+        ns->saved_nsec = now;
+        assert_int_equal(learnt_save_due(&w.server, now + 600 * NSEC_PER_SEC), UINT64_MAX);
+        AWAIT(&w, is_there(path));
+        hang_up(c);
+        world_end(&w);
+        finish();
+}
+
+/* With its namespace it is written, with its tenant it goes. */
+static void test_goes_with_the_tenant(void **state)
+{
+        struct world w;
+        struct detail d = {""};
+        uint64_t pages, kept;
+        struct tenant *a;
+
+        begin();
+        start(&w);
+        learnt = 1;
+        hang_up(connect_client(&w, getpid(), NULL));
+        a = tenant_find(&w.server.store, "a");
+        AWAIT(&w, a->n_members == 0);
+        assert_int_equal(store_purge(&w.server.store, a, NULL, true, &pages, &kept), 0);
+        AWAIT(&w, is_there(path));
+        assert_int_equal(tenancy_remove(tenancy_find(&w.server, "a"), true, &d), 0);
+        AWAIT(&w, list_is_empty(&w.server.disk.jobs));
+        *strrchr(path, '/') = '\0';
+        assert_false(is_there(path));
+        world_end(&w);
+        finish();
+}
+
+/* Files that are no such files, damaged, or of another policy or version: as if there were none,
+ * and replaced by the next one. */
+static void test_refused(void **state)
+{
+        char *text = NULL;
+        size_t len = 0;
+
+        begin();
+        assert_int_equal(run_once(7), 0);
+        assert_int_equal(file_read(path, LEARNT_MAX_BYTES, &text, &len), 0);
+        for (size_t i = 0; i < len; i++) { /* every byte of it counts */
+                text[i] ^= 1;
+                assert_int_equal(file_replace(path, text, len, 0640), 0);
+                assert_int_equal(run_once(0), 0);
+                text[i] ^= 1;
+        }
+        for (size_t n = 0; n < len; n += 13) {
+                assert_int_equal(file_replace(path, text, n, 0640), 0);
+                assert_int_equal(run_once(0), 0);
+        }
+        assert_int_equal(file_replace(path, text, len, 0640), 0);
+        load_result = -EINVAL;
+        assert_int_equal(run_once(0), 0);
+        load_result = 0;
+        assert_int_equal(run_once(0), 7);
+        policy.name = "another";
+        assert_int_equal(run_once(8), 0);
+        assert_int_equal(run_once(0), 8);
+        free(text);
+        finish();
+}
+
+static void test_too_large(void **state)
+{
+        begin();
+        n_saved_bytes = LEARNT_MAX_BYTES;
+        assert_int_equal(run_once(7), 0);
+        assert_false(is_there(path));
+        n_saved_bytes = LEARNT_MAX_BYTES - 40;
+        assert_int_equal(run_once(7), 0);
+        assert_int_equal(run_once(0), 7);
+        finish();
+}
+
+/* A directory that can't be written to costs the daemon nothing but what was learnt. */
+static void test_no_room(void **state)
+{
+        begin();
+        snprintf(path, sizeof(path), "%s/policy", state_dir);
+        assert_int_equal(file_replace(path, "", 0, 0640), 0); /* a file in its place */
+        assert_int_equal(run_once(7), 0);
+        assert_int_equal(run_once(7), 0);
+        finish();
+}
+
+/* What couldn't be written is written as soon as it can be, though nothing changes meanwhile. */
+static void test_room_later(void **state)
+{
+        char file[128];
+        struct world w;
+        struct ns *ns;
+
+        begin();
+        start(&w);
+        snprintf(file, sizeof(file), "%s/policy", state_dir);
+        assert_int_equal(file_replace(file, "", 0, 0640), 0);
+        learnt = 7;
+        connect_client(&w, getpid(), NULL);
+        ns = ns_find(tenant_find(&w.server.store, "a"), "n");
+        learnt_save(&w.server, ns);
+        AWAIT(&w, list_is_empty(&w.server.disk.jobs));
+        assert_int_equal(unlink(file), 0);
+        assert_int_equal(
+                learnt_save_due(&w.server, ns->saved_nsec + 600 * NSEC_PER_SEC), UINT64_MAX);
+        AWAIT(&w, list_is_empty(&w.server.disk.jobs));
+        assert_true(is_there(path));
+        world_end(&w);
+        finish();
+}
+
+/* ---- disk ----------------------------------------------------------------------------------- */
+
+#define N_JOBS 50
+
+struct counted {
+        struct disk_job job;
+        struct disk *disk;
+        struct counted *next; /* handed on when this is done */
+        unsigned number, *n_run, *n_done;
+};
+
+static void run(struct disk_job *job)
+{
+        struct counted *c = container_of(job, struct counted, job);
+
+        assert_int_equal((*c->n_run)++, c->number);
+}
+
+static void done(struct disk_job *job)
+{
+        struct counted *c = container_of(job, struct counted, job);
+
+        assert_int_equal((*c->n_done)++, c->number);
+        assert_true(*c->n_run >= *c->n_done);
+        if (c->next)
+                disk_do(c->disk, &c->next->job);
+}
+
+/* Handed on together, or one by the end of another; the loop runs until all are done. */
+static void test_in_order(void **state)
+{
+        static struct counted jobs[N_JOBS];
+        unsigned n_run = 0, n_done = 0;
+        struct disk disk;
+        uv_loop_t loop;
+
+        assert_int_equal(uv_loop_init(&loop), 0);
+        disk_init(&disk, &loop);
+        for (unsigned i = 0; i < N_JOBS; i++) {
+                jobs[i] = (struct counted){
+                        {.run = run, .done = done}, &disk, NULL, i, &n_run, &n_done};
+                list_init(&jobs[i].job.link);
+        }
+        jobs[N_JOBS - 2].next = &jobs[N_JOBS - 1];
+        for (unsigned i = 0; i < N_JOBS - 1; i++)
+                disk_do(&disk, &jobs[i].job);
+        assert_int_equal(n_done, 0); /* never at once */
+        assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+        assert_int_equal(n_done, N_JOBS);
+        assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_survives),
+                TEST(test_every_ten_minutes),
+                TEST(test_goes_with_the_tenant),
+                TEST(test_refused),
+                TEST(test_too_large),
+                TEST(test_no_room),
+                TEST(test_room_later),
+                TEST(test_in_order),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}

@@ -1,0 +1,687 @@
+/* Namespace sets in the daemon's state: what is evicted, dropped or incomplete goes in all of them.
+ */
+#include "base/clock.h"
+#include "daemon/core/announce.h"
+#include "daemon/core/expire.h"
+#include "daemon/core/history.h"
+#include "daemon/core/nsset.h"
+#include "daemon/core/reclaim.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/core-fixture.h"
+
+#define RANKS  3
+#define PLENTY 100000
+
+struct world {
+        struct fixture f;
+        struct member *m;
+        struct attach *ranks[RANKS];
+        struct nsset *set;
+        unsigned n_work;
+};
+
+static void note_work(void *data)
+{
+        container_of((struct fixture *)data, struct world, f)->n_work++;
+}
+
+static int open_rank(struct member *m, const char *name, const char *set, uint32_t size,
+        struct attach **ret, struct detail *d)
+{
+        struct attach_options o = {.set = set, .set_size = size};
+        struct ns_layout l = test_layout();
+
+        return attach_open_with(m, name, &l, &o, ret, d);
+}
+
+static struct attach *open_in_set(struct member *m, const char *name)
+{
+        struct attach *a = NULL;
+
+        assert_int_equal(open_rank(m, name, "model", RANKS, &a, NULL), 0);
+        return a;
+}
+
+static void start_sized(struct world *w, unsigned sets)
+{
+        static const char *const names[RANKS] = {"rank0", "rank1", "rank2"};
+
+        *w = (struct world){0};
+        fixture_start(&w->f, sets, sets, sets);
+        w->f.store.on_work = note_work;
+        w->m = join(w->f.a);
+        for (int i = 0; i < RANKS; i++)
+                w->ranks[i] = open_in_set(w->m, names[i]);
+        w->set = w->ranks[0]->ns->set;
+        assert_non_null(w->set);
+}
+
+static void start(struct world *w)
+{
+        start_sized(w, 16);
+}
+
+static void work(struct world *w)
+{
+        while (store_work(&w->f.store, 64))
+                fixture_check(&w->f);
+        fixture_check(&w->f);
+}
+
+static void end(struct world *w)
+{
+        member_free(w->m);
+        work(w);
+        fixture_end(&w->f);
+}
+
+/* In all ranks but those from `n_ranks` on. */
+static void cache_in(struct world *w, unsigned n_ranks, unsigned first, unsigned n)
+{
+        for (unsigned i = 0; i < n_ranks; i++)
+                cache_chain(w->ranks[i], first, n);
+        fixture_check(&w->f);
+}
+
+/* 12 places: keys found in each rank, as digits. */
+static void expect_hits(struct world *w, unsigned first, unsigned n, const char *digits)
+{
+        char found[RANKS + 1] = "";
+
+        for (int i = 0; i < RANKS; i++)
+                found[i] = (char)('0' + count_hits(w->ranks[i], first, n));
+        assert_string_equal(found, digits);
+}
+
+static uint32_t page_of(const struct attach *a, unsigned number)
+{
+        uint8_t key[KEY_BYTES];
+
+        make_keys(key, number, 1);
+        return ns_find_page(a->ns, key);
+}
+
+/* ---- who is in it ---------------------------------------------------------------------------- */
+
+static void test_who_is_in(void **state)
+{
+        struct attach *a, *b;
+        struct member *other;
+        struct world w;
+
+        start(&w);
+        assert_int_equal(w.set->n_members, RANKS);
+        assert_int_equal(w.set->size, RANKS);
+        assert_int_equal(open_rank(w.m, "more", "model", RANKS, &a, &w.f.d), -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "its 3 namespaces already"));
+        assert_null(ns_find(w.f.a, "more"));
+        assert_int_equal(open_rank(w.m, "more", "model", 4, &a, &w.f.d), -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "set_size"));
+        assert_int_equal(open_rank(w.m, "more", "another", 1, &a, &w.f.d), -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "2 to 64"));
+        assert_int_equal(open_rank(w.m, "more", "another", 65, &a, &w.f.d), -EINVAL);
+        assert_int_equal(open_rank(w.m, "more", "../x", 2, &a, &w.f.d), -EINVAL);
+        assert_int_equal(open_rank(w.m, "more", "another", 64, &a, &w.f.d), 0);
+        /* A name is the tenant's own. */
+        other = join(w.f.b);
+        assert_int_equal(open_rank(other, "rank0", "model", 2, &b, &w.f.d), 0);
+        assert_ptr_not_equal(b->ns->set, w.set);
+        assert_int_not_equal(b->ns->set->id, w.set->id);
+        fixture_check(&w.f);
+        member_free(other);
+        end(&w);
+}
+
+/* The first who opens it says. */
+static void test_opened_again(void **state)
+{
+        struct member *other;
+        struct attach *a;
+        struct world w;
+
+        start(&w);
+        other = join(w.f.a);
+        assert_int_equal(open_rank(other, "rank0", NULL, 0, &a, &w.f.d), 0);
+        assert_ptr_equal(a->ns->set, w.set);
+        attach_close(a);
+        assert_int_equal(open_rank(other, "rank0", "model", RANKS, &a, &w.f.d), 0);
+        attach_close(a);
+        assert_int_equal(open_rank(other, "rank0", "model", 2, &a, &w.f.d), -EINVAL);
+        assert_int_equal(open_rank(other, "rank0", "other", RANKS, &a, &w.f.d), -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "in set model"));
+        (void)open_ns(other, "alone");
+        assert_int_equal(open_rank(w.m, "alone", "model", RANKS, &a, &w.f.d), -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "without a set"));
+        member_free(other);
+        end(&w);
+}
+
+static void test_expire_time_is_said(void **state)
+{
+        struct attach_options o = {.expire_nsec = 5 * NSEC_PER_SEC};
+        struct ns_layout l = test_layout();
+        struct member *other;
+        struct attach *a;
+        struct world w;
+
+        start(&w);
+        other = join(w.f.a);
+        assert_int_equal(attach_open_with(other, "rank0", &l, &o, &a, NULL), 0);
+        assert_int_equal(expire_nsec(a->ns), 5 * NSEC_PER_SEC);
+        attach_close(a);
+        assert_int_equal(open_rank(other, "rank0", NULL, 0, &a, NULL), 0);
+        assert_int_equal(expire_nsec(a->ns), 5 * NSEC_PER_SEC);
+        attach_close(a);
+        member_set_read_only(other, true);
+        o.expire_nsec = 1;
+        assert_int_equal(attach_open_with(other, "rank0", &l, &o, &a, NULL), 0);
+        assert_int_equal(expire_nsec(a->ns), 5 * NSEC_PER_SEC);
+        member_free(other);
+        end(&w);
+}
+
+static void test_leaving(void **state)
+{
+        uint64_t n, kept;
+        struct world w;
+
+        start(&w);
+        cache_in(&w, RANKS, 0, 3);
+        cache_in(&w, RANKS - 1, 10, 2);
+        assert_int_equal(w.set->n_complete, 3);
+        assert_int_equal(w.set->n_incomplete, 2);
+        attach_close(w.ranks[1]);
+        assert_int_equal(
+                store_purge(&w.f.store, w.f.a, ns_find(w.f.a, "rank1"), true, &n, &kept), 0);
+        fixture_check(&w.f);
+        assert_int_equal(w.set->n_members, RANKS - 1);
+        assert_int_equal(w.set->n_complete, 0);
+        assert_int_equal(w.set->n_incomplete, 5);
+        /* Its place is for the next. */
+        w.ranks[1] = open_in_set(w.m, "rank1b");
+        cache_chain(w.ranks[1], 0, 3);
+        fixture_check(&w.f);
+        assert_int_equal(w.set->n_complete, 3);
+        for (int i = 0; i < RANKS; i++)
+                attach_close(w.ranks[i]);
+        assert_int_equal(store_purge(&w.f.store, w.f.a, NULL, true, &n, &kept), 0);
+        assert_true(list_is_empty(&w.f.a->nssets));
+        end(&w);
+}
+
+/* ---- drops ----------------------------------------------------------------------------------- */
+
+static void test_counts(void **state)
+{
+        struct world w;
+
+        start(&w);
+        cache_chain(w.ranks[0], 0, 4);
+        assert_int_equal(w.set->n_incomplete, 4);
+        cache_chain(w.ranks[2], 0, 4);
+        assert_int_equal(w.set->n_incomplete, 4);
+        assert_int_equal(w.set->n_complete, 0);
+        cache_chain(w.ranks[1], 0, 3);
+        assert_int_equal(w.set->n_incomplete, 1);
+        assert_int_equal(w.set->n_complete, 3);
+        expect_hits(&w, 0, 4, "434");
+        end(&w);
+}
+
+static void test_dropped_in_one(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        struct world w;
+        uint64_t n;
+
+        start(&w);
+        cache_in(&w, RANKS, 0, 5);
+        make_keys(key, 2, 1);
+        assert_int_equal(invalidate_key(w.ranks[1], key, &n, NULL), 0);
+        assert_int_equal(n, 3);
+        assert_true(w.n_work > 0);
+        assert_int_equal(w.set->n_complete, 2);
+        assert_int_equal(w.set->n_incomplete, 0);
+        fixture_check(&w.f);
+        expect_hits(&w, 0, 5, "525"); /* soon, not at once */
+        work(&w);
+        expect_hits(&w, 0, 5, "222");
+        assert_int_equal(w.f.store.counters.evictions, 0);
+        end(&w);
+}
+
+/* Why is told in the others, too. */
+static void test_why(void **state)
+{
+        struct explanation e;
+        uint8_t key[KEY_BYTES];
+        struct world w;
+        uint64_t n;
+
+        start(&w);
+        cache_in(&w, RANKS, 0, 1);
+        make_keys(key, 0, 1);
+        assert_int_equal(invalidate_key(w.ranks[1], key, &n, NULL), 0);
+        work(&w);
+        history_explain(w.ranks[0]->ns, key, 1, &e);
+        assert_int_equal(e.state, HISTORY_INVALIDATED);
+        assert_true(w.f.store.cause == CAUSE_NONE);
+        cache_in(&w, RANKS, 0, 1);
+        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0)));
+        work(&w);
+        history_explain(w.ranks[2]->ns, key, 1, &e);
+        assert_int_equal(e.state, HISTORY_EVICTED);
+        assert_int_equal(w.f.store.counters.evictions, RANKS);
+        end(&w);
+}
+
+/* Below the key in another rank is what the first never had. */
+static void test_dropped_with_what_is_below(void **state)
+{
+        struct world w;
+
+        start(&w);
+        cache_in(&w, RANKS, 0, 2);
+        cache_chain(w.ranks[1], 50, 1);
+        {
+                uint8_t keys[3 * KEY_BYTES];
+                uint32_t pages[3], got[3], n;
+                struct publish p = {
+                        .pages = pages, .n = 3, .keys = keys, .last_tokens = PAGE_TOKENS};
+
+                make_keys(keys, 0, 3);
+                memcpy(keys + 2 * KEY_BYTES, "only in rank 1, below key 1", 28);
+                assert_int_equal(lease_pages(w.ranks[1], 3, 1, pages, NULL), 0);
+                assert_int_equal(
+                        publish_pages(w.ranks[1], &p, 1, got, &n, NULL), KVL_STATUS_DUPLICATE);
+                assert_int_equal(release_pages(w.ranks[1], got, 3, 1, NULL), 0);
+                assert_int_equal(free_pages(w.ranks[1], pages, 2, NULL), 0);
+        }
+        assert_int_equal(w.set->n_incomplete, 2);
+        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 1)));
+        work(&w);
+        expect_hits(&w, 0, 2, "111");
+        assert_int_equal(w.set->n_incomplete, 1); /* key 50 */
+        assert_int_equal(w.ranks[1]->ns->n_pages[PAGE_SEALED], 2);
+        end(&w);
+}
+
+/* A client that makes each rank another chain of the same keys: one drop goes through all of them,
+ * and each round of work does no more than it may. */
+static void test_work_is_bounded(void **state)
+{
+        struct world w;
+        unsigned n_rounds = 0;
+
+        start(&w);
+        for (unsigned i = 0; i < RANKS; i++)
+                for (unsigned k = 0; k < 20; k++) {
+                        uint8_t key[KEY_BYTES], parent[KEY_BYTES];
+                        uint32_t page, got, n;
+                        struct publish p = {
+                                .pages = &page, .n = 1, .keys = key, .last_tokens = PAGE_TOKENS};
+
+                        /* Chains that run in opposite directions. */
+                        make_keys(key, i % 2 ? 19 - k : k, 1);
+                        make_keys(parent, i % 2 ? 20 - k : k - 1, 1);
+                        p.parent_key = k > 0 ? parent : NULL;
+                        assert_int_equal(lease_pages(w.ranks[i], 1, 1, &page, NULL), 0);
+                        assert_int_equal(publish_pages(w.ranks[i], &p, 1, &got, &n, NULL), 0);
+                        assert_int_equal(release_pages(w.ranks[i], &got, 1, 1, NULL), 0);
+                }
+        assert_int_equal(w.set->n_complete, 20);
+        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 19)));
+        while (nssets_work(&w.f.store, 4)) {
+                fixture_check(&w.f);
+                n_rounds++;
+        }
+        fixture_check(&w.f);
+        /* 19 is the root of rank 1's chain: all of that goes, so do all of the others. */
+        assert_int_equal(w.set->n_complete + w.set->n_incomplete, 0);
+        assert_true(n_rounds >= (3 * 20 - 1) / 4 - 1);
+        end(&w);
+}
+
+/* Dropped, and published anew in the same rank before the others were gone through. */
+static void test_published_anew(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        struct world w;
+        uint64_t n;
+
+        start(&w);
+        cache_in(&w, RANKS, 0, 1);
+        make_keys(key, 0, 1);
+        assert_int_equal(invalidate_key(w.ranks[0], key, &n, NULL), 0);
+        cache_chain(w.ranks[0], 0, 1);
+        fixture_check(&w.f);
+        work(&w);
+        expect_hits(&w, 0, 1, "100");
+        assert_int_equal(w.set->n_incomplete, 1);
+        end(&w);
+}
+
+static void test_session_leaves_others_theirs(void **state)
+{
+        struct world w;
+
+        start(&w);
+        cache_in(&w, RANKS, 0, 2);
+        w.f.store.cause = CAUSE_SESSION;
+        (void)ns_drop_subtree(w.ranks[0]->ns, page_of(w.ranks[0], 1), EVICT_INVALIDATE);
+        w.f.store.cause = CAUSE_NONE;
+        work(&w);
+        expect_hits(&w, 0, 2, "122");
+        assert_int_equal(w.set->n_incomplete, 1);
+        end(&w);
+}
+
+/* ---- eviction -------------------------------------------------------------------------------- */
+
+/* Each rank's cache is full; a lease in one takes the oldest of all. */
+static void test_evicted_together(void **state)
+{
+        uint32_t pages[SET_PAGES];
+        struct world w;
+
+        start_sized(&w, RANKS);
+        cache_in(&w, RANKS, 0, 4);
+        cache_in(&w, RANKS, 10, 4);
+        assert_int_equal(lease_pages(w.ranks[0], 2, 5, pages, &w.f.d), 0);
+        work(&w);
+        expect_hits(&w, 0, 4, "222");
+        expect_hits(&w, 10, 4, "444");
+        assert_int_equal(w.set->n_complete, 6);
+        assert_int_equal(free_pages(w.ranks[0], pages, 2, NULL), 0);
+        end(&w);
+}
+
+static void test_held_elsewhere(void **state)
+{
+        uint32_t pages[SET_PAGES], held[4], n;
+        uint8_t keys[4 * KEY_BYTES];
+        struct world w;
+        uint64_t tokens;
+
+        start_sized(&w, RANKS);
+        cache_in(&w, RANKS, 0, 4);
+        cache_in(&w, RANKS, 10, 4);
+        make_keys(keys, 0, 4);
+        assert_int_equal(lookup_pages(w.ranks[1], keys, 4, 0, 2, held, &n, &tokens, NULL), 0);
+        /* The oldest in rank 0, but rank 1 reads them. */
+        assert_int_equal(lease_pages(w.ranks[0], 2, 5, pages, &w.f.d), 0);
+        work(&w);
+        expect_hits(&w, 0, 4, "444");
+        expect_hits(&w, 10, 4, "222");
+        assert_int_equal(lease_pages(w.ranks[0], 3, 5, pages + 2, &w.f.d), KVL_STATUS_FULL);
+        assert_int_equal(release_pages(w.ranks[1], held, 4, 6, NULL), 0);
+        assert_int_equal(lease_pages(w.ranks[0], 3, 7, pages + 2, &w.f.d), 0);
+        work(&w);
+        assert_int_equal(free_pages(w.ranks[0], pages, 5, NULL), 0);
+        end(&w);
+}
+
+/* A set is taken as a whole only where nothing of it is held in another namespace. */
+static void test_held_elsewhere_keeps_a_set(void **state)
+{
+        uint32_t held[4], n;
+        uint8_t keys[4 * KEY_BYTES];
+        struct world w;
+        uint64_t tokens;
+
+        start_sized(&w, 16);
+        cache_in(&w, RANKS, 0, 4);
+        make_keys(keys, 0, 4);
+        assert_int_equal(lookup_pages(w.ranks[1], keys, 1, 0, 2, held, &n, &tokens, NULL), 0);
+        assert_false(reclaim_sets_of_tenant(w.f.a, NULL, 16 * SET_BYTES));
+        work(&w);
+        assert_int_equal(count_hits(w.ranks[0], 0, 1), 1);
+        assert_int_equal(release_pages(w.ranks[1], held, 1, 3, NULL), 0);
+        assert_true(reclaim_sets_of_tenant(w.f.a, NULL, 16 * SET_BYTES));
+        work(&w);
+        assert_int_equal(w.set->n_complete + w.set->n_incomplete, 0);
+        end(&w);
+}
+
+static void test_held_in_a_segment(void **state)
+{
+        uint32_t page;
+        struct world w;
+
+        start(&w);
+        cache_in(&w, RANKS, 0, 1);
+        assert_int_equal(attach_share(w.ranks[2], NULL), 0);
+        page = page_of(w.ranks[2], 0);
+        w.ranks[2]->share.counters[page]++;
+        assert_false(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0)));
+        assert_true(ns_page(w.ranks[0]->ns, page_of(w.ranks[0], 0))->watched);
+        fixture_check(&w.f);
+        w.ranks[2]->share.counters[page]--;
+        ns_look_again(w.ranks[0]->ns, PLENTY);
+        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0)));
+        work(&w);
+        expect_hits(&w, 0, 1, "000");
+        end(&w);
+}
+
+/* ---- incomplete keys ------------------------------------------------------------------------- */
+
+static void pass_time(struct world *w, uint64_t nsec)
+{
+        store_set_now(&w->f.store, w->f.store.now_nsec + nsec);
+}
+
+static void test_incomplete_goes(void **state)
+{
+        struct explanation e;
+        uint8_t key[KEY_BYTES];
+        struct world w;
+
+        start(&w);
+        assert_int_equal(nssets_deadline(&w.f.store), UINT64_MAX);
+        cache_in(&w, RANKS, 0, 2);
+        assert_int_equal(nssets_deadline(&w.f.store), UINT64_MAX);
+        cache_in(&w, RANKS - 1, 10, 3);
+        assert_int_equal(nssets_deadline(&w.f.store), w.f.store.now_nsec + NSSET_GRACE_NSEC);
+        pass_time(&w, NSSET_GRACE_NSEC - 1);
+        work(&w);
+        expect_hits(&w, 10, 3, "330");
+        cache_chain(w.ranks[2], 10, 1); /* late, but there */
+        pass_time(&w, 1);
+        work(&w);
+        expect_hits(&w, 10, 3, "111");
+        expect_hits(&w, 0, 2, "222");
+        assert_int_equal(w.set->n_dropped, 2);
+        assert_int_equal(w.set->n_complete, 3);
+        assert_int_equal(w.f.store.counters.evictions, 0);
+        make_keys(key, 11, 1);
+        history_explain(w.ranks[0]->ns, key, w.f.store.now_nsec, &e);
+        assert_int_equal(e.state, HISTORY_INVALIDATED);
+        end(&w);
+}
+
+static void test_incomplete_and_held(void **state)
+{
+        uint32_t pages[2];
+        struct world w;
+
+        start(&w);
+        publish_chain(w.ranks[0], 0, 2, pages);
+        pass_time(&w, NSSET_GRACE_NSEC);
+        work(&w);
+        assert_int_equal(w.set->n_incomplete, 2);
+        assert_int_equal(w.set->n_dropped, 0);
+        assert_int_equal(release_pages(w.ranks[0], pages, 2, w.f.store.now_nsec, NULL), 0);
+        work(&w);
+        expect_hits(&w, 0, 2, "200");
+        pass_time(&w, NSSET_GRACE_NSEC);
+        work(&w);
+        expect_hits(&w, 0, 2, "000");
+        assert_int_equal(w.set->n_dropped, 2);
+        end(&w);
+}
+
+/* A namespace is invalidated: by the sweep its keys are incomplete, and not before. */
+static void test_one_is_invalidated(void **state)
+{
+        struct world w;
+        uint64_t n;
+
+        start(&w);
+        cache_in(&w, RANKS, 0, 6);
+        assert_int_equal(ns_invalidate(w.ranks[1]->ns, &n), 0);
+        fixture_check(&w.f);
+        cache_chain(w.ranks[1], 0, 2); /* before the sweep has come by */
+        fixture_check(&w.f);
+        work(&w);
+        expect_hits(&w, 0, 6, "626");
+        assert_int_equal(w.set->n_complete, 2);
+        assert_int_equal(w.set->n_incomplete, 4);
+        pass_time(&w, NSSET_GRACE_NSEC);
+        work(&w);
+        expect_hits(&w, 0, 6, "222");
+        end(&w);
+}
+
+/* Pinned ones, too: they are detached by the sweep. */
+static void test_invalidated_and_pinned(void **state)
+{
+        uint32_t pages[2];
+        struct world w;
+        uint64_t n;
+
+        start(&w);
+        cache_chain(w.ranks[0], 0, 2);
+        cache_chain(w.ranks[2], 0, 2);
+        publish_chain(w.ranks[1], 0, 2, pages);
+        assert_int_equal(w.set->n_complete, 2);
+        assert_int_equal(ns_invalidate(w.ranks[1]->ns, &n), 0);
+        work(&w);
+        assert_int_equal(w.set->n_complete, 0);
+        assert_int_equal(w.set->n_incomplete, 2);
+        assert_int_equal(release_pages(w.ranks[1], pages, 2, 3, NULL), 0);
+        end(&w);
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+static void test_allocation_failures(void **state)
+{
+        alloc_fail_each(n)
+        {
+                struct attach *a[2] = {NULL, NULL};
+                uint32_t pages[4], got[4], done;
+                uint8_t keys[4 * KEY_BYTES];
+                struct publish p = {
+                        .pages = pages, .keys = keys, .n = 4, .last_tokens = PAGE_TOKENS};
+                struct fixture f;
+                struct member *m = NULL;
+                int r;
+
+                alloc_fail_at(0);
+                fixture_start(&f, 8, 8, 8);
+                assert_int_equal(member_new(f.a, NULL, false, &m, NULL), 0);
+                make_keys(keys, 0, 4);
+                alloc_fail_at(n);
+                r = open_rank(m, "x", "model", 2, &a[0], NULL);
+                if (r == 0)
+                        r = open_rank(m, "y", "model", 2, &a[1], NULL);
+                for (int i = 0; i < 2 && r == 0; i++) {
+                        r = lease_pages(a[i], 4, 1, pages, NULL);
+                        if (r == 0)
+                                r = publish_pages(a[i], &p, 1, got, &done, NULL);
+                        if (r == 0)
+                                r = release_pages(a[i], got, 4, 1, NULL);
+                }
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                f.may_lack_memory = true;
+                if (r == 0)
+                        assert_int_equal(a[0]->ns->set->n_complete, 4);
+                fixture_check(&f);
+                member_free(m);
+                fixture_end(&f);
+        }
+}
+
+/* ---- the checker ------------------------------------------------------------------------------
+ */
+
+static void expect_broken(struct world *w, const char *why)
+{
+        uint64_t n_pages, n_sets;
+
+        assert_int_equal(store_check(&w->f.store, &n_pages, &n_sets, &w->f.d), -EUCLEAN);
+        if (!strstr(w->f.d.text, why))
+                fail_msg("%s, not %s", w->f.d.text, why);
+}
+
+static void test_checker(void **state)
+{
+        struct ns *ns;
+        struct world w;
+        uint32_t page;
+
+        start(&w);
+        cache_in(&w, RANKS, 0, 2);
+        cache_in(&w, 1, 5, 1);
+        ns = w.ranks[0]->ns;
+        page = page_of(w.ranks[0], 0);
+        w.set->n_complete++;
+        expect_broken(&w, "counts complete");
+        w.set->n_complete--;
+        w.set->n_members--;
+        expect_broken(&w, "counts its namespaces");
+        w.set->n_members++;
+        ns->set_place = 7;
+        expect_broken(&w, "in another place");
+        ns->set_place = 0;
+        nsset_gone(ns, page, EVICT_INVALIDATE); /* which it isn't */
+        expect_broken(&w, "doesn't know a key");
+        nsset_sealed(ns, page);
+        nsset_sealed(w.ranks[1]->ns, page_of(w.ranks[1], 0));
+        nsset_sealed(w.ranks[2]->ns, page_of(w.ranks[2], 0));
+        fixture_check(&w.f);
+        {
+                uint8_t was = ns_page(ns, page_of(w.ranks[0], 5))->key[9];
+                uint32_t at = page_of(w.ranks[0], 5);
+
+                ns_page(ns, at)->key[9] = 99;
+                nsset_sealed(ns, at); /* a key that no page has */
+                ns_page(ns, at)->key[9] = was;
+                expect_broken(&w, "has keys that aren't cached");
+                ns_page(ns, at)->key[9] = 99;
+                nsset_gone(ns, at, EVICT_INVALIDATE);
+                ns_page(ns, at)->key[9] = was;
+        }
+        end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_who_is_in),
+                TEST(test_opened_again),
+                TEST(test_expire_time_is_said),
+                TEST(test_leaving),
+                TEST(test_counts),
+                TEST(test_dropped_in_one),
+                TEST(test_why),
+                TEST(test_dropped_with_what_is_below),
+                TEST(test_work_is_bounded),
+                TEST(test_published_anew),
+                TEST(test_session_leaves_others_theirs),
+                TEST(test_evicted_together),
+                TEST(test_held_elsewhere),
+                TEST(test_held_elsewhere_keeps_a_set),
+                TEST(test_held_in_a_segment),
+                TEST(test_incomplete_goes),
+                TEST(test_incomplete_and_held),
+                TEST(test_one_is_invalidated),
+                TEST(test_invalidated_and_pinned),
+                TEST(test_allocation_failures),
+                TEST(test_checker),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,618 @@
+/* PGI's rules, by small texts. That it keeps every policy's promises: test_evict.c. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/evict.h"
+#include "policy/pgi-class.h"
+#include "policy/pgi-table.h"
+#include "policy/pgi.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/test-support.h"
+
+#define N_NODES     4096
+#define N_IDS       200000
+#define PAGE_TOKENS 512
+#define SECOND      UINT64_C(1000000000)
+
+static const struct evict_ops *const ops = &evict_pgi;
+
+/* Texts are lists of ids; an id stands for all before it, too. */
+struct cache {
+        uint32_t n_sessions, first_session, last_id; /* run_sessions() */
+        uint64_t used_at[N_NODES];
+        struct tree tree;
+        void *pgi;
+        uint32_t *node_1; /* by id */
+        uint32_t id_of[N_NODES];
+        uint32_t free[N_NODES], n_free;
+        uint64_t now, request;
+};
+
+static void cache_init(struct cache *c, uint32_t max_ghosts)
+{
+        struct evict_params params = {
+                .tree = &c->tree, .page_tokens = PAGE_TOKENS, .max_ghosts = max_ghosts};
+
+        *c = (struct cache){.now = 1000 * SECOND, .n_free = N_NODES};
+        c->node_1 = calloc(N_IDS, sizeof(*c->node_1));
+        assert_non_null(c->node_1);
+        for (uint32_t i = 0; i < N_NODES; i++)
+                c->free[i] = N_NODES - 1 - i;
+        tree_init(&c->tree);
+        assert_int_equal(tree_reserve(&c->tree, N_NODES), 0);
+        assert_int_equal(ops->new (&params, &c->pgi), 0);
+        assert_int_equal(ops->reserve(c->pgi, N_NODES), 0);
+}
+
+static void cache_deinit(struct cache *c)
+{
+        assert_null(ops->check(c->pgi));
+        ops->free(c->pgi);
+        tree_deinit(&c->tree);
+        free(c->node_1);
+}
+
+static uint32_t node_of(const struct cache *c, uint32_t id)
+{
+        assert_true(c->node_1[id] > 0);
+        return c->node_1[id] - 1;
+}
+
+static struct pgi_view look(const struct cache *c, uint32_t id)
+{
+        struct pgi_view view;
+
+        pgi_look(c->pgi, node_of(c, id), &view);
+        return view;
+}
+
+static void evict(struct cache *c, uint32_t node)
+{
+        assert_int_not_equal(node, NODE_NONE);
+        ops->remove(c->pgi, node, EVICT_PRESSURE);
+        tree_remove(&c->tree, node);
+        c->node_1[c->id_of[node]] = 0;
+        c->free[c->n_free++] = node;
+}
+
+static void evict_all(struct cache *c)
+{
+        while (c->n_free < N_NODES)
+                evict(c, ops->victim(c->pgi, c->now));
+        assert_int_equal(ops->victim(c->pgi, c->now), NODE_NONE);
+        c->first_session = c->n_sessions;
+}
+
+static void publish(struct cache *c, uint32_t id, uint32_t parent, uint32_t tokens)
+{
+        uint32_t node = c->free[--c->n_free];
+
+        c->id_of[node] = id;
+        c->node_1[id] = node + 1;
+        tree_insert(&c->tree, node, parent);
+        ops->insert(c->pgi, node,
+                &(struct evict_insert){.id = id, .tokens = tokens, .request = c->request}, c->now);
+}
+
+/* Looks the text up, publishes what isn't cached, leaves the request running. The number of pages
+ * found. The last page has tail_tokens. */
+static uint32_t start(struct cache *c, const uint32_t *ids, uint32_t n, uint32_t tail_tokens)
+{
+        uint32_t n_hit = 0;
+
+        c->request++;
+        while (n_hit < n && c->node_1[ids[n_hit]])
+                n_hit++;
+        if (n_hit > 0)
+                ops->touch(c->pgi, node_of(c, ids[n_hit - 1]), c->request, c->now);
+        for (uint32_t i = n_hit; i < n; i++)
+                publish(c, ids[i], i > 0 ? node_of(c, ids[i - 1]) : NODE_NONE,
+                        i + 1 == n ? tail_tokens : PAGE_TOKENS);
+        for (uint32_t i = n; i-- > n_hit;)
+                ops->idle(c->pgi, node_of(c, ids[i]), c->now);
+        for (uint32_t i = 0; i < n; i++)
+                c->used_at[node_of(c, ids[i])] = c->now;
+        return n_hit;
+}
+
+static void end(struct cache *c)
+{
+        ops->request_end(c->pgi, c->request, c->now);
+        ops->work(c->pgi, c->now);
+}
+
+static uint32_t ask(struct cache *c, const uint32_t *ids, uint32_t n, uint32_t tail_tokens)
+{
+        uint32_t n_hit = start(c, ids, n, tail_tokens);
+
+        end(c);
+        return n_hit;
+}
+
+#define IDS(...) (const uint32_t[]){__VA_ARGS__}, ARRAY_SIZE(((const uint32_t[]){__VA_ARGS__}))
+
+static void test_default(void **state)
+{
+        assert_ptr_equal(evict_policies[0], &evict_pgi);
+        assert_ptr_equal(evict_find("pgi"), &evict_pgi);
+}
+
+static void test_class_of_a_page(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2, 3, 4, 5, 6), 100);
+        assert_int_equal(look(&c, 6).class, PGI_PARTIAL);
+        /* 3072 tokens in all, 2660 of them new */
+        assert_int_equal(look(&c, 5).class, pgi_body_class(PGI_HINT_NONE, 1, 1, 1));
+        assert_int_equal(look(&c, 1).class, look(&c, 5).class);
+        ask(&c, IDS(1, 2, 3, 7, 8), PAGE_TOKENS);
+        assert_int_equal(look(&c, 3).kids, 2);
+        assert_int_equal(look(&c, 3).class, pgi_shared_class(2));
+        assert_int_equal(look(&c, 2).class, pgi_body_class(PGI_HINT_NONE, 1, 1, 0));
+        assert_int_equal(look(&c, 8).class, look(&c, 2).class); /* full: no partial tail */
+        assert_int_equal(look(&c, 5).class, pgi_body_class(PGI_HINT_NONE, 1, 1, 1));
+        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
+        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
+        assert_int_equal(look(&c, 3).class, pgi_shared_class(4));
+        ask(&c, IDS(1, 2, 3, 4, 5, 6), 100);
+        assert_int_equal(look(&c, 6).class, PGI_PARTIAL);
+        cache_deinit(&c);
+}
+
+/* The text of an earlier request, but for its partial tail, is a known prefix. */
+static void test_continuations(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2, 3), 100);
+        assert_int_equal(look(&c, 2).turn, 1);
+        assert_int_equal(look(&c, 1).turn, 0);
+        ask(&c, IDS(1, 4, 5), 100); /* begins alike, continues nothing */
+        assert_int_equal(look(&c, 4).turn, 1);
+        ask(&c, IDS(1, 2, 6, 7, 8), 100);
+        assert_int_equal(look(&c, 7).turn, 2);
+        assert_int_equal(look(&c, 6).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
+        /* All of it evicted: known just as well. Cached or not, the oldest turn that counts is the
+         * deepest. */
+        evict_all(&c);
+        assert_int_equal(ask(&c, IDS(1, 2, 6, 7, 9), PAGE_TOKENS), 0);
+        assert_int_equal(look(&c, 9).turn, 3);
+        assert_int_equal(look(&c, 9).class, pgi_body_class(PGI_HINT_NONE, 3, 1, 0));
+        ask(&c, IDS(1, 2, 10), PAGE_TOKENS); /* another answer to the first turn */
+        assert_int_equal(look(&c, 10).turn, 2);
+        for (uint32_t i = 0; i < 9; i++) /* the same text, again and again */
+                ask(&c, IDS(1, 2, 10), PAGE_TOKENS);
+        assert_int_equal(look(&c, 10).turn, PGI_TURNS);
+        assert_int_equal(look(&c, 1).kids, 2);
+        assert_int_equal(look(&c, 6).kids, 1);
+        evict_all(&c); /* what comes again is no other continuation, and no fewer */
+        ask(&c, IDS(1, 2, 6, 7, 9), PAGE_TOKENS);
+        assert_int_equal(look(&c, 1).kids, 2);
+        assert_int_equal(look(&c, 6).kids, 1);
+        ask(&c, IDS(11), 100); /* nothing but a partial tail */
+        assert_int_equal(look(&c, 11).turn, 1);
+        cache_deinit(&c);
+}
+
+/* A continuation that was forgotten is new: ghosts are what makes it known. */
+static void test_ghosts_are_what_is_known(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 1);
+        ask(&c, IDS(1, 2, 3), 100);
+        evict_all(&c);
+        assert_int_equal(look(&c, (ask(&c, IDS(4), PAGE_TOKENS), 4)).n_ghosts, 1);
+        ask(&c, IDS(1, 2, 5), PAGE_TOKENS);
+        assert_int_equal(look(&c, 5).turn, 1);
+        cache_deinit(&c);
+}
+
+static void test_invalidated_pages_leave_no_ghost(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2), PAGE_TOKENS);
+        ops->remove(c.pgi, node_of(&c, 2), EVICT_INVALIDATE);
+        tree_remove(&c.tree, node_of(&c, 2));
+        assert_null(ops->check(c.pgi));
+        assert_int_equal(look(&c, 1).n_ghosts, 0);
+        evict(&c, node_of(&c, 1));
+        ask(&c, IDS(3), PAGE_TOKENS);
+        assert_int_equal(look(&c, 3).n_ghosts, 1);
+        cache_deinit(&c);
+}
+
+static void hint(struct cache *c, uint32_t id, enum evict_hint h, uint64_t after)
+{
+        ops->hint(c->pgi, node_of(c, id), h, after, c->now);
+        assert_null(ops->check(c->pgi));
+}
+
+static void test_hints(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        start(&c, IDS(1, 2, 3), 100); /* before the end */
+        hint(&c, 3, EVICT_HINT_CONTINUES, 0);
+        end(&c);
+        assert_int_equal(look(&c, 2).class, pgi_body_class(PGI_HINT_CONTINUES, 1, 0, 0));
+        assert_int_equal(look(&c, 3).class, PGI_PARTIAL);
+        c.now += 20 * SECOND;
+        ask(&c, IDS(1, 2, 4, 5, 6), 100); /* what was said has happened */
+        assert_int_equal(look(&c, 4).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
+        assert_int_equal(look(&c, 1).class, look(&c, 4).class);
+        hint(&c, 6, EVICT_HINT_DONE, 0); /* after the end, and changed */
+        assert_int_equal(look(&c, 4).class, pgi_body_class(PGI_HINT_DONE, 2, 1, 0));
+        assert_int_equal(look(&c, 2).class, pgi_shared_class(2));
+        hint(&c, 6, EVICT_HINT_RETURNS, 10 * SECOND);
+        assert_int_equal(look(&c, 4).class, PGI_RETURNS + 1);
+        hint(&c, 6, EVICT_HINT_UNKNOWN, 0);
+        assert_int_equal(look(&c, 4).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
+        /* Of pages that a later request has used, it says nothing. */
+        c.now += 20 * SECOND;
+        ask(&c, IDS(1, 2, 4, 7), PAGE_TOKENS);
+        hint(&c, 6, EVICT_HINT_DONE, 0);
+        assert_int_equal(look(&c, 5).class, pgi_body_class(PGI_HINT_DONE, 2, 1, 0));
+        assert_int_equal(look(&c, 1).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
+        cache_deinit(&c);
+}
+
+/* It is about the request that gave it. */
+static void test_hints_end_with_the_next_use(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        start(&c, IDS(1, 2, 3), 100);
+        hint(&c, 3, EVICT_HINT_CONTINUES, 0);
+        end(&c);
+        c.now += 20 * SECOND;
+        ask(&c, IDS(1, 2, 3), 100);
+        assert_int_equal(look(&c, 2).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
+        cache_deinit(&c);
+}
+
+static void test_a_request_uses_a_page_once(void **state)
+{
+        struct cache c;
+        uint64_t before;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2, 3, 4), PAGE_TOKENS);
+        c.now += 20 * SECOND;
+        start(&c, IDS(1, 2), PAGE_TOKENS);
+        before = look(&c, 1).n_events;
+        c.now += 20 * SECOND;
+        for (int i = 0; i < 5; i++)
+                ops->touch(c.pgi, node_of(&c, 2), c.request, c.now);
+        assert_int_equal(look(&c, 1).n_events, before);
+        ops->touch(c.pgi, node_of(&c, 3), c.request, c.now); /* and what it finds further on */
+        assert_int_equal(look(&c, 1).n_events, before + 1);
+        end(&c);
+        ops->touch(c.pgi, node_of(&c, 2), 0, c.now); /* of no request: each is one */
+        ops->touch(c.pgi, node_of(&c, 2), 0, c.now);
+        assert_int_equal(look(&c, 1).n_events, before + 5);
+        cache_deinit(&c);
+}
+
+static void test_oldest_first_before_anything_is_learnt(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        for (uint32_t i = 0; i < 8; i++) {
+                ask(&c, (const uint32_t[]){10 * i, 10 * i + 1}, 2, 100);
+                c.now += 20 * SECOND;
+        }
+        assert_false(look(&c, 0).ready);
+        for (uint32_t i = 0; i < 8; i++) {
+                assert_int_equal(ops->victim(c.pgi, c.now), node_of(&c, 10 * i + 1));
+                evict(&c, node_of(&c, 10 * i + 1));
+                assert_int_equal(ops->victim(c.pgi, c.now), node_of(&c, 10 * i));
+                evict(&c, node_of(&c, 10 * i));
+        }
+        cache_deinit(&c);
+}
+
+/* A page that is held is in use: its age is from when it was let go of. */
+static void test_age_of_what_was_held(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1), PAGE_TOKENS);
+        ops->hold(c.pgi, node_of(&c, 1));
+        c.now += 20 * SECOND;
+        ask(&c, IDS(2), PAGE_TOKENS);
+        c.now += 20 * SECOND;
+        ops->idle(c.pgi, node_of(&c, 1), c.now);
+        assert_int_equal(ops->victim(c.pgi, c.now), node_of(&c, 2));
+        evict_all(&c);
+        cache_deinit(&c);
+}
+
+static void make_room(struct cache *c, uint32_t n)
+{
+        while (c->n_free < n)
+                evict(c, ops->victim(c->pgi, c->now));
+}
+
+/*
+ * Each second a text of two full pages and a partial one begins. A third of those since evict_all()
+ * is continued after 30 s; a client says which. right: what it says is true; otherwise the
+ * opposite.
+ */
+static void run_sessions(struct cache *c, uint32_t seconds, bool hints, bool right)
+{
+        for (; seconds > 0; seconds--) {
+                uint32_t n = c->n_sessions++, id = 8 + n % (N_IDS / 8 - 2) * 8, old = id - 30 * 8;
+
+                c->last_id = id;
+                make_room(c, 8);
+                start(c, (const uint32_t[]){id, id + 1, id + 2}, 3, 100);
+                if (hints)
+                        hint(c, id + 2,
+                                (n % 3 == 0) == right ? EVICT_HINT_CONTINUES : EVICT_HINT_DONE, 0);
+                end(c);
+                make_room(c, 8);
+                if (n >= c->first_session + 30 && n % 3 == 0)
+                        ask(c, (const uint32_t[]){old, old + 1, old + 3, old + 4}, 4, 100);
+                c->now += SECOND;
+        }
+}
+
+/* Partial tails, which nobody asked for again, go before older pages that may be. */
+static void test_learns_what_is_worth_least(void **state)
+{
+        struct cache c;
+        uint32_t node;
+
+        cache_init(&c, 0);
+        run_sessions(&c, 1000, false, false);
+        evict_all(&c);
+        run_sessions(&c, 20, false, false);
+        for (uint32_t i = 0; i < 20; i++) {
+                struct pgi_view view;
+
+                node = ops->victim(c.pgi, c.now);
+                pgi_look(c.pgi, node, &view);
+                assert_true(view.ready && !view.behind);
+                assert_int_equal(view.class, PGI_PARTIAL);
+                evict(&c, node);
+        }
+        /* Then the youngest: the others are nearer to when they may be used. */
+        node = ops->victim(c.pgi, c.now);
+        assert_in_range(c.id_of[node], c.last_id - 2 * 8, c.last_id + 1);
+        cache_deinit(&c);
+}
+
+/* Hints count by what came of those before, not by what they say: all wrong is as good as right. */
+static void expect_hints_learnt(bool right)
+{
+        struct cache c;
+        uint32_t n_first = 0, first = right ? PGI_DONE : PGI_CONTINUES, node;
+
+        cache_init(&c, 0);
+        run_sessions(&c, 2000, true, right);
+        evict_all(&c);
+        run_sessions(&c, 30, true, right);
+        for (uint32_t i = 0; i < 30 + 2 * 20; i++) { /* the tails, and what isn't continued */
+                struct pgi_view view;
+
+                node = ops->victim(c.pgi, c.now);
+                pgi_look(c.pgi, node, &view);
+                n_first += view.class >= first &&
+                           view.class < first + PGI_TURNS_HINTED * PGI_LENGTHS * PGI_FRESHES;
+                evict(&c, node);
+        }
+        assert_true(n_first >= 38);
+        cache_deinit(&c);
+}
+
+static void test_hints_are_learnt(void **state)
+{
+        expect_hints_learnt(true);
+        expect_hints_learnt(false);
+}
+
+/* Intervals of age are a tenth wide, or a second. */
+static void expect_about_the_oldest(const struct cache *c, uint32_t victim)
+{
+        uint64_t oldest = c->now;
+
+        for (uint32_t i = 0; i < N_NODES; i++)
+                if (tree_has(&c->tree, i) && tree_is_leaf(&c->tree, i) && c->used_at[i] < oldest)
+                        oldest = c->used_at[i];
+        assert_true(c->used_at[victim] - oldest <= 2 * SECOND + (c->now - oldest) / 8);
+}
+
+/* Each second a text; of each other one a client says that it continues, of the rest that they are
+ * done. One of the two kinds comes again after `delay` seconds, the other never. */
+static void run_texts(struct cache *c, uint32_t seconds, bool done_come_again, uint32_t delay)
+{
+        for (; seconds > 0; seconds--) {
+                uint32_t n = c->n_sessions++, id = 8 + n % (N_IDS / 8 - 2) * 8;
+                uint32_t old = id - delay * 8;
+
+                make_room(c, 3);
+                start(c, (const uint32_t[]){id, id + 1, id + 2}, 3, PAGE_TOKENS);
+                hint(c, id + 2, n % 2 ? EVICT_HINT_DONE : EVICT_HINT_CONTINUES, 0);
+                end(c);
+                make_room(c, 3);
+                if (n >= c->first_session + delay && (n - delay) % 2 == done_come_again)
+                        ask(c, (const uint32_t[]){old, old + 1, old + 2}, 3, PAGE_TOKENS);
+                c->now += SECOND;
+        }
+}
+
+/*
+ * What it has learnt to keep for minutes doesn't come again, and fills the cache; what it has
+ * learnt to throw away comes again in seconds. LRU hits all of that: LRU it is, until the tables
+ * know better.
+ */
+static void test_falls_back(void **state)
+{
+        const uint32_t room = 80;
+        struct cache c;
+        struct pgi_view view;
+        uint32_t n_behind = 0, victim;
+
+        cache_init(&c, 0);
+        run_texts(&c, 4000, false, 300);
+        evict_all(&c);
+        c.n_free = room;
+        for (uint32_t s = 0; s < 2000; s++) {
+                run_texts(&c, 1, true, 10);
+                victim = ops->victim(c.pgi, c.now);
+                pgi_look(c.pgi, victim, &view);
+                n_behind += view.behind;
+                if (view.behind)
+                        expect_about_the_oldest(&c, victim);
+        }
+        assert_true(n_behind > 1000);
+        cache_deinit(&c);
+}
+
+static void test_reset_keeps_what_was_learnt(void **state)
+{
+        struct cache c;
+        uint64_t n_events;
+
+        cache_init(&c, 0);
+        run_sessions(&c, 300, false, false);
+        evict_all(&c);
+        ask(&c, IDS(1), PAGE_TOKENS);
+        n_events = look(&c, 1).n_events;
+        assert_true(n_events > 0 && look(&c, 1).n_ghosts > 0);
+        alloc_fail_each(n)
+        {
+                int r = ops->reset(c.pgi);
+
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                if (r < 0)
+                        assert_null(ops->check(c.pgi));
+        }
+        assert_int_equal(tree_reset(&c.tree), 0);
+        memset(c.node_1, 0, N_IDS * sizeof(*c.node_1));
+        assert_null(ops->check(c.pgi));
+        ask(&c, IDS(1), PAGE_TOKENS);
+        assert_int_equal(look(&c, 1).n_events, n_events);
+        assert_int_equal(look(&c, 1).n_ghosts, 0);
+        assert_true(look(&c, 1).ready);
+        cache_deinit(&c);
+}
+
+static void test_saved_and_loaded(void **state)
+{
+        struct cache c, d;
+        size_t size;
+        uint8_t *buf;
+
+        cache_init(&c, 0);
+        cache_init(&d, 0);
+        run_sessions(&c, 300, false, false);
+        ask(&c, IDS(1), PAGE_TOKENS);
+        ask(&d, IDS(1), PAGE_TOKENS);
+        size = ops->save(c.pgi, NULL, 0);
+        buf = malloc(size);
+        assert_non_null(buf);
+        assert_int_equal(ops->save(c.pgi, buf, size), size);
+        buf[20] ^= 1;
+        assert_int_equal(ops->load(d.pgi, buf, size), -EINVAL);
+        assert_false(look(&d, 1).ready);
+        buf[20] ^= 1;
+        assert_int_equal(ops->load(d.pgi, buf, size), 0);
+        assert_true(look(&d, 1).ready);
+        assert_int_equal(look(&d, 1).n_events, look(&c, 1).n_events);
+        assert_null(ops->check(d.pgi));
+        free(buf);
+        cache_deinit(&c);
+        cache_deinit(&d);
+}
+
+static void test_ghosts_and_memory_are_bounded(void **state)
+{
+        const uint32_t max_ghosts = 1000;
+        struct cache c;
+
+        cache_init(&c, max_ghosts);
+        run_sessions(&c, 5000, false, false); /* 17,000 pages; requests that end, and that don't */
+        for (uint32_t i = 0; i < 3000; i++) {
+                make_room(&c, 2);
+                start(&c, (const uint32_t[]){100000 + i}, 1, PAGE_TOKENS);
+        }
+        assert_in_range(look(&c, 100000 + 2999).n_ghosts, max_ghosts * 3 / 4, max_ghosts);
+        assert_in_range(ops->memory_bytes(c.pgi), 1, N_NODES * 32 + max_ghosts * 16 + 450000);
+        cache_deinit(&c);
+}
+
+/* In its class and place; the request that ran with it ends without it. */
+static void test_moved(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        for (uint32_t i = 0; i < 3; i++) {
+                start(&c, (const uint32_t[]){10 * i}, 1, PAGE_TOKENS);
+                c.now += 20 * SECOND;
+        }
+        tree_move(&c.tree, node_of(&c, 0), N_NODES - 1);
+        ops->move(c.pgi, node_of(&c, 0), N_NODES - 1);
+        assert_null(ops->check(c.pgi));
+        for (uint64_t request = 1; request <= 3; request++)
+                ops->request_end(c.pgi, request, c.now);
+        assert_null(ops->check(c.pgi));
+        assert_int_equal(ops->victim(c.pgi, c.now), N_NODES - 1);
+        cache_deinit(&c);
+}
+
+/* Nor forward by years: ages end where bins do. */
+static void test_clock_never_goes_back(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        ask(&c, IDS(1, 2), PAGE_TOKENS);
+        for (uint32_t i = 0; i < 4; i++) {
+                static const uint64_t clock[] = {5000 * SECOND, 0, UINT64_MAX, 0};
+
+                c.now = clock[i];
+                ask(&c, (const uint32_t[]){1, 2, 3 + i}, 3, PAGE_TOKENS);
+                assert_null(ops->check(c.pgi));
+        }
+        evict_all(&c);
+        cache_deinit(&c);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_default),
+                TEST(test_class_of_a_page),
+                TEST(test_continuations),
+                TEST(test_ghosts_are_what_is_known),
+                TEST(test_invalidated_pages_leave_no_ghost),
+                TEST(test_hints),
+                TEST(test_hints_end_with_the_next_use),
+                TEST(test_a_request_uses_a_page_once),
+                TEST(test_oldest_first_before_anything_is_learnt),
+                TEST(test_age_of_what_was_held),
+                TEST(test_learns_what_is_worth_least),
+                TEST(test_hints_are_learnt),
+                TEST(test_falls_back),
+                TEST(test_reset_keeps_what_was_learnt),
+                TEST(test_saved_and_loaded),
+                TEST(test_ghosts_and_memory_are_bounded),
+                TEST(test_moved),
+                TEST(test_clock_never_goes_back),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,585 @@
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "policy/pgi-class.h"
+#include "policy/pgi-ghost.h"
+#include "policy/pgi-list.h"
+#include "policy/pgi-lru.h"
+#include "policy/pgi-run.h"
+#include "policy/pgi-table.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/test-random.h"
+#include "tests/unit/test-support.h"
+
+static void test_age_bins(void **state)
+{
+        uint32_t last = 0;
+
+        assert_int_equal(pgi_age_bin(0), 0);
+        assert_int_equal(pgi_age_bin(15), 0);
+        assert_int_equal(pgi_age_bin(16), 1);
+        assert_int_equal(pgi_age_bin(19), 1); /* 16 * 2^(1/4) = 19.03 */
+        assert_int_equal(pgi_age_bin(20), 2);
+        assert_int_equal(pgi_age_bin(31), 4);
+        assert_int_equal(pgi_age_bin(32), 5);
+        assert_int_equal(pgi_age_bin(UINT32_MAX), PGI_BINS - 1);
+        for (uint32_t age = 1; age < 1000000; age++) {
+                uint32_t bin = pgi_age_bin(age);
+
+                assert_true(bin == last || bin == last + 1 || bin == last + 2);
+                assert_true(pgi_bin_start(bin) <= age);
+                assert_true(bin == PGI_BINS - 1 || age < pgi_bin_start(bin + 1));
+                last = bin;
+        }
+        assert_int_equal((int)pgi_bin_start(0), 0);
+        assert_int_equal((int)pgi_bin_start(9), 64);
+}
+
+/* 100 spells: 10 end in bin 0, 20 are censored in it, 35 end in bin 2, 35 are censored in bin 3. */
+static void test_at_risk_by_hand(void **state)
+{
+        uint32_t events[PGI_BINS] = {10, 0, 35};
+        double censored[PGI_BINS] = {20, 0, 0, 35}, at_risk[PGI_BINS];
+
+        pgi_at_risk(events, censored, at_risk);
+        assert_int_equal((int)at_risk[0], 90);
+        assert_int_equal((int)at_risk[1], 70);
+        assert_int_equal((int)at_risk[2], 70); /* half of them are used there */
+        assert_int_equal((int)(2 * at_risk[3]), 35);
+        assert_int_equal((int)at_risk[4], 0);
+}
+
+/* All horizons, one after the other, each from its bin on. */
+static double best_horizon(const double *hazard, uint32_t bin)
+{
+        double left = 1, kept = 0, best = 0, after;
+
+        for (uint32_t b = bin; b < PGI_BINS; b++) {
+                after = left * (1 - hazard[b]);
+                kept += (pgi_bin_start(b + 1) - pgi_bin_start(b)) * (left + after) / 2;
+                left = after;
+                best = fmax(best, (1 - left) / kept);
+        }
+        return best;
+}
+
+static void expect_gittins(const double *hazard)
+{
+        float index[PGI_BINS];
+
+        pgi_gittins(hazard, index);
+        for (uint32_t b = 0; b < PGI_BINS; b++) {
+                double best = best_horizon(hazard, b);
+
+                /* Where hardly anything reaches a bin the whole curve's figures lose digits. */
+                assert_true(fabs(index[b] - best) <= 1e-5 * best + 1e-12);
+        }
+}
+
+static void test_gittins_against_all_horizons(void **state)
+{
+        double hazard[PGI_BINS] = {0};
+
+        random_start(__func__);
+        expect_gittins(hazard);
+        hazard[40] = 0.5; /* all comes at once, late: the index rises until then */
+        expect_gittins(hazard);
+        for (int i = 0; i < 500; i++) {
+                uint32_t sparse = 1 + random_below(20);
+
+                for (uint32_t b = 0; b < PGI_BINS; b++)
+                        hazard[b] = random_below(sparse) ? 0 : random_below(1000) / 8000.0;
+                expect_gittins(hazard);
+        }
+}
+
+static struct pgi_table new_table(void)
+{
+        struct pgi_table t;
+
+        assert_int_equal(pgi_table_init(&t), 0);
+        return t;
+}
+
+/* Class A is used at 100 s by all, class B by none of as many; C has a single spell. */
+static void test_learns_classes(void **state)
+{
+        const uint32_t a = PGI_BODY + 3, b = PGI_BODY + 7, c = PGI_BODY + 9, age = 1500;
+        struct pgi_table t = new_table();
+
+        assert_false(t.ready);
+        for (int i = 0; i < 1000; i++) {
+                pgi_table_used(&t, a, age);
+                pgi_table_lost(&t, b, 100000);
+        }
+        pgi_table_count(&t, c, 100000);
+        pgi_table_rebuild(&t);
+        assert_true(t.ready);
+        assert_int_equal(t.n_events, 1000);
+        /* Nearer to the use, it is worth more; past it, no more than anything else. */
+        assert_true(pgi_table_index(&t, a, 10) > pgi_table_index(&t, a, 1));
+        assert_true(pgi_table_index(&t, a, pgi_age_bin(age)) > pgi_table_index(&t, a, 10));
+        assert_true(pgi_table_index(&t, a, pgi_age_bin(age) + 1) < pgi_table_index(&t, a, 1));
+        assert_true(pgi_table_index(&t, b, 1) < pgi_table_index(&t, a, 1) / 10);
+        /* What has hardly been seen is as its group is: between the two. */
+        assert_true(pgi_table_index(&t, c, 1) < pgi_table_index(&t, a, 1));
+        assert_true(pgi_table_index(&t, c, 1) > pgi_table_index(&t, a, 1) / 10);
+        pgi_table_deinit(&t);
+}
+
+/* A pass counts what is alive then: it replaces the one before, and an unfinished one says nothing.
+ */
+static void test_passes_replace_each_other(void **state)
+{
+        const uint32_t class = PGI_SHARED;
+        struct pgi_table t = new_table();
+
+        for (int i = 0; i < 100; i++) {
+                pgi_table_used(&t, class, 0);
+                pgi_table_count(&t, class, 1000);
+        }
+        pgi_table_rebuild(&t);
+        assert_int_equal(t.alive[pgi_cell(class, 1000)], 100);
+        pgi_table_count(&t, class, 2000);
+        pgi_table_drop_pass(&t);
+        pgi_table_rebuild(&t);
+        assert_int_equal(t.alive[pgi_cell(class, 1000)], 0);
+        assert_int_equal(t.alive[pgi_cell(class, 2000)], 0);
+        pgi_table_deinit(&t);
+}
+
+/* Old traffic counts half each time there is more than 4 M uses: the newer decides. */
+static void test_old_traffic_fades(void **state)
+{
+        struct pgi_table t = new_table();
+
+        for (uint32_t i = 0; i < 6000000; i++)
+                pgi_table_used(&t, PGI_SHARED, 0);
+        pgi_table_rebuild(&t);
+        assert_int_equal(t.n_events, 3000000);
+        assert_int_equal(t.events[pgi_cell(PGI_SHARED, 0)], 3000000);
+        pgi_table_deinit(&t);
+}
+
+/* Where next to nothing is used again, what is forgotten counts up to 2^30 all the same. */
+static void test_old_losses_fade(void **state)
+{
+        const uint32_t cell = pgi_cell(PGI_SHARED, 0);
+        struct pgi_table t = new_table();
+
+        t.lost[cell] = (UINT32_C(1) << 30) - 1;
+        t.n_lost = t.lost[cell];
+        for (int i = 0; i < 2; i++)
+                pgi_table_lost(&t, PGI_SHARED, 0);
+        pgi_table_rebuild(&t);
+        assert_int_equal(t.lost[cell], UINT32_C(1) << 29);
+        assert_int_equal(t.n_lost, UINT32_C(1) << 29);
+        pgi_table_deinit(&t);
+}
+
+static void some_traffic(struct pgi_table *t)
+{
+        for (uint32_t i = 0; i < 20000; i++) {
+                pgi_table_used(t, random_below(PGI_CLASSES), random_below(100000));
+                pgi_table_lost(t, random_below(PGI_CLASSES), random_below(100000));
+                pgi_table_count(t, random_below(PGI_CLASSES), random_below(100000));
+        }
+        pgi_table_rebuild(t);
+}
+
+static void expect_same_index(const struct pgi_table *a, const struct pgi_table *b)
+{
+        assert_memory_equal(a->index, b->index, PGI_CLASSES * PGI_BINS * sizeof(float));
+}
+
+static void test_saved_and_loaded(void **state)
+{
+        struct pgi_table t = new_table(), u = new_table();
+        size_t size = pgi_table_save(&t, NULL, 0);
+        uint8_t *buf = malloc(size), *again = malloc(size);
+
+        random_start(__func__);
+        assert_non_null(buf);
+        assert_non_null(again);
+        some_traffic(&t);
+        assert_int_equal(pgi_table_save(&t, buf, size - 1), size);
+        assert_int_equal(pgi_table_save(&t, buf, size), size);
+        assert_int_equal(buf[0], 'K'); /* the same on every machine */
+        assert_int_equal(pgi_table_load(&u, buf, size), 0);
+        assert_true(u.ready);
+        assert_int_equal(u.n_events, t.n_events);
+        expect_same_index(&t, &u);
+        assert_int_equal(pgi_table_save(&u, again, size), size);
+        assert_memory_equal(buf, again, size);
+        free(buf);
+        free(again);
+        pgi_table_deinit(&t);
+        pgi_table_deinit(&u);
+}
+
+/* The sum of a forged form is right: its counts are checked themselves. */
+static void seal(uint8_t *buf, size_t size)
+{
+        uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+        for (size_t i = 0; i < size - 8; i++)
+                h = (h ^ buf[i]) * UINT64_C(0x100000001b3);
+        for (int i = 0; i < 8; i++)
+                buf[size - 8 + i] = (uint8_t)(h >> (8 * i));
+}
+
+static void test_hostile_forms_are_refused(void **state)
+{
+        struct pgi_table t = new_table(), u = new_table();
+        size_t size = pgi_table_save(&t, NULL, 0);
+        uint8_t *buf = calloc(1, size + 1), *cut;
+
+        random_start(__func__);
+        assert_non_null(buf);
+        some_traffic(&t);
+        some_traffic(&u);
+        assert_int_equal(pgi_table_save(&t, buf, size), size);
+        for (size_t n = 0; n < size; n += n < 64 ? 1 : 97) {
+                cut = malloc(n ? n : 1); /* of its own, for the sanitizer */
+                assert_non_null(cut);
+                memcpy(cut, buf, n);
+                assert_int_equal(pgi_table_load(&u, cut, n), -EINVAL);
+                free(cut);
+        }
+        assert_int_equal(pgi_table_load(&u, buf, size + 1), -EINVAL);
+        for (int i = 0; i < 300; i++) {
+                size_t bit = i < 128 ? (size_t)i : random_u64() % (size * 8);
+
+                buf[bit / 8] ^= (uint8_t)(1 << bit % 8);
+                assert_int_equal(pgi_table_load(&u, buf, size), -EINVAL);
+                buf[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        }
+        memcpy(&buf[16 + 40], "\1\0\0\x40", 4); /* one more than is taken */
+        seal(buf, size);
+        assert_int_equal(pgi_table_load(&u, buf, size), -EINVAL);
+        memset(&buf[16], 0x3f, size - 24); /* as much as is taken, everywhere */
+        seal(buf, size);
+        assert_int_equal(pgi_table_load(&u, buf, size), 0);
+        for (uint32_t i = 0; i < PGI_CLASSES * PGI_BINS; i++)
+                assert_true(isfinite(u.index[i]) && u.index[i] >= 0);
+        free(buf);
+        pgi_table_deinit(&t);
+        pgi_table_deinit(&u);
+}
+
+static void forget(void *data, const struct pgi_ghost *ghost)
+{
+        uint32_t *n_forgotten = data;
+
+        assert_int_not_equal(ghost->tag, 0);
+        ++*n_forgotten;
+}
+
+/* Growing by any number of sets at a time, all that were put are there or were given back. */
+static void test_ghosts_are_bounded(void **state)
+{
+        static const uint32_t limits[] = {1, 7, 8, 100, 5000, 1 << 15};
+        struct pgi_ghosts g;
+        struct pgi_ghost ghost, old;
+
+        for (size_t k = 0; k < ARRAY_SIZE(limits); k++) {
+                uint32_t n_forgotten = 0, n_found = 0;
+
+                assert_int_equal(pgi_ghosts_init(&g, limits[k]), 0);
+                for (uint32_t i = 0; i < 20000; i++) {
+                        ghost = (struct pgi_ghost){.touched = i, .accesses = i & 0xff};
+                        n_forgotten += pgi_ghosts_put(&g, i, &ghost, &old);
+                        pgi_ghosts_grow(&g, i % 3, forget, &n_forgotten);
+                        if (i % 1000 == 0)
+                                assert_null(pgi_ghosts_check(&g));
+                }
+                assert_true(g.n <= limits[k]);
+                assert_true(g.n >= MIN(limits[k], 20000U) * 3 / 4);
+                assert_int_equal(g.n + n_forgotten, 20000);
+                for (uint32_t i = 0; i < 20000; i++)
+                        if (pgi_ghosts_take(&g, i, &ghost)) {
+                                assert_int_equal(ghost.touched, i);
+                                assert_false(pgi_ghosts_take(&g, i, &ghost));
+                                n_found++;
+                        }
+                assert_int_equal(n_found + n_forgotten, 20000);
+                assert_int_equal(g.n, 0);
+                pgi_ghosts_deinit(&g);
+        }
+}
+
+static void test_the_oldest_ghost_is_forgotten(void **state)
+{
+        struct pgi_ghosts g;
+        struct pgi_ghost ghost, old;
+
+        assert_int_equal(pgi_ghosts_init(&g, 3), 0);
+        for (uint32_t i = 0; i < 3; i++)
+                assert_false(pgi_ghosts_put(
+                        &g, 10 + i, &(struct pgi_ghost){.touched = 50 - i, .class = 1}, &old));
+        assert_true(pgi_ghosts_put(&g, 13, &(struct pgi_ghost){.touched = 60}, &old));
+        assert_int_equal(old.touched, 48);
+        assert_false(pgi_ghosts_take(&g, 12, &ghost));
+        assert_true(pgi_ghosts_put(&g, 13, &(struct pgi_ghost){.touched = 70}, &old));
+        assert_int_equal(old.touched, 60); /* the same id */
+        assert_true(pgi_ghosts_take(&g, 10, &ghost));
+        assert_int_equal(ghost.class, 1);
+        pgi_ghosts_deinit(&g);
+}
+
+static void test_ghosts_without_memory(void **state)
+{
+        struct pgi_ghosts g;
+        struct pgi_ghost old;
+        uint32_t n_forgotten = 0;
+
+        alloc_fail_each(n)
+        {
+                int r = pgi_ghosts_init(&g, 10000);
+
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                if (r == 0)
+                        pgi_ghosts_deinit(&g);
+        }
+        assert_int_equal(pgi_ghosts_init(&g, 10000), 0);
+        for (uint32_t i = 0; i < 400; i++)
+                n_forgotten += pgi_ghosts_put(&g, i, &(struct pgi_ghost){0}, &old);
+        alloc_fail_at(1);
+        assert_false(pgi_ghosts_grow(&g, 1, forget, &n_forgotten));
+        assert_true(alloc_fail_end());
+        assert_int_equal(pgi_ghosts_size(&g), 512);
+        assert_int_equal(g.n + n_forgotten, 400);
+        assert_true(pgi_ghosts_grow(&g, 1, forget, &n_forgotten));
+        assert_null(pgi_ghosts_check(&g));
+        assert_false(pgi_ghosts_grow(&g, UINT32_MAX, forget, &n_forgotten));
+        assert_int_equal(pgi_ghosts_size(&g), 1024);
+        assert_null(pgi_ghosts_check(&g));
+        pgi_ghosts_deinit(&g);
+}
+
+/* A plain list of the last used, as many as fit. */
+struct plain_lru {
+        uint32_t order[256];
+        uint32_t n, capacity;
+};
+
+static bool plain_use(struct plain_lru *l, uint32_t page)
+{
+        uint32_t i = 0;
+        bool hit;
+
+        while (i < l->n && l->order[i] != page)
+                i++;
+        hit = i < l->n;
+        if (!hit)
+                i = l->n < l->capacity ? l->n++ : l->n - 1;
+        memmove(&l->order[1], &l->order[0], i * sizeof(l->order[0]));
+        l->order[0] = page;
+        return hit;
+}
+
+/* With an epoch a use the line is exact; with 256 a cache, off by less than a hundredth. */
+static void test_line_is_lru(void **state)
+{
+        struct plain_lru plain = {.capacity = 200};
+        struct pgi_lru l = {0};
+        uint32_t stamps[400];
+        bool known[400] = {0};
+
+        random_start(__func__);
+        for (int i = 0; i < 100000; i++) {
+                uint32_t page = random_below(random_below(400) + 1);
+                uint64_t before = l.hits;
+                bool hit = plain_use(&plain, page);
+
+                if (known[page])
+                        pgi_lru_used(&l, &stamps[page], false, plain.n);
+                else
+                        pgi_lru_first(&l, &stamps[page], plain.n);
+                known[page] = true;
+                assert_int_equal(l.hits - before, hit);
+                assert_int_equal(l.n, plain.n);
+        }
+}
+
+static void judge_as(struct pgi_lru *l, int64_t difference, uint64_t hits)
+{
+        l->request = difference;
+        l->hits += hits;
+        pgi_lru_judge(l, 1000);
+}
+
+static void test_behind_when_it_surely_loses(void **state)
+{
+        struct pgi_lru l = {0};
+
+        int i = 0;
+
+        while (i++ < 1000)
+                judge_as(&l, 30, 30);
+        assert_false(l.behind);
+        for (i = 0; i < 200 && !l.behind; i++)
+                judge_as(&l, -30, 30);
+        assert_true(l.behind); /* long before what was gained is lost again */
+        for (i = 0; i < 3000 && l.behind; i++)
+                judge_as(&l, 0, 30); /* as LRU does: after a while it tries again */
+        assert_false(l.behind);
+        assert_true(i > 16 * 1000 / 30); /* what was seen has to be halved twice */
+}
+
+/* A request lost now and then is within chance, and a loss of a thousandth is not worth it. */
+static void test_not_behind_by_chance_or_trifles(void **state)
+{
+        struct pgi_lru l = {0}, m = {0};
+
+        for (int i = 0; i < 10000; i++) {
+                judge_as(&l, i % 2 ? 30 : -30, 60);
+                assert_false(l.behind);
+                judge_as(&m, i % 50 ? 0 : -1, 60);
+                assert_false(m.behind);
+        }
+}
+
+static void test_requests_that_never_end(void **state)
+{
+        static struct pgi_run runs[PGI_RUNS];
+        uint32_t n = 0;
+
+        for (uint32_t i = 1; i <= 100000; i++) {
+                struct pgi_run *run = pgi_run_begin(runs, i, i);
+
+                assert_int_equal(run->turn, 1);
+                run->turn = 3;
+                assert_ptr_equal(pgi_run_begin(runs, i, i + 5), run);
+                assert_ptr_equal(pgi_run_find(runs, i), run);
+                assert_int_equal(run->began, i);
+        }
+        assert_null(pgi_run_find(runs, 0));
+        assert_null(pgi_run_find(runs, 1));
+        for (uint32_t i = 100000 - PGI_RUNS; i <= 100000; i++)
+                n += pgi_run_find(runs, i) != NULL;
+        assert_true(n > PGI_RUNS * 3 / 4); /* the newest are kept, but for uneven places */
+}
+
+static void test_classes(void **state)
+{
+        bool seen[PGI_CLASSES] = {0};
+
+        assert_true(PGI_CLASSES <= 256);
+        for (uint32_t hint = PGI_HINT_NONE; hint <= PGI_HINT_DONE; hint++)
+                for (uint32_t turn = 1; turn <= (hint ? PGI_TURNS_HINTED : PGI_TURNS); turn++)
+                        for (uint32_t l = 0; l < PGI_LENGTHS; l++)
+                                for (uint32_t f = 0; f < PGI_FRESHES; f++) {
+                                        uint32_t c = pgi_body_class(hint, turn, l, f);
+
+                                        assert_true(c >= PGI_BODY && c < PGI_RETURNS && !seen[c]);
+                                        assert_int_equal(pgi_fresh_bin_of(c), f);
+                                        seen[c] = true;
+                                }
+        assert_int_equal(pgi_body_class(0, 6, 1, 1), pgi_body_class(0, 60, 1, 1));
+        assert_int_equal(pgi_shared_class(1), PGI_SHARED);
+        assert_int_equal(pgi_shared_class(3), PGI_SHARED + 1);
+        assert_int_equal(pgi_shared_class(4), PGI_SHARED + 2);
+        assert_int_equal(pgi_shared_class(UINT16_MAX), PGI_BODY - 1);
+        assert_int_equal(pgi_size_bin(2048, 4), 0);
+        assert_int_equal(pgi_size_bin(2049, 4), 1);
+        assert_int_equal(pgi_size_bin(8193, 4), 2);
+        assert_int_equal(pgi_size_bin(UINT64_MAX, 4), 3);
+        assert_int_equal(pgi_hint_code(EVICT_HINT_UNKNOWN, 9), PGI_HINT_NONE);
+        assert_int_equal(pgi_hint_code(EVICT_HINT_RETURNS, 0), PGI_HINT_RETURNS);
+        assert_int_equal(
+                pgi_hint_code(EVICT_HINT_RETURNS, UINT64_C(5000000000)), PGI_HINT_RETURNS + 1);
+        assert_int_equal(pgi_hint_code(EVICT_HINT_RETURNS, UINT64_MAX), PGI_HINT_RETURNS + 7);
+        assert_int_equal(pgi_body_class(PGI_HINT_RETURNS + 7, 1, 0, 0), PGI_CLASSES - 1);
+}
+
+/* Intervals: a bounded number, fine where young; pages stay in that of their time. */
+static void test_intervals_widen_with_age(void **state)
+{
+        static struct pgi_page pages[2000];
+        struct pgi_lists l;
+        uint32_t now = 0, oldest;
+
+        random_start(__func__);
+        memset(pages, 0, sizeof(pages));
+        assert_int_equal(pgi_lists_init(&l), 0);
+        for (uint32_t i = 0; i < ARRAY_SIZE(pages); i++) {
+                now += random_below(100);
+                pgi_lists_advance(&l, pages, now);
+                pages[i].touched = now;
+                pages[i].class = (uint8_t)random_below(PGI_CLASSES);
+                pgi_link_used(&l, pages, i);
+                if (i % 3 == 0)
+                        pgi_unlink(&l, pages, i);
+                if (i % 50 == 0)
+                        assert_null(pgi_lists_check(&l, pages, ARRAY_SIZE(pages)));
+        }
+        assert_null(pgi_lists_check(&l, pages, ARRAY_SIZE(pages)));
+        assert_int_equal(l.n, PGI_INTERVALS);
+        oldest = now - l.start[l.n / 2];
+        assert_true(oldest < now / 8); /* half of the intervals are for the last eighth */
+        assert_int_equal(pgi_interval_of(&l, 0), 0);
+        assert_int_equal(pgi_interval_of(&l, now), l.n - 1);
+        pgi_lists_clear(&l);
+        assert_int_equal(l.n, 0);
+        pgi_lists_deinit(&l);
+}
+
+/* Used later goes to the end; a parent that becomes a leaf is the first where it isn't younger. */
+static void test_order_within_a_list(void **state)
+{
+        struct pgi_page pages[5] = {0};
+        struct pgi_lists l;
+
+        assert_int_equal(pgi_lists_init(&l), 0);
+        pgi_lists_advance(&l, pages, 0);
+        for (uint32_t i = 0; i < 4; i++)
+                pages[i].touched = i;
+        pgi_link_used(&l, pages, 1);
+        pgi_link_used(&l, pages, 3);
+        assert_int_equal(pgi_first(&l, 0, 0), 1);
+        pgi_link_exposed(&l, pages, 0);
+        assert_int_equal(pgi_first(&l, 0, 0), 0);
+        pgi_link_exposed(&l, pages, 2);
+        assert_int_equal(pgi_first(&l, 0, 0), 0);
+        assert_null(pgi_lists_check(&l, pages, 5));
+        pages[4] = pages[0];
+        pgi_relink_as(&l, pages, 0, 4);
+        pages[0] = (struct pgi_page){0};
+        assert_null(pgi_lists_check(&l, pages, 5));
+        for (uint32_t i = 4; i >= 1; i--)
+                pgi_unlink(&l, pages, i);
+        assert_int_equal(l.used[0], 0);
+        assert_null(pgi_lists_check(&l, pages, 5));
+        pgi_lists_deinit(&l);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_age_bins),
+                TEST(test_at_risk_by_hand),
+                TEST(test_gittins_against_all_horizons),
+                TEST(test_learns_classes),
+                TEST(test_passes_replace_each_other),
+                TEST(test_old_traffic_fades),
+                TEST(test_old_losses_fade),
+                TEST(test_saved_and_loaded),
+                TEST(test_hostile_forms_are_refused),
+                TEST(test_ghosts_are_bounded),
+                TEST(test_the_oldest_ghost_is_forgotten),
+                TEST(test_ghosts_without_memory),
+                TEST(test_line_is_lru),
+                TEST(test_behind_when_it_surely_loses),
+                TEST(test_not_behind_by_chance_or_trifles),
+                TEST(test_requests_that_never_end),
+                TEST(test_classes),
+                TEST(test_intervals_widen_with_age),
+                TEST(test_order_within_a_list),
+        };
+
+        return RUN_TESTS(tests);
+}

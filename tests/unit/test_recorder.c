@@ -1,0 +1,363 @@
+/* The daemon's traffic as a trace (daemon/server/recorder.h): what is written is read back by the
+ * reader of traces, and is what was done. */
+#include "tests/unit/server-fixture.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "client/trace/trace.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/tenant.h"
+#include "daemon/server/recorder.h"
+
+#define TOKENS 16 /* of a page; server-fixture.c */
+
+struct bench {
+        struct world w;
+        struct client *c;
+        struct attach *a;
+        char dir[64];
+        char path[128];
+};
+
+static void begin(struct bench *b)
+{
+        char text[256];
+
+        memset(b, 0, sizeof(*b));
+        strcpy(b->dir, "/tmp/kvl-record-XXXXXX");
+        assert_non_null(mkdtemp(b->dir));
+        snprintf(b->path, sizeof(b->path), "%s/traces/trace-16-1.jsonl", b->dir);
+        snprintf(text, sizeof(text), "[daemon]\nstate_dir=%s\n[tenant a]\nlimit=1MiB\n", b->dir);
+        world_init(&b->w, "fake");
+        world_serve(&b->w, text, 16);
+        b->w.server.keeps_state = true;
+        b->c = connect_client(&b->w, getpid(), NULL);
+        b->a = list_first(&peer_of(&b->w, b->c)->member->attachments, struct attach, member_link);
+}
+
+static void end(struct bench *b)
+{
+        char command[128];
+
+        world_end(&b->w);
+        snprintf(command, sizeof(command), "rm -r %s", b->dir);
+        assert_int_equal(system(command), 0);
+}
+
+static struct recorder *recorder(struct bench *b)
+{
+        return &b->w.server.recorder;
+}
+
+static void turn_on(struct bench *b, uint64_t max_bytes, uint32_t max_files)
+{
+        struct detail d = {""};
+
+        if (recorder_start(&b->w.server, max_bytes, max_files, &d) != 0)
+                fail_msg("%s", d.text);
+}
+
+static void flush(struct bench *b)
+{
+        AWAIT(&b->w, list_is_empty(&b->w.server.disk.jobs) && !recorder(b)->filling);
+}
+
+/* Keys first..first+n-1 name a text: published from a root as a request, unless cached; unpinned.
+ */
+static void publish(struct bench *b, uint64_t request, unsigned first, unsigned n, uint32_t tokens)
+{
+        uint32_t pages[64], sealed[64], n_sealed;
+        uint8_t keys[64 * KEY_BYTES] = {0};
+        struct publish p = {
+                .pages = pages, .keys = keys, .n = n, .last_tokens = tokens, .request = request};
+
+        for (unsigned i = 0; i < n; i++)
+                memcpy(keys + i * KEY_BYTES, &(unsigned){first + i + 1}, sizeof(unsigned));
+        assert_int_equal(lease_pages(b->a, n, clock_now_nsec(), pages, NULL), 0);
+        assert_true(publish_pages(b->a, &p, clock_now_nsec(), sealed, &n_sealed, NULL) >= 0);
+        assert_int_equal(n_sealed, n);
+        for (unsigned i = 0; i < n; i++)
+                if (sealed[i] != pages[i])
+                        assert_int_equal(free_pages(b->a, &pages[i], 1, NULL), 0);
+        assert_int_equal(release_pages(b->a, sealed, n, clock_now_nsec(), NULL), 0);
+}
+
+static void look_up(struct bench *b, uint64_t request, unsigned first, unsigned n)
+{
+        uint8_t keys[64 * KEY_BYTES] = {0};
+        uint32_t pages[64], found;
+        uint64_t tokens;
+
+        for (unsigned i = 0; i < n; i++)
+                memcpy(keys + i * KEY_BYTES, &(unsigned){first + i + 1}, sizeof(unsigned));
+        if (lookup_pages(b->a, keys, n, request, clock_now_nsec(), pages, &found, &tokens, NULL) ==
+                0)
+                assert_int_equal(release_pages(b->a, pages, found, clock_now_nsec(), NULL), 0);
+}
+
+static void end_request(struct bench *b, uint64_t request)
+{
+        request_end(b->a, request, clock_now_nsec());
+}
+
+static void read_back(const char *path, struct trace *ret)
+{
+        struct trace_error e = {0};
+
+        if (trace_read(&path, 1, 0, TOKENS, NULL, NULL, ret, &e) != 0)
+                fail_msg("%s line %u: %s", path, (unsigned)e.line, e.text);
+}
+
+/* Requests that find, publish, both, or neither; texts that share a beginning share its ids. */
+static void test_is_a_trace(void **state)
+{
+        const struct sim_trace *s;
+        struct bench b;
+        struct trace t;
+        struct stat st;
+
+        begin(&b);
+        publish(&b, 9, 0, 2, TOKENS); /* before it is on: isn't recorded, but known to the cache */
+        turn_on(&b, 0, 0);
+        look_up(&b, 1, 0, 2);
+        publish(&b, 1, 0, 4, 5); /* two duplicates, two new ones, 5 tokens in the last */
+        look_up(&b, 1, 0, 1);    /* not as deep */
+        end_request(&b, 1);
+        look_up(&b, 2, 0, 3);
+        look_up(&b, 0, 0, 2); /* no request */
+        end_request(&b, 2);
+        look_up(&b, 3, 40, 3); /* finds nothing */
+        end_request(&b, 3);
+        publish(&b, 4, 20, 1, TOKENS);
+        look_up(&b, 5, 20, 1);
+        end_request(&b, 4);
+        end_request(&b, 4);
+        end_request(&b, 5);
+        flush(&b);
+        assert_int_equal(recorder(&b)->n_written, 4);
+        assert_int_equal(recorder(&b)->n_lost, 0);
+        assert_string_equal(recorder(&b)->path, b.path);
+        assert_int_equal(stat(b.path, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0600);
+        assert_int_equal(recorder(&b)->n_bytes, (uint64_t)st.st_size);
+
+        read_back(b.path, &t);
+        s = &t.sim;
+        assert_int_equal(s->n_requests, 4);
+        assert_int_equal(s->requests[0].input_tokens, 3 * TOKENS + 5);
+        assert_int_equal(s->requests[1].input_tokens, 3 * TOKENS);
+        assert_int_equal(s->requests[0].n_blocks, 4);
+        assert_int_equal(s->requests[1].n_blocks, 3);
+        assert_int_equal(s->n_unique, 5); /* 4 of the first text, 1 of the other */
+        assert_string_equal(t.tenants[0], "a");
+        trace_free(&t);
+        end(&b);
+}
+
+/* The number of a line's first id. */
+static uint64_t first_id(const char *path)
+{
+        char *text = NULL;
+        uint64_t id;
+        size_t len;
+
+        assert_int_equal(file_read(path, 1 << 20, &text, &len), 0);
+        id = strtoull(strchr(text, '[') + 1, NULL, 10);
+        free(text);
+        return id;
+}
+
+/* Another recording has another secret, and other files; nothing of a key is in them. */
+static void test_secret(void **state)
+{
+        char other[128];
+        struct bench b;
+        uint64_t id;
+
+        begin(&b);
+        turn_on(&b, 0, 0);
+        publish(&b, 1, 0, 1, TOKENS);
+        recorder_stop(&b.w.server); /* what is under way is written */
+        flush(&b);
+        id = first_id(b.path);
+        assert_true(id > 0 && id < UINT64_C(1) << 53);
+        turn_on(&b, 0, 0);
+        publish(&b, 1, 0, 1, TOKENS);
+        recorder_stop(&b.w.server);
+        flush(&b);
+        snprintf(other, sizeof(other), "%s/traces/trace-16-2.jsonl", b.dir);
+        assert_int_not_equal(first_id(other), id);
+        assert_int_equal(recorder(&b)->secret.k0, 0);
+        end(&b);
+}
+
+/* A request that nobody ends is written after a minute; one whose page is gone is lost. */
+static void test_idle(void **state)
+{
+        uint8_t key[KEY_BYTES] = {1}; /* of page 0 of text 0 */
+        uint64_t now, n_pages;
+        struct bench b;
+        uint32_t page;
+
+        begin(&b);
+        turn_on(&b, 0, 0);
+        publish(&b, 1, 0, 2, TOKENS);
+        now = b.w.server.store.now_nsec;
+        assert_int_not_equal(recorder_end_idle(&b.w.server, now + 59 * NSEC_PER_SEC), UINT64_MAX);
+        assert_int_equal(recorder(&b)->n_running, 1);
+        assert_int_equal(recorder_end_idle(&b.w.server, now + 60 * NSEC_PER_SEC), UINT64_MAX);
+        flush(&b);
+        assert_int_equal(recorder(&b)->n_written, 1);
+
+        publish(&b, 2, 0, 2, TOKENS);
+        assert_int_equal(ns_invalidate(b.a->ns, &n_pages), 0);
+        end_request(&b, 2);
+        assert_int_equal(recorder(&b)->n_lost, 1);
+        publish(&b, 3, 0, 2, TOKENS);
+        recorder_forget(&b.w.server, b.a->ns); /* as when the namespace goes */
+        assert_int_equal(recorder(&b)->n_lost, 2);
+        assert_int_equal(recorder(&b)->n_running, 0);
+        publish(&b, 4, 0, 1, TOKENS); /* its page carries another text by the end */
+        page = ns_find_page(b.a->ns, key);
+        assert_int_equal(invalidate_key(b.a, key, &n_pages, NULL), 0);
+        publish(&b, 0, 50, 1, TOKENS);
+        assert_int_equal(ns_page(b.a->ns, page)->state, PAGE_SEALED);
+        end_request(&b, 4);
+        assert_int_equal(recorder(&b)->n_lost, 3);
+        recorder_stop(&b.w.server);
+        end(&b);
+}
+
+/* Compaction moves pages that nobody holds: what a request used is found where it lies then. */
+static void test_moved(void **state)
+{
+        uint8_t key[KEY_BYTES] = {2}; /* of page 1 of text 0 */
+        uint64_t n_pages;
+        uint32_t page;
+        struct bench b;
+        struct trace t;
+
+        begin(&b);
+        turn_on(&b, 0, 0);
+        publish(&b, 1, 0, 2, TOKENS);
+        page = ns_find_page(b.a->ns, key);
+        assert_int_equal(invalidate_key(b.a, key, &n_pages, NULL), 0);
+        publish(&b, 0, 50, 1, TOKENS); /* takes its place */
+        publish(&b, 0, 0, 2, TOKENS);
+        assert_int_not_equal(ns_find_page(b.a->ns, key), page);
+        end_request(&b, 1);
+        flush(&b);
+        assert_int_equal(recorder(&b)->n_lost, 0);
+        read_back(b.path, &t);
+        assert_int_equal(t.sim.n_requests, 1);
+        assert_int_equal(t.sim.requests[0].input_tokens, 2 * TOKENS);
+        trace_free(&t);
+        recorder_stop(&b.w.server);
+        end(&b);
+}
+
+static unsigned count_files(struct bench *b, unsigned *ret_first)
+{
+        char path[160];
+        unsigned n = 0;
+        struct stat st;
+
+        for (unsigned i = 1; i < 100; i++) {
+                snprintf(path, sizeof(path), "%s/traces/trace-16-%u.jsonl", b->dir, i);
+                if (stat(path, &st) < 0)
+                        continue;
+                if (n++ == 0)
+                        *ret_first = i;
+        }
+        return n;
+}
+
+static void test_rotates(void **state)
+{
+        unsigned first = 0, i;
+        struct bench b;
+
+        begin(&b);
+        turn_on(&b, RECORDER_MIN_BYTES, 3);
+        publish(&b, 1, 0, 40, TOKENS); /* some 700 bytes a line */
+        for (i = 0; i < 60; i++) {
+                look_up(&b, 100 + i, 0, 40);
+                end_request(&b, 100 + i);
+                flush(&b);
+        }
+        assert_int_equal(count_files(&b, &first), 3);
+        assert_true(first > 3);
+        assert_int_equal(recorder(&b)->n_written, 60);
+        assert_int_equal(recorder(&b)->n_lost, 0);
+        end(&b); /* the stop writes what is under way */
+}
+
+/* More under way than it keeps in mind, and a disk that doesn't take what is written. */
+static void test_bounds(void **state)
+{
+        struct detail d = {""};
+        struct bench b;
+
+        begin(&b);
+        assert_int_equal(recorder_start(&b.w.server, 1, 0, &d), -EINVAL);
+        assert_int_equal(recorder_start(&b.w.server, 0, RECORDER_FILES_MAX + 1, &d), -EINVAL);
+        turn_on(&b, 0, 0);
+        assert_int_equal(recorder_start(&b.w.server, 0, 0, &d), -EBUSY);
+        publish(&b, 0, 0, 1, TOKENS);
+        for (unsigned i = 1; i <= RECORDER_REQUESTS_MAX + 10; i++)
+                look_up(&b, i, 0, 1);
+        assert_int_equal(recorder(&b)->n_running, RECORDER_REQUESTS_MAX);
+        assert_int_equal(recorder(&b)->n_lost, 10);
+        /* No turn of the loop: the disk takes none of this. */
+        recorder_stop(&b.w.server);
+        assert_true(recorder(&b)->waiting_bytes <= RECORDER_WAITING_MAX);
+        assert_true(recorder(&b)->n_lost > 10);
+        flush(&b);
+        assert_int_equal(
+                recorder(&b)->n_written + recorder(&b)->n_lost, RECORDER_REQUESTS_MAX + 10);
+        assert_int_equal(recorder(&b)->waiting_bytes, 0);
+        end(&b);
+}
+
+static void test_no_disk(void **state)
+{
+        char traces[96];
+        struct bench b;
+        struct detail d = {""};
+
+        begin(&b);
+        snprintf(traces, sizeof(traces), "%s/traces", b.dir);
+        turn_on(&b, 0, 0);
+        assert_int_equal(rmdir(traces), 0);
+        assert_int_equal(file_replace(traces, "", 0, 0600), 0); /* a file in its place */
+        publish(&b, 1, 0, 1, TOKENS);
+        end_request(&b, 1);
+        flush(&b);
+        assert_int_equal(recorder(&b)->n_written, 0);
+        assert_int_equal(recorder(&b)->n_lost, 1);
+        recorder_stop(&b.w.server);
+        flush(&b);
+        assert_true(recorder_start(&b.w.server, 0, 0, &d) < 0);
+        assert_non_null(strstr(d.text, traces));
+        assert_false(recorder(&b)->on);
+        end(&b);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_is_a_trace),
+                TEST(test_secret),
+                TEST(test_idle),
+                TEST(test_moved),
+                TEST(test_rotates),
+                TEST(test_bounds),
+                TEST(test_no_disk),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}

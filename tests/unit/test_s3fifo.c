@@ -1,0 +1,430 @@
+#include <errno.h>
+#include <unistd.h>
+
+#include "policy/evict.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/test-support.h"
+
+static const struct evict_ops *const ops = &evict_s3fifo;
+
+struct cache {
+        struct tree tree;
+        void *policy;
+};
+
+static void cache_init(struct cache *c, uint32_t n, uint32_t max_ghosts)
+{
+        struct evict_params params = {.tree = &c->tree, .max_ghosts = max_ghosts};
+
+        tree_init(&c->tree);
+        assert_int_equal(tree_reserve(&c->tree, n), 0);
+        assert_int_equal(ops->new (&params, &c->policy), 0);
+        assert_int_equal(ops->reserve(c->policy, n), 0);
+}
+
+static void cache_deinit(struct cache *c)
+{
+        ops->free(c->policy);
+        tree_deinit(&c->tree);
+}
+
+/* Ids are spread as those of keys are. */
+static uint64_t id_of(uint32_t text)
+{
+        return (text + 1) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static void insert_text(struct cache *c, uint32_t node, uint32_t parent, uint32_t text)
+{
+        struct evict_insert what = {.id = id_of(text), .tokens = 16};
+
+        tree_insert(&c->tree, node, parent);
+        ops->insert(c->policy, node, &what, 0);
+}
+
+static void insert(struct cache *c, uint32_t node, uint32_t parent)
+{
+        insert_text(c, node, parent, node);
+}
+
+/* Texts of one page each, let go of. */
+static void fill(struct cache *c, uint32_t from, uint32_t to)
+{
+        for (uint32_t i = from; i < to; i++) {
+                insert(c, i, NODE_NONE);
+                ops->idle(c->policy, i, 0);
+        }
+}
+
+static void touch(struct cache *c, uint32_t node, unsigned times)
+{
+        while (times-- > 0)
+                ops->touch(c->policy, node, 0, 0);
+}
+
+static void drop(struct cache *c, uint32_t node, enum evict_reason why)
+{
+        ops->remove(c->policy, node, why);
+        tree_remove(&c->tree, node);
+}
+
+static void expect_evicted(struct cache *c, uint32_t node)
+{
+        assert_int_equal(ops->victim(c->policy, 0), node);
+        assert_int_equal(ops->victim(c->policy, 0), node);
+        assert_null(ops->check(c->policy));
+        if (node != NODE_NONE)
+                drop(c, node, EVICT_PRESSURE);
+        assert_null(ops->check(c->policy));
+}
+
+static void test_found_by_name(void **state)
+{
+        assert_ptr_equal(evict_find("s3fifo"), &evict_s3fifo);
+}
+
+/* One use is the paper's "not enough". */
+static void test_unused_goes_in_order_of_arrival(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 20, 0);
+        expect_evicted(&c, NODE_NONE);
+        fill(&c, 0, 20);
+        touch(&c, 0, 1);
+        for (uint32_t i = 0; i < 20; i++)
+                expect_evicted(&c, i);
+        expect_evicted(&c, NODE_NONE);
+        cache_deinit(&c);
+}
+
+static void test_used_twice_is_promoted(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 40, 0);
+        fill(&c, 0, 20);
+        touch(&c, 0, 2);
+        touch(&c, 1, 3);
+        for (uint32_t i = 2; i < 18; i++)
+                expect_evicted(&c, i);
+        /* As long as a tenth is small, that gives one: 18 of 4, 19 of 3. Then the main queue does;
+         * what was used in the small one counts no more. */
+        expect_evicted(&c, 18);
+        expect_evicted(&c, 19);
+        expect_evicted(&c, 0);
+        expect_evicted(&c, 1);
+        cache_deinit(&c);
+}
+
+/* 0..7 are in the main queue, none in the small one: a ninth page is more than a tenth. */
+static void fill_main(struct cache *c)
+{
+        fill(c, 0, 8);
+        for (uint32_t i = 0; i < 8; i++)
+                touch(c, i, 2);
+        fill(c, 8, 9);
+        expect_evicted(c, 8);
+}
+
+static void test_a_round_for_each_use(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 40, 0);
+        fill_main(&c);
+        touch(&c, 0, 1);
+        touch(&c, 1, 100); /* three count */
+        touch(&c, 2, 2);
+        for (uint32_t i = 3; i < 8; i++)
+                expect_evicted(&c, i);
+        expect_evicted(&c, 0);
+        expect_evicted(&c, 2);
+        expect_evicted(&c, 1);
+        cache_deinit(&c);
+}
+
+static void test_main_is_spared_while_the_small_queue_is_large(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 40, 0);
+        fill_main(&c);
+        fill(&c, 20, 28);
+        for (uint32_t i = 20; i < 28; i++)
+                expect_evicted(&c, i);
+        fill(&c, 20, 28); /* they come back: 16 in the main queue */
+        fill(&c, 30, 34);
+        expect_evicted(&c, 30);
+        expect_evicted(&c, 31);
+        expect_evicted(&c, 32);
+        expect_evicted(&c, 0); /* one of 17 */
+        expect_evicted(&c, 1);
+        cache_deinit(&c);
+}
+
+static void test_a_tenth_is_large(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 40, 0);
+        fill_main(&c);
+        fill(&c, 20, 21);
+        expect_evicted(&c, 20);
+        fill(&c, 20, 21);
+        fill(&c, 30, 31); /* one of ten */
+        expect_evicted(&c, 30);
+        expect_evicted(&c, 0);
+        cache_deinit(&c);
+}
+
+static void test_who_comes_back_goes_to_the_main_queue(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 40, 0);
+        fill(&c, 0, 20);
+        expect_evicted(&c, 0);
+        expect_evicted(&c, 1);
+        drop(&c, 2, EVICT_INVALIDATE); /* not the policy's doing: no ghost */
+        for (uint32_t i = 0; i < 3; i++) {
+                insert_text(&c, 20 + i, NODE_NONE, i);
+                ops->idle(c.policy, 20 + i, 0);
+        }
+        for (uint32_t i = 3; i < 20; i++)
+                expect_evicted(&c, i);
+        expect_evicted(&c, 22);
+        expect_evicted(&c, 20);
+        expect_evicted(&c, 21);
+        cache_deinit(&c);
+}
+
+#define SPARE 99 /* a node */
+
+/* One page through the small queue, and out. Needs fill_main(). */
+static void pass_through(struct cache *c, uint32_t text)
+{
+        insert_text(c, SPARE, NODE_NONE, text);
+        ops->idle(c->policy, SPARE, 0);
+        expect_evicted(c, SPARE);
+}
+
+static bool is_remembered(struct cache *c, uint32_t text)
+{
+        bool known;
+
+        insert_text(c, SPARE, NODE_NONE, text);
+        ops->idle(c->policy, SPARE, 0);
+        known = ops->victim(c->policy, 0) != SPARE;
+        drop(c, SPARE, EVICT_INVALIDATE);
+        return known;
+}
+
+static void expect_remembered(uint32_t max_ghosts, uint32_t n)
+{
+        struct cache c;
+
+        cache_init(&c, 100, max_ghosts);
+        fill_main(&c);
+        for (uint32_t text = 1000; text < 1050; text++)
+                pass_through(&c, text);
+        for (uint32_t text = 1000; text < 1050; text++)
+                assert_int_equal(is_remembered(&c, text), text >= 1050 - n);
+        assert_false(is_remembered(&c, 1049)); /* once */
+        cache_deinit(&c);
+}
+
+static void test_ghosts_are_bounded(void **state)
+{
+        expect_remembered(3, 3);
+        expect_remembered(0, 8); /* as many as are in the main queue */
+}
+
+static void test_memory_is_bounded(void **state)
+{
+        const uint32_t n = 1 << 16;
+        struct cache c;
+
+        cache_init(&c, n, 1000);
+        assert_in_range(ops->memory_bytes(c.policy), 24 * n, 24 * n + 2048 * 8 + 1000);
+        cache_deinit(&c);
+        cache_init(&c, n, 0);
+        assert_in_range(ops->memory_bytes(c.policy), 40 * n, 40 * n + 1000);
+        cache_deinit(&c);
+}
+
+/* Met while it is held: back where it was once it isn't. */
+static void test_held_node_is_passed(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 40, 0);
+        fill(&c, 0, 4);
+        ops->hold(c.policy, 0);
+        expect_evicted(&c, 1);
+        ops->hold(c.policy, 2);
+        ops->hold(c.policy, 3);
+        expect_evicted(&c, NODE_NONE);
+        ops->idle(c.policy, 3, 0);
+        ops->idle(c.policy, 0, 0);
+        expect_evicted(&c, 0);
+        expect_evicted(&c, 3);
+        expect_evicted(&c, NODE_NONE);
+        ops->idle(c.policy, 2, 0);
+        expect_evicted(&c, 2);
+        cache_deinit(&c);
+}
+
+/* 0 <- 1, 0 <- 2, all older than 3; let go of from the top. */
+static void test_inner_node_waits_for_its_last_child(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 40, 0);
+        insert(&c, 0, NODE_NONE);
+        insert(&c, 1, 0);
+        insert(&c, 2, 0);
+        for (uint32_t i = 0; i < 3; i++)
+                ops->idle(c.policy, i, 0);
+        fill(&c, 3, 4);
+        expect_evicted(&c, 1);
+        expect_evicted(&c, 2);
+        expect_evicted(&c, 0);
+        expect_evicted(&c, 3);
+        cache_deinit(&c);
+}
+
+/* It is passed as it is held, loses its child, and is let go of. */
+static void test_passed_for_two_reasons(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 40, 0);
+        insert(&c, 0, NODE_NONE);
+        ops->idle(c.policy, 0, 0);
+        insert(&c, 1, 0);
+        ops->hold(c.policy, 0);
+        expect_evicted(&c, NODE_NONE);
+        ops->idle(c.policy, 0, 0);
+        expect_evicted(&c, NODE_NONE);
+        ops->hold(c.policy, 0);
+        drop(&c, 1, EVICT_INVALIDATE);
+        expect_evicted(&c, NODE_NONE);
+        ops->idle(c.policy, 0, 0);
+        expect_evicted(&c, 0);
+        cache_deinit(&c);
+}
+
+static void test_moved_node_keeps_its_place(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 40, 0);
+        fill(&c, 0, 3);
+        tree_move(&c.tree, 1, 9);
+        ops->move(c.policy, 1, 9);
+        expect_evicted(&c, 0);
+        expect_evicted(&c, 9);
+        expect_evicted(&c, 2);
+        cache_deinit(&c);
+}
+
+static void test_reset_forgets_nodes_and_keeps_ghosts(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 100, 0);
+        fill_main(&c);
+        pass_through(&c, 1000);
+        assert_int_equal(tree_reset(&c.tree), 0);
+        assert_int_equal(ops->reset(c.policy), 0);
+        assert_null(ops->check(c.policy));
+        expect_evicted(&c, NODE_NONE);
+        fill_main(&c);
+        assert_true(is_remembered(&c, 1000));
+        cache_deinit(&c);
+}
+
+static void test_out_of_memory_changes_nothing(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 1, 0);
+        fill(&c, 0, 1);
+        alloc_fail_each(n)
+        {
+                int r = ops->reserve(c.policy, 100 * n);
+
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                assert_null(ops->check(c.policy));
+        }
+        alloc_fail_at(1);
+        assert_int_equal(ops->reset(c.policy), -ENOMEM);
+        assert_true(alloc_fail_end());
+        expect_evicted(&c, 0);
+        cache_deinit(&c);
+}
+
+static void test_check_finds_damage(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 2, 0);
+        fill(&c, 0, 1);
+        assert_null(ops->check(c.policy));
+        tree_remove(&c.tree, 0); /* behind the policy's back */
+        assert_non_null(ops->check(c.policy));
+        cache_deinit(&c);
+}
+
+/* Let go of from the top, and the last one held: no event may lead to looking at all again. */
+static void test_long_chain_goes_in_linear_time(void **state)
+{
+        const uint32_t n = 500000;
+        struct cache c;
+
+        alarm(30);
+        cache_init(&c, n, 0);
+        for (uint32_t i = 0; i < n; i++)
+                insert(&c, i, i ? i - 1 : NODE_NONE);
+        for (uint32_t i = 0; i < n - 1; i++)
+                ops->idle(c.policy, i, 0);
+        for (uint32_t i = 0; i < n; i++) {
+                assert_int_equal(ops->victim(c.policy, 0), NODE_NONE);
+                ops->idle(c.policy, n - 1, 0);
+                assert_int_equal(ops->victim(c.policy, 0), n - 1);
+                ops->hold(c.policy, n - 1);
+        }
+        ops->idle(c.policy, n - 1, 0);
+        for (uint32_t i = n; i-- > 0;) {
+                assert_int_equal(ops->victim(c.policy, 0), i);
+                drop(&c, i, EVICT_PRESSURE);
+        }
+        cache_deinit(&c);
+        alarm(0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_found_by_name),
+                TEST(test_unused_goes_in_order_of_arrival),
+                TEST(test_used_twice_is_promoted),
+                TEST(test_a_round_for_each_use),
+                TEST(test_main_is_spared_while_the_small_queue_is_large),
+                TEST(test_a_tenth_is_large),
+                TEST(test_who_comes_back_goes_to_the_main_queue),
+                TEST(test_ghosts_are_bounded),
+                TEST(test_memory_is_bounded),
+                TEST(test_held_node_is_passed),
+                TEST(test_inner_node_waits_for_its_last_child),
+                TEST(test_passed_for_two_reasons),
+                TEST(test_moved_node_keeps_its_place),
+                TEST(test_reset_forgets_nodes_and_keeps_ghosts),
+                TEST(test_out_of_memory_changes_nothing),
+                TEST(test_check_finds_damage),
+                TEST(test_long_chain_goes_in_linear_time),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,735 @@
+/* Sessions that are in the tree as a whole: which there are, where they end, who has them open. */
+#include "tests/unit/alloc-fail.h"
+#include "daemon/core/recall.h"
+#include "tests/unit/session-fixture.h"
+
+#define SEC UINT64_C(1000000000)
+
+static int try_open(struct attach *a, const void *id, uint32_t len, bool must_exist,
+        uint32_t *ret_handle, bool *ret_created)
+{
+        return session_open(a, id, len, must_exist, 0, 1, ret_handle, ret_created, NULL);
+}
+
+static void test_open(void **state)
+{
+        struct fixture f;
+        struct member *m, *other;
+        struct attach *a, *b, *y, *foreign;
+        uint8_t id[SESSION_ID_MAX + 1] = {0, 255, 10, '\n', 0};
+        uint32_t one, two, three;
+        struct session_info info;
+        bool created;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        other = join(f.b);
+        a = open_ns(m, "x");
+        y = open_ns(m, "y");
+        foreign = open_ns(other, "x");
+        assert_int_equal(try_open(a, id, 0, false, &one, &created), -EINVAL);
+        assert_int_equal(try_open(a, id, SESSION_ID_MAX + 1, false, &one, &created), -EINVAL);
+        assert_int_equal(try_open(a, id, SESSION_ID_MAX, true, &one, &created), -ENOENT);
+        assert_int_equal(try_open(a, id, SESSION_ID_MAX, false, &one, &created), 0);
+        assert_true(created && one > 0);
+        /* Another length is another id; the same one is the same session, with a handle more. */
+        assert_int_equal(try_open(a, id, 5, false, &two, &created), 0);
+        assert_true(created && two != one);
+        assert_int_equal(try_open(a, id, SESSION_ID_MAX, true, &three, &created), 0);
+        assert_false(created);
+        assert_true(three != one && session_of(a, three, NULL) == session_of(a, one, NULL));
+        info = info_of(a, one);
+        assert_int_equal(info.n_open, 2);
+        assert_int_equal(info.id_len, SESSION_ID_MAX);
+        assert_memory_equal(info.id, id, SESSION_ID_MAX);
+        assert_int_equal(info.n_pages + info.n_tokens + info.lost_tokens, 0);
+        assert_int_equal(sessions_count(a->ns), 2);
+        /* Of other namespaces and tenants they know nothing, nor do their handles hold there. */
+        assert_int_equal(try_open(y, id, SESSION_ID_MAX, true, &two, &created), -ENOENT);
+        assert_int_equal(try_open(foreign, id, SESSION_ID_MAX, true, &two, &created), -ENOENT);
+        assert_null(session_of(y, one, &f.d));
+        assert_non_null(strstr(f.d.text, "isn't open here"));
+        b = open_ns(join(f.a), "x");
+        assert_null(session_of(b, one, NULL));
+        fixture_check(&f);
+        member_free(b->member);
+        member_free(m);
+        member_free(other);
+        fixture_end(&f);
+}
+
+static void test_append(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t s, pages[4];
+        struct session_info info;
+        uint8_t key[KEY_BYTES];
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        s = open_session(a, "s");
+        expect_pages(a, s, "");
+        append(a, s, ROOT, 0, 3);
+        expect_pages(a, s, "0@0 1@1 2@2");
+        append(a, s, 2, 3, 2);
+        expect_pages(a, s, "0@0 1@1 2@2 3@3 4@4");
+        expect_tokens(a, s, 5, 0);
+        make_keys(key, 4, 1);
+        info = info_of(a, s);
+        assert_memory_equal(info.last_key, key, KEY_BYTES);
+        /* Another answer to an earlier turn. */
+        append(a, s, 2, 13, 1);
+        expect_pages(a, s, "0@0 1@1 2@2 13@3");
+        /* What is cached already, by whomever. */
+        append(a, s, 2, 3, 2);
+        expect_pages(a, s, "0@0 1@1 2@2 3@3 4@4");
+        assert_int_equal(a->ns->counters.duplicates, 2);
+        /* A partial last page is extended by a fuller copy under another key. */
+        assert_int_equal(publish_tail(a, s, 4, 5, 1, 7, pages), 0);
+        assert_int_equal(info_of(a, s).n_tokens, 5 * PAGE_TOKENS + 7);
+        assert_int_equal(release_pages(a, pages, 1, 1, NULL), 0);
+        append(a, s, 4, 6, 1);
+        expect_pages(a, s, "0@0 1@1 2@2 3@3 4@4 6@5");
+        expect_tokens(a, s, 6, 0);
+        assert_true(is_cached(a, 5));
+        fixture_check(&f);
+        /* A publish that doesn't name it is none of its business; one that fails, neither. */
+        append(a, 0, 6, 7, 1);
+        assert_int_equal(publish_tail(a, s, 99, 8, 1, PAGE_TOKENS, pages), KVL_STATUS_NO_PARENT);
+        assert_int_equal(publish_tail(a, 77, ROOT, 8, 1, PAGE_TOKENS, pages), -ENOENT);
+        assert_false(is_cached(a, 8));
+        expect_tokens(a, s, 6, 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_pins(void **state)
+{
+        struct session_page pages[4];
+        struct member *m;
+        struct attach *a;
+        struct fixture f;
+        uint32_t s, n;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        s = open_session(a, "s");
+        append(a, s, ROOT, 0, 3);
+        assert_int_equal(session_pages(a, session_of(a, s, NULL), 1, 4, 1, pages, &n, NULL), 0);
+        assert_int_equal(n, 2);
+        assert_int_equal(ns_page(a->ns, pages[0].page)->n_pins, 1);
+        assert_int_equal(ns_page(a->ns, pages[1].page)->n_pins, 1);
+        assert_int_equal(m->n_pins, 2);
+        assert_int_equal(pages[1].tokens, PAGE_TOKENS);
+        assert_int_equal(session_pages(a, session_of(a, s, NULL), 3, 4, 1, pages, &n, NULL),
+                KVL_STATUS_MISS);
+        assert_int_equal(m->n_pins, 2);
+        fixture_check(&f);
+        /* Another client of the tenant, which shares memory. */
+        member_free(m);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        assert_int_equal(attach_share(a, NULL), 0);
+        s = open_session(a, "s");
+        assert_int_equal(session_pages(a, session_of(a, s, NULL), 0, 4, 1, pages, &n, NULL), 0);
+        assert_int_equal(n, 3);
+        for (uint32_t i = 0; i < n; i++) {
+                assert_int_equal(pins_count(&a->share, pages[i].page), 1);
+                assert_int_equal(ns_page(a->ns, pages[i].page)->n_pins, 0);
+        }
+        assert_false(ns_evict_leaf(a->ns, pages[2].page));
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_eviction_moves_the_end(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t s, other, third;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        s = open_session(a, "s");
+        other = open_session(a, "other");
+        third = open_session(a, "third");
+        append(a, s, ROOT, 0, 4);
+        append(a, other, ROOT, 0, 4);
+        append(a, third, ROOT, 0, 3);
+        evict(a, 3); /* two meet one */
+        fixture_check(&f);
+        expect_pages(a, s, "0@0 1@1 2@2");
+        expect_tokens(a, s, 4, 1);
+        expect_tokens(a, other, 4, 1);
+        expect_tokens(a, third, 3, 0);
+        append(a, third, 2, 23, 1);
+        evict(a, 23); /* one meets two */
+        fixture_check(&f);
+        expect_tokens(a, third, 4, 1);
+        evict(a, 2);
+        evict(a, 1);
+        fixture_check(&f);
+        expect_pages(a, other, "0@0");
+        expect_tokens(a, third, 4, 3);
+        evict(a, 0);
+        fixture_check(&f);
+        expect_pages(a, s, "");
+        expect_tokens(a, s, 4, 4);
+        /* It goes on when what was lost is computed again. */
+        append(a, s, ROOT, 0, 2);
+        expect_pages(a, s, "0@0 1@1");
+        expect_tokens(a, s, 2, 0);
+        expect_tokens(a, other, 4, 4);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* Of sessions that ended at one page each goes its own way, in whatever order. */
+static void test_many_end_at_one_page(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t s[8];
+
+        fixture_start(&f, 8, 8, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        for (unsigned i = 0; i < 8; i++) {
+                char id[2] = {(char)('a' + i)};
+
+                s[i] = open_session(a, id);
+                append(a, s[i], ROOT, 0, 3);
+        }
+        append(a, s[0], 2, 10, 1);
+        append(a, s[7], 2, 11, 1);
+        append(a, s[3], 0, 12, 1);
+        assert_int_equal(session_close(a, s[4], true, 1, NULL), 0);
+        fixture_check(&f);
+        evict(a, 10);
+        evict(a, 11);
+        evict(a, 2);
+        expect_tokens(a, s[0], 4, 2);
+        expect_tokens(a, s[5], 3, 1);
+        expect_tokens(a, s[3], 2, 0);
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_survives_its_clients(void **state)
+{
+        struct fixture f;
+        struct member *m, *n;
+        struct attach *a, *b;
+        uint32_t s, t;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        s = open_session(a, "s");
+        append(a, s, ROOT, 0, 3);
+        n = join(f.a);
+        b = open_ns(n, "x");
+        t = open_session(b, "s");
+        assert_int_equal(info_of(b, t).n_open, 2);
+        member_free(m);
+        fixture_check(&f);
+        assert_int_equal(info_of(b, t).n_open, 1);
+        expect_pages(b, t, "0@0 1@1 2@2");
+        assert_int_equal(session_close(b, t, false, 1, NULL), 0);
+        assert_null(session_of(b, t, NULL));
+        assert_int_equal(session_close(b, t, false, 1, NULL), -ENOENT);
+        assert_int_equal(n->n_sessions, 0);
+        member_free(n);
+        fixture_check(&f);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        s = open_session(a, "s");
+        expect_pages(a, s, "0@0 1@1 2@2");
+        attach_close(a);
+        assert_int_equal(m->n_sessions, 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_drop(void **state)
+{
+        struct fixture f;
+        struct member *m, *n;
+        struct attach *a, *b;
+        uint32_t s, t, other, pages[1];
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        n = join(f.a);
+        a = open_ns(m, "x");
+        b = open_ns(n, "x");
+        s = open_session(a, "s");
+        t = open_session(b, "s");
+        other = open_session(a, "other");
+        append(a, other, ROOT, 0, 2);
+        append(a, s, ROOT, 0, 2);
+        append(a, s, 1, 2, 3);
+        assert_int_equal(session_close(a, s, true, 1, NULL), 0);
+        fixture_check(&f);
+        assert_null(session_of(b, t, &f.d));
+        assert_non_null(strstr(f.d.text, "was dropped"));
+        assert_int_equal(publish_tail(b, t, 1, 20, 1, PAGE_TOKENS, pages), -ENOENT);
+        /* Where another session ends, pages stay. */
+        assert_int_equal(count_hits(a, 0, 5), 2);
+        expect_pages(a, other, "0@0 1@1");
+        assert_int_equal(session_close(b, t, true, 1, NULL), -ENOENT);
+        assert_int_equal(n->n_sessions, 0);
+        /* So do those below which there is another text, and those that are pinned. */
+        append(a, 0, 0, 30, 1);
+        assert_int_equal(session_close(a, other, true, 1, NULL), 0);
+        assert_true(is_cached(a, 0) && !is_cached(a, 1) && is_cached(a, 30));
+        s = open_session(a, "s");
+        assert_int_equal(publish_tail(a, s, 30, 31, 1, PAGE_TOKENS, pages), 0);
+        assert_int_equal(session_close(a, s, true, 1, NULL), 0);
+        assert_true(is_cached(a, 31));
+        assert_int_equal(sessions_count(a->ns), 0);
+        fixture_check(&f);
+        member_free(m);
+        member_free(n);
+        fixture_end(&f);
+}
+
+static void test_invalidation(void **state)
+{
+        struct ns_layout layout = test_layout();
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint8_t key[KEY_BYTES];
+        uint32_t s, other;
+        uint64_t n;
+        bool created;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        s = open_session(a, "s");
+        other = open_session(a, "other");
+        append(a, s, ROOT, 0, 4);
+        append(a, other, ROOT, 0, 2);
+        make_keys(key, 1, 1);
+        assert_int_equal(invalidate_key(a, key, &n, NULL), 0);
+        assert_int_equal(n, 3);
+        expect_tokens(a, s, 4, 3);
+        expect_tokens(a, other, 2, 1);
+        fixture_check(&f);
+        append(a, s, 0, 11, 3);
+        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        fixture_check(&f);
+        assert_int_equal(sessions_count(a->ns), 0);
+        assert_null(session_of(a, s, NULL));
+        assert_int_equal(try_open(a, "s", 1, true, &other, &created), -ENOENT);
+        /* The id can be used again before the old one is swept. */
+        s = open_session(a, "s");
+        append(a, s, ROOT, 0, 2);
+        fixture_check(&f);
+        while (ns_sweep(a->ns, 1))
+                fixture_check(&f);
+        fixture_check(&f);
+        expect_pages(a, s, "0@0 1@1");
+        /* Another version of the weights. */
+        assert_int_equal(session_close(a, s, false, 1, NULL), 0);
+        strcpy(layout.version, "v2");
+        attach_close(a);
+        assert_int_equal(attach_open(m, "x", &layout, "", false, &a, NULL), 0);
+        assert_int_equal(sessions_count(a->ns), 0);
+        while (ns_sweep(a->ns, 100))
+                ;
+        assert_int_equal(a->ns->n_pages[PAGE_SEALED], 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* A client with the old version open can't use what was its. */
+static void test_old_version(void **state)
+{
+        struct ns_layout layout = test_layout();
+        struct fixture f;
+        struct member *m, *n;
+        struct attach *a, *b;
+        uint32_t handle;
+        bool created;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        n = join(f.a);
+        a = open_ns(m, "x");
+        (void)open_session(a, "s");
+        strcpy(layout.version, "v2");
+        assert_int_equal(attach_open(n, "x", &layout, "", false, &b, NULL), 0);
+        assert_int_equal(try_open(a, "s", 1, false, &handle, &created), KVL_STATUS_STALE);
+        fixture_check(&f);
+        member_free(m);
+        member_free(n);
+        fixture_end(&f);
+}
+
+static void test_expire(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t s, t;
+        bool created;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        assert_int_equal(
+                session_open(a, (const uint8_t *)"s", 1, false, 5 * SEC, 1, &s, &created, NULL), 0);
+        t = open_session(a, "t");
+        append(a, s, ROOT, 0, 2);
+        assert_int_equal(session_close(a, t, false, 10 * SEC, NULL), 0);
+        /* Never, where neither it nor the tenant has a time; nor while somebody has it open. */
+        assert_int_equal(sessions_expire(a->ns, 1000 * SEC, UINT32_MAX), UINT64_MAX);
+        assert_int_equal(sessions_count(a->ns), 2);
+        assert_int_equal(session_close(a, s, false, 20 * SEC, NULL), 0);
+        assert_int_equal(sessions_expire(a->ns, 25 * SEC - 1, UINT32_MAX), 25 * SEC);
+        assert_int_equal(sessions_count(a->ns), 2);
+        assert_int_equal(sessions_expire(a->ns, 25 * SEC, UINT32_MAX), UINT64_MAX);
+        assert_int_equal(sessions_count(a->ns), 1);
+        /* Its pages are as any others. */
+        assert_int_equal(count_hits(a, 0, 2), 2);
+        /* The tenant's time holds at once; a budget is kept. */
+        f.a->attrs.session_expire_nsec = 30 * SEC;
+        assert_int_equal(sessions_expire(a->ns, 40 * SEC - 1, UINT32_MAX), 40 * SEC);
+        assert_int_equal(sessions_count(a->ns), 1);
+        assert_int_equal(sessions_expire(a->ns, 40 * SEC, 1), 40 * SEC);
+        while (sessions_expire(a->ns, 40 * SEC, 1) == 40 * SEC)
+                ;
+        assert_int_equal(sessions_count(a->ns), 0);
+        assert_int_equal(f.store.counters.sessions_expired, 2);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* The time that is returned is that of the one that goes first, also where a round takes several
+ * calls and something happens to what it has passed. */
+static void test_expire_next(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t s, t;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        assert_int_equal(sessions_expire(a->ns, 1, 1), UINT64_MAX);
+        f.a->attrs.session_expire_nsec = 30 * SEC;
+        s = open_session(a, "s");
+        t = open_session(a, "t");
+        assert_int_equal(session_close(a, t, false, 10 * SEC, NULL), 0);
+        /* Closed behind the round. */
+        assert_int_equal(sessions_expire(a->ns, 11 * SEC, 1), 11 * SEC);
+        assert_int_equal(session_close(a, s, false, 5 * SEC, NULL), 0);
+        assert_int_equal(sessions_expire(a->ns, 12 * SEC, UINT32_MAX), 35 * SEC);
+        assert_int_equal(sessions_expire(a->ns, 12 * SEC, UINT32_MAX), 35 * SEC);
+        /* Less time for all, in the middle of a round. */
+        assert_int_equal(sessions_expire(a->ns, 13 * SEC, 1), 13 * SEC);
+        f.a->attrs.session_expire_nsec = 9 * SEC;
+        assert_int_equal(sessions_expire(a->ns, 13 * SEC, UINT32_MAX), 14 * SEC);
+        assert_int_equal(sessions_expire(a->ns, 14 * SEC, UINT32_MAX), 19 * SEC);
+        assert_int_equal(sessions_count(a->ns), 1);
+        /* Open again: nothing to wait for. */
+        t = open_session(a, "t");
+        assert_int_equal(sessions_expire(a->ns, 15 * SEC, UINT32_MAX), UINT64_MAX);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* Pages that can't be found, of another text than that of the session: it doesn't end in its old
+ * one. */
+static void test_lost_pages_of_another_text(void **state)
+{
+        uint8_t keys[4 * KEY_BYTES];
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t s, pages[4], lost[2];
+        struct publish_one o = {.parent = PAGE_NONE, .tokens = PAGE_TOKENS};
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        assert_int_equal(attach_share(a, NULL), 0);
+        s = open_session(a, "s");
+        append(a, s, ROOT, 0, 3);
+        assert_int_equal(lease_pages(a, 4, 1, pages, NULL), 0);
+        make_keys(keys, 10, 4);
+        list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+                recall_set(set, RECALL_FORCED);
+        for (unsigned i = 0; i < 2; i++) {
+                o.page = pages[i];
+                o.key = keys + (size_t)i * KEY_BYTES;
+                o.session = i == 0 ? 0 : s;
+                pins_add(&a->share, pages[i]);
+                assert_int_equal(publish_shared(a, &o, 1, &lost[i], NULL), 0);
+                o.parent = lost[i];
+        }
+        expect_tokens(a, s, 2, 2);
+        expect_pages(a, s, "");
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_purge(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t one;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        one = open_session(a, "one");
+        append(a, one, ROOT, 0, 2);
+        (void)open_session(a, "two");
+        (void)open_session(a, "three");
+        assert_int_equal(sessions_purge(a->ns, (const uint8_t *)"nobody", 6, 0, 9 * SEC), 0);
+        assert_int_equal(sessions_purge(a->ns, NULL, 0, 9 * SEC, 9 * SEC), 0);
+        assert_int_equal(sessions_purge(a->ns, (const uint8_t *)"one", 3, SEC, 9 * SEC), 1);
+        assert_null(session_of(a, one, NULL));
+        assert_int_equal(count_hits(a, 0, 2), 0);
+        fixture_check(&f);
+        assert_int_equal(sessions_purge(a->ns, NULL, 0, 0, 9 * SEC), 2);
+        assert_int_equal(sessions_count(a->ns), 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_list(void **state)
+{
+        const struct session *s;
+        struct session_info info;
+        bool seen[40] = {false};
+        uint64_t number = 0;
+        unsigned n = 0;
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        assert_null(session_next(a->ns, 0, &number));
+        for (unsigned i = 0; i < 40; i++) {
+                char id[16];
+
+                snprintf(id, sizeof(id), "s%u", i);
+                (void)open_session(a, id);
+        }
+        assert_int_equal(session_close(a, 7, true, 1, NULL), 0); /* s6 */
+        while ((s = session_next(a->ns, number, &number))) {
+                session_info(s, &info);
+                seen[atoi((const char *)info.id + 1)] = true;
+                assert_ptr_equal(session_ns(s), a->ns);
+                n++;
+        }
+        assert_int_equal(n, 39);
+        assert_true(seen[0] && seen[39] && !seen[6]);
+        assert_null(session_next(a->ns, UINT64_MAX, &number));
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_limits(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a, *y;
+        uint32_t handle, id;
+        uint64_t n;
+        bool created;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        y = open_ns(m, "y");
+        for (id = 0; id < SESSION_HANDLES_MAX; id++)
+                assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);
+        assert_int_equal(session_open(y, (const uint8_t *)&id, sizeof(id), false, 0, 1, &handle,
+                                 &created, &f.d),
+                -EMFILE);
+        assert_non_null(strstr(f.d.text, "4096"));
+        assert_int_equal(session_close(a, handle, false, 1, NULL), 0);
+        for (id--; id < SESSIONS_MAX; id++) {
+                assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);
+                assert_int_equal(session_close(a, handle, false, 1, NULL), 0);
+        }
+        assert_int_equal(sessions_count(a->ns), SESSIONS_MAX);
+        assert_int_equal(session_open(a, (const uint8_t *)&id, sizeof(id), false, 0, 1, &handle,
+                                 &created, &f.d),
+                -EMFILE);
+        assert_non_null(strstr(f.d.text, "65536"));
+        id = 1;
+        assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);
+        assert_false(created);
+        fixture_check(&f);
+        assert_int_equal(session_close(a, handle, false, 1, NULL), 0);
+        /* What an invalidation ended makes room without waiting for the sweep. */
+        assert_int_equal(ns_invalidate(a->ns, &n), 0);
+        assert_int_equal(try_open(a, &id, sizeof(id), true, &handle, &created), -ENOENT);
+        for (id = 0; id < SESSIONS_MAX; id++) {
+                assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);
+                assert_int_equal(session_close(a, handle, false, 1, NULL), 0);
+        }
+        for (n = 0; session_next(a->ns, n, &n);)
+                assert_true(n <= SESSIONS_MAX);
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* A page that can't be found, because its set is being taken back: the session has it no more. */
+static void test_page_without_a_slot(void **state)
+{
+        uint8_t keys[2 * KEY_BYTES];
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t s, pages[2], sealed[2], n;
+        struct publish p = {.pages = pages, .keys = keys, .n = 2, .last_tokens = PAGE_TOKENS};
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        p.session = s = open_session(a, "s");
+        append(a, s, ROOT, 0, 1);
+        assert_int_equal(lease_pages(a, 2, 1, pages, NULL), 0);
+        make_keys(keys, 0, 2);
+        list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+                recall_set(set, RECALL_FORCED);
+        assert_int_equal(publish_pages(a, &p, 1, sealed, &n, NULL), KVL_STATUS_DUPLICATE);
+        assert_int_equal(free_pages(a, pages, 1, NULL), 0);
+        assert_int_equal(ns_page(a->ns, sealed[1])->state, PAGE_DETACHED);
+        expect_tokens(a, s, 2, 1);
+        fixture_check(&f);
+        assert_int_equal(release_pages(a, sealed, 2, 1, NULL), 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+static struct {
+        enum evict_hint hint;
+        uint32_t node;
+        uint64_t after_nsec;
+        unsigned n;
+} told;
+
+static void tell(
+        void *policy, uint32_t node, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec)
+{
+        told.hint = hint;
+        told.node = node;
+        told.after_nsec = after_nsec;
+        told.n++;
+}
+
+static void test_hints(void **state)
+{
+        struct evict_ops ops = evict_lru;
+        uint8_t keys[3 * KEY_BYTES];
+        struct session *session;
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t s;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        s = open_session(a, "s");
+        session = session_of(a, s, NULL);
+        make_keys(keys, 0, 3);
+        session_hint(session, EVICT_HINT_DONE, 0, 1); /* lru has no use for it */
+        ops.hint = tell;
+        a->ns->evict = &ops;
+        session_hint(session, EVICT_HINT_UNKNOWN, 0, 1);
+        append(a, s, ROOT, 0, 1);
+        assert_int_equal(told.n, 0); /* nothing to say */
+        session_hint(session, EVICT_HINT_RETURNS, 5 * SEC, 1);
+        assert_int_equal(told.n, 1);
+        assert_int_equal(told.hint, EVICT_HINT_RETURNS);
+        assert_int_equal(told.after_nsec, 5 * SEC);
+        assert_int_equal(told.node, ns_find_page(a->ns, keys));
+        assert_int_equal(info_of(a, s).hint, EVICT_HINT_RETURNS);
+        /* It goes with the end. */
+        store_set_now(&f.store, 2 * SEC);
+        append(a, s, 0, 1, 1);
+        assert_int_equal(told.n, 2);
+        assert_int_equal(told.node, ns_find_page(a->ns, keys + KEY_BYTES));
+        assert_int_equal(told.after_nsec, 3 * SEC + 1);
+        session_hint(session, EVICT_HINT_CONTINUES, 7, 1);
+        assert_int_equal(told.after_nsec, 0);
+        assert_string_equal(session_hint_name(told.hint), "continues");
+        a->ns->evict = &evict_lru;
+        member_free(m);
+        fixture_end(&f);
+}
+
+static void test_no_memory(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t handle;
+        bool created;
+        int r = -1;
+
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        for (uint32_t id = 0; id < 20; id++, r = -1)
+                for (unsigned n = 1; r != 0; n++) {
+                        alloc_fail_at(n);
+                        r = try_open(a, &id, sizeof(id), false, &handle, &created);
+                        assert_int_equal(r, alloc_fail_end() ? -ENOMEM : 0);
+                        assert_int_equal(m->n_sessions, id + (r == 0));
+                        assert_int_equal(sessions_count(a->ns), id + (r == 0));
+                        fixture_check(&f);
+                }
+        member_free(m);
+        fixture_end(&f);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_open),
+                TEST(test_append),
+                TEST(test_pins),
+                TEST(test_eviction_moves_the_end),
+                TEST(test_many_end_at_one_page),
+                TEST(test_survives_its_clients),
+                TEST(test_drop),
+                TEST(test_invalidation),
+                TEST(test_old_version),
+                TEST(test_expire),
+                TEST(test_expire_next),
+                TEST(test_lost_pages_of_another_text),
+                TEST(test_purge),
+                TEST(test_list),
+                TEST(test_limits),
+                TEST(test_page_without_a_slot),
+                TEST(test_hints),
+                TEST(test_no_memory),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,466 @@
+/* The requests of sessions and tags, through the server. */
+#include "daemon/core/lease.h"
+#include "daemon/core/session.h"
+#include "daemon/core/tenant.h"
+#include "daemon/server/list-page.h"
+#include "proto/arena.h"
+#include "proto/status.h"
+#include "tests/unit/server-fixture.h"
+
+#define TENANT "[tenant a]\nlimit = 1MiB\nsession_expire = 0\n"
+#define OK     0u
+
+static struct attach *attach_of(struct world *w, const struct client *c)
+{
+        return list_first(&peer_of(w, c)->member->attachments, struct attach, member_link);
+}
+
+static uint32_t wire(int code)
+{
+        return status_to_wire(code);
+}
+
+static uint32_t open_session(
+        struct world *w, struct client *c, const char *id, bool must_exist, uint32_t *ret_handle)
+{
+        Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
+        uint32_t status;
+
+        m.ns_id = NS_ID;
+        m.id = (ProtobufCBinaryData){strlen(id), (uint8_t *)id};
+        m.must_exist = must_exist;
+        status = ask(w, c, MSG_SESSION_OPEN, &m.base);
+        *ret_handle = ((const Kvlease__V1__SessionOpenReply *)c->reply)->session;
+        return status;
+}
+
+/* n full pages, keys first.., below the page with the key before (0: a root). */
+static uint32_t publish(struct world *w, struct client *c, uint32_t session, uint64_t tag,
+        uint8_t first, uint32_t n)
+{
+        Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
+        uint8_t keys[16 * KEY_BYTES] = {0}, parent[KEY_BYTES] = {(uint8_t)(first - 1)};
+        uint32_t pages[16];
+
+        assert_int_equal(lease_pages(attach_of(w, c), n, 1, pages, NULL), 0);
+        for (uint32_t i = 0; i < n; i++)
+                keys[i * KEY_BYTES] = (uint8_t)(first + i);
+        m.ns_id = NS_ID;
+        m.pages = pages;
+        m.n_pages = n;
+        m.keys = (ProtobufCBinaryData){(size_t)n * KEY_BYTES, keys};
+        if (first > 1)
+                m.parent_key = (ProtobufCBinaryData){KEY_BYTES, parent};
+        m.last_tokens = 16;
+        m.session = session;
+        m.tag = tag;
+        return ask(w, c, MSG_PUBLISH, &m.base);
+}
+
+static uint32_t ask_pages(
+        struct world *w, struct client *c, uint32_t session, uint32_t from, uint32_t max)
+{
+        Kvlease__V1__SessionPagesRequest m = KVLEASE__V1__SESSION_PAGES_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        m.session = session;
+        m.from = from;
+        m.max = max;
+        return ask(w, c, MSG_SESSION_PAGES, &m.base);
+}
+
+static uint32_t truncate_session(
+        struct world *w, struct client *c, uint32_t session, uint64_t first, uint64_t last)
+{
+        Kvlease__V1__SessionTruncateRequest m = KVLEASE__V1__SESSION_TRUNCATE_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        m.session = session;
+        m.first_tokens = first;
+        m.last_tokens = last;
+        return ask(w, c, MSG_SESSION_TRUNCATE, &m.base);
+}
+
+static uint32_t hint(struct world *w, struct client *c, uint32_t session, uint32_t hint)
+{
+        Kvlease__V1__SessionHintRequest m = KVLEASE__V1__SESSION_HINT_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        m.session = session;
+        m.hint = hint;
+        m.after_msec = 100;
+        return ask(w, c, MSG_SESSION_HINT, &m.base);
+}
+
+static uint32_t close_session(struct world *w, struct client *c, uint32_t session, bool drop)
+{
+        Kvlease__V1__SessionCloseRequest m = KVLEASE__V1__SESSION_CLOSE_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        m.session = session;
+        m.drop = drop;
+        return ask(w, c, MSG_SESSION_CLOSE, &m.base);
+}
+
+static void test_life(void **state)
+{
+        const Kvlease__V1__SessionPagesReply *pages;
+        const Kvlease__V1__SessionOpenReply *opened;
+        struct client *c;
+        struct world w;
+        uint32_t s, t;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        assert_int_equal(open_session(&w, c, "s", true, &s), wire(-ENOENT));
+        assert_int_equal(open_session(&w, c, "", false, &s), wire(-EINVAL));
+        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
+        opened = (const void *)c->reply;
+        assert_true(opened->created && opened->session > 0 && opened->last_key.len == 0);
+        assert_int_equal(ask_pages(&w, c, s, 0, 10), wire(KVL_STATUS_MISS));
+        assert_int_equal(publish(&w, c, s, 0, 1, 6), OK);
+        assert_int_equal(open_session(&w, c, "s", true, &t), OK);
+        opened = (const void *)c->reply;
+        assert_false(opened->created);
+        assert_int_equal(opened->n_pages, 6);
+        assert_int_equal(opened->n_tokens, 96);
+        assert_int_equal(opened->lost_tokens, 0);
+        assert_int_equal(opened->last_key.len, KEY_BYTES);
+        assert_int_equal(opened->last_key.data[0], 6);
+        assert_int_equal(ask_pages(&w, c, t, 4, 0), wire(-EINVAL));
+        assert_int_equal(ask_pages(&w, c, t, 4, MAX_SESSION_PAGES + 1), wire(-EINVAL));
+        assert_int_equal(ask_pages(&w, c, 99, 0, 1), wire(-ENOENT));
+        assert_int_equal(ask_pages(&w, c, t, 4, 10), OK);
+        pages = (const void *)c->reply;
+        assert_int_equal(pages->n_pages, 2);
+        assert_int_equal(pages->n_tokens, 2);
+        assert_int_equal(pages->n_first_tokens, 2);
+        assert_int_equal(pages->keys.len, 2 * KEY_BYTES);
+        assert_int_equal(pages->keys.data[KEY_BYTES], 6);
+        assert_int_equal(pages->first_tokens[1], 80);
+        assert_int_equal(pages->tokens[1], 16);
+        assert_int_equal(pages->total, 6);
+        assert_int_equal(
+                ns_page(attach_of(&w, c)->ns, pages->pages[1])->n_pins, 2); /* published, asked */
+        assert_int_equal(truncate_session(&w, c, s, 0, 0), wire(-EINVAL));
+        assert_int_equal(truncate_session(&w, c, s, 16, 16), OK);
+        assert_int_equal(c->count, 4);
+        assert_int_equal(publish(&w, c, s, 0, 7, 2), OK);
+        assert_int_equal(ask_pages(&w, c, s, 1, 10), OK);
+        pages = (const void *)c->reply;
+        assert_int_equal(pages->n_pages, 3);
+        assert_int_equal(pages->first_tokens[0], 80);
+        assert_int_equal(pages->first_tokens[2], 112);
+        assert_int_equal(hint(&w, c, s, 4), wire(-EINVAL));
+        assert_int_equal(hint(&w, c, s, 3), OK);
+        assert_int_equal(close_session(&w, c, t, false), OK);
+        assert_int_equal(close_session(&w, c, t, false), wire(-ENOENT));
+        assert_int_equal(close_session(&w, c, s, true), OK);
+        assert_int_equal(open_session(&w, c, "s", true, &s), wire(-ENOENT));
+        world_end(&w);
+}
+
+static void test_two_clients(void **state)
+{
+        struct client *c, *other;
+        struct world w;
+        uint32_t s, t;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        other = connect_client(&w, getpid(), NULL);
+        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
+        assert_int_equal(publish(&w, c, s, 0, 1, 2), OK);
+        assert_int_equal(ask_pages(&w, other, s, 0, 1), wire(-ENOENT)); /* handles are a client's */
+        assert_int_equal(open_session(&w, other, "s", true, &t), OK);
+        peer_end(peer_of(&w, c));
+        hang_up(c);
+        world_turn(&w);
+        assert_int_equal(ask_pages(&w, other, t, 0, 10), OK);
+        assert_int_equal(close_session(&w, other, t, true), OK);
+        assert_int_equal(publish(&w, other, t, 0, 1, 1), wire(-ENOENT));
+        assert_int_equal(hint(&w, other, t, 1), wire(-ENOENT));
+        assert_int_equal(truncate_session(&w, other, t, 1, 1), wire(-ENOENT));
+        world_end(&w);
+}
+
+static void test_readers(void **state)
+{
+        struct client *c, *reader;
+        struct world w;
+        uint32_t s, t;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        reader = connect_client(&w, getpid(), NULL);
+        member_set_read_only(peer_of(&w, reader)->member, true);
+        assert_int_equal(open_session(&w, reader, "s", false, &t), wire(-EACCES));
+        assert_non_null(strstr(reader->detail, "may not make one"));
+        assert_int_equal(open_session(&w, reader, "s", true, &t), wire(-ENOENT));
+        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
+        assert_int_equal(publish(&w, c, s, 0, 1, 4), OK);
+        assert_int_equal(open_session(&w, reader, "s", false, &t), OK);
+        assert_int_equal(ask_pages(&w, reader, t, 0, 10), OK);
+        assert_int_equal(truncate_session(&w, reader, t, 16, 16), wire(-EACCES));
+        assert_int_equal(hint(&w, reader, t, 2), wire(-EACCES));
+        assert_int_equal(close_session(&w, reader, t, true), wire(-EACCES));
+        assert_int_equal(ask_pages(&w, reader, t, 0, 10), OK);
+        assert_int_equal(close_session(&w, reader, t, false), OK);
+        world_end(&w);
+}
+
+static void test_tags(void **state)
+{
+        Kvlease__V1__InvalidateRequest m = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
+        uint8_t key[KEY_BYTES] = {1};
+        struct client *c;
+        struct world w;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        assert_int_equal(publish(&w, c, 0, 7, 1, 2), OK);
+        assert_int_equal(publish(&w, c, 0, 0, 3, 2), OK);
+        m.ns_id = NS_ID;
+        m.tag = 7;
+        m.key = (ProtobufCBinaryData){KEY_BYTES, key};
+        assert_int_equal(ask(&w, c, MSG_INVALIDATE, &m.base), wire(-EINVAL));
+        m.key.len = 0;
+        assert_int_equal(ask(&w, c, MSG_INVALIDATE, &m.base), OK);
+        assert_int_equal(c->count, 4);
+        assert_int_equal(ask(&w, c, MSG_INVALIDATE, &m.base), OK);
+        assert_int_equal(c->count, 0);
+        world_end(&w);
+}
+
+static uint32_t list(struct world *w, struct client *admin, const char *tenant, uint64_t after)
+{
+        Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
+
+        m.tenant = (char *)tenant;
+        m.after = after;
+        return ask(w, admin, MSG_ADMIN_SESSIONS, &m.base);
+}
+
+static uint32_t purge(struct world *w, struct client *admin, const char *tenant, const char *ns,
+        const char *id, uint64_t idle_sec)
+{
+        Kvlease__V1__AdminSessionPurgeRequest m = KVLEASE__V1__ADMIN_SESSION_PURGE_REQUEST__INIT;
+
+        m.tenant = (char *)tenant;
+        m.ns = (char *)ns;
+        m.id = (ProtobufCBinaryData){strlen(id), (uint8_t *)id};
+        m.idle_sec = idle_sec;
+        return ask(w, admin, MSG_ADMIN_SESSION_PURGE, &m.base);
+}
+
+static ProtobufCMessage *make_row(struct request *rq, void *object)
+{
+        Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->arena, sizeof(*row));
+
+        assert_non_null(row);
+        kvlease__v1__admin_session__init(row);
+        return &row->base;
+}
+
+/* A page of a list takes the same memory whatever the list's length. */
+static void test_page_memory(void **state)
+{
+        struct list_page page;
+        struct rows rows = {0};
+        struct request rq;
+        struct world w;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        rq = (struct request){.server = &w.server};
+        arena_reset(&w.server.arena);
+        for (uint64_t id = 1; id <= 200000; id++)
+                assert_int_equal(rows_add(&rows, id, NULL), 0);
+        assert_int_equal(rows_fill_page(&rq, 0, &rows, make_row, &page), 0);
+        assert_true(page.n > 0);
+        assert_int_equal(page.next, page.n);
+        world_end(&w);
+}
+
+static void test_administration(void **state)
+{
+        Kvlease__V1__AdminStatusRequest status = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        Kvlease__V1__AdminListRequest all = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
+        const Kvlease__V1__AdminSession *row;
+        struct client *c, *admin;
+        struct world w;
+        uint32_t s, t;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        admin = connect_admin(&w);
+        assert_int_equal(list(&w, admin, "nobody", 0), wire(-ENOENT));
+        assert_int_equal(list(&w, admin, "", 0), OK);
+        assert_int_equal(((const Kvlease__V1__AdminSessionsReply *)admin->reply)->n_sessions, 0);
+        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
+        assert_int_equal(open_session(&w, c, "t", false, &t), OK);
+        assert_int_equal(publish(&w, c, s, 0, 1, 4), OK);
+        assert_int_equal(truncate_session(&w, c, s, 16, 16), OK);
+        assert_int_equal(hint(&w, c, s, 1), OK);
+        assert_int_equal(close_session(&w, c, t, false), OK);
+        assert_int_equal(list(&w, admin, "a", 0), OK);
+        assert_int_equal(((const Kvlease__V1__AdminSessionsReply *)admin->reply)->n_sessions, 2);
+        assert_int_equal(((const Kvlease__V1__AdminSessionsReply *)admin->reply)->next, 0);
+        row = ((const Kvlease__V1__AdminSessionsReply *)admin->reply)->sessions[0];
+        assert_string_equal(row->tenant, "a");
+        assert_string_equal(row->ns, "n");
+        assert_int_equal(row->id.len, 1);
+        assert_memory_equal(row->id.data, "s", 1);
+        assert_int_equal(row->n_pages, 2);
+        assert_int_equal(row->n_tokens, 64);
+        assert_int_equal(row->bytes, 2 * SET_BYTES / SET_PAGES);
+        assert_int_equal(row->n_open, 1);
+        assert_int_equal(row->expires_in_sec, 0);
+        assert_string_equal(row->hint, "continues");
+        assert_true(row->truncated);
+        assert_int_equal(ask(&w, admin, MSG_ADMIN_STATUS, &status.base), OK);
+        assert_int_equal(((const Kvlease__V1__AdminStatusReply *)admin->reply)->n_sessions, 2);
+        assert_int_equal(ask(&w, admin, MSG_ADMIN_NAMESPACES, &all.base), OK);
+        assert_int_equal(((const Kvlease__V1__AdminNamespacesReply *)admin->reply)
+                                 ->namespaces[0]
+                                 ->n_sessions,
+                2);
+        assert_int_equal(purge(&w, admin, "nobody", "", "", 0), wire(-ENOENT));
+        assert_int_equal(purge(&w, admin, "a", "nothing", "", 0), wire(-ENOENT));
+        assert_int_equal(purge(&w, admin, "a", "n", "", 1000), OK);
+        assert_int_equal(admin->count, 0);
+        assert_int_equal(purge(&w, admin, "a", "n", "t", 0), OK);
+        assert_int_equal(admin->count, 1);
+        assert_int_equal(purge(&w, admin, "a", "", "", 0), OK);
+        assert_int_equal(admin->count, 1);
+        assert_int_equal(ask_pages(&w, c, s, 0, 1), wire(-ENOENT));
+        world_end(&w);
+}
+
+/* Longer than a reply: each comes once. */
+static void test_long_list(void **state)
+{
+        const Kvlease__V1__AdminSessionsReply *reply;
+        unsigned n = 0, n_replies = 0;
+        static bool seen[5000];
+        struct client *c, *admin;
+        uint64_t after = 0;
+        struct world w;
+        bool created;
+        uint32_t s;
+
+        memset(seen, 0, sizeof(seen));
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        admin = connect_admin(&w);
+        for (uint32_t i = 0; i < 5000; i++) {
+                struct attach *a = attach_of(&w, c);
+
+                assert_int_equal(session_open(a, (const uint8_t *)&i, sizeof(i), false, 0, 1, &s,
+                                         &created, NULL),
+                        0);
+                assert_int_equal(session_close(a, s, false, 1, NULL), 0);
+        }
+        do {
+                assert_int_equal(list(&w, admin, "", after), OK);
+                reply = (const void *)admin->reply;
+                for (size_t i = 0; i < reply->n_sessions; i++, n++) {
+                        uint32_t id;
+
+                        memcpy(&id, reply->sessions[i]->id.data, sizeof(id));
+                        assert_false(seen[id]);
+                        seen[id] = true;
+                }
+                after = reply->next;
+                n_replies++;
+        } while (after != 0);
+        assert_int_equal(n, 5000);
+        assert_true(n_replies > 2);
+        world_end(&w);
+}
+
+static void test_expiry(void **state)
+{
+        Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
+        const struct ns *ns;
+        struct client *c;
+        struct world w;
+        uint32_t s;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        ns = attach_of(&w, c)->ns;
+        m.ns_id = NS_ID;
+        m.id = (ProtobufCBinaryData){1, (uint8_t *)"s"};
+        m.expire_sec = 1;
+        assert_int_equal(ask(&w, c, MSG_SESSION_OPEN, &m.base), OK);
+        s = ((const Kvlease__V1__SessionOpenReply *)c->reply)->session;
+        assert_int_equal(close_session(&w, c, s, false), OK);
+        assert_int_equal(sessions_count(ns), 1);
+        AWAIT(&w, sessions_count(ns) == 0);
+        assert_int_equal(w.server.store.counters.sessions_expired, 1);
+        world_end(&w);
+}
+
+/* Seconds until the daemon wakes for what expires; 0: it doesn't. */
+static uint64_t upkeep_due_sec(const struct world *w)
+{
+        const uv_timer_t *timer = &w->server.upkeep_timer;
+
+        return uv_is_active((const uv_handle_t *)timer) ? uv_timer_get_due_in(timer) / 1000 : 0;
+}
+
+/* The daemon sleeps until a session can expire, and not before it is closed; a client that dies
+ * used its sessions until then. */
+static void test_sleeps_until_expiry(void **state)
+{
+        Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
+        struct session_info info;
+        const struct ns *ns;
+        struct client *c;
+        struct world w;
+        uint64_t before, number;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        ns = attach_of(&w, c)->ns;
+        m.ns_id = NS_ID;
+        m.id = (ProtobufCBinaryData){1, (uint8_t *)"s"};
+        m.expire_sec = 1000;
+        assert_int_equal(ask(&w, c, MSG_SESSION_OPEN, &m.base), OK);
+        AWAIT(&w, !uv_is_active((const uv_handle_t *)&w.server.upkeep_timer));
+        usleep(10000);
+        before = clock_now_nsec();
+        peer_end(peer_of(&w, c));
+        hang_up(c);
+        session_info(session_next(ns, 0, &number), &info);
+        assert_true(info.used_nsec >= before);
+        AWAIT(&w, upkeep_due_sec(&w) > 900);
+        assert_int_equal(sessions_count(ns), 1);
+        world_end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_life),
+                TEST(test_two_clients),
+                TEST(test_readers),
+                TEST(test_tags),
+                TEST(test_page_memory),
+                TEST(test_administration),
+                TEST(test_long_list),
+                TEST(test_expiry),
+                TEST(test_sleeps_until_expiry),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}

@@ -1,0 +1,734 @@
+/* Sessions that were truncated: a head in the tree, and a window that they hold by themselves. */
+#include "daemon/core/reclaim.h"
+#include "daemon/core/session-impl.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/compact-fixture.h"
+#include "tests/unit/session-fixture.h"
+
+struct bench {
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        struct ns *ns;
+};
+
+static void begin(struct bench *w, unsigned budget, unsigned limit_a, unsigned limit_b)
+{
+        fixture_start(&w->f, budget, limit_a, limit_b);
+        w->m = join(w->f.a);
+        w->a = open_ns(w->m, "x");
+        w->ns = w->a->ns;
+}
+
+static void end(struct bench *w)
+{
+        fixture_check(&w->f);
+        member_free(w->m);
+        fixture_end(&w->f);
+}
+
+/* A session whose text is `first`.. of n pages, of which the first and the last `keep` are left. */
+static uint32_t truncated(
+        struct bench *w, const char *id, unsigned first, unsigned n, unsigned keep)
+{
+        uint32_t s = open_session(w->a, id);
+
+        append(w->a, s, ROOT, first, n);
+        truncate_pages(w->a, s, keep, keep, n - 2 * keep);
+        fixture_check(&w->f);
+        return s;
+}
+
+static void test_truncate(void **state)
+{
+        struct bench w;
+        uint32_t s;
+
+        begin(&w, 8, 4, 4);
+        s = open_session(w.a, "s");
+        append(w.a, s, ROOT, 0, 8);
+        truncate_pages(w.a, s, 1, 2, 5);
+        fixture_check(&w.f);
+        expect_pages(w.a, s, "0@0 6@6 7@7");
+        expect_tokens(w.a, s, 8, 0);
+        assert_true(info_of(w.a, s).is_truncated);
+        /* By key there is the head alone; what is between has gone, what is after it is the
+         * session's. */
+        assert_int_equal(count_hits(w.a, 0, 8), 1);
+        assert_int_equal(w.ns->n_pages[PAGE_SEALED], 1);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(w.ns->n_watched, 0);
+        /* It is there for whoever opens it. */
+        attach_close(w.a);
+        w.a = open_ns(w.m, "x");
+        assert_int_equal(attach_share(w.a, NULL), 0);
+        s = open_session(w.a, "s");
+        expect_pages(w.a, s, "0@0 6@6 7@7");
+        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
+        assert_int_equal(w.ns->n_pages[PAGE_SEALED] + w.ns->n_pages[PAGE_DETACHED], 0);
+        end(&w);
+}
+
+static void test_ranges(void **state)
+{
+        struct detail d;
+        struct bench w;
+        uint64_t n;
+        uint32_t s;
+
+        begin(&w, 8, 4, 4);
+        s = open_session(w.a, "s");
+        truncate_pages(w.a, s, 1, 1, 0); /* it has none */
+        append(w.a, s, ROOT, 0, 6);
+        assert_int_equal(session_truncate(w.a, session_of(w.a, s, NULL), 0, 0, &n, &d), -EINVAL);
+        assert_non_null(strstr(d.text, "drop the session"));
+        /* Nothing lies between. */
+        truncate_pages(w.a, s, 3, 3, 0);
+        truncate_pages(w.a, s, 100, 0, 0);
+        truncate_pages(w.a, s, 0, 100, 0);
+        assert_false(info_of(w.a, s).is_truncated);
+        assert_int_equal(count_hits(w.a, 0, 6), 6);
+        /* Whole pages: those with the first 17 and with the last token. */
+        assert_int_equal(
+                session_truncate(w.a, session_of(w.a, s, NULL), PAGE_TOKENS + 1, 1, &n, NULL), 0);
+        assert_int_equal(n, 3);
+        expect_pages(w.a, s, "0@0 1@1 5@5");
+        assert_int_equal(
+                session_truncate(w.a, session_of(w.a, s, NULL), 5 * PAGE_TOKENS + 1, 1, &n, &d),
+                -EINVAL);
+        assert_non_null(strstr(d.text, "the gap"));
+        /* A larger gap, at its beginning and at its end. */
+        append(w.a, s, 5, 6, 3);
+        expect_pages(w.a, s, "0@0 1@1 5@5 6@6 7@7 8@8");
+        truncate_pages(w.a, s, 1, 2, 3);
+        expect_pages(w.a, s, "0@0 7@7 8@8");
+        expect_tokens(w.a, s, 9, 0);
+        fixture_check(&w.f);
+        truncate_pages(w.a, s, 0, 1, 2);
+        expect_pages(w.a, s, "8@8");
+        assert_false(is_cached(w.a, 0));
+        /* Without an end it is what it was before the gap. */
+        truncate_pages(w.a, s, 1, 0, 1);
+        expect_pages(w.a, s, "");
+        expect_tokens(w.a, s, 0, 0);
+        assert_false(info_of(w.a, s).is_truncated);
+        append(w.a, s, ROOT, 20, 4);
+        truncate_pages(w.a, s, 3, 0, 1);
+        expect_pages(w.a, s, "20@0 21@1 22@2");
+        expect_tokens(w.a, s, 3, 0);
+        assert_false(info_of(w.a, s).is_truncated || is_cached(w.a, 23));
+        end(&w);
+}
+
+static void test_published_to(void **state)
+{
+        struct bench w;
+        uint32_t s, t, pages[2];
+
+        begin(&w, 8, 8, 4);
+        s = truncated(&w, "s", 0, 6, 2);
+        append(w.a, s, 5, 6, 2);
+        expect_pages(w.a, s, "0@0 1@1 4@4 5@5 6@6 7@7");
+        expect_tokens(w.a, s, 8, 0);
+        assert_int_equal(w.f.store.counters.unindexed, 0);
+        /* Not where its key says that it belongs: another text with the same keys is another. */
+        assert_false(is_cached(w.a, 6));
+        t = open_session(w.a, "t");
+        append(w.a, t, ROOT, 0, 8);
+        assert_int_equal(w.ns->counters.duplicates, 2);
+        expect_pages(w.a, t, "0@0 1@1 2@2 3@3 4@4 5@5 6@6 7@7");
+        append(w.a, s, 7, 2, 1); /* nor is what is cached of any use to it */
+        assert_int_equal(w.ns->counters.duplicates, 2);
+        expect_pages(w.a, s, "0@0 1@1 4@4 5@5 6@6 7@7 2@8");
+        fixture_check(&w.f);
+        /* Its pages continue nothing else. */
+        append(w.a, s, 2, 40, 1);
+        assert_int_equal(publish_tail(w.a, 0, 40, 41, 1, PAGE_TOKENS, pages), KVL_STATUS_NO_PARENT);
+        assert_int_equal(publish_tail(w.a, t, 40, 41, 1, PAGE_TOKENS, pages), KVL_STATUS_NO_PARENT);
+        /* An earlier one of its own is gone back to, a partial last page is left behind. */
+        append(w.a, s, 6, 50, 1);
+        expect_pages(w.a, s, "0@0 1@1 4@4 5@5 6@6 50@7");
+        assert_int_equal(publish_tail(w.a, s, 50, 51, 1, 3, pages), 0);
+        assert_int_equal(release_pages(w.a, pages, 1, 1, NULL), 0);
+        assert_int_equal(info_of(w.a, s).n_tokens, 8 * PAGE_TOKENS + 3);
+        append(w.a, s, 50, 52, 1);
+        expect_pages(w.a, s, "0@0 1@1 4@4 5@5 6@6 50@7 52@8");
+        /* From its head on, it is computed anew. */
+        append(w.a, s, 1, 60, 1);
+        expect_pages(w.a, s, "0@0 1@1 60@4");
+        expect_tokens(w.a, s, 5, 0);
+        end(&w);
+}
+
+static int publish_one_shared(
+        struct attach *a, uint32_t session, unsigned key, uint32_t parent, uint32_t *ret_page)
+{
+        uint8_t bytes[KEY_BYTES];
+        struct publish_one o = {
+                .key = bytes, .parent = parent, .tokens = PAGE_TOKENS, .session = session};
+        int r;
+
+        make_keys(bytes, key, 1);
+        assert_int_equal(lease_pages(a, 1, 1, &o.page, NULL), 0);
+        pins_add(&a->share, o.page);
+        r = publish_shared(a, &o, 1, ret_page, NULL);
+        atomic_fetch_sub(&a->share.counters[o.page], 1);
+        if (r != 0)
+                assert_int_equal(free_pages(a, &o.page, 1, NULL), 0);
+        return r;
+}
+
+static void test_published_through_shared_memory(void **state)
+{
+        uint32_t s, page, next;
+        uint8_t key[KEY_BYTES];
+        struct bench w;
+
+        begin(&w, 8, 4, 4);
+        assert_int_equal(attach_share(w.a, NULL), 0);
+        s = truncated(&w, "s", 0, 6, 1);
+        make_keys(key, 5, 1);
+        page = session_find_parent(w.a, s, key);
+        assert_int_equal(session_find_parent(w.a, 0, key), PAGE_NONE);
+        assert_int_equal(publish_one_shared(w.a, s, 6, page, &next), 0);
+        assert_int_equal(publish_one_shared(w.a, s, 7, next, &page), 0);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
+        assert_int_equal(w.ns->n_watched, 0);
+        expect_pages(w.a, s, "0@0 5@5 6@6 7@7");
+        fixture_check(&w.f);
+        assert_int_equal(publish_one_shared(w.a, 0, 8, page, &next), KVL_STATUS_NO_PARENT);
+        assert_int_equal(publish_one_shared(w.a, 99, 8, page, &next), -ENOENT);
+        end(&w);
+}
+
+/* Back beyond SESSION_REWIND_PAGES nobody looks. */
+static void test_rewind_is_bounded(void **state)
+{
+        struct bench w;
+        uint32_t s, pages[1];
+
+        begin(&w, 64, 64, 4);
+        s = truncated(&w, "s", 0, 6, 1);
+        for (unsigned i = 0; i < SESSION_REWIND_PAGES; i++)
+                append(w.a, s, 5 + i, 6 + i, 1);
+        assert_int_equal(publish_tail(w.a, s, 5, 999, 1, PAGE_TOKENS, pages), KVL_STATUS_NO_PARENT);
+        append(w.a, s, 6, 999, 1);
+        expect_pages(w.a, s, "0@0 5@5 6@6 999@7");
+        end(&w);
+}
+
+static void test_shared_pages_stay(void **state)
+{
+        struct bench w;
+        uint32_t s, t, pinned[2];
+
+        begin(&w, 8, 8, 4);
+        s = open_session(w.a, "s");
+        t = open_session(w.a, "t");
+        append(w.a, s, ROOT, 0, 8);
+        append(w.a, t, ROOT, 0, 7);
+        append(w.a, 0, 4, 30, 1); /* another text from 4 on */
+        truncate_pages(w.a, s, 1, 4, 3);
+        fixture_check(&w.f);
+        expect_pages(w.a, s, "0@0 4@4 5@5 6@6 7@7");
+        expect_pages(w.a, t, "0@0 1@1 2@2 3@3 4@4 5@5 6@6");
+        assert_false(is_cached(w.a, 7));
+        /* When it leaves the cache, it is still in the window. */
+        evict(w.a, 6);
+        evict(w.a, 5);
+        fixture_check(&w.f);
+        expect_tokens(w.a, t, 7, 2);
+        expect_pages(w.a, s, "0@0 4@4 5@5 6@6 7@7");
+        /* The same page in two windows. */
+        evict(w.a, 30);
+        append(w.a, t, 4, 35, 1);
+        truncate_pages(w.a, t, 1, 2, 3);
+        expect_pages(w.a, t, "0@0 4@4 35@5");
+        fixture_check(&w.f);
+        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
+        fixture_check(&w.f);
+        expect_pages(w.a, t, "0@0 4@4 35@5");
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(session_close(w.a, t, true, 1, NULL), 0);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED] + w.ns->n_pages[PAGE_SEALED], 0);
+        /* What is pinned stays findable for who has it pinned. */
+        s = open_session(w.a, "s");
+        append(w.a, s, ROOT, 0, 4);
+        assert_int_equal(publish_tail(w.a, s, 3, 4, 2, PAGE_TOKENS, pinned), 0);
+        truncate_pages(w.a, s, 1, 2, 3);
+        assert_true(is_cached(w.a, 5) && is_cached(w.a, 2));
+        assert_int_equal(release_pages(w.a, pinned, 2, 1, NULL), 0);
+        evict(w.a, 5);
+        fixture_check(&w.f);
+        expect_pages(w.a, s, "0@0 4@4 5@5");
+        end(&w);
+}
+
+/* Its head is evicted as anything else. */
+static void test_head_goes(void **state)
+{
+        struct bench w;
+        uint32_t s;
+
+        begin(&w, 8, 4, 4);
+        s = truncated(&w, "s", 0, 8, 2);
+        evict(w.a, 1);
+        fixture_check(&w.f);
+        expect_pages(w.a, s, "0@0 6@6 7@7");
+        expect_tokens(w.a, s, 8, 1);
+        evict(w.a, 0);
+        expect_pages(w.a, s, "6@6 7@7");
+        expect_tokens(w.a, s, 8, 2);
+        end(&w);
+}
+
+static void test_lost_window(void **state)
+{
+        struct bench w;
+        uint32_t s;
+
+        begin(&w, 8, 4, 4);
+        s = truncated(&w, "s", 0, 8, 2);
+        assert_true(sessions_give_way(w.ns, true));
+        assert_false(sessions_give_way(w.ns, true));
+        fixture_check(&w.f);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 0);
+        expect_pages(w.a, s, "0@0 1@1");
+        expect_tokens(w.a, s, 8, 2);
+        assert_true(info_of(w.a, s).is_truncated);
+        truncate_pages(w.a, s, 2, 1, 0);
+        /* Computed again, at its place. */
+        append(w.a, s, 1, 6, 2);
+        expect_pages(w.a, s, "0@0 1@1 6@6 7@7");
+        expect_tokens(w.a, s, 8, 0);
+        assert_false(is_cached(w.a, 6));
+        end(&w);
+}
+
+/* A lease takes windows of sessions that nobody has open before anything cached, those of open ones
+ * after it. */
+static void test_gives_way(void **state)
+{
+        uint32_t one, two, open, pages[32];
+        struct bench w;
+        uint64_t room;
+
+        begin(&w, 4, 4, 4);
+        open = truncated(&w, "open", 0, 6, 1);
+        one = truncated(&w, "one", 10, 6, 1);
+        two = truncated(&w, "two", 20, 6, 1);
+        cache_chain(w.a, 50, 4);
+        assert_int_equal(session_close(w.a, two, false, 2, NULL), 0);
+        assert_int_equal(session_close(w.a, one, false, 3, NULL), 0);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 3);
+        /* A window is a page here: room for one more than there is. */
+        room = 4 * SET_PAGES - 10;
+        assert_int_equal(lease_pages(w.a, (uint32_t)room, 1, pages, NULL), 0);
+        assert_int_equal(free_pages(w.a, pages, (uint32_t)room, NULL), 0);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 3);
+        assert_int_equal(lease_pages(w.a, (uint32_t)room + 1, 1, pages, NULL), 0);
+        assert_int_equal(free_pages(w.a, pages, (uint32_t)room + 1, NULL), 0);
+        fixture_check(&w.f);
+        one = open_session(w.a, "one");
+        two = open_session(w.a, "two");
+        expect_tokens(w.a, one, 6, 0);
+        expect_tokens(w.a, two, 6, 1); /* the one used least recently */
+        assert_int_equal(count_hits(w.a, 50, 4), 4);
+        /* From here on all are open: what is cached goes first. */
+        assert_int_equal(lease_pages(w.a, (uint32_t)room + 5, 1, pages, NULL), 0);
+        assert_int_equal(free_pages(w.a, pages, (uint32_t)room + 5, NULL), 0);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(lease_pages(w.a, 4 * SET_PAGES, 1, pages, NULL), 0);
+        assert_int_equal(free_pages(w.a, pages, 4 * SET_PAGES, NULL), 0);
+        fixture_check(&w.f);
+        expect_tokens(w.a, open, 6, 2);
+        end(&w);
+}
+
+/* Sets with windows go to others as those with cached pages do. */
+static void test_sets_are_given(void **state)
+{
+        struct bench w;
+        struct attach *y;
+        uint32_t s, pages[2 * SET_PAGES];
+
+        begin(&w, 4, 2, 2);
+        y = open_ns(w.m, "y");
+        s = truncated(&w, "s", 0, 14, 6);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 6);
+        assert_int_equal(lease_pages(y, 2 * SET_PAGES, 1, pages, NULL), 0);
+        fixture_check(&w.f);
+        assert_int_equal(w.ns->n_sets, 0);
+        expect_tokens(w.a, s, 14, 12);
+        /* But for what somebody reads. */
+        assert_int_equal(free_pages(y, pages, 2 * SET_PAGES, NULL), 0);
+        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
+        s = truncated(&w, "s", 0, 14, 6);
+        {
+                struct session_page last;
+                uint32_t n;
+
+                assert_int_equal(
+                        session_pages(w.a, session_of(w.a, s, NULL), 11, 1, 1, &last, &n, NULL), 0);
+                assert_int_equal(lease_pages(y, 2 * SET_PAGES, 1, pages, NULL), KVL_STATUS_QUOTA);
+                fixture_check(&w.f);
+                assert_int_equal(ns_page(w.ns, last.page)->n_pins, 1);
+                assert_int_equal(release_pages(w.a, &last.page, 1, 1, NULL), 0);
+        }
+        end(&w);
+}
+
+static void test_recall(void **state)
+{
+        struct bench w;
+        uint32_t s, t;
+
+        begin(&w, 8, 4, 4);
+        s = truncated(&w, "s", 0, 7, 3); /* all in the first set */
+        t = open_session(w.a, "t");
+        append(w.a, t, ROOT, 20, 3);
+        assert_int_equal(w.ns->n_sets, 2);
+        recall_set(w.ns->sets[0], RECALL_FORCED);
+        fixture_check(&w.f);
+        while (recall_work(&w.f.store, 1, TIMEOUT, 2) == RECALL_MORE)
+                fixture_check(&w.f);
+        fixture_check(&w.f);
+        assert_null(w.ns->sets[0]);
+        expect_tokens(w.a, s, 7, 6);
+        end(&w);
+}
+
+/* What is in a set that is being taken back can't be kept. */
+static void test_truncate_in_recalled_set(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        struct bench w;
+        uint32_t s, t, page, sealed, n;
+        struct publish p = {.pages = &page,
+                .keys = key,
+                .n = 1,
+                .last_tokens = PAGE_TOKENS,
+                .parent_key = NULL};
+
+        begin(&w, 8, 4, 4);
+        s = open_session(w.a, "s");
+        append(w.a, s, ROOT, 0, 4);
+        t = truncated(&w, "t", 10, 3, 1);
+        assert_int_equal(w.ns->n_sets, 1);
+        assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
+        recall_set(w.ns->sets[page / SET_PAGES], RECALL_FORCED);
+        truncate_pages(w.a, s, 1, 1, 2);
+        fixture_check(&w.f);
+        expect_pages(w.a, s, "0@0");
+        expect_tokens(w.a, s, 4, 1);
+        make_keys(key, 13, 1);
+        p.session = t;
+        assert_int_equal(publish_pages(w.a, &p, 1, &sealed, &n, NULL), 0);
+        fixture_check(&w.f);
+        assert_int_equal(info_of(w.a, t).n_pages, 1);
+        assert_int_equal(release_pages(w.a, &sealed, 1, 1, NULL), 0);
+        while (recall_work(&w.f.store, 1, TIMEOUT, PLENTY) == RECALL_MORE)
+                ;
+        assert_int_equal(w.ns->n_sets, 0);
+        end(&w);
+}
+
+static void test_pinned_window_goes(void **state)
+{
+        struct session_page pages[4];
+        struct bench w;
+        struct attach *b;
+        struct member *m;
+        uint32_t s, t, n;
+
+        begin(&w, 8, 4, 4);
+        m = join(w.f.a);
+        b = open_ns(m, "x");
+        assert_int_equal(attach_share(b, NULL), 0);
+        s = truncated(&w, "s", 0, 6, 2);
+        t = open_session(b, "s");
+        assert_int_equal(session_pages(w.a, session_of(w.a, s, NULL), 2, 1, 1, pages, &n, NULL), 0);
+        assert_int_equal(session_pages(b, session_of(b, t, NULL), 3, 1, 1, pages + 1, &n, NULL), 0);
+        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
+        fixture_check(&w.f);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(w.ns->n_watched, 1);
+        assert_int_equal(release_pages(w.a, &pages[0].page, 1, 1, NULL), 0);
+        atomic_fetch_sub(&b->share.counters[pages[1].page], 1);
+        ns_look_again(w.ns, 10);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 0);
+        /* One that is pinned while its window has it, and not when that goes. */
+        s = truncated(&w, "s", 0, 6, 2);
+        assert_int_equal(session_pages(w.a, session_of(w.a, s, NULL), 2, 1, 1, pages, &n, NULL), 0);
+        assert_int_equal(release_pages(w.a, &pages[0].page, 1, 1, NULL), 0);
+        fixture_check(&w.f);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        member_free(m);
+        end(&w);
+}
+
+static void test_invalidation(void **state)
+{
+        struct bench w;
+        uint64_t n;
+        uint32_t s;
+
+        begin(&w, 8, 4, 4);
+        s = truncated(&w, "s", 0, 6, 2);
+        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        fixture_check(&w.f);
+        assert_null(session_of(w.a, s, NULL));
+        while (ns_sweep(w.ns, 1))
+                fixture_check(&w.f);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED] + w.ns->n_pages[PAGE_SEALED], 0);
+        /* Pages in tree and window: the sweep meets one before the other. */
+        s = open_session(w.a, "s");
+        append(w.a, s, ROOT, 0, 6);
+        append(w.a, 0, 5, 6, 1);
+        truncate_pages(w.a, s, 2, 2, 2);
+        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        for (uint32_t page = 0; page < SET_PAGES; page++)
+                if (ns_page(w.ns, page))
+                        ns_sweep_page(w.ns, page);
+        fixture_check(&w.f);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        while (ns_sweep(w.ns, 100))
+                ;
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 0);
+        end(&w);
+}
+
+/* Windows elsewhere, of more pages than is looked at in a turn, don't hold a recall up. */
+static void test_recall_beside_windows(void **state)
+{
+        struct bench w;
+        uint32_t t;
+
+        begin(&w, 8, 4, 4);
+        (void)truncated(&w, "s", 0, 7, 3); /* all in the first set */
+        t = open_session(w.a, "t");
+        append(w.a, t, ROOT, 20, 3);
+        assert_int_equal(w.ns->n_sets, 2);
+        recall_set(w.ns->sets[1], RECALL_FORCED);
+        for (unsigned i = 0; i < 100; i++)
+                if (recall_work(&w.f.store, 1, TIMEOUT, 2) != RECALL_MORE)
+                        break;
+        fixture_check(&w.f);
+        assert_null(w.ns->sets[1]);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 3);
+        end(&w);
+}
+
+/* Sessions may end in the same text: what their windows take is bounded all the same. */
+static void test_windows_are_bounded(void **state)
+{
+        uint32_t most, s = 0, n = 0;
+        struct bench w;
+        uint64_t left;
+        int r = 0;
+
+        begin(&w, 8, 4, 4);
+        append(w.a, open_session(w.a, "all"), ROOT, 0, 8);
+        most = SESSION_WINDOWS_SHARE * w.ns->geometry.capacity_pages;
+        for (; n <= most / 6 && r == 0; n++) {
+                char id[16];
+
+                snprintf(id, sizeof(id), "%u", n);
+                s = open_session(w.a, id);
+                append(w.a, s, ROOT, 0, 8);
+                r = session_truncate(
+                        w.a, session_of(w.a, s, NULL), PAGE_TOKENS, 6 * PAGE_TOKENS, &left, NULL);
+        }
+        fixture_check(&w.f);
+        assert_int_equal(r, -ENOMEM);
+        assert_int_equal(n, most / 6 + 1);
+        assert_int_equal(info_of(w.a, s).n_pages, 8);
+        /* One that nobody has open makes way. */
+        assert_int_equal(session_close(w.a, 2, false, 1, NULL), 0);
+        truncate_pages(w.a, s, 1, 6, 1);
+        fixture_check(&w.f);
+        assert_int_equal(info_of(w.a, open_session(w.a, "0")).n_pages, 1);
+        end(&w);
+}
+
+/* Where windows are all there is, they are swept all the same. */
+static void test_invalidation_of_windows_alone(void **state)
+{
+        struct bench w;
+        uint64_t n;
+        uint32_t s;
+
+        begin(&w, 8, 4, 4);
+        s = truncated(&w, "s", 0, 6, 2);
+        evict(w.a, 1);
+        evict(w.a, 0);
+        assert_int_equal(info_of(w.a, s).n_pages, 2);
+        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        assert_int_equal(n, 0);
+        while (store_work(&w.f.store, 1))
+                ;
+        fixture_check(&w.f);
+        assert_int_equal(w.ns->n_sets, 0);
+        end(&w);
+}
+
+static void test_expiry_and_purge(void **state)
+{
+        struct bench w;
+        uint32_t s;
+
+        begin(&w, 8, 4, 4);
+        s = truncated(&w, "s", 0, 6, 2);
+        assert_int_equal(session_close(w.a, s, false, 1, NULL), 0);
+        w.f.a->attrs.session_expire_nsec = 5;
+        while (sessions_expire(w.ns, 6, 1) == 6)
+                ;
+        fixture_check(&w.f);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 0);
+        assert_int_equal(count_hits(w.a, 0, 2), 2);
+        (void)truncated(&w, "s", 0, 6, 2);
+        assert_int_equal(sessions_purge(w.ns, NULL, 0, 0, 7), 1);
+        assert_int_equal(w.ns->n_pages[PAGE_DETACHED] + w.ns->n_pages[PAGE_SEALED], 0);
+        end(&w);
+}
+
+static void compact(struct bench *w)
+{
+        for (uint64_t i = 1; i < 40; i++) {
+                (void)compact_turn(&w->f.store, LATER + i * SECOND / 10);
+                (void)recall_work(&w->f.store, LATER + i * SECOND / 10, TIMEOUT, PLENTY);
+                fixture_check(&w->f);
+        }
+}
+
+/* Two pages alone in a set, for which there is room in the other one. */
+static void compact_two(bool in_window, uint32_t n_sets)
+{
+        uint32_t s, t, pages[3];
+        struct bench w;
+
+        begin(&w, 8, 8, 4);
+        cache_chain(w.a, 50, 5);
+        assert_int_equal(lease_pages(w.a, 3, 1, pages, NULL), 0);
+        s = open_session(w.a, "s");
+        t = open_session(w.a, "t");
+        append(w.a, s, ROOT, 0, 2);
+        append(w.a, t, ROOT, 0, 2);
+        if (in_window)
+                truncate_pages(w.a, s, 0, 1, 1);
+        assert_int_equal(free_pages(w.a, pages, 3, NULL), 0);
+        assert_int_equal(w.ns->n_sets, 2);
+        compact(&w);
+        assert_int_equal(w.ns->n_sets, n_sets);
+        expect_pages(w.a, s, in_window ? "1@1" : "0@0 1@1");
+        expect_pages(w.a, t, "0@0 1@1");
+        end(&w);
+}
+
+/* Also where others have the page of a window in the tree. */
+static void test_compaction_leaves_windows(void **state)
+{
+        compact_two(false, 1);
+        compact_two(true, 2);
+}
+
+/* Sets with windows aren't compacted; an end in the tree moves with its page. */
+static void test_compaction(void **state)
+{
+        struct bench w;
+        uint8_t key[KEY_BYTES];
+        uint32_t s, t, before, pages[SET_PAGES];
+
+        begin(&w, 8, 8, 4);
+        s = truncated(&w, "s", 0, 4, 1);
+        assert_int_equal(lease_pages(w.a, SET_PAGES - 2, 1, pages, NULL), 0);
+        t = open_session(w.a, "t");
+        append(w.a, t, ROOT, 10, 2);
+        assert_int_equal(free_pages(w.a, pages, SET_PAGES - 2, NULL), 0);
+        make_keys(key, 11, 1);
+        before = ns_find_page(w.ns, key);
+        compact(&w);
+        assert_int_not_equal(ns_find_page(w.ns, key), before);
+        assert_int_equal(w.ns->n_sets, 1);
+        expect_pages(w.a, s, "0@0 3@3");
+        expect_pages(w.a, t, "10@0 11@1");
+        end(&w);
+}
+
+static void test_no_memory(void **state)
+{
+        struct bench w;
+        uint64_t left;
+        uint32_t s;
+        int r;
+
+        begin(&w, 8, 4, 4);
+        s = open_session(w.a, "s");
+        append(w.a, s, ROOT, 0, 6);
+        alloc_fail_at(1);
+        r = session_truncate(w.a, session_of(w.a, s, NULL), PAGE_TOKENS, PAGE_TOKENS, &left, NULL);
+        assert_true(alloc_fail_end());
+        assert_int_equal(r, -ENOMEM);
+        assert_int_equal(info_of(w.a, s).n_pages, 6);
+        fixture_check(&w.f);
+        truncate_pages(w.a, s, 1, 1, 4);
+        end(&w);
+}
+
+/* A publish that the window has no memory for changes nothing. */
+static void test_no_memory_for_publish(void **state)
+{
+        uint8_t keys[KEY_BYTES], parent[KEY_BYTES];
+        uint32_t s, page, sealed, n_sealed;
+        struct bench w;
+        struct publish p = {.pages = &page,
+                .keys = keys,
+                .n = 1,
+                .parent_key = parent,
+                .last_tokens = PAGE_TOKENS};
+
+        begin(&w, 8, 4, 4);
+        p.session = s = truncated(&w, "s", 0, 6, 1);
+        make_keys(keys, 6, 1);
+        make_keys(parent, 5, 1);
+        assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
+        alloc_fail_at(1);
+        assert_int_equal(publish_pages(w.a, &p, 1, &sealed, &n_sealed, NULL), -ENOMEM);
+        assert_true(alloc_fail_end());
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_GRANTED);
+        fixture_check(&w.f);
+        assert_int_equal(publish_pages(w.a, &p, 1, &sealed, &n_sealed, NULL), 0);
+        assert_int_equal(release_pages(w.a, &sealed, 1, 1, NULL), 0);
+        expect_pages(w.a, s, "0@0 5@5 6@6");
+        end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_truncate),
+                TEST(test_ranges),
+                TEST(test_published_to),
+                TEST(test_published_through_shared_memory),
+                TEST(test_rewind_is_bounded),
+                TEST(test_shared_pages_stay),
+                TEST(test_head_goes),
+                TEST(test_lost_window),
+                TEST(test_gives_way),
+                TEST(test_sets_are_given),
+                TEST(test_recall),
+                TEST(test_recall_beside_windows),
+                TEST(test_windows_are_bounded),
+                TEST(test_invalidation_of_windows_alone),
+                TEST(test_truncate_in_recalled_set),
+                TEST(test_pinned_window_goes),
+                TEST(test_invalidation),
+                TEST(test_expiry_and_purge),
+                TEST(test_compaction_leaves_windows),
+                TEST(test_compaction),
+                TEST(test_no_memory),
+                TEST(test_no_memory_for_publish),
+        };
+
+        return RUN_TESTS(tests);
+}

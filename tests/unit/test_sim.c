@@ -1,0 +1,427 @@
+#include <errno.h>
+#include <string.h>
+
+#include "policy/sim/policies.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/random-trace.h"
+#include "tests/unit/test-support.h"
+
+static struct random_trace random_trace;
+
+/* Three texts: 0 1 2, 0 1 3, 4; the last block of each request is partial. */
+static const uint32_t few_blocks[] = {0, 1, 2, 0, 1, 3, 4, 0, 1, 2};
+static const uint32_t few_parents[] = {NODE_NONE, 0, 1, 1, NODE_NONE};
+static const struct sim_request few_requests[] = {
+        {.time_nsec = 5, .first = 0, .n_blocks = 3, .input_tokens = 40},
+        {.time_nsec = 6, .first = 3, .n_blocks = 3, .input_tokens = 33, .tenant = 1},
+        {.time_nsec = 7, .first = 6, .n_blocks = 1, .input_tokens = 16, .hint = EVICT_HINT_DONE},
+        {.time_nsec = 9, .first = 7, .n_blocks = 3, .input_tokens = 40, .hint = EVICT_HINT_DONE},
+};
+static const struct sim_trace few = {
+        .requests = few_requests,
+        .blocks = few_blocks,
+        .parents = few_parents,
+        .n_blocks = ARRAY_SIZE(few_blocks),
+        .n_requests = ARRAY_SIZE(few_requests),
+        .n_unique = ARRAY_SIZE(few_parents),
+        .n_tenants = 2,
+        .block_tokens = 16,
+};
+
+static struct sim_options options_of(const struct evict_ops *policy, uint32_t capacity)
+{
+        return (struct sim_options){
+                .policy = policy,
+                .capacity_pages = capacity,
+                .tenant = SIM_ALL_TENANTS,
+                .may_bypass = policy == &evict_optimum,
+        };
+}
+
+static struct sim *new_sim(const struct sim_trace *trace, const struct sim_options *options)
+{
+        struct sim *s = NULL;
+
+        assert_int_equal(sim_new(trace, options, &s), 0);
+        return s;
+}
+
+static struct sim_result run(const struct sim_trace *trace, const struct sim_options *options)
+{
+        struct sim *s = new_sim(trace, options);
+        struct sim_result result;
+
+        for (uint32_t left = trace->n_requests; left > 0;) {
+                assert_int_equal(sim_run(s, 1), --left);
+                assert_null(sim_check(s));
+        }
+        assert_int_equal(sim_run(s, 1), 0);
+        sim_result(s, &result);
+        sim_free(s);
+        return result;
+}
+
+static void test_counts(void **state)
+{
+        struct sim_options options = options_of(&evict_lru, 5);
+        struct sim_result all = run(&few, &options);
+
+        assert_int_equal(all.requests, 4);
+        assert_int_equal(all.input_tokens, 40 + 33 + 16 + 40);
+        /* Two blocks; then three, of which the last has 8 tokens. */
+        assert_int_equal(all.hit_tokens, 32 + 40);
+        assert_int_equal(all.blocks, 10);
+        assert_int_equal(all.hit_blocks, 5);
+        assert_int_equal(all.inserts, 5);
+        assert_int_equal(all.evictions, 0);
+        assert_true(all.policy_bytes >= 8 * 5);
+}
+
+static void test_room_for_one_text(void **state)
+{
+        struct sim_options options = options_of(&evict_lru, 3);
+        struct sim_result r = run(&few, &options);
+
+        /* 2 gives way to 3, that to 4, and that to 2 again: the rest is held by then. */
+        assert_int_equal(r.hit_blocks, 2 + 2);
+        assert_int_equal(r.inserts, 3 + 1 + 1 + 1);
+        assert_int_equal(r.evictions, 3);
+}
+
+/* A path longer than the cache: its beginning is cached, as it holds itself. */
+static void test_text_longer_than_the_cache(void **state)
+{
+        struct sim_options options = options_of(&evict_lru, 2);
+        struct sim_result r = run(&few, &options);
+
+        assert_int_equal(r.hit_blocks, 0 + 2 + 0 + 1);
+        assert_int_equal(r.evictions, 1 + 1);
+}
+
+static void test_one_tenant(void **state)
+{
+        struct sim_options options = options_of(&evict_lru, 5);
+        struct sim_result r;
+
+        options.tenant = 1;
+        r = run(&few, &options);
+        assert_int_equal(r.requests, 1);
+        assert_int_equal(r.input_tokens, 33);
+        assert_int_equal(r.inserts, 3);
+        options.tenant = 2;
+        assert_int_equal(run(&few, &options).requests, 0);
+}
+
+static void test_empty_trace(void **state)
+{
+        const struct sim_trace empty = {.block_tokens = 16};
+
+        for (const struct evict_ops *const *p = sim_policies; *p; p++) {
+                struct sim_options options = options_of(*p, 1);
+
+                assert_int_equal(run(&empty, &options).requests, 0);
+        }
+}
+
+/* A policy that is LRU and writes down what it is told. */
+static char spied[4096];
+
+static KVL_PRINTF(1, 2) void note(const char *format, ...)
+{
+        size_t len = strlen(spied);
+        va_list args;
+
+        va_start(args, format);
+        vsnprintf(spied + len, sizeof(spied) - len, format, args);
+        va_end(args);
+}
+
+static void spy_insert(
+        void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec)
+{
+        note("insert %u tokens %u request %d at %d\n", node, what->tokens, (int)what->request,
+                (int)now_nsec);
+        evict_lru.insert(policy, node, what, now_nsec);
+}
+
+static void spy_touch(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec)
+{
+        note("touch %u request %d at %d\n", node, (int)request, (int)now_nsec);
+        evict_lru.touch(policy, node, request, now_nsec);
+}
+
+static void spy_hint(
+        void *policy, uint32_t node, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec)
+{
+        assert_int_equal(hint, EVICT_HINT_DONE);
+        note("done %u at %d\n", node, (int)now_nsec);
+}
+
+static void spy_hold(void *policy, uint32_t node)
+{
+        note("hold %u\n", node);
+        evict_lru.hold(policy, node);
+}
+
+static void spy_idle(void *policy, uint32_t node, uint64_t now_nsec)
+{
+        note("idle %u at %d\n", node, (int)now_nsec);
+        evict_lru.idle(policy, node, now_nsec);
+}
+
+static void spy_remove(void *policy, uint32_t node, enum evict_reason why)
+{
+        assert_int_equal(why, EVICT_PRESSURE);
+        note("remove %u\n", node);
+        evict_lru.remove(policy, node, why);
+}
+
+static void spy_request_end(void *policy, uint64_t request, uint64_t now_nsec)
+{
+        note("end %d at %d\n", (int)request, (int)now_nsec);
+}
+
+static void spy_work(void *policy, uint64_t now_nsec)
+{
+        note("work at %d\n", (int)now_nsec);
+}
+
+static int spy_load(void *policy, const void *buf, size_t size)
+{
+        note("load %.*s\n", (int)size, (const char *)buf);
+        return memcmp(buf, "good", 4) == 0 ? 0 : -EINVAL;
+}
+
+static struct evict_ops make_spy(void)
+{
+        struct evict_ops spy = evict_lru;
+
+        spied[0] = '\0';
+        spy.insert = spy_insert;
+        spy.touch = spy_touch;
+        spy.hint = spy_hint;
+        spy.hold = spy_hold;
+        spy.idle = spy_idle;
+        spy.remove = spy_remove;
+        spy.request_end = spy_request_end;
+        spy.work = spy_work;
+        spy.load = spy_load;
+        return spy;
+}
+
+static void test_events_as_the_daemon_gives_them(void **state)
+{
+        struct evict_ops spy = make_spy();
+        struct sim_options options = options_of(&spy, 3);
+
+        options.learnt = "good";
+        options.learnt_bytes = 4;
+        run(&few, &options);
+        assert_string_equal(spied, "load good\n"
+                                   "insert 0 tokens 16 request 1 at 5\n"
+                                   "insert 1 tokens 16 request 1 at 5\n"
+                                   "insert 2 tokens 8 request 1 at 5\n"
+                                   "end 1 at 5\n"
+                                   "idle 2 at 5\nidle 1 at 5\nidle 0 at 5\n"
+                                   "work at 5\n"
+                                   "hold 0\nhold 1\n"
+                                   "touch 1 request 2 at 6\n"
+                                   "remove 2\n"
+                                   "insert 2 tokens 1 request 2 at 6\n"
+                                   "end 2 at 6\n"
+                                   "idle 2 at 6\nidle 1 at 6\nidle 0 at 6\n"
+                                   "work at 6\n"
+                                   "remove 2\n"
+                                   "insert 2 tokens 16 request 3 at 7\n"
+                                   "done 2 at 7\n"
+                                   "end 3 at 7\n"
+                                   "idle 2 at 7\n"
+                                   "work at 7\n"
+                                   "hold 0\nhold 1\n"
+                                   "touch 1 request 4 at 9\n"
+                                   "remove 2\n"
+                                   "insert 2 tokens 8 request 4 at 9\n"
+                                   "done 2 at 9\n"
+                                   "end 4 at 9\n"
+                                   "idle 2 at 9\nidle 1 at 9\nidle 0 at 9\n"
+                                   "work at 9\n");
+}
+
+/* Nothing is held; the newest may be the victim, and what continues it isn't cached then. */
+static void test_bypass(void **state)
+{
+        struct evict_ops spy = make_spy();
+        struct sim_options options = options_of(&spy, 2);
+        struct sim_result r;
+
+        options.may_bypass = true;
+        r = run(&few, &options);
+        assert_null(strstr(spied, "hold"));
+        /* 2, and then 3, goes as it comes; 4 takes 1's place, and loses it to 1 again. */
+        assert_int_equal(r.hit_blocks, 0 + 2 + 0 + 1);
+        assert_int_equal(r.inserts, 3 + 1 + 1 + 2);
+        assert_int_equal(r.evictions, 1 + 1 + 1 + 2);
+}
+
+static void test_refused(void **state)
+{
+        struct evict_ops spy = make_spy();
+        struct sim_options options = options_of(&evict_optimum, 2);
+        struct sim *s = NULL;
+
+        options.may_bypass = false;
+        assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
+        options = options_of(&evict_lru, 0);
+        assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
+        /* LRU learns nothing; the spy wants something else. */
+        options = options_of(&evict_lru, 1);
+        options.learnt = "bad!";
+        options.learnt_bytes = 4;
+        assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
+        options.policy = &spy;
+        assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
+        assert_null(s);
+}
+
+static void test_out_of_memory(void **state)
+{
+        for (const struct evict_ops *const *p = sim_policies; *p; p++) {
+                struct sim_options options = options_of(*p, 3);
+
+                alloc_fail_each(n)
+                {
+                        struct sim *s = NULL;
+                        int r = sim_new(&few, &options, &s);
+
+                        assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                        assert_true((r == 0) == (s != NULL));
+                        sim_free(s);
+                }
+        }
+}
+
+static void test_found_by_name(void **state)
+{
+        for (const struct evict_ops *const *p = evict_policies; *p; p++)
+                assert_ptr_equal(sim_policy_find((*p)->name), *p);
+        for (const struct evict_ops *const *p = sim_policies; *p; p++)
+                assert_ptr_equal(sim_policy_find((*p)->name), *p);
+        assert_null(sim_policy_find("no such"));
+}
+
+/* Every policy: what sim_check() says after each request, and no more hits than the optimum. */
+static void test_random_traces(void **state)
+{
+        random_start(__func__);
+        for (int i = 0; i < 20; i++) {
+                uint32_t capacity = 1 + random_below(200);
+                struct sim_options optimum = options_of(&evict_optimum, capacity);
+                struct sim_result best;
+
+                random_trace_make(&random_trace, 200, 12, 400);
+                best = run(&random_trace.trace, &optimum);
+                for (const struct evict_ops *const *p = sim_policies; *p; p++) {
+                        struct sim_options options = options_of(*p, capacity);
+                        struct sim_result r = run(&random_trace.trace, &options);
+
+                        assert_int_equal(r.requests, random_trace.trace.n_requests);
+                        assert_true(r.inserts - r.evictions <= capacity);
+                        assert_true(r.hit_blocks <= best.hit_blocks);
+                        if (capacity >= random_trace.trace.n_unique)
+                                assert_int_equal(r.inserts, random_trace.trace.n_unique);
+                }
+        }
+}
+
+/*
+ * The optimum by trying everything: for each set of blocks that can be cached before a request, the
+ * most hits so far. After a request any part of what was cached and what it brought may stay, if it
+ * fits and has each block's parent.
+ */
+#define BRUTE_UNIQUE 9
+#define N_SETS       (1u << BRUTE_UNIQUE)
+#define UNREACHED    (-1)
+
+static bool may_be_cached(const struct sim_trace *t, unsigned set, uint32_t capacity)
+{
+        for (uint32_t b = 0; b < t->n_unique; b++)
+                if ((set >> b & 1) && t->parents[b] != NODE_NONE && !(set >> t->parents[b] & 1))
+                        return false;
+        return (uint32_t)__builtin_popcount(set) <= capacity;
+}
+
+static void try_request(const struct sim_trace *t, const struct sim_request *r, const bool *allowed,
+        const int *before, int *after)
+{
+        const uint32_t *path = &t->blocks[r->first];
+
+        for (unsigned set = 0; set < N_SETS; set++)
+                after[set] = UNREACHED;
+        for (unsigned set = 0; set < N_SETS; set++) {
+                unsigned all = set;
+                int hits = 0;
+
+                if (before[set] == UNREACHED)
+                        continue;
+                while (hits < (int)r->n_blocks && (set >> path[hits] & 1))
+                        hits++;
+                for (uint32_t i = 0; i < r->n_blocks; i++)
+                        all |= 1u << path[i];
+                for (unsigned kept = all;; kept = (kept - 1) & all) {
+                        if (allowed[kept])
+                                after[kept] = MAX(after[kept], before[set] + hits);
+                        if (kept == 0)
+                                break;
+                }
+        }
+}
+
+static int most_hits(const struct sim_trace *t, uint32_t capacity)
+{
+        static int hits[2][N_SETS];
+        static bool allowed[N_SETS];
+        int most = 0;
+
+        for (unsigned set = 0; set < N_SETS; set++) {
+                allowed[set] = may_be_cached(t, set, capacity);
+                hits[0][set] = set == 0 ? 0 : UNREACHED;
+        }
+        for (uint32_t i = 0; i < t->n_requests; i++)
+                try_request(t, &t->requests[i], allowed, hits[i % 2], hits[1 - i % 2]);
+        for (unsigned set = 0; set < N_SETS; set++)
+                most = MAX(most, hits[t->n_requests % 2][set]);
+        return most;
+}
+
+static void test_optimum_against_brute_force(void **state)
+{
+        random_start(__func__);
+        for (int i = 0; i < 300; i++) {
+                uint32_t capacity = 1 + random_below(5);
+                struct sim_options options = options_of(&evict_optimum, capacity);
+
+                random_trace_make(&random_trace, 14, 4, BRUTE_UNIQUE);
+                assert_int_equal(run(&random_trace.trace, &options).hit_blocks,
+                        most_hits(&random_trace.trace, capacity));
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_counts),
+                TEST(test_room_for_one_text),
+                TEST(test_text_longer_than_the_cache),
+                TEST(test_one_tenant),
+                TEST(test_empty_trace),
+                TEST(test_events_as_the_daemon_gives_them),
+                TEST(test_bypass),
+                TEST(test_refused),
+                TEST(test_out_of_memory),
+                TEST(test_found_by_name),
+                TEST(test_random_traces),
+                TEST(test_optimum_against_brute_force),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,353 @@
+/* Tags, and what SHM_OP_WITH says of the PUBLISHes after it. */
+#include "daemon/core/submit.h"
+#include "daemon/core/tag.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/session-fixture.h"
+
+struct bench {
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        struct ns *ns;
+        struct submit_chain chain;
+};
+
+static void begin(struct bench *w)
+{
+        *w = (struct bench){0};
+        fixture_start(&w->f, 8, 4, 4);
+        w->m = join(w->f.a);
+        w->a = open_ns(w->m, "x");
+        w->ns = w->a->ns;
+}
+
+static void end(struct bench *w)
+{
+        fixture_check(&w->f);
+        member_free(w->m);
+        fixture_end(&w->f);
+}
+
+/* n pages, keys first.., below `parent`. Nothing stays pinned. */
+static void publish_tagged(
+        struct attach *a, uint64_t tag, unsigned parent, unsigned first, unsigned n)
+{
+        uint8_t keys[16 * KEY_BYTES], parent_key[KEY_BYTES];
+        uint32_t pages[16], sealed[16], n_sealed;
+        struct publish p = {.pages = pages,
+                .keys = keys,
+                .n = n,
+                .parent_key = parent == ROOT ? NULL : parent_key,
+                .last_tokens = PAGE_TOKENS,
+                .tag = tag};
+        int r;
+
+        make_keys(keys, first, n);
+        make_keys(parent_key, parent, 1);
+        assert_int_equal(lease_pages(a, n, 1, pages, NULL), 0);
+        r = publish_pages(a, &p, 1, sealed, &n_sealed, NULL);
+        assert_true(r == 0 || r == KVL_STATUS_DUPLICATE);
+        assert_int_equal(release_pages(a, sealed, n, 1, NULL), 0);
+        for (unsigned i = 0; i < n; i++)
+                if (sealed[i] != pages[i])
+                        assert_int_equal(free_pages(a, &pages[i], 1, NULL), 0);
+}
+
+static void expect_dropped(struct bench *w, uint64_t tag, unsigned n_expected)
+{
+        uint64_t n = 77;
+
+        assert_int_equal(invalidate_tag(w->a, tag, &n, NULL), 0);
+        assert_int_equal(n, n_expected);
+        fixture_check(&w->f);
+}
+
+static void test_invalidate(void **state)
+{
+        struct bench w;
+
+        begin(&w);
+        publish_tagged(w.a, 0, ROOT, 0, 2);
+        publish_tagged(w.a, 5, 1, 2, 3);
+        publish_tagged(w.a, UINT64_MAX, 4, 5, 2); /* below it */
+        publish_tagged(w.a, 5, ROOT, 20, 2);      /* elsewhere */
+        publish_tagged(w.a, 6, 1, 30, 1);
+        fixture_check(&w.f);
+        expect_dropped(&w, 7, 0);
+        expect_dropped(&w, 5, 7);
+        expect_dropped(&w, 5, 0);
+        expect_dropped(&w, UINT64_MAX, 0);
+        assert_int_equal(count_hits(w.a, 0, 3), 2);
+        assert_true(is_cached(w.a, 30));
+        publish_tagged(w.a, UINT64_MAX, ROOT, 40, 1);
+        expect_dropped(&w, UINT64_MAX, 1);
+        expect_dropped(&w, 6, 1);
+        end(&w);
+}
+
+/* What was published first by somebody without one gets it; one that has another keeps that. */
+static void test_duplicates(void **state)
+{
+        struct bench w;
+
+        begin(&w);
+        publish_tagged(w.a, 0, ROOT, 0, 2);
+        publish_tagged(w.a, 5, ROOT, 0, 2);
+        publish_tagged(w.a, 6, ROOT, 0, 2);
+        expect_dropped(&w, 6, 0);
+        expect_dropped(&w, 5, 2);
+        end(&w);
+}
+
+static void test_pages_that_go(void **state)
+{
+        struct bench w;
+        uint64_t n;
+
+        begin(&w);
+        for (unsigned i = 0; i < 3; i++)
+                publish_tagged(w.a, 5, ROOT, i, 1);
+        evict(w.a, 1); /* the middle one, the first, the last */
+        fixture_check(&w.f);
+        evict(w.a, 2);
+        fixture_check(&w.f);
+        evict(w.a, 0);
+        fixture_check(&w.f);
+        publish_tagged(w.a, 5, ROOT, 10, 2);
+        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        fixture_check(&w.f);
+        expect_dropped(&w, 5, 0);
+        publish_tagged(w.a, 5, ROOT, 10, 2);
+        while (ns_sweep(w.ns, 1))
+                fixture_check(&w.f);
+        expect_dropped(&w, 5, 2);
+        end(&w);
+}
+
+/* It is pinned: nobody finds it, its reader keeps it. */
+static void test_pinned(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        uint32_t page, n;
+        uint64_t tokens;
+        struct bench w;
+
+        begin(&w);
+        publish_tagged(w.a, 5, ROOT, 0, 1);
+        make_keys(key, 0, 1);
+        assert_int_equal(lookup_pages(w.a, key, 1, 0, 1, &page, &n, &tokens, NULL), 0);
+        expect_dropped(&w, 5, 1);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
+        assert_int_equal(release_pages(w.a, &page, 1, 1, NULL), 0);
+        end(&w);
+}
+
+static void test_moved(void **state)
+{
+        struct bench w;
+        uint32_t page, to = 7;
+
+        begin(&w);
+        publish_tagged(w.a, 5, ROOT, 0, 3);
+        for (page = 0; page < 3; page++) {
+                tag_moved(w.ns, page, to);
+                assert_int_equal(ns_note(w.ns, to)->tag, 5);
+                assert_int_equal(ns_note(w.ns, page)->tag, 0);
+                tag_moved(w.ns, to, page);
+        }
+        expect_dropped(&w, 5, 3);
+        end(&w);
+}
+
+static void test_no_memory(void **state)
+{
+        uint32_t page, sealed, n_sealed;
+        uint8_t bytes[KEY_BYTES];
+        struct publish p = {.pages = &page, .keys = bytes, .n = 1, .last_tokens = PAGE_TOKENS};
+        struct bench w;
+        int r = -1;
+
+        begin(&w);
+        for (uint64_t tag = 1; tag < 20; tag++, r = -1) {
+                p.tag = tag;
+                make_keys(bytes, (unsigned)tag, 1);
+                assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
+                for (unsigned n = 1; r != 0; n++) {
+                        alloc_fail_at(n);
+                        r = publish_pages(w.a, &p, 1, &sealed, &n_sealed, NULL);
+                        assert_int_equal(r, alloc_fail_end() ? -ENOMEM : 0);
+                        assert_int_equal(
+                                ns_page(w.ns, page)->state, r == 0 ? PAGE_SEALED : PAGE_GRANTED);
+                        fixture_check(&w.f);
+                }
+                assert_int_equal(release_pages(w.a, &sealed, 1, 1, NULL), 0);
+        }
+        for (uint64_t tag = 1; tag < 20; tag++)
+                expect_dropped(&w, tag, 1);
+        end(&w);
+}
+
+/* ---- SHM_OP_WITH ----------------------------------------------------------------------------- */
+
+static struct submit_result submit(struct bench *w, const struct shm_submission *s)
+{
+        struct submit_result result;
+
+        submit_one(w->m, &w->chain, s, 1, &result);
+        assert_null(result.violation);
+        return result;
+}
+
+static void with(struct bench *w, const struct attach *a, uint32_t session, uint64_t tag)
+{
+        const struct shm_submission s = {
+                .op = SHM_OP_WITH, .ns_id = a->id, .page = session, .with = {.tag = tag}};
+
+        assert_false(submit(w, &s).completes);
+}
+
+/* A page of one attachment; flags as of the op. Returns the status. */
+static uint32_t publish(struct bench *w, struct attach *a, unsigned key, uint8_t flags)
+{
+        struct shm_submission s = {
+                .op = SHM_OP_PUBLISH, .flags = flags, .ns_id = a->id, .tokens = PAGE_TOKENS};
+        struct submit_result result;
+
+        assert_int_equal(lease_pages(a, 1, 1, &s.page, NULL), 0);
+        pins_add(&a->share, s.page);
+        make_keys(s.key, key, 1);
+        result = submit(w, &s);
+        atomic_fetch_sub(&a->share.counters[s.page], 1);
+        if (result.status == 0)
+                assert_int_equal(result.page, s.page);
+        else
+                assert_int_equal(free_pages(a, &s.page, 1, NULL), 0);
+        fixture_check(&w->f);
+        return result.status;
+}
+
+static void parent(struct bench *w, const struct attach *a, unsigned key)
+{
+        struct shm_submission s = {.op = SHM_OP_PARENT, .ns_id = a->id};
+
+        make_keys(s.key, key, 1);
+        assert_false(submit(w, &s).completes);
+}
+
+static uint64_t tag_of(struct bench *w, unsigned key)
+{
+        uint8_t bytes[KEY_BYTES];
+
+        make_keys(bytes, key, 1);
+        return ns_note(w->ns, ns_find_page(w->ns, bytes))->tag;
+}
+
+#define ROOT_PAGE  SHM_PUBLISH_ROOT
+#define CHAIN_PAGE SHM_PUBLISH_CHAIN
+
+static void test_with(void **state)
+{
+        const struct shm_submission end_request = {.op = SHM_OP_REQUEST_END, .ns_id = 1};
+        struct attach *y;
+        struct bench w;
+        uint32_t s;
+
+        begin(&w);
+        y = open_ns(w.m, "y");
+        assert_int_equal(attach_share(w.a, NULL), 0);
+        assert_int_equal(attach_share(y, NULL), 0);
+        s = open_session(w.a, "s");
+        with(&w, w.a, s, 5);
+        assert_int_equal(publish(&w, w.a, 0, ROOT_PAGE), 0);
+        assert_int_equal(publish(&w, w.a, 1, CHAIN_PAGE), 0);
+        parent(&w, w.a, 0);
+        assert_int_equal(publish(&w, w.a, 2, CHAIN_PAGE), 0);
+        expect_pages(w.a, s, "0@0 2@1");
+        assert_true(tag_of(&w, 0) == 5 && tag_of(&w, 1) == 5 && tag_of(&w, 2) == 5);
+        /* Up to anything else, a WITH that says nothing, or another namespace. */
+        (void)submit(&w, &end_request);
+        assert_int_equal(publish(&w, w.a, 3, ROOT_PAGE), 0);
+        assert_int_equal(tag_of(&w, 3), 0);
+        with(&w, w.a, s, 5);
+        with(&w, w.a, 0, 0);
+        assert_int_equal(publish(&w, w.a, 4, ROOT_PAGE), 0);
+        assert_int_equal(tag_of(&w, 4), 0);
+        with(&w, w.a, s, 5);
+        assert_int_equal(publish(&w, y, 5, ROOT_PAGE), 0);
+        assert_int_equal(publish(&w, w.a, 6, ROOT_PAGE), 0);
+        assert_int_equal(tag_of(&w, 6), 0);
+        expect_pages(w.a, s, "0@0 2@1");
+        /* It breaks a chain as anything does. */
+        with(&w, w.a, s, 0);
+        assert_int_equal(publish(&w, w.a, 7, CHAIN_PAGE), status_to_wire(KVL_STATUS_NO_PARENT));
+        end(&w);
+}
+
+static void test_with_what_is_not_there(void **state)
+{
+        struct shm_submission nowhere = {.op = SHM_OP_WITH, .ns_id = 99, .page = 1};
+        struct bench w;
+        uint32_t s;
+
+        begin(&w);
+        assert_int_equal(attach_share(w.a, NULL), 0);
+        (void)submit(&w, &nowhere);
+        with(&w, w.a, 12345, 5);
+        assert_int_equal(publish(&w, w.a, 0, ROOT_PAGE), status_to_wire(-ENOENT));
+        assert_int_equal(publish(&w, w.a, 1, CHAIN_PAGE), status_to_wire(-ENOENT));
+        s = open_session(w.a, "s");
+        with(&w, w.a, s, 0);
+        assert_int_equal(publish(&w, w.a, 0, ROOT_PAGE), 0);
+        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
+        assert_int_equal(publish(&w, w.a, 1, ROOT_PAGE), status_to_wire(-ENOENT));
+        member_set_read_only(w.m, true);
+        with(&w, w.a, s, 5);
+        nowhere = (struct shm_submission){
+                .op = SHM_OP_PUBLISH, .ns_id = w.a->id, .flags = ROOT_PAGE, .tokens = PAGE_TOKENS};
+        assert_int_equal(submit(&w, &nowhere).status, status_to_wire(-EACCES));
+        end(&w);
+}
+
+/* A text that goes on after the gap, as a client does it. */
+static void test_truncated(void **state)
+{
+        struct bench w;
+        uint32_t s;
+
+        begin(&w);
+        assert_int_equal(attach_share(w.a, NULL), 0);
+        s = open_session(w.a, "s");
+        append(w.a, s, ROOT, 0, 6);
+        truncate_pages(w.a, s, 1, 1, 4);
+        with(&w, w.a, s, 5);
+        parent(&w, w.a, 5);
+        assert_int_equal(publish(&w, w.a, 6, CHAIN_PAGE), 0);
+        assert_int_equal(publish(&w, w.a, 7, CHAIN_PAGE), 0);
+        expect_pages(w.a, s, "0@0 5@5 6@6 7@7");
+        /* Nothing of it is found by tag either. */
+        expect_dropped(&w, 5, 0);
+        parent(&w, w.a, 5);
+        assert_int_equal(publish(&w, w.a, 8, CHAIN_PAGE), 0);
+        expect_pages(w.a, s, "0@0 5@5 8@6");
+        with(&w, w.a, 0, 0);
+        parent(&w, w.a, 8);
+        assert_int_equal(publish(&w, w.a, 9, CHAIN_PAGE), status_to_wire(KVL_STATUS_NO_PARENT));
+        end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_invalidate),
+                TEST(test_duplicates),
+                TEST(test_pages_that_go),
+                TEST(test_pinned),
+                TEST(test_moved),
+                TEST(test_no_memory),
+                TEST(test_with),
+                TEST(test_with_what_is_not_there),
+                TEST(test_truncated),
+        };
+
+        return RUN_TESTS(tests);
+}

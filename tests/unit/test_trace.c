@@ -1,0 +1,484 @@
+/* The reader of traces: what it makes of good lines, and of bad ones. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "client/trace/line.h"
+#include "client/trace/trace.h"
+#include "tests/unit/alloc-fail.h"
+
+#define LINE(time, input, ids)                                                          \
+        "{\"timestamp\": " time ", \"input_length\": " input ", \"output_length\": 7, " \
+        "\"hash_ids\": [" ids "]}\n"
+
+/* Requests as "time_msec/tenant:blocks;", after the tree: the parents of blocks 0, 1, ... */
+static void describe(const struct trace *t, char *buf, size_t size)
+{
+        const struct sim_trace *s = &t->sim;
+        size_t len = 0;
+
+        buf[0] = '\0';
+        for (uint32_t i = 0; i < s->n_unique; i++)
+                len += (size_t)snprintf(buf + len, size - len, "%s%" PRId32, i > 0 ? "," : "",
+                        (int32_t)s->parents[i]);
+        for (uint32_t i = 0; i < s->n_requests; i++) {
+                const struct sim_request *r = &s->requests[i];
+
+                len += (size_t)snprintf(buf + len, size - len, " %" PRIu64 "/%" PRIu32 ":",
+                        r->time_nsec / 1000000, r->tenant);
+                for (uint32_t j = 0; j < r->n_blocks; j++)
+                        len += (size_t)snprintf(buf + len, size - len, "%s%" PRIu32,
+                                j > 0 ? "," : "", s->blocks[r->first + j]);
+        }
+}
+
+static void check_trace(const char *text, unsigned flags, const char *expected)
+{
+        struct trace t = {0};
+        struct trace_error e;
+        char got[1024];
+
+        assert_int_equal(trace_parse(text, strlen(text), flags, 0, &t, &e), 0);
+        describe(&t, got, sizeof(got));
+        assert_string_equal(got, expected);
+        trace_free(&t);
+}
+
+static void check_refused(const char *text, unsigned flags, uint64_t line, const char *expected)
+{
+        struct trace t = {0};
+        struct trace_error e;
+
+        assert_int_equal(trace_parse(text, strlen(text), flags, 0, &t, &e), -EINVAL);
+        assert_string_equal(e.text, expected);
+        assert_int_equal(e.line, line);
+        assert_null(t.tenants);
+}
+
+static void test_chained(void **state)
+{
+        /* 46 -> 47 -> 9 and 46 -> 47 -> 50; an id alone; empty lines; no end of the last one. */
+        check_trace(LINE("0", "1000", "46, 47, 9") "\n \t\r\n" LINE("5", "1000", "46, 47, 50")
+                            LINE("7.5", "20", "3"),
+                0, "-1,0,1,1,-1 0/0:0,1,2 5/0:0,1,3 7/0:4");
+        check_trace("{\"timestamp\":0,\"input_length\":0,\"output_length\":0,\"hash_ids\":[]}", 0,
+                " 0/0:");
+        /* The widest ids. */
+        check_trace(LINE("0", "9", "9223372036854775807,0"), 0, "-1,0 0/0:0,1");
+}
+
+static void test_contents(void **state)
+{
+        /* The same content at two places is two blocks. */
+        check_trace(LINE("0", "9", "5,5,6") LINE("1", "9", "6,5,5") LINE("2", "9", "5,5"),
+                TRACE_CHAIN, "-1,0,1,-1,3,4 0/0:0,1,2 1/0:3,4,5 2/0:0,1");
+        /* Chaining ids that are chained changes nothing. */
+        check_trace(LINE("0", "9", "46, 47, 9") LINE("5", "9", "46, 47, 50"), TRACE_CHAIN,
+                "-1,0,1,1 0/0:0,1,2 5/0:0,1,3");
+        check_refused(LINE("0", "9", "1,2") LINE("1", "9", "3,4,2"), 0, 2,
+                "hash_ids[2] is 2, which followed another id before: these ids name the content of "
+                "a block: read them with --chain");
+        check_refused(LINE("0", "9", "5,5"), 0, 1,
+                "hash_ids[1] is 5, which followed another id before: these ids name the content of "
+                "a block: read them with --chain");
+}
+
+static void test_fields(void **state)
+{
+        static const char text[] =
+                "{\"timestamp\": 27482, \"input_length\": 1030, \"output_length\": 52, "
+                "\"hash_ids\": [1, 2, 3], \"hint\": \"done\", \"model\": {\"x\": [1]}}\n"
+                "{\"hint\": \"continues\", \"timestamp\": 27483.25, \"input_length\": 0, "
+                "\"output_length\": 4294967295, \"hash_ids\": [1]}\n";
+        struct trace t;
+        struct trace_error e;
+
+        assert_int_equal(trace_parse(text, strlen(text), 0, 0, &t, &e), 0);
+        assert_int_equal(t.sim.n_requests, 2);
+        assert_int_equal(t.sim.n_blocks, 4);
+        assert_int_equal(t.sim.n_unique, 3);
+        assert_int_equal(t.sim.n_tenants, 1);
+        assert_string_equal(t.tenants[0], "");
+        /* 1030 tokens in 3 blocks: 344 at least. */
+        assert_int_equal(t.sim.block_tokens, 512);
+        assert_int_equal(t.sim.requests[0].time_nsec, UINT64_C(27482000000));
+        assert_int_equal(t.sim.requests[0].input_tokens, 1030);
+        assert_int_equal(t.sim.requests[0].output_tokens, 52);
+        assert_int_equal(t.sim.requests[0].hint, EVICT_HINT_DONE);
+        assert_int_equal(t.sim.requests[1].time_nsec, UINT64_C(27483250000));
+        assert_int_equal(t.sim.requests[1].output_tokens, UINT32_MAX);
+        assert_int_equal(t.sim.requests[1].hint, EVICT_HINT_CONTINUES);
+        trace_free(&t);
+        assert_int_equal(trace_parse(text, strlen(text), 0, 16, &t, &e), 0);
+        assert_int_equal(t.sim.block_tokens, 16);
+        trace_free(&t);
+}
+
+#define TENANT_LINE(name, time, ids)                                                \
+        "{\"tenant\": \"" name "\", \"timestamp\": " time ", \"input_length\": 9, " \
+        "\"output_length\": 7, \"hash_ids\": [" ids "]}\n"
+
+static void test_tenants(void **state)
+{
+        /* Ids of two tenants never meet. */
+        static const char text[] = TENANT_LINE("chat", "0", "1,2") TENANT_LINE("rag", "1", "1,2")
+                TENANT_LINE("chat", "2", "1,3");
+        struct trace t;
+        struct trace_error e;
+
+        for (unsigned flags = 0; flags <= TRACE_CHAIN; flags++)
+                check_trace(text, flags, "-1,0,-1,2,0 0/0:0,1 1/1:2,3 2/0:0,4");
+        assert_int_equal(trace_parse(text, strlen(text), 0, 0, &t, &e), 0);
+        assert_int_equal(t.sim.n_tenants, 2);
+        assert_string_equal(t.tenants[0], "chat");
+        assert_string_equal(t.tenants[1], "rag");
+        trace_free(&t);
+        check_refused(TENANT_LINE("..", "0", "1"), 0, 1,
+                "tenant is no name: 1 to 64 letters, digits, '.', '_' or '-', which don't start "
+                "with '.' or '-'");
+}
+
+static void test_many_tenants(void **state)
+{
+        char *text = NULL;
+        size_t len = 0;
+        FILE *f = open_memstream(&text, &len);
+
+        assert_non_null(f);
+        for (unsigned i = 0; i <= TRACE_TENANTS_MAX; i++)
+                fprintf(f, TENANT_LINE("t%u", "0", "1"), i);
+        fclose(f);
+        check_refused(text, 0, TRACE_TENANTS_MAX + 1, "one more than 256 tenants");
+        free(text);
+}
+
+static void test_late(void **state)
+{
+        struct trace t;
+        struct trace_error e;
+        static const char text[] =
+                LINE("9", "9", "1") LINE("3", "9", "2") LINE("9", "9", "3") LINE("3", "9", "4");
+
+        check_trace(text, 0, "-1,-1,-1,-1 3/0:1 3/0:3 9/0:0 9/0:2");
+        assert_int_equal(trace_parse(text, strlen(text), 0, 0, &t, &e), 0);
+        assert_int_equal(t.n_late, 2);
+        trace_free(&t);
+}
+
+static void test_refuses(void **state)
+{
+        static const struct {
+                const char *line, *why;
+        } bad[] = {
+                {"[1, 2]", "no JSON object"},
+                {"7", "no JSON object: '[' or '{' expected near '7' (column 1)"},
+                {"{\"timestamp\": 1", "no JSON object: '}' expected near end of file (column 15)"},
+                {"{} x", "no JSON object: end of file expected near 'x' (column 4)"},
+                {"{\"a\": 1, \"a\": 2}",
+                        "no JSON object: duplicate object key near '\"a\"' (column 12)"},
+                {"{\"a\": 99999999999999999999}",
+                        "no JSON object: too big integer near '99999999999999999999' (column 26)"},
+                {"{}", "timestamp is missing"},
+                {"{\"timestamp\": \"1\"}", "timestamp is not a number"},
+                {LINE("-1", "1", ""), "timestamp is not between 0 and 6300000000000 milliseconds"},
+                {LINE("1e300", "1", ""),
+                        "timestamp is not between 0 and 6300000000000 milliseconds"},
+                {LINE("1", "1.5", ""), "input_length is not a whole number"},
+                {LINE("1", "-1", ""), "input_length is not between 0 and 4294967295"},
+                {LINE("1", "4294967296", ""), "input_length is not between 0 and 4294967295"},
+                {"{\"timestamp\":1,\"input_length\":1}", "output_length is missing"},
+                {"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}", "hash_ids is missing"},
+                {"{\"timestamp\":1,\"input_length\":1,\"output_length\":1,\"hash_ids\":{}}",
+                        "hash_ids is not an array"},
+                {LINE("1", "1", "1,2,-3"),
+                        "hash_ids[2] is not a whole number of 0 to 9223372036854775807"},
+                {LINE("1", "1", "1,[2]"),
+                        "hash_ids[1] is not a whole number of 0 to 9223372036854775807"},
+                {LINE("1", "1", "1],\"hint\":[2"), "hint is none of unknown, continues, done"},
+                {LINE("1", "1", "1],\"hint\":\"returns\",\"x\":[2"),
+                        "hint is none of unknown, continues, done"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+                _cleanup_free_ char *text = NULL;
+
+                assert_true(asprintf(&text, "%s%s\n%s", LINE("0", "1", "77"), bad[i].line,
+                                    LINE("1", "1", "78")) > 0);
+                check_refused(text, 0, 2, bad[i].why);
+                /* Skipped, it leaves nothing behind. */
+                check_trace(text, TRACE_SKIP_BAD, "-1,-1 0/0:0 1/0:1");
+        }
+        check_refused("", 0, 0, "no request in it");
+        check_refused("\n\n", 0, 0, "no request in it");
+        check_refused("\nx\ny\n", TRACE_SKIP_BAD, 2,
+                "no JSON object: '[' or '{' expected near 'x' (column 1)");
+        check_refused(LINE("1", "65537", "1"), 0, 0,
+                "a line has 65537 tokens for each of its blocks, more than the 65536 that are "
+                "found out: give the right one by --block-tokens");
+}
+
+static void test_skips(void **state)
+{
+        /* The blocks of a path that turns out to be wrong are taken back. */
+        static const char text[] =
+                LINE("0", "1", "1,2") "x\n" LINE("1", "1", "3,4,2") LINE("2", "1", "4,3");
+        struct trace t;
+        struct trace_error e;
+
+        check_trace(text, TRACE_SKIP_BAD, "-1,0,-1,2 0/0:0,1 2/0:2,3");
+        assert_int_equal(trace_parse(text, strlen(text), TRACE_SKIP_BAD, 0, &t, &e), 0);
+        assert_int_equal(t.n_bad, 2);
+        assert_int_equal(t.first_bad.line, 2);
+        assert_string_equal(
+                t.first_bad.text, "no JSON object: '[' or '{' expected near 'x' (column 1)");
+        trace_free(&t);
+}
+
+/* A tenant that only a line named that was left out is none. */
+static void test_skips_tenants(void **state)
+{
+        static const char text[] =
+                "{\"timestamp\":0,\"input_length\":2,\"output_length\":0,\"tenant\":\"bad\","
+                "\"hash_ids\":[7,7]}\n"
+                "{\"timestamp\":0,\"input_length\":2,\"output_length\":0,\"tenant\":\"good\","
+                "\"hash_ids\":[7,8]}\n";
+        struct trace t;
+        struct trace_error e;
+
+        assert_int_equal(trace_parse(text, strlen(text), TRACE_SKIP_BAD, 0, &t, &e), 0);
+        assert_int_equal(t.n_bad, 1);
+        assert_int_equal(t.sim.n_tenants, 1);
+        assert_string_equal(t.tenants[0], "good");
+        assert_int_equal(t.sim.requests[0].tenant, 0);
+        trace_free(&t);
+}
+
+/* `n` bytes of one line, in which all but its start is filler. */
+static char *long_line(size_t n)
+{
+        char *text = malloc(n + 1);
+        int start = snprintf(text, n + 1,
+                "{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[8]");
+
+        memset(text + start, ' ', n - (size_t)start - 1);
+        strcpy(text + n - 1, "}");
+        return text;
+}
+
+static void test_long_lines(void **state)
+{
+        _cleanup_free_ char *fits = long_line(TRACE_LINE_MAX),
+                            *over = long_line(TRACE_LINE_MAX + 1);
+        _cleanup_free_ char *text = NULL;
+
+        check_trace(fits, 0, "-1 0/0:0");
+        check_refused(over, 0, 1, "longer than 2097152 bytes");
+        assert_true(asprintf(&text, "%s\n%s", over, LINE("3", "1", "9")) > 0);
+        check_trace(text, TRACE_SKIP_BAD, "-1 3/0:0");
+}
+
+static void test_nesting(void **state)
+{
+        enum { DEPTH = 100000 };
+        _cleanup_free_ char *text = malloc(DEPTH + 1);
+
+        memset(text, '[', DEPTH);
+        text[DEPTH] = '\0';
+        check_refused(
+                text, 0, 1, "no JSON object: maximum parsing depth reached near '[' (column 2049)");
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+struct folder {
+        const char *path;
+        char *plain, *packed; /* owned */
+};
+
+static void folder_make(struct folder *f)
+{
+        f->path = test_dir_make();
+        f->plain = test_path(f->path, "chat.jsonl");
+        f->packed = test_path(f->path, "r&d.jsonl.gz");
+}
+
+static void folder_remove(struct folder *f)
+{
+        test_dir_remove(f->path);
+        free(f->plain);
+        free(f->packed);
+}
+
+static void write_file(const char *path, const char *text, bool compressed)
+{
+        gzFile f = gzopen(path, compressed ? "wb" : "wbT");
+
+        assert_non_null(f);
+        assert_int_equal(gzwrite(f, text, (unsigned)strlen(text)), (int)strlen(text));
+        assert_int_equal(gzclose(f), Z_OK);
+}
+
+static void check_files(const char *const *paths, unsigned n, const char *expected)
+{
+        struct trace t = {0};
+        struct trace_error e;
+        char got[1024];
+
+        assert_int_equal(trace_read(paths, n, 0, 0, NULL, NULL, &t, &e), 0);
+        describe(&t, got, sizeof(got));
+        assert_string_equal(got, expected);
+        trace_free(&t);
+}
+
+static void test_files(void **state)
+{
+        struct folder f;
+        struct trace t;
+        struct trace_error e;
+
+        folder_make(&f);
+        write_file(f.plain, LINE("0", "1", "1,2") LINE("20", "1", "1"), false);
+        write_file(f.packed, TENANT_LINE("x", "10", "1,2") TENANT_LINE("y", "0", "1,2"), true);
+        check_files((const char *[]){f.plain}, 1, "-1,0 0/0:0,1 20/0:0");
+        check_files((const char *[]){f.packed}, 1, "-1,0,-1,2 0/1:2,3 10/0:0,1");
+        /* Merged by time; each file is a tenant. */
+        check_files((const char *[]){f.plain, f.packed}, 2,
+                "-1,0,-1,2 0/0:0,1 0/1:2,3 10/1:2,3 20/0:0");
+        assert_int_equal(trace_read((const char *[]){f.plain, f.packed, f.plain}, 3, 0, 0, NULL,
+                                 NULL, &t, &e),
+                0);
+        assert_string_equal(t.tenants[0], "chat");
+        assert_string_equal(t.tenants[1], "r_d");
+        assert_string_equal(t.tenants[2], "chat-2");
+        assert_int_equal(t.n_late, 1);
+        trace_free(&t);
+        folder_remove(&f);
+}
+
+static void check_file_refused(
+        const char *const *paths, unsigned n, int r, uint64_t line, const char *expected)
+{
+        struct trace t = {0};
+        struct trace_error e;
+
+        assert_int_equal(trace_read(paths, n, 0, 0, NULL, NULL, &t, &e), r);
+        assert_string_equal(e.text, expected);
+        assert_int_equal(e.line, line);
+        assert_int_equal(e.file, n > 0 ? n - 1 : 0);
+        assert_null(t.tenants);
+}
+
+static void test_bad_files(void **state)
+{
+        struct folder f;
+        struct stat st;
+
+        folder_make(&f);
+        write_file(f.plain, LINE("0", "1", "1,2"), false);
+        check_file_refused(
+                (const char *[]){f.plain, f.packed}, 2, -ENOENT, 0, "No such file or directory");
+        check_file_refused(&f.path, 1, -EISDIR, 0, "Is a directory");
+        check_file_refused(NULL, 0, -EINVAL, 0, "0 files; 1 to 256 are read");
+
+        write_file(f.packed, LINE("0", "1", "1,2") LINE("0", "1", "1,-2"), true);
+        check_file_refused((const char *[]){f.plain, f.packed}, 2, -EINVAL, 2,
+                "hash_ids[1] is not a whole number of 0 to 9223372036854775807");
+
+        write_file(f.packed, LINE("0", "1", "1,2"), true);
+        assert_int_equal(stat(f.packed, &st), 0);
+        assert_int_equal(truncate(f.packed, st.st_size - 12), 0);
+        check_file_refused((const char *[]){f.packed}, 1, -EINVAL, 0,
+                "the compressed data is damaged or ends early, after line 0");
+        write_file(f.packed, "", false);
+        check_file_refused((const char *[]){f.packed}, 1, -EINVAL, 0, "no request in it");
+        folder_remove(&f);
+}
+
+struct progress {
+        unsigned calls;
+        uint64_t done, total;
+        bool stop;
+};
+
+static bool note_progress(uint64_t done_bytes, uint64_t total_bytes, void *data)
+{
+        struct progress *p = data;
+
+        assert_true(done_bytes >= p->done && done_bytes <= total_bytes);
+        p->calls++;
+        p->done = done_bytes;
+        p->total = total_bytes;
+        return !p->stop;
+}
+
+static void test_progress(void **state)
+{
+        _cleanup_free_ char *line = long_line(1 << 20);
+        struct progress p = {0};
+        struct folder f;
+        struct trace t;
+        struct trace_error e;
+
+        folder_make(&f);
+        write_file(f.plain, line, false);
+        write_file(f.packed, line, false);
+        assert_int_equal(
+                trace_read((const char *[]){f.plain, f.packed}, 2, 0, 0, note_progress, &p, &t, &e),
+                0);
+        trace_free(&t);
+        assert_int_equal(p.calls, 8);
+        assert_int_equal(p.done, 2 << 20);
+        assert_int_equal(p.total, 2 << 20);
+        p = (struct progress){.stop = true};
+        assert_int_equal(trace_read((const char *[]){f.plain}, 1, 0, 0, note_progress, &p, &t, &e),
+                -ECANCELED);
+        assert_int_equal(p.calls, 1);
+        folder_remove(&f);
+}
+
+static void test_no_memory(void **state)
+{
+        static const char text[] = TENANT_LINE("chat", "0", "1,2") TENANT_LINE("rag", "1", "1,2")
+                LINE("3", "1", "8,9,10") "x";
+
+        alloc_fail_each(n)
+        {
+                struct trace t = {0};
+                struct trace_error e;
+                int r = trace_parse(text, strlen(text), TRACE_SKIP_BAD, 0, &t, &e);
+
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                assert_int_equal(t.sim.n_requests, r == 0 ? 3 : 0);
+                trace_free(&t);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_chained),
+                TEST(test_contents),
+                TEST(test_fields),
+                TEST(test_tenants),
+                TEST(test_many_tenants),
+                TEST(test_late),
+                TEST(test_refuses),
+                TEST(test_skips),
+                TEST(test_skips_tenants),
+                TEST(test_long_lines),
+                TEST(test_nesting),
+                TEST(test_files),
+                TEST(test_bad_files),
+                TEST(test_progress),
+                TEST(test_no_memory),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,747 @@
+/*
+ * Waiting for keys, lookups that wait, and lookups in a set, in shared memory: the library's side
+ * against a test that plays the daemon in the same process.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/segment.h"
+#include "client/lib/client.h"
+#include "tests/unit/fake-shm.h"
+#include "tests/unit/test-support.h"
+
+#define CAPACITY  64
+#define CLIENT_ID 42
+#define N_KEYS    40
+#define N_NSS     3
+
+/* Ended by an event, and never reached; one that is: its bound is that of valgrind on a loaded
+ * machine. */
+#define LONG_MSEC  60000
+#define SHORT_MSEC 30
+#define LATE_MSEC  20000
+
+/* A metadata-only connection, its daemon awake, with namespaces that it shares. */
+struct world {
+        struct conn conn;
+        struct kvl_conn kvl_conn;
+        struct fake_rings rings;
+        struct space {
+                struct kvl_ns ns;
+                struct fake_index index;
+                struct fake_pins pins;
+        } spaces[N_NSS];
+        uint8_t keys[N_KEYS][SHM_KEY_BYTES];
+};
+
+static void open_space(struct world *w, struct space *s)
+{
+        struct shm_map index, pins;
+
+        fake_index_open(&s->index, CAPACITY, 0);
+        fake_pins_open(&s->pins, CAPACITY, CLIENT_ID);
+        /* The same mapping for both sides: TSan knows atomics by their address. */
+        index = (struct shm_map){s->index.header, s->index.bytes};
+        pins = (struct shm_map){s->pins.header, s->pins.bytes};
+        s->ns.conn = &w->kvl_conn;
+        s->ns.info.capacity_pages = CAPACITY;
+        fast_init(&s->ns.fast, &index, &pins, 1);
+}
+
+static void world_open(struct world *w)
+{
+        memset(w, 0, sizeof(*w));
+        pthread_mutex_init(&w->conn.lock, NULL);
+        w->kvl_conn.conn = &w->conn;
+        w->kvl_conn.metadata_only = true;
+        fake_rings_open(&w->rings, CLIENT_ID);
+        ring_init(&w->kvl_conn.flights.ring, w->rings.header);
+        for (int i = 0; i < N_NSS; i++)
+                open_space(w, &w->spaces[i]);
+        for (uint32_t i = 0; i < N_KEYS; i++) {
+                memcpy(w->keys[i], &i, sizeof(i));
+                w->keys[i][SHM_KEY_BYTES - 1] = 1;
+        }
+}
+
+static void world_close(struct world *w)
+{
+        for (int i = 0; i < N_NSS; i++) {
+                fake_index_close(&w->spaces[i].index);
+                fake_pins_close(&w->spaces[i].pins);
+        }
+        fake_rings_close(&w->rings);
+        pthread_mutex_destroy(&w->conn.lock);
+}
+
+static uint32_t n_pins(const struct space *s)
+{
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < CAPACITY; i++)
+                n += s->pins.counters[i];
+        return n;
+}
+
+/* Key i lies in page i + 3. */
+static void announce(struct world *w, uint32_t first, uint32_t end)
+{
+        for (uint32_t i = first; i < end; i++)
+                fake_index_announce(&w->spaces[0].index, i + 3, w->keys[i], 7);
+}
+
+static void add(struct world *w, int space, uint32_t end)
+{
+        for (uint32_t i = 0; i < end; i++)
+                fake_index_add(&w->spaces[space].index, i + 3, w->keys[i], 16, 50 + i);
+}
+
+static void pause_msec(int msec)
+{
+        const struct timespec t = {.tv_nsec = msec * (long)NSEC_PER_MSEC};
+
+        nanosleep(&t, NULL);
+}
+
+/* ---- looking -----------------------------------------------------------------------------------
+ */
+
+static void assert_look(struct world *w, enum fast_key wanted)
+{
+        struct space *s = &w->spaces[0];
+        struct fast_word word = {NULL, 0};
+
+        assert_int_equal(fast_look(&s->ns.fast, w->keys[5], &word), wanted);
+        if (wanted == FAST_PENDING) {
+                assert_ptr_equal(word.address, &s->index.lines[8].state);
+                assert_int_equal(*word.address, word.value);
+        }
+        assert_int_equal(n_pins(s), 0);
+}
+
+static void test_look(void **state)
+{
+        struct shm_line *line;
+        struct world w;
+
+        world_open(&w);
+        line = &w.spaces[0].index.lines[8];
+        assert_look(&w, FAST_MISS);
+        announce(&w, 0, 10);
+        for (uint8_t s = 0; s < 16; s++) {
+                line->state = (UINT64_C(1) << 40 | 3) << 8 | s;
+                assert_look(&w, s == PAGE_SEALED    ? FAST_CACHED
+                                : s == PAGE_PENDING ? FAST_PENDING
+                                                    : FAST_MISS);
+        }
+        for (uint8_t s = PAGE_SEALED; s <= PAGE_PENDING; s += PAGE_PENDING - PAGE_SEALED) {
+                line->state = 3 << 8 | s;
+                for (unsigned i = 0; i < SHM_KEY_BYTES; i++) {
+                        line->key[i] ^= 1;
+                        assert_look(&w, FAST_MISS);
+                        line->key[i] ^= 1;
+                }
+                w.spaces[0].index.header->epoch++;
+                assert_look(&w, FAST_MISS);
+                w.spaces[0].index.header->epoch--;
+        }
+        /* Of two pages the one that counts: a slot that was another's comes first. */
+        fake_index_withdraw(&w.spaces[0].index, 8);
+        fake_index_announce(&w.spaces[0].index, 50, w.keys[5], 1);
+        w.spaces[0].index.lines[50].key[0] ^= 1;
+        fake_index_announce(&w.spaces[0].index, 8, w.keys[5], 9);
+        assert_look(&w, FAST_PENDING);
+        fake_index_seal(&w.spaces[0].index, 8, 16);
+        assert_look(&w, FAST_CACHED);
+        world_close(&w);
+}
+
+/* ---- waiting -----------------------------------------------------------------------------------
+ */
+
+struct waiter {
+        pthread_t thread;
+        struct kvl_ns *ns;
+        const uint8_t *key;
+        int timeout_msec, code;
+        _Atomic bool is_over;
+        uint64_t took_nsec;
+};
+
+static void *run_waiter(void *data)
+{
+        struct waiter *w = data;
+        uint64_t begin = clock_now_nsec();
+
+        w->code = kvl_wait(w->ns, w->key, w->timeout_msec);
+        w->took_nsec = clock_now_nsec() - begin;
+        w->is_over = true;
+        return NULL;
+}
+
+static void start_waiter(struct waiter *waiter, struct world *w, uint32_t key, int timeout_msec)
+{
+        *waiter = (struct waiter){
+                .ns = &w->spaces[0].ns, .key = w->keys[key], .timeout_msec = timeout_msec};
+        assert_int_equal(pthread_create(&waiter->thread, NULL, run_waiter, waiter), 0);
+}
+
+static int end_waiter(struct waiter *w)
+{
+        assert_int_equal(pthread_join(w->thread, NULL), 0);
+        return w->code;
+}
+
+static void test_at_once(void **state)
+{
+        struct world w;
+
+        world_open(&w);
+        assert_int_equal(kvl_wait(&w.spaces[0].ns, w.keys[5], LONG_MSEC), KVL_MISS);
+        add(&w, 0, 10);
+        assert_int_equal(kvl_wait(&w.spaces[0].ns, w.keys[5], LONG_MSEC), 0);
+        w.spaces[0].index.header->version_epoch++;
+        assert_int_equal(kvl_wait(&w.spaces[0].ns, w.keys[5], LONG_MSEC), KVL_STALE);
+        assert_string_equal(kvl_last_error(), kvl_strerror(KVL_STALE));
+        assert_int_equal(n_pins(&w.spaces[0]), 0);
+        world_close(&w);
+}
+
+/* How the announcement of a key that is waited for ends. */
+static void seal(struct world *w)
+{
+        fake_index_seal(&w->spaces[0].index, 8, 16);
+}
+
+static void withdraw(struct world *w)
+{
+        fake_index_withdraw(&w->spaces[0].index, 8);
+}
+
+static void change_version(struct world *w)
+{
+        w->spaces[0].index.header->version_epoch++;
+        fake_index_withdraw(&w->spaces[0].index, 8);
+}
+
+/* Another page gets the key, announced by another client; and then it is published. */
+static void hand_over(struct world *w)
+{
+        fake_index_withdraw(&w->spaces[0].index, 8);
+        fake_index_announce(&w->spaces[0].index, 50, w->keys[5], 1);
+        fake_index_wake(&w->spaces[0].index, 8);
+        pause_msec(SHORT_MSEC);
+        fake_index_seal(&w->spaces[0].index, 50, 16);
+}
+
+/* Another client has published it from another page, as daemon/core/announce.c does. */
+static void overtake(struct world *w)
+{
+        struct fake_index *x = &w->spaces[0].index;
+
+        fake_index_add(x, 50, w->keys[5], 16, 1);
+        fake_index_withdraw(x, 8);
+}
+
+/* Woken for nothing. */
+static void only_wake(struct world *w)
+{
+        fake_index_wake(&w->spaces[0].index, 8);
+        pause_msec(SHORT_MSEC);
+        fake_index_wake(&w->spaces[0].index, 8);
+        pause_msec(SHORT_MSEC);
+        fake_index_seal(&w->spaces[0].index, 8, 16);
+}
+
+static void test_ends(void **state)
+{
+        static const struct {
+                void (*fn)(struct world *w);
+                int code, other_code; /* a hand-over may be seen half done */
+        } ends[] = {
+                {seal, 0, 0},
+                {withdraw, KVL_MISS, KVL_MISS},
+                {change_version, KVL_STALE, KVL_STALE},
+                {hand_over, 0, KVL_MISS},
+                {overtake, 0, 0},
+                {only_wake, 0, 0},
+        };
+        struct waiter waiters[3];
+        struct world w;
+
+        for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+                world_open(&w);
+                announce(&w, 0, 10);
+                for (size_t j = 0; j < ARRAY_SIZE(waiters); j++)
+                        start_waiter(&waiters[j], &w, 5, LONG_MSEC);
+                pause_msec(SHORT_MSEC);
+                for (size_t j = 0; j < ARRAY_SIZE(waiters); j++)
+                        assert_false(waiters[j].is_over);
+                ends[i].fn(&w);
+                for (size_t j = 0; j < ARRAY_SIZE(waiters); j++) {
+                        int r = end_waiter(&waiters[j]);
+
+                        assert_true(r == ends[i].code || r == ends[i].other_code);
+                        assert_true(waiters[j].took_nsec < LATE_MSEC * NSEC_PER_MSEC);
+                }
+                assert_int_equal(n_pins(&w.spaces[0]), 0);
+                world_close(&w);
+        }
+}
+
+/* Nobody ends it: a daemon that is stopped, or dead. */
+static void test_time_over(void **state)
+{
+        struct waiter waiter;
+        struct world w;
+
+        world_open(&w);
+        announce(&w, 0, 10);
+        w.conn.broken = -ECONNRESET;
+        start_waiter(&waiter, &w, 5, SHORT_MSEC);
+        assert_int_equal(end_waiter(&waiter), KVL_TIMEOUT);
+        assert_in_range(waiter.took_nsec, SHORT_MSEC * NSEC_PER_MSEC, LATE_MSEC * NSEC_PER_MSEC);
+        world_close(&w);
+}
+
+static void on_alarm(int signal)
+{
+        (void)signal;
+}
+
+/* Signals neither end it nor make it longer. */
+static void test_signals(void **state)
+{
+        const struct sigaction action = {.sa_handler = on_alarm};
+        const struct itimerval often = {.it_interval = {.tv_usec = 2000}, .it_value = {0, 2000}};
+        const struct itimerval never = {.it_value = {0, 0}};
+        struct sigaction old;
+        uint64_t begin;
+        struct world w;
+
+        world_open(&w);
+        announce(&w, 0, 10);
+        sigaction(SIGALRM, &action, &old);
+        setitimer(ITIMER_REAL, &often, NULL);
+        begin = clock_now_nsec();
+        assert_int_equal(kvl_wait(&w.spaces[0].ns, w.keys[5], SHORT_MSEC), KVL_TIMEOUT);
+        assert_in_range(
+                clock_now_nsec() - begin, SHORT_MSEC * NSEC_PER_MSEC, LATE_MSEC * NSEC_PER_MSEC);
+        setitimer(ITIMER_REAL, &never, NULL);
+        sigaction(SIGALRM, &old, NULL);
+        world_close(&w);
+}
+
+static void test_arguments(void **state)
+{
+        uint32_t page, n;
+        uint64_t n_tokens;
+        struct world w;
+        struct kvl_ns *ns, *nss[2];
+
+        world_open(&w);
+        nss[0] = ns = &w.spaces[0].ns;
+        nss[1] = NULL;
+        assert_int_equal(kvl_wait(NULL, w.keys[0], 1), -EINVAL);
+        assert_int_equal(kvl_wait(ns, NULL, 1), -EINVAL);
+        assert_int_equal(kvl_wait(ns, w.keys[0], 0), -EINVAL);
+        assert_int_equal(kvl_wait(ns, w.keys[0], -1), -EINVAL);
+        assert_int_equal(kvl_wait(ns, w.keys[0], 600001), -EINVAL);
+        assert_non_null(strstr(kvl_last_error(), "600001 ms, must be 1 to 600000"));
+        assert_int_equal(kvl_wait_start(ns, w.keys[0], 0, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_wait_start(ns, NULL, 1, NULL, NULL), -EINVAL);
+        assert_int_equal(
+                kvl_lookup_wait(ns, 0, w.keys[0], 0, 1, &page, &n, &n_tokens, NULL), -EINVAL);
+        assert_int_equal(
+                kvl_lookup_wait(ns, 0, w.keys[0], 1, 0, &page, &n, &n_tokens, NULL), -EINVAL);
+        assert_int_equal(
+                kvl_lookup_wait(ns, 0, w.keys[0], 1, 1, NULL, &n, &n_tokens, NULL), -EINVAL);
+        assert_int_equal(kvl_lookup_set(nss, 0, 0, w.keys[0], 1, &page, &n, &n_tokens), -EINVAL);
+        assert_int_equal(kvl_lookup_set(nss, 65, 0, w.keys[0], 1, &page, &n, &n_tokens), -EINVAL);
+        assert_int_equal(kvl_lookup_set(nss, 2, 0, w.keys[0], 1, &page, &n, &n_tokens), -EINVAL);
+        assert_int_equal(kvl_lookup_set(NULL, 1, 0, w.keys[0], 1, &page, &n, &n_tokens), -EINVAL);
+        assert_int_equal(kvl_lookup_set(nss, 1, 0, w.keys[0], 1, &page, NULL, &n_tokens), -EINVAL);
+        world_close(&w);
+}
+
+/* ---- mappings that can't be written ------------------------------------------------------------
+ */
+
+/* The waiter has the index as a client has it, and the wake comes through the daemon's mapping. */
+static void assert_woken_through(int reader_fd, struct fake_index *daemons)
+{
+        struct shm_map pins = {0}, index = {.bytes = daemons->bytes};
+        struct waiter waiter;
+        struct world w;
+
+        world_open(&w);
+        index.base = mmap(NULL, index.bytes, PROT_READ, MAP_SHARED, reader_fd, 0);
+        assert_true(index.base != MAP_FAILED);
+        assert_int_equal(shm_map_pins(w.spaces[0].pins.fd, w.spaces[0].pins.bytes, CLIENT_ID,
+                                 CAPACITY, &pins),
+                0);
+        fast_init(&w.spaces[0].ns.fast, &index, &pins, 1);
+        fake_index_announce(daemons, 8, w.keys[5], 7);
+        start_waiter(&waiter, &w, 5, LONG_MSEC);
+        pause_msec(SHORT_MSEC);
+        assert_false(waiter.is_over);
+        fake_index_seal(daemons, 8, 16);
+        assert_int_equal(end_waiter(&waiter), 0);
+        assert_true(waiter.took_nsec < LATE_MSEC * NSEC_PER_MSEC);
+        fast_deinit(&w.spaces[0].ns.fast);
+        world_close(&w);
+}
+
+static void test_read_only_descriptor(void **state)
+{
+        struct fake_index daemons;
+        char path[64];
+        int fd;
+
+        fake_index_open(&daemons, CAPACITY, 0);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", daemons.fd);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fd >= 0);
+        assert_woken_through(fd, &daemons);
+        close(fd);
+        fake_index_close(&daemons);
+}
+
+/* Of a mount that is read-only for everybody, where this process may make one. */
+static void test_read_only_mount(void **state)
+{
+        struct fake_index model, daemons;
+        struct segment_room room;
+        struct segment segment;
+
+        segment_room_open(&room);
+        if (room.guard != SEGMENT_READ_ONLY_MOUNT) {
+                segment_room_close(&room);
+                skip();
+        }
+        fake_index_open(&model, CAPACITY, 0);
+        assert_int_equal(segment_new(&room, "index", model.bytes, &segment), 0);
+        memcpy(segment.base, model.header, model.bytes);
+        daemons = (struct fake_index){
+                .bytes = model.bytes,
+                .header = segment.base,
+                .buckets = (void *)((uint8_t *)segment.base + model.header->buckets_offset),
+                .lines = (void *)((uint8_t *)segment.base + model.header->lines_offset),
+        };
+        assert_woken_through(segment.reader_fd, &daemons);
+        segment_free(&segment);
+        segment_room_close(&room);
+        fake_index_close(&model);
+}
+
+/* ---- lookups that wait -------------------------------------------------------------------------
+ */
+
+struct publisher {
+        pthread_t thread;
+        struct world *w;
+        uint32_t first, end; /* keys */
+        bool gives_up;       /* at the end: what is announced beyond it is withdrawn */
+};
+
+static void *run_publisher(void *data)
+{
+        struct publisher *p = data;
+        struct fake_index *x = &p->w->spaces[0].index;
+
+        for (uint32_t i = p->first; i < p->end; i++) {
+                pause_msec(1);
+                fake_index_seal(x, i + 3, 16);
+        }
+        for (uint32_t i = p->end; i < N_KEYS && p->gives_up; i++)
+                fake_index_withdraw(x, i + 3);
+        return NULL;
+}
+
+struct found {
+        uint32_t pages[N_KEYS], n_pages;
+        uint64_t n_tokens;
+        int is_pending;
+};
+
+static int lookup_wait(struct world *w, int timeout_msec, struct found *ret)
+{
+        *ret = (struct found){.is_pending = -1};
+        return kvl_lookup_wait(&w->spaces[0].ns, 9, w->keys[0], N_KEYS, timeout_msec, ret->pages,
+                &ret->n_pages, &ret->n_tokens, &ret->is_pending);
+}
+
+/* Counted once, however often it looked; and told the policy once. */
+static void assert_counted(struct world *w, struct space *s, uint32_t n_pages)
+{
+        const struct shm_pins *h = s->pins.header;
+        struct shm_submission touch;
+
+        assert_true(h->n_lookups == 1 && h->n_keys == N_KEYS && h->n_hits == n_pages);
+        assert_true(fake_rings_take(&w->rings, &touch));
+        assert_true(touch.op == SHM_OP_TOUCH && touch.request_id == 9);
+        assert_true(touch.touch.n_keys == N_KEYS && touch.touch.n_hits == n_pages);
+        assert_int_equal(touch.page, n_pages > 0 ? n_pages + 2 : KVL_PAGE_NONE);
+        assert_int_equal(touch.aux, n_pages > 0 ? s->index.lines[touch.page].state >> 8 : 0);
+        assert_int_equal(n_pins(s), n_pages);
+        for (uint32_t i = 0; i < n_pages; i++)
+                assert_int_equal(s->pins.counters[i + 3], 1);
+}
+
+static void follow(uint32_t n_cached, uint32_t end, bool gives_up, int timeout_msec, int is_pending)
+{
+        struct publisher p;
+        struct found found;
+        struct world w;
+
+        world_open(&w);
+        add(&w, 0, n_cached);
+        announce(&w, n_cached, N_KEYS);
+        p = (struct publisher){.w = &w, .first = n_cached, .end = end, .gives_up = gives_up};
+        assert_int_equal(pthread_create(&p.thread, NULL, run_publisher, &p), 0);
+        assert_int_equal(lookup_wait(&w, timeout_msec, &found), 0);
+        pthread_join(p.thread, NULL);
+        assert_true(found.n_pages == end && found.n_tokens == 16 * end);
+        assert_int_equal(found.is_pending, is_pending);
+        for (uint32_t i = 0; i < end; i++)
+                assert_int_equal(found.pages[i], i + 3);
+        assert_counted(&w, &w.spaces[0], end);
+        world_close(&w);
+}
+
+static void test_follow(void **state)
+{
+        follow(0, N_KEYS, false, LONG_MSEC, 0);
+        follow(10, N_KEYS, false, LONG_MSEC, 0);
+        follow(N_KEYS, N_KEYS, false, LONG_MSEC, 0);
+        follow(10, 30, true, LONG_MSEC, 0);
+        follow(10, 10, true, LONG_MSEC, 0);
+        follow(10, 10, false, SHORT_MSEC, 1);
+}
+
+static void test_nothing_to_follow(void **state)
+{
+        struct found found;
+        struct world w;
+
+        world_open(&w);
+        assert_int_equal(lookup_wait(&w, LONG_MSEC, &found), KVL_MISS);
+        assert_true(found.n_pages == 0 && found.is_pending == 0);
+        assert_counted(&w, &w.spaces[0], 0);
+        world_close(&w);
+
+        world_open(&w);
+        announce(&w, 0, 1);
+        assert_int_equal(lookup_wait(&w, SHORT_MSEC, &found), KVL_MISS);
+        assert_true(found.n_pages == 0 && found.is_pending == 1);
+        assert_counted(&w, &w.spaces[0], 0);
+        world_close(&w);
+}
+
+static void *run_change(void *data)
+{
+        pause_msec(SHORT_MSEC);
+        change_version(data);
+        return NULL;
+}
+
+/* What was found before is let go. */
+static void test_stale_meanwhile(void **state)
+{
+        struct found found;
+        pthread_t thread;
+        struct world w;
+
+        world_open(&w);
+        add(&w, 0, 5);
+        announce(&w, 5, N_KEYS);
+        assert_int_equal(pthread_create(&thread, NULL, run_change, &w), 0);
+        assert_int_equal(lookup_wait(&w, LONG_MSEC, &found), KVL_STALE);
+        pthread_join(thread, NULL);
+        assert_true(found.n_pages == 0 && found.is_pending == -1);
+        assert_int_equal(n_pins(&w.spaces[0]), 0);
+        world_close(&w);
+}
+
+/* ---- announcers and waiters --------------------------------------------------------------------
+ */
+
+#define N_WAITERS 3
+#define N_TEXTS   6 /* keys, and fewer pages for them */
+#define N_LINES   4
+#define N_ROUNDS  3000
+
+struct traffic {
+        struct world *w;
+        _Atomic bool is_over;
+        _Atomic unsigned n_begun, n_cached, n_missed, n_wrong;
+};
+
+static void *run_waits(void *data)
+{
+        struct traffic *t = data;
+        unsigned seed = ++t->n_begun;
+
+        while (!t->is_over) {
+                const uint8_t *key = t->w->keys[(unsigned)rand_r(&seed) % N_TEXTS];
+                int r = kvl_wait(&t->w->spaces[0].ns, key, LONG_MSEC);
+
+                t->n_cached += r == 0;
+                t->n_missed += r == KVL_MISS;
+                t->n_wrong += r != 0 && r != KVL_MISS;
+        }
+        return NULL;
+}
+
+/* As daemon/core/shared.h says, until it may: whoever looks has a pin for that long. */
+static void retire(struct world *w, uint32_t page)
+{
+        struct space *s = &w->spaces[0];
+
+        atomic_exchange(
+                &s->index.lines[page].state, s->index.lines[page].state >> 8 << 8 | PAGE_RETIRING);
+        atomic_thread_fence(memory_order_seq_cst);
+        while (atomic_load_explicit(&s->pins.counters[page], memory_order_acquire) > 0)
+                sched_yield();
+}
+
+/* Keys come and go on lines that are used again, most of them as soon as that can be. */
+static void *run_announces(void *data)
+{
+        struct traffic *t = data;
+        struct fake_index *x = &t->w->spaces[0].index;
+        uint32_t generation = 1;
+
+        for (uint32_t i = 0; i < N_ROUNDS; i++) {
+                uint32_t page = i % N_LINES;
+
+                fake_index_announce(x, page, t->w->keys[i * 5 % N_TEXTS], generation++);
+                if (i % 16 == 0)
+                        pause_msec(1);
+                if (i % 3 == 0) {
+                        fake_index_seal(x, page, 16);
+                        sched_yield();
+                        retire(t->w, page);
+                }
+                fake_index_withdraw(x, page);
+        }
+        t->is_over = true;
+        return NULL;
+}
+
+static void test_traffic(void **state)
+{
+        pthread_t announcer, waiters[N_WAITERS];
+        struct traffic t = {0};
+        struct world w;
+
+        world_open(&w);
+        t.w = &w;
+        for (int i = 0; i < N_WAITERS; i++)
+                assert_int_equal(pthread_create(&waiters[i], NULL, run_waits, &t), 0);
+        assert_int_equal(pthread_create(&announcer, NULL, run_announces, &t), 0);
+        pthread_join(announcer, NULL);
+        for (int i = 0; i < N_WAITERS; i++)
+                pthread_join(waiters[i], NULL);
+        /* None slept through the end of what it waited for. */
+        assert_true(t.n_wrong == 0 && t.n_missed > 0);
+        assert_int_equal(n_pins(&w.spaces[0]), 0);
+        world_close(&w);
+}
+
+/* ---- sets --------------------------------------------------------------------------------------
+ */
+
+static int lookup_set(struct world *w, uint32_t *ret_pages, uint32_t *ret_n, uint64_t *ret_n_tokens)
+{
+        struct kvl_ns *nss[N_NSS];
+
+        for (int i = 0; i < N_NSS; i++)
+                nss[i] = &w->spaces[i].ns;
+        *ret_n = 0;
+        *ret_n_tokens = 0;
+        return kvl_lookup_set(nss, N_NSS, 9, w->keys[0], N_KEYS, ret_pages, ret_n, ret_n_tokens);
+}
+
+static void test_set(void **state)
+{
+        static const uint32_t has[][N_NSS] = {
+                {40, 40, 40}, {40, 39, 40}, {1, 40, 20}, {30, 20, 10}, {30, 10, 20}, {40, 1, 1}};
+        uint32_t pages[N_NSS * N_KEYS], n, shortest;
+        uint64_t n_tokens;
+        struct world w;
+
+        for (size_t i = 0; i < ARRAY_SIZE(has); i++) {
+                world_open(&w);
+                shortest = N_KEYS;
+                for (int j = 0; j < N_NSS; j++) {
+                        add(&w, j, has[i][j]);
+                        shortest = MIN(shortest, has[i][j]);
+                }
+                assert_int_equal(lookup_set(&w, pages, &n, &n_tokens), 0);
+                assert_true(n == shortest && n_tokens == 16 * shortest);
+                for (int j = 0; j < N_NSS; j++) {
+                        for (uint32_t k = 0; k < n; k++)
+                                assert_int_equal(pages[(uint32_t)j * N_KEYS + k], k + 3);
+                        assert_counted(&w, &w.spaces[j], n);
+                }
+                world_close(&w);
+        }
+}
+
+static void test_set_misses(void **state)
+{
+        uint32_t pages[N_NSS * N_KEYS], n;
+        uint64_t n_tokens;
+        struct world w;
+
+        for (int without = 0; without < N_NSS; without++) {
+                world_open(&w);
+                for (int j = 0; j < N_NSS; j++)
+                        if (j != without)
+                                add(&w, j, 7);
+                assert_int_equal(lookup_set(&w, pages, &n, &n_tokens), KVL_MISS);
+                for (int j = 0; j < N_NSS; j++)
+                        assert_counted(&w, &w.spaces[j], 0);
+                world_close(&w);
+        }
+        world_open(&w);
+        add(&w, 0, 7);
+        add(&w, 1, 7);
+        w.spaces[2].index.header->version_epoch++;
+        assert_int_equal(lookup_set(&w, pages, &n, &n_tokens), KVL_STALE);
+        assert_string_equal(kvl_last_error(), kvl_strerror(KVL_STALE));
+        assert_true(n_pins(&w.spaces[0]) == 0 && n_pins(&w.spaces[1]) == 0);
+        world_close(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_look),
+                TEST(test_at_once),
+                TEST(test_ends),
+                TEST(test_time_over),
+                TEST(test_signals),
+                TEST(test_arguments),
+                TEST(test_read_only_descriptor),
+                TEST(test_read_only_mount),
+                TEST(test_follow),
+                TEST(test_nothing_to_follow),
+                TEST(test_stale_meanwhile),
+                TEST(test_traffic),
+                TEST(test_set),
+                TEST(test_set_misses),
+        };
+
+        return RUN_TESTS(tests);
+}
