@@ -19,16 +19,19 @@ struct pgi_run *pgi_run_find(struct pgi_run runs[PGI_RUNS], uint64_t request)
         return NULL;
 }
 
-struct pgi_run *pgi_run_begin(struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now)
+struct pgi_run *pgi_run_begin(
+        struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now, bool *ret_dropped)
 {
         struct pgi_run *set = set_of(runs, request), *place = set;
         struct pgi_run *found = pgi_run_find(runs, request);
 
+        *ret_dropped = false;
         if (found)
                 return found;
         for (uint32_t i = 0; i < PGI_RUN_WAYS; i++)
                 if (place->request != 0 && (set[i].request == 0 || set[i].began < place->began))
                         place = &set[i];
+        *ret_dropped = place->request != 0;
         *place = (struct pgi_run){.request = request, .began = now, .turn = 1};
         return place;
 }

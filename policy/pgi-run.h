@@ -6,6 +6,7 @@
 #ifndef KVL_POLICY_PGI_RUN_H
 #define KVL_POLICY_PGI_RUN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Engines run tens to a few hundred at a time. */
@@ -24,7 +25,8 @@ struct pgi_run {
 /* NULL: no such request. */
 struct pgi_run *pgi_run_find(struct pgi_run runs[PGI_RUNS], uint64_t request);
 
-/* Found, or begun with turn 1. request isn't 0. Never NULL. */
-struct pgi_run *pgi_run_begin(struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now);
+/* Found, or begun with turn 1. request isn't 0. Never NULL. *ret_dropped: another one had to go. */
+struct pgi_run *pgi_run_begin(
+        struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now, bool *ret_dropped);
 
 #endif

@@ -300,6 +300,18 @@ static void request_over(struct pgi *p)
         pgi_lru_judge(&p->lru, p->n_cached);
 }
 
+/* The request's, begun where it wasn't. One that had to go for it counts as over: clients may never
+ * say so. */
+static struct pgi_run *run_of(struct pgi *p, uint64_t request, uint32_t now)
+{
+        bool dropped;
+        struct pgi_run *run = pgi_run_begin(p->runs, request, now, &dropped);
+
+        if (dropped)
+                request_over(p);
+        return run;
+}
+
 /* What is known of a page that wasn't cached. True: something. */
 static bool recall(struct pgi *p, struct pgi_page *page, uint32_t now)
 {
@@ -356,7 +368,7 @@ static void pgi_insert(
         struct pgi *p = policy;
         struct pgi_page *page = &p->pages[node];
         uint32_t now = tick(p, now_nsec), parent = tree_parent(p->tree, node);
-        struct pgi_run *run = what->request ? pgi_run_begin(p->runs, what->request, now) : NULL;
+        struct pgi_run *run = what->request ? run_of(p, what->request, now) : NULL;
         bool known, partial = what->tokens < p->page_tokens;
 
         assert(node < p->n_pages && page->depth == 0);
@@ -440,7 +452,7 @@ static void pgi_touch(void *policy, uint32_t node, uint64_t request, uint64_t no
         if (linked)
                 link_used(p, node);
         if (request)
-                run_goes_to(pgi_run_begin(p->runs, request, now), page, node, turn);
+                run_goes_to(run_of(p, request, now), page, node, turn);
         else
                 request_over(p);
 }

@@ -591,9 +591,25 @@ static void test_clock_never_goes_back(void **state)
         cache_deinit(&c);
 }
 
+/* Clients that never end a request teach it all the same. */
+static void test_requests_that_never_end(void **state)
+{
+        struct cache c;
+
+        cache_init(&c, 0);
+        for (uint32_t i = 0; i < 4000; i++) {
+                c.now += 5 * SECOND;
+                start(&c, (const uint32_t[]){1 + i % 20}, 1, PAGE_TOKENS);
+                ops->work(c.pgi, c.now);
+        }
+        assert_true(look(&c, 1).ready);
+        cache_deinit(&c);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                TEST(test_requests_that_never_end),
                 TEST(test_default),
                 TEST(test_class_of_a_page),
                 TEST(test_continuations),

@@ -446,14 +446,17 @@ static void test_not_behind_by_chance_or_trifles(void **state)
 static void test_requests_that_never_end(void **state)
 {
         static struct pgi_run runs[PGI_RUNS];
-        uint32_t n = 0;
+        uint32_t n = 0, n_dropped = 0;
+        bool dropped;
 
         for (uint32_t i = 1; i <= 100000; i++) {
-                struct pgi_run *run = pgi_run_begin(runs, i, i);
+                struct pgi_run *run = pgi_run_begin(runs, i, i, &dropped);
 
                 assert_int_equal(run->turn, 1);
                 run->turn = 3;
-                assert_ptr_equal(pgi_run_begin(runs, i, i + 5), run);
+                n_dropped += dropped;
+                assert_ptr_equal(pgi_run_begin(runs, i, i + 5, &dropped), run);
+                assert_false(dropped);
                 assert_ptr_equal(pgi_run_find(runs, i), run);
                 assert_int_equal(run->began, i);
         }
@@ -462,6 +465,11 @@ static void test_requests_that_never_end(void **state)
         for (uint32_t i = 100000 - PGI_RUNS; i <= 100000; i++)
                 n += pgi_run_find(runs, i) != NULL;
         assert_true(n > PGI_RUNS * 3 / 4); /* the newest are kept, but for uneven places */
+        for (uint32_t i = 0, n_held = 0; i < PGI_RUNS; i++) {
+                n_held += runs[i].request != 0;
+                if (i + 1 == PGI_RUNS)
+                        assert_int_equal(n_dropped + n_held, 100000);
+        }
 }
 
 static void test_classes(void **state)
