@@ -499,8 +499,9 @@ int kvl_announce(struct kvl_ns *ns, const uint32_t *pages, const uint8_t *keys, 
  * Waits until somebody who announced it has published `key`, or gave up. Pins nothing. 0: it is
  * cached (look it up). KVL_MISS: nobody computes it (any more): announce and compute it.
  * KVL_TIMEOUT after timeout_msec (1..600000): two that wait for each other go on so. KVL_STALE.
- * Where memory is shared this asks nobody: what is cached is known while the daemon is stopped or
- * gone, what isn't is waited for as long as it may; and events wait for the next call.
+ * -EBUSY: over the socket, some 250 waits of the connection are under way. Where memory is shared
+ * this asks nobody: what is cached is known while the daemon is stopped or gone, what isn't is
+ * waited for as long as it may; and events wait for the next call.
  */
 int kvl_wait(struct kvl_ns *ns, const uint8_t *key, int timeout_msec);
 

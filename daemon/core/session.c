@@ -136,6 +136,17 @@ static int prepare_slot(struct sessions *all)
         return 0;
 }
 
+/* Those that an invalidation ended and no sweep has freed yet count, too. */
+static uint64_t count_of_tenant(const struct tenant *t)
+{
+        uint64_t n = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                if (ns->sessions)
+                        n += ns->sessions->n_live + ns->sessions->n_dead;
+        return n;
+}
+
 /* 0; -EMFILE with the sentence; -ENOMEM. */
 static int session_new(
         struct ns *ns, const uint8_t *id, uint32_t id_len, struct session **ret_s, struct detail *d)
@@ -154,6 +165,12 @@ static int session_new(
                         "over, or let them expire sooner (session_expire of tenant %s); "
                         "kvleasectl sessions lists them",
                         ns->name, SESSIONS_MAX, ns->tenant->name);
+        if (count_of_tenant(ns->tenant) >= SESSIONS_TENANT_MAX)
+                return detail_set(d, -EMFILE,
+                        "tenant %s has %u sessions, the most there may be: drop those that are "
+                        "over, or let them expire sooner (session_expire of the tenant); "
+                        "kvleasectl sessions lists them",
+                        ns->tenant->name, SESSIONS_TENANT_MAX);
         s = prepare_slot(all) == 0 ? calloc(1, sizeof(*s)) : NULL;
         if (!s)
                 return -ENOMEM;

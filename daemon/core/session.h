@@ -34,6 +34,8 @@
 #define SESSION_ID_MAX 64 /* bytes */
 /* Of one namespace; some 400 bytes each that nobody is charged for. Not tuned. */
 #define SESSIONS_MAX (UINT32_C(1) << 16)
+/* Of all namespaces of a tenant: 100 MB. Not tuned. */
+#define SESSIONS_TENANT_MAX (4 * SESSIONS_MAX)
 /* That one client has open at a time. Not tuned. */
 #define SESSION_HANDLES_MAX 4096
 /* How far back from the end of its window a session can be continued. Not tuned. */

@@ -548,6 +548,31 @@ static void test_list(void **state)
         fixture_end(&f);
 }
 
+/* As many more sessions as a tenant may have, in other namespaces; then none more in `y`. */
+static void fill_tenant(struct member *m, struct attach *y)
+{
+        uint32_t handle, per_ns = SESSIONS_MAX, n = SESSIONS_TENANT_MAX / SESSIONS_MAX;
+        struct attach *last = y;
+        struct detail d = {0};
+        bool created;
+
+        for (uint32_t i = 1; i < n; i++) {
+                char name[8];
+
+                snprintf(name, sizeof(name), "z%u", i);
+                last = open_ns(m, name);
+                for (uint32_t id = 0; id < per_ns; id++) {
+                        assert_int_equal(
+                                try_open(last, &id, sizeof(id), false, &handle, &created), 0);
+                        assert_int_equal(session_close(last, handle, false, 1, NULL), 0);
+                }
+        }
+        assert_int_equal(
+                session_open(y, (const uint8_t *)"x", 1, false, 0, 1, &handle, &created, &d),
+                -EMFILE);
+        assert_non_null(strstr(d.text, "262144"));
+}
+
 static void test_limits(void **state)
 {
         struct fixture f;
@@ -592,6 +617,7 @@ static void test_limits(void **state)
         for (n = 0; session_next(a->ns, n, &n);)
                 assert_true(n <= SESSIONS_MAX);
         fixture_check(&f);
+        fill_tenant(m, y);
         member_free(m);
         fixture_end(&f);
 }
