@@ -412,14 +412,14 @@ static void churn(struct harness *h, unsigned n_texts, unsigned msec)
 /* Few texts: they meet, and wait for each other. */
 static void test_churn(void **state)
 {
-        churn(*state, 6, private_full() ? 60000 : 5000);
+        churn(*state, 6, private_full() ? 60000 : private_short() ? 1000 : 3000);
         assert_true(ctl_status(*state, "announces_pending") > 0);
 }
 
 /* More than there is room for. */
 static void test_churn_under_eviction(void **state)
 {
-        churn(*state, 120, private_full() ? 60000 : 3000);
+        churn(*state, 120, private_full() ? 60000 : private_short() ? 1000 : 2000);
         assert_true(ctl_status(*state, "evictions") > 0);
 }
 
