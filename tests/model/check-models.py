@@ -3,10 +3,13 @@
 
     check-models.py [WORD...]    only the runs whose line contains all WORDs
 
+Without words and without KVL_FULL=1 in the environment only every third mutation is tried.
+
 Prints a line for each run, then a summary. Exit status: 0 where every model holds, was searched as a
 whole and has no statement that is never reached, and every mutation breaks the property it should.
 """
 import concurrent.futures
+import os
 import pathlib
 import re
 import shutil
@@ -188,7 +191,8 @@ def main(words):
             print(f"check-models: {program} isn't installed: sh packaging/install-deps.sh test")
             return 1
     # The long ones first.
-    jobs = [(model, flags, "", None) for model, flags in reversed(HOLDS)] + BREAKS
+    mutations = BREAKS if words or os.environ.get("KVL_FULL") == "1" else BREAKS[::3]
+    jobs = [(model, flags, "", None) for model, flags in reversed(HOLDS)] + mutations
     jobs = [j for j in jobs if all(word in " ".join(map(str, j[:3])) for word in words)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         results = list(pool.map(lambda j: job(*j), jobs))
