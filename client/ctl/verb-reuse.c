@@ -9,18 +9,6 @@
 #include "client/lib/kvlease.h"
 #include "proto/msg.h"
 
-static int print_noun(const struct ctl *ctl, const struct noun *noun)
-{
-        struct show_list *l = show_list_new(&noun->table, &ctl->format);
-        int r = admin_list(ctl->admin, noun, ctl->options[CTL_OPTION_TENANT], l);
-
-        if (r == CTL_OK)
-                show_list_print(l);
-        else
-                show_list_free(l);
-        return r;
-}
-
 int verb_sets(const struct ctl *ctl)
 {
         return print_noun(ctl, &noun_sets);

@@ -19,7 +19,7 @@ int verb_status(const struct ctl *ctl)
         return r;
 }
 
-static int print_noun(const struct ctl *ctl, const struct noun *noun)
+int print_noun(const struct ctl *ctl, const struct noun *noun)
 {
         struct show_list *l = show_list_new(&noun->table, &ctl->format);
         int r = admin_list(ctl->admin, noun, ctl->options[CTL_OPTION_TENANT], l);

@@ -40,6 +40,11 @@ void verb_help_all(FILE *to);
  */
 const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t i));
 
+struct noun;
+
+/* Fetches a list, of one tenant where --tenant says so, and prints it. */
+int print_noun(const struct ctl *ctl, const struct noun *noun);
+
 int verb_status(const struct ctl *ctl);
 int verb_devices(const struct ctl *ctl);
 int verb_tenants_list(const struct ctl *ctl);
