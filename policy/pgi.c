@@ -35,6 +35,7 @@
 #include "policy/array.h"
 #include "policy/pgi-class.h"
 #include "policy/pgi-ghost.h"
+#include "policy/pgi-impl.h"
 #include "policy/pgi-list.h"
 #include "policy/pgi-lru.h"
 #include "policy/pgi-run.h"
@@ -64,35 +65,6 @@
 
 /* A choice of victims holds for a second: the finest age that is told apart. */
 #define CHOICE_TICKS PGI_FIRST_TICKS
-
-/* The list that victims are taken from, while it isn't empty. */
-struct choice {
-        bool made, by_age;
-        uint32_t class, interval;
-        float index;
-        uint32_t at;                  /* ticks */
-        uint32_t bins[PGI_INTERVALS]; /* of the ages of intervals, then */
-};
-
-struct pgi {
-        const struct tree *tree; /* borrowed */
-        uint32_t page_tokens;
-        struct pgi_page *pages; /* owned */
-        uint32_t n_pages, n_cached;
-        struct pgi_ghosts ghosts;
-        struct pgi_lists lists;
-        struct pgi_table table;
-        struct pgi_lru lru;
-        struct choice choice;
-        struct pgi_run *runs; /* owned, PGI_RUNS */
-        uint32_t max_ghosts;
-        uint64_t first_tick; /* of the clock: ticks count from the first event */
-        bool has_first_tick;
-        uint32_t now;                  /* of the last event */
-        uint32_t since, rebuild_after; /* requests */
-        bool counting;                 /* a pass is going on */
-        uint32_t count_at;             /* its next page, then ghost */
-};
 
 /* Of every event: ticks since the first one. A clock that goes back stands still. */
 static uint32_t tick(struct pgi *p, uint64_t now_nsec)
@@ -150,12 +122,6 @@ static void consider(struct pgi *p, uint32_t class, uint32_t interval)
         c->index = index;
 }
 
-/* Lists take a leaf that nobody holds. */
-static bool is_candidate(const struct pgi *p, uint32_t node)
-{
-        return !p->pages[node].held && tree_is_leaf(p->tree, node);
-}
-
 static void link_used(struct pgi *p, uint32_t node)
 {
         uint32_t interval;
@@ -179,12 +145,6 @@ static void unlink_if_linked(struct pgi *p, uint32_t node)
 {
         if (p->pages[node].linked)
                 pgi_unlink(&p->lists, p->pages, node);
-}
-
-/* Ghosts, lists and tables cost much, and a namespace without pages has no use for them. */
-static bool is_made(const struct pgi *p)
-{
-        return p->runs;
 }
 
 static void unmake(struct pgi *p)
@@ -733,67 +693,6 @@ static uint64_t pgi_memory_bytes(const void *policy)
                 return sizeof(*p);
         return sizeof(*p) + (uint64_t)p->n_pages * sizeof(*p->pages) + PGI_RUNS * sizeof(*p->runs) +
                pgi_ghosts_bytes(&p->ghosts) + pgi_lists_bytes() + pgi_table_bytes();
-}
-
-static const char *check_page(const struct pgi *p, uint32_t node)
-{
-        const struct pgi_page *page = &p->pages[node];
-
-        if ((page->depth > 0) != tree_has(p->tree, node))
-                return "a page is known, or in the tree, but not both";
-        if (page->depth == 0)
-                return page->linked ? "a page that isn't cached is in a list" : NULL;
-        if (page->class >= PGI_CLASSES)
-                return "a page has no class";
-        return page->linked == is_candidate(p, node) ? NULL
-                                                     : "the pages in lists aren't the idle leaves";
-}
-
-struct lru_census {
-        const struct pgi_lru *lru;
-        uint64_t n;
-};
-
-static void count_ghost_in_lru(void *data, const struct pgi_ghost *ghost)
-{
-        struct lru_census *c = data;
-
-        c->n += pgi_lru_has(c->lru, ghost->stamp);
-}
-
-/* Pages and ghosts that plain LRU would have. */
-static uint64_t count_in_lru(const struct pgi *p)
-{
-        struct lru_census c = {.lru = &p->lru};
-
-        for (uint32_t i = 0; i < p->n_pages; i++)
-                c.n += p->pages[i].depth > 0 && pgi_lru_has(&p->lru, p->pages[i].stamp);
-        pgi_ghosts_each(&p->ghosts, count_ghost_in_lru, &c);
-        return c.n;
-}
-
-static const char *pgi_check(const void *policy)
-{
-        const struct pgi *p = policy;
-        const char *wrong;
-        uint32_t n = 0;
-
-        if (!is_made(p))
-                return NULL;
-        for (uint32_t node = 0; node < p->n_pages; node++) {
-                wrong = check_page(p, node);
-                if (wrong)
-                        return wrong;
-                n += p->pages[node].depth > 0;
-        }
-        if (n != p->n_cached)
-                return "the number of cached pages is wrong";
-        wrong = pgi_lists_check(&p->lists, p->pages, p->n_pages);
-        if (!wrong)
-                wrong = pgi_ghosts_check(&p->ghosts);
-        if (!wrong && count_in_lru(p) != p->lru.n)
-                wrong = "the pages that LRU would have are not as many as it counts";
-        return wrong;
 }
 
 void pgi_look(const void *policy, uint32_t node, struct pgi_view *ret)

@@ -1,0 +1,66 @@
+/* Debug: is an instance of PGI consistent? */
+#include <stddef.h>
+
+#include "policy/pgi-class.h"
+#include "policy/pgi-impl.h"
+
+static const char *check_page(const struct pgi *p, uint32_t node)
+{
+        const struct pgi_page *page = &p->pages[node];
+
+        if ((page->depth > 0) != tree_has(p->tree, node))
+                return "a page is known, or in the tree, but not both";
+        if (page->depth == 0)
+                return page->linked ? "a page that isn't cached is in a list" : NULL;
+        if (page->class >= PGI_CLASSES)
+                return "a page has no class";
+        return page->linked == is_candidate(p, node) ? NULL
+                                                     : "the pages in lists aren't the idle leaves";
+}
+
+struct lru_census {
+        const struct pgi_lru *lru;
+        uint64_t n;
+};
+
+static void count_ghost_in_lru(void *data, const struct pgi_ghost *ghost)
+{
+        struct lru_census *c = data;
+
+        c->n += pgi_lru_has(c->lru, ghost->stamp);
+}
+
+/* Pages and ghosts that plain LRU would have. */
+static uint64_t count_in_lru(const struct pgi *p)
+{
+        struct lru_census c = {.lru = &p->lru};
+
+        for (uint32_t i = 0; i < p->n_pages; i++)
+                c.n += p->pages[i].depth > 0 && pgi_lru_has(&p->lru, p->pages[i].stamp);
+        pgi_ghosts_each(&p->ghosts, count_ghost_in_lru, &c);
+        return c.n;
+}
+
+const char *pgi_check(const void *policy)
+{
+        const struct pgi *p = policy;
+        const char *wrong;
+        uint32_t n = 0;
+
+        if (!is_made(p))
+                return NULL;
+        for (uint32_t node = 0; node < p->n_pages; node++) {
+                wrong = check_page(p, node);
+                if (wrong)
+                        return wrong;
+                n += p->pages[node].depth > 0;
+        }
+        if (n != p->n_cached)
+                return "the number of cached pages is wrong";
+        wrong = pgi_lists_check(&p->lists, p->pages, p->n_pages);
+        if (!wrong)
+                wrong = pgi_ghosts_check(&p->ghosts);
+        if (!wrong && count_in_lru(p) != p->lru.n)
+                wrong = "the pages that LRU would have are not as many as it counts";
+        return wrong;
+}

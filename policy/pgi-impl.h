@@ -1,0 +1,59 @@
+/* What PGI's files share of an instance. Nobody else includes this. */
+#ifndef KVL_POLICY_PGI_IMPL_H
+#define KVL_POLICY_PGI_IMPL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "policy/pgi-ghost.h"
+#include "policy/pgi-list.h"
+#include "policy/pgi-lru.h"
+#include "policy/pgi-run.h"
+#include "policy/pgi-table.h"
+#include "policy/tree.h"
+
+/* The list that victims are taken from, while it isn't empty. */
+struct choice {
+        bool made, by_age;
+        uint32_t class, interval;
+        float index;
+        uint32_t at;                  /* ticks */
+        uint32_t bins[PGI_INTERVALS]; /* of the ages of intervals, then */
+};
+
+struct pgi {
+        const struct tree *tree; /* borrowed */
+        uint32_t page_tokens;
+        struct pgi_page *pages; /* owned */
+        uint32_t n_pages, n_cached;
+        struct pgi_ghosts ghosts;
+        struct pgi_lists lists;
+        struct pgi_table table;
+        struct pgi_lru lru;
+        struct choice choice;
+        struct pgi_run *runs; /* owned, PGI_RUNS */
+        uint32_t max_ghosts;
+        uint64_t first_tick; /* of the clock: ticks count from the first event */
+        bool has_first_tick;
+        uint32_t now;                  /* of the last event */
+        uint32_t since, rebuild_after; /* requests */
+        bool counting;                 /* a pass is going on */
+        uint32_t count_at;             /* its next page, then ghost */
+};
+
+/* Ghosts, lists and tables cost much, and a namespace without pages has no use for them. */
+static inline bool is_made(const struct pgi *p)
+{
+        return p->runs;
+}
+
+/* Lists take a leaf that nobody holds. */
+static inline bool is_candidate(const struct pgi *p, uint32_t node)
+{
+        return !p->pages[node].held && tree_is_leaf(p->tree, node);
+}
+
+/* evict_pgi.check(). */
+const char *pgi_check(const void *policy);
+
+#endif
