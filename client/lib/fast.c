@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "client/lib/fault-point.h"
+#include "base/fault-point.h"
 
 /*
  * Keys whose buckets, lines and counters are fetched at the same time: as many as hide the latency

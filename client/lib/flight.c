@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "client/lib/fault-point.h"
+#include "base/fault-point.h"
 #include "client/lib/op.h"
 #include "proto/status.h"
 

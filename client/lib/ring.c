@@ -4,7 +4,7 @@
 #include <sched.h>
 
 #include "base/macros.h"
-#include "client/lib/fault-point.h"
+#include "base/fault-point.h"
 
 #define SPINS_BEFORE_YIELD 64 /* some hundred ns: longer than a batch takes; not tuned */
 

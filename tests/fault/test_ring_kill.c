@@ -1,6 +1,6 @@
 /*
  * Clients that die in the middle of every operation in shared memory, at the points of
- * client/lib/fault-point.h: what they held is back at once, what others find is right.
+ * base/fault-point.h: what they held is back at once, what others find is right.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -197,7 +197,7 @@ static void do_exit(struct worker_state *w, char **args, unsigned n_args)
         exit(0);
 }
 
-/* arm POINT PASS: dies at a fault point (client/lib/fault-point.h), where it is built with them */
+/* arm POINT PASS: dies at a fault point (base/fault-point.h), where it is built with them */
 static void do_arm(struct worker_state *w, char **args, unsigned n_args)
 {
         setenv("KVL_FAULT_POINT", args[0], 1);

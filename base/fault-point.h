@@ -7,11 +7,12 @@
  *   KVL_FAULT_PASS   1: the first pass after that; passes are counted per place in the source.
  *                    "yield": nobody dies, the processor is given away at every pass
  *
- * A point stands where a death leaves something half done in shared memory; tests/fault/
- * test_ring_kill.c has the list.
+ * A point stands where a death leaves something half done in memory that outlives the process: the
+ * segments that library and daemon share, and the daemon's own records (daemon/core/state.h).
+ * Lists: tests/fault/test_ring_kill.c, tests/fault/test_daemon_kill.c.
  */
-#ifndef KVL_LIB_FAULT_POINT_H
-#define KVL_LIB_FAULT_POINT_H
+#ifndef KVL_BASE_FAULT_POINT_H
+#define KVL_BASE_FAULT_POINT_H
 
 #ifdef KVL_FAULT_POINTS
 
