@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/segment.h"
+#include "daemon/core/keep.h"
 #include "daemon/core/pool.h"
 #include "policy/evict.h"
 
@@ -50,6 +51,7 @@ struct store {
         uint64_t recall_round;
         struct list_link moves; /* of compact.c: pages under way */
         const struct evict_ops *evict;
+        struct keep keep;         /* what outlives the process; off until the server sets it */
         struct segment_room room; /* of index segments; memfds until the server opens it */
         uint64_t boot_epoch;      /* shown in segments */
         uint64_t min_page_bytes;  /* of a namespace's pages, over all planes: NS_MIN_PAGE_BYTES;
