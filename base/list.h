@@ -43,6 +43,19 @@ static inline void list_remove(struct list_link *l)
         list_init(l);
 }
 
+/* Moves all of `from` to *ret_head, in order: what is added to that meanwhile is for the next time.
+ */
+static inline void list_take_all(struct list_link *from, struct list_link *ret_head)
+{
+        list_init(ret_head);
+        while (!list_is_empty(from)) {
+                struct list_link *l = from->next;
+
+                list_remove(l);
+                list_append(ret_head, l);
+        }
+}
+
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 #define list_first(head, type, member) \
         (list_is_empty(head) ? NULL : list_entry((head)->next, type, member))

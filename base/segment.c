@@ -201,6 +201,28 @@ int segment_new(
         return 0;
 }
 
+int segment_adopt(int fd, int reader_fd, uint64_t bytes, struct segment *ret_segment)
+{
+        struct segment s = {.fd = fd, .reader_fd = reader_fd, .bytes = bytes};
+        struct stat writer, reader;
+        int flags = fcntl(reader_fd, F_GETFL), r;
+
+        if (fstat(fd, &writer) < 0 || fstat(reader_fd, &reader) < 0 || flags < 0)
+                return -errno;
+        if (!S_ISREG(writer.st_mode) || writer.st_dev != reader.st_dev ||
+                writer.st_ino != reader.st_ino || (uint64_t)writer.st_size != bytes ||
+                (flags & O_ACCMODE) != O_RDONLY)
+                return -EINVAL;
+        r = map(&s);
+        if (r < 0) {
+                if (s.base)
+                        munmap(s.base, bytes);
+                return r;
+        }
+        *ret_segment = s;
+        return 0;
+}
+
 void segment_free(struct segment *s)
 {
         if (s->fd < 0)

@@ -52,6 +52,13 @@ const char *segment_guard_name(enum segment_guard guard);
 int segment_new(
         struct segment_room *room, const char *name, uint64_t bytes, struct segment *ret_segment);
 
+/*
+ * Maps a segment that another process made, and whose descriptors it handed on. Takes both, on
+ * success only. 0; -EINVAL: they aren't of one file of that size, or the reader's can be written
+ * to; another -errno. As with segment_new() for the rest.
+ */
+int segment_adopt(int fd, int reader_fd, uint64_t bytes, struct segment *ret_segment);
+
 /* Unmaps and closes. Readers keep what they have mapped. Safe on {.fd = -1} and to repeat. */
 void segment_free(struct segment *s);
 

@@ -52,21 +52,16 @@ static int map_at(struct cuda_extent *x, cu_deviceptr at, int flags, bool *ret_i
         return r;
 }
 
-static int vmm_allocate(struct cuda_extent *x)
+/* An owner's own mapping of what it has a handle of. */
+static int map_own(struct cuda_extent *x)
 {
         struct cuda_device *d = cuda_device_of(x);
-        uint64_t bytes = x->extent.bytes;
-        cu_mem_handle handle;
         cu_deviceptr at;
         int r;
 
-        r = cuda_check(d, "cuMemCreate", d->cuda->MemCreate(&handle, bytes, &d->allocation, 0));
-        if (r < 0)
-                return r;
-        x->handle = handle;
-        x->has_handle = true;
         r = cuda_check(d, "cuMemAddressReserve",
-                d->cuda->MemAddressReserve(&at, bytes, d->device.props.granularity_bytes, 0, 0));
+                d->cuda->MemAddressReserve(
+                        &at, x->extent.bytes, d->device.props.granularity_bytes, 0, 0));
         if (r < 0)
                 return r;
         x->own_range = at;
@@ -74,6 +69,21 @@ static int vmm_allocate(struct cuda_extent *x)
         if (r == 0)
                 x->address = at;
         return r;
+}
+
+static int vmm_allocate(struct cuda_extent *x)
+{
+        struct cuda_device *d = cuda_device_of(x);
+        cu_mem_handle handle;
+        int r;
+
+        r = cuda_check(
+                d, "cuMemCreate", d->cuda->MemCreate(&handle, x->extent.bytes, &d->allocation, 0));
+        if (r < 0)
+                return r;
+        x->handle = handle;
+        x->has_handle = true;
+        return map_own(x);
 }
 
 static void release_handle(struct cuda_extent *x)
@@ -106,6 +116,28 @@ static void vmm_release(struct cuda_extent *x, bool in_context)
 
 const struct cuda_memory vmm_memory = {.allocate = vmm_allocate, .release = vmm_release};
 
+/*
+ * An owner takes over what an owner before it made: it has a mapping of its own, as if it had made
+ * it. That is also where the driver compares the size, which it has no call for: what is smaller
+ * can't be mapped whole.
+ */
+static int take_over(struct cuda_extent *x)
+{
+        struct cuda_device *d = cuda_device_of(x);
+        int r = cuda_enter(d);
+
+        if (r < 0) {
+                release_handle(x);
+                return r;
+        }
+        x->is_imported = false;
+        r = map_own(x);
+        if (r < 0)
+                vmm_release(x, true);
+        cuda_leave(d);
+        return r;
+}
+
 int vmm_extent_import(struct device *device, struct extent_handle *handle, uint64_t bytes,
         struct extent **ret_extent)
 {
@@ -129,6 +161,9 @@ int vmm_extent_import(struct device *device, struct extent_handle *handle, uint6
                 /* What a descriptor of something else gives. */
                 return result == CU_OPERATING_SYSTEM ? -EINVAL : r;
         x->has_handle = true;
+        r = d->side == DEVICE_OWNER ? take_over(x) : 0;
+        if (r < 0)
+                return r;
         *ret_extent = &TAKE(x)->extent;
         return 0;
 }

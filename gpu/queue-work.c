@@ -1,6 +1,7 @@
 #include "gpu/queue-work.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -42,12 +43,35 @@ void destroy_extents(struct queue *q, struct job_extent *extents, size_t n)
 
                 if (!e->extent)
                         continue;
+                if (q->park.drop && e->number > 0)
+                        q->park.drop(q->park.data, e->number);
                 call_begin(q, "extent_destroy");
                 e->handle.fd = fd_close(e->handle.fd);
                 e->extent->device->ops->extent_destroy(e->extent, true);
                 (void)call_end(q, NULL, 0);
                 e->extent = NULL;
         }
+}
+
+/* Its handle's descriptor stays the submitter's; the work has another. */
+static int import_extent(struct queue *q, struct work *w, struct job_extent *e)
+{
+        struct extent_handle handle = e->handle;
+        struct device *d;
+        int r;
+
+        e->handle.fd = fcntl(handle.fd, F_DUPFD_CLOEXEC, 0);
+        r = e->handle.fd < 0 ? -errno : 0;
+        if (r < 0)
+                return r;
+        handle.fd = fcntl(handle.fd, F_DUPFD_CLOEXEC, 0);
+        d = call_begin(q, "extent_import");
+        r = handle.fd < 0 ? -errno : d->ops->extent_import(d, &handle, w->bytes, &e->extent);
+        if (r < 0) {
+                e->extent = NULL;
+                e->handle.fd = fd_close(e->handle.fd);
+        }
+        return !call_end(q, w, r) && r == 0 ? -ECANCELED : r;
 }
 
 static int create_extent(struct queue *q, struct work *w, struct job_extent *e)
@@ -70,12 +94,32 @@ static int create_extent(struct queue *q, struct work *w, struct job_extent *e)
         return r;
 }
 
+static int park_extents(struct queue *q, struct work *w)
+{
+        const struct queue_park *park = &q->park;
+        unsigned n = 0;
+        int r = 0;
+
+        for (size_t i = 0; park->park && i < w->n && r == 0; i++) {
+                const struct job_extent *e = &w->extents[i];
+
+                if (e->number == 0 || e->handle.fd < 0)
+                        continue;
+                r = park->park(park->data, e->number, e->handle.fd, w->why);
+                n++;
+        }
+        return r == 0 && n > 0 ? park->wait(park->data, w->why) : r;
+}
+
 static int create_extents(struct queue *q, struct work *w)
 {
         int r = 0;
 
         for (size_t i = 0; i < w->n && r == 0; i++)
-                r = create_extent(q, w, &w->extents[i]);
+                r = w->is_import ? import_extent(q, w, &w->extents[i])
+                                 : create_extent(q, w, &w->extents[i]);
+        if (r == 0 && !w->is_import)
+                r = park_extents(q, w);
         if (r < 0)
                 destroy_extents(q, w->extents, w->n);
         return r;

@@ -24,6 +24,7 @@ struct work {
         struct device_batch *batch; /* in flight: the driver's */
         uint64_t since_nsec;        /* in flight: from then on */
         char why[DEVICE_WHY_BYTES];
+        bool is_import;
         size_t n;
         struct job_extent extents[];
 };
@@ -49,6 +50,7 @@ struct queue {
         struct device_props props;
         struct device_options options;
         char name[DEVICE_NAME_MAX + 1];
+        struct queue_park park; /* constant from the first job on; functions NULL: none */
         int open_result;
         char open_why[DEVICE_WHY_BYTES];
         bool opened, stopping, ended;
@@ -73,6 +75,7 @@ struct device *call_begin(struct queue *q, const char *call);
 /* Notes why it failed. True while somebody waits for the work, which may be NULL. */
 bool call_end(struct queue *q, struct work *w, int result);
 
+/* Lets go of what was parked, first. */
 void destroy_extents(struct queue *q, struct job_extent *extents, size_t n);
 
 /* 0; -errno, nothing stays behind; -EINPROGRESS: a batch that is in flight now. */

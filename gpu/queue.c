@@ -532,6 +532,14 @@ bool queue_close(struct queue *q)
         return true;
 }
 
+void queue_set_park(struct queue *q, const struct queue_park *park)
+{
+        pthread_mutex_lock(&q->lock);
+        assert(q->last_seq == 0);
+        q->park = *park;
+        pthread_mutex_unlock(&q->lock);
+}
+
 const struct device_props *queue_props(const struct queue *q)
 {
         return &q->props;
@@ -553,9 +561,10 @@ void queue_submit(struct queue *q, struct job *job)
         w->kind = job->kind;
         w->n = job->n;
         w->bytes = job->bytes;
+        w->is_import = job->is_import;
         w->zero = job->zero;
         w->copies = TAKE(job->copies);
-        if (job->kind == JOB_DESTROY)
+        if (job->kind == JOB_CREATE || job->kind == JOB_DESTROY)
                 memcpy(w->extents, job->extents, job->n * sizeof(job->extents[0]));
         pthread_mutex_lock(&q->lock);
         if (is_idle(q))

@@ -40,6 +40,24 @@ enum job_kind {
 struct job_extent {
         struct extent *extent;       /* owned */
         struct extent_handle handle; /* exported once: fd owned, or bytes */
+        uint32_t number;             /* the caller's; queue_park names it by that. 0: not parked */
+};
+
+/*
+ * Who keeps extents for the process that comes after this one: a duplicate of each exported
+ * descriptor, by the extent's number. A CREATE is done when all it made is kept. A DESTROY lets go
+ * before it destroys; so does a CREATE that failed, or that nobody waits for any more. Extents
+ * without number or descriptor are left out. Called from the queue's thread.
+ */
+struct queue_park {
+        /* It is kept as of the next wait(). 0; -errno with `why`: nothing of it is. */
+        int (*park)(void *data, uint32_t number, int fd, char why[DEVICE_WHY_BYTES]);
+        /* 0: everything parked is kept; -errno with `why`: perhaps not. Returns in bounded time,
+         * which is no part of the queue's deadline. */
+        int (*wait)(void *data, char why[DEVICE_WHY_BYTES]);
+        /* Never fails; nothing where there is none. */
+        void (*drop)(void *data, uint32_t number);
+        void *data; /* borrowed; outlives the queue's thread */
 };
 
 struct job;
@@ -51,10 +69,13 @@ typedef void (*job_fn)(struct job *job, int result, void *data);
  */
 struct job {
         enum job_kind kind;
-        job_fn done;                 /* may be NULL */
-        void *data;                  /* borrowed */
-        char why[DEVICE_WHY_BYTES];  /* of the failure */
-        uint64_t bytes;              /* CREATE: of each extent */
+        job_fn done;                /* may be NULL */
+        void *data;                 /* borrowed */
+        char why[DEVICE_WHY_BYTES]; /* of the failure */
+        uint64_t bytes;             /* CREATE: of each extent */
+        /* CREATE: of extents that another process made, parked already; their handles' descriptors
+         * are borrowed until the callback, where that says -ETIMEDOUT for good. */
+        bool is_import;
         struct extent *zero;         /* ZERO: borrowed; offset, len in copies[0] */
         struct device_copy *copies;  /* COPY, ZERO: owned, n; NULL after a late one. COPY_WITHIN:
                                         where to and where from by turns, `len` of the first */
@@ -78,6 +99,9 @@ int queue_open(const char *name, const struct device_options *options, unsigned 
 
 /* The same for a device that is open (taken, on success only). 0 or -errno. For tests. */
 int queue_open_device(struct device *device, unsigned deadline_msec, struct queue **ret_queue);
+
+/* Copies it. Before the first job; without it nothing is parked. */
+void queue_set_park(struct queue *q, const struct queue_park *park);
 
 /* Waits for what is submitted, at most the deadline; callbacks don't run. Closes the device and
  * ends the thread. False: it is stuck or has too much to do, thread and device are left behind, the

@@ -1,0 +1,30 @@
+/*
+ * A token bucket: so many a second, and so many at once after a pause. PURE: time is a parameter.
+ * Plain memory; all zero is a full bucket. What was taken beyond what was there is owed: it is
+ * taken from the tokens to come.
+ */
+#ifndef KVL_POLICY_BUCKET_H
+#define KVL_POLICY_BUCKET_H
+
+#include <stdint.h>
+
+/* Of `rate`: at more a token's time, which is whole nanoseconds, is off by more than a thousandth.
+ */
+#define BUCKET_MAX_RATE 1000000u
+
+struct bucket {
+        uint64_t full_nsec; /* when all tokens are there again; past: they are */
+};
+
+struct bucket_limit {
+        uint32_t rate;  /* tokens a second, at most BUCKET_MAX_RATE; 0: no limit, always open */
+        uint32_t burst; /* that a full bucket has, from 1 */
+};
+
+/* How long until one token is there; 0: one is. */
+uint64_t bucket_wait_nsec(const struct bucket *b, struct bucket_limit limit, uint64_t now_nsec);
+
+/* Takes n tokens, whether they are there or not. */
+void bucket_take(struct bucket *b, struct bucket_limit limit, uint32_t n, uint64_t now_nsec);
+
+#endif
