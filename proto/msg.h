@@ -29,6 +29,8 @@ enum msg_socket {
         X(BYE, 3, bye_request, simple_reply, MSG_ON_TENANT, false, 0)                              \
         X(SHM_OPEN, 4, shm_open_request, shm_open_reply, MSG_ON_TENANT, false, 1)                  \
         X(DOORBELL, 5, doorbell_request, simple_reply, MSG_ON_TENANT, true, 0)                     \
+        X(RESUME_NS, 6, resume_ns_request, simple_reply, MSG_ON_TENANT, false, 0)                  \
+        X(RESUMED, 7, resumed_request, simple_reply, MSG_ON_TENANT, false, 0)                      \
         X(NS_OPEN, 16, ns_open_request, ns_open_reply, MSG_ON_TENANT, false, 0)                    \
         X(NS_CLOSE, 17, ns_close_request, simple_reply, MSG_ON_TENANT, false, 0)                   \
         X(MAP, 18, map_request, map_reply, MSG_ON_TENANT, false, FRAME_MAX_FDS)                    \
@@ -70,7 +72,8 @@ enum msg_socket {
         X(ADMIN_SETS, 79, admin_list_request, admin_sets_reply, MSG_ON_ADMIN, false, 0)            \
         X(ADMIN_SESSION_PURGE, 80, admin_session_purge_request, count_reply, MSG_ON_ADMIN, false,  \
                 0)                                                                                 \
-        X(ADMIN_RECORD, 81, admin_record_request, admin_record_reply, MSG_ON_ADMIN, false, 0)
+        X(ADMIN_RECORD, 81, admin_record_request, admin_record_reply, MSG_ON_ADMIN, false, 0)      \
+        X(ADMIN_RESTART, 82, admin_restart_request, admin_restart_reply, MSG_ON_ADMIN, false, 0)
 
 #define MSG_EVENT_TABLE(X)                 \
         X(CHALLENGE, 128, challenge_event) \

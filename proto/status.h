@@ -52,7 +52,8 @@ enum {
         X(UNSUPPORTED, 41, -EOPNOTSUPP, "not supported by this daemon")                      \
         X(IO, 42, -EIO, "input/output error")                                                \
         X(TOO_MANY, 43, -EMFILE, "too many clients or open objects")                         \
-        X(CORRUPT, 44, -EUCLEAN, "an invariant of the daemon's state is broken")
+        X(CORRUPT, 44, -EUCLEAN, "an invariant of the daemon's state is broken")             \
+        X(LOST, 45, -ESTALE, "the daemon was restarted without its state")
 
 enum wire_status {
 #define X(name, wire, code, text) WIRE_##name = wire,

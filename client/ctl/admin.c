@@ -1,6 +1,7 @@
 #include "client/ctl/admin.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,10 @@
 
 /* Of connecting and of each answer. Not tuned; the state checker walks every page meanwhile. */
 #define ADMIN_TIMEOUT_SEC 30
+
+/* For a daemon that is restarted, and how long between tries. Not tuned: it takes less. */
+#define COME_BACK_SEC   5
+#define COME_BACK_PAUSE 50 /* ms */
 
 struct admin {
         const char *path;  /* borrowed */
@@ -49,6 +54,36 @@ static int fail_connect(const char *path, int r)
         }
 }
 
+/* Where one sees whether a request was done. NULL: it only reads. */
+static const char *verb_to_look_with(uint16_t type)
+{
+        switch (type) {
+        case MSG_ADMIN_STATUS:
+        case MSG_ADMIN_DEVICES:
+        case MSG_ADMIN_TENANTS:
+        case MSG_ADMIN_NAMESPACES:
+        case MSG_ADMIN_CLIENTS:
+        case MSG_ADMIN_CHECK:
+        case MSG_ADMIN_REGIONS:
+        case MSG_ADMIN_EVICTIONS:
+        case MSG_ADMIN_SESSIONS:
+        case MSG_ADMIN_EXPLAIN:
+        case MSG_ADMIN_SETS:
+                return NULL;
+        case MSG_ADMIN_TENANT_SET:
+        case MSG_ADMIN_TENANT_REMOVE:
+                return "tenants";
+        case MSG_ADMIN_PURGE:
+                return "namespaces";
+        case MSG_ADMIN_RECALL:
+                return "regions";
+        case MSG_ADMIN_SESSION_PURGE:
+                return "sessions";
+        default:
+                return "status";
+        }
+}
+
 /* No answer came: why. */
 static int fail_unanswered(const struct admin *a, int r)
 {
@@ -74,14 +109,71 @@ static int fail_protocol(const struct admin *a, const char *what)
         return fail_unanswered(a, error_set(-EPROTO, "%s", what));
 }
 
+static int say_hello(struct admin *a)
+{
+        int r = conn_hello(a->conn, &(struct conn_hello){.client_name = "kvleasectl"}, deadline(),
+                &a->welcome);
+
+        if (r > 0 || r == -EACCES || r == -EMFILE || r == -ENOENT)
+                return fail(CTL_REFUSED, "%s", error_get());
+        if (r < 0)
+                return fail_unanswered(a, r);
+        if (a->welcome.tenant[0])
+                return fail(CTL_UNREACHABLE,
+                        "%s is the socket of tenant %s, not the admin socket: name admin.sock",
+                        a->path, a->welcome.tenant);
+        return CTL_OK;
+}
+
 /* ---- calls ----------------------------------------------------------------------------------- */
+
+static bool has_hung_up(int r)
+{
+        return r == -ECONNRESET || r == -EPIPE;
+}
+
+/* The daemon went away before it answered: whether it had done it nobody knows. */
+static int fail_unknown(const char *look_with)
+{
+        return fail(CTL_UNREACHABLE,
+                "outcome unknown: kvleased went away before it answered; look with kvleasectl %s",
+                look_with);
+}
+
+/* Connects anew, to a daemon that may be on its way. CTL_OK, or as admin_open(). */
+static int come_back(struct admin *a)
+{
+        uint64_t until = clock_now_nsec() + COME_BACK_SEC * NSEC_PER_SEC;
+        struct conn *conn;
+        int r = conn_open(a->path, until, &conn);
+
+        while ((r == -ENOENT || r == -ECONNREFUSED) && clock_now_nsec() < until) {
+                poll(NULL, 0, COME_BACK_PAUSE);
+                r = conn_open(a->path, until, &conn);
+        }
+        if (r < 0)
+                return fail_connect(a->path, r);
+        conn_close(a->conn);
+        a->conn = conn;
+        return say_hello(a);
+}
 
 int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, uint32_t *ret_status,
         const ProtobufCMessage **ret_reply)
 {
+        const char *look_with = verb_to_look_with(type);
         const ProtobufCMessage *reply = NULL;
-        int r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);
+        int back, r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);
 
+        if (has_hung_up(r) && look_with)
+                return fail_unknown(look_with);
+        /* Once: a daemon that dies of a question isn't asked for ever. */
+        if (has_hung_up(r)) {
+                back = come_back(a);
+                if (back != CTL_OK)
+                        return back;
+                r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);
+        }
         if (!reply)
                 return fail_unanswered(a, r);
         /* Every reply starts like SimpleReply (client/lib asserts it). */
@@ -167,22 +259,6 @@ int admin_first(struct admin *a, const struct noun *noun, const char *tenant, co
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
-
-static int say_hello(struct admin *a)
-{
-        int r = conn_hello(a->conn, &(struct conn_hello){.client_name = "kvleasectl"}, deadline(),
-                &a->welcome);
-
-        if (r > 0 || r == -EACCES || r == -EMFILE || r == -ENOENT)
-                return fail(CTL_REFUSED, "%s", error_get());
-        if (r < 0)
-                return fail_unanswered(a, r);
-        if (a->welcome.tenant[0])
-                return fail(CTL_UNREACHABLE,
-                        "%s is the socket of tenant %s, not the admin socket: name admin.sock",
-                        a->path, a->welcome.tenant);
-        return CTL_OK;
-}
 
 int admin_open(const char *path, struct admin **ret_admin)
 {

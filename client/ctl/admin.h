@@ -28,8 +28,10 @@ const char *admin_daemon_version(const struct admin *a);
 uint32_t admin_protocol(const struct admin *a);
 
 /*
- * Sends `request` and waits for its answer, borrowed until the next call on `a`. CTL_OK;
- * CTL_REFUSED: the daemon's sentence has been printed; CTL_UNREACHABLE; CTL_TIMEOUT; CTL_USAGE: the
+ * Sends `request` and waits for its answer, borrowed until the next call on `a`. Where kvleased
+ * hangs up before it answers, a request that only reads is sent once more, to the one that comes
+ * back within seconds. CTL_OK; CTL_REFUSED: the daemon's sentence has been printed;
+ * CTL_UNREACHABLE: also where it is unknown whether a change was made; CTL_TIMEOUT; CTL_USAGE: the
  * request is larger than a frame.
  */
 int admin_call(struct admin *a, uint16_t type, const ProtobufCMessage *request,

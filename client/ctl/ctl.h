@@ -20,7 +20,8 @@
         X(USAGE, 2, "the command line is wrong; nothing was sent")                  \
         X(UNREACHABLE, 3, "kvleased could not be reached, or the connection broke") \
         X(TIMEOUT, 4, "no answer in time; drain, recall: clients or memory left")   \
-        X(VIOLATION, 5, "check found a broken invariant")
+        X(VIOLATION, 5, "check found a broken invariant")                           \
+        X(LOSS, 6, "restart: something would be lost")
 
 enum ctl_exit {
 #define X(name, code, meaning) CTL_##name = code,
@@ -29,35 +30,37 @@ enum ctl_exit {
 };
 
 /* X(NAME, name, value's name or NULL for a switch, accepted by every verb, help) */
-#define CTL_OPTION_TABLE(X)                                                                        \
-        X(SOCKET, "socket", "PATH", true, "admin socket of kvleased")                              \
-        X(RUNTIME_DIR, "runtime-dir", "DIR", true, "the socket is DIR/admin.sock")                 \
-        X(JSON, "json", NULL, true, "print one JSON object; numbers in bytes and seconds")         \
-        X(BYTES, "bytes", NULL, true, "print sizes and times as plain numbers")                    \
-        X(NO_HEADINGS, "no-headings", NULL, true, "print lists without their first line")          \
-        X(HELP, "help", NULL, true, "show this help, or that of the verb given")                   \
-        X(VERSION, "version", NULL, true, "show the version of kvleasectl")                        \
-        X(TENANT, "tenant", "NAME", false, "only those of this tenant")                            \
-        X(FORCE, "force", NULL, false, "also where it still holds cached pages: they are dropped") \
-        X(REMOVE, "remove", NULL, false, "also forget namespaces that nobody has open")            \
-        X(TIMEOUT, "timeout", "TIME", false, "how long at most (\"90s\", \"5min\")")               \
-        X(OFF, "off", NULL, false, "call draining off")                                            \
-        X(NAMESPACE, "namespace", "NAME", false, "only of this namespace")                         \
-        X(SIZE, "size", "SIZE", false, "at least so much (\"4GiB\"), not everything")              \
-        X(WAIT, "wait", NULL, false, "wait until clients have given it back")                      \
-        X(SESSION, "session", "ID", false, "only this one, as kvleasectl sessions shows it")       \
-        X(IDLE, "idle", "TIME", false, "only those that nobody has used for so long (\"24h\")")    \
-        X(POLICIES, "policies", "LIST", false, "eviction policies (\"lru,pgi\", \"all\")")         \
-        X(CAPACITIES, "capacities", "LIST", false,                                                 \
-                "cache sizes: parts of all blocks, or pages (\"1%,5%,1000\")")                     \
-        X(JOBS, "jobs", "N", false, "processes; the default is one for each CPU")                  \
-        X(CHAIN, "chain", NULL, false, "ids name the content of a block alone, not its prefix")    \
-        X(SKIP_BAD, "skip-bad", NULL, false, "leave lines out that can't be read")                 \
-        X(BLOCK_TOKENS, "block-tokens", "N", false,                                                \
-                "tokens of the trace's blocks, if it can't be told from its lines")                \
-        X(SPLIT, "split", NULL, false, "an equal static part of the cache for each tenant")        \
-        X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")      \
-        X(HTML, "html", "FILE", false, "also write a report with plots to this file")              \
+#define CTL_OPTION_TABLE(X)                                                                     \
+        X(SOCKET, "socket", "PATH", true, "admin socket of kvleased")                           \
+        X(RUNTIME_DIR, "runtime-dir", "DIR", true, "the socket is DIR/admin.sock")              \
+        X(JSON, "json", NULL, true, "print one JSON object; numbers in bytes and seconds")      \
+        X(BYTES, "bytes", NULL, true, "print sizes and times as plain numbers")                 \
+        X(NO_HEADINGS, "no-headings", NULL, true, "print lists without their first line")       \
+        X(HELP, "help", NULL, true, "show this help, or that of the verb given")                \
+        X(VERSION, "version", NULL, true, "show the version of kvleasectl")                     \
+        X(TENANT, "tenant", "NAME", false, "only those of this tenant")                         \
+        X(FORCE, "force", NULL, false, "also where that loses cached pages")                    \
+        X(CHECK, "check", NULL, false, "only say what would be kept and lost")                  \
+        X(BINARY, "binary", "PATH", false, "the kvleased that comes next")                      \
+        X(REMOVE, "remove", NULL, false, "also forget namespaces that nobody has open")         \
+        X(TIMEOUT, "timeout", "TIME", false, "how long at most (\"90s\", \"5min\")")            \
+        X(OFF, "off", NULL, false, "call draining off")                                         \
+        X(NAMESPACE, "namespace", "NAME", false, "only of this namespace")                      \
+        X(SIZE, "size", "SIZE", false, "at least so much (\"4GiB\"), not everything")           \
+        X(WAIT, "wait", NULL, false, "wait until clients have given it back")                   \
+        X(SESSION, "session", "ID", false, "only this one, as kvleasectl sessions shows it")    \
+        X(IDLE, "idle", "TIME", false, "only those that nobody has used for so long (\"24h\")") \
+        X(POLICIES, "policies", "LIST", false, "eviction policies (\"lru,pgi\", \"all\")")      \
+        X(CAPACITIES, "capacities", "LIST", false,                                              \
+                "cache sizes: parts of all blocks, or pages (\"1%,5%,1000\")")                  \
+        X(JOBS, "jobs", "N", false, "processes; the default is one for each CPU")               \
+        X(CHAIN, "chain", NULL, false, "ids name the content of a block alone, not its prefix") \
+        X(SKIP_BAD, "skip-bad", NULL, false, "leave lines out that can't be read")              \
+        X(BLOCK_TOKENS, "block-tokens", "N", false,                                             \
+                "tokens of the trace's blocks, if it can't be told from its lines")             \
+        X(SPLIT, "split", NULL, false, "an equal static part of the cache for each tenant")     \
+        X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")   \
+        X(HTML, "html", "FILE", false, "also write a report with plots to this file")           \
         X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")
 
 enum ctl_option {

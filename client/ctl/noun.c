@@ -36,6 +36,16 @@ static void status_memory(const void *row, const struct show_format *f, struct v
                 show_bytes(f, s->budget_bytes, budget), ret->ratio * 100);
 }
 
+static void status_pending(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+        char pending[32], most[32];
+
+        derive_text(ret, "%s of %s (%" PRIu32 " clients do not read, %" PRIu64 " were dropped)",
+                show_bytes(f, s->pending_bytes, pending), show_bytes(f, s->max_pending_bytes, most),
+                s->peers_held, s->pending_overflows);
+}
+
 static void status_expired(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -61,6 +71,17 @@ static void status_sets(const void *row, const struct show_format *f, struct val
         else
                 derive_text(ret, "%" PRIu32 ": %" PRIu64 " keys complete, %" PRIu64 " not",
                         s->n_ns_sets, s->set_keys_complete, s->set_keys_incomplete);
+}
+
+static void status_kept(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        if (s->kept_max == 0)
+                derive_text(ret, "none: a restart empties the cache");
+        else
+                derive_text(ret, "%" PRIu32 " of %" PRIu32 " (%" PRIu32 " were released at start)",
+                        s->kept_fds, s->kept_max, s->kept_released);
 }
 
 static void status_pages(const void *row, const struct show_format *f, struct value *ret)
@@ -102,8 +123,8 @@ static void status_clients(const void *row, const struct show_format *f, struct 
 
         derive_text(ret,
                 "%" PRIu32 " (%" PRIu32 " with shared memory, %" PRIu64 " muted, %" PRIu64
-                " waiting for exit)",
-                s->n_clients, s->n_sharing, s->peers_muted, s->members_waiting_exit);
+                " waiting for exit), %" PRIu32 " not introduced",
+                s->n_clients, s->n_sharing, s->peers_muted, s->members_waiting_exit, s->peers_new);
 }
 
 /* The weaker guard is never shown without what it lets through and the remedy. */
@@ -212,10 +233,22 @@ static const struct column status_columns[] = {
         STATUS(n_sharing, NULL, COUNT),
         STATUS(peers_muted, NULL, COUNT),
         STATUS(members_waiting_exit, NULL, COUNT),
+        STATUS(peers_new, NULL, COUNT),
+        {.heading = "PENDING ANSWERS", .kind = COLUMN_TEXT, .derive = status_pending},
+        STATUS(pending_bytes, NULL, BYTES),
+        STATUS(max_pending_bytes, NULL, BYTES),
+        STATUS(peers_held, NULL, COUNT),
+        STATUS(pending_overflows, NULL, COUNT),
+        STATUS(tenants_paused, "PAUSED TENANTS", COUNT),
+        STATUS(connects_refused, "REFUSED CONNECTIONS", COUNT),
         STATUS(violations, "VIOLATIONS", COUNT),
         {.heading = "INDEX GUARD", .kind = COLUMN_TEXT, .derive = status_segments},
         STATUS(segments, NULL, TEXT),
         STATUS(touches_dropped, "DROPPED TOUCHES", COUNT),
+        {.heading = "KEPT DESCRIPTORS", .kind = COLUMN_TEXT, .derive = status_kept},
+        STATUS(kept_fds, NULL, COUNT),
+        STATUS(kept_max, NULL, COUNT),
+        STATUS(kept_released, NULL, COUNT),
         STATUS(config_file, "CONFIGURATION", TEXT),
         STATUS(runtime_dir, "RUNTIME DIR", TEXT),
         STATUS(state_dir, "STATE DIR", TEXT),
@@ -346,26 +379,36 @@ REFUSED(DEVICE)
                 .key = (json_key), .kind = COLUMN_COUNT, .derive = tenant_refused_##reason \
         }
 
-/* 0: never. */
-static void derive_expire(struct value *ret, uint64_t sec)
+/* 0: none, never. */
+static void derive_or_none(struct value *ret, uint64_t sec)
 {
         ret->present = sec > 0;
         ret->number = sec;
 }
 
+static void tenant_max_connects(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_or_none(ret, ((const Kvlease__V1__AdminTenant *)row)->max_connects);
+}
+
+static void tenant_max_requests(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_or_none(ret, ((const Kvlease__V1__AdminTenant *)row)->max_requests);
+}
+
 static void tenant_expire(const void *row, const struct show_format *f, struct value *ret)
 {
-        derive_expire(ret, ((const Kvlease__V1__AdminTenant *)row)->expire_sec);
+        derive_or_none(ret, ((const Kvlease__V1__AdminTenant *)row)->expire_sec);
 }
 
 static void tenant_expire_unused(const void *row, const struct show_format *f, struct value *ret)
 {
-        derive_expire(ret, ((const Kvlease__V1__AdminTenant *)row)->expire_unused_sec);
+        derive_or_none(ret, ((const Kvlease__V1__AdminTenant *)row)->expire_unused_sec);
 }
 
 static void tenant_session_expire(const void *row, const struct show_format *f, struct value *ret)
 {
-        derive_expire(ret, ((const Kvlease__V1__AdminTenant *)row)->session_expire_sec);
+        derive_or_none(ret, ((const Kvlease__V1__AdminTenant *)row)->session_expire_sec);
 }
 
 static const struct column tenants_columns[] = {
@@ -393,6 +436,22 @@ static const struct column tenants_columns[] = {
         TENANT_DETAIL(exclusive, "EXCLUSIVE", BOOL),
         TENANT(n_clients, "CLIENTS", COUNT),
         TENANT_DETAIL(max_clients, "MAX CLIENTS", COUNT),
+        {.heading = "MAX CONNECTS",
+                .key = "max_connects",
+                .kind = COLUMN_COUNT,
+                .detail = true,
+                .derive = tenant_max_connects},
+        {.heading = "MAX REQUESTS",
+                .key = "max_requests",
+                .kind = COLUMN_COUNT,
+                .detail = true,
+                .derive = tenant_max_requests},
+        TENANT_DETAIL(connects_refused, "REFUSED CONNECTIONS", COUNT),
+        TENANT_DETAIL(requests, "REQUESTS", COUNT),
+        TENANT_DETAIL(paused, "PAUSED", BOOL),
+        TENANT_DETAIL(pauses, "PAUSES", COUNT),
+        TENANT_DETAIL(pauses_msec, "PAUSED IN SUM", MSEC),
+        TENANT_DETAIL(pending_bytes, "PENDING ANSWERS", BYTES),
         TENANT_DETAIL(n_namespaces, "NAMESPACES", COUNT),
         TENANT(pages_sealed, "PUBLISHED", COUNT),
         TENANT(pages_granted, "GRANTED", COUNT),
@@ -532,6 +591,14 @@ NOUN(namespaces, AdminNamespacesReply, MSG_ADMIN_NAMESPACES);
                 FIELD(AdminClient, field, title, what) \
         }
 
+/* Whether it failed to give back memory that was recalled. */
+static void client_late(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__AdminClient *c = row;
+
+        derive_text(ret, "%s", c->killed ? "killed" : c->late ? "yes" : "no");
+}
+
 static const struct column clients_columns[] = {
         CLIENT(client_id, "ID", COUNT),
         CLIENT(tenant, "TENANT", TEXT),
@@ -539,13 +606,22 @@ static const struct column clients_columns[] = {
         CLIENT(pid, "PID", COUNT),
         CLIENT(uid, "UID", COUNT),
         CLIENT(state, "STATE", TEXT),
+        CLIENT(state_sec, "SINCE", SECONDS),
+        CLIENT(heard_sec, "HEARD OF", SECONDS),
         CLIENT(metadata_only, NULL, BOOL),
         CLIENT(safepoints, "SAFE POINTS", BOOL),
         CLIENT(group, "GROUP", TEXT),
         CLIENT(pages_granted, "GRANTED", COUNT),
         CLIENT(pins, "PINS", COUNT),
+        CLIENT(namespaces, NULL, COUNT),
         CLIENT(mapped_sets, "MAPPED SETS", COUNT),
+        CLIENT(recalled_sets, "RECALLED", COUNT),
         CLIENT(quarantined_sets, "QUARANTINED", COUNT),
+        {.heading = "LATE", .kind = COLUMN_TEXT, .derive = client_late},
+        CLIENT(late, NULL, BOOL),
+        CLIENT(killed, NULL, BOOL),
+        CLIENT(waiting, "WAITING", COUNT),
+        CLIENT(pending_bytes, "PENDING", BYTES),
         CLIENT(requests, "REQUESTS", COUNT),
         CLIENT(violations, "VIOLATIONS", COUNT),
         CLIENT(connected_sec, "CONNECTED", SECONDS),

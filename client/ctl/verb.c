@@ -12,7 +12,7 @@
         "  memory     limit, weight, priority\n"                                           \
         "  guarantee  class, reserve, reserve_min, reserve_max, sizer, schedule, burst,\n" \
         "             lend_idle_reserve\n"                                                 \
-        "  overload   when_full, max_wait\n"                                               \
+        "  overload   when_full, max_wait, max_connects, max_requests\n"                   \
         "  cache      evict, expire, expire_unused, free_ahead, session_expire\n"          \
         "  devices    placement, exclusive\n"                                              \
         "  access     uids, gids, group, max_clients, share_group, publish_uids,\n"        \
@@ -138,6 +138,15 @@ const struct verb verbs[] = {
                 "kvleased keeps running, draining, until: kvleasectl drain --off\n"
                 "Waits 30s where --timeout says nothing else.\n",
                 0, 0, O(TIMEOUT) | O(OFF), false, check_drain, verb_drain},
+        {"restart", "", "restart kvleased, with all that it holds",
+                "Clients go on with what they have; what they publish meanwhile waits.\n"
+                "Somebody must keep memory for the next kvleased and start it: systemd\n"
+                "(FileDescriptorStoreMax= and Restart= of kvleased.service) or kvleased --keep.\n"
+                "Does nothing where something would be lost, as where the program that was\n"
+                "installed meanwhile doesn't read what this one keeps; --check says what.\n"
+                "Waits 30s where --timeout says nothing else.\n",
+                0, 0, O(CHECK) | O(BINARY) | O(FORCE) | O(TIMEOUT), false, check_restart,
+                verb_restart},
         {"check", "", "check every invariant of the daemon's state",
                 "Prints the first violation, if any: a bug of kvleased worth a report.\n", 0, 0, 0,
                 false, NULL, verb_check},

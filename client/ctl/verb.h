@@ -60,6 +60,7 @@ int verb_purge(const struct ctl *ctl);
 int verb_recall(const struct ctl *ctl);
 int verb_drain(const struct ctl *ctl);
 int verb_check(const struct ctl *ctl);
+int verb_restart(const struct ctl *ctl);
 int verb_version(const struct ctl *ctl);
 
 int verb_sets(const struct ctl *ctl);
@@ -81,5 +82,6 @@ int check_tenant_set(const struct ctl *ctl);
 int check_purge(const struct ctl *ctl);
 int check_recall(const struct ctl *ctl);
 int check_drain(const struct ctl *ctl);
+int check_restart(const struct ctl *ctl);
 
 #endif

@@ -14,7 +14,8 @@
 #define DEFAULT_SOCKET "/run/kvlease/sock"
 #define DEFAULT_TIMEOUT_MSEC \
         30000 /* longer than any request takes on a host that isn't broken; not tuned */
-#define BYE_TIMEOUT_MSEC 1000 /* the daemon finds out by itself, too; not tuned */
+#define DEFAULT_RECONNECT_MSEC 60000 /* a restart takes less than a second; not tuned */
+#define BYE_TIMEOUT_MSEC       1000  /* the daemon finds out by itself, too; not tuned */
 
 #define ASSERT_SAME(name) _Static_assert((int)KVL_##name == (int)KVL_STATUS_##name, #name)
 ASSERT_SAME(MISS);
@@ -126,7 +127,7 @@ static enum kvl_event_type event_type(uint32_t kind)
 static struct kvl_ns *find_ns(struct kvl_conn *conn, uint32_t id)
 {
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
-                if (ns->id == id)
+                if (ns->id == id && ns->is_open)
                         return ns;
         return NULL;
 }
@@ -159,18 +160,24 @@ static bool fill_notice(struct kvl_conn *conn, const struct conn_event *e, struc
         return event->type != 0 && (event->type != KVL_EVENT_STALE || event->ns);
 }
 
-static bool fill_event(struct kvl_conn *conn, const struct conn_event *e, bool disconnected,
+static bool fill_event(struct kvl_conn *conn, const struct conn_event *e, enum conn_news news,
         struct kvl_event *event)
 {
+        static const enum kvl_event_type types[] = {
+                [CONN_NEWS_AWAY] = KVL_EVENT_AWAY,
+                [CONN_NEWS_BACK] = KVL_EVENT_BACK,
+                [CONN_NEWS_GONE] = KVL_EVENT_DISCONNECTED,
+        };
+
         *event = (struct kvl_event){.client_id = e->client_id, .detail = e->detail};
-        if (!disconnected)
+        if (news == CONN_NEWS_EVENT)
                 return e->type == MSG_RECALL ? fill_recall(conn, e, event)
                                              : fill_notice(conn, e, event);
-        event->type = KVL_EVENT_DISCONNECTED;
+        event->type = types[news];
         return true;
 }
 
-static int on_event(struct conn *c, const struct conn_event *e, bool disconnected, void *data)
+static int on_event(struct conn *c, const struct conn_event *e, enum conn_news news, void *data)
 {
         struct kvl_conn *conn = data;
         struct ns_callback callback;
@@ -181,7 +188,7 @@ static int on_event(struct conn *c, const struct conn_event *e, bool disconnecte
         conn_lock(c);
         fn = conn->event_fn;
         fn_data = conn->event_data;
-        if (!fill_event(conn, e, disconnected, &event) || !fn) {
+        if (!fill_event(conn, e, news, &event) || !fn) {
                 conn_unlock(c);
                 return 0;
         }
@@ -211,7 +218,7 @@ int kvl_fd(const struct kvl_conn *conn)
         if (!conn || client_check_process(conn) < 0)
                 return -1;
         conn_lock(conn->conn);
-        fd = conn->conn->broken ? -1 : conn->conn->fd;
+        fd = conn_poll_fd(conn->conn);
         conn_unlock(conn->conn);
         return fd;
 }
@@ -224,8 +231,21 @@ int kvl_wants_write(const struct kvl_conn *conn)
                 return 0;
         conn_lock(conn->conn);
         wants = conn_has_unsent(conn->conn) || conn_has_finished(conn->conn);
+        conn_watch(conn->conn);
         conn_unlock(conn->conn);
         return wants;
+}
+
+int kvl_is_connected(const struct kvl_conn *conn)
+{
+        bool is_up;
+
+        if (!conn || client_check_process(conn) < 0)
+                return 0;
+        conn_lock(conn->conn);
+        is_up = !conn->conn->broken && conn->conn->link == CONN_UP;
+        conn_unlock(conn->conn);
+        return is_up;
 }
 
 int kvl_dispatch(struct kvl_conn *conn)
@@ -267,6 +287,8 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
                 o.client_name = program_invocation_short_name;
         if (o.timeout_msec == 0)
                 o.timeout_msec = DEFAULT_TIMEOUT_MSEC;
+        if (o.reconnect_msec == 0)
+                o.reconnect_msec = DEFAULT_RECONNECT_MSEC;
         if (is_shm_off())
                 o.flags |= KVL_CONNECT_NO_SHM;
         *ret = o;
@@ -290,6 +312,20 @@ static void on_broken(void *data, int code, const char *why)
         streams_broken(conn, code, why);
 }
 
+/* 0, or -errno with the sentence. */
+static int outlive(const struct kvl_connect_options *o, const struct conn_hello *hello,
+        const struct conn_welcome *welcome, struct conn *c)
+{
+        int r;
+
+        if (!welcome->can_resume)
+                return 0;
+        conn_lock(c);
+        r = conn_outlive(c, o->socket_path, hello, welcome, o->reconnect_msec);
+        conn_unlock(c);
+        return r;
+}
+
 static int open_and_hello(const struct kvl_connect_options *o, struct conn_welcome *ret_welcome,
         struct conn **ret_conn)
 {
@@ -307,6 +343,8 @@ static int open_and_hello(const struct kvl_connect_options *o, struct conn_welco
         if (r < 0)
                 return r;
         r = conn_hello(c, &hello, deadline, ret_welcome);
+        if (r == 0)
+                r = outlive(o, &hello, ret_welcome, c);
         if (r != 0) {
                 conn_close(c);
                 return r;
@@ -343,8 +381,14 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
         conn_lock(conn->conn);
         conn->conn->on_event = on_event;
         conn->conn->event_data = conn;
-        conn->conn->side =
-                (struct conn_side){.look = look_beside, .broken = on_broken, .data = conn};
+        conn->conn->side = (struct conn_side){
+                .look = look_beside,
+                .broken = on_broken,
+                .away = client_away,
+                .resume = client_resume,
+                .back = client_back,
+                .data = conn,
+        };
         r = o.flags & KVL_CONNECT_NO_SHM ? 0 : share_open(conn);
         conn_unlock(conn->conn);
         if (r < 0) {

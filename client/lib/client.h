@@ -56,6 +56,7 @@ struct kvl_ns {
         struct list_link link; /* conn.namespaces */
         struct kvl_conn *conn;
         char name[NS_NAME_BYTES_MAX + 1];
+        bool is_open; /* [L] its user has it, or is about to: nothing of it is missing */
         uint32_t id;
         struct kvl_ns_info info;
         uint64_t extent_bytes;       /* set_pages * plane_page_bytes */
@@ -83,6 +84,9 @@ struct kvl_session {
         struct list_link link; /* ns.sessions */
         struct kvl_ns *ns;
         uint32_t handle; /* the daemon's, of this connection, > 0 */
+        uint32_t expire_sec;
+        uint8_t id[KVL_SESSION_ID_MAX];
+        size_t id_bytes;
 };
 
 /* What the daemon calls it; 0: none. */
@@ -175,6 +179,14 @@ int share_open(struct kvl_conn *conn);
 
 /* [L] The same for the namespace's segments. */
 int share_ns(struct kvl_ns *ns);
+
+/* ---- a restart of the daemon: restart.c -------------------------------------------------------
+ */
+
+/* As in struct conn_side. */
+void client_away(void *data);
+int client_resume(void *data);
+void client_back(void *data);
 
 /* ---- memory: map.c --------------------------------------------------------------------------- */
 

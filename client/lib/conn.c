@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/macros.h"
+#include "base/fault-point.h"
 #include "client/lib/error.h"
 #include "proto/sock.h"
 #include "proto/status.h"
@@ -66,10 +67,18 @@ void conn_finish(struct conn *c, struct conn_call *call, int code)
                 conn_wake(c, &call->waiter->wakeup);
 }
 
+/* Its request isn't needed any more. */
+static void drop_frame(struct conn_call *call)
+{
+        free(call->frame);
+        call->frame = NULL;
+}
+
 static void deliver(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
         struct frame *frame)
 {
         list_remove(&call->link);
+        drop_frame(call);
         if (call->on_reply)
                 call->on_reply(c, call, code, reply, frame);
         else
@@ -86,14 +95,16 @@ void conn_break(struct conn *c, int code, const char *why)
         set_detail(c->detail, why);
         /* Ends the polls of other threads; the number stays ours until conn_close(). */
         shutdown(c->fd, SHUT_RDWR);
-        c->out.begin = c->out.end = 0;
-        c->n_sent = c->n_queued;
+        conn_drop_output(c);
         while ((call = list_first(&c->calls, struct conn_call, link))) {
                 set_detail(call->detail, why);
                 deliver(c, call, code, NULL, NULL);
         }
+        conn_end_resuming(c);
+        c->resume.n_waiting_bytes = 0;
         if (c->side.broken)
                 c->side.broken(c->side.data, code, c->detail);
+        conn_watch(c);
 }
 
 void conn_finish_violated(struct conn *c, struct conn_call *call, const char *what)
@@ -103,12 +114,21 @@ void conn_finish_violated(struct conn *c, struct conn_call *call, const char *wh
         conn_break(c, -EPROTO, what);
 }
 
-static void break_by_errno(struct conn *c, int error)
+/* The socket is of no more use. */
+static void lose(struct conn *c, int error, const char *why)
+{
+        if (c->resume.is_on && !c->broken && (error == -ECONNRESET || error == -EPIPE))
+                conn_go_away(c, why);
+        else
+                conn_break(c, error, why);
+}
+
+static void lose_by_errno(struct conn *c, int error)
 {
         char why[CONN_DETAIL_BYTES];
 
         snprintf(why, sizeof(why), "the connection to kvleased broke: %s", status_text(error));
-        conn_break(c, error, why);
+        lose(c, error, why);
 }
 
 /* ---- output ------------------------------------------------------------------------------------
@@ -147,7 +167,7 @@ void conn_flush(struct conn *c)
                 if (n == -EAGAIN)
                         return;
                 if (n < 0) {
-                        break_by_errno(c, (int)n);
+                        lose_by_errno(c, (int)n);
                         return;
                 }
                 out->begin += (size_t)n;
@@ -156,9 +176,8 @@ void conn_flush(struct conn *c)
         out->begin = out->end = 0;
 }
 
-/* Packs a frame behind what is unsent; nothing is sent yet. */
-static int queue_frame(
-        struct conn *c, uint16_t type, uint16_t flags, uint64_t seq, const ProtobufCMessage *m)
+/* Packs a frame behind what is unsent, which doesn't count it yet. Its bytes, or -errno. */
+static int pack_frame(struct conn *c, uint16_t type, uint16_t flags, const ProtobufCMessage *m)
 {
         int r;
 
@@ -167,31 +186,75 @@ static int queue_frame(
         r = reserve_output(&c->out);
         if (r < 0)
                 return r;
-        r = msg_pack(c->out.data + c->out.end, c->version, type, flags, seq, 0, m);
+        return msg_pack(c->out.data + c->out.end, c->version, type, flags, c->next_seq, 0, m);
+}
+
+/* The frame that was packed is to be sent. */
+static void queue_packed(struct conn *c, size_t bytes)
+{
+        c->out.end += bytes;
+        c->n_queued += bytes;
+}
+
+static void begin_call(
+        struct conn *c, struct list_link *list, struct conn_call *call, uint16_t type)
+{
+        call->seq = c->next_seq++;
+        call->type = type;
+        call->sent_at = c->n_queued;
+        call->on_abandon = NULL;
+        call->was_sent = false;
+        call->is_done = false;
+        call->detail[0] = '\0';
+        list_append(list, &call->link);
+}
+
+int conn_start_on(struct conn *c, struct list_link *list, struct conn_call *call, uint16_t type,
+        const ProtobufCMessage *m)
+{
+        int r = pack_frame(c, type, 0, m);
+
         if (r < 0)
                 return r;
-        c->out.end += (size_t)r;
-        c->n_queued += (uint64_t)r;
+        queue_packed(c, (size_t)r);
+        begin_call(c, list, call, type);
+        conn_flush(c);
+        return 0;
+}
+
+#define NOT_OUT UINT64_MAX /* sent_at of a call whose frame isn't in the output */
+
+/* Keeps a copy of the frame that was packed, which has `bytes`. */
+static int keep_frame(struct conn *c, struct conn_call *call, size_t bytes)
+{
+        call->frame = malloc(sizeof(*call->frame) + bytes);
+        if (!call->frame)
+                return -ENOMEM;
+        call->frame->bytes = bytes;
+        memcpy(call->frame->data, c->out.data + c->out.end, bytes);
         return 0;
 }
 
 int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const ProtobufCMessage *m)
 {
-        uint64_t seq = c->next_seq;
-        int r = queue_frame(c, type, 0, seq, m);
+        bool is_up = c->link == CONN_UP;
+        int bytes = pack_frame(c, type, 0, m), r = MIN(bytes, 0);
 
+        call->frame = NULL;
+        if (r == 0 && c->resume.is_on)
+                r = keep_frame(c, call, (size_t)bytes);
         if (r < 0) {
                 set_detail(call->detail, c->broken ? c->detail : "");
                 return r;
         }
-        c->next_seq++;
-        call->seq = seq;
-        call->type = type;
-        call->sent_at = c->n_queued;
-        call->on_abandon = NULL;
-        call->is_done = false;
-        call->detail[0] = '\0';
-        list_append(&c->calls, &call->link);
+        if (is_up)
+                queue_packed(c, (size_t)bytes);
+        begin_call(c, &c->calls, call, type);
+        if (!is_up) {
+                call->sent_at = NOT_OUT;
+                c->resume.n_waiting_bytes += (size_t)bytes;
+                return 0;
+        }
         /* May break the connection, which finishes the call: that is a way of being started. */
         conn_flush(c);
         return 0;
@@ -206,24 +269,15 @@ void conn_start_beside(struct conn *c, struct conn_call *call)
         call->detail[0] = '\0';
 }
 
-int conn_notify(struct conn *c, uint16_t type, const ProtobufCMessage *m)
-{
-        int r = queue_frame(c, type, FRAME_NO_REPLY, c->next_seq, m);
-
-        if (r < 0)
-                return r;
-        c->next_seq++;
-        conn_flush(c);
-        return 0;
-}
-
 /* ---- input -------------------------------------------------------------------------------------
  */
 
 /* Replies come in the order of requests, mostly: it is the first, mostly. */
 static struct conn_call *find_call(struct conn *c, uint64_t seq)
 {
-        list_for_each (call, &c->calls, struct conn_call, link)
+        struct list_link *calls = c->link == CONN_UP ? &c->calls : &c->resume.calls;
+
+        list_for_each (call, calls, struct conn_call, link)
                 if (call->seq == seq)
                         return call;
         return NULL;
@@ -281,13 +335,18 @@ static void handle_reply(struct conn *c, struct frame *f, const ProtobufCMessage
 {
         const any_reply *reply = (const any_reply *)m;
         struct conn_call *call = find_call(c, f->header.seq);
+        int code;
 
         if (!call || call->type != f->header.type) {
                 conn_break(c, -EPROTO, "kvleased answered what nobody asked");
                 return;
         }
+        code = status_from_wire(reply->status);
         set_detail(call->detail, reply->detail);
-        deliver(c, call, status_from_wire(reply->status), m, f);
+        if (call->was_sent && conn_again(call->type) == CONN_AGAIN_GONE &&
+                (code == -EINVAL || code == -ENOENT))
+                code = 0;
+        deliver(c, call, code, m, f);
 }
 
 static void handle_frame(struct conn *c, struct frame *f)
@@ -341,20 +400,20 @@ bool conn_receive(struct conn *c)
         ssize_t n;
 
         assert(!c->is_stalled);
-        if (c->broken)
+        if (c->broken || c->link == CONN_AWAY)
                 return false;
         n = sock_receive(c->fd, &c->in, NULL);
         if (n == -EAGAIN)
                 return false;
         if (n == 0)
-                conn_break(c, -ECONNRESET, "kvleased closed the connection");
+                lose(c, -ECONNRESET, "kvleased closed the connection");
         else if (n == -EMFILE)
                 conn_break(c, -EMFILE,
                         "this process can't take the file descriptors of memory that kvleased "
                         "sent: "
                         "raise its limit (ulimit -n, LimitNOFILE)");
         else if (n < 0)
-                break_by_errno(c, (int)n);
+                lose_by_errno(c, (int)n);
         else
                 conn_take_frames(c);
         return true;
@@ -380,6 +439,43 @@ static void handle_late(struct conn *c, struct conn_call *call, int code,
                 conn_finish(c, call, code);
 }
 
+static bool is_late(const struct conn_call *call)
+{
+        return call->on_done == free_late;
+}
+
+/* A call that is late from the start. */
+static int start_forgotten(struct conn *c, uint16_t type, const ProtobufCMessage *m)
+{
+        struct conn_call *call = calloc(1, sizeof(*call));
+        int r;
+
+        if (!call)
+                return -ENOMEM;
+        call->on_reply = handle_late;
+        call->on_done = free_late;
+        r = conn_start(c, call, type, m);
+        if (r < 0)
+                free(call);
+        return r;
+}
+
+int conn_notify(struct conn *c, uint16_t type, const ProtobufCMessage *m)
+{
+        int r;
+
+        /* Only what has a reply to come is sent again. */
+        if (c->resume.is_on && (c->link != CONN_UP || conn_again(type) == CONN_AGAIN_GONE))
+                return start_forgotten(c, type, m);
+        r = pack_frame(c, type, FRAME_NO_REPLY, m);
+        if (r < 0)
+                return r;
+        queue_packed(c, (size_t)r);
+        c->next_seq++;
+        conn_flush(c);
+        return 0;
+}
+
 void conn_abandon(struct conn *c, struct conn_call *call)
 {
         struct conn_call *late;
@@ -388,6 +484,13 @@ void conn_abandon(struct conn *c, struct conn_call *call)
                 return;
         if (call->on_abandon) {
                 call->on_abandon(call);
+                return;
+        }
+        /* While the daemon is away: nothing of it is out, and it needn't be. */
+        if (call->sent_at == NOT_OUT && !call->was_sent && conn_again(call->type) == CONN_AGAIN) {
+                c->resume.n_waiting_bytes -= call->frame->bytes;
+                list_remove(&call->link);
+                drop_frame(call);
                 return;
         }
         late = calloc(1, sizeof(*late));
@@ -404,7 +507,9 @@ void conn_abandon(struct conn *c, struct conn_call *call)
                 .cookie = call->cookie,
                 .seq = call->seq,
                 .sent_at = call->sent_at,
+                .frame = TAKE(call->frame),
                 .type = call->type,
+                .was_sent = call->was_sent,
         };
         list_insert_before(&call->link, &late->link);
         list_remove(&call->link);
@@ -413,8 +518,62 @@ void conn_abandon(struct conn *c, struct conn_call *call)
 void conn_forget_cookie(struct conn *c, const void *cookie)
 {
         list_for_each (call, &c->calls, struct conn_call, link)
-                if (call->on_done == free_late && call->cookie == cookie)
+                if (is_late(call) && call->cookie == cookie)
                         call->on_late = NULL;
+}
+
+/* ---- after a restart of the daemon -------------------------------------------------------------
+ */
+
+void conn_drop_output(struct conn *c)
+{
+        c->out.begin = c->out.end = 0;
+        c->resume.n_waiting_bytes = 0;
+        list_for_each (call, &c->calls, struct conn_call, link) {
+                if (!call->frame)
+                        continue;
+                call->was_sent |= !conn_is_unsent(c, call);
+                call->sent_at = NOT_OUT;
+                c->resume.n_waiting_bytes += call->frame->bytes;
+        }
+        c->n_sent = c->n_queued;
+}
+
+/* The first that isn't to be sent again; NULL: none. */
+static struct conn_call *find_done_with(struct conn *c)
+{
+        list_for_each (call, &c->calls, struct conn_call, link) {
+                enum conn_again again = conn_again(call->type);
+
+                if (again == CONN_AGAIN_NOT || (again == CONN_AGAIN && is_late(call)))
+                        return call;
+        }
+        return NULL;
+}
+
+void conn_send_again(struct conn *c)
+{
+        struct conn_call *done_with;
+
+        /* Late ones were undone, as HELLO said that they were pending. What goes on by another
+         * request has that sent below. */
+        while ((done_with = find_done_with(c)))
+                deliver(c, done_with, -ECONNRESET, NULL, NULL);
+        if (c->broken)
+                return;
+        c->link = CONN_UP;
+        list_for_each (call, &c->calls, struct conn_call, link) {
+                if (reserve_output(&c->out) < 0) {
+                        conn_break(c, -ENOMEM, "out of memory while calling kvleased again");
+                        return;
+                }
+                memcpy(c->out.data + c->out.end, call->frame->data, call->frame->bytes);
+                queue_packed(c, call->frame->bytes);
+                call->sent_at = c->n_queued;
+                FAULT_POINT("resume-queued");
+        }
+        c->resume.n_waiting_bytes = 0;
+        conn_flush(c);
 }
 
 /* ---- life --------------------------------------------------------------------------------------
@@ -490,7 +649,9 @@ static struct conn *conn_new(void)
         list_init(&c->calls);
         list_init(&c->finished);
         list_init(&c->waiters);
-        c->fd = -1;
+        list_init(&c->resume.calls);
+        c->fd = c->poll_fd = c->timer_fd = -1;
+        c->timer_at = CONN_FOREVER;
         c->version = PROTO_VERSION_MAX;
         c->next_seq = 1;
         return c;
@@ -513,11 +674,12 @@ int conn_open(const char *path, uint64_t deadline_nsec, struct conn **ret_conn)
         return 0;
 }
 
-static void free_late_calls(struct list_link *calls)
+static void forget_calls(struct list_link *calls)
 {
         list_for_each_safe (call, calls, struct conn_call, link) {
                 list_remove(&call->link);
-                if (call->on_done == free_late)
+                drop_frame(call);
+                if (is_late(call))
                         free(call);
         }
 }
@@ -527,10 +689,14 @@ void conn_close(struct conn *c)
         if (!c)
                 return;
         assert(list_is_empty(&c->waiters) && !c->has_reader);
-        free_late_calls(&c->calls);
-        free_late_calls(&c->finished);
+        forget_calls(&c->calls);
+        forget_calls(&c->finished);
+        conn_end_resuming(c);
         frame_parser_deinit(&c->in);
         fd_close(c->fd);
+        fd_close(c->poll_fd);
+        fd_close(c->timer_fd);
+        free(c->resume.path);
         free(c->out.data);
         arena_deinit(&c->arena);
         pthread_mutex_destroy(&c->sleep_lock);
@@ -545,4 +711,6 @@ void conn_close_in_child(struct conn *c)
          * nothing but the number can be trusted here.
          */
         c->fd = fd_close(c->fd);
+        c->poll_fd = fd_close(c->poll_fd);
+        c->timer_fd = fd_close(c->timer_fd);
 }

@@ -3,6 +3,7 @@
  * is up to the caller (libkvlease, and kvleasectl on the admin socket).
  *
  *   conn:  open -> broken (the peer hung up or broke the protocol; stays so) -> closed
+ *          open <-> away, and perhaps broken then        where it can be resumed (resume.c)
  *   call:  (start) -> pending -> done                     reply came, or the connection broke
  *                         \---> late  -> done             nobody waits any more; see on_late
  *
@@ -14,8 +15,8 @@
  * reader: where there are waiters and no reader, one of them has been signalled, and one that
  * leaves without having become the reader signals the next. A waiter whose own request didn't fit
  * the socket yet may be the *writer* besides: it polls for room until that request is out (its
- * reply can't come before), then hands on in the same way. A broken connection's socket is shut
- * down, which ends every poll.
+ * reply can't come before), then hands on in the same way. The socket of a connection that breaks
+ * or goes away is shut down, which ends every poll; it is closed once nobody polls it.
  *
  * Errands. A thread that must never wait (a GPU driver's, in a function that it calls) hands its
  * work in (conn_hand_in()): it pushes the errand, and then takes the lock if that is free, which
@@ -55,6 +56,7 @@
 #define CONN_TENANT_MAX  128 /* bytes; longer ones are a violation; not tuned */
 #define CONN_TOKEN_BYTES 16  /* protocol */
 #define CONN_NONCE_BYTES 16  /* protocol */
+#define CONN_NAME_MAX    64  /* bytes of a client's name; protocol */
 #define CONN_MAX_EVENTS  16  /* waiting for their handler; then nothing is read; not tuned */
 
 /* Unsent bytes past which callers that don't wait are to hold back; not tuned. */
@@ -79,6 +81,11 @@ typedef int (*conn_done_fn)(struct conn_call *call);
 
 struct conn_waiter;
 
+struct conn_frame {
+        size_t bytes;
+        uint8_t data[];
+};
+
 /* Embedded in what the caller keeps; zeroed but for the first five before the first start. */
 struct conn_call {
         conn_reply_fn on_reply; /* NULL: only code and detail matter */
@@ -97,8 +104,10 @@ struct conn_call {
         struct list_link link; /* conn.calls, then conn.finished where on_done is set */
         struct conn_waiter *waiter;
         uint64_t seq;
-        uint64_t sent_at; /* conn.n_queued with it: it is out once conn.n_sent is as much */
-        uint16_t type;    /* enum msg_type, of the last request sent with it */
+        uint64_t sent_at;         /* conn.n_queued with it: it is out once conn.n_sent is as much */
+        struct conn_frame *frame; /* owned: to be sent again; NULL where it never is */
+        uint16_t type;            /* enum msg_type, of the last request sent with it */
+        bool was_sent;            /* to the daemon before a restart, which may have done it */
         bool is_done;
         int code;                       /* once done */
         char detail[CONN_DETAIL_BYTES]; /* last: it isn't zeroed where that costs */
@@ -122,18 +131,26 @@ struct conn_errand {
         void (*run)(struct conn *c, struct conn_errand *e);
 };
 
-/*
- * Without the lock. disconnected: the connection is over (told once); else it is about `event`.
- * Returns how many callbacks of the user it ran.
- */
-typedef int (*conn_event_fn)(
-        struct conn *c, const struct conn_event *event, bool disconnected, void *data);
+enum conn_news {
+        CONN_NEWS_EVENT, /* of the daemon */
+        CONN_NEWS_AWAY,  /* the daemon went away; detail: how */
+        CONN_NEWS_BACK,  /* after that: it is back, and this connection goes on */
+        CONN_NEWS_GONE,  /* the connection is over (told once); detail: why */
+};
 
-/* What comes beside the socket: the completions of a ring, the state of streams. Both [L], or
+/* Without the lock. Returns how many callbacks of the user it ran. */
+typedef int (*conn_event_fn)(
+        struct conn *c, const struct conn_event *event, enum conn_news news, void *data);
+
+/* What comes beside the socket: the completions of a ring, the state of streams. All [L], or
  * NULL. */
 struct conn_side {
         bool (*look)(void *data); /* takes what is there; true: something was */
         void (*broken)(void *data, int code, const char *why); /* the connection is over */
+        void (*away)(void *data);                              /* the daemon went away */
+        int (*resume)(
+                void *data);      /* to the next one: conn_tell() what it is to know. 0 or -errno */
+        void (*back)(void *data); /* it knows; what is pending was sent again */
         void *data;
 };
 
@@ -142,16 +159,49 @@ struct conn_output {
         size_t begin, end, size;
 };
 
+enum conn_link {
+        CONN_UP,
+        CONN_AWAY,     /* there is no daemon: the next try is at resume.wake_at */
+        CONN_RESUMING, /* one has taken the socket and is told who this is */
+};
+
+/* What a connection needs to outlive the daemon: resume.c. */
+struct conn_resume {
+        bool is_on;
+        char *path;                   /* owned: the socket */
+        char name[CONN_NAME_MAX + 1]; /* as in the first HELLO, like the flags */
+        bool metadata_only, has_safepoints;
+        uint64_t client_id;
+        uint8_t token[CONN_TOKEN_BYTES];
+        uint8_t next_token[CONN_TOKEN_BYTES]; /* that this daemon gave, not yet in force */
+        uint64_t patience_nsec;               /* how long it may be away; CONN_FOREVER */
+        uint64_t give_up_at, wake_at;         /* monotonic, while it isn't UP */
+        unsigned n_tries;                     /* since it went away */
+        uint64_t random;                      /* of the jitter */
+        struct list_link calls;               /* sent while RESUMING; owned */
+        uint64_t n_waiting_bytes;             /* of frames that wait for it to be UP */
+        bool tells_away, tells_back;          /* news that nobody was told yet */
+        char why[CONN_DETAIL_BYTES];          /* it is away still */
+};
+
 struct conn {
         pthread_mutex_t lock;
         pthread_mutex_t sleep_lock; /* of all conditions; for moments only, last of all locks */
         bool takes_errands;         /* [L] */
         struct conn_errand *_Atomic errands; /* the youngest first */
-        int fd;                              /* owned; open until conn_close() */
-        _Atomic int broken;                  /* 0, or -errno: why it is over */
+        int fd;                              /* owned: the socket; -1: none */
+        /* Owned, where it can be resumed, else -1. To be polled instead of the socket, which is
+         * another one after a restart: an epoll of it and of the timer. */
+        int poll_fd, timer_fd;
+        uint64_t timer_at; /* what the timer is set to; CONN_FOREVER: it isn't */
+        bool polls_output; /* the epoll waits for room in the socket */
+        enum conn_link link;
+        struct conn_resume resume;
+        uint64_t n_resumes;
+        _Atomic int broken; /* 0, or -errno: why it is over */
         uint16_t version;
         uint64_t next_seq;
-        uint64_t n_queued, n_sent; /* bytes since the start */
+        uint64_t n_queued, n_sent; /* bytes since the start; all that isn't sent is in `out` */
         struct conn_output out;
         struct frame_parser in;
         struct arena arena; /* of the frame in hand */
@@ -184,10 +234,16 @@ void conn_close(struct conn *c);
 void conn_close_in_child(struct conn *c);
 
 struct conn_hello {
-        const char *client_name;    /* cut to 64 bytes */
+        const char *client_name;    /* cut to CONN_NAME_MAX bytes */
         const uint8_t *group_token; /* CONN_TOKEN_BYTES, or NULL */
         bool metadata_only;
         bool has_safepoints; /* the engine promises to call kvl_safepoint() */
+        /* To go on as a client of the daemon before: its token, CONN_TOKEN_BYTES, or NULL; its id;
+         * numbers of the requests it has no replies to. */
+        const uint8_t *resume_token;
+        uint64_t resume_client;
+        uint64_t *pending;
+        size_t n_pending;
 };
 
 struct conn_welcome {
@@ -195,6 +251,8 @@ struct conn_welcome {
         char daemon_version[32];
         uint64_t client_id, boot_epoch;
         uint8_t group_token[CONN_TOKEN_BYTES];
+        bool can_resume;
+        uint8_t resume_token[CONN_TOKEN_BYTES];
 };
 
 /*
@@ -204,6 +262,15 @@ struct conn_welcome {
  */
 int conn_hello(struct conn *c, const struct conn_hello *hello, uint64_t deadline_nsec,
         struct conn_welcome *ret_welcome);
+
+/*
+ * [L] From now on a hang-up isn't the end: the connection is away until a daemon takes it up again
+ * (resume.c), and broken once it has been so for patience_msec (< 0: never): -ENOTCONN. -ESTALE:
+ * the daemon that came has no more of what the one before it knew. path and hello as at the start,
+ * copied. 0; -ENOMEM, -EMFILE or another -errno with the sentence, and all is as before.
+ */
+int conn_outlive(struct conn *c, const char *path, const struct conn_hello *hello,
+        const struct conn_welcome *welcome, int patience_msec);
 
 /* A monotonic time `timeout_msec` from now; < 0: CONN_FOREVER. */
 uint64_t conn_deadline(int timeout_msec);
@@ -240,12 +307,13 @@ int conn_sleep(struct conn *c, pthread_cond_t *wakeup, uint64_t deadline_nsec);
 void conn_wake(struct conn *c, pthread_cond_t *wakeup);
 
 /*
- * [L] Sends a request for `call`, or queues what the socket doesn't take. 0: the call is pending.
- * -ENOTCONN, -ENOMEM, -EMSGSIZE: it is not.
+ * [L] Sends a request for `call`, or queues what the socket doesn't take, or until the daemon is
+ * back. 0: the call is pending. -ENOTCONN, -ENOMEM, -EMSGSIZE: it is not.
  */
 int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const ProtobufCMessage *m);
 
-/* [L] Sends a request that wants no reply. As conn_start(). */
+/* [L] Sends a request whose reply nobody waits for. As conn_start(). Where the daemon may be
+ * restarted, it arrives once, but for a DOORBELL, and hints that were on their way. */
 int conn_notify(struct conn *c, uint16_t type, const ProtobufCMessage *m);
 
 /* [L] The call ends with conn_finish(), and not by a frame. on_abandon is set. */
@@ -287,13 +355,58 @@ static inline bool conn_has_unsent(const struct conn *c)
         return c->n_sent < c->n_queued;
 }
 
-/* [L] The daemon doesn't read: callers that don't wait are refused. */
+/* [L] The daemon doesn't read, or is away: callers that don't wait are refused. */
 static inline bool conn_is_congested(const struct conn *c)
 {
-        return c->n_queued - c->n_sent > CONN_MAX_UNSENT_BYTES;
+        return c->n_queued - c->n_sent + c->resume.n_waiting_bytes > CONN_MAX_UNSENT_BYTES;
 }
 
-/* ---- between conn.c, lock.c and wait.c ------------------------------------------------------- */
+/* [L] What becomes ready (to be read) when conn_dispatch() has something to do; -1 once broken.
+ * Where it is the socket itself, users poll it for writing, too, while something is unsent. */
+int conn_poll_fd(const struct conn *c);
+
+/* [L] Sees to it that the above becomes ready, for what the daemon doesn't say: room in the socket,
+ * callbacks that wait, the next try. No system call where nothing changed. */
+void conn_watch(struct conn *c);
+
+/* ---- resuming: resume.c ---------------------------------------------------------------------- */
+
+/* What becomes of a call without a reply when the daemon was restarted. */
+enum conn_again {
+        CONN_AGAIN,      /* sent again where somebody waits for it */
+        CONN_AGAIN_LATE, /* also where nobody does: what it brings or ends must not leak */
+        CONN_AGAIN_GONE, /* likewise; where nothing is left to end, it was done before */
+        CONN_AGAIN_NOT,  /* ends with -ECONNRESET: its caller begins anew */
+};
+
+/* One of the above, for a type of request. */
+enum conn_again conn_again(uint16_t type);
+
+/* [L] The daemon hung up; the connection is to be resumed. */
+void conn_go_away(struct conn *c, const char *why);
+
+/* [L] Where it is away and it is time: tries to connect, or gives up. Doesn't block. */
+void conn_come_back(struct conn *c);
+
+/* [L] What it was told while RESUMING isn't waited for any more. */
+void conn_end_resuming(struct conn *c);
+
+/* [L] From conn_side.resume. 0; -ENOMEM, -EMSGSIZE. */
+int conn_tell(struct conn *c, uint16_t type, const ProtobufCMessage *m);
+
+/* How long to wait before the next try, after n_tries (>= 1) in vain. */
+uint64_t conn_back_off(unsigned n_tries, uint64_t random);
+
+/* The sentence of why a HELLO's reply can't be right; NULL: it can. */
+const char *conn_check_hello(const Kvlease__V1__HelloReply *m);
+
+/* [L] A HELLO by conn_start(), or to a daemon that is told who this is. */
+typedef int (*conn_start_fn)(
+        struct conn *c, struct conn_call *call, uint16_t type, const ProtobufCMessage *m);
+int conn_send_hello(struct conn *c, struct conn_call *call, const struct conn_hello *hello,
+        conn_start_fn start);
+
+/* ---- between conn.c, lock.c, wait.c and resume.c --------------------------------------------- */
 
 static inline struct timespec conn_timespec(uint64_t nsec)
 {
@@ -320,5 +433,21 @@ void conn_take_frames(struct conn *c);
 
 /* [L] The connection is over: every pending call ends with `code`. `why` is a sentence. */
 void conn_break(struct conn *c, int code, const char *why);
+
+/* [L] Sends a request now, whatever is pending; it isn't sent again. `list` gets the call. */
+int conn_start_on(struct conn *c, struct list_link *list, struct conn_call *call, uint16_t type,
+        const ProtobufCMessage *m);
+
+/* [L] What is unsent never is, but for calls, which keep their frames: nothing of them is out. */
+void conn_drop_output(struct conn *c);
+
+/* [L] Once UP: sends the frames of all pending calls (CONN_AGAIN_NOT's, and late ones of
+ * CONN_AGAIN, end). */
+void conn_send_again(struct conn *c);
+
+static inline bool conn_is_unsent(const struct conn *c, const struct conn_call *call)
+{
+        return c->n_sent < call->sent_at;
+}
 
 #endif

@@ -43,20 +43,35 @@ static struct flights *flights_of(struct kvl_conn *conn)
 /* ---- doorbell ----------------------------------------------------------------------------------
  */
 
-void flights_ring(struct kvl_conn *conn)
+static int send_doorbell(struct kvl_conn *conn)
 {
         Kvlease__V1__DoorbellRequest m = KVLEASE__V1__DOORBELL_REQUEST__INIT;
+
+        return conn_notify(conn->conn, MSG_DOORBELL, &m.base);
+}
+
+#define CANT_RING "out of memory while calling kvleased"
+
+void flights_ring(struct kvl_conn *conn)
+{
         struct ring *ring = &flights_of(conn)->ring;
 
-        if (!ring_take_doorbell(ring))
+        /* flights_back() rings for what is submitted while it is away. */
+        if (conn->conn->link != CONN_UP || !ring_take_doorbell(ring))
                 return;
-        if (conn_notify(conn->conn, MSG_DOORBELL, &m.base) == 0) {
+        if (send_doorbell(conn) == 0) {
                 FAULT_POINT("submit-rung");
                 return;
         }
         ring_return_doorbell(ring);
         /* What waits for the daemon would wait for ever. */
-        conn_break(conn->conn, -ENOMEM, "out of memory while calling kvleased");
+        conn_break(conn->conn, -ENOMEM, CANT_RING);
+}
+
+void flights_back(struct kvl_conn *conn)
+{
+        if (send_doorbell(conn) < 0)
+                conn_break(conn->conn, -ENOMEM, CANT_RING);
 }
 
 /* ---- submitting --------------------------------------------------------------------------------

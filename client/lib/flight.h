@@ -71,8 +71,11 @@ bool flights_look(struct kvl_conn *conn);
 /* The connection is over: what was completed before is taken, the rest ends with `code`. */
 void flights_broken(struct kvl_conn *conn, int code, const char *why);
 
-/* Rings where the daemon sleeps. */
+/* Rings where the daemon sleeps; not while it is away. */
 void flights_ring(struct kvl_conn *conn);
+
+/* The daemon is back, and may not have heard the last bell: rings. */
+void flights_back(struct kvl_conn *conn);
 
 /* REFILL, as flight_refill(). */
 void flight_refill_locked(struct kvl_ns *ns, uint32_t n_pages);

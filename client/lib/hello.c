@@ -8,8 +8,6 @@
 #include "kvlease-version.h"
 #include "proto/status.h"
 
-#define CLIENT_NAME_MAX 64 /* bytes; protocol */
-
 struct hello_call {
         struct conn_call call;
         struct conn_welcome welcome;
@@ -21,8 +19,7 @@ struct challenge_call {
         uint8_t nonce[CONN_NONCE_BYTES];
 };
 
-/* What is wrong with a hello that claims to be good; NULL: nothing. */
-static const char *check_reply(const Kvlease__V1__HelloReply *m)
+const char *conn_check_hello(const Kvlease__V1__HelloReply *m)
 {
         if (m->version < PROTO_VERSION_MIN || m->version > PROTO_VERSION_MAX)
                 return "kvleased chose a protocol version that wasn't offered";
@@ -30,6 +27,8 @@ static const char *check_reply(const Kvlease__V1__HelloReply *m)
                 return "kvleased sent a tenant name that is too long";
         if (m->group_token.len != 0 && m->group_token.len != CONN_TOKEN_BYTES)
                 return "kvleased sent a group token of a wrong size";
+        if (m->resume_token.len != 0 && m->resume_token.len != CONN_TOKEN_BYTES)
+                return "kvleased sent a token to resume with of a wrong size";
         return NULL;
 }
 
@@ -38,7 +37,7 @@ static void on_hello(struct conn *c, struct conn_call *call, int code,
 {
         const Kvlease__V1__HelloReply *m = (const Kvlease__V1__HelloReply *)reply;
         struct hello_call *h = container_of(call, struct hello_call, call);
-        const char *wrong = m && code == 0 ? check_reply(m) : NULL;
+        const char *wrong = m && code == 0 ? conn_check_hello(m) : NULL;
 
         if (wrong) {
                 conn_finish_violated(c, call, wrong);
@@ -53,6 +52,9 @@ static void on_hello(struct conn *c, struct conn_call *call, int code,
                 h->welcome.boot_epoch = m->boot_epoch;
                 if (m->group_token.len > 0)
                         memcpy(h->welcome.group_token, m->group_token.data, CONN_TOKEN_BYTES);
+                h->welcome.can_resume = m->resume_token.len > 0;
+                if (h->welcome.can_resume)
+                        memcpy(h->welcome.resume_token, m->resume_token.data, CONN_TOKEN_BYTES);
                 h->auth_required = m->auth_required;
         }
         conn_finish(c, call, code);
@@ -73,10 +75,11 @@ static void on_challenge(struct conn *c, struct conn_call *call, int code,
         conn_finish(c, call, code);
 }
 
-static int send_hello(struct conn *c, struct conn_call *call, const struct conn_hello *hello)
+int conn_send_hello(
+        struct conn *c, struct conn_call *call, const struct conn_hello *hello, conn_start_fn start)
 {
         Kvlease__V1__HelloRequest m = KVLEASE__V1__HELLO_REQUEST__INIT;
-        char name[CLIENT_NAME_MAX + 1];
+        char name[CONN_NAME_MAX + 1];
 
         snprintf(name, sizeof(name), "%s", hello->client_name);
         m.min_version = PROTO_VERSION_MIN;
@@ -89,7 +92,14 @@ static int send_hello(struct conn *c, struct conn_call *call, const struct conn_
         }
         m.metadata_only = hello->metadata_only;
         m.safepoints = hello->has_safepoints;
-        return conn_start(c, call, MSG_HELLO, &m.base);
+        if (hello->resume_token) {
+                m.resume_client = hello->resume_client;
+                m.resume_token.data = (uint8_t *)hello->resume_token;
+                m.resume_token.len = CONN_TOKEN_BYTES;
+                m.pending = hello->pending;
+                m.n_pending = hello->n_pending;
+        }
+        return start(c, call, MSG_HELLO, &m.base);
 }
 
 /* The kernel attaches our credentials to it: the daemon asked its end of the socket for them. */
@@ -117,7 +127,7 @@ static int say_hello(struct conn *c, const struct conn_hello *hello, uint64_t de
 
         /* Expected before it can come: number 0, which no request has. */
         list_append(&c->calls, &challenge.call.link);
-        r = send_hello(c, &h->call, hello);
+        r = conn_send_hello(c, &h->call, hello, conn_start);
         if (r == 0)
                 r = conn_wait(c, &h->call, deadline_nsec);
         error_note(r, h->call.detail);

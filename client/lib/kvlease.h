@@ -15,9 +15,21 @@
  * ret_ parameters are untouched on failure, but for the contents of arrays (ret_pages).
  * After -ETIMEDOUT the outcome is unknown: the daemon may still do it. What a late answer to a
  * lookup or lease brings, and the pins of a late publish, the library gives back by itself. After
- * -ENOTCONN, -EPIPE, -ECONNRESET or -EPROTO the connection is over: nothing can be said on it any
- * more, so what is leased and pinned stays so, for the daemon, until the process exits; mapped
- * pages stay readable until kvl_disconnect().
+ * -ENOTCONN, -ESTALE, -EPIPE, -ECONNRESET or -EPROTO the connection is over: nothing can be said on
+ * it any more, so what is leased and pinned stays so, for the daemon, until the process exits;
+ * mapped pages stay readable until kvl_disconnect().
+ *
+ * Restarts. Where kvleased keeps its state (`kvleased --keep`, or a service manager), a hang-up
+ * isn't the end: the connection is away, until the daemon is back and knows it by its secret, and
+ * then goes on with all it had: namespaces, addresses, leases, pins, sessions. Nothing fails by
+ * that. Blocking calls wait, up to their timeout; started ones complete later; what the daemon may
+ * have done already isn't done twice. Whoever waits in a blocking call reconnects meanwhile, or
+ * kvl_dispatch() does. KVL_EVENT_AWAY and KVL_EVENT_BACK tell. What doesn't survive: announcements
+ * (kvl_announce() again, if somebody should wait); what was asked back by KVL_EVENT_REVOKE, which
+ * is told again where it is still wanted; hints and ends of requests that were on their way. Pins
+ * of a kvl_lookup() over the socket, or of kvl_session_pages(), that was under way may stay until
+ * the namespace is closed. It is over once the daemon was away for too long (reconnect_msec):
+ * -ENOTCONN; or where it came back without the state of this connection: -ESTALE, connect anew.
  *
  * Threads. Every function may be called from any thread, also at the same time on one connection,
  * where its comment says nothing else; calls on one connection wait for each other. Callbacks run
@@ -25,9 +37,9 @@
  * library starts no threads, installs no signal handlers and prints nothing.
  *
  * Shared memory. Where the daemon offers it, hits, releases and most leases are made in memory that
- * is shared with it, without a system call, and go on while it is busy or stopped; publishes and
- * frees are queued there. Once it is gone, hits and releases still do. kvl_uses_shm() tells. What
- * differs from the socket:
+ * is shared with it, without a system call, and go on while it is busy, stopped or away; publishes
+ * and frees are queued there, and complete once it is back. Once the connection is over, hits and
+ * releases still go on. kvl_uses_shm() tells. What differs from the socket:
  *
  * - kvl_release(), -EINVAL: none of all pages of the call is dropped; but where one is named more
  *   often than it is pinned, those before it are.
@@ -38,7 +50,8 @@
  *   kvl_dispatch(), and kvl_wants_write() is 1 so long. Call kvl_dispatch() once after such calls:
  *   while the daemon is stopped or gone no descriptor may ever become ready for it.
  *
- * - -EAGAIN: also where the ring is full, of a stopped daemon or of publishes before this one.
+ * - -EAGAIN: also where the ring is full, of a daemon that is stopped or away, or of publishes
+ *   before this one.
  *
  * - -ENOTCONN is no answer of a lookup or release: they are made all the same.
  *
@@ -150,13 +163,17 @@ struct kvl_connect_options {
                                        new group */
         unsigned flags;             /* enum kvl_connect_flags */
         int timeout_msec; /* of every blocking call; < 0: for ever; 0: the default, 30 s */
+        /* How long the daemon may be away (KVL_EVENT_AWAY) before the connection is over; < 0: for
+         * ever; 0: the default, 60 s. Counted from when the library notices. */
+        int reconnect_msec;
 };
 
 /*
  * Connects and says hello. Blocks up to the timeout. options may be NULL; borrows what it points
  * to. 0: *ret_conn is returned owned (kvl_disconnect()). KVL_VERSION; KVL_DRAINING; -ENOENT no such
  * socket, or (with a token) no such group; -ECONNREFUSED no daemon listens there; -EACCES;
- * -EMFILE too many clients; -ENAMETOOLONG; -EINVAL; -EPROTO; -ETIMEDOUT; -ENOMEM.
+ * -EMFILE too many clients, or descriptors of this process; -ENAMETOOLONG; -EINVAL; -EPROTO;
+ * -ETIMEDOUT; -ENOMEM.
  * On failure the sentence is in kvl_last_error().
  */
 int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret_conn);
@@ -164,7 +181,8 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
 /*
  * Unmaps everything, says goodbye, frees the connection and its namespaces. No other call on them
  * may be running or follow; not from a callback. Pins and unpublished pages end; published pages
- * stay. NULL is ignored.
+ * stay. Waits up to 1 s for a daemon that is away or doesn't answer: one that hears nothing drops
+ * all that when the process exits. NULL is ignored.
  */
 void kvl_disconnect(struct kvl_conn *conn);
 
@@ -189,8 +207,8 @@ enum kvl_event_type {
         KVL_EVENT_PRESSURE = 3,     /* no room in `ns`: release and free what is idle */
         KVL_EVENT_STALE = 4,        /* `ns` was invalidated as a whole */
         KVL_EVENT_MEMBER_LEFT = 5,  /* member `client_id` of the group died or left */
-        KVL_EVENT_DISCONNECTED = 6, /* the daemon is gone; sent once */
-        KVL_EVENT_SHUTDOWN = 7,     /* the daemon stops: DISCONNECTED follows */
+        KVL_EVENT_DISCONNECTED = 6, /* the connection is over; sent once */
+        KVL_EVENT_SHUTDOWN = 7,     /* the daemon stops: AWAY or DISCONNECTED follows */
         /*
          * The daemon takes memory back: release what is pinned and free what is leased of `ns` in
          * pages `first_page` to first_page + n_pages - 1, and call kvl_safepoint(), within
@@ -198,7 +216,11 @@ enum kvl_event_type {
          * administrator may have the process killed. Sent once a set; again once nothing in it is
          * held any more: then only the safe point is missing.
          */
-        KVL_EVENT_REVOKE = 8
+        KVL_EVENT_REVOKE = 8,
+        /* The daemon went away, and may come back ("Restarts" above): BACK or DISCONNECTED follows.
+         * Absences that are over before anybody could be told may be told as one. */
+        KVL_EVENT_AWAY = 9,
+        KVL_EVENT_BACK = 10
 };
 
 struct kvl_event {
@@ -218,11 +240,17 @@ void kvl_set_event_handler(struct kvl_conn *conn, kvl_event_fn fn, void *data);
 
 /*
  * The descriptor to poll for reading (and, while kvl_wants_write(), for writing: something is
- * unsent, or a callback waits for kvl_dispatch()). Borrowed: don't read, write or close it. -1 once
- * disconnected.
+ * unsent, or a callback waits for kvl_dispatch()). Ask kvl_wants_write() before each poll. The same
+ * one as long as the connection lasts, also while the daemon is away: it becomes ready when it is
+ * time to try again. Level- or edge-triggered; an edge-triggered user calls kvl_dispatch() until it
+ * returns 0. Borrowed: don't read, write or close it. -1 once disconnected.
  */
 int kvl_fd(const struct kvl_conn *conn);
 int kvl_wants_write(const struct kvl_conn *conn); /* 0 or 1 */
+
+/* 1: there is a daemon that knows this connection; 0: it is away, or the connection is over (then
+ * kvl_fd() is -1). */
+int kvl_is_connected(const struct kvl_conn *conn);
 
 /*
  * Does what can be done without blocking: sends, receives, runs callbacks of finished calls and
@@ -490,7 +518,8 @@ int kvl_report(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint6
  * KVL_PENDING: somebody else is computing keys[*ret_n_pages] already: free the rest of the pages,
  * kvl_wait() for it. KVL_DUPLICATE: that key is cached: look it up. -EINVAL: a page isn't leased,
  * or announced already; -ENOSPC: the index is full there (go on without announcing). KVL_STALE. An
- * announcement ends with the page's publish or kvl_free(), and with this connection.
+ * announcement ends with the page's publish or kvl_free(), with this connection, and with the
+ * daemon, also where that is restarted.
  */
 int kvl_announce(struct kvl_ns *ns, const uint32_t *pages, const uint8_t *keys, uint32_t n_pages,
         uint32_t *ret_n_pages);
@@ -500,7 +529,7 @@ int kvl_announce(struct kvl_ns *ns, const uint32_t *pages, const uint8_t *keys, 
  * cached (look it up). KVL_MISS: nobody computes it (any more): announce and compute it.
  * KVL_TIMEOUT after timeout_msec (1..600000): two that wait for each other go on so. KVL_STALE.
  * -EBUSY: over the socket, some 250 waits of the connection are under way. Where memory is shared
- * this asks nobody: what is cached is known while the daemon is stopped or gone, what isn't is
+ * this asks nobody: what is cached is known while the daemon is stopped or away, what isn't is
  * waited for as long as it may; and events wait for the next call.
  */
 int kvl_wait(struct kvl_ns *ns, const uint8_t *key, int timeout_msec);

@@ -230,6 +230,8 @@ static int open_ns(
         r = ask_open(ns, layout, options);
         if (r != 0)
                 return r;
+        /* A daemon that is restarted from here on is to be told of it. */
+        list_append(&conn->namespaces, &ns->link);
         r = conn->metadata_only ? 0 : ns_reserve(ns, options->flags & KVL_NS_SAME_ADDRESS);
         if (r == 0)
                 r = share_ns(ns);
@@ -238,7 +240,7 @@ static int open_ns(
                 return r;
         }
         ns->is_broken = is_device_broken(conn, ns->info.device);
-        list_append(&conn->namespaces, &ns->link);
+        ns->is_open = true;
         return 0;
 }
 

@@ -97,8 +97,12 @@ static int ask_open(struct open_call *o, const void *id, size_t id_bytes,
         r = conn_start(conn_of(ns), &o->call, MSG_SESSION_OPEN, &m.base);
         if (r == 0)
                 r = conn_wait(conn_of(ns), &o->call, client_deadline(ns->conn));
-        if (r == 0)
+        if (r == 0) {
+                o->session->expire_sec = options->expire_sec;
+                memcpy(o->session->id, id, id_bytes);
+                o->session->id_bytes = id_bytes;
                 list_append(&ns->sessions, &o->session->link);
+        }
         return error_note(r, o->call.detail);
 }
 
@@ -269,10 +273,11 @@ int kvl_session_close(struct kvl_session *session, int drop)
                 return r;
         ns = session->ns;
         conn_lock(conn_of(ns));
-        list_remove(&session->link);
         r = send_close(ns, &call, session->handle, drop);
         if (r == 0)
                 r = conn_wait(conn_of(ns), &call, client_deadline(ns->conn));
+        /* Until then a daemon that is restarted is to know what it shall close. */
+        list_remove(&session->link);
         conn_unlock(conn_of(ns));
         free(session);
         return error_note(r, call.detail);

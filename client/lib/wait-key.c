@@ -3,10 +3,11 @@
  *
  * In shared memory: on the state of the line that says PENDING, which the daemon changes, and wakes
  * who sleeps on it, with the publish and wherever the announcement ends. Nothing is sent and no
- * lock taken; the connection isn't looked at. So a daemon that is stopped or dead, or a connection
+ * lock taken; the connection isn't looked at. So a daemon that is stopped or away, or a connection
  * that is over, leaves the wait as it is until its time is up (KVL_TIMEOUT): no announcement ends
- * without a daemon, and what it published before can be read. Over the socket the daemon answers
- * when it knows.
+ * without a daemon, and what it published before can be read. One that is killed between a change
+ * and its wake has woken nobody: waiters look again now and then. Over the socket the daemon
+ * answers when it knows.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -19,7 +20,8 @@
 #include "client/lib/op.h"
 #include "proto/status.h"
 
-#define WAIT_MAX_MSEC 600000 /* protocol */
+#define WAIT_MAX_MSEC   600000                /* protocol */
+#define LOOK_AGAIN_NSEC (100 * NSEC_PER_MSEC) /* not tuned: a look costs 0.1 us */
 
 static int check_wait(const struct kvl_ns *ns, int timeout_msec)
 {
@@ -59,19 +61,23 @@ static int look(struct kvl_ns *ns, const uint8_t *key, struct fast_word *ret_wor
         return codes[fast_look(&ns->fast, key, ret_word)];
 }
 
-/* As kvl_wait(). Goes round again only where the daemon changed the line, or a signal came. */
+/* As kvl_wait(). */
 static int wait_shared(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_nsec)
 {
         struct fast_word word;
+        uint64_t now;
         int r;
 
         do {
                 r = look(ns, key, &word);
                 if (r != KVL_PENDING)
                         return r;
-                r = sleep_on(&word, deadline_nsec);
-        } while (r == 0);
-        return r == -ETIMEDOUT ? KVL_TIMEOUT : r;
+                now = clock_now_nsec();
+                if (now >= deadline_nsec)
+                        return KVL_TIMEOUT;
+                r = sleep_on(&word, MIN(now + LOOK_AGAIN_NSEC, deadline_nsec));
+        } while (r == 0 || r == -ETIMEDOUT);
+        return r;
 }
 
 /* ---- over the socket ---------------------------------------------------------------------------

@@ -21,11 +21,6 @@
  */
 #define DISPATCH_MAX_RECEIVES 64
 
-static bool is_unsent(const struct conn *c, const struct conn_call *call)
-{
-        return c->n_sent < call->sent_at;
-}
-
 /* Wakes who can take over what nobody does now. */
 static void hand_on(struct conn *c)
 {
@@ -38,7 +33,7 @@ static void hand_on(struct conn *c)
         if (c->has_writer || !conn_has_unsent(c))
                 return;
         list_for_each (w, &c->waiters, struct conn_waiter, link)
-                if (is_unsent(c, w->call)) {
+                if (conn_is_unsent(c, w->call)) {
                         conn_wake(c, &w->wakeup);
                         return;
                 }
@@ -49,8 +44,8 @@ static void hand_on(struct conn *c)
 
 static bool has_callbacks(const struct conn *c)
 {
-        return !list_is_empty(&c->finished) || c->n_events > 0 ||
-               (c->broken && !c->disconnect_told);
+        return !list_is_empty(&c->finished) || c->n_events > 0 || c->resume.tells_away ||
+               c->resume.tells_back || (c->broken && !c->disconnect_told);
 }
 
 static int run_done(struct conn *c)
@@ -65,27 +60,44 @@ static int run_done(struct conn *c)
         return n;
 }
 
+/* Takes what is to be told next. */
+static enum conn_news take_news(struct conn *c, struct conn_event *ret_event)
+{
+        struct conn_resume *resume = &c->resume;
+
+        if (c->n_events > 0) {
+                *ret_event = c->events[c->events_begin];
+                c->events_begin = (c->events_begin + 1) % CONN_MAX_EVENTS;
+                c->n_events--;
+                return CONN_NEWS_EVENT;
+        }
+        *ret_event = (struct conn_event){0};
+        if (resume->tells_away) {
+                resume->tells_away = false;
+                memcpy(ret_event->detail, resume->why, sizeof(ret_event->detail));
+                return CONN_NEWS_AWAY;
+        }
+        if (resume->tells_back) {
+                resume->tells_back = false;
+                return CONN_NEWS_BACK;
+        }
+        memcpy(ret_event->detail, c->detail, sizeof(ret_event->detail));
+        c->disconnect_told = true;
+        return CONN_NEWS_GONE;
+}
+
 static int run_event(struct conn *c)
 {
-        bool is_disconnected = c->n_events == 0;
         conn_event_fn fn = c->on_event;
         void *data = c->event_data;
         struct conn_event event;
+        enum conn_news news = take_news(c, &event);
         int n;
 
-        if (is_disconnected) {
-                event = (struct conn_event){0};
-                memcpy(event.detail, c->detail, sizeof(event.detail));
-                c->disconnect_told = true;
-        } else {
-                event = c->events[c->events_begin];
-                c->events_begin = (c->events_begin + 1) % CONN_MAX_EVENTS;
-                c->n_events--;
-        }
         if (!fn)
                 return 0;
         conn_unlock(c);
-        n = fn(c, &event, is_disconnected, data);
+        n = fn(c, &event, news, data);
         conn_lock(c);
         return n;
 }
@@ -121,9 +133,11 @@ int conn_dispatch(struct conn *c)
         for (int i = 0; i < DISPATCH_MAX_RECEIVES && !c->has_reader && !c->is_stalled; i++)
                 if (!conn_receive(c))
                         break;
+        conn_come_back(c);
         look_beside(c);
         n = run_callbacks(c);
         hand_on(c);
+        conn_watch(c);
         r = c->broken ? c->broken : n;
         if (r < 0)
                 error_note(r, c->detail);
@@ -151,10 +165,17 @@ static int poll_until(int fd, short events, uint64_t deadline_nsec)
         return r == 0 ? -ETIMEDOUT : 0;
 }
 
+/* When the reader's turn ends: at its deadline, or when the connection wants something. */
+static uint64_t turn_until(const struct conn *c, uint64_t deadline_nsec)
+{
+        return c->link == CONN_UP ? deadline_nsec : MIN(deadline_nsec, c->resume.wake_at);
+}
+
 static int read_turn(struct conn *c, uint64_t deadline_nsec)
 {
         short events = POLLIN | (conn_has_unsent(c) ? POLLOUT : 0);
-        int r;
+        uint64_t until = turn_until(c, deadline_nsec);
+        int fd = c->fd, r;
 
         if (look_beside(c) || c->is_stalled) {
                 run_callbacks(c);
@@ -162,11 +183,11 @@ static int read_turn(struct conn *c, uint64_t deadline_nsec)
         }
         c->has_reader = true;
         conn_unlock(c);
-        r = poll_until(c->fd, events, deadline_nsec);
+        r = poll_until(fd, events, until);
         conn_lock(c);
         c->has_reader = false;
         if (r < 0)
-                return r;
+                return until < deadline_nsec ? 0 : r;
         conn_flush(c);
         conn_receive(c);
         look_beside(c);
@@ -177,11 +198,11 @@ static int read_turn(struct conn *c, uint64_t deadline_nsec)
 static int write_turn(struct conn *c, uint64_t deadline_nsec)
 {
         uint64_t slice = clock_now_nsec() + WRITER_POLL_NSEC;
-        int r;
+        int fd = c->fd, r;
 
         c->has_writer = true;
         conn_unlock(c);
-        r = poll_until(c->fd, POLLOUT, MIN(slice, deadline_nsec));
+        r = poll_until(fd, POLLOUT, MIN(slice, deadline_nsec));
         conn_lock(c);
         c->has_writer = false;
         if (r < 0)
@@ -215,11 +236,36 @@ static int sleep_turn(struct conn *c, struct conn_call *call, uint64_t deadline_
         return r;
 }
 
+/* The reader of a connection that is away: there is nothing to poll until its next try. */
+static int away_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
+{
+        uint64_t until = turn_until(c, deadline_nsec);
+        int r;
+
+        if (look_beside(c) || has_callbacks(c)) {
+                run_callbacks(c);
+                return 0;
+        }
+        c->has_reader = true;
+        r = sleep_turn(c, call, until);
+        c->has_reader = false;
+        return until < deadline_nsec ? 0 : r;
+}
+
+static int reader_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
+{
+        conn_come_back(c);
+        if (call->is_done)
+                return 0;
+        return c->link == CONN_AWAY ? away_turn(c, call, deadline_nsec)
+                                    : read_turn(c, deadline_nsec);
+}
+
 static int take_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
 {
         if (!c->has_reader)
-                return read_turn(c, deadline_nsec);
-        if (is_unsent(c, call) && !c->has_writer)
+                return reader_turn(c, call, deadline_nsec);
+        if (c->link == CONN_UP && conn_is_unsent(c, call) && !c->has_writer)
                 return write_turn(c, deadline_nsec);
         return sleep_turn(c, call, deadline_nsec);
 }
@@ -235,7 +281,10 @@ int conn_wait(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
         r = call->is_done ? call->code : -ETIMEDOUT;
         if (!call->is_done)
                 snprintf(call->detail, sizeof(call->detail),
-                        "kvleased didn't answer in time: whether it does it is unknown");
+                        c->link == CONN_UP
+                                ? "kvleased didn't answer in time: whether it does it is unknown"
+                                : "kvleased is away, and didn't come back in time: whether it does "
+                                  "it is unknown");
         run_callbacks(c);
         hand_on(c);
         return r;

@@ -22,20 +22,25 @@ static void charge_stake(struct stake *s, uint64_t charged_bytes)
         region_changed(s->pool);
 }
 
-int charge_take(struct charge *c, struct stake *stake, uint64_t bytes)
+void charge_adopt(struct charge *c, struct stake *stake, uint64_t bytes)
 {
         struct account *tenant = &stake->tenant->account, *pool = &stake->pool->account;
 
         assert(!c->tenant && !c->pool);
 
-        if (!account_fits(tenant, bytes))
-                return KVL_STATUS_QUOTA;
-        if (!account_fits(pool, bytes))
-                return KVL_STATUS_FULL;
         tenant->charged_bytes += bytes;
         pool->charged_bytes += bytes;
         charge_stake(stake, stake->charged_bytes + bytes);
         *c = (struct charge){.tenant = tenant, .pool = pool, .stake = stake, .bytes = bytes};
+}
+
+int charge_take(struct charge *c, struct stake *stake, uint64_t bytes)
+{
+        if (!account_fits(&stake->tenant->account, bytes))
+                return KVL_STATUS_QUOTA;
+        if (!account_fits(&stake->pool->account, bytes))
+                return KVL_STATUS_FULL;
+        charge_adopt(c, stake, bytes);
         return 0;
 }
 

@@ -52,3 +52,14 @@ uint64_t address_take(struct store *s, const struct ns *ns)
                 s->next_address = address + bytes;
         return address;
 }
+
+uint64_t address_claim(struct store *s, const struct ns *ns, uint64_t address)
+{
+        uint64_t bytes = address_bytes(ns);
+
+        if (address < ADDRESS_FIRST || address % ADDRESS_STEP != 0 || bytes > ADDRESS_END ||
+                address > ADDRESS_END - bytes || end_of_other(s, address, bytes) != 0)
+                return 0;
+        s->next_address = MAX(s->next_address, address + bytes);
+        return address;
+}

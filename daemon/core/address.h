@@ -31,4 +31,8 @@ uint64_t address_bytes(const struct ns *ns);
  * have addresses of their own (cudaipc). Costs a look at each namespace. */
 uint64_t address_take(struct store *s, const struct ns *ns);
 
+/* The range that starts at `address` for `ns`, which had it: `address`; 0 where that is no range,
+ * or another namespace has some of it. */
+uint64_t address_claim(struct store *s, const struct ns *ns, uint64_t address);
+
 #endif

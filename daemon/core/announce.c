@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fault-point.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/store.h"
@@ -77,7 +78,7 @@ static int check_key(const struct ns *ns, uint64_t hash, const uint8_t *key, uin
         *ret_page = page;
         store_of(ns)->counters.announces_pending++;
         return detail_set(d, KVL_STATUS_PENDING, "client %llu is computing the key: wait for it",
-                (unsigned long long)ns_note(ns, page)->client);
+                (unsigned long long)ns_note(ns, page)->announcer);
 }
 
 static int announce_page(
@@ -91,7 +92,9 @@ static int announce_page(
                         "page %u is in memory that is taken back: nobody will find it; go on "
                         "without announcing it",
                         page);
+        FAULT_POINT("announce-before-key");
         memcpy(p->key, key, KEY_BYTES);
+        FAULT_POINT("announce-after-key");
         shared_describe(ns, page);
         shared_show_pending(ns, page);
         if (!shared_insert(ns, hash, page)) {
@@ -102,7 +105,7 @@ static int announce_page(
                         ns->name);
         }
         p->announced = 1;
-        ns_note(ns, page)->client = a->member->id;
+        ns_note(ns, page)->announcer = a->member->id;
         link_page(ns, page);
         store_of(ns)->counters.announced++;
         return 0;
@@ -155,9 +158,11 @@ static void end(struct ns *ns, uint32_t page)
         struct page *p = ns_page(ns, page);
         struct store *s = store_of(ns);
 
-        p->announced = 0;
         unlink_page(ns, page);
+        FAULT_POINT("announce-before-wake");
         shared_wake(ns, page);
+        p->announced = 0; /* after: recovery wakes those of pages that have it */
+        FAULT_POINT("announce-after-wake");
         if (s->on_announce_end)
                 s->on_announce_end(ns, shared_hash(&ns->shared, p->key), s->callback_data);
 }
@@ -165,9 +170,9 @@ static void end(struct ns *ns, uint32_t page)
 /* GRANTED as any other; it has no slot any more. */
 static void end_granted(struct ns *ns, uint32_t page)
 {
-        ns_note(ns, page)->client = 0;
         shared_hide_pending(ns, page);
         end(ns, page);
+        ns_note(ns, page)->announcer = 0;
 }
 
 void announce_withdraw(struct ns *ns, uint32_t page)
@@ -209,7 +214,7 @@ static void withdraw_those(struct ns *ns, const struct attach *of, const struct 
                 uint32_t page = next - 1;
 
                 next = ns_note(ns, page)->announced_next;
-                if ((!of || ns_note(ns, page)->client == of->member->id) &&
+                if ((!of || ns_note(ns, page)->announcer == of->member->id) &&
                         (!in || ns_set_of(ns, page) == in))
                         announce_withdraw(ns, page);
         }
@@ -244,7 +249,7 @@ const char *announce_check_page(const struct ns *ns, uint32_t page)
         if (p->epoch != (uint32_t)ns->epoch || ns_set_of(ns, page)->recall.state != RECALL_NONE)
                 return "is announced, of an older epoch or in a recalled set";
         list_for_each (a, &ns->attachments, struct attach, ns_link)
-                if (a->member->id == ns_note(ns, page)->client)
+                if (a->member->id == ns_note(ns, page)->announcer)
                         return a->member->is_over || a->member->read_only ||
                                                a->grants->group->id != p->owner
                                        ? "is announced by a client that can't publish it"

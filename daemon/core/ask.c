@@ -337,7 +337,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         else
                 ret->n = rq->n;
         for (uint32_t i = 0; i < ret->n; i++)
-                ret_pages[i] = lease_take_page(a);
+                ret_pages[i] = lease_take_page(a, rq->seq);
         if (ret->n > 0)
                 stock_leased(ns, ret->n, now_nsec);
         if (waited)

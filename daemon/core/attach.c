@@ -2,9 +2,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/fd.h"
 #include "daemon/core/announce.h"
+#include "daemon/core/client-record.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/history.h"
@@ -184,6 +186,8 @@ static int make_ns(struct tenant *t, const char *name, const struct ns_layout *l
                 return r;
         if (o->set && o->set[0])
                 r = nsset_join(ns, o->set, o->set_size, d);
+        if (r == 0)
+                r = records_begin(ns, d);
         if (r != 0)
                 ns_free(ns);
         else
@@ -248,8 +252,9 @@ static int retire_version(struct ns *ns, const char *version)
                 return r;
         ns->version_epoch++;
         history_note_all(ns, HISTORY_OTHER_VERSION, CAUSE_NAMESPACE);
-        shared_show_epochs(ns);
         memcpy(ns->layout.version, version, strlen(version) + 1);
+        records_commit_options(ns);
+        shared_show_epochs(ns);
         return 0;
 }
 
@@ -280,10 +285,26 @@ static void attach_free(struct attach *a)
         leave_grants(a->grants);
         list_remove(&a->member_link);
         list_remove(&a->ns_link);
+        if (a->kept_pins)
+                munmap(a->kept_pins, attach_socket_pins_bytes(a->ns));
         map_deinit(&a->pins);
         map_deinit(&a->mapped);
         map_deinit(&a->sessions);
         free(a);
+}
+
+struct attach *attach_adopt(struct member *m, struct ns *ns, uint32_t id, uint64_t version_epoch)
+{
+        struct attach *a = attach_new(m, ns);
+
+        if (!a)
+                return NULL;
+        a->id = id;
+        a->version_epoch = version_epoch;
+        m->last_attach_id = MAX(m->last_attach_id, id);
+        list_append(&m->attachments, &a->member_link);
+        list_append(&ns->attachments, &a->ns_link);
+        return a;
 }
 
 int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
@@ -318,8 +339,16 @@ int attach_open_with(struct member *m, const char *name, const struct ns_layout 
         }
         a->id = next_attach_id(m);
         a->version_epoch = ns->version_epoch;
-        if (o->expire_nsec > 0 && !m->read_only)
+        a->open_frame = o->frame;
+        r = attach_record(a, d);
+        if (r < 0) {
+                attach_free(a);
+                return r;
+        }
+        if (o->expire_nsec > 0 && !m->read_only && o->expire_nsec != ns->expire_nsec) {
                 ns->expire_nsec = o->expire_nsec;
+                records_commit_options(ns);
+        }
         list_append(&m->attachments, &a->member_link);
         list_append(&ns->attachments, &a->ns_link);
         *ret_attach = a;
@@ -344,6 +373,7 @@ void attach_note_pin(struct attach *a, uint32_t page)
         int r;
 
         a->member->n_pins++;
+        attach_show_pins(a, page, count ? *count + 1 : 1);
         if (count) {
                 (*count)++;
                 return;
@@ -362,11 +392,32 @@ int attach_share(struct attach *a, struct detail *d)
                         d, -EEXIST, "namespace %s is shared with this client already", a->ns->name);
         a->magazine = calloc(1, sizeof(*a->magazine));
         r = a->magazine ? pins_open(&a->share, &a->ns->shared, a->member->id) : -ENOMEM;
+        if (r < 0)
+                detail_set(
+                        d, r, "no pin segment for namespace %s: %s", a->ns->name, status_text(r));
+        else
+                r = attach_record_share(a, d);
         if (r == 0)
                 return 0;
+        pins_close(&a->share);
         free(a->magazine);
         a->magazine = NULL;
-        return detail_set(d, r, "no pin segment for namespace %s: %s", a->ns->name, status_text(r));
+        return r;
+}
+
+int attach_adopt_share(struct attach *a, int fd)
+{
+        int r;
+
+        a->magazine = calloc(1, sizeof(*a->magazine));
+        r = a->magazine ? pins_adopt(&a->share, &a->ns->shared, fd) : -ENOMEM;
+        if (r == 0) {
+                magazine_adopt(a);
+                return 0;
+        }
+        free(a->magazine);
+        a->magazine = NULL;
+        return r;
 }
 
 /* More keys than a client looks up between two looks at its figures: a year at 30 k a second. */
@@ -398,7 +449,7 @@ bool attach_settle(struct attach *a)
 }
 
 /* What it pinned there isn't any more, and what lay in its magazine is nobody's. */
-static void unshare(struct attach *a)
+static void end_share(struct attach *a)
 {
         if (!pins_is_open(&a->share))
                 return;
@@ -438,11 +489,22 @@ static void let_go(struct attach *a, struct extent_set *set, uint64_t bits)
                 set_unbind(set);
 }
 
+void attach_forget_mapped(struct attach *a, uint32_t set_index)
+{
+        const uint64_t *bits = map_find(&a->mapped, set_index);
+        uint64_t was;
+
+        if (!bits)
+                return;
+        was = *bits;
+        map_remove(&a->mapped, set_index);
+        let_go(a, a->ns->sets[set_index], was);
+}
+
 int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d)
 {
         const uint64_t *bits = map_find(&a->mapped, set_index);
         struct extent_set *set = bits ? a->ns->sets[set_index] : NULL;
-        uint64_t was;
 
         if (!set)
                 return detail_set(d, -ENOENT, "set %u of namespace %s isn't mapped by this client",
@@ -452,9 +514,7 @@ int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d)
                         set_index, a->ns->name,
                         set->recall.state == RECALL_NONE ? "isn't recalled"
                                                          : "has pages that somebody holds");
-        was = *bits;
-        map_remove(&a->mapped, set_index);
-        let_go(a, set, was);
+        attach_forget_mapped(a, set_index);
         return 0;
 }
 
@@ -465,6 +525,7 @@ void attach_close(struct attach *a)
         struct map_slot slot;
         size_t iter = 0;
 
+        attach_unrecord(a);
         while (map_next(&a->pins, &iter, &slot)) {
                 a->member->n_pins -= slot.value;
                 ns_unpin_page(a->ns, (uint32_t)slot.key, (uint32_t)slot.value);
@@ -472,7 +533,7 @@ void attach_close(struct attach *a)
         lease_call_off(a);
         announce_withdraw_all(a);
         sessions_close_all(a, t->store->now_nsec);
-        unshare(a);
+        end_share(a);
         iter = 0;
         while (map_next(&a->mapped, &iter, &slot))
                 let_go(a, a->ns->sets[slot.key], slot.value);
@@ -492,7 +553,7 @@ static void close_handles(struct extent_handle *handles, uint32_t n)
                 handles[i].fd = fd_close(handles[i].fd);
 }
 
-static int note_mapped(struct attach *a, struct extent_set *set)
+int attach_note_mapped(struct attach *a, struct extent_set *set)
 {
         int r;
 
@@ -548,7 +609,7 @@ int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, u
         r = export_extents(set, first_plane, n, ret_handles);
         if (r < 0)
                 return detail_set(d, r, "set %u can't be exported: %s", set_index, status_text(r));
-        r = note_mapped(a, set);
+        r = attach_note_mapped(a, set);
         if (r < 0) {
                 close_handles(ret_handles, n);
                 return detail_set(d, r, "no memory to note that set %u is mapped", set_index);

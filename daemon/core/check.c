@@ -310,7 +310,7 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
                 why = "is in the tree but not cached";
         if (!why)
                 why = check_line(ns, page, p);
-        return why;
+        return why ? why : records_check_page(ns, page);
 }
 
 static int check_slots(struct checker *c)
@@ -560,9 +560,11 @@ static int check_structures(struct checker *c)
                 why = sessions_check(c->ns);
         if (!why)
                 why = tags_check(c->ns);
+        if (!why)
+                why = records_check(c->ns);
         if (why)
                 return BROKEN(c->d,
-                        "announcements, sessions, tags, prefix tree or eviction policy of "
+                        "records, announcements, sessions, tags, prefix tree or eviction policy of "
                         "namespace %s/%s: %s",
                         c->ns->tenant->name, c->ns->name, why);
         return 0;

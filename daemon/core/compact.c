@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault-point.h"
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
@@ -143,24 +144,42 @@ static void move_note(const struct page_note *from, struct page_note *to)
         to->end_token = from->end_token;
 }
 
-/* The bytes are there. `from` is RETIRING and pinned by nobody. */
+/* The record says of each what the tree says. */
+static void adopt_children(struct ns *ns, uint32_t page)
+{
+        uint32_t child = tree_first_child(&ns->tree, page);
+
+        for (; child != NODE_NONE; child = tree_next_sibling(&ns->tree, child))
+                records_reparent(ns, child, page);
+}
+
+/*
+ * The bytes are there. `from` is RETIRING and pinned by nobody. Killed in between, there are two
+ * pages with the key and the same parent: whichever recovery keeps, it takes the children of both.
+ */
 static void change_places(struct ns *ns, uint32_t from, uint32_t to)
 {
         const struct page *old = ns_page(ns, from);
         struct page *p = ns_page(ns, to);
 
+        sessions_page_moved(ns, from, to); /* before there are two: session-log.h */
+        FAULT_POINT("move-before-key");
         memcpy(p->key, old->key, KEY_BYTES);
         p->tokens = old->tokens;
         p->epoch = old->epoch;
         move_note(ns_note(ns, from), ns_note(ns, to));
+        FAULT_POINT("move-after-note");
+        records_seal(ns, to, p->generation, ns_note(ns, from)->place.parent);
         shared_describe(ns, to);
         ns_set_state(ns, to, PAGE_SEALED);
+        FAULT_POINT("move-two-pages");
         /* Whoever can write the segment can have taken its slot away: then it ends as any such
          * page. */
         if (!shared_replace(ns, from, to))
                 (void)shared_insert(ns, shared_hash(&ns->shared, p->key), to);
         tree_move(&ns->tree, from, to);
-        sessions_page_moved(ns, from, to);
+        adopt_children(ns, to);
+        FAULT_POINT("move-before-free");
         tag_moved(ns, from, to);
         ns->evict->move(ns->policy, from, to);
         ns_free_page(ns, from);
@@ -339,8 +358,7 @@ static int begin_move(struct ns *ns, uint32_t page)
         m->pool = ns->pool;
         m->from = page;
         m->generation = ns_page(ns, page)->generation;
-        m->to = set_take_page(room);
-        ns_set_state(ns, m->to, PAGE_MOVING);
+        m->to = set_take_page(room, &(struct page_use){.state = PAGE_MOVING});
         list_append(&s->moves, &m->link);
         if (!m->pool->queue)
                 return 0;

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "daemon/core/announce.h"
+#include "daemon/core/client-record.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -22,27 +23,37 @@ static bool group_id_is_used(const struct store *s, uint32_t id)
 
 static uint32_t next_group_id(struct store *s)
 {
+        uint32_t id;
+
         do
-                s->last_group_id++;
-        while (s->last_group_id == 0 || group_id_is_used(s, s->last_group_id));
-        return s->last_group_id;
+                id = (uint32_t)state_next(&s->state->last_group_id);
+        while (id == 0 || group_id_is_used(s, id));
+        return id;
 }
 
-static struct group *group_new(struct tenant *t)
+static struct group *group_make(
+        struct tenant *t, uint32_t id, const uint8_t token[GROUP_TOKEN_BYTES])
 {
-        struct hash_seed random = hash_seed_random(); /* 16 bytes of the kernel's */
         struct group *g = calloc(1, sizeof(*g));
 
-        static_assert(sizeof(random) == GROUP_TOKEN_BYTES, "a token is 16 random bytes");
         if (!g)
                 return NULL;
         g->tenant = t;
-        g->id = next_group_id(t->store);
-        memcpy(g->token, &random, GROUP_TOKEN_BYTES);
+        g->id = id;
+        memcpy(g->token, token, GROUP_TOKEN_BYTES);
         list_init(&g->members);
         list_init(&g->grants);
         list_append(&t->groups, &g->link);
         return g;
+}
+
+static struct group *group_new(struct tenant *t)
+{
+        uint8_t token[GROUP_TOKEN_BYTES];
+
+        static_assert(GROUP_TOKEN_BYTES == CLIENT_TOKEN_BYTES, "made by the same function");
+        client_token_random(token);
+        return group_make(t, next_group_id(t->store), token);
 }
 
 static void group_free(struct group *g)
@@ -60,6 +71,37 @@ static struct group *group_find(struct tenant *t, const uint8_t *token)
         return NULL;
 }
 
+/* In the group, which is freed again where that fails and nobody else is in it. NULL: no memory. */
+static struct member *member_make(struct group *g, uint64_t id)
+{
+        struct member *m = calloc(1, sizeof(*m));
+
+        if (!m) {
+                if (list_is_empty(&g->members))
+                        group_free(g);
+                return NULL;
+        }
+        m->group = g;
+        m->id = id;
+        list_init(&m->attachments);
+        list_append(&g->members, &m->link);
+        g->tenant->n_members++;
+        g->tenant->store->n_members++;
+        return m;
+}
+
+struct member *member_adopt(struct tenant *t, uint64_t id, uint32_t group_id,
+        const uint8_t group_token[GROUP_TOKEN_BYTES])
+{
+        struct group *g = group_find(t, group_token);
+
+        state_raise(&t->store->state->last_member_id, id);
+        state_raise(&t->store->state->last_group_id, group_id);
+        if (!g)
+                g = group_make(t, group_id, group_token);
+        return g ? member_make(g, id) : NULL;
+}
+
 int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
         struct member **ret_member, struct detail *d)
 {
@@ -75,20 +117,14 @@ int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
         if (token && !g)
                 return detail_set(d, -ENOENT,
                         "no group with this token: its last member has left; start a new one");
-        m = calloc(1, sizeof(*m));
-        if (m && !g)
+        if (!g)
                 g = group_new(t);
-        if (!m || !g) {
-                free(m);
+        m = g ? member_make(g, state_next(&t->store->state->last_member_id)) : NULL;
+        if (!m)
                 return detail_set(d, -ENOMEM, "no memory for another client");
-        }
-        m->group = g;
-        m->id = ++t->store->last_member_id;
         m->metadata_only = metadata_only;
-        list_init(&m->attachments);
-        list_append(&g->members, &m->link);
-        t->n_members++;
-        t->store->n_members++;
+        if (t->store->clients)
+                client_token_random(m->resume_token);
         *ret_member = m;
         return 0;
 }
@@ -113,6 +149,7 @@ void member_free(struct member *m)
 {
         struct group *g = m->group;
 
+        client_unrecord(m);
         while (!list_is_empty(&m->attachments))
                 attach_close(list_first(&m->attachments, struct attach, member_link));
         assert(m->n_pins == 0 && m->n_mapped_sets == 0);

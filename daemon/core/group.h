@@ -28,7 +28,8 @@ struct store;
 struct tenant;
 struct detail;
 
-#define GROUP_TOKEN_BYTES 16
+#define GROUP_TOKEN_BYTES  16
+#define CLIENT_TOKEN_BYTES 16
 
 struct group {
         struct list_link link; /* tenant.groups */
@@ -54,13 +55,18 @@ struct grants {
 struct member {
         struct list_link link; /* group.members */
         struct group *group;   /* borrowed; freed with its last member */
-        uint64_t id;           /* client id: never reused while the daemon runs */
+        uint64_t id;           /* client id: never reused while the daemon's state lives */
+        uint32_t record;       /* client-record.h: row; 0: it doesn't outlive the process */
+        uint8_t resume_token[CLIENT_TOKEN_BYTES]; /* the one given last; where there are rows */
         bool metadata_only;
         bool safepoints; /* it says that its engine calls kvl_safepoint() between steps */
         bool read_only;  /* looks up and pins; who handles requests refuses the rest, but for what
                             attach_open() and the magazine refuse themselves */
         bool lingers;
         bool is_over;                 /* it publishes nothing more */
+        bool repeats;                 /* what it asks for now may have been done already, by the
+                                         daemon before this one: publishing a page that it has
+                                         published as this is 0, not -EINVAL */
         struct list_link attachments; /* struct attach.member_link */
         uint32_t last_attach_id;
         uint32_t n_mapped_sets;      /* 0: may be dropped at hang-up */
@@ -76,6 +82,7 @@ enum mapped_bits {
         MAPPED_TOLD = 1 << 1,       /* was told that it is recalled */
         MAPPED_TOLD_IDLE = 1 << 2,  /* was told that it may be unmapped */
         MAPPED_QUARANTINE = 1 << 3, /* counted in member.n_quarantined_sets */
+        MAPPED_NAMED = 1 << 4,      /* a client that goes on said so (resume.h) */
 };
 
 struct attach {
@@ -84,8 +91,11 @@ struct attach {
         struct ns *ns;             /* borrowed */
         struct grants *grants;     /* shared */
         uint32_t id;               /* ns_id on the wire: unique within the member, > 0 */
+        uint32_t record;           /* client-record.h: row; 0: none */
+        uint64_t open_frame;       /* number of the NS_OPEN; 0: none */
         uint64_t version_epoch;    /* of the namespace when opened */
         struct map pins;           /* page -> count; taken over the socket */
+        uint32_t *kept_pins;       /* the same for the next daemon; owned mapping; NULL: none yet */
         struct map mapped;         /* set index -> enum mapped_bits */
         struct pins share;         /* its pin segment */
         struct wait wait;          /* its lease that waits, if any */
@@ -100,6 +110,11 @@ struct attach {
  */
 int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
         struct member **ret_member, struct detail *d);
+
+/* Of recovery: with the id that it had, in the group that has this id and token, which is made
+ * where the tenant has none. NULL: no memory. */
+struct member *member_adopt(struct tenant *t, uint64_t id, uint32_t group_id,
+        const uint8_t group_token[GROUP_TOKEN_BYTES]);
 
 /* Whether it may lease, publish, free, report and invalidate from now on. A reader's magazine is
  * empty; what is granted to its group stays so until that frees it or ends. */
@@ -121,6 +136,7 @@ struct attach_options {
         uint32_t set_size;
         uint64_t expire_nsec; /* 0: says nothing. Of those that say one the last is right; readers
                                  don't count */
+        uint64_t frame;       /* number of the request; 0: none */
 };
 
 /*
@@ -141,8 +157,16 @@ int attach_open(struct member *m, const char *name, const struct ns_layout *layo
  * in its magazine is freed in any case. */
 void attach_close(struct attach *a);
 
+/* Of recovery: the namespace is open, with the ns_id and the version that it had. NULL: no memory.
+ */
+struct attach *attach_adopt(struct member *m, struct ns *ns, uint32_t id, uint64_t version_epoch);
+
 /* Gives the attachment a pin segment and a magazine. 0; -EEXIST: it has them; -ENOMEM, -EMFILE. */
 int attach_share(struct attach *a, struct detail *d);
+
+/* Of recovery: the segment that it had, with what lies in its magazine. Takes the fd, which has the
+ * right size, on success only. 0; -ENOMEM. */
+int attach_adopt_share(struct attach *a, int fd);
 
 /* Takes over what the client did in its pin segment: pages claimed, lookups counted. Returns as
  * magazine_settle(); nothing where it has none. */
@@ -151,8 +175,11 @@ bool attach_settle(struct attach *a);
 /* Pins of the member, in segments or not. O(bound pages of its namespaces). */
 uint64_t member_count_pins(const struct member *m);
 
-/* The member has one more pin of the page, for which attach.pins has room. */
+/* The member has one more pin of the page, for which attach_reserve_pins() made room. */
 void attach_note_pin(struct attach *a, uint32_t page);
+
+/* The page, GRANTED, and the group its owner, is in its grants from now on. */
+void grants_add(struct grants *g, uint32_t page);
 
 /* The page leaves its group's grants, to be published or freed by the caller. */
 void grants_remove(struct grants *g, uint32_t page);
@@ -171,6 +198,13 @@ struct attach *attach_find(struct member *m, uint32_t id);
  */
 int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, uint32_t max,
         struct extent_handle *ret_handles, struct detail *d);
+
+/* The member counts as having mapped the set. 0; -ENOMEM. */
+int attach_note_mapped(struct attach *a, struct extent_set *set);
+
+/* It hasn't, or not any more: the set may be gone after. Nothing where it didn't count as mapped.
+ */
+void attach_forget_mapped(struct attach *a, uint32_t set_index);
 
 /*
  * The member has unmapped a set that is recalled and idle. 0: it may be unbound now. -ENOENT: the

@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fault-point.h"
 #include "daemon/core/announce.h"
+#include "daemon/core/client-record.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/history.h"
 #include "daemon/core/nsset.h"
@@ -30,16 +32,16 @@ int lease_check_version(const struct attach *a, struct detail *d)
 
 /* ---- lease ---------------------------------------------------------------------------------- */
 
-static void grant_page(struct attach *a, uint32_t page)
+void grants_add(struct grants *g, uint32_t page)
 {
-        struct grants *g = a->grants;
-        struct page *p = ns_page(a->ns, page);
+        struct page *p = ns_page(g->ns, page);
 
-        p->owner = g->group->id;
+        assert(p->state == PAGE_GRANTED && p->owner == g->group->id);
+
         p->prev = PAGE_NONE;
         p->next = g->head;
         if (g->head != PAGE_NONE)
-                ns_page(a->ns, g->head)->prev = page;
+                ns_page(g->ns, g->head)->prev = page;
         g->head = page;
         g->n_pages++;
 }
@@ -62,11 +64,16 @@ void grants_remove(struct grants *g, uint32_t page)
         p->given_back = 0;
 }
 
-uint32_t lease_take_page(struct attach *a)
+uint32_t lease_take_page(struct attach *a, uint32_t seq)
 {
-        uint32_t page = set_take_page(list_first(&a->ns->sets_room, struct extent_set, room_link));
+        struct extent_set *set = list_first(&a->ns->sets_room, struct extent_set, room_link);
+        const struct page_use use = {.state = PAGE_GRANTED,
+                .owner = a->grants->group->id,
+                .client = a->member->id,
+                .seq = seq};
+        uint32_t page = set_take_page(set, &use);
 
-        grant_page(a, page);
+        grants_add(a->grants, page);
         return page;
 }
 
@@ -125,7 +132,11 @@ static void note_publish(const struct attach *a, uint32_t page)
         struct page_note *n = ns_note(a->ns, page);
 
         n->published_sec = n->used_sec = store_now_sec(store_of(a->ns));
+        FAULT_POINT("publish-before-client");
+        n->seq = PAGE_SEQ_NONE; /* before: who leased it by this number may have been another */
+        atomic_signal_fence(memory_order_seq_cst);
         n->client = a->member->id;
+        FAULT_POINT("publish-after-client");
         n->was_found = 0;
 }
 
@@ -151,6 +162,18 @@ static void note_found(struct attach *a, uint32_t page, uint64_t request)
         tell_request(ns, request_of(a, request), REQUEST_FOUND, page);
 }
 
+/* Published, and nobody finds it. */
+static void hide_page(struct ns *ns, uint32_t page, bool is_private)
+{
+        struct page *p = ns_page(ns, page);
+
+        ns_note(ns, page)->tag = 0;
+        p->unindexed = !is_private;
+        store_of(ns)->counters.unindexed += !is_private;
+        ns_set_state(ns, page, PAGE_DETACHED);
+        p->owner = 0;
+}
+
 /* SEALED and findable; DETACHED from the start where it has no slot in the index, or its set is
  * recalled: then it ends with its pins; or where it is for a session's window. True where findable.
  */
@@ -165,21 +188,26 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         if (is_hidden || memcmp(p->key, o->key, KEY_BYTES) != 0)
                 announce_withdraw(ns, o->page);
         grants_remove(a->grants, o->page);
+        FAULT_POINT("publish-before-key");
         memcpy(p->key, o->key, KEY_BYTES);
+        FAULT_POINT("publish-after-key");
         p->tokens = (uint16_t)o->tokens;
         p->reported = 0;
-        p->owner = 0;
         note_publish(a, o->page);
         note_place(ns, o);
+        ns_note(ns, o->page)->tag = is_hidden ? 0 : o->tag; /* nobody is its announcer any more */
+        records_seal(ns, o->page, p->generation, o->parent);
         shared_describe(ns, o->page);
         ns->counters.publishes++;
         store_of(ns)->counters.publishes++;
+        if (is_hidden) {
+                hide_page(ns, o->page, is_private);
+                return false;
+        }
         ns_set_state(ns, o->page, PAGE_SEALED);
-        if (is_hidden ||
-                (!announce_fulfil(ns, hash, o->page) && !shared_insert(ns, hash, o->page))) {
-                p->unindexed = !is_private;
-                store_of(ns)->counters.unindexed += !is_private;
-                ns_set_state(ns, o->page, PAGE_DETACHED);
+        p->owner = 0;
+        if (!announce_fulfil(ns, hash, o->page) && !shared_insert(ns, hash, o->page)) {
+                hide_page(ns, o->page, false);
                 return false;
         }
         tree_insert(&ns->tree, o->page, o->parent);
@@ -226,7 +254,11 @@ static uint32_t find_existing(struct attach *a, const struct publish_one *o, uin
 static void enter(struct attach *a, const struct publish_one *o, uint32_t page)
 {
         session_append(a, o->session, page, o->parent, store_of(a->ns)->now_nsec);
-        if (o->tag != 0 && ns_page(a->ns, page)->state == PAGE_SEALED)
+        if (o->tag == 0 || ns_page(a->ns, page)->state != PAGE_SEALED)
+                return;
+        if (page == o->page)
+                tag_enter(a->ns, page);
+        else
                 tag_add(a->ns, page, o->tag);
 }
 
@@ -243,6 +275,30 @@ static int note_duplicate(
         return KVL_STATUS_DUPLICATE;
 }
 
+/* Did this member publish the page as that, for the daemon before this one? */
+static bool was_published(const struct attach *a, const struct publish_one *o)
+{
+        const struct page *p = ns_page(a->ns, o->page);
+
+        return a->member->repeats && p && (p->state == PAGE_SEALED || p->state == PAGE_DETACHED) &&
+               memcmp(p->key, o->key, KEY_BYTES) == 0 &&
+               ns_note(a->ns, o->page)->client == a->member->id;
+}
+
+/* What may be left to do for it. */
+static int publish_again(struct attach *a, const struct publish_one *o, struct detail *d)
+{
+        int r = reserve_publish(a, o, d);
+
+        if (r < 0)
+                return r;
+        if (ns_page(a->ns, o->page)->state == PAGE_SEALED ||
+                (session_is_private(a, o->session) &&
+                        !session_may_continue(a, o->session, o->page)))
+                enter(a, o, o->page);
+        return 0;
+}
+
 /* As publish_shared(), with the pin in the member's own map, which has room for it. */
 static int publish_private(
         struct attach *a, const struct publish_one *o, uint32_t *ret_page, struct detail *d)
@@ -250,8 +306,18 @@ static int publish_private(
         struct ns *ns = a->ns;
         uint64_t hash = shared_hash(&ns->shared, o->key);
         uint32_t existing;
-        int r = check_publish(a, o, d);
+        int r;
 
+        if (was_published(a, o)) {
+                r = publish_again(a, o, d);
+                if (r == 0 && !map_find(&a->pins, o->page)) {
+                        ns_pin_page(ns, o->page);
+                        attach_note_pin(a, o->page);
+                }
+                *ret_page = o->page;
+                return r;
+        }
+        r = check_publish(a, o, d);
         if (r == 0)
                 r = reserve_publish(a, o, d);
         if (r != 0)
@@ -290,6 +356,10 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
         if (o->tokens == 0 || o->tokens > ns->layout.page_tokens)
                 return detail_set(d, -EINVAL, "a page has 1 to %u tokens", ns->layout.page_tokens);
         r = lease_check_version(a, d);
+        if (r == 0 && was_published(a, o)) {
+                *ret_page = o->page;
+                return publish_again(a, o, d);
+        }
         if (r == 0)
                 r = check_publish(a, o, d);
         if (r == 0)
@@ -346,8 +416,9 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
                                 "the parent page isn't cached in namespace %s (any more)",
                                 a->ns->name);
         }
-        if (map_reserve(&a->pins, p->n) < 0)
-                return detail_set(d, -ENOMEM, "no memory for %u pins", p->n);
+        r = attach_reserve_pins(a, p->n, d);
+        if (r < 0)
+                return r;
         for (i = 0; i < p->n; i++) {
                 struct publish_one o = {
                         .page = p->pages[i],
@@ -419,8 +490,9 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
                 ret_pages[found] = page;
                 tokens += ns_page(ns, page)->tokens;
         }
-        if (map_reserve(&a->pins, found) < 0)
-                return detail_set(d, -ENOMEM, "no memory for %u pins", found);
+        r = found > 0 ? attach_reserve_pins(a, found, d) : 0;
+        if (r < 0)
+                return r;
         count_lookups(ns, 1, n, found);
         if (found == 0)
                 return KVL_STATUS_MISS;
@@ -460,6 +532,8 @@ int release_pages(
         for (uint32_t i = n; i-- > 0;) {
                 const uint64_t *count = map_find(&a->pins, pages[i]);
 
+                if (count)
+                        attach_show_pins(a, pages[i], *count);
                 if (count && *count == 0)
                         map_remove(&a->pins, pages[i]);
                 a->member->n_pins--;
@@ -488,6 +562,14 @@ int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detai
         for (i = 0; i < n; i++)
                 grants_give_back(a->grants, pages[i]);
         return 0;
+}
+
+void free_pages_again(struct attach *a, const uint32_t *pages, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++)
+                if (lease_check_granted(a, pages[i], NULL) == 0 &&
+                        ns_note(a->ns, pages[i])->client == a->member->id)
+                        grants_give_back(a->grants, pages[i]);
 }
 
 int invalidate_key(

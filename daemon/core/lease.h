@@ -23,6 +23,7 @@ struct lease_request {
          * whatever its when_full says. */
         uint64_t take_back_nsec;
         bool holds_some; /* who asks holds other pages meanwhile: it must not wait for room */
+        uint32_t seq;    /* page_note.seq of what is granted */
 };
 
 struct lease_result {
@@ -81,7 +82,7 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
 
 /*
  * The longest run of cached pages for keys[0..n-1], each pinned once. 0 with *ret_n > 0 pages and
- * *ret_tokens tokens in them; KVL_STATUS_MISS with *ret_n = 0; -ENOMEM: nothing pinned.
+ * *ret_tokens tokens in them; KVL_STATUS_MISS with *ret_n = 0; -ENOMEM, -EMFILE: nothing pinned.
  */
 int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t request,
         uint64_t now_nsec, uint32_t *ret_pages, uint32_t *ret_n, uint64_t *ret_tokens,
@@ -148,8 +149,23 @@ int lease_check_version(const struct attach *a, struct detail *d);
  * else it is. */
 int lease_check_granted(const struct attach *a, uint32_t page, struct detail *d);
 
-/* The namespace has a FREE page: it is the group's. */
-uint32_t lease_take_page(struct attach *a);
+/* The namespace has a FREE page: it is the group's. seq: page_note.seq. */
+uint32_t lease_take_page(struct attach *a, uint32_t seq);
+
+/* page_note.seq of what the LEASE with this number is granted. */
+static inline uint32_t lease_seq(uint64_t frame)
+{
+        uint32_t seq = (uint32_t)frame;
+
+        return seq == 0 || seq == PAGE_SEQ_NONE ? 1 : seq;
+}
+
+/*
+ * free_pages() once more, maybe: those are given back that this member leased itself, whatever the
+ * others are. A page that was given back then isn't granted to it again, as it could ask for
+ * nothing since.
+ */
+void free_pages_again(struct attach *a, const uint32_t *pages, uint32_t n);
 
 /* Gives granted pages back (grants_give_back()): they are no more the group's. -EINVAL where one
  * isn't granted to the group: none given back. */

@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "base/clock.h"
+#include "base/fault-point.h"
 #include "daemon/core/group.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/pool.h"
@@ -97,7 +98,9 @@ static uint32_t drain(struct attach *a, bool only_recalled)
                         continue;
                 if (only_recalled && ns_set_of(a->ns, page)->recall.state == RECALL_NONE)
                         continue;
+                FAULT_POINT("magazine-before-drain");
                 found = atomic_exchange_explicit(&a->share.magazine[slot], 0, memory_order_acq_rel);
+                FAULT_POINT("magazine-after-drain");
                 m->tampered |= found != 0 && found != page + 1;
                 forget(a, slot);
                 if (found != page + 1)
@@ -173,10 +176,10 @@ static uint32_t shortage(const struct attach *a, uint64_t target, uint64_t reach
         return (uint32_t)MIN(target - m->n_pages, most_ready - a->ns->n_ready);
 }
 
-static void put(struct attach *a, uint32_t slot)
+/* The page is in the magazine. */
+static void note(struct attach *a, uint32_t slot, uint32_t page)
 {
         struct magazine *m = a->magazine;
-        uint32_t page = lease_take_page(a);
         struct page *p = ns_page(a->ns, page);
 
         p->ready = 1;
@@ -185,7 +188,45 @@ static void put(struct attach *a, uint32_t slot)
         m->n_pages++;
         a->ns->n_ready++;
         ns_set_of(a->ns, page)->n_ready++;
+}
+
+static void put(struct attach *a, uint32_t slot)
+{
+        uint32_t page = lease_take_page(a, 0);
+
+        note(a, slot, page);
+        FAULT_POINT("magazine-before-put");
         atomic_store_explicit(&a->share.magazine[slot], page + 1, memory_order_release);
+        FAULT_POINT("magazine-after-put");
+}
+
+/* Is it one that a daemon put into this magazine, and in no other slot? */
+static bool was_put(const struct attach *a, uint32_t page)
+{
+        const struct page *p = ns_page(a->ns, page);
+
+        return p && p->state == PAGE_GRANTED && p->owner == a->grants->group->id && !p->ready &&
+               ns_note(a->ns, page)->client == a->member->id && ns_note(a->ns, page)->seq == 0;
+}
+
+void magazine_adopt(struct attach *a)
+{
+        struct magazine *m = a->magazine;
+
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS; slot++) {
+                uint32_t found = loaded(a, slot);
+
+                if (found == 0)
+                        continue;
+                if (was_put(a, found - 1))
+                        note(a, slot, found - 1);
+                else
+                        (void)atomic_compare_exchange_strong(&a->share.magazine[slot], &found, 0);
+        }
+        /* Taken ones are counted by the client, after these: rather one too many than one less. */
+        m->n_put = atomic_load(&a->share.header->n_taken) + m->n_pages;
+        m->level = MIN(atomic_load(&a->share.header->level), (uint32_t)SHM_MAGAZINE_SLOTS);
+        show(a, 0);
 }
 
 /* Puts `wanted` pages into it, as far as there are. Returns their number. */

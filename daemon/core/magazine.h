@@ -41,6 +41,13 @@ bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec);
  * slot (once; the page counts as claimed). */
 bool magazine_settle(struct attach *a);
 
+/*
+ * Of recovery, with `share` adopted: what lies in its slots is ready again, as far as it was put
+ * there, which the notes of the pages say; other slots are emptied. A page that was on its way into
+ * a slot, or out of one, counts as claimed.
+ */
+void magazine_adopt(struct attach *a);
+
 /* Was `page`, which lies in a magazine of the group, claimed meanwhile? */
 bool magazine_is_claimed(struct grants *g, uint32_t page);
 

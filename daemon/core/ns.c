@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault-point.h"
 #include "daemon/core/address.h"
 #include "daemon/core/announce.h"
 #include "daemon/core/compact.h"
@@ -39,47 +40,126 @@ static uint32_t count_namespaces(const struct tenant *t)
         return n;
 }
 
-/* Index, tree and policy; nothing stays behind on failure. */
-static int init_lookup(struct ns *ns, const struct tenant *t)
+static int init_policy(struct ns *ns, const struct tenant *t)
 {
-        struct store *s = t->store;
-        int r;
+        struct evict_params params = {.tree = &ns->tree, .page_tokens = ns->layout.page_tokens};
 
-        r = shared_init(&ns->shared, &s->room, ns->geometry.capacity_pages, ns->id, s->boot_epoch);
-        if (r < 0)
-                return r;
         tree_init(&ns->tree);
-        ns->evict = t->attrs.evict ? t->attrs.evict : s->evict;
-        r = ns->evict->new (
-                &(struct evict_params){.tree = &ns->tree, .page_tokens = ns->layout.page_tokens},
-                &ns->policy);
-        if (r < 0)
-                shared_deinit(&ns->shared);
-        return r;
+        ns->evict = t->attrs.evict ? t->attrs.evict : t->store->evict;
+        return ns->evict->new (&params, &ns->policy);
 }
 
-static int ns_alloc(struct tenant *t, const struct ns_layout *layout,
-        const struct ns_geometry *geometry, struct ns **ret_ns)
+/* Not where it could be found yet. */
+static int ns_alloc(
+        const struct ns_layout *layout, const struct ns_geometry *geometry, struct ns **ret_ns)
 {
         struct ns *ns = calloc(1, sizeof(*ns));
-        int r;
 
         if (!ns)
                 return -ENOMEM;
-        ns->id = t->store->last_ns_id + 1;
         ns->layout = *layout;
         ns->geometry = *geometry;
+        ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
+        ns->watched = ns->last_watched = PAGE_NONE;
+        list_init(&ns->sets_bound);
+        list_init(&ns->sets_room);
+        list_init(&ns->sets_preparing);
+        list_init(&ns->attachments);
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
         ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
-        r = ns->sets && ns->slots_preparing ? init_lookup(ns, t) : -ENOMEM;
-        if (r < 0) {
+        if (!ns->sets || !ns->slots_preparing) {
                 free(ns->slots_preparing);
                 free(ns->sets);
                 free(ns);
+                return -ENOMEM;
+        }
+        *ret_ns = ns;
+        return 0;
+}
+
+static void ns_discard(struct ns *ns)
+{
+        if (ns->policy)
+                ns->evict->free(ns->policy);
+        tree_deinit(&ns->tree);
+        shared_deinit(&ns->shared);
+        records_close(&ns->records);
+        free(ns->slots_preparing);
+        free(ns->sets);
+        free(ns);
+}
+
+static int ns_make(struct tenant *t, const struct ns_layout *layout,
+        const struct ns_geometry *geometry, struct ns **ret_ns)
+{
+        struct store *s = t->store;
+        struct ns *ns;
+        int r = ns_alloc(layout, geometry, &ns);
+
+        if (r < 0)
+                return r;
+        ns->id = state_next(&s->state->last_ns_id);
+        r = records_new(s, geometry, &ns->records);
+        if (r == 0)
+                r = shared_init(&ns->shared, &s->room, geometry->capacity_pages, ns->records.seed,
+                        ns->id, s->boot_epoch);
+        if (r == 0)
+                r = init_policy(ns, t);
+        if (r < 0) {
+                ns_discard(ns);
                 return r;
         }
-        ns->watched = ns->last_watched = PAGE_NONE;
-        t->store->last_ns_id++;
+        *ret_ns = ns;
+        return 0;
+}
+
+static void place(struct ns *ns, struct tenant *t, struct pool *pool, const char *name)
+{
+        ns->tenant = t;
+        ns->pool = pool;
+        ns->stake = stake_find(t, pool);
+        memcpy(ns->name, name, strlen(name) + 1);
+}
+
+/* It is there, and empty as far as anybody knows. */
+static void enter(struct ns *ns)
+{
+        struct store *s = ns->tenant->store;
+
+        list_append(&ns->tenant->namespaces, &ns->link);
+        if (s->on_ns)
+                s->on_ns(ns, false, s->callback_data);
+}
+
+int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns)
+{
+        const struct records_identity *i = &kept->records.header->identity;
+        struct ns_layout layout = i->layout;
+        struct ns *ns;
+        int r;
+
+        memcpy(layout.version, kept->options->version, sizeof(layout.version));
+        r = ns_alloc(&layout, &i->geometry, &ns);
+        if (r < 0)
+                return r;
+        r = init_policy(ns, t);
+        if (r == 0)
+                r = shared_adopt(&ns->shared, kept->index_fd, kept->reader_fd,
+                        i->geometry.capacity_pages, kept->records.seed, i->ns_id,
+                        t->store->boot_epoch);
+        if (r < 0) {
+                ns_discard(ns);
+                return r;
+        }
+        ns->id = i->ns_id;
+        ns->records = kept->records;
+        ns->keep_page_zero = i->keep_page_zero;
+        ns->epoch = atomic_load_explicit(&kept->records.header->epoch, memory_order_relaxed);
+        ns->version_epoch = kept->options->version_epoch;
+        ns->expire_nsec = kept->options->expire_nsec;
+        place(ns, t, pool, i->name);
+        ns->address = address_claim(t->store, ns, i->address);
+        enter(ns);
         *ret_ns = ns;
         return 0;
 }
@@ -124,22 +204,13 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
                 return detail_set(d, -EINVAL,
                         "the device's budget holds one page of this layout and page 0 is kept "
                         "back");
-        r = ns_alloc(t, layout, &geometry, &ns);
+        r = ns_make(t, layout, &geometry, &ns);
         if (r < 0)
                 return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
-        ns->tenant = t;
-        ns->pool = pool;
-        ns->stake = stake_find(t, pool);
-        memcpy(ns->name, name, strlen(name) + 1);
+        place(ns, t, pool, name);
         ns->keep_page_zero = keep_page_zero;
         ns->address = address_take(t->store, ns);
-        list_init(&ns->sets_bound);
-        list_init(&ns->sets_room);
-        list_init(&ns->sets_preparing);
-        list_init(&ns->attachments);
-        list_append(&t->namespaces, &ns->link);
-        if (t->store->on_ns)
-                t->store->on_ns(ns, false, t->store->callback_data);
+        enter(ns);
         *ret_ns = ns;
         return 0;
 }
@@ -152,6 +223,7 @@ void ns_free(struct ns *ns)
 
         if (store->on_ns)
                 store->on_ns(ns, true, store->callback_data);
+        records_end(ns);
         nsset_leave(ns);
         history_free(ns);
         sessions_free(ns);
@@ -161,13 +233,8 @@ void ns_free(struct ns *ns)
                 set_discard(set);
         list_for_each_safe (set, &ns->sets_preparing, struct extent_set, link)
                 set_orphan(set);
-        ns->evict->free(ns->policy);
-        tree_deinit(&ns->tree);
-        shared_deinit(&ns->shared);
         list_remove(&ns->link);
-        free(ns->slots_preparing);
-        free(ns->sets);
-        free(ns);
+        ns_discard(ns);
 }
 
 struct ns *ns_find(struct tenant *t, const char *name)
@@ -230,17 +297,28 @@ static bool is_shown(enum page_state s)
         return s == PAGE_SEALED || s == PAGE_DETACHED;
 }
 
-void ns_set_state(struct ns *ns, uint32_t page, enum page_state s)
+/* The record first: what clients see is made again from it. */
+static void turn(struct ns *ns, uint32_t page, uint64_t generation, enum page_state s)
 {
         struct page *p = ns_page(ns, page);
         bool shows = is_shown(p->state) || is_shown(s);
 
         assert(ns->n_pages[p->state] > 0);
         ns->n_pages[p->state]--;
-        p->state = s;
+        page_turn(p, generation, s);
         ns->n_pages[s]++;
         if (shows)
                 shared_show_state(ns, page);
+}
+
+void ns_set_state(struct ns *ns, uint32_t page, enum page_state s)
+{
+        turn(ns, page, ns_page(ns, page)->generation, s);
+}
+
+void ns_set_granted(struct ns *ns, uint32_t page, enum page_state s)
+{
+        turn(ns, page, ns_page(ns, page)->generation + 1, s);
 }
 
 static bool keeps_idle(const struct extent_set *set)
@@ -254,7 +332,6 @@ void ns_free_page(struct ns *ns, uint32_t page)
         struct extent_set *set = ns_set_of(ns, page);
 
         announce_withdraw(ns, page);
-        *ns_note(ns, page) = (struct page_note){0};
         set_put_page(set, page);
         if (set->recall.state != RECALL_NONE)
                 recall_settle(set);
@@ -345,6 +422,16 @@ static void let_go(struct ns *ns, uint32_t page, bool is_retired)
         }
         ns_set_state(ns, page, PAGE_DETACHED);
         ns_watch(ns, page);
+}
+
+void ns_settle_page(struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        assert(p->state == PAGE_DETACHED && !p->watched);
+
+        if (p->n_pins == 0 && ns_note(ns, page)->n_windows == 0)
+                let_go(ns, page, false);
 }
 
 bool ns_page_is_kept(const struct ns *ns, uint32_t page)
@@ -458,7 +545,9 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         sessions_reset(ns);
         tags_reset(ns);
         ns->epoch++;
+        records_commit_epoch(ns);
         shared_show_epochs(ns);
+        FAULT_POINT("index-after-epochs");
         announce_withdraw_ns(ns);
         magazine_drain_ns(ns); /* of pages that could only be published as stale */
         ns->n_stale = ns->n_pages[PAGE_SEALED];

@@ -11,8 +11,10 @@
 #include "base/list.h"
 #include "base/parse.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/geometry.h"
 #include "daemon/core/page.h"
 #include "daemon/core/pool.h"
+#include "daemon/core/records.h"
 #include "daemon/core/shared.h"
 #include "policy/ahead.h"
 #include "policy/evict.h"
@@ -25,38 +27,6 @@ struct nsset;
 struct sessions;
 struct tags;
 struct history;
-
-#define NS_TEXT_MAX       128
-#define NS_SALT_MAX       64
-#define NS_MAX_PLANES     1024
-#define NS_MAX_PER_TENANT 1024 /* namespaces; bounds what names cost the daemon; not tuned */
-/* Over all planes. A page costs the daemon about 270 bytes that nobody is charged for (measured by
- * kvlease-bench footprint with evict = pgi, segments included), and 4 for each client that shares:
- * near 7 %. */
-#define NS_MIN_PAGE_BYTES 4096
-#define NS_MAX_SET_BYTES \
-        (UINT64_C(1) << 30) /* a set is granted, zeroed and given back whole; not tuned */
-
-struct ns_layout {
-        char model[NS_TEXT_MAX + 1];
-        char version[NS_TEXT_MAX + 1];
-        uint32_t dtype, n_layers, n_kv_heads, head_size;
-        uint32_t page_tokens;      /* 1..1024 */
-        uint32_t n_planes;         /* 1..NS_MAX_PLANES */
-        uint64_t plane_page_bytes; /* multiple of 64 */
-        uint32_t tp_rank, tp_size, layer_group;
-        uint8_t salt[NS_SALT_MAX];
-        uint32_t salt_len;
-};
-
-struct ns_geometry {
-        uint64_t extent_bytes; /* of one plane: multiple of the granularity and of plane_page_bytes
-                                */
-        uint64_t set_bytes;    /* extent_bytes * n_planes */
-        uint32_t set_pages;    /* extent_bytes / plane_page_bytes */
-        uint32_t n_set_slots;  /* sets the pool's whole budget could hold */
-        uint32_t capacity_pages; /* set_pages * n_set_slots; fixed for life */
-};
 
 /* Why a set wasn't made. */
 struct ns_failure {
@@ -95,6 +65,7 @@ struct ns {
         uint32_t n_queued;          /* attachments whose lease waits for room (wait.h) */
         struct ns_failure failure;  /* for the next of these that tries again */
         bool unsettled;             /* sets were made or failed: store_settle() */
+        struct records records;     /* of its sets and pages: what is true of them */
         struct shared shared;       /* what clients see: its slots are the index */
         struct tree tree;
         const struct evict_ops *evict;
@@ -134,33 +105,24 @@ struct ns {
         uint64_t compact_after_nsec;     /* not before */
 };
 
-/*
- * Set size for a layout: per-plane extents that are multiples of both the device granularity and
- * the page (so that no page straddles two extents), as near to `wanted_bytes` per set as that
- * allows. 0, or -EINVAL with the sentence why (a set over NS_MAX_SET_BYTES or over the budget).
- */
-int ns_geometry_of(const struct ns_layout *layout, uint64_t wanted_bytes,
-        uint64_t granularity_bytes, uint64_t budget_bytes, struct ns_geometry *ret_geometry,
-        struct detail *d);
-
-/* 0, or -EINVAL naming the field and its range. */
-int ns_layout_check(const struct ns_layout *layout, struct detail *d);
-
-/* What two layouts differ in, version aside ("page_tokens"); NULL where they are the same. Static.
- */
-const char *ns_layout_difference(const struct ns_layout *a, const struct ns_layout *b);
-
-/* Equal in everything but version. */
-bool ns_layout_same(const struct ns_layout *a, const struct ns_layout *b);
-
-/* "model m version v dtype bf16 32 layers ..." for messages. Returns buf. */
-#define NS_LAYOUT_TEXT_MAX 512
-char *ns_layout_format(const struct ns_layout *l, char *buf, size_t size);
-
 /* 0; -EINVAL: pages below store.min_page_bytes, or the layout's geometry; -EMFILE:
  * NS_MAX_PER_TENANT; -ENOMEM. Name and layout are checked already. */
 int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
         bool keep_page_zero, struct ns **ret_ns, struct detail *d);
+
+/* What is kept of a namespace, and was looked at. */
+struct ns_kept {
+        struct records records;
+        const struct records_options *options; /* in the records */
+        int index_fd, reader_fd;
+};
+
+/*
+ * A namespace of the daemon before this one, without its sets: as ns_new() leaves it but for what
+ * the records say. Takes `kept` on success only. 0; -EINVAL: the descriptors aren't of its index
+ * segment; -ENOMEM.
+ */
+int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns);
 
 struct ns *ns_find(struct tenant *t, const char *name);
 
@@ -192,6 +154,10 @@ uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES]);
 
 /* Every change of a page's state, so that ns.n_pages is right and clients see it. */
 void ns_set_state(struct ns *ns, uint32_t page, enum page_state s);
+
+/* The same of a page that leaves FREE, as its next generation: whatever `s` gives a meaning was
+ * stored. */
+void ns_set_granted(struct ns *ns, uint32_t page, enum page_state s);
 
 /* The one way a page becomes FREE: not pinned, out of the index. Gives its set back where that
  * leaves it idle. */
@@ -229,6 +195,10 @@ void ns_unkeep_page(struct ns *ns, uint32_t page);
 
 /* DETACHED, held by windows and by nothing else that the daemon knows of. */
 bool ns_page_is_kept(const struct ns *ns, uint32_t page);
+
+/* DETACHED, not watched, and who holds it was never counted: freed where nobody does, watched where
+ * a segment pins it. */
+void ns_settle_page(struct ns *ns, uint32_t page);
 
 /* The page is met with pins in segments and none of its own: the policy has it as held, or it is
  * DETACHED. From now on ns_look_again() looks after it. */

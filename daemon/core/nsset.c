@@ -182,7 +182,7 @@ static struct nsset *set_new(struct tenant *t, const char *name, uint32_t size)
         list_init(&keys->incomplete);
         list_init(&keys->doomed);
         set->keys = keys;
-        set->id = ++t->store->last_nsset_id;
+        set->id = state_next(&t->store->state->last_nsset_id);
         set->size = size;
         memcpy(set->name, name, strlen(name) + 1);
         list_append(&t->nssets, &set->link);

@@ -1,5 +1,6 @@
 /*
- * A page's record: 64 bytes, the truth about it. Private to the daemon.
+ * A page's record: 64 bytes, the truth about it. Private to the daemon; it lies in the namespace's
+ * records (records.h), which may outlive the process.
  *
  *   FREE -> GRANTED (one group may write) -> SEALED (immutable, in index and tree) -> FREE
  * (evicted)
@@ -15,11 +16,17 @@
  * (compact.h): nobody's until it is SEALED in the place of the other one, or FREE again; clients
  * see it as FREE. What clients see of a page is its line in the index segment; this record is what
  * counts.
+ *
+ * Generation and state are one word, and page_turn() is the only thing that changes it: one store,
+ * after everything that the state gives a meaning was stored. So a process that is killed leaves a
+ * page whole, or as it was before. What a state doesn't use is wiped after.
  */
 #ifndef KVL_CORE_PAGE_H
 #define KVL_CORE_PAGE_H
 
 #include <assert.h>
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/shm.h"
@@ -28,11 +35,17 @@
 #define PAGE_NONE UINT32_MAX
 
 struct page {
-        uint8_t key[KEY_BYTES];   /* SEALED, DETACHED */
-        uint64_t generation : 56; /* one more each time it leaves FREE, or is withdrawn
-                                     (announce.h): a word that clients wait for doesn't come back */
-        uint64_t state : 8;       /* enum page_state */
-        uint32_t epoch;           /* of the namespace when granted (low 32 bits) */
+        uint8_t key[KEY_BYTES]; /* SEALED, DETACHED; announced */
+        union {
+                _Atomic uint64_t word;            /* page_turn() */
+                struct {                          /* the same, to be read */
+                        const uint64_t state : 8; /* enum page_state */
+                        /* One more each time it leaves FREE, or is withdrawn (announce.h): a word
+                         * that clients wait for doesn't come back. */
+                        const uint64_t generation : 56;
+                };
+        };
+        uint32_t epoch;  /* of the namespace when granted (low 32 bits) */
         uint32_t n_pins; /* taken over the socket, of all members; SEALED, DETACHED. Those in pin
                             segments are counted there (shared.h) */
         uint32_t owner;  /* GRANTED: group id */
@@ -51,14 +64,43 @@ struct page {
 };
 
 static_assert(sizeof(struct page) == 64, "one cache line a page");
+static_assert(offsetof(struct page, word) == 32 && offsetof(struct page, epoch) == 40, "layout");
+static_assert(offsetof(struct page, owner) == 48 && offsetof(struct page, tokens) == 60, "layout");
+
+#define PAGE_GENERATION_MAX ((UINT64_C(1) << 56) - 1)
+
+static inline uint64_t page_word(uint64_t generation, enum page_state s)
+{
+        return generation << 8 | (uint64_t)s;
+}
+
+/* Everything that was stored before is there where this is. */
+void page_turn(struct page *p, uint64_t generation, enum page_state s);
+
+/*
+ * Which page comes before this one, and what proves the record: changed together, by one store
+ * (records_seal()), because compaction gives pages other parents.
+ */
+union page_place {
+        _Atomic uint64_t word;
+        struct {
+                uint32_t parent; /* page; PAGE_NONE: begins a text */
+                uint32_t sum;    /* records_sum() */
+        };
+};
+
+#define PAGE_SEQ_NONE UINT32_MAX
 
 /*
  * What else is known of a page: not needed to find, grant or evict one. Times in whole seconds of
  * the store's clock. All zero while the page is FREE.
  */
 struct page_note {
-        uint64_t tag; /* as published; 0: none */
-        union {       /* page + 1; 0 ends */
+        union {
+                uint64_t tag;       /* SEALED: as published; 0: none */
+                uint64_t announcer; /* GRANTED and announced: the client who is to publish it */
+        };
+        union { /* page + 1; 0 ends */
                 struct {
                         uint32_t tag_prev, tag_next; /* of the tag (tag.h) */
                 };
@@ -68,13 +110,23 @@ struct page_note {
         };
         uint32_t published_sec; /* SEALED, DETACHED */
         uint32_t used_sec;      /* published, or found as the deepest page of a lookup */
-        uint64_t client;        /* GRANTED and announced: who is to publish it; SEALED: who did */
+        uint64_t client;        /* GRANTED: who leased it; SEALED, DETACHED: who published it */
         uint32_t tails;         /* id of what sessions end with here; 0: none (session.h) */
         uint32_t n_windows;     /* sessions that hold it beside the tree */
         uint32_t was_found : 1; /* since it was published */
         uint32_t depth : 31;    /* SEALED, DETACHED: pages of its text up to its end */
         uint32_t end_token;     /* likewise: tokens */
+        union page_place place; /* SEALED, DETACHED */
+        /* GRANTED: by which of the client's LEASE frames, low 32 bits of its number; 0: put into
+         * its magazine; PAGE_SEQ_NONE: about to be published, no LEASE gives it back. */
+        uint32_t seq;
+        uint32_t reserved;
 };
+static_assert(sizeof(struct page_note) == 64, "layout");
+static_assert(offsetof(struct page_note, client) == 24, "layout");
+static_assert(offsetof(struct page_note, end_token) == 44, "layout");
+static_assert(offsetof(struct page_note, place) == 48, "layout");
+static_assert(offsetof(struct page_note, seq) == 56, "layout");
 
 const char *page_state_name(enum page_state s);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault-point.h"
 #include "base/fd.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
@@ -54,15 +55,41 @@ static void on_destroyed(struct job *job, int result, void *data)
                 memcpy(pool->why, job->why, sizeof(pool->why));
 }
 
-/* On a queue: to be destroyed, in order. */
+static const struct keep *keep_of(const struct extent_set *set)
+{
+        return &set->ns->tenant->store->keep;
+}
+
+/* On a queue, whose thread drops what is kept of them: to be destroyed, in order. */
 static void destroy_extents(struct extent_set *set)
 {
         if (set->parting) {
                 queue_submit(set->pool->queue, TAKE(set->parting));
                 return;
         }
-        for (uint32_t i = 0; i < set->ns->layout.n_planes && set->extents[i]; i++)
+        for (uint32_t i = 0; i < set->ns->layout.n_planes && set->extents[i]; i++) {
+                keep_drop(keep_of(set), KEEP_EXTENT, set_extent_number(set, i));
                 set->extents[i]->device->ops->extent_destroy(set->extents[i], true);
+        }
+}
+
+/* What it exports is kept from now on. */
+static int keep_extent(const struct extent_set *set, uint32_t n)
+{
+        const struct device_ops *ops = set->extents[n]->device->ops;
+        struct extent_handle handle;
+        int r;
+
+        if (!keep_is_on(keep_of(set)))
+                return 0;
+        r = ops->extent_export(set->extents[n], &handle);
+        if (r < 0)
+                return r;
+        r = handle.fd < 0 ? 0
+                          : keep_add(keep_of(set), KEEP_EXTENT, set_extent_number(set, n),
+                                    handle.fd, NULL);
+        fd_close(handle.fd);
+        return r;
 }
 
 static int create_extents(struct extent_set *set)
@@ -73,6 +100,8 @@ static int create_extents(struct extent_set *set)
         for (uint32_t i = 0; i < set->ns->layout.n_planes; i++) {
                 r = device->ops->extent_create(
                         device, set->ns->geometry.extent_bytes, &set->extents[i]);
+                if (r == 0)
+                        r = keep_extent(set, i);
                 if (r < 0) {
                         destroy_extents(set);
                         return r;
@@ -88,16 +117,19 @@ static void init_pages(struct extent_set *set)
 
         for (uint32_t i = 0; i < n; i++) {
                 /* Lines outlive sets: generations go on where the last set here left off. */
-                set->pages[i].generation =
-                        atomic_load_explicit(
-                                &set->ns->shared.lines[first + i].state, memory_order_relaxed) >>
-                        8;
+                uint64_t line = atomic_load_explicit(
+                        &set->ns->shared.lines[first + i].state, memory_order_relaxed);
+
+                atomic_store_explicit(
+                        &set->pages[i].word, page_word(line >> 8, PAGE_FREE), memory_order_relaxed);
                 set->pages[i].prev = PAGE_NONE;
                 set->pages[i].next = i + 1 < n ? first + i + 1 : PAGE_NONE;
         }
-        if (skip)
-                set->pages[0] =
-                        (struct page){.state = PAGE_NULL, .prev = PAGE_NONE, .next = PAGE_NONE};
+        if (skip) {
+                atomic_store_explicit(
+                        &set->pages[0].word, page_word(0, PAGE_NULL), memory_order_relaxed);
+                set->pages[0].next = PAGE_NONE;
+        }
         set->n_usable = set->n_free = n - skip;
         set->free_head = set->n_free > 0 ? first + skip : PAGE_NONE;
 }
@@ -105,16 +137,53 @@ static void init_pages(struct extent_set *set)
 static void set_free(struct extent_set *set)
 {
         job_free(set->parting);
-        free(set->notes);
-        free(set->pages);
+        if (set->ns) /* an orphan's records went with its namespace */
+                records_wipe(set->ns, set->index, 1);
         free(set);
 }
 
-/* With its extents, or the job that will end them. */
+static bool overlaps(const struct list_link *sets, uint32_t first, uint32_t n)
+{
+        list_for_each (set, sets, struct extent_set, link)
+                if (set->first_extent < first + n &&
+                        first < set->first_extent + set->ns->layout.n_planes)
+                        return true;
+        return false;
+}
+
+static bool is_number_used(const struct store *s, uint32_t first, uint32_t n)
+{
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (overlaps(&ns->sets_bound, first, n) ||
+                                overlaps(&ns->sets_preparing, first, n))
+                                return true;
+        return false;
+}
+
+/*
+ * Numbers for n extents: n after each other that nobody has. What is being destroyed has one that
+ * was given long before, with the end of the range between them.
+ */
+static uint32_t next_extents(struct store *s, uint32_t n)
+{
+        _Atomic uint64_t *last = &s->state->last_extent;
+        uint64_t first;
+
+        do {
+                first = atomic_load_explicit(last, memory_order_relaxed) + 1;
+                if (first + n > KEEP_MAX_NUMBER)
+                        first = 1;
+                FAULT_POINT("extent-before-number");
+                atomic_store_explicit(last, first + n - 1, memory_order_release);
+                FAULT_POINT("extent-after-number");
+        } while (is_number_used(s, (uint32_t)first, n));
+        return (uint32_t)first;
+}
+
 static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
 {
         struct extent_set *set;
-        int r;
 
         set = calloc(1, sizeof(*set) + ns->layout.n_planes * sizeof(set->extents[0]));
         if (!set)
@@ -127,13 +196,29 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         set->cost_bytes = UINT64_MAX; /* not weighed yet */
         set->asked_nsec = clock_now_nsec();
         set->index = index;
-        set->pages = calloc(ns->geometry.set_pages, sizeof(*set->pages));
-        set->notes = calloc(ns->geometry.set_pages, sizeof(*set->notes));
-        if (ns->pool->queue) {
+        set->pages = &ns->records.pages[index * ns->geometry.set_pages];
+        set->notes = &ns->records.notes[index * ns->geometry.set_pages];
+        if (ns->pool->queue)
                 set->parting = job_new(JOB_DESTROY, ns->layout.n_planes);
-                r = set->pages && set->notes && set->parting ? 0 : -ENOMEM;
-        } else
-                r = set->pages && set->notes ? create_extents(set) : -ENOMEM;
+        if (ns->pool->queue && !set->parting) {
+                free(set);
+                return -ENOMEM;
+        }
+        *ret_set = set;
+        return 0;
+}
+
+/* With its extents, or the job that will end them. */
+static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
+{
+        struct extent_set *set;
+        int r = set_new(ns, index, &set);
+
+        if (r < 0)
+                return r;
+        if (keep_is_on(keep_of(set)))
+                set->first_extent = next_extents(ns->tenant->store, ns->layout.n_planes);
+        r = ns->pool->queue ? 0 : create_extents(set);
         if (r != 0) {
                 set_free(set);
                 return r;
@@ -144,7 +229,7 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
 }
 
 /* From here on the set counts. */
-static void set_link(struct extent_set *set)
+static void enter(struct extent_set *set)
 {
         struct ns *ns = set->ns;
 
@@ -154,8 +239,51 @@ static void set_link(struct extent_set *set)
                 list_append(&ns->sets_room, &set->room_link);
         ns->n_sets++;
         ns->pool->n_sets++;
+}
+
+/* All of its pages are FREE. */
+static void set_link(struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+
+        records_bind(set);
+        enter(set);
         ns->n_pages[PAGE_FREE] += set->n_usable;
         ns->n_pages[PAGE_NULL] += ns->geometry.set_pages - set->n_usable;
+}
+
+int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
+        const struct job_extent *extents, struct extent_set **ret_set)
+{
+        struct extent_set *set;
+        int r = reserve_nodes(ns, index);
+
+        if (r == 0)
+                r = set_new(ns, index, &set);
+        if (r < 0)
+                return r;
+        charge_adopt(&set->charge, ns->stake, ns->geometry.set_bytes);
+        set->first_extent = first_extent;
+        for (uint32_t i = 0; i < ns->layout.n_planes; i++) {
+                set->extents[i] = extents[i].extent;
+                if (!set->parting)
+                        continue;
+                set->parting->extents[i] = extents[i];
+                set->parting->done = on_destroyed;
+                set->parting->data = set->pool;
+        }
+        set->n_usable = ns->geometry.set_pages - (index == 0 && ns->keep_page_zero);
+        set->free_head = PAGE_NONE;
+        enter(set);
+        ns->tenant->store->n_extents += ns->layout.n_planes;
+        *ret_set = set;
+        return 0;
+}
+
+void set_adopted(struct extent_set *set)
+{
+        if (set->n_free > 0)
+                list_append(&set->ns->sets_room, &set->room_link);
 }
 
 static int admit_extents(struct ns *ns, struct detail *d)
@@ -315,6 +443,8 @@ static int prepare(struct extent_set *set)
         if (!job)
                 return -ENOMEM;
         job->bytes = ns->geometry.extent_bytes;
+        for (uint32_t i = 0; i < ns->layout.n_planes && set->first_extent > 0; i++)
+                job->extents[i].number = set_extent_number(set, i);
         job->done = on_made;
         job->data = set;
         set->parting->done = on_destroyed;
@@ -411,7 +541,7 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
         }
         r = reserve_nodes(ns, slot);
         if (r == 0)
-                r = set_new(ns, slot, &set);
+                r = set_make(ns, slot, &set);
         if (r != 0) {
                 charge_drop(&charge);
                 return explain_bind(r, ns, d);
@@ -438,6 +568,8 @@ void set_discard(struct extent_set *set)
         struct ns *ns = set->ns;
 
         assert(set->n_mapped == 0);
+
+        records_unbind(ns, set->index);
 
         list_remove(&set->link);
         list_remove(&set->room_link);
@@ -469,10 +601,11 @@ static struct page *page_of(struct extent_set *set, uint32_t page)
         return &set->pages[page % set->ns->geometry.set_pages];
 }
 
-uint32_t set_take_page(struct extent_set *set)
+uint32_t set_take_page(struct extent_set *set, const struct page_use *use)
 {
         uint32_t page = set->free_head;
         struct page *p = page_of(set, page);
+        struct page_note *note = ns_note(set->ns, page);
 
         assert(set->n_free > 0 && p->state == PAGE_FREE);
 
@@ -481,9 +614,12 @@ uint32_t set_take_page(struct extent_set *set)
         if (set->n_free == 0)
                 list_remove(&set->room_link);
         p->next = PAGE_NONE;
-        p->generation++;
         p->epoch = (uint32_t)set->ns->epoch;
-        ns_set_state(set->ns, page, PAGE_GRANTED);
+        p->owner = use->owner;
+        note->client = use->client;
+        note->seq = use->seq;
+        FAULT_POINT("page-before-take");
+        ns_set_granted(set->ns, page, use->state);
         return page;
 }
 
@@ -499,6 +635,8 @@ void set_put_page(struct extent_set *set, uint32_t page)
         else if (set->n_free == 0)
                 list_insert_before(set->ns->sets_room.next, &set->room_link);
         ns_set_state(set->ns, page, PAGE_FREE);
+        FAULT_POINT("page-before-wipe");
+        *ns_note(set->ns, page) = (struct page_note){0};
         memset(p->key, 0, sizeof(p->key));
         p->tokens = 0;
         p->ready = p->reported = p->unindexed = 0;

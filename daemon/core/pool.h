@@ -27,6 +27,7 @@ struct ns;
 struct detail;
 struct queue;
 struct job;
+struct job_extent;
 
 struct pool {
         struct list_link link;            /* store.pools */
@@ -98,9 +99,11 @@ struct extent_set {
         uint64_t cost_bytes; /* scratch of one call (reclaim) */
         uint64_t asked_nsec; /* when it began to be made */
         struct set_recall recall;
-        struct page *pages;       /* owned, ns.geometry.set_pages */
-        struct page_note *notes;  /* owned, likewise */
-        struct job *parting;      /* owned; queue: the DESTROY, holds the extents' handles */
+        uint32_t first_extent;   /* the extents' numbers, of keep.h, are this and those after it; 0:
+                                    nothing is kept */
+        struct page *pages;      /* in ns.records; ns.geometry.set_pages */
+        struct page_note *notes; /* likewise */
+        struct job *parting;     /* owned; queue: the DESTROY, holds the extents' handles */
         struct extent *extents[]; /* owned, ns.layout.n_planes */
 };
 
@@ -113,6 +116,17 @@ struct extent_set {
 int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d);
 
 /*
+ * Binds a set that the daemon before this one had bound, with its extents (taken on success only;
+ * `extents` has their handles where the pool has a queue). Its page records are as they were, and
+ * counted by the caller, who makes its list of FREE pages. 0 or -ENOMEM.
+ */
+int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
+        const struct job_extent *extents, struct extent_set **ret_set);
+
+/* Its list of FREE pages was made by who adopted it. */
+void set_adopted(struct extent_set *set);
+
+/*
  * The queue has something to say: sets that are made are bound, those that failed are gone. Then
  * the leases that waited are to be tried again, in order, and then store_settle(). Number of jobs.
  */
@@ -123,6 +137,12 @@ void set_orphan(struct extent_set *set);
 
 /* After the queue's end, which never says that they are made. */
 void pool_forget_orphans(struct pool *pool);
+
+/* Of its n-th extent, for keep.h. */
+static inline uint32_t set_extent_number(const struct extent_set *set, uint32_t n)
+{
+        return set->first_extent + n;
+}
 
 /* A handle of the n-th extent for another process, to be closed by the caller. 0 or -errno. */
 int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *ret_handle);
@@ -144,11 +164,19 @@ static inline bool recall_is_idle(const struct extent_set *set)
         return set->recall.state != RECALL_NONE && set->n_free == set->n_usable;
 }
 
+/* What a page is taken for: GRANTED, with whom it is granted to (page.h), or MOVING. */
+struct page_use {
+        enum page_state state;
+        uint32_t owner;
+        uint32_t seq;
+        uint64_t client;
+};
+
 /*
- * Takes one FREE page off the set's list, which isn't empty: it is GRANTED, its next generation.
- * Putting it back makes it FREE; go through ns_free_page(), which also gives an idle set back.
+ * Takes one FREE page off the set's list, which isn't empty, in its next generation. Putting it
+ * back makes it FREE; go through ns_free_page(), which also gives an idle set back.
  */
-uint32_t set_take_page(struct extent_set *set);
+uint32_t set_take_page(struct extent_set *set, const struct page_use *use);
 void set_put_page(struct extent_set *set, uint32_t page);
 
 #endif

@@ -46,6 +46,7 @@ static void press(struct extent_set *set, uint64_t timeout_nsec)
         set->recall.kind = RECALL_FORCED;
         set->recall.told = set->recall.holders_told = false;
         set->recall.timeout_nsec = timeout_nsec;
+        records_note_recall(set);
 }
 
 void recall_press(struct extent_set *set)
@@ -71,6 +72,7 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
         set->recall.by = rq->by;
         set->recall.begun_nsec = s->now_nsec;
         set->recall.timeout_nsec = rq->timeout_nsec;
+        records_note_recall(set);
         list_append(&s->recalls, &set->recall.link);
         s->n_recalls++;
         t->n_recalled++;
@@ -267,6 +269,17 @@ void recall_set(struct extent_set *set, enum recall_kind kind)
 
         begin(set, &rq);
         magazine_drain_recalled(set->ns); /* it may go from here on */
+        start_round(s);
+        want_work(s);
+}
+
+void recall_again(struct extent_set *set, uint64_t timeout_nsec)
+{
+        const struct recall_request rq = {
+                .tenant = set->ns->tenant, .kind = RECALL_FORCED, .timeout_nsec = timeout_nsec};
+        struct store *s = store_of(set);
+
+        begin(set, &rq);
         start_round(s);
         want_work(s);
 }

@@ -70,6 +70,10 @@ uint32_t recall_sets(
  * is made (pool_reap()). */
 uint32_t recall_excess(struct tenant *t);
 
+/* The daemon before this one had recalled it by force, with that timeout: it is asked anew, and the
+ * time begins anew. It stays bound until recall_work(). */
+void recall_again(struct extent_set *set, uint64_t timeout_nsec);
+
 /* Recalls this one, which isn't recalled. Unless it is being visited it may be gone after. */
 void recall_set(struct extent_set *set, enum recall_kind kind);
 

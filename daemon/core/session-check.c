@@ -23,6 +23,8 @@ static const char *check_one(const struct session *s)
                 return "a session ends at a page that isn't cached";
         if (s->n_window > s->room || (s->n_window > 0 && !s->is_truncated))
                 return "a session has a window that can't be";
+        if (s->n_logged > s->n_window)
+                return "a session's log has more of its window than there is";
         if (list_is_empty(&s->window_link) != (s->n_window == 0))
                 return "a session is in the list of those with a window, or missing, against that";
         for (uint32_t i = 0; i < s->n_window; i++) {

@@ -5,6 +5,7 @@
 #ifndef KVL_CORE_SESSION_IMPL_H
 #define KVL_CORE_SESSION_IMPL_H
 
+#include "daemon/core/session-log.h"
 #include "daemon/core/session.h"
 
 /* Windows may share pages, which bounds neither their memory nor what it takes to go through them:
@@ -43,6 +44,10 @@ struct session {
         uint64_t window_token;        /* truncated: where the window begins */
         uint32_t *window;             /* owned */
         uint32_t n_window, room;      /* pages in it; it has room for */
+        uint64_t window_first;        /* pages that were in it before the first */
+        uint32_t n_logged;            /* its first pages, which the log has; with a log alone */
+        bool is_logged;               /* the log has the session */
+        uint64_t logged_nsec;         /* used_nsec there */
         struct list_link window_link; /* sessions.windows, where n_window > 0 */
         uint32_t id_len;
         uint8_t id[SESSION_ID_MAX];
@@ -71,6 +76,8 @@ struct sessions {
                                       it began */
         uint64_t tenant_expire_nsec; /* the tenant's time when it began */
         struct hash_seed seed;
+        struct session_log log;
+        struct sessions_recovered recovered; /* all 0 where nothing was */
         struct list_link spare_endings;
         uint64_t n_room;             /* pages that all windows together have room for */
         struct list_link windows[2]; /* [n_open > 0]: those with a window, least recently used first
@@ -81,6 +88,15 @@ static inline bool session_is_live(const struct session *s)
 {
         return s->epoch == s->ns->epoch;
 }
+
+/* Without a log where they are made here. NULL: no memory. */
+struct sessions *sessions_get(struct ns *ns);
+
+/* NULL: there is none. */
+struct session *session_find(const struct ns *ns, const uint8_t *id, uint32_t id_len);
+
+/* With sessions_get() behind it; the limits are the caller's. NULL: no memory. */
+struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len);
 
 /* It is used: opened, closed, published to, or asked for its pages. */
 void session_use(struct session *s, uint64_t now_nsec);
@@ -99,8 +115,14 @@ uint64_t session_window_end(const struct session *s);
 /* From now on it ends at this page of the tree, or nowhere (PAGE_NONE). */
 void session_end_at(struct session *s, uint32_t page);
 
-/* Its window is lost. */
+/* Its window is lost; the log doesn't know yet. */
 void session_drop_window(struct session *s);
+
+/* May all windows have room for n pages in sum? */
+bool sessions_may_have_room(const struct ns *ns, uint64_t n);
+
+/* The policy hears of its hint. */
+void session_pass_hint(struct session *s, uint64_t now_nsec);
 
 /* Pages of the tree from `page` up to (without) `stop`, as far as nobody has use for them, leave
  * it.

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/client-record.h"
 #include "daemon/core/history.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/session-impl.h"
@@ -108,6 +109,8 @@ void sessions_page_goes(struct ns *ns, uint32_t page)
 
         if (!e)
                 return;
+        if (up != PAGE_NONE)
+                session_log_moved(ns, page, up);
         ns_note(ns, page)->tails = 0;
         if (up == PAGE_NONE) {
                 end_nowhere(ns, e);
@@ -131,6 +134,7 @@ void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to)
 
         if (!e)
                 return;
+        session_log_moved(ns, page, to);
         ns_note(ns, page)->tails = 0;
         put_ending(ns, e, to);
 }
@@ -186,6 +190,7 @@ static void cut_window(struct session *s, uint32_t n)
 {
         while (s->n_window > n)
                 ns_unkeep_page(s->ns, s->window[--s->n_window]);
+        s->n_logged = MIN(s->n_logged, s->n_window);
         if (n == 0)
                 list_remove(&s->window_link);
 }
@@ -205,6 +210,13 @@ void session_drop_window(struct session *s)
         free_window(s);
 }
 
+/* The same, and it is written down. */
+static void lose_window(struct session *s)
+{
+        session_drop_window(s);
+        session_log_put(s);
+}
+
 bool sessions_give_way(struct ns *ns, bool open)
 {
         struct sessions *all = ns->sessions;
@@ -216,7 +228,7 @@ bool sessions_give_way(struct ns *ns, bool open)
         if (!s && open)
                 s = list_first(&all->windows[true], struct session, window_link);
         if (s)
-                session_drop_window(s);
+                lose_window(s);
         return s;
 }
 
@@ -236,7 +248,7 @@ uint64_t sessions_leave_set(struct ns *ns, uint32_t set_index)
                 list_for_each_safe (s, &ns->sessions->windows[open], struct session, window_link) {
                         n += s->n_window;
                         if (window_is_in(s, set_index))
-                                session_drop_window(s);
+                                lose_window(s);
                 }
         return n;
 }
@@ -249,6 +261,11 @@ static struct session *session_or_none(struct attach *a, uint32_t handle)
         return handle == 0 ? NULL : session_of(a, handle, NULL);
 }
 
+bool sessions_may_have_room(const struct ns *ns, uint64_t n)
+{
+        return n <= SESSION_WINDOWS_SHARE * (uint64_t)ns->geometry.capacity_pages;
+}
+
 /* Room for n pages more in its window, which somebody has open. Other windows may go for it. */
 static int reserve_window(struct session *s, uint64_t n, struct detail *d)
 {
@@ -259,7 +276,7 @@ static int reserve_window(struct session *s, uint64_t n, struct detail *d)
 
         if (wanted <= s->room)
                 return 0;
-        while (all->n_room - s->room + room > most)
+        while (!sessions_may_have_room(s->ns, all->n_room - s->room + room))
                 if (!sessions_give_way(s->ns, false))
                         return detail_set(d, -ENOMEM,
                                 "the windows of open sessions of namespace %s have %llu pages in "
@@ -324,14 +341,24 @@ uint32_t session_find_parent(struct attach *a, uint32_t handle, const uint8_t ke
         return ns_find_page(a->ns, key);
 }
 
+/* The page, which is in no tree, ends there in the text. */
+static void put_at(struct ns *ns, uint32_t page, uint32_t end_token)
+{
+        struct page_note *note = ns_note(ns, page);
+
+        if (note->end_token == end_token)
+                return;
+        note->end_token = end_token;
+        records_reparent(ns, page, note->place.parent); /* for the sum */
+}
+
 static void append_to_window(struct session *s, uint32_t page, uint32_t parent)
 {
         struct ns *ns = s->ns;
-        struct page_note *note = ns_note(ns, page);
 
         cut_window(s, place_in_window(s, parent));
-        note->end_token = (uint32_t)session_window_end(s) + ns_page(ns, page)->tokens;
-        s->n_tokens = note->end_token;
+        s->n_tokens = (uint32_t)session_window_end(s) + ns_page(ns, page)->tokens;
+        put_at(ns, page, (uint32_t)s->n_tokens);
         if (!may_hold(ns, page)) {
                 session_drop_window(s);
                 return;
@@ -355,7 +382,7 @@ static void append_to_tree(struct session *s, uint32_t page, uint32_t parent)
                 session_end_at(s, PAGE_NONE);
 }
 
-static void pass_hint(struct session *s, uint64_t now_nsec)
+void session_pass_hint(struct session *s, uint64_t now_nsec)
 {
         const struct evict_ops *ops = s->ns->evict;
         uint64_t left = s->returns_nsec - MIN(now_nsec, s->returns_nsec);
@@ -376,8 +403,9 @@ void session_append(
         else
                 append_to_tree(s, page, parent);
         session_use(s, now_nsec);
+        session_log_put(s);
         if (s->hint != EVICT_HINT_UNKNOWN && !s->is_truncated)
-                pass_hint(s, now_nsec);
+                session_pass_hint(s, now_nsec);
 }
 
 void session_hint(struct session *s, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec)
@@ -385,7 +413,8 @@ void session_hint(struct session *s, enum evict_hint hint, uint64_t after_nsec, 
         store_set_now(store_of(s->ns), now_nsec);
         s->hint = hint;
         s->returns_nsec = hint == EVICT_HINT_RETURNS ? now_nsec + after_nsec : 0;
-        pass_hint(s, now_nsec);
+        session_log_put(s);
+        session_pass_hint(s, now_nsec);
 }
 
 /* ---- asked for ------------------------------------------------------------------------------- */
@@ -438,15 +467,18 @@ int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t m
 {
         struct ns *ns = a->ns;
         uint32_t total = count_head(s) + s->n_window, n, tail = session_tail(s);
+        int r;
 
         store_set_now(store_of(ns), now_nsec);
         *ret_n = 0;
         n = from < total ? MIN(max, total - from) : 0;
         list_pages(s, from, n, ret);
         n = count_pinnable(a, ret, n);
-        if (!pins_is_open(&a->share) && map_reserve(&a->pins, n) < 0)
-                return detail_set(d, -ENOMEM, "no memory for %u pins", n);
+        r = pins_is_open(&a->share) ? 0 : attach_reserve_pins(a, n, d);
+        if (r < 0)
+                return r;
         session_use(s, now_nsec);
+        session_log_used(s);
         if (tail != PAGE_NONE)
                 touch_page(a, tail, (uint32_t)ns_page(ns, tail)->generation, 0, now_nsec);
         if (n == 0)
@@ -478,6 +510,7 @@ static void end_earlier(struct session *s, uint32_t head)
         uint32_t tail = session_tail(s);
 
         session_end_at(s, head);
+        session_log_put(s);
         if (tail != PAGE_NONE)
                 session_leave_pages(s->ns, tail, head);
 }
@@ -537,6 +570,8 @@ static void shift_window(struct session *s, uint32_t n)
         for (uint32_t i = 0; i < n; i++)
                 ns_unkeep_page(s->ns, s->window[i]);
         s->n_window -= n;
+        s->n_logged -= MIN(n, s->n_logged);
+        s->window_first += n;
         memmove(s->window, s->window + n, s->n_window * sizeof(*s->window));
         s->window_token = window_token;
         if (s->n_window == 0)
@@ -587,6 +622,7 @@ int session_truncate(struct attach *a, struct session *s, uint64_t first_tokens,
         if (r < 0)
                 return r;
         session_use(s, store_of(a->ns)->now_nsec);
+        session_log_put(s);
         *ret_left = n_left;
         return 0;
 }

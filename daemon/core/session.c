@@ -53,7 +53,7 @@ static void unlink_bucket(struct sessions *all, const struct session *s)
         *at = s->next;
 }
 
-static struct session *find(const struct ns *ns, const uint8_t *id, uint32_t id_len)
+struct session *session_find(const struct ns *ns, const uint8_t *id, uint32_t id_len)
 {
         struct sessions *all = ns->sessions;
         uint64_t hash;
@@ -96,8 +96,7 @@ static int grow(struct sessions *all)
         return 0;
 }
 
-/* NULL: no memory. */
-static struct sessions *get_all(struct ns *ns)
+struct sessions *sessions_get(struct ns *ns)
 {
         struct sessions *all = ns->sessions;
 
@@ -107,11 +106,27 @@ static struct sessions *get_all(struct ns *ns)
         if (!all)
                 return NULL;
         all->seed = hash_seed_random();
+        all->log.fd = -1;
         list_init(&all->spare_endings);
         list_init(&all->windows[false]);
         list_init(&all->windows[true]);
         ns->sessions = all;
         return all;
+}
+
+/* Before the first session: with the log. 0; -ENOMEM; as session_log_open(). */
+static int begin(struct ns *ns, struct detail *d)
+{
+        int r;
+
+        if (ns->sessions)
+                return 0;
+        if (!sessions_get(ns))
+                return -ENOMEM;
+        r = session_log_open(ns, d);
+        if (r < 0)
+                sessions_free(ns);
+        return r;
 }
 
 /* A free slot has a session's worth of everything. 0 or -ENOMEM. */
@@ -147,16 +162,40 @@ static uint64_t count_of_tenant(const struct tenant *t)
         return n;
 }
 
-/* 0; -EMFILE with the sentence; -ENOMEM. */
+struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len)
+{
+        struct sessions *all = ns->sessions;
+        struct session *s = prepare_slot(all) == 0 ? calloc(1, sizeof(*s)) : NULL;
+
+        if (!s)
+                return NULL;
+        s->ns = ns;
+        s->slot = all->free_slot - 1;
+        s->epoch = ns->epoch;
+        s->hash = hash_bytes(all->seed, id, id_len);
+        s->id_len = id_len;
+        memcpy(s->id, id, id_len);
+        list_init(&s->openings);
+        list_init(&s->end_link);
+        list_init(&s->window_link);
+        all->free_slot = all->slots[s->slot].next_free;
+        all->slots[s->slot].session = s;
+        link_bucket(all, s);
+        all->n_live++;
+        return s;
+}
+
+/* 0; -EMFILE with the sentence; -ENOMEM; as session_log_open(). */
 static int session_new(
         struct ns *ns, const uint8_t *id, uint32_t id_len, struct session **ret_s, struct detail *d)
 {
-        struct sessions *all = get_all(ns);
+        struct sessions *all;
         uint32_t budget = UINT32_MAX;
-        struct session *s;
+        int r = begin(ns, d);
 
-        if (!all)
-                return -ENOMEM;
+        if (r < 0)
+                return r;
+        all = ns->sessions;
         if (all->n_live + all->n_dead >= SESSIONS_MAX)
                 (void)sessions_sweep(ns, &budget);
         if (all->n_live >= SESSIONS_MAX)
@@ -171,24 +210,8 @@ static int session_new(
                         "over, or let them expire sooner (session_expire of the tenant); "
                         "kvleasectl sessions lists them",
                         ns->tenant->name, SESSIONS_TENANT_MAX);
-        s = prepare_slot(all) == 0 ? calloc(1, sizeof(*s)) : NULL;
-        if (!s)
-                return -ENOMEM;
-        s->ns = ns;
-        s->slot = all->free_slot - 1;
-        s->epoch = ns->epoch;
-        s->hash = hash_bytes(all->seed, id, id_len);
-        s->id_len = id_len;
-        memcpy(s->id, id, id_len);
-        list_init(&s->openings);
-        list_init(&s->end_link);
-        list_init(&s->window_link);
-        all->free_slot = all->slots[s->slot].next_free;
-        all->slots[s->slot].session = s;
-        link_bucket(all, s);
-        all->n_live++;
-        *ret_s = s;
-        return 0;
+        *ret_s = session_make(ns, id, id_len);
+        return *ret_s ? 0 : -ENOMEM;
 }
 
 /* Handles find nothing from now on. Its pages in the tree stay. */
@@ -201,10 +224,12 @@ static void session_free(struct session *s)
                 o->session = NULL;
                 list_remove(&o->session_link);
         }
-        if (session_is_live(s))
+        if (session_is_live(s)) {
+                session_log_gone(s);
                 all->n_live--;
-        else
+        } else {
                 all->n_dead--;
+        }
         session_end_at(s, PAGE_NONE);
         session_drop_window(s);
         unlink_bucket(all, s);
@@ -268,6 +293,7 @@ void sessions_free(struct ns *ns)
 
         if (!all)
                 return;
+        session_log_close(ns);
         for (uint32_t i = 0; i < all->n_slots; i++) {
                 if (all->slots[i].session)
                         free(all->slots[i].session->window);
@@ -358,6 +384,7 @@ static void opening_free(struct attach *a, struct opening *o, uint64_t now_nsec)
                 list_remove(&o->session_link);
                 o->session->n_open--;
                 session_use(o->session, now_nsec);
+                session_log_used(o->session);
         }
         a->member->n_sessions--;
         free(o);
@@ -405,7 +432,7 @@ int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must
         if (r != 0)
                 return r;
         store_set_now(store_of(ns), now_nsec);
-        s = find(ns, id, id_len);
+        s = session_find(ns, id, id_len);
         if (!s && must_exist)
                 return detail_set(
                         d, -ENOENT, "namespace %s has no such session (any more)", ns->name);
@@ -423,6 +450,10 @@ int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must
         if (expire_nsec > 0)
                 s->expire_nsec = expire_nsec;
         session_use(s, now_nsec);
+        if (*ret_created || expire_nsec > 0)
+                session_log_put(s);
+        else
+                session_log_used(s);
         touch(a, s, now_nsec);
         *ret_handle = a->last_session;
         return 0;

@@ -146,7 +146,7 @@ uint32_t sessions_count(const struct ns *ns);
  * tree_remove(); also of stale pages. */
 void sessions_page_goes(struct ns *ns, uint32_t page);
 
-/* The page has moved to `to` (compaction); no window holds it. */
+/* The page moves to `to` (compaction), which is not SEALED yet; no window holds it. */
 void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to);
 
 /* Everything in the namespace is unfindable from now on: all sessions are gone. O(1); before the
@@ -186,6 +186,14 @@ const struct session *session_next(const struct ns *ns, uint64_t after, uint64_t
 
 /* All of it, whatever state pages are in. */
 void sessions_free(struct ns *ns);
+
+/*
+ * The sessions that the process before this one left (session-log.h), with those of their pages
+ * that there are. Before, the namespace has none, and its pages know of none. What can't be used is
+ * dropped: without a log of this namespace's, or the memory to read it, all; from a damaged record
+ * on, what comes after.
+ */
+void sessions_recover(struct ns *ns);
 
 /* Of the checker: NULL, or a static sentence. */
 const char *sessions_check(const struct ns *ns);

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fault-point.h"
 #include "base/fd.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
@@ -41,31 +42,57 @@ static void fill_header(const struct shared *s, uint64_t ns_id, uint64_t boot_ep
         h->seed[1] = s->seed.k1;
 }
 
-int shared_init(struct shared *s, struct segment_room *room, uint32_t capacity_pages,
-        uint64_t ns_id, uint64_t boot_epoch)
+static uint64_t segment_bytes(const struct shared *s)
 {
-        uint64_t buckets_bytes, lines_bytes;
-        uint8_t *base;
-        int r;
+        return SHM_HEADER_BYTES + s->n_buckets * sizeof(struct shm_bucket) +
+               s->capacity_pages * sizeof(struct shm_line);
+}
 
+static void begin(struct shared *s, uint32_t capacity_pages, struct hash_seed seed)
+{
         assert(capacity_pages > 0 && capacity_pages <= SHARED_MAX_PAGES);
 
         *s = (struct shared){.segment.fd = -1,
                 .segment.reader_fd = -1,
                 .capacity_pages = capacity_pages,
                 .n_buckets = buckets_for(capacity_pages),
-                .seed = hash_seed_random()};
-        buckets_bytes = s->n_buckets * sizeof(struct shm_bucket);
-        lines_bytes = capacity_pages * sizeof(struct shm_line);
-        r = segment_new(
-                room, "kvlease-index", SHM_HEADER_BYTES + buckets_bytes + lines_bytes, &s->segment);
-        if (r < 0)
-                return r;
-        base = s->segment.base;
+                .seed = seed};
+}
+
+static void lay_out(struct shared *s, uint64_t ns_id, uint64_t boot_epoch)
+{
+        uint8_t *base = s->segment.base;
+
         s->header = s->segment.base;
         s->buckets = (struct shm_bucket *)(base + SHM_HEADER_BYTES);
-        s->lines = (struct shm_line *)(base + SHM_HEADER_BYTES + buckets_bytes);
+        s->lines = (struct shm_line *)(base + SHM_HEADER_BYTES +
+                                       s->n_buckets * sizeof(struct shm_bucket));
         fill_header(s, ns_id, boot_epoch);
+}
+
+int shared_init(struct shared *s, struct segment_room *room, uint32_t capacity_pages,
+        struct hash_seed seed, uint64_t ns_id, uint64_t boot_epoch)
+{
+        int r;
+
+        begin(s, capacity_pages, seed);
+        r = segment_new(room, "kvlease-index", segment_bytes(s), &s->segment);
+        if (r < 0)
+                return r;
+        lay_out(s, ns_id, boot_epoch);
+        return 0;
+}
+
+int shared_adopt(struct shared *s, int fd, int reader_fd, uint32_t capacity_pages,
+        struct hash_seed seed, uint64_t ns_id, uint64_t boot_epoch)
+{
+        int r;
+
+        begin(s, capacity_pages, seed);
+        r = segment_adopt(fd, reader_fd, segment_bytes(s), &s->segment);
+        if (r < 0)
+                return r;
+        lay_out(s, ns_id, boot_epoch);
         return 0;
 }
 
@@ -132,6 +159,7 @@ void shared_describe(struct ns *ns, uint32_t page)
                 memcpy(line->key, p->key, KEY_BYTES);
                 line->epoch = ns->epoch;
         }
+        FAULT_POINT("line-half-described");
         line->tokens = p->tokens;
         line->tier = 0;
 }
@@ -172,7 +200,9 @@ bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page)
         if (!at)
                 return false;
         ns->shared.n_indexed += atomic_load_explicit(at, memory_order_relaxed) == 0;
+        FAULT_POINT("slot-before-insert");
         atomic_store_explicit(at, shm_slot(hash, page), memory_order_release);
+        FAULT_POINT("slot-after-insert");
         return true;
 }
 
@@ -197,7 +227,9 @@ bool shared_remove(struct ns *ns, uint32_t page)
 
         if (!at)
                 return false;
+        FAULT_POINT("slot-before-remove");
         atomic_store_explicit(at, 0, memory_order_release);
+        FAULT_POINT("slot-after-remove");
         ns->shared.n_indexed--;
         return true;
 }
@@ -209,7 +241,9 @@ bool shared_replace(struct ns *ns, uint32_t page, uint32_t to)
 
         if (!at)
                 return false;
+        FAULT_POINT("slot-before-replace");
         atomic_store_explicit(at, shm_slot(hash, to), memory_order_release);
+        FAULT_POINT("slot-after-replace");
         return true;
 }
 
@@ -222,8 +256,10 @@ static void show(struct ns *ns, uint32_t page, enum page_state state)
 {
         const struct page *p = ns_page(ns, page);
 
-        atomic_store_explicit(&ns->shared.lines[page].state,
-                (uint64_t)p->generation << 8 | (uint64_t)state, memory_order_release);
+        FAULT_POINT("line-before-state");
+        atomic_store_explicit(&ns->shared.lines[page].state, page_word(p->generation, state),
+                memory_order_release);
+        FAULT_POINT("line-after-state");
 }
 
 void shared_show_state(struct ns *ns, uint32_t page)
@@ -238,7 +274,9 @@ void shared_show_pending(struct ns *ns, uint32_t page)
 
 void shared_hide_pending(struct ns *ns, uint32_t page)
 {
-        ns_page(ns, page)->generation++;
+        struct page *p = ns_page(ns, page);
+
+        page_turn(p, p->generation + 1, p->state);
         show(ns, page, PAGE_FREE);
 }
 
@@ -258,6 +296,113 @@ void shared_show_epochs(struct ns *ns)
 
         atomic_store_explicit(&h->epoch, ns->epoch, memory_order_release);
         atomic_store_explicit(&h->version_epoch, ns->version_epoch, memory_order_release);
+}
+
+/* ---- recovery ------------------------------------------------------------------------------- */
+
+/* As far as 32 bits tell: a stale page's line needs to differ from the header's, no more. */
+static uint64_t epoch_of(const struct ns *ns, const struct page *p)
+{
+        return p->epoch == (uint32_t)ns->epoch ? ns->epoch
+                                               : (ns->epoch & ~UINT64_C(0xffffffff)) | p->epoch;
+}
+
+static bool is_described(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        const struct shm_line *line = &ns->shared.lines[page];
+
+        return memcmp(line->key, p->key, KEY_BYTES) == 0 && line->tokens == p->tokens &&
+               line->tier == 0 && line->epoch == epoch_of(ns, p);
+}
+
+bool shared_correct_line(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+        struct shm_line *line = &ns->shared.lines[page];
+        uint64_t is = atomic_load_explicit(&line->state, memory_order_relaxed);
+        bool is_sealed = p->state == PAGE_SEALED;
+
+        if (!is_sealed && p->state != PAGE_DETACHED) {
+                if ((is & 0xff) == PAGE_FREE)
+                        return false;
+                if ((is & 0xff) == PAGE_PENDING)
+                        shared_hide_pending(ns, page);
+                else
+                        show(ns, page, PAGE_FREE);
+                return true;
+        }
+        if (is == page_word(p->generation, p->state) && (!is_sealed || is_described(ns, page)))
+                return false;
+        if (is_sealed && !is_described(ns, page)) {
+                show(ns, page, PAGE_RETIRING);
+                memcpy(line->key, p->key, KEY_BYTES);
+                line->epoch = epoch_of(ns, p);
+                line->tokens = p->tokens;
+                line->tier = 0;
+        }
+        shared_show_state(ns, page);
+        return true;
+}
+
+void shared_prefetch(const struct shared *s, uint64_t hash)
+{
+        __builtin_prefetch(slot_at(s, hash, 0));
+}
+
+enum shared_slot shared_correct_slot(
+        struct ns *ns, uint64_t hash, uint32_t page, uint32_t *ret_other)
+{
+        const uint8_t *key = ns_page(ns, page)->key;
+        bool has_slot = false;
+
+        for (unsigned n = 0; n < N_SLOTS; n++) {
+                uint64_t slot =
+                        atomic_load_explicit(slot_at(&ns->shared, hash, n), memory_order_relaxed);
+                uint32_t other = (uint32_t)slot - 1;
+
+                if (slot == 0 || slot != shm_slot(hash, other))
+                        continue;
+                has_slot |= other == page;
+                if (other == page || !is_findable(ns, other) ||
+                        memcmp(ns_page(ns, other)->key, key, KEY_BYTES) != 0)
+                        continue;
+                *ret_other = other;
+                return SHARED_SLOT_OTHER;
+        }
+        if (has_slot)
+                return SHARED_SLOT_HAD;
+        return shared_insert(ns, hash, page) ? SHARED_SLOT_MADE : SHARED_SLOT_NONE;
+}
+
+/* Is it the one slot of a page that is marked? */
+static bool is_right_slot(const struct ns *ns, const _Atomic uint64_t *at, uint64_t slot)
+{
+        uint32_t page = (uint32_t)slot - 1;
+        const struct page *p = ns_page(ns, page);
+
+        return p && p->mark && slot_of(ns, page) == at;
+}
+
+uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked)
+{
+        struct shared *s = &ns->shared;
+        _Atomic uint64_t *slots = s->buckets[0].slots;
+        uint64_t n_slots = (uint64_t)s->n_buckets * SHM_BUCKET_SLOTS, n_used = 0, n_fixed = 0;
+
+        for (uint64_t i = 0; i < n_slots; i++)
+                n_used += atomic_load_explicit(&slots[i], memory_order_relaxed) != 0;
+        for (uint64_t i = 0; i < n_slots && n_used != n_marked; i++) {
+                uint64_t slot = atomic_load_explicit(&slots[i], memory_order_relaxed);
+
+                if (slot == 0 || is_right_slot(ns, &slots[i], slot))
+                        continue;
+                atomic_store_explicit(&slots[i], 0, memory_order_release);
+                n_used--;
+                n_fixed++;
+        }
+        s->n_indexed = n_used;
+        return n_fixed;
 }
 
 /* ---- the evictor ---------------------------------------------------------------------------- */
@@ -313,41 +458,62 @@ bool shared_retire(struct ns *ns, uint32_t page)
 
 /* ---- pin segments --------------------------------------------------------------------------- */
 
-int pins_open(struct pins *p, const struct shared *shared, uint64_t client_id)
+#define MAGAZINE_BYTES (SHM_MAGAZINE_SLOTS * sizeof(uint32_t))
+
+uint64_t pins_bytes(uint32_t capacity_pages)
 {
-        uint64_t magazine_bytes = SHM_MAGAZINE_SLOTS * sizeof(uint32_t);
-        uint64_t bytes = SHM_HEADER_BYTES + magazine_bytes +
-                         shared->capacity_pages * (uint64_t)sizeof(uint32_t);
-        uint8_t *base;
-        int fd;
+        return SHM_HEADER_BYTES + MAGAZINE_BYTES + capacity_pages * (uint64_t)sizeof(uint32_t);
+}
 
-        fd = memfd_create_sized("kvlease-pins", bytes);
-        if (fd < 0)
-                return fd;
-        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (base == MAP_FAILED) {
-                int r = -errno;
+/* Takes the fd, on success only. */
+static int map_pins(struct pins *p, const struct shared *shared, int fd)
+{
+        uint64_t bytes = pins_bytes(shared->capacity_pages);
+        uint8_t *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-                fd_close(fd);
-                return r;
-        }
+        if (base == MAP_FAILED)
+                return -errno;
         *p = (struct pins){
                 .segment = {.fd = fd, .reader_fd = -1, .base = base, .bytes = bytes},
                 .header = (struct shm_pins *)base,
                 .magazine = (_Atomic uint32_t *)(base + SHM_HEADER_BYTES),
-                .counters = (_Atomic uint32_t *)(base + SHM_HEADER_BYTES + magazine_bytes),
+                .counters = (_Atomic uint32_t *)(base + SHM_HEADER_BYTES + MAGAZINE_BYTES),
                 .capacity_pages = shared->capacity_pages,
         };
+        return 0;
+}
+
+int pins_open(struct pins *p, const struct shared *shared, uint64_t client_id)
+{
+        int fd = memfd_create_sized("kvlease-pins", pins_bytes(shared->capacity_pages));
+        int r = fd < 0 ? fd : map_pins(p, shared, fd);
+
+        if (r < 0) {
+                fd_close(fd);
+                return r;
+        }
         p->header->header = (struct shm_header){.magic = SHM_MAGIC,
                 .version = SHM_LAYOUT_VERSION,
                 .kind = SHM_PINS,
-                .bytes = bytes,
+                .bytes = p->segment.bytes,
                 .boot_epoch = shared->header->header.boot_epoch,
                 .owner = client_id};
         p->header->capacity_pages = shared->capacity_pages;
         p->header->magazine_slots = SHM_MAGAZINE_SLOTS;
         p->header->magazine_offset = SHM_HEADER_BYTES;
-        p->header->counters_offset = SHM_HEADER_BYTES + magazine_bytes;
+        p->header->counters_offset = SHM_HEADER_BYTES + MAGAZINE_BYTES;
+        return 0;
+}
+
+int pins_adopt(struct pins *p, const struct shared *shared, int fd)
+{
+        int r = map_pins(p, shared, fd);
+
+        if (r < 0)
+                return r;
+        p->n_lookups = atomic_load_explicit(&p->header->n_lookups, memory_order_relaxed);
+        p->n_keys = atomic_load_explicit(&p->header->n_keys, memory_order_relaxed);
+        p->n_hits = atomic_load_explicit(&p->header->n_hits, memory_order_relaxed);
         return 0;
 }
 
@@ -358,5 +524,7 @@ void pins_close(struct pins *p)
 
 void pins_add(struct pins *p, uint32_t page)
 {
+        FAULT_POINT("pins-before-add");
         atomic_fetch_add_explicit(&p->counters[page], 1, memory_order_seq_cst);
+        FAULT_POINT("pins-after-add");
 }

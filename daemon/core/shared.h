@@ -11,9 +11,9 @@
  *   state = RETIRING; full fence; sum the pins of every attachment
  *   any: state as before.  none: slot cleared, next generation, FREE
  *
- * What a daemon that takes the segments over from one that crashed must do first (not built yet):
- * RETIRING is SEALED again, as the pins weren't counted to the end. PENDING is nobody's promise any
- * more: slot cleared, next generation, FREE, and whoever waits is woken.
+ * A daemon that takes the segment over from one that was killed (recover.h) corrects it under the
+ * readers' eyes: RETIRING is SEALED again, as the pins weren't counted to the end. PENDING is
+ * nobody's promise any more: slot cleared, next generation, FREE, and whoever waits is woken.
  */
 #ifndef KVL_CORE_SHARED_H
 #define KVL_CORE_SHARED_H
@@ -55,7 +55,14 @@ struct pins {
 
 /* 0; -ENOMEM, -EMFILE, another -errno. */
 int shared_init(struct shared *s, struct segment_room *room, uint32_t capacity_pages,
-        uint64_t ns_id, uint64_t boot_epoch);
+        struct hash_seed seed, uint64_t ns_id, uint64_t boot_epoch);
+
+/* The same with the descriptors of a segment made by a process before this one: takes them, on
+ * success only. The header is right after; slots and lines may be anything (recover.h). -EINVAL:
+ * they aren't of such a segment. */
+int shared_adopt(struct shared *s, int fd, int reader_fd, uint32_t capacity_pages,
+        struct hash_seed seed, uint64_t ns_id, uint64_t boot_epoch);
+
 void shared_deinit(struct shared *s);
 
 /* Of a key, for the two functions below. */
@@ -99,6 +106,30 @@ bool shared_replace(struct ns *ns, uint32_t page, uint32_t to);
 /* Has the page a slot? For the checker. */
 bool shared_has(const struct ns *ns, uint32_t page);
 
+/*
+ * For recovery, of pages that are bound. The line says what the record does: true where it didn't.
+ * Readers may be looking: of a SEALED page what is right is never taken away.
+ */
+bool shared_correct_line(struct ns *ns, uint32_t page);
+
+/* A key with this hash is looked for soon. */
+void shared_prefetch(const struct shared *s, uint64_t hash);
+
+enum shared_slot {
+        SHARED_SLOT_HAD,   /* the page has one */
+        SHARED_SLOT_MADE,  /* it has one from now on */
+        SHARED_SLOT_OTHER, /* *ret_other, findable, has the key */
+        SHARED_SLOT_NONE,  /* there is no room */
+};
+
+/* The slot of a findable page with a key of this hash, or another page's that has the key. */
+enum shared_slot shared_correct_slot(
+        struct ns *ns, uint64_t hash, uint32_t page, uint32_t *ret_other);
+
+/* Clears all slots but those of the n_marked pages that have page.mark, which have one each at
+ * least. Returns how many. */
+uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked);
+
 /* The state word of a page as its record has it. */
 void shared_show_state(struct ns *ns, uint32_t page);
 
@@ -126,6 +157,16 @@ bool shared_withdraw(struct ns *ns, uint32_t page);
 
 /* A pin segment for the pages of `shared`. 0; -ENOMEM, -EMFILE, another -errno. */
 int pins_open(struct pins *p, const struct shared *shared, uint64_t client_id);
+
+/*
+ * One that an earlier daemon made, as the client has it: `fd` has the size for the pages of
+ * `shared`. The client may have written anything into it meanwhile. Takes the fd, on success only.
+ * 0; -ENOMEM.
+ */
+int pins_adopt(struct pins *p, const struct shared *shared, int fd);
+
+/* Of a pin segment for so many pages. */
+uint64_t pins_bytes(uint32_t capacity_pages);
 
 /* Safe to repeat, and on what was never opened (segment.fd -1). */
 void pins_close(struct pins *p);

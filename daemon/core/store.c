@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/client-record.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/expire.h"
@@ -24,6 +25,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
                 .min_page_bytes = NS_MIN_PAGE_BYTES,
                 .room = {.guard = SEGMENT_MEMFD, .write_fd = -1, .read_fd = -1},
         };
+        s->state = &s->own_state;
         list_init(&s->pools);
         list_init(&s->tenants);
         list_init(&s->recalls);
@@ -59,6 +61,8 @@ bool store_deinit(struct store *s)
                 is_done &= pool_free(pool);
         compact_deinit(s);
         segment_room_close(&s->room);
+        client_records_close(s);
+        state_close(s);
         return is_done;
 }
 

@@ -14,6 +14,7 @@
 #include "base/segment.h"
 #include "daemon/core/keep.h"
 #include "daemon/core/pool.h"
+#include "daemon/core/state.h"
 #include "policy/evict.h"
 
 struct detail;
@@ -21,6 +22,7 @@ struct tenant;
 struct queue;
 struct ns;
 struct attach;
+struct client_table;
 
 struct store_counters {
         uint64_t lookups;     /* requests */
@@ -51,16 +53,16 @@ struct store {
         uint64_t recall_round;
         struct list_link moves; /* of compact.c: pages under way */
         const struct evict_ops *evict;
-        struct keep keep;         /* what outlives the process; off until the server sets it */
-        struct segment_room room; /* of index segments; memfds until the server opens it */
-        uint64_t boot_epoch;      /* shown in segments */
-        uint64_t min_page_bytes;  /* of a namespace's pages, over all planes: NS_MIN_PAGE_BYTES;
-                                     tests on devices without memory lower it */
-        uint64_t next_address;    /* where the next namespace's range is looked for (address.h) */
-        bool draining;            /* nothing new is granted */
-        uint64_t last_ns_id, last_nsset_id, last_member_id;
+        struct keep keep;             /* what outlives the process; off until the server sets it */
+        struct state_root *state;     /* own_state, until state_open() finds or makes a kept one */
+        struct client_table *clients; /* owned; client-record.h; NULL: none is kept */
+        struct segment_room room;     /* of index segments; memfds until the server opens it */
+        uint64_t boot_epoch;          /* shown in segments */
+        uint64_t min_page_bytes;      /* of a namespace's pages, over all planes: NS_MIN_PAGE_BYTES;
+                                         tests on devices without memory lower it */
+        uint64_t next_address; /* where the next namespace's range is looked for (address.h) */
+        bool draining;         /* nothing new is granted */
         uint32_t last_tenant_number;
-        uint32_t last_group_id;
         uint32_t n_members;
         uint64_t now_nsec;  /* latest time a call was given; for what ends without one (a member
                                dies) */
@@ -107,6 +109,7 @@ struct store {
          * NULL. */
         int (*admit_extents)(uint32_t n, struct detail *d, void *data);
         void *callback_data;
+        struct state_root own_state; /* where nothing is kept */
 };
 
 void store_init(struct store *s, const struct evict_ops *evict);

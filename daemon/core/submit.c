@@ -70,6 +70,16 @@ static int do_publish(struct attach *a, struct submit_chain *chain, const struct
         return r;
 }
 
+static int do_free(struct attach *a, const struct shm_submission *s)
+{
+        if (a->member->read_only)
+                return -EACCES;
+        if (!a->member->repeats)
+                return free_pages(a, s->pages, s->tokens, NULL);
+        free_pages_again(a, s->pages, s->tokens);
+        return 0;
+}
+
 /* The rule that the entry breaks by itself, or NULL. */
 static const char *broken_rule(const struct shm_submission *s)
 {
@@ -105,7 +115,7 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
         case SHM_OP_PUBLISH:
                 return do_publish(a, chain, s, now_nsec, &ret->page);
         case SHM_OP_FREE:
-                return a->member->read_only ? -EACCES : free_pages(a, s->pages, s->tokens, NULL);
+                return do_free(a, s);
         case SHM_OP_TOUCH:
                 ret->n_walked = touch_page(a, s->page, s->aux, s->request_id, now_nsec);
                 return 0;

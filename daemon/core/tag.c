@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/fault-point.h"
 #include "base/map.h"
 #include "daemon/core/history.h"
 #include "daemon/core/store.h"
@@ -31,12 +32,21 @@ int tag_reserve(struct ns *ns)
 void tag_add(struct ns *ns, uint32_t page, uint64_t tag)
 {
         struct page_note *note = ns_note(ns, page);
-        uint64_t *head = head_of(ns, tag);
-        int r;
 
         if (note->tag != 0)
                 return;
+        FAULT_POINT("tag-before-store");
         note->tag = tag;
+        FAULT_POINT("tag-after-store");
+        tag_enter(ns, page);
+}
+
+void tag_enter(struct ns *ns, uint32_t page)
+{
+        struct page_note *note = ns_note(ns, page);
+        uint64_t tag = note->tag, *head = head_of(ns, tag);
+        int r;
+
         note->tag_prev = 0;
         note->tag_next = head ? (uint32_t)*head + 1 : 0;
         if (head)

@@ -15,6 +15,10 @@ int tag_reserve(struct ns *ns);
 /* A page that is findable gets `tag` (> 0), unless it has one. */
 void tag_add(struct ns *ns, uint32_t page, uint64_t tag);
 
+/* The same for one whose note has its tag since before it was published, but which is in no list.
+ */
+void tag_enter(struct ns *ns, uint32_t page);
+
 /* It is findable no more: it has none. */
 void tag_remove(struct ns *ns, uint32_t page);
 

@@ -32,6 +32,12 @@ int activation_init(struct activation *a)
         return 0;
 }
 
+bool activation_is_socket_name(const char *name)
+{
+        return strcmp(name, "admin") == 0 || strcmp(name, "default") == 0 ||
+               strncmp(name, "tenant-", 7) == 0;
+}
+
 static int adopt(const struct activated *s, const char *path, struct detail *d)
 {
         int flags;

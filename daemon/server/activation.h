@@ -5,6 +5,7 @@
 #ifndef KVL_SERVER_ACTIVATION_H
 #define KVL_SERVER_ACTIVATION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "daemon/core/detail.h"
@@ -19,8 +20,11 @@ struct activation {
         size_t n;
 };
 
-/* Takes the sockets passed to this process. 0 or -errno. */
+/* Takes the sockets passed to this process, and what else was (keeping.h). 0 or -errno. */
 int activation_init(struct activation *a);
+
+/* One of those above. */
+bool activation_is_socket_name(const char *name);
 
 /*
  * Owned fd of the socket called `name`, non-blocking; -ENOENT: there is none; -EINVAL with the

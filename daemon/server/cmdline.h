@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "daemon/keep/parent.h"
 #include "daemon/server/config.h"
 
 #define CMDLINE_MAX_OPTIONS 256 /* --option and its short forms; not tuned */
@@ -12,6 +13,8 @@ struct cmdline {
         struct config_source source;
         char *overrides[CMDLINE_MAX_OPTIONS]; /* owned */
         bool check_only;
+        bool keep; /* parent_run() comes first */
+        struct parent_options parent;
 };
 
 /*

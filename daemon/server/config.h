@@ -23,6 +23,8 @@
 
 enum liveness { LIVENESS_AUTO, LIVENESS_CHALLENGE };
 
+enum keep_state { KEEP_STATE_AUTO, KEEP_STATE_OFF };
+
 struct daemon_config {
         uint64_t set; /* options that were given, by option_bit() */
         char runtime_dir[CONFIG_PATH_MAX + 1];
@@ -31,6 +33,7 @@ struct daemon_config {
         unsigned evict;                 /* index into config_evict_names */
         unsigned log_level, log_target; /* enum log_level, enum log_target */
         uint32_t max_clients;
+        uint64_t max_pending_bytes;
         bool default_socket;
         char admin_group[CONFIG_GROUP_MAX + 1];
         unsigned liveness; /* enum liveness */
@@ -39,6 +42,7 @@ struct daemon_config {
         bool revoke_kill;
         uint64_t sizer_window_nsec, sizer_interval_nsec, sizer_cooldown_nsec;
         bool compact;
+        unsigned keep_state; /* enum keep_state */
 };
 
 #define DEVICE_MEMORY_AUTO 0
@@ -66,7 +70,8 @@ struct tenant_config {
         char name[TENANT_NAME_MAX + 1];
         uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
         uint32_t weight, priority, max_clients;
-        unsigned class, when_full, burst; /* enums of core/tenant.h */
+        uint32_t max_connects, max_requests; /* a second; 0: no limit */
+        unsigned class, when_full, burst;    /* enums of core/tenant.h */
         uint64_t reserve_bytes;
         uint64_t reserve_min_bytes, reserve_max_bytes; /* TENANT_RESERVE_AUTO */
         unsigned sizer;                                /* enum sizing_mode */

@@ -1,9 +1,11 @@
 #include "daemon/server/descriptors.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/fd.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/store.h"
@@ -87,6 +89,37 @@ int descriptors_admit(const struct server *s, uint32_t n, struct detail *d)
                 (unsigned long long)limit);
 }
 
+bool descriptors_hold(struct server *s)
+{
+        for (unsigned i = 0; i < DESCRIPTORS_ADMIN; i++) {
+                if (s->admin_fds[i] < 0)
+                        s->admin_fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+                if (s->admin_fds[i] < 0)
+                        return false;
+        }
+        return true;
+}
+
+void descriptors_open(struct server *s)
+{
+        for (unsigned i = 0; i < DESCRIPTORS_ADMIN; i++)
+                s->admin_fds[i] = fd_close(s->admin_fds[i]);
+}
+
+/* Likewise, kept for the next start. */
+static int admit_kept(const struct server *s, uint32_t n, struct detail *d)
+{
+        struct detail why = {""};
+        int r = keeping_admit(s, n, &why);
+
+        if (r == 0)
+                return 0;
+        if (log_first_of("kept-descriptors"))
+                log_message(LOG_NO_DESCRIPTORS, NULL,
+                        "no further extents are made, though memory is left: %s", why.text);
+        return detail_set(d, r, "%s", why.text);
+}
+
 /* Of struct store: may `n` more extents be made? */
 static int admit_extents(uint32_t n, struct detail *d, void *data)
 {
@@ -94,7 +127,7 @@ static int admit_extents(uint32_t n, struct detail *d, void *data)
         uint64_t limit = current_limit();
 
         if (has_room(s, n, limit))
-                return 0;
+                return admit_kept(s, n, d);
         if (log_first_of("extent-descriptors"))
                 log_message(LOG_NO_DESCRIPTORS, NULL,
                         "kvleased may have %llu open files: no further extents are made, though "
@@ -111,9 +144,16 @@ void descriptors_attach(struct server *s)
         uint64_t needed = descriptors_needed(s), limit = current_limit();
 
         s->store.admit_extents = admit_extents;
+        (void)descriptors_hold(s);
         if (needed > limit)
                 log_warning("all memory as extents and max_clients = %u connections need %llu open "
                             "files, kvleased may have %llu: raise LimitNOFILE of kvleased",
                         s->config.daemon.max_clients, (unsigned long long)needed,
                         (unsigned long long)limit);
+        if (keeping_is_on(&s->keeping) && needed > s->keeping.max)
+                log_warning("all memory as extents and max_clients = %u connections are %llu "
+                            "descriptors to be kept for the next start, the service manager keeps "
+                            "%u: raise FileDescriptorStoreMax in kvleased.service (--keep-max with "
+                            "kvleased --keep)",
+                        s->config.daemon.max_clients, (unsigned long long)needed, s->keeping.max);
 }

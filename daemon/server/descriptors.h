@@ -6,6 +6,7 @@
 #ifndef KVL_SERVER_DESCRIPTORS_H
 #define KVL_SERVER_DESCRIPTORS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct server;
@@ -13,6 +14,10 @@ struct detail;
 
 /* Connections of administrators, files being replaced, the descriptors of a reply. Not tuned. */
 #define DESCRIPTORS_RESERVE 48
+
+/* Kept from clients: those of four administrators, and of the files they have written. Not tuned.
+ */
+#define DESCRIPTORS_ADMIN 12
 
 #define DESCRIPTORS_PER_NS    2 /* of its index segment: the daemon's, the readers' */
 #define DESCRIPTORS_PER_SHARE 1 /* of a pin segment */
@@ -28,6 +33,15 @@ void descriptors_attach(struct server *s);
 
 /* May a request take n descriptors for good? 0, or -EMFILE with the sentence. */
 int descriptors_admit(const struct server *s, uint32_t n, struct detail *d);
+
+/*
+ * Takes DESCRIPTORS_ADMIN descriptors that clients can't have then: at the start, before
+ * one of them comes in, and when an administrator has left. False: there aren't as many.
+ */
+bool descriptors_hold(struct server *s);
+
+/* They are free: an administrator comes, or asks for something. Until descriptors_hold(). */
+void descriptors_open(struct server *s);
 
 /* What that takes: for the warning, and its test. */
 uint64_t descriptors_needed(const struct server *s);

@@ -198,8 +198,12 @@ static unsigned timeout_msec(const struct device_config *c)
 static int add_queue(struct server *s, struct queue *queue, uint64_t budget_bytes,
         uint64_t extent_bytes, struct detail *d)
 {
-        int r = store_add_queue(&s->store, queue, budget_bytes, extent_bytes, d);
+        const struct queue_park park = keeping_park(s);
+        int r;
 
+        if (keeping_is_on(&s->keeping))
+                queue_set_park(queue, &park);
+        r = store_add_queue(&s->store, queue, budget_bytes, extent_bytes, d);
         if (r < 0) {
                 s->left_behind |= !queue_close(queue);
                 return r;
@@ -232,7 +236,7 @@ int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
         struct queue *queue;
         int r;
 
-        if (!device->props.may_block)
+        if (!device->props.may_block && !keeping_is_on(&s->keeping))
                 return add_device(s, device, budget_bytes, extent_bytes, d);
         r = queue_open_device(device, timeout_msec(c), &queue);
         if (r < 0) {
@@ -291,7 +295,8 @@ static void refuse_device(struct server *s, const char *name, int r, const char 
                 name, why[0] ? why : strerror(-r), there);
 }
 
-/* What may block is opened on its thread. */
+/* What may block is opened on its thread; so is what is kept, which waits for the service manager.
+ */
 static int open_named(struct server *s, const char *name)
 {
         const struct device_config *c = config_of(s, name);
@@ -301,7 +306,7 @@ static int open_named(struct server *s, const char *name)
         char why[DEVICE_WHY_BYTES] = "";
         int r;
 
-        if (host_is_name(name))
+        if (host_is_name(name) && !keeping_is_on(&s->keeping))
                 r = device_open(name, &want, &device, why);
         else
                 r = queue_open(name, &want, timeout_msec(c), &queue, why);

@@ -7,9 +7,13 @@
 #include "daemon/core/group.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/tenant.h"
+#include "daemon/server/descriptors.h"
 #include "daemon/server/parked.h"
+#include "daemon/server/pending.h"
+#include "daemon/server/resume.h"
 #include "daemon/server/server.h"
 #include "daemon/server/test-clock.h"
+#include "daemon/server/turns.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
 
@@ -118,6 +122,7 @@ static void catch_up_all(struct server *s)
 static void catch_up(struct peer *p, uint16_t type)
 {
         if (p->kind == LISTEN_ADMIN) {
+                descriptors_open(p->server);
                 if (type != MSG_HELLO)
                         catch_up_all(p->server);
         } else if (type != MSG_DOORBELL)
@@ -202,7 +207,7 @@ static void let_wait(struct peer *p, const struct frame *f)
                 dispatch_refuse(p, f, r,
                         r == -EBUSY ? "so many leases of this connection wait that no more can: "
                                       "ask again when some are answered"
-                                    : "kvleased has no memory to let the request wait");
+                                    : PENDING_FULL_TEXT);
 }
 
 void dispatch_frame(struct peer *p, const struct frame *f)
@@ -215,6 +220,7 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                 return;
         }
         p->n_requests++;
+        turns_charge(p, 1);
         server_wake(p->server);
         store_set_now(&p->server->store, server_now(p->server));
         catch_up(p, f->header.type);
@@ -225,6 +231,9 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                         "this kvleased does not know the request: upgrade it");
         else if (p->state == PEER_AUTH && info->type != MSG_AUTH)
                 answer(p, f, info->reply, -EACCES, "answer the challenge first");
+        else if (p->resuming && !resume_allows(info->type))
+                answer(p, f, info->reply, -EINVAL,
+                        "the client resumes: what it has open comes first, then RESUMED");
         else if (parked_comes_behind(p, info->type) || !handle(p, f, info))
                 let_wait(p, f);
 }

@@ -55,6 +55,17 @@ void events_member_left(struct member *m)
                                 "another member of the group left");
 }
 
+void events_tell_again(struct peer *p)
+{
+        if (p->server->store.draining)
+                send_notice(
+                        p, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN, 0, 0, "the daemon is draining");
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (a->version_epoch != a->ns->version_epoch)
+                        send_notice(p, KVLEASE__V1__NOTICE_EVENT__KIND__NS_STALE, a->id, 0,
+                                "the namespace has another version");
+}
+
 static void on_pressure(struct ns *ns, void *data)
 {
         uint64_t now = clock_now_nsec();

@@ -23,6 +23,10 @@ void events_to_all(struct server *s, Kvlease__V1__NoticeEvent__Kind kind, const 
 /* MEMBER_LEFT to the others of its group; it is still in it. */
 void events_member_left(struct member *m);
 
+/* What a client may have missed that goes on: that the daemon drains, and namespaces that have
+ * another version than it opened. */
+void events_tell_again(struct peer *p);
+
 /* Makes the store's callbacks send PRESSURE and NS_STALE. */
 void events_attach(struct server *s);
 

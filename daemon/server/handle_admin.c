@@ -32,6 +32,19 @@ static void count_peers(const struct server *s, Kvlease__V1__AdminStatusReply *r
                         reply->touches_dropped += ring_touches_dropped(&p->ring);
                 }
                 reply->members_waiting_exit += peer_is_waiting(p);
+                reply->peers_held += p->held;
+                reply->peers_new += p->state == PEER_NEW || p->state == PEER_AUTH;
+        }
+}
+
+static void count_overload(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        reply->pending_bytes = s->pending_bytes;
+        reply->max_pending_bytes = s->config.daemon.max_pending_bytes;
+        reply->pending_overflows = s->n_overflows;
+        list_for_each (t, &s->tenancies, struct tenancy, link) {
+                reply->tenants_paused += t->turns.paused;
+                reply->connects_refused += t->turns.n_refused;
         }
 }
 
@@ -110,6 +123,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         count_peers(s, reply);
         count_pages(s, reply);
         count_leases(s, reply);
+        count_overload(s, reply);
         list_for_each (pool, &s->store.pools, struct pool, link) {
                 reply->budget_bytes += pool->account.limit_bytes;
                 reply->charged_bytes += pool->account.charged_bytes;
@@ -133,6 +147,9 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->sessions_expired = c->sessions_expired;
         reply->recording = s->recorder.on;
         reply->violations = s->n_violations;
+        reply->kept_fds = keeping_count(s);
+        reply->kept_max = s->keeping.max;
+        reply->kept_released = s->keeping.n_released;
         reply->segments = segment_guard_text(rq);
         reply->config_file = config_file(s);
         reply->runtime_dir = s->config.daemon.runtime_dir;
@@ -160,7 +177,8 @@ int handle_ADMIN_TENANT_SET(struct request *rq)
         log_message(m->create ? LOG_TENANT_MADE : LOG_TENANT_CHANGED,
                 LOG_FIELDS({"TENANT", m->name}, {"PEER_UID", peer_uid(rq, uid)}),
                 "tenant %s was %s by uid %s", m->name, m->create ? "made" : "changed", uid);
-        server_notify_status(rq->server);
+        if (m->create)
+                server_notify_status(rq->server);
         return 0;
 }
 

@@ -15,6 +15,8 @@
 #include "daemon/core/tenant.h"
 #include "daemon/server/list-page.h"
 #include "daemon/server/listener.h"
+#include "daemon/server/parked.h"
+#include "daemon/server/peer.h"
 #include "daemon/server/queues.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenant-attrs.h"
@@ -132,6 +134,23 @@ static void show_options(const struct tenant_config *c, Kvlease__V1__AdminTenant
         row->expire_sec = c->expire_nsec / NSEC_PER_SEC;
         row->expire_unused_sec = c->expire_unused_nsec / NSEC_PER_SEC;
         row->session_expire_sec = c->session_expire_nsec / NSEC_PER_SEC;
+        row->max_connects = c->max_connects;
+        row->max_requests = c->max_requests;
+}
+
+static void show_load(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
+{
+        const struct turns *u = &t->turns;
+        uint64_t pauses_nsec = u->pauses_nsec;
+
+        if (u->paused)
+                pauses_nsec += clock_now_nsec() - u->paused_nsec;
+        row->requests = u->n_requests;
+        row->paused = u->paused;
+        row->pauses = u->n_pauses;
+        row->pauses_msec = pauses_nsec / NSEC_PER_MSEC;
+        row->connects_refused = u->n_refused;
+        row->pending_bytes = t->pending_bytes;
 }
 
 static void show_regions(const struct tenant *t, Kvlease__V1__AdminTenant *row)
@@ -176,6 +195,7 @@ static ProtobufCMessage *make_tenant(struct request *rq, void *object)
         row->source = (char *)(t->from_config ? "config" : "admin");
         row->recalled_sets = t->tenant->n_recalled;
         show_options(&t->config, row);
+        show_load(t, row);
         row->evict =
                 (char *)(t->tenant->attrs.evict ? t->tenant->attrs.evict : rq->server->store.evict)
                         ->name;
@@ -319,6 +339,37 @@ static uint64_t granted_pages(const struct group *g)
         return n;
 }
 
+/* Sets that it has mapped and that are taken back. */
+static uint32_t count_recalled(const struct member *m)
+{
+        uint32_t n = 0;
+
+        list_for_each (a, &m->attachments, struct attach, member_link) {
+                size_t iter = 0;
+                struct map_slot slot;
+
+                while (map_next(&a->mapped, &iter, &slot))
+                        n += a->ns->sets[slot.key]->recall.state != RECALL_NONE;
+        }
+        return n;
+}
+
+static void show_peer(struct peer *p, Kvlease__V1__AdminClient *row)
+{
+        uint64_t now = clock_now_nsec();
+
+        row->state = (char *)peer_state_name(p);
+        row->state_sec = (now - p->state_nsec) / NSEC_PER_SEC;
+        row->heard_sec = (now - p->heard_nsec) / NSEC_PER_SEC;
+        row->connected_sec = (now - p->connected_nsec) / NSEC_PER_SEC;
+        row->requests = p->n_requests;
+        row->violations = p->n_violations;
+        row->late = p->late || p->condemned;
+        row->killed = p->condemned;
+        row->pending_bytes = p->pending_bytes;
+        row->waiting = parked_count(p) + p->n_key_waits;
+}
+
 static ProtobufCMessage *make_client(struct request *rq, void *object)
 {
         struct peer *p = object;
@@ -333,17 +384,17 @@ static ProtobufCMessage *make_client(struct request *rq, void *object)
         row->name = p->name;
         row->pid = (uint32_t)p->pid;
         row->uid = p->uid;
-        row->state = (char *)peer_state_name(p);
+        show_peer(p, row);
         row->metadata_only = p->member->metadata_only;
         row->safepoints = p->member->safepoints;
         row->group = group;
         row->pages_granted = granted_pages(p->member->group);
         row->pins = member_count_pins(p->member);
         row->mapped_sets = p->member->n_mapped_sets;
-        row->requests = p->n_requests;
-        row->violations = p->n_violations;
         row->quarantined_sets = p->member->n_quarantined_sets;
-        row->connected_sec = (clock_now_nsec() - p->connected_nsec) / NSEC_PER_SEC;
+        row->recalled_sets = count_recalled(p->member);
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                row->namespaces++;
         return &row->base;
 }
 

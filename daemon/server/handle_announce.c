@@ -6,6 +6,7 @@
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/key-waits.h"
+#include "daemon/server/pending.h"
 #include "daemon/server/list-page.h"
 #include "daemon/server/server.h"
 #include "proto/arena.h"
@@ -51,6 +52,8 @@ static int wait_for(struct request *rq, struct attach *a, const Kvlease__V1__Wai
                 return detail_set(&rq->detail, r,
                         "%d WAITs of this connection aren't answered yet, the most there may be",
                         KEY_WAITS_MAX);
+        if (r == -ENOMEM)
+                return detail_set(&rq->detail, r, "%s", PENDING_FULL_TEXT);
         return r;
 }
 

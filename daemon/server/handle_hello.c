@@ -12,6 +12,7 @@
 #include "daemon/server/key-waits.h"
 #include "daemon/server/log.h"
 #include "daemon/server/parked.h"
+#include "daemon/server/resume.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
 #include "kvlease-version.h"
@@ -56,6 +57,20 @@ static int agree_version(
                 m->min_version > PROTO_VERSION_MAX ? "kvleased" : "libkvlease");
 }
 
+/* Connections that wait to resume come a second time, and are let in for that beyond the limit
+ * (listener.c): who is new has to keep to it. */
+static int check_room(struct request *rq)
+{
+        const struct server *s = rq->server;
+
+        if (s->n_adopted == 0 || s->n_peers - s->n_refused <= s->config.daemon.max_clients)
+                return 0;
+        return detail_set(&rq->detail, -EMFILE,
+                "kvleased has %u connections, the most it may have, and keeps places for %u "
+                "clients that it had before it was restarted: raise max_clients in [daemon]",
+                s->config.daemon.max_clients, s->n_adopted);
+}
+
 static int join(struct request *rq, const Kvlease__V1__HelloRequest *m)
 {
         struct peer *p = rq->peer;
@@ -67,6 +82,9 @@ static int join(struct request *rq, const Kvlease__V1__HelloRequest *m)
                         m->group_token.len, GROUP_TOKEN_BYTES);
         if (rq->server->store.draining || rq->server->stopping)
                 return KVL_STATUS_DRAINING;
+        r = check_room(rq);
+        if (r < 0)
+                return r;
         r = member_new(p->tenancy->tenant, token, m->metadata_only, &p->member, &rq->detail);
         if (r < 0)
                 return r;
@@ -100,17 +118,35 @@ static bool needs_challenge(const struct peer *p)
         return p->by_number || p->server->config.daemon.liveness == LIVENESS_CHALLENGE;
 }
 
+/* The process at the other end is the one it says: its client is a client from now on. */
+static int activate(struct request *rq)
+{
+        struct peer *p = rq->peer;
+        struct client_who who = {.pid = p->pid, .uid = p->uid};
+        int r;
+
+        memcpy(who.name, p->name, sizeof(who.name));
+        if (p->kind == LISTEN_ADMIN)
+                r = 0;
+        else if (p->resume)
+                r = resume_take(p, &rq->detail);
+        else
+                r = client_record(p->member, &who, p->pidfd, &rq->detail);
+        if (r < 0)
+                return r;
+        p->state = PEER_ACTIVE;
+        peer_introduced(p);
+        return 0;
+}
+
 /* Sets the peer's state after a hello that was accepted. */
 static int start_session(struct request *rq)
 {
         struct peer *p = rq->peer;
         int r;
 
-        if (p->kind == LISTEN_ADMIN || !needs_challenge(p)) {
-                p->state = PEER_ACTIVE;
-                peer_introduced(p);
-                return 0;
-        }
+        if (p->kind == LISTEN_ADMIN || !needs_challenge(p))
+                return activate(rq);
         if (getrandom(p->nonce, sizeof(p->nonce), 0) != sizeof(p->nonce))
                 return -EIO;
         r = pass_credentials(p, 1);
@@ -124,16 +160,22 @@ static int start_session(struct request *rq)
 static void fill_hello(struct request *rq, Kvlease__V1__HelloReply *reply)
 {
         struct peer *p = rq->peer;
+        struct member *m = p->resume ? resume_member(p) : p->member;
+        const uint8_t *token = p->resume ? resume_token(p) : m ? m->resume_token : NULL;
 
         reply->version = p->version;
         reply->boot_epoch = rq->server->store.boot_epoch;
         reply->auth_required = p->state == PEER_AUTH;
-        if (!p->member)
+        if (!m)
                 return;
         reply->tenant = p->tenancy->config.name;
-        reply->client_id = p->member->id;
-        reply->group_token.data = p->member->group->token;
+        reply->client_id = m->id;
+        reply->group_token.data = m->group->token;
         reply->group_token.len = GROUP_TOKEN_BYTES;
+        if (!rq->server->store.clients)
+                return;
+        reply->resume_token.data = (uint8_t *)token;
+        reply->resume_token.len = CLIENT_TOKEN_BYTES;
 }
 
 int handle_HELLO(struct request *rq)
@@ -152,7 +194,7 @@ int handle_HELLO(struct request *rq)
         if (r == 0 && p->refuse_code != 0)
                 r = detail_set(&rq->detail, p->refuse_code, "%s", p->refuse_detail);
         if (r == 0 && p->kind != LISTEN_ADMIN)
-                r = join(rq, m);
+                r = m->resume_client != 0 ? resume_ask(rq, m) : join(rq, m);
         p->version = version;
         if (r == 0)
                 r = start_session(rq);
@@ -167,6 +209,7 @@ int handle_AUTH(struct request *rq)
 {
         const Kvlease__V1__AuthRequest *m = rq->message;
         struct peer *p = rq->peer;
+        int r;
 
         if (p->state != PEER_AUTH)
                 return detail_set(
@@ -185,10 +228,10 @@ int handle_AUTH(struct request *rq)
                 return detail_set(&rq->detail, -EACCES, "process %d has exited", (int)p->pid);
         if (pass_credentials(p, 0) < 0)
                 return -EIO;
-        rq->after = NULL;
-        p->state = PEER_ACTIVE;
-        peer_introduced(p);
-        return 0;
+        r = activate(rq);
+        if (r == 0)
+                rq->after = NULL;
+        return r;
 }
 
 int handle_BYE(struct request *rq)

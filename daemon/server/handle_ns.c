@@ -72,6 +72,7 @@ int handle_NS_OPEN(struct request *rq)
                 .set = m->set,
                 .set_size = m->set_size,
                 .expire_nsec = m->expire_sec * NSEC_PER_SEC,
+                .frame = rq->header->seq,
         };
         struct ns_layout layout;
         struct attach *a;

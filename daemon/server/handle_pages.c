@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "daemon/core/client-record.h"
 #include "daemon/core/lease.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/server.h"
@@ -30,6 +31,24 @@ static uint64_t max_wait_nsec(const Kvlease__V1__LeaseRequest *m)
         return m->max_wait_msec > 0 ? m->max_wait_msec * NSEC_PER_MSEC : UINT64_MAX;
 }
 
+/* Is it a request that was sent before the client went on on this connection, so that it may have
+ * been done already? */
+static bool is_repeated(const struct request *rq)
+{
+        return rq->header->seq <= rq->peer->repeats_until;
+}
+
+/* Something that mustn't be done twice is to be done. False: it was already. */
+static bool do_once(struct request *rq)
+{
+        struct member *m = rq->peer->member;
+
+        if (is_repeated(rq) && client_frame_is_done(m, rq->header->seq))
+                return false;
+        client_note_frame(m, rq->header->seq);
+        return true;
+}
+
 int handle_LEASE(struct request *rq)
 {
         const Kvlease__V1__LeaseRequest *m = rq->message;
@@ -41,6 +60,7 @@ int handle_LEASE(struct request *rq)
                 .max_wait_nsec = max_wait_nsec(m),
                 .take_back_nsec = rq->server->config.daemon.revoke_timeout_nsec,
                 .holds_some = m->holds_some,
+                .seq = lease_seq(rq->header->seq),
         };
         struct lease_result result;
         int r;
@@ -97,6 +117,7 @@ int handle_PUBLISH(struct request *rq)
                 .session = m->session,
                 .tag = m->tag,
         };
+        rq->peer->member->repeats = is_repeated(rq);
         r = publish_pages(a, &publish, server_now(rq->server), rq->server->pages, &n, &rq->detail);
         reply->pages = rq->server->pages;
         reply->n_pages = n;
@@ -136,9 +157,10 @@ int handle_RELEASE(struct request *rq)
         if (!a)
                 return -ENOENT;
         r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
-        return r < 0 ? r
-                     : release_pages(a, m->pages, (uint32_t)m->n_pages, server_now(rq->server),
-                               &rq->detail);
+        if (r < 0 || !do_once(rq))
+                return r;
+        return release_pages(
+                a, m->pages, (uint32_t)m->n_pages, server_now(rq->server), &rq->detail);
 }
 
 int handle_FREE(struct request *rq)
@@ -150,7 +172,9 @@ int handle_FREE(struct request *rq)
         if (!a)
                 return -ENOENT;
         r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
-        return r < 0 ? r : free_pages(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
+        if (r < 0 || !do_once(rq))
+                return r;
+        return free_pages(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
 }
 
 int handle_REPORT(struct request *rq)

@@ -17,6 +17,18 @@
 
 /* ---- of clients ------------------------------------------------------------------------------ */
 
+/* So that the next handle is the one it had; -EEXIST. */
+static int want_handle(struct request *rq, struct attach *a, uint32_t wanted)
+{
+        if (!rq->peer->resuming)
+                return detail_set(&rq->detail, -EINVAL,
+                        "wanted is %u: only a client that resumes may choose its handles", wanted);
+        if (map_find(&a->sessions, wanted))
+                return detail_set(&rq->detail, -EEXIST, "handle %u is open already", wanted);
+        a->last_session = wanted - 1;
+        return 0;
+}
+
 int handle_SESSION_OPEN(struct request *rq)
 {
         const Kvlease__V1__SessionOpenRequest *m = rq->message;
@@ -24,13 +36,19 @@ int handle_SESSION_OPEN(struct request *rq)
         struct attach *a = request_attach(rq, m->ns_id);
         bool read_only = rq->peer->member->read_only, created;
         struct session_info info;
+        uint32_t last;
         int r;
 
         if (!a)
                 return -ENOENT;
+        last = a->last_session;
+        r = m->wanted != 0 ? want_handle(rq, a, m->wanted) : 0;
+        if (r < 0)
+                return r;
         r = session_open(a, m->id.data, (uint32_t)MIN(m->id.len, (size_t)UINT32_MAX),
                 m->must_exist || read_only, read_only ? 0 : m->expire_sec * NSEC_PER_SEC,
                 server_now(rq->server), &reply->session, &created, &rq->detail);
+        a->last_session = MAX(a->last_session, last);
         if (r == -ENOENT && read_only && !m->must_exist)
                 return detail_set(&rq->detail, -EACCES,
                         "there is no such session, and this client may not make one: only those "

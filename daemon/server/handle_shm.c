@@ -5,16 +5,47 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/core/client-record.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/server.h"
 #include "proto/kvlease.pb-c.h"
 
+/* Made for this connection, or for the one that the client had before. */
+static int open_ring(struct request *rq, int *ret_fd)
+{
+        struct peer *p = rq->peer;
+        struct client_cursors *cursors;
+        int r = ring_open(&p->ring, p->member->id, rq->server->store.boot_epoch, ret_fd);
+
+        if (r < 0)
+                return detail_set(&rq->detail, r, "no client segment: %s", strerror(-r));
+        r = client_record_ring(p->member, *ret_fd, &cursors, &rq->detail);
+        if (r == 0 && cursors)
+                r = ring_keep(&p->ring, *ret_fd, cursors);
+        if (r == 0)
+                return 0;
+        ring_close(&p->ring);
+        *ret_fd = fd_close(*ret_fd);
+        return r;
+}
+
+/* It has one already: whose reply may have been lost is answered once more. */
+static int open_again(struct request *rq, int *ret_fd)
+{
+        const struct ring *ring = &rq->peer->ring;
+
+        if (!ring->kept)
+                return detail_set(
+                        &rq->detail, -EEXIST, "this connection has its client segment already");
+        *ret_fd = fcntl(ring->fd, F_DUPFD_CLOEXEC, 0);
+        return *ret_fd < 0 ? -errno : 0;
+}
+
 int handle_SHM_OPEN(struct request *rq)
 {
         const Kvlease__V1__ShmOpenRequest *m = rq->message;
         Kvlease__V1__ShmOpenReply *reply = rq->reply;
-        struct peer *p = rq->peer;
         int fd, r;
 
         if (m->layout_version != SHM_LAYOUT_VERSION)
@@ -23,12 +54,9 @@ int handle_SHM_OPEN(struct request *rq)
                         "serves it as well; upgrade %s",
                         SHM_LAYOUT_VERSION, m->layout_version,
                         m->layout_version > SHM_LAYOUT_VERSION ? "kvleased" : "libkvlease");
-        if (ring_is_open(&p->ring))
-                return detail_set(
-                        &rq->detail, -EEXIST, "this connection has its client segment already");
-        r = ring_open(&p->ring, p->member->id, rq->server->store.boot_epoch, &fd);
+        r = ring_is_open(&rq->peer->ring) ? open_again(rq, &fd) : open_ring(rq, &fd);
         if (r < 0)
-                return detail_set(&rq->detail, r, "no client segment: %s", strerror(-r));
+                return r;
         rq->fds[rq->n_fds++] = fd;
         reply->bytes = SHM_CLIENT_BYTES;
         return 0;
@@ -63,6 +91,7 @@ int handle_NS_SHARE(struct request *rq)
         const Kvlease__V1__NsShareRequest *m = rq->message;
         Kvlease__V1__NsShareReply *reply = rq->reply;
         struct attach *a = request_attach(rq, m->ns_id);
+        bool is_there;
         int r;
 
         if (!a)
@@ -70,10 +99,11 @@ int handle_NS_SHARE(struct request *rq)
         if (!ring_is_open(&rq->peer->ring))
                 return detail_set(&rq->detail, -EINVAL,
                         "this connection has no client segment: SHM_OPEN comes first");
-        r = descriptors_admit(rq->server, DESCRIPTORS_PER_SHARE, &rq->detail);
+        is_there = pins_is_open(&a->share) && client_is_recorded(a->member);
+        r = descriptors_admit(rq->server, is_there ? 0 : DESCRIPTORS_PER_SHARE, &rq->detail);
         if (r == 0)
                 r = reserve_fds(rq, a->ns->shared.segment.reader_fd);
-        if (r == 0)
+        if (r == 0 && !is_there)
                 r = attach_share(a, &rq->detail);
         if (r != 0)
                 return refuse_share(rq, r);

@@ -7,6 +7,7 @@
 #include "base/macros.h"
 #include "daemon/core/announce.h"
 #include "daemon/server/dispatch.h"
+#include "daemon/server/pending.h"
 #include "daemon/server/server.h"
 #include "proto/status.h"
 
@@ -62,7 +63,7 @@ int key_waits_add(struct peer *p, const struct frame_header *request, struct att
 
         if (p->n_key_waits >= KEY_WAITS_MAX)
                 return -EBUSY;
-        w = calloc(1, sizeof(*w));
+        w = sizeof(*w) > pending_left(p) ? NULL : calloc(1, sizeof(*w));
         if (!w)
                 return -ENOMEM;
         w->peer = p;
@@ -78,6 +79,11 @@ int key_waits_add(struct peer *p, const struct frame_header *request, struct att
         /* The loop counts whole milliseconds: one more, or it would be early by a part of one. */
         uv_timer_start(&w->timer, on_deadline, (uint64_t)timeout_msec + 1, 0);
         return 0;
+}
+
+size_t key_waits_bytes(const struct peer *p)
+{
+        return p->n_key_waits * sizeof(struct key_wait);
 }
 
 void key_waits_cancel(struct peer *p, uint32_t ns_id)

@@ -7,6 +7,7 @@
 #define KVL_SERVER_KEY_WAITS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/frame.h"
@@ -29,10 +30,14 @@ void key_waits_init(struct server *s);
 
 /*
  * The request waits for the key, which is announced, of the peer's attachment. 0: it will be
- * answered; -EBUSY: KEY_WAITS_MAX of the peer aren't; -ENOMEM.
+ * answered; -EBUSY: KEY_WAITS_MAX of the peer aren't; -ENOMEM, or max_pending
+ * is near.
  */
 int key_waits_add(struct peer *p, const struct frame_header *request, struct attach *a,
         const uint8_t *key, uint64_t timeout_msec);
+
+/* Of those of the peer. */
+size_t key_waits_bytes(const struct peer *p);
 
 /* The peer closes the namespace `ns_id`, or (0) all: what waits there is answered with -ENOENT. */
 void key_waits_cancel(struct peer *p, uint32_t ns_id);

@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "daemon/server/access.h"
+#include "daemon/server/descriptors.h"
 #include "daemon/server/log.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/server.h"
@@ -113,10 +114,24 @@ static int explain_listen(int r, const struct listener *l, struct detail *d)
         return detail_set(d, r, "cannot listen at %s: %s%s", l->path, strerror(-r), remedy);
 }
 
-static int bind_socket(struct listener *l, struct detail *d)
+static void open_to_admins(struct listener *l)
 {
         const char *admin_group = l->server->config.daemon.admin_group;
         gid_t gid;
+
+        if (!*admin_group)
+                return;
+        if (group_number(admin_group, &gid) < 0)
+                log_info("group %s does not exist: only root and uid %u may administer; groupadd "
+                         "--system %s lets others",
+                        admin_group, (unsigned)geteuid(), admin_group);
+        else if (give_to_group(l->path, admin_group) && chmod(l->path, 0660) < 0)
+                log_warning(
+                        "cannot open %s to group %s: %s", l->path, admin_group, strerror(errno));
+}
+
+static int bind_socket(struct listener *l, struct detail *d)
+{
         int r;
 
         if (l->kind == LISTEN_TENANT) {
@@ -127,19 +142,29 @@ static int bind_socket(struct listener *l, struct detail *d)
         l->fd = sock_listen(l->path, socket_mode(l));
         if (l->fd < 0)
                 return explain_listen(l->fd, l, d);
-        if (l->kind != LISTEN_ADMIN || !*admin_group)
-                return 0;
-        if (group_number(admin_group, &gid) < 0)
-                log_info("group %s does not exist: only root and uid %u may administer; groupadd "
-                         "--system %s lets others",
-                        admin_group, (unsigned)geteuid(), admin_group);
-        else if (give_to_group(l->path, admin_group) && chmod(l->path, 0660) < 0)
-                log_warning(
-                        "cannot open %s to group %s: %s", l->path, admin_group, strerror(errno));
+        if (l->kind == LISTEN_ADMIN)
+                open_to_admins(l);
+        l->kept = kept_sockets_add(l->server, l->path, l->fd);
         return 0;
 }
 
-/* The socket systemd made for it, else one of our own. */
+/* Of the process before this one. Groups may have been configured anew since. */
+static int take_kept(struct listener *l)
+{
+        int fd = kept_sockets_take(l->server, l->path, &l->kept);
+
+        if (fd < 0)
+                return fd;
+        l->fd = fd;
+        l->made_dir = l->kind == LISTEN_TENANT;
+        if (l->kind == LISTEN_TENANT)
+                listener_update_group(l);
+        else if (l->kind == LISTEN_ADMIN)
+                open_to_admins(l);
+        return 0;
+}
+
+/* The socket systemd made for it, else the one there was, else one of our own. */
 static int take_socket(struct listener *l, struct detail *d)
 {
         char name[TENANT_NAME_MAX + 16];
@@ -151,7 +176,7 @@ static int take_socket(struct listener *l, struct detail *d)
                                           : "default");
         fd = activation_take(&l->server->activation, name, l->path, d);
         if (fd == -ENOENT)
-                return bind_socket(l, d);
+                return take_kept(l) == 0 ? 0 : bind_socket(l, d);
         if (fd < 0)
                 return fd;
         l->fd = fd;
@@ -182,17 +207,21 @@ static int admit(
                 r = access_tenant(&t->config, c, d);
         if (r < 0)
                 return r;
-        if (s->n_peers - s->n_refused >= max_connections(l))
+        /* Who waits to resume comes on another connection; HELLO counts it. */
+        if (s->n_peers - s->n_refused - s->n_adopted >= max_connections(l))
                 return detail_set(d, -EMFILE,
                         "kvleased has %u connections, the most it may have: raise max_clients in "
                         "[daemon]",
                         s->n_peers - s->n_refused);
-        if (t && t->n_peers >= t->config.max_clients)
+        if (t && t->n_peers - t->n_adopted >= t->config.max_clients)
                 return detail_set(d, -EMFILE,
                         "tenant %s has %u connections, the most it may have: raise it with "
                         "kvleasectl "
                         "tenants set %s max_clients=...",
                         t->config.name, t->n_peers, t->config.name);
+        r = t ? turns_connect(t, d) : 0;
+        if (r < 0)
+                return r;
         *ret_tenancy = t;
         return 0;
 }
@@ -267,7 +296,15 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         struct listener *l = container_of(poll, struct listener, poll);
 
         for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
-                int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                int fd;
+
+                if (l->kind == LISTEN_ADMIN) {
+                        descriptors_open(l->server);
+                } else if (!descriptors_hold(l->server)) {
+                        refuse_without_fd(l);
+                        return;
+                }
+                fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
                 if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
                         refuse_without_fd(l);
@@ -304,6 +341,8 @@ int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
                         detail_set(d, r, "cannot watch %s: %s", l->path, uv_strerror(r));
         }
         if (r < 0) {
+                if (l->kept > 0)
+                        keep_drop(&s->store.keep, KEEP_LISTENER, l->kept);
                 remove_files(l);
                 fd_close(l->fd);
                 free(l);
@@ -319,11 +358,22 @@ static void on_closed(uv_handle_t *handle)
         free(container_of((uv_poll_t *)handle, struct listener, poll));
 }
 
+void listener_leave(struct listener *l)
+{
+        if (!l)
+                return;
+        if (l->kept == 0)
+                remove_files(l);
+        uv_close((uv_handle_t *)&l->poll, on_closed);
+        l->fd = fd_close(l->fd);
+}
+
 void listener_close(struct listener *l)
 {
         if (!l)
                 return;
-        remove_files(l);
-        uv_close((uv_handle_t *)&l->poll, on_closed);
-        l->fd = fd_close(l->fd);
+        if (l->kept > 0)
+                keep_drop(&l->server->store.keep, KEEP_LISTENER, l->kept);
+        l->kept = 0;
+        listener_leave(l);
 }

@@ -7,6 +7,7 @@
 #define KVL_SERVER_LISTENER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include <uv.h>
 
@@ -28,6 +29,7 @@ struct listener {
         int fd;
         bool inherited; /* systemd's: the file stays */
         bool made_dir;
+        uint32_t kept; /* its number as KEEP_LISTENER; 0: it ends with the process */
         char dir[LISTENER_PATH_MAX];
         char path[LISTENER_PATH_MAX];
 };
@@ -38,6 +40,10 @@ int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
 
 /* Removes what it made; frees itself in a later turn. NULL: nothing. */
 void listener_close(struct listener *l);
+
+/* The same at the end of the process: where the socket is kept for the next one, it stays as it is,
+ * and who connects waits. */
+void listener_leave(struct listener *l);
 
 /* Gives the tenant's directory to its group as configured now; where that can't be, warns. */
 void listener_update_group(struct listener *l);

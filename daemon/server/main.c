@@ -1,5 +1,6 @@
 /* kvleased: owns KV cache memory and leases it to inference workers. Everything is in the library.
  */
+#include <malloc.h>
 #include <stdio.h>
 
 #include "daemon/server/cmdline.h"
@@ -45,6 +46,11 @@ static int run(const struct config_source *source)
 
         if (config_load(source, &config, log_report, NULL) < 0)
                 return EXIT_CONFIG;
+        /*
+         * What grows by doubling is given back to the kernel when it has moved. By itself glibc
+         * raises the threshold with each such block, and keeps the holes: 30 bytes a page.
+         */
+        mallopt(M_MMAP_THRESHOLD, 1 << 20);
         log_init(config.daemon.log_level, config.daemon.log_target);
         code = server_init(&server, &config, source);
         if (code != EXIT_OK)
@@ -61,8 +67,14 @@ int main(int argc, char **argv)
         struct cmdline cmdline;
         int code = EXIT_OK;
 
-        if (cmdline_parse(argc, argv, &cmdline, &code) == 0)
-                code = cmdline.check_only ? check_config(&cmdline.source) : run(&cmdline.source);
+        if (cmdline_parse(argc, argv, &cmdline, &code) == 0) {
+                if (cmdline.check_only)
+                        code = check_config(&cmdline.source);
+                else if (cmdline.keep && !parent_is_there())
+                        code = parent_run(&cmdline.parent);
+                else
+                        code = run(&cmdline.source);
+        }
         cmdline_deinit(&cmdline);
         return code;
 }

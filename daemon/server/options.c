@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "base/parse.h"
 #include "daemon/server/config.h"
+#include "policy/bucket.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -17,6 +18,7 @@
 static const char *const log_level_names[] = {"error", "warning", "notice", "info", "debug", NULL};
 static const char *const log_target_names[] = {"auto", "journal", "text", NULL};
 static const char *const transport_names[] = {"auto", "vmm", "cudaipc", NULL};
+static const char *const keep_state_names[] = {"auto", "off", NULL};
 static const char *const liveness_names[] = {"auto", "challenge", NULL};
 /* As in policy/evict.c. */
 const char *const config_evict_names[] = {"pgi", "s3fifo", "lru", NULL};
@@ -48,6 +50,12 @@ const struct option options[] = {
                 .default_text = "1024", .reloadable = true,
                 .help = "Most connections of all tenants together; administrators find some room "
                         "beyond."},
+        {SECTION_DAEMON, "max_pending", OPTION_BYTES, AT(daemon_config, max_pending_bytes), MIB,
+                64 * GIB, .default_text = "64MiB", .reloadable = true,
+                .help = "Most memory for answers that clients haven't taken and requests that "
+                        "wait, of all tenants together. Near to it, who has most isn't read from "
+                        "until it takes its answers. A client that reads has next to nothing "
+                        "there."},
         {SECTION_DAEMON, "default_socket", OPTION_BOOL, AT(daemon_config, default_socket),
                 .default_text = "on",
                 .help = "Serve runtime_dir/sock, where the peer's uid picks the one tenant whose "
@@ -87,6 +95,11 @@ const struct option options[] = {
         {SECTION_DAEMON, "compact", OPTION_BOOL, AT(daemon_config, compact), .default_text = "on",
                 .reloadable = true,
                 .help = "Whether extent sets with few live pages are emptied by moving these."},
+        {SECTION_DAEMON, "keep_state", OPTION_ENUM, AT(daemon_config, keep_state),
+                .choices = keep_state_names, .default_text = "auto",
+                .help = "Whether cached pages and clients outlive the process. 'auto': where "
+                        "somebody keeps its descriptors for the next one: a service manager "
+                        "(FileDescriptorStoreMax= of the service), or 'kvleased --keep'."},
         {SECTION_DAEMON, "log_level", OPTION_ENUM, AT(daemon_config, log_level),
                 .choices = log_level_names, .default_text = "info", .reloadable = true,
                 .help = "What is logged: this level and what is worse."},
@@ -224,6 +237,19 @@ const struct option options[] = {
         {SECTION_TENANT, "max_clients", OPTION_UINT, AT(tenant_config, max_clients), 1, 65535,
                 .default_text = "64", .reloadable = true,
                 .help = "Most connections of the tenant."},
+        {SECTION_TENANT, "max_connects", OPTION_UINT, AT(tenant_config, max_connects), 1,
+                BUCKET_MAX_RATE, .word = "none", .word_value = 0, .default_text = "1000",
+                .reloadable = true,
+                .help = "Most connections a second that are made to the tenant, beyond "
+                        "'max_clients' at once; further ones are refused. A process of an engine "
+                        "connects once."},
+        {SECTION_TENANT, "max_requests", OPTION_UINT, AT(tenant_config, max_requests), 1,
+                BUCKET_MAX_RATE, .word = "none", .word_value = 0, .default_text = "none",
+                .reloadable = true,
+                .help = "Most requests a second of all the tenant's clients together that are "
+                        "handled, those in shared memory included; what is beyond waits. Hits in "
+                        "shared memory are no requests. Without it tenants share the daemon's "
+                        "time evenly."},
         {SECTION_TENANT, "uids", OPTION_UIDS, AT(tenant_config, uids), .default_text = "",
                 .reloadable = true,
                 .help = "Users that may use the tenant's socket, and who find it through the "

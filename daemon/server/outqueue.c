@@ -14,6 +14,7 @@ struct chunk {
         struct list_link link;
         int fds[FRAME_MAX_FDS]; /* owned until the first byte has gone */
         unsigned n_fds;
+        uint64_t ticket; /* 0: waits for the socket alone */
         size_t begin, end;
         uint8_t data[];
 };
@@ -77,7 +78,8 @@ static ssize_t send_some(
 }
 
 /* Queues data[0..len-1]; takes the fds. */
-static int push(struct outqueue *q, const uint8_t *data, size_t len, int *fds, unsigned n_fds)
+static int push(struct outqueue *q, uint64_t ticket, const uint8_t *data, size_t len, int *fds,
+        unsigned n_fds)
 {
         struct chunk *c = NULL;
         int r = -ENOBUFS;
@@ -90,6 +92,7 @@ static int push(struct outqueue *q, const uint8_t *data, size_t len, int *fds, u
                 close_fds(fds, n_fds);
                 return r;
         }
+        c->ticket = ticket;
         c->begin = 0;
         c->end = len;
         c->n_fds = n_fds;
@@ -121,14 +124,28 @@ int outqueue_send(
                 if ((size_t)n == len)
                         return 0;
         }
-        return push(q, (const uint8_t *)frame + n, len - (size_t)n, fds, n_fds);
+        return push(q, 0, (const uint8_t *)frame + n, len - (size_t)n, fds, n_fds);
 }
 
-int outqueue_flush(struct outqueue *q, int fd)
+int outqueue_hold(struct outqueue *q, uint64_t ticket, const void *frame, size_t len, int *fds,
+        unsigned n_fds)
+{
+        q->n_fds_unread += n_fds;
+        return push(q, ticket, frame, len, fds, n_fds);
+}
+
+bool outqueue_is_held(const struct outqueue *q, uint64_t passed)
+{
+        const struct chunk *c = list_first(&q->chunks, struct chunk, link);
+
+        return !c || c->ticket > passed;
+}
+
+int outqueue_flush(struct outqueue *q, int fd, uint64_t passed)
 {
         struct chunk *c;
 
-        while ((c = list_first(&q->chunks, struct chunk, link))) {
+        while ((c = list_first(&q->chunks, struct chunk, link)) && c->ticket <= passed) {
                 ssize_t n =
                         send_some(q, fd, c->data + c->begin, c->end - c->begin, c->fds, c->n_fds);
 

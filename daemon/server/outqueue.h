@@ -52,7 +52,15 @@ unsigned outqueue_unread_fds(struct outqueue *q, int fd);
 int outqueue_send(
         struct outqueue *q, int fd, const void *frame, size_t len, int *fds, unsigned n_fds);
 
-/* Sends what the socket takes. 0 or -errno as above. */
-int outqueue_flush(struct outqueue *q, int fd);
+/* The same, and it doesn't go before its ticket (> 0, keeping.h) is passed. 0; -ENOBUFS, -ENOMEM.
+ */
+int outqueue_hold(struct outqueue *q, uint64_t ticket, const void *frame, size_t len, int *fds,
+        unsigned n_fds);
+
+/* Nothing goes now: there is nothing, or what comes first waits for its ticket. */
+bool outqueue_is_held(const struct outqueue *q, uint64_t passed);
+
+/* Sends what the socket takes, of tickets up to `passed`. 0 or -errno as above. */
+int outqueue_flush(struct outqueue *q, int fd, uint64_t passed);
 
 #endif

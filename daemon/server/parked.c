@@ -10,6 +10,7 @@
 #include "daemon/core/lease.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/peer.h"
+#include "daemon/server/pending.h"
 #include "daemon/server/server.h"
 #include "daemon/server/test-clock.h"
 #include "proto/msg.h"
@@ -35,6 +36,20 @@ static void call_off(struct peer *p)
 static size_t bytes_of(const struct parked *k)
 {
         return sizeof(*k) + k->frame.header.length;
+}
+
+size_t parked_bytes(const struct peer *p)
+{
+        return p->behind_bytes + (p->parked ? bytes_of(p->parked) : 0);
+}
+
+uint32_t parked_count(const struct peer *p)
+{
+        uint32_t n = p->parked != NULL;
+
+        list_for_each (k, &p->behind, struct parked, link)
+                n++;
+        return n;
 }
 
 static struct parked *copy(const struct frame *f)
@@ -82,12 +97,13 @@ bool parked_comes_behind(const struct peer *p, uint16_t type)
 
 int parked_add(struct peer *p, const struct frame *f)
 {
-        bool is_behind = parked_comes_behind(p, f->header.type);
+        bool is_behind = parked_comes_behind(p, f->header.type), is_over;
         struct parked *k;
 
         if (is_behind && p->behind_bytes >= PARKED_MAX_BEHIND_BYTES)
                 return -EBUSY;
-        k = p->broken ? NULL : copy(f);
+        is_over = sizeof(*k) + f->header.length > pending_left(p);
+        k = p->broken || is_over ? NULL : copy(f);
         if (!k) {
                 if (!is_behind)
                         call_off(p);

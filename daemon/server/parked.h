@@ -13,6 +13,7 @@
 #define KVL_SERVER_PARKED_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/frame.h"
@@ -40,11 +41,16 @@ struct pool;
 /* Sets up the server's part of it. */
 void parked_init(struct server *s);
 
+/* Of what waits for the peer: bytes, requests. */
+size_t parked_bytes(const struct peer *p);
+uint32_t parked_count(const struct peer *p);
+
 /* The request is to wait behind others of its peer, before it is run for the first time. */
 bool parked_comes_behind(const struct peer *p, uint16_t type);
 
-/* 0; -ENOMEM, -EBUSY (so many wait already): the request is to be refused. Its lease is called off
- * where nobody is there to be answered, or on failure. */
+/* 0; -ENOMEM (or so much waits that max_pending is near), -EBUSY (so many of the peer wait): the
+ * request is to be refused. Its lease is called off where nobody is there to be answered, or on
+ * failure. */
 int parked_add(struct peer *p, const struct frame *f);
 
 /* A turn of the peer: runs what waited behind a request that was answered, at most `max`, while the

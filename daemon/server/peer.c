@@ -1,20 +1,26 @@
 #include "daemon/server/peer.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "daemon/server/descriptors.h"
+#include "daemon/core/client-record.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
 #include "daemon/server/key-waits.h"
 #include "daemon/server/log.h"
 #include "daemon/server/options.h"
 #include "daemon/server/parked.h"
+#include "daemon/server/pending.h"
+#include "daemon/server/resume.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
 #include "daemon/server/test-clock.h"
+#include "daemon/server/turns.h"
 #include "daemon/server/upkeep-timer.h"
 
 /*
@@ -70,6 +76,7 @@ static void close_process(struct peer *p)
 
 void peer_introduced(struct peer *p)
 {
+        p->state_nsec = clock_now_nsec();
         list_remove(&p->hello_link);
 }
 
@@ -98,6 +105,15 @@ static void stop_waiting(struct peer *p)
                 member_withdraw(p->member);
 }
 
+/* It waits to resume, or not any more. */
+static void count_adopted(struct peer *p, bool is_adopted)
+{
+        p->server->n_adopted += is_adopted - p->adopted;
+        if (p->tenancy)
+                p->tenancy->n_adopted += is_adopted - p->adopted;
+        p->adopted = is_adopted;
+}
+
 void peer_end(struct peer *p)
 {
         struct server *s = p->server;
@@ -110,6 +126,9 @@ void peer_end(struct peer *p)
         close_process(p);
         end_member(p);
         ring_close(&p->ring);
+        resume_drop(p);
+        pending_recount(p);
+        count_adopted(p, false);
         if (p->tenancy)
                 p->tenancy->n_peers--;
         p->tenancy = NULL;
@@ -121,7 +140,20 @@ void peer_end(struct peer *p)
         list_remove(&p->unread_link);
         list_remove(&p->linger_link);
         server_output_drained(s);
+        if (p->kind == LISTEN_ADMIN && s->serving)
+                (void)descriptors_hold(s);
         peer_unref(p);
+}
+
+static int watch_process(struct peer *p)
+{
+        int r = uv_poll_init(&p->server->loop, &p->process, p->pidfd);
+
+        if (r < 0)
+                return r;
+        p->process_open = true;
+        p->refs++;
+        return uv_poll_start(&p->process, UV_READABLE, on_exit_seen);
 }
 
 static int start_handles(struct peer *p)
@@ -133,14 +165,7 @@ static int start_handles(struct peer *p)
                 return r;
         p->socket_open = true;
         p->refs++;
-        if (p->pidfd < 0)
-                return 0;
-        r = uv_poll_init(loop, &p->process, p->pidfd);
-        if (r < 0)
-                return r;
-        p->process_open = true;
-        p->refs++;
-        return uv_poll_start(&p->process, UV_READABLE, on_exit_seen);
+        return p->pidfd < 0 ? 0 : watch_process(p);
 }
 
 static struct peer *peer_alloc(struct server *s, const struct peer_origin *origin)
@@ -163,7 +188,7 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         p->refs = 1;
         p->id = ++s->last_peer_id;
         p->version = PROTO_VERSION_MAX;
-        p->connected_nsec = clock_now_nsec();
+        p->connected_nsec = p->state_nsec = p->heard_nsec = clock_now_nsec();
         p->kind = origin->kind;
         p->pid = origin->pid;
         p->uid = origin->uid;
@@ -185,11 +210,13 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
 /* Listens to what the flags ask for. No system call where that is what it did before. */
 static void update_poll(struct peer *p)
 {
-        int events = UV_DISCONNECT;
+        /* Who was heard and isn't to be read is heard again when it is served. */
+        bool waits = turns_are_paused(p) && !list_is_empty(&p->backlog_link);
+        int events = waits ? 0 : UV_DISCONNECT;
 
-        if (!p->held)
+        if (!p->held && !waits)
                 events |= UV_READABLE;
-        if (!outqueue_is_empty(&p->out) && !p->out.starved)
+        if (!p->out.starved && !outqueue_is_held(&p->out, keeping_passed(p->server)))
                 events |= UV_WRITABLE;
         if (events == p->socket_events)
                 return;
@@ -227,11 +254,40 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
         return 0;
 }
 
+int peer_adopt(
+        struct server *s, const struct peer_origin *origin, int pidfd, struct peer **ret_peer)
+{
+        struct peer *p = peer_alloc(s, origin);
+        int r;
+
+        if (!p) {
+                fd_close(pidfd);
+                return -ENOMEM;
+        }
+        p->fd = -1;
+        p->pidfd = pidfd;
+        p->state = PEER_WAITING;
+        count_adopted(p, true);
+        close_socket(p); /* there is none: its parser goes */
+        list_append(&s->peers, &p->link);
+        s->n_peers++;
+        p->tenancy->n_peers++;
+        r = pidfd < 0 ? 0 : watch_process(p);
+        if (r < 0) {
+                peer_end(p);
+                return r;
+        }
+        *ret_peer = p;
+        return 0;
+}
+
 void peer_schedule(struct peer *p)
 {
         if (p->state == PEER_GONE)
                 return;
-        if (list_is_empty(&p->backlog_link))
+        if (p->tenancy)
+                turns_queue(p);
+        else if (list_is_empty(&p->backlog_link))
                 list_append(&p->server->backlog, &p->backlog_link);
         server_kick(p->server);
 }
@@ -253,6 +309,17 @@ static bool holds_memory(struct peer *p)
         return keeps_pages(p) || (p->fd >= 0 && outqueue_unread_fds(&p->out, p->fd) > 0);
 }
 
+/* What it sends is drained from now on. */
+static void mute(struct peer *p)
+{
+        if (!p->muted)
+                p->state_nsec = clock_now_nsec();
+        p->muted = true;
+        p->held = false;
+        if (p->member)
+                client_mute(p->member);
+}
+
 void peer_violation(struct peer *p, const char *rule)
 {
         p->n_violations++;
@@ -270,7 +337,7 @@ void peer_violation(struct peer *p, const char *rule)
         }
         outqueue_clear(&p->out);
         if (holds_memory(p))
-                p->muted = true, p->held = false; /* what it sends is drained from now on */
+                mute(p);
         else
                 p->doomed = true;
         peer_schedule(p);
@@ -288,6 +355,7 @@ static void note_starved(struct peer *p)
 void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned n_fds)
 {
         bool is_mute = p->muted || p->doomed || p->broken || p->fd < 0;
+        uint64_t ticket;
         int r;
 
         if (is_mute) {
@@ -295,7 +363,11 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
                         fd_close(fds[i]);
                 return;
         }
-        r = outqueue_send(&p->out, p->fd, frame, len, fds, n_fds);
+        ticket = p->kind == LISTEN_ADMIN ? 0 : keeping_ticket(p->server);
+        if (ticket > 0)
+                r = outqueue_hold(&p->out, ticket, frame, len, fds, n_fds);
+        else
+                r = outqueue_send(&p->out, p->fd, frame, len, fds, n_fds);
         if (r == -ENOBUFS) {
                 peer_violation(p, "not-reading");
         } else if (r < 0) {
@@ -305,6 +377,7 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
                 note_starved(p);
         if (r < 0 || !outqueue_is_empty(&p->out))
                 peer_schedule(p);
+        pending_check(p);
 }
 
 /* Whether frames that were received may be handled now. */
@@ -312,7 +385,8 @@ static bool may_handle(struct peer *p)
 {
         if (p->muted || p->doomed || p->state == PEER_CLOSING || !p->parser)
                 return false;
-        p->held = p->out.bytes > OUTQUEUE_HOLD_BYTES ||
+        pending_recount(p);
+        p->held = p->out.bytes > pending_hold_bytes(p) ||
                   (p->out.n_fds_unread >= OUTQUEUE_MAX_UNREAD_FDS && !p->broken &&
                           outqueue_unread_fds(&p->out, p->fd) >= OUTQUEUE_MAX_UNREAD_FDS);
         return !p->held;
@@ -323,11 +397,13 @@ void peer_take_submissions(struct peer *p, uint32_t budget)
         struct ring_turn turn;
 
         if (!ring_is_open(&p->ring) || !p->member || p->state != PEER_ACTIVE || p->muted ||
-                p->doomed)
+                p->doomed || p->resuming)
                 return;
         turn = ring_drain(&p->ring, p->member, budget, server_now(p->server));
-        if (turn.n > 0)
+        if (turn.n > 0) {
+                turns_charge(p, turn.n);
                 server_expect_quiet(p->server);
+        }
         if (turn.n > 0 && ring_wakes_client(&p->ring))
                 events_ring(p);
         if (turn.violation)
@@ -346,7 +422,7 @@ void peer_catch_up(struct peer *p)
                         peer_violation(p, "magazine");
 }
 
-/* Handles at most `max` of the frames received. */
+/* Handles at most `max` of the frames received; with a finite one as long as it is its turn. */
 static void process(struct peer *p, unsigned max)
 {
         const char *rule = "bad-frame";
@@ -356,7 +432,7 @@ static void process(struct peer *p, unsigned max)
         for (unsigned i = 0; may_handle(p); i++) {
                 int r;
 
-                if (i == max) {
+                if (i == max || (i > 0 && max < UINT32_MAX && !turns_go_on(p))) {
                         p->backed_up = true;
                         peer_schedule(p);
                         return;
@@ -392,7 +468,9 @@ static bool receive(struct peer *p)
 /* The rest of what it said before it hung up or died. */
 static void drain(struct peer *p)
 {
-        p->ring.ended = true;
+        /* Who goes on elsewhere takes its completions there. */
+        p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->process_open ||
+                        creds_pidfd_exited(p->pidfd);
         process(p, UINT32_MAX);
         for (unsigned i = 0; i < DRAIN_RECEIVES && !p->doomed && receive(p); i++)
                 process(p, UINT32_MAX);
@@ -416,9 +494,11 @@ static void hang_up(struct peer *p)
                 return;
         }
         p->state = PEER_WAITING;
+        p->state_nsec = clock_now_nsec();
         list_remove(&p->backlog_link);
         list_remove(&p->unread_link);
         close_socket(p);
+        pending_recount(p);
         server_output_drained(p->server);
 }
 
@@ -484,6 +564,8 @@ static bool linger(struct peer *p)
         if (grace == 0)
                 return false;
         p->state = PEER_LINGERING;
+        p->state_nsec = clock_now_nsec();
+        count_adopted(p, false);
         member_linger(p->member);
         p->linger_until_nsec = clock_now_nsec() + grace;
         close_socket(p);
@@ -491,6 +573,7 @@ static bool linger(struct peer *p)
         list_remove(&p->backlog_link);
         list_remove(&p->unread_link);
         list_append(&s->lingering, &p->linger_link);
+        pending_recount(p);
         await_grace(s);
         server_output_drained(s);
         return true;
@@ -529,6 +612,7 @@ static void settle(struct peer *p)
                 peer_end(p);
                 return;
         }
+        pending_recount(p);
         update_poll(p);
         if (needs_a_look(p))
                 server_look_later(p->server, p);
@@ -536,15 +620,14 @@ static void settle(struct peer *p)
 
 static void flush(struct peer *p)
 {
-        if (outqueue_flush(&p->out, p->fd) < 0)
+        if (outqueue_flush(&p->out, p->fd, keeping_passed(p->server)) < 0)
                 p->broken = true;
+        pending_recount(p);
         if (outqueue_is_empty(&p->out))
                 server_output_drained(p->server);
-        /* Frames that waited behind its unread output. */
-        if (p->held && p->out.bytes <= OUTQUEUE_HOLD_BYTES) {
-                process(p, PEER_FRAMES_PER_TURN);
-                peer_schedule(p); /* for leases that wait behind others */
-        }
+        /* Frames that waited behind its unread output, and leases that wait behind others. */
+        if (p->held && p->out.bytes <= OUTQUEUE_HOLD_BYTES)
+                peer_schedule(p);
 }
 
 static void on_socket(uv_poll_t *handle, int status, int events)
@@ -556,14 +639,16 @@ static void on_socket(uv_poll_t *handle, int status, int events)
                 p->hung_up = true;
         if (events & UV_WRITABLE)
                 flush(p);
-        /* While frames wait for the next turn nothing is received over them. */
-        if ((events & UV_READABLE) && !p->hung_up && !p->backed_up) {
-                receive(p);
-                process(p, PEER_FRAMES_PER_TURN);
-        } else if (!(events & UV_READABLE) && (events & UV_DISCONNECT)) {
+        if (events & UV_READABLE)
+                p->readable = true;
+        else if (events & UV_DISCONNECT)
                 p->hung_up = true;
+        if (!p->tenancy) {
+                peer_turn(p);
+        } else {
+                turns_queue(p);
+                update_poll(p);
         }
-        settle(p);
         peer_unref(p);
 }
 
@@ -579,9 +664,37 @@ static void on_exit_seen(uv_poll_t *handle, int status, int events)
                 drain(p);
                 stop_waiting(p);
         }
+        peer_exited(p);
+        peer_unref(p);
+}
+
+void peer_exited(struct peer *p)
+{
         if (!linger(p))
                 peer_end(p);
+}
+
+bool peer_has_hung_up(struct peer *p)
+{
+        struct pollfd poll_fd = {.fd = p->fd, .events = POLLRDHUP};
+
+        if (peer_is_waiting(p) || p->state == PEER_GONE)
+                return true;
+        if (poll(&poll_fd, 1, 0) <= 0 || !(poll_fd.revents & (POLLHUP | POLLRDHUP | POLLERR)))
+                return false;
+        p->refs++;
+        p->hung_up = true;
+        settle(p);
         peer_unref(p);
+        return true;
+}
+
+void peer_flush(struct peer *p)
+{
+        if (outqueue_is_empty(&p->out))
+                return;
+        flush(p);
+        peer_schedule(p);
 }
 
 void peer_look(struct peer *p)
@@ -590,19 +703,23 @@ void peer_look(struct peer *p)
         list_remove(&p->unread_link);
         if (p->out.starved)
                 flush(p);
-        else
-                process(p, PEER_FRAMES_PER_TURN);
-        settle(p);
+        peer_schedule(p);
         peer_unref(p);
 }
 
 void peer_turn(struct peer *p)
 {
+        bool readable = p->readable;
+
         p->refs++;
+        p->readable = false;
         list_remove(&p->backlog_link);
         peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
         if (parked_go_on(p, PEER_FRAMES_PER_TURN))
                 peer_schedule(p);
+        /* While frames wait for the next turn nothing is received over them. */
+        if (readable && !p->hung_up && !p->backed_up && p->fd >= 0)
+                receive(p);
         process(p, PEER_FRAMES_PER_TURN);
         settle(p);
         peer_unref(p);
@@ -634,11 +751,15 @@ void peer_feed(struct peer *p, const uint8_t *data, size_t n)
 
 const char *peer_state_name(const struct peer *p)
 {
+        if (p->state == PEER_WAITING && p->adopted && !p->muted)
+                return "waiting to resume";
         if (p->state == PEER_WAITING)
                 return "waiting for exit";
         if (p->state == PEER_LINGERING)
                 return "dead, grace";
         if (p->muted)
                 return "muted";
+        if (p->held)
+                return "not reading";
         return p->state == PEER_ACTIVE ? "active" : "new";
 }

@@ -36,6 +36,7 @@
 struct server;
 struct tenancy;
 struct parked;
+struct resume;
 
 enum peer_state {
         PEER_NEW,
@@ -70,11 +71,14 @@ struct peer {
         enum listener_kind kind;
         bool muted;
         bool doomed;    /* ends at the next settle */
+        bool readable;  /* something came that wasn't received yet */
         bool hung_up;   /* end of its stream was seen */
         bool broken;    /* can't be written to */
         bool held;      /* isn't read from until it takes its output */
         bool backed_up; /* frames were left for the next turn */
         bool by_number; /* pidfd was opened by number: it must answer a challenge */
+        bool adopted;   /* WAITING, and its member is one of the daemon before this one */
+        bool resuming;  /* goes on with a member that was another's: until RESUMED */
         bool late;      /* was named for not giving recalled memory back */
         bool condemned; /* SIGKILL was tried for that */
 
@@ -94,7 +98,9 @@ struct peer {
         struct list_link key_waits; /* of key-waits.c; owned */
         uint32_t n_key_waits;
         struct outqueue out;
-        struct ring ring; /* open from SHM_OPEN to the end */
+        struct ring ring;       /* open from SHM_OPEN to the end */
+        struct resume *resume;  /* owned; asked for, and not proven yet (resume.h); NULL */
+        uint64_t repeats_until; /* requests up to this number were sent before it resumed */
 
         uint16_t version; /* of the frames */
         pid_t pid;
@@ -103,8 +109,12 @@ struct peer {
         uint8_t nonce[PEER_NONCE_SIZE];
         char name[PEER_NAME_MAX + 1]; /* printable */
 
+        size_t pending_bytes; /* as counted last (pending.h) */
         uint64_t n_requests, n_violations;
         uint64_t connected_nsec;
+        uint64_t state_nsec;    /* when it came to be what peer_state_name() says, but for "not
+                                   reading" */
+        uint64_t heard_nsec;    /* when it asked for something last */
         uint64_t pressure_nsec; /* when it was told of pressure last */
         uint64_t linger_until_nsec;
 };
@@ -126,6 +136,20 @@ struct peer_origin {
  */
 int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pidfd,
         struct peer **ret_peer);
+
+/*
+ * A client of the daemon before this one, WAITING: takes the pidfd in any case; the member stays
+ * the caller's. -1: its process is gone. 0 with a borrowed peer, -ENOMEM, -errno of the loop.
+ */
+int peer_adopt(
+        struct server *s, const struct peer_origin *origin, int pidfd, struct peer **ret_peer);
+
+/* Its process is gone: it ends, or lingers. Not from inside a handler of its own. */
+void peer_exited(struct peer *p);
+
+/* Has it hung up, seen by now or not? Then it is WAITING, or gone, after. Not from inside a handler
+ * of its own. */
+bool peer_has_hung_up(struct peer *p);
 
 /* Ends it now, whatever it holds. Not from inside a handler. */
 void peer_end(struct peer *p);
@@ -149,8 +173,12 @@ void peer_take_submissions(struct peer *p, uint32_t budget);
  * after. */
 void peer_catch_up(struct peer *p);
 
-/* One turn of a scheduled peer: frames received before, then what its flags ask for. */
+/* One turn of a peer: what it submitted and sent, then what its flags ask for. Of a tenant's peers
+ * only turns.c calls it. */
 void peer_turn(struct peer *p);
+
+/* What it is told may go out, as far as keeping.h lets it. */
+void peer_flush(struct peer *p);
 
 /* What no event tells: has it taken the descriptors it was sent, does the kernel take more? */
 void peer_look(struct peer *p);

@@ -1,11 +1,11 @@
 #include "daemon/server/reload.h"
 
+#include <stdio.h>
 #include <string.h>
-
-#include <systemd/sd-daemon.h>
 
 #include "base/clock.h"
 #include "daemon/server/log.h"
+#include "daemon/server/notify.h"
 #include "daemon/server/server.h"
 #include "daemon/server/sizing-timer.h"
 #include "daemon/server/tenants.h"
@@ -68,9 +68,11 @@ static void check_devices(struct server *s, const struct config *next)
 void reload_config(struct server *s)
 {
         struct config next;
+        char lines[64];
 
-        sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
+        snprintf(lines, sizeof(lines), "RELOADING=1\nMONOTONIC_USEC=%llu",
                 (unsigned long long)(clock_now_nsec() / NSEC_PER_USEC));
+        notify_now(lines);
         if (config_load(&s->source, &next, report, NULL) < 0) {
                 log_message(LOG_RELOAD_FAILED, NULL, "reload: nothing was changed");
         } else {
@@ -84,5 +86,5 @@ void reload_config(struct server *s)
                 log_message(LOG_RELOADED, NULL, "reloaded");
         }
         server_notify_status(s);
-        sd_notify(0, "READY=1");
+        notify_now("READY=1");
 }

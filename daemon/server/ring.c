@@ -1,6 +1,7 @@
 #include "daemon/server/ring.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -23,32 +24,78 @@ static void fill_header(struct shm_client *shm, uint64_t client_id, uint64_t boo
         atomic_init(&shm->daemon_sleeps, 1);
 }
 
+/* Nothing in it is read. */
+static int map_ring(struct ring *r, int fd)
+{
+        uint8_t *base = mmap(NULL, SHM_CLIENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        uint8_t *submissions = base + SHM_HEADER_BYTES;
+
+        if (base == MAP_FAILED)
+                return -errno;
+        *r = (struct ring){
+                .shm = (struct shm_client *)(void *)base,
+                .submissions = (struct shm_submission *)(void *)submissions,
+                .completions =
+                        (struct shm_completion *)(void *)(submissions +
+                                                          SHM_SUB_ENTRIES *
+                                                                  sizeof(struct shm_submission)),
+                .fd = -1,
+        };
+        return 0;
+}
+
 int ring_open(struct ring *r, uint64_t client_id, uint64_t boot_epoch, int *ret_fd)
 {
         _cleanup_fd_ int fd = memfd_create_sized("kvlease-client", SHM_CLIENT_BYTES);
-        struct shm_client *shm;
-        uint8_t *base;
+        int error = fd < 0 ? fd : map_ring(r, fd);
 
-        if (fd < 0)
-                return fd;
-        base = mmap(NULL, SHM_CLIENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (base == MAP_FAILED)
-                return -errno;
-        shm = (struct shm_client *)(void *)base;
-        fill_header(shm, client_id, boot_epoch);
-        *r = (struct ring){
-                .shm = shm,
-                .submissions = (struct shm_submission *)(void *)(base + shm->sub_offset),
-                .completions = (struct shm_completion *)(void *)(base + shm->comp_offset),
-        };
+        if (error < 0)
+                return error;
+        fill_header(r->shm, client_id, boot_epoch);
         *ret_fd = fd_take(&fd);
+        return 0;
+}
+
+int ring_keep(struct ring *r, int fd, struct client_cursors *kept)
+{
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+        if (copy < 0)
+                return -errno;
+        r->fd = copy;
+        r->kept = kept;
+        return 0;
+}
+
+int ring_adopt(struct ring *r, int fd, struct client_cursors *kept)
+{
+        struct client_cursor cursor = client_cursors_get(kept);
+        int error = map_ring(r, fd);
+
+        if (error < 0)
+                return error;
+        r->fd = fd;
+        r->kept = kept;
+        r->repeats = true;
+        r->sub_head = r->sub_tail = cursor.sub_head;
+        r->comp_tail = cursor.comp_tail;
+        r->comp_head = cursor.comp_tail - SHM_COMP_ENTRIES; /* as low as it can be */
+        r->chain = cursor.chain;
+        FAULT_POINT("ring-adopt-before");
+        atomic_store_explicit(&r->shm->sub_head, r->sub_head, memory_order_release);
+        FAULT_POINT("ring-adopt-between");
+        atomic_store_explicit(&r->shm->comp_tail, r->comp_tail, memory_order_release);
+        FAULT_POINT("ring-adopt-after");
+        atomic_store(&r->shm->daemon_sleeps, 0);
         return 0;
 }
 
 void ring_close(struct ring *r)
 {
-        if (r->shm)
+        if (r->shm) {
                 munmap(r->shm, SHM_CLIENT_BYTES);
+                fd_close(r->fd);
+        }
         *r = (struct ring){0};
 }
 
@@ -85,11 +132,28 @@ static void complete(
 {
         if (r->ended)
                 return;
+        FAULT_POINT("completion-before");
         r->completions[r->comp_tail++ % SHM_COMP_ENTRIES] = (struct shm_completion){
                 .user_data = s->user_data,
                 .status = result->status,
                 .page = result->page,
         };
+}
+
+/* One of the submissions, as copied. */
+static void execute(struct ring *r, struct member *m, const struct shm_submission *s,
+        uint64_t now_nsec, struct submit_result *ret)
+{
+        if (m)
+                m->repeats = r->repeats;
+        submit_one(m, &r->chain, s, now_nsec, ret);
+        r->repeats = false;
+        r->sub_head++;
+        if (!ret->violation && ret->completes)
+                complete(r, s, ret);
+        if (r->kept)
+                client_cursors_commit(
+                        r->kept, &(struct client_cursor){r->sub_head, r->comp_tail, r->chain, 0});
 }
 
 /* Executes n submissions that are there and have room. Returns the broken rule, or NULL. */
@@ -105,16 +169,16 @@ static void run_batch(
         for (uint32_t i = 0; i < n && !turn->violation && turn->n_walked < RING_WALK_PAGES; i++) {
                 struct submit_result result;
 
-                submit_one(m, &r->chain, &batch[i], now_nsec, &result);
-                r->sub_head++;
+                execute(r, m, &batch[i], now_nsec, &result);
                 turn->n++;
                 turn->n_walked += result.n_walked;
                 turn->violation = result.violation;
-                if (!result.violation && result.completes)
-                        complete(r, &batch[i], &result);
         }
+        FAULT_POINT("ring-before-heads");
         atomic_store_explicit(&r->shm->sub_head, r->sub_head, memory_order_release);
+        FAULT_POINT("ring-between-heads");
         atomic_store_explicit(&r->shm->comp_tail, r->comp_tail, memory_order_release);
+        FAULT_POINT("ring-after-heads");
 }
 
 /* How many can be executed now; *ret_rule is set where the client broke one. */

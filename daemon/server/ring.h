@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/core/client-record.h"
 #include "daemon/core/submit.h"
 #include "policy/evict.h"
 #include "proto/shm.h"
@@ -27,6 +28,9 @@ struct ring {
         uint64_t comp_head;                 /* as last seen; <= comp_tail */
         uint64_t comp_tail;                 /* stored */
         struct submit_chain chain;
+        int fd;                      /* owned; -1: isn't kept */
+        struct client_cursors *kept; /* borrowed; NULL likewise */
+        bool repeats; /* the next entry may have been executed by the daemon before this one */
         bool ended; /* the client takes no completions any more: none are stored, none waited for */
 };
 
@@ -43,6 +47,19 @@ struct ring_turn {
  * 0; -ENOMEM, -EMFILE, -ENFILE, another -errno: *r is as before.
  */
 int ring_open(struct ring *r, uint64_t client_id, uint64_t boot_epoch, int *ret_fd);
+
+/*
+ * How far it is executed is noted there after every entry from now on, for the daemon that comes
+ * after this one. Takes a copy of the descriptor. 0 or -errno.
+ */
+int ring_keep(struct ring *r, int fd, struct client_cursors *kept);
+
+/*
+ * The segment of a client of the daemon before this one, which may have written anything into it
+ * meanwhile. It goes on where that one stopped; the entry at which it was killed may be executed
+ * once more. Takes the fd, which has the right size, on success only. 0; -ENOMEM: *r is as before.
+ */
+int ring_adopt(struct ring *r, int fd, struct client_cursors *kept);
 
 /* Unmaps. The client keeps what it has mapped. Safe to repeat. */
 void ring_close(struct ring *r);

@@ -146,6 +146,11 @@ static void remove_all_left(const char *tenants)
         closedir(dir);
 }
 
+void rundir_leave(struct rundir *d)
+{
+        d->lock_fd = fd_close(d->lock_fd);
+}
+
 void rundir_close(struct rundir *d)
 {
         char name[PATH_SIZE];

@@ -20,6 +20,9 @@ struct rundir {
  */
 int rundir_open(struct rundir *d, const char *path, struct detail *detail);
 
+/* The process ends and leaves everything for the next one, as a crash would. */
+void rundir_leave(struct rundir *d);
+
 /* Removes what it made and is empty. Safe on one that was never opened (lock_fd -1). */
 void rundir_close(struct rundir *d);
 

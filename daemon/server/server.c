@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <systemd/sd-daemon.h>
@@ -19,13 +18,16 @@
 #include "daemon/server/learnt.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/log.h"
+#include "daemon/server/notify.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/queues.h"
 #include "daemon/server/recalls.h"
 #include "daemon/server/reload.h"
 #include "daemon/server/sizing-timer.h"
+#include "daemon/server/takeover.h"
 #include "daemon/server/tenants.h"
+#include "daemon/server/turns.h"
 #include "daemon/server/test-clock.h"
 #include "daemon/server/upkeep-timer.h"
 #include "gpu/queue.h"
@@ -52,24 +54,12 @@ static void log_report(void *data, bool is_error, const char *sentence)
         log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "%s", sentence);
 }
 
-/* Moves all of `from`: what is added to that meanwhile waits for the next turn. */
-static void take_all(struct list_link *from, struct list_link *ret_turn)
-{
-        list_init(ret_turn);
-        while (!list_is_empty(from)) {
-                struct list_link *l = from->next;
-
-                list_remove(l);
-                list_append(ret_turn, l);
-        }
-}
-
-/* One turn for each peer that had work when the turn began. */
+/* One turn for each peer of no tenant that had work when the turn began. */
 static void run_backlog(struct server *s)
 {
         struct list_link turn;
 
-        take_all(&s->backlog, &turn);
+        list_take_all(&s->backlog, &turn);
         while (!list_is_empty(&turn))
                 peer_turn(list_first(&turn, struct peer, backlog_link));
 }
@@ -86,7 +76,7 @@ static void on_work(uv_idle_t *idle)
         more |= parked_work(s);
         more |= key_waits_work(s);
         compact_timer_turn(s);
-        if (!more && list_is_empty(&s->backlog))
+        if (!more && list_is_empty(&s->backlog) && !turns_are_due(s))
                 uv_idle_stop(idle);
 }
 
@@ -170,7 +160,7 @@ static void on_look(uv_timer_t *timer)
         unsigned next_msec = MIN(2 * s->look_msec, LOOK_MAX_MSEC);
         struct list_link turn;
 
-        take_all(&s->unread, &turn);
+        list_take_all(&s->unread, &turn);
         while (!list_is_empty(&turn))
                 peer_look(list_first(&turn, struct peer, unread_link));
         if (list_is_empty(&s->unread))
@@ -220,6 +210,8 @@ static int init_base(struct server *s, struct config *config)
         s->config = *config;
         *config = (struct config){0};
         s->rundir.lock_fd = s->db.lock_fd = s->spare_fd = -1;
+        for (unsigned i = 0; i < DESCRIPTORS_ADMIN; i++)
+                s->admin_fds[i] = -1;
         s->start_nsec = clock_now_nsec();
         list_init(&s->tenancies);
         list_init(&s->peers);
@@ -249,10 +241,8 @@ static int init_base(struct server *s, struct config *config)
         s->store.on_ns = on_ns;
         parked_init(s);
         key_waits_init(s);
+        turns_init(s);
         sizing_timer_init(s);
-        if (getrandom(&s->store.boot_epoch, sizeof(s->store.boot_epoch), 0) !=
-                sizeof(s->store.boot_epoch))
-                s->store.boot_epoch = s->start_nsec;
         return 0;
 }
 
@@ -269,6 +259,16 @@ static void open_room(struct server *s)
                         strerror(-room->why), (unsigned)geteuid());
 }
 
+/* What whoever started this process gives it. 0 or -errno, logged. */
+static int take_descriptors(struct server *s)
+{
+        int r = activation_init(&s->activation);
+
+        if (r < 0)
+                log_error("cannot take the descriptors passed to kvleased: %s", strerror(-r));
+        return r < 0 ? r : keeping_open(s);
+}
+
 enum exit_code server_init(
         struct server *s, struct config *config, const struct config_source *source)
 {
@@ -282,8 +282,12 @@ enum exit_code server_init(
         }
         s->source = *source;
         open_room(s);
-        if (test_clock_open(s, &d) < 0)
+        if (take_descriptors(s) < 0)
+                code = EXIT_OTHER;
+        else if (test_clock_open(s, &d) < 0)
                 code = EXIT_CONFIG;
+        else if (takeover_begin(s, &d) < 0)
+                code = EXIT_OTHER;
         else if (devices_open(s) < 0)
                 code = EXIT_DEVICE;
         else if (rundir_open(&s->rundir, s->config.daemon.runtime_dir, &d) < 0)
@@ -293,6 +297,8 @@ enum exit_code server_init(
         s->keeps_state = code == EXIT_OK;
         if (code == EXIT_OK && tenants_load(s) < 0)
                 code = EXIT_CONFIG;
+        if (code == EXIT_OK && takeover_end(s, &d) < 0)
+                code = EXIT_OTHER;
         if (code != EXIT_OK && d.text[0])
                 log_error("%s", d.text);
         if (code != EXIT_OK)
@@ -348,7 +354,7 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 
 static void on_watchdog(uv_timer_t *timer)
 {
-        sd_notify(0, "WATCHDOG=1");
+        notify_now("WATCHDOG=1");
 }
 
 static void start_handles(struct server *s)
@@ -366,19 +372,29 @@ static void start_handles(struct server *s)
         }
 }
 
-void server_notify_status(struct server *s)
+#define STATUS_BYTES 64 /* of the line below, with room */
+
+static const char *format_status(const struct server *s, char line[STATUS_BYTES])
 {
         unsigned n = 0;
 
         list_for_each (t, &s->tenancies, struct tenancy, link)
                 n++;
-        sd_notifyf(0, "STATUS=%u tenant%s%s", n, n == 1 ? "" : "s",
+        snprintf(line, STATUS_BYTES, "STATUS=%u tenant%s%s", n, n == 1 ? "" : "s",
                 s->store.draining ? ", draining" : "");
+        return line;
+}
+
+void server_notify_status(struct server *s)
+{
+        char line[STATUS_BYTES];
+
+        notify_now(format_status(s, line));
 }
 
 static void say_ready(struct server *s)
 {
-        char budget[FORMAT_BYTES_MAX];
+        char budget[FORMAT_BYTES_MAX], status[STATUS_BYTES];
 
         if (list_is_empty(&s->tenancies))
                 log_notice("there is no tenant yet: add one with 'kvleasectl tenants add NAME "
@@ -386,14 +402,15 @@ static void say_ready(struct server *s)
                         s->source.file ? s->source.file : CONFIG_DEFAULT_FILE);
         log_message(LOG_READY, LOG_FIELDS({"RUNTIME_DIR", s->rundir.path}),
                 "ready in %s, %s to lease", s->rundir.path, format_bytes(s->budget_bytes, budget));
-        server_notify_status(s);
+        /* Nobody is served yet who would wait with it. */
+        sd_notify(0, format_status(s, status));
         sd_notify(0, "READY=1");
 }
 
 enum exit_code server_start(struct server *s)
 {
         struct detail d = {""};
-        int r = activation_init(&s->activation);
+        int r = kept_sockets_load(s);
 
         s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
         descriptors_raise_limit();
@@ -406,6 +423,9 @@ enum exit_code server_start(struct server *s)
                 return EXIT_SOCKET;
         }
         activation_deinit(&s->activation);
+        kept_sockets_release(s);
+        keeping_release_rest(s);
+        keeping_say(s);
         start_handles(s);
         say_ready(s);
         return EXIT_OK;
@@ -414,7 +434,7 @@ enum exit_code server_start(struct server *s)
 enum exit_code server_run(struct server *s)
 {
         uv_run(&s->loop, UV_RUN_DEFAULT);
-        return EXIT_OK;
+        return s->restarting ? EXIT_RESTART : EXIT_OK;
 }
 
 void server_output_drained(struct server *s)
@@ -435,11 +455,11 @@ static void on_stop_timeout(uv_timer_t *timer)
 static void close_listeners(struct server *s)
 {
         s->serving = false;
-        listener_close(s->admin_listener);
-        listener_close(s->default_listener);
+        listener_leave(s->admin_listener);
+        listener_leave(s->default_listener);
         s->admin_listener = s->default_listener = NULL;
         list_for_each (t, &s->tenancies, struct tenancy, link) {
-                listener_close(t->listener);
+                listener_leave(t->listener);
                 t->listener = NULL;
         }
 }
@@ -450,13 +470,20 @@ void server_stop(struct server *s)
                 return;
         s->stopping = true;
         log_message(LOG_STOPPING, NULL, "stopping");
-        sd_notify(0, "STOPPING=1");
+        notify_now("STOPPING=1");
         close_listeners(s);
-        parked_refuse(s);
+        if (!keeping_is_on(&s->keeping)) /* else they ask the next daemon again */
+                parked_refuse(s);
         events_to_all(s, KVLEASE__V1__NOTICE_EVENT__KIND__SHUTDOWN, "kvleased stops");
         uv_timer_start(&s->stop_timer, on_stop_timeout,
                 s->config.daemon.stop_timeout_nsec / NSEC_PER_MSEC, 0);
         server_output_drained(s);
+}
+
+void server_restart(struct server *s)
+{
+        s->restarting = true;
+        server_stop(s);
 }
 
 static size_t count_mapping(const struct server *s)
@@ -484,6 +511,8 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->compact_timer,
                 (uv_handle_t *)&s->upkeep_timer,
                 (uv_handle_t *)&s->sizing_timer,
+                (uv_handle_t *)&s->turns_timer,
+                (uv_handle_t *)&s->turns_check,
                 (uv_handle_t *)&s->signals[0],
                 (uv_handle_t *)&s->signals[1],
                 (uv_handle_t *)&s->signals[2],
@@ -519,17 +548,20 @@ static void free_store(struct server *s)
 void server_deinit(struct server *s)
 {
         size_t n_mapping = count_mapping(s);
+        bool goes_on = keeping_is_on(&s->keeping), leaves = goes_on || n_mapping > 0;
 
-        if (n_mapping > 0)
+        if (n_mapping > 0 && !goes_on)
                 log_notice(
                         "%zu clients still map memory: it stays theirs until they exit", n_mapping);
         close_listeners(s);
+        keeping_stop(s);
         list_for_each_safe (p, &s->peers, struct peer, link) {
                 /*
                  * Giving back what is mapped would show zeros to a process that may be reading: the
-                 * state is left to the end of this process, the memory to the kernel and its users.
+                 * state is left to the end of this process, the memory to the kernel and its users;
+                 * or to the process that comes next.
                  */
-                if (n_mapping > 0)
+                if (leaves)
                         p->member = NULL;
                 peer_end(p);
         }
@@ -539,15 +571,22 @@ void server_deinit(struct server *s)
         tenants_free(s);
         close_loop(s);
         map_deinit(&s->recorder.requests);
-        if (n_mapping == 0)
-                free_store(s);
-        else
+        if (leaves)
                 leave_store(s);
+        else
+                free_store(s);
+        if (!s->left_behind)
+                keeping_free(s);
+        kept_sockets_deinit(s);
         activation_deinit(&s->activation);
         tenantdb_close(&s->db);
         arena_deinit(&s->arena);
         config_deinit(&s->config);
         s->spare_fd = fd_close(s->spare_fd);
-        rundir_close(&s->rundir);
+        descriptors_open(s);
+        if (goes_on)
+                rundir_leave(&s->rundir);
+        else
+                rundir_close(&s->rundir);
         test_clock_close(s);
 }

@@ -20,11 +20,15 @@
 
 #include "base/list.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/recover.h"
 #include "daemon/core/store.h"
 #include "daemon/server/activation.h"
 #include "daemon/server/config.h"
+#include "daemon/server/descriptors.h"
 #include "daemon/server/disk.h"
 #include "daemon/server/recorder.h"
+#include "daemon/server/keeping.h"
+#include "daemon/server/kept-sockets.h"
 #include "daemon/server/key-waits.h"
 #include "daemon/server/rundir.h"
 #include "daemon/server/tenantdb.h"
@@ -39,6 +43,7 @@ enum exit_code {
         EXIT_SOCKET = 3,
         EXIT_DEVICE = 4,
         EXIT_STATE = 5,
+        EXIT_RESTART = 75, /* to be started again; EX_TEMPFAIL of sysexits.h */
 };
 
 /* Most pages one message can name; kvlease.proto. */
@@ -48,6 +53,7 @@ enum exit_code {
 #define MAX_SESSION_PAGES 1024
 
 struct listener;
+struct tenancy;
 
 struct server {
         uv_loop_t loop;
@@ -67,12 +73,17 @@ struct server {
         uint64_t last_tenancy_id;
         struct listener *default_listener, *admin_listener; /* NULL before start */
         struct activation activation;
+        struct keeping keeping;
+        bool took_over;                   /* from an earlier kvleased: */
+        struct recovery recovery;         /* what was found */
+        struct kept_sockets kept_sockets; /* not taken yet */
         struct rundir rundir;
-        int spare_fd; /* closed to accept and refuse when no other is left */
-        bool serving; /* sockets are opened for tenants as they are made */
+        int spare_fd;                     /* closed to accept and refuse when no other is left */
+        int admin_fds[DESCRIPTORS_ADMIN]; /* of descriptors.c; -1 */
+        bool serving;                     /* sockets are opened for tenants as they are made */
 
         struct list_link peers;   /* struct peer.link */
-        struct list_link backlog; /* struct peer.backlog_link: has work for the next turn */
+        struct list_link backlog; /* struct peer.backlog_link: of no tenant, has work */
         struct list_link hellos;  /* struct peer.hello_link: not introduced yet, oldest first */
         struct list_link unread;  /* struct peer.unread_link: waits for what no event tells */
         struct list_link
@@ -80,6 +91,7 @@ struct server {
         unsigned look_msec; /* until it is looked for next */
         uint64_t n_starved; /* replies the kernel took late, descriptors being under way */
         uint32_t n_peers, n_refused;
+        uint32_t n_adopted; /* of these: clients of the daemon before, that wait to resume */
         uint64_t last_peer_id;
         uint64_t n_violations;
 
@@ -111,7 +123,17 @@ struct server {
         uv_signal_t signals[3];
         uv_timer_t
                 sizing_timer; /* sizing-timer.c; runs while any tenant has a sizer or a schedule */
+        size_t pending_bytes; /* of pending.c */
+        uint64_t n_overflows; /* peers muted or dropped for it, since start */
+        /* turns.c */
+        struct list_link turns_due, turns_paused; /* struct tenancy.turns.link */
+        struct tenancy *turn_of;                  /* is being served; NULL */
+        uint64_t turn_ends_nsec;                  /* its */
+        uint64_t turns_share_nsec;                /* TURNS_SHARE_NSEC; tests set another */
+        uv_check_t turns_check;
+        uv_timer_t turns_timer; /* runs while tenants are paused */
         bool stopping;
+        bool restarting; /* ends with EXIT_RESTART */
 };
 
 /*
@@ -130,11 +152,14 @@ int server_init_for_test(struct server *s, struct config *config, struct device 
 
 enum exit_code server_start(struct server *s);
 
-/* Until a signal or server_stop(); EXIT_OK. */
+/* Until a signal or server_stop(): EXIT_OK; or server_restart(): EXIT_RESTART. */
 enum exit_code server_run(struct server *s);
 
 /* Tells clients and ends the loop as soon as they have taken it, or at the stop timeout. */
 void server_stop(struct server *s);
+
+/* The same, for whoever started this process to start it again. */
+void server_restart(struct server *s);
 
 /* Peers, sockets and state go; memory that clients still map stays theirs. `left_behind` tells how
  * the process is to end. */

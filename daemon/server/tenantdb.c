@@ -152,20 +152,26 @@ static char *format_table(const struct tenant_table *t, size_t *ret_len)
         return text;
 }
 
+static int write_table(const struct tenantdb *db, const struct tenant_table *t)
+{
+        size_t len = 0;
+        _cleanup_free_ char *text = format_table(t, &len);
+
+        if (!text)
+                return -ENOMEM;
+        if (len > CONFIG_FILE_MAX)
+                return -ENOSPC; /* what it couldn't read again */
+        return file_replace(db->path, text, len, 0640);
+}
+
 /* Writes `next` and makes it the table; takes it in any case. */
 static int commit(struct tenantdb *db, struct tenant_table *next, struct detail *d)
 {
-        size_t len = 0;
-        _cleanup_free_ char *text = format_table(next, &len);
-        int r;
+        int r = write_table(db, next);
 
-        if (!text)
-                r = -ENOMEM;
-        else if (len > CONFIG_FILE_MAX)
-                r = -ENOSPC; /* what it couldn't read again */
-        else
-                r = file_replace(db->path, text, len, 0640);
         if (r < 0) {
+                /* The new file may be in place already, without being sure to last. */
+                (void)write_table(db, &db->table);
                 tenant_table_deinit(next);
                 return detail_set(d, r,
                         "cannot write %s: %s: nothing was changed; make room or make the state "

@@ -91,6 +91,7 @@ static int make(struct server *s, const struct tenant_config *config, bool from_
         t->config = *config;
         t->from_config = from_config;
         t->tenant->server_data = t;
+        turns_init_tenancy(t);
         r = sizing_set(t->tenant, sizing);
         if (r < 0)
                 detail_set(d, r, "no memory for the sizer of tenant %s", config->name);
@@ -301,6 +302,7 @@ static int change_config(
         if (r < 0)
                 return r;
         t->config = *config;
+        turns_renew(t);
         sizing_timer_update(t->server);
         upkeep_timer_expect(t->server);
         list_for_each (p, &t->server->peers, struct peer, link)
@@ -319,6 +321,7 @@ int tenancy_change(struct tenancy *t, const struct tenant_config *config, struct
 /* Frees a tenancy whose tenant is gone; connections not introduced yet end with it. */
 static void tenancy_free(struct tenancy *t)
 {
+        turns_drop(t);
         list_for_each (p, &t->server->peers, struct peer, link)
                 if (p->tenancy == t) {
                         p->tenancy = NULL;

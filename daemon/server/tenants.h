@@ -13,6 +13,7 @@
 #include "daemon/core/detail.h"
 #include "daemon/server/config.h"
 #include "daemon/server/server.h"
+#include "daemon/server/turns.h"
 
 struct peer;
 
@@ -25,8 +26,11 @@ struct tenancy {
         bool from_config;
         struct listener *listener; /* owned; NULL before the server serves */
         uint32_t n_peers;          /* connections, also those not introduced yet */
-        bool is_short;             /* at start: its reservation didn't fit */
-        uint64_t reserved_before;  /* during a reload: what was reserved before it */
+        uint32_t n_adopted;        /* of these: struct server.n_adopted */
+        struct turns turns;
+        size_t pending_bytes;     /* of pending.c */
+        bool is_short;            /* at start: its reservation didn't fit */
+        uint64_t reserved_before; /* during a reload: what was reserved before it */
 };
 
 /* NULL where there is none. */

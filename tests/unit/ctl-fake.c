@@ -29,6 +29,7 @@
 #define NOBODY  65534
 
 struct fake {
+        unsigned n_hang_ups; /* that FAKE_RESTARTED was about to */
         const struct fake_run *run;
         int listen_fd, fd; /* owned, or -1 */
         unsigned n_status;
@@ -78,6 +79,14 @@ static M(AdminTenant) tenants[] = {
                 .priority = 50,
                 .max_clients = 64,
                 .charged_bytes = GIB,
+                .max_connects = 1000,
+                .max_requests = 50000,
+                .requests = 777777,
+                .paused = true,
+                .pauses = 12,
+                .pauses_msec = 3400,
+                .connects_refused = 6,
+                .pending_bytes = 300 << 10,
                 .n_clients = 2,
                 .n_namespaces = 1,
                 .socket_path = "/run/kvlease/t/search/sock",
@@ -173,7 +182,15 @@ static M(AdminClient) clients[] = {
                 .name = "decoder",
                 .pid = 4711,
                 .uid = 1000,
-                .state = "active",
+                .state = "not reading",
+                .state_sec = 93784,
+                .heard_sec = 4,
+                .namespaces = 2,
+                .recalled_sets = 3,
+                .late = true,
+                .killed = true,
+                .waiting = 5,
+                .pending_bytes = 300 << 10,
                 .group = "0a1b2c3d",
                 .pages_granted = 4,
                 .pins = 9,
@@ -189,6 +206,9 @@ static M(AdminClient) clients[] = {
                 .pid = 4712,
                 .uid = 1000,
                 .state = "waiting for exit",
+                .state_sec = 7,
+                .heard_sec = 59,
+                .late = true,
                 .metadata_only = true,
                 .group = "0a1b2c3d",
                 .violations = 1,
@@ -287,6 +307,13 @@ static M(AdminStatusReply) status = {
         .n_clients = 2,
         .n_tenants = 2,
         .n_namespaces = 2,
+        .pending_bytes = 300 << 10,
+        .max_pending_bytes = 64 << 20,
+        .pending_overflows = 8,
+        .peers_held = 1,
+        .peers_new = 3,
+        .tenants_paused = 1,
+        .connects_refused = 6,
         .budget_bytes = 8 * GIB,
         .charged_bytes = 3 * GIB / 2,
         .pages_free = 20,
@@ -322,6 +349,9 @@ static M(AdminStatusReply) status = {
         .sessions_expired = 1,
         .pages_expired = 30,
         .announced = 500,
+        .kept_fds = 120,
+        .kept_max = 4096,
+        .kept_released = 3,
         .announces_pending = 60,
         .n_ns_sets = 2,
         .set_keys_complete = 9,
@@ -605,6 +635,12 @@ static void send_all(struct fake *f, const void *data, size_t len)
         (void)!send(f->fd, data, len, MSG_NOSIGNAL);
 }
 
+static bool hangs_up(struct fake *f)
+{
+        return f->run->mode == FAKE_HANGUP ||
+               (f->run->mode == FAKE_RESTARTED && f->n_hang_ups++ == 0);
+}
+
 static void serve_frame(struct fake *f, const struct frame *in)
 {
         static uint8_t out[FRAME_MAX_SIZE];
@@ -631,7 +667,7 @@ static void serve_frame(struct fake *f, const struct frame *in)
                 memcpy(out, "HTTP/1.1 400 Bad Request\r\n", 24);
         if (f->run->mode == FAKE_BAD_MESSAGE)
                 memset(out + FRAME_HEADER_SIZE, 0xff, (size_t)n - FRAME_HEADER_SIZE);
-        if (f->run->mode == FAKE_HANGUP && info->type != MSG_HELLO)
+        if (info->type != MSG_HELLO && hangs_up(f))
                 end_connection(f);
         else
                 send_all(f, out, (size_t)n);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "base/fd.h"
@@ -34,6 +35,8 @@ void fake_send(struct fake_peer *p, uint16_t type, uint16_t flags, uint64_t seq,
         ssize_t n = 0;
 
         FAKE_CHECK(len > 0);
+        if (p->is_mute)
+                return;
         if (n_fds > 0)
                 n = sock_send(p->fd, buf, (size_t)len, fds, n_fds);
         FAKE_CHECK(n >= 0);
@@ -113,10 +116,41 @@ void fake_reply_pages(struct fake_peer *p, uint32_t status, const uint32_t *page
 /* ---- a small daemon ----------------------------------------------------------------------------
  */
 
-static void serve_hello(struct fake_peer *p)
+/* What pending leases got is nobody's. */
+static void undo(struct fake_peer *p)
+{
+        for (size_t i = 0; i < p->n_pending; i++)
+                for (uint32_t page = 0; page < FAKE_MAX_PAGES; page++)
+                        if (p->leased_by[page] == p->pending[i])
+                                p->leased[page] = 0;
+}
+
+static void take_up(struct fake_peer *p, const Kvlease__V1__HelloRequest *request)
+{
+        if (request->resume_client == 0)
+                return;
+        FAKE_CHECK(p->resumes && request->resume_client == FAKE_CLIENT_ID);
+        FAKE_CHECK(request->resume_token.len == 16 &&
+                   memcmp(request->resume_token.data, FAKE_TOKEN, 16) == 0);
+        FAKE_CHECK(request->n_pending <= FAKE_MAX_PENDING);
+        p->n_pending = request->n_pending;
+        if (p->n_pending > 0)
+                memcpy(p->pending, request->pending, p->n_pending * sizeof(*p->pending));
+        undo(p);
+        p->is_resuming = true;
+        p->n_resume_ns = p->n_reopened = 0;
+        memset(p->is_mapped, 0, sizeof(p->is_mapped));
+}
+
+static void serve_hello(struct fake_peer *p, const Kvlease__V1__HelloRequest *request)
 {
         Kvlease__V1__HelloReply m = KVLEASE__V1__HELLO_REPLY__INIT;
 
+        take_up(p, request);
+        if (p->resumes) {
+                m.resume_token.data = (uint8_t *)FAKE_TOKEN;
+                m.resume_token.len = 16;
+        }
         m.version = PROTO_VERSION_MAX;
         m.tenant = (char *)"blue";
         m.daemon_version = (char *)"0.1.0";
@@ -128,8 +162,33 @@ static void serve_hello(struct fake_peer *p)
 
 void fake_welcome(struct fake_peer *p)
 {
-        fake_receive(p, MSG_HELLO);
-        serve_hello(p);
+        serve_hello(p, (const Kvlease__V1__HelloRequest *)fake_receive(p, MSG_HELLO));
+}
+
+static void serve_resume_ns(struct fake_peer *p, const Kvlease__V1__ResumeNsRequest *request)
+{
+        FAKE_CHECK(p->is_resuming && request->ns_id == FAKE_NS_ID);
+        p->n_resume_ns++;
+        for (size_t i = 0; i < request->n_mapped_sets; i++) {
+                FAKE_CHECK(request->mapped_sets[i] < FAKE_N_SETS);
+                FAKE_CHECK(!p->is_mapped[request->mapped_sets[i]]);
+                p->is_mapped[request->mapped_sets[i]] = true;
+        }
+        fake_reply_simple(p, WIRE_OK, "");
+}
+
+static void serve_resumed(struct fake_peer *p)
+{
+        FAKE_CHECK(p->is_resuming);
+        p->is_resuming = false;
+        fake_reply_simple(p, WIRE_OK, "");
+}
+
+void fake_take_up(struct fake_peer *p)
+{
+        do
+                FAKE_CHECK(fake_serve_one(p, fake_receive_any(p)));
+        while (p->type != MSG_RESUMED);
 }
 
 static void serve_open(struct fake_peer *p, const Kvlease__V1__NsOpenRequest *request)
@@ -213,8 +272,10 @@ static void serve_lease(struct fake_peer *p, const Kvlease__V1__LeaseRequest *re
                 fake_reply_pages(p, WIRE_FULL, NULL, 0);
                 return;
         }
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
                 p->leased[pages[i]] = 1;
+                p->leased_by[pages[i]] = p->seq;
+        }
         fake_reply_pages(p, WIRE_OK, pages, n);
 }
 
@@ -241,6 +302,11 @@ static void serve_publish(struct fake_peer *p, const Kvlease__V1__PublishRequest
                 const uint8_t *key = request->keys.data + i * 32;
                 int64_t found = find_key(p, key);
 
+                /* Asked again: it is so, and pinned. */
+                if (p->resumes && found == request->pages[i]) {
+                        pages[i] = request->pages[i];
+                        continue;
+                }
                 pages[i] = found < 0 ? request->pages[i] : (uint32_t)found;
                 if (found < 0) {
                         FAKE_CHECK(p->leased[pages[i]]);
@@ -284,9 +350,11 @@ static void serve_shm_open(struct fake_peer *p)
                 fake_reply_simple(p, WIRE_UNSUPPORTED, "an old daemon");
                 return;
         }
-        FAKE_CHECK(!p->has_rings);
-        fake_rings_open(&p->rings, FAKE_CLIENT_ID);
-        p->rings.header->daemon_sleeps = 1;
+        FAKE_CHECK(!p->has_rings || p->resumes);
+        if (!p->has_rings) {
+                fake_rings_open(&p->rings, FAKE_CLIENT_ID);
+                p->rings.header->daemon_sleeps = 1;
+        }
         p->has_rings = true;
         m.bytes = p->rings.bytes;
         fake_send(p, MSG_SHM_OPEN, FRAME_REPLY, p->seq, &m.base, &p->rings.fd, 1);
@@ -297,10 +365,12 @@ static void serve_share(struct fake_peer *p)
         Kvlease__V1__NsShareReply m = KVLEASE__V1__NS_SHARE_REPLY__INIT;
         int fds[2];
 
-        FAKE_CHECK(p->has_rings && !p->has_index);
-        fake_index_open(&p->index, p->capacity, 0);
-        fake_pins_open(&p->shared_pins, p->capacity, FAKE_CLIENT_ID);
-        p->shared_pins.header->level = 8;
+        FAKE_CHECK(p->has_rings && (!p->has_index || p->resumes));
+        if (!p->has_index) {
+                fake_index_open(&p->index, p->capacity, 0);
+                fake_pins_open(&p->shared_pins, p->capacity, FAKE_CLIENT_ID);
+                p->shared_pins.header->level = 8;
+        }
         p->has_index = true;
         m.index_bytes = p->index.bytes;
         m.pins_bytes = p->shared_pins.bytes;
@@ -415,7 +485,7 @@ static void serve_rings(struct fake_peer *p)
 {
         struct shm_submission s;
 
-        while (p->has_rings && fake_rings_take(&p->rings, &s)) {
+        while (p->has_rings && !p->is_resuming && fake_rings_take(&p->rings, &s)) {
                 FAKE_CHECK(s.ns_id == FAKE_NS_ID);
                 note_with(p, &s);
                 if (s.op == SHM_OP_PARENT)
@@ -487,12 +557,15 @@ static void serve_invalidate(struct fake_peer *p)
         fake_reply(p, &m.base);
 }
 
-static void serve_session_open(struct fake_peer *p)
+static void serve_session_open(struct fake_peer *p, const Kvlease__V1__SessionOpenRequest *request)
 {
         Kvlease__V1__SessionOpenReply m = KVLEASE__V1__SESSION_OPEN_REPLY__INIT;
 
-        m.session = ++p->n_sessions;
-        m.created = true;
+        FAKE_CHECK(p->is_resuming == (request->wanted != 0));
+        FAKE_CHECK(!p->is_resuming || request->must_exist);
+        p->n_reopened += p->is_resuming;
+        m.session = p->is_resuming ? request->wanted : ++p->n_sessions;
+        m.created = !p->is_resuming;
         fake_reply(p, &m.base);
 }
 
@@ -509,7 +582,13 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
                 serve_share(p);
                 break;
         case MSG_HELLO:
-                serve_hello(p);
+                serve_hello(p, (const Kvlease__V1__HelloRequest *)m);
+                break;
+        case MSG_RESUME_NS:
+                serve_resume_ns(p, (const Kvlease__V1__ResumeNsRequest *)m);
+                break;
+        case MSG_RESUMED:
+                serve_resumed(p);
                 break;
         case MSG_NS_OPEN:
                 serve_open(p, (const Kvlease__V1__NsOpenRequest *)m);
@@ -537,11 +616,13 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
                 serve_invalidate(p);
                 break;
         case MSG_SESSION_OPEN:
-                serve_session_open(p);
+                serve_session_open(p, (const Kvlease__V1__SessionOpenRequest *)m);
                 break;
         case MSG_REQUEST_END:
         case MSG_SESSION_HINT:
         case MSG_DOORBELL:
+                if (!(p->flags & FRAME_NO_REPLY))
+                        fake_reply_simple(p, WIRE_OK, "");
                 break;
         default:
                 fake_reply_simple(p, WIRE_OK, "");
@@ -552,7 +633,7 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
 void fake_serve(struct fake_peer *p)
 {
         do
-                while (p->has_rings && !fake_rings_sleep(&p->rings))
+                while (p->has_rings && !p->is_resuming && !fake_rings_sleep(&p->rings))
                         serve_rings(p);
         while (fake_serve_one(p, fake_receive_any(p)));
 }
@@ -574,9 +655,29 @@ void fake_accept(struct fake_peer *p)
 
         fd_close(p->fd);
         frame_parser_deinit(&p->in);
+        frame_parser_init(&p->in);
         poll(&pfd, 1, -1);
         p->fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
         FAKE_CHECK(p->fd >= 0);
+        p->is_resuming = p->resumes;
+}
+
+static struct sockaddr_un address; /* of the listener that was left */
+
+void fake_leave(struct fake_peer *p)
+{
+        socklen_t len = sizeof(address);
+
+        FAKE_CHECK(getsockname(p->listener, (struct sockaddr *)&address, &len) == 0);
+        p->listener = fd_close(p->listener);
+        p->fd = fd_close(p->fd);
+}
+
+void fake_return(struct fake_peer *p)
+{
+        p->listener = sock_listen(address.sun_path, 0600);
+        FAKE_CHECK(p->listener >= 0);
+        fake_accept(p);
 }
 
 static void run(int listener, fake_script script)

@@ -22,6 +22,8 @@
 #define FAKE_N_SETS       4
 #define FAKE_MAX_PAGES    (FAKE_N_SETS * FAKE_EXTENT_BYTES / 64)
 #define FAKE_MAX_PLANES   32
+#define FAKE_MAX_PENDING  1024
+#define FAKE_TOKEN        "resume-token-16b"
 
 #define FAKE_CHECK(what)                                                                          \
         do {                                                                                      \
@@ -73,6 +75,15 @@ struct fake_peer {
                 bool is_broken;
                 int64_t parent;
         } chain; /* of the publishes in the ring */
+        /* Restarts. */
+        bool resumes;                       /* set by the script: clients may go on after one */
+        bool is_mute;                       /* likewise: what it does, it tells nobody */
+        bool is_resuming;                   /* not RESUMED yet: the rings wait */
+        uint64_t pending[FAKE_MAX_PENDING]; /* of the last HELLO */
+        size_t n_pending;
+        uint64_t leased_by[FAKE_MAX_PAGES]; /* number of the request; 0: none, the magazine */
+        bool is_mapped[FAKE_N_SETS];        /* as RESUME_NS says */
+        uint32_t n_resume_ns, n_reopened;   /* since the last HELLO: RESUME_NS; SESSION_OPEN */
 };
 
 typedef void (*fake_script)(struct fake_peer *p);
@@ -85,6 +96,13 @@ void fake_stop(struct fake *f);
 
 /* For scripts: drops the connection and waits for the next. */
 void fake_accept(struct fake_peer *p);
+
+/* For scripts: hangs up, and nobody listens any more; listens again, and waits for a connection. */
+void fake_leave(struct fake_peer *p);
+void fake_return(struct fake_peer *p);
+
+/* Answers a client that goes on, up to its RESUMED. */
+void fake_take_up(struct fake_peer *p);
 
 /* Next request, which must be of `type`; borrowed until the next. */
 const ProtobufCMessage *fake_receive(struct fake_peer *p, uint16_t type);

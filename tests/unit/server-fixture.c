@@ -237,18 +237,29 @@ struct client *connect_admin(struct world *w)
         return c;
 }
 
-struct client *connect_client(struct world *w, pid_t pid, const struct client *mate)
+struct client *connect_process(struct world *w, const char *tenant, pid_t pid)
 {
         struct peer_origin origin = {.kind = LISTEN_TENANT, .pid = pid};
         int pidfd = pidfd_open(pid, 0);
-        struct client *c;
 
         assert_true(pidfd >= 0);
-        origin.tenancy = tenancy_find(&w->server, "a");
-        c = connect_as(w, &origin, pidfd);
+        origin.tenancy = tenancy_find(&w->server, tenant);
+        return connect_as(w, &origin, pidfd);
+}
+
+struct client *connect_client_of(
+        struct world *w, const char *tenant, pid_t pid, const struct client *mate)
+{
+        struct client *c = connect_process(w, tenant, pid);
+
         say_hello(w, c, mate);
         open_ns(w, c);
         return c;
+}
+
+struct client *connect_client(struct world *w, pid_t pid, const struct client *mate)
+{
+        return connect_client_of(w, "a", pid, mate);
 }
 
 struct peer *peer_of(struct world *w, const struct client *c)

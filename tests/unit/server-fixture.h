@@ -105,7 +105,10 @@ void expect(struct world *w, struct client *c, const char *replies);
 /* Sends a request and takes its reply's status. */
 uint32_t ask(struct world *w, struct client *c, uint16_t type, const ProtobufCMessage *m);
 
-/* All clients are borrowed from the world. An administrator: */
+/* All clients are borrowed from the world. A connection of a process that has said nothing yet: */
+struct client *connect_process(struct world *w, const char *tenant, pid_t pid);
+
+/* An administrator: */
 struct client *connect_admin(struct world *w);
 
 /*
@@ -113,6 +116,10 @@ struct client *connect_admin(struct world *w);
  * process is `pid`.
  */
 struct client *connect_client(struct world *w, pid_t pid, const struct client *mate);
+
+/* The same of another tenant. */
+struct client *connect_client_of(
+        struct world *w, const char *tenant, pid_t pid, const struct client *mate);
 
 /* NULL: it is gone. */
 struct peer *peer_of(struct world *w, const struct client *c);

@@ -582,7 +582,7 @@ static void test_checker(void **state)
                 p->announced = was;
         }
         BREAK(&w, p->key[3], 77, "has no slot");
-        BREAK(&w, note->client, 9999, "announced by nobody");
+        BREAK(&w, note->announcer, 9999, "announced by nobody");
         BREAK(&w, ns_note(w.a->ns, w.pages[1])->announced_next, 0,
                 "counts its announced pages wrong");
         BREAK(&w, note->announced_prev, 3, "neighbours disagree");

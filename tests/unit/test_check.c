@@ -71,12 +71,13 @@ static void end(struct state *s)
                 (lvalue) = break_was;                          \
         } while (0)
 
-#define BREAK_STATE(s, index, wrong, text)                 \
-        do {                                               \
-                uint8_t break_was = page(s, index)->state; \
-                page(s, index)->state = (wrong);           \
-                broken(s, text);                           \
-                page(s, index)->state = break_was;         \
+#define BREAK_STATE(s, index, wrong, text)                                      \
+        do {                                                                    \
+                struct page *break_page = page(s, index);                       \
+                enum page_state break_was = (enum page_state)break_page->state; \
+                page_turn(break_page, break_page->generation, (wrong));         \
+                broken(s, text);                                                \
+                page_turn(break_page, break_page->generation, break_was);       \
         } while (0)
 
 static void test_accounts(void **state)

@@ -164,6 +164,8 @@ static const struct golden goldens[] = {
         {"error-bad-message", FAKE_BAD_MESSAGE, 3, {"status"}},
         {"error-wrong-seq", FAKE_WRONG_SEQ, 3, {"status"}},
         {"error-hangup", FAKE_HANGUP, 3, {"status"}},
+        {"error-outcome-unknown", FAKE_RESTARTED, 3, {"tenants", "set", "search", "limit=8GiB"}},
+        {"devices-restarted", FAKE_RESTARTED, 0, {"devices"}},
         {"error-circle", FAKE_CIRCLE, 3, {"tenants"}},
         {"error-absent", FAKE_ABSENT, 3, {"status"}},
         {"error-deaf", FAKE_DEAF, 3, {"status"}},

@@ -142,7 +142,7 @@ static void test_in_order(void **state)
                 }
                 got += n;
                 n_stuck = n ? 0 : n_stuck + 1;
-                assert_int_equal(outqueue_flush(&p.q, p.ours), 0);
+                assert_int_equal(outqueue_flush(&p.q, p.ours, 0), 0);
         }
         assert_int_equal(got, sizeof(all));
         assert_int_equal(fds_seen, N / 3);
@@ -175,7 +175,7 @@ static void test_descriptors_once(void **state)
                 n = take(&p, buf, sizeof(buf), &n_fds);
                 got += n;
                 total += n_fds;
-                assert_int_equal(outqueue_flush(&p.q, p.ours), 0);
+                assert_int_equal(outqueue_flush(&p.q, p.ours, 0), 0);
         } while (n > 0);
         assert_int_equal(got, sizeof(large) + LEN);
         assert_int_equal(total, 2);
@@ -218,6 +218,46 @@ static void test_small_frames_are_bounded(void **state)
         pipe_close(&p);
 }
 
+#define SMALL 100 /* several fit the smallest buffer */
+
+/* What waits for a ticket goes with it, and holds up what comes behind it. */
+static void test_tickets(void **state)
+{
+        static uint8_t buf[4 * SMALL];
+        uint8_t frame[LEN];
+        int fd = open_null();
+        unsigned n_fds;
+        struct pipe p;
+
+        pipe_open(&p);
+        assert_true(outqueue_is_held(&p.q, UINT64_MAX));
+        fill(frame, 0);
+        assert_int_equal(outqueue_hold(&p.q, 7, frame, SMALL, &fd, 1), 0);
+        assert_int_equal(outqueue_unread_fds(&p.q, p.ours), 1);
+        fill(frame, 1);
+        assert_int_equal(outqueue_send(&p.q, p.ours, frame, SMALL, NULL, 0),
+                0); /* said after it passed, seen before */
+        fill(frame, 2);
+        assert_int_equal(outqueue_hold(&p.q, 9, frame, SMALL, NULL, 0), 0);
+        assert_true(outqueue_is_held(&p.q, 6));
+        assert_int_equal(outqueue_flush(&p.q, p.ours, 6), 0);
+        assert_int_equal(take(&p, buf, sizeof(buf), &n_fds), 0);
+        assert_false(outqueue_is_held(&p.q, 7));
+        assert_int_equal(outqueue_flush(&p.q, p.ours, 8), 0);
+        assert_int_equal(take(&p, buf, sizeof(buf), &n_fds), SMALL); /* descriptors end it */
+        assert_int_equal(n_fds, 1);
+        assert_int_equal(take(&p, buf + SMALL, SMALL, &n_fds), SMALL);
+        fill(frame, 0);
+        assert_memory_equal(buf, frame, SMALL);
+        fill(frame, 1);
+        assert_memory_equal(buf + SMALL, frame, SMALL);
+        assert_true(outqueue_is_held(&p.q, 8));
+        assert_int_equal(outqueue_flush(&p.q, p.ours, UINT64_MAX), 0);
+        assert_int_equal(take(&p, buf, sizeof(buf), &n_fds), SMALL);
+        assert_true(outqueue_is_empty(&p.q));
+        pipe_close(&p);
+}
+
 static void test_broken_socket(void **state)
 {
         struct pipe p;
@@ -227,7 +267,7 @@ static void test_broken_socket(void **state)
         for (unsigned i = 0; i < 30; i++)
                 assert_int_equal(send_frame(&p, i, NULL, 0), 0);
         p.theirs = fd_close(p.theirs);
-        assert_int_equal(outqueue_flush(&p.q, p.ours), -EPIPE);
+        assert_int_equal(outqueue_flush(&p.q, p.ours, 0), -EPIPE);
         outqueue_clear(&p.q);
         outqueue_clear(&p.q);
         before = fd_count_open();
@@ -267,6 +307,7 @@ int main(void)
                 TEST(test_descriptors_once),
                 TEST(test_limit),
                 TEST(test_small_frames_are_bounded),
+                TEST(test_tickets),
                 TEST(test_broken_socket),
                 TEST(test_out_of_memory),
         };

@@ -1,0 +1,484 @@
+#include "daemon/core/recover-pages.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault-point.h"
+#include "daemon/core/group.h"
+#include "daemon/core/nsset.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tag.h"
+#include "daemon/core/tenant.h"
+
+/* Buckets of the index that are fetched ahead: a miss of the cache takes as long as some hashes.
+ * Not tuned. */
+#define AHEAD 16u
+
+struct rebuild {
+        struct ns *ns;
+        struct recovery *r;
+        uint32_t *pages; /* owned; SEALED, of this epoch, by index */
+        uint32_t n_pages;
+        uint32_t *chain;     /* owned; scratch, as many */
+        uint32_t oldest_sec; /* when one of these was used last */
+};
+
+/* ---- each by itself ---------------------------------------------------------------------------
+ */
+
+static bool is_zero(const struct page_note *note)
+{
+        uint64_t words[sizeof(*note) / sizeof(uint64_t)], sum = 0;
+
+        memcpy(words, note, sizeof(words));
+        for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+                sum |= words[i];
+        return sum == 0;
+}
+
+/* What is derived from other pages, from clients, or from the segments. */
+static void forget_derived(struct page *p, struct page_note *note)
+{
+        p->n_pins = 0;
+        p->prev = p->next = PAGE_NONE;
+        p->mark = p->ready = p->reported = p->watched = p->given_back = p->announced = 0;
+        note->tag_prev = note->tag_next = 0;
+        note->tails = note->n_windows = 0;
+}
+
+static void wipe(struct page *p, struct page_note *note)
+{
+        memset(p->key, 0, sizeof(p->key));
+        p->tokens = 0;
+        p->owner = 0;
+        p->unindexed = 0;
+        if (!is_zero(note))
+                *note = (struct page_note){0};
+}
+
+static void keep_granted(struct page *p, struct page_note *note)
+{
+        uint64_t client = note->client;
+        uint32_t owner = p->owner, seq = note->seq;
+
+        wipe(p, note);
+        p->owner = owner;
+        note->client = client;
+        note->seq = seq;
+}
+
+/* What was published holds, as far as one record can say. */
+static bool holds(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        const struct page_note *note = ns_note(ns, page);
+
+        return p->tokens > 0 && p->tokens <= ns->layout.page_tokens && note->depth > 0 &&
+               (note->place.parent == PAGE_NONE) == (note->depth == 1) &&
+               records_page_holds(ns, page);
+}
+
+/* A page that was shown and can't be found from here on; whoever reads it goes on. */
+static void keep_detached(struct page *p, struct page_note *note, bool is_whole)
+{
+        p->unindexed &= is_whole;
+        p->owner = 0;
+        note->tag = 0;
+        if (p->state != PAGE_DETACHED)
+                page_turn(p, p->generation, PAGE_DETACHED);
+}
+
+/* Of a page that isn't page 0 where that is kept back. */
+static void recover_page(struct rebuild *b, uint32_t page)
+{
+        struct ns *ns = b->ns;
+        struct page *p = ns_page(ns, page);
+        struct page_note *note = ns_note(ns, page);
+        bool is_whole;
+
+        switch ((enum page_state)p->state) {
+        case PAGE_MOVING:
+                b->r->n_unfinished++;
+                page_turn(p, p->generation, PAGE_FREE);
+                wipe(p, note);
+                return;
+        case PAGE_FREE:
+                wipe(p, note);
+                return;
+        case PAGE_GRANTED:
+                b->r->n_granted++;
+                keep_granted(p, note);
+                return;
+        case PAGE_SEALED:
+        case PAGE_DETACHED:
+                break;
+        default: /* no such state: whoever has it mapped may be reading */
+                memset(p->key, 0, sizeof(p->key));
+        }
+        is_whole = holds(ns, page);
+        b->r->n_dropped[DROP_CHECKSUM] += !is_whole && p->state != PAGE_DETACHED;
+        b->r->n_detached += p->state == PAGE_DETACHED;
+        if (!is_whole || p->state != PAGE_SEALED) {
+                keep_detached(p, note, is_whole);
+                return;
+        }
+        p->owner = 0;
+        p->unindexed = 0;
+        if (ns_page_is_stale(ns, p)) {
+                note->tag = 0;
+                ns->n_stale++;
+                return;
+        }
+        note->used_sec = MIN(note->used_sec, store_now_sec(ns->tenant->store));
+        b->oldest_sec = MIN(b->oldest_sec, note->used_sec);
+        b->pages[b->n_pages++] = page;
+}
+
+/* Whose generation the clients have seen already isn't used again. */
+static void raise_generation(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+        uint64_t line =
+                atomic_load_explicit(&ns->shared.lines[page].state, memory_order_relaxed) >> 8;
+
+        if ((p->state == PAGE_FREE || p->state == PAGE_GRANTED) && line > p->generation)
+                page_turn(p, line, p->state);
+}
+
+static void recover_set(struct rebuild *b, struct extent_set *set)
+{
+        struct ns *ns = b->ns;
+        uint32_t n = ns->geometry.set_pages, first = set->index * n;
+
+        for (uint32_t i = n; i-- > 0;) {
+                struct page *p = &set->pages[i];
+                bool was_announced = p->announced, is_fixed;
+
+                forget_derived(p, &set->notes[i]);
+                if (i < n - set->n_usable) {
+                        page_turn(p, 0, PAGE_NULL);
+                        wipe(p, &set->notes[i]);
+                } else {
+                        recover_page(b, first + i);
+                        raise_generation(ns, first + i);
+                }
+                ns->n_pages[p->state]++;
+                is_fixed = shared_correct_line(ns, first + i);
+                b->r->n_slots_fixed += is_fixed;
+                if (is_fixed || was_announced)
+                        shared_wake(ns, first + i);
+                if (p->state != PAGE_FREE)
+                        continue;
+                p->next = set->free_head;
+                set->free_head = first + i;
+                set->n_free++;
+        }
+        set_adopted(set);
+}
+
+static void recover_sets(struct rebuild *b)
+{
+        list_for_each (set, &b->ns->sets_bound, struct extent_set, link)
+                recover_set(b, set);
+}
+
+/* ---- the index --------------------------------------------------------------------------------
+ */
+
+/* A page of `pages` isn't kept. It has no slot, and is in no tree. */
+static void drop(struct rebuild *b, uint32_t page, enum recover_drop why)
+{
+        ns_note(b->ns, page)->tag = 0;
+        ns_page(b->ns, page)->unindexed = why == DROP_INDEX;
+        ns_set_state(b->ns, page, PAGE_DETACHED);
+        b->r->n_dropped[why]++;
+}
+
+static void find_slot(struct rebuild *b, uint64_t hash, uint32_t page, uint64_t *n_marked)
+{
+        uint32_t other;
+
+        switch (shared_correct_slot(b->ns, hash, page, &other)) {
+        case SHARED_SLOT_MADE:
+                b->r->n_slots_fixed++;
+                /* fall through */
+        case SHARED_SLOT_HAD:
+                ns_page(b->ns, page)->mark = 1;
+                (*n_marked)++;
+                return;
+        case SHARED_SLOT_OTHER:
+                drop(b, page, DROP_DUPLICATE);
+                return;
+        case SHARED_SLOT_NONE:
+                drop(b, page, DROP_INDEX);
+                return;
+        }
+}
+
+static void recover_index(struct rebuild *b)
+{
+        struct ns *ns = b->ns;
+        uint64_t hashes[AHEAD], n_marked = 0;
+
+        for (uint32_t i = 0; i < b->n_pages; i += AHEAD) {
+                uint32_t n = MIN(b->n_pages - i, AHEAD);
+
+                for (uint32_t k = 0; k < n; k++) {
+                        hashes[k] = shared_hash(&ns->shared, ns_page(ns, b->pages[i + k])->key);
+                        shared_prefetch(&ns->shared, hashes[k]);
+                }
+                for (uint32_t k = 0; k < n; k++)
+                        find_slot(b, hashes[k], b->pages[i + k], &n_marked);
+        }
+        b->r->n_slots_fixed += shared_correct_rest(ns, n_marked);
+        for (uint32_t i = 0; i < b->n_pages; i++)
+                ns_page(ns, b->pages[i])->mark = 0;
+}
+
+/* ---- the tree ---------------------------------------------------------------------------------
+ */
+
+static bool is_findable(const struct ns *ns, const struct page *p)
+{
+        return p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
+}
+
+/*
+ * The page before `page`, PAGE_NONE: it is gone. Where a move was cut off, the one that was dropped
+ * has a twin with the same key, which has its place.
+ */
+static uint32_t find_parent(struct ns *ns, uint32_t page)
+{
+        const struct page_note *note = ns_note(ns, page);
+        uint32_t parent = note->place.parent;
+        const struct page *p = ns_page(ns, parent);
+
+        if (p && p->state == PAGE_DETACHED && holds(ns, parent)) {
+                parent = ns_find_page(ns, p->key);
+                p = parent == PAGE_NONE ? NULL : ns_page(ns, parent);
+        }
+        return is_findable(ns, p) && ns_note(ns, parent)->depth + 1 == note->depth ? parent
+                                                                                   : PAGE_NONE;
+}
+
+static void enter(struct rebuild *b, uint32_t page, uint32_t parent)
+{
+        struct ns *ns = b->ns;
+        const struct page *p = ns_page(ns, page);
+        const struct page_note *note = ns_note(ns, page);
+
+        if (note->place.parent != parent)
+                records_reparent(ns, page, parent);
+        tree_insert(&ns->tree, page, parent);
+        ns->evict->insert(ns->policy, page,
+                &(struct evict_insert){.id = shared_hash(&ns->shared, p->key), .tokens = p->tokens},
+                b->oldest_sec * NSEC_PER_SEC);
+        nsset_sealed(ns, page);
+}
+
+/* With all before it, or without all that come after what is missing. Depths decrease all the way:
+ * it ends. */
+static void enter_chain(struct rebuild *b, uint32_t page)
+{
+        struct ns *ns = b->ns;
+        uint32_t n = 0, at = page, parent = PAGE_NONE;
+        bool is_whole;
+
+        for (;;) {
+                b->chain[n++] = at;
+                if (ns_note(ns, at)->depth == 1)
+                        break;
+                parent = find_parent(ns, at);
+                if (parent == PAGE_NONE || tree_has(&ns->tree, parent))
+                        break;
+                at = parent;
+                parent = PAGE_NONE;
+        }
+        is_whole = ns_note(ns, at)->depth == 1 || parent != PAGE_NONE;
+        while (n-- > 0) {
+                if (is_whole) {
+                        enter(b, b->chain[n], parent);
+                        parent = b->chain[n];
+                        continue;
+                }
+                (void)shared_remove(ns, b->chain[n]);
+                drop(b, b->chain[n], DROP_PARENT);
+        }
+}
+
+static int recover_tags(struct rebuild *b)
+{
+        struct ns *ns = b->ns;
+
+        for (uint32_t i = 0; i < b->n_pages; i++) {
+                uint32_t page = b->pages[i];
+
+                if (ns_page(ns, page)->state != PAGE_SEALED || ns_note(ns, page)->tag == 0)
+                        continue;
+                if (tag_reserve(ns) < 0)
+                        return -ENOMEM;
+                tag_enter(ns, page);
+        }
+        return 0;
+}
+
+static void recover_tree(struct rebuild *b)
+{
+        struct ns *ns = b->ns;
+
+        for (uint32_t i = 0; i < b->n_pages; i++) {
+                uint32_t page = b->pages[i];
+
+                if (ns_page(ns, page)->state == PAGE_SEALED && !tree_has(&ns->tree, page))
+                        enter_chain(b, page);
+        }
+}
+
+/* ---- the policy -------------------------------------------------------------------------------
+ */
+
+/* Used longest ago first; of those used at the same time the deepest, as clients let go. */
+struct use {
+        uint64_t when;
+        uint32_t page;
+};
+
+#define DIGIT_BITS 11
+#define DIGITS     (1u << DIGIT_BITS)
+
+/* By one digit, stable. False: all have the same one, nothing was moved. */
+static bool sort_by_digit(const struct use *from, struct use *to, uint32_t n, unsigned shift)
+{
+        uint32_t starts[DIGITS] = {0}, sum = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+                starts[from[i].when >> shift & (DIGITS - 1)]++;
+        if (starts[from[0].when >> shift & (DIGITS - 1)] == n)
+                return false;
+        for (uint32_t i = 0; i < DIGITS; i++) {
+                uint32_t n_here = starts[i];
+
+                starts[i] = sum;
+                sum += n_here;
+        }
+        for (uint32_t i = 0; i < n; i++)
+                to[starts[from[i].when >> shift & (DIGITS - 1)]++] = from[i];
+        return true;
+}
+
+/* In `a` or `b`, each of which has room for n > 0. */
+static struct use *sort(struct use *a, struct use *b, uint32_t n)
+{
+        for (unsigned shift = 0; shift < 64; shift += DIGIT_BITS)
+                if (sort_by_digit(a, b, n, shift)) {
+                        struct use *sorted = b;
+
+                        b = a;
+                        a = sorted;
+                }
+        return a;
+}
+
+/* Nobody is known to hold any yet: who recovers clients says which. Time doesn't go back for the
+ * policy: all were inserted when the oldest was used. */
+static int recover_policy(struct rebuild *b)
+{
+        struct ns *ns = b->ns;
+        _cleanup_free_ struct use *uses = calloc(2 * (size_t)b->n_pages + 1, sizeof(*uses));
+        const struct use *sorted;
+        uint32_t n = 0;
+
+        if (!uses)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < b->n_pages; i++) {
+                const struct page_note *note = ns_note(ns, b->pages[i]);
+
+                if (ns_page(ns, b->pages[i])->state == PAGE_SEALED)
+                        uses[n++] = (struct use){.page = b->pages[i],
+                                .when = (uint64_t)note->used_sec << 32 |
+                                        (UINT32_MAX - note->depth)};
+        }
+        if (n == 0)
+                return 0;
+        sorted = sort(uses, uses + n, n);
+        for (uint32_t i = 0; i < n; i++)
+                ns->evict->idle(ns->policy, sorted[i].page, (sorted[i].when >> 32) * NSEC_PER_SEC);
+        b->r->n_pages += n;
+        return 0;
+}
+
+/* ---- the namespace ----------------------------------------------------------------------------
+ */
+
+int recover_pages(struct ns *ns, struct recovery *r)
+{
+        uint32_t n = ns->n_sets * ns->geometry.set_pages;
+        _cleanup_free_ uint32_t *pages = calloc(n + 1, sizeof(*pages));
+        _cleanup_free_ uint32_t *chain = calloc(n + 1, sizeof(*chain));
+        struct rebuild b = {
+                .ns = ns, .r = r, .pages = pages, .chain = chain, .oldest_sec = UINT32_MAX};
+        int error;
+
+        if (!pages || !chain)
+                return -ENOMEM;
+        recover_sets(&b);
+        FAULT_POINT("recover-after-sets");
+        recover_index(&b);
+        FAULT_POINT("recover-after-index");
+        recover_tree(&b);
+        FAULT_POINT("recover-after-tree");
+        error = recover_tags(&b);
+        if (error == 0)
+                error = recover_policy(&b);
+        r->n_stale += ns->n_stale;
+        return error;
+}
+
+/* ---- claims -----------------------------------------------------------------------------------
+ */
+
+static struct grants *find_owner(const struct ns *ns, uint32_t group_id)
+{
+        list_for_each (group, &ns->tenant->groups, struct group, link) {
+                if (group->id != group_id)
+                        continue;
+                list_for_each (g, &group->grants, struct grants, link)
+                        if (g->ns == ns)
+                                return g;
+        }
+        return NULL;
+}
+
+static void recover_claim(struct ns *ns, uint32_t page, struct recovery *r)
+{
+        const struct page *p = ns_page(ns, page);
+        struct grants *g;
+
+        if (p->state == PAGE_DETACHED) {
+                ns_settle_page(ns, page);
+                return;
+        }
+        if (p->state != PAGE_GRANTED)
+                return;
+        g = find_owner(ns, p->owner);
+        if (g) {
+                grants_add(g, page);
+                return;
+        }
+        ns_free_page(ns, page);
+        r->n_unclaimed++;
+}
+
+void recover_claims(struct ns *ns, struct recovery *r)
+{
+        uint32_t n = ns->geometry.set_pages;
+
+        ns->keep_idle_sets = true;
+        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                for (uint32_t i = 0; i < n; i++)
+                        recover_claim(ns, set->index * n + i, r);
+        ns_trim(ns);
+}

@@ -1,0 +1,83 @@
+/*
+ * The root of what outlives kvleased: a page of memory that is kept as KEEP_STATE (keep.h), and
+ * with nothing kept a page of the process itself, so that everybody counts in the same place.
+ *
+ *   made (zeros, then the rest, the magic last) -> adopted by the daemon that comes after
+ *                                             \-> unknown or damaged: dropped with everything kept
+ *
+ * The layout of all kept memory has one version, and it stands here: what a daemon doesn't know it
+ * doesn't read. Loop thread only.
+ */
+#ifndef KVL_CORE_STATE_H
+#define KVL_CORE_STATE_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/keep.h"
+
+struct detail;
+struct store;
+
+/* Of the root, of records (records.h) and of whatever else is kept but extents and the segments
+ * that clients see, which have their own. */
+#define STATE_LAYOUT_VERSION 1
+#define STATE_MAGIC          UINT64_C(0x31307473736c766b) /* "kvlsst01", little-endian */
+#define STATE_BYTES          4096
+
+/*
+ * Counters hold the last number given, stored before the number is used: a kill leaves one out at
+ * most. Recovery raises those that are below what it finds.
+ */
+struct state_root {
+        uint64_t magic;
+        uint32_t version; /* STATE_LAYOUT_VERSION */
+        uint32_t bytes;   /* STATE_BYTES */
+        uint32_t sum;     /* of the fields up to here, and of their meaning: state_sum() */
+        uint32_t reserved;
+        _Atomic uint64_t boot_epoch;
+        _Atomic uint64_t n_restarts; /* adoptions since it was made */
+        _Atomic uint64_t last_ns_id, last_nsset_id;
+        _Atomic uint64_t last_member_id, last_group_id;
+        _Atomic uint64_t last_extent, last_records; /* numbers of keep.h; start over at the end */
+        uint8_t reserved2[STATE_BYTES - 88];
+};
+static_assert(sizeof(struct state_root) == STATE_BYTES, "layout");
+
+/*
+ * Before anything else of the store is used, with store.keep set. 0: nothing was kept, the root is
+ * fresh; 1: it was adopted, n_restarts and boot_epoch are one more; *ret_lost (always set): what
+ * was kept is of no use and was dropped, the sentence says why, the return is that of a fresh
+ * start. -ENOMEM, -EMFILE with the sentence.
+ */
+int state_open(struct store *s, bool *ret_lost, struct detail *d);
+
+/* The process' own mapping; what is kept stays. Safe to repeat. */
+void state_close(struct store *s);
+
+/* Everything that was left and not taken, but for listeners: closed, and kept no more. */
+void state_drop_kept(const struct keep *k);
+
+/* All of one kind that were left and not taken. Returns how many there were. Without memory they
+ * stay kept until the next start. */
+uint32_t state_drop_kind(const struct keep *k, enum keep_kind kind);
+
+/* The next number, > 0. */
+static inline uint64_t state_next(_Atomic uint64_t *counter)
+{
+        uint64_t n = atomic_load_explicit(counter, memory_order_relaxed) + 1;
+
+        atomic_store_explicit(counter, n, memory_order_release);
+        return n;
+}
+
+/* At least n. */
+static inline void state_raise(_Atomic uint64_t *counter, uint64_t n)
+{
+        if (atomic_load_explicit(counter, memory_order_relaxed) < n)
+                atomic_store_explicit(counter, n, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * Both ends of the protocol of sd_notify(3): a socket that one process is heard on, and what is
+ * said further up. Datagrams of lines, VARIABLE=value.
+ */
+#ifndef KVL_KEEP_NOTIFY_H
+#define KVL_KEEP_NOTIFY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+#define NOTIFY_MAX_BYTES 4096 /* of a message; systemd */
+#define NOTIFY_MAX_FDS   16   /* of a message; the daemon sends one */
+
+struct notify {
+        int fd;                                                   /* -1: none */
+        struct sockaddr_un address;                               /* of our own */
+        char dir[sizeof(((struct sockaddr_un *)NULL)->sun_path)]; /* made for it; "" */
+};
+
+struct notify_message {
+        char text[NOTIFY_MAX_BYTES + 1];
+        pid_t pid;               /* who sent it */
+        int fds[NOTIFY_MAX_FDS]; /* owned */
+        unsigned n_fds;
+};
+
+/* In a directory of its own that nobody else may enter. 0 or -errno. */
+int notify_open(struct notify *n);
+void notify_close(struct notify *n);
+
+/* Doesn't block. 1 with a message, whose descriptors the caller closes; 0: there is none. */
+int notify_receive(const struct notify *n, struct notify_message *ret);
+
+/* Whether the text has this line. */
+bool notify_has(const char *text, const char *line);
+
+/* The value of the first line NAME=..., where it fits. */
+bool notify_get(const char *text, const char *name, char *ret, size_t size);
+
+/* Says it to whom `address` names, as $NOTIFY_SOCKET would; NULL: nobody. */
+void notify_say(const char *address, const char *text);
+
+#endif

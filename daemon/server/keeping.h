@@ -1,0 +1,80 @@
+/*
+ * What outlives this process, as the server sees it (keeper.h does it): whether there is anybody to
+ * keep descriptors, what the process before this one left, and the hold on output.
+ *
+ * While something that the loop added isn't kept yet, nothing that was said after it goes out to
+ * tenants' peers: nobody is told of what a kill could still undo. What is said has the *ticket* of
+ * what was added last, and goes when that is *passed*. Administrators are told at once.
+ *
+ * Loop thread only, but for keeping_park().
+ */
+#ifndef KVL_SERVER_KEEPING_H
+#define KVL_SERVER_KEEPING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+struct server;
+struct keeper;
+struct queue_park;
+struct detail;
+
+struct keeping {
+        struct keeper *keeper;  /* owned; NULL: nothing is kept */
+        const char *why_not;    /* nothing is kept, though it may be; static. NULL */
+        uint32_t max;           /* descriptors */
+        uint64_t ticket;        /* of what the loop added last */
+        uint32_t last_listener; /* number of KEEP_LISTENER */
+        uint32_t n_released;    /* left by the process before this one, and of no use */
+        bool was_late;
+        uv_async_t passed;
+        uv_timer_t patience; /* runs while something isn't kept yet */
+};
+
+/*
+ * Decides by the configuration and by what the service manager says; takes what the process before
+ * this one left out of server.activation, and sets store.keep. Where nothing is kept, what was left
+ * is released. 0 or -errno, logged.
+ */
+int keeping_open(struct server *s);
+
+/* In the log, where nothing is kept that could be: why. */
+void keeping_say(const struct server *s);
+
+/* The same as keeping_open(), where up to `max` descriptors are kept and nothing was left. For
+ * tests. 0 or -errno. */
+int keeping_start(struct server *s, uint32_t max);
+
+static inline bool keeping_is_on(const struct keeping *k)
+{
+        return k->keeper;
+}
+
+/* For a device's queue: parks extents. */
+struct queue_park keeping_park(struct server *s);
+
+/* Everything was taken that is of use: the rest is dropped. */
+void keeping_release_rest(struct server *s);
+
+/* May `n` more extents be made? 0, or -EMFILE with the sentence. */
+int keeping_admit(const struct server *s, uint32_t n, struct detail *d);
+
+/* The ticket of what is said now; 0: it can go out. */
+uint64_t keeping_ticket(const struct server *s);
+
+/* What is said with a ticket up to this one can go out. */
+uint64_t keeping_passed(const struct server *s);
+
+/* Kept now. */
+uint32_t keeping_count(const struct server *s);
+
+/* The end: sends what is left to be sent, and closes what the loop holds for it. Nothing is kept,
+ * nor dropped, from here on. */
+void keeping_stop(struct server *s);
+
+/* After the last thread of a device. */
+void keeping_free(struct server *s);
+
+#endif

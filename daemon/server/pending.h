@@ -1,0 +1,40 @@
+/*
+ * The daemon's memory for what peers of tenants wait for: output that they haven't taken, and
+ * requests that are kept for them (leases and keys that wait). Each peer has bounds of its own
+ * (outqueue.h, parked.h, key-waits.h); max_pending of [daemon] bounds all of them together.
+ *
+ * Three quarters of it are given out by asking: a peer may get at most what is *left* of them, and
+ * nothing where its tenant has more than that already. So who has most comes to it first, and a
+ * tenant alone gets no more than half. It isn't read from until it takes its output, and no further
+ * request is kept for it. Who takes its output at once notices nothing. The rest is for what is
+ * sent unasked. Where that is gone, too, the peer that has most, of the tenant that has most,
+ * breaks a rule: it is muted or dropped.
+ *
+ * Administrators aren't counted: they are never held for what others left.
+ */
+#ifndef KVL_SERVER_PENDING_H
+#define KVL_SERVER_PENDING_H
+
+#include <stddef.h>
+
+struct peer;
+
+/* Where a request can't be kept. */
+#define PENDING_FULL_TEXT                                                                        \
+        "kvleased has no memory to let the request wait: raise max_pending in [daemon], or ask " \
+        "again later"
+
+/* What it has may have changed. Cheap. */
+void pending_recount(struct peer *p);
+
+/* The same after something was sent to it. Somebody may be muted or doomed after that, the peer
+ * itself too. */
+void pending_check(struct peer *p);
+
+/* More output than that unsent, and nothing more is read from the peer. */
+size_t pending_hold_bytes(const struct peer *p);
+
+/* Most that may be kept for the peer in addition. */
+size_t pending_left(const struct peer *p);
+
+#endif

@@ -1,0 +1,64 @@
+#include "daemon/server/takeover.h"
+
+#include <inttypes.h>
+
+#include "base/parse.h"
+#include "daemon/core/recover.h"
+#include "daemon/core/state.h"
+#include "daemon/server/log.h"
+#include "daemon/server/resume.h"
+#include "daemon/server/server.h"
+#include "daemon/server/test-clock.h"
+
+int takeover_begin(struct server *s, struct detail *d)
+{
+        bool is_lost;
+        int r = state_open(&s->store, &is_lost, d);
+
+        if (r < 0)
+                return r;
+        s->took_over = r == 1;
+        if (is_lost)
+                log_warning("%s", d->text);
+        else if (r == 0 && keeping_is_on(&s->keeping))
+                log_notice("the cache starts empty: nobody kept anything of an earlier kvleased");
+        return 0;
+}
+
+static void say(const struct detail *d, void *data)
+{
+        log_warning("%s", d->text);
+}
+
+static void report(const struct server *s)
+{
+        const struct recovery *r = &s->recovery;
+        char bytes[FORMAT_BYTES_MAX];
+        uint64_t n_dropped = 0;
+
+        for (unsigned i = 0; i < DROP_REASONS; i++)
+                n_dropped += r->n_dropped[i];
+        log_notice("taken over from an earlier kvleased in %.0f ms: %" PRIu64
+                   " pages in %u namespaces (%s), %u clients; %" PRIu64 " pages dropped",
+                (double)r->nsec / NSEC_PER_MSEC, r->n_pages, r->n_namespaces,
+                format_bytes(r->n_bytes, bytes), s->n_peers, n_dropped);
+        for (unsigned i = 0; i < DROP_REASONS; i++)
+                if (r->n_dropped[i] > 0)
+                        log_warning("%" PRIu64 " pages dropped: %s", r->n_dropped[i],
+                                recover_drop_name(i));
+}
+
+int takeover_end(struct server *s, struct detail *d)
+{
+        int r;
+
+        store_set_now(&s->store, server_now(s));
+        if (s->took_over)
+                store_recover(&s->store, &s->recovery, say, NULL);
+        r = resume_adopt(s, d);
+        if (r < 0 || !s->took_over)
+                return r;
+        store_recover_end(&s->store, &s->recovery);
+        report(s);
+        return 0;
+}

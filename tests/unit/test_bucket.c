@@ -1,0 +1,105 @@
+#include "base/clock.h"
+#include "base/macros.h"
+#include "policy/bucket.h"
+#include "tests/unit/test-random.h"
+#include "tests/unit/test-support.h"
+
+#define START (77 * NSEC_PER_SEC)
+
+static bool take(struct bucket *b, struct bucket_limit limit, uint64_t now)
+{
+        if (bucket_wait_nsec(b, limit, now) > 0)
+                return false;
+        bucket_take(b, limit, 1, now);
+        return true;
+}
+
+static void test_burst_then_rate(void **state)
+{
+        const struct bucket_limit limit = {10, 3};
+        struct bucket b = {0};
+
+        for (unsigned i = 0; i < 3; i++)
+                assert_true(take(&b, limit, START));
+        assert_false(take(&b, limit, START));
+        assert_int_equal(bucket_wait_nsec(&b, limit, START), 100 * NSEC_PER_MSEC);
+        assert_false(take(&b, limit, START + 100 * NSEC_PER_MSEC - 1));
+        assert_true(take(&b, limit, START + 100 * NSEC_PER_MSEC));
+        assert_false(take(&b, limit, START + 100 * NSEC_PER_MSEC));
+}
+
+/* However long nothing is taken: a burst, and no more. */
+static void test_pause_fills_it(void **state)
+{
+        const struct bucket_limit limit = {1000, 5};
+        struct bucket b = {0};
+        unsigned n = 0;
+
+        bucket_take(&b, limit, 5, START);
+        while (take(&b, limit, START + 3600 * NSEC_PER_SEC))
+                n++;
+        assert_int_equal(n, 5);
+}
+
+static void test_debt(void **state)
+{
+        const struct bucket_limit limit = {10, 2};
+        struct bucket b = {0};
+
+        bucket_take(&b, limit, 12, START); /* ten more than there are */
+        assert_int_equal(bucket_wait_nsec(&b, limit, START), 1100 * NSEC_PER_MSEC);
+}
+
+static void test_no_limit(void **state)
+{
+        const struct bucket_limit none = {0, 1}, some = {1, 1};
+        struct bucket b = {0};
+
+        bucket_take(&b, none, UINT32_MAX, START);
+        assert_int_equal(bucket_wait_nsec(&b, none, START), 0);
+        assert_true(take(&b, some, START)); /* nothing was counted meanwhile */
+}
+
+/* In any time t nobody gets more than burst + rate * t, and who asks whenever there is something
+ * gets no less, but for a thousandth. */
+static void try_order(bool always)
+{
+        struct bucket_limit limit = {1 + random_below(BUCKET_MAX_RATE), 1 + random_below(1000)};
+        uint64_t span = NSEC_PER_SEC * 2000 / limit.rate, now = START, n = 0;
+        struct bucket b = {0};
+
+        while (now < START + span) {
+                double fair = limit.burst + (double)(now - START) * limit.rate / 1e9;
+                uint64_t wait;
+
+                for (; take(&b, limit, now); n++)
+                        ;
+                wait = bucket_wait_nsec(&b, limit, now);
+                assert_true(wait > 0);
+                assert_false(take(&b, limit, now + wait - 1));
+                assert_true((double)n <= fair * 1.001 + 1);
+                if (always)
+                        assert_true((double)n >= fair * 0.999 - 1);
+                now += wait + (always ? 0 : random_below(10) * wait);
+        }
+}
+
+static void test_any_order(void **state)
+{
+        random_start("bucket");
+        for (unsigned run = 0; run < 200; run++)
+                try_order(run % 2);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_burst_then_rate),
+                cmocka_unit_test(test_pause_fills_it),
+                cmocka_unit_test(test_debt),
+                cmocka_unit_test(test_no_limit),
+                cmocka_unit_test(test_any_order),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

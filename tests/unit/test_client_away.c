@@ -1,0 +1,375 @@
+/* What goes on in shared memory while the daemon is away, and what it is told when it is back. Over
+ * the socket: test_client_resume.c. */
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "tests/unit/client-resume.h"
+
+#define SMALL_PAGE_BYTES 4096
+#define AWAY_MSEC        400
+#define TIMEOUT_MSEC     1000 /* long enough to open a namespace in on a loaded machine */
+
+static void welcome_shared(struct fake_peer *p)
+{
+        p->resumes = p->shares = true;
+        fake_welcome(p);
+        fake_serve_one(p, fake_receive(p, MSG_SHM_OPEN));
+        fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
+        fake_share_ns(p);
+}
+
+/* What comes, until the client has asked for a MSG_INVALIDATE: its order to go. */
+static void serve_until_order(struct fake_peer *p)
+{
+        do {
+                while (!p->is_resuming && p->has_rings && !fake_rings_sleep(&p->rings))
+                        fake_serve_one(p, NULL);
+                FAKE_CHECK(fake_serve_one(p, fake_receive_any(p)));
+        } while (p->type != MSG_INVALIDATE);
+}
+
+static void give_order(struct client *c)
+{
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+}
+
+static void wait_until_away(struct client *c)
+{
+        while (kvl_is_connected(c->conn))
+                resume_dispatch(c);
+}
+
+static void wait_until_back(struct client *c)
+{
+        while (!kvl_is_connected(c->conn))
+                resume_dispatch(c);
+}
+
+static void open_shared(struct client *c, fake_script script, int timeout_msec)
+{
+        struct kvl_layout layout = test_layout(1, SMALL_PAGE_BYTES);
+
+        resume_connect(c, script, timeout_msec, 0, 0);
+        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
+        assert_int_equal(kvl_uses_shm(c->ns), 1);
+}
+
+static struct kvl_publish publish_of(const uint32_t *page, const uint8_t *key)
+{
+        return (struct kvl_publish){
+                .size = sizeof(struct kvl_publish),
+                .pages = page,
+                .keys = key,
+                .n_pages = 1,
+                .last_tokens = 16,
+        };
+}
+
+/* ---- the fast path -----------------------------------------------------------------------------
+ */
+
+static void script_away_for_a_while(struct fake_peer *p)
+{
+        welcome_shared(p);
+        serve_until_order(p);
+        /* As one that was killed while it filled the magazine, and about to ring. */
+        p->shared_pins.header->refill_asked = 1;
+        atomic_store(&p->rings.header->client_sleeps, 0);
+        fake_leave(p);
+        poll(NULL, 0, AWAY_MSEC);
+        fake_return(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_resume_ns == 1 && p->is_mapped[0] && !p->is_mapped[1]);
+        fake_serve_one(p, fake_receive(p, MSG_DOORBELL));
+        FAKE_CHECK(p->shared_pins.header->refill_asked == 0);
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void count_ok(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        assert_int_equal(code, 0);
+        ++*(unsigned *)data;
+}
+
+static void test_fast_path_goes_on(void **state)
+{
+        uint8_t keys[3][KVL_KEY_BYTES];
+        uint32_t pages[2], found, leased, n_pages;
+        struct kvl_publish publish;
+        unsigned n_done = 0;
+        uint64_t n_tokens;
+        struct client c;
+
+        for (uint32_t i = 0; i < 3; i++)
+                test_key(keys[i], i);
+        open_shared(&c, script_away_for_a_while, LONG_MSEC);
+        assert_int_equal(kvl_lease(c.ns, 0, 2, pages), 0);
+        publish = publish_of(&pages[0], keys[0]);
+        assert_int_equal(kvl_publish(c.ns, &publish, NULL, NULL), 0);
+        give_order(&c);
+        wait_until_away(&c);
+        assert_int_equal(kvl_lookup(c.ns, 0, keys[0], 1, &found, &n_pages, &n_tokens), 0);
+        assert_int_equal(found, pages[0]);
+        assert_int_equal(kvl_release(c.ns, &found, 1), 0);
+        assert_int_equal(kvl_lookup(c.ns, 0, keys[1], 1, &found, &n_pages, &n_tokens), KVL_MISS);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &leased), 0);
+        assert_int_equal(kvl_page_write(c.ns, leased, 0, 0, "written while away", 18), 0);
+        publish = publish_of(&leased, keys[1]);
+        assert_int_equal(kvl_publish_start(c.ns, &publish, count_ok, &n_done), 0);
+        assert_int_equal(kvl_safepoint(c.conn, NULL), 0);
+        assert_false(kvl_is_connected(c.conn));
+        assert_int_equal(n_done, 0);
+        publish = publish_of(&pages[1], keys[2]);
+        assert_int_equal(kvl_publish(c.ns, &publish, NULL, NULL), 0);
+        assert_int_equal(n_done, 1);
+        assert_int_equal(c.told.n_away, 1);
+        assert_int_equal(c.told.n_back, 1);
+        assert_int_equal(kvl_lookup(c.ns, 0, keys[1], 1, &found, &n_pages, &n_tokens), 0);
+        assert_int_equal(found, leased);
+        assert_int_equal(kvl_release(c.ns, &found, 1), 0);
+        assert_int_equal(kvl_release(c.ns, pages, 2), 0);
+        assert_int_equal(kvl_release(c.ns, &leased, 1), 0);
+        resume_close(&c);
+}
+
+static void script_away_with_a_full_ring(struct fake_peer *p)
+{
+        welcome_shared(p);
+        serve_until_order(p);
+        fake_leave(p);
+        poll(NULL, 0, 3 * TIMEOUT_MSEC);
+        fake_return(p);
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void test_full_ring(void **state)
+{
+        enum { N = SHM_SUB_ENTRIES + 100 };
+        static uint32_t pages[N];
+        unsigned n_started = 0, n_done = 0;
+        struct client c;
+
+        open_shared(&c, script_away_with_a_full_ring, TIMEOUT_MSEC);
+        assert_int_equal(kvl_lease(c.ns, 0, N, pages), 0);
+        give_order(&c);
+        wait_until_away(&c);
+        while (n_started < N && kvl_free_start(c.ns, &pages[n_started], 1, count_ok, &n_done) == 0)
+                n_started++;
+        assert_in_range(n_started, SHM_SUB_ENTRIES / 2, SHM_SUB_ENTRIES);
+        assert_int_equal(kvl_free_start(c.ns, &pages[n_started], 1, count_ok, &n_done), -EAGAIN);
+        assert_int_equal(kvl_free(c.ns, &pages[n_started], 1), -ETIMEDOUT);
+        assert_false(kvl_is_connected(c.conn));
+        while (n_done < n_started)
+                resume_dispatch(&c);
+        /* Nothing of the one that timed out was ever submitted. */
+        assert_int_equal(kvl_free(c.ns, &pages[n_started], N - n_started), 0);
+        resume_close(&c);
+}
+
+/* ---- waiting for keys --------------------------------------------------------------------------
+ */
+
+#define PENDING_PAGE 100
+
+/* Killed between a publish and its wake. */
+static void script_dies_before_wake(struct fake_peer *p)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        test_key(key, 9);
+        welcome_shared(p);
+        fake_index_announce(&p->index, PENDING_PAGE, key, 1);
+        serve_until_order(p);
+        poll(NULL, 0, AWAY_MSEC);
+        p->index.lines[PENDING_PAGE].tokens = 16;
+        atomic_store(&p->index.lines[PENDING_PAGE].state, UINT64_C(1) << 8 | PAGE_SEALED);
+        fake_leave(p);
+        fake_return(p);
+        fake_serve(p);
+}
+
+static void script_pending(struct fake_peer *p)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        test_key(key, 9);
+        welcome_shared(p);
+        fake_index_announce(&p->index, PENDING_PAGE, key, 1);
+        fake_serve(p);
+}
+
+static void test_wait_outlives(void **state)
+{
+        uint8_t key[KVL_KEY_BYTES];
+        uint64_t began;
+        struct client c;
+
+        test_key(key, 9);
+        open_shared(&c, script_dies_before_wake, LONG_MSEC);
+        give_order(&c);
+        began = clock_now_nsec();
+        assert_int_equal(kvl_wait(c.ns, key, LONG_MSEC), 0);
+        assert_true(clock_now_nsec() - began < LONG_MSEC / 2 * NSEC_PER_MSEC);
+        assert_int_equal(kvl_wait(c.ns, key, 1), 0);
+        resume_close(&c);
+}
+
+static void test_wait_times_out(void **state)
+{
+        uint8_t key[KVL_KEY_BYTES];
+        uint64_t began;
+        struct client c;
+
+        test_key(key, 9);
+        open_shared(&c, script_pending, LONG_MSEC);
+        give_order(&c);
+        began = clock_now_nsec();
+        assert_int_equal(kvl_wait(c.ns, key, 250), KVL_TIMEOUT);
+        assert_true(clock_now_nsec() - began >= 250 * NSEC_PER_MSEC);
+        resume_close(&c);
+}
+
+/* ---- what it is told ---------------------------------------------------------------------------
+ */
+
+static void script_recalls(struct fake_peer *p)
+{
+        welcome_shared(p);
+        serve_until_order(p);
+        fake_recall(p, 0, true, 60000);
+        serve_until_order(p);
+        fake_accept(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->is_mapped[0] && !p->is_mapped[1]);
+        serve_until_order(p);
+        FAKE_CHECK(p->n_unmapped[0] == 0);
+        /* It still wants it; and dies of the answer. */
+        fake_recall(p, 0, true, 60000);
+        serve_until_order(p);
+        while (fake_receive_any(p) && p->type != MSG_UNMAPPED)
+                ;
+        fake_accept(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_resume_ns == 1 && !p->is_mapped[0]);
+        while (fake_receive_any(p) && p->type != MSG_UNMAPPED)
+                ;
+        fake_reply_simple(p, WIRE_INVALID, "it isn't mapped");
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void test_recalls_are_told_anew(void **state)
+{
+        struct client c;
+        uint32_t page;
+
+        open_shared(&c, script_recalls, LONG_MSEC);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
+        give_order(&c);
+        give_order(&c);
+        assert_int_equal(c.told.n_revoke, 1);
+        wait_until_away(&c);
+        assert_int_equal(kvl_safepoint(c.conn, NULL), 0);
+        wait_until_back(&c);
+        assert_int_equal(kvl_safepoint(c.conn, NULL), 0);
+        give_order(&c);
+        give_order(&c);
+        assert_int_equal(c.told.n_revoke, 2);
+        assert_int_equal(kvl_safepoint(c.conn, NULL), 1);
+        assert_int_equal(c.told.n_back, 2);
+        resume_close(&c);
+}
+
+static void script_sessions(struct fake_peer *p)
+{
+        welcome_shared(p);
+        serve_until_order(p);
+        fake_accept(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_reopened == 2);
+        serve_until_order(p);
+        /* Closed, as far as the client knows, once it is answered. */
+        while (fake_receive_any(p) && p->type != MSG_SESSION_CLOSE)
+                ;
+        fake_accept(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_reopened == 2);
+        while (fake_receive_any(p) && p->type != MSG_SESSION_CLOSE)
+                ;
+        fake_reply_simple(p, WIRE_OK, "");
+        fake_accept(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_reopened == 1);
+        fake_serve(p);
+}
+
+static void test_sessions_are_opened_again(void **state)
+{
+        struct kvl_session *first, *second;
+        struct client c;
+
+        open_shared(&c, script_sessions, LONG_MSEC);
+        assert_int_equal(kvl_session_open(c.ns, "first", 5, NULL, NULL, &first), 0);
+        assert_int_equal(kvl_session_open(c.ns, "second", 6, NULL, NULL, &second), 0);
+        give_order(&c);
+        give_order(&c);
+        assert_int_equal(kvl_session_close(first, 1), 0);
+        give_order(&c);
+        assert_int_equal(c.told.n_back, 3);
+        resume_close(&c);
+}
+
+/* Over the socket: they are no calls that anybody waits for. */
+static void script_expects_hints(struct fake_peer *p)
+{
+        const Kvlease__V1__SessionHintRequest *hint;
+
+        p->resumes = true;
+        fake_welcome_ns(p);
+        while (fake_serve_one(p, fake_receive_any(p)) && p->type != MSG_INVALIDATE)
+                ;
+        fake_leave(p);
+        poll(NULL, 0, AWAY_MSEC);
+        fake_return(p);
+        fake_take_up(p);
+        hint = (const Kvlease__V1__SessionHintRequest *)fake_receive(p, MSG_SESSION_HINT);
+        FAKE_CHECK(hint->session == 1 && hint->hint == KVL_HINT_DONE);
+        fake_serve_one(p, &hint->base);
+        fake_serve_one(p, fake_receive(p, MSG_REQUEST_END));
+        fake_serve(p);
+}
+
+static void test_hints_while_away(void **state)
+{
+        struct kvl_session *session;
+        struct client c;
+
+        resume_open(&c, script_expects_hints, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_session_open(c.ns, "s", 1, NULL, NULL, &session), 0);
+        give_order(&c);
+        wait_until_away(&c);
+        assert_int_equal(kvl_session_hint(session, KVL_HINT_DONE, 0), 0);
+        assert_int_equal(kvl_request_end(c.ns, 1), 0);
+        wait_until_back(&c);
+        give_order(&c);
+        resume_close(&c);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_fast_path_goes_on),
+                TEST(test_full_ring),
+                TEST(test_wait_outlives),
+                TEST(test_wait_times_out),
+                TEST(test_recalls_are_told_anew),
+                TEST(test_sessions_are_opened_again),
+                TEST(test_hints_while_away),
+        };
+
+        return RUN_TESTS(tests);
+}

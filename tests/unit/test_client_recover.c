@@ -1,0 +1,676 @@
+/*
+ * Clients that outlive the daemon: a child is the one that ends, wherever it is killed (the core is
+ * compiled with fault points), the test the one that comes after.
+ */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "daemon/core/client-record.h"
+#include "daemon/core/detail.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/recover.h"
+#include "daemon/core/resume.h"
+#include "daemon/core/state.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+#include "proto/status.h"
+#include "tests/unit/fake-keep.h"
+
+#define KIB        UINT64_C(1024)
+#define PAGE_BYTES (128 * KIB)
+#define SET_BYTES  (2048 * KIB) /* an extent of the host device */
+#define SET_PAGES  16
+#define N_SETS     8
+#define NOW        1
+
+/* ---- a daemon ---------------------------------------------------------------------------------
+ */
+
+struct daemon {
+        struct store store;
+        struct tenant *a, *b;
+        struct recovery recovery;
+        struct detail d;
+};
+
+#define need(call) assert_int_equal(call, 0)
+
+static void daemon_start(struct daemon *dm, const struct keep *keep)
+{
+        struct tenant_attrs attrs = {
+                .weight = 1, .priority = 50, .max_clients = 8, .limit_bytes = N_SETS * SET_BYTES};
+        char why[DEVICE_WHY_BYTES];
+        struct device *device;
+        bool is_lost;
+
+        memset(dm, 0, sizeof(*dm));
+        store_init(&dm->store, &evict_lru);
+        dm->store.keep = *keep;
+        assert_true(state_open(&dm->store, &is_lost, &dm->d) >= 0);
+        assert_false(is_lost);
+        need(device_open("host", &(struct device_options){.side = DEVICE_OWNER}, &device, why));
+        need(store_add_pool(&dm->store, device, N_SETS * SET_BYTES, SET_BYTES, &dm->d));
+        need(tenant_new(&dm->store, "a", &attrs, &dm->a, &dm->d));
+        need(tenant_new(&dm->store, "b", &attrs, &dm->b, &dm->d));
+        store_recover(&dm->store, &dm->recovery, NULL, NULL);
+        need(client_records_open(&dm->store, &dm->d));
+        need(clients_recover(&dm->store, &dm->d));
+        store_recover_end(&dm->store, &dm->recovery);
+}
+
+static void daemon_check(struct daemon *dm)
+{
+        uint64_t n_pages, n_sets;
+
+        if (store_check(&dm->store, &n_pages, &n_sets, &dm->d) != 0)
+                fail_msg("%s", dm->d.text);
+}
+
+static void end_members(struct tenant *t)
+{
+        while (!list_is_empty(&t->groups)) {
+                struct group *g = list_first(&t->groups, struct group, link);
+
+                member_free(list_first(&g->members, struct member, link));
+        }
+}
+
+static void daemon_end(struct daemon *dm)
+{
+        daemon_check(dm);
+        end_members(dm->a);
+        end_members(dm->b);
+        daemon_check(dm);
+        store_deinit(&dm->store);
+}
+
+/* What nobody took is released at start. */
+static void release_rest(struct fake_keep *k)
+{
+        for (uint32_t i = 0; i < k->n;)
+                if (k->kept[i].is_old)
+                        keep_drop(&k->keep, k->kept[i].kind, k->kept[i].number);
+                else
+                        i++;
+}
+
+/* Nothing of clients is kept any more, but the tables. */
+static void check_nothing_kept(const struct fake_keep *k)
+{
+        static const enum keep_kind kinds[] = {
+                KEEP_RING, KEEP_PROCESS, KEEP_PINS, KEEP_SOCKET_PINS};
+
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+                assert_int_equal(fake_keep_count(k, kinds[i]), 0);
+        assert_int_equal(fake_keep_count(k, KEEP_CLIENTS), 1);
+}
+
+/* ---- clients ----------------------------------------------------------------------------------
+ */
+
+static struct ns_layout layout(void)
+{
+        return (struct ns_layout){.model = "toy",
+                .version = "v1",
+                .dtype = 3,
+                .n_layers = 2,
+                .n_kv_heads = 1,
+                .head_size = 8,
+                .page_tokens = 16,
+                .n_planes = 1,
+                .plane_page_bytes = PAGE_BYTES,
+                .tp_size = 1};
+}
+
+static struct member *join(struct tenant *t, const uint8_t *token, bool metadata_only)
+{
+        _cleanup_fd_ int pidfd = pidfd_open(getpid(), 0);
+        struct client_who who = {.pid = getpid(), .uid = 7, .name = "test"};
+        struct member *m;
+
+        need(member_new(t, token, metadata_only, &m, NULL));
+        need(client_record(m, &who, pidfd, NULL));
+        return m;
+}
+
+static struct attach *open_ns(struct member *m, const char *name, uint64_t frame)
+{
+        struct attach_options o = {.frame = frame};
+        struct ns_layout l = layout();
+        struct attach *a;
+
+        struct detail d = {""};
+
+        if (attach_open_with(m, name, &l, &o, &a, &d) != 0)
+                fail_msg("%s", d.text);
+        return a;
+}
+
+static void lease(struct attach *a, uint32_t n, uint64_t frame, uint32_t *ret_pages)
+{
+        struct lease_request rq = {.n = n, .min = n, .seq = lease_seq(frame)};
+        struct lease_result result;
+
+        struct detail d = {""};
+
+        if (lease_ask(a, &rq, NOW, ret_pages, &result, &d) != 0)
+                fail_msg("%s", d.text);
+}
+
+static void make_keys(uint8_t *keys, unsigned first, unsigned n)
+{
+        memset(keys, 0, n * KEY_BYTES);
+        for (unsigned i = 0; i < n; i++)
+                memcpy(keys + i * KEY_BYTES, &(unsigned){first + i + 1}, sizeof(unsigned));
+}
+
+static int publish(struct attach *a, unsigned first, uint32_t n, uint32_t *pages)
+{
+        uint8_t keys[SET_PAGES * KEY_BYTES];
+        struct publish p = {.pages = pages, .keys = keys, .n = n, .last_tokens = 16};
+        uint32_t sealed[SET_PAGES], n_sealed;
+
+        make_keys(keys, first, n);
+        return publish_pages(a, &p, NOW, sealed, &n_sealed, NULL);
+}
+
+static int lookup(struct attach *a, unsigned first, uint32_t n)
+{
+        uint8_t keys[SET_PAGES * KEY_BYTES];
+        uint32_t pages[SET_PAGES], found;
+        uint64_t tokens;
+
+        make_keys(keys, first, n);
+        return lookup_pages(a, keys, n, 0, NOW, pages, &found, &tokens, NULL);
+}
+
+static struct member *find(struct daemon *dm, uint64_t id)
+{
+        list_for_each (t, &dm->store.tenants, struct tenant, link)
+                list_for_each (g, &t->groups, struct group, link)
+                        list_for_each (m, &g->members, struct member, link)
+                                if (m->id == id)
+                                        return m;
+        return NULL;
+}
+
+/* ---- what the first daemon does ---------------------------------------------------------------
+ */
+
+/* What the test is told of it. */
+struct facts {
+        uint64_t one, mate, other;
+        uint32_t group_id;
+        uint8_t group_token[GROUP_TOKEN_BYTES], token[CLIENT_TOKEN_BYTES];
+        uint32_t sealed[4];  /* published and pinned by one; the first two once more */
+        uint32_t leased[8];  /* by one: frames 21 (5 pages), 22 (3) */
+        uint32_t claimed;    /* out of the mate's magazine */
+        uint32_t in_segment; /* pinned in the mate's segment */
+        uint32_t n_ready;
+};
+
+static struct facts *facts;
+
+static void live(struct fake_keep *k, void *data)
+{
+        struct daemon dm;
+        struct member *one, *mate, *other;
+        struct attach *a, *b;
+        uint32_t slot = 0;
+
+        daemon_start(&dm, &k->keep);
+        one = join(dm.a, NULL, false);
+        mate = join(dm.a, one->group->token, false);
+        other = join(dm.b, NULL, true);
+        a = open_ns(one, "n", 11);
+        b = open_ns(mate, "n", 12);
+        (void)open_ns(one, "late", 13);
+        (void)open_ns(other, "n", 14);
+        facts->one = one->id;
+        facts->mate = mate->id;
+        facts->other = other->id;
+        facts->group_id = one->group->id;
+        memcpy(facts->group_token, one->group->token, GROUP_TOKEN_BYTES);
+        memcpy(facts->token, one->resume_token, CLIENT_TOKEN_BYTES);
+
+        lease(a, 4, 20, facts->sealed);
+        need(publish(a, 0, 4, facts->sealed));
+        need(lookup(a, 0, 2));
+        lease(a, 5, 21, facts->leased);
+        lease(a, 3, 22, facts->leased + 5);
+
+        need(attach_share(b, NULL));
+        assert_true(magazine_refill(b, 8, NOW));
+        facts->n_ready = b->magazine->n_pages - 1;
+        while (b->magazine->pages[slot] == 0)
+                slot++;
+        facts->claimed = atomic_exchange(&b->share.magazine[slot], 0) - 1;
+        facts->in_segment = facts->sealed[3];
+        pins_add(&b->share, facts->in_segment);
+        client_mute(other);
+        client_note_frame(one, 77);
+        if (data)
+                ((void (*)(struct daemon *, struct attach *, struct attach *))data)(&dm, a, b);
+}
+
+/* ---- what the second one finds ----------------------------------------------------------------
+ */
+
+static void check_mapped(const struct attach *a, bool is_mapped)
+{
+        uint32_t n = 0;
+
+        list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+                n += map_find(&a->mapped, set->index) != NULL;
+        assert_int_equal(n, is_mapped ? a->ns->n_sets : 0);
+        assert_true(a->ns->n_sets > 0 || !is_mapped);
+}
+
+static void test_all_of_it(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        struct member *one, *mate, *other;
+        struct client_who who;
+        struct attach *a, *b;
+        struct daemon dm;
+
+        fake_keep_init(k);
+        assert_int_equal(fake_keep_fork(k, NULL, 0, live, NULL), 0);
+        daemon_start(&dm, &k->keep);
+        daemon_check(&dm);
+        one = find(&dm, facts->one);
+        mate = find(&dm, facts->mate);
+        other = find(&dm, facts->other);
+        assert_true(one && mate && other);
+        assert_ptr_equal(one->group, mate->group);
+        assert_int_equal(one->group->id, facts->group_id);
+        assert_memory_equal(one->group->token, facts->group_token, GROUP_TOKEN_BYTES);
+        assert_string_equal(other->group->tenant->name, "b");
+        assert_true(other->metadata_only && !one->metadata_only);
+        assert_true(client_is_muted(other) && !client_is_muted(one));
+        assert_true(client_token_is(one, facts->token) && !client_token_is(mate, facts->token));
+        client_get_who(one, &who);
+        assert_int_equal(who.uid, 7);
+        assert_string_equal(who.name, "test");
+        assert_true(client_frame_is_done(one, 77) && !client_frame_is_done(one, 78));
+
+        a = attach_find(one, 1);
+        b = attach_find(mate, 1);
+        assert_true(a && b && attach_find(one, 2) && attach_find(other, 1));
+        assert_string_equal(a->ns->name, "n");
+        assert_string_equal(attach_find(one, 2)->ns->name, "late");
+        check_mapped(a, true);
+        check_mapped(attach_find(other, 1), false);
+
+        assert_int_equal(one->n_pins, 6);
+        assert_int_equal(ns_page(a->ns, facts->sealed[0])->n_pins, 2);
+        assert_int_equal(ns_page(a->ns, facts->sealed[2])->n_pins, 1);
+        for (unsigned i = 0; i < 8; i++)
+                need(lease_check_granted(a, facts->leased[i], NULL));
+        need(lease_check_granted(b, facts->claimed, NULL));
+        assert_int_equal(b->magazine->n_pages, facts->n_ready);
+        assert_int_equal(b->ns->n_ready, facts->n_ready);
+        assert_true(attach_settle(b));
+        assert_int_equal(b->magazine->n_pages, facts->n_ready);
+        assert_true(shared_is_pinned(a->ns, facts->in_segment));
+
+        /* It goes on from there. */
+        need(release_pages(a, facts->sealed, 4, NOW, NULL));
+        assert_int_equal(one->n_pins, 2);
+        assert_true(join(dm.a, NULL, false)->id > facts->other);
+        release_rest(k);
+        daemon_end(&dm);
+        check_nothing_kept(k);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+static void test_undo_and_resume(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        uint64_t frames[] = {13, 22, UINT64_C(1) << 32};
+        uint32_t sets[1] = {0}, lost[1] = {3};
+        struct member *one;
+        struct daemon dm;
+        struct attach *a;
+
+        fake_keep_init(k);
+        assert_int_equal(fake_keep_fork(k, NULL, 0, live, NULL), 0);
+        daemon_start(&dm, &k->keep);
+        one = find(&dm, facts->one);
+        a = attach_find(one, 1);
+        assert_int_equal(a->ns->n_sets, 2);
+        member_undo(one, frames, 3);
+        assert_null(attach_find(one, 2));
+        for (unsigned i = 0; i < 8; i++)
+                assert_int_equal(
+                        lease_check_granted(a, facts->leased[i], NULL), i < 5 ? 0 : -EINVAL);
+        need(attach_name_mapped(a, sets, 1, &dm.d));
+        assert_int_equal(attach_name_mapped(a, lost, 1, &dm.d), -ESTALE);
+        assert_non_null(strstr(dm.d.text, "set 3 of namespace n"));
+        member_resumed(one);
+        assert_int_equal(a->mapped.n_used, 1);
+        assert_non_null(map_find(&a->mapped, 0));
+        assert_int_equal(one->n_mapped_sets, 1);
+        daemon_end(&dm);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+/* What may have been done already is done once. */
+static void test_repeats(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        struct publish_one o = {.parent = PAGE_NONE, .tokens = 16};
+        uint8_t key[2 * KEY_BYTES];
+        struct member *one, *mate;
+        struct attach *a, *b;
+        struct daemon dm;
+        uint32_t page;
+
+        fake_keep_init(k);
+        assert_int_equal(fake_keep_fork(k, NULL, 0, live, NULL), 0);
+        daemon_start(&dm, &k->keep);
+        one = find(&dm, facts->one);
+        mate = find(&dm, facts->mate);
+        a = attach_find(one, 1);
+        b = attach_find(mate, 1);
+
+        assert_int_equal(publish(a, 0, 4, facts->sealed), -EINVAL);
+        one->repeats = true;
+        need(publish(a, 0, 4, facts->sealed));
+        assert_int_equal(one->n_pins, 6);                             /* those it had */
+        assert_int_equal(publish(a, 100, 4, facts->sealed), -EINVAL); /* other keys */
+        make_keys(key, 0, 2);
+        o.page = facts->sealed[0];
+        o.key = key;
+        mate->repeats = true;
+        assert_int_equal(publish_shared(b, &o, NOW, &page, NULL), -EINVAL); /* another client */
+
+        /* The mate's own, published before it had been told. */
+        mate->repeats = false;
+        make_keys(key, 50, 1);
+        o.page = facts->claimed;
+        need(publish_shared(b, &o, NOW, &page, NULL));
+        assert_int_equal(publish_shared(b, &o, NOW, &page, NULL), -EINVAL);
+        mate->repeats = true;
+        page = PAGE_NONE;
+        need(publish_shared(b, &o, NOW, &page, NULL));
+        assert_int_equal(page, facts->claimed);
+
+        /* The mate may have leased what it frees since. */
+        free_pages_again(b, facts->leased, 2);
+        need(lease_check_granted(a, facts->leased[0], NULL));
+        free_pages_again(a, facts->leased, 2);
+        free_pages_again(a, facts->leased, 2);
+        assert_int_equal(lease_check_granted(a, facts->leased[0], NULL), -EINVAL);
+        daemon_end(&dm);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+/* ---- a hostile segment ------------------------------------------------------------------------
+ */
+
+static void scribble(struct daemon *dm, struct attach *a, struct attach *b)
+{
+        uint32_t ready = 0, slot;
+
+        memset(b->share.header, 0xff, sizeof(*b->share.header));
+        for (slot = 0; slot < SHM_MAGAZINE_SLOTS && ready == 0; slot++)
+                ready = b->share.magazine[slot];
+        for (slot = SHM_MAGAZINE_SLOTS / 2; slot < SHM_MAGAZINE_SLOTS; slot++)
+                b->share.magazine[slot] = slot % 5 == 0   ? ready
+                                          : slot % 5 == 1 ? facts->leased[0] + 1
+                                          : slot % 5 == 2 ? facts->sealed[0] + 1
+                                          : slot % 5 == 3 ? UINT32_MAX
+                                                          : N_SETS * SET_PAGES + slot;
+        for (uint32_t page = 0; page < b->share.capacity_pages; page++)
+                b->share.counters[page] = UINT32_MAX;
+}
+
+static void test_hostile_segment(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        struct daemon dm;
+        struct attach *b;
+
+        fake_keep_init(k);
+        assert_int_equal(fake_keep_fork(k, NULL, 0, live, scribble), 0);
+        daemon_start(&dm, &k->keep);
+        daemon_check(&dm);
+        b = attach_find(find(&dm, facts->mate), 1);
+        assert_int_equal(b->magazine->n_pages, facts->n_ready);
+        for (uint32_t slot = SHM_MAGAZINE_SLOTS / 2; slot < SHM_MAGAZINE_SLOTS; slot++)
+                assert_int_equal(b->share.magazine[slot], 0);
+        assert_true(attach_settle(b));
+        daemon_end(&dm);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+/* Another file under its name: the row was somebody else's before. */
+static void test_other_segment(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        struct daemon dm;
+        struct attach *b;
+
+        fake_keep_init(k);
+        assert_int_equal(fake_keep_fork(k, NULL, 0, live, NULL), 0);
+        for (uint32_t i = 0; i < k->n; i++)
+                if (k->kept[i].kind == KEEP_PINS || k->kept[i].kind == KEEP_SOCKET_PINS) {
+                        struct stat st;
+
+                        assert_int_equal(fstat(k->kept[i].fd, &st), 0);
+                        fd_close(k->kept[i].fd);
+                        k->kept[i].fd = memfd_create_sized("other", (uint64_t)st.st_size);
+                }
+        daemon_start(&dm, &k->keep);
+        daemon_check(&dm);
+        b = attach_find(find(&dm, facts->mate), 1);
+        assert_false(pins_is_open(&b->share));
+        assert_int_equal(find(&dm, facts->one)->n_pins, 0);
+        need(attach_share(b, NULL));
+        daemon_end(&dm);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+/* ---- killed -----------------------------------------------------------------------------------
+ */
+
+/* It goes on to the end, and everybody leaves. */
+static void leave(struct daemon *dm, struct attach *a, struct attach *b)
+{
+        uint64_t pending[] = {21};
+        uint8_t fresh[CLIENT_TOKEN_BYTES] = {1, 2, 3};
+        struct member *one = a->member;
+        struct client_cursors *cursors;
+        int fd = memfd_create_sized("ring", SHM_CLIENT_BYTES);
+
+        need(client_record_ring(one, fd, &cursors, NULL));
+        client_token_renew(one, facts->token, fresh);
+        client_token_settle(one);
+        need(release_pages(a, facts->sealed, 2, NOW, NULL));
+        (void)magazine_drain(b);
+        member_undo(one, pending, 1);
+        attach_close(b);
+        member_free(one);
+}
+
+static const char *const points[] = {"client-rows-before", "client-rows-after",
+        "attach-rows-before", "attach-rows-after", "client-before-fill", "client-before-live",
+        "client-after-live", "client-ring-before", "client-ring-before-mark",
+        "client-ring-after-mark", "client-mute-before", "client-mute-after", "client-frame-before",
+        "client-frame-after", "token-before", "token-one", "token-before-both", "token-both",
+        "token-settle-before", "token-settle-after", "attach-before-fill", "attach-before-live",
+        "attach-after-live", "attach-share-before", "attach-share-before-mark",
+        "attach-share-after-mark", "attach-pins-before", "attach-pins-before-mark",
+        "attach-pins-after-mark", "socket-pin-before", "socket-pin-after", "pins-before-add",
+        "pins-after-add", "magazine-before-put", "magazine-after-put", "magazine-before-drain",
+        "magazine-after-drain", "attach-end-before", "attach-end-after", "attach-end-dropped",
+        "client-end-before", "client-end-after", "client-end-dropped"};
+
+/* Its token, as it knows it, is right wherever the daemon was killed. */
+static void check_token(struct daemon *dm)
+{
+        struct member *one = find(dm, facts->one);
+        uint8_t fresh[CLIENT_TOKEN_BYTES] = {1, 2, 3};
+
+        if (one && facts->one != 0)
+                assert_true(client_token_is(one, facts->token) || client_token_is(one, fresh));
+}
+
+static bool kill_at(const char *point, unsigned pass)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        struct daemon dm;
+        int status;
+
+        memset(facts, 0, sizeof(*facts));
+        fake_keep_init(k);
+        status = fake_keep_fork(k, point, pass, live, leave);
+        if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+                fail_msg("the first daemon failed");
+        daemon_start(&dm, &k->keep);
+        release_rest(k);
+        check_token(&dm);
+        daemon_end(&dm);
+        check_nothing_kept(k);
+        fake_keep_deinit(k);
+        free(k);
+        return WIFSIGNALED(status);
+}
+
+static void test_killed(void **state)
+{
+        for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++) {
+                if (!kill_at(points[i], 1))
+                        fail_msg("%s is never passed", points[i]);
+                for (unsigned pass = 2; pass <= 3; pass++)
+                        (void)kill_at(points[i], pass);
+        }
+}
+
+/* ---- no room ----------------------------------------------------------------------------------
+ */
+
+static void test_no_room(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        _cleanup_fd_ int pidfd = pidfd_open(getpid(), 0);
+        struct client_who who = {.pid = getpid()};
+        struct client_cursors *cursors;
+        struct member *m, *refused;
+        struct daemon dm;
+        struct attach *a;
+        uint32_t page;
+
+        fake_keep_init(k);
+        daemon_start(&dm, &k->keep);
+        m = join(dm.a, NULL, false);
+        a = open_ns(m, "n", 1);
+        lease(a, 1, 2, &page);
+        k->room = k->n;
+        need(member_new(dm.a, NULL, false, &refused, NULL));
+        assert_int_equal(client_record(refused, &who, pidfd, &dm.d), -EMFILE);
+        assert_non_null(strstr(dm.d.text, "no room"));
+        assert_false(client_is_recorded(refused));
+        assert_int_equal(attach_share(a, &dm.d), -EMFILE);
+        assert_non_null(strstr(dm.d.text, "no room"));
+        assert_false(pins_is_open(&a->share));
+        assert_int_equal(publish(a, 0, 1, &page), -EMFILE);
+        need(lease_check_granted(a, page, NULL));
+        assert_int_equal(client_record_ring(m, pidfd, &cursors, &dm.d), -EMFILE);
+        assert_null(cursors);
+        k->room = FAKE_KEEP_MAX;
+        need(client_record(refused, &who, pidfd, &dm.d));
+        need(attach_share(a, &dm.d));
+        daemon_end(&dm);
+        check_nothing_kept(k);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+/* Rows are used again. */
+static void test_rows(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        struct member *first, *second;
+        struct daemon dm;
+        uint32_t row;
+
+        fake_keep_init(k);
+        daemon_start(&dm, &k->keep);
+        first = join(dm.a, NULL, false);
+        second = join(dm.a, NULL, false);
+        row = first->record;
+        assert_true(second->record != row);
+        member_free(first);
+        assert_int_equal(join(dm.b, NULL, false)->record, row);
+        daemon_end(&dm);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+/* ---- tokens -----------------------------------------------------------------------------------
+ */
+
+static void test_tokens(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        uint8_t first[CLIENT_TOKEN_BYTES], second[CLIENT_TOKEN_BYTES], third[CLIENT_TOKEN_BYTES];
+        struct daemon dm;
+        struct member *m;
+
+        fake_keep_init(k);
+        daemon_start(&dm, &k->keep);
+        m = join(dm.a, NULL, false);
+        memcpy(first, m->resume_token, sizeof(first));
+        client_token_random(second);
+        client_token_random(third);
+        assert_true(client_token_is(m, first));
+        assert_false(client_token_is(m, (uint8_t[CLIENT_TOKEN_BYTES]){0}));
+        client_token_renew(m, first, second);
+        assert_true(client_token_is(m, first) && client_token_is(m, second));
+        /* The reply was lost: it comes with the first again. */
+        client_token_renew(m, first, third);
+        assert_true(client_token_is(m, first) && client_token_is(m, third));
+        assert_false(client_token_is(m, second));
+        client_token_settle(m);
+        assert_true(client_token_is(m, third));
+        assert_false(client_token_is(m, first));
+        daemon_end(&dm);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+int main(void)
+{
+        static const struct CMUnitTest tests[] = {
+                TEST(test_all_of_it),
+                TEST(test_undo_and_resume),
+                TEST(test_repeats),
+                TEST(test_hostile_segment),
+                TEST(test_other_segment),
+                TEST(test_killed),
+                TEST(test_no_room),
+                TEST(test_rows),
+                TEST(test_tokens),
+        };
+
+        facts = mmap(
+                NULL, sizeof(*facts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        return RUN_TESTS(tests);
+}

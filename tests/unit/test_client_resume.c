@@ -1,0 +1,718 @@
+/* What the library does when the daemon goes away and comes back, over the socket. Shared memory
+ * and memory that is recalled: test_client_away.c. */
+#include <pthread.h>
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "tests/unit/client-resume.h"
+
+/* ---- calls that are under way ------------------------------------------------------------------
+ */
+
+/* Which request the daemon dies of, and whether it does it before; from the parent process. */
+static uint16_t fatal_type;
+static bool is_done_first;
+
+static uint32_t status_of(uint16_t type)
+{
+        /* Gone where it was done before. */
+        switch (type) {
+        case MSG_NS_CLOSE:
+        case MSG_SESSION_CLOSE:
+                return WIRE_NOT_FOUND;
+        default:
+                return WIRE_OK;
+        }
+}
+
+/* Requests that the fake daemon answers with just a status: with what the library wants to see. */
+static bool serve_special(struct fake_peer *p)
+{
+        Kvlease__V1__AnnounceReply announced = KVLEASE__V1__ANNOUNCE_REPLY__INIT;
+        Kvlease__V1__ExplainReply explained = KVLEASE__V1__EXPLAIN_REPLY__INIT;
+        Kvlease__V1__Explanation one = KVLEASE__V1__EXPLANATION__INIT, *ones = &one;
+        Kvlease__V1__CountReply count = KVLEASE__V1__COUNT_REPLY__INIT;
+
+        switch (p->type) {
+        case MSG_ANNOUNCE:
+                announced.n_announced = 1;
+                fake_reply(p, &announced.base);
+                return true;
+        case MSG_EXPLAIN:
+                explained.n_explanations = 1;
+                explained.explanations = &ones;
+                fake_reply(p, &explained.base);
+                return true;
+        case MSG_REPORT:
+        case MSG_SESSION_TRUNCATE:
+                count.count = 3;
+                fake_reply(p, &count.base);
+                return true;
+        case MSG_SESSION_PAGES:
+                fake_reply_simple(p, WIRE_MISS, "");
+                return true;
+        default:
+                return false;
+        }
+}
+
+static bool serve(struct fake_peer *p, const ProtobufCMessage *m)
+{
+        return serve_special(p) || fake_serve_one(p, m);
+}
+
+static void script_dies_of(struct fake_peer *p)
+{
+        const ProtobufCMessage *m;
+        uint64_t seq;
+        bool again;
+
+        p->resumes = true;
+        while ((m = fake_receive_any(p)) && p->type != fatal_type)
+                serve(p, m);
+        FAKE_CHECK(m);
+        seq = p->seq;
+        p->is_mute = true;
+        if (is_done_first)
+                serve(p, m);
+        p->is_mute = false;
+        fake_accept(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_pending == 1 && p->pending[0] == seq);
+        m = fake_receive_any(p);
+        again = p->seq == seq;
+        FAKE_CHECK(p->type == fatal_type && again == (fatal_type != MSG_REPORT));
+        if (is_done_first && status_of(fatal_type) != WIRE_OK)
+                fake_reply_simple(p, status_of(fatal_type), "it is gone");
+        else
+                serve(p, m);
+        while (serve(p, fake_receive_any(p)))
+                ;
+}
+
+/* All blocking calls that ask the daemon, each once. */
+static void use_everything(struct client *c)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct kvl_publish publish = {.size = sizeof(publish), .n_pages = 1, .last_tokens = 16};
+        uint32_t pages[2], more[2], n_pages;
+        struct kvl_session_page session_page;
+        struct kvl_explanation explanation;
+        uint8_t key[KVL_KEY_BYTES];
+        struct kvl_session *session;
+        uint64_t n;
+
+        test_key(key, 1);
+        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
+        assert_int_equal(kvl_lease(c->ns, 0, 2, pages), 0);
+        assert_int_equal(kvl_announce(c->ns, pages, key, 1, &n_pages), 0);
+        publish.pages = pages;
+        publish.keys = key;
+        assert_int_equal(kvl_publish(c->ns, &publish, NULL, NULL), 0);
+        assert_int_equal(kvl_wait(c->ns, key, 1000), 0);
+        assert_int_equal(kvl_lookup(c->ns, 0, key, 1, more, &n_pages, &n), 0);
+        assert_int_equal(more[0], pages[0]);
+        assert_int_equal(kvl_release(c->ns, more, 1), 0);
+        assert_int_equal(kvl_free(c->ns, pages + 1, 1), 0);
+        assert_int_equal(kvl_explain(c->ns, key, 1, &explanation), 0);
+        assert_int_equal(kvl_report(c->ns, NULL, 0, &n), 0);
+        assert_int_equal(kvl_session_open(c->ns, "s", 1, NULL, NULL, &session), 0);
+        assert_int_equal(kvl_session_pages(session, 0, 1, &session_page, &n_pages), KVL_MISS);
+        assert_int_equal(kvl_session_truncate(session, 1, 1, &n_pages), 0);
+        assert_int_equal(kvl_session_close(session, 0), 0);
+        assert_int_equal(kvl_invalidate(c->ns, key, &n), 0);
+        assert_int_equal(kvl_page_write(c->ns, pages[0], 0, 0, "still mapped", 12), 0);
+        kvl_ns_close(c->ns);
+        assert_true(kvl_is_connected(c->conn));
+}
+
+static void assert_outlives(uint16_t type, bool done_first)
+{
+        struct client c;
+        int fd;
+
+        fatal_type = type;
+        is_done_first = done_first;
+        resume_connect(&c, script_dies_of, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        fd = kvl_fd(c.conn);
+        use_everything(&c);
+        assert_int_equal(kvl_fd(c.conn), fd);
+        assert_int_equal(c.told.n_away, 1);
+        assert_int_equal(c.told.n_back, 1);
+        assert_int_equal(c.told.n_gone, 0);
+        resume_close(&c);
+}
+
+static void test_every_call_outlives(void **state)
+{
+        static const uint16_t types[] = {MSG_NS_OPEN, MSG_LEASE, MSG_MAP, MSG_ANNOUNCE, MSG_PUBLISH,
+                MSG_WAIT, MSG_LOOKUP, MSG_RELEASE, MSG_FREE, MSG_EXPLAIN, MSG_REPORT,
+                MSG_SESSION_OPEN, MSG_SESSION_PAGES, MSG_SESSION_TRUNCATE, MSG_SESSION_CLOSE,
+                MSG_INVALIDATE, MSG_NS_CLOSE};
+
+        for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+                assert_outlives(types[i], false);
+                assert_outlives(types[i], true);
+        }
+}
+
+/* ---- broken off in the middle ------------------------------------------------------------------
+ */
+
+static void script_half_a_reply(struct fake_peer *p)
+{
+        uint8_t header[FRAME_HEADER_SIZE];
+
+        p->resumes = true;
+        fake_welcome_ns(p);
+        fake_receive(p, MSG_LEASE);
+        frame_encode_header(
+                &(struct frame_header){
+                        .magic = FRAME_MAGIC,
+                        .version = 1,
+                        .type = MSG_LEASE,
+                        .length = 100,
+                        .flags = FRAME_REPLY,
+                        .seq = p->seq,
+                },
+                header);
+        fake_send_raw(p, header, sizeof(header));
+        fake_send_raw(p, "half", 4);
+        fake_accept(p);
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void test_half_a_reply(void **state)
+{
+        struct client c;
+        uint32_t pages[2];
+
+        resume_open(&c, script_half_a_reply, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_lease(c.ns, 0, 2, pages), 0);
+        assert_int_equal(kvl_free(c.ns, pages, 2), 0);
+        resume_close(&c);
+}
+
+static void script_deaf_then_dies(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        fake_receive(p, MSG_LOOKUP);
+        fake_accept(p);
+        fake_serve(p);
+}
+
+static void count_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        assert_int_equal(code, KVL_MISS);
+        ++*(unsigned *)data;
+}
+
+/* The last request that the socket took is half in it; others wait behind that. */
+static void test_half_a_request(void **state)
+{
+        static uint8_t keys[1500 * KVL_KEY_BYTES];
+        unsigned n_started = 0, n_done = 0;
+        struct client c;
+        uint32_t page;
+        int r = 0;
+
+        resume_open(&c, script_deaf_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        while ((r = kvl_lookup_start(c.ns, 0, keys, 1500, count_done, &n_done)) == 0)
+                n_started++;
+        assert_int_equal(r, -EAGAIN);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(n_done, n_started);
+        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
+        resume_close(&c);
+}
+
+/* ---- deadlines and the end ---------------------------------------------------------------------
+ */
+
+#define SHORT_MSEC   300
+#define TIMEOUT_MSEC 1000 /* long enough to open a namespace in on a loaded machine */
+
+static void script_absent(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        while (fake_serve_one(p, fake_receive_any(p)) && p->type != MSG_INVALIDATE)
+                ;
+        fake_leave(p);
+        poll(NULL, 0, 4 * TIMEOUT_MSEC);
+        fake_return(p);
+        fake_take_up(p);
+        /* The lease that timed out isn't asked for any more; what was to be freed is. */
+        FAKE_CHECK(p->n_pending == 0);
+        fake_serve_one(p, fake_receive(p, MSG_FREE));
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void test_deadline_while_away(void **state)
+{
+        uint32_t pages[2], more[1];
+        struct client c;
+
+        resume_open(&c, script_absent, TIMEOUT_MSEC, 0, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_lease(c.ns, 0, 2, pages), 0);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        while (kvl_is_connected(c.conn))
+                resume_dispatch(&c);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, more), -ETIMEDOUT);
+        assert_non_null(strstr(kvl_last_error(), "away"));
+        assert_false(kvl_is_connected(c.conn));
+        assert_int_equal(kvl_free(c.ns, pages, 2), -ETIMEDOUT);
+        while (!kvl_is_connected(c.conn))
+                resume_dispatch(&c);
+        resume_close(&c);
+}
+
+static void script_leaves(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        fake_receive(p, MSG_LEASE);
+}
+
+static void test_gives_up(void **state)
+{
+        struct client c;
+        uint32_t page;
+        uint64_t began;
+
+        resume_open(&c, script_leaves, LONG_MSEC, SHORT_MSEC, KVL_CONNECT_NO_SHM);
+        began = clock_now_nsec();
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), -ENOTCONN);
+        assert_true(clock_now_nsec() - began >= SHORT_MSEC * NSEC_PER_MSEC);
+        assert_non_null(strstr(kvl_last_error(), "didn't come back within 300 ms"));
+        assert_int_equal(c.told.n_away, 1);
+        assert_int_equal(c.told.n_gone, 1);
+        assert_int_equal(kvl_fd(c.conn), -1);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), -ENOTCONN);
+        resume_close(&c);
+}
+
+static void note_code(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        *(int *)data = code;
+        if (code == 0)
+                kvl_free_start(ns, pages, n_pages, NULL, NULL);
+}
+
+/* Whoever never waits is told, too. */
+static void test_gives_up_in_a_loop(void **state)
+{
+        struct client c;
+        int code = 1;
+
+        resume_open(&c, script_leaves, LONG_MSEC, SHORT_MSEC, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_lease_start(c.ns, 0, 1, note_code, &code), 0);
+        while (c.told.n_gone == 0)
+                resume_dispatch(&c);
+        assert_int_equal(code, -ENOTCONN);
+        assert_int_equal(c.told.n_away, 1);
+        resume_close(&c);
+}
+
+static void answer_hello(struct fake_peer *p, uint32_t status, uint64_t client_id)
+{
+        Kvlease__V1__HelloReply m = KVLEASE__V1__HELLO_REPLY__INIT;
+
+        fake_accept(p);
+        fake_receive(p, MSG_HELLO);
+        m.status = status;
+        m.version = PROTO_VERSION_MAX;
+        m.client_id = client_id;
+        m.resume_token.data = (uint8_t *)FAKE_TOKEN;
+        m.resume_token.len = 16;
+        fake_reply(p, &m.base);
+}
+
+static void script_lost(struct fake_peer *p)
+{
+        script_leaves(p);
+        answer_hello(p, WIRE_LOST, 0);
+        fake_expect_end(p);
+}
+
+static void script_another(struct fake_peer *p)
+{
+        script_leaves(p);
+        answer_hello(p, WIRE_OK, FAKE_CLIENT_ID + 1);
+        fake_expect_end(p);
+}
+
+static void script_memory_lost(struct fake_peer *p)
+{
+        script_leaves(p);
+        answer_hello(p, WIRE_OK, FAKE_CLIENT_ID);
+        fake_receive(p, MSG_RESUME_NS);
+        fake_reply_simple(p, WIRE_LOST, "the memory was lost");
+        fake_expect_end(p);
+}
+
+static void script_refused(struct fake_peer *p)
+{
+        script_leaves(p);
+        answer_hello(p, WIRE_INVALID, 0);
+        fake_expect_end(p);
+}
+
+static void assert_over(fake_script script, int code, const char *sentence)
+{
+        struct client c;
+        uint32_t page;
+
+        resume_open(&c, script, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), code);
+        assert_non_null(strstr(kvl_last_error(), sentence));
+        assert_int_equal(c.told.n_gone, 1);
+        assert_int_equal(kvl_free(c.ns, &page, 1), -ENOTCONN);
+        resume_close(&c);
+}
+
+static void test_lost(void **state)
+{
+        assert_over(script_lost, -ESTALE, "connect anew");
+        assert_over(script_another, -ESTALE, "connect anew");
+        assert_over(script_memory_lost, -ESTALE, "the memory was lost");
+        assert_over(script_refused, -ENOTCONN, "");
+}
+
+/* Refused for now, hung up in the middle, slow: it goes on. */
+static void script_hesitates(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        fake_receive(p, MSG_LEASE);
+        answer_hello(p, WIRE_DRAINING, 0);
+        answer_hello(p, WIRE_TOO_MANY, 0);
+        fake_accept(p);
+        fake_receive(p, MSG_HELLO);
+        answer_hello(p, WIRE_OK, FAKE_CLIENT_ID);
+        fake_receive(p, MSG_RESUME_NS);
+        answer_hello(p, WIRE_OK, FAKE_CLIENT_ID);
+        fake_receive(p, MSG_RESUME_NS);
+        fake_reply_simple(p, WIRE_OK, "");
+        fake_receive(p, MSG_RESUMED);
+        fake_accept(p);
+        poll(NULL, 0, SHORT_MSEC);
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void test_daemon_that_hesitates(void **state)
+{
+        struct client c;
+        uint32_t page;
+
+        resume_open(&c, script_hesitates, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
+        assert_int_equal(c.told.n_away, 1);
+        assert_int_equal(c.told.n_back, 1);
+        resume_close(&c);
+}
+
+static void script_challenges(struct fake_peer *p)
+{
+        Kvlease__V1__HelloReply m = KVLEASE__V1__HELLO_REPLY__INIT;
+        Kvlease__V1__ChallengeEvent event = KVLEASE__V1__CHALLENGE_EVENT__INIT;
+        const Kvlease__V1__AuthRequest *auth;
+
+        script_leaves(p);
+        fake_accept(p);
+        fake_receive(p, MSG_HELLO);
+        m.version = PROTO_VERSION_MAX;
+        m.client_id = FAKE_CLIENT_ID;
+        m.resume_token.data = (uint8_t *)FAKE_TOKEN;
+        m.resume_token.len = 16;
+        m.auth_required = true;
+        fake_reply(p, &m.base);
+        event.nonce.data = (uint8_t *)"fedcba9876543210";
+        event.nonce.len = 16;
+        fake_send(p, MSG_CHALLENGE, FRAME_EVENT, 0, &event.base, NULL, 0);
+        auth = (const Kvlease__V1__AuthRequest *)fake_receive(p, MSG_AUTH);
+        FAKE_CHECK(auth->nonce.len == 16 && memcmp(auth->nonce.data, event.nonce.data, 16) == 0);
+        fake_reply_simple(p, WIRE_OK, "");
+        fake_take_up(p);
+        fake_serve(p);
+}
+
+static void test_challenge(void **state)
+{
+        struct client c;
+        uint32_t page;
+
+        resume_open(&c, script_challenges, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        resume_close(&c);
+}
+
+static void test_back_off(void **state)
+{
+        for (unsigned n = 1; n <= 100; n++) {
+                uint64_t most = n <= 7 ? (UINT64_C(10) << (n - 1)) : 1000;
+
+                for (uint64_t random = 0; random < 1000; random++) {
+                        uint64_t wait = conn_back_off(n, random * UINT64_C(0x9e3779b97f4a7c15));
+
+                        assert_in_range(wait, most / 2 * NSEC_PER_MSEC, most * NSEC_PER_MSEC);
+                }
+                assert_int_not_equal(conn_back_off(n, 1), conn_back_off(n, 12345678));
+        }
+}
+
+/* ---- disconnecting -----------------------------------------------------------------------------
+ */
+
+/* It comes back within the second that kvl_disconnect() waits: and is told. */
+static void script_back_for_bye(struct fake_peer *p)
+{
+        const ProtobufCMessage *m;
+
+        p->resumes = true;
+        fake_welcome_ns(p);
+        fake_leave(p);
+        poll(NULL, 0, SHORT_MSEC);
+        fake_return(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_resume_ns == 0);
+        m = fake_receive(p, MSG_BYE);
+        FAKE_CHECK(!fake_serve_one(p, m));
+}
+
+static void script_gone(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        fake_leave(p);
+}
+
+static void assert_disconnects(fake_script script, uint64_t most_msec)
+{
+        uint64_t began;
+        struct client c;
+
+        resume_open(&c, script, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        while (kvl_is_connected(c.conn))
+                resume_dispatch(&c);
+        began = clock_now_nsec();
+        resume_close(&c);
+        assert_true(clock_now_nsec() - began < most_msec * NSEC_PER_MSEC);
+}
+
+static void test_disconnect_while_away(void **state)
+{
+        assert_disconnects(script_back_for_bye, 5000);
+        assert_disconnects(script_gone, 5000);
+}
+
+/* ---- threads and loops -------------------------------------------------------------------------
+ */
+
+#define N_RESTARTS 20
+#define N_THREADS  4
+
+static void script_restarts(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        for (int i = 0; i < N_RESTARTS; i++) {
+                for (int n = 0; n < 10 + i; n++)
+                        FAKE_CHECK(fake_serve_one(p, fake_receive_any(p)));
+                if (i % 2) {
+                        fake_accept(p);
+                } else {
+                        fake_leave(p);
+                        poll(NULL, 0, i);
+                        fake_return(p);
+                }
+        }
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void *lease_and_free(void *data)
+{
+        struct client *c = data;
+        uint32_t pages[3];
+
+        while (c->told.n_back < N_RESTARTS)
+                if (kvl_lease(c->ns, 0, 3, pages) != 0 || kvl_free(c->ns, pages, 3) != 0)
+                        return NULL;
+        return c;
+}
+
+static void test_threads(void **state)
+{
+        pthread_t threads[N_THREADS];
+        struct client c;
+        void *result;
+
+        resume_open(&c, script_restarts, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        for (int i = 0; i < N_THREADS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, lease_and_free, &c), 0);
+        /* And one that never waits. */
+        while (c.told.n_back < N_RESTARTS && c.told.n_gone == 0)
+                resume_dispatch(&c);
+        for (int i = 0; i < N_THREADS; i++) {
+                pthread_join(threads[i], &result);
+                assert_ptr_equal(result, &c);
+        }
+        assert_int_equal(c.told.n_gone, 0);
+        resume_close(&c);
+}
+
+static void script_absent_for_loops(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        fake_receive(p, MSG_LEASE);
+        fake_leave(p);
+        poll(NULL, 0, SHORT_MSEC);
+        fake_return(p);
+        poll(NULL, 0, 50);
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+/* As an event loop does: one descriptor, registered once. `kind`: 0 or EPOLLET. */
+static void run_loop(uint32_t kind)
+{
+        struct epoll_event event = {.events = EPOLLIN | kind};
+        unsigned n_wakes = 0;
+        struct client c;
+        int code = 1, loop;
+
+        resume_open(&c, script_absent_for_loops, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        loop = epoll_create1(EPOLL_CLOEXEC);
+        assert_int_equal(epoll_ctl(loop, EPOLL_CTL_ADD, kvl_fd(c.conn), &event), 0);
+        assert_int_equal(kvl_lease_start(c.ns, 0, 1, note_code, &code), 0);
+        while (code == 1 && n_wakes < 1000) {
+                kvl_wants_write(c.conn);
+                assert_int_equal(epoll_wait(loop, &event, 1, LONG_MSEC), 1);
+                n_wakes++;
+                while (kvl_dispatch(c.conn) > 0)
+                        ;
+        }
+        assert_int_equal(code, 0);
+        assert_int_equal(c.told.n_back, 1);
+        /* The page's free is on its way; then nothing. */
+        while (n_wakes < 1000 && epoll_wait(loop, &event, 1, SHORT_MSEC) == 1) {
+                n_wakes++;
+                kvl_dispatch(c.conn);
+                kvl_wants_write(c.conn);
+        }
+        /* Tries, and what came: it didn't spin. */
+        assert_in_range(n_wakes, 3, 60);
+        fd_close(loop);
+        resume_close(&c);
+}
+
+static void test_level_triggered_loop(void **state)
+{
+        run_loop(0);
+}
+
+static void test_edge_triggered_loop(void **state)
+{
+        run_loop(EPOLLET);
+}
+
+/* What isn't in the socket makes the descriptor ready, too: callbacks, room for what is unsent. */
+static void test_poll_for_callbacks(void **state)
+{
+        static uint8_t keys[1500 * KVL_KEY_BYTES];
+        unsigned n_started = 0, n_done = 0;
+        struct client c;
+        uint32_t page;
+
+        resume_open(&c, script_deaf_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        while (kvl_lookup_start(c.ns, 0, keys, 1500, count_done, &n_done) == 0)
+                n_started++;
+        while (n_done < n_started)
+                resume_dispatch(&c);
+        assert_int_equal(kvl_wants_write(c.conn), 0);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
+        resume_close(&c);
+}
+
+/* ---- a child -----------------------------------------------------------------------------------
+ */
+
+static void script_restart_once(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        while (fake_serve_one(p, fake_receive_any(p)) && p->type != MSG_INVALIDATE)
+                ;
+        fake_accept(p);
+        fake_serve(p);
+}
+
+/* A child that has copies of all descriptors is in nobody's way. */
+static void test_fork(void **state)
+{
+        struct pollfd poll_fd = {.events = POLLIN};
+        int to_child[2], status;
+        struct client c;
+        uint32_t page;
+        pid_t child;
+        char end;
+
+        resume_open(&c, script_restart_once, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        assert_int_equal(pipe2(to_child, O_CLOEXEC), 0);
+        child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+                close(to_child[1]);
+                (void)!read(to_child[0], &end, 1);
+                if (kvl_dispatch(c.conn) != -ECHILD || kvl_is_connected(c.conn) != 0)
+                        _exit(1);
+                kvl_disconnect(c.conn);
+                _exit(0);
+        }
+        close(to_child[0]);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(c.told.n_back, 1);
+        poll_fd.fd = kvl_fd(c.conn);
+        assert_int_equal(poll(&poll_fd, 1, 50), 0);
+        close(to_child[1]);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
+        resume_close(&c);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_every_call_outlives),
+                TEST(test_half_a_reply),
+                TEST(test_half_a_request),
+                TEST(test_deadline_while_away),
+                TEST(test_gives_up),
+                TEST(test_gives_up_in_a_loop),
+                TEST(test_lost),
+                TEST(test_daemon_that_hesitates),
+                TEST(test_challenge),
+                TEST(test_back_off),
+                TEST(test_disconnect_while_away),
+                TEST(test_threads),
+                TEST(test_level_triggered_loop),
+                TEST(test_edge_triggered_loop),
+                TEST(test_poll_for_callbacks),
+                TEST(test_fork),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,400 @@
+/* Descriptors that are left with a service manager: order, barriers, limits, and what comes back.
+ */
+#include "daemon/server/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "daemon/core/detail.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/fake-notify.h"
+#include "tests/unit/test-support.h"
+
+#define PATIENT_MSEC 10000
+#define HASTY_MSEC   50 /* until a manager that never answers is late */
+
+static struct fake_notify notify;
+static atomic_uint n_passed;
+
+static void on_passed(void *data)
+{
+        assert_ptr_equal(data, &notify);
+        n_passed++;
+}
+
+static const struct keeper_options patient = {.max = 100,
+        .max_open = 1000,
+        .patience_msec = PATIENT_MSEC,
+        .on_passed = on_passed,
+        .data = &notify};
+
+static struct keeper *start(const struct keeper_options *o)
+{
+        struct keeper *k;
+
+        fake_notify_start(&notify);
+        n_passed = 0;
+        assert_int_equal(keeper_new(o, &k), 0);
+        return k;
+}
+
+static void end(struct keeper *k)
+{
+        assert_true(keeper_stop(k));
+        keeper_free(k);
+        fake_notify_stop(&notify);
+}
+
+static ino_t inode_of(int fd)
+{
+        struct stat st;
+
+        assert_int_equal(fstat(fd, &st), 0);
+        return st.st_ino;
+}
+
+/* Adds a memory file, and has no hand on it any more. Its inode. */
+static ino_t add(struct keeper *k, enum keep_kind kind, uint32_t number, uint64_t *ret_ticket)
+{
+        int fd = memfd_create_sized("kept", 4096);
+        struct detail d = {""};
+        ino_t inode = inode_of(fd);
+
+        if (keeper_add(k, kind, number, fd, ret_ticket, &d) < 0)
+                fail_msg("%s", d.text);
+        fd_close(fd);
+        return inode;
+}
+
+static int new_fd(void)
+{
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+        assert_true(fd >= 0);
+        return fd;
+}
+
+static void wait_kept(struct keeper *k)
+{
+        struct detail d = {""};
+
+        if (keeper_wait(k, &d) < 0)
+                fail_msg("%s", d.text);
+}
+
+/* Nobody waits for drops: they come when they come. */
+static void expect_log(const char *log)
+{
+        uint64_t end = clock_now_nsec() + PATIENT_MSEC * NSEC_PER_MSEC;
+        char all[FAKE_NOTIFY_LOG] = "", more[FAKE_NOTIFY_LOG];
+
+        while (strlen(all) < strlen(log) && clock_now_nsec() < end) {
+                strcat(all, fake_notify_take_log(&notify, more));
+                usleep(200);
+        }
+        assert_string_equal(all, log);
+}
+
+static void test_kept_after_a_barrier(void **state)
+{
+        struct keeper *k = start(&patient);
+        uint64_t ticket = 0;
+        ino_t inode = add(k, KEEP_RING, 61, &ticket);
+        int fd;
+
+        wait_kept(k);
+        assert_true(keeper_passed(k) >= ticket && ticket > 0);
+        expect_log("+cz | ");
+        fd = fake_notify_get(&notify, "cz");
+        assert_int_equal(inode_of(fd), inode);
+        fd_close(fd);
+        assert_int_equal(keeper_count(k), 1);
+        while (n_passed == 0)
+                usleep(200);
+        end(k);
+}
+
+static void test_drops_in_order(void **state)
+{
+        struct keeper *k = start(&patient);
+
+        add(k, KEEP_EXTENT, 1, NULL);
+        keeper_drop(k, KEEP_EXTENT, 1);
+        add(k, KEEP_EXTENT, 1, NULL);
+        keeper_drop(k, KEEP_EXTENT, 2); /* there is none */
+        wait_kept(k);
+        assert_int_equal(fake_notify_count(&notify), 1);
+        keeper_drop(k, KEEP_EXTENT, 1);
+        assert_int_equal(keeper_count(k), 0);
+        end(k);
+        assert_int_equal(notify.n_kept, 0);
+}
+
+/* While a barrier is under way orders gather, and go out with one. */
+static void test_one_barrier_for_many(void **state)
+{
+        struct keeper *k = start(&patient);
+        uint64_t first, last;
+
+        fake_notify_set_deaf(&notify, true);
+        add(k, KEEP_STATE, 0, &first);
+        fake_notify_await(&notify, 1);
+        for (uint32_t i = 0; i < 50; i++)
+                add(k, KEEP_PINS, i, &last);
+        assert_true(keeper_passed(k) < first);
+        fake_notify_set_deaf(&notify, false);
+        wait_kept(k);
+        assert_true(keeper_passed(k) >= last);
+        fake_notify_await(&notify, 2);
+        assert_int_equal(notify.n_barriers, 2);
+        end(k);
+}
+
+/* Nobody waits for a drop. */
+static void test_no_barrier_for_drops(void **state)
+{
+        struct keeper *k = start(&patient);
+
+        add(k, KEEP_STATE, 0, NULL);
+        wait_kept(k);
+        keeper_drop(k, KEEP_STATE, 0);
+        wait_kept(k);
+        end(k);
+        assert_int_equal(notify.n_barriers, 1);
+}
+
+static void test_late(void **state)
+{
+        struct keeper_options o = patient;
+        struct detail d = {""};
+        struct keeper *k;
+        uint64_t begin, ticket;
+
+        o.patience_msec = HASTY_MSEC;
+        k = start(&o);
+        fake_notify_set_deaf(&notify, true);
+        add(k, KEEP_EXTENT, 1, &ticket);
+        assert_int_equal(keeper_wait(k, &d), -ETIMEDOUT);
+        assert_string_equal(
+                d.text, "the service manager hasn't confirmed for 50 ms that it keeps descriptors");
+        assert_true(keeper_is_late(k));
+        assert_true(keeper_passed(k) == UINT64_MAX);
+        begin = clock_now_nsec();
+        assert_int_equal(keeper_wait(k, &d), -ETIMEDOUT); /* at once */
+        assert_true(clock_now_nsec() - begin < HASTY_MSEC * NSEC_PER_MSEC);
+        fake_notify_set_deaf(&notify, false);
+        while (keeper_is_late(k))
+                usleep(200);
+        wait_kept(k);
+        assert_true(keeper_passed(k) >= ticket && keeper_passed(k) < UINT64_MAX);
+        keeper_give_up(k); /* there is nothing to wait for */
+        assert_false(keeper_is_late(k));
+        end(k);
+}
+
+static void test_limits(void **state)
+{
+        static const struct {
+                struct keeper_options o;
+                const char *why;
+        } cases[] = {
+                {{.max = 2, .max_open = 9}, "of at most 2: raise FileDescriptorStoreMax"},
+                {{.max = 9, .max_open = 2}, "2 open files of that kind: raise LimitNOFILE"},
+                {{.max = 9, .max_open = 9, .other_names_bytes = 32 * 4096 - 27},
+                        "no longer list of their names"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                struct keeper_options o = cases[i].o;
+                struct detail d = {""};
+                struct keeper *k;
+                int fd = new_fd();
+
+                o.on_passed = on_passed;
+                o.data = &notify;
+                o.patience_msec = PATIENT_MSEC;
+                k = start(&o);
+                assert_int_equal(keeper_admit(k, 0, 1, NULL), 0);
+                for (int n = 0; keeper_add(k, KEEP_EXTENT, (uint32_t)n, fd, NULL, &d) == 0; n++)
+                        assert_true(n < 2);
+                if (!strstr(d.text, cases[i].why))
+                        fail_msg("%s", d.text);
+                assert_int_equal(keeper_admit(k, 2, 1, &d), -EMFILE);
+                keeper_drop(k, KEEP_EXTENT, 0);
+                assert_int_equal(keeper_admit(k, 1, 1, NULL), 0);
+                assert_int_equal(keeper_admit(k, 2, 1, NULL), -EMFILE); /* one is being made */
+                fd_close(fd);
+                end(k);
+        }
+}
+
+static void inherit(struct keeper *k, enum keep_kind kind, uint32_t number, int fd)
+{
+        assert_int_equal(keeper_inherit(k, kind, number, fd), 0);
+}
+
+static void test_what_was_left(void **state)
+{
+        struct keeper *k = start(&patient);
+        int extents[] = {new_fd(), new_fd()}, ring = new_fd();
+        uint32_t numbers[4] = {0};
+
+        inherit(k, KEEP_EXTENT, 7, extents[0]);
+        inherit(k, KEEP_RING, 1, ring);
+        inherit(k, KEEP_EXTENT, 5, extents[1]);
+        assert_int_equal(keeper_count(k), 3);
+        assert_int_equal(keeper_list(k, KEEP_EXTENT, numbers, 1), 2);
+        assert_int_equal(numbers[0], 5);
+        assert_int_equal(numbers[1], 0);
+        assert_int_equal(keeper_take(k, KEEP_EXTENT, 6), -ENOENT);
+        assert_int_equal(keeper_take(k, KEEP_EXTENT, 7), extents[0]);
+        assert_int_equal(keeper_take(k, KEEP_EXTENT, 7), -ENOENT);
+        assert_int_equal(keeper_list(k, KEEP_EXTENT, numbers, 4), 1);
+        assert_int_equal(keeper_list(k, KEEP_PROCESS, numbers, 4), 0);
+        assert_int_equal(keeper_release_rest(k), 2);
+        assert_int_equal(keeper_release_rest(k), 0);
+        assert_int_equal(keeper_count(k), 1);
+        expect_log("-c1 -e5 ");
+        keeper_drop(k, KEEP_EXTENT, 7);
+        expect_log("-e7 ");
+        fd_close(extents[0]);
+        end(k);
+}
+
+/* The manager drops by name, so that one of several can't be dropped alone. */
+static void test_one_name_twice(void **state)
+{
+        struct keeper *k = start(&patient);
+        int first = new_fd();
+
+        inherit(k, KEEP_EXTENT, 7, first);
+        inherit(k, KEEP_EXTENT, 7, new_fd());
+        wait_kept(k);
+        expect_log("-e7 +e7 | ");
+        assert_int_equal(keeper_count(k), 1);
+        assert_int_equal(keeper_take(k, KEEP_EXTENT, 7), first);
+        fd_close(first);
+        end(k);
+}
+
+/* What wasn't taken is closed at the end, and stays kept. */
+static void test_end_drops_nothing(void **state)
+{
+        struct keeper *k = start(&patient);
+
+        inherit(k, KEEP_EXTENT, 7, new_fd());
+        add(k, KEEP_EXTENT, 8, NULL);
+        assert_true(keeper_stop(k));
+        keeper_drop(k, KEEP_EXTENT, 8); /* goes nowhere */
+        keeper_free(k);
+        fake_notify_stop(&notify);
+        assert_null(strstr(notify.log, "-"));
+}
+
+static void test_end_while_nobody_answers(void **state)
+{
+        struct keeper *k = start(&patient);
+
+        fake_notify_set_deaf(&notify, true);
+        add(k, KEEP_EXTENT, 8, NULL);
+        fake_notify_await(&notify, 1);
+        end(k);
+        k = start(&patient);
+        unsetenv("NOTIFY_SOCKET"); /* nobody is there at all: it tries again and again */
+        add(k, KEEP_EXTENT, 8, NULL);
+        end(k);
+}
+
+#define THREADS 4
+#define ROUNDS  200
+
+/* As devices' threads do. */
+static void *park_and_drop(void *data)
+{
+        struct keeper *k = ((struct keeper **)data)[0];
+        static atomic_uint number;
+        int fd = new_fd();
+
+        for (unsigned i = 0; i < ROUNDS; i++) {
+                uint32_t n = atomic_fetch_add(&number, 1);
+                struct detail d;
+
+                assert_int_equal(keeper_add(k, KEEP_EXTENT, n, fd, NULL, &d), 0);
+                assert_int_equal(keeper_wait(k, &d), 0);
+                keeper_drop(k, KEEP_EXTENT, n);
+        }
+        fd_close(fd);
+        return NULL;
+}
+
+static void test_threads(void **state)
+{
+        struct keeper *k = start(&patient);
+        pthread_t threads[THREADS];
+
+        for (unsigned i = 0; i < THREADS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, park_and_drop, &k), 0);
+        for (unsigned i = 0; i < THREADS; i++)
+                pthread_join(threads[i], NULL);
+        wait_kept(k);
+        assert_int_equal(keeper_count(k), 0);
+        end(k);
+        assert_int_equal(notify.n_kept, 0);
+}
+
+static void test_without_memory(void **state)
+{
+        unsigned n_failed = 0;
+
+        fake_notify_start(&notify);
+        alloc_fail_each(n)
+        {
+                int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), r;
+                struct detail d;
+                struct keeper *k;
+
+                r = keeper_new(&patient, &k);
+                if (r == 0) {
+                        r = keeper_add(k, KEEP_EXTENT, 1, fd, NULL, &d);
+                        if (r == 0)
+                                r = keeper_inherit(k, KEEP_EXTENT, 2, dup(fd));
+                        if (r == 0)
+                                assert_int_equal(keeper_count(k), 2);
+                        assert_true(keeper_stop(k));
+                        keeper_free(k);
+                }
+                assert_true(r == 0 || r == -ENOMEM);
+                n_failed += r < 0;
+                fd_close(fd);
+        }
+        assert_true(n_failed >= 5);
+        fake_notify_stop(&notify);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_kept_after_a_barrier),
+                TEST(test_drops_in_order),
+                TEST(test_one_barrier_for_many),
+                TEST(test_no_barrier_for_drops),
+                TEST(test_late),
+                TEST(test_limits),
+                TEST(test_what_was_left),
+                TEST(test_one_name_twice),
+                TEST(test_end_drops_nothing),
+                TEST(test_end_while_nobody_answers),
+                TEST(test_threads),
+                TEST(test_without_memory),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,189 @@
+/* The server and what outlives it: nobody is told of what isn't kept yet. */
+#include "daemon/server/keeping.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "daemon/core/keep.h"
+#include "daemon/server/keeper.h"
+#include "gpu/queue.h"
+#include "tests/unit/fake-notify.h"
+#include "tests/unit/server-fixture.h"
+
+static struct fake_notify notify;
+
+static void begin(struct world *w)
+{
+        fake_notify_start(&notify);
+        world_init(w, "host");
+        world_serve(w, "[tenant a]\nlimit = 1MiB\n", 16);
+        assert_int_equal(keeping_start(&w->server, 100), 0);
+}
+
+/* With keeping the store is left as it is; here it must go. */
+static void end(struct world *w)
+{
+        fake_notify_set_deaf(&notify, false);
+        w->server.store.keep = (struct keep){0};
+        keeping_stop(&w->server);
+        keeping_free(&w->server);
+        world_end(w);
+        fake_notify_stop(&notify);
+}
+
+static void add(struct world *w, uint32_t number)
+{
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        struct detail d = {""};
+
+        if (keep_add(&w->server.store.keep, KEEP_RING, number, fd, &d) < 0)
+                fail_msg("%s", d.text);
+        fd_close(fd);
+}
+
+/* Some turns that may bring a reply, and must not. */
+static void turn_in_vain(struct world *w, const struct client *c)
+{
+        for (unsigned i = 0; i < 20; i++)
+                world_turn(w);
+        assert_int_equal(c->status, UINT32_MAX);
+}
+
+static void say_status(struct client *c)
+{
+        Kvlease__V1__AdminStatusRequest m = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+
+        say(c, MSG_ADMIN_STATUS, &m.base);
+}
+
+static void test_replies_wait(void **state)
+{
+        struct client *c, *admin;
+        struct world w;
+
+        begin(&w);
+        c = connect_client(&w, getpid(), NULL);
+        admin = connect_admin(&w);
+        fake_notify_set_deaf(&notify, true);
+        add(&w, 1);
+        fake_notify_await(&notify, 1);
+        assert_true(keeping_ticket(&w.server) > 0);
+        say_lease(c, 1);
+        turn_in_vain(&w, c);
+        say_status(admin); /* is told of nothing that could be undone */
+        expect(&w, admin, "ADMIN_STATUS:0 ");
+        fake_notify_set_deaf(&notify, false);
+        expect(&w, c, "LEASE:0 ");
+        assert_int_equal(keeping_ticket(&w.server), 0);
+        end(&w);
+}
+
+/* However much is added meanwhile, what was said before goes as soon as it may. */
+static void test_no_starvation(void **state)
+{
+        struct client *c;
+        struct world w;
+
+        begin(&w);
+        c = connect_client(&w, getpid(), NULL);
+        fake_notify_set_deaf(&notify, true);
+        add(&w, 1);
+        fake_notify_await(&notify, 1);
+        say_lease(c, 1);
+        turn_in_vain(&w, c);
+        add(&w, 2); /* waits for the second barrier, which doesn't pass */
+        pthread_mutex_lock(&notify.lock);
+        assert_int_equal(notify.n_held, 1);
+        fd_close(notify.barriers[--notify.n_held]);
+        pthread_mutex_unlock(&notify.lock);
+        expect(&w, c, "LEASE:0 ");
+        assert_true(keeping_ticket(&w.server) > 0);
+        end(&w);
+}
+
+/* A service manager that never answers doesn't stop the daemon for good. */
+static void test_late_manager(void **state)
+{
+        struct client *c;
+        struct world w;
+
+        begin(&w);
+        c = connect_client(&w, getpid(), NULL);
+        fake_notify_set_deaf(&notify, true);
+        add(&w, 1);
+        fake_notify_await(&notify, 1);
+        say_lease(c, 1);
+        turn_in_vain(&w, c);
+        assert_true(uv_is_active((uv_handle_t *)&w.server.keeping.patience));
+        w.server.keeping.patience.timer_cb(&w.server.keeping.patience); /* its time has come */
+        expect(&w, c, "LEASE:0 ");
+        assert_true(w.server.keeping.was_late);
+        fake_notify_set_deaf(&notify, false);
+        AWAIT(&w, !w.server.keeping.was_late);
+        add(&w, 2);
+        AWAIT(&w, keeping_ticket(&w.server) == 0);
+        assert_false(uv_is_active((uv_handle_t *)&w.server.keeping.patience));
+        end(&w);
+}
+
+/* Who goes while it waits for its reply takes nothing with it. */
+static void test_peer_goes_while_held(void **state)
+{
+        struct client *c;
+        struct world w;
+
+        begin(&w);
+        c = connect_client(&w, getpid(), NULL);
+        fake_notify_set_deaf(&notify, true);
+        add(&w, 1);
+        fake_notify_await(&notify, 1);
+        say_lease(c, 1);
+        turn_in_vain(&w, c);
+        hang_up(c);
+        AWAIT(&w, !peer_of(&w, c));
+        fake_notify_set_deaf(&notify, false);
+        AWAIT(&w, keeping_ticket(&w.server) == 0);
+        end(&w);
+}
+
+static void test_park(void **state)
+{
+        char why[DEVICE_WHY_BYTES] = "";
+        struct queue_park park;
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        struct world w;
+
+        begin(&w);
+        park = keeping_park(&w.server);
+        assert_int_equal(park.park(park.data, 5, fd, why), 0);
+        assert_int_equal(park.wait(park.data, why), 0);
+        fd_close(fd);
+        fd = fake_notify_get(&notify, "e5");
+        assert_true(fd >= 0);
+        assert_int_equal(keeping_ticket(&w.server), 0); /* nobody's business in the loop */
+        for (uint32_t i = 6; i < 105; i++)
+                assert_int_equal(park.park(park.data, i, fd, why), 0);
+        assert_int_equal(park.park(park.data, 105, fd, why), -EMFILE);
+        assert_non_null(strstr(why, "raise FileDescriptorStoreMax"));
+        assert_int_equal(keeping_count(&w.server), 100);
+        for (uint32_t i = 5; i < 106; i++)
+                park.drop(park.data, i);
+        assert_int_equal(keeping_count(&w.server), 0);
+        fd_close(fd);
+        end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_replies_wait),
+                TEST(test_no_starvation),
+                TEST(test_late_manager),
+                TEST(test_peer_goes_while_held),
+                TEST(test_park),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}

@@ -1,0 +1,343 @@
+/*
+ * Tenants that ask for more than there is: whose turn it is, how many requests it has, and the
+ * memory of those that don't read. The server in process; a turn of the loop is one call.
+ */
+#include "tests/unit/server-fixture.h"
+
+#include <stdio.h>
+
+#include "daemon/server/events.h"
+#include "daemon/server/outqueue.h"
+#include "daemon/server/tenants.h"
+#include "proto/status.h"
+
+#define N_MANY 12
+#define MANY   (8 * PEER_FRAMES_PER_TURN) /* requests: of several turns */
+
+static void start(struct world *w, const char *of_daemon, const char *of_tenant)
+{
+        char text[512];
+
+        snprintf(text, sizeof(text),
+                "[daemon]\n%s\n[device fake]\n[tenant a]\nlimit=1MiB\n%s\n[tenant b]\nlimit=1MiB\n",
+                of_daemon, of_tenant);
+        world_init(w, "fake");
+        world_serve(w, text, 16);
+}
+
+/* Requests that change nothing: each is answered with INVALID. */
+static void ping(struct client *c, unsigned n)
+{
+        Kvlease__V1__FreeRequest nothing = KVLEASE__V1__FREE_REQUEST__INIT;
+
+        nothing.ns_id = NS_ID;
+        for (unsigned i = 0; i < n; i++)
+                say(c, MSG_FREE, &nothing.base);
+}
+
+static uint64_t handled(struct world *w, const char *tenant)
+{
+        return tenancy_find(&w->server, tenant)->turns.n_requests;
+}
+
+/* As many turns as are needed; the replies, which are as many, are forgotten. */
+static void await_handled(struct world *w, const char *tenant, uint64_t n)
+{
+        while (handled(w, tenant) < n) {
+                world_turn(w);
+                for (unsigned i = 0; i < w->n_clients; i++)
+                        w->clients[i].replies[0] = '\0';
+        }
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+/* Twelve clients of one tenant get no more than one of another. */
+static void test_by_tenant(void **state)
+{
+        struct client *many[N_MANY], *one;
+        uint64_t of_a, of_b;
+        struct world w;
+
+        start(&w, "", "");
+        w.server.turns_share_nsec = 0; /* in a turn of the loop one peer of each tenant */
+        for (unsigned i = 0; i < N_MANY; i++)
+                many[i] = connect_client(&w, getpid(), NULL);
+        one = connect_client_of(&w, "b", getpid(), NULL);
+        of_a = handled(&w, "a");
+        of_b = handled(&w, "b");
+        for (unsigned i = 0; i < N_MANY; i++)
+                ping(many[i], MANY);
+        ping(one, MANY);
+        while (handled(&w, "b") < of_b + MANY) {
+                uint64_t before = handled(&w, "a");
+
+                world_turn(&w);
+                assert_true(handled(&w, "a") - before <= PEER_FRAMES_PER_TURN);
+        }
+        assert_true(handled(&w, "a") - of_a <= 2 * MANY);
+        assert_true(handled(&w, "a") - of_a >= MANY / 2); /* nor less */
+        await_handled(&w, "a", of_a + N_MANY * MANY);
+        world_end(&w);
+}
+
+/* None of the twelve is served twice before each was once. */
+static void test_peers_in_turn(void **state)
+{
+        struct client *many[N_MANY];
+        uint64_t before[N_MANY];
+        struct world w;
+
+        start(&w, "", "");
+        w.server.turns_share_nsec = 0; /* in a turn of the loop one peer of each tenant */
+        for (unsigned i = 0; i < N_MANY; i++)
+                many[i] = connect_client(&w, getpid(), NULL);
+        for (unsigned i = 0; i < N_MANY; i++) {
+                before[i] = peer_of(&w, many[i])->n_requests;
+                ping(many[i], MANY);
+        }
+        for (unsigned turn = 0; turn < 5 * N_MANY; turn++) {
+                uint64_t least = UINT64_MAX, most = 0;
+
+                world_turn(&w);
+                for (unsigned i = 0; i < N_MANY; i++) {
+                        uint64_t n = peer_of(&w, many[i])->n_requests - before[i];
+
+                        least = MIN(least, n);
+                        most = MAX(most, n);
+                }
+                assert_true(most - least <= 2 * PEER_FRAMES_PER_TURN);
+        }
+        await_handled(&w, "a", handled(&w, "a") + 1);
+        world_end(&w);
+}
+
+/* An administrator doesn't wait for any of them. */
+static void test_administrator_first(void **state)
+{
+        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        struct client *many[N_MANY], *admin;
+        struct world w;
+
+        start(&w, "", "");
+        w.server.turns_share_nsec = 0; /* in a turn of the loop one peer of each tenant */
+        for (unsigned i = 0; i < N_MANY; i++)
+                many[i] = connect_client(&w, getpid(), NULL);
+        admin = connect_admin(&w);
+        for (unsigned i = 0; i < N_MANY; i++)
+                ping(many[i], MANY);
+        for (unsigned i = 0; i < 5; i++) {
+                uint64_t before = handled(&w, "a");
+
+                say(admin, MSG_ADMIN_STATUS, &request.base);
+                world_turn(&w);
+                assert_int_equal(admin->status, WIRE_OK);
+                admin->replies[0] = '\0';
+                assert_true(handled(&w, "a") - before <= PEER_FRAMES_PER_TURN);
+        }
+        world_end(&w);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+/* What is beyond waits, and none is refused. */
+static void test_max_requests(void **state)
+{
+        struct client *c, *other;
+        struct tenancy *a;
+        struct world w;
+        uint64_t before;
+
+        start(&w, "", "max_requests=100");
+        c = connect_client(&w, getpid(), NULL);
+        other = connect_client_of(&w, "b", getpid(), NULL);
+        a = tenancy_find(&w.server, "a");
+        before = handled(&w, "a");
+        ping(c, 120);
+        AWAIT(&w, a->turns.paused);
+        assert_in_range(handled(&w, "a"), 95, 120);
+        assert_int_equal(a->turns.n_pauses, 1);
+        /* It isn't even looked at: the loop sleeps. */
+        ping(c, 30);
+        world_turn(&w);
+        world_turn(&w);
+        assert_false(peer_of(&w, c)->socket_events & UV_READABLE);
+        ping(other, 1);
+        AWAIT(&w, other->status != UINT32_MAX);
+        await_handled(&w, "a", before + 150);
+        assert_true(a->turns.pauses_nsec > 0);
+        assert_int_equal(c->status, WIRE_INVALID);
+        world_end(&w);
+}
+
+/* What an administrator sets is in force at once. */
+static void test_max_requests_changes(void **state)
+{
+        struct tenant_config config;
+        struct client *c;
+        struct tenancy *a;
+        struct detail d;
+        struct world w;
+
+        start(&w, "", "max_requests=1");
+        a = tenancy_find(&w.server, "a");
+        a->turns.requests.full_nsec = 0;
+        config = a->config;
+        config.max_requests = 0;
+        assert_int_equal(tenancy_change(a, &config, &d), 0);
+        c = connect_client(&w, getpid(), NULL);
+        config.max_requests = 1;
+        assert_int_equal(tenancy_change(a, &config, &d), 0);
+        ping(c, 50);
+        AWAIT(&w, a->turns.paused);
+        a->turns.requests.full_nsec += 3600 * NSEC_PER_SEC;
+        config.max_requests = 1000;
+        assert_int_equal(tenancy_change(a, &config, &d), 0);
+        assert_false(a->turns.paused);
+        await_handled(&w, "a", 50);
+        world_end(&w);
+}
+
+/* Whoever goes while it waits is gone. */
+static void test_ends_while_paused(void **state)
+{
+        struct client *c;
+        struct detail d;
+        struct world w;
+
+        start(&w, "", "max_requests=100");
+        c = connect_client(&w, getpid(), NULL);
+        ping(c, 200);
+        AWAIT(&w, tenancy_find(&w.server, "a")->turns.paused);
+        hang_up(c);
+        AWAIT(&w, !peer_of(&w, c));
+        assert_int_equal(tenancy_remove(tenancy_find(&w.server, "a"), true, &d), 0);
+        world_turn(&w);
+        assert_true(list_is_empty(&w.server.turns_paused));
+        world_end(&w);
+}
+
+static void test_max_connects(void **state)
+{
+        struct detail d = {""};
+        struct tenancy *a;
+        struct world w;
+
+        start(&w, "", "max_connects=2\nmax_clients=3");
+        a = tenancy_find(&w.server, "a");
+        for (unsigned i = 0; i < 5; i++) /* all clients, and a second's */
+                assert_int_equal(turns_connect(a, &d), 0);
+        assert_int_equal(turns_connect(a, &d), -EMFILE);
+        assert_non_null(strstr(d.text, "more than 2 times a second"));
+        assert_non_null(strstr(d.text, "kvleasectl tenants set a max_connects="));
+        assert_int_equal(a->turns.n_refused, 1);
+        world_end(&w);
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* It sends and doesn't read, until nothing more is read from it. */
+static void flood(struct world *w, struct client *c)
+{
+        Kvlease__V1__FreeRequest nothing = KVLEASE__V1__FREE_REQUEST__INIT;
+        uint8_t buf[256];
+        int fd = c->fd, n;
+
+        nothing.ns_id = NS_ID;
+        n = msg_pack(buf, PROTO_VERSION_MAX, MSG_FREE, 0, 1, 0, &nothing.base);
+        assert_true(n > 0);
+        c->fd = -1; /* world_turn() doesn't read for it */
+        for (unsigned quiet = 0; quiet < 3; quiet++)
+                for (; send(fd, buf, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) == n; quiet = 0)
+                        world_turn(w);
+        c->fd = fd;
+}
+
+static size_t pending_sum(struct world *w)
+{
+        size_t sum = 0;
+
+        list_for_each (p, &w->server.peers, struct peer, link)
+                sum += p->out.bytes;
+        return sum;
+}
+
+static void test_max_pending(void **state)
+{
+        struct client *floods[N_MANY], *other;
+        struct world w;
+        int fds[N_MANY];
+
+        start(&w, "max_pending=1MiB", "");
+        other = connect_client_of(&w, "b", getpid(), NULL);
+        for (unsigned i = 0; i < N_MANY; i++)
+                floods[i] = connect_client(&w, getpid(), NULL);
+        for (unsigned i = 0; i < N_MANY; i++) {
+                flood(&w, floods[i]);
+                fds[i] = floods[i]->fd;
+                floods[i]->fd = -1;
+                assert_string_equal(peer_state_name(peer_of(&w, floods[i])), "not reading");
+        }
+        assert_int_equal(pending_sum(&w), w.server.pending_bytes);
+        assert_int_equal(tenancy_find(&w.server, "a")->pending_bytes, w.server.pending_bytes);
+        /* Half of three quarters, and what was added last. */
+        assert_in_range(w.server.pending_bytes, 256 * KIB, 400 * KIB);
+        assert_int_equal(w.server.n_overflows, 0);
+        ping(other, 1);
+        AWAIT(&w, other->status != UINT32_MAX);
+        for (unsigned i = 0; i < N_MANY; i++)
+                floods[i]->fd = fds[i];
+        AWAIT(&w, w.server.pending_bytes == 0); /* they read: nothing is left, nobody was dropped */
+        assert_int_equal(w.server.n_violations, 0);
+        world_end(&w);
+}
+
+/* What is sent unasked: the one that has most is dropped, and nobody else. */
+static void test_overflow(void **state)
+{
+        struct client *c, *more, *other;
+        struct world w;
+        int fds[3];
+
+        start(&w, "max_pending=1MiB", "");
+        more = connect_client(&w, getpid(), NULL);
+        c = connect_client(&w, getpid(), NULL); /* later in all lists */
+        other = connect_client_of(&w, "b", getpid(), NULL);
+        flood(&w, c);
+        flood(&w, more);
+        fds[0] = c->fd, fds[1] = more->fd, fds[2] = other->fd;
+        c->fd = more->fd = other->fd = -1;
+        while (w.server.n_overflows == 0) {
+                for (unsigned i = 0; i < 3; i++)
+                        events_ring(peer_of(&w, more));
+                events_ring(peer_of(&w, c));
+                events_ring(peer_of(&w, other));
+        }
+        assert_true(w.server.pending_bytes < 1024 * KIB);
+        assert_true(peer_of(&w, more)->doomed);
+        assert_false(peer_of(&w, c)->doomed);
+        assert_false(peer_of(&w, other)->doomed);
+        assert_int_equal(w.server.n_violations, 1);
+        world_turn(&w);
+        assert_null(peer_of(&w, more));
+        c->fd = fds[0], more->fd = fds[1], other->fd = fds[2];
+        AWAIT(&w, w.server.pending_bytes == 0);
+        world_end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_by_tenant),
+                TEST(test_peers_in_turn),
+                TEST(test_administrator_first),
+                TEST(test_max_requests),
+                TEST(test_max_requests_changes),
+                TEST(test_ends_while_paused),
+                TEST(test_max_connects),
+                TEST(test_max_pending),
+                TEST(test_overflow),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}
