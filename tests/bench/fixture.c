@@ -9,11 +9,12 @@
 
 #define LEASE_PAGES 1024
 
-int fixture_open(struct fixture *f, uint64_t n_pages, uint64_t page_bytes)
+static int open_daemon(struct fixture *f, uint64_t n_pages, uint64_t page_bytes, bool is_kept)
 {
         static const struct private_tenant tenants[] = {{"a", NULL}, {NULL, NULL}};
         char lines[128];
-        struct private_options options = {.tenants = tenants, .device_lines = lines};
+        struct private_options options = {
+                .tenants = tenants, .device_lines = lines, .is_kept = is_kept};
         uint64_t extent = n_pages * page_bytes < (64 << 20) ? 2 << 20 : 64 << 20;
         int r;
 
@@ -29,6 +30,20 @@ int fixture_open(struct fixture *f, uint64_t n_pages, uint64_t page_bytes)
         if (r < 0)
                 return bench_fail("private kvleased", r);
         private_daemon_socket(&f->daemon, "a", f->socket);
+        return 0;
+}
+
+int fixture_open_kept(struct fixture *f, uint64_t n_pages, uint64_t page_bytes)
+{
+        return open_daemon(f, n_pages, page_bytes, true);
+}
+
+int fixture_open(struct fixture *f, uint64_t n_pages, uint64_t page_bytes)
+{
+        int r = open_daemon(f, n_pages, page_bytes, false);
+
+        if (r < 0)
+                return r;
         r = bench_pin(0, f->cores[CORE_CLIENT]);
         if (r == 0 && f->cores[CORE_OTHER] >= 0)
                 r = bench_pin(f->daemon.pid, f->cores[CORE_OTHER]);

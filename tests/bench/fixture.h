@@ -28,6 +28,9 @@ struct fixture {
  * one where there is one. 0 or -errno, told on stderr.
  */
 int fixture_open(struct fixture *f, uint64_t n_pages, uint64_t page_bytes);
+
+/* The same under kvleased --keep, which runs on all cores, as the daemon. */
+int fixture_open_kept(struct fixture *f, uint64_t n_pages, uint64_t page_bytes);
 void fixture_close(struct fixture *f);
 
 /* A connection with the namespace open on it; flags of enum kvl_connect_flags. Where they don't

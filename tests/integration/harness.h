@@ -135,7 +135,8 @@ void worker_kill(struct worker *w);
 struct worker *worker_start_load(
         struct harness *h, const char *tenant, uint64_t seed, uint64_t n_ops, unsigned n_planes);
 
-/* A worker program of worker.h, "load", "serve", "read" or "flight"; job.socket doesn't matter. */
+/* A worker program of worker.h, "load", "serve", "read", "flight" or "witness"; job.socket doesn't
+ * matter. */
 struct worker *worker_start_job(
         struct harness *h, const char *what, const char *tenant, struct worker_job job);
 

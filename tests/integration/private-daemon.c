@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -70,6 +71,37 @@ int private_daemon_inject(struct private_daemon *d, const char *lines)
         return 0;
 }
 
+/* DIR/faults, which the daemon finds by its environment. */
+static int open_arm(struct private_daemon *d)
+{
+        char path[PRIVATE_PATH_MAX + 8];
+        _cleanup_fd_ int fd = -1;
+        void *at;
+
+        snprintf(path, sizeof(path), "%s/faults", d->dir);
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0 || ftruncate(fd, sizeof(*d->arm)) < 0)
+                return -errno;
+        at = mmap(NULL, sizeof(*d->arm), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (at == MAP_FAILED)
+                return -errno;
+        d->arm = at;
+        return 0;
+}
+
+void private_daemon_arm(struct private_daemon *d, const char *point, unsigned pass)
+{
+        assert(strlen(point) < FAULT_NAME_BYTES);
+        atomic_store(&d->arm->n_passes, 0);
+        strcpy(d->arm->name, point);
+        atomic_store(&d->arm->n_passes, pass);
+}
+
+bool private_daemon_has_died(const struct private_daemon *d)
+{
+        return atomic_load(&d->arm->n_passes) == 0;
+}
+
 int private_daemon_init(struct private_daemon *d, const struct private_options *o)
 {
         int r;
@@ -89,6 +121,10 @@ int private_daemon_init(struct private_daemon *d, const struct private_options *
         r = mkdir(d->runtime, 0755) < 0 || mkdir(d->state, 0755) < 0 ? -errno : 0;
         if (!r)
                 r = private_device_init();
+        d->is_kept = o->is_kept;
+        d->has_faults = o->has_faults;
+        if (!r && o->has_faults)
+                r = open_arm(d);
         if (!r && o->has_control) {
                 snprintf(d->control, sizeof(d->control), "%.32s/control", d->dir);
                 r = private_daemon_inject(d, "");
@@ -146,9 +182,12 @@ static int wait_ready(struct private_daemon *d)
 
 int private_daemon_start(struct private_daemon *d)
 {
-        const char *argv[] = {program_daemon(), "--config", d->config, NULL};
+        const char *program = d->has_faults ? program_daemon_fault() : program_daemon();
+        const char *argv[] = {program, "--config", d->config, d->is_kept ? "--keep" : NULL,
+                "--keep-young=1ms", NULL}; /* no pauses after deaths */
         char notify[PRIVATE_PATH_MAX + 32], control[PRIVATE_PATH_MAX + 32];
-        const char *env[MAX_ENV + 3] = {notify};
+        char faults[PRIVATE_PATH_MAX + 32];
+        const char *env[MAX_ENV + 4] = {notify};
         const char *wrapped[PROGRAM_ARGS_MAX];
         _cleanup_fd_ int log = -1;
         FILE *f;
@@ -170,6 +209,10 @@ int private_daemon_start(struct private_daemon *d)
                 snprintf(control, sizeof(control), "FAKECUDA_CONTROL=%s", d->control);
                 env[n++] = control;
         }
+        if (d->arm) {
+                snprintf(faults, sizeof(faults), "KVL_FAULT_FILE=%s/faults", d->dir);
+                env[n++] = faults;
+        }
         for (const char *const *e = d->env; e && *e; ++e) {
                 assert(n < ARRAY_SIZE(env) - 1);
                 env[n++] = *e;
@@ -179,6 +222,11 @@ int private_daemon_start(struct private_daemon *d)
         if (r < 0)
                 return r;
         d->pid = r;
+        return wait_ready(d);
+}
+
+int private_daemon_await(struct private_daemon *d)
+{
         return wait_ready(d);
 }
 
@@ -211,6 +259,9 @@ void private_daemon_deinit(struct private_daemon *d)
                 d->pid = 0;
         }
         d->notify_fd = fd_close(d->notify_fd);
+        if (d->arm)
+                munmap(d->arm, sizeof(*d->arm));
+        d->arm = NULL;
         if (d->dir[0])
                 nftw(d->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
         d->dir[0] = '\0';

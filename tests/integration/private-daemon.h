@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/fault-point.h"
+
 #define PRIVATE_PATH_MAX 108
 
 struct private_tenant {
@@ -31,6 +33,8 @@ struct private_options {
         const char *const
                 *env;     /* more environment, ends with NULL; kept until deinit. NULL: none */
         bool has_control; /* private_daemon_inject() is going to be called */
+        bool is_kept;     /* under kvleased --keep, which starts it again when it dies */
+        bool has_faults;  /* the program with fault points; private_daemon_arm() */
         const struct private_tenant *tenants; /* ends with a NULL name; NULL: one tenant "a" */
 };
 
@@ -40,8 +44,10 @@ struct private_daemon {
         char runtime[PRIVATE_PATH_MAX], state[PRIVATE_PATH_MAX];
         char admin[PRIVATE_PATH_MAX];   /* admin socket */
         char control[PRIVATE_PATH_MAX]; /* "" where nothing is injected */
+        bool is_kept, has_faults;
+        struct fault_arm *arm; /* NULL without fault points */
         const char *const *env;
-        pid_t pid;     /* 0: not running */
+        pid_t pid;     /* 0: not running. Of one that is kept: its keeper's */
         int status;    /* as of waitpid(), after -ECHILD */
         int notify_fd; /* -1: none */
 };
@@ -54,6 +60,15 @@ int private_daemon_configure(struct private_daemon *d, const struct private_opti
 /* Starts it and waits until it says READY. -ECHILD: it exited first (the log says why). -ETIMEDOUT.
  */
 int private_daemon_start(struct private_daemon *d);
+
+/* READY once more, by one that was started again. As private_daemon_start(). */
+int private_daemon_await(struct private_daemon *d);
+
+/* SIGKILL at this pass of the fault point from now on (base/fault-point.h); 0: at none. */
+void private_daemon_arm(struct private_daemon *d, const char *point, unsigned pass);
+
+/* It has died at the point since. */
+bool private_daemon_has_died(const struct private_daemon *d);
 
 /* SIGTERM and wait; *ret_status as of waitpid(). -ETIMEDOUT: it had to be killed. */
 int private_daemon_stop(struct private_daemon *d, int *ret_status);
@@ -104,9 +119,10 @@ int private_device_init(void);
 /* ---- processes ---------------------------------------------------------------------------------
  */
 
-/* Paths of our programs: $KVLEASED, $KVLEASECTL, $KVL_WORKER, $KVL_WORKER_FAULT, $KVL_DECODER,
- * $KVL_SESSION, else where meson built them. */
+/* Paths of our programs: $KVLEASED, $KVLEASED_FAULT, $KVLEASECTL, $KVL_WORKER, $KVL_WORKER_FAULT,
+ * $KVL_DECODER, $KVL_SESSION, else where meson built them. */
 const char *program_daemon(void);
+const char *program_daemon_fault(void); /* dies at fault points, as a worker does */
 const char *program_ctl(void);
 const char *program_worker(void);
 const char *program_worker_fault(void); /* dies at fault points */

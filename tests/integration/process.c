@@ -29,6 +29,11 @@ const char *program_daemon(void)
         return program("KVLEASED", BUILT_DAEMON);
 }
 
+const char *program_daemon_fault(void)
+{
+        return program("KVLEASED_FAULT", BUILT_DAEMON_FAULT);
+}
+
 const char *program_ctl(void)
 {
         return program("KVLEASECTL", BUILT_CTL);

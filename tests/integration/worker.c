@@ -62,6 +62,8 @@ static void on_event(struct kvl_conn *conn, const struct kvl_event *event, void 
                 [KVL_EVENT_DISCONNECTED] = "disconnected",
                 [KVL_EVENT_SHUTDOWN] = "shutdown",
                 [KVL_EVENT_REVOKE] = "revoke",
+                [KVL_EVENT_AWAY] = "away",
+                [KVL_EVENT_BACK] = "back",
         };
         struct worker_state *w = data;
         size_t len = strlen(w->events);
@@ -258,7 +260,7 @@ static void run_line(struct worker_state *w, char *line)
         fflush(stdout);
 }
 
-/* load|serve|read|flight SOCKET SEED COUNT PLANES CHAINS */
+/* load|serve|read|flight|witness SOCKET SEED COUNT PLANES CHAINS */
 static int run_job(char **argv)
 {
         const struct worker_job job = {
@@ -272,6 +274,8 @@ static int run_job(char **argv)
 
         if (strcmp(argv[1], "flight") == 0)
                 return worker_flight(&job);
+        if (strcmp(argv[1], "witness") == 0)
+                return worker_witness(&job);
         return strcmp(argv[1], "read") == 0 ? worker_read(&job) : worker_load(&job);
 }
 

@@ -109,6 +109,13 @@ int worker_read(const struct worker_job *job);
  */
 int worker_flight(const struct worker_job *job);
 
+/*
+ * worker-witness.c: publishes texts of its own, keeps the last `count` of them, and looks them up
+ * all the time, until the file in $KVL_WITNESS (witness.h) says that it is to end. 0, or 1 where a
+ * page was missing or wrong.
+ */
+int worker_witness(const struct worker_job *job);
+
 /* Connects and opens the namespace of a job. 0, or the library's code, told on stderr. */
 int worker_open_job(
         const struct worker_job *job, struct kvl_conn **ret_conn, struct kvl_ns **ret_ns);

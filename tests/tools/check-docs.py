@@ -3,7 +3,7 @@
 
 README's C example must be client/examples/hello.c to the letter; PROTOCOL.md must have every message
 of proto/msg.h under its number and reply, every status of proto/status.h, and the limits of proto/frame.h; links between
-documents must lead somewhere.
+documents must lead somewhere; each promise of THREATS.md must name a test, and each test named there must be one that meson runs.
 """
 import pathlib
 import re
@@ -71,9 +71,38 @@ def check_links():
                 problems.append(f"{page.relative_to(top)}: leads nowhere: {target}")
 
 
+def check_test(page, room, name, function):
+    """ROOM/NAME:FUNCTION of tests/ROOM/test_NAME.c, or fuzz/NAME of tests/fuzz/fuzz_NAME.c."""
+    test = f"{room}/{name}" + (f":{function}" if function else "")
+    source = top / "tests" / room / f"{'fuzz' if room == 'fuzz' else 'test'}_{name}.c"
+    if not source.exists():
+        problems.append(f"{page}: {test}: there is no {source.relative_to(top)}")
+        return
+    if not re.search(rf"'(test_)?{name}(\.c)?'", read(f"tests/{room}/meson.build")):
+        problems.append(f"{page}: {test}: meson doesn't run it")
+    if room == "fuzz":
+        return
+    text = source.read_text()
+    # Defined, and in the list that main() runs.
+    if not function or not re.search(rf"^static void {function}\(", text, re.M) or len(re.findall(rf"\b{function}\b", text)) < 2:
+        problems.append(f"{page}: {test}: {source.name} has no such test")
+
+
+def check_threats():
+    page = "docs/THREATS.md"
+    text = read(page)
+    for test in re.findall(r"\b(unit|integration|fault|fuzz)/(\w+)(?::(\w+))?", " ".join(re.findall(r"\((?:tests|shown by): ([^)]+)\)", text))):
+        check_test(page, *test)
+    protected = text.split("## Protected")[1].split("## Not protected")[0]
+    for promise in re.split(r"^(?=- \*\*)", protected, flags=re.M)[1:]:
+        if "(tests: " not in promise:
+            problems.append(f"{page}: no test is named for: {promise.splitlines()[0][2:]}")
+
+
 check_example()
 check_messages()
 check_status()
 check_links()
+check_threats()
 print("\n".join(problems) if problems else "documents: ok")
 sys.exit(1 if problems else 0)

@@ -1,0 +1,77 @@
+/*
+ * What inject.so (inject.c), loaded by LD_PRELOAD, and who drives it share: a file that both map.
+ * Counts the calls of some functions of libc in one process and makes some of them fail.
+ *
+ * Environment of the process:
+ *   KVL_INJECT_FILE=PATH       of `struct inject`, made by inject_open(); without it nothing is
+ * done KVL_INJECT_MODULES=A:B     only calls out of objects whose path contains one of these words;
+ *                              unset: all calls of the process
+ *   KVL_INJECT=NAME:N:ERRNO,.. as inject_arm() before the first call; ERRNO is a number
+ */
+#ifndef KVL_TESTS_INJECT_H
+#define KVL_TESTS_INJECT_H
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+/*
+ * X(name, errno): of `open` also openat() and mkostemp(), of `send` also sendmsg(), of `dup`
+ * fcntl(F_DUPFD*), of `seal` fcntl(F_ADD_SEALS). The errno is what the kernel gives where memory,
+ * descriptors or disk are out.
+ */
+#define INJECT_TABLE(X)           \
+        X(malloc, ENOMEM)         \
+        X(calloc, ENOMEM)         \
+        X(realloc, ENOMEM)        \
+        X(posix_memalign, ENOMEM) \
+        X(mmap, ENOMEM)           \
+        X(memfd_create, EMFILE)   \
+        X(ftruncate, ENOMEM)      \
+        X(fallocate, ENOSPC)      \
+        X(open, EMFILE)           \
+        X(socket, EMFILE)         \
+        X(bind, EADDRNOTAVAIL)    \
+        X(listen, ENOBUFS)        \
+        X(accept4, ENFILE)        \
+        X(getsockopt, ENOBUFS)    \
+        X(send, ENOBUFS)          \
+        X(recvmsg, ENOMEM)        \
+        X(dup, EMFILE)            \
+        X(seal, EPERM)            \
+        X(pipe2, EMFILE)          \
+        X(eventfd, EMFILE)        \
+        X(epoll_create1, EMFILE)  \
+        X(epoll_ctl, ENOSPC)      \
+        X(timerfd_create, EMFILE) \
+        X(pidfd_open, EMFILE)     \
+        X(pthread_create, EAGAIN) \
+        X(mkdir, ENOSPC)          \
+        X(chmod, EPERM)           \
+        X(write, ENOSPC)          \
+        X(pwrite, ENOSPC)         \
+        X(fsync, EIO)             \
+        X(rename, ENOSPC)         \
+        X(unlink, EROFS)
+
+enum inject_function {
+#define X(name, error) INJECT_##name,
+        INJECT_TABLE(X)
+#undef X
+                N_INJECT
+};
+
+struct inject_slot {
+        _Atomic uint64_t n_calls;
+        _Atomic uint64_t fail_at; /* the call of this number fails, once; 0: none */
+        _Atomic uint64_t one_in;  /* each call fails with probability 1 / one_in; 0: none */
+        _Atomic uint64_t random;  /* state of that; seeded by who sets one_in */
+        _Atomic uint64_t n_failed;
+        _Atomic int32_t error;
+};
+
+struct inject {
+        struct inject_slot slots[N_INJECT];
+};
+
+#endif

@@ -1,0 +1,201 @@
+/*
+ * The scene in which kvleased is killed and started again (restart-scene.h).
+ */
+#include "tests/fault/restart-scene.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "tests/integration/pattern.h"
+
+#define N_TEXTS   60    /* that each witness keeps: 390 pages */
+#define WAIT_MSEC 60000 /* for anything; not tuned */
+
+static struct witness *make_witness(const char *path)
+{
+        _cleanup_fd_ int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        void *at;
+
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, sizeof(struct witness)), 0);
+        at = mmap(NULL, sizeof(struct witness), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_true(at != MAP_FAILED);
+        return at;
+}
+
+static void start_witness(struct scene *s, unsigned i)
+{
+        char file[PRIVATE_PATH_MAX + 16], env[PRIVATE_PATH_MAX + 32];
+        const char *const more[] = {env, NULL};
+        struct worker_job job = {.seed = 1 + i, .count = N_TEXTS, .n_planes = 1, .n_chains = 1};
+
+        snprintf(file, sizeof(file), "%s/witness-%u", s->h->daemon.dir, i);
+        snprintf(env, sizeof(env), "KVL_WITNESS=%s", file);
+        s->witnesses[i] = make_witness(file);
+        s->workers[i] = worker_start_job_as(s->h, program_worker(), more, "witness", "calm", job);
+}
+
+/* Each has published more since, and has lost nothing. */
+void scene_await_progress(struct scene *s)
+{
+        for (unsigned i = 0; i < N_WITNESSES; ++i) {
+                struct witness *w = s->witnesses[i];
+                uint64_t before = atomic_load(&w->n_acked),
+                         end = now_nsec() + WAIT_MSEC * UINT64_C(1000000);
+
+                while (atomic_load(&w->n_acked) < before + 2) {
+                        assert_true(worker_is_running(s->workers[i]));
+                        assert_true(now_nsec() < end);
+                        sleep_msec(1);
+                }
+                assert_int_equal(atomic_load(&w->n_lost), 0);
+                assert_int_equal(atomic_load(&w->n_bad), 0);
+        }
+}
+
+void scene_begin(struct scene *s, struct harness *h)
+{
+        *s = (struct scene){.h = h, .random = harness_seed()};
+        for (unsigned i = 0; i < N_WITNESSES; ++i)
+                start_witness(s, i);
+        scene_await_progress(s);
+        for (unsigned i = 0; i < N_LOADS; ++i)
+                s->loads[i] = worker_start_load(h, "busy", pattern_next(&s->random), 0, 1);
+        s->stirrer = worker_start(h, "busy", "stir", 1);
+}
+
+void scene_end(struct scene *s)
+{
+        uint64_t n_lookups = 0, n_texts = 0;
+
+        if (s->h->daemon.has_faults)
+                private_daemon_arm(&s->h->daemon, "", 0);
+        worker_stop(s->stirrer);
+        ctl(s->h, "sessions purge busy"); /* windows are kept */
+        for (unsigned i = 0; i < N_LOADS; ++i) {
+                assert_true(worker_is_running(s->loads[i]));
+                worker_kill(s->loads[i]);
+        }
+        for (unsigned i = 0; i < N_WITNESSES; ++i)
+                atomic_store(&s->witnesses[i]->stop, 1);
+        for (unsigned i = 0; i < N_WITNESSES; ++i) {
+                worker_wait(s->workers[i]);
+                n_texts += atomic_load(&s->witnesses[i]->n_acked);
+                n_lookups += atomic_load(&s->witnesses[i]->n_lookups);
+                munmap(s->witnesses[i], sizeof(struct witness));
+        }
+        print_message("%llu texts acknowledged, %llu looked up, none lost\n",
+                (unsigned long long)n_texts, (unsigned long long)n_lookups);
+        harness_assert_settled(s->h);
+}
+
+/* The daemon is dead, or about to be: another one takes over. */
+void scene_recover(struct scene *s)
+{
+        int r = private_daemon_await(&s->h->daemon);
+
+        if (r < 0)
+                private_daemon_show_log(&s->h->daemon);
+        assert_int_equal(r, 0);
+        ctl(s->h, "check");
+        scene_await_progress(s);
+}
+
+/* ---- what makes the daemon pass them ----------------------------------------------------------
+ */
+
+/* A line whose answer doesn't matter: the daemon may die over it. */
+static void stir(struct scene *s, const char *line)
+{
+        worker_ask(s->stirrer, "%s", line);
+}
+
+/* A conversation: opened, continued, cut, continued behind the cut, closed. */
+static void talk(struct scene *s)
+{
+        unsigned chain = 1000 + s->n_stirred;
+
+        worker_ask(s->stirrer, "session-open talk-%u", s->n_stirred % 8);
+        worker_ask(s->stirrer, "session-talk %u 0 5", chain);
+        stir(s, "session-hint continues 1");
+        stir(s, "session-truncate 16 32");
+        worker_ask(s->stirrer, "session-talk %u 6 7", chain);
+        stir(s, s->n_stirred % 3 == 0 ? "session-close drop" : "session-close");
+}
+
+/* Two tell each other what they compute; the one ends in the middle of it. */
+static void announce(struct scene *s)
+{
+        uint32_t pages[4];
+
+        if (worker_ask(s->stirrer, "lease 4") != 0 || worker_numbers(s->stirrer, pages, 4) != 4)
+                return;
+        worker_ask(s->stirrer, "announce 7000:0-3 %u %u %u %u", pages[0], pages[1], pages[2],
+                pages[3]);
+        worker_ask(s->stirrer, "free %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
+}
+
+/* Clients and namespaces come and go, in peace and otherwise, with shared memory and without; the
+ * weights get another version, pages a tag. */
+static void churn(struct scene *s)
+{
+        static const char *const socket_only[] = {"KVLEASE_NO_SHM=1", NULL};
+        unsigned n = s->n_stirred / 4;
+        struct worker *w =
+                worker_spawn_with(s->h, program_worker(), n % 2 == 0 ? socket_only : NULL);
+        char socket[PRIVATE_PATH_MAX];
+        uint32_t pages[5];
+
+        worker_ask(w, "connect %s", private_daemon_socket(&s->h->daemon, "churn", socket));
+        worker_ask(w, "open churn-%u 2 v%u", n % 4, n / 8);
+        if (worker_ask(w, "lease 5") == 0 && worker_numbers(w, pages, 5) == 5)
+                worker_ask(
+                        w, "publish-with - %u 16 8000:0-1 - %u %u", 1 + n % 2, pages[0], pages[1]);
+        worker_ask(w, "publish 8000:0 - %u", pages[2]); /* a duplicate */
+        worker_ask(w, "free %u", pages[3]);
+        if (worker_ask(w, "lookup 8000:0-1") == 0 && worker_numbers(w, pages, 2) == 2)
+                worker_ask(w, "release %u %u", pages[0], pages[1]);
+        worker_ask(w, "invalidate-tag %u", 1 + n % 3);
+        if (n % 3 == 0)
+                worker_kill(w);
+        else
+                worker_stop(w);
+}
+
+/* An administrator may be told that the outcome isn't known. */
+static void administer(struct scene *s)
+{
+        static const char *const lines[] = {
+                "tenants set busy limit=2MiB",
+                "tenants set busy limit=8MiB",
+                "purge busy stir",
+                "recall busy --size 2MiB",
+                "sessions purge busy",
+                "purge churn --remove",
+        };
+        struct proc_output out = {0};
+
+        ctl_run(s->h, lines[s->n_stirred % ARRAY_SIZE(lines)], &out);
+        proc_output_free(&out);
+}
+
+void scene_stir(struct scene *s)
+{
+        static void (*const steps[])(struct scene * s) = {talk, churn, announce, administer};
+
+        steps[s->n_stirred % ARRAY_SIZE(steps)](s);
+        s->n_stirred++;
+}
+
+/* Of the daemon itself, not of its keeper. */
+void scene_kill_daemon(struct scene *s)
+{
+        kill((pid_t)ctl_status(s->h, "pid"), SIGKILL);
+}

@@ -1,0 +1,51 @@
+/*
+ * A kvleased under `kvleased --keep` that is killed and started again, under eight workers that
+ * publish all the time and look at every byte they read (worker-witness.c), two that make it evict,
+ * and one by which tests make it do the rest. The witnesses have the tenant "calm" to themselves,
+ * all else is done to "busy" and
+ * "churn".
+ *
+ *   scene_begin() -> (scene_stir(), scene_kill_daemon(), scene_recover())... -> scene_end()
+ */
+#ifndef KVL_TEST_RESTART_SCENE_H
+#define KVL_TEST_RESTART_SCENE_H
+
+#include "tests/integration/harness.h"
+#include "tests/integration/witness.h"
+
+#define N_WITNESSES 8
+#define N_LOADS     2
+
+static const struct private_tenant scene_tenants[] = {{"calm", "limit = 64MiB\n"},
+        {"busy", "limit = 8MiB\n"}, {"churn", "limit = 64MiB\n"}, {NULL, NULL}};
+
+struct scene {
+        struct harness *h;
+        struct witness *witnesses[N_WITNESSES];
+        struct worker *workers[N_WITNESSES];
+        struct worker *loads[N_LOADS]; /* of "busy": they evict, invalidate, meet */
+        struct worker *stirrer;
+        uint64_t random;
+        unsigned n_stirred;
+};
+
+void scene_begin(struct scene *s, struct harness *h);
+
+/* Workers end: none has lost a page, or seen a wrong byte. Nothing is left of them. */
+void scene_end(struct scene *s);
+
+/* One step of what witnesses don't do: sessions, announcements, namespaces that come and go,
+ * administration. The daemon may die over it. */
+void scene_stir(struct scene *s);
+
+/* SIGKILL; its keeper starts another one. */
+void scene_kill_daemon(struct scene *s);
+
+/* The daemon is dead, or about to be: waits for the next one to be READY, and until each witness
+ * has published more; `check` is clean. */
+void scene_recover(struct scene *s);
+
+/* Each witness publishes two texts more, and has lost nothing. */
+void scene_await_progress(struct scene *s);
+
+#endif

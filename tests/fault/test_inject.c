@@ -1,0 +1,595 @@
+/*
+ * Calls of libc that fail once (inject.h): in the daemon while it starts, serves and stops, and in
+ * the library. The daemon goes on, or ends with a documented exit code and a sentence; what it
+ * answered an administrator is what it does and what it has on disk; nothing leaks. The library
+ * fails the call it was in, and the process can go on with it.
+ *
+ * KVL_SEED chooses the calls; KVL_INJECT_POINT=NAME:N takes that one alone.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "proto/sock.h"
+#include "tests/fault/inject.h"
+#include "tests/integration/harness.h"
+#include "tests/integration/pattern.h"
+
+#define EXIT_CODE_MAX 5 /* kvleased --help */
+
+/* How long the daemon may take to start or stop, and a request to be answered; not tuned. */
+#define WAIT_MSEC 30000
+
+static const struct {
+        const char *name;
+        int error;
+} functions[] = {
+#define X(name, error) {#name, error},
+        INJECT_TABLE(X)
+#undef X
+};
+
+static char file_env[64], preload_env[256], point_env[64];
+static const char *const daemon_env[] = {file_env, preload_env, NULL};
+static const char *start_env[] = {file_env, preload_env, point_env, NULL};
+static struct inject *shared;
+
+static const struct private_options options = {.daemon_lines = "log_level = info\n"};
+
+/* ---- arming --------------------------------------------------------------------------------- */
+
+static int open_shared(void **state)
+{
+        static char path[] = "/tmp/kvl-inject-XXXXXX";
+        _cleanup_fd_ int fd = mkostemp(path, O_CLOEXEC);
+        const char *object = getenv("KVL_INJECT_SO");
+
+        assert_true(fd >= 0);
+        assert_non_null(object);
+        assert_int_equal(ftruncate(fd, sizeof(*shared)), 0);
+        shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_true(shared != MAP_FAILED);
+        snprintf(file_env, sizeof(file_env), "KVL_INJECT_FILE=%s", path);
+        snprintf(preload_env, sizeof(preload_env), "LD_PRELOAD=%s", object);
+        return 0;
+}
+
+static int close_shared(void **state)
+{
+        munmap(shared, sizeof(*shared));
+        return unlink(strchr(file_env, '=') + 1);
+}
+
+/* The k-th call of it from now fails; 0: none. */
+static void arm(unsigned f, uint64_t k)
+{
+        struct inject_slot *s = &shared->slots[f];
+
+        atomic_store(&s->error, functions[f].error);
+        atomic_store(&s->fail_at, k ? atomic_load(&s->n_calls) + k : 0);
+}
+
+static void reset_counts(void)
+{
+        memset(shared, 0, sizeof(*shared));
+}
+
+struct counts {
+        uint64_t n[N_INJECT];
+};
+
+static struct counts counts_now(void)
+{
+        struct counts c;
+
+        for (unsigned f = 0; f < N_INJECT; f++)
+                c.n[f] = atomic_load(&shared->slots[f].n_calls);
+        return c;
+}
+
+static struct counts counts_since(const struct counts *before)
+{
+        struct counts c = counts_now();
+
+        for (unsigned f = 0; f < N_INJECT; f++)
+                c.n[f] -= before->n[f];
+        return c;
+}
+
+/* ---- which calls are tried ------------------------------------------------------------------ */
+
+struct plan {
+        struct counts counts; /* calls there are */
+        uint64_t end_nsec, random;
+        unsigned only, f;
+        uint64_t only_k, k, round;
+        unsigned n_tried;
+};
+
+static struct plan plan_new(struct counts counts, unsigned seconds)
+{
+        const char *point = getenv("KVL_INJECT_POINT");
+        struct plan p = {.counts = counts, .random = harness_seed(), .only = N_INJECT};
+        char name[32];
+        unsigned long k;
+
+        p.end_nsec = now_nsec() + seconds * UINT64_C(1000000000);
+        if (point && sscanf(point, "%31[^:]:%lu", name, &k) == 2)
+                for (unsigned f = 0; f < N_INJECT; f++)
+                        if (strcmp(functions[f].name, name) == 0)
+                                p.only = f, p.only_k = k;
+        return p;
+}
+
+/*
+ * The next call to fail. In round r each function that is called more than r times, at a call of
+ * its own; all of its calls one after the other where there is time for all (KVL_FULL).
+ */
+static bool plan_next(struct plan *p)
+{
+        if (p->only < N_INJECT) {
+                p->f = p->only;
+                p->k = p->only_k;
+                return p->n_tried++ == 0;
+        }
+        for (; now_nsec() < p->end_nsec; p->round++) {
+                bool any = false;
+
+                for (; p->f < N_INJECT; p->f++) {
+                        uint64_t n = p->counts.n[p->f];
+
+                        any |= p->round < n;
+                        if (p->round >= n)
+                                continue;
+                        p->k = private_full() || n < 8 ? p->round + 1
+                                                       : 1 + pattern_next(&p->random) % n;
+                        p->n_tried++;
+                        return true;
+                }
+                if (!any && p->round > 0)
+                        return false;
+                p->f = 0;
+        }
+        return false;
+}
+
+static void plan_done(const struct plan *p, const char *what)
+{
+        uint64_t n = 0;
+
+        for (unsigned f = 0; f < N_INJECT; f++)
+                n += p->counts.n[f];
+        print_message("%s: %u calls of %llu failed\n", what, p->n_tried, (unsigned long long)n);
+        assert_true(p->n_tried > 0);
+}
+
+/* ---- the log -------------------------------------------------------------------------------- */
+
+/* The log from an offset on; owned. */
+static char *log_from(struct harness *h, size_t offset)
+{
+        char *text = NULL, *rest;
+        size_t len = 0;
+
+        assert_int_equal(file_read(h->daemon.log, 64 << 20, &text, &len), 0);
+        rest = strdup(text + MIN(offset, len));
+        assert_non_null(rest);
+        free(text);
+        return rest;
+}
+
+static size_t log_length(struct harness *h)
+{
+        char *text = log_from(h, 0);
+        size_t len = strlen(text);
+
+        free(text);
+        return len;
+}
+
+/*
+ * How it ended is documented: an exit code with a sentence. libuv aborts where it can't watch a
+ * descriptor or start a thread (which allocates in ld.so): only by a call of its own.
+ */
+static void assert_documented_end(struct harness *h, size_t log_offset, int status)
+{
+        char *log = log_from(h, log_offset);
+        bool said = strstr(log, " error: ") || strstr(log, "kvleased: ");
+        bool by_libuv = strstr(log, "libuv.so") || strstr(log, "ld-linux");
+
+        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && by_libuv) {
+                print_message("libuv gave up: %s", strstr(log, "inject:"));
+                free(log);
+                return;
+        }
+        if (!WIFEXITED(status) || WEXITSTATUS(status) > EXIT_CODE_MAX ||
+                (WEXITSTATUS(status) && !said))
+                fail_msg("the daemon ended with status 0x%x:\n%s", status, log);
+        free(log);
+}
+
+/* ---- while it serves ------------------------------------------------------------------------ */
+
+static unsigned chain; /* of the run: each publishes a text of its own */
+
+/* A client's life. False where a call failed; the rest is left out then. */
+static bool client_session(struct worker *w, struct harness *h)
+{
+        char socket[PRIVATE_PATH_MAX];
+        uint32_t pages[2];
+        bool ok;
+
+        chain++;
+        ok = worker_ask(w, "connect %s", private_daemon_socket(&h->daemon, "a", socket)) == 0 &&
+             worker_ask(w, "open ns%u 1", chain % 4) == 0 && worker_ask(w, "lease 2") == 0;
+        if (!ok || worker_numbers(w, pages, 2) != 2)
+                return false;
+        return worker_ask(w, "fill %u %u", pages[0], chain) == 0 &&
+               worker_ask(w, "publish %u:0 - %u", chain, pages[0]) == 0 &&
+               worker_ask(w, "free %u", pages[1]) == 0 &&
+               worker_ask(w, "lookup %u:0", chain) == 0 &&
+               worker_ask(w, "verify %u %u", pages[0], chain) == 0 &&
+               worker_ask(w, "session-open s%u", chain) == 0 &&
+               worker_ask(w, "session-close drop") == 0 && worker_ask(w, "close") == 0;
+}
+
+/*
+ * A tenant's limit; 0: there is no such tenant. The reply to one question may be what fails:
+ * asked again. UINT64_MAX: the daemon doesn't answer.
+ */
+static uint64_t limit_of(struct harness *h, const char *tenant)
+{
+        uint64_t limit = UINT64_MAX;
+
+        for (unsigned i = 0; i < 3 && limit == UINT64_MAX; i++) {
+                struct proc_output o;
+                json_t *reply, *t;
+                size_t n;
+
+                if (ctl_run(h, "--json tenants list", &o) == 0) {
+                        reply = json_loads(o.out, 0, NULL);
+                        assert_non_null(reply);
+                        limit = 0;
+                        json_array_foreach(ctl_list(reply, "tenants"), n, t)
+                        {
+                                if (strcmp(json_string_value(json_object_get(t, "name")), tenant) ==
+                                        0)
+                                        limit = (uint64_t)json_integer_value(
+                                                json_object_get(t, "limit_bytes"));
+                        }
+                        json_decref(reply);
+                }
+                proc_output_free(&o);
+        }
+        return limit;
+}
+
+static bool is_stored(struct harness *h, const char *section)
+{
+        char path[PRIVATE_PATH_MAX + 16], *text = NULL;
+        size_t len;
+        bool found;
+        int r;
+
+        snprintf(path, sizeof(path), "%s/tenants.conf", h->daemon.state);
+        r = file_read(path, 1 << 20, &text, &len);
+        if (r == -ENOENT)
+                return false;
+        assert_int_equal(r, 0);
+        found = strstr(text, section);
+        free(text);
+        return found;
+}
+
+static char refusal[512]; /* of the last request that was refused, for who must not be */
+
+/* Exit status of a change: 0, or refused with a sentence. */
+static int change(struct harness *h, const char *words)
+{
+        struct proc_output o;
+        int status = ctl_run(h, words, &o);
+
+        if (status && !o.err[0])
+                fail_msg("kvleasectl %s: exit status %d without a sentence", words, status);
+        if (status)
+                snprintf(refusal, sizeof(refusal), "%s: %s", words, o.err);
+        proc_output_free(&o);
+        return status;
+}
+
+/* After an answer the daemon, its file and the answer say the same. False: it is gone. */
+static bool agrees(struct harness *h, const char *what, bool was_done, uint64_t limit, uint64_t is,
+        const char *line)
+{
+        if (is == UINT64_MAX)
+                return false;
+        if (was_done && is != limit)
+                fail_msg("%s was answered OK and isn't so", what);
+        if ((is == limit) != is_stored(h, line) && limit > 0)
+                fail_msg("%s: done is %d, the file says otherwise", what, is == limit);
+        if ((is > 0) != is_stored(h, "[tenant x]"))
+                fail_msg("%s: tenant x is there is %d, the file says otherwise", what, is > 0);
+        return true;
+}
+
+/* Changes of an administrator. True where nothing was refused. */
+static bool admin_session(struct harness *h)
+{
+        int added = change(h, "tenants add x limit=8MiB"), set, removed, recorded;
+
+        if (!agrees(h, "adding a tenant", added == 0, 8 << 20, limit_of(h, "x"), "limit = 8388608"))
+                return false;
+        set = change(h, "tenants set x limit=4MiB");
+        if (!agrees(h, "a limit", set == 0, 4 << 20, limit_of(h, "x"), "limit = 4194304"))
+                return false;
+        kill(h->daemon.pid, SIGHUP);
+        recorded = change(h, "trace record on");
+        recorded |= change(h, "trace record off");
+        removed = change(h, "tenants remove x");
+        if (!agrees(h, "a removal", removed == 0, 0, limit_of(h, "x"), ""))
+                return false;
+        return added == 0 && set == 0 && recorded == 0 && removed == 0;
+}
+
+/* True where nothing was refused. */
+static bool serve(struct harness *h)
+{
+        static const char *const env[] = {"KVL_WORKER_TIMEOUT_MSEC=5000", NULL};
+        struct worker *w = worker_spawn_with(h, program_worker(), env);
+        bool ok = client_session(w, h);
+
+        if (!ok)
+                snprintf(refusal, sizeof(refusal), "worker: %s", w->line);
+        worker_stop(w);
+        return admin_session(h) && ok;
+}
+
+static void must_serve(struct harness *h)
+{
+        if (!serve(h))
+                fail_msg("%s", refusal);
+}
+
+static bool is_running(struct harness *h, int *ret_status)
+{
+        return waitpid(h->daemon.pid, ret_status, WNOHANG) == 0;
+}
+
+/* Where the daemon may have ended in the middle kvleasectl would fail the test: it is looked first
+ * whether it still answers. */
+static void try_serving(struct harness *h, unsigned f, uint64_t k)
+{
+        size_t log_offset = log_length(h);
+        int status = 0;
+
+        print_message("%s:%llu\n", functions[f].name, (unsigned long long)k);
+        arm(f, k);
+        serve(h);
+        arm(f, 0);
+        if (!is_running(h, &status)) {
+                h->daemon.pid = 0;
+                assert_documented_end(h, log_offset, status);
+                harness_start(h);
+        }
+        if (limit_of(h, "x"))
+                ctl(h, "tenants remove x");
+        ctl(h, "trace record off");
+        harness_assert_settled(h);
+}
+
+static void test_serving(void **state)
+{
+        struct harness *h = *state;
+        struct counts before;
+        struct plan p;
+
+        private_daemon_stop(&h->daemon, &(int){0});
+        h->daemon.env = daemon_env;
+        harness_start(h);
+        /* What is made once, by whoever comes first. */
+        must_serve(h);
+        harness_assert_settled(h);
+        before = counts_now();
+        must_serve(h);
+        harness_assert_settled(h);
+        p = plan_new(counts_since(&before), private_full() ? 900 : 20);
+        for (; plan_next(&p); p.f++)
+                try_serving(h, p.f, p.k);
+        plan_done(&p, "serving");
+        must_serve(h);
+        harness_restart(h);
+        h->violations = ctl_status(h, "violations");
+}
+
+/* ---- while it starts and stops -------------------------------------------------------------- */
+
+/*
+ * Waits until it answers, or has ended. READY isn't waited for: saying so may be what fails. What
+ * it answers first may fail, too.
+ */
+static bool comes_up(struct harness *h, int *ret_status)
+{
+        uint64_t end = now_nsec() + WAIT_MSEC * UINT64_C(1000000);
+
+        while (now_nsec() < end) {
+                int fd = sock_connect(h->daemon.admin);
+                struct proc_output o;
+                int answered = -1;
+
+                if (fd >= 0) {
+                        fd_close(fd);
+                        answered = ctl_run(h, "status", &o);
+                        proc_output_free(&o);
+                }
+                if (answered == 0)
+                        return true;
+                if (waitpid(h->daemon.pid, ret_status, WNOHANG) == h->daemon.pid)
+                        return false;
+                sleep_msec(2);
+        }
+        fail_msg("the daemon neither serves nor ends");
+        return false;
+}
+
+static void spawn_daemon(struct harness *h, const char *const *env)
+{
+        const char *argv[] = {program_daemon(), "--config", h->daemon.config, NULL};
+        _cleanup_fd_ int log = open(h->daemon.log, O_WRONLY | O_APPEND | O_CLOEXEC);
+
+        assert_true(log >= 0);
+        reset_counts();
+        h->daemon.pid = proc_spawn(argv, env, (struct proc_files){-1, log, log});
+        assert_true(h->daemon.pid > 0);
+}
+
+static void end_daemon(struct harness *h, size_t log_offset)
+{
+        int status = 0;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_documented_end(h, log_offset, status);
+}
+
+static void try_starting(struct harness *h, unsigned f, uint64_t k)
+{
+        size_t log_offset = log_length(h);
+        int status = 0;
+
+        print_message("%s:%llu\n", functions[f].name, (unsigned long long)k);
+        snprintf(point_env, sizeof(point_env), "KVL_INJECT=%s:%llu:%d", functions[f].name,
+                (unsigned long long)k, functions[f].error);
+        spawn_daemon(h, start_env);
+        if (comes_up(h, &status)) {
+                /* It may still be what libuv does for the next connection. */
+                if (change(h, "check") == 0 || is_running(h, &status)) {
+                        ctl(h, "check");
+                        end_daemon(h, log_offset);
+                        return;
+                }
+        }
+        h->daemon.pid = 0;
+        assert_documented_end(h, log_offset, status);
+}
+
+static void test_starting(void **state)
+{
+        struct harness *h = *state;
+        struct counts counts;
+        struct plan p;
+
+        private_daemon_stop(&h->daemon, &(int){0});
+        spawn_daemon(h, daemon_env);
+        assert_true(comes_up(h, &(int){0}));
+        counts = counts_now();
+        end_daemon(h, log_length(h));
+        p = plan_new(counts, private_full() ? 600 : 10);
+        for (; plan_next(&p); p.f++)
+                try_starting(h, p.f, p.k);
+        plan_done(&p, "starting");
+        h->daemon.env = daemon_env;
+        harness_start(h);
+        must_serve(h);
+}
+
+/* With something to be saved. */
+static void start_used(struct harness *h)
+{
+        struct worker *w;
+
+        spawn_daemon(h, daemon_env);
+        assert_true(comes_up(h, &(int){0}));
+        w = worker_spawn(h);
+        if (!client_session(w, h))
+                fail_msg("%s", w->line);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+}
+
+static void test_stopping(void **state)
+{
+        struct harness *h = *state;
+        struct counts before;
+        struct plan p;
+
+        private_daemon_stop(&h->daemon, &(int){0});
+        start_used(h);
+        before = counts_now();
+        end_daemon(h, log_length(h));
+        p = plan_new(counts_since(&before), private_full() ? 300 : 6);
+        for (; plan_next(&p); p.f++) {
+                size_t log_offset = log_length(h);
+
+                print_message("%s:%llu\n", functions[p.f].name, (unsigned long long)p.k);
+                start_used(h);
+                arm(p.f, p.k);
+                end_daemon(h, log_offset);
+        }
+        plan_done(&p, "stopping");
+        h->daemon.env = daemon_env;
+        harness_start(h);
+}
+
+/* ---- in the library ------------------------------------------------------------------------- */
+
+/* What kvlease.h names for what the system is short of; a daemon that hears of it may hang up. */
+static bool is_documented(int code, int injected)
+{
+        return code >= 0 || code == -injected || code == -ENOMEM || code == -ECONNRESET ||
+               code == -ENOTCONN || code == -ETIMEDOUT || code == -EIO;
+}
+
+static void test_library(void **state)
+{
+        static const char *const modules = "KVL_INJECT_MODULES=libkvlease:libcrypto:libprotobuf";
+        const char *env[] = {file_env, preload_env, modules, "KVL_WORKER_TIMEOUT_MSEC=3000", NULL};
+        struct harness *h = *state;
+        struct counts before;
+        struct worker *w;
+        struct plan p;
+        int n_fds;
+
+        reset_counts();
+        w = worker_spawn_with(h, program_worker(), env);
+        assert_true(client_session(w, h));
+        worker_tell(w, "disconnect");
+        before = counts_now();
+        assert_true(client_session(w, h));
+        worker_tell(w, "disconnect");
+        n_fds = proc_count_fds(w->pid);
+        p = plan_new(counts_since(&before), private_full() ? 600 : 10);
+        for (; plan_next(&p); p.f++) {
+                print_message("%s:%llu\n", functions[p.f].name, (unsigned long long)p.k);
+                arm(p.f, p.k);
+                if (!client_session(w, h) && !is_documented(w->code, functions[p.f].error))
+                        fail_msg("%s: %s", functions[p.f].name, w->line);
+                worker_tell(w, "disconnect");
+                arm(p.f, 0);
+                if (!client_session(w, h))
+                        fail_msg("afterwards: %s", w->line);
+                worker_tell(w, "disconnect");
+                assert_int_equal(proc_count_fds(w->pid), n_fds);
+        }
+        plan_done(&p, "library");
+        worker_stop(w);
+        h->violations = ctl_status(h, "violations");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_starting, (void *)&options),
+                harness_test(test_serving, (void *)&options),
+                harness_test(test_stopping, (void *)&options),
+                harness_test(test_library, (void *)&options),
+        };
+
+        return cmocka_run_group_tests(tests, open_shared, close_shared);
+}

@@ -1,0 +1,417 @@
+/*
+ * Clients that ask for more than there is, and don't read what they are told. Others are served,
+ * administrators are answered, memory is bounded, and afterwards all is as before.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/macros.h"
+#include "proto/sock.h"
+#include "proto/status.h"
+#include "tests/fault/good.h"
+#include "tests/fault/raw-shm.h"
+#include "tests/fault/raw.h"
+
+/* However loaded the machine is: an answer that takes longer is none. */
+#define ANSWER_NSEC (2 * NSEC_PER_SEC * (private_under_valgrind() ? 20 : 1))
+
+static const struct private_tenant three[] = {
+        {"a", "max_clients = 100\n"}, {"b", "max_clients = 100\n"}, {"c", NULL}, {NULL, NULL}};
+
+/* ---- all at once ---- */
+
+#define N_RINGS   16
+#define N_WRITERS 16 /* ask for no answers, so that nothing holds them */
+#define N_DEAF    32 /* ask, and never read */
+#define N_ROUNDS  10
+#define KIB       1024
+
+static const struct private_options small = {
+        .daemon_lines = "max_pending = 1MiB\n", .tenants = three};
+
+/* A frame that frees nothing. */
+static size_t pack_nothing(uint8_t buf[256], uint32_t ns_id, uint16_t flags)
+{
+        Kvlease__V1__FreeRequest nothing = KVLEASE__V1__FREE_REQUEST__INIT;
+        int n;
+
+        nothing.ns_id = ns_id;
+        n = msg_pack(buf, 1, MSG_FREE, flags, 1, 0, &nothing.base);
+        assert_true(n > 0);
+        return (size_t)n;
+}
+
+static void connect_to(struct raw *r, struct harness *h, const char *tenant, uint32_t *ret_ns_id)
+{
+        char path[PRIVATE_PATH_MAX];
+
+        raw_open(r, h, private_daemon_socket(&h->daemon, tenant, path));
+        *ret_ns_id = raw_attach(r);
+}
+
+/* Writes for ever to connections of its own, whole frames of `flags`. */
+static void write_on(struct harness *h, const char *tenant, unsigned n, uint16_t flags)
+{
+        struct raw raws[N_DEAF];
+        uint8_t frames[64][256], many[64 * 256];
+        size_t len[64] = {0}, each = 0;
+        uint32_t ns_id;
+
+        assert_true(n <= N_DEAF);
+        for (unsigned i = 0; i < n; i++)
+                connect_to(&raws[i], h, tenant, &ns_id);
+        for (unsigned i = 0; i < ARRAY_SIZE(frames); i++) {
+                len[i] = pack_nothing(frames[i], ns_id, flags);
+                memcpy(many + each, frames[i], len[i]);
+                each += len[i];
+        }
+        for (size_t at[N_DEAF] = {0};;) {
+                bool any = false;
+
+                for (unsigned i = 0; i < n; i++) {
+                        ssize_t sent = send(raws[i].fd, many + at[i], each - at[i],
+                                MSG_NOSIGNAL | MSG_DONTWAIT);
+
+                        any |= sent > 0;
+                        if (sent > 0)
+                                at[i] = (at[i] + (size_t)sent) % each;
+                }
+                if (!any)
+                        sleep_msec(1);
+        }
+}
+
+static void be_deaf(struct harness *h, void *data)
+{
+        write_on(h, data, N_DEAF, 0);
+}
+
+static void be_loud(struct harness *h, void *data)
+{
+        write_on(h, data, N_WRITERS, FRAME_NO_REPLY);
+}
+
+/* Rings that are full all the time, of what goes wrong at once. */
+static void flood_rings(struct harness *h, void *data)
+{
+        static struct raw_shm shm[N_RINGS];
+        const struct shm_submission touch = {.op = SHM_OP_TOUCH, .ns_id = UINT32_MAX};
+
+        for (unsigned i = 0; i < N_RINGS; i++)
+                raw_share(&shm[i], h, "good");
+        for (;;)
+                for (unsigned i = 0; i < N_RINGS; i++) {
+                        struct shm_client *c = shm[i].client;
+
+                        while (atomic_load(&c->sub_tail) - atomic_load(&c->sub_head) <
+                                SHM_SUB_ENTRIES)
+                                raw_submit(&shm[i], &touch);
+                        if (atomic_exchange(&c->daemon_sleeps, 0))
+                                (void)raw_ring(&shm[i]);
+                }
+}
+
+static void stop_flood(struct raw_child *c)
+{
+        kill(c->pid, SIGKILL);
+        assert_int_equal(proc_wait(c->pid, 5000, NULL), 0);
+        c->fd = fd_close(c->fd);
+}
+
+static int by_number(const void *a, const void *b)
+{
+        const uint64_t *x = a, *y = b;
+
+        return (*x > *y) - (*x < *y);
+}
+
+/* The command is answered each time, and soon. Prints the median. */
+static void ask_often(struct harness *h, struct good *g, const char *words)
+{
+        uint64_t took[N_ROUNDS];
+
+        for (unsigned i = 0; i < N_ROUNDS; i++) {
+                uint64_t began = now_nsec();
+
+                ctl(h, words);
+                took[i] = now_nsec() - began;
+                assert_true(took[i] < ANSWER_NSEC);
+                good_round(g); /* and who keeps its limits gets on */
+        }
+        qsort(took, N_ROUNDS, sizeof(took[0]), by_number);
+        print_message("%s: median %.1f ms, longest %.1f ms\n", words,
+                (double)took[N_ROUNDS / 2] / 1e6, (double)took[N_ROUNDS - 1] / 1e6);
+}
+
+static void test_flood(void **state)
+{
+        struct harness *h = *state;
+        int64_t before = proc_status_value(h->daemon.pid, "RssAnon"), after;
+        struct raw_child deaf, deaf_too, loud, rings;
+        struct good g;
+
+        good_start(&g, h, "c");
+        deaf = raw_fork_start(h, be_deaf, (void *)"a");
+        deaf_too = raw_fork_start(h, be_deaf, (void *)"b");
+        loud = raw_fork_start(h, be_loud, (void *)"b");
+        rings = raw_fork_start(h, flood_rings, NULL);
+        ctl_wait_status(h, "n_clients", 1 + 2 * N_DEAF + N_WRITERS + N_RINGS);
+        /* Who doesn't read isn't read from: those who do are few then. */
+        for (unsigned i = 0; i < 1000 && ctl_status(h, "peers_held") < N_DEAF; i++)
+                sleep_msec(10);
+        assert_true(ctl_status(h, "peers_held") >= N_DEAF);
+        ask_often(h, &g, "status");
+        ask_often(h, &g, "tenants set c max_clients=77");
+        ask_often(h, &g, "clients");
+        assert_true(ctl_status(h, "pending_bytes") <= 1024 * KIB);
+        assert_true(ctl_tenant(h, "a", "pending_bytes") <= 1024 * KIB / 2);
+        assert_int_equal(ctl_status(h, "pending_overflows"), 0);
+        after = proc_status_value(h->daemon.pid, "RssAnon");
+        print_message(
+                "RssAnon: %lld KiB before, %lld KiB after\n", (long long)before, (long long)after);
+#ifndef __SANITIZE_ADDRESS__
+        /* What waits, the buffers of 113 connections with 64 KiB each, and what else they are. */
+        if (!private_under_valgrind())
+                assert_true(after - before < 1024 + 113 * 96);
+#endif
+        stop_flood(&deaf);
+        stop_flood(&deaf_too);
+        stop_flood(&loud);
+        stop_flood(&rings);
+        ctl_wait_status(h, "n_clients", 1);
+        assert_int_equal(ctl_status(h, "pending_bytes"), 0);
+        good_stop(&g);
+}
+
+/* ---- requests a second ---- */
+
+#define A_TURN 16 /* frames: PEER_FRAMES_PER_TURN */
+
+static const struct private_tenant paced[] = {
+        {"a", "max_requests = 200\n"}, {"c", NULL}, {NULL, NULL}};
+static const struct private_options few_requests = {.tenants = paced};
+
+static void be_loud_alone(struct harness *h, void *data)
+{
+        write_on(h, data, 1, FRAME_NO_REPLY);
+}
+
+/* One client of the tenant floods: the other gets its part of what there is, and all of it as soon
+ * as the limit is gone. */
+static void test_max_requests(void **state)
+{
+        struct harness *h = *state;
+        struct raw_child loud = raw_fork_start(h, be_loud_alone, (void *)"a");
+        uint64_t began = now_nsec(), before, n;
+        struct raw polite;
+        struct good g;
+        uint32_t ns_id;
+
+        good_start(&g, h, "c");
+        connect_to(&polite, h, "a", &ns_id);
+        before = ctl_tenant(h, "a", "requests");
+        for (unsigned i = 0; i < 20; i++) {
+                Kvlease__V1__FreeRequest nothing = KVLEASE__V1__FREE_REQUEST__INIT;
+
+                nothing.ns_id = ns_id;
+                assert_true(raw_request(&polite, MSG_FREE, 0, &nothing.base));
+                assert_non_null(raw_answer(&polite)); /* within 10 s */
+                good_round(&g);
+        }
+        n = ctl_tenant(h, "a", "requests");
+        /* A second's that it had saved, and what a turn goes beyond. */
+        assert_true(n <= 200 + (now_nsec() - began) * 200 / NSEC_PER_SEC + A_TURN);
+        assert_true(n > before + 20); /* the rest was the other's */
+        assert_true(ctl_tenant(h, "a", "pauses") > 0);
+        assert_true(ctl_tenant(h, "a", "pauses_msec") > 0);
+        ctl(h, "tenants set a max_requests=none");
+        before = ctl_tenant(h, "a", "requests");
+        for (unsigned i = 0; i < 1000 && ctl_tenant(h, "a", "requests") < before + 5000; i++)
+                sleep_msec(10);
+        assert_true(ctl_tenant(h, "a", "requests") >= before + 5000);
+        stop_flood(&loud);
+        raw_close(&polite);
+        good_stop(&g);
+}
+
+/* ---- connections a second ---- */
+
+static const struct private_tenant slow[] = {
+        {"a", "max_connects = 5\nmax_clients = 4\n"}, {"c", NULL}, {NULL, NULL}};
+static const struct private_options few_connects = {.tenants = slow};
+
+static bool try_connect(struct harness *h, const char *tenant)
+{
+        const Kvlease__V1__HelloReply *hello;
+        char path[PRIVATE_PATH_MAX];
+        struct raw r;
+        bool in;
+
+        raw_open(&r, h, private_daemon_socket(&h->daemon, tenant, path));
+        hello = raw_hello(&r, 1, 1);
+        assert_non_null(hello);
+        in = hello->status == WIRE_OK;
+        if (!in) {
+                assert_int_equal(hello->status, WIRE_TOO_MANY);
+                if (!strstr(hello->detail, "connect more than 5 times a second") ||
+                        !strstr(hello->detail, "kvleasectl tenants set a max_connects="))
+                        fail_msg("\"%s\"", hello->detail);
+        }
+        raw_close(&r);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl_wait_status(h, "peers_new", 0);
+        return in;
+}
+
+static void test_max_connects(void **state)
+{
+        struct harness *h = *state;
+        uint64_t began = now_nsec();
+        unsigned n_in = 0, n_refused = 0;
+
+        while (n_refused < 3) {
+                if (try_connect(h, "a"))
+                        n_in++;
+                else
+                        n_refused++;
+                assert_true(n_in <= 9 + 5 * (now_nsec() - began) / NSEC_PER_SEC);
+        }
+        assert_true(n_in >= 9); /* all its clients, and a second's */
+        assert_int_equal(ctl_tenant(h, "a", "connects_refused"), n_refused);
+        assert_int_equal(ctl_status(h, "connects_refused"), n_refused);
+        assert_true(try_connect(h, "c"));
+        sleep_msec(300);
+        assert_true(try_connect(h, "a"));
+        ctl(h, "tenants set a max_connects=1000");
+        for (unsigned i = 0; i < 20; i++)
+                assert_true(try_connect(h, "a"));
+}
+
+/* ---- who stops ---- */
+
+/* Notices stop at half of OUTQUEUE_HOLD_BYTES for who doesn't take them; and the last one. */
+#define NOTICES_BYTES (132 * KIB)
+
+/* Clients that hold pins stop: these stay, others go on, nothing grows. */
+static void test_stopped_readers(void **state)
+{
+        enum { N_STOPPED = 4, N_PAGES = 8 };
+        struct harness *h = *state;
+        struct worker *stopped[N_STOPPED];
+        uint32_t pages[N_STOPPED][N_PAGES];
+        uint64_t ends;
+        int64_t before;
+        struct good g;
+
+        good_start(&g, h, "c");
+        for (unsigned i = 0; i < N_STOPPED; i++) {
+                stopped[i] = worker_start(h, i % 2 ? "a" : "c", "good", 1);
+                worker_publish_chain(stopped[i], 10 + i, N_PAGES, pages[i]);
+        }
+        for (unsigned i = 0; i < 20; i++)
+                good_round(&g);
+        for (unsigned i = 0; i < N_STOPPED; i++)
+                assert_int_equal(kill(stopped[i]->pid, SIGSTOP), 0);
+        before = proc_status_value(h->daemon.pid, "RssAnon");
+        ends = now_nsec() + (private_full() ? 60 : 5) * NSEC_PER_SEC;
+        while (now_nsec() < ends) {
+                good_round(&g);
+                ctl(h, "purge a");
+                assert_true(ctl_status(h, "pages_pinned") >= N_STOPPED * N_PAGES);
+                assert_true(ctl_status(h, "pending_bytes") <= N_STOPPED * NOTICES_BYTES);
+        }
+        /* What good_round() publishes is remembered: some, and no more than that. */
+        assert_true(proc_status_value(h->daemon.pid, "RssAnon") - before < 4096);
+        assert_int_equal(ctl_status(h, "peers_muted"), 0);
+        for (unsigned i = 0; i < N_STOPPED; i++) {
+                assert_int_equal(kill(stopped[i]->pid, SIGCONT), 0);
+                for (unsigned k = 0; k < N_PAGES; k++)
+                        worker_tell(stopped[i], "verify %u %u", pages[i][k], 1000 * (10 + i) + k);
+                worker_stop(stopped[i]);
+        }
+        good_stop(&g);
+}
+
+/* ---- who only knocks ---- */
+
+#define N_KNOCKS 3000
+#define N_OPEN   300
+#define FEW_FDS  96
+
+static void limit_fds(pid_t pid, rlim_t n)
+{
+        struct rlimit limit;
+
+        assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, &limit), 0);
+        limit.rlim_cur = MIN(n, limit.rlim_max);
+        assert_int_equal(prlimit(pid, RLIMIT_NOFILE, &limit, NULL), 0);
+}
+
+/* Connects, says nothing, and begins anew with the oldest: 300 at a time, of both tenants. */
+static void knock(struct harness *h, void *data)
+{
+        char paths[2][PRIVATE_PATH_MAX];
+        int fds[N_OPEN];
+
+        private_daemon_socket(&h->daemon, "a", paths[0]);
+        private_daemon_socket(&h->daemon, "b", paths[1]);
+        for (unsigned i = 0; i < N_OPEN; i++)
+                fds[i] = -1;
+        for (unsigned i = 0;; i++) {
+                unsigned at = i % N_OPEN;
+
+                fds[at] = fd_close(fds[at]);
+                fds[at] = sock_connect(paths[i % 2]);
+                if (i == N_KNOCKS && write(*(int *)data, "", 1) != 1)
+                        _exit(1);
+        }
+}
+
+/* The descriptors go, to connections alone: administrators get in, and can change things. */
+static void test_storm(void **state)
+{
+        struct harness *h = *state;
+        struct raw_child child;
+        struct good g;
+        int done[2];
+        char byte;
+
+        assert_int_equal(pipe2(done, O_CLOEXEC), 0);
+        good_start(&g, h, "c");
+        limit_fds(h->daemon.pid, FEW_FDS);
+        child = raw_fork_start(h, knock, &done[1]);
+        assert_int_equal(read(done[0], &byte, 1), 1);
+        ask_often(h, &g, "status");
+        ask_often(h, &g, "tenants set b max_clients=50");
+        ctl(h, "tenants add made limit=4MiB");
+        stop_flood(&child);
+        ctl_wait_status(h, "peers_new", 0);
+        limit_fds(h->daemon.pid, 1024);
+        ctl(h, "tenants remove made");
+        good_stop(&g);
+        fd_close(done[0]);
+        fd_close(done[1]);
+}
+
+int main(void)
+{
+        static const struct private_options plain = {.tenants = three};
+        const struct CMUnitTest tests[] = {
+                harness_test(test_flood, (void *)&small),
+                harness_test(test_max_requests, (void *)&few_requests),
+                harness_test(test_max_connects, (void *)&few_connects),
+                harness_test(test_stopped_readers, (void *)&plain),
+                harness_test(test_storm, (void *)&plain),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

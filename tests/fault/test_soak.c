@@ -1,0 +1,101 @@
+/*
+ * Half an hour (20 s in the short run) of mixed load, workers that come and go, and a daemon that
+ * ends every minute, in peace and otherwise: memory, descriptors and pages are at the end what they
+ * were at the beginning.
+ */
+#include <stdio.h>
+
+#include "base/macros.h"
+#include "tests/fault/restart-scene.h"
+
+/* The daemon's own memory may grow by so much: what allocators keep, and tables that were touched.
+ * Not tuned. */
+#define SLACK_KIB 8192
+
+static const struct private_options options = {
+        .tenants = scene_tenants,
+        .device_lines = "memory = 192MiB\nextent = 2MiB\n",
+        .is_kept = true,
+};
+
+struct level {
+        int64_t rss_kib;
+        int n_fds;
+        uint64_t kept_fds, charged_bytes, n_pages;
+};
+
+/* With nobody connected and nothing cached. */
+static struct level measure(struct harness *h)
+{
+        pid_t pid;
+        struct level l;
+
+        ctl(h, "purge calm --remove");
+        ctl(h, "purge busy --remove");
+        ctl(h, "purge churn --remove");
+        ctl_wait_status(h, "charged_bytes", 0);
+        pid = (pid_t)ctl_status(h, "pid");
+        l = (struct level){
+                .rss_kib = proc_status_value(pid, "RssAnon"),
+                .n_fds = proc_count_fds(pid),
+                .kept_fds = ctl_status(h, "kept_fds"),
+                .charged_bytes = ctl_status(h, "charged_bytes"),
+                .n_pages = ctl_status(h, "pages_sealed") + ctl_status(h, "pages_granted") +
+                           ctl_status(h, "pages_detached") + ctl_status(h, "pages_free"),
+        };
+        print_message("%lld KiB, %d descriptors, %llu kept, %llu bytes, %llu pages\n",
+                (long long)l.rss_kib, l.n_fds, (unsigned long long)l.kept_fds,
+                (unsigned long long)l.charged_bytes, (unsigned long long)l.n_pages);
+        return l;
+}
+
+/* One life of the daemon. */
+static void live(struct scene *s, unsigned msec)
+{
+        uint64_t end = now_nsec() + msec * UINT64_C(1000000);
+
+        while (now_nsec() < end) {
+                scene_stir(s);
+                sleep_msec(20);
+        }
+}
+
+static void run(struct harness *h, unsigned n_lives, unsigned msec)
+{
+        struct scene s;
+
+        scene_begin(&s, h);
+        for (unsigned i = 0; i < n_lives; ++i) {
+                live(&s, msec);
+                if (i % 2 == 0)
+                        scene_kill_daemon(&s);
+                else
+                        ctl(h, "restart --force");
+                scene_recover(&s);
+        }
+        scene_end(&s);
+}
+
+static void test_soak(void **state)
+{
+        struct harness *h = *state;
+        struct level first, last;
+
+        /* What is allocated once is, then. */
+        run(h, 2, 1000);
+        first = measure(h);
+        run(h, private_full() ? 30 : 4, private_full() ? 60000 : 3000);
+        last = measure(h);
+        assert_int_equal(last.n_fds, first.n_fds);
+        assert_int_equal(last.kept_fds, first.kept_fds);
+        assert_int_equal(last.charged_bytes, 0);
+        assert_int_equal(last.n_pages, 0);
+        assert_true(last.rss_kib <= first.rss_kib + SLACK_KIB);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {harness_test(test_soak, (void *)&options)};
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

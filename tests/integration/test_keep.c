@@ -1,0 +1,414 @@
+/*
+ * kvleased --keep: what the small parent keeps comes back to the next daemon, which it starts; the
+ * rest of what a service manager does it does, too.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "proto/sock.h"
+#include "tests/integration/harness.h"
+
+#define WAIT_MSEC 30000 /* not tuned */
+
+/* A parent with a daemon under it, beside a service manager that is the test. */
+struct kept {
+        struct harness *h;
+        int above;       /* $NOTIFY_SOCKET of the parent */
+        char text[4096]; /* the last message there */
+        pid_t daemon;    /* as last seen */
+};
+
+/* The child of a process; 0: it has none. */
+static pid_t child_of(pid_t pid)
+{
+        char path[64], text[64] = "";
+        int fd;
+
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0 && read(fd, text, sizeof(text) - 1) < 0)
+                text[0] = '\0';
+        fd_close(fd);
+        return (pid_t)atoi(text);
+}
+
+static void kept_spawn(struct kept *k, const char *const *more)
+{
+        struct private_daemon *d = &k->h->daemon;
+        const char *argv[16] = {program_daemon(), "--config", d->config, "--keep"};
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        char notify[PRIVATE_PATH_MAX + 32];
+        char place[PRIVATE_PATH_MAX +
+                   32]; /* of the parent's socket, which one killed leaves there */
+        const char *env[] = {notify, place, NULL};
+        int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+        for (unsigned n = 4; more && *more; more++)
+                argv[n++] = *more;
+        snprintf(address.sun_path, sizeof(address.sun_path), "%.40s/above", d->dir);
+        snprintf(notify, sizeof(notify), "NOTIFY_SOCKET=%.60s", address.sun_path);
+        snprintf(place, sizeof(place), "RUNTIME_DIRECTORY=%.40s", d->dir);
+        unlink(address.sun_path);
+        k->above = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(k->above, (struct sockaddr *)&address, sizeof(address)), 0);
+        d->pid = proc_spawn(argv, env, (struct proc_files){-1, log, log});
+        assert_true(d->pid > 0);
+        fd_close(log);
+}
+
+/* The next message that has the text; those before it are thrown away. */
+static void expect(struct kept *k, const char *text)
+{
+        struct pollfd p = {k->above, POLLIN, 0};
+        uint64_t end = now_nsec() + WAIT_MSEC * UINT64_C(1000000);
+
+        while (now_nsec() < end && poll(&p, 1, WAIT_MSEC) > 0) {
+                ssize_t len = recv(k->above, k->text, sizeof(k->text) - 1, 0);
+
+                assert_true(len >= 0);
+                k->text[len] = '\0';
+                if (strstr(k->text, text))
+                        return;
+        }
+        fail_msg("never said: %s", text);
+}
+
+static void expect_ready(struct kept *k)
+{
+        pid_t before = k->daemon;
+
+        expect(k, "READY=1");
+        k->daemon = child_of(k->h->daemon.pid);
+        assert_true(k->daemon > 0 && k->daemon != before);
+}
+
+static void kept_start(struct kept *k, struct harness *h, const char *const *more)
+{
+        int status;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        *k = (struct kept){.h = h};
+        kept_spawn(k, more);
+        expect_ready(k);
+}
+
+/* Waits for the parent's end. */
+static int kept_wait(struct kept *k)
+{
+        int status;
+
+        assert_int_equal(proc_wait(k->h->daemon.pid, WAIT_MSEC, &status), 0);
+        k->h->daemon.pid = 0;
+        k->above = fd_close(k->above);
+        return status;
+}
+
+/* Stops both, and gives the harness the daemon that it expects. */
+static void kept_stop(struct kept *k)
+{
+        pid_t daemon = k->daemon;
+
+        kill(k->h->daemon.pid, SIGTERM);
+        expect(k, "STOPPING=1");
+        assert_int_equal(kept_wait(k), 0);
+        assert_int_equal(kill(daemon, 0), -1);
+        harness_start(k->h);
+}
+
+static ino_t inode_at(const char *path)
+{
+        struct stat st;
+
+        assert_int_equal(stat(path, &st), 0);
+        return st.st_ino;
+}
+
+static uint64_t kept_now(struct kept *k)
+{
+        return ctl_status(k->h, "kept_fds");
+}
+
+/* Killed, it comes back by itself: with the same sockets, which somebody may be waiting at. */
+static void test_killed(void **state)
+{
+        char path[PRIVATE_PATH_MAX];
+        struct kept k;
+        uint64_t n;
+        ino_t inode;
+        int waiting;
+
+        kept_start(&k, *state, NULL);
+        private_daemon_socket(&k.h->daemon, "a", path);
+        inode = inode_at(path);
+        n = kept_now(&k);
+        assert_true(n >= 3); /* the sockets */
+        kill(k.daemon, SIGSTOP);
+        waiting = sock_connect(path); /* in the backlog, of nobody yet */
+        assert_true(waiting >= 0);
+        kill(k.daemon, SIGKILL);
+        expect(&k, "killed by signal 9: it is started again");
+        expect_ready(&k);
+        assert_int_equal(inode_at(path), inode);
+        assert_int_equal(kept_now(&k), n);
+        assert_int_equal(ctl_status(k.h, "kept_released"), 0);
+        worker_stop(worker_start(k.h, "a", "ns", 1));
+        fd_close(waiting);
+        kept_stop(&k);
+}
+
+/* SIGUSR1: another daemon from the same file, without a word of a stop above. */
+static void test_upgrade(void **state)
+{
+        struct kept k;
+        uint64_t n;
+
+        kept_start(&k, *state, NULL);
+        n = kept_now(&k);
+        for (unsigned i = 0; i < 3; i++) {
+                kill(k.h->daemon.pid, SIGUSR1);
+                expect_ready(&k);
+                assert_int_equal(kept_now(&k), n);
+        }
+        kept_stop(&k);
+}
+
+static void test_reload(void **state)
+{
+        struct kept k;
+
+        kept_start(&k, *state, NULL);
+        kill(k.h->daemon.pid, SIGHUP);
+        expect(&k, "RELOADING=1");
+        expect(&k, "READY=1");
+        kept_stop(&k);
+}
+
+/* A tenant that is gone meanwhile takes its socket with it. */
+static void test_socket_of_nobody(void **state)
+{
+        static const struct private_tenant one[] = {{"a", "limit = 4MiB\n"}, {NULL, NULL}};
+        static const struct private_tenant two[] = {
+                {"a", "limit = 4MiB\n"}, {"b", "limit = 4MiB\n"}, {NULL, NULL}};
+        const struct private_options o[] = {{.tenants = two}, {.tenants = one}};
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX];
+        struct kept k;
+        uint64_t n;
+
+        assert_int_equal(private_daemon_configure(&h->daemon, &o[0]), 0);
+        kept_start(&k, h, NULL);
+        n = kept_now(&k);
+        private_daemon_socket(&h->daemon, "b", path);
+        assert_int_equal(access(path, F_OK), 0);
+        assert_int_equal(private_daemon_configure(&h->daemon, &o[1]), 0);
+        kill(k.daemon, SIGKILL);
+        expect_ready(&k);
+        assert_int_equal(kept_now(&k), n - 1);
+        assert_int_equal(access(path, F_OK), -1);
+        /* And one that goes while the daemon runs. */
+        ctl(h, "tenants add c limit=1MiB");
+        assert_int_equal(kept_now(&k), n);
+        ctl(h, "tenants remove c");
+        assert_int_equal(kept_now(&k), n - 1);
+        kept_stop(&k);
+}
+
+/* A store without room: said, and the daemon serves. */
+static void test_full_store(void **state)
+{
+        struct private_daemon *d = &((struct harness *)*state)->daemon;
+        char *text;
+        size_t len;
+        struct kept k;
+
+        kept_start(&k, *state, (const char *const[]){"--keep-max", "2", NULL});
+        assert_int_equal(ctl_status(k.h, "kept_max"), 2);
+        assert_int_equal(kept_now(&k), 2);
+        assert_int_equal(file_read(d->log, 1 << 20, &text, &len), 0);
+        assert_non_null(strstr(text, "2 descriptors of kvleased are kept for its next start, of at "
+                                     "most 2: raise FileDescriptorStoreMax"));
+        free(text);
+        kept_stop(&k);
+}
+
+/* Sockets that the parent was given, and what nobody knows. */
+static void exec_activated(struct kept *k, int fd, int unknown)
+{
+        struct private_daemon *d = &k->h->daemon;
+        char pid[16], notify[PRIVATE_PATH_MAX];
+
+        if (dup2(fd, 3) < 0 || dup2(unknown, 4) < 0)
+                _exit(126);
+        snprintf(pid, sizeof(pid), "%d", (int)getpid());
+        snprintf(notify, sizeof(notify), "%.60s/above", d->dir);
+        setenv("NOTIFY_SOCKET", notify, 1);
+        setenv("LISTEN_PID", pid, 1);
+        setenv("LISTEN_FDS", "2", 1);
+        setenv("LISTEN_FDNAMES", "tenant-a:x99", 1);
+        execl(program_daemon(), program_daemon(), "--config", d->config, "--keep", (char *)NULL);
+        _exit(127);
+}
+
+static void test_activated(void **state)
+{
+        struct harness *h = *state;
+        struct kept k = {.h = h};
+        char path[PRIVATE_PATH_MAX], dir[PRIVATE_PATH_MAX];
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        int status, fd, high, null;
+        ino_t inode;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        snprintf(dir, sizeof(dir), "%.40s/t", h->daemon.runtime);
+        mkdir(dir, 0755);
+        snprintf(dir, sizeof(dir), "%.40s/t/a", h->daemon.runtime);
+        mkdir(dir, 0755);
+        fd = sock_listen(private_daemon_socket(&h->daemon, "a", path), 0666);
+        high = fcntl(fd, F_DUPFD_CLOEXEC, 100);
+        null = fcntl(0, F_DUPFD_CLOEXEC, 100);
+        assert_true(fd >= 0 && high >= 0 && null >= 0);
+        inode = inode_at(path);
+        snprintf(address.sun_path, sizeof(address.sun_path), "%.60s/above", h->daemon.dir);
+        unlink(address.sun_path);
+        k.above = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(k.above, (struct sockaddr *)&address, sizeof(address)), 0);
+        h->daemon.pid = fork();
+        if (h->daemon.pid == 0)
+                exec_activated(&k, high, null);
+        fd_close(fd);
+        fd_close(high);
+        fd_close(null);
+        for (unsigned i = 0; i < 2; i++) {
+                expect_ready(&k);
+                assert_int_equal(inode_at(path), inode);
+                assert_true(ctl_status(h, "kept_released") >= 1); /* x99, given each time */
+                worker_stop(worker_start(h, "a", "ns", 1));
+                kill(k.daemon, SIGKILL);
+        }
+        expect_ready(&k);
+        kept_stop(&k);
+}
+
+/* The parent is no memory without a daemon: it gives up, and says so. */
+static void test_gives_up(void **state)
+{
+        struct private_daemon *d = &((struct harness *)*state)->daemon;
+        struct kept k;
+        uint64_t begin;
+        int status, fd;
+
+        kept_start(&k, *state, (const char *const[]){"--keep-tries", "3", NULL});
+        fd = open(d->config, O_WRONLY | O_APPEND | O_CLOEXEC);
+        assert_true(fd >= 0);
+        assert_true(write(fd, "[nonsense]\n", 11) == 11);
+        fd_close(fd);
+        begin = now_nsec();
+        kill(k.daemon, SIGKILL);
+        expect(&k, "killed by signal 9");
+        expect(&k, "exited with 2");
+        expect(&k, "died 3 times in a row");
+        assert_true(now_nsec() - begin >= UINT64_C(300000000)); /* 100 ms, 200 ms */
+        status = kept_wait(&k);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+        /* One that never was READY says itself what is wrong: no second try. */
+        kept_spawn(&k, NULL);
+        status = kept_wait(&k);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+        assert_int_equal(private_daemon_configure(d, &(struct private_options){0}), 0);
+        harness_start(k.h);
+}
+
+static void test_watchdog(void **state)
+{
+        struct kept k;
+
+        kept_start(&k, *state, (const char *const[]){"--keep-watchdog", "500ms", NULL});
+        kill(k.daemon, SIGSTOP);
+        expect(&k, "hasn't said for 500 ms that it lives");
+        kill(k.daemon, SIGCONT); /* as a stopped process dies of SIGKILL alone */
+        expect(&k, "killed by signal 6");
+        expect_ready(&k);
+        kept_stop(&k);
+}
+
+/* The daemon doesn't outlive its parent. */
+static void test_parent_killed(void **state)
+{
+        struct kept k;
+
+        kept_start(&k, *state, NULL);
+        kill(k.h->daemon.pid, SIGKILL);
+        (void)kept_wait(&k);
+        for (unsigned i = 0; kill(k.daemon, 0) == 0; i += 5) {
+                assert_true(i < WAIT_MSEC);
+                sleep_msec(5);
+        }
+        harness_start(k.h);
+}
+
+/* Nobody keeps anything, or it isn't wanted: as ever. */
+static void test_off(void **state)
+{
+        static const struct private_options off = {.daemon_lines = "keep_state = off"};
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX];
+        struct kept k;
+
+        assert_int_equal(ctl_status(h, "kept_max"), 0);
+        assert_int_equal(private_daemon_configure(&h->daemon, &off), 0);
+        kept_start(&k, h, NULL);
+        assert_int_equal(ctl_status(h, "kept_max"), 0);
+        private_daemon_socket(&h->daemon, "a", path);
+        kill(h->daemon.pid, SIGTERM);
+        expect(&k, "STOPPING=1");
+        assert_int_equal(kept_wait(&k), 0);
+        assert_int_equal(access(path, F_OK), -1);
+        assert_int_equal(private_daemon_configure(&h->daemon, &(struct private_options){0}), 0);
+        harness_start(h);
+}
+
+/* Who keeps them doesn't answer: administrators are served all the same. */
+static void test_stopped_parent(void **state)
+{
+        struct kept k;
+
+        kept_start(&k, *state, NULL);
+        kill(k.h->daemon.pid, SIGSTOP);
+        ctl(k.h, "tenants add c limit=1MiB");
+        kill(k.h->daemon.pid, SIGCONT);
+        ctl(k.h, "tenants remove c");
+        kept_stop(&k);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_killed, NULL),
+                harness_test(test_upgrade, NULL),
+                harness_test(test_reload, NULL),
+                harness_test(test_socket_of_nobody, NULL),
+                harness_test(test_full_store, NULL),
+                harness_test(test_activated, NULL),
+                harness_test(test_gives_up, NULL),
+                harness_test(test_watchdog, NULL),
+                harness_test(test_parent_killed, NULL),
+                harness_test(test_off, NULL),
+                harness_test(test_stopped_parent, NULL),
+        };
+
+        unsetenv("WATCHDOG_USEC");
+        unsetenv("WATCHDOG_PID");
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
