@@ -1,0 +1,226 @@
+"""What tests use beside the systemd that boot.py has booted: units, kvleased's service, workers.
+
+Every test is a function test_*(); run_tests() calls them in order and says what failed. All raise
+AssertionError with a sentence.
+"""
+import json
+import os
+import pathlib
+import re
+import select
+import subprocess
+import sys
+import time
+import traceback
+
+BUILD, SOURCE = pathlib.Path("/kvl/build"), pathlib.Path("/kvl/source")
+UNITS = pathlib.Path("/etc/systemd/system")
+CONFIG = pathlib.Path("/etc/kvlease/kvleased.conf")
+KVLEASED = "kvleased.service"
+SOCKETS = ("kvleased.socket", "kvleased-admin.socket")
+SOCKET = "/run/kvlease/sock"
+WAIT_SECONDS = 30  # for what takes milliseconds, on a loaded machine; not tuned
+FULL = os.environ.get("KVL_FULL") == "1"
+
+
+def command(*words, check=True):
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{' '.join(words)}: {done.returncode}: {done.stderr}{done.stdout}")
+    return done
+
+
+def systemctl(*words, check=True):
+    return command("systemctl", "--no-pager", *words, check=check)
+
+
+def wait_for(what, ask, seconds=WAIT_SECONDS):
+    """Until ask() answers something; returns that."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = ask()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.01)
+
+
+# ---- units ---------------------------------------------------------------------------------------
+
+
+def write_unit(name, text):
+    (UNITS / name).write_text(text)
+    systemctl("daemon-reload")
+
+
+def set_in_unit(name, **settings):
+    """A drop-in for the section [Service]; none: removes it."""
+    where = UNITS / f"{name}.d"
+    where.mkdir(exist_ok=True)
+    lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+    (where / "test.conf").write_text(f"[Service]\n{lines}" if lines else "")
+    systemctl("daemon-reload")
+
+
+def show(unit, name):
+    return systemctl("show", "-P", name, unit).stdout.strip()
+
+
+def n_kept(unit=KVLEASED):
+    return int(show(unit, "NFileDescriptorStore"))
+
+
+def main_pid(unit=KVLEASED):
+    return int(show(unit, "MainPID"))
+
+
+def wait_restarted(unit, old_pid):
+    """Until another process is ready in its place; returns its pid."""
+    wait_for(f"{unit} runs again in another process than {old_pid}",
+             lambda: main_pid(unit) not in (0, old_pid) and show(unit, "ActiveState") == "active")
+    return main_pid(unit)
+
+
+def cursor():
+    """The end of the journal, to read from there on."""
+    command("journalctl", "--sync")
+    said = command("journalctl", "-n", "0", "--show-cursor", "-q").stdout
+    return said.rsplit(": ", 1)[1].strip()
+
+
+def journal(unit, since):
+    """What the unit said since then. unit None: everybody: of a process that ends at once after
+    what it says, the journal may not know any more which unit it was of."""
+    command("journalctl", "--sync")
+    return command("journalctl", "-q", "--no-pager", "-o", "cat", f"--after-cursor={since}",
+                   *(["-u", unit] if unit else [])).stdout
+
+
+def wait_journal(unit, since, pattern):
+    return wait_for(f"{pattern!r} in the journal of {unit}",
+                    lambda: re.search(pattern, journal(unit, since)))
+
+
+# ---- kvleased ------------------------------------------------------------------------------------
+
+
+def write_config(more=""):
+    CONFIG.parent.mkdir(exist_ok=True)
+    CONFIG.write_text("[daemon]\ndevices = host\n[device host]\nmemory = 256MiB\nextent = 2MiB\n"
+                      "[tenant a]\nlimit = 128MiB\nuids = 0\n" + more)
+
+
+def install_kvleased():
+    """The units as they are installed, with the programs that were built where they expect them."""
+    (UNITS / KVLEASED).write_text((BUILD / "packaging/systemd" / KVLEASED).read_text())
+    for unit in SOCKETS:
+        (UNITS / unit).write_text((SOURCE / "packaging/systemd" / unit).read_text())
+    program = re.search(r"^ExecStart=(\S+)", (UNITS / KVLEASED).read_text(), re.MULTILINE)[1]
+    pathlib.Path(program).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(program).unlink(missing_ok=True)
+    pathlib.Path(program).symlink_to(BUILD / "daemon/server/kvleased")
+    write_config()
+    systemctl("daemon-reload")
+
+
+def ctl(*words, check=True):
+    return command(str(BUILD / "client/ctl/kvleasectl"), *words, check=check)
+
+
+def status():
+    return json.loads(ctl("status", "--json").stdout)
+
+
+def start_kvleased():
+    """The service and its sockets, as they are installed, with the configuration of the tests;
+    returns its pid. Whatever was there before is gone."""
+    stop_kvleased()
+    write_config()
+    set_in_unit(KVLEASED)
+    systemctl("start", *SOCKETS, KVLEASED)
+    return main_pid()
+
+
+def stop_kvleased():
+    systemctl("stop", *SOCKETS, KVLEASED)
+    systemctl("reset-failed")
+
+
+class Worker:
+    """tests/integration/worker.c, driven by lines."""
+
+    def __init__(self, socket="/run/kvlease/t/a/sock"):
+        self.process = subprocess.Popen([BUILD / "tests/integration/kvl-worker"], bufsize=0,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.tell(f"connect {socket}")
+        self.tell("open ns 1")
+
+    def ask(self, line):
+        """(code, the rest of its answer)"""
+        self.process.stdin.write(line.encode() + b"\n")
+        said = b""
+        while not said.endswith(b"\n"):
+            ready, _, _ = select.select([self.process.stdout], [], [], WAIT_SECONDS)
+            more = os.read(self.process.stdout.fileno(), 65536) if ready else b""
+            if not more:
+                raise AssertionError(f"the worker doesn't answer '{line}'")
+            said += more
+        code, _, rest = said.decode().strip().partition(" ")
+        return int(code), rest
+
+    def tell(self, line):
+        code, rest = self.ask(line)
+        assert code == 0, f"'{line}': {code} {rest}"
+        return rest
+
+    def publish_text(self, chain, n):
+        """n pages filled with a pattern; returns their numbers."""
+        pages = [int(p) for p in self.tell(f"lease {n}").split()]
+        for i, page in enumerate(pages):
+            self.tell(f"fill {page} {1000 * chain + i}")
+        self.tell(f"publish {chain}:0-{n - 1} - {' '.join(map(str, pages))}")
+        return pages
+
+    def find(self, chain, n):
+        """Looks the pages up and pins them; (how many are there, whether their bytes are right)."""
+        code, rest = self.ask(f"lookup {chain}:0-{n - 1}")
+        if code != 0:
+            return 0, True
+        pages = rest.split()
+        return len(pages), self.is_intact(chain, pages)
+
+    def is_intact(self, chain, pages):
+        return all(self.ask(f"verify {page} {1000 * chain + i}")[0] == 0
+                   for i, page in enumerate(pages))
+
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(WAIT_SECONDS) == 0
+
+
+# ---- running -------------------------------------------------------------------------------------
+
+
+def explain(unit_names):
+    for unit in unit_names:
+        print(systemctl("status", "-n", "40", unit, check=False).stdout)
+
+
+def run_tests(names, units):
+    """All functions test_* among names; exits with 1 where one failed."""
+    failed = 0
+    wanted = sys.argv[1:]
+    for name, test in list(names.items()):
+        if not name.startswith("test_") or (wanted and name not in wanted):
+            continue
+        start = time.monotonic()
+        try:
+            test()
+            print(f"ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
+        except Exception:  # whatever it is: the others run all the same
+            failed += 1
+            print(f"FAILED {name}", flush=True)
+            traceback.print_exc(file=sys.stdout)
+            explain(units)
+    sys.exit(1 if failed else 0)

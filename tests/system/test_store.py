@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""The rules of systemd's file-descriptor store, on which keeping rests, shown by a small service
+(parker.c)."""
+import re
+import sys
+
+sys.path.insert(0, "/kvl/source/tests/system")
+import machine
+from machine import FULL
+
+UNIT = "parker.service"
+
+
+def start(what, most):
+    """A parker of its own; returns where the journal was before it."""
+    machine.systemctl("stop", UNIT, check=False)
+    machine.write_unit(UNIT, f"""
+[Unit]
+StartLimitIntervalSec=0
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart=/kvl/build/tests/system/parker {what}
+Restart=always
+RestartSec=0
+FileDescriptorStoreMax={most}
+LimitNOFILE=65536
+TimeoutStartSec=900
+""")
+    since = machine.cursor()
+    machine.systemctl("start", UNIT)
+    return since
+
+
+def kill(since):
+    """SIGKILL; (how many came back, how many of them intact)."""
+    pid = machine.main_pid(UNIT)
+    machine.systemctl("kill", "-s", "KILL", UNIT)
+    machine.wait_restarted(UNIT, pid)
+    found = machine.wait_journal(UNIT, since, r"got back (\d+), (\d+) intact.*")
+    return int(found[1]), int(found[2])
+
+
+def names(since):
+    return sorted(re.findall(r"^name (.*)$", machine.journal(UNIT, since), re.MULTILINE))
+
+
+def park_many(count):
+    """All come back after SIGKILL and after a restart, with their names and contents."""
+    since = start(count, count)
+    assert machine.n_kept(UNIT) == count, machine.n_kept(UNIT)
+    assert kill(since) == (count, count)
+    assert machine.n_kept(UNIT) == count, machine.n_kept(UNIT)
+    print("\n".join(re.findall("^(?:parked|got).*", machine.journal(UNIT, since), re.MULTILINE)))
+    since = machine.cursor()
+    machine.systemctl("restart", UNIT)
+    assert machine.wait_journal(UNIT, since, r"got back (\d+), (\d+)").groups() == (str(count),) * 2
+
+
+def test_four_thousand():
+    park_many(4000)
+
+
+def test_many():
+    """As many as kvleased.service may have (--full: it takes systemd a minute)."""
+    text = (machine.BUILD / "packaging/systemd/kvleased.service").read_text()
+    if FULL:
+        park_many(int(re.search(r"^FileDescriptorStoreMax=(\d+)$", text, re.MULTILINE)[1]))
+
+
+def test_beyond_the_limit():
+    """Descriptors beyond it are dropped. systemd's log has it, but the service isn't told: it must
+    count for itself."""
+    since = start(20, 8)
+    assert machine.n_kept(UNIT) == 8, machine.n_kept(UNIT)
+    assert "parked 20" in machine.journal(UNIT, since)
+    assert machine.journal(UNIT, since).count("Cannot store more fds") == 12
+    assert kill(since) == (8, 8)
+
+
+def test_no_store():
+    since = start(20, 0)
+    assert machine.n_kept(UNIT) == 0, machine.n_kept(UNIT)
+    assert "parked 20" in machine.journal(UNIT, since)
+
+
+def test_stop():
+    """A stop closes them all: the next start gets nothing."""
+    start(20, 20)
+    since = machine.cursor()
+    machine.systemctl("stop", UNIT)
+    assert machine.n_kept(UNIT) == 0, machine.n_kept(UNIT)
+    machine.systemctl("start", UNIT)
+    assert "parked 20" in machine.journal(UNIT, since)
+    assert "got back" not in machine.journal(UNIT, since)
+
+
+def test_rules():
+    """The same open file is kept once, under its first name; a name with ':' is replaced; a removed
+    name is gone; two files may share a name; what hangs up is dropped unless FDPOLL=0."""
+    since = start("rules", 20)
+    kill(since)
+    assert names(since) == ["first", "kept", "stored", "twins", "twins"], names(since)
+
+
+if __name__ == "__main__":
+    machine.run_tests(globals(), [UNIT])
