@@ -589,14 +589,14 @@ static void truncate_more(
                 n++;
         if (n > 0)
                 shift_window(s, n);
-        if (n_head > 0) {
-                end_earlier(s, head);
+        if (n_head > 0)
                 s->head_tokens = head == PAGE_NONE ? 0 : end_token(s->ns, head);
-        }
         if (last_tokens == 0) {
                 s->is_truncated = false;
                 s->n_tokens = s->head_tokens;
         }
+        if (n_head > 0)
+                end_earlier(s, head);
         *ret_left = n + n_head;
 }
 
