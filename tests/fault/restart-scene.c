@@ -156,11 +156,11 @@ static void churn(struct scene *s)
         worker_ask(w, "connect %s", private_daemon_socket(&s->h->daemon, "churn", socket));
         worker_ask(w, "open churn-%u 2 v%u", n % 4, n / 8);
         if (worker_ask(w, "lease 5") == 0 && worker_numbers(w, pages, 5) == 5)
-                worker_ask(
-                        w, "publish-with - %u 16 8000:0-1 - %u %u", 1 + n % 2, pages[0], pages[1]);
-        worker_ask(w, "publish 8000:0 - %u", pages[2]); /* a duplicate */
+                worker_ask(w, "publish-with - %u 16 %u:0-1 - %u %u", 1 + n % 2, 8000 + n, pages[0],
+                        pages[1]);
+        worker_ask(w, "publish %u:0 - %u", 8000 + n, pages[2]); /* a duplicate */
         worker_ask(w, "free %u", pages[3]);
-        if (worker_ask(w, "lookup 8000:0-1") == 0 && worker_numbers(w, pages, 2) == 2)
+        if (worker_ask(w, "lookup %u:0-1", 8000 + n) == 0 && worker_numbers(w, pages, 2) == 2)
                 worker_ask(w, "release %u %u", pages[0], pages[1]);
         worker_ask(w, "invalidate-tag %u", 1 + n % 3);
         if (n % 3 == 0)

@@ -16,7 +16,7 @@
 #define N_WITNESSES 8
 #define N_LOADS     2
 
-static const struct private_tenant scene_tenants[] = {{"calm", "limit = 64MiB\n"},
+static const struct private_tenant scene_tenants[] = {{"calm", "limit = 160MiB\n"},
         {"busy", "limit = 8MiB\n"}, {"churn", "limit = 64MiB\n"}, {NULL, NULL}};
 
 struct scene {

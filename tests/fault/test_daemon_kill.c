@@ -2,7 +2,8 @@
  * kvleased is killed at every point where it stores to what outlives it, and at random moments,
  * under eight workers that look at every byte they read: each acknowledged page is there
  * afterwards, with its bytes; no worker notices more than a pause of what it publishes; `check` is
- * clean. (Short run: each point once, 30 moments; full: each point at three passes, 500 moments.)
+ * clean. (Short run: a third of the points once, 20 moments; full: each at three passes, 500
+ * moments.)
  */
 #include <string.h>
 
@@ -11,11 +12,12 @@
 #include "tests/fault/restart-scene.h"
 #include "tests/integration/pattern.h"
 
-#define STIR_MSEC 20000 /* until a point is passed; not tuned */
+#define SHORT_STEP 3     /* every so many points are tried in the short run, others each time */
+#define STIR_MSEC  12000 /* until a point is passed; not tuned */
 
 static const struct private_options options = {
         .tenants = scene_tenants,
-        .device_lines = "memory = 192MiB\nextent = 2MiB\n",
+        .device_lines = "memory = 320MiB\nextent = 2MiB\n",
         .is_kept = true,
         .has_faults = true,
 };
@@ -28,8 +30,7 @@ static const char *const points[] = {FAULT_POINTS(X)};
  * kill there (test_recover.c, test_client_recover.c, test_session_log.c). */
 static const char *const elsewhere[] = {"state-", "client-rows-", "attach-rows-", "move-",
         "client-mute-", "index-after-epochs", "page-before-reparent", "page-after-reparent",
-        "session-log-copied", "session-log-punch", "session-log-before-flip",
-        "session-log-after-flip"};
+        "session-log-", "slot-before-replace", "slot-after-replace"};
 
 /* Dead at the point, and back. False: it isn't passed within STIR_MSEC. */
 static bool die_at(struct scene *s, const char *point, unsigned pass)
@@ -38,6 +39,7 @@ static bool die_at(struct scene *s, const char *point, unsigned pass)
         uint64_t start = now_nsec();
         bool was_killed = false;
 
+        print_message("%s\n", point);
         private_daemon_arm(d, point, pass);
         while (!private_daemon_has_died(d)) {
                 uint64_t msec = (now_nsec() - start) / 1000000;
@@ -48,12 +50,13 @@ static bool die_at(struct scene *s, const char *point, unsigned pass)
                 if (msec > STIR_MSEC / 4 && !was_killed) {
                         was_killed = true;
                         scene_kill_daemon(s);
-                        if (private_daemon_await(d) < 0)
-                                continue;
+                        scene_recover(s);
+                        continue;
                 }
                 scene_stir(s);
         }
-        scene_recover(s);
+        if (!was_killed)
+                scene_recover(s);
         return true;
 }
 
@@ -72,7 +75,8 @@ static void test_points(void **state)
 
         scene_begin(&s, *state);
         for (unsigned pass = 1; pass <= n_passes; ++pass)
-                for (size_t i = 0; i < ARRAY_SIZE(points); ++i) {
+                for (size_t i = private_full() ? 0 : s.random % SHORT_STEP; i < ARRAY_SIZE(points);
+                        i += private_full() ? 1 : SHORT_STEP) {
                         if (is_elsewhere(points[i]))
                                 continue;
                         if (die_at(&s, points[i], pass)) {
@@ -85,12 +89,12 @@ static void test_points(void **state)
         print_message("killed at %u points\n", n);
         scene_end(&s);
         assert_int_equal(n_missed, 0);
-        assert_true(n >= 60 * n_passes);
+        assert_true(n >= 60 * n_passes || (!private_full() && n >= 60 / SHORT_STEP));
 }
 
 static void test_moments(void **state)
 {
-        unsigned n = private_full() ? 500 : 30;
+        unsigned n = private_full() ? 500 : 20;
         struct scene s;
 
         scene_begin(&s, *state);

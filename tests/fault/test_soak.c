@@ -1,7 +1,7 @@
 /*
- * Half an hour (20 s in the short run) of mixed load, workers that come and go, and a daemon that
- * ends every minute, in peace and otherwise: memory, descriptors and pages are at the end what they
- * were at the beginning.
+ * Half an hour (some seconds in the short run) of mixed load, workers that come and go, and a
+ * daemon that ends every minute, in peace and otherwise: memory, descriptors and pages are at the
+ * end what they were at the beginning.
  */
 #include <stdio.h>
 
@@ -14,7 +14,7 @@
 
 static const struct private_options options = {
         .tenants = scene_tenants,
-        .device_lines = "memory = 192MiB\nextent = 2MiB\n",
+        .device_lines = "memory = 320MiB\nextent = 2MiB\n",
         .is_kept = true,
 };
 
@@ -84,7 +84,7 @@ static void test_soak(void **state)
         /* What is allocated once is, then. */
         run(h, 2, 1000);
         first = measure(h);
-        run(h, private_full() ? 30 : 4, private_full() ? 60000 : 3000);
+        run(h, private_full() ? 30 : 4, private_full() ? 60000 : 1500);
         last = measure(h);
         assert_int_equal(last.n_fds, first.n_fds);
         assert_int_equal(last.kept_fds, first.kept_fds);

@@ -23,6 +23,8 @@
 
 #define MAX_ENV 8
 
+#define LOG_SHOWN_BYTES ((size_t)20000)
+
 static const struct private_tenant default_tenants[] = {{"a", "limit = 64MiB\n"}, {NULL, NULL}};
 
 static void write_device(FILE *f, const struct private_options *o)
@@ -274,6 +276,8 @@ void private_daemon_show_log(const struct private_daemon *d)
 
         if (file_read(d->log, 64 << 20, &text, &len) < 0)
                 return;
-        fprintf(stderr, "---- log of kvleased\n%.20000s\n----\n", text);
+        /* Its end, where it is long. */
+        fprintf(stderr, "---- log of kvleased\n%s\n----\n",
+                text + (len > LOG_SHOWN_BYTES ? len - LOG_SHOWN_BYTES : 0));
         free(text);
 }

@@ -54,10 +54,10 @@ HOLDS = [
     ("announce", "WEAK"),
     ("recovery", ""),
     ("recovery", "WEAK"),
-    ("recovery", "N_PAGES=2 NO_READER"),
 ]
 # Minutes of them.
 HOLDS_FULL = [
+    ("recovery", "N_PAGES=2 NO_READER"),
     ("recovery", "N_PAGES=2"),
 ]
 
