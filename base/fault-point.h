@@ -5,13 +5,15 @@
  *   KVL_FAULT_POINT  name of the point; read at every pass, so that a program can arm itself
  *   KVL_FAULT_PASS   1: the first pass after that; passes are counted per place in the source.
  *                    "yield": nobody dies, the processor is given away at every pass
- *   KVL_FAULT_FILE   instead of these: a file with a struct fault_arm, by which a test arms and
- *                    disarms a process that runs already. Who dies has disarmed it: what is started
- *                    in its place goes on
+ *   KVL_FAULT_FILE   instead of these: a file with a struct fault_table, by which a test aims at
+ * any number of points, and arms and disarms a process that runs already. Who dies has disarmed it:
+ * what is started in its place goes on
  *
  * A point stands where a death leaves something half done in memory that outlives the process: the
  * segments that library and daemon share, and the daemon's own records (daemon/core/state.h).
- * Lists: tests/fault/test_ring_kill.c, tests/fault/test_daemon_kill.c.
+ * Those of the library: tests/fault/test_ring_kill.c, test_resume_kill.c; of the daemon:
+ * test_daemon_kill.c, and unit tests. Their names are taken from the sources
+ * (tests/tools/fault-points.py): a new one is killed at, or a test says that it isn't.
  */
 #ifndef KVL_BASE_FAULT_POINT_H
 #define KVL_BASE_FAULT_POINT_H
@@ -21,10 +23,18 @@
 
 #define FAULT_NAME_BYTES 60
 
-/* Written by the test: the name, then passes (release). */
-struct fault_arm {
-        _Atomic uint32_t n_passes; /* left until it dies; 0: disarmed */
+#define FAULT_MAX_AIMS 160 /* more than there are points; not tuned */
+
+struct fault_aim {
+        _Atomic uint32_t n_passes; /* left until it is hit; 0: was hit, or isn't aimed at */
         char name[FAULT_NAME_BYTES];
+};
+
+/* Passes count while it is armed; the first that hits its aim disarms it, and kills: once for each
+ * time that the test arms it. Names are written before that, n_aims last (release). */
+struct fault_table {
+        _Atomic uint32_t is_armed, n_aims;
+        struct fault_aim aims[FAULT_MAX_AIMS];
 };
 
 #ifdef KVL_FAULT_POINTS
@@ -38,34 +48,55 @@ struct fault_arm {
 #include <unistd.h>
 
 /* NULL: no file, or it can't be mapped. Once for each source file. */
-static inline struct fault_arm *fault_arm_get(void)
+static inline struct fault_table *fault_table_get(void)
 {
-        static struct fault_arm *_Atomic arm;
+        static struct fault_table *_Atomic table;
         static _Atomic int tried;
         const char *path;
         void *at;
         int fd;
 
-        if (atomic_load(&arm) || atomic_exchange(&tried, 1))
-                return atomic_load(&arm);
+        if (atomic_load(&table) || atomic_exchange(&tried, 1))
+                return atomic_load(&table);
         path = getenv("KVL_FAULT_FILE");
         fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
         if (fd < 0)
                 return NULL;
-        at = mmap(NULL, sizeof(struct fault_arm), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        at = mmap(NULL, sizeof(struct fault_table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         close(fd);
         if (at != MAP_FAILED)
-                atomic_store(&arm, at);
-        return atomic_load(&arm);
+                atomic_store(&table, at);
+        return atomic_load(&table);
+}
+
+/* Is it for this pass to kill? */
+static inline int fault_table_hit(struct fault_table *table, const char *name)
+{
+        struct fault_aim *aim = table->aims, *end;
+        uint32_t n;
+
+        if (!atomic_load(&table->is_armed))
+                return 0;
+        for (end = aim + atomic_load(&table->n_aims); aim < end; aim++)
+                if (strcmp(aim->name, name) == 0)
+                        break;
+        n = aim < end ? atomic_load(&aim->n_passes) : 0;
+        while (n > 0 && !atomic_compare_exchange_weak(&aim->n_passes, &n, n - 1))
+                ;
+        if (n != 1)
+                return 0;
+        if (atomic_exchange(&table->is_armed, 0))
+                return 1;
+        atomic_store(&aim->n_passes, 1); /* another thread's pass kills */
+        return 0;
 }
 
 static inline void fault_point_pass(const char *name, _Atomic unsigned long *n_passes)
 {
         const char *armed = getenv("KVL_FAULT_POINT"), *pass = getenv("KVL_FAULT_PASS");
-        struct fault_arm *arm = fault_arm_get();
+        struct fault_table *table = fault_table_get();
 
-        if (arm && atomic_load_explicit(&arm->n_passes, memory_order_acquire) > 0 &&
-                strcmp(arm->name, name) == 0 && atomic_fetch_sub(&arm->n_passes, 1) == 1)
+        if (table && fault_table_hit(table, name))
                 raise(SIGKILL);
         if (!armed || !pass || strcmp(armed, name) != 0)
                 return;

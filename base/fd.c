@@ -27,6 +27,15 @@ int fd_close(int fd)
         return -1;
 }
 
+int fd_open_standard(void)
+{
+        for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+                /* The lowest number that is free is this one; inherited, as they are. */
+                if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+                        return -errno;
+        return 0;
+}
+
 int fd_count_open(void)
 {
         DIR *dir = opendir("/proc/self/fd");

@@ -27,6 +27,13 @@ static inline int fd_take(int *fd)
         return taken;
 }
 
+/*
+ * Opens /dev/null as those of the descriptors 0, 1 and 2 that are closed: a program that is started
+ * so would give their numbers to files of its own, to which others then print, and which libuv
+ * refuses to close. Before other threads are started. 0 or -errno, with some of them closed still.
+ */
+int fd_open_standard(void);
+
 /* Number of open descriptors of this process (the one used for counting left out), or -errno. */
 int fd_count_open(void);
 

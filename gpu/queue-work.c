@@ -36,7 +36,7 @@ bool call_end(struct queue *q, struct work *w, int result)
         return is_wanted;
 }
 
-void destroy_extents(struct queue *q, struct job_extent *extents, size_t n)
+void destroy_extents(struct queue *q, struct job_extent *extents, size_t n, bool last_owner)
 {
         for (size_t i = 0; i < n; i++) {
                 struct job_extent *e = &extents[i];
@@ -47,31 +47,36 @@ void destroy_extents(struct queue *q, struct job_extent *extents, size_t n)
                         q->park.drop(q->park.data, e->number);
                 call_begin(q, "extent_destroy");
                 e->handle.fd = fd_close(e->handle.fd);
-                e->extent->device->ops->extent_destroy(e->extent, true);
+                e->extent->device->ops->extent_destroy(e->extent, last_owner);
                 (void)call_end(q, NULL, 0);
                 e->extent = NULL;
         }
+}
+
+/* A descriptor is the submitter's; the device takes another. */
+static int import_from(
+        struct queue *q, struct work *w, struct extent_handle handle, struct extent **ret_extent)
+{
+        struct device *d;
+        int r;
+
+        handle.fd = fcntl(handle.fd, F_DUPFD_CLOEXEC, 0);
+        d = call_begin(q, "extent_import");
+        r = handle.fd < 0 ? -errno : d->ops->extent_import(d, &handle, w->bytes, ret_extent);
+        return !call_end(q, w, r) && r == 0 ? -ECANCELED : r;
 }
 
 /* Its handle's descriptor stays the submitter's; the work has another. */
 static int import_extent(struct queue *q, struct work *w, struct job_extent *e)
 {
         struct extent_handle handle = e->handle;
-        struct device *d;
         int r;
 
         e->handle.fd = fcntl(handle.fd, F_DUPFD_CLOEXEC, 0);
-        r = e->handle.fd < 0 ? -errno : 0;
-        if (r < 0)
-                return r;
-        handle.fd = fcntl(handle.fd, F_DUPFD_CLOEXEC, 0);
-        d = call_begin(q, "extent_import");
-        r = handle.fd < 0 ? -errno : d->ops->extent_import(d, &handle, w->bytes, &e->extent);
-        if (r < 0) {
-                e->extent = NULL;
+        r = e->handle.fd < 0 ? -errno : import_from(q, w, handle, &e->extent);
+        if (!e->extent)
                 e->handle.fd = fd_close(e->handle.fd);
-        }
-        return !call_end(q, w, r) && r == 0 ? -ECANCELED : r;
+        return r;
 }
 
 static int create_extent(struct queue *q, struct work *w, struct job_extent *e)
@@ -94,6 +99,107 @@ static int create_extent(struct queue *q, struct work *w, struct job_extent *e)
         return r;
 }
 
+/* ---- the canary ------------------------------------------------------------------------------ */
+
+/* Of the device's calls, each under the deadline. The value lies at both ends. */
+static int write_canary(struct queue *q, struct work *w, struct extent *e, uint64_t value)
+{
+        const uint64_t at[] = {0, e->bytes - sizeof(value)};
+        int r = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(at) && r == 0; i++) {
+                call_begin(q, "extent_write");
+                r = e->device->ops->extent_write(e, at[i], &value, sizeof(value));
+                (void)call_end(q, w, r);
+        }
+        return r;
+}
+
+static int read_canary(struct queue *q, struct work *w, struct extent *e)
+{
+        const uint64_t at[] = {0, e->bytes - sizeof(w->canary)};
+        int r = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(at) && r == 0; i++) {
+                uint64_t value = 0;
+
+                call_begin(q, "extent_read");
+                r = e->device->ops->extent_read(e, at[i], &value, sizeof(value));
+                (void)call_end(q, w, r);
+                if (r == 0 && value != w->canary)
+                        r = -ESTALE;
+        }
+        return r;
+}
+
+/* Its contents stay, where somebody has a descriptor of it. As call_end(). */
+static bool let_go(struct queue *q, struct work *w, struct extent *e)
+{
+        call_begin(q, "extent_destroy");
+        e->device->ops->extent_destroy(e, false);
+        return call_end(q, w, 0);
+}
+
+static int park_canary(struct queue *q, struct work *w, struct extent *e, uint32_t number)
+{
+        struct extent_handle handle = {.fd = -1};
+        int r;
+
+        call_begin(q, "extent_export");
+        r = e->device->ops->extent_export(e, &handle);
+        (void)call_end(q, w, r);
+        if (r < 0)
+                return r;
+        r = q->park.park(q->park.data, PARKED_CANARY, number, handle.fd, w->why);
+        fd_close(handle.fd);
+        if (r < 0)
+                return r;
+        pthread_mutex_lock(&q->lock);
+        q->canary = (struct queue_canary){0};
+        pthread_mutex_unlock(&q->lock);
+        return 0;
+}
+
+/* Nothing that is kept is without it. */
+static int make_canary(struct queue *q, struct work *w)
+{
+        struct queue_canary canary;
+        struct extent *e = NULL;
+        struct device *d;
+        int r;
+
+        pthread_mutex_lock(&q->lock);
+        canary = q->canary;
+        pthread_mutex_unlock(&q->lock);
+        if (canary.number == 0)
+                return 0;
+        d = call_begin(q, "extent_create");
+        r = d->ops->extent_create(d, d->props.granularity_bytes, &e);
+        (void)call_end(q, w, r);
+        if (r < 0)
+                return r;
+        r = write_canary(q, w, e, canary.value);
+        if (r == 0)
+                r = park_canary(q, w, e, canary.number);
+        return !let_go(q, w, e) && r == 0 ? -ECANCELED : r;
+}
+
+static int check_canary(struct queue *q, struct work *w)
+{
+        struct extent *e = NULL;
+        int r;
+
+        w->bytes = q->device->props.granularity_bytes;
+        r = import_from(q, w, w->extents[0].handle, &e);
+        if (r == 0)
+                r = read_canary(q, w, e);
+        if (e)
+                (void)let_go(q, w, e);
+        return r;
+}
+
+/* ---- creating -------------------------------------------------------------------------------- */
+
 static int park_extents(struct queue *q, struct work *w)
 {
         const struct queue_park *park = &q->park;
@@ -105,7 +211,9 @@ static int park_extents(struct queue *q, struct work *w)
 
                 if (e->number == 0 || e->handle.fd < 0)
                         continue;
-                r = park->park(park->data, e->number, e->handle.fd, w->why);
+                r = make_canary(q, w);
+                if (r == 0)
+                        r = park->park(park->data, PARKED_EXTENT, e->number, e->handle.fd, w->why);
                 n++;
         }
         return r == 0 && n > 0 ? park->wait(park->data, w->why) : r;
@@ -121,7 +229,7 @@ static int create_extents(struct queue *q, struct work *w)
         if (r == 0 && !w->is_import)
                 r = park_extents(q, w);
         if (r < 0)
-                destroy_extents(q, w->extents, w->n);
+                destroy_extents(q, w->extents, w->n, !w->is_import);
         return r;
 }
 
@@ -193,7 +301,7 @@ int run_work(struct queue *q, struct work *w)
         case JOB_CREATE:
                 return create_extents(q, w);
         case JOB_DESTROY:
-                destroy_extents(q, w->extents, w->n);
+                destroy_extents(q, w->extents, w->n, !w->lets_go);
                 return 0;
         case JOB_ZERO:
                 return zero_extent(q, w);
@@ -202,6 +310,8 @@ int run_work(struct queue *q, struct work *w)
                 return copy(q, w);
         case JOB_COPY_WITHIN:
                 return copy_within(q, w);
+        case JOB_CANARY:
+                return check_canary(q, w);
         }
         return -EINVAL;
 }

@@ -18,13 +18,13 @@ struct work {
         struct list_link link; /* queue.others, .copies[] or .flights */
         struct task *task;     /* NULL: late, nobody waits for it any more */
         enum job_kind kind;
-        uint64_t seq, bytes;
+        uint64_t seq, bytes, canary;
         struct extent *zero;
         struct device_copy *copies; /* owned */
         struct device_batch *batch; /* in flight: the driver's */
         uint64_t since_nsec;        /* in flight: from then on */
         char why[DEVICE_WHY_BYTES];
-        bool is_import;
+        bool is_import, lets_go;
         size_t n;
         struct job_extent extents[];
 };
@@ -50,12 +50,13 @@ struct queue {
         struct device_props props;
         struct device_options options;
         char name[DEVICE_NAME_MAX + 1];
-        struct queue_park park; /* constant from the first job on; functions NULL: none */
+        struct queue_park park;     /* constant from the first job on; functions NULL: none */
+        struct queue_canary canary; /* to be made; number 0: none */
         int open_result;
         char open_why[DEVICE_WHY_BYTES];
         bool opened, stopping, ended;
 
-        struct list_link others;    /* CREATE, DESTROY, ZERO, COPY_WITHIN */
+        struct list_link others;    /* all but copies from and to the host */
         struct list_link copies[2]; /* by enum device_direction */
         struct list_link flights;   /* batches under way */
         struct list_link done;      /* struct task.link */
@@ -75,8 +76,8 @@ struct device *call_begin(struct queue *q, const char *call);
 /* Notes why it failed. True while somebody waits for the work, which may be NULL. */
 bool call_end(struct queue *q, struct work *w, int result);
 
-/* Lets go of what was parked, first. */
-void destroy_extents(struct queue *q, struct job_extent *extents, size_t n);
+/* Lets go of what was parked, first. last_owner: as extent_destroy(). */
+void destroy_extents(struct queue *q, struct job_extent *extents, size_t n, bool last_owner);
 
 /* 0; -errno, nothing stays behind; -EINPROGRESS: a batch that is in flight now. */
 int run_work(struct queue *q, struct work *w);

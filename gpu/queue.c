@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,9 +27,14 @@ static struct task *task_of(struct job *job)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
+static bool carries_extents(enum job_kind kind)
+{
+        return kind == JOB_CREATE || kind == JOB_DESTROY || kind == JOB_CANARY;
+}
+
 struct job *job_new(enum job_kind kind, size_t n)
 {
-        bool has_extents = kind == JOB_CREATE || kind == JOB_DESTROY;
+        bool has_extents = carries_extents(kind);
         size_t bytes = has_extents ? n * sizeof(struct job_extent) : 0;
         _cleanup_free_ struct task *t = calloc(1, sizeof(*t) + bytes);
         _cleanup_free_ struct work *w = calloc(1, sizeof(*w) + bytes);
@@ -302,7 +308,7 @@ static void drop_done(struct queue *q)
                 list_remove(&t->link);
                 pthread_mutex_unlock(&q->lock);
                 if (t->job.kind == JOB_CREATE && t->result == 0)
-                        destroy_extents(q, t->job.extents, t->job.n);
+                        destroy_extents(q, t->job.extents, t->job.n, !t->job.is_import);
                 job_free(&t->job);
                 pthread_mutex_lock(&q->lock);
         }
@@ -540,6 +546,15 @@ void queue_set_park(struct queue *q, const struct queue_park *park)
         pthread_mutex_unlock(&q->lock);
 }
 
+void queue_set_canary(struct queue *q, const struct queue_canary *canary)
+{
+        assert(canary->number > 0 && canary->value != 0);
+
+        pthread_mutex_lock(&q->lock);
+        q->canary = *canary;
+        pthread_mutex_unlock(&q->lock);
+}
+
 const struct device_props *queue_props(const struct queue *q)
 {
         return &q->props;
@@ -562,9 +577,11 @@ void queue_submit(struct queue *q, struct job *job)
         w->n = job->n;
         w->bytes = job->bytes;
         w->is_import = job->is_import;
+        w->lets_go = job->lets_go;
+        w->canary = job->canary;
         w->zero = job->zero;
         w->copies = TAKE(job->copies);
-        if (job->kind == JOB_CREATE || job->kind == JOB_DESTROY)
+        if (carries_extents(job->kind))
                 memcpy(w->extents, job->extents, job->n * sizeof(job->extents[0]));
         pthread_mutex_lock(&q->lock);
         if (is_idle(q))
@@ -601,6 +618,46 @@ unsigned queue_reap(struct queue *q)
                 job_free(&t->job);
         }
         return n;
+}
+
+struct run {
+        struct job_extent *extents;
+        char *why;
+        bool is_done;
+        int result;
+};
+
+static void on_run(struct job *job, int result, void *data)
+{
+        struct run *run = data;
+
+        run->is_done = true;
+        run->result = result;
+        if (result < 0)
+                memcpy(run->why, job->why, DEVICE_WHY_BYTES);
+        else if (run->extents)
+                memcpy(run->extents, job->extents, job->n * sizeof(job->extents[0]));
+}
+
+int queue_run(struct queue *q, struct job *job, struct job_extent *ret_extents,
+        char why[DEVICE_WHY_BYTES])
+{
+        struct run run = {.extents = ret_extents, .why = why};
+        struct pollfd fd = {.fd = q->event_fd, .events = POLLIN};
+
+        job->done = on_run;
+        /* Nobody has it any more when this returns. */
+        /* cppcheck-suppress autoVariables */
+        job->data = &run;
+        queue_submit(q, job);
+        while (!run.is_done) {
+                uint64_t deadline = queue_deadline_nsec(q), now = clock_now_nsec();
+                uint64_t left = deadline > now ? (deadline - now) / NSEC_PER_MSEC + 1 : 0;
+
+                (void)poll(&fd, 1, (int)MIN(left, UINT64_C(1000)));
+                (void)queue_reap(q);
+        }
+        return run.result;
 }
 
 uint64_t queue_deadline_nsec(const struct queue *queue)

@@ -34,6 +34,7 @@ enum job_kind {
         JOB_COPY_OUT, /* device to host */
         JOB_COPY_IN,
         JOB_COPY_WITHIN, /* between extents of the device */
+        JOB_CANARY,      /* does one still hold its value? */
 };
 
 /* CREATE brings these, DESTROY takes them. */
@@ -43,6 +44,8 @@ struct job_extent {
         uint32_t number;             /* the caller's; queue_park names it by that. 0: not parked */
 };
 
+enum queue_parked { PARKED_EXTENT, PARKED_CANARY };
+
 /*
  * Who keeps extents for the process that comes after this one: a duplicate of each exported
  * descriptor, by the extent's number. A CREATE is done when all it made is kept. A DESTROY lets go
@@ -51,13 +54,25 @@ struct job_extent {
  */
 struct queue_park {
         /* It is kept as of the next wait(). 0; -errno with `why`: nothing of it is. */
-        int (*park)(void *data, uint32_t number, int fd, char why[DEVICE_WHY_BYTES]);
+        int (*park)(void *data, enum queue_parked what, uint32_t number, int fd,
+                char why[DEVICE_WHY_BYTES]);
         /* 0: everything parked is kept; -errno with `why`: perhaps not. Returns in bounded time,
          * which is no part of the queue's deadline. */
         int (*wait)(void *data, char why[DEVICE_WHY_BYTES]);
-        /* Never fails; nothing where there is none. */
+        /* Of an extent. Never fails; nothing where there is none. */
         void (*drop)(void *data, uint32_t number);
         void *data; /* borrowed; outlives the queue's thread */
+};
+
+/*
+ * Descriptors can outlive what their memory held: a device that is reset, or loses power while the
+ * machine sleeps, says nothing of that to who imports it again. So the process before leaves a
+ * *canary* beside its extents, the smallest extent there is, with a value at both ends. What holds
+ * it holds the rest.
+ */
+struct queue_canary {
+        uint32_t number; /* the caller's, as queue_park names it */
+        uint64_t value;  /* not 0, which memory that was cleared has */
 };
 
 struct job;
@@ -76,11 +91,16 @@ struct job {
         /* CREATE: of extents that another process made, parked already; their handles' descriptors
          * are borrowed until the callback, where that says -ETIMEDOUT for good. */
         bool is_import;
+        /* DESTROY: what they hold stays as it is, for who has them mapped. So it does where a
+         * CREATE that imports fails. */
+        bool lets_go;
+        uint64_t canary; /* CANARY: the value; one extent, whose handle is borrowed as above, and
+                            which stays as it is. -ESTALE: it holds something else */
         struct extent *zero;         /* ZERO: borrowed; offset, len in copies[0] */
         struct device_copy *copies;  /* COPY, ZERO: owned, n; NULL after a late one. COPY_WITHIN:
                                         where to and where from by turns, `len` of the first */
         size_t n;                    /* extents or copies */
-        struct job_extent extents[]; /* CREATE, DESTROY */
+        struct job_extent extents[]; /* CREATE, DESTROY, CANARY */
 };
 
 /* n: extents or copies it has room for. NULL: no memory. */
@@ -103,6 +123,13 @@ int queue_open_device(struct device *device, unsigned deadline_msec, struct queu
 /* Copies it. Before the first job; without it nothing is parked. */
 void queue_set_park(struct queue *q, const struct queue_park *park);
 
+/*
+ * Copies it. Before the next extent is parked a canary is made and parked, of which nothing but the
+ * parked descriptor is left then: it costs an extent of the smallest size where memory is kept, and
+ * nothing before. A CREATE for which that fails fails, and the next one tries again.
+ */
+void queue_set_canary(struct queue *q, const struct queue_canary *canary);
+
 /* Waits for what is submitted, at most the deadline; callbacks don't run. Closes the device and
  * ends the thread. False: it is stuck or has too much to do, thread and device are left behind, the
  * process should end by _exit(). */
@@ -116,6 +143,14 @@ int queue_fd(const struct queue *q);
 
 /* Takes the job. Its callback runs in queue_reap(), never here. */
 void queue_submit(struct queue *q, struct job *job);
+
+/*
+ * The same, and waits for its end, which the deadline bounds: for who has no loop yet. Nothing else
+ * is on the queue. Takes the job, whose own callback isn't called. Its result; `why` is set by
+ * a failure alone, ret_extents (may be NULL) to what a CREATE brought.
+ */
+int queue_run(struct queue *q, struct job *job, struct job_extent *ret_extents,
+        char why[DEVICE_WHY_BYTES]);
 
 /* Runs callbacks of jobs that are done, or late by now. Returns their number. */
 unsigned queue_reap(struct queue *q);

@@ -67,6 +67,8 @@ as= # words before meson test
 only= # suite whose tests alone are built
 # Many tests wait most of the time, for deadlines that must pass.
 processes=$(($(nproc) * 2))
+# Lines and functions, for what sanitizers and valgrind say: all of -g takes half as long again.
+symbols='-Ddebug=false -Dc_args=-g1'
 
 say() {
         printf '== %s\n' "$*"
@@ -159,18 +161,18 @@ part_static() {
 }
 
 part_release() {
-        # Symbols cost nothing at run time, and valgrind names lines by them.
-        build build --buildtype=release -Ddebug=true || return 0
+        # shellcheck disable=SC2086
+        build build --buildtype=release $symbols || return 0
         # Of the two ways to hand a GPU's memory over the short run tries one.
         suites=
-        [ "$full" = 1 ] || suites='--no-suite cudaipc'
+        [ "$full" = 1 ] || suites='--no-suite cudaipc --no-suite full'
         # shellcheck disable=SC2086
         run_tests release build $suites
 }
 
 part_asan() {
-        build build-asan --buildtype=debugoptimized -Db_sanitize=address,undefined \
-                -Db_lundef=false -Dc_args=-fno-sanitize-recover=undefined || return 0
+        build build-asan -Doptimization=1 -Ddebug=false -Db_sanitize=address,undefined \
+                -Dc_args='-g1 -fno-sanitize-recover=undefined' -Db_lundef=false || return 0
         # For the short run one way to talk will do, and of the double what the unit tests do; and
         # not what takes long and brings the daemon nowhere new ("long").
         suites='--no-suite spin --no-suite system'
@@ -188,7 +190,8 @@ part_asan() {
 part_tsan() {
         only=tsan
         built=yes
-        build build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false || built=no
+        # shellcheck disable=SC2086
+        build build-tsan -Doptimization=1 $symbols -Db_sanitize=thread -Db_lundef=false || built=no
         only=
         [ "$built" = yes ] || return 0
         # Its shadow memory doesn't get along with as much randomness as new kernels have.
@@ -206,7 +209,8 @@ part_valgrind() {
                 skip valgrind
                 return
         fi
-        [ -e build/build.ninja ] || build build --buildtype=release -Ddebug=true || return 0
+        # shellcheck disable=SC2086
+        [ -e build/build.ninja ] || build build --buildtype=release $symbols || return 0
         if [ "$full" = 1 ]; then
                 KVL_VALGRIND=1 run_tests valgrind build --suite valgrind -t 10
         else
@@ -223,8 +227,9 @@ part_fuzz() {
         [ -e tests/fuzz/meson.build ] || return 0
         say "building build-fuzz"
         if [ ! -e build-fuzz/build.ninja ]; then
+                # shellcheck disable=SC2086
                 check setup-build-fuzz env CC=clang meson setup build-fuzz -Dfuzz=true \
-                        --buildtype=debugoptimized -Db_sanitize=address,undefined \
+                        -Doptimization=2 $symbols -Db_sanitize=address,undefined \
                         -Db_lundef=false || return 0
         fi
         seconds=3

@@ -1,6 +1,7 @@
 #include "client/ctl/admin.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,11 +128,6 @@ static int say_hello(struct admin *a)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static bool has_hung_up(int r)
-{
-        return r == -ECONNRESET || r == -EPIPE;
-}
-
 /* The daemon went away before it answered: whether it had done it nobody knows. */
 static int fail_unknown(const char *look_with)
 {
@@ -141,21 +137,30 @@ static int fail_unknown(const char *look_with)
 }
 
 /* Connects anew, to a daemon that may be on its way. CTL_OK, or as admin_open(). */
-static int come_back(struct admin *a)
+static int come_back(struct admin *a, uint64_t until_nsec)
 {
-        uint64_t until = clock_now_nsec() + COME_BACK_SEC * NSEC_PER_SEC;
         struct conn *conn;
-        int r = conn_open(a->path, until, &conn);
+        int r = conn_open(a->path, until_nsec, &conn);
 
-        while ((r == -ENOENT || r == -ECONNREFUSED) && clock_now_nsec() < until) {
+        while ((r == -ENOENT || r == -ECONNREFUSED) && clock_now_nsec() < until_nsec) {
                 poll(NULL, 0, COME_BACK_PAUSE);
-                r = conn_open(a->path, until, &conn);
+                r = conn_open(a->path, until_nsec, &conn);
         }
         if (r < 0)
                 return fail_connect(a->path, r);
         conn_close(a->conn);
         a->conn = conn;
         return say_hello(a);
+}
+
+int admin_await_next(struct admin *a, uint64_t until_nsec)
+{
+        uint64_t now = clock_now_nsec(), left_nsec = until_nsec > now ? until_nsec - now : 0;
+        struct pollfd p = {conn_poll_fd(a->conn), POLLRDHUP, 0};
+
+        if (poll(&p, 1, (int)MIN(left_nsec / NSEC_PER_MSEC, (uint64_t)INT_MAX)) <= 0)
+                return fail(CTL_TIMEOUT, "kvleased hasn't ended in time: see its log");
+        return come_back(a, until_nsec);
 }
 
 int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, uint32_t *ret_status,
@@ -165,11 +170,11 @@ int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, u
         const ProtobufCMessage *reply = NULL;
         int back, r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);
 
-        if (has_hung_up(r) && look_with)
+        if (r == -ECONNRESET && look_with)
                 return fail_unknown(look_with);
         /* Once: a daemon that dies of a question isn't asked for ever. */
-        if (has_hung_up(r)) {
-                back = come_back(a);
+        if (r == -ECONNRESET) {
+                back = come_back(a, clock_now_nsec() + COME_BACK_SEC * NSEC_PER_SEC);
                 if (back != CTL_OK)
                         return back;
                 r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);

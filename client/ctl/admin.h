@@ -41,6 +41,13 @@ int admin_call(struct admin *a, uint16_t type, const ProtobufCMessage *request,
 int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, uint32_t *ret_status,
         const ProtobufCMessage **ret_reply);
 
+/*
+ * After a request by which the daemon ends: waits until it has hung up, and connects to the one
+ * that answers at its socket then. All of it until a monotonic time. CTL_OK; CTL_TIMEOUT: it hasn't
+ * hung up, or the next one doesn't answer; CTL_UNREACHABLE: there is no next one; CTL_REFUSED.
+ */
+int admin_await_next(struct admin *a, uint64_t until_nsec);
+
 /* Fetches all rows of a noun, of one tenant unless that is NULL, and adds them to the list. */
 int admin_list(struct admin *a, const struct noun *noun, const char *tenant, struct show_list *l);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,8 +27,21 @@
 
 extern char **environ;
 
+/* What kvleasectl needs of the status, which is gone with the next call. */
+struct process {
+        uint64_t pid, pid_namespace;
+};
+
+/* Elsewhere the number is somebody else's here. */
+static bool is_here(const struct process *p)
+{
+        struct stat st;
+
+        return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == p->pid_namespace;
+}
+
 /* The program that would be started: as named, or what the daemon runs, upgraded or not. */
-static bool find_binary(const struct ctl *ctl, uint64_t pid, char ret_path[PATH_BYTES])
+static bool find_binary(const struct ctl *ctl, const struct process *p, char ret_path[PATH_BYTES])
 {
         static const char deleted[] = " (deleted)";
         const char *named = ctl->options[CTL_OPTION_BINARY];
@@ -38,7 +52,9 @@ static bool find_binary(const struct ctl *ctl, uint64_t pid, char ret_path[PATH_
                 snprintf(ret_path, PATH_BYTES, "%s", named);
                 return true;
         }
-        snprintf(link, sizeof(link), "/proc/%" PRIu64 "/exe", pid);
+        if (!is_here(p))
+                return false;
+        snprintf(link, sizeof(link), "/proc/%" PRIu64 "/exe", p->pid);
         n = readlink(link, ret_path, PATH_BYTES - 1);
         if (n <= 0)
                 return false;
@@ -49,40 +65,63 @@ static bool find_binary(const struct ctl *ctl, uint64_t pid, char ret_path[PATH_
         return true;
 }
 
-/* What a program prints, up to `size`, within PROGRAM_MSEC. False: it didn't end well. */
-static bool read_output(const char *path, const char *option, char *ret, size_t size)
+/* Until something is there to be read, or the other end is closed. False: not in time. */
+static bool wait_until(int fd, uint64_t until_nsec)
 {
-        char *argv[] = {(char *)path, (char *)option, NULL};
-        posix_spawn_file_actions_t actions;
-        struct pollfd p = {.events = POLLIN};
-        size_t len = 0;
-        ssize_t n = 1;
-        int fds[2], status = -1, r;
-        pid_t pid;
+        uint64_t now = clock_now_nsec();
+        struct pollfd p = {fd, POLLIN, 0};
 
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return false;
-        posix_spawn_file_actions_init(&actions);
-        posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
-        r = posix_spawn(&pid, path, &actions, NULL, argv, environ);
-        posix_spawn_file_actions_destroy(&actions);
-        close(fds[1]);
-        if (r != 0) {
-                close(fds[0]);
-                return false;
-        }
-        p.fd = fds[0];
-        while (n > 0 && len + 1 < size && poll(&p, 1, PROGRAM_MSEC) > 0) {
-                n = read(fds[0], ret + len, size - 1 - len);
-                len += n > 0 ? (size_t)n : 0;
-        }
-        close(fds[0]);
-        if (n != 0)
+        return now < until_nsec && poll(&p, 1, (int)((until_nsec - now) / NSEC_PER_MSEC) + 1) > 0;
+}
+
+/* Its exit code; -1: it was killed, as it hadn't ended in time. */
+static int end_program(pid_t pid, uint64_t until_nsec)
+{
+        _cleanup_fd_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        int status = -1;
+
+        if (pidfd < 0 || !wait_until(pidfd, until_nsec))
                 kill(pid, SIGKILL);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
                 ;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Starts it with its standard output in a pipe; the other end is returned owned. */
+static int start_program(const char *path, const char *option, pid_t *ret_pid)
+{
+        char *argv[] = {(char *)path, (char *)option, NULL};
+        posix_spawn_file_actions_t actions;
+        int fds[2], r;
+
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return -1;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
+        r = posix_spawn(ret_pid, path, &actions, NULL, argv, environ);
+        posix_spawn_file_actions_destroy(&actions);
+        close(fds[1]);
+        return r == 0 ? fds[0] : fd_close(fds[0]);
+}
+
+/* What a program prints, less than `size`, within PROGRAM_MSEC. False: it didn't end well. */
+static bool read_output(const char *path, const char *option, char *ret, size_t size)
+{
+        uint64_t until = clock_now_nsec() + PROGRAM_MSEC * NSEC_PER_MSEC;
+        size_t len = 0;
+        ssize_t n = 1;
+        pid_t pid;
+        int fd = start_program(path, option, &pid);
+
+        if (fd < 0)
+                return false;
+        while (n > 0 && len + 1 < size && wait_until(fd, until)) {
+                n = read(fd, ret + len, size - 1 - len);
+                len += n > 0 ? (size_t)n : 0;
+        }
+        close(fd);
         ret[len] = '\0';
-        return n == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        return end_program(pid, n == 0 ? until : 0) == 0 && n == 0;
 }
 
 /* "1 2": versions, as kvleased --state-layouts prints them. */
@@ -97,16 +136,17 @@ static bool has_number(const char *list, uint32_t number)
 }
 
 /* What the program that comes next makes of what is kept: NULL, or a sentence (owned). */
-static char *judge_binary(const struct ctl *ctl, uint64_t pid, uint32_t layout)
+static char *judge_binary(const struct ctl *ctl, const struct process *p, uint32_t layout)
 {
         char path[PATH_BYTES], layouts[256], *why = NULL, *printable;
         int n;
 
-        if (!find_binary(ctl, pid, path)) {
+        if (!find_binary(ctl, p, path)) {
                 n = asprintf(&why,
                         "perhaps everything: the program of process %" PRIu64
-                        " can't be seen from here; name it with --binary, or ask as root",
-                        pid);
+                        " can't be seen from here; name it with --binary, or ask as root, and in "
+                        "the daemon's pid namespace",
+                        p->pid);
                 return need(n < 0 ? NULL : why);
         }
         printable = text_printable(path);
@@ -195,24 +235,11 @@ static void print_plan(
                 puts("nothing would be lost");
 }
 
-/* False: it is still there after the timeout. */
-static bool wait_exit(int pidfd, uint64_t timeout_nsec)
-{
-        struct pollfd p = {pidfd, POLLIN, 0};
-
-        return pidfd < 0 || poll(&p, 1, (int)(timeout_nsec / NSEC_PER_MSEC)) > 0;
-}
-
-/* The next daemon answers at the same socket, which is kept; or at one that it makes. */
 static int greet_next(const struct ctl *ctl, uint64_t begin_nsec)
 {
         const Kvlease__V1__AdminStatusReply *s;
-        struct admin *admin;
-        int r = admin_open(ctl->socket_path, &admin);
+        int r = ask_status(ctl->admin, &s);
 
-        if (r != CTL_OK)
-                return r;
-        r = ask_status(admin, &s);
         if (r == CTL_OK && ctl->format.json)
                 show_json(json_pack("{s:b, s:f, s:I, s:i}", "restarted", 1, "seconds",
                         (double)(clock_now_nsec() - begin_nsec) / NSEC_PER_SEC, "pages",
@@ -221,23 +248,22 @@ static int greet_next(const struct ctl *ctl, uint64_t begin_nsec)
                 printf("restarted in %.2f s: %" PRIu64 " pages, %u clients\n",
                         (double)(clock_now_nsec() - begin_nsec) / NSEC_PER_SEC, s->pages_sealed,
                         s->n_clients);
-        admin_close(admin);
         return r;
 }
 
-static int restart(const struct ctl *ctl, uint64_t pid)
+/* The next daemon answers at the same socket, which is kept; or at one that it makes. Not by its
+ * process that this one is known to have ended, which may be of another pid namespace. */
+static int restart(const struct ctl *ctl)
 {
         const Kvlease__V1__AdminRestartReply *m;
         const char *timeout = ctl->options[CTL_OPTION_TIMEOUT];
         uint64_t begin_nsec = clock_now_nsec(), timeout_nsec = 0;
-        int pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
         int r = parse_duration(timeout ? timeout : TIMEOUT_TEXT, &timeout_nsec);
 
         r = r < 0 ? CTL_USAGE : ask_restart(ctl, false, &m);
-        if (r == CTL_OK && !wait_exit(pidfd, timeout_nsec))
-                r = fail(CTL_TIMEOUT, "kvleased (process %" PRIu64 ") hasn't ended in %s", pid,
-                        timeout ? timeout : TIMEOUT_TEXT);
-        fd_close(pidfd);
+        if (r == CTL_OK)
+                r = admin_await_next(
+                        ctl->admin, begin_nsec + MIN(timeout_nsec, UINT64_MAX - begin_nsec));
         return r == CTL_OK ? greet_next(ctl, begin_nsec) : r;
 }
 
@@ -259,18 +285,18 @@ int verb_restart(const struct ctl *ctl)
         const Kvlease__V1__AdminRestartReply *m;
         const Kvlease__V1__AdminStatusReply *s;
         char *binary = NULL;
-        uint64_t pid = 0;
+        struct process process = {0};
         bool loses;
         int r = ask_status(ctl->admin, &s);
 
         if (r == CTL_OK) {
-                pid = s->pid;
+                process = (struct process){s->pid, s->pid_namespace};
                 r = ask_restart(ctl, true, &m);
         }
         if (r != CTL_OK)
                 return r;
         if (m->keeps_state)
-                binary = judge_binary(ctl, pid, m->state_layout);
+                binary = judge_binary(ctl, &process, m->state_layout);
         loses = binary || m->n_losses + m->more_losses > 0;
         if (is_check || (loses && !is_forced))
                 print_plan(ctl, m, binary);
@@ -282,5 +308,5 @@ int verb_restart(const struct ctl *ctl)
                 return fail(CTL_LOSS,
                         "not restarted, for what would be lost: --force does it all the same");
         }
-        return restart(ctl, pid);
+        return restart(ctl);
 }

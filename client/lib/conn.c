@@ -68,8 +68,9 @@ void conn_finish(struct conn *c, struct conn_call *call, int code)
 }
 
 /* Its request isn't needed any more. */
-static void drop_frame(struct conn_call *call)
+static void drop_frame(struct conn *c, struct conn_call *call)
 {
+        c->resume.n_frames -= call->frame != NULL;
         free(call->frame);
         call->frame = NULL;
 }
@@ -78,7 +79,7 @@ static void deliver(struct conn *c, struct conn_call *call, int code, const Prot
         struct frame *frame)
 {
         list_remove(&call->link);
-        drop_frame(call);
+        drop_frame(c, call);
         if (call->on_reply)
                 call->on_reply(c, call, code, reply, frame);
         else
@@ -117,7 +118,7 @@ void conn_finish_violated(struct conn *c, struct conn_call *call, const char *wh
 /* The socket is of no more use. */
 static void lose(struct conn *c, int error, const char *why)
 {
-        if (c->resume.is_on && !c->broken && (error == -ECONNRESET || error == -EPIPE))
+        if (c->resume.is_on && !c->broken && error == -ECONNRESET)
                 conn_go_away(c, why);
         else
                 conn_break(c, error, why);
@@ -166,6 +167,12 @@ void conn_flush(struct conn *c)
 
                 if (n == -EAGAIN)
                         return;
+                if (n == -EPIPE || n == -ECONNRESET) {
+                        /* It hung up, but what it answered before is there to be read. Whoever does
+                         * finds the end behind it: for certain, from here on. */
+                        shutdown(c->fd, SHUT_RDWR);
+                        return;
+                }
                 if (n < 0) {
                         lose_by_errno(c, (int)n);
                         return;
@@ -232,6 +239,7 @@ static int keep_frame(struct conn *c, struct conn_call *call, size_t bytes)
                 return -ENOMEM;
         call->frame->bytes = bytes;
         memcpy(call->frame->data, c->out.data + c->out.end, bytes);
+        c->resume.n_frames++;
         return 0;
 }
 
@@ -490,7 +498,7 @@ void conn_abandon(struct conn *c, struct conn_call *call)
         if (call->sent_at == NOT_OUT && !call->was_sent && conn_again(call->type) == CONN_AGAIN) {
                 c->resume.n_waiting_bytes -= call->frame->bytes;
                 list_remove(&call->link);
-                drop_frame(call);
+                drop_frame(c, call);
                 return;
         }
         late = calloc(1, sizeof(*late));
@@ -542,12 +550,9 @@ void conn_drop_output(struct conn *c)
 /* The first that isn't to be sent again; NULL: none. */
 static struct conn_call *find_done_with(struct conn *c)
 {
-        list_for_each (call, &c->calls, struct conn_call, link) {
-                enum conn_again again = conn_again(call->type);
-
-                if (again == CONN_AGAIN_NOT || (again == CONN_AGAIN && is_late(call)))
+        list_for_each (call, &c->calls, struct conn_call, link)
+                if (conn_again(call->type) == CONN_AGAIN && is_late(call))
                         return call;
-        }
         return NULL;
 }
 
@@ -674,11 +679,11 @@ int conn_open(const char *path, uint64_t deadline_nsec, struct conn **ret_conn)
         return 0;
 }
 
-static void forget_calls(struct list_link *calls)
+static void forget_calls(struct conn *c, struct list_link *calls)
 {
         list_for_each_safe (call, calls, struct conn_call, link) {
                 list_remove(&call->link);
-                drop_frame(call);
+                drop_frame(c, call);
                 if (is_late(call))
                         free(call);
         }
@@ -689,8 +694,8 @@ void conn_close(struct conn *c)
         if (!c)
                 return;
         assert(list_is_empty(&c->waiters) && !c->has_reader);
-        forget_calls(&c->calls);
-        forget_calls(&c->finished);
+        forget_calls(c, &c->calls);
+        forget_calls(c, &c->finished);
         conn_end_resuming(c);
         frame_parser_deinit(&c->in);
         fd_close(c->fd);

@@ -62,6 +62,10 @@
 /* Unsent bytes past which callers that don't wait are to hold back; not tuned. */
 #define CONN_MAX_UNSENT_BYTES ((size_t)1 << 20)
 
+/* Calls without a reply past which the same: the next daemon is told of all that were sent, 4096 at
+ * most (protocol). What is left is for those who wait, and for pages given back; not tuned. */
+#define CONN_MAX_CALLS 3072
+
 #define CONN_FOREVER UINT64_MAX
 
 struct conn;
@@ -180,6 +184,7 @@ struct conn_resume {
         uint64_t random;                      /* of the jitter */
         struct list_link calls;               /* sent while RESUMING; owned */
         uint64_t n_waiting_bytes;             /* of frames that wait for it to be UP */
+        size_t n_frames;                      /* kept by calls */
         bool tells_away, tells_back;          /* news that nobody was told yet */
         char why[CONN_DETAIL_BYTES];          /* it is away still */
 };
@@ -197,7 +202,6 @@ struct conn {
         bool polls_output; /* the epoll waits for room in the socket */
         enum conn_link link;
         struct conn_resume resume;
-        uint64_t n_resumes;
         _Atomic int broken; /* 0, or -errno: why it is over */
         uint16_t version;
         uint64_t next_seq;
@@ -355,10 +359,11 @@ static inline bool conn_has_unsent(const struct conn *c)
         return c->n_sent < c->n_queued;
 }
 
-/* [L] The daemon doesn't read, or is away: callers that don't wait are refused. */
+/* [L] The daemon doesn't read, doesn't answer, or is away: callers that don't wait are refused. */
 static inline bool conn_is_congested(const struct conn *c)
 {
-        return c->n_queued - c->n_sent + c->resume.n_waiting_bytes > CONN_MAX_UNSENT_BYTES;
+        return c->n_queued - c->n_sent + c->resume.n_waiting_bytes > CONN_MAX_UNSENT_BYTES ||
+               c->resume.n_frames >= CONN_MAX_CALLS;
 }
 
 /* [L] What becomes ready (to be read) when conn_dispatch() has something to do; -1 once broken.
@@ -376,7 +381,6 @@ enum conn_again {
         CONN_AGAIN,      /* sent again where somebody waits for it */
         CONN_AGAIN_LATE, /* also where nobody does: what it brings or ends must not leak */
         CONN_AGAIN_GONE, /* likewise; where nothing is left to end, it was done before */
-        CONN_AGAIN_NOT,  /* ends with -ECONNRESET: its caller begins anew */
 };
 
 /* One of the above, for a type of request. */
@@ -422,7 +426,10 @@ struct conn_waiter {
         struct conn_call *call;
 };
 
-/* [L] Sends what the socket takes. */
+/*
+ * [L] Sends what the socket takes. Where the daemon has hung up, the rest stays unsent: what it
+ * answered before is received first, and the end behind it.
+ */
 void conn_flush(struct conn *c);
 
 /* [L] Receives once and hands out the frames that are whole. False where there was nothing. */
@@ -441,8 +448,7 @@ int conn_start_on(struct conn *c, struct list_link *list, struct conn_call *call
 /* [L] What is unsent never is, but for calls, which keep their frames: nothing of them is out. */
 void conn_drop_output(struct conn *c);
 
-/* [L] Once UP: sends the frames of all pending calls (CONN_AGAIN_NOT's, and late ones of
- * CONN_AGAIN, end). */
+/* [L] Once UP: sends the frames of all pending calls (late ones of CONN_AGAIN end). */
 void conn_send_again(struct conn *c);
 
 static inline bool conn_is_unsent(const struct conn *c, const struct conn_call *call)

@@ -10,6 +10,7 @@
 #ifndef KVL_LIB_FAST_H
 #define KVL_LIB_FAST_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,6 +28,7 @@ struct fast {
         struct hash_seed seed;
         uint32_t n_buckets, capacity_pages;
         uint64_t version_epoch;      /* of the namespace when it was opened */
+        atomic_bool is_void;         /* the memory went with the daemon, as far as is known */
         _Atomic uint32_t cursor;     /* magazine slot to look at next: a hint */
         _Atomic uint64_t n_put_seen; /* of the magazine, with the cursor */
 };
@@ -48,11 +50,12 @@ static inline bool fast_is_open(const struct fast *f)
         return f->index;
 }
 
-/* Another version of the weights has the namespace now: KVL_STALE. */
+/* Another version of the weights has the namespace now, or its memory isn't there: KVL_STALE. */
 static inline bool fast_is_stale(const struct fast *f)
 {
-        return atomic_load_explicit(&f->index->version_epoch, memory_order_acquire) !=
-               f->version_epoch;
+        return atomic_load_explicit(&f->is_void, memory_order_relaxed) ||
+               atomic_load_explicit(&f->index->version_epoch, memory_order_acquire) !=
+                       f->version_epoch;
 }
 
 /* The longest run of cached pages for n_keys keys of 32 bytes, each pinned once. ret_pages: room

@@ -15,7 +15,7 @@
  * ret_ parameters are untouched on failure, but for the contents of arrays (ret_pages).
  * After -ETIMEDOUT the outcome is unknown: the daemon may still do it. What a late answer to a
  * lookup or lease brings, and the pins of a late publish, the library gives back by itself. After
- * -ENOTCONN, -ESTALE, -EPIPE, -ECONNRESET or -EPROTO the connection is over: nothing can be said on
+ * -ENOTCONN, -ESTALE, -ECONNRESET or -EPROTO the connection is over: nothing can be said on
  * it any more, so what is leased and pinned stays so, for the daemon, until the process exits;
  * mapped pages stay readable until kvl_disconnect().
  *
@@ -30,6 +30,12 @@
  * of a kvl_lookup() over the socket, or of kvl_session_pages(), that was under way may stay until
  * the namespace is closed. It is over once the daemon was away for too long (reconnect_msec):
  * -ENOTCONN; or where it came back without the state of this connection: -ESTALE, connect anew.
+ * That is so, too, where it came back without one of its namespaces: the memory of a GPU was lost
+ * (a reset), or handed over by cudaipc, which ends with the daemon. Lookups there give KVL_STALE.
+ * kvl_disconnect(), then begin as at first: what was cached is to be computed again, sessions are
+ * new. What was mapped by cudaipc means nothing from the end of the daemon on: finish no step on
+ * it, and know that lookups give KVL_STALE once kvl_dispatch(), or a blocking call, has found it
+ * away, not before.
  *
  * Threads. Every function may be called from any thread, also at the same time on one connection,
  * where its comment says nothing else; calls on one connection wait for each other. Callbacks run
@@ -173,7 +179,7 @@ struct kvl_connect_options {
  * to. 0: *ret_conn is returned owned (kvl_disconnect()). KVL_VERSION; KVL_DRAINING; -ENOENT no such
  * socket, or (with a token) no such group; -ECONNREFUSED no daemon listens there; -EACCES;
  * -EMFILE too many clients, or descriptors of this process; -ENAMETOOLONG; -EINVAL; -EPROTO;
- * -ETIMEDOUT; -ENOMEM.
+ * -ECONNRESET it hung up meanwhile; -ETIMEDOUT; -ENOMEM.
  * On failure the sentence is in kvl_last_error().
  */
 int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret_conn);
@@ -395,7 +401,8 @@ int kvl_key_chain(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, u
 /*
  * A request: what one prompt's processing looks up, leases and publishes belongs together, and the
  * eviction policy wants to know. begin: an id unique in the connection, > 0. end: tells the daemon,
- * doesn't wait. 0 may be passed as "no request" everywhere.
+ * doesn't wait; request 0: nothing. 0; -EINVAL; -EAGAIN: the daemon doesn't read, or the ring is
+ * full; -ENOTCONN; -EPROTO; -ENOMEM; -ECHILD. 0 may be passed as "no request" everywhere.
  */
 uint64_t kvl_request_begin(struct kvl_ns *ns);
 int kvl_request_end(struct kvl_ns *ns, uint64_t request);
@@ -527,7 +534,8 @@ int kvl_announce(struct kvl_ns *ns, const uint32_t *pages, const uint8_t *keys, 
 /*
  * Waits until somebody who announced it has published `key`, or gave up. Pins nothing. 0: it is
  * cached (look it up). KVL_MISS: nobody computes it (any more): announce and compute it.
- * KVL_TIMEOUT after timeout_msec (1..600000): two that wait for each other go on so. KVL_STALE.
+ * KVL_TIMEOUT after timeout_msec (1..600000; over the socket counted anew by the next daemon): two
+ * that wait for each other go on so. KVL_STALE.
  * -EBUSY: over the socket, some 250 waits of the connection are under way. Where memory is shared
  * this asks nobody: what is cached is known while the daemon is stopped or away, what isn't is
  * waited for as long as it may; and events wait for the next call.
@@ -707,7 +715,8 @@ int kvl_explain(
  * form returns. pages, n_pages, n_tokens: its results, valid during the callback. If *_start()
  * returns an error, the callback never runs. -ECANCELED: the namespace was closed, or the
  * connection by kvl_disconnect(). done may be NULL. *_start() itself: 0; -EINVAL; -ENOMEM;
- * -ENOTCONN; -ECHILD; -EAGAIN: the daemon doesn't read and much is unsent, kvl_dispatch() first.
+ * -ENOTCONN; -ECHILD; -EAGAIN: the daemon doesn't read and much is unsent, or over the socket some
+ * 3000 calls have no reply yet; kvl_dispatch() first.
  * They borrow their arguments during the call only. A started call has no timeout.
  */
 typedef void (*kvl_done_fn)(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,

@@ -74,6 +74,9 @@ static void on_open(struct conn *c, struct conn_call *call, int code, const Prot
 
         if (reply && code == 0)
                 wrong = take_open_reply(ns, (const Kvlease__V1__NsOpenReply *)reply);
+        /* At once: until its caller is woken a daemon may be restarted, and is to be told. */
+        if (reply && code == 0 && !wrong)
+                list_append(&ns->conn->namespaces, &ns->link);
         if (wrong)
                 conn_finish_violated(c, call, wrong);
         else
@@ -217,7 +220,8 @@ static bool is_device_broken(const struct kvl_conn *conn, const char *device)
         return false;
 }
 
-/* [L] After a failure the daemon has it closed, and so should the caller. */
+/* [L] In the connection's list once the daemon has it open. After a failure the daemon has it
+ * closed, and so should the caller. */
 static int open_ns(
         struct kvl_ns *ns, const struct kvl_layout *layout, const struct kvl_ns_options *options)
 {
@@ -230,12 +234,12 @@ static int open_ns(
         r = ask_open(ns, layout, options);
         if (r != 0)
                 return r;
-        /* A daemon that is restarted from here on is to be told of it. */
-        list_append(&conn->namespaces, &ns->link);
         r = conn->metadata_only ? 0 : ns_reserve(ns, options->flags & KVL_NS_SAME_ADDRESS);
         if (r == 0)
                 r = share_ns(ns);
         if (r < 0) {
+                /* First: a daemon that is restarted meanwhile may have it closed already. */
+                list_remove(&ns->link);
                 ask_close(conn, ns->id);
                 return r;
         }

@@ -552,36 +552,26 @@ int kvl_invalidate_tag(struct kvl_ns *ns, uint64_t tag, uint64_t *ret_n_pages)
         return r < 0 ? r : invalidate(ns, NULL, tag, ret_n_pages);
 }
 
-/* [L] One message of a report that was begun when the daemon had been restarted n_resumes times.
- * -ECONNRESET: it was so again, and the messages before this one are forgotten. */
-static int report_some(
-        struct op *op, const ProtobufCMessage *m, uint64_t n_resumes, uint64_t deadline_nsec)
-{
-        struct conn *c = conn_of(op->ns);
-
-        if (c->n_resumes != n_resumes)
-                return -ECONNRESET;
-        return op_finish(op, conn_start(c, &op->call, MSG_REPORT, m), deadline_nsec);
-}
-
-/* [L] As kvl_report(); -ECONNRESET: to be begun anew. */
+/* [L] As kvl_report(); -ESTALE where the connection isn't broken: to be begun anew, the daemon was
+ * restarted and has forgotten the messages before. */
 static int report_all(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
         uint64_t deadline_nsec, uint64_t *ret_n_freed)
 {
         Kvlease__V1__ReportRequest m = KVLEASE__V1__REPORT_REQUEST__INIT;
-        uint64_t n_resumes = conn_of(ns)->n_resumes;
         uint32_t done = 0;
         struct op op;
         int r;
 
         m.ns_id = ns->id;
         do {
+                m.continues = done > 0;
                 m.pages = (uint32_t *)pages + done;
                 m.n_pages = MIN(n_pages - done, (uint32_t)KVL_MAX_LEASE_PAGES);
                 done += (uint32_t)m.n_pages;
                 m.more = done < n_pages;
                 op_init(&op, ns, MSG_REPORT, NULL, 0);
-                r = report_some(&op, &m.base, n_resumes, deadline_nsec);
+                r = op_finish(
+                        &op, conn_start(conn_of(ns), &op.call, MSG_REPORT, &m.base), deadline_nsec);
         } while (r == 0 && m.more);
         if (r == 0)
                 *ret_n_freed = op.n_tokens;
@@ -601,7 +591,7 @@ int kvl_report(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint6
         conn_lock(c);
         do
                 r = report_all(ns, pages, n_pages, deadline, &n_freed);
-        while (r == -ECONNRESET && !c->broken);
+        while (r == -ESTALE && !c->broken);
         conn_unlock(c);
         if (r == 0 && ret_n_freed)
                 *ret_n_freed = n_freed;

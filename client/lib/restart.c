@@ -7,13 +7,23 @@
 
 #define MAX_MAPPED_SETS 8192 /* of one RESUME_NS; protocol */
 
+/* What cudaipc hands over is the daemon's as long as it lives, which isn't known while it is away.
+ */
+static void set_void(struct kvl_ns *ns, bool is_void)
+{
+        if (ns->transport == TRANSPORT_CUDAIPC)
+                atomic_store_explicit(&ns->fast.is_void, is_void, memory_order_relaxed);
+}
+
 /* Recalls are told anew by who wants the memory then. */
 void client_away(void *data)
 {
         struct kvl_conn *conn = data;
 
-        list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
+        list_for_each (ns, &conn->namespaces, struct kvl_ns, link) {
                 ns_forget_recalls(ns);
+                set_void(ns, true);
+        }
 }
 
 static int tell_session(const struct kvl_session *session)
@@ -34,6 +44,7 @@ static uint32_t list_mapped(
         const struct kvl_ns *ns, uint32_t first, Kvlease__V1__ResumeNsRequest *m, uint32_t *sets)
 {
         m->ns_id = ns->id;
+        m->shares = fast_is_open(&ns->fast);
         m->mapped_sets = sets;
         m->n_mapped_sets = 0;
         if (!ns->sets)
@@ -77,6 +88,8 @@ void client_back(void *data)
 {
         struct kvl_conn *conn = data;
 
+        list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
+                set_void(ns, false);
         if (!conn->flights.ring.header)
                 return;
         /* Who should have cleared it may be gone. */

@@ -44,8 +44,9 @@
  * namespaces they opened, pages they leased. Those that aren't here are so, and sent again:
  * NS_OPEN, NS_SHARE, SHM_OPEN, MAP, LEASE, SESSION_OPEN get it anew; ANNOUNCE, too, as a restart
  * ends announcements; EXPLAIN and WAIT change nothing; INVALIDATE and SESSION_TRUNCATE drop what is
- * there still, and count that; LOOKUP and SESSION_PAGES pin anew (and pins of the first time stay
- * until the namespace is closed).
+ * there still, and count that, as REPORT does, which is LOST where it continues what is forgotten;
+ * LOOKUP and SESSION_PAGES pin anew (and pins of the first time stay until the namespace is
+ * closed).
  */
 static const struct {
         uint16_t type;
@@ -63,8 +64,6 @@ static const struct {
         {MSG_REQUEST_END, CONN_AGAIN_LATE},
         {MSG_SESSION_HINT, CONN_AGAIN_LATE},
         {MSG_BYE, CONN_AGAIN_LATE},
-        /* The pages named in the messages before it are forgotten: it would free them. */
-        {MSG_REPORT, CONN_AGAIN_NOT},
 };
 
 enum conn_again conn_again(uint16_t type)
@@ -333,7 +332,6 @@ static void on_resumed(struct conn *c, struct conn_call *call, int code,
         }
         free(call);
         FAULT_POINT("resume-known");
-        c->n_resumes++;
         resume->tells_back = true;
         conn_send_again(c);
         if (c->link == CONN_UP && c->side.back)
@@ -468,7 +466,8 @@ static void try_once(struct conn *c)
 {
         int r;
 
-        fd_close(c->fd);
+        /* Never the number of one that is closed: a child forked by another thread has it, too. */
+        fd_close(fd_take(&c->fd));
         c->fd = sock_connect(c->resume.path);
         r = c->fd < 0 ? c->fd : add_to_poll(c, c->fd);
         if (r < 0) {

@@ -53,6 +53,9 @@ static void on_open(struct conn *c, struct conn_call *call, int code, const Prot
 
         if (reply && code == 0)
                 wrong = take_open_reply(o, (const Kvlease__V1__SessionOpenReply *)reply);
+        /* At once: until its caller is woken a daemon may be restarted, and is to be told. */
+        if (reply && code == 0 && !wrong)
+                list_append(&o->session->ns->sessions, &o->session->link);
         if (wrong)
                 conn_finish_violated(c, call, wrong);
         else
@@ -81,28 +84,22 @@ static void on_open_late(struct conn *c, struct conn_call *call, int code,
 }
 
 /* [L] Noted in its namespace where it went well. */
-static int ask_open(struct open_call *o, const void *id, size_t id_bytes,
-        const struct kvl_session_options *options)
+static int ask_open(struct open_call *o, const struct kvl_session_options *options)
 {
         Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
-        struct kvl_ns *ns = o->session->ns;
+        struct kvl_session *session = o->session;
+        struct kvl_ns *ns = session->ns;
         int r;
 
         o->call = (struct conn_call){.on_reply = on_open, .on_late = on_open_late, .cookie = ns};
         m.ns_id = ns->id;
-        m.id.data = (uint8_t *)id;
-        m.id.len = id_bytes;
+        m.id.data = session->id;
+        m.id.len = session->id_bytes;
         m.must_exist = options->must_exist;
-        m.expire_sec = options->expire_sec;
+        m.expire_sec = session->expire_sec;
         r = conn_start(conn_of(ns), &o->call, MSG_SESSION_OPEN, &m.base);
         if (r == 0)
                 r = conn_wait(conn_of(ns), &o->call, client_deadline(ns->conn));
-        if (r == 0) {
-                o->session->expire_sec = options->expire_sec;
-                memcpy(o->session->id, id, id_bytes);
-                o->session->id_bytes = id_bytes;
-                list_append(&ns->sessions, &o->session->link);
-        }
         return error_note(r, o->call.detail);
 }
 
@@ -139,9 +136,13 @@ int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
         if (!session)
                 return error_set(-ENOMEM, "out of memory");
         session->ns = ns;
+        session->expire_sec = o.expire_sec;
+        memcpy(session->id, id, id_bytes);
+        session->id_bytes = id_bytes;
+        list_init(&session->link);
         open.session = session;
         conn_lock(conn_of(ns));
-        r = ask_open(&open, id, id_bytes, &o);
+        r = ask_open(&open, &o);
         conn_unlock(conn_of(ns));
         if (r != 0)
                 return r;
@@ -260,9 +261,22 @@ int kvl_session_hint(struct kvl_session *session, enum kvl_hint hint, uint32_t a
         return error_note(r, "");
 }
 
+struct close_call {
+        struct conn_call call;
+        struct kvl_session *session;
+};
+
+/* Until then a daemon that is restarted is to know what it shall close; and not after. */
+static void on_close(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame)
+{
+        list_remove(&container_of(call, struct close_call, call)->session->link);
+        conn_finish(c, call, code);
+}
+
 int kvl_session_close(struct kvl_session *session, int drop)
 {
-        struct conn_call call = {0};
+        struct close_call close = {.call.on_reply = on_close, .session = session};
         struct kvl_ns *ns;
         int r;
 
@@ -273,14 +287,13 @@ int kvl_session_close(struct kvl_session *session, int drop)
                 return r;
         ns = session->ns;
         conn_lock(conn_of(ns));
-        r = send_close(ns, &call, session->handle, drop);
+        r = send_close(ns, &close.call, session->handle, drop);
         if (r == 0)
-                r = conn_wait(conn_of(ns), &call, client_deadline(ns->conn));
-        /* Until then a daemon that is restarted is to know what it shall close. */
-        list_remove(&session->link);
+                r = conn_wait(conn_of(ns), &close.call, client_deadline(ns->conn));
+        list_remove(&session->link); /* where it wasn't answered */
         conn_unlock(conn_of(ns));
         free(session);
-        return error_note(r, call.detail);
+        return error_note(r, close.call.detail);
 }
 
 void sessions_free(struct kvl_ns *ns)

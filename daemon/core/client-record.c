@@ -69,17 +69,37 @@ static int make_tables(struct store *s, struct client_table *t, struct detail *d
         return r;
 }
 
-int client_records_open(struct store *s, struct detail *d)
+/* There are none. Namespaces without them were somebody's, who may still read and write. */
+static int replace_tables(struct store *s, struct client_table *t, bool *ret_lost, struct detail *d)
+{
+        struct detail other = {""};
+        int r = 0;
+
+        *ret_lost = s->keep.ops->list(s->keep.data, KEEP_RECORDS, NULL, 0) > 0;
+        if (*ret_lost) {
+                (void)detail_set(d, -EINVAL,
+                        "namespaces were kept, but not who uses them: kvleased starts empty");
+                r = state_start_over(s, &other);
+        }
+        if (r == 0)
+                r = make_tables(s, t, &other);
+        if (r < 0 && d)
+                *d = other;
+        return r;
+}
+
+int client_records_open(struct store *s, bool *ret_lost, struct detail *d)
 {
         struct client_table *t;
         int r;
 
+        *ret_lost = false;
         if (!keep_is_on(&s->keep))
                 return 0;
         t = calloc(1, sizeof(*t));
         r = t ? take_tables(s, t) : -ENOMEM;
         if (r == -ENOENT)
-                r = make_tables(s, t, d);
+                r = replace_tables(s, t, ret_lost, d);
         else if (r < 0)
                 detail_set(d, r, "no memory for the clients that were kept: %s", status_text(r));
         if (r < 0)
@@ -292,7 +312,7 @@ int client_take_kept(
         return -ENOENT;
 }
 
-int client_take_ring(const struct member *m, struct client_cursors **ret_cursors)
+int client_take_ring(struct member *m, struct client_cursors **ret_cursors)
 {
         struct client_slot *c = client_slot_of(m);
         int fd;
@@ -300,11 +320,40 @@ int client_take_ring(const struct member *m, struct client_cursors **ret_cursors
         if (!(c->marks & CLIENT_RING))
                 return -ENOENT;
         fd = client_take_kept(store_of(m), KEEP_RING, m->record, SHM_CLIENT_BYTES, c->ring_inode);
-        if (fd < 0)
-                atomic_fetch_and_explicit(&c->marks, ~CLIENT_RING, memory_order_release);
-        else
+        if (fd >= 0) {
                 *ret_cursors = &c->cursors;
+                return fd;
+        }
+        if (store_of(m)->state->is_unsure)
+                client_lose(m);
+        atomic_fetch_and_explicit(&c->marks, ~CLIENT_RING, memory_order_release);
         return fd;
+}
+
+void client_lose(struct member *m)
+{
+        struct client_slot *c = client_slot_of(m);
+
+        if (c)
+                atomic_fetch_or_explicit(&c->marks, CLIENT_LOST, memory_order_release);
+}
+
+void attach_lose_pins(struct attach *a)
+{
+        struct store *s = store_of(a->member);
+
+        a->pins_lost = true;
+        client_lose(a->member);
+        if (s->clients && a->record != 0)
+                atomic_fetch_or_explicit(&s->clients->attaches[a->record - 1].marks, ATTACH_LOST,
+                        memory_order_release);
+}
+
+bool client_is_lost(const struct member *m)
+{
+        const struct client_slot *c = client_slot_of(m);
+
+        return c && (c->marks & CLIENT_LOST);
 }
 
 void client_mute(struct member *m)

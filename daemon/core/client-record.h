@@ -11,7 +11,9 @@
  *
  * A descriptor is on its way to who keeps it when the row says that it is there, and nothing that
  * depends on it was told to anybody: where another one is found in its place (the row was somebody
- * else's before), or none, the client doesn't know of it either. Which it is, the inode tells.
+ * else's before), or none, the client doesn't know of it either. Which it is, the inode tells. Only
+ * where nobody waited any more for what keeps it (state_root.is_unsure) the client may know: then
+ * it is *lost*. It can't go on, and what it may be reading stays until it has exited.
  *
  * Nothing is kept (store.keep): there is no table, and every function here does nothing. Loop
  * thread only.
@@ -32,6 +34,7 @@
 #include "daemon/core/submit.h"
 
 struct detail;
+struct recovery;
 struct store;
 
 #define CLIENT_SLOTS        (UINT32_C(1) << 16) /* as many as connections there may be */
@@ -59,6 +62,7 @@ static_assert(sizeof(struct client_cursors) == 192, "layout");
 enum client_marks {
         CLIENT_MUTED = 1 << 0, /* stays so */
         CLIENT_RING = 1 << 1,  /* has a client segment, of ring_inode */
+        CLIENT_LOST = 1 << 2,  /* client_lose() */
 };
 
 enum client_flags {
@@ -93,6 +97,7 @@ static_assert(offsetof(struct client_slot, cursors) == 320, "layout");
 enum attach_marks {
         ATTACH_SHARES = 1 << 0,      /* has a pin segment, of pins_inode */
         ATTACH_SOCKET_PINS = 1 << 1, /* has counters, in a file of socket_pins_inode */
+        ATTACH_LOST = 1 << 2,        /* attach.pins_lost */
 };
 
 struct attach_slot {
@@ -118,11 +123,13 @@ struct client_who {
 };
 
 /*
- * Once, with store.keep set and the state's root open (state.h): makes the tables, or takes those
- * that were kept. 0, also where nothing is kept; -ENOMEM, -EMFILE, another -errno with the
- * sentence.
+ * Once, with store.keep set and the state's root open (state.h), before anything else that was kept
+ * is used: makes the tables, or takes those that were kept. 0, also where nothing is kept; -ENOMEM,
+ * -EMFILE, another -errno with the sentence. *ret_lost (always set): namespaces were kept, and no
+ * tables, or damaged ones. Who reads their pages, or writes them, isn't known then: everything was
+ * dropped (state_start_over()), and the sentence says so.
  */
-int client_records_open(struct store *s, struct detail *d);
+int client_records_open(struct store *s, bool *ret_lost, struct detail *d);
 
 /* The process' own mapping; what is kept stays. Safe to repeat. */
 void client_records_close(struct store *s);
@@ -130,18 +137,19 @@ void client_records_close(struct store *s);
 /*
  * Makes the members, attachments, pins and magazines that the tables name (recover.h, between the
  * two calls). Members whose tenant is gone aren't made, nor attachments whose namespace is. Each
- * member counts as having mapped what is bound of its namespaces, unless it is metadata-only.
- * Whether its process lives is for who watches its KEEP_PROCESS to find out. 0; -ENOMEM: some of
- * them are made, and what is kept stays for another try.
+ * member counts as having mapped what is bound of its namespaces, unless it is metadata-only. Those
+ * that may know of what isn't there are lost, and counted in r->n_pins_lost. Whether its process
+ * lives is for who watches its KEEP_PROCESS to find out. 0; -ENOMEM: some of them are made, and
+ * what is kept stays for another try.
  */
-int clients_recover(struct store *s, struct detail *d);
+int clients_recover(struct store *s, struct recovery *r, struct detail *d);
 
 /* ---- of a member ------------------------------------------------------------------------------
  */
 
 /*
  * The member outlives the process from now on; its first token is m->resume_token. `pidfd` is its
- * process (borrowed). 0; -EMFILE with the sentence, nothing changed.
+ * process (borrowed). 0; -EMFILE, or as add() of keep.h, with the sentence: nothing changed.
  */
 int client_record(struct member *m, const struct client_who *who, int pidfd, struct detail *d);
 
@@ -160,13 +168,21 @@ struct client_slot *client_slot_of(const struct member *m);
 void client_get_who(const struct member *m, struct client_who *ret_who);
 
 /* Its client segment has this descriptor (borrowed); *ret_cursors: where to note how far it is
- * executed, NULL where nothing is kept. 0; -EMFILE with the sentence. */
+ * executed, NULL where nothing is kept. Once. 0; as add() of keep.h, with the sentence. */
 int client_record_ring(
         struct member *m, int fd, struct client_cursors **ret_cursors, struct detail *d);
 
 /* The segment of a member that was recovered: owned descriptor, sized and sealed as it should be;
  * -ENOENT: none. */
-int client_take_ring(const struct member *m, struct client_cursors **ret_cursors);
+int client_take_ring(struct member *m, struct client_cursors **ret_cursors);
+
+/* It was told of what isn't there any more. Stays so, also after a restart. */
+void client_lose(struct member *m);
+bool client_is_lost(const struct member *m);
+
+/* The same, where it isn't known which pages it reads: until the attachment is closed all of its
+ * namespace counts as pinned, also after a restart. */
+void attach_lose_pins(struct attach *a);
 
 /* It broke the protocol: its requests are ignored from now on, after a restart, too. */
 void client_mute(struct member *m);
@@ -205,12 +221,12 @@ int attach_record(struct attach *a, struct detail *d);
 /* Before anything of it ends. Safe to repeat. */
 void attach_unrecord(struct attach *a);
 
-/* It has a pin segment, a->share. 0; -EMFILE with the sentence. */
+/* It has a pin segment, a->share. Once. 0; as add() of keep.h, with the sentence. */
 int attach_record_share(struct attach *a, struct detail *d);
 
 /*
  * Room for n pins more that are taken over the socket: attach_note_pin() can't fail then. 0;
- * -ENOMEM, -EMFILE with the sentence.
+ * -ENOMEM, or as add() of keep.h, with the sentence.
  */
 int attach_reserve_pins(struct attach *a, uint32_t n, struct detail *d);
 

@@ -50,6 +50,7 @@ struct grants {
         uint32_t n_pages;
         uint32_t n_given_back; /* of these, page.given_back */
         uint32_t n_attach;     /* attachments of the group to ns; freed with the last */
+        bool is_reporting;     /* a REPORT is under way (lease.h): pages have page.reported */
 };
 
 struct member {
@@ -87,18 +88,20 @@ enum mapped_bits {
 
 struct attach {
         struct list_link member_link, ns_link;
-        struct member *member;     /* borrowed */
-        struct ns *ns;             /* borrowed */
-        struct grants *grants;     /* shared */
-        uint32_t id;               /* ns_id on the wire: unique within the member, > 0 */
-        uint32_t record;           /* client-record.h: row; 0: none */
-        uint64_t open_frame;       /* number of the NS_OPEN; 0: none */
-        uint64_t version_epoch;    /* of the namespace when opened */
-        struct map pins;           /* page -> count; taken over the socket */
-        uint32_t *kept_pins;       /* the same for the next daemon; owned mapping; NULL: none yet */
-        struct map mapped;         /* set index -> enum mapped_bits */
-        struct pins share;         /* its pin segment */
-        struct wait wait;          /* its lease that waits, if any */
+        struct member *member;  /* borrowed */
+        struct ns *ns;          /* borrowed */
+        struct grants *grants;  /* shared */
+        uint32_t id;            /* ns_id on the wire: unique within the member, > 0 */
+        uint32_t record;        /* client-record.h: row; 0: none */
+        uint64_t open_frame;    /* number of the NS_OPEN; 0: none */
+        uint64_t version_epoch; /* of the namespace when opened */
+        struct map pins;        /* page -> count; taken over the socket */
+        uint32_t *kept_pins;    /* the same for the next daemon; owned mapping; NULL: none yet */
+        struct map mapped;      /* set index -> enum mapped_bits */
+        struct pins share;      /* its pin segment */
+        bool pins_lost;         /* at a restart: nobody knows what it pins, and until it is closed
+                                   all of the namespace counts as pinned */
+        struct wait wait;       /* its lease that waits, if any */
         struct magazine *magazine; /* owned; NULL where `share` isn't open */
         struct map sessions;       /* handle -> struct opening (session-impl.h) */
         uint32_t last_session;     /* handle */

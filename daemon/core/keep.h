@@ -24,7 +24,7 @@ enum keep_kind {
         KEEP_INDEX_READER = 'j', /* the same, read-only */
         KEEP_SESSIONS = 'q',     /* of the namespace with these records */
         KEEP_EXTENT = 'e',       /* number: in the set's record */
-        KEEP_CANARY = 'g',       /* of a GPU: memory whose contents are known */
+        KEEP_CANARY = 'g',       /* of a GPU (canary.h); number: its row in the root, from 1 */
         KEEP_CLIENTS = 'k',      /* clients and attachments; number 0 */
         KEEP_RING = 'c',         /* client segment; number: the client's slot */
         KEEP_PROCESS = 'p',      /* pidfd, likewise */
@@ -37,9 +37,9 @@ enum keep_kind {
 #define KEEP_MAX_NUMBER UINT32_C(916132831) /* five digits of [0-9A-Za-z] */
 
 struct keep_ops {
-        /* Keeps a duplicate of the descriptor, until drop(). 0: the order is on its way, and what
-         * is sent to clients from here on waits for it; -EMFILE with the sentence: there is no
-         * room. */
+        /* Keeps a duplicate of the descriptor, until drop(); nothing is kept by that name and kind
+         * yet. 0: the order is on its way, and what is sent to clients from here on waits for it;
+         * -EMFILE, -ENFILE, -ENOMEM with the sentence: there is no room, and nothing is kept. */
         int (*add)(void *data, enum keep_kind kind, uint32_t number, int fd, struct detail *d);
 
         /* Never fails; nothing where there is none. */

@@ -210,6 +210,8 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
                 hide_page(ns, o->page, false);
                 return false;
         }
+        if (o->tag != 0)
+                tag_enter(ns, o->page);
         tree_insert(&ns->tree, o->page, o->parent);
         ns->evict->insert(ns->policy, o->page,
                 &(struct evict_insert){
@@ -254,11 +256,7 @@ static uint32_t find_existing(struct attach *a, const struct publish_one *o, uin
 static void enter(struct attach *a, const struct publish_one *o, uint32_t page)
 {
         session_append(a, o->session, page, o->parent, store_of(a->ns)->now_nsec);
-        if (o->tag == 0 || ns_page(a->ns, page)->state != PAGE_SEALED)
-                return;
-        if (page == o->page)
-                tag_enter(a->ns, page);
-        else
+        if (o->tag != 0 && ns_page(a->ns, page)->state == PAGE_SEALED)
                 tag_add(a->ns, page, o->tag);
 }
 
@@ -288,13 +286,13 @@ static bool was_published(const struct attach *a, const struct publish_one *o)
 /* What may be left to do for it. */
 static int publish_again(struct attach *a, const struct publish_one *o, struct detail *d)
 {
+        const struct page *p = ns_page(a->ns, o->page);
         int r = reserve_publish(a, o, d);
 
-        if (r < 0)
+        if (r < 0 || ns_page_is_stale(a->ns, p))
                 return r;
-        if (ns_page(a->ns, o->page)->state == PAGE_SEALED ||
-                (session_is_private(a, o->session) &&
-                        !session_may_continue(a, o->session, o->page)))
+        if (p->state == PAGE_SEALED || (session_is_private(a, o->session) &&
+                                               !session_may_continue(a, o->session, o->page)))
                 enter(a, o, o->page);
         return 0;
 }
@@ -611,6 +609,16 @@ uint32_t touch_page(
         return MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
 }
 
+/* The report that is under way: nothing was named in it. */
+static void forget_report(struct grants *g)
+{
+        uint32_t page = g->is_reporting ? g->head : PAGE_NONE;
+
+        for (; page != PAGE_NONE; page = ns_page(g->ns, page)->next)
+                ns_page(g->ns, page)->reported = 0;
+        g->is_reporting = false;
+}
+
 /* Of a group without another member in the namespace: nobody lingers. */
 static uint64_t free_unreported(struct grants *g)
 {
@@ -633,24 +641,38 @@ static uint64_t free_unreported(struct grants *g)
         return n;
 }
 
-int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool more,
+int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool continues, bool more,
         uint64_t *ret_freed, struct detail *d)
 {
+        struct grants *g = a->grants;
+
         *ret_freed = 0;
-        if (a->grants->n_attach > 1)
+        if (g->n_attach > 1)
                 return detail_set(d, -EBUSY,
                         "%u members of the group have namespace %s open: only the last one left "
                         "can say what the group holds",
-                        a->grants->n_attach, a->ns->name);
+                        g->n_attach, a->ns->name);
+        if (continues && !g->is_reporting)
+                return detail_set(d, -ESTALE,
+                        "kvleased knows no beginning of this report for namespace %s: begin it "
+                        "anew",
+                        a->ns->name);
+        if (!continues)
+                forget_report(g);
+        g->is_reporting = true;
         for (uint32_t i = 0; i < n; i++) {
                 int r = lease_check_granted(a, pages[i], d);
 
-                if (r < 0)
+                if (r < 0) {
+                        forget_report(g);
                         return r;
+                }
                 ns_page(a->ns, pages[i])->reported = 1;
         }
-        if (!more)
-                *ret_freed = free_unreported(a->grants);
+        if (more)
+                return 0;
+        *ret_freed = free_unreported(g);
+        g->is_reporting = false;
         return 0;
 }
 

@@ -125,12 +125,13 @@ void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t 
 
 /*
  * The client still holds `pages` of its grants and no others: frees the group's others in the
- * namespace, but for those in magazines. `more`: another call of the same report follows, nothing
- * is freed yet. 0 with the count; -EBUSY: other members of the group, also such that linger, have
- * the namespace open;
- * -EINVAL: one isn't granted to the group (what was named before stays named until a report ends).
+ * namespace, but for those in magazines. `continues`: it goes on with the report that is under way;
+ * else that one is forgotten. `more`: another call of the same report follows, nothing is freed
+ * yet. 0 with the count; -ESTALE: none is under way that could go on, it must be begun anew (a
+ * report doesn't outlive the daemon); -EBUSY: other members of the group, also such that linger,
+ * have the namespace open; -EINVAL: one isn't granted to the group, the report is forgotten.
  */
-int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool more,
+int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool continues, bool more,
         uint64_t *ret_freed, struct detail *d);
 
 /*

@@ -393,7 +393,7 @@ void ns_pin_page(struct ns *ns, uint32_t page)
         ns->n_pinned++;
         if (p->watched) /* held already */
                 unwatch(ns, page);
-        else if (p->state == PAGE_SEALED)
+        else if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
                 ns->evict->hold(ns->policy, page);
 }
 

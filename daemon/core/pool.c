@@ -286,11 +286,11 @@ void set_adopted(struct extent_set *set)
                 list_append(&set->ns->sets_room, &set->room_link);
 }
 
-static int admit_extents(struct ns *ns, struct detail *d)
+static int admit_extents(const struct ns *ns, struct detail *d)
 {
-        struct store *s = ns->tenant->store;
+        const struct store *s = ns->tenant->store;
 
-        return s->admit_extents ? s->admit_extents(ns->layout.n_planes, d, s->callback_data) : 0;
+        return s->admit_extents ? s->admit_extents(ns, d, s->callback_data) : 0;
 }
 
 static int explain_bind(int r, const struct ns *ns, struct detail *d)

@@ -44,6 +44,7 @@ struct pool {
         uint32_t n_preparing;       /* orphans included */
         struct list_link orphans;   /* struct extent_set.link */
         char why[DEVICE_WHY_BYTES]; /* of the device's last failure; "" */
+        bool is_doubted; /* what the daemon before this one left on it isn't believed (canary.h) */
 };
 
 /* Taking a set back from clients: recall.h. */

@@ -252,14 +252,15 @@ static void fill_identity(const struct ns *ns, struct records_identity *i)
         memcpy(i->nsset, ns->set->name, sizeof(i->nsset));
 }
 
+/* The records are kept first and dropped last: an index without any was a namespace's. */
 static void drop_kept(const struct ns *ns)
 {
         const struct keep *k = &ns->tenant->store->keep;
 
-        keep_drop(k, KEEP_RECORDS, ns->records.number);
         keep_drop(k, KEEP_INDEX, ns->records.number);
         keep_drop(k, KEEP_INDEX_READER, ns->records.number);
         keep_drop(k, KEEP_SESSIONS, ns->records.number);
+        keep_drop(k, KEEP_RECORDS, ns->records.number);
 }
 
 static int keep_all(const struct ns *ns, struct detail *d)

@@ -55,7 +55,19 @@ static int map_all(struct attach *a)
         return r;
 }
 
-static int recover_share(struct store *s, struct attach *a, struct attach_slot *slot)
+/* What was kept for the mark isn't there. */
+static void forget_pins(const struct store *s, struct attach *a, struct attach_slot *slot,
+        enum attach_marks mark, struct recovery *r)
+{
+        if (s->state->is_unsure) {
+                attach_lose_pins(a);
+                r->n_pins_lost++;
+        }
+        atomic_fetch_and(&slot->marks, ~mark);
+}
+
+static int recover_share(
+        struct store *s, struct attach *a, struct attach_slot *slot, struct recovery *recovery)
 {
         uint64_t bytes = pins_bytes(a->ns->shared.capacity_pages);
         int fd, r;
@@ -64,7 +76,7 @@ static int recover_share(struct store *s, struct attach *a, struct attach_slot *
                 return 0;
         fd = client_take_kept(s, KEEP_PINS, a->record, bytes, slot->pins_inode);
         if (fd < 0) {
-                atomic_fetch_and(&slot->marks, ~ATTACH_SHARES);
+                forget_pins(s, a, slot, ATTACH_SHARES, recovery);
                 return 0;
         }
         r = attach_adopt_share(a, fd);
@@ -90,7 +102,8 @@ static int recover_pins(struct attach *a, uint32_t page, uint32_t n)
         return 0;
 }
 
-static int recover_socket_pins(struct store *s, struct attach *a, struct attach_slot *slot)
+static int recover_socket_pins(
+        struct store *s, struct attach *a, struct attach_slot *slot, struct recovery *recovery)
 {
         uint64_t bytes = attach_socket_pins_bytes(a->ns);
         uint32_t set_pages = a->ns->geometry.set_pages;
@@ -102,7 +115,7 @@ static int recover_socket_pins(struct store *s, struct attach *a, struct attach_
                 return 0;
         fd = client_take_kept(s, KEEP_SOCKET_PINS, a->record, bytes, slot->socket_pins_inode);
         if (fd < 0) {
-                atomic_fetch_and(&slot->marks, ~ATTACH_SOCKET_PINS);
+                forget_pins(s, a, slot, ATTACH_SOCKET_PINS, recovery);
                 return 0;
         }
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -127,7 +140,8 @@ static struct member *owner_of(
         return id != 0 && m && m->id == id ? m : NULL;
 }
 
-static int recover_attach(struct store *s, uint32_t row, struct member *const *members)
+static int recover_attach(
+        struct store *s, uint32_t row, struct member *const *members, struct recovery *recovery)
 {
         struct attach_slot *slot = &s->clients->attaches[row - 1];
         struct member *m = owner_of(s, slot, members);
@@ -144,30 +158,33 @@ static int recover_attach(struct store *s, uint32_t row, struct member *const *m
                 return -ENOMEM;
         a->record = row;
         a->open_frame = slot->open_frame;
+        a->pins_lost = slot->marks & ATTACH_LOST;
         r = map_all(a);
         if (r == 0)
-                r = recover_share(s, a, slot);
+                r = recover_share(s, a, slot, recovery);
         if (r == 0)
-                r = recover_socket_pins(s, a, slot);
+                r = recover_socket_pins(s, a, slot, recovery);
         return r;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------
  */
 
-static int recover_all(struct store *s, struct member **members)
+static int recover_all(struct store *s, struct member **members, struct recovery *recovery)
 {
         struct client_table_header *h = s->clients->header;
         int r = 0;
 
-        for (uint32_t row = 1; row <= h->n_clients && r == 0; row++)
+        for (uint32_t row = 1; row <= h->n_clients && r == 0; row++) {
                 r = recover_member(s, row, &members[row - 1]);
+                recovery->n_clients += r == 0 && members[row - 1];
+        }
         for (uint32_t row = 1; row <= h->n_attaches && r == 0; row++)
-                r = recover_attach(s, row, members);
+                r = recover_attach(s, row, members, recovery);
         return r;
 }
 
-int clients_recover(struct store *s, struct detail *d)
+int clients_recover(struct store *s, struct recovery *recovery, struct detail *d)
 {
         struct member **members;
         int r;
@@ -175,7 +192,7 @@ int clients_recover(struct store *s, struct detail *d)
         if (!s->clients || s->clients->header->n_clients == 0)
                 return 0;
         members = calloc(s->clients->header->n_clients, sizeof(struct member *));
-        r = members ? recover_all(s, members) : -ENOMEM;
+        r = members ? recover_all(s, members, recovery) : -ENOMEM;
         free(members);
         return r < 0 ? detail_set(d, r, "no memory for the clients that were kept") : 0;
 }

@@ -24,6 +24,7 @@ struct rebuild {
         uint32_t n_pages;
         uint32_t *chain;     /* owned; scratch, as many */
         uint32_t oldest_sec; /* when one of these was used last */
+        bool had_sessions;   /* that end at a page, or hold it */
 };
 
 /* ---- each by itself ---------------------------------------------------------------------------
@@ -157,6 +158,7 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
                 struct page *p = &set->pages[i];
                 bool was_announced = p->announced, is_fixed;
 
+                b->had_sessions |= set->notes[i].tails > 0 || set->notes[i].n_windows > 0;
                 forget_derived(p, &set->notes[i]);
                 if (i < n - set->n_usable) {
                         page_turn(p, 0, PAGE_NULL);
@@ -413,7 +415,7 @@ static int recover_policy(struct rebuild *b)
 /* ---- the namespace ----------------------------------------------------------------------------
  */
 
-int recover_pages(struct ns *ns, struct recovery *r)
+int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
 {
         uint32_t n = ns->n_sets * ns->geometry.set_pages;
         _cleanup_free_ uint32_t *pages = calloc(n + 1, sizeof(*pages));
@@ -425,6 +427,7 @@ int recover_pages(struct ns *ns, struct recovery *r)
         if (!pages || !chain)
                 return -ENOMEM;
         recover_sets(&b);
+        *ret_sessions = b.had_sessions;
         FAULT_POINT("recover-after-sets");
         recover_index(&b);
         FAULT_POINT("recover-after-index");
@@ -440,22 +443,22 @@ int recover_pages(struct ns *ns, struct recovery *r)
 /* ---- claims -----------------------------------------------------------------------------------
  */
 
-static struct grants *find_owner(const struct ns *ns, uint32_t group_id)
+/* The grants of the namespace by the id of their group. 0 or -ENOMEM. */
+static int map_owners(const struct ns *ns, struct map *ret_owners)
 {
-        list_for_each (group, &ns->tenant->groups, struct group, link) {
-                if (group->id != group_id)
-                        continue;
-                list_for_each (g, &group->grants, struct grants, link)
-                        if (g->ns == ns)
-                                return g;
-        }
-        return NULL;
+        int r = 0;
+
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                if (r == 0)
+                        r = map_put(ret_owners, a->grants->group->id, (uintptr_t)a->grants);
+        return r;
 }
 
-static void recover_claim(struct ns *ns, uint32_t page, struct recovery *r)
+static void recover_claim(
+        struct ns *ns, uint32_t page, const struct map *owners, struct recovery *r)
 {
         const struct page *p = ns_page(ns, page);
-        struct grants *g;
+        const uint64_t *owner;
 
         if (p->state == PAGE_DETACHED) {
                 ns_settle_page(ns, page);
@@ -463,22 +466,30 @@ static void recover_claim(struct ns *ns, uint32_t page, struct recovery *r)
         }
         if (p->state != PAGE_GRANTED)
                 return;
-        g = find_owner(ns, p->owner);
-        if (g) {
-                grants_add(g, page);
+        owner = map_find(owners, p->owner);
+        if (owner) {
+                grants_add((struct grants *)(uintptr_t)*owner, page);
                 return;
         }
         ns_free_page(ns, page);
         r->n_unclaimed++;
 }
 
-void recover_claims(struct ns *ns, struct recovery *r)
+int recover_claims(struct ns *ns, struct recovery *r)
 {
         uint32_t n = ns->geometry.set_pages;
+        struct map owners;
+        int error;
 
-        ns->keep_idle_sets = true;
-        list_for_each (set, &ns->sets_bound, struct extent_set, link)
-                for (uint32_t i = 0; i < n; i++)
-                        recover_claim(ns, set->index * n + i, r);
-        ns_trim(ns);
+        map_init(&owners);
+        error = map_owners(ns, &owners);
+        if (error == 0) {
+                ns->keep_idle_sets = true;
+                list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                        for (uint32_t i = 0; i < n; i++)
+                                recover_claim(ns, set->index * n + i, &owners, r);
+                ns_trim(ns);
+        }
+        map_deinit(&owners);
+        return error;
 }

@@ -2,13 +2,16 @@
 #ifndef KVL_CORE_RECOVER_PAGES_H
 #define KVL_CORE_RECOVER_PAGES_H
 
+#include <stdbool.h>
+
 #include "daemon/core/recover.h"
 
 /* The sets are bound, nothing else is there: counts, lists of FREE pages, index segment, tree,
- * policy, tags, namespace set. Adds to *r. 0 or -ENOMEM (the namespace is to be freed). */
-int recover_pages(struct ns *ns, struct recovery *r);
+ * policy, tags, namespace set. Adds to *r. *ret_sessions: there were some. 0 or -ENOMEM (the
+ * namespace is to be freed). */
+int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions);
 
-/* Clients are there: see store_recover_end(). */
-void recover_claims(struct ns *ns, struct recovery *r);
+/* Clients are there: see store_recover_end(). 0 or -ENOMEM: nothing was done. */
+int recover_claims(struct ns *ns, struct recovery *r);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +13,7 @@
 #include "daemon/core/nsset.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/recover-pages.h"
-#include "daemon/core/session.h"
+#include "daemon/core/session-impl.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "gpu/queue.h"
@@ -59,6 +58,14 @@ static void close_handles(struct job_extent *extents, uint32_t n)
                 extents[i].handle.fd = fd_close(extents[i].handle.fd);
 }
 
+/* What was taken is of no use after all. */
+static void drop_taken(const struct store *s, uint32_t first, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++)
+                keep_drop(&s->keep, KEEP_EXTENT, first + i);
+}
+
+/* All of them, or none. */
 static int take_handles(
         const struct store *s, uint32_t first, uint32_t n, struct job_extent *extents)
 {
@@ -67,48 +74,18 @@ static int take_handles(
                 extents[i].handle.fd = take(s, KEEP_EXTENT, first + i);
                 if (extents[i].handle.fd < 0) {
                         close_handles(extents, i);
+                        drop_taken(s, first, i);
                         return -ENOENT;
                 }
         }
         return 0;
 }
 
-struct import {
-        struct job_extent *extents;
-        bool is_done;
-        int result;
-};
-
-static void on_imported(struct job *job, int result, void *data)
-{
-        struct import *import = data;
-
-        import->is_done = true;
-        import->result = result;
-        if (result == 0)
-                memcpy(import->extents, job->extents, job->n * sizeof(job->extents[0]));
-}
-
-/* Nothing else is on the queue yet: whatever it says is about this. */
-static int wait_for(struct queue *q, const struct import *import)
-{
-        struct pollfd fd = {.fd = queue_fd(q), .events = POLLIN};
-
-        while (!import->is_done) {
-                uint64_t deadline = queue_deadline_nsec(q), now = clock_now_nsec();
-                uint64_t left = deadline > now ? (deadline - now) / NSEC_PER_MSEC + 1 : 0;
-
-                (void)poll(&fd, 1, (int)MIN(left, UINT64_C(1000)));
-                (void)queue_reap(q);
-        }
-        return import->result;
-}
-
 /* The descriptors stay the caller's, and the queue has others: on success `extents` has those. */
-static int import_by_queue(struct queue *q, uint64_t bytes, struct job_extent *extents, uint32_t n)
+static int import_by_queue(
+        struct pool *pool, uint64_t bytes, struct job_extent *extents, uint32_t n)
 {
         _cleanup_free_ struct job_extent *made = calloc(n, sizeof(*made));
-        struct import import = {.extents = made};
         struct job *job = made ? job_new(JOB_CREATE, n) : NULL;
         int r;
 
@@ -117,10 +94,7 @@ static int import_by_queue(struct queue *q, uint64_t bytes, struct job_extent *e
         memcpy(job->extents, extents, n * sizeof(extents[0]));
         job->bytes = bytes;
         job->is_import = true;
-        job->done = on_imported;
-        job->data = &import;
-        queue_submit(q, job);
-        r = wait_for(q, &import);
+        r = queue_run(pool->queue, job, made, pool->why);
         if (r != -ETIMEDOUT) /* else the driver may yet look at them */
                 close_handles(extents, n);
         if (r == 0)
@@ -139,7 +113,7 @@ static int import_inline(
                 if (r == 0)
                         continue;
                 while (i-- > 0)
-                        device->ops->extent_destroy(extents[i].extent, true);
+                        device->ops->extent_destroy(extents[i].extent, false);
                 close_handles(extents, n);
                 return r;
         }
@@ -148,22 +122,23 @@ static int import_inline(
 
 static int import_extents(struct pool *pool, uint64_t bytes, struct job_extent *extents, uint32_t n)
 {
-        return pool->queue ? import_by_queue(pool->queue, bytes, extents, n)
+        return pool->queue ? import_by_queue(pool, bytes, extents, n)
                            : import_inline(pool->device, bytes, extents, n);
 }
 
-/* Nobody has a use for them. */
+/* Nobody has a use for them, but clients that may still have them mapped. */
 static void destroy_imported(struct pool *pool, struct job_extent *extents, uint32_t n)
 {
         struct job *job = pool->queue ? job_new(JOB_DESTROY, n) : NULL;
 
         if (job) {
                 memcpy(job->extents, extents, n * sizeof(extents[0]));
+                job->lets_go = true;
                 queue_submit(pool->queue, job);
                 return;
         }
         for (uint32_t i = 0; !pool->queue && i < n; i++)
-                pool->device->ops->extent_destroy(extents[i].extent, true);
+                pool->device->ops->extent_destroy(extents[i].extent, false);
 }
 
 /* ---- sets -------------------------------------------------------------------------------------
@@ -180,13 +155,16 @@ static int recover_set(struct recoverer *v, struct ns *ns, uint32_t index, uint3
                 r = -ENOSPC;
         if (r == 0)
                 r = take_handles(v->store, first, n, extents);
-        if (r == 0)
-                r = import_extents(ns->pool, ns->geometry.extent_bytes, extents, n);
         if (r < 0)
                 return r;
-        r = set_adopt(ns, index, first, extents, &set);
+        r = import_extents(ns->pool, ns->geometry.extent_bytes, extents, n);
+        if (r == 0) {
+                r = set_adopt(ns, index, first, extents, &set);
+                if (r < 0)
+                        destroy_imported(ns->pool, extents, n);
+        }
         if (r < 0)
-                destroy_imported(ns->pool, extents, n);
+                drop_taken(v->store, first, n);
         return r;
 }
 
@@ -208,6 +186,8 @@ static int recover_sets(struct recoverer *v, struct ns *ns)
                         continue;
                 if (!is_extents(first, ns->layout.n_planes))
                         return -EINVAL;
+                if (ns->pool->is_doubted)
+                        return -ESTALE;
                 r = recover_set(v, ns, i, (uint32_t)first);
                 if (r < 0)
                         return r;
@@ -264,7 +244,7 @@ static int check_identity(const struct recoverer *v, const struct ns_kept *k, ui
 
 static int explain_set(int r, const struct ns *ns, struct detail *d)
 {
-        const char *name = ns->pool->props->name;
+        const char *name = ns->pool->props->name, *why = ns->pool->why;
 
         switch (r) {
         case -ENOENT:
@@ -274,9 +254,12 @@ static int explain_set(int r, const struct ns *ns, struct detail *d)
                         "the most that are");
         case -ENOSPC:
                 return detail_set(d, r, "device %s has a smaller budget than it holds", name);
+        case -ESTALE:
+                return detail_set(d, r, "what it had on device %s isn't there any more: %s", name,
+                        why[0] ? why : "its canary wasn't kept");
         default:
                 return detail_set(d, r, "extents of it can't be had from device %s: %s", name,
-                        status_text(r));
+                        why[0] ? why : status_text(r));
         }
 }
 
@@ -296,9 +279,31 @@ static int rejoin(struct ns *ns, struct detail *d)
         return 0;
 }
 
+static void say_sessions(struct recoverer *v, const struct ns *ns, const char *what)
+{
+        struct detail d;
+
+        v->r->n_logs_lost++;
+        (void)detail_set(&d, -ESTALE, "%s of namespace %s of tenant %s are gone: %s", what,
+                ns->name, ns->tenant->name, "their log wasn't kept, or is damaged");
+        say(v, &d);
+}
+
+static void fill_sessions(struct recoverer *v, struct ns *ns, bool had_some)
+{
+        uint32_t n;
+
+        sessions_recover(ns);
+        n = ns->sessions ? ns->sessions->recovered.n_sessions : 0;
+        v->r->n_sessions += n;
+        if (ns->sessions ? ns->sessions->recovered.is_damaged : had_some)
+                say_sessions(v, ns, n > 0 ? "some sessions" : "sessions");
+}
+
 /* All of it, or ns_free(). */
 static int fill_ns(struct recoverer *v, struct ns *ns, struct detail *d)
 {
+        bool had_sessions;
         int r = rejoin(ns, d);
 
         if (r < 0)
@@ -308,10 +313,10 @@ static int fill_ns(struct recoverer *v, struct ns *ns, struct detail *d)
                 return explain_set(r, ns, d);
         wipe_unbound(ns);
         shared_show_epochs(ns);
-        r = recover_pages(ns, v->r);
+        r = recover_pages(ns, v->r, &had_sessions);
         if (r < 0)
                 return detail_set(d, r, "no memory for it");
-        sessions_recover(ns);
+        fill_sessions(v, ns, had_sessions);
         return 0;
 }
 
@@ -336,17 +341,23 @@ static int open_ns(const struct recoverer *v, struct ns_kept *k, uint32_t number
                 r = ns_adopt(t, pool, k, ret_ns);
         if (r == 0)
                 return 0;
+        if (k->index_fd >= 0)
+                shared_end_kept(k->index_fd);
         k->index_fd = fd_close(k->index_fd);
         k->reader_fd = fd_close(k->reader_fd);
         return d->text[0] ? r
                           : detail_set(d, r, "its index segment is of no use: %s", status_text(r));
 }
 
+/* Whoever has its index mapped finds nothing there any more. */
 static void drop_names(const struct store *s, uint32_t number)
 {
         static const enum keep_kind kinds[] = {
                 KEEP_RECORDS, KEEP_INDEX, KEEP_INDEX_READER, KEEP_SESSIONS};
+        _cleanup_fd_ int index_fd = take(s, KEEP_INDEX, number);
 
+        if (index_fd >= 0)
+                shared_end_kept(index_fd);
         for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
                 fd_close(take(s, kinds[i], number));
                 keep_drop(&s->keep, kinds[i], number);
@@ -378,6 +389,17 @@ static void tell_lost(struct recoverer *v, const struct records *records, const 
         say(v, &d);
 }
 
+/* Whoever has it mapped finds nothing there any more, and may be reading what he found before. */
+static void lose_ns(struct recoverer *v, struct ns *ns, const struct detail *why)
+{
+        tell_lost(v, &ns->records, why);
+        shared_end(&ns->shared);
+        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                if (set->parting)
+                        set->parting->lets_go = true;
+        ns_free(ns);
+}
+
 static void recover_ns(struct recoverer *v, uint32_t number)
 {
         struct ns_kept kept = {.index_fd = -1, .reader_fd = -1};
@@ -393,7 +415,8 @@ static void recover_ns(struct recoverer *v, uint32_t number)
         if (r < 0) {
                 fd_close(fd);
                 if (r != -ENOENT) {
-                        (void)detail_set(&why, r, "its records are damaged");
+                        (void)detail_set(&why, r,
+                                r == -EINVAL ? "its records are damaged" : "no memory for it");
                         tell_lost(v, NULL, &why);
                 }
                 drop_names(v->store, number);
@@ -412,12 +435,29 @@ static void recover_ns(struct recoverer *v, uint32_t number)
                 return;
         }
         *v->r = before;
-        tell_lost(v, &ns->records, &why);
-        ns_free(ns);
+        lose_ns(v, ns, &why);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------
  */
+
+/* Of namespaces whose records weren't kept only the index is left. */
+static void drop_without_records(struct recoverer *v)
+{
+        const struct keep *k = &v->store->keep;
+        uint32_t n = k->ops->list(k->data, KEEP_INDEX, NULL, 0);
+        _cleanup_free_ uint32_t *numbers = calloc(n + 1, sizeof(*numbers));
+        struct detail why;
+
+        if (!numbers)
+                return; /* they stay kept until the next start */
+        (void)k->ops->list(k->data, KEEP_INDEX, numbers, n);
+        (void)detail_set(&why, -ENOENT, "its records weren't kept");
+        for (uint32_t i = 0; i < n; i++) {
+                drop_names(v->store, numbers[i]);
+                tell_lost(v, NULL, &why);
+        }
+}
 
 void store_recover(struct store *s, struct recovery *r, recover_say fn, void *data)
 {
@@ -435,6 +475,7 @@ void store_recover(struct store *s, struct recovery *r, recover_say fn, void *da
         for (uint32_t i = 0; numbers && i < n; i++)
                 recover_ns(&v, numbers[i]);
         free(numbers);
+        drop_without_records(&v);
         r->nsec = clock_now_nsec() - since_nsec;
 }
 
@@ -469,19 +510,23 @@ static void drop_unrecorded(const struct keep *k)
                 (void)state_drop_kind(k, kinds[i]);
 }
 
-void store_recover_end(struct store *s, struct recovery *r)
+int store_recover_end(struct store *s, struct recovery *r)
 {
         uint64_t since_nsec = clock_now_nsec();
 
         if (!keep_is_on(&s->keep))
-                return;
+                return 0;
         list_for_each (t, &s->tenants, struct tenant, link) {
                 list_for_each_safe (ns, &t->namespaces, struct ns, link) {
-                        recover_claims(ns, r);
+                        int error = recover_claims(ns, r);
+
+                        if (error < 0)
+                                return error;
                         ask_again(ns);
                 }
                 (void)recall_excess(t);
         }
         drop_unrecorded(&s->keep);
         r->nsec += clock_now_nsec() - since_nsec;
+        return 0;
 }

@@ -4,8 +4,8 @@
  * sets, index segment, counts) is made again. Nothing there is believed: what doesn't fit is gone,
  * cleanly. Loop thread only, before the loop runs.
  *
- *   state_open() -> pools and tenants as configured -> store_recover() -> clients, attachments,
- *   magazines, pins (whoever recovers those) -> store_recover_end() -> READY
+ *   state_open(), client_records_open() -> pools and tenants as configured -> store_recover() ->
+ *   clients, attachments, magazines, pins (whoever recovers those) -> store_recover_end() -> READY
  *
  * Between the two calls a page is FREE, or as it was:
  *
@@ -45,6 +45,10 @@ enum recover_drop {
 struct recovery {
         uint32_t n_namespaces;  /* there again */
         uint32_t n_lost;        /* namespaces that are gone */
+        uint32_t n_sessions;    /* there again */
+        uint32_t n_logs_lost;   /* namespaces whose sessions are gone, or those after a damage */
+        uint32_t n_clients;     /* there again, dead or alive */
+        uint32_t n_pins_lost;   /* pins of a client in a namespace that aren't known */
         uint32_t n_sets;        /* bound again */
         uint64_t n_bytes;       /* of these */
         uint64_t n_pages;       /* SEALED, findable */
@@ -61,7 +65,7 @@ struct recovery {
 /* "parent", for messages. Static. */
 const char *recover_drop_name(enum recover_drop r);
 
-/* For each namespace that is gone, and each device whose extents are: one sentence. */
+/* For each namespace that is gone, or whose sessions are: one sentence. */
 typedef void (*recover_say)(const struct detail *d, void *data);
 
 /*
@@ -72,8 +76,9 @@ typedef void (*recover_say)(const struct detail *d, void *data);
 void store_recover(struct store *s, struct recovery *r, recover_say say, void *data);
 
 /* What nobody claimed is freed, sets that are idle then are given back, recalls that were under way
- * are asked anew. Adds to *r. */
-void store_recover_end(struct store *s, struct recovery *r);
+ * are asked anew. Adds to *r. 0; -ENOMEM: not all of that is done, and the process has to end: what
+ * is kept stays for another try. */
+int store_recover_end(struct store *s, struct recovery *r);
 
 /* Of the namespace whose records have this number (struct ns.records.number); NULL: it is gone. */
 struct ns *store_find_records(struct store *s, uint32_t number);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -298,6 +299,34 @@ void shared_show_epochs(struct ns *ns)
         atomic_store_explicit(&h->version_epoch, ns->version_epoch, memory_order_release);
 }
 
+/* Of no namespace, so that nobody can have opened it with it. */
+#define NO_EPOCH UINT64_MAX
+
+static void end(struct shm_index *h)
+{
+        atomic_store_explicit(&h->version_epoch, NO_EPOCH, memory_order_release);
+        atomic_store_explicit(&h->epoch, NO_EPOCH, memory_order_release);
+}
+
+void shared_end(struct shared *s)
+{
+        end(s->header);
+}
+
+void shared_end_kept(int fd)
+{
+        struct stat st;
+        void *base;
+
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)SHM_HEADER_BYTES)
+                return;
+        base = mmap(NULL, SHM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (base == MAP_FAILED)
+                return;
+        end(base);
+        munmap(base, SHM_HEADER_BYTES);
+}
+
 /* ---- recovery ------------------------------------------------------------------------------- */
 
 /* As far as 32 bits tell: a stale page's line needs to differ from the header's, no more. */
@@ -414,7 +443,7 @@ uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked)
 bool shared_is_pinned(const struct ns *ns, uint32_t page)
 {
         list_for_each (a, &ns->attachments, struct attach, ns_link)
-                if (pins_is_open(&a->share) && pins_count(&a->share, page) != 0)
+                if (a->pins_lost || (pins_is_open(&a->share) && pins_count(&a->share, page) != 0))
                         return true;
         return false;
 }
@@ -426,6 +455,8 @@ bool shared_run_is_pinned(const struct ns *ns, uint32_t page, uint32_t n_pages)
         assert(n_pages <= SHARED_RUN_PAGES);
 
         list_for_each (a, &ns->attachments, struct attach, ns_link) {
+                if (a->pins_lost)
+                        return true;
                 if (!pins_is_open(&a->share))
                         continue;
                 memcpy(counters, (const uint32_t *)a->share.counters + page,

@@ -136,6 +136,14 @@ void shared_show_state(struct ns *ns, uint32_t page);
 /* Epochs into the header. */
 void shared_show_epochs(struct ns *ns);
 
+/*
+ * The namespace isn't there any more, or its memory isn't, and clients have the index mapped: they
+ * find nothing in it from now on, and are told that it is stale. Of a kept segment: its read-write
+ * descriptor, borrowed; nothing where it is none. Until shared_show_epochs().
+ */
+void shared_end(struct shared *s);
+void shared_end_kept(int fd);
+
 /* Does any attachment's segment pin the page now? A hint: it may change at once. */
 bool shared_is_pinned(const struct ns *ns, uint32_t page);
 

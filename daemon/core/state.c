@@ -39,14 +39,14 @@ uint32_t state_drop_kind(const struct keep *k, enum keep_kind kind)
         return n;
 }
 
+static const enum keep_kind all_kinds[] = {KEEP_STATE, KEEP_RECORDS, KEEP_INDEX, KEEP_INDEX_READER,
+        KEEP_SESSIONS, KEEP_EXTENT, KEEP_CANARY, KEEP_CLIENTS, KEEP_RING, KEEP_PROCESS, KEEP_PINS,
+        KEEP_SOCKET_PINS};
+
 void state_drop_kept(const struct keep *k)
 {
-        static const enum keep_kind kinds[] = {KEEP_STATE, KEEP_RECORDS, KEEP_INDEX,
-                KEEP_INDEX_READER, KEEP_SESSIONS, KEEP_EXTENT, KEEP_CANARY, KEEP_CLIENTS, KEEP_RING,
-                KEEP_PROCESS, KEEP_PINS, KEEP_SOCKET_PINS};
-
-        for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
-                (void)state_drop_kind(k, kinds[i]);
+        for (size_t i = 0; i < ARRAY_SIZE(all_kinds); i++)
+                (void)state_drop_kind(k, all_kinds[i]);
 }
 
 /* ---- the root ---------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ static int check(const struct state_root *state, struct detail *d)
         return 0;
 }
 
-/* 0, or -EINVAL with the sentence: it is of no use. Takes the fd. */
+/* 0, or with the sentence: -EINVAL, it is of no use; -ENOMEM. Takes the fd. */
 static int adopt(int taken_fd, struct state_root **ret_state, struct detail *d)
 {
         _cleanup_fd_ int fd = taken_fd;
@@ -104,9 +104,8 @@ static int adopt(int taken_fd, struct state_root **ret_state, struct detail *d)
                         STATE_BYTES);
         r = map_root(fd, &state);
         if (r < 0)
-                return detail_set(d, -EINVAL,
-                        "the root of what was kept can't be mapped (%s): kvleased starts empty",
-                        status_text(r));
+                return detail_set(
+                        d, -ENOMEM, "cannot map the root of what was kept: %s", status_text(r));
         r = check(state, d);
         if (r < 0) {
                 munmap(state, STATE_BYTES);
@@ -135,8 +134,18 @@ static int make(struct store *s, struct state_root **ret_state, struct detail *d
 /* Something was kept, but not the root. */
 static bool is_headless(const struct keep *k)
 {
-        return k->ops->list(k->data, KEEP_RECORDS, NULL, 0) > 0 ||
-               k->ops->list(k->data, KEEP_CLIENTS, NULL, 0) > 0;
+        for (size_t i = 0; i < ARRAY_SIZE(all_kinds); i++)
+                if (k->ops->list(k->data, all_kinds[i], NULL, 0) > 0)
+                        return true;
+        return false;
+}
+
+/* The root may have been taken: it isn't among what was left then. */
+static int replace(struct store *s, struct state_root **ret_state, struct detail *d)
+{
+        state_drop_kept(&s->keep);
+        keep_drop(&s->keep, KEEP_STATE, 0);
+        return make(s, ret_state, d);
 }
 
 static void begin_again(struct state_root *state)
@@ -151,20 +160,25 @@ static void begin_again(struct state_root *state)
 static int open_kept(
         struct store *s, struct state_root **ret_state, bool *ret_lost, struct detail *d)
 {
-        struct detail other;
+        struct detail other = {""};
         int fd = s->keep.ops->take(s->keep.data, KEEP_STATE, 0);
+        int r = fd < 0 ? -EINVAL : adopt(fd, ret_state, d);
 
-        if (fd >= 0 && adopt(fd, ret_state, d) == 0) {
+        if (r == 0) {
                 begin_again(*ret_state);
                 return 1;
         }
+        if (r != -EINVAL)
+                return r;
         *ret_lost = fd >= 0 || is_headless(&s->keep);
         if (fd < 0 && *ret_lost)
                 (void)detail_set(d, -EINVAL,
                         "memory was kept, but not the root that says what it is: kvleased starts "
                         "empty");
-        state_drop_kept(&s->keep);
-        return make(s, ret_state, *ret_lost ? &other : d);
+        r = replace(s, ret_state, &other);
+        if (r < 0 && d)
+                *d = other;
+        return r;
 }
 
 int state_open(struct store *s, bool *ret_lost, struct detail *d)
@@ -182,6 +196,19 @@ int state_open(struct store *s, bool *ret_lost, struct detail *d)
         s->state = state;
         s->boot_epoch = atomic_load_explicit(&state->boot_epoch, memory_order_relaxed);
         return r;
+}
+
+int state_start_over(struct store *s, struct detail *d)
+{
+        struct state_root *state = NULL;
+        int r = replace(s, &state, d);
+
+        if (r < 0)
+                return r;
+        state_close(s);
+        s->state = state;
+        s->boot_epoch = atomic_load_explicit(&state->boot_epoch, memory_order_relaxed);
+        return 0;
 }
 
 void state_close(struct store *s)

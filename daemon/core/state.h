@@ -14,9 +14,11 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/core/keep.h"
+#include "gpu/device.h"
 
 struct detail;
 struct store;
@@ -26,6 +28,17 @@ struct store;
 #define STATE_LAYOUT_VERSION 1
 #define STATE_MAGIC          UINT64_C(0x31307473736c766b) /* "kvlsst01", little-endian */
 #define STATE_BYTES          4096
+
+/*
+ * A device that has a canary (canary.h), whose number of keep.h is the row's, from 1. The value is
+ * stored last.
+ */
+#define STATE_CANARIES 32 /* devices; more than a configuration can name */
+struct state_canary {
+        _Atomic uint64_t value; /* of the canary that is kept, or that is to be made; 0: free */
+        char device[DEVICE_NAME_MAX + 1];
+        uint8_t reserved[7];
+};
 
 /*
  * Counters hold the last number given, stored before the number is used: a kill leaves one out at
@@ -42,17 +55,25 @@ struct state_root {
         _Atomic uint64_t last_ns_id, last_nsset_id;
         _Atomic uint64_t last_member_id, last_group_id;
         _Atomic uint64_t last_extent, last_records; /* numbers of keep.h; start over at the end */
-        uint8_t reserved2[STATE_BYTES - 88];
+        _Atomic uint64_t is_unsure; /* clients may have been told of what wasn't kept (0, 1) */
+        struct state_canary canaries[STATE_CANARIES];
+        uint8_t reserved2[STATE_BYTES - 96 - STATE_CANARIES * sizeof(struct state_canary)];
 };
+static_assert(sizeof(struct state_canary) == 80, "layout");
+static_assert(offsetof(struct state_root, canaries) == 96, "layout");
 static_assert(sizeof(struct state_root) == STATE_BYTES, "layout");
 
 /*
  * Before anything else of the store is used, with store.keep set. 0: nothing was kept, the root is
  * fresh; 1: it was adopted, n_restarts and boot_epoch are one more; *ret_lost (always set): what
  * was kept is of no use and was dropped, the sentence says why, the return is that of a fresh
- * start. -ENOMEM, -EMFILE with the sentence.
+ * start. -ENOMEM, -EMFILE with the sentence: what was kept stays for another try.
  */
 int state_open(struct store *s, bool *ret_lost, struct detail *d);
+
+/* It was adopted, and is of no use without something else that is gone: all that was kept is
+ * dropped, and the root is fresh. 0; -ENOMEM, -EMFILE with the sentence. */
+int state_start_over(struct store *s, struct detail *d);
 
 /* The process' own mapping; what is kept stays. Safe to repeat. */
 void state_close(struct store *s);

@@ -105,9 +105,9 @@ struct store {
          * ended (page PAGE_NONE). `request`: as policies know it, 0: none. May be NULL. */
         void (*on_request)(struct ns *ns, uint64_t request, enum request_event what, uint32_t page,
                 void *data);
-        /* Asked before a set of n extents is made: 0, or a negative errno with the sentence. May be
-         * NULL. */
-        int (*admit_extents)(uint32_t n, struct detail *d, void *data);
+        /* Asked before a set of the namespace is made: 0, or a negative errno with the sentence.
+         * May be NULL. */
+        int (*admit_extents)(const struct ns *ns, struct detail *d, void *data);
         void *callback_data;
         struct state_root own_state; /* where nothing is kept */
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -33,7 +34,7 @@ int notify_open(struct notify *n)
         r = make_dir(n->dir, sizeof(n->dir));
         if (r < 0)
                 return r;
-        snprintf(n->address.sun_path, sizeof(n->address.sun_path), "%.99s/notify", n->dir);
+        snprintf(n->address.sun_path, sizeof(n->address.sun_path), "%.100s/notify", n->dir);
         n->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (n->fd < 0 || bind(n->fd, (struct sockaddr *)&n->address, sizeof(n->address)) < 0 ||
                 setsockopt(n->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0) {
@@ -137,6 +138,7 @@ bool notify_get(const char *text, const char *name, char *ret, size_t size)
 
 void notify_say(const char *address, const char *text)
 {
+        static const struct timeval patience = {.tv_sec = 1}; /* not tuned */
         struct sockaddr_un to = {.sun_family = AF_UNIX};
         size_t len = address ? strlen(address) : 0;
         int fd;
@@ -149,6 +151,7 @@ void notify_say(const char *address, const char *text)
         fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd < 0)
                 return;
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
         (void)sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&to,
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
         fd_close(fd);

@@ -39,7 +39,8 @@ bool notify_has(const char *text, const char *line);
 /* The value of the first line NAME=..., where it fits. */
 bool notify_get(const char *text, const char *name, char *ret, size_t size);
 
-/* Says it to whom `address` names, as $NOTIFY_SOCKET would; NULL: nobody. */
+/* Says it to whom `address` names, as $NOTIFY_SOCKET would; NULL: nobody. Who doesn't take it
+ * within a second misses it. */
 void notify_say(const char *address, const char *text);
 
 #endif

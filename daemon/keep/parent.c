@@ -206,7 +206,6 @@ static void child_died(struct parent *p, int status)
         p->restarting = false;
         if (starts_at_once && !p->ending) {
                 p->n_young = 0;
-                p->next_start_nsec = 0;
                 return;
         }
         if (p->ending || (WIFEXITED(status) && (code == EXIT_SUCCESS || !p->was_ready))) {
@@ -354,12 +353,15 @@ static uint64_t look_at_time(struct parent *p)
                         say(p, "the daemon hasn't said for %llu ms that it lives: it is killed",
                                 (unsigned long long)(watchdog / NSEC_PER_MSEC));
                         p->ready = false;
-                        kill_child(p, SIGABRT);
+                        /* Not SIGABRT: a core would hold tenants' keys and pages, and one that is
+                         * stopped would stay so. */
+                        kill_child(p, SIGKILL);
                 } else {
                         wait = MIN(wait, until(p->beat_nsec + watchdog, now));
                 }
         }
-        if (watchdog > 0 && half > 0) {
+        /* Where the child is to say it, too, while there is none. */
+        if (half > 0 && (watchdog > 0 || p->child == 0)) {
                 if (until(p->above_beat_nsec + half, now) == 0) {
                         p->above_beat_nsec = now;
                         notify_say(p->above, "WATCHDOG=1");

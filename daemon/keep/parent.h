@@ -12,9 +12,9 @@
  * passed on. SIGUSR1 ends the child, and starts it again from the path it had: an upgrade.
  *
  * What the child says for a service manager is said further up to the parent's own, in its name:
- * that one sees a single process that is READY now and then. What a manager gave the parent
- * (sockets) is the child's. The child dies with the parent (SIGKILL): it must not serve what isn't
- * kept any more, beside the next one.
+ * that one sees a single process that is READY now and then, and that lives also while there is no
+ * child. What a manager gave the parent (sockets) is the child's. The child dies with the parent
+ * (SIGKILL): it must not serve what isn't kept any more, beside the next one.
  *
  * Libc only; one thread.
  */
@@ -36,8 +36,8 @@
 struct parent_options {
         uint32_t max, tries;
         uint64_t young_nsec;    /* who lived longer didn't die young */
-        uint64_t watchdog_nsec; /* the child says that it lives, or is killed; 0: isn't watched here
-                                 */
+        uint64_t watchdog_nsec; /* the child, once READY, says that it lives, or is killed
+                                   (SIGKILL); 0: isn't watched here */
         char **argv;            /* the child's: as this process' own; borrowed */
 };
 

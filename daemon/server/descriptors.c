@@ -14,7 +14,24 @@
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
 
-#define FDS_PER_CLIENT 2 /* its socket, its process */
+#define KEPT_PER_CLIENT 2 /* its process, its ring */
+
+/* Its socket, its process; where they are kept, its ring. */
+static uint64_t per_client(const struct server *s)
+{
+        return keeping_is_on(&s->keeping) ? 3 : 2;
+}
+
+uint32_t descriptors_per_ns(const struct server *s)
+{
+        return keeping_is_on(&s->keeping) ? 4 : 2;
+}
+
+/* Behind a queue it is exported once, for good; the host's memory is a file besides. */
+static uint64_t per_extent(const struct pool *pool)
+{
+        return pool->queue && pool->props->is_cpu_memory ? 2 : 1;
+}
 
 static uint64_t current_limit(void)
 {
@@ -44,23 +61,41 @@ static uint64_t count_listeners(const struct server *s)
         return n;
 }
 
+static uint64_t most_extents(const struct pool *pool)
+{
+        return pool->account.limit_bytes / pool->extent_bytes;
+}
+
 uint64_t descriptors_needed(const struct server *s)
 {
         uint64_t n = DESCRIPTORS_RESERVE + count_listeners(s) +
-                     FDS_PER_CLIENT * (uint64_t)s->config.daemon.max_clients;
+                     per_client(s) * (uint64_t)s->config.daemon.max_clients;
 
         list_for_each (pool, &s->store.pools, struct pool, link)
-                n += pool->account.limit_bytes / pool->extent_bytes;
+                n += per_extent(pool) * most_extents(pool);
         return n;
 }
 
-static uint64_t count_segments(const struct server *s)
+/* Of those that are kept. */
+static uint64_t count_kept_needed(const struct server *s)
+{
+        uint64_t n = count_listeners(s) + KEPT_PER_CLIENT * (uint64_t)s->config.daemon.max_clients;
+
+        list_for_each (pool, &s->store.pools, struct pool, link)
+                n += most_extents(pool);
+        return n;
+}
+
+/* Namespaces, with their extents. */
+static uint64_t count_memory(const struct server *s)
 {
         uint64_t n = 0;
 
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
-                        n += DESCRIPTORS_PER_NS;
+                        n += descriptors_per_ns(s);
+                        n += per_extent(ns->pool) * ns->layout.n_planes *
+                             (ns->n_sets + ns->n_preparing);
                         list_for_each (a, &ns->attachments, struct attach, ns_link)
                                 if (pins_is_open(&a->share))
                                         n += DESCRIPTORS_PER_SHARE;
@@ -69,10 +104,9 @@ static uint64_t count_segments(const struct server *s)
 }
 
 /* Are n more left beside the reserve, of `limit`? */
-static bool has_room(const struct server *s, uint32_t n, uint64_t limit)
+static bool has_room(const struct server *s, uint64_t n, uint64_t limit)
 {
-        uint64_t used = s->store.n_extents + FDS_PER_CLIENT * (uint64_t)s->n_peers +
-                        count_listeners(s) + count_segments(s);
+        uint64_t used = per_client(s) * (uint64_t)s->n_peers + count_listeners(s) + count_memory(s);
 
         return used + n + DESCRIPTORS_RESERVE <= limit;
 }
@@ -120,13 +154,14 @@ static int admit_kept(const struct server *s, uint32_t n, struct detail *d)
         return detail_set(d, r, "%s", why.text);
 }
 
-/* Of struct store: may `n` more extents be made? */
-static int admit_extents(uint32_t n, struct detail *d, void *data)
+/* Of struct store: may another set of the namespace be made? */
+static int admit_extents(const struct ns *ns, struct detail *d, void *data)
 {
         const struct server *s = data;
         uint64_t limit = current_limit();
+        uint32_t n = ns->layout.n_planes;
 
-        if (has_room(s, n, limit))
+        if (has_room(s, per_extent(ns->pool) * n, limit))
                 return admit_kept(s, n, d);
         if (log_first_of("extent-descriptors"))
                 log_message(LOG_NO_DESCRIPTORS, NULL,
@@ -142,6 +177,7 @@ static int admit_extents(uint32_t n, struct detail *d, void *data)
 void descriptors_attach(struct server *s)
 {
         uint64_t needed = descriptors_needed(s), limit = current_limit();
+        uint64_t kept = count_kept_needed(s);
 
         s->store.admit_extents = admit_extents;
         (void)descriptors_hold(s);
@@ -150,10 +186,10 @@ void descriptors_attach(struct server *s)
                             "files, kvleased may have %llu: raise LimitNOFILE of kvleased",
                         s->config.daemon.max_clients, (unsigned long long)needed,
                         (unsigned long long)limit);
-        if (keeping_is_on(&s->keeping) && needed > s->keeping.max)
+        if (keeping_is_on(&s->keeping) && kept > s->keeping.max)
                 log_warning("all memory as extents and max_clients = %u connections are %llu "
                             "descriptors to be kept for the next start, the service manager keeps "
                             "%u: raise FileDescriptorStoreMax in kvleased.service (--keep-max with "
                             "kvleased --keep)",
-                        s->config.daemon.max_clients, (unsigned long long)needed, s->keeping.max);
+                        s->config.daemon.max_clients, (unsigned long long)kept, s->keeping.max);
 }

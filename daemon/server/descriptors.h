@@ -1,7 +1,8 @@
 /*
- * The daemon's budget of file descriptors: one for every extent, two for every client and every
- * namespace, one for every namespace a client shares, and a reserve, so that whoever comes to help
- * still gets in when memory has taken the rest.
+ * The daemon's budget of file descriptors: one or two for every extent, two for every client and
+ * every namespace (three and four where they outlive the daemon), one for every namespace a client
+ * shares, and a reserve, so that whoever comes to help still gets in when memory has taken the
+ * rest.
  */
 #ifndef KVL_SERVER_DESCRIPTORS_H
 #define KVL_SERVER_DESCRIPTORS_H
@@ -19,8 +20,11 @@ struct detail;
  */
 #define DESCRIPTORS_ADMIN 12
 
-#define DESCRIPTORS_PER_NS    2 /* of its index segment: the daemon's, the readers' */
 #define DESCRIPTORS_PER_SHARE 1 /* of a pin segment */
+
+/* Of its index segment: the daemon's, the readers'. Where they are kept, and of its records, and
+ * the log of its sessions. */
+uint32_t descriptors_per_ns(const struct server *s);
 
 /* As far as the hard limit goes: the usual soft limit is too small for GPUs' memory. */
 void descriptors_raise_limit(void);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "daemon/core/canary.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/store.h"
 #include "daemon/server/log.h"
@@ -33,15 +34,25 @@ static const struct device_config *config_of(const struct server *s, const char 
         return c ? c : &defaults;
 }
 
-static uint64_t budget_of(const struct device_props *props, const struct device_config *c)
+/* Of the device, what kvleased takes. */
+static uint64_t share_of(const struct device_props *props, const struct device_config *c)
 {
-        if (c->memory_bytes != DEVICE_MEMORY_AUTO)
-                return c->memory_bytes;
         if (c->memory_ratio != DEVICE_RATIO_AUTO)
                 return props->total_bytes / 100 * c->memory_ratio;
         if (!props->is_cpu_memory)
                 return props->total_bytes / 10 * AUTO_TENTHS_OF_GPU;
         return MIN(props->total_bytes / AUTO_SHARE, AUTO_MAX);
+}
+
+/* To lease: what was named is all of it, of a share the canary has its part. */
+static uint64_t budget_of(
+        const struct server *s, const struct device_props *props, const struct device_config *c)
+{
+        uint64_t share = share_of(props, c);
+
+        if (c->memory_bytes != DEVICE_MEMORY_AUTO)
+                return c->memory_bytes;
+        return share - MIN(share, canary_bytes(&s->store.keep, props));
 }
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -252,7 +263,7 @@ static int add_opened(struct server *s, struct device *device, struct queue *que
 {
         const struct device_props props = queue ? *queue_props(queue) : device->props;
         const struct device_config *c = config_of(s, props.name);
-        uint64_t budget = budget_of(&props, c);
+        uint64_t budget = budget_of(s, &props, c);
         struct detail d = {""};
         int r;
 

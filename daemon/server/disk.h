@@ -27,6 +27,13 @@ struct disk {
         uv_work_t work;
 };
 
+/*
+ * Starts the pool, which has one thread: libuv would do it with the first job, and abort where
+ * there can be no thread. Waits until it works. Once, before any other thread is started (it
+ * changes the environment). 0 or -errno: there may be none.
+ */
+int disk_start(void);
+
 void disk_init(struct disk *d, uv_loop_t *loop);
 
 /* Borrows the job until done() is called. Never fails. */

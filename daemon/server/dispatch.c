@@ -18,7 +18,7 @@
 #include "proto/status.h"
 
 /* Of the largest reply message's struct; checked for every one. */
-#define REPLY_STRUCT_MAX 512
+#define REPLY_STRUCT_MAX 768
 
 static handler_fn find_handler(uint16_t type)
 {

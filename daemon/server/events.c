@@ -1,6 +1,9 @@
 #include "daemon/server/events.h"
 
+#include <stdlib.h>
+
 #include "base/clock.h"
+#include "base/macros.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/server.h"
 #include "proto/msg.h"
@@ -46,13 +49,33 @@ void events_to_all(struct server *s, Kvlease__V1__NoticeEvent__Kind kind, const 
                 send_notice(p, kind, 0, 0, detail);
 }
 
+static void tell_left(struct peer *p, uint64_t id)
+{
+        send_notice(p, KVLEASE__V1__NOTICE_EVENT__KIND__MEMBER_LEFT, 0, id,
+                "another member of the group left");
+}
+
+/* Without memory it isn't told. */
+static void note_left(struct peer *p, uint64_t id)
+{
+        if (!p->missed)
+                p->missed = calloc(EVENTS_MISSED_MAX, sizeof(*p->missed));
+        if (p->missed && p->n_missed < EVENTS_MISSED_MAX)
+                p->missed[p->n_missed++] = id;
+}
+
 void events_member_left(struct member *m)
 {
-        list_for_each (other, &m->group->members, struct member, link)
-                if (other != m)
-                        send_notice(peer_of_member(other),
-                                KVLEASE__V1__NOTICE_EVENT__KIND__MEMBER_LEFT, 0, m->id,
-                                "another member of the group left");
+        list_for_each (other, &m->group->members, struct member, link) {
+                struct peer *p = peer_of_member(other);
+
+                if (other == m)
+                        continue;
+                if (p->state == PEER_WAITING)
+                        note_left(p, m->id);
+                else
+                        tell_left(p, m->id);
+        }
 }
 
 void events_tell_again(struct peer *p)
@@ -64,6 +87,10 @@ void events_tell_again(struct peer *p)
                 if (a->version_epoch != a->ns->version_epoch)
                         send_notice(p, KVLEASE__V1__NOTICE_EVENT__KIND__NS_STALE, a->id, 0,
                                 "the namespace has another version");
+        for (uint32_t i = 0; i < p->n_missed; i++)
+                tell_left(p, p->missed[i]);
+        free(TAKE(p->missed));
+        p->n_missed = 0;
 }
 
 static void on_pressure(struct ns *ns, void *data)

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -109,6 +110,36 @@ static char *segment_guard_text(struct request *rq)
         return text;
 }
 
+/* What the kvleased before this one left, and what became of it. */
+static void tell_recovery(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        const struct recovery *r = &s->recovery;
+
+        reply->ready_msec = (s->ready_nsec - s->start_nsec) / NSEC_PER_MSEC;
+        reply->took_over = s->took_over;
+        if (!s->took_over)
+                return;
+        reply->recovered_pages = r->n_pages;
+        reply->recovered_namespaces = r->n_namespaces;
+        reply->recovered_sessions = r->n_sessions;
+        reply->namespaces_lost = r->n_lost;
+        reply->pages_lost_checksum = r->n_dropped[DROP_CHECKSUM];
+        reply->pages_lost_parent = r->n_dropped[DROP_PARENT];
+        reply->pages_lost_duplicate = r->n_dropped[DROP_DUPLICATE];
+        reply->pages_lost_index = r->n_dropped[DROP_INDEX];
+        reply->clients_recovered = r->n_clients;
+        reply->clients_resumed = s->n_resumed;
+        reply->clients_waiting = s->n_adopted;
+        reply->clients_expired = r->n_clients - s->n_resumed - s->n_adopted;
+}
+
+static uint64_t pid_namespace(void)
+{
+        struct stat st;
+
+        return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
 int handle_ADMIN_STATUS(struct request *rq)
 {
         struct server *s = rq->server;
@@ -117,6 +148,7 @@ int handle_ADMIN_STATUS(struct request *rq)
 
         reply->daemon_version = (char *)KVLEASE_VERSION;
         reply->pid = (uint64_t)getpid();
+        reply->pid_namespace = pid_namespace();
         reply->uptime_sec = (clock_now_nsec() - s->start_nsec) / NSEC_PER_SEC;
         reply->boot_epoch = s->store.boot_epoch;
         reply->draining = s->store.draining;
@@ -150,6 +182,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->kept_fds = keeping_count(s);
         reply->kept_max = s->keeping.max;
         reply->kept_released = s->keeping.n_released;
+        tell_recovery(s, reply);
         reply->segments = segment_guard_text(rq);
         reply->config_file = config_file(s);
         reply->runtime_dir = s->config.daemon.runtime_dir;

@@ -79,7 +79,7 @@ int handle_NS_OPEN(struct request *rq)
         int r = take_layout(rq, m->layout, &layout);
 
         if (r == 0 && !ns_find(rq->peer->tenancy->tenant, m->name))
-                r = descriptors_admit(rq->server, DESCRIPTORS_PER_NS, &rq->detail);
+                r = descriptors_admit(rq->server, descriptors_per_ns(rq->server), &rq->detail);
         if (r == 0)
                 r = attach_open_with(rq->peer->member, m->name, &layout, &o, &a, &rq->detail);
         if (r != 0)

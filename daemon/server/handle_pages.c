@@ -187,7 +187,8 @@ int handle_REPORT(struct request *rq)
                 return -ENOENT;
         if (m->n_pages > MAX_LEASE_PAGES)
                 return refuse_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
-        return report_pages(a, m->pages, (uint32_t)m->n_pages, m->more, &reply->count, &rq->detail);
+        return report_pages(a, m->pages, (uint32_t)m->n_pages, m->continues, m->more, &reply->count,
+                &rq->detail);
 }
 
 int handle_REQUEST_END(struct request *rq)

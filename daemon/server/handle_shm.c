@@ -11,18 +11,31 @@
 #include "daemon/server/server.h"
 #include "proto/kvlease.pb-c.h"
 
+/* For the next daemon, where there will be one. What is recorded isn't taken back: that is last. */
+static int keep_ring(struct request *rq, int fd)
+{
+        struct peer *p = rq->peer;
+        int r;
+
+        if (!client_is_recorded(p->member))
+                return 0;
+        r = ring_keep(&p->ring, fd);
+        if (r < 0)
+                return detail_set(&rq->detail, r,
+                        "no descriptor for the client segment (%s): raise LimitNOFILE of kvleased",
+                        strerror(-r));
+        return client_record_ring(p->member, fd, &p->ring.kept, &rq->detail);
+}
+
 /* Made for this connection, or for the one that the client had before. */
 static int open_ring(struct request *rq, int *ret_fd)
 {
         struct peer *p = rq->peer;
-        struct client_cursors *cursors;
         int r = ring_open(&p->ring, p->member->id, rq->server->store.boot_epoch, ret_fd);
 
         if (r < 0)
                 return detail_set(&rq->detail, r, "no client segment: %s", strerror(-r));
-        r = client_record_ring(p->member, *ret_fd, &cursors, &rq->detail);
-        if (r == 0 && cursors)
-                r = ring_keep(&p->ring, *ret_fd, cursors);
+        r = keep_ring(rq, *ret_fd);
         if (r == 0)
                 return 0;
         ring_close(&p->ring);

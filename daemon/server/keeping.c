@@ -32,9 +32,17 @@ static struct server *server_of(struct keeping *k)
 
 /* ---- the hold -------------------------------------------------------------------------------- */
 
+/* What isn't waited for is noted first: all that is said goes by this function. */
 uint64_t keeping_passed(const struct server *s)
 {
-        return s->keeping.keeper ? keeper_passed(s->keeping.keeper) : UINT64_MAX;
+        uint64_t passed = UINT64_MAX;
+
+        if (!s->keeping.keeper)
+                return passed;
+        passed = keeper_passed(s->keeping.keeper);
+        if (passed == UINT64_MAX)
+                atomic_store(&s->store.state->is_unsure, 1);
+        return passed;
 }
 
 uint64_t keeping_ticket(const struct server *s)
@@ -51,10 +59,13 @@ static void release(struct server *s)
 
         list_for_each_safe (p, &s->peers, struct peer, link)
                 peer_flush(p);
-        if (keeping_ticket(s) != 0)
+        if (keeping_ticket(s) != 0) {
                 uv_timer_start(&k->patience, on_impatient, PATIENCE_MSEC, 0);
-        else
-                uv_timer_stop(&k->patience);
+                return;
+        }
+        uv_timer_stop(&k->patience);
+        if (!keeper_is_late(k->keeper)) /* all that was said is kept */
+                atomic_store(&s->store.state->is_unsure, 0);
 }
 
 static void on_passed(uv_async_t *async)
@@ -68,18 +79,31 @@ static void on_passed(uv_async_t *async)
         release(server_of(k));
 }
 
-static void on_impatient(uv_timer_t *timer)
+static void note_late(struct keeping *k)
 {
-        struct keeping *k = container_of(timer, struct keeping, patience);
-
-        keeper_give_up(k->keeper);
         k->was_late = keeper_is_late(k->keeper);
         if (k->was_late)
                 log_error("the service manager hasn't confirmed for %u s that it keeps "
                           "descriptors: clients are served, but may lose what they do if kvleased "
                           "is restarted before it does",
                         PATIENCE_MSEC / 1000);
+}
+
+static void on_impatient(uv_timer_t *timer)
+{
+        struct keeping *k = container_of(timer, struct keeping, patience);
+
+        keeper_give_up(k->keeper);
+        note_late(k);
         release(server_of(k));
+}
+
+void keeping_settle(struct server *s)
+{
+        struct detail d = {""};
+
+        if (s->keeping.keeper && keeper_wait(s->keeping.keeper, &d) < 0)
+                note_late(&s->keeping);
 }
 
 /* From the keeper's thread. */
@@ -138,11 +162,13 @@ static int explain(int r, const struct detail *d, char why[DEVICE_WHY_BYTES])
         return r;
 }
 
-static int park(void *data, uint32_t number, int fd, char why[DEVICE_WHY_BYTES])
+static int park(
+        void *data, enum queue_parked what, uint32_t number, int fd, char why[DEVICE_WHY_BYTES])
 {
+        enum keep_kind kind = what == PARKED_CANARY ? KEEP_CANARY : KEEP_EXTENT;
         struct detail d = {""};
 
-        return explain(keeper_add(data, KEEP_EXTENT, number, fd, NULL, &d), &d, why);
+        return explain(keeper_add(data, kind, number, fd, NULL, &d), &d, why);
 }
 
 static int wait(void *data, char why[DEVICE_WHY_BYTES])

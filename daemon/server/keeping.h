@@ -58,6 +58,10 @@ struct queue_park keeping_park(struct server *s);
 /* Everything was taken that is of use: the rest is dropped. */
 void keeping_release_rest(struct server *s);
 
+/* Blocks until all that was added is kept; longer than 10 s not: then it is said in the log, and
+ * clients are served as where the service manager is late later. */
+void keeping_settle(struct server *s);
+
 /* May `n` more extents be made? 0, or -EMFILE with the sentence. */
 int keeping_admit(const struct server *s, uint32_t n, struct detail *d);
 

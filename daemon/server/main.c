@@ -1,8 +1,11 @@
 /* kvleased: owns KV cache memory and leases it to inference workers. Everything is in the library.
  */
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/fd.h"
 #include "daemon/server/cmdline.h"
 #include "daemon/server/config.h"
 #include "daemon/server/log.h"
@@ -65,8 +68,15 @@ static int run(const struct config_source *source)
 int main(int argc, char **argv)
 {
         struct cmdline cmdline;
-        int code = EXIT_OK;
+        int code = EXIT_OK, r;
 
+        /* Of sockets, and of a log that nobody reads any more; of the parent, too. */
+        signal(SIGPIPE, SIG_IGN);
+        r = fd_open_standard();
+        if (r < 0) {
+                fprintf(stderr, "kvleased: cannot open /dev/null: %s\n", strerror(-r));
+                return EXIT_OTHER;
+        }
         if (cmdline_parse(argc, argv, &cmdline, &code) == 0) {
                 if (cmdline.check_only)
                         code = check_config(&cmdline.source);

@@ -39,6 +39,7 @@ static void peer_unref(struct peer *p)
                 return;
         assert(p->state == PEER_GONE);
         free(p->refuse_detail);
+        free(p->missed);
         free(p);
 }
 

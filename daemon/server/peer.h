@@ -101,6 +101,8 @@ struct peer {
         struct ring ring;       /* open from SHM_OPEN to the end */
         struct resume *resume;  /* owned; asked for, and not proven yet (resume.h); NULL */
         uint64_t repeats_until; /* requests up to this number were sent before it resumed */
+        uint64_t *missed;       /* owned; ids of members that left while it was away; NULL: none */
+        uint32_t n_missed;
 
         uint16_t version; /* of the frames */
         pid_t pid;

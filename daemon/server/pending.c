@@ -38,19 +38,23 @@ size_t pending_hold_bytes(const struct peer *p)
         return MIN((size_t)OUTQUEUE_HOLD_BYTES, pending_left(p));
 }
 
-/* NULL: nobody has unsent output. */
+/* Does p come before q? Both have output. */
+static bool is_larger(const struct peer *p, const struct peer *q)
+{
+        if (p->tenancy != q->tenancy)
+                return p->tenancy->pending_bytes > q->tenancy->pending_bytes;
+        return p->out.bytes > q->out.bytes;
+}
+
+/* Of those with unsent output, which alone can be given up; NULL: nobody has any. */
 static struct peer *find_largest(struct server *s)
 {
-        struct tenancy *most = NULL;
         struct peer *largest = NULL;
 
-        list_for_each (t, &s->tenancies, struct tenancy, link)
-                if (!most || t->pending_bytes > most->pending_bytes)
-                        most = t;
         list_for_each (p, &s->peers, struct peer, link)
-                if (p->tenancy == most && p->out.bytes > (largest ? largest->out.bytes : 0))
+                if (p->tenancy && p->out.bytes > 0 && (!largest || is_larger(p, largest)))
                         largest = p;
-        return most ? largest : NULL;
+        return largest;
 }
 
 void pending_check(struct peer *p)

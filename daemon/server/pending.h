@@ -7,8 +7,8 @@
  * nothing where its tenant has more than that already. So who has most comes to it first, and a
  * tenant alone gets no more than half. It isn't read from until it takes its output, and no further
  * request is kept for it. Who takes its output at once notices nothing. The rest is for what is
- * sent unasked. Where that is gone, too, the peer that has most, of the tenant that has most,
- * breaks a rule: it is muted or dropped.
+ * sent unasked. Where that is gone, too, the peer that has most unsent output, of the tenant
+ * that has most among those with any, breaks a rule: it is muted or dropped.
  *
  * Administrators aren't counted: they are never held for what others left.
  */

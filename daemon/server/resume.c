@@ -28,12 +28,12 @@ struct resume {
 /* ---- at start ---------------------------------------------------------------------------------
  */
 
-/* The process that a descriptor is of, as /proc shows it: -1 where it has exited, or nothing can be
- * read. */
+/* The process that a descriptor is of, as /proc shows it: -1 where it has exited; 0 where that
+ * can't be told, as nothing can be read. */
 static int process_of(int pidfd)
 {
         char path[64], line[128];
-        int pid = -1;
+        int pid = 0;
         FILE *f;
 
         snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
@@ -46,7 +46,11 @@ static int process_of(int pidfd)
         return pid;
 }
 
-/* Its process, to be watched; owned. -1: it has exited. */
+/*
+ * Its process, to be watched; owned. -ESRCH: it has exited; another -errno: nobody can tell. Where
+ * it isn't known whose the kept descriptor is, whoever has the number stands for it: a client that
+ * may live loses nothing.
+ */
 static int get_process(struct server *s, const struct member *m, pid_t pid)
 {
         struct keep *keep = &s->store.keep;
@@ -57,18 +61,29 @@ static int get_process(struct server *s, const struct member *m, pid_t pid)
         shown = process_of(pidfd);
         if (shown == pid || (shown == -1 && creds_pidfd_exited(pidfd)))
                 return pidfd;
-        /* Who had the row before it: this one was never told that it is a client. */
         fd_close(pidfd);
-        return -1;
+        /* Else it is who had the row before: this one was never told that it is a client. */
+        return shown == 0 ? creds_open_pidfd(pid) : -ESRCH;
 }
 
-static void adopt_ring(struct peer *p)
+/* Without it what the client submits would never be executed. 0 or -errno. */
+static int adopt_ring(struct peer *p)
 {
+        bool had_one = client_slot_of(p->member)->marks & CLIENT_RING;
         struct client_cursors *cursors;
-        int fd = client_take_ring(p->member, &cursors);
+        int fd = client_take_ring(p->member, &cursors), r;
 
-        if (fd >= 0 && ring_adopt(&p->ring, fd, cursors) < 0)
+        if (fd < 0) {
+                if (had_one)
+                        log_warning("the client segment of client %llu of tenant %s is gone: if it "
+                                    "knows of one it must connect anew",
+                                (unsigned long long)p->member->id, p->tenancy->config.name);
+                return 0;
+        }
+        r = ring_adopt(&p->ring, fd, cursors);
+        if (r < 0)
                 fd_close(fd);
+        return r;
 }
 
 static int adopt_member(struct server *s, struct member *m)
@@ -83,6 +98,8 @@ static int adopt_member(struct server *s, struct member *m)
         origin.pid = who.pid;
         origin.uid = who.uid;
         pidfd = get_process(s, m, who.pid);
+        if (pidfd < 0 && pidfd != -ESRCH)
+                return pidfd;
         r = peer_adopt(s, &origin, pidfd < 0 ? -1 : pidfd, &p);
         if (r < 0)
                 return r;
@@ -90,8 +107,7 @@ static int adopt_member(struct server *s, struct member *m)
         p->member = m;
         m->server_data = p;
         p->muted = client_is_muted(m);
-        adopt_ring(p);
-        return 0;
+        return adopt_ring(p);
 }
 
 static int adopt_group(struct server *s, struct group *g)
@@ -106,10 +122,8 @@ static int adopt_group(struct server *s, struct group *g)
 
 int resume_adopt(struct server *s, struct detail *d)
 {
-        int r = client_records_open(&s->store, d);
+        int r = clients_recover(&s->store, &s->recovery, d);
 
-        if (r == 0)
-                r = clients_recover(&s->store, d);
         if (r < 0)
                 return r;
         list_for_each (t, &s->store.tenants, struct tenant, link)
@@ -119,11 +133,14 @@ int resume_adopt(struct server *s, struct detail *d)
         if (r < 0)
                 return detail_set(
                         d, r, "cannot go on with the clients that were kept: %s", strerror(-r));
-        /* Whose process can't be watched has exited. */
+        return 0;
+}
+
+void resume_end_exited(struct server *s)
+{
         list_for_each_safe (p, &s->peers, struct peer, link)
                 if (p->adopted && p->pidfd < 0)
                         peer_exited(p);
-        return 0;
 }
 
 /* ---- the same client? -------------------------------------------------------------------------
@@ -180,6 +197,11 @@ static int check(struct peer *p, struct member **ret_member, struct detail *d)
         old = peer_of_member(m);
         if (!is_same_process(p, old))
                 return refuse_forged(p, -EACCES, "another process is the client", d);
+        if (client_is_lost(m))
+                return detail_set(d, -ESTALE,
+                        "kvleased ended before it was kept what client %llu of tenant %s had been "
+                        "told: connect anew, as a new client",
+                        (unsigned long long)resume->client, p->tenancy->config.name);
         if (old->muted || old->state != PEER_WAITING)
                 return refuse_forged(p, -EACCES,
                         "the client broke the protocol and is ignored until it exits", d);
@@ -226,6 +248,8 @@ static void move_member(struct peer *p, struct peer *old)
         p->member->server_data = p;
         p->ring = old->ring;
         old->ring = (struct ring){0};
+        p->missed = TAKE(old->missed);
+        p->n_missed = old->n_missed;
         p->n_requests += old->n_requests;
         p->n_violations += old->n_violations;
         peer_end(old);
@@ -249,6 +273,7 @@ int resume_take(struct peer *p, struct detail *d)
 
         if (r != 0)
                 return r;
+        p->server->n_resumed += peer_of_member(m)->adopted;
         resume = TAKE(p->resume);
         client_token_renew(m, resume->presented, resume->fresh);
         move_member(p, peer_of_member(m));

@@ -38,6 +38,10 @@ struct server;
  */
 int resume_adopt(struct server *s, struct detail *d);
 
+/* After store_recover_end(): clients whose process has exited meanwhile, and can't be watched for
+ * that, end. */
+void resume_end_exited(struct server *s);
+
 /* 0: p->resume is set; -ESTALE: no such client, or not its token; -EACCES: not its process, or
  * ignored, or it has another connection; -EMSGSIZE, -EINVAL; -ENOMEM. */
 int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m);

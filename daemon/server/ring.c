@@ -56,14 +56,13 @@ int ring_open(struct ring *r, uint64_t client_id, uint64_t boot_epoch, int *ret_
         return 0;
 }
 
-int ring_keep(struct ring *r, int fd, struct client_cursors *kept)
+int ring_keep(struct ring *r, int fd)
 {
         int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 
         if (copy < 0)
                 return -errno;
         r->fd = copy;
-        r->kept = kept;
         return 0;
 }
 

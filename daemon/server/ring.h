@@ -49,10 +49,11 @@ struct ring_turn {
 int ring_open(struct ring *r, uint64_t client_id, uint64_t boot_epoch, int *ret_fd);
 
 /*
- * How far it is executed is noted there after every entry from now on, for the daemon that comes
- * after this one. Takes a copy of the descriptor. 0 or -errno.
+ * Takes a copy of the descriptor, for a client that asks for it once more. Before ring.kept is set:
+ * how far it is executed is noted there after every entry, for the daemon that comes after this
+ * one. 0 or -errno.
  */
-int ring_keep(struct ring *r, int fd, struct client_cursors *kept);
+int ring_keep(struct ring *r, int fd);
 
 /*
  * The segment of a client of the daemon before this one, which may have written anything into it

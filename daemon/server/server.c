@@ -11,6 +11,9 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/shared.h"
+#include "daemon/core/tenant.h"
 #include "daemon/server/compact-timer.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/devices.h"
@@ -259,6 +262,19 @@ static void open_room(struct server *s)
                         strerror(-room->why), (unsigned)geteuid());
 }
 
+/* Before anything that is the process' own alone. 0 or -errno, logged. */
+static int prepare_process(void)
+{
+        int r = disk_start();
+
+        descriptors_raise_limit(); /* what was kept may be as many */
+        if (r < 0)
+                log_error("kvleased can start no thread for its files (%s): raise TasksMax or "
+                          "LimitNPROC of kvleased.service, or ulimit -u",
+                        strerror(-r));
+        return r;
+}
+
 /* What whoever started this process gives it. 0 or -errno, logged. */
 static int take_descriptors(struct server *s)
 {
@@ -282,7 +298,7 @@ enum exit_code server_init(
         }
         s->source = *source;
         open_room(s);
-        if (take_descriptors(s) < 0)
+        if (prepare_process() < 0 || take_descriptors(s) < 0)
                 code = EXIT_OTHER;
         else if (test_clock_open(s, &d) < 0)
                 code = EXIT_CONFIG;
@@ -361,7 +377,6 @@ static void start_handles(struct server *s)
 {
         uint64_t watchdog_usec = 0;
 
-        signal(SIGPIPE, SIG_IGN);
         uv_signal_start(&s->signals[0], on_stop_signal, SIGTERM);
         uv_signal_start(&s->signals[1], on_stop_signal, SIGINT);
         uv_signal_start(&s->signals[2], on_reload_signal, SIGHUP);
@@ -402,8 +417,9 @@ static void say_ready(struct server *s)
                         s->source.file ? s->source.file : CONFIG_DEFAULT_FILE);
         log_message(LOG_READY, LOG_FIELDS({"RUNTIME_DIR", s->rundir.path}),
                 "ready in %s, %s to lease", s->rundir.path, format_bytes(s->budget_bytes, budget));
-        /* Nobody is served yet who would wait with it. */
+        /* These may block; nobody is served yet who would wait with them. */
         sd_notify(0, format_status(s, status));
+        s->ready_nsec = clock_now_nsec();
         sd_notify(0, "READY=1");
 }
 
@@ -413,7 +429,6 @@ enum exit_code server_start(struct server *s)
         int r = kept_sockets_load(s);
 
         s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        descriptors_raise_limit();
         descriptors_attach(s);
         s->serving = true;
         if (r == 0)
@@ -426,6 +441,7 @@ enum exit_code server_start(struct server *s)
         kept_sockets_release(s);
         keeping_release_rest(s);
         keeping_say(s);
+        keeping_settle(s); /* who is READY may be killed: nobody is served yet who would wait */
         start_handles(s);
         say_ready(s);
         return EXIT_OK;
@@ -530,9 +546,19 @@ static void close_loop(struct server *s)
         (void)r;
 }
 
+/* Clients may go on reading for a while, but not memory that ends with this process. */
+static void end_indexes(struct server *s)
+{
+        list_for_each (t, &s->store.tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (ns->pool->props->transport == TRANSPORT_CUDAIPC)
+                                shared_end(&ns->shared);
+}
+
 /* State and devices stay as they are, with the threads of the latter. */
 static void leave_store(struct server *s)
 {
+        end_indexes(s);
         list_for_each (pool, &s->store.pools, struct pool, link)
                 s->left_behind |= pool->queue != NULL;
 }

@@ -62,7 +62,7 @@ struct server {
         struct tenantdb db;
         struct store store;
         uint64_t budget_bytes; /* of all pools */
-        uint64_t start_nsec;
+        uint64_t start_nsec, ready_nsec;
         const _Atomic uint64_t *test_clock; /* NULL: none (test-clock.h) */
         uint64_t policies_nsec;             /* when policies did their housekeeping last */
         bool keeps_state;                   /* the state directory is there, and locked */
@@ -76,6 +76,7 @@ struct server {
         struct keeping keeping;
         bool took_over;                   /* from an earlier kvleased: */
         struct recovery recovery;         /* what was found */
+        uint32_t n_resumed;               /* clients of it that came back */
         struct kept_sockets kept_sockets; /* not taken yet */
         struct rundir rundir;
         int spare_fd;                     /* closed to accept and refuse when no other is left */

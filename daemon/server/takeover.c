@@ -3,6 +3,8 @@
 #include <inttypes.h>
 
 #include "base/parse.h"
+#include "daemon/core/canary.h"
+#include "daemon/core/client-record.h"
 #include "daemon/core/recover.h"
 #include "daemon/core/state.h"
 #include "daemon/server/log.h"
@@ -12,12 +14,14 @@
 
 int takeover_begin(struct server *s, struct detail *d)
 {
-        bool is_lost;
+        bool is_lost, are_clients_lost;
         int r = state_open(&s->store, &is_lost, d);
+        int clients = r < 0 ? r : client_records_open(&s->store, &are_clients_lost, d);
 
-        if (r < 0)
-                return r;
-        s->took_over = r == 1;
+        if (clients < 0)
+                return clients;
+        is_lost |= are_clients_lost;
+        s->took_over = r == 1 && !is_lost;
         if (is_lost)
                 log_warning("%s", d->text);
         else if (r == 0 && keeping_is_on(&s->keeping))
@@ -28,6 +32,16 @@ int takeover_begin(struct server *s, struct detail *d)
 static void say(const struct detail *d, void *data)
 {
         log_warning("%s", d->text);
+}
+
+/* What clients do that aren't known well enough. */
+static void report_clients(const struct recovery *r)
+{
+        if (r->n_pins_lost > 0)
+                log_warning(
+                        "pins of clients in %u of their namespaces weren't kept: every page there "
+                        "counts as read by them until they end",
+                        r->n_pins_lost);
 }
 
 static void report(const struct server *s)
@@ -46,6 +60,7 @@ static void report(const struct server *s)
                 if (r->n_dropped[i] > 0)
                         log_warning("%" PRIu64 " pages dropped: %s", r->n_dropped[i],
                                 recover_drop_name(i));
+        report_clients(r);
 }
 
 int takeover_end(struct server *s, struct detail *d)
@@ -53,12 +68,19 @@ int takeover_end(struct server *s, struct detail *d)
         int r;
 
         store_set_now(&s->store, server_now(s));
+        r = canaries_open(&s->store, say, NULL, d);
+        if (r < 0)
+                return r;
         if (s->took_over)
                 store_recover(&s->store, &s->recovery, say, NULL);
         r = resume_adopt(s, d);
         if (r < 0 || !s->took_over)
                 return r;
-        store_recover_end(&s->store, &s->recovery);
+        r = store_recover_end(&s->store, &s->recovery);
+        if (r < 0)
+                return detail_set(d, r, "no memory for the pages that clients had leased");
+        resume_end_exited(s);
+        atomic_store(&s->store.state->is_unsure, 0); /* who is lost by that is marked */
         report(s);
         return 0;
 }

@@ -261,18 +261,19 @@ static int one_round(uint32_t n_pages, unsigned window_msec, struct found *ret)
         return r;
 }
 
-/* The median of one figure over the rounds. */
-static double median_of(const struct found *found, unsigned n, size_t offset)
+/* A quantile of one figure over the rounds. */
+static double quantile_of(const struct found *found, unsigned n, size_t offset, double q)
 {
         double values[64];
 
         n = MIN(n, (unsigned)ARRAY_SIZE(values));
         for (unsigned i = 0; i < n; ++i)
                 values[i] = *(const double *)((const char *)&found[i] + offset);
-        return bench_quantile(values, n, 0.5);
+        return bench_quantile(values, n, q);
 }
 
-#define MEDIAN(field) median_of(found, run->rounds, offsetof(struct found, field))
+#define MEDIAN(field) quantile_of(found, run->rounds, offsetof(struct found, field), 0.5)
+#define WORST(field)  quantile_of(found, run->rounds, offsetof(struct found, field), 1)
 
 static void report(struct bench_run *run, const char *size, const struct found *found)
 {
@@ -284,14 +285,12 @@ static void report(struct bench_run *run, const char *size, const struct found *
         r->max_value = READY_MSEC;
         for (unsigned i = 0; i < N_PAUSES; ++i) {
                 r = bench_add(run, "ms", "longest-%s-%s", pause_names[i], size);
-                r->median = median_of(found, run->rounds,
-                        offsetof(struct found, pause_msec) + i * sizeof(double));
+                r->median = MEDIAN(pause_msec[i]);
                 r->baseline = "no restart";
-                r->baseline_median = median_of(
-                        found, run->rounds, offsetof(struct found, calm_msec) + i * sizeof(double));
+                r->baseline_median = MEDIAN(calm_msec[i]);
         }
         r = bench_add(run, "1", "lost-pages-%s", size);
-        r->median = MEDIAN(n_lost);
+        r->median = WORST(n_lost);
         r->max_value = 0;
 }
 

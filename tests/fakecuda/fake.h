@@ -26,7 +26,8 @@
  *                           delays under way. Write it at once (rename), or it may be seen half
  *   FAKECUDA_MIG=1          devices are MIG instances: names of their own by the newer call
  *   FAKECUDA_BAD=list       memset: does nothing; capturing: streams say they are being captured,
- *                           and what would go into the graph aborts
+ *                           and what would go into the graph aborts; cleared: what is imported
+ *                           reads as zeros from then on, as after a reset of the device
  *   FAKECUDA_LENIENT=exit   no abort for leaks at exit. Nor is there one where a context is broken
  *                           or a releasing call was made to fail
  *
@@ -142,7 +143,7 @@ void fake_delay(const char *call);
 cu_result fake_fault(const char *call);
 
 /* FAKECUDA_BAD, "bad=" in the control file. */
-enum fake_bad { BAD_MEMSET = 1 << 0, BAD_CAPTURING = 1 << 1 };
+enum fake_bad { BAD_MEMSET = 1 << 0, BAD_CAPTURING = 1 << 1, BAD_CLEARED = 1 << 2 };
 bool fake_is_bad(enum fake_bad what);
 
 bool fake_is_fatal(cu_result result);
@@ -180,6 +181,9 @@ int store_create(enum store_kind kind, int device, size_t bytes, int *ret_fd,
 
 /* Takes part in the memory behind a name. 0 and an fd; -ESTALE: its maker is gone; -errno. */
 int store_open(const char *name, int *ret_fd);
+
+/* All of an fd's memory reads as zeros. 0 or -errno. */
+int store_clear(int fd, size_t bytes);
 
 /* The name of an fd of STORE_VMM, parsed. False: it is something else. */
 bool store_identify(int fd, char ret_name[FAKE_NAME_BYTES], struct store_name *ret);

@@ -65,6 +65,8 @@ static unsigned parse_bad(const char *list)
                 bad |= BAD_MEMSET;
         if (list && strstr(list, "capturing"))
                 bad |= BAD_CAPTURING;
+        if (list && strstr(list, "cleared"))
+                bad |= BAD_CLEARED;
         return bad;
 }
 

@@ -255,6 +255,13 @@ bool store_identify(int fd, char ret_name[FAKE_NAME_BYTES], struct store_name *r
                here.st_ino == there.st_ino;
 }
 
+int store_clear(int fd, size_t bytes)
+{
+        return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) < 0
+                       ? -errno
+                       : 0;
+}
+
 void store_forget(const char *name)
 {
         int lock = dir_lock();

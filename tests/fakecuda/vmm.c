@@ -203,6 +203,8 @@ cu_result cuMemImportFromShareableHandle(cu_mem_handle *handle, void *fd, cu_han
         copy = fcntl((int)(intptr_t)fd, F_DUPFD_CLOEXEC, 0);
         if (copy < 0)
                 return CU_OPERATING_SYSTEM;
+        if (fake_is_bad(BAD_CLEARED) && store_clear(copy, parsed.bytes) < 0)
+                fake_die("the memory can't be cleared: %s", strerror(errno));
         fake_lock();
         p = phys_new(copy, name, &parsed);
         p->can_export = true;

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/macros.h"
 #include "proto/status.h"
+#include "tests/unit/child.h"
 
 #define WAIT_MSEC 10000
 
@@ -100,13 +100,9 @@ static void share_ns(struct raw_shm *s)
 
 void raw_share(struct raw_shm *s, struct harness *h, const char *ns)
 {
-        const Kvlease__V1__HelloReply *hello;
-
         memset(s, 0, sizeof(*s));
         raw_open(&s->raw, h, NULL);
-        hello = raw_hello(&s->raw, 1, 1);
-        assert_non_null(hello);
-        assert_int_equal(hello->status, WIRE_OK);
+        assert_true(raw_authenticate(&s->raw, raw_hello(&s->raw, 1, 1)));
         open_ring(s);
         open_ns(s, ns);
         share_ns(s);
@@ -185,10 +181,9 @@ struct raw_child raw_fork_start(
 
         assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
         fflush(NULL);
-        c.pid = fork();
+        c.pid = child_fork();
         assert_true(c.pid >= 0);
         if (c.pid == 0) {
-                prctl(PR_SET_PDEATHSIG, SIGKILL);
                 /* A failed assertion must not jump into the parent's test. */
                 setenv("CMOCKA_TEST_ABORT", "1", 1);
                 fn(h, data);

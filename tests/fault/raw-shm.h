@@ -45,7 +45,8 @@ bool raw_ping(struct raw_shm *s, int timeout_msec);
 
 /*
  * A process that plays the hostile client: `fn` there, then it keeps still. Returns when fn is
- * over. Asserts in fn end the process, and raw_join() tells.
+ * over. Asserts in fn end the process, and raw_join() tells. It dies with the test, unless fn
+ * changes its credentials and doesn't call child_tie() after that (tests/unit/child.h).
  */
 struct raw_child {
         pid_t pid;

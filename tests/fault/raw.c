@@ -92,6 +92,25 @@ static int receive(struct raw *r)
         return n > 0 ? 1 : n == -ECONNRESET || n == 0 ? 0 : (int)n;
 }
 
+/* The next frame; false: the daemon hung up. */
+static bool next_frame(struct raw *r)
+{
+        for (;;) {
+                int n;
+
+                frame_close_fds(&r->frame);
+                r->frame.header.fd_count = 0;
+                n = frame_parser_next(&r->parser, &r->frame, NULL);
+                assert_true(n >= 0);
+                if (n == 1)
+                        return true;
+                n = receive(r);
+                if (n == 0)
+                        return false;
+                assert_int_equal(n, 1);
+        }
+}
+
 /* The answer's descriptors go where they are wanted, else they are closed. */
 static void take_fds(struct raw *r)
 {
@@ -109,22 +128,11 @@ const ProtobufCMessage *raw_answer(struct raw *r)
 {
         const struct msg_info *info;
         const ProtobufCMessage *m;
-        int n;
 
-        for (;;) {
-                frame_close_fds(&r->frame);
-                r->frame.header.fd_count = 0;
-                n = frame_parser_next(&r->parser, &r->frame, NULL);
-                assert_true(n >= 0);
-                if (n == 1 && (r->frame.header.flags & FRAME_REPLY))
-                        break;
-                if (n == 1)
-                        continue;
-                n = receive(r);
-                if (n == 0)
+        do
+                if (!next_frame(r))
                         return NULL;
-                assert_int_equal(n, 1);
-        }
+        while (!(r->frame.header.flags & FRAME_REPLY));
         info = msg_find(r->frame.header.type);
         assert_int_equal(r->frame.header.seq, r->seq);
         arena_reset(&r->arena);
@@ -166,15 +174,41 @@ const Kvlease__V1__HelloReply *raw_hello(struct raw *r, uint32_t min_version, ui
         return (const Kvlease__V1__HelloReply *)raw_answer(r);
 }
 
+bool raw_authenticate(struct raw *r, const Kvlease__V1__HelloReply *hello)
+{
+        Kvlease__V1__AuthRequest auth = KVLEASE__V1__AUTH_REQUEST__INIT;
+        const Kvlease__V1__SimpleReply *reply;
+        const Kvlease__V1__ChallengeEvent *event;
+
+        if (!hello || hello->status != 0 || !hello->auth_required)
+                return hello && hello->status == 0;
+        do
+                if (!next_frame(r))
+                        return false;
+        while (r->frame.header.type != MSG_CHALLENGE);
+        event = (const Kvlease__V1__ChallengeEvent *)msg_unpack(
+                &kvlease__v1__challenge_event__descriptor, &r->arena, r->frame.payload,
+                r->frame.header.length);
+        assert_non_null(event);
+        auth.nonce = event->nonce;
+        if (!raw_request(r, MSG_AUTH, 0, &auth.base))
+                return false;
+        reply = (const Kvlease__V1__SimpleReply *)raw_answer(r);
+        return reply && reply->status == 0;
+}
+
 uint32_t raw_attach(struct raw *r)
+{
+        assert_true(raw_authenticate(r, raw_hello(r, 1, 1)));
+        return raw_open_ns(r);
+}
+
+uint32_t raw_open_ns(struct raw *r)
 {
         Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
         Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
-        const Kvlease__V1__HelloReply *hello = raw_hello(r, 1, 1);
         const Kvlease__V1__NsOpenReply *reply;
 
-        assert_non_null(hello);
-        assert_int_equal(hello->status, 0);
         layout.model = (char *)"raw";
         layout.dtype = 1;
         layout.n_layers = layout.n_kv_heads = layout.head_size = 1;

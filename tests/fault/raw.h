@@ -48,7 +48,14 @@ bool raw_hung_up(struct raw *r);
 /* Hello with these versions; the answer. */
 const Kvlease__V1__HelloReply *raw_hello(struct raw *r, uint32_t min_version, uint32_t max_version);
 
+/* After a hello that was answered so: says who it is, where that is asked for. True: it may go on.
+ */
+bool raw_authenticate(struct raw *r, const Kvlease__V1__HelloReply *hello);
+
 /* Hello in version 1, accepted; namespace "raw" of one plane open; its id. */
 uint32_t raw_attach(struct raw *r);
+
+/* The same after a hello. */
+uint32_t raw_open_ns(struct raw *r);
 
 #endif

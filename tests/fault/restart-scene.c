@@ -30,6 +30,13 @@ static struct witness *make_witness(const char *path)
         return at;
 }
 
+/* It gives back what is recalled: who kept it would be left with none of its tenant's memory. */
+static struct worker *start_load(struct harness *h, uint64_t seed)
+{
+        return worker_start_job(h, "serve", "busy",
+                (struct worker_job){.seed = seed, .n_planes = 1, .n_chains = WORKER_LOAD_CHAINS});
+}
+
 static void start_witness(struct scene *s, unsigned i)
 {
         char file[PRIVATE_PATH_MAX + 16], env[PRIVATE_PATH_MAX + 32];
@@ -67,8 +74,8 @@ void scene_begin(struct scene *s, struct harness *h)
                 start_witness(s, i);
         scene_await_progress(s);
         for (unsigned i = 0; i < N_LOADS; ++i)
-                s->loads[i] = worker_start_load(h, "busy", pattern_next(&s->random), 0, 1);
-        s->stirrer = worker_start(h, "busy", "stir", 1);
+                s->loads[i] = start_load(h, pattern_next(&s->random));
+        s->stirrer = worker_start(h, "churn", "stir", 1); /* where there is room */
 }
 
 void scene_end(struct scene *s)
@@ -76,9 +83,9 @@ void scene_end(struct scene *s)
         uint64_t n_lookups = 0, n_texts = 0;
 
         if (s->h->daemon.has_faults)
-                private_daemon_arm(&s->h->daemon, "", 0);
+                private_daemon_disarm(&s->h->daemon);
         worker_stop(s->stirrer);
-        ctl(s->h, "sessions purge busy"); /* windows are kept */
+        ctl(s->h, "sessions purge churn"); /* windows are kept */
         for (unsigned i = 0; i < N_LOADS; ++i) {
                 assert_true(worker_is_running(s->loads[i]));
                 worker_kill(s->loads[i]);
@@ -118,20 +125,20 @@ static void stir(struct scene *s, const char *line)
 }
 
 /* A conversation: opened, continued, cut, continued behind the cut, closed. */
-static void talk(struct scene *s)
+static void talk(struct scene *s, unsigned n)
 {
-        unsigned chain = 1000 + s->n_stirred;
+        unsigned chain = 1000 + n;
 
-        worker_ask(s->stirrer, "session-open talk-%u", s->n_stirred % 8);
+        worker_ask(s->stirrer, "session-open talk-%u", n % 8);
         worker_ask(s->stirrer, "session-talk %u 0 5", chain);
         stir(s, "session-hint continues 1");
         stir(s, "session-truncate 16 32");
         worker_ask(s->stirrer, "session-talk %u 6 7", chain);
-        stir(s, s->n_stirred % 3 == 0 ? "session-close drop" : "session-close");
+        stir(s, n % 3 == 0 ? "session-close drop" : "session-close");
 }
 
 /* Two tell each other what they compute; the one ends in the middle of it. */
-static void announce(struct scene *s)
+static void announce(struct scene *s, unsigned n)
 {
         uint32_t pages[4];
 
@@ -144,10 +151,9 @@ static void announce(struct scene *s)
 
 /* Clients and namespaces come and go, in peace and otherwise, with shared memory and without; the
  * weights get another version, pages a tag. */
-static void churn(struct scene *s)
+static void churn(struct scene *s, unsigned n)
 {
         static const char *const socket_only[] = {"KVLEASE_NO_SHM=1", NULL};
-        unsigned n = s->n_stirred / 4;
         struct worker *w =
                 worker_spawn_with(s->h, program_worker(), n % 2 == 0 ? socket_only : NULL);
         char socket[PRIVATE_PATH_MAX];
@@ -170,27 +176,28 @@ static void churn(struct scene *s)
 }
 
 /* An administrator may be told that the outcome isn't known. */
-static void administer(struct scene *s)
+static void administer(struct scene *s, unsigned n)
 {
         static const char *const lines[] = {
                 "tenants set busy limit=2MiB",
                 "tenants set busy limit=8MiB",
-                "purge busy stir",
-                "recall busy --size 2MiB",
-                "sessions purge busy",
+                "purge churn stir",
+                "recall churn --size 2MiB", /* of who has left: it goes at once */
+                "sessions purge churn",
                 "purge churn --remove",
         };
         struct proc_output out = {0};
 
-        ctl_run(s->h, lines[s->n_stirred % ARRAY_SIZE(lines)], &out);
+        ctl_run(s->h, lines[n % ARRAY_SIZE(lines)], &out);
         proc_output_free(&out);
 }
 
 void scene_stir(struct scene *s)
 {
-        static void (*const steps[])(struct scene * s) = {talk, churn, announce, administer};
+        static void (*const steps[])(struct scene * s, unsigned n) = {
+                talk, churn, announce, administer};
 
-        steps[s->n_stirred % ARRAY_SIZE(steps)](s);
+        steps[s->n_stirred % ARRAY_SIZE(steps)](s, s->n_stirred / ARRAY_SIZE(steps));
         s->n_stirred++;
 }
 

@@ -2,8 +2,7 @@
  * A kvleased under `kvleased --keep` that is killed and started again, under eight workers that
  * publish all the time and look at every byte they read (worker-witness.c), two that make it evict,
  * and one by which tests make it do the rest. The witnesses have the tenant "calm" to themselves,
- * all else is done to "busy" and
- * "churn".
+ * those two "busy"; the rest is done to "churn", which has room for it.
  *
  *   scene_begin() -> (scene_stir(), scene_kill_daemon(), scene_recover())... -> scene_end()
  */
@@ -15,6 +14,9 @@
 
 #define N_WITNESSES 8
 #define N_LOADS     2
+
+/* scene_stir() so often does everything that it can do, at all its variants. */
+#define SCENE_STEPS (4 * 24)
 
 static const struct private_tenant scene_tenants[] = {{"calm", "limit = 160MiB\n"},
         {"busy", "limit = 8MiB\n"}, {"churn", "limit = 64MiB\n"}, {NULL, NULL}};

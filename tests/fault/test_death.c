@@ -20,6 +20,7 @@
 #include "base/macros.h"
 #include "tests/fault/raw.h"
 #include "tests/integration/pattern.h"
+#include "tests/unit/child.h"
 
 #define N_PAGES   16    /* that a worker holds, granted */
 #define N_SEALED  2     /* and published, pinned */
@@ -101,10 +102,9 @@ static struct dying start(struct harness *h, void (*act)(void))
         private_daemon_socket(&h->daemon, "a", socket);
         assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
         fflush(NULL);
-        d.pid = fork();
+        d.pid = child_fork();
         assert_true(d.pid >= 0);
         if (d.pid == 0) {
-                prctl(PR_SET_PDEATHSIG, SIGKILL);
                 say_fd = fds[1];
                 work(socket);
                 say();

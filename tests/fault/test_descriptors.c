@@ -2,17 +2,21 @@
  * Memory as extents needs more descriptors than the daemon may have: it warns at the start, refuses
  * with the remedy, and keeps enough to let the administrator in.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "daemon/server/descriptors.h"
 #include "proto/status.h"
-#include "tests/fault/raw.h"
+#include "tests/fault/raw-shm.h"
+#include "tests/unit/child.h"
 
 #define FEW_FDS   128
 #define WAIT_MSEC 30000 /* not tuned */
@@ -23,6 +27,14 @@ static const struct private_options options = {
         .daemon_lines = "max_clients = 20\n",
         .device_lines = "memory = 1GiB\nextent = 2MiB\n",
         .tenants = rows,
+};
+
+/* Under kvleased --keep, which counts more of them. */
+static const struct private_options kept = {
+        .daemon_lines = "max_clients = 20\n",
+        .device_lines = "memory = 1GiB\nextent = 2MiB\n",
+        .tenants = rows,
+        .is_kept = true,
 };
 
 static unsigned count_log(struct harness *h, const char *words)
@@ -84,23 +96,24 @@ static const Kvlease__V1__LeaseReply *lease_all(struct raw *r, uint32_t ns_id, u
         }
 }
 
-static void test_refused_early(void **state)
+/* n_expected: at least so many sets fit beside the reserve. */
+static void refuse_early(struct harness *h, unsigned n_expected)
 {
+        pid_t pid = (pid_t)ctl_status(h, "pid");
         const Kvlease__V1__LeaseReply *reply;
-        struct harness *h = *state;
         struct rlimit before;
         struct raw r, late;
         unsigned n;
 
         raw_open(&r, h, NULL);
-        assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE, NULL, &before), 0);
-        set_limit(h->daemon.pid, (struct rlimit){FEW_FDS, before.rlim_max});
+        assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, &before), 0);
+        set_limit(pid, (struct rlimit){FEW_FDS, before.rlim_max});
         reply = lease_all(&r, raw_attach(&r), &n);
         assert_int_equal(reply->status, WIRE_TOO_MANY);
         if (!strstr(reply->detail, "may have 128 open files") ||
                 !strstr(reply->detail, "LimitNOFILE"))
                 fail_msg("\"%s\"", reply->detail);
-        assert_in_range(n, FEW_FDS / 2, FEW_FDS);
+        assert_in_range(n, n_expected, FEW_FDS);
         lease_all(&r, 1, &n);
         assert_int_equal(n, 0);
         assert_int_equal(count_log(h, "no further extents are made"), 1);
@@ -110,7 +123,73 @@ static void test_refused_early(void **state)
         assert_int_equal(raw_hello(&late, 1, 1)->status, WIRE_OK);
         raw_close(&late);
         raw_close(&r);
-        set_limit(h->daemon.pid, before);
+        set_limit(pid, before);
+}
+
+static void test_refused_early(void **state)
+{
+        refuse_early(*state, FEW_FDS / 2);
+}
+
+/* Each extent is two files there: its own, and what was exported of it. */
+static void test_refused_early_when_kept(void **state)
+{
+        refuse_early(*state, FEW_FDS / 4);
+}
+
+#define N_SHARING 12
+
+/* A process with that many clients, which share memory until it is killed. */
+static pid_t share_memory(struct harness *h)
+{
+        static struct raw_shm sharing[N_SHARING];
+        int ready[2];
+        char byte;
+        pid_t pid;
+
+        assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+        fflush(NULL);
+        pid = child_fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                setenv("CMOCKA_TEST_ABORT", "1", 1);
+                for (unsigned i = 0; i < N_SHARING; i++)
+                        raw_share(&sharing[i], h, "good");
+                assert_int_equal(write(ready[1], "r", 1), 1);
+                pause();
+                _exit(0);
+        }
+        fd_close(ready[1]);
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        fd_close(ready[0]);
+        return pid;
+}
+
+/* With everything that clients share, too, and what is kept of it, the reserve is left. */
+static void test_shared_and_kept(void **state)
+{
+        struct harness *h = *state;
+        struct rlimit before;
+        int own, taken;
+        unsigned n;
+        struct raw r;
+        pid_t pid = (pid_t)ctl_status(h, "pid"), sharing;
+
+        own = proc_count_fds(pid);
+        assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, &before), 0);
+        set_limit(pid, (struct rlimit){FEW_FDS, before.rlim_max});
+        sharing = share_memory(h);
+        raw_open(&r, h, NULL);
+        assert_int_equal(lease_all(&r, raw_attach(&r), &n)->status, WIRE_TOO_MANY);
+        assert_true(n > 0);
+        /* What there was at the start is of the reserve, but for three listeners. */
+        taken = proc_count_fds(pid) - own;
+        assert_in_range(taken, 4 * N_SHARING, FEW_FDS - DESCRIPTORS_RESERVE - 3);
+        ctl(h, "tenants set a weight=7");
+        raw_close(&r);
+        kill(sharing, SIGKILL);
+        assert_int_equal(waitpid(sharing, NULL, 0), sharing);
+        set_limit(pid, before);
 }
 
 int main(void)
@@ -118,6 +197,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 harness_test(test_warned, (void *)&options),
                 harness_test(test_refused_early, (void *)&options),
+                harness_test(test_refused_early_when_kept, (void *)&kept),
+                harness_test(test_shared_and_kept, (void *)&kept),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,6 @@
  * that jump. The daemon says so, refuses what it can't do, serves the rest, and goes on when it is
  * over. (Single calls that fail: test_inject.c; a start with few descriptors: test_descriptors.c.)
  */
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -16,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "tests/integration/file-clock.h"
 #include "tests/integration/harness.h"
 
 #define YEAR_NSEC (UINT64_C(365) * 86400 * 1000000000)
@@ -174,20 +174,9 @@ static void test_locked_memory(void **state)
 
 /* ---- clocks --------------------------------------------------------------------------------- */
 
-static char clock_path[] = "/tmp/kvl-clock-XXXXXX", clock_env[64];
-static const char *const by_file[] = {clock_env, NULL};
 static const struct private_tenant expiring[] = {
         {"a", "limit = 64MiB\nexpire = 1h\nsession_expire = 1h\n"}, {NULL, NULL}};
-static const struct private_options jumping = {.env = by_file, .tenants = expiring};
-
-static void set_clock(uint64_t nsec)
-{
-        uint64_t le = htole64(nsec);
-        _cleanup_fd_ int fd = open(clock_path, O_WRONLY | O_CLOEXEC);
-
-        assert_true(fd >= 0);
-        assert_int_equal(pwrite(fd, &le, sizeof(le), 0), sizeof(le));
-}
+static const struct private_options jumping = {.env = file_clock_env, .tenants = expiring};
 
 /* Forwards by years, back to the beginning, to the end of all numbers: pages may expire, what is
  * held stays, and the state is whole. */
@@ -203,7 +192,7 @@ static void test_clock(void **state)
         worker_tell(w, "session-open text");
         for (unsigned i = 0; i < ARRAY_SIZE(times); i++) {
                 print_message("%llu ns\n", (unsigned long long)times[i]);
-                set_clock(times[i]);
+                file_clock_set(times[i]);
                 serve(h, 2 + i);
                 for (unsigned k = 0; k < 4; k++)
                         worker_tell(w, "verify %u %u", pages[k], 1000 + k);
@@ -220,14 +209,6 @@ int main(void)
                 harness_test(test_locked_memory, NULL),
                 harness_test(test_clock, (void *)&jumping),
         };
-        int fd = mkstemp(clock_path), r;
 
-        if (fd < 0 || ftruncate(fd, 8) < 0)
-                return 1;
-        close(fd);
-        set_clock(1000);
-        snprintf(clock_env, sizeof(clock_env), "KVLEASE_TEST_CLOCK=%s", clock_path);
-        r = cmocka_run_group_tests(tests, NULL, NULL);
-        unlink(clock_path);
-        return r;
+        return cmocka_run_group_tests(tests, file_clock_open, file_clock_close);
 }

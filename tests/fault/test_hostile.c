@@ -21,12 +21,6 @@
 #define GROWTH_MAX_KIB \
         (24 * 1024) /* a peer may queue 1 MiB; the rest is the allocator's. Not tuned */
 
-#if defined(__SANITIZE_ADDRESS__)
-#define MEMORY_IS_OURS false /* quarantine */
-#else
-#define MEMORY_IS_OURS (!private_under_valgrind())
-#endif
-
 static const struct private_tenant few[] = {
         {"a", "limit = 16MiB\nmax_clients = 8\n"}, {NULL, NULL}};
 static const struct private_options few_clients = {.tenants = few};
@@ -299,7 +293,7 @@ static void assert_memory(struct harness *h, int64_t before_kib)
 {
         int64_t now = proc_status_value(h->daemon.pid, "RssAnon");
 
-        if (MEMORY_IS_OURS && now > before_kib + GROWTH_MAX_KIB)
+        if (private_measures_memory() && now > before_kib + GROWTH_MAX_KIB)
                 fail_msg("the daemon grew from %lld KiB to %lld KiB", (long long)before_kib,
                         (long long)now);
 }

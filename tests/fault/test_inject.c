@@ -19,199 +19,43 @@
 #include "base/fd.h"
 #include "base/macros.h"
 #include "proto/sock.h"
-#include "tests/fault/inject.h"
+#include "tests/fault/inject-plan.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/pattern.h"
 
 #define EXIT_CODE_MAX 5 /* kvleased --help */
 
-/* How long the daemon may take to start or stop, and a request to be answered; not tuned. */
-#define WAIT_MSEC 30000
-
-static const struct {
-        const char *name;
-        int error;
-} functions[] = {
-#define X(name, error) {#name, error},
-        INJECT_TABLE(X)
-#undef X
-};
-
-static char file_env[64], preload_env[256], point_env[64];
-static const char *const daemon_env[] = {file_env, preload_env, NULL};
-static const char *start_env[] = {file_env, preload_env, point_env, NULL};
-static struct inject *shared;
-
 static const struct private_options options = {.daemon_lines = "log_level = info\n"};
 
-/* ---- arming --------------------------------------------------------------------------------- */
-
-static int open_shared(void **state)
-{
-        static char path[] = "/tmp/kvl-inject-XXXXXX";
-        _cleanup_fd_ int fd = mkostemp(path, O_CLOEXEC);
-        const char *object = getenv("KVL_INJECT_SO");
-
-        assert_true(fd >= 0);
-        assert_non_null(object);
-        assert_int_equal(ftruncate(fd, sizeof(*shared)), 0);
-        shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        assert_true(shared != MAP_FAILED);
-        snprintf(file_env, sizeof(file_env), "KVL_INJECT_FILE=%s", path);
-        snprintf(preload_env, sizeof(preload_env), "LD_PRELOAD=%s", object);
-        return 0;
-}
-
-static int close_shared(void **state)
-{
-        munmap(shared, sizeof(*shared));
-        return unlink(strchr(file_env, '=') + 1);
-}
-
-/* The k-th call of it from now fails; 0: none. */
-static void arm(unsigned f, uint64_t k)
-{
-        struct inject_slot *s = &shared->slots[f];
-
-        atomic_store(&s->error, functions[f].error);
-        atomic_store(&s->fail_at, k ? atomic_load(&s->n_calls) + k : 0);
-}
-
-static void reset_counts(void)
-{
-        memset(shared, 0, sizeof(*shared));
-}
-
-struct counts {
-        uint64_t n[N_INJECT];
-};
-
-static struct counts counts_now(void)
-{
-        struct counts c;
-
-        for (unsigned f = 0; f < N_INJECT; f++)
-                c.n[f] = atomic_load(&shared->slots[f].n_calls);
-        return c;
-}
-
-static struct counts counts_since(const struct counts *before)
-{
-        struct counts c = counts_now();
-
-        for (unsigned f = 0; f < N_INJECT; f++)
-                c.n[f] -= before->n[f];
-        return c;
-}
-
-/* ---- which calls are tried ------------------------------------------------------------------ */
-
-struct plan {
-        struct counts counts; /* calls there are */
-        uint64_t end_nsec, random;
-        unsigned only, f;
-        uint64_t only_k, k, round;
-        unsigned n_tried;
-};
-
-static struct plan plan_new(struct counts counts, unsigned seconds)
-{
-        const char *point = getenv("KVL_INJECT_POINT");
-        struct plan p = {.counts = counts, .random = harness_seed(), .only = N_INJECT};
-        char name[32];
-        unsigned long k;
-
-        p.end_nsec = now_nsec() + seconds * UINT64_C(1000000000);
-        if (point && sscanf(point, "%31[^:]:%lu", name, &k) == 2)
-                for (unsigned f = 0; f < N_INJECT; f++)
-                        if (strcmp(functions[f].name, name) == 0)
-                                p.only = f, p.only_k = k;
-        return p;
-}
-
 /*
- * The next call to fail. In round r each function that is called more than r times, at a call of
- * its own; all of its calls one after the other where there is time for all (KVL_FULL).
+ * By a call of their own: libuv aborts where it can't watch a descriptor or start a thread (which
+ * allocates in ld.so, which ends the process itself), and libc's name service (getgrnam()) doesn't
+ * look at what malloc() returns. NULL: none of them.
  */
-static bool plan_next(struct plan *p)
+static const char *find_culprit(const char *log, int status)
 {
-        if (p->only < N_INJECT) {
-                p->f = p->only;
-                p->k = p->only_k;
-                return p->n_tried++ == 0;
-        }
-        for (; now_nsec() < p->end_nsec; p->round++) {
-                bool any = false;
+        int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 
-                for (; p->f < N_INJECT; p->f++) {
-                        uint64_t n = p->counts.n[p->f];
-
-                        any |= p->round < n;
-                        if (p->round >= n)
-                                continue;
-                        p->k = private_full() || n < 8 ? p->round + 1
-                                                       : 1 + pattern_next(&p->random) % n;
-                        p->n_tried++;
-                        return true;
-                }
-                if (!any && p->round > 0)
-                        return false;
-                p->f = 0;
-        }
-        return false;
+        if (signal == SIGABRT && (strstr(log, "libuv.so") || strstr(log, "ld-linux")))
+                return "libuv";
+        if (signal != 0 && strstr(log, "alloc fails: /") && strstr(log, "/libc.so"))
+                return "libc";
+        if (WIFEXITED(status) && strstr(log, "cannot allocate memory for thread-local data"))
+                return "ld.so";
+        return NULL;
 }
 
-static void plan_done(const struct plan *p, const char *what)
-{
-        uint64_t n = 0;
-
-        for (unsigned f = 0; f < N_INJECT; f++)
-                n += p->counts.n[f];
-        print_message("%s: %u calls of %llu failed\n", what, p->n_tried, (unsigned long long)n);
-        assert_true(p->n_tried > 0);
-}
-
-/* ---- the log -------------------------------------------------------------------------------- */
-
-/* The log from an offset on; owned. */
-static char *log_from(struct harness *h, size_t offset)
-{
-        char *text = NULL, *rest;
-        size_t len = 0;
-
-        assert_int_equal(file_read(h->daemon.log, 64 << 20, &text, &len), 0);
-        rest = strdup(text + MIN(offset, len));
-        assert_non_null(rest);
-        free(text);
-        return rest;
-}
-
-static size_t log_length(struct harness *h)
-{
-        char *text = log_from(h, 0);
-        size_t len = strlen(text);
-
-        free(text);
-        return len;
-}
-
-/*
- * How it ended is documented: an exit code with a sentence. libuv aborts where it can't watch a
- * descriptor or start a thread (which allocates in ld.so): only by a call of its own.
- */
+/* How it ended is documented: an exit code with a sentence. */
 static void assert_documented_end(struct harness *h, size_t log_offset, int status)
 {
         char *log = log_from(h, log_offset);
         bool said = strstr(log, " error: ") || strstr(log, "kvleased: ");
-        bool by_libuv = strstr(log, "libuv.so") || strstr(log, "ld-linux");
+        const char *culprit = find_culprit(log, status);
 
-        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && by_libuv) {
-                print_message("libuv gave up: %s", strstr(log, "inject:"));
-                free(log);
-                return;
-        }
-        if (!WIFEXITED(status) || WEXITSTATUS(status) > EXIT_CODE_MAX ||
-                (WEXITSTATUS(status) && !said))
+        if (culprit)
+                print_message("%s gave up: %s", culprit, strstr(log, "inject:"));
+        else if (!WIFEXITED(status) || WEXITSTATUS(status) > EXIT_CODE_MAX ||
+                 (WEXITSTATUS(status) && !said))
                 fail_msg("the daemon ended with status 0x%x:\n%s", status, log);
         free(log);
 }
@@ -400,7 +244,7 @@ static void test_serving(void **state)
         before = counts_now();
         must_serve(h);
         harness_assert_settled(h);
-        p = plan_new(counts_since(&before), private_full() ? 900 : 20);
+        p = plan_new(counts_since(&before), private_full() ? 900 : 10);
         for (; plan_next(&p); p.f++)
                 try_serving(h, p.f, p.k);
         plan_done(&p, "serving");
@@ -490,7 +334,7 @@ static void test_starting(void **state)
         assert_true(comes_up(h, &(int){0}));
         counts = counts_now();
         end_daemon(h, log_length(h));
-        p = plan_new(counts, private_full() ? 600 : 10);
+        p = plan_new(counts, private_full() ? 600 : 5);
         for (; plan_next(&p); p.f++)
                 try_starting(h, p.f, p.k);
         plan_done(&p, "starting");
@@ -523,7 +367,7 @@ static void test_stopping(void **state)
         start_used(h);
         before = counts_now();
         end_daemon(h, log_length(h));
-        p = plan_new(counts_since(&before), private_full() ? 300 : 6);
+        p = plan_new(counts_since(&before), private_full() ? 300 : 4);
         for (; plan_next(&p); p.f++) {
                 size_t log_offset = log_length(h);
 
@@ -564,7 +408,7 @@ static void test_library(void **state)
         assert_true(client_session(w, h));
         worker_tell(w, "disconnect");
         n_fds = proc_count_fds(w->pid);
-        p = plan_new(counts_since(&before), private_full() ? 600 : 10);
+        p = plan_new(counts_since(&before), private_full() ? 600 : 5);
         for (; plan_next(&p); p.f++) {
                 print_message("%s:%llu\n", functions[p.f].name, (unsigned long long)p.k);
                 arm(p.f, p.k);

@@ -1,6 +1,7 @@
 /*
  * Clients that die in the middle of every operation in shared memory, at the points of
- * base/fault-point.h: what they held is back at once, what others find is right.
+ * base/fault-point.h: what they held is back at once, what others find is right. (Points of going
+ * on with the next daemon: test_resume_kill.c.)
  */
 #include <errno.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "library-fault-points.h"
 #include "tests/integration/harness.h"
 
 #define N_CACHED 8 /* pages of text 1, published before */
@@ -57,6 +59,10 @@ static const struct death deaths[] = {
         {"submit-stored", LEASE, 0}, /* REFILL */
         {"submit-tail", LEASE, 0},
 };
+
+#define X(name) name,
+static const char *const points[] = {FAULT_POINTS(X)};
+#undef X
 
 struct victim {
         struct worker *worker;
@@ -173,9 +179,26 @@ static void test_deaths(void **state)
         }
 }
 
+static bool is_tried(const char *point)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(deaths); ++i)
+                if (strcmp(deaths[i].point, point) == 0)
+                        return true;
+        return strncmp(point, "resume-", strlen("resume-")) == 0;
+}
+
+/* Whoever adds a point adds the line that passes it. */
+static void test_no_point_is_forgotten(void **state)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(points); ++i)
+                if (!is_tried(points[i]))
+                        fail_msg("no line passes the fault point %s", points[i]);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_no_point_is_forgotten),
                 harness_test(test_deaths, NULL),
         };
 

@@ -3,7 +3,10 @@
  * daemon that ends every minute, in peace and otherwise: memory, descriptors and pages are at the
  * end what they were at the beginning.
  */
+#include <dirent.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "tests/fault/restart-scene.h"
@@ -24,6 +27,38 @@ struct level {
         uint64_t kept_fds, charged_bytes, n_pages;
 };
 
+/* Not those that it holds for administrators, or not, by who connected last. */
+static int count_used(pid_t pid)
+{
+        char dir_path[64], target[64];
+        struct dirent *e;
+        int n = 0;
+        DIR *dir;
+
+        snprintf(dir_path, sizeof(dir_path), "/proc/%d/fd", (int)pid);
+        dir = opendir(dir_path);
+        assert_non_null(dir);
+        while ((e = readdir(dir))) {
+                ssize_t len = readlinkat(dirfd(dir), e->d_name, target, sizeof(target));
+
+                n += len > 0 && strncmp(target, "/dev/null", (size_t)len) != 0;
+        }
+        closedir(dir);
+        return n;
+}
+
+/* The fewest of half a second: a connection that is just being closed would count. */
+static int count_least(pid_t pid)
+{
+        int n = count_used(pid);
+
+        for (unsigned i = 0; i < 50; ++i) {
+                sleep_msec(10);
+                n = MIN(n, count_used(pid));
+        }
+        return n;
+}
+
 /* With nobody connected and nothing cached. */
 static struct level measure(struct harness *h)
 {
@@ -37,7 +72,7 @@ static struct level measure(struct harness *h)
         pid = (pid_t)ctl_status(h, "pid");
         l = (struct level){
                 .rss_kib = proc_status_value(pid, "RssAnon"),
-                .n_fds = proc_count_fds(pid),
+                .n_fds = count_least(pid),
                 .kept_fds = ctl_status(h, "kept_fds"),
                 .charged_bytes = ctl_status(h, "charged_bytes"),
                 .n_pages = ctl_status(h, "pages_sealed") + ctl_status(h, "pages_granted") +
@@ -90,7 +125,8 @@ static void test_soak(void **state)
         assert_int_equal(last.kept_fds, first.kept_fds);
         assert_int_equal(last.charged_bytes, 0);
         assert_int_equal(last.n_pages, 0);
-        assert_true(last.rss_kib <= first.rss_kib + SLACK_KIB);
+        if (private_measures_memory())
+                assert_true(last.rss_kib <= first.rss_kib + SLACK_KIB);
 }
 
 int main(void)

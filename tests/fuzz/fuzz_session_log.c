@@ -16,6 +16,7 @@
 #include "daemon/core/tenant.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/fake-device.h"
+#include "tests/unit/toy-layout.h"
 
 #define PAGE_BYTES 128
 #define SET_BYTES  1024
@@ -62,16 +63,7 @@ static void publish_chain(void)
 
 static void start(void)
 {
-        const struct ns_layout layout = {.model = "toy",
-                .version = "v1",
-                .dtype = 3,
-                .n_layers = 2,
-                .n_kv_heads = 1,
-                .head_size = 8,
-                .page_tokens = 16,
-                .n_planes = 1,
-                .plane_page_bytes = PAGE_BYTES,
-                .tp_size = 1};
+        const struct ns_layout layout = toy_layout(PAGE_BYTES);
         struct tenant_attrs attrs = {
                 .limit_bytes = 8 * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
 

@@ -22,6 +22,7 @@
 #include "daemon/core/tenant.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/keep-parent.h"
+#include "tests/unit/toy-layout.h"
 
 #define EXTENT      (UINT64_C(2) << 20)
 #define SET_PAGES   8
@@ -92,15 +93,7 @@ static void check(struct store *s)
 
 static struct attach *open_ns(struct member *m, const char *version)
 {
-        struct ns_layout layout = {.model = "toy",
-                .dtype = 3,
-                .n_layers = 1,
-                .n_kv_heads = 1,
-                .head_size = 8,
-                .page_tokens = PAGE_TOKENS,
-                .n_planes = 1,
-                .plane_page_bytes = PAGE_BYTES,
-                .tp_size = 1};
+        struct ns_layout layout = toy_layout(PAGE_BYTES);
         struct attach *a = NULL;
 
         strcpy(layout.version, version);

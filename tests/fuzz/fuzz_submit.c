@@ -19,6 +19,7 @@
 #include "proto/status.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/fake-device.h"
+#include "tests/unit/toy-layout.h"
 
 #define N_CLIENTS   4
 #define N_SPACES    2
@@ -83,16 +84,7 @@ static uint64_t now_nsec;
 static void attach_all(struct client *c)
 {
         static const char *const names[N_SPACES] = {"x", "y"};
-        const struct ns_layout layout = {.model = "toy",
-                .version = "v1",
-                .dtype = 3,
-                .n_layers = 2,
-                .n_kv_heads = 1,
-                .head_size = 8,
-                .page_tokens = 16,
-                .n_planes = 1,
-                .plane_page_bytes = PAGE_BYTES,
-                .tp_size = 1};
+        const struct ns_layout layout = toy_layout(PAGE_BYTES);
         const uint8_t *token =
                 c == &clients[1] && clients[0].member ? clients[0].member->group->token : NULL;
 

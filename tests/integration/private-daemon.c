@@ -74,7 +74,7 @@ int private_daemon_inject(struct private_daemon *d, const char *lines)
 }
 
 /* DIR/faults, which the daemon finds by its environment. */
-static int open_arm(struct private_daemon *d)
+static int open_faults(struct private_daemon *d)
 {
         char path[PRIVATE_PATH_MAX + 8];
         _cleanup_fd_ int fd = -1;
@@ -82,26 +82,47 @@ static int open_arm(struct private_daemon *d)
 
         snprintf(path, sizeof(path), "%s/faults", d->dir);
         fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (fd < 0 || ftruncate(fd, sizeof(*d->arm)) < 0)
+        if (fd < 0 || ftruncate(fd, sizeof(*d->faults)) < 0)
                 return -errno;
-        at = mmap(NULL, sizeof(*d->arm), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        at = mmap(NULL, sizeof(*d->faults), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (at == MAP_FAILED)
                 return -errno;
-        d->arm = at;
+        d->faults = at;
         return 0;
 }
 
-void private_daemon_arm(struct private_daemon *d, const char *point, unsigned pass)
+void private_daemon_aim(
+        struct private_daemon *d, const char *const *points, size_t n, unsigned pass)
 {
-        assert(strlen(point) < FAULT_NAME_BYTES);
-        atomic_store(&d->arm->n_passes, 0);
-        strcpy(d->arm->name, point);
-        atomic_store(&d->arm->n_passes, pass);
+        assert(n <= FAULT_MAX_AIMS);
+        private_daemon_disarm(d);
+        atomic_store(&d->faults->n_aims, 0);
+        for (size_t i = 0; i < n; ++i) {
+                assert(strlen(points[i]) < FAULT_NAME_BYTES);
+                strcpy(d->faults->aims[i].name, points[i]);
+                atomic_store(&d->faults->aims[i].n_passes, pass);
+        }
+        atomic_store(&d->faults->n_aims, (uint32_t)n);
+}
+
+void private_daemon_arm(struct private_daemon *d)
+{
+        atomic_store(&d->faults->is_armed, 1);
+}
+
+bool private_daemon_disarm(struct private_daemon *d)
+{
+        return atomic_exchange(&d->faults->is_armed, 0);
 }
 
 bool private_daemon_has_died(const struct private_daemon *d)
 {
-        return atomic_load(&d->arm->n_passes) == 0;
+        return !atomic_load(&d->faults->is_armed);
+}
+
+bool private_daemon_is_aimed_at(const struct private_daemon *d, size_t i)
+{
+        return atomic_load(&d->faults->aims[i].n_passes) > 0;
 }
 
 int private_daemon_init(struct private_daemon *d, const struct private_options *o)
@@ -126,7 +147,7 @@ int private_daemon_init(struct private_daemon *d, const struct private_options *
         d->is_kept = o->is_kept;
         d->has_faults = o->has_faults;
         if (!r && o->has_faults)
-                r = open_arm(d);
+                r = open_faults(d);
         if (!r && o->has_control) {
                 snprintf(d->control, sizeof(d->control), "%.32s/control", d->dir);
                 r = private_daemon_inject(d, "");
@@ -211,7 +232,7 @@ int private_daemon_start(struct private_daemon *d)
                 snprintf(control, sizeof(control), "FAKECUDA_CONTROL=%s", d->control);
                 env[n++] = control;
         }
-        if (d->arm) {
+        if (d->faults) {
                 snprintf(faults, sizeof(faults), "KVL_FAULT_FILE=%s/faults", d->dir);
                 env[n++] = faults;
         }
@@ -261,9 +282,9 @@ void private_daemon_deinit(struct private_daemon *d)
                 d->pid = 0;
         }
         d->notify_fd = fd_close(d->notify_fd);
-        if (d->arm)
-                munmap(d->arm, sizeof(*d->arm));
-        d->arm = NULL;
+        if (d->faults)
+                munmap(d->faults, sizeof(*d->faults));
+        d->faults = NULL;
         if (d->dir[0])
                 nftw(d->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
         d->dir[0] = '\0';

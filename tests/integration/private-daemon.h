@@ -45,7 +45,7 @@ struct private_daemon {
         char admin[PRIVATE_PATH_MAX];   /* admin socket */
         char control[PRIVATE_PATH_MAX]; /* "" where nothing is injected */
         bool is_kept, has_faults;
-        struct fault_arm *arm; /* NULL without fault points */
+        struct fault_table *faults; /* NULL without fault points */
         const char *const *env;
         pid_t pid;     /* 0: not running. Of one that is kept: its keeper's */
         int status;    /* as of waitpid(), after -ECHILD */
@@ -64,11 +64,24 @@ int private_daemon_start(struct private_daemon *d);
 /* READY once more, by one that was started again. As private_daemon_start(). */
 int private_daemon_await(struct private_daemon *d);
 
-/* SIGKILL at this pass of the fault point from now on (base/fault-point.h); 0: at none. */
-void private_daemon_arm(struct private_daemon *d, const char *point, unsigned pass);
+/*
+ * Aims at this pass, from 1, of each of n fault points (base/fault-point.h), and at no others any
+ * more: at most FAULT_MAX_AIMS. The names are copied. Nobody dies until it is armed.
+ */
+void private_daemon_aim(
+        struct private_daemon *d, const char *const *points, size_t n, unsigned pass);
 
-/* It has died at the point since. */
+/* SIGKILL at the first aim that is hit from now on, once; the others stay aimed at. */
+void private_daemon_arm(struct private_daemon *d);
+
+/* At none any more. False: it wasn't armed, as it has died at a point since it was. */
+bool private_daemon_disarm(struct private_daemon *d);
+
+/* Since it was armed it has died at a point, which is aimed at no more. */
 bool private_daemon_has_died(const struct private_daemon *d);
+
+/* Was aimed at as number i, and is still. */
+bool private_daemon_is_aimed_at(const struct private_daemon *d, size_t i);
 
 /* SIGTERM and wait; *ret_status as of waitpid(). -ETIMEDOUT: it had to be killed. */
 int private_daemon_stop(struct private_daemon *d, int *ret_status);
@@ -166,6 +179,9 @@ int proc_count_fds(pid_t pid);
 int64_t proc_status_value(pid_t pid, const char *name);
 
 bool private_under_valgrind(void);
+
+/* A daemon's RssAnon is its own: not what a sanitizer's allocator, or valgrind, keeps besides. */
+bool private_measures_memory(void);
 
 /* KVL_FULL=1: everything at the full numbers. */
 bool private_full(void);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "base/fd.h"
 #include "base/macros.h"
 #include "tests/integration/private-daemon.h"
+#include "tests/unit/child.h"
 
 static const char *program(const char *variable, const char *built)
 {
@@ -71,6 +71,15 @@ bool private_under_valgrind(void)
         return switched_on("KVL_VALGRIND");
 }
 
+bool private_measures_memory(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+        return false;
+#else
+        return !private_under_valgrind();
+#endif
+}
+
 bool private_full(void)
 {
         return switched_on("KVL_FULL");
@@ -114,7 +123,6 @@ uint64_t now_nsec(void)
 
 static void child(const char *const *argv, const char *const *env, struct proc_files files)
 {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (; env && *env; ++env)
                 if (putenv((char *)*env) != 0)
                         _exit(126);
@@ -132,7 +140,7 @@ pid_t proc_spawn(const char *const *argv, const char *const *env, struct proc_fi
         pid_t pid;
 
         fflush(NULL);
-        pid = fork();
+        pid = child_fork();
         if (pid == 0)
                 child(argv, env, files);
         return pid < 0 ? -errno : pid;

@@ -44,18 +44,18 @@ static pid_t child_of(pid_t pid)
         return (pid_t)atoi(text);
 }
 
-static void kept_spawn(struct kept *k, const char *const *more)
+/* `more` follows --config FILE. */
+static void kept_spawn_as(struct kept *k, int log, const char *const *more)
 {
         struct private_daemon *d = &k->h->daemon;
-        const char *argv[16] = {program_daemon(), "--config", d->config, "--keep"};
+        const char *argv[16] = {program_daemon(), "--config", d->config};
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         char notify[PRIVATE_PATH_MAX + 32];
         char place[PRIVATE_PATH_MAX +
                    32]; /* of the parent's socket, which one killed leaves there */
-        const char *env[] = {notify, place, NULL};
-        int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        const char *env[] = {notify, place, "FDSTORE=64", NULL};
 
-        for (unsigned n = 4; more && *more; more++)
+        for (unsigned n = 3; *more; more++)
                 argv[n++] = *more;
         snprintf(address.sun_path, sizeof(address.sun_path), "%.40s/above", d->dir);
         snprintf(notify, sizeof(notify), "NOTIFY_SOCKET=%.60s", address.sun_path);
@@ -65,6 +65,25 @@ static void kept_spawn(struct kept *k, const char *const *more)
         assert_int_equal(bind(k->above, (struct sockaddr *)&address, sizeof(address)), 0);
         d->pid = proc_spawn(argv, env, (struct proc_files){-1, log, log});
         assert_true(d->pid > 0);
+}
+
+static int open_log(const struct kept *k)
+{
+        int log = open(k->h->daemon.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+        assert_true(log >= 0);
+        return log;
+}
+
+/* As a parent that keeps what the daemon has. */
+static void kept_spawn(struct kept *k, const char *const *more)
+{
+        const char *argv[8] = {"--keep"};
+        int log = open_log(k);
+
+        for (unsigned n = 1; more && *more; more++)
+                argv[n++] = *more;
+        kept_spawn_as(k, log, argv);
         fd_close(log);
 }
 
@@ -168,17 +187,22 @@ static void test_killed(void **state)
         kept_stop(&k);
 }
 
-/* SIGUSR1: another daemon from the same file, without a word of a stop above. */
+/* SIGUSR1: another daemon from the same file, with the same sockets, and without a word of a stop
+ * above. */
 static void test_upgrade(void **state)
 {
+        char path[PRIVATE_PATH_MAX];
         struct kept k;
         uint64_t n;
+        ino_t inode;
 
         kept_start(&k, *state, NULL);
+        inode = inode_at(private_daemon_socket(&k.h->daemon, "a", path));
         n = kept_now(&k);
         for (unsigned i = 0; i < 3; i++) {
                 kill(k.h->daemon.pid, SIGUSR1);
                 expect_ready(&k);
+                assert_int_equal(inode_at(path), inode);
                 assert_int_equal(kept_now(&k), n);
         }
         kept_stop(&k);
@@ -222,6 +246,13 @@ static void test_socket_of_nobody(void **state)
         assert_int_equal(kept_now(&k), n);
         ctl(h, "tenants remove c");
         assert_int_equal(kept_now(&k), n - 1);
+        /* With its directory, whichever daemon made that. */
+        ctl(h, "tenants add c limit=1MiB");
+        kill(k.daemon, SIGKILL);
+        expect_ready(&k);
+        ctl(h, "tenants remove c");
+        *strrchr(private_daemon_socket(&h->daemon, "c", path), '/') = '\0';
+        assert_int_equal(access(path, F_OK), -1);
         kept_stop(&k);
 }
 
@@ -337,8 +368,25 @@ static void test_watchdog(void **state)
         kept_start(&k, *state, (const char *const[]){"--keep-watchdog", "500ms", NULL});
         kill(k.daemon, SIGSTOP);
         expect(&k, "hasn't said for 500 ms that it lives");
-        kill(k.daemon, SIGCONT); /* as a stopped process dies of SIGKILL alone */
-        expect(&k, "killed by signal 6");
+        expect(&k, "killed by signal 9");
+        expect_ready(&k);
+        kept_stop(&k);
+}
+
+/* Who read the log is gone: neither the parent ends by that, nor a daemon that it starts then. */
+static void test_log_of_nobody(void **state)
+{
+        struct kept k = {.h = *state};
+        int status, log[2];
+
+        assert_int_equal(private_daemon_stop(&k.h->daemon, &status), 0);
+        assert_int_equal(pipe2(log, O_CLOEXEC), 0);
+        kept_spawn_as(&k, log[1], (const char *const[]){"--keep", NULL});
+        fd_close(log[1]);
+        expect_ready(&k);
+        fd_close(log[0]);
+        kill(k.daemon, SIGKILL);
+        expect(&k, "killed by signal 9");
         expect_ready(&k);
         kept_stop(&k);
 }
@@ -355,6 +403,64 @@ static void test_parent_killed(void **state)
                 assert_true(i < WAIT_MSEC);
                 sleep_msec(5);
         }
+        harness_start(k.h);
+}
+
+/* The next message from a daemon without a parent, and the descriptor that came with it. False:
+ * none for `msec`. */
+static bool hear(struct kept *k, int msec, int *ret_fd)
+{
+        union {
+                char bytes[CMSG_SPACE(sizeof(int))];
+                struct cmsghdr align;
+        } control;
+        struct pollfd p = {k->above, POLLIN, 0};
+        struct iovec iov = {k->text, sizeof(k->text) - 1};
+        struct msghdr m = {.msg_iov = &iov,
+                .msg_iovlen = 1,
+                .msg_control = &control,
+                .msg_controllen = sizeof(control)};
+        ssize_t len;
+
+        *ret_fd = -1;
+        if (poll(&p, 1, msec) <= 0)
+                return false;
+        len = recvmsg(k->above, &m, MSG_CMSG_CLOEXEC);
+        assert_true(len >= 0);
+        k->text[len] = '\0';
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+                if (c->cmsg_type == SCM_RIGHTS)
+                        memcpy(ret_fd, CMSG_DATA(c), sizeof(*ret_fd));
+        return true;
+}
+
+/* Who is READY may be killed, and loses no socket by it: READY comes when all is kept. */
+static void test_ready_comes_last(void **state)
+{
+        struct kept k = {.h = *state};
+        int status, fd, barrier = -1, log = open_log(&k);
+        unsigned n_kept = 0;
+
+        assert_int_equal(private_daemon_stop(&k.h->daemon, &status), 0);
+        kept_spawn_as(&k, log, (const char *const[]){NULL});
+        fd_close(log);
+        for (bool is_ready = false; !is_ready; fd_close(fd)) {
+                /* Held: nothing comes any more. */
+                if (!hear(&k, barrier >= 0 ? 300 : WAIT_MSEC, &fd)) {
+                        assert_true(barrier >= 0);
+                        barrier = fd_close(barrier);
+                        continue;
+                }
+                if (strncmp(k.text, "BARRIER=1", 9) == 0)
+                        barrier = fd_take(&fd);
+                n_kept += strncmp(k.text, "FDSTORE=1", 9) == 0;
+                is_ready = strstr(k.text, "READY=1");
+        }
+        assert_int_equal(barrier, -1);
+        assert_true(n_kept >= 3); /* the sockets, and more */
+        assert_int_equal(kept_now(&k), n_kept);
+        kill(k.h->daemon.pid, SIGTERM);
+        assert_int_equal(kept_wait(&k), 0);
         harness_start(k.h);
 }
 
@@ -398,11 +504,13 @@ int main(void)
                 harness_test(test_killed, NULL),
                 harness_test(test_upgrade, NULL),
                 harness_test(test_reload, NULL),
+                harness_test(test_ready_comes_last, NULL),
                 harness_test(test_socket_of_nobody, NULL),
                 harness_test(test_full_store, NULL),
                 harness_test(test_activated, NULL),
                 harness_test(test_gives_up, NULL),
                 harness_test(test_watchdog, NULL),
+                harness_test(test_log_of_nobody, NULL),
                 harness_test(test_parent_killed, NULL),
                 harness_test(test_off, NULL),
                 harness_test(test_stopped_parent, NULL),

@@ -1,12 +1,29 @@
 /* kvleasectl restart: what it says beforehand, and that clients go on. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/fd.h"
+#include "base/macros.h"
+#include "daemon/core/state.h"
 #include "tests/integration/harness.h"
 
 #define EXIT_LOSS 6
 
 static const struct private_options kept = {.is_kept = true};
+static const struct private_options started_again = {
+        .is_kept = true, .daemon_lines = "keep_state = off"};
+
+/* What cudaipc hands over ends with the daemon: test_gpu_restart.c. */
+static void needs_kept_memory(void)
+{
+        if (private_is_contiguous())
+                return;
+        print_message("skipped: this memory doesn't outlive the daemon\n");
+        skip();
+}
 
 static int run(struct harness *h, const char *words, char **ret_out)
 {
@@ -43,19 +60,65 @@ static void test_goes_on(void **state)
 {
         struct harness *h = *state;
         uint32_t pages[3], found[3];
-        struct worker *w = start_talking(h, pages);
         uint64_t pid = ctl_status(h, "pid");
+        struct worker *w;
 
+        needs_kept_memory();
+        w = start_talking(h, pages);
         assert_says(h, "restart --check", 0, "nothing would be lost");
         ctl(h, "restart");
         assert_int_equal(private_daemon_await(&h->daemon), 0);
         assert_int_not_equal(ctl_status(h, "pid"), pid);
         worker_tell(w, "session-talk 8 4 5");
+        assert_int_equal(ctl_status(h, "recovered_pages"), 7);
+        assert_int_equal(ctl_status(h, "recovered_namespaces"), 1);
+        assert_int_equal(ctl_status(h, "recovered_sessions"), 1);
+        assert_int_equal(ctl_status(h, "clients_recovered"), 1);
+        assert_int_equal(ctl_status(h, "clients_resumed"), 1);
+        assert_int_equal(ctl_status(h, "clients_waiting"), 0);
+        assert_int_equal(ctl_status(h, "clients_expired"), 0);
         worker_tell(w, "verify %u 7000", pages[0]);
         worker_tell(w, "lookup 7:0-2");
         assert_int_equal(worker_numbers(w, found, 3), 3);
         assert_memory_equal(found, pages, sizeof(found));
         worker_tell(w, "lease 2");
+        worker_stop(w);
+        ctl(h, "sessions purge a");
+}
+
+static void assert_number(json_t *o, const char *name, json_int_t value)
+{
+        json_t *n = json_object_get(o, name);
+
+        if (!json_is_integer(n) || json_integer_value(n) != value)
+                fail_msg("%s is %lld, %lld was expected", name, (long long)json_integer_value(n),
+                        (long long)value);
+}
+
+static void test_json(void **state)
+{
+        struct harness *h = *state;
+        uint32_t pages[3];
+        struct worker *w = start_talking(h, pages);
+        json_t *o = ctl_json(h, "restart --check");
+
+        assert_true(json_is_true(json_object_get(o, "keeps_state")));
+        assert_number(o, "state_layout", (json_int_t)STATE_LAYOUT_VERSION);
+        assert_number(o, "kept_fds", (json_int_t)ctl_status(h, "kept_fds"));
+        assert_number(o, "kept_max", (json_int_t)ctl_status(h, "kept_max"));
+        assert_number(o, "pages", (json_int_t)ctl_status(h, "pages_sealed"));
+        assert_number(o, "sessions", 1);
+        assert_number(o, "clients_kept", 1);
+        assert_number(o, "clients_lost", 0);
+        assert_int_equal(json_array_size(json_object_get(o, "losses")), 0);
+        assert_number(o, "more_losses", 0);
+        json_decref(o);
+        o = ctl_json(h, "restart");
+        assert_true(json_is_true(json_object_get(o, "restarted")));
+        assert_true(json_is_real(json_object_get(o, "seconds")));
+        assert_number(o, "pages", 7);
+        json_decref(o);
+        assert_int_equal(private_daemon_await(&h->daemon), 0);
         worker_stop(w);
         ctl(h, "sessions purge a");
 }
@@ -76,6 +139,44 @@ static void test_other_binary(void **state)
         ctl(h, "sessions purge a");
 }
 
+/* A program that takes its time isn't waited for, whatever it has closed or says. */
+static void test_other_binary_that_stays(void **state)
+{
+        static const char *const scripts[] = {
+                "#!/bin/sh\necho 1\nexec sleep 1000 >&-\n",
+                "#!/bin/sh\nwhile sleep 1; do echo 1; done\n",
+        };
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX + 16], words[PRIVATE_PATH_MAX + 64];
+
+        snprintf(path, sizeof(path), "%.32s/binary", h->daemon.dir);
+        snprintf(words, sizeof(words), "restart --check --binary %s", path);
+        for (size_t i = 0; i < ARRAY_SIZE(scripts); ++i) {
+                assert_int_equal(file_replace(path, scripts[i], strlen(scripts[i]), 0755), 0);
+                assert_says(h, words, EXIT_LOSS, "doesn't say which layouts of kept state");
+        }
+}
+
+/* The daemon's number is somebody else's there: no program is run for it. */
+static void test_other_pid_namespace(void **state)
+{
+        struct harness *h = *state;
+        const char *const argv[] = {"unshare", "--pid", "--fork", program_ctl(), "--socket",
+                h->daemon.admin, "restart", "--check", NULL};
+        struct proc_output out = {0};
+
+        if (geteuid() != 0)
+                skip();
+        assert_int_equal(proc_run(argv, NULL, 60000, &out), 0);
+        if (strstr(out.err, "unshare")) {
+                print_message("skipped: %s", out.err);
+        } else {
+                assert_int_equal(WEXITSTATUS(out.status), EXIT_LOSS);
+                assert_non_null(strstr(out.out, "in the daemon's pid namespace"));
+        }
+        proc_output_free(&out);
+}
+
 static void test_nobody_keeps(void **state)
 {
         struct harness *h = *state;
@@ -88,12 +189,27 @@ static void test_nobody_keeps(void **state)
         ctl(h, "sessions purge a");
 }
 
+/* Its socket goes with it, and the next one's isn't there yet: that is waited for. */
+static void test_socket_that_goes(void **state)
+{
+        struct harness *h = *state;
+        uint64_t pid = ctl_status(h, "pid");
+
+        ctl(h, "restart --force");
+        assert_int_equal(private_daemon_await(&h->daemon), 0);
+        assert_int_not_equal(ctl_status(h, "pid"), pid);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_goes_on, (void *)&kept),
+                harness_test(test_json, (void *)&kept),
                 harness_test(test_other_binary, (void *)&kept),
+                harness_test(test_other_binary_that_stays, (void *)&kept),
+                harness_test(test_other_pid_namespace, (void *)&kept),
                 harness_test(test_nobody_keeps, NULL),
+                harness_test(test_socket_that_goes, (void *)&started_again),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

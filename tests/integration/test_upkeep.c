@@ -12,11 +12,13 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "client/trace/trace.h"
+#include "tests/integration/file-clock.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/pattern.h"
 
 #define PAGES  8
 #define TOKENS 16 /* of a page: worker_layout() */
+#define SECOND UINT64_C(1000000000)
 
 static const struct private_tenant expiring[] = {
         {"a", "expire = 2s\n"}, {"b", "expire_unused = 2s\n"}, {NULL, NULL}};
@@ -26,12 +28,8 @@ static const struct private_tenant policies[] = {
         {"a", NULL}, {"b", "evict = lru\n"}, {"c", "evict = s3fifo\n"}, {NULL, NULL}};
 static const struct private_options three_policies = {.tenants = policies};
 
-/* The clock of a daemon, which main() makes. */
-static char clock_path[] = "/tmp/kvl-clock-XXXXXX";
-static char clock_env[64];
-static const char *const clock_envs[] = {clock_env, NULL};
 static const struct private_tenant days[] = {{"a", "expire = 24h\n"}, {NULL, NULL}};
-static const struct private_options by_file = {.tenants = days, .env = clock_envs};
+static const struct private_options by_file = {.tenants = days, .env = file_clock_env};
 
 static void release(struct worker *w, const uint32_t *pages, unsigned n)
 {
@@ -269,16 +267,6 @@ static void test_learnt(void **state)
         free(text);
 }
 
-static void set_clock(uint64_t sec)
-{
-        uint64_t nsec = htole64(sec * 1000000000);
-        FILE *f = fopen(clock_path, "r+");
-
-        assert_non_null(f);
-        assert_int_equal(fwrite(&nsec, sizeof(nsec), 1, f), 1);
-        assert_int_equal(fclose(f), 0);
-}
-
 static void test_clock(void **state)
 {
         struct harness *h = *state;
@@ -287,20 +275,20 @@ static void test_clock(void **state)
 
         assert_true(is_in_log(h, "time is read from"));
         cache(w, 1);
-        set_clock(1000 + 3600);
+        file_clock_set((1000 + 3600) * SECOND);
         row = explain(h, "a", 1, 0, &reply);
         assert_int_equal(json_integer_value(json_object_get(row, "age_sec")), 3600);
         json_decref(reply);
-        set_clock(1000 + 27 * 3600);
+        file_clock_set((1000 + 27 * 3600) * SECOND);
         ctl_wait_status(h, "pages_expired", PAGES);
         worker_stop(w);
 
         /* One that can't be read is no clock. */
-        assert_int_equal(truncate(clock_path, 7), 0);
+        assert_int_equal(truncate(file_clock_path, 7), 0);
         assert_int_equal(private_daemon_stop(&h->daemon, &(int){0}), 0);
         assert_int_equal(private_daemon_start(&h->daemon), -ECHILD);
         assert_true(is_in_log(h, "too short"));
-        assert_int_equal(truncate(clock_path, 8), 0);
+        assert_int_equal(truncate(file_clock_path, 8), 0);
         harness_start(h);
 }
 
@@ -314,14 +302,6 @@ int main(void)
                 harness_test(test_learnt, NULL),
                 harness_test(test_clock, (void *)&by_file),
         };
-        int fd = mkstemp(clock_path), r;
 
-        if (fd < 0 || ftruncate(fd, 8) < 0)
-                return 1;
-        close(fd);
-        set_clock(1000);
-        snprintf(clock_env, sizeof(clock_env), "KVLEASE_TEST_CLOCK=%s", clock_path);
-        r = cmocka_run_group_tests(tests, NULL, NULL);
-        unlink(clock_path);
-        return r;
+        return cmocka_run_group_tests(tests, file_clock_open, file_clock_close);
 }

@@ -17,8 +17,11 @@
 #include "tests/integration/witness.h"
 #include "tests/integration/worker.h"
 
-#define PACE_USEC  5000 /* between two texts. Not tuned */
-#define LOST_SHOWN 100  /* pages, of which it is said that they are lost */
+#define PACE_USEC 5000 /* between two texts. Not tuned */
+#define LOOK_USEC                                                                          \
+        200 /* between two lookups: eight that look all the time leave two cores to nobody \
+               else. Not tuned */
+#define LOST_SHOWN 100 /* pages, of which it is said that they are lost */
 
 struct observer {
         const struct worker_job *job;
@@ -114,6 +117,7 @@ static void *read_all(void *data)
                         fprintf(stderr, "lookup: %d: %s\n", r, kvl_last_error());
                         atomic_store(&o->code, r);
                 }
+                usleep(LOOK_USEC);
         }
         return NULL;
 }

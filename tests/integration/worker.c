@@ -178,10 +178,17 @@ static void do_disconnect(struct worker_state *w, char **args, unsigned n_args)
         worker_answer(0);
 }
 
-/* The socket hangs up while the process lives and keeps its mappings. */
+#define MAX_FDS 256 /* that are looked at for a socket */
+
+/* The socket hangs up while the process lives and keeps its mappings. Of a connection that outlives
+ * the daemon kvl_fd() is something to poll: its socket is the process' only one. */
 static void do_hangup(struct worker_state *w, char **args, unsigned n_args)
 {
-        worker_answer(shutdown(kvl_fd(w->conn), SHUT_RDWR) < 0 ? -errno : 0);
+        int r = shutdown(kvl_fd(w->conn), SHUT_RDWR);
+
+        for (int fd = STDERR_FILENO + 1; r < 0 && fd < MAX_FDS; ++fd)
+                r = shutdown(fd, SHUT_RDWR);
+        worker_answer(r < 0 ? -errno : 0);
 }
 
 /* Bytes that are no frame, behind the library's back. */

@@ -21,6 +21,7 @@
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 #include "tests/unit/fake-device.h"
+#include "tests/unit/toy-layout.h"
 
 #define N_MEMBERS   3
 #define N_SESSIONS  5
@@ -102,16 +103,7 @@ static void key_bytes(uint64_t key, uint8_t bytes[KEY_BYTES])
 
 static void join(struct client *c, bool shares)
 {
-        const struct ns_layout layout = {.model = "toy",
-                .version = "v1",
-                .dtype = 3,
-                .n_layers = 2,
-                .n_kv_heads = 1,
-                .head_size = 8,
-                .page_tokens = PAGE_TOKENS,
-                .n_planes = 1,
-                .plane_page_bytes = PAGE_BYTES,
-                .tp_size = 1};
+        const struct ns_layout layout = toy_layout(PAGE_BYTES);
 
         *c = (struct client){0};
         CHECK(member_new(tenant, NULL, false, &c->member, &d) == 0, "%s", d.text);

@@ -14,6 +14,7 @@
 #include "policy/admission.h"
 #include "proto/status.h"
 #include "tests/unit/fake-device.h"
+#include "tests/unit/toy-layout.h"
 
 #define REVOKE_NSEC (1000 * MSEC)
 
@@ -257,16 +258,7 @@ struct pool *pool_of(const struct q_tenant *t)
 
 void client_join(struct client *c)
 {
-        struct ns_layout l = {.model = "toy",
-                .version = "v1",
-                .dtype = 3,
-                .n_layers = 2,
-                .n_kv_heads = 1,
-                .head_size = 8,
-                .page_tokens = 16,
-                .n_planes = 1,
-                .plane_page_bytes = shapes[c->tenant->shape].plane_page_bytes,
-                .tp_size = 1};
+        struct ns_layout l = toy_layout(shapes[c->tenant->shape].plane_page_bytes);
         struct detail d = {0};
 
         CHECK(member_new(c->tenant->real, NULL, false, &c->member, &d) == 0, "%s", d.text);

@@ -4,7 +4,10 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
+
+#include "base/fd.h"
 
 #include "client/lib/conn.h"
 #include "tests/unit/client-support.h"
@@ -20,6 +23,22 @@ struct client {
                 _Atomic int n_revoke;
         } told;
 };
+
+/* From the test to the script, whose process has it, too: come back. */
+static int resume_call_fd = -1;
+
+/* For scripts: until the test has called. */
+static inline void resume_await_call(void)
+{
+        eventfd_t n;
+
+        FAKE_CHECK(eventfd_read(resume_call_fd, &n) == 0);
+}
+
+static inline void resume_call_back(void)
+{
+        assert_int_equal(eventfd_write(resume_call_fd, 1), 0);
+}
 
 static inline void resume_on_event(struct kvl_conn *conn, const struct kvl_event *event, void *data)
 {
@@ -42,6 +61,8 @@ static inline void resume_connect(
         };
 
         memset(c, 0, sizeof(*c));
+        resume_call_fd = eventfd(0, EFD_CLOEXEC);
+        assert_true(resume_call_fd >= 0);
         fake_start(&c->f, script);
         options.socket_path = c->f.path;
         assert_int_equal(kvl_connect(&options, &c->conn), 0);
@@ -62,6 +83,7 @@ static inline void resume_close(struct client *c)
 {
         kvl_disconnect(c->conn);
         fake_stop(&c->f);
+        resume_call_fd = fd_close(resume_call_fd);
 }
 
 /* One round of an event loop. */

@@ -13,6 +13,7 @@
 #include "proto/status.h"
 #include "tests/unit/fake-device.h"
 #include "tests/unit/test-support.h"
+#include "tests/unit/toy-layout.h"
 
 #define SET_BYTES   1024
 #define PAGE_BYTES  128
@@ -81,16 +82,7 @@ static inline void fixture_end(struct fixture *f)
 
 static inline struct ns_layout test_layout(void)
 {
-        return (struct ns_layout){.model = "toy",
-                .version = "v1",
-                .dtype = 3,
-                .n_layers = 2,
-                .n_kv_heads = 1,
-                .head_size = 8,
-                .page_tokens = PAGE_TOKENS,
-                .n_planes = 1,
-                .plane_page_bytes = PAGE_BYTES,
-                .tp_size = 1};
+        return toy_layout(PAGE_BYTES);
 }
 
 static inline struct member *join(struct tenant *t)

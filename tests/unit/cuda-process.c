@@ -1,13 +1,13 @@
 #include "tests/unit/cuda-process.h"
 
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 
 #include "base/fd.h"
+#include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
 /* Of one process; a hang ends it. */
@@ -65,7 +65,6 @@ _Noreturn static void child_runs(void (*fn)(void), const char *dir, const char *
 {
         int n = fd_count_open();
 
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         alarm(SECONDS);
         set_environment(dir, env);
         fn();
@@ -82,7 +81,7 @@ static int run_status(void (*fn)(void), const char *env, bool is_clean, unsigned
         snprintf(dir, sizeof(dir), "%s", test_dir_make());
         snprintf(control_path, sizeof(control_path), "%s-control", dir);
         fflush(NULL);
-        pid = fork();
+        pid = child_fork();
         assert_true(pid >= 0);
         if (pid == 0)
                 child_runs(fn, dir, env, is_clean);
@@ -142,10 +141,9 @@ struct peer peer_start(void (*fn)(int fd))
         int fds[2];
 
         OK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds));
-        p.pid = fork();
+        p.pid = child_fork();
         CHECK(p.pid >= 0);
         if (p.pid == 0) {
-                prctl(PR_SET_PDEATHSIG, SIGKILL);
                 alarm(SECONDS);
                 close(fds[0]);
                 /* Faults are for the process under test. */

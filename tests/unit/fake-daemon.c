@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "proto/sock.h"
 #include "proto/status.h"
+#include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
 /* A fake daemon that waits longer than that has a test that hangs. */
@@ -169,6 +170,7 @@ static void serve_resume_ns(struct fake_peer *p, const Kvlease__V1__ResumeNsRequ
 {
         FAKE_CHECK(p->is_resuming && request->ns_id == FAKE_NS_ID);
         p->n_resume_ns++;
+        p->said_shares = request->shares;
         for (size_t i = 0; i < request->n_mapped_sets; i++) {
                 FAKE_CHECK(request->mapped_sets[i] < FAKE_N_SETS);
                 FAKE_CHECK(!p->is_mapped[request->mapped_sets[i]]);
@@ -703,7 +705,7 @@ void fake_start(struct fake *f, fake_script script)
         f->path = test_path(f->dir, "sock");
         listener = sock_listen(f->path, 0600);
         assert_true(listener >= 0);
-        f->pid = fork();
+        f->pid = child_fork();
         assert_true(f->pid >= 0);
         if (f->pid == 0)
                 run(listener, script);

@@ -22,7 +22,7 @@
 #define FAKE_N_SETS       4
 #define FAKE_MAX_PAGES    (FAKE_N_SETS * FAKE_EXTENT_BYTES / 64)
 #define FAKE_MAX_PLANES   32
-#define FAKE_MAX_PENDING  1024
+#define FAKE_MAX_PENDING  4096 /* protocol */
 #define FAKE_TOKEN        "resume-token-16b"
 
 #define FAKE_CHECK(what)                                                                          \
@@ -63,6 +63,7 @@ struct fake_peer {
         uint32_t n_sessions; /* opened */
         bool shares;         /* set by the script: offers shared memory */
         bool has_rings, has_index;
+        bool said_shares; /* in its last RESUME_NS */
         struct fake_rings rings;
         struct fake_index index;
         struct fake_pins shared_pins;

@@ -48,8 +48,8 @@ void fake_device_make_slow(struct fake_device *f, bool by_fd);
 void fake_device_add_batches(struct fake_device *f);
 void fake_device_end_batch(struct fake_device *f, enum device_direction direction);
 
-/* The call ("create", "export", "destroy", "zero", "copy", "read", "write", "start", "poll",
- * "close") blocks from now on. */
+/* The call ("create", "export", "destroy", "let-go" (not by the last owner), "zero", "copy",
+ * "read", "write", "start", "poll", "close") blocks from now on. */
 void fake_device_block(struct fake_device *f, const char *call);
 
 /* Until somebody is in the call that blocks; aborts after 10 s. */

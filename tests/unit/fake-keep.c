@@ -11,6 +11,8 @@
 
 #include "base/fd.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/state.h"
+#include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
 struct order {
@@ -160,6 +162,12 @@ void fake_keep_restart(struct fake_keep *k)
                 k->kept[i].is_old = true;
 }
 
+void fake_keep_leave(struct fake_keep *k, enum keep_kind kind, uint32_t number, int fd)
+{
+        assert_int_equal(put(k, kind, number, fd), 0);
+        k->kept[k->n - 1].is_old = true;
+}
+
 uint32_t fake_keep_count(const struct fake_keep *k, enum keep_kind kind)
 {
         uint32_t n = 0;
@@ -192,6 +200,15 @@ static void receive_all(struct fake_keep *k, int socket)
         }
 }
 
+void fake_keep_set_unsure(const struct fake_keep *k)
+{
+        const uint64_t yes = 1;
+
+        assert_int_equal(pwrite(fake_keep_find(k, KEEP_STATE, 0), &yes, sizeof(yes),
+                                 offsetof(struct state_root, is_unsure)),
+                sizeof(yes));
+}
+
 int fake_keep_fork(struct fake_keep *k, const char *point, unsigned pass,
         void (*fn)(struct fake_keep *k, void *data), void *data)
 {
@@ -200,7 +217,7 @@ int fake_keep_fork(struct fake_keep *k, const char *point, unsigned pass,
         pid_t pid;
 
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
-        pid = fork();
+        pid = child_fork();
         assert_true(pid >= 0);
         if (pid == 0) {
                 snprintf(text, sizeof(text), "%u", pass);

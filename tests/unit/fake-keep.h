@@ -35,11 +35,17 @@ void fake_keep_deinit(struct fake_keep *k);
 /* Another store begins: what is there is what was left. */
 void fake_keep_restart(struct fake_keep *k);
 
+/* As if the store before had left it; takes the descriptor. */
+void fake_keep_leave(struct fake_keep *k, enum keep_kind kind, uint32_t number, int fd);
+
 /* How many of a kind are there. */
 uint32_t fake_keep_count(const struct fake_keep *k, enum keep_kind kind);
 
 /* The descriptor; borrowed; -1: none. */
 int fake_keep_find(const struct fake_keep *k, enum keep_kind kind, uint32_t number);
+
+/* In the root that is kept: clients may have been told of what wasn't (state_root.is_unsure). */
+void fake_keep_set_unsure(const struct fake_keep *k);
 
 /*
  * Runs fn(data, k) in a child, which may be killed at a fault point (KVL_FAULT_POINT and

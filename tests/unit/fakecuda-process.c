@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/unit/fakecuda-process.h"
+#include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
 void child_fails(const char *file, int line, const char *what)
@@ -36,7 +37,7 @@ static int run_process(child_fn fn, char *said, size_t size)
 
         assert_int_equal(pipe(to_us), 0);
         fflush(NULL);
-        pid = fork();
+        pid = child_fork();
         assert_true(pid >= 0);
         if (pid == 0) {
                 setrlimit(RLIMIT_CORE, &(struct rlimit){0});
@@ -87,7 +88,7 @@ struct peer peer_start(void (*fn)(int fd))
         int pair[2];
 
         CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-        p.pid = fork();
+        p.pid = child_fork();
         CHECK(p.pid >= 0);
         if (p.pid == 0) {
                 close(pair[0]);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "tests/unit/child.h"
 
 struct message {
         enum keep_kind kind;
@@ -81,9 +82,11 @@ static void tell(struct keep_parent *k, const struct message *m, int fd)
 static int op_add(void *data, enum keep_kind kind, uint32_t number, int fd, struct detail *d)
 {
         struct keep_parent *k = data;
-        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        int copy;
 
         (void)d;
+        assert(!find(k, kind, number)); /* a name stands for one, as in keeper.c */
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         if (copy < 0)
                 return -errno;
         tell(k, &(struct message){kind, number, true}, fd);
@@ -202,7 +205,7 @@ int keep_parent_run(struct keep_parent *k, int (*fn)(struct keep_parent *k, void
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
                 abort();
-        pid = fork();
+        pid = child_fork();
         if (pid < 0)
                 abort();
         if (pid == 0) {

@@ -16,17 +16,20 @@
 #include <unistd.h>
 
 #include "daemon/core/announce.h"
+#include "daemon/core/canary.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/recover.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
 #include "tests/unit/keep-parent.h"
+#include "tests/unit/toy-layout.h"
 
 #define EXTENT      (UINT64_C(2) << 20)
 #define SET_PAGES   8
@@ -58,6 +61,7 @@ struct oracle {
                 unsigned parent; /* id; 0: none */
                 unsigned tag;
         } ids[N_IDS + 1];
+        _Atomic bool has_session; /* "talk", of the namespace "n" */
         _Atomic unsigned n_lives, n_done;
         _Atomic unsigned n_found; /* at the last look */
         struct recovery recovery; /* of the last life */
@@ -95,9 +99,12 @@ static inline void life_say(const struct detail *d, void *data)
                 fprintf(stderr, "%s\n", d->text);
 }
 
-static inline int life_park(void *data, uint32_t number, int fd, char why[DEVICE_WHY_BYTES])
+static inline int life_park(
+        void *data, enum queue_parked what, uint32_t number, int fd, char why[DEVICE_WHY_BYTES])
 {
-        return keep_parent_ops.add(data, KEEP_EXTENT, number, fd, NULL);
+        enum keep_kind kind = what == PARKED_CANARY ? KEEP_CANARY : KEEP_EXTENT;
+
+        return keep_parent_ops.add(data, kind, number, fd, NULL);
 }
 
 static inline int life_parked(void *data, char why[DEVICE_WHY_BYTES])
@@ -110,11 +117,18 @@ static inline void life_unpark(void *data, uint32_t number)
         keep_parent_ops.drop(data, KEEP_EXTENT, number);
 }
 
-static inline void life_add_device(struct life *l, struct device *device, bool by_queue)
+enum life_device {
+        LIFE_INLINE,
+        LIFE_QUEUE,
+        LIFE_GPU, /* on a queue, and its memory might be lost: has a canary (canary.h) */
+};
+
+static inline void life_add_device(struct life *l, struct device *device, enum life_device how)
 {
         const struct queue_park park = {life_park, life_parked, life_unpark, l->k};
 
-        if (!by_queue) {
+        device->props.is_cpu_memory = how != LIFE_GPU;
+        if (how == LIFE_INLINE) {
                 CHECK(store_add_pool(&l->store, device, N_SETS * EXTENT, EXTENT, &l->d) == 0);
                 return;
         }
@@ -125,7 +139,7 @@ static inline void life_add_device(struct life *l, struct device *device, bool b
 
 /* As the server starts; recovers what is there, clients aside. */
 static inline void life_begin_on(
-        struct life *l, struct keep_parent *k, struct oracle *o, bool by_queue)
+        struct life *l, struct keep_parent *k, struct oracle *o, enum life_device how)
 {
         const struct device_options options = {.side = DEVICE_OWNER};
         struct tenant_attrs attrs = {
@@ -143,15 +157,16 @@ static inline void life_begin_on(
         CHECK(r >= 0);
         l->is_adopted = r == 1;
         CHECK(device_open("host", &options, &device, why) == 0);
-        life_add_device(l, device, by_queue);
+        life_add_device(l, device, how);
         CHECK(tenant_new(&l->store, "a", &attrs, &l->t, &l->d) == 0);
+        CHECK(canaries_open(&l->store, life_say, NULL, &l->d) == 0);
         if (r == 1)
                 store_recover(&l->store, &o->recovery, life_say, NULL);
 }
 
 static inline void life_begin(struct life *l, struct keep_parent *k, struct oracle *o)
 {
-        life_begin_on(l, k, o, false);
+        life_begin_on(l, k, o, LIFE_INLINE);
 }
 
 static inline void life_check(struct life *l)
@@ -166,15 +181,7 @@ static inline void life_check(struct life *l)
 
 static inline struct ns_layout life_layout(const char *version)
 {
-        struct ns_layout l = {.model = "toy",
-                .dtype = 3,
-                .n_layers = 2,
-                .n_kv_heads = 1,
-                .head_size = 8,
-                .page_tokens = PAGE_TOKENS,
-                .n_planes = 1,
-                .plane_page_bytes = PAGE_BYTES,
-                .tp_size = 1};
+        struct ns_layout l = toy_layout(PAGE_BYTES);
 
         strcpy(l.version, version);
         return l;

@@ -1,14 +1,17 @@
 #include "tests/unit/server-fixture.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include "base/fd.h"
 #include "daemon/server/log.h"
 #include "daemon/server/tenants.h"
 #include "proto/sock.h"
+#include "tests/unit/child.h"
 
 int world_warm_up(void **state)
 {
@@ -211,6 +214,24 @@ static void open_ns(struct world *w, struct client *c)
         assert_int_equal(
                 list_first(&peer_of(w, c)->member->attachments, struct attach, member_link)->id,
                 NS_ID);
+}
+
+pid_t start_process(void)
+{
+        pid_t pid = child_fork();
+
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                for (;;)
+                        pause();
+        }
+        return pid;
+}
+
+void kill_process(pid_t pid)
+{
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
 static struct client *connect_as(struct world *w, const struct peer_origin *origin, int pidfd)

@@ -105,6 +105,10 @@ void expect(struct world *w, struct client *c, const char *replies);
 /* Sends a request and takes its reply's status. */
 uint32_t ask(struct world *w, struct client *c, uint16_t type, const ProtobufCMessage *m);
 
+/* A process that does nothing until it is killed, which the end of this one does, too. */
+pid_t start_process(void);
+void kill_process(pid_t pid);
+
 /* All clients are borrowed from the world. A connection of a process that has said nothing yet: */
 struct client *connect_process(struct world *w, const char *tenant, pid_t pid);
 

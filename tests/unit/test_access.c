@@ -1,4 +1,5 @@
 /* Who may come in: what the kernel says of a peer, and the rules. */
+#include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
@@ -160,7 +161,7 @@ static void test_groups_of_any_number(void **state)
 
                 for (unsigned k = 0; k < numbers[i]; k++)
                         groups[k] = 1000 + k; /* the kernel sorts them */
-                pid = fork();
+                pid = child_fork();
                 if (pid == 0) {
                         if (setgroups(numbers[i], groups) < 0)
                                 _exit(77);
@@ -174,7 +175,7 @@ static void test_groups_of_any_number(void **state)
 
 static void test_pidfd(void **state)
 {
-        pid_t pid = fork();
+        pid_t pid = child_fork();
         struct pollfd p;
         int fd;
 

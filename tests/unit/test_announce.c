@@ -341,7 +341,7 @@ static void end_by_report(struct world *w)
 {
         uint64_t n;
 
-        assert_int_equal(report_pages(w->a, w->pages + 1, N_PAGES - 1, false, &n, NULL), 0);
+        assert_int_equal(report_pages(w->a, w->pages + 1, N_PAGES - 1, false, false, &n, NULL), 0);
         assert_int_equal(n, 1);
 }
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/wait.h>
 
+#include "tests/unit/child.h"
 #include "tests/unit/client-support.h"
 
 /* ---- connecting --------------------------------------------------------------------------------
@@ -436,7 +437,7 @@ static void test_child_is_refused(void **state)
         fake_start(&f, script_serve);
         assert_int_equal(connect_as(state, &f, 0, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        pid = fork();
+        pid = child_fork();
         if (pid == 0) {
                 bool is_refused =
                         kvl_lease(ns, 0, 1, &page) == -ECHILD && kvl_dispatch(conn) == -ECHILD;

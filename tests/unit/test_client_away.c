@@ -6,8 +6,8 @@
 #include "tests/unit/client-resume.h"
 
 #define SMALL_PAGE_BYTES 4096
-#define AWAY_MSEC        400
-#define TIMEOUT_MSEC     1000 /* long enough to open a namespace in on a loaded machine */
+#define AWAY_MSEC        400  /* that a client may wait in vain first */
+#define TIMEOUT_MSEC     2000 /* long enough to open a namespace in on a loaded machine */
 
 static void welcome_shared(struct fake_peer *p)
 {
@@ -76,10 +76,11 @@ static void script_away_for_a_while(struct fake_peer *p)
         p->shared_pins.header->refill_asked = 1;
         atomic_store(&p->rings.header->client_sleeps, 0);
         fake_leave(p);
-        poll(NULL, 0, AWAY_MSEC);
+        resume_await_call();
         fake_return(p);
         fake_take_up(p);
         FAKE_CHECK(p->n_resume_ns == 1 && p->is_mapped[0] && !p->is_mapped[1]);
+        FAKE_CHECK(p->said_shares);
         fake_serve_one(p, fake_receive(p, MSG_DOORBELL));
         FAKE_CHECK(p->shared_pins.header->refill_asked == 0);
         fake_serve(p);
@@ -121,6 +122,7 @@ static void test_fast_path_goes_on(void **state)
         assert_int_equal(kvl_safepoint(c.conn, NULL), 0);
         assert_false(kvl_is_connected(c.conn));
         assert_int_equal(n_done, 0);
+        resume_call_back();
         publish = publish_of(&pages[1], keys[2]);
         assert_int_equal(kvl_publish(c.ns, &publish, NULL, NULL), 0);
         assert_int_equal(n_done, 1);
@@ -139,7 +141,7 @@ static void script_away_with_a_full_ring(struct fake_peer *p)
         welcome_shared(p);
         serve_until_order(p);
         fake_leave(p);
-        poll(NULL, 0, 3 * TIMEOUT_MSEC);
+        resume_await_call();
         fake_return(p);
         fake_serve(p);
         fake_check_nothing_held(p);
@@ -162,6 +164,7 @@ static void test_full_ring(void **state)
         assert_int_equal(kvl_free_start(c.ns, &pages[n_started], 1, count_ok, &n_done), -EAGAIN);
         assert_int_equal(kvl_free(c.ns, &pages[n_started], 1), -ETIMEDOUT);
         assert_false(kvl_is_connected(c.conn));
+        resume_call_back();
         while (n_done < n_started)
                 resume_dispatch(&c);
         /* Nothing of the one that timed out was ever submitted. */
@@ -301,6 +304,7 @@ static void script_sessions(struct fake_peer *p)
         while (fake_receive_any(p) && p->type != MSG_SESSION_CLOSE)
                 ;
         fake_reply_simple(p, WIRE_OK, "");
+        fake_receive(p, MSG_DOORBELL); /* else that might fail, and the answer go unread */
         fake_accept(p);
         fake_take_up(p);
         FAKE_CHECK(p->n_reopened == 1);
@@ -323,6 +327,117 @@ static void test_sessions_are_opened_again(void **state)
         resume_close(&c);
 }
 
+/* Answers a request of this type, and tells of something else before that; dies of what the client
+ * asks then. */
+static void answer_and_die(struct fake_peer *p, uint16_t type)
+{
+        Kvlease__V1__NoticeEvent event = KVLEASE__V1__NOTICE_EVENT__INIT;
+        const ProtobufCMessage *m;
+
+        while ((m = fake_receive_any(p)) && p->type != type)
+                fake_serve_one(p, m);
+        event.kind = KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN;
+        fake_send(p, MSG_NOTICE, FRAME_EVENT, 0, &event.base, NULL, 0);
+        fake_serve_one(p, m);
+        fake_receive(p, MSG_INVALIDATE);
+        fake_accept(p);
+        fake_take_up(p);
+}
+
+static void script_session_and_die(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        answer_and_die(p, MSG_SESSION_OPEN);
+        FAKE_CHECK(p->n_resume_ns == 1 && p->n_reopened == 1);
+        fake_serve(p);
+}
+
+static void script_close_and_die(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        answer_and_die(p, MSG_SESSION_CLOSE);
+        FAKE_CHECK(p->n_resume_ns == 1 && p->n_reopened == 0);
+        fake_serve(p);
+}
+
+static void script_ns_and_die(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        answer_and_die(p, MSG_NS_OPEN);
+        FAKE_CHECK(p->n_resume_ns == 2);
+        fake_serve(p);
+}
+
+static void invalidate_on_drain(struct kvl_conn *conn, const struct kvl_event *event, void *data)
+{
+        struct client *c = data;
+
+        resume_on_event(conn, event, data);
+        if (event->type == KVL_EVENT_DRAIN)
+                give_order(c);
+}
+
+/* A restart while the call that opened or closed them hasn't returned yet, as a callback runs in
+ * it. */
+static void test_opened_a_moment_ago(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct kvl_session *session;
+        struct kvl_ns *more;
+        struct client c;
+
+        resume_open(&c, script_session_and_die, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        kvl_set_event_handler(c.conn, invalidate_on_drain, &c);
+        assert_int_equal(kvl_session_open(c.ns, "s", 1, NULL, NULL, &session), 0);
+        assert_int_equal(c.told.n_back, 1);
+        resume_close(&c);
+        resume_open(&c, script_close_and_die, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        kvl_set_event_handler(c.conn, invalidate_on_drain, &c);
+        assert_int_equal(kvl_session_open(c.ns, "s", 1, NULL, NULL, &session), 0);
+        assert_int_equal(kvl_session_close(session, 0), 0);
+        assert_int_equal(c.told.n_back, 1);
+        resume_close(&c);
+        resume_open(&c, script_ns_and_die, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        kvl_set_event_handler(c.conn, invalidate_on_drain, &c);
+        assert_int_equal(kvl_ns_open(c.conn, "more", &layout, NULL, 0, &more), 0);
+        assert_int_equal(c.told.n_back, 1);
+        resume_close(&c);
+}
+
+/* It dies of the close, which it may have done. */
+static void script_ns_of_no_use(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        p->transport = 99;
+        fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
+        fake_receive(p, MSG_NS_CLOSE);
+        fake_accept(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_resume_ns == 1);
+        fake_receive(p, MSG_NS_CLOSE);
+        fake_reply_simple(p, WIRE_NOT_FOUND, "it is closed");
+        fake_serve(p);
+}
+
+/* What can't be used here is given back, and isn't asked for after a restart: a namespace that the
+ * daemon doesn't know would end the connection. */
+static void test_open_that_fails(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct kvl_ns *more;
+        struct client c;
+
+        resume_open(&c, script_ns_of_no_use, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_ns_open(c.conn, "more", &layout, NULL, 0, &more), -EOPNOTSUPP);
+        assert_int_equal(c.told.n_back, 1);
+        give_order(&c);
+        resume_close(&c);
+}
+
 /* Over the socket: they are no calls that anybody waits for. */
 static void script_expects_hints(struct fake_peer *p)
 {
@@ -333,7 +448,7 @@ static void script_expects_hints(struct fake_peer *p)
         while (fake_serve_one(p, fake_receive_any(p)) && p->type != MSG_INVALIDATE)
                 ;
         fake_leave(p);
-        poll(NULL, 0, AWAY_MSEC);
+        resume_await_call();
         fake_return(p);
         fake_take_up(p);
         hint = (const Kvlease__V1__SessionHintRequest *)fake_receive(p, MSG_SESSION_HINT);
@@ -354,6 +469,7 @@ static void test_hints_while_away(void **state)
         wait_until_away(&c);
         assert_int_equal(kvl_session_hint(session, KVL_HINT_DONE, 0), 0);
         assert_int_equal(kvl_request_end(c.ns, 1), 0);
+        resume_call_back();
         wait_until_back(&c);
         give_order(&c);
         resume_close(&c);
@@ -368,6 +484,8 @@ int main(void)
                 TEST(test_wait_times_out),
                 TEST(test_recalls_are_told_anew),
                 TEST(test_sessions_are_opened_again),
+                TEST(test_opened_a_moment_ago),
+                TEST(test_open_that_fails),
                 TEST(test_hints_while_away),
         };
 

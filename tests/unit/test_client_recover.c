@@ -25,6 +25,8 @@
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 #include "tests/unit/fake-keep.h"
+#include "tests/unit/killed-elsewhere.h"
+#include "tests/unit/toy-layout.h"
 
 #define KIB        UINT64_C(1024)
 #define PAGE_BYTES (128 * KIB)
@@ -51,20 +53,20 @@ static void daemon_start(struct daemon *dm, const struct keep *keep)
                 .weight = 1, .priority = 50, .max_clients = 8, .limit_bytes = N_SETS * SET_BYTES};
         char why[DEVICE_WHY_BYTES];
         struct device *device;
-        bool is_lost;
+        bool is_lost, are_clients_lost;
 
         memset(dm, 0, sizeof(*dm));
         store_init(&dm->store, &evict_lru);
         dm->store.keep = *keep;
         assert_true(state_open(&dm->store, &is_lost, &dm->d) >= 0);
-        assert_false(is_lost);
+        need(client_records_open(&dm->store, &are_clients_lost, &dm->d));
+        assert_false(is_lost || are_clients_lost);
         need(device_open("host", &(struct device_options){.side = DEVICE_OWNER}, &device, why));
         need(store_add_pool(&dm->store, device, N_SETS * SET_BYTES, SET_BYTES, &dm->d));
         need(tenant_new(&dm->store, "a", &attrs, &dm->a, &dm->d));
         need(tenant_new(&dm->store, "b", &attrs, &dm->b, &dm->d));
         store_recover(&dm->store, &dm->recovery, NULL, NULL);
-        need(client_records_open(&dm->store, &dm->d));
-        need(clients_recover(&dm->store, &dm->d));
+        need(clients_recover(&dm->store, &dm->recovery, &dm->d));
         store_recover_end(&dm->store, &dm->recovery);
 }
 
@@ -120,16 +122,7 @@ static void check_nothing_kept(const struct fake_keep *k)
 
 static struct ns_layout layout(void)
 {
-        return (struct ns_layout){.model = "toy",
-                .version = "v1",
-                .dtype = 3,
-                .n_layers = 2,
-                .n_kv_heads = 1,
-                .head_size = 8,
-                .page_tokens = 16,
-                .n_planes = 1,
-                .plane_page_bytes = PAGE_BYTES,
-                .tp_size = 1};
+        return toy_layout(PAGE_BYTES);
 }
 
 static struct member *join(struct tenant *t, const uint8_t *token, bool metadata_only)
@@ -419,6 +412,73 @@ static void test_repeats(void **state)
         free(k);
 }
 
+/* It is killed between two messages of a report. */
+static void report_half(struct daemon *dm, struct attach *a, struct attach *b)
+{
+        uint64_t n;
+
+        member_free(b->member);
+        need(report_pages(a, facts->leased, 3, false, true, &n, NULL));
+}
+
+/* What was named to the daemon before isn't freed because the rest of the list doesn't name it. */
+static void test_half_report(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        struct daemon dm;
+        struct attach *a;
+        uint64_t n;
+
+        fake_keep_init(k);
+        assert_int_equal(fake_keep_fork(k, NULL, 0, live, report_half), 0);
+        daemon_start(&dm, &k->keep);
+        a = attach_find(find(&dm, facts->one), 1);
+        assert_int_equal(report_pages(a, facts->leased + 3, 2, true, false, &n, &dm.d), -ESTALE);
+        assert_non_null(strstr(dm.d.text, "begin it anew"));
+        for (unsigned i = 0; i < 8; i++)
+                need(lease_check_granted(a, facts->leased[i], NULL));
+        need(report_pages(a, facts->leased, 3, false, true, &n, NULL));
+        need(report_pages(a, facts->leased + 3, 2, true, false, &n, NULL));
+        for (unsigned i = 0; i < 8; i++)
+                assert_int_equal(
+                        lease_check_granted(a, facts->leased[i], NULL), i < 5 ? 0 : -EINVAL);
+        daemon_end(&dm);
+        fake_keep_deinit(k);
+        free(k);
+}
+
+static void invalidate(struct daemon *dm, struct attach *a, struct attach *b)
+{
+        uint64_t n;
+
+        need(ns_invalidate(a->ns, &n));
+}
+
+/* Pages that were invalidated, and that a client reads, weren't swept before the end. */
+static void test_stale_pins(void **state)
+{
+        struct fake_keep *k = calloc(1, sizeof(*k));
+        struct daemon dm;
+        struct attach *a;
+
+        fake_keep_init(k);
+        assert_int_equal(fake_keep_fork(k, NULL, 0, live, invalidate), 0);
+        daemon_start(&dm, &k->keep);
+        daemon_check(&dm);
+        a = attach_find(find(&dm, facts->one), 1);
+        assert_int_equal(a->member->n_pins, 6);
+        assert_int_equal(a->ns->n_stale, 4);
+        need(release_pages(a, facts->sealed, 4, NOW, NULL));
+        need(release_pages(a, facts->sealed, 2, NOW, NULL));
+        daemon_check(&dm);
+        while (store_work(&dm.store, 4))
+                ;
+        assert_int_equal(a->ns->n_stale, 0);
+        daemon_end(&dm);
+        fake_keep_deinit(k);
+        free(k);
+}
+
 /* ---- a hostile segment ------------------------------------------------------------------------
  */
 
@@ -487,6 +547,96 @@ static void test_other_segment(void **state)
         free(k);
 }
 
+static void start_once(struct fake_keep *k, void *data)
+{
+        struct daemon dm;
+
+        daemon_start(&dm, &k->keep);
+        atomic_store(&dm.store.state->is_unsure, 0);
+}
+
+/* Its pins are where nobody finds them, though it was told that they count: nothing is taken from
+ * it, at the next start neither, until it has exited. */
+static void test_lost_pins(void **state)
+{
+        static const enum keep_kind kinds[] = {KEEP_PINS, KEEP_SOCKET_PINS};
+        uint64_t members[2];
+
+        for (unsigned i = 0; i < 2; i++) {
+                struct fake_keep *k = calloc(1, sizeof(*k));
+                struct member *m;
+                struct daemon dm;
+                struct attach *a;
+
+                fake_keep_init(k);
+                assert_int_equal(fake_keep_fork(k, NULL, 0, live, NULL), 0);
+                members[0] = facts->mate, members[1] = facts->one;
+                for (uint32_t row = 0; row < 8; row++)
+                        keep_drop(&k->keep, kinds[i], row);
+                fake_keep_set_unsure(k);
+                assert_int_equal(fake_keep_fork(k, NULL, 0, start_once, NULL), 0);
+                daemon_start(&dm, &k->keep);
+                daemon_check(&dm);
+                m = find(&dm, members[i]);
+                a = attach_find(m, 1);
+                assert_true(a->pins_lost && client_is_lost(m));
+                assert_false(client_is_lost(find(&dm, members[!i])));
+                assert_true(shared_is_pinned(a->ns, facts->sealed[2]));
+                assert_true(shared_run_is_pinned(a->ns, facts->sealed[2], 1));
+                member_free(m);
+                assert_false(shared_is_pinned(
+                        attach_find(find(&dm, members[!i]), 1)->ns, facts->sealed[2]));
+                daemon_end(&dm);
+                fake_keep_deinit(k);
+                free(k);
+        }
+}
+
+/* Without the tables nobody knows who reads and writes the pages that were kept. */
+static void test_tables_lost(void **state)
+{
+        static const uint32_t rubbish = UINT32_MAX;
+        struct fake_keep *k = calloc(1, sizeof(*k));
+
+        for (unsigned i = 0; i < 2; i++) {
+                struct store store;
+                struct detail d;
+                bool is_lost;
+
+                fake_keep_init(k);
+                assert_int_equal(fake_keep_fork(k, NULL, 0, live, NULL), 0);
+                if (i == 0)
+                        keep_drop(&k->keep, KEEP_CLIENTS, 0);
+                else
+                        assert_true(pwrite(fake_keep_find(k, KEEP_CLIENTS, 0), &rubbish,
+                                            sizeof(rubbish), 0) > 0);
+                store_init(&store, &evict_lru);
+                store.keep = k->keep;
+                assert_int_equal(state_open(&store, &is_lost, &d), 1);
+                assert_false(is_lost);
+                need(client_records_open(&store, &is_lost, &d));
+                assert_true(is_lost);
+                assert_non_null(strstr(d.text, "not who uses them: kvleased starts empty"));
+                assert_int_equal(k->n, 2);
+                assert_int_equal(fake_keep_count(k, KEEP_STATE), 1);
+                assert_int_equal(fake_keep_count(k, KEEP_CLIENTS), 1);
+                assert_int_equal(store.state->n_restarts, 0);
+                assert_int_equal(store.boot_epoch, store.state->boot_epoch);
+                store_deinit(&store);
+                /* What was made in their place is good for the next one. */
+                fake_keep_restart(k);
+                {
+                        struct daemon dm;
+
+                        daemon_start(&dm, &k->keep);
+                        assert_int_equal(dm.store.state->n_restarts, 1);
+                        daemon_end(&dm);
+                }
+                fake_keep_deinit(k);
+        }
+        free(k);
+}
+
 /* ---- killed -----------------------------------------------------------------------------------
  */
 
@@ -509,18 +659,19 @@ static void leave(struct daemon *dm, struct attach *a, struct attach *b)
         member_free(one);
 }
 
-static const char *const points[] = {"client-rows-before", "client-rows-after",
-        "attach-rows-before", "attach-rows-after", "client-before-fill", "client-before-live",
-        "client-after-live", "client-ring-before", "client-ring-before-mark",
-        "client-ring-after-mark", "client-mute-before", "client-mute-after", "client-frame-before",
-        "client-frame-after", "token-before", "token-one", "token-before-both", "token-both",
-        "token-settle-before", "token-settle-after", "attach-before-fill", "attach-before-live",
-        "attach-after-live", "attach-share-before", "attach-share-before-mark",
-        "attach-share-after-mark", "attach-pins-before", "attach-pins-before-mark",
-        "attach-pins-after-mark", "socket-pin-before", "socket-pin-after", "pins-before-add",
-        "pins-after-add", "magazine-before-put", "magazine-after-put", "magazine-before-drain",
-        "magazine-after-drain", "attach-end-before", "attach-end-after", "attach-end-dropped",
-        "client-end-before", "client-end-after", "client-end-dropped"};
+#define NAME(name) name,
+static const char *const points[] = {KILLED_BY_CLIENT_RECOVER(NAME) "client-before-fill",
+        "client-before-live", "client-after-live", "client-ring-before", "client-ring-before-mark",
+        "client-ring-after-mark", "client-frame-before", "client-frame-after", "token-before",
+        "token-one", "token-before-both", "token-both", "token-settle-before", "token-settle-after",
+        "attach-before-fill", "attach-before-live", "attach-after-live", "attach-share-before",
+        "attach-share-before-mark", "attach-share-after-mark", "attach-pins-before",
+        "attach-pins-before-mark", "attach-pins-after-mark", "socket-pin-before",
+        "socket-pin-after", "pins-before-add", "pins-after-add", "magazine-before-put",
+        "magazine-after-put", "magazine-before-drain", "magazine-after-drain", "attach-end-before",
+        "attach-end-after", "attach-end-dropped", "client-end-before", "client-end-after",
+        "client-end-dropped"};
+#undef NAME
 
 /* Its token, as it knows it, is right wherever the daemon was killed. */
 static void check_token(struct daemon *dm)
@@ -662,8 +813,12 @@ int main(void)
                 TEST(test_all_of_it),
                 TEST(test_undo_and_resume),
                 TEST(test_repeats),
+                TEST(test_half_report),
+                TEST(test_stale_pins),
                 TEST(test_hostile_segment),
                 TEST(test_other_segment),
+                TEST(test_lost_pins),
+                TEST(test_tables_lost),
                 TEST(test_killed),
                 TEST(test_no_room),
                 TEST(test_rows),

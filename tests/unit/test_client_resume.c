@@ -5,6 +5,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "client/lib/client.h"
+#include "tests/unit/child.h"
 #include "tests/unit/client-resume.h"
 
 /* ---- calls that are under way ------------------------------------------------------------------
@@ -66,7 +68,6 @@ static void script_dies_of(struct fake_peer *p)
 {
         const ProtobufCMessage *m;
         uint64_t seq;
-        bool again;
 
         p->resumes = true;
         while ((m = fake_receive_any(p)) && p->type != fatal_type)
@@ -79,10 +80,9 @@ static void script_dies_of(struct fake_peer *p)
         p->is_mute = false;
         fake_accept(p);
         fake_take_up(p);
-        FAKE_CHECK(p->n_pending == 1 && p->pending[0] == seq);
+        FAKE_CHECK(p->n_pending == 1 && p->pending[0] == seq && !p->said_shares);
         m = fake_receive_any(p);
-        again = p->seq == seq;
-        FAKE_CHECK(p->type == fatal_type && again == (fatal_type != MSG_REPORT));
+        FAKE_CHECK(p->type == fatal_type && p->seq == seq);
         if (is_done_first && status_of(fatal_type) != WIRE_OK)
                 fake_reply_simple(p, status_of(fatal_type), "it is gone");
         else
@@ -154,6 +154,68 @@ static void test_every_call_outlives(void **state)
         for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
                 assert_outlives(types[i], false);
                 assert_outlives(types[i], true);
+        }
+}
+
+/* ---- a report of several messages --------------------------------------------------------------
+ */
+
+#define REPORT_PAGES (KVL_MAX_LEASE_PAGES + 4u)
+
+static bool dies_before_last; /* else when it has got that */
+
+static void expect_report(struct fake_peer *p, bool is_last)
+{
+        const Kvlease__V1__ReportRequest *m =
+                (const Kvlease__V1__ReportRequest *)fake_receive(p, MSG_REPORT);
+
+        FAKE_CHECK(m->continues == is_last && m->more == !is_last);
+        FAKE_CHECK(
+                m->n_pages == (is_last ? REPORT_PAGES - KVL_MAX_LEASE_PAGES : KVL_MAX_LEASE_PAGES));
+        FAKE_CHECK(m->pages[0] == (is_last ? KVL_MAX_LEASE_PAGES : 0));
+}
+
+/* What it was told before it died it doesn't know any more. */
+static void script_forgets_report(struct fake_peer *p)
+{
+        Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
+
+        p->resumes = true;
+        fake_welcome_ns(p);
+        expect_report(p, false);
+        fake_reply(p, &reply.base);
+        if (!dies_before_last)
+                expect_report(p, true);
+        fake_accept(p);
+        fake_take_up(p);
+        expect_report(p, true);
+        fake_reply_simple(p, WIRE_LOST, "begin it anew");
+        expect_report(p, false);
+        fake_reply(p, &reply.base);
+        expect_report(p, true);
+        reply.count = 5;
+        fake_reply(p, &reply.base);
+        fake_serve(p);
+}
+
+static void test_report_begins_anew(void **state)
+{
+        struct kvl_layout layout = test_layout(1, 64);
+        static uint32_t pages[REPORT_PAGES];
+
+        for (uint32_t i = 0; i < REPORT_PAGES; i++)
+                pages[i] = i;
+        for (unsigned i = 0; i < 2; i++) {
+                uint64_t n = 0;
+                struct client c;
+
+                dies_before_last = i == 0;
+                resume_connect(&c, script_forgets_report, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+                assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), 0);
+                assert_int_equal(kvl_report(c.ns, pages, REPORT_PAGES, &n), 0);
+                assert_int_equal(n, 5);
+                assert_int_equal(c.told.n_back, 1);
+                resume_close(&c);
         }
 }
 
@@ -230,6 +292,45 @@ static void test_half_a_request(void **state)
         resume_close(&c);
 }
 
+/* It reads everything and answers nothing. What it is told of then is as much as the protocol
+ * allows (fake-daemon.c looks). */
+static void script_silent_then_dies(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        while (fake_receive_any(p) && p->type != MSG_INVALIDATE)
+                ;
+        fake_accept(p);
+        fake_serve(p);
+}
+
+static void count_answered(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        ++*(unsigned *)data;
+}
+
+static void test_many_requests(void **state)
+{
+        unsigned n_started = 0, n_done = 0;
+        struct client c;
+        uint32_t page = 0;
+        int r;
+
+        resume_open(&c, script_silent_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        while ((r = kvl_free_start(c.ns, &page, 1, count_answered, &n_done)) == 0)
+                n_started++;
+        assert_int_equal(r, -EAGAIN);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_int_equal(c.told.n_back, 1);
+        assert_int_equal(n_done, n_started);
+        /* Those that are done don't count. */
+        assert_int_equal(kvl_free_start(c.ns, &page, 1, count_answered, &n_done), 0);
+        while (n_done == n_started)
+                resume_dispatch(&c);
+        resume_close(&c);
+}
+
 /* ---- deadlines and the end ---------------------------------------------------------------------
  */
 
@@ -243,7 +344,7 @@ static void script_absent(struct fake_peer *p)
         while (fake_serve_one(p, fake_receive_any(p)) && p->type != MSG_INVALIDATE)
                 ;
         fake_leave(p);
-        poll(NULL, 0, 4 * TIMEOUT_MSEC);
+        resume_await_call();
         fake_return(p);
         fake_take_up(p);
         /* The lease that timed out isn't asked for any more; what was to be freed is. */
@@ -267,6 +368,7 @@ static void test_deadline_while_away(void **state)
         assert_non_null(strstr(kvl_last_error(), "away"));
         assert_false(kvl_is_connected(c.conn));
         assert_int_equal(kvl_free(c.ns, pages, 2), -ETIMEDOUT);
+        resume_call_back();
         while (!kvl_is_connected(c.conn))
                 resume_dispatch(&c);
         resume_close(&c);
@@ -645,6 +747,54 @@ static void test_poll_for_callbacks(void **state)
         resume_close(&c);
 }
 
+/* ---- what was answered before the end ----------------------------------------------------------
+ */
+
+static void script_answers_and_goes(struct fake_peer *p)
+{
+        p->resumes = true;
+        fake_welcome_ns(p);
+        do
+                FAKE_CHECK(fake_serve_one(p, fake_receive_any(p)));
+        while (p->type != MSG_FREE);
+        fake_accept(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_pending == 0);
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void count_freed(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        assert_int_equal(code, 0);
+        ++*(unsigned *)data;
+}
+
+/* The daemon answered and was killed; the client finds that out by what it says next, and reads the
+ * answer all the same. */
+static void test_answered_before_the_end(void **state)
+{
+        struct pollfd hung_up = {.events = 0};
+        unsigned n_done = 0;
+        struct client c;
+        uint32_t page;
+
+        resume_open(&c, script_answers_and_goes, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free_start(c.ns, &page, 1, count_freed, &n_done), 0);
+        hung_up.fd = c.conn->conn->fd;
+        assert_int_equal(poll(&hung_up, 1, LONG_MSEC), 1);
+        assert_int_equal(kvl_request_end(c.ns, 1), 0);
+        while (n_done == 0)
+                resume_dispatch(&c);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
+        assert_int_equal(c.told.n_away, 1);
+        assert_int_equal(c.told.n_back, 1);
+        resume_close(&c);
+}
+
 /* ---- a child -----------------------------------------------------------------------------------
  */
 
@@ -670,7 +820,7 @@ static void test_fork(void **state)
 
         resume_open(&c, script_restart_once, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
         assert_int_equal(pipe2(to_child, O_CLOEXEC), 0);
-        child = fork();
+        child = child_fork();
         assert_true(child >= 0);
         if (child == 0) {
                 close(to_child[1]);
@@ -697,8 +847,10 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_every_call_outlives),
+                TEST(test_report_begins_anew),
                 TEST(test_half_a_reply),
                 TEST(test_half_a_request),
+                TEST(test_many_requests),
                 TEST(test_deadline_while_away),
                 TEST(test_gives_up),
                 TEST(test_gives_up_in_a_loop),
@@ -711,6 +863,7 @@ int main(void)
                 TEST(test_level_triggered_loop),
                 TEST(test_edge_triggered_loop),
                 TEST(test_poll_for_callbacks),
+                TEST(test_answered_before_the_end),
                 TEST(test_fork),
         };
 

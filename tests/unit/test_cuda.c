@@ -376,6 +376,12 @@ static void bad_handles(void)
         unimport(a, 0, e);
         u->ops->arena_release(a);
         device_close(u);
+        /* Who takes it over maps it at once. */
+        handle = export(mine);
+        e = NULL;
+        control("fail=cuMemMap:1");
+        GIVES(d->ops->extent_import(d, &handle, 2 * STEP, &e), -EINVAL);
+        CHECK(handle.fd == -1 && !e && strstr(d->why, "cuMemMap"));
         d->ops->extent_destroy(mine, true);
         device_close(d);
 }

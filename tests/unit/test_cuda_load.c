@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "gpu/cuda_load.h"
+#include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
 static const char *program;
@@ -41,7 +42,7 @@ static int child_forks(void)
 
         if (r < 0)
                 return 1;
-        pid = fork();
+        pid = child_fork();
         if (pid == 0) {
                 printf("%d %s\n", cuda_get(&cuda, why), why);
                 fflush(stdout);

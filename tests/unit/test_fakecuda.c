@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/unit/child.h"
 #include "tests/unit/fakecuda-process.h"
 #include "tests/unit/test-support.h"
 
@@ -160,7 +161,7 @@ static void cpu_faults(void)
 {
         cu_deviceptr at;
         int status;
-        pid_t pid = fork();
+        pid_t pid = child_fork();
 
         if (pid == 0) {
                 begin();

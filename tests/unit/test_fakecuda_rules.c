@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/fakecuda/kernel.h"
+#include "tests/unit/child.h"
 #include "tests/unit/fakecuda-process.h"
 #include "tests/unit/test-support.h"
 
@@ -568,7 +569,7 @@ static void after_fork(void)
         pid_t pid;
 
         OK(cuInit(0));
-        pid = fork();
+        pid = child_fork();
         if (pid == 0)
                 (void)cuDeviceGetCount(&n);
         CHECK(waitpid(pid, &status, 0) == pid);

@@ -8,10 +8,12 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/child.h"
 
 static void test_close_keeps_errno(void **state)
 {
@@ -42,6 +44,37 @@ static void test_count_and_cleanup(void **state)
                 fd_close(taken);
         }
         assert_int_equal(fd_count_open(), before);
+}
+
+/* Of a process that was started with these closed; 0: it went well. */
+static int open_standard_without(int first, int last)
+{
+        int n;
+
+        for (int fd = first; fd <= last; fd++)
+                close(fd);
+        n = fd_count_open();
+        if (fd_open_standard() < 0 || fd_count_open() != n + last - first + 1)
+                return 1;
+        for (int fd = 0; fd <= 2; fd++)
+                if (fcntl(fd, F_GETFD) != 0) /* closed, or not inherited */
+                        return 2;
+        return fd_open_standard() < 0 || fd_count_open() != n + last - first + 1 ? 3 : 0;
+}
+
+static void test_open_standard(void **state)
+{
+        for (int first = 0; first <= 2; first++)
+                for (int last = first; last <= 2; last++) {
+                        pid_t pid = child_fork();
+                        int status;
+
+                        assert_true(pid >= 0);
+                        if (pid == 0)
+                                _exit(open_standard_without(first, last));
+                        assert_int_equal(waitpid(pid, &status, 0), pid);
+                        assert_int_equal(status, 0);
+                }
 }
 
 static void test_memfd(void **state)
@@ -193,6 +226,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_close_keeps_errno),
                 TEST(test_count_and_cleanup),
+                TEST(test_open_standard),
                 TEST(test_memfd),
                 TEST(test_memfd_errors),
                 TEST(test_replace),

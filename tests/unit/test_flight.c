@@ -1,11 +1,8 @@
 /* The server in process: keys that are announced, and requests that wait for them. */
 #include "tests/unit/server-fixture.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
 #include "daemon/core/announce.h"
 #include "daemon/core/lease.h"
@@ -129,6 +126,27 @@ static void await_waits(struct world *w, const struct client *c, uint32_t n)
         world_check(w);
 }
 
+/* An announcer, of the process `pid`, and a worker. */
+static struct client *start_two(struct world *w, pid_t pid, struct client **ret_worker)
+{
+        struct client *c;
+
+        start(w);
+        c = connect_announcer(w, pid);
+        *ret_worker = connect_worker(w);
+        return c;
+}
+
+/* The worker waits for key 0. */
+static struct client *start_waiting(struct world *w, pid_t pid, struct client **ret_worker)
+{
+        struct client *c = start_two(w, pid, ret_worker);
+
+        say_wait(*ret_worker, 0, 60000);
+        await_waits(w, *ret_worker, 1);
+        return c;
+}
+
 /* ---- waits ----------------------------------------------------------------------------------- */
 
 static void test_answered_at_once(void **state)
@@ -136,9 +154,7 @@ static void test_answered_at_once(void **state)
         struct client *c, *other;
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        c = start_two(&w, getpid(), &other);
         say_wait(other, 9, 60000);
         expect(&w, other, "WAIT:1 ");
         say_publish(c, 0, 0);
@@ -158,9 +174,7 @@ static void test_answered_at_the_end(void **state)
         struct client *c, *other;
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        c = start_two(&w, getpid(), &other);
         say_wait(other, 0, 60000);
         say_wait(other, 1, 60000);
         say_wait(other, 0, 60000);
@@ -185,12 +199,8 @@ static void test_announced_anew(void **state)
         uint32_t page, n, was;
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        c = start_waiting(&w, getpid(), &other);
         third = connect_worker(&w);
-        say_wait(other, 0, 60000);
-        await_waits(&w, other, 1);
         a = attach_of(&w, third);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
         make_key(k, 0);
@@ -210,9 +220,7 @@ static void test_deadline(void **state)
         uint64_t began;
         struct world w;
 
-        start(&w);
-        connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        (void)start_two(&w, getpid(), &other);
         began = clock_now_nsec();
         say_wait(other, 0, 30);
         expect(&w, other, "WAIT:10 ");
@@ -227,9 +235,7 @@ static void test_invalidated(void **state)
         struct client *c, *other;
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        c = start_two(&w, getpid(), &other);
         for (unsigned i = 0; i < N_PAGES; i++)
                 say_wait(other, i, 60000);
         await_waits(&w, other, N_PAGES);
@@ -244,13 +250,9 @@ static void test_closed(void **state)
         struct client *other, *third;
         struct world w;
 
-        start(&w);
-        connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        (void)start_waiting(&w, getpid(), &other);
         third = connect_worker(&w);
-        say_wait(other, 0, 60000);
         say_wait(third, 0, 60000);
-        await_waits(&w, other, 1);
         await_waits(&w, third, 1);
         say_ns_close(other);
         expect(&w, other, "WAIT:34 NS_CLOSE:0 ");
@@ -265,9 +267,7 @@ static void test_waiter_goes(void **state)
         struct client *c, *other, *muted;
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        c = start_two(&w, getpid(), &other);
         muted = connect_worker(&w);
         assert_int_equal(attach_share(attach_of(&w, muted), NULL), 0);
         say_wait(other, 0, 60000);
@@ -289,9 +289,7 @@ static void test_only_so_many(void **state)
         unsigned n = 0;
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        c = start_two(&w, getpid(), &other);
         for (unsigned i = 0; i < KEY_WAITS_MAX; i++)
                 say_wait(other, 0, 60000);
         await_waits(&w, other, KEY_WAITS_MAX);
@@ -315,9 +313,7 @@ static void test_without_memory(void **state)
         struct client *other;
         struct world w;
 
-        start(&w);
-        connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        (void)start_two(&w, getpid(), &other);
         say_wait(other, 0, 60000);
         alloc_fail_at(1);
         AWAIT(&w, other->status != UINT32_MAX);
@@ -389,11 +385,7 @@ static void test_readers_do_not_announce(void **state)
         struct client *c, *other;
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, getpid());
-        other = connect_worker(&w);
-        say_wait(other, 0, 60000);
-        await_waits(&w, other, 1);
+        c = start_waiting(&w, getpid(), &other);
         member_set_read_only(peer_of(&w, c)->member, true);
         expect(&w, other, "WAIT:1 ");
         say_announce(c, 0, 7);
@@ -404,39 +396,16 @@ static void test_readers_do_not_announce(void **state)
 /* ---- announcers that go -----------------------------------------------------------------------
  */
 
-static pid_t spawn(void)
-{
-        pid_t pid = fork();
-
-        assert_true(pid >= 0);
-        if (pid == 0) {
-                prctl(PR_SET_PDEATHSIG, SIGKILL);
-                for (;;)
-                        pause();
-        }
-        return pid;
-}
-
-static void kill_process(pid_t pid)
-{
-        kill(pid, SIGKILL);
-        assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
-
 /* With a pin segment, so that it isn't gone before its process is; its connection stays open, as
  * with a child that it forked. */
 static void test_killed(void **state)
 {
         struct client *c, *other;
-        pid_t pid = spawn();
+        pid_t pid = start_process();
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, pid);
-        other = connect_worker(&w);
+        c = start_waiting(&w, pid, &other);
         assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
-        say_wait(other, 0, 60000);
-        await_waits(&w, other, 1);
         kill_process(pid);
         expect(&w, other, "WAIT:1 ");
         AWAIT(&w, !peer_of(&w, c));
@@ -447,15 +416,11 @@ static void test_killed(void **state)
 static void test_hung_up(void **state)
 {
         struct client *c, *other;
-        pid_t pid = spawn();
+        pid_t pid = start_process();
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, pid);
-        other = connect_worker(&w);
+        c = start_waiting(&w, pid, &other);
         assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
-        say_wait(other, 0, 60000);
-        await_waits(&w, other, 1);
         hang_up(c);
         expect(&w, other, "WAIT:1 ");
         assert_int_equal(peer_of(&w, c)->state, PEER_WAITING);
@@ -470,12 +435,8 @@ static void test_muted(void **state)
         struct client *c, *other;
         struct world w;
 
-        start(&w);
-        c = connect_announcer(&w, getpid());
-        other = connect_worker(&w);
+        c = start_waiting(&w, getpid(), &other);
         assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
-        say_wait(other, 0, 60000);
-        await_waits(&w, other, 1);
         peer_violation(peer_of(&w, c), "test");
         expect(&w, other, "WAIT:1 ");
         assert_true(peer_of(&w, c)->muted);
@@ -486,7 +447,7 @@ static void test_muted(void **state)
 static void test_last_words(void **state)
 {
         struct client *c, *other;
-        pid_t pid = spawn();
+        pid_t pid = start_process();
         struct world w;
 
         start(&w);

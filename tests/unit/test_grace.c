@@ -207,17 +207,18 @@ static void test_report(void **state)
 
         begin(&s, 1);
         bury(&s);
-        assert_int_equal(report_pages(s.a, s.pages, 2, true, &n, NULL), 0); /* unfinished */
+        assert_int_equal(report_pages(s.a, s.pages, 2, false, true, &n, NULL), 0); /* unfinished */
         s.dead = join_group(s.w.f.a, s.m);
         s.b = open_ns(s.dead, "n");
         assert_int_equal(map_set(s.b, 0), 1);
         die(&s);
-        assert_int_equal(report_pages(s.a, &s.pages[2], 1, false, &n, NULL), -EBUSY);
+        assert_int_equal(report_pages(s.a, &s.pages[2], 1, true, false, &n, NULL), -EBUSY);
         give_back(&s.w, s.a, s.pages, 1); /* not reported any more */
         assert_int_equal(n_granted(&s), SET_PAGES);
         bury(&s);
-        assert_int_equal(report_pages(s.a, s.pages, 1, true, &n, NULL), -EINVAL);
-        assert_int_equal(report_pages(s.a, &s.pages[2], 1, false, &n, NULL), 0);
+        assert_int_equal(report_pages(s.a, s.pages, 1, true, true, &n, NULL), -EINVAL);
+        assert_int_equal(report_pages(s.a, &s.pages[2], 1, true, false, &n, NULL), -ESTALE);
+        assert_int_equal(report_pages(s.a, &s.pages[1], 2, false, false, &n, NULL), 0);
         assert_int_equal(n, SET_PAGES - 3);
         assert_int_equal(n_leasable(&s, s.other), SET_PAGES - 2);
         end(&s);

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "gpu/device.h"
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
 #define STEP ((uint64_t)2 << 20)
@@ -333,7 +334,7 @@ static void test_not_inherited_nor_dumped(void **state)
         map(a, 2 * STEP, e);
         unmap(a, 2 * STEP, e);
         assert_true(has_vm_flag(base + STEP, " dd"));
-        pid = fork();
+        pid = child_fork();
         assert_true(pid >= 0);
         if (pid == 0) /* reserved, mapped, reserved again: none of it is there */
                 _exit(is_reserved(base) | is_reserved(base + STEP) << 1 |

@@ -172,6 +172,48 @@ static void test_messages(void **state)
         notify_say("/nowhere/at/all", "READY=1");
 }
 
+#define DIR_MAX 100 /* and "/notify", of a socket's address */
+
+/* As long a directory as an address can have. */
+static void test_longest_directory(void **state)
+{
+        const char *top = test_dir_make();
+        char name[DIR_MAX], *path;
+        struct notify n;
+
+        memset(name, 'x', sizeof(name));
+        name[DIR_MAX - strlen("/kvleased-keep-XXXXXX") - strlen(top) - 1] = '\0';
+        path = test_path(top, name);
+        assert_int_equal(mkdir(path, 0700), 0);
+        setenv("RUNTIME_DIRECTORY", path, 1);
+        assert_int_equal(notify_open(&n), 0);
+        assert_int_equal(strlen(n.dir), DIR_MAX);
+        assert_true(strncmp(n.dir, path, strlen(path)) == 0);
+        notify_close(&n);
+        assert_int_equal(test_dir_count(path), 0);
+        unsetenv("RUNTIME_DIRECTORY");
+        free(path);
+        test_dir_remove(top);
+}
+
+/* Somebody who doesn't listen to what it is told is waited for, but not for ever. */
+static void test_unheard(void **state)
+{
+        struct sockaddr_un to;
+        struct notify n;
+        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        assert_true(fd >= 0);
+        assert_int_equal(notify_open(&n), 0);
+        to = n.address;
+        while (sendto(fd, "x", 1, 0, (struct sockaddr *)&to, sizeof(to)) == 1)
+                ;
+        assert_int_equal(errno, EAGAIN);
+        notify_say(n.address.sun_path, "STATUS=nobody hears this");
+        fd_close(fd);
+        notify_close(&n);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -180,6 +222,8 @@ int main(void)
                 TEST(test_store_without_memory),
                 TEST(test_lines),
                 TEST(test_messages),
+                TEST(test_longest_directory),
+                TEST(test_unheard),
         };
 
         return RUN_TESTS(tests);

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/fd.h"
@@ -71,6 +73,21 @@ static void await_held(void)
         }
 }
 
+/* A client waits for the reply to a lease, behind a barrier that doesn't pass. */
+static struct client *begin_held(struct world *w)
+{
+        struct client *c;
+
+        begin(w);
+        c = connect_client(w, getpid(), NULL);
+        fake_notify_set_deaf(&notify, true);
+        add(w, 1);
+        await_held();
+        say_lease(c, 1);
+        turn_in_vain(w, c);
+        return c;
+}
+
 static void release_barrier(void)
 {
         await_held();
@@ -101,19 +118,41 @@ static void test_replies_wait(void **state)
         end(&w);
 }
 
+static atomic_bool was_released;
+
+static void *release_later(void *data)
+{
+        await_held();
+        poll(NULL, 0, 50); /* who doesn't wait is gone by then */
+        atomic_store(&was_released, true);
+        release_barrier();
+        return NULL;
+}
+
+static void test_settles(void **state)
+{
+        pthread_t thread;
+        struct world w;
+
+        begin(&w);
+        fake_notify_set_deaf(&notify, true);
+        add(&w, 1);
+        assert_int_equal(pthread_create(&thread, NULL, release_later, NULL), 0);
+        keeping_settle(&w.server);
+        assert_true(atomic_load(&was_released));
+        assert_int_equal(keeping_ticket(&w.server), 0);
+        pthread_join(thread, NULL);
+        keeping_settle(&w.server); /* nothing to wait for */
+        end(&w);
+}
+
 /* However much is added meanwhile, what was said before goes as soon as it may. */
 static void test_no_starvation(void **state)
 {
         struct client *c;
         struct world w;
 
-        begin(&w);
-        c = connect_client(&w, getpid(), NULL);
-        fake_notify_set_deaf(&notify, true);
-        add(&w, 1);
-        await_held();
-        say_lease(c, 1);
-        turn_in_vain(&w, c);
+        c = begin_held(&w);
         add(&w, 2); /* waits for the second barrier, which doesn't pass */
         release_barrier();
         expect(&w, c, "LEASE:0 ");
@@ -127,19 +166,16 @@ static void test_late_manager(void **state)
         struct client *c;
         struct world w;
 
-        begin(&w);
-        c = connect_client(&w, getpid(), NULL);
-        fake_notify_set_deaf(&notify, true);
-        add(&w, 1);
-        await_held();
-        say_lease(c, 1);
-        turn_in_vain(&w, c);
+        c = begin_held(&w);
         assert_true(uv_is_active((uv_handle_t *)&w.server.keeping.patience));
+        assert_int_equal(w.server.store.state->is_unsure, 0);
         w.server.keeping.patience.timer_cb(&w.server.keeping.patience); /* its time has come */
         expect(&w, c, "LEASE:0 ");
         assert_true(w.server.keeping.was_late);
+        assert_int_equal(w.server.store.state->is_unsure, 1);
         fake_notify_set_deaf(&notify, false);
         AWAIT(&w, !w.server.keeping.was_late);
+        assert_int_equal(w.server.store.state->is_unsure, 0);
         add(&w, 2);
         AWAIT(&w, keeping_ticket(&w.server) == 0);
         assert_false(uv_is_active((uv_handle_t *)&w.server.keeping.patience));
@@ -152,13 +188,7 @@ static void test_peer_goes_while_held(void **state)
         struct client *c;
         struct world w;
 
-        begin(&w);
-        c = connect_client(&w, getpid(), NULL);
-        fake_notify_set_deaf(&notify, true);
-        add(&w, 1);
-        await_held();
-        say_lease(c, 1);
-        turn_in_vain(&w, c);
+        c = begin_held(&w);
         hang_up(c);
         AWAIT(&w, !peer_of(&w, c));
         fake_notify_set_deaf(&notify, false);
@@ -175,15 +205,20 @@ static void test_park(void **state)
 
         begin(&w);
         park = keeping_park(&w.server);
-        assert_int_equal(park.park(park.data, 5, fd, why), 0);
+        assert_int_equal(park.park(park.data, PARKED_EXTENT, 5, fd, why), 0);
+        assert_int_equal(park.park(park.data, PARKED_CANARY, 5, fd, why), 0);
         assert_int_equal(park.wait(park.data, why), 0);
         fd_close(fd);
+        fd = fake_notify_get(&notify, "g5");
+        assert_true(fd >= 0);
+        fd_close(fd);
+        keeper_drop(w.server.keeping.keeper, KEEP_CANARY, 5);
         fd = fake_notify_get(&notify, "e5");
         assert_true(fd >= 0);
         assert_int_equal(keeping_ticket(&w.server), 0); /* nobody's business in the loop */
         for (uint32_t i = 6; i < 105; i++)
-                assert_int_equal(park.park(park.data, i, fd, why), 0);
-        assert_int_equal(park.park(park.data, 105, fd, why), -EMFILE);
+                assert_int_equal(park.park(park.data, PARKED_EXTENT, i, fd, why), 0);
+        assert_int_equal(park.park(park.data, PARKED_EXTENT, 105, fd, why), -EMFILE);
         assert_non_null(strstr(why, "raise FileDescriptorStoreMax"));
         assert_int_equal(keeping_count(&w.server), 100);
         for (uint32_t i = 5; i < 106; i++)
@@ -197,6 +232,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_replies_wait),
+                TEST(test_settles),
                 TEST(test_no_starvation),
                 TEST(test_late_manager),
                 TEST(test_peer_goes_while_held),

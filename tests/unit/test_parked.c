@@ -6,11 +6,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/fd.h"
 #include "daemon/core/tenant.h"
+#include "daemon/server/disk.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/queues.h"
 #include "daemon/server/tenants.h"
@@ -576,9 +579,38 @@ static void test_end_with_a_hanging_driver(void **state)
  */
 
 static struct {
-        bool polls_fail;
+        bool polls_fail, threads_fail;
+        atomic_uint n_jobs, n_jobs_done; /* of libuv's pool */
+        uv_work_cb job;
         struct device *device; /* what queue_open() finds */
 } wrapped;
+
+int __real_pthread_create(
+        pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *data), void *data);
+int __wrap_pthread_create(
+        pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *data), void *data);
+
+int __wrap_pthread_create(
+        pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *data), void *data)
+{
+        return wrapped.threads_fail ? EAGAIN : __real_pthread_create(ret, attr, fn, data);
+}
+
+int __real_uv_queue_work(uv_loop_t *loop, uv_work_t *work, uv_work_cb run, uv_after_work_cb after);
+int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *work, uv_work_cb run, uv_after_work_cb after);
+
+static void run_job(uv_work_t *work)
+{
+        wrapped.job(work);
+        wrapped.n_jobs_done++;
+}
+
+int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *work, uv_work_cb run, uv_after_work_cb after)
+{
+        wrapped.n_jobs++;
+        wrapped.job = run;
+        return __real_uv_queue_work(loop, work, run_job, after);
+}
 
 int __real_uv_poll_init(uv_loop_t *loop, uv_poll_t *handle, int fd);
 int __wrap_uv_poll_init(uv_loop_t *loop, uv_poll_t *handle, int fd);
@@ -606,11 +638,11 @@ static int redirect_stderr(FILE *file)
         return saved;
 }
 
-/* The daemon doesn't start with a device that would never answer anybody. */
-static void test_no_start_without_ears(void **state)
+/* Starts a server on a slow device, in vain. `ret_said`: what it says of that. */
+static enum exit_code start_in_vain(char *ret_said, size_t size)
 {
         const struct config_source source = {0};
-        char text[1024] = "", log[FAKE_LOG_BYTES];
+        enum exit_code code;
         struct config config;
         struct world w;
         FILE *file = tmpfile();
@@ -622,20 +654,66 @@ static void test_no_start_without_ears(void **state)
         world_parse("[daemon]\ndevices=slow\n[device slow]\nmemory=4MiB\nextent=2MiB\n"
                     "[tenant a]\nlimit=1MiB\n",
                 &config);
-        wrapped.polls_fail = true;
         wrapped.device = &w.device.device;
         saved = redirect_stderr(file);
-        assert_int_equal(server_init(&w.server, &config, &source), EXIT_DEVICE);
+        code = server_init(&w.server, &config, &source);
         assert_true(dup2(saved, STDERR_FILENO) >= 0);
         fd_close(saved);
-        wrapped.polls_fail = false;
         rewind(file);
-        assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+        ret_said[fread(ret_said, 1, size - 1, file)] = '\0';
         fclose(file);
-        assert_non_null(strstr(text, "cannot listen to device slow (No space left on device)"));
-        assert_string_equal(fake_device_take_log(&w.device, log), "close ");
         assert_false(w.server.left_behind);
+        assert_true(code == EXIT_OTHER || w.device.closed);
         fake_device_deinit(&w.device);
+        return code;
+}
+
+/* The daemon doesn't start with a device that would never answer anybody. */
+static void test_no_start_without_ears(void **state)
+{
+        char said[1024];
+
+        wrapped.polls_fail = true;
+        assert_int_equal(start_in_vain(said, sizeof(said)), EXIT_DEVICE);
+        wrapped.polls_fail = false;
+        assert_non_null(strstr(said, "cannot listen to device slow (No space left on device)"));
+}
+
+/* Nor without the thread that works on files, which libuv would abort for. */
+static void test_no_start_without_threads(void **state)
+{
+        char said[1024];
+
+        wrapped.threads_fail = true;
+        assert_int_equal(start_in_vain(said, sizeof(said)), EXIT_OTHER);
+        wrapped.threads_fail = false;
+        assert_non_null(strstr(said, "no thread for its files"));
+}
+
+/* What the pool is given first is over when the daemon goes on. */
+static void test_pool_is_there(void **state)
+{
+        wrapped.n_jobs = wrapped.n_jobs_done = 0;
+        assert_int_equal(disk_start(), 0);
+        assert_int_equal(wrapped.n_jobs, 1);
+        assert_int_equal(wrapped.n_jobs_done, 1);
+}
+
+/* What an earlier daemon left may be as many files as the hard limit allows. */
+static void test_limit_before_all(void **state)
+{
+        struct rlimit before, low, raised;
+        char said[1024];
+
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+        low = (struct rlimit){MIN(before.rlim_max - 1, (rlim_t)200), before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+        wrapped.polls_fail = true;
+        assert_int_equal(start_in_vain(said, sizeof(said)), EXIT_DEVICE);
+        wrapped.polls_fail = false;
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &raised), 0);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        assert_true(raised.rlim_cur == raised.rlim_max);
 }
 
 /* The same way in for a device of the caller's, which is closed then. */
@@ -683,7 +761,10 @@ int main(void)
                 TEST(test_idle),
                 TEST(test_end_with_a_hanging_driver),
                 TEST(test_no_start_without_ears),
+                TEST(test_no_start_without_threads),
+                TEST(test_pool_is_there),
                 TEST(test_no_ears_for_a_given_device),
+                TEST(test_limit_before_all),
         };
 
         return cmocka_run_group_tests(tests, world_warm_up, NULL);

@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "daemon/core/lease.h"
@@ -36,23 +35,10 @@ static void start(struct world *w, bool writes_linger, const char *daemon_option
         start_on(w, writes_linger, false, daemon_options);
 }
 
-static pid_t spawn(void)
-{
-        pid_t pid = fork();
-
-        assert_true(pid >= 0);
-        if (pid == 0) {
-                prctl(PR_SET_PDEATHSIG, SIGKILL);
-                for (;;)
-                        pause();
-        }
-        return pid;
-}
-
 /* Of a process of its own. */
 static struct client *connect_child(struct world *w, const struct client *mate)
 {
-        pid_t pid = spawn();
+        pid_t pid = start_process();
         struct client *c = connect_client(w, pid, mate);
 
         c->pid = pid;
@@ -99,8 +85,7 @@ static uint64_t count_waiting(struct world *w, struct client *admin)
 
 static void kill_client(struct client *c)
 {
-        assert_int_equal(kill(c->pid, SIGKILL), 0);
-        assert_int_equal(waitpid(c->pid, NULL, 0), c->pid);
+        kill_process(c->pid);
         c->pid = 0;
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/core/tenant.h"
 #include "tests/unit/keep-parent.h"
 #include "tests/unit/test-support.h"
+#include "tests/unit/toy-layout.h"
 
 #define PAGE_BYTES 64 /* nothing is ever written to them */
 #define EXTENT     (UINT64_C(2) << 20)
@@ -78,16 +79,7 @@ static void publish_text(struct attach *a, uint32_t first)
 
 static int run_fill(struct keep_parent *k, void *data)
 {
-        struct ns_layout layout = {.model = "toy",
-                .version = "v",
-                .dtype = 3,
-                .n_layers = 1,
-                .n_kv_heads = 1,
-                .head_size = 8,
-                .page_tokens = 16,
-                .n_planes = 1,
-                .plane_page_bytes = PAGE_BYTES,
-                .tp_size = 1};
+        struct ns_layout layout = toy_layout(PAGE_BYTES);
         struct figures *f = data;
         uint64_t since_nsec;
         struct store s;

@@ -1,220 +1,7 @@
-/* Clients that go on on another connection, of the daemon they had or of the next one. */
-#include "tests/unit/server-fixture.h"
-
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-
-#include "base/fd.h"
-#include "daemon/core/client-record.h"
-#include "daemon/core/lease.h"
+/* Clients that go on on another connection, of the daemon they had. */
 #include "daemon/core/recall.h"
-#include "daemon/core/tenant.h"
 #include "daemon/server/resume.h"
-#include "daemon/server/tenants.h"
-#include "proto/status.h"
-#include "tests/unit/fake-keep.h"
-
-#define N_SETS 8
-
-/* What a client keeps of itself. */
-struct identity {
-        uint64_t id;
-        uint8_t token[CLIENT_TOKEN_BYTES];
-};
-
-struct scene {
-        struct world w;
-        struct fake_keep keep;
-};
-
-static void start_daemon(struct scene *s, const char *config)
-{
-        struct detail d = {""};
-        bool is_lost;
-
-        world_init(&s->w, "fake");
-        world_serve(&s->w, config, N_SETS);
-        s->w.server.store.keep = s->keep.keep;
-        assert_true(state_open(&s->w.server.store, &is_lost, &d) >= 0);
-        if (resume_adopt(&s->w.server, &d) != 0)
-                fail_msg("%s", d.text);
-}
-
-static struct scene *start(const char *config)
-{
-        struct scene *s = calloc(1, sizeof(*s));
-
-        fake_keep_init(&s->keep);
-        start_daemon(s, config);
-        return s;
-}
-
-static void end(struct scene *s)
-{
-        world_end(&s->w);
-        fake_keep_deinit(&s->keep);
-        free(s);
-}
-
-static pid_t start_process(void)
-{
-        pid_t pid = fork();
-
-        assert_true(pid >= 0);
-        if (pid == 0) {
-                pause();
-                _exit(0);
-        }
-        return pid;
-}
-
-static void kill_process(pid_t pid)
-{
-        kill(pid, SIGKILL);
-        assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
-
-/* ---- what clients say -------------------------------------------------------------------------
- */
-
-static struct identity identity_of(struct scene *s, struct client *c)
-{
-        const struct member *m = peer_of(&s->w, c)->member;
-        struct identity i = {.id = m->id};
-
-        memcpy(i.token, m->resume_token, CLIENT_TOKEN_BYTES);
-        return i;
-}
-
-static uint32_t hello(
-        struct scene *s, struct client *c, struct identity *i, uint64_t *pending, size_t n_pending)
-{
-        Kvlease__V1__HelloRequest m = KVLEASE__V1__HELLO_REQUEST__INIT;
-
-        m.min_version = m.max_version = PROTO_VERSION_MAX;
-        m.client_name = (char *)"again";
-        m.resume_client = i->id;
-        m.resume_token = (ProtobufCBinaryData){CLIENT_TOKEN_BYTES, i->token};
-        m.pending = pending;
-        m.n_pending = n_pending;
-        return ask(&s->w, c, MSG_HELLO, &m.base);
-}
-
-/* Goes on as another connection of the process; the token is the one for the next time. */
-static struct client *resume(
-        struct scene *s, pid_t pid, struct identity *i, uint64_t *pending, size_t n_pending)
-{
-        struct client *c = connect_process(&s->w, "a", pid);
-        const Kvlease__V1__HelloReply *reply;
-
-        if (hello(s, c, i, pending, n_pending) != 0)
-                fail_msg("%s", c->detail);
-        reply = (const Kvlease__V1__HelloReply *)c->reply;
-        assert_int_equal(reply->client_id, i->id);
-        assert_int_equal(reply->resume_token.len, CLIENT_TOKEN_BYTES);
-        assert_memory_not_equal(reply->resume_token.data, i->token, CLIENT_TOKEN_BYTES);
-        memcpy(i->token, reply->resume_token.data, CLIENT_TOKEN_BYTES);
-        return c;
-}
-
-static uint32_t resume_ns(struct scene *s, struct client *c, uint32_t *sets, size_t n)
-{
-        Kvlease__V1__ResumeNsRequest m = KVLEASE__V1__RESUME_NS_REQUEST__INIT;
-
-        m.ns_id = NS_ID;
-        m.mapped_sets = sets;
-        m.n_mapped_sets = n;
-        return ask(&s->w, c, MSG_RESUME_NS, &m.base);
-}
-
-static uint32_t resumed(struct scene *s, struct client *c)
-{
-        Kvlease__V1__ResumedRequest m = KVLEASE__V1__RESUMED_REQUEST__INIT;
-
-        return ask(&s->w, c, MSG_RESUMED, &m.base);
-}
-
-static uint32_t lease(struct scene *s, struct client *c, uint32_t n)
-{
-        say_lease(c, n);
-        AWAIT(&s->w, c->status != UINT32_MAX);
-        c->replies[0] = '\0';
-        return c->status;
-}
-
-static uint32_t page_request(struct scene *s, struct client *c, uint16_t type, uint32_t page)
-{
-        Kvlease__V1__ReleaseRequest release = KVLEASE__V1__RELEASE_REQUEST__INIT;
-        Kvlease__V1__FreeRequest free_request = KVLEASE__V1__FREE_REQUEST__INIT;
-
-        release.ns_id = free_request.ns_id = NS_ID;
-        release.pages = free_request.pages = &page;
-        release.n_pages = free_request.n_pages = 1;
-        return ask(&s->w, c, type, type == MSG_FREE ? &free_request.base : &release.base);
-}
-
-static uint32_t publish(struct scene *s, struct client *c, uint32_t page, uint8_t key_byte)
-{
-        Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
-        uint8_t key[KEY_BYTES] = {key_byte};
-
-        m.ns_id = NS_ID;
-        m.pages = &page;
-        m.n_pages = 1;
-        m.keys = (ProtobufCBinaryData){KEY_BYTES, key};
-        m.last_tokens = 16;
-        return ask(&s->w, c, MSG_PUBLISH, &m.base);
-}
-
-static uint32_t lookup(struct scene *s, struct client *c, uint8_t key_byte)
-{
-        Kvlease__V1__LookupRequest m = KVLEASE__V1__LOOKUP_REQUEST__INIT;
-        uint8_t key[KEY_BYTES] = {key_byte};
-
-        m.ns_id = NS_ID;
-        m.keys = (ProtobufCBinaryData){KEY_BYTES, key};
-        return ask(&s->w, c, MSG_LOOKUP, &m.base);
-}
-
-static uint32_t open_session(struct scene *s, struct client *c, uint32_t wanted)
-{
-        Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
-
-        m.ns_id = NS_ID;
-        m.id = (ProtobufCBinaryData){4, (uint8_t *)"talk"};
-        m.wanted = wanted;
-        if (ask(&s->w, c, MSG_SESSION_OPEN, &m.base) != 0)
-                return 0;
-        return ((const Kvlease__V1__SessionOpenReply *)c->reply)->session;
-}
-
-static struct attach *attach_of(struct scene *s, struct client *c)
-{
-        return attach_find(peer_of(&s->w, c)->member, NS_ID);
-}
-
-/* It has a page leased and the set mapped, and hangs up. */
-static struct identity break_off(struct scene *s, struct client *c)
-{
-        struct identity i = identity_of(s, c);
-        struct peer *p = peer_of(&s->w, c);
-
-        hang_up(c);
-        AWAIT(&s->w, p->state == PEER_WAITING);
-        return i;
-}
-
-static struct client *connect_worker(struct scene *s, pid_t pid)
-{
-        struct client *c = connect_client(&s->w, pid, NULL);
-
-        assert_int_equal(lease(s, c, 2), 0);
-        map_set(&s->w, c, 0);
-        return c;
-}
+#include "tests/unit/resume-fixture.h"
 
 /* ---- it goes on -------------------------------------------------------------------------------
  */
@@ -347,6 +134,70 @@ static void test_segments_again(void **state)
         end(s);
 }
 
+/* A segment that can't be opened isn't kept, and can be asked for again. */
+static void test_segment_without_descriptors(void **state)
+{
+        struct scene *s = start("[tenant a]\n");
+        struct client *c = connect_client(&s->w, getpid(), NULL);
+        Kvlease__V1__ShmOpenRequest open = KVLEASE__V1__SHM_OPEN_REQUEST__INIT;
+        struct rlimit before;
+
+        open.layout_version = SHM_LAYOUT_VERSION;
+        for (unsigned n = 1; n < 3; n++) { /* the segment's, and one more */
+                before = leave_descriptors(n);
+                assert_int_not_equal(ask(&s->w, c, MSG_SHM_OPEN, &open.base), 0);
+                assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+                assert_int_equal(fake_keep_count(&s->keep, KEEP_RING), 0);
+        }
+        assert_int_equal(ask(&s->w, c, MSG_SHM_OPEN, &open.base), 0);
+        assert_int_equal(fake_keep_count(&s->keep, KEEP_RING), 1);
+        end(s);
+}
+
+static uint32_t resume_shared_ns(struct scene *s, struct client *c)
+{
+        Kvlease__V1__ResumeNsRequest m = KVLEASE__V1__RESUME_NS_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        m.shares = true;
+        return ask(&s->w, c, MSG_RESUME_NS, &m.base);
+}
+
+/* Who shares memory that the daemon hasn't would pin and submit where nobody looks; what it reads
+ * stays. */
+static void expect_lost(struct scene *s, struct client *c)
+{
+        assert_int_equal(resume_shared_ns(s, c), WIRE_LOST);
+        assert_non_null(strstr(c->detail, "weren't kept"));
+        assert_true(attach_find(peer_of(&s->w, c)->member, NS_ID)->pins_lost);
+}
+
+static void test_segments_lost(void **state)
+{
+        Kvlease__V1__ShmOpenRequest open = KVLEASE__V1__SHM_OPEN_REQUEST__INIT;
+        Kvlease__V1__NsShareRequest share = KVLEASE__V1__NS_SHARE_REQUEST__INIT;
+        struct scene *s = start("[tenant a]\n");
+        struct client *c = connect_worker(s, getpid());
+        struct identity i = break_off(s, c);
+
+        c = resume(s, getpid(), &i, NULL, 0);
+        expect_lost(s, c);
+        end(s);
+        s = start("[tenant a]\n");
+        c = connect_worker(s, getpid());
+        open.layout_version = SHM_LAYOUT_VERSION;
+        share.ns_id = NS_ID;
+        assert_int_equal(ask(&s->w, c, MSG_SHM_OPEN, &open.base), 0);
+        assert_int_equal(ask(&s->w, c, MSG_NS_SHARE, &share.base), 0);
+        map_set(&s->w, c, 0);
+        i = break_off(s, c);
+        c = resume(s, getpid(), &i, NULL, 0);
+        assert_int_equal(resume_shared_ns(s, c), 0);
+        ring_close(&peer_of(&s->w, c)->ring); /* as if it weren't kept */
+        expect_lost(s, c);
+        end(s);
+}
+
 /* It is told of a recall that came while it was away. */
 static void test_told_again(void **state)
 {
@@ -366,20 +217,8 @@ static void test_told_again(void **state)
         assert_int_equal(c->recall_set, 0);
         end(s);
 }
-
 /* ---- who may not ------------------------------------------------------------------------------
  */
-
-static void refuse(struct scene *s, const char *tenant, pid_t pid, struct identity i,
-        uint32_t status, const char *why)
-{
-        struct client *c = connect_process(&s->w, tenant, pid);
-
-        assert_int_equal(hello(s, c, &i, NULL, 0), status);
-        if (!strstr(c->detail, why))
-                fail_msg("%s: %s", why, c->detail);
-        AWAIT(&s->w, peer_of(&s->w, c) == NULL);
-}
 
 static void test_forged(void **state)
 {
@@ -509,67 +348,33 @@ static void test_challenge(void **state)
         end(s);
 }
 
-/* ---- the next daemon --------------------------------------------------------------------------
+/* ---- mates ------------------------------------------------------------------------------------
  */
 
-static struct shared_facts {
-        struct identity alive, dead, muted;
-        pid_t dead_pid;
-} * facts;
-
-static void live(struct fake_keep *keep, void *data)
+/* Who is away is told, once, of a member that left meanwhile. */
+static void test_mate_left(void **state)
 {
-        struct scene *s = calloc(1, sizeof(*s));
-        Kvlease__V1__ShmOpenRequest open = KVLEASE__V1__SHM_OPEN_REQUEST__INIT;
-        struct client *alive, *dead, *muted;
+        pid_t other = start_process();
+        struct scene *s = start("[tenant a]\n");
+        struct client *c = connect_worker(s, getpid());
+        struct client *mate = connect_client(&s->w, other, c);
+        struct identity i;
 
-        s->keep = *keep;
-        s->keep.keep.data = &s->keep;
-        start_daemon(s, "[tenant a]\nmax_clients = 3\n");
-        alive = connect_client(&s->w, getppid(), NULL);
-        dead = connect_client(&s->w, facts->dead_pid, NULL);
-        muted = connect_client(&s->w, getppid(), NULL);
-        open.layout_version = SHM_LAYOUT_VERSION;
-        assert_int_equal(ask(&s->w, alive, MSG_SHM_OPEN, &open.base), 0);
-        assert_int_equal(lease(s, muted, 1), 0);
-        map_set(&s->w, muted, 0);
-        peer_violation(peer_of(&s->w, muted), "test");
-        facts->alive = identity_of(s, alive);
-        facts->dead = identity_of(s, dead);
-        facts->muted = identity_of(s, muted);
-}
-
-static void test_next_daemon(void **state)
-{
-        struct scene *s = calloc(1, sizeof(*s));
-        struct client *c, *fresh;
-        Kvlease__V1__HelloRequest m = KVLEASE__V1__HELLO_REQUEST__INIT;
-
-        facts->dead_pid = start_process();
-        fake_keep_init(&s->keep);
-        assert_int_equal(fake_keep_fork(&s->keep, NULL, 0, live, NULL), 0);
-        kill_process(facts->dead_pid);
-        start_daemon(s, "[tenant a]\nmax_clients = 3\n");
-        assert_int_equal(s->w.server.n_peers, 3);
-        assert_int_equal(s->w.server.n_adopted, 3);
-        AWAIT(&s->w, s->w.server.n_peers == 2);
         assert_int_equal(s->w.server.store.n_members, 2);
-        list_for_each (p, &s->w.server.peers, struct peer, link)
-                assert_string_equal(
-                        peer_state_name(p), p->muted ? "waiting for exit" : "waiting to resume");
-        refuse(s, "a", getpid(), facts->muted, WIRE_DENIED, "is ignored");
-        refuse(s, "a", getpid(), facts->dead, WIRE_LOST, "no client");
-
-        /* One is new, and then there is no room for another, but for who was there. */
-        m.min_version = m.max_version = PROTO_VERSION_MAX;
-        fresh = connect_process(&s->w, "a", getpid());
-        assert_int_equal(ask(&s->w, fresh, MSG_HELLO, &m.base), 0);
-        c = connect_process(&s->w, "a", getpid());
-        assert_int_equal(ask(&s->w, c, MSG_HELLO, &m.base), WIRE_TOO_MANY);
-        c = resume(s, getpid(), &facts->alive, NULL, 0);
-        assert_true(ring_is_open(&peer_of(&s->w, c)->ring));
+        i = break_off(s, c);
+        kill_process(other);
+        AWAIT(&s->w, s->w.server.store.n_members == 1);
+        assert_null(peer_of(&s->w, mate));
+        c = resume(s, getpid(), &i, NULL, 0);
+        assert_int_equal(c->n_left, 0);
+        assert_int_equal(resume_ns(s, c, (uint32_t[]){0}, 1), 0);
         assert_int_equal(resumed(s, c), 0);
-        assert_int_equal(s->w.server.n_adopted, 1);
+        AWAIT(&s->w, c->n_left == 1);
+        i = break_off(s, c);
+        c = resume(s, getpid(), &i, NULL, 0);
+        assert_int_equal(resumed(s, c), 0);
+        assert_int_equal(lease(s, c, 1), 0); /* what was sent before it was read */
+        assert_int_equal(c->n_left, 0);
         end(s);
 }
 
@@ -580,16 +385,16 @@ int main(void)
                 TEST(test_undone),
                 TEST(test_once),
                 TEST(test_segments_again),
+                TEST(test_segments_lost),
+                TEST(test_segment_without_descriptors),
                 TEST(test_told_again),
                 TEST(test_forged),
                 TEST(test_after_bye),
                 TEST(test_exited),
                 TEST(test_bad_requests),
                 TEST(test_challenge),
-                TEST(test_next_daemon),
+                TEST(test_mate_left),
         };
 
-        facts = mmap(
-                NULL, sizeof(*facts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         return cmocka_run_group_tests(tests, world_warm_up, NULL);
 }

@@ -649,10 +649,11 @@ static void script_report(struct fake_peer *p)
 
         fake_welcome_ns(p);
         m = (const Kvlease__V1__ReportRequest *)fake_receive(p, MSG_REPORT);
-        FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->n_pages == 4096 && m->more && m->pages[1] == 1);
+        FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->n_pages == 4096 && m->more && !m->continues &&
+                   m->pages[1] == 1);
         fake_reply(p, &reply.base);
         m = (const Kvlease__V1__ReportRequest *)fake_receive(p, MSG_REPORT);
-        FAKE_CHECK(m->n_pages == 4 && !m->more && m->pages[3] == 4099);
+        FAKE_CHECK(m->n_pages == 4 && !m->more && m->continues && m->pages[3] == 4099);
         reply.count = 12;
         fake_reply(p, &reply.base);
         m = (const Kvlease__V1__ReportRequest *)fake_receive(p, MSG_REPORT);

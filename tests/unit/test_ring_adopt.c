@@ -3,6 +3,7 @@
  * before was killed (ring.c is compiled with fault points), and whatever the client wrote into it.
  * What an entry does is replaced, as in test_daemon_ring.c.
  */
+#include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
 #include <signal.h>
@@ -97,7 +98,7 @@ static bool run_daemon(int fd, const char *point, unsigned pass)
 {
         char text[16];
         int status;
-        pid_t pid = fork();
+        pid_t pid = child_fork();
 
         assert_true(pid >= 0);
         if (pid == 0) {

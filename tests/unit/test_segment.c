@@ -1,3 +1,4 @@
+#include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
@@ -374,7 +375,7 @@ static int run_in_child(const struct attempt *a, int fd, int prot, uid_t uid)
         char path[32];
         struct victim v = {.path = path};
         int status;
-        pid_t pid = fork();
+        pid_t pid = child_fork();
 
         assert_true(pid >= 0);
         if (pid == 0) {
@@ -625,7 +626,7 @@ static void check_fork(struct segment_room *room)
         pid_t pid;
 
         assert_int_equal(segment_new(room, "fork", BYTES, &s), 0);
-        pid = fork();
+        pid = child_fork();
         assert_true(pid >= 0);
         if (pid == 0) {
                 unsigned char resident[N_PAGES];

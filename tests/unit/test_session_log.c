@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/unit/alloc-fail.h"
+#include "tests/unit/child.h"
 #include "tests/unit/session-log-fixture.h"
 #include "tests/unit/test-random.h"
 
@@ -511,7 +512,7 @@ static bool kill_at(const char *point, unsigned pass, uint64_t seed)
 
         assert_ptr_not_equal(n_done, MAP_FAILED);
         act_begin(&x);
-        pid = fork();
+        pid = child_fork();
         assert_true(pid >= 0);
         if (pid == 0) {
                 char text[16];

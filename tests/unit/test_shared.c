@@ -713,20 +713,28 @@ static void test_report_frees_the_rest(void **state)
         assert_int_equal(lease_pages(w.a, 4, 1, pages, NULL), 0);
         refill(&w, 1);
         stranger = claim(&w); /* taken, and forgotten by the client */
-        assert_int_equal(report_pages(w.a, pages, 2, true, &n, NULL), 0);
+        assert_int_equal(report_pages(w.a, pages, 2, false, true, &n, NULL), 0);
         assert_int_equal(n, 0);
-        assert_int_equal(report_pages(w.a, &pages[2], 1, false, &n, NULL), 0);
+        assert_int_equal(report_pages(w.a, &pages[2], 1, true, false, &n, NULL), 0);
         assert_int_equal(n, 2);
         fixture_check(&w.f);
         assert_int_equal(ns_page(w.ns, pages[3])->state, PAGE_FREE);
         assert_int_equal(ns_page(w.ns, stranger)->state, PAGE_FREE);
         assert_int_equal(ns_page(w.ns, pages[2])->state, PAGE_GRANTED);
-        assert_int_equal(report_pages(w.a, &pages[3], 1, false, &n, NULL), -EINVAL);
-        assert_int_equal(report_pages(w.a, NULL, 0, false, &n, NULL), 0);
-        assert_int_equal(n, 3);
+        assert_int_equal(report_pages(w.a, &pages[3], 1, false, false, &n, NULL), -EINVAL);
+        assert_int_equal(report_pages(w.a, &pages[2], 1, true, false, &n, NULL), -ESTALE);
+        assert_int_equal(ns_page(w.ns, pages[1])->state, PAGE_GRANTED);
+        /* One that was broken off is forgotten by the next one. */
+        assert_int_equal(report_pages(w.a, pages, 1, false, true, &n, NULL), 0);
+        assert_int_equal(report_pages(w.a, &pages[1], 1, false, true, &n, NULL), 0);
+        assert_int_equal(report_pages(w.a, &pages[2], 1, true, false, &n, NULL), 0);
+        assert_int_equal(n, 1);
+        assert_int_equal(ns_page(w.ns, pages[0])->state, PAGE_FREE);
+        assert_int_equal(report_pages(w.a, NULL, 0, false, false, &n, NULL), 0);
+        assert_int_equal(n, 2);
         assert_int_equal(member_new(w.f.a, w.m->group->token, false, &other, NULL), 0);
         open_ns(other, "x");
-        assert_int_equal(report_pages(w.a, NULL, 0, false, &n, NULL), -EBUSY);
+        assert_int_equal(report_pages(w.a, NULL, 0, false, false, &n, NULL), -EBUSY);
         member_free(other);
         end(&w);
 }

@@ -335,11 +335,40 @@ static void test_truncated(void **state)
         end(&w);
 }
 
+/* What a client asks for again, as it may have been done by the daemon before: it has the tag. */
+static void test_published_again(void **state)
+{
+        uint32_t pages[2], sealed[2], n;
+        uint8_t keys[2 * KEY_BYTES];
+        struct publish p = {
+                .pages = pages, .keys = keys, .n = 2, .last_tokens = PAGE_TOKENS, .tag = 5};
+        struct bench w;
+        uint64_t n_dropped;
+
+        begin(&w);
+        make_keys(keys, 0, 2);
+        assert_int_equal(lease_pages(w.a, 2, 1, pages, NULL), 0);
+        assert_int_equal(publish_pages(w.a, &p, 1, sealed, &n, NULL), 0);
+        w.m->repeats = true;
+        assert_int_equal(publish_pages(w.a, &p, 1, sealed, &n, NULL), 0);
+        fixture_check(&w.f);
+        /* Nor does what was invalidated since get into a list. */
+        assert_int_equal(ns_invalidate(w.ns, &n_dropped), 0);
+        assert_int_equal(n_dropped, 2);
+        for (unsigned i = 0; i < 2; i++)
+                ns_note(w.ns, pages[i])->tag = 0; /* as recovery leaves it */
+        assert_int_equal(publish_pages(w.a, &p, 1, sealed, &n, NULL), 0);
+        expect_dropped(&w, 5, 0);
+        assert_int_equal(release_pages(w.a, sealed, 2, 1, NULL), 0);
+        end(&w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_invalidate),
                 TEST(test_duplicates),
+                TEST(test_published_again),
                 TEST(test_pages_that_go),
                 TEST(test_pinned),
                 TEST(test_moved),

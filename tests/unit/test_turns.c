@@ -325,6 +325,36 @@ static void test_overflow(void **state)
         world_end(&w);
 }
 
+/* What is kept for requests that wait can't be given up: where most is of that kind, output of
+ * others is. */
+static void test_overflow_beside_waiting(void **state)
+{
+        const size_t waiting = 600 * KIB;
+        struct client *b;
+        struct tenancy *a;
+        struct world w;
+        int fd;
+
+        start(&w, "max_pending=1MiB", "");
+        a = tenancy_find(&w.server, "a");
+        b = connect_client_of(&w, "b", getpid(), NULL);
+        flood(&w, b);
+        fd = b->fd;
+        b->fd = -1;
+        a->pending_bytes += waiting;
+        w.server.pending_bytes += waiting;
+        while (!peer_of(&w, b)->doomed) {
+                assert_true(w.server.pending_bytes <= 1024 * KIB);
+                events_ring(peer_of(&w, b));
+        }
+        assert_int_equal(w.server.n_overflows, 1);
+        a->pending_bytes -= waiting;
+        w.server.pending_bytes -= waiting;
+        b->fd = fd;
+        AWAIT(&w, w.server.pending_bytes == 0);
+        world_end(&w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -337,6 +367,7 @@ int main(void)
                 TEST(test_max_connects),
                 TEST(test_max_pending),
                 TEST(test_overflow),
+                TEST(test_overflow_beside_waiting),
         };
 
         return cmocka_run_group_tests(tests, world_warm_up, NULL);

@@ -1,0 +1,70 @@
+/*
+ * Which call of which function of libc is to fail (inject.h), one after the other, in a process
+ * that has inject.so, and what its log says. Asserts by cmocka. One thread.
+ */
+#ifndef KVL_TESTS_INJECT_PLAN_H
+#define KVL_TESTS_INJECT_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tests/fault/inject.h"
+#include "tests/integration/harness.h"
+
+/* How long the daemon may take to start or stop, and a request to be answered; not tuned. */
+#define WAIT_MSEC 30000
+
+struct inject_function_info {
+        const char *name;
+        int error;
+};
+extern const struct inject_function_info functions[N_INJECT];
+
+extern char file_env[64], preload_env[256];
+extern const char *const daemon_env[]; /* of a process with inject.so */
+extern const char *start_env[];        /* the same, with point_env */
+extern char point_env[64];
+
+/* Of the group of tests: the file that is shared with the process. */
+int open_shared(void **state);
+int close_shared(void **state);
+
+/* The k-th call of it from now fails; 0: none. */
+void arm(unsigned f, uint64_t k);
+
+void reset_counts(void);
+
+struct counts {
+        uint64_t n[N_INJECT];
+};
+
+struct counts counts_now(void);
+struct counts counts_since(const struct counts *before);
+
+/* KVL_SEED chooses the calls; KVL_INJECT_POINT=NAME:N takes that one alone. */
+struct plan {
+        struct counts counts; /* calls there are */
+        uint64_t end_nsec, random;
+        unsigned only, f;
+        uint64_t only_k, k, round;
+        unsigned n_tried;
+        bool round_has_any;
+};
+
+struct plan plan_new(struct counts counts, unsigned seconds);
+
+/*
+ * The next call to fail. In round r each function that is called more than r times, at a call of
+ * its own; all of its calls one after the other where there is time for all (KVL_FULL).
+ */
+bool plan_next(struct plan *p);
+
+/* Says how many were tried, which is some. */
+void plan_done(const struct plan *p, const char *what);
+
+/* The log from an offset on; owned. */
+char *log_from(struct harness *h, size_t offset);
+size_t log_length(struct harness *h);
+
+#endif

@@ -1,0 +1,267 @@
+/*
+ * Calls of libc that fail once (inject.h) in a kvleased under `--keep`, or in its keeper: while
+ * something new is kept, and while the next daemon takes over. Whatever fails, a daemon serves
+ * after it, started again if need be, and what was answered before is there: or the log says what
+ * isn't, and its clients hear that they are lost.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "tests/fault/inject-plan.h"
+#include "tests/integration/harness.h"
+
+static const struct private_options kept = {.daemon_lines = "log_level = info\n", .is_kept = true};
+
+struct scene {
+        struct harness *h;
+        struct worker *w; /* holds a text's pages, and has a session */
+        uint32_t pages[3];
+        unsigned n_lost; /* times */
+        size_t log_offset;
+};
+
+/* ---- a daemon that comes and goes ------------------------------------------------------------ */
+
+/* What the keeper told its own manager, which mustn't wait for it. */
+static void hear_keeper(struct harness *h)
+{
+        char text[512];
+
+        while (recv(h->daemon.notify_fd, text, sizeof(text), MSG_DONTWAIT) > 0)
+                ;
+}
+
+/* Of the daemon that answers. The reply may be what fails: asked again. */
+static uint64_t pid_of_daemon(struct harness *h)
+{
+        uint64_t end = now_nsec() + WAIT_MSEC * UINT64_C(1000000), pid = 0;
+        int status;
+
+        while (pid == 0 && now_nsec() < end) {
+                struct proc_output o;
+
+                hear_keeper(h);
+                if (ctl_run(h, "--json status", &o) == 0) {
+                        json_t *reply = json_loads(o.out, 0, NULL);
+
+                        assert_non_null(reply);
+                        pid = (uint64_t)json_integer_value(json_object_get(reply, "pid"));
+                        json_decref(reply);
+                }
+                proc_output_free(&o);
+                if (pid == 0 && waitpid(h->daemon.pid, &status, WNOHANG) == h->daemon.pid) {
+                        h->daemon.pid = 0;
+                        fail_msg("the keeper ended with status 0x%x", status);
+                }
+        }
+        if (pid == 0)
+                fail_msg("no daemon serves:\n%s", log_from(h, 0));
+        return pid;
+}
+
+/* The daemon dies, and another one serves. */
+static void take_over(struct scene *s, uint64_t pid)
+{
+        assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+        while (pid_of_daemon(s->h) == pid)
+                ;
+}
+
+/* ---- a client ------------------------------------------------------------------------------- */
+
+static void begin_client(struct scene *s)
+{
+        s->w = worker_start(s->h, "a", "ns", 1);
+        worker_publish_chain(s->w, 7, 3, s->pages);
+        worker_tell(s->w, "session-open chat");
+}
+
+static bool says(const struct scene *s, const char *const *words, size_t n)
+{
+        char *log = log_from(s->h, s->log_offset);
+        bool found = false;
+
+        for (size_t i = 0; i < n; i++)
+                found |= strstr(log, words[i]) != NULL;
+        free(log);
+        return found;
+}
+
+/* The log says that something of what was kept is gone. */
+static bool says_loss(const struct scene *s)
+{
+        static const char *const words[] = {
+                " is gone: ", " are gone: ", "starts empty", "may lose what they do", "were kept"};
+
+        return says(s, words, ARRAY_SIZE(words));
+}
+
+/* All it has is there; false: the daemon, or it, was told that it isn't. */
+static bool has_all(struct scene *s)
+{
+        uint32_t found[3];
+
+        if (worker_ask(s->w, "session-open more") != 0 ||
+                worker_ask(s->w, "session-close drop") != 0)
+                return false;
+        for (unsigned i = 0; i < 3; i++)
+                worker_tell(s->w, "verify %u %u", s->pages[i], 7000 + i);
+        if (worker_ask(s->w, "lookup 7:0-2") != 0 || worker_numbers(s->w, found, 3) != 3)
+                return false;
+        assert_memory_equal(found, s->pages, sizeof(found));
+        worker_tell(s->w, "release %u %u %u", found[0], found[1], found[2]);
+        return true;
+}
+
+/* The client goes on; or what it lost was said, and another one begins. */
+static void check_client(struct scene *s, const char *what)
+{
+        if (has_all(s)) {
+                ctl(s->h, "check");
+                return;
+        }
+        if (!says_loss(s))
+                fail_msg("%s: %s:\n%s", what, s->w->line, log_from(s->h, s->log_offset));
+        print_message("%s: lost, and said: %s\n", what, s->w->line);
+        s->n_lost++;
+        worker_kill(s->w);
+        ctl_wait_status(s->h, "n_clients", 0);
+        ctl(s->h, "check");
+        ctl(s->h, "purge a");
+        begin_client(s);
+}
+
+/* ---- taking over ---------------------------------------------------------------------------- */
+
+static void start(struct scene *s, void **state)
+{
+        *s = (struct scene){.h = *state};
+        private_daemon_stop(&s->h->daemon, &(int){0});
+        s->h->daemon.env = daemon_env;
+        harness_start(s->h);
+        begin_client(s);
+        /* What is made once. */
+        take_over(s, pid_of_daemon(s->h));
+        assert_true(has_all(s));
+}
+
+static void end(struct scene *s)
+{
+        worker_stop(s->w);
+        ctl(s->h, "sessions purge a");
+        s->h->violations = ctl_status(s->h, "violations");
+        if (s->n_lost > 0)
+                print_message("%u times something was lost, and said to be\n", s->n_lost);
+}
+
+static void test_taking_over(void **state)
+{
+        struct counts before;
+        struct scene s;
+        struct plan p;
+
+        start(&s, state);
+        before = counts_now();
+        take_over(&s, pid_of_daemon(s.h));
+        assert_true(has_all(&s));
+        p = plan_new(counts_since(&before), private_full() ? 900 : 8);
+        for (; plan_next(&p); p.f++) {
+                uint64_t pid = pid_of_daemon(s.h);
+                char what[64];
+
+                snprintf(what, sizeof(what), "%s:%llu", functions[p.f].name,
+                        (unsigned long long)p.k);
+                print_message("%s\n", what);
+                s.log_offset = log_length(s.h);
+                arm(p.f, p.k);
+                take_over(&s, pid);
+                arm(p.f, 0);
+                check_client(&s, what);
+        }
+        plan_done(&p, "taking over");
+        end(&s);
+}
+
+/* ---- keeping -------------------------------------------------------------------------------- */
+
+static unsigned chain = 100; /* of the run: each publishes a text of its own */
+
+/* Something new of each kind is kept. True: the page was published, and that was answered. */
+static bool keep_more(struct scene *s, struct worker *w)
+{
+        char socket[PRIVATE_PATH_MAX];
+        uint32_t page;
+
+        chain++;
+        if (worker_ask(w, "connect %s", private_daemon_socket(&s->h->daemon, "a", socket)) != 0 ||
+                worker_ask(w, "open n%u 1", chain) != 0 || worker_ask(w, "lease 1") != 0 ||
+                worker_numbers(w, &page, 1) != 1)
+                return false;
+        return worker_ask(w, "fill %u %u", page, chain) == 0 &&
+               worker_ask(w, "publish %u:0 - %u", chain, page) == 0;
+}
+
+/* Then the daemon dies: what was answered is there. */
+static void try_keeping(struct scene *s, unsigned f, uint64_t k)
+{
+        static const char *const env[] = {"KVL_WORKER_TIMEOUT_MSEC=5000", NULL};
+        struct worker *w = worker_spawn_with(s->h, program_worker(), env);
+        struct proc_output o;
+        char what[64];
+        bool done;
+
+        snprintf(what, sizeof(what), "%s:%llu", functions[f].name, (unsigned long long)k);
+        print_message("%s\n", what);
+        s->log_offset = log_length(s->h);
+        arm(f, k);
+        done = keep_more(s, w);
+        arm(f, 0);
+        take_over(s, pid_of_daemon(s->h));
+        if (done && worker_ask(w, "lookup %u:0", chain) != 0 && !says_loss(s))
+                fail_msg("%s: what was answered is lost (%s):\n%s", what, w->line,
+                        log_from(s->h, s->log_offset));
+        worker_kill(w);
+        ctl_wait_status(s->h, "n_clients", 1);
+        check_client(s, what);
+        snprintf(what, sizeof(what), "purge a n%u --remove", chain);
+        (void)ctl_run(s->h, what, &o); /* it may never have been made */
+        proc_output_free(&o);
+}
+
+static void test_keeping(void **state)
+{
+        struct counts before;
+        struct worker *w;
+        struct scene s;
+        struct plan p;
+
+        start(&s, state);
+        for (unsigned i = 0; i < 2; i++) {
+                w = worker_spawn(s.h);
+                before = counts_now();
+                if (!keep_more(&s, w))
+                        fail_msg("%s", w->line);
+                p = plan_new(counts_since(&before), private_full() ? 900 : 8);
+                worker_stop(w);
+        }
+        for (; plan_next(&p); p.f++)
+                try_keeping(&s, p.f, p.k);
+        plan_done(&p, "keeping");
+        end(&s);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_taking_over, (void *)&kept),
+                harness_test(test_keeping, (void *)&kept),
+        };
+
+        return cmocka_run_group_tests(tests, open_shared, close_shared);
+}

@@ -1,0 +1,566 @@
+#include "tests/unit/ctl-fake-answers.h"
+
+#include <string.h>
+
+#include "proto/kvlease.pb-c.h"
+#include "proto/status.h"
+#include "tests/unit/test-support.h"
+
+/* Generated messages have char * where they only read. */
+#pragma GCC diagnostic ignored "-Wdiscarded-qualifiers"
+
+#define M(name) Kvlease__V1__##name
+#define GIB     (UINT64_C(1) << 30)
+
+/* ---- what there is in the fake daemon -------------------------------------------------------- */
+
+static M(AdminDevice) devices[] = {
+        {.name = "host",
+                .backend = "host",
+                .budget_bytes = 8 * GIB,
+                .charged_bytes = 3 * GIB / 2,
+                .extent_bytes = 64 << 20,
+                .n_sets = 24,
+                .total_bytes = 64 * GIB,
+                .transport = "memfd",
+                .state = "ok",
+                .reserved_bytes = 2 * GIB,
+                .missing_bytes = GIB / 2,
+                .memory_ratio = 13},
+        {.name = "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
+                .backend = "cuda",
+                .budget_bytes = 72 * GIB,
+                .charged_bytes = 3 * GIB,
+                .extent_bytes = 64 << 20,
+                .n_sets = 46,
+                .total_bytes = 80 * GIB,
+                .transport = "vmm",
+                .state = "stuck",
+                .why = "the driver hasn't answered extent_create for 10 s",
+                .n_preparing = 2,
+                .exclusive = "search",
+                .memory_ratio = 90},
+};
+
+/* The last is of a daemon that knows a reason more. */
+static uint64_t refused_by[] = {0, 1, 2, 3, 4, 0, 5, 6, 7};
+
+static M(AdminTenant) tenants[] = {
+        {.name = "search",
+                .limit_bytes = 4 * GIB,
+                .weight = 200,
+                .priority = 50,
+                .max_clients = 64,
+                .charged_bytes = GIB,
+                .max_connects = 1000,
+                .max_requests = 50000,
+                .requests = 777777,
+                .paused = true,
+                .pauses = 12,
+                .pauses_msec = 3400,
+                .connects_refused = 6,
+                .pending_bytes = 300 << 10,
+                .n_clients = 2,
+                .n_namespaces = 1,
+                .socket_path = "/run/kvlease/t/search/sock",
+                .source = "config",
+                .pages_granted = 4,
+                .pages_sealed = 1200,
+                .pages_detached = 1,
+                .evictions = 17,
+                .evict = "pgi",
+                .expire_sec = 86400,
+                .session_expire_sec = 3600,
+                .refusals = 2,
+                .uids = "1000 1001",
+                .gids = "",
+                .group = "search",
+                .class_ = "pinned",
+                .reserve_bytes = 2 * GIB,
+                .reserve_configured_bytes = 5 * GIB / 2,
+                .reserve_min_bytes = GIB,
+                .reserve_max_bytes = 3 * GIB,
+                .sizer = "dry-run",
+                .schedule = "08:00-20:00 2GiB-3GiB",
+                .when_full = "queue",
+                .max_wait_msec = 1500,
+                .burst = "queue",
+                .lend_idle_reserve = true,
+                .placement = "device=GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
+                .exclusive = true,
+                .share_group = true,
+                .publish_uids = "1000",
+                .publish_gids = "2000",
+                .waiting = 3,
+                .waits = 40,
+                .waited_msec = 61000,
+                .max_waited_msec = 900,
+                .degraded = 5,
+                .n_refused_by = ARRAY_SIZE(refused_by),
+                .refused_by = refused_by,
+                .fair_bytes = GIB / 4,
+                .excess_bytes = GIB / 8},
+        {.name = "chat",
+                .limit_bytes = UINT64_MAX,
+                .weight = 100,
+                .priority = 50,
+                .max_clients = 1024,
+                .charged_bytes = GIB / 2,
+                .class_ = "dynamic",
+                .socket_path = "",
+                .source = "admin",
+                .uids = "",
+                .gids = "",
+                .group = ""},
+};
+
+static M(NsLayout) layout = {
+        .model = "llama-3-8b",
+        .version = "v1",
+        .dtype = 3,
+        .n_layers = 32,
+        .n_kv_heads = 8,
+        .head_size = 128,
+        .page_tokens = 16,
+        .n_planes = 1,
+        .plane_page_bytes = 2 << 20,
+        .tp_size = 1,
+};
+
+static M(AdminNamespace) namespaces[] = {
+        {.tenant = "search",
+                .name = "llama",
+                .layout = &layout,
+                .device = "host",
+                .epoch = 3,
+                .charged_bytes = GIB,
+                .n_sets = 16,
+                .pages_free = 20,
+                .pages_granted = 4,
+                .pages_sealed = 1200,
+                .pages_pinned = 9,
+                .pages_detached = 1,
+                .n_clients = 2,
+                .capacity_pages = 2048,
+                .set_pages = 32,
+                .hits = 750,
+                .keys = 1000,
+                .pages_ready = 6},
+        {.tenant = "chat", .name = "bare", .device = "host"},
+};
+
+static M(AdminClient) clients[] = {
+        {.client_id = 7,
+                .tenant = "search",
+                .name = "decoder",
+                .pid = 4711,
+                .uid = 1000,
+                .state = "not reading",
+                .state_sec = 93784,
+                .heard_sec = 4,
+                .namespaces = 2,
+                .recalled_sets = 3,
+                .late = true,
+                .killed = true,
+                .waiting = 5,
+                .pending_bytes = 300 << 10,
+                .group = "0a1b2c3d",
+                .pages_granted = 4,
+                .pins = 9,
+                .mapped_sets = 16,
+                .quarantined_sets = 2,
+                .safepoints = true,
+                .requests = 12345,
+                .connected_sec = 93784},
+        /* Names are the clients' own: control sequences, quotes, bytes that aren't UTF-8. */
+        {.client_id = 8,
+                .tenant = "search",
+                .name = "\033[31m\"evil\"\\\xff\n",
+                .pid = 4712,
+                .uid = 1000,
+                .state = "waiting for exit",
+                .state_sec = 7,
+                .heard_sec = 59,
+                .late = true,
+                .metadata_only = true,
+                .group = "0a1b2c3d",
+                .violations = 1,
+                .connected_sec = 59},
+        {.client_id = UINT64_C(1) << 53,
+                .tenant = "chat",
+                .name = "d\u00e9mo",
+                .pid = 1,
+                .state = "muted",
+                .connected_sec = 3599},
+};
+
+static M(AdminRegion) regions[] = {
+        {.device = "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
+                .tenant = "search",
+                .size_bytes = 2 * GIB,
+                .used_bytes = 3 * GIB / 2,
+                .fair_bytes = GIB,
+                .min_bytes = GIB,
+                .max_bytes = 3 * GIB,
+                .demand_bytes = 5 * GIB / 2,
+                .p99_bytes = 5 * GIB / 2,
+                .target_bytes = 3 * GIB,
+                .sizer = "dry-run",
+                .decision = "grow",
+                .why = "p99 is 125 % of it",
+                .decided_sec_ago = 4,
+                .changes = 7},
+        {.device = "host",
+                .tenant = "search",
+                .size_bytes = GIB,
+                .min_bytes = GIB,
+                .max_bytes = GIB,
+                .target_bytes = GIB,
+                .sizer = "off",
+                .lent_bytes = GIB / 2,
+                .missing_bytes = GIB / 4,
+                .taken_back_msec = 1200},
+        {.device = "host",
+                .tenant = "chat",
+                .excess_bytes = GIB / 2,
+                .fair_bytes = GIB / 4,
+                .demand_bytes = GIB,
+                .sizer = "on",
+                .decision = "none"},
+        {.device = "host", .size_bytes = 7 * GIB, .used_bytes = GIB / 2},
+};
+
+static M(AdminEviction) evictions[] = {
+        {.victim = "chat", .by = "search", .pages = 12, .sets = 1},
+        {.victim = "chat", .by = "", .pages = 3},
+};
+
+static M(AdminSession) sessions[] = {
+        {.tenant = "search",
+                .ns = "llama",
+                .id = {.len = 7, .data = (uint8_t *)"chat-17"},
+                .n_pages = 12,
+                .n_tokens = 800,
+                .lost_tokens = 64,
+                .bytes = 12 << 20,
+                .n_open = 1,
+                .idle_sec = 75,
+                .expires_in_sec = 86325,
+                .hint = "continues"},
+        {.tenant = "chat",
+                .ns = "llama",
+                .id = {.len = 4, .data = (uint8_t *)"\x01\x02 \xff"},
+                .hint = "unknown",
+                .truncated = true},
+};
+
+static M(AdminSet) sets[] = {
+        {.tenant = "search",
+                .name = "llama-tp4",
+                .size = 4,
+                .n_namespaces = 3,
+                .keys_incomplete = 40,
+                .dropped = 2,
+                .charged_bytes = GIB},
+        {.tenant = "chat", .name = "hybrid", .size = 2, .n_namespaces = 2, .keys_complete = 9},
+};
+
+static M(Explanation) explanations[] = {
+        {.state = 1, .page = 7, .age_sec = 90, .unused_sec = 5, .client_id = 3},
+        {.state = 3, .age_sec = 3600, .by = "search"},
+        {.state = 0},
+        {.state = 99},
+};
+
+static M(AdminStatusReply) status = {
+        .daemon_version = "0.1.0",
+        .pid = 4242,
+        .uptime_sec = 3723,
+        .boot_epoch = UINT64_C(0xfedcba9876543210),
+        .n_clients = 2,
+        .n_tenants = 2,
+        .n_namespaces = 2,
+        .pending_bytes = 300 << 10,
+        .max_pending_bytes = 64 << 20,
+        .pending_overflows = 8,
+        .peers_held = 1,
+        .peers_new = 3,
+        .tenants_paused = 1,
+        .connects_refused = 6,
+        .budget_bytes = 8 * GIB,
+        .charged_bytes = 3 * GIB / 2,
+        .pages_free = 20,
+        .pages_granted = 4,
+        .pages_sealed = 1200,
+        .pages_pinned = 9,
+        .pages_detached = 1,
+        .lookups = 250,
+        .lookup_keys = 1000,
+        .lookup_hits = 750,
+        .publishes = 1300,
+        .duplicates = 40,
+        .evictions = 17,
+        .leases_refused = 2,
+        .violations = 1,
+        .config_file = "/etc/kvlease/kvleased.conf",
+        .runtime_dir = "/run/kvlease",
+        .state_dir = "/var/lib/kvlease",
+        .members_waiting_exit = 1,
+        .segments = "memfd (Operation not permitted)",
+        .pages_ready = 6,
+        .unindexed = 3,
+        .touches_dropped = 12,
+        .n_sharing = 1,
+        .fragmentation = 125,
+        .compacted_pages = 120,
+        .compacted_sets = 4,
+        .n_waiting = 3,
+        .leases_waited = 40,
+        .leases_degraded = 5,
+        .pages_ahead = 64,
+        .n_sessions = 2,
+        .sessions_expired = 1,
+        .pages_expired = 30,
+        .announced = 500,
+        .kept_fds = 120,
+        .kept_max = 4096,
+        .kept_released = 3,
+        .took_over = true,
+        .recovered_pages = 1190,
+        .recovered_namespaces = 2,
+        .recovered_sessions = 2,
+        .namespaces_lost = 1,
+        .pages_lost_checksum = 4,
+        .pages_lost_parent = 5,
+        .pages_lost_duplicate = 6,
+        .pages_lost_index = 7,
+        .clients_recovered = 6,
+        .clients_resumed = 1,
+        .clients_waiting = 2,
+        .clients_expired = 3,
+        .ready_msec = 35,
+        .announces_pending = 60,
+        .n_ns_sets = 2,
+        .set_keys_complete = 9,
+        .set_keys_incomplete = 40,
+        .recording = true,
+};
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* Generated messages are initialised by a function each: their default strings aren't NULL. */
+static ProtobufCMessage *message_new(struct fake_answers *f, const ProtobufCMessageDescriptor *d)
+{
+        ProtobufCMessage *m = arena_alloc(f->arena, d->sizeof_message);
+
+        assert_non_null(m);
+        d->message_init(m);
+        return m;
+}
+
+/* Fills what the tables above leave out: descriptor and default strings. */
+static void complete(struct fake_answers *f, void *p, const ProtobufCMessageDescriptor *d)
+{
+        ProtobufCMessage *m = p, *fresh = message_new(f, d);
+
+        for (unsigned i = 0; i < d->n_fields; i++) {
+                const ProtobufCFieldDescriptor *field = &d->fields[i];
+                char **text = (char **)((char *)p + field->offset);
+
+                if (field->type == PROTOBUF_C_TYPE_STRING &&
+                        field->label != PROTOBUF_C_LABEL_REPEATED && !*text)
+                        *text = *(char **)((char *)fresh + field->offset);
+        }
+        m->descriptor = d;
+}
+
+#define COMPLETE(f, row, name) complete(f, row, &kvlease__v1__##name##__descriptor)
+
+/* One row per answer, so that every list of two needs two requests. */
+#define LIST_ROW(f, reply, request, field, rows, name)                               \
+        do {                                                                         \
+                size_t at = (size_t)(request)->after;                                \
+                                                                                     \
+                if ((f)->mode == FAKE_EMPTY || at >= ARRAY_SIZE(rows))               \
+                        break;                                                       \
+                COMPLETE(f, &(rows)[at], name);                                      \
+                (reply)->n_##field = 1;                                              \
+                (reply)->field = arena_alloc((f)->arena, sizeof((reply)->field[0])); \
+                (reply)->field[0] = &(rows)[at];                                     \
+                (reply)->next = at + 1 < ARRAY_SIZE(rows) ? at + 1 : 0;              \
+                if ((f)->mode == FAKE_CIRCLE)                                        \
+                        (reply)->next = 1;                                           \
+        } while (0)
+
+static void answer_hello(struct fake_answers *f, M(HelloReply) * reply)
+{
+        reply->version = PROTO_VERSION_MAX;
+        reply->min_version = PROTO_VERSION_MIN;
+        reply->max_version = PROTO_VERSION_MAX;
+        reply->daemon_version = "0.1.0";
+        if (f->mode == FAKE_TENANT)
+                reply->tenant = "search";
+        if (f->mode == FAKE_VERSION) {
+                reply->status = WIRE_VERSION;
+                reply->version = 0;
+                reply->detail = "the daemon speaks protocol 2 to 3, the client 1 to 1: upgrade "
+                                "kvleasectl";
+        }
+}
+
+static void answer_status(struct fake_answers *f, M(AdminStatusReply) * reply)
+{
+        M(AdminStatusReply) copy = status;
+        bool gone = f->mode == FAKE_LEAVING && f->n_status++ > 0;
+
+        COMPLETE(f, &copy, admin_status_reply);
+        copy.detail = "";
+        if (f->mode != FAKE_EMPTY)
+                *reply = copy;
+        if (gone || f->mode == FAKE_LINGERING)
+                reply->n_clients = 0;
+        if (f->mode == FAKE_LINGERING)
+                reply->segments = "read-only mount";
+        if (gone)
+                reply->members_waiting_exit = 0;
+}
+
+static void answer_tenants(
+        struct fake_answers *f, M(AdminTenantsReply) * reply, const M(AdminListRequest) * q)
+{
+        bool gone = f->mode == FAKE_LEAVING && q->tenant[0] && f->n_status++ > 0;
+        static M(AdminTenant) * one[1];
+
+        if (!q->tenant[0]) {
+                LIST_ROW(f, reply, q, tenants, tenants, admin_tenant);
+                return;
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(tenants); i++) {
+                if (strcmp(tenants[i].name, q->tenant) != 0)
+                        continue;
+                COMPLETE(f, &tenants[i], admin_tenant);
+                tenants[i].recalled_sets = gone ? 0 : 3;
+                one[0] = &tenants[i];
+                reply->n_tenants = 1;
+                reply->tenants = one;
+        }
+}
+
+/* As many as were asked for, but for a daemon that answers none. */
+static void answer_explain(
+        struct fake_answers *f, M(ExplainReply) * reply, const M(AdminExplainRequest) * q)
+{
+        static M(Explanation) * rows[ARRAY_SIZE(explanations)];
+        size_t n = f->mode == FAKE_EMPTY ? 0 : q->keys.len / 32;
+
+        assert_true(n <= ARRAY_SIZE(rows));
+        for (size_t i = 0; i < n; i++) {
+                COMPLETE(f, &explanations[i], explanation);
+                rows[i] = &explanations[i];
+        }
+        reply->n_explanations = n;
+        reply->explanations = rows;
+}
+
+static void answer_record(
+        struct fake_answers *f, M(AdminRecordReply) * reply, const M(AdminRecordRequest) * q)
+{
+        if (f->mode == FAKE_EMPTY)
+                return;
+        reply->on = q->action != KVLEASE__V1__ADMIN_RECORD_REQUEST__ACTION__OFF;
+        reply->path = "/var/lib/kvlease/traces/trace-3.jsonl";
+        reply->requests = 1234;
+        reply->bytes = 98765;
+        reply->lost = 1;
+}
+
+static void answer(
+        struct fake_answers *f, uint16_t type, const ProtobufCMessage *q, ProtobufCMessage *m)
+{
+        switch (type) {
+        case MSG_HELLO:
+                answer_hello(f, (M(HelloReply) *)m);
+                return;
+        case MSG_ADMIN_STATUS:
+                answer_status(f, (M(AdminStatusReply) *)m);
+                return;
+        case MSG_ADMIN_DEVICES:
+                LIST_ROW(f, (M(AdminDevicesReply) *)m, (const M(AdminListRequest) *)q, devices,
+                        devices, admin_device);
+                return;
+        case MSG_ADMIN_TENANTS:
+                answer_tenants(f, (M(AdminTenantsReply) *)m, (const M(AdminListRequest) *)q);
+                return;
+        case MSG_ADMIN_NAMESPACES:
+                COMPLETE(f, &layout, ns_layout);
+                LIST_ROW(f, (M(AdminNamespacesReply) *)m, (const M(AdminListRequest) *)q,
+                        namespaces, namespaces, admin_namespace);
+                return;
+        case MSG_ADMIN_CLIENTS:
+                LIST_ROW(f, (M(AdminClientsReply) *)m, (const M(AdminListRequest) *)q, clients,
+                        clients, admin_client);
+                return;
+        case MSG_ADMIN_REGIONS:
+                LIST_ROW(f, (M(AdminRegionsReply) *)m, (const M(AdminListRequest) *)q, regions,
+                        regions, admin_region);
+                return;
+        case MSG_ADMIN_EVICTIONS:
+                LIST_ROW(f, (M(AdminEvictionsReply) *)m, (const M(AdminListRequest) *)q, evictions,
+                        evictions, admin_eviction);
+                return;
+        case MSG_ADMIN_SESSIONS:
+                LIST_ROW(f, (M(AdminSessionsReply) *)m, (const M(AdminListRequest) *)q, sessions,
+                        sessions, admin_session);
+                return;
+        case MSG_ADMIN_SETS:
+                LIST_ROW(f, (M(AdminSetsReply) *)m, (const M(AdminListRequest) *)q, sets, sets,
+                        admin_set);
+                return;
+        case MSG_ADMIN_EXPLAIN:
+                answer_explain(f, (M(ExplainReply) *)m, (const M(AdminExplainRequest) *)q);
+                return;
+        case MSG_ADMIN_SESSION_PURGE:
+                ((M(CountReply) *)m)->count = 5;
+                return;
+        case MSG_ADMIN_RECORD:
+                answer_record(f, (M(AdminRecordReply) *)m, (const M(AdminRecordRequest) *)q);
+                return;
+        case MSG_ADMIN_PURGE:
+                ((M(CountReply) *)m)->count = 42;
+                ((M(CountReply) *)m)->kept = ((const M(AdminPurgeRequest) *)q)->remove;
+                return;
+        case MSG_ADMIN_RECALL:
+                ((M(CountReply) *)m)->count = 3;
+                return;
+        case MSG_ADMIN_CHECK:
+                ((M(AdminCheckReply) *)m)->pages = 1225;
+                ((M(AdminCheckReply) *)m)->sets = 24;
+                return;
+        }
+}
+
+/* Every reply starts with status and detail. */
+static void refuse(struct fake_answers *f, uint16_t type, ProtobufCMessage *m)
+{
+        M(SimpleReply) *reply = (M(SimpleReply) *)m;
+
+        if (f->mode == FAKE_CORRUPT && type == MSG_ADMIN_CHECK) {
+                reply->status = WIRE_CORRUPT;
+                reply->detail = "page 17 of search/llama is in two places";
+        }
+        if (type == MSG_HELLO || (f->mode != FAKE_REFUSING && f->mode != FAKE_SILENT))
+                return;
+        reply->status = WIRE_BUSY;
+        if (f->mode == FAKE_REFUSING)
+                reply->detail = "tenant search has 2 clients: end them first";
+}
+
+ProtobufCMessage *fake_answer(
+        struct fake_answers *f, const struct msg_info *info, const ProtobufCMessage *request)
+{
+        ProtobufCMessage *reply = message_new(f, info->reply);
+
+        answer(f, info->type, request, reply);
+        refuse(f, info->type, reply);
+        return reply;
+}

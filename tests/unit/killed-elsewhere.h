@@ -1,0 +1,42 @@
+/*
+ * Fault points (base/fault-point.h) that a daemon under load comes by once in the life of what is
+ * kept, or not at all, by the unit test that kills at each of them: it fails where it doesn't come
+ * by one. tests/fault/test_daemon_kill.c kills at all the others.
+ */
+#ifndef KVL_TESTS_KILLED_ELSEWHERE_H
+#define KVL_TESTS_KILLED_ELSEWHERE_H
+
+/* test_recover.c */
+#define KILLED_BY_RECOVER(X)          \
+        X("state-before-magic")       \
+        X("state-after-magic")        \
+        X("state-before-keep")        \
+        X("state-after-keep")         \
+        X("move-before-key")          \
+        X("move-after-note")          \
+        X("move-two-pages")           \
+        X("move-before-free")         \
+        X("page-before-reparent")     \
+        X("page-after-reparent")      \
+        X("slot-before-replace")      \
+        X("slot-after-replace")       \
+        X("tag-before-store")         \
+        X("tag-after-store")          \
+        X("session-log-before-magic") \
+        X("session-log-before-keep")  \
+        X("session-log-after-keep")
+
+#define KILLED_BY_CANARY(X)      \
+        X("canary-before-value") \
+        X("canary-after-value")
+
+/* test_client_recover.c */
+#define KILLED_BY_CLIENT_RECOVER(X) \
+        X("client-rows-before")     \
+        X("client-rows-after")      \
+        X("attach-rows-before")     \
+        X("attach-rows-after")      \
+        X("client-mute-before")     \
+        X("client-mute-after")
+
+#endif
