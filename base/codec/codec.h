@@ -1,0 +1,65 @@
+/*
+ * Codecs for cold pages: fewer bytes for a matrix of numbers, tokens by channels, below the device.
+ *
+ *   int8   a byte each: what its channel spans, in 255 even steps
+ *   fp8    an OCP E4M3 number each, scaled likewise: small values keep their relative precision
+ *
+ * A channel's *maximum*, its largest magnitude, is kept in the number format of the matrix, where
+ * it is exact; a value x becomes round(x * 127 / maximum), or the E4M3 number nearest to x * 448 /
+ * maximum. Reading it back is off by at most maximum / 254 with int8 (ties to even everywhere) plus
+ * the rounding of the result: of fp16 numbers never more than maximum / 220, or than 2^-24, the
+ * step of the smallest ones. Maxima come back exactly where numbers have 16 bits.
+ *
+ * All kernels (AVX-512, AVX2, NEON, scalar) give the same bytes; codec-kernels.h. Any thread;
+ * nothing is allocated.
+ */
+#ifndef KVL_BASE_CODEC_H
+#define KVL_BASE_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* As stored: numbers are never used again for something else. */
+enum codec {
+        CODEC_NONE = 0,
+        CODEC_INT8 = 1,
+        CODEC_FP8 = 2, /* E4M3, without infinities; OCP 8-bit Floating Point Specification 1.0 */
+        N_CODECS
+};
+
+enum codec_number { CODEC_F16, CODEC_BF16, CODEC_F32, N_CODEC_NUMBERS };
+
+/* `n_matrices` of [n_tokens][n_channels], or of [n_channels][n_tokens] with channels_first, one
+ * behind the other without gaps. None of the counts is 0, and their product is below 2^32. */
+struct codec_shape {
+        enum codec_number number;
+        bool channels_first;
+        uint32_t n_matrices, n_tokens, n_channels;
+};
+
+/* "none", "int8", "fp8". Static. */
+const char *codec_name(enum codec codec);
+
+/* By that name. 0 or -EINVAL. */
+int codec_parse(const char *name, enum codec *ret_codec);
+
+/* Of all matrices, as they are and encoded. */
+size_t codec_plain_bytes(const struct codec_shape *shape);
+size_t codec_encoded_bytes(enum codec codec, const struct codec_shape *shape);
+
+/*
+ * Writes codec_encoded_bytes() to `encoded`, which doesn't overlap `plain`; no alignment is needed.
+ * 0; -EDOM: a value isn't finite, or is an fp32 number of 2^127 and more: `encoded` is of no use,
+ * and the page can be kept with CODEC_NONE only. Channels of which all magnitudes are below 2^-116
+ * become zeros.
+ */
+int codec_encode(
+        enum codec codec, const struct codec_shape *shape, const void *plain, void *encoded);
+
+/* Writes codec_plain_bytes(). 0; -EBADMSG: `encoded` isn't what codec_encode() makes, `plain` is of
+ * no use. What is damaged elsewhere gives other numbers: checksums are the caller's. */
+int codec_decode(
+        enum codec codec, const struct codec_shape *shape, const void *encoded, void *plain);
+
+#endif

@@ -1,0 +1,441 @@
+/* Codecs: number formats against their definitions, every kernel against the scalar one, bounds of
+ * the error. */
+#include "base/codec/codec.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/codec/codec-kernels.h"
+#include "base/codec/codec-number.h"
+#include "base/macros.h"
+#include "tests/unit/test-random.h"
+#include "tests/unit/test-support.h"
+
+/* ---- number formats ----------------------------------------------------------------------------
+ */
+
+/* By the definition: sign, exponent and fraction, as a double, which holds all of them. */
+static double value_by_definition(uint32_t bits, int n_exponent, int n_fraction)
+{
+        int bias = (1 << (n_exponent - 1)) - 1;
+        uint32_t fraction = bits & ((1u << n_fraction) - 1);
+        int exponent = (int)(bits >> n_fraction & ((1u << n_exponent) - 1));
+        double magnitude =
+                exponent == 0 ? ldexp(fraction, 1 - bias - n_fraction)
+                              : ldexp(fraction + (1u << n_fraction), exponent - bias - n_fraction);
+
+        return bits >> (n_exponent + n_fraction) & 1 ? -magnitude : magnitude;
+}
+
+static void test_f16_values(void **state)
+{
+        for (uint32_t h = 0; h <= 0xffff; h++) {
+                if ((h & 0x7c00) == 0x7c00) {
+                        assert_true((h & 0x3ff) ? isnan(f16_value((uint16_t)h))
+                                                : isinf(f16_value((uint16_t)h)));
+                        continue;
+                }
+                assert_true((double)f16_value((uint16_t)h) == value_by_definition(h, 5, 10));
+                assert_int_equal(f16_round(f16_value((uint16_t)h)), h);
+        }
+}
+
+/* Between two neighbours: the nearer one, the even one from the middle. */
+static void check_between(float low, float high, uint32_t low_bits, uint32_t (*round)(float))
+{
+        float middle = low + (high - low) / 2;
+
+        assert_int_equal(round(nextafterf(middle, low)), low_bits);
+        assert_int_equal(round(nextafterf(middle, high)), low_bits + 1);
+        assert_int_equal(round(middle), low_bits + (low_bits & 1));
+}
+
+static uint32_t round_f16(float f)
+{
+        return f16_round(f);
+}
+
+static uint32_t round_bf16(float f)
+{
+        return bf16_round(f);
+}
+
+static uint32_t round_e4m3(float f)
+{
+        return e4m3_round(f);
+}
+
+static void test_rounding(void **state)
+{
+        for (uint16_t h = 0; h < 0x7bff; h++) {
+                check_between(f16_value(h), f16_value(h + 1), h, round_f16);
+                check_between(-f16_value(h), -f16_value(h + 1), 0x8000u | h, round_f16);
+        }
+        assert_int_equal(f16_round(65519.996f), 0x7bff);
+        assert_int_equal(f16_round(65520), 0x7c00);
+        assert_int_equal(f16_round(-INFINITY), 0xfc00);
+        assert_true(isnan(f16_value(f16_round(NAN))));
+        for (uint32_t h = 0x0080; h < 0x7f7f; h++)
+                check_between(
+                        bf16_value((uint16_t)h), bf16_value((uint16_t)(h + 1)), h, round_bf16);
+        for (uint8_t code = 0; code < 0x7e; code++) {
+                check_between(e4m3_value(code), e4m3_value(code + 1), code, round_e4m3);
+                check_between(-e4m3_value(code), -e4m3_value(code + 1), 0x80u | code, round_e4m3);
+        }
+}
+
+/* Every code but NaN, and 448, the greatest, from OCP's table. */
+static void test_e4m3_values(void **state)
+{
+        for (uint32_t code = 0; code <= 0xff; code++) {
+                assert_true((double)e4m3_value((uint8_t)code) == value_by_definition(code, 4, 3));
+                if ((code & 0x7f) != 0x7f)
+                        assert_int_equal(e4m3_round(e4m3_value((uint8_t)code)), code);
+        }
+        assert_true(e4m3_value(0x7e) == 448 && e4m3_value(0x01) == 0x1p-9f);
+}
+
+/* ---- matrices ----------------------------------------------------------------------------------
+ */
+
+#define N_SHAPES 60 /* tried by each test that takes random ones */
+
+struct matrix {
+        struct codec_shape shape;
+        uint8_t *plain, *encoded, *decoded; /* owned; at odd addresses */
+        size_t n_plain, n_encoded;
+};
+
+static const unsigned number_bytes[N_CODEC_NUMBERS] = {2, 2, 4};
+
+static void matrix_init(struct matrix *m, enum codec codec, struct codec_shape shape)
+{
+        m->shape = shape;
+        m->n_plain = codec_plain_bytes(&shape);
+        m->n_encoded = codec_encoded_bytes(codec, &shape);
+        assert_int_equal(m->n_plain, (size_t)shape.n_matrices * shape.n_tokens * shape.n_channels *
+                                             number_bytes[shape.number]);
+        /* Exactly as long: a sanitizer sees what goes beyond. */
+        m->plain = (uint8_t *)malloc(m->n_plain + 1) + 1;
+        m->encoded = (uint8_t *)malloc(m->n_encoded + 1) + 1;
+        m->decoded = (uint8_t *)malloc(m->n_plain + 1) + 1;
+}
+
+static void matrix_deinit(struct matrix *m)
+{
+        free(m->plain - 1);
+        free(m->encoded - 1);
+        free(m->decoded - 1);
+}
+
+static float value_at(const struct matrix *m, const uint8_t *data, size_t i)
+{
+        uint16_t half;
+        float f;
+
+        if (m->shape.number == CODEC_F32) {
+                memcpy(&f, data + i * 4, 4);
+                return f;
+        }
+        memcpy(&half, data + i * 2, 2);
+        return m->shape.number == CODEC_F16 ? f16_value(half) : bf16_value(half);
+}
+
+static void set_value(struct matrix *m, size_t i, float f)
+{
+        uint16_t half = m->shape.number == CODEC_F16 ? f16_round(f) : bf16_round(f);
+
+        if (m->shape.number == CODEC_F32)
+                memcpy(m->plain + i * 4, &f, 4);
+        else
+                memcpy(m->plain + i * 2, &half, 2);
+}
+
+static size_t index_of(const struct codec_shape *s, size_t matrix, size_t token, size_t channel)
+{
+        return matrix * s->n_tokens * s->n_channels +
+               (s->channels_first ? channel * s->n_tokens + token
+                                  : token * s->n_channels + channel);
+}
+
+/* Channels of very different sizes, some of them all zero. */
+static void matrix_randomise(struct matrix *m)
+{
+        const struct codec_shape *s = &m->shape;
+
+        for (size_t x = 0; x < s->n_matrices; x++)
+                for (size_t c = 0; c < s->n_channels; c++) {
+                        float scale = random_u64() % 16 == 0
+                                              ? 0
+                                              : ldexpf(1, (int)(random_u64() % 24) - 12);
+
+                        for (size_t t = 0; t < s->n_tokens; t++)
+                                set_value(m, index_of(s, x, t, c),
+                                        scale * (float)((int64_t)random_u64() >> 40) * 0x1p-23f);
+                }
+}
+
+static struct codec_shape random_shape(void)
+{
+        return (struct codec_shape){.number = random_u64() % N_CODEC_NUMBERS,
+                .channels_first = random_u64() % 2,
+                .n_matrices = 1 + random_u64() % 3,
+                .n_tokens = 1 + random_u64() % 300,
+                .n_channels = 1 + random_u64() % 300};
+}
+
+static void check_same(const struct codec_kernels *k, enum codec codec, struct codec_shape shape)
+{
+        struct matrix m;
+        uint8_t *expected;
+
+        matrix_init(&m, codec, shape);
+        matrix_randomise(&m);
+        expected = malloc(MAX(m.n_encoded, m.n_plain));
+        assert_int_equal(
+                codec_encode_by(&codec_kernels_scalar, codec, &shape, m.plain, expected), 0);
+        assert_int_equal(codec_encode_by(k, codec, &shape, m.plain, m.encoded), 0);
+        assert_memory_equal(m.encoded, expected, m.n_encoded);
+        assert_int_equal(
+                codec_decode_by(&codec_kernels_scalar, codec, &shape, m.encoded, expected), 0);
+        assert_int_equal(codec_decode_by(k, codec, &shape, m.encoded, m.decoded), 0);
+        assert_memory_equal(m.decoded, expected, m.n_plain);
+        free(expected);
+        matrix_deinit(&m);
+}
+
+static void test_kernels_agree(void **state)
+{
+        const struct codec_kernels *k;
+        unsigned n;
+
+        for (n = 0; (k = codec_kernels_at(n)); n++) {
+                print_message("%s\n", k->name);
+                for (unsigned i = 0; i < N_SHAPES; i++)
+                        for (unsigned codec = CODEC_INT8; codec < N_CODECS; codec++)
+                                check_same(k, codec, random_shape());
+        }
+        assert_true(n >= 1 && codec_kernels_at(n - 1) == &codec_kernels_scalar);
+}
+
+/* Every code by every kernel, beside factors of every size. */
+static void test_kernels_decode_all(void **state)
+{
+        const struct codec_kernels *k;
+        uint8_t codes[256], expected[256 * 4], got[256 * 4];
+        float factors[256];
+
+        for (unsigned i = 0; i < 256; i++) {
+                codes[i] = (uint8_t)i;
+                factors[i] = ldexpf(
+                        1 + (float)(random_u64() % 1000) / 1000, (int)(random_u64() % 16) - 12);
+        }
+        for (unsigned n = 0; (k = codec_kernels_at(n)); n++)
+                for (unsigned codec = 0; codec < 2; codec++)
+                        for (unsigned number = 0; number < N_CODEC_NUMBERS; number++) {
+                                codec_kernels_scalar.decode[codec][number](
+                                        expected, codes, factors, 256);
+                                k->decode[codec][number](got, codes, factors, 256);
+                                assert_memory_equal(got, expected, 256 * number_bytes[number]);
+                        }
+}
+
+static double greatest(const struct matrix *m, size_t matrix, size_t channel)
+{
+        double max = 0;
+
+        for (size_t t = 0; t < m->shape.n_tokens; t++)
+                max = fmax(max, fabs((double)value_at(
+                                        m, m->plain, index_of(&m->shape, matrix, t, channel))));
+        return max;
+}
+
+/* Parts of the channel's maximum and of the value, and a constant, in sum; or `least`. */
+struct bound {
+        double of_maximum, of_value, plus, least;
+};
+
+static void check_errors(const struct matrix *m, struct bound b)
+{
+        for (size_t x = 0; x < m->shape.n_matrices; x++)
+                for (size_t c = 0; c < m->shape.n_channels; c++) {
+                        double max = greatest(m, x, c);
+
+                        for (size_t t = 0; t < m->shape.n_tokens; t++) {
+                                size_t i = index_of(&m->shape, x, t, c);
+                                double is = value_at(m, m->plain, i);
+                                double back = value_at(m, m->decoded, i);
+                                double error = fabs(is - back);
+                                double most = b.of_maximum * max +
+                                              b.of_value * fmax(fabs(is), fabs(back)) + b.plus;
+
+                                if (error > fmax(most, b.least))
+                                        fail_msg("%g came back as %g, maximum %g", is, back, max);
+                                if (fabs(is) == max && m->shape.number != CODEC_F32)
+                                        assert_true(error == 0);
+                        }
+                }
+}
+
+/* What codec.h says of int8; of fp8: half a step of four bits, of values or of the smallest. */
+static void test_errors(void **state)
+{
+        for (unsigned i = 0; i < N_SHAPES; i++)
+                for (unsigned codec = CODEC_INT8; codec < N_CODECS; codec++) {
+                        struct codec_shape shape = random_shape();
+                        double rounding = shape.number == CODEC_BF16 ? 0x1p-8 : 0x1p-11;
+                        struct matrix m;
+
+                        matrix_init(&m, codec, shape);
+                        matrix_randomise(&m);
+                        assert_int_equal(codec_encode(codec, &shape, m.plain, m.encoded), 0);
+                        assert_int_equal(codec_decode(codec, &shape, m.encoded, m.decoded), 0);
+                        if (codec == CODEC_FP8)
+                                check_errors(&m, (struct bound){0x1p-10 / 448,
+                                                         0x1p-4 + 2 * rounding, 0x1p-25, 0});
+                        else if (shape.number == CODEC_F16)
+                                check_errors(&m, (struct bound){1.0 / 220, 0, 0, 0x1p-24});
+                        else
+                                check_errors(&m, (struct bound){1.0 / 253.9, rounding, 0, 0});
+                        matrix_deinit(&m);
+                }
+}
+
+/* All fp16 numbers below each power of two, as one channel. */
+static void test_all_f16(void **state)
+{
+        struct codec_shape shape = {CODEC_F16, true, 1, 0, 1};
+        struct matrix m;
+
+        for (unsigned power = 1; power <= 30; power++) {
+                uint16_t end = (uint16_t)(power << 10);
+
+                shape.n_tokens = 2u * end;
+                matrix_init(&m, CODEC_INT8, shape);
+                for (uint16_t h = 0; h < end; h++) {
+                        uint16_t minus = h | 0x8000;
+
+                        memcpy(m.plain + h * 4, &h, 2);
+                        memcpy(m.plain + h * 4 + 2, &minus, 2);
+                }
+                assert_int_equal(codec_encode(CODEC_INT8, &shape, m.plain, m.encoded), 0);
+                assert_int_equal(codec_decode(CODEC_INT8, &shape, m.encoded, m.decoded), 0);
+                check_errors(&m, (struct bound){1.0 / 220, 0, 0, 0x1p-24});
+                matrix_deinit(&m);
+        }
+}
+
+static void test_not_finite(void **state)
+{
+        static const float bad[] = {INFINITY, -INFINITY, NAN};
+        struct matrix m;
+
+        for (unsigned number = 0; number < N_CODEC_NUMBERS; number++)
+                for (unsigned first = 0; first < 2; first++)
+                        for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
+                                struct codec_shape shape = {number, first, 2, 33, 41};
+                                uint16_t half = number == CODEC_F16 ? 0x7e00 : 0x7fc0;
+                                size_t at;
+
+                                matrix_init(&m, CODEC_INT8, shape);
+                                matrix_randomise(&m);
+                                assert_int_equal(
+                                        codec_encode(CODEC_INT8, &shape, m.plain, m.encoded), 0);
+                                at = random_u64() % (m.n_plain / number_bytes[number]);
+                                if (isnan(bad[i]) && number != CODEC_F32)
+                                        memcpy(m.plain + at * 2, &half, 2);
+                                else
+                                        set_value(&m, at, bad[i]);
+                                for (unsigned c = CODEC_INT8; c < N_CODECS; c++)
+                                        assert_int_equal(
+                                                codec_encode(c, &shape, m.plain, m.encoded), -EDOM);
+                                matrix_deinit(&m);
+                        }
+}
+
+/* The ends of what fp32 holds: refused, exact, and flushed to zero. */
+static void test_f32_ends(void **state)
+{
+        struct codec_shape shape = {CODEC_F32, false, 1, 3, 2};
+        struct matrix m;
+
+        matrix_init(&m, CODEC_INT8, shape);
+        for (unsigned i = 0; i < 6; i++)
+                set_value(&m, i, 0x1p126f);
+        set_value(&m, 1, 0x1p127f);
+        assert_int_equal(codec_encode(CODEC_INT8, &shape, m.plain, m.encoded), -EDOM);
+        set_value(&m, 1, -0x1.fffffep126f);
+        set_value(&m, 0, 0x1p-117f);
+        set_value(&m, 2, -0x1p-118f);
+        set_value(&m, 4, 0x1p-149f);
+        for (unsigned codec = CODEC_INT8; codec < N_CODECS; codec++) {
+                assert_int_equal(codec_encode(codec, &shape, m.plain, m.encoded), 0);
+                assert_int_equal(codec_decode(codec, &shape, m.encoded, m.decoded), 0);
+                for (unsigned i = 0; i < 6; i += 2)
+                        assert_true(value_at(&m, m.decoded, i) == 0);
+                assert_true(fabsf(value_at(&m, m.decoded, 1) + 0x1.fffffep126f) < 0x1p104f);
+        }
+        matrix_deinit(&m);
+}
+
+static void test_damaged(void **state)
+{
+        struct codec_shape shape = {CODEC_F16, false, 1, 16, 16};
+        struct matrix m;
+
+        matrix_init(&m, CODEC_INT8, shape);
+        matrix_randomise(&m);
+        assert_int_equal(codec_encode(CODEC_INT8, &shape, m.plain, m.encoded), 0);
+        m.encoded[3] = 0x7c; /* the second maximum: infinity */
+        assert_int_equal(codec_decode(CODEC_INT8, &shape, m.encoded, m.decoded), -EBADMSG);
+        m.encoded[3] = 0x80; /* negative */
+        assert_int_equal(codec_decode(CODEC_INT8, &shape, m.encoded, m.decoded), -EBADMSG);
+        shape.channels_first = true;
+        assert_int_equal(codec_decode(CODEC_FP8, &shape, m.encoded, m.decoded), -EBADMSG);
+        matrix_deinit(&m);
+}
+
+/* A page of 64 tokens shrinks to 0.52 of its bytes at most; without a codec nothing changes. */
+static void test_sizes(void **state)
+{
+        struct codec_shape shape = {CODEC_F16, false, 2, 64, 1024};
+        enum codec codec;
+        struct matrix m;
+
+        assert_true(
+                100 * codec_encoded_bytes(CODEC_INT8, &shape) <= 52 * codec_plain_bytes(&shape));
+        matrix_init(&m, CODEC_NONE, shape);
+        matrix_randomise(&m);
+        assert_int_equal(m.n_encoded, m.n_plain);
+        assert_int_equal(codec_encode(CODEC_NONE, &shape, m.plain, m.encoded), 0);
+        assert_int_equal(codec_decode(CODEC_NONE, &shape, m.encoded, m.decoded), 0);
+        assert_memory_equal(m.decoded, m.plain, m.n_plain);
+        matrix_deinit(&m);
+        for (unsigned i = 0; i < N_CODECS; i++) {
+                assert_int_equal(codec_parse(codec_name(i), &codec), 0);
+                assert_int_equal(codec, i);
+        }
+        assert_int_equal(codec_parse("int4", &codec), -EINVAL);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_f16_values),
+                TEST(test_rounding),
+                TEST(test_e4m3_values),
+                TEST(test_kernels_agree),
+                TEST(test_kernels_decode_all),
+                TEST(test_errors),
+                TEST(test_all_f16),
+                TEST(test_not_finite),
+                TEST(test_f32_ends),
+                TEST(test_damaged),
+                TEST(test_sizes),
+        };
+
+        random_start("test_codec");
+        return RUN_TESTS(tests);
+}
