@@ -210,7 +210,7 @@ static void begin_call(
         call->type = type;
         call->sent_at = c->n_queued;
         call->on_abandon = NULL;
-        call->was_sent = false;
+        call->was_sent = call->outlived = false;
         call->is_done = false;
         call->detail[0] = '\0';
         list_append(list, &call->link);
@@ -351,7 +351,7 @@ static void handle_reply(struct conn *c, struct frame *f, const ProtobufCMessage
         }
         code = status_from_wire(reply->status);
         set_detail(call->detail, reply->detail);
-        if (call->was_sent && conn_again(call->type) == CONN_AGAIN_GONE &&
+        if (call->outlived && conn_again(call->type) == CONN_AGAIN_GONE &&
                 (code == -EINVAL || code == -ENOENT))
                 code = 0;
         deliver(c, call, code, m, f);
@@ -518,6 +518,7 @@ void conn_abandon(struct conn *c, struct conn_call *call)
                 .frame = TAKE(call->frame),
                 .type = call->type,
                 .was_sent = call->was_sent,
+                .outlived = call->outlived,
         };
         list_insert_before(&call->link, &late->link);
         list_remove(&call->link);
@@ -575,6 +576,7 @@ void conn_send_again(struct conn *c)
                 memcpy(c->out.data + c->out.end, call->frame->data, call->frame->bytes);
                 queue_packed(c, call->frame->bytes);
                 call->sent_at = c->n_queued;
+                call->outlived = true;
                 FAULT_POINT("resume-queued");
         }
         c->resume.n_waiting_bytes = 0;

@@ -112,6 +112,7 @@ struct conn_call {
         struct conn_frame *frame; /* owned: to be sent again; NULL where it never is */
         uint16_t type;            /* enum msg_type, of the last request sent with it */
         bool was_sent;            /* to the daemon before a restart, which may have done it */
+        bool outlived;            /* a restart, after which the daemon was told what there is */
         bool is_done;
         int code;                       /* once done */
         char detail[CONN_DETAIL_BYTES]; /* last: it isn't zeroed where that costs */
@@ -380,7 +381,8 @@ void conn_watch(struct conn *c);
 enum conn_again {
         CONN_AGAIN,      /* sent again where somebody waits for it */
         CONN_AGAIN_LATE, /* also where nobody does: what it brings or ends must not leak */
-        CONN_AGAIN_GONE, /* likewise; where nothing is left to end, it was done before */
+        CONN_AGAIN_GONE, /* likewise; where nothing is left to end, it was done before, or not named
+                            when the client went on */
 };
 
 /* One of the above, for a type of request. */

@@ -24,10 +24,10 @@ struct client {
         } told;
 };
 
-/* From the test to the script, whose process has it, too: come back. */
+/* Between the test and the script, whose process has it, too: come back; I am away. */
 static int resume_call_fd = -1;
 
-/* For scripts: until the test has called. */
+/* Until the other one has called. */
 static inline void resume_await_call(void)
 {
         eventfd_t n;

@@ -287,6 +287,42 @@ static void test_recalls_are_told_anew(void **state)
         resume_close(&c);
 }
 
+/* It dies after it has asked for a set, before it is told that the set is unmapped: that is never
+ * sent to it. */
+static void script_leaves_after_recall(struct fake_peer *p)
+{
+        welcome_shared(p);
+        serve_until_order(p);
+        fake_recall(p, 0, true, 60000);
+        serve_until_order(p);
+        fake_leave(p);
+        FAKE_CHECK(eventfd_write(resume_call_fd, 1) == 0);
+        fake_return(p);
+        fake_take_up(p);
+        FAKE_CHECK(p->n_resume_ns == 1 && !p->is_mapped[0]);
+        while (fake_receive_any(p) && p->type != MSG_UNMAPPED)
+                ;
+        fake_reply_simple(p, WIRE_NOT_FOUND, "it isn't mapped");
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void test_unmapped_while_away(void **state)
+{
+        struct client c;
+        uint32_t page;
+
+        open_shared(&c, script_leaves_after_recall, LONG_MSEC);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
+        give_order(&c);
+        give_order(&c);
+        resume_await_call();
+        assert_int_equal(kvl_safepoint(c.conn, NULL), 1);
+        assert_int_equal(c.told.n_back, 1);
+        resume_close(&c);
+}
+
 static void script_sessions(struct fake_peer *p)
 {
         welcome_shared(p);
@@ -483,6 +519,7 @@ int main(void)
                 TEST(test_wait_outlives),
                 TEST(test_wait_times_out),
                 TEST(test_recalls_are_told_anew),
+                TEST(test_unmapped_while_away),
                 TEST(test_sessions_are_opened_again),
                 TEST(test_opened_a_moment_ago),
                 TEST(test_open_that_fails),
