@@ -628,7 +628,9 @@ static void test_random(void **state)
 
         good_start(&same, h, "a");
         good_start(&other, h, "b");
-        while (now_nsec() < end || child.fd >= 0) {
+        /* On a machine that is busy, or under valgrind, that is too short for one. */
+        while (now_nsec() < end || child.fd >= 0 || h->violations == 0) {
+                assert_true(n_lives < 10000);
                 if (child.fd < 0) {
                         seed = pattern_mix(seed);
                         child = raw_fork_start(h, scribble, &seed);
@@ -638,13 +640,14 @@ static void test_random(void **state)
                 good_round(&other);
                 if (n_lives % 8 == 0)
                         ctl(h, "check");
-                if (is_over(&child))
+                if (is_over(&child)) {
                         raw_join(&child);
+                        h->violations = ctl_status(h, "violations");
+                }
         }
         ctl(h, "check");
         h->violations = ctl_status(h, "violations");
         print_message("%u lives, %llu violations\n", n_lives, (unsigned long long)h->violations);
-        assert_true(h->violations > 0);
         good_stop(&same);
         good_stop(&other);
 }
