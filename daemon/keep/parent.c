@@ -96,24 +96,27 @@ static bool place_fds(int *fds, int n)
         return true;
 }
 
-static void set_number(const char *name, uint64_t value)
+static bool set_number(const char *name, uint64_t value)
 {
         char text[24];
 
         snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
-        setenv(name, text, 1);
+        return setenv(name, text, 1) == 0;
 }
 
-static void set_watchdog(const struct parent *p)
+static bool set_watchdog(const struct parent *p)
 {
-        if (p->options->watchdog_nsec > 0)
-                set_number("WATCHDOG_USEC", p->options->watchdog_nsec / NSEC_PER_USEC);
-        else if (p->above_watchdog_usec == 0)
-                return;
-        set_number("WATCHDOG_PID", (uint64_t)getpid());
+        if (p->options->watchdog_nsec > 0 &&
+                !set_number("WATCHDOG_USEC", p->options->watchdog_nsec / NSEC_PER_USEC))
+                return false;
+        if (p->options->watchdog_nsec == 0 && p->above_watchdog_usec == 0)
+                return true;
+        return set_number("WATCHDOG_PID", (uint64_t)getpid());
 }
 
-static void set_environment(struct parent *p, unsigned n_fds)
+/* False, with errno: with a part of it the child would release what is kept, or be a parent itself.
+ */
+static bool set_environment(struct parent *p, unsigned n_fds)
 {
         char *at = p->names + p->given_names_bytes;
 
@@ -121,18 +124,15 @@ static void set_environment(struct parent *p, unsigned n_fds)
                 at += sprintf(at, "%s:", p->store.names[i]);
         if (at > p->names)
                 at[-1] = '\0';
-        setenv("NOTIFY_SOCKET", p->notify.address.sun_path, 1);
-        set_number("FDSTORE", p->store.max);
-        set_number(PARENT_VARIABLE, (uint64_t)getppid());
-        set_watchdog(p);
         unsetenv("LISTEN_FDS");
         unsetenv("LISTEN_PID");
         unsetenv("LISTEN_FDNAMES");
-        if (n_fds == 0)
-                return;
-        set_number("LISTEN_FDS", n_fds);
-        set_number("LISTEN_PID", (uint64_t)getpid());
-        setenv("LISTEN_FDNAMES", p->names, 1);
+        return setenv("NOTIFY_SOCKET", p->notify.address.sun_path, 1) == 0 &&
+               set_number("FDSTORE", p->store.max) &&
+               set_number(PARENT_VARIABLE, (uint64_t)getppid()) && set_watchdog(p) &&
+               (n_fds == 0 || (set_number("LISTEN_FDS", n_fds) &&
+                                      set_number("LISTEN_PID", (uint64_t)getpid()) &&
+                                      setenv("LISTEN_FDNAMES", p->names, 1) == 0));
 }
 
 _Noreturn static void become_child(struct parent *p, pid_t parent)
@@ -145,8 +145,7 @@ _Noreturn static void become_child(struct parent *p, pid_t parent)
         sigprocmask(SIG_SETMASK, &p->old_signals, NULL);
         for (unsigned i = 0; i < n; i++)
                 p->fds[i] = i < p->n_given ? (int)(FIRST_FD + i) : p->store.fds[i - p->n_given];
-        set_environment(p, n);
-        if (place_fds(p->fds, (int)n))
+        if (set_environment(p, n) && place_fds(p->fds, (int)n))
                 execv(p->exe, p->options->argv);
         fprintf(stderr, "kvleased --keep: cannot start %s: %s\n", p->exe, strerror(errno));
         _exit(127); /* as a shell would say */
