@@ -173,18 +173,25 @@ part_release() {
 part_asan() {
         build build-asan -Doptimization=1 -Ddebug=false -Db_sanitize=address,undefined \
                 -Dc_args='-g1 -fno-sanitize-recover=undefined' -Db_lundef=false || return 0
-        # For the short run one way to talk will do, and of the double what the unit tests do; and
-        # not what takes long and brings the daemon nowhere new ("long").
-        suites='--no-suite spin --no-suite system'
+        # For the short run one way to talk will do, and of the double what the unit tests do. What
+        # takes long and brings the daemon nowhere new ("long") runs in the full one alone, and there
+        # at its short numbers.
+        suites='--no-suite spin --no-suite system --no-suite long'
         if [ "$full" = 0 ]; then
-                for suite in vmm cudaipc socket long; do
+                for suite in vmm cudaipc socket; do
                         suites="$suites --no-suite $suite"
                 done
         fi
+        export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+        export UBSAN_OPTIONS=print_stacktrace=1
         # shellcheck disable=SC2086
-        ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
-        UBSAN_OPTIONS=print_stacktrace=1 \
-                run_tests asan build-asan $suites
+        run_tests asan build-asan $suites
+        if [ "$full" = 1 ]; then
+                as='env -u KVL_FULL'
+                run_tests asan-long build-asan --suite long --no-suite full
+                as=
+        fi
+        unset ASAN_OPTIONS UBSAN_OPTIONS
 }
 
 part_tsan() {
