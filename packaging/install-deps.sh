@@ -8,7 +8,8 @@
 set -eu
 
 build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler
-libsystemd-dev libssl-dev libsmartcols-dev libjansson-dev zlib1g-dev'
+libsystemd-dev libssl-dev libsmartcols-dev libjansson-dev zlib1g-dev
+libxxhash-dev'
 # g++: the public header must compile as C++, too. clang, libclang-rt: fuzzers. util-linux: unshare,
 # nsenter. mount, systemd: tests beside a systemd of their own; on the machine it isn't started.
 # chromium: opens the report of kvleasectl trace analyze.

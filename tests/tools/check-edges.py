@@ -20,9 +20,11 @@ EDGES = {
     "client/examples/decoder": {"client/examples/decoder", "client/examples", "gpu"},
     # The state of the daemon knows nothing of sockets, the loop or the configuration file.
     "daemon/core": {"daemon/core", "policy", "gpu", "proto", "base"},
+    # Where cold pages lie knows nothing of the daemon's state.
+    "daemon/tier": {"daemon/tier", "gpu", "base"},
     # The small parent of kvleased --keep knows nothing of what it keeps.
     "daemon/keep": {"daemon/keep", "base"},
-    "daemon/server": {"daemon/server", "daemon/keep", "daemon/core", "policy", "gpu", "proto", "base"},
+    "daemon/server": {"daemon/server", "daemon/keep", "daemon/core", "daemon/tier", "policy", "gpu", "proto", "base"},
     "tests": None,  # anything
 }
 # policy/ is pure, daemon/core has no loop, base/ is libc only.
@@ -30,6 +32,7 @@ FORBIDDEN_SYSTEM = {
     "policy": re.compile(r"<(uv|time|sys/|fcntl|unistd|pthread|systemd/|stdio)"),
     "base": re.compile(r"<(uv|protobuf-c|systemd/|openssl)"),
     "daemon/core": re.compile(r"<(uv|systemd/|sys/socket)"),
+    "daemon/tier": re.compile(r"<(uv|systemd/|sys/socket)"),
     "gpu": re.compile(r"<(uv|systemd/|protobuf-c)"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
