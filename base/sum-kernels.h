@@ -1,0 +1,28 @@
+/*
+ * sum.h for what the CPU has: sum-kernel.c, compiled for each kind. All give the same sums.
+ */
+#ifndef KVL_BASE_SUM_KERNELS_H
+#define KVL_BASE_SUM_KERNELS_H
+
+#include "base/sum.h"
+
+/* As the functions of sum.h; one struct sum stays with one of them. */
+struct sum_kernels {
+        const char *name;
+        uint64_t (*of)(const void *bytes, size_t n);
+        void (*begin)(struct sum *s);
+        void (*add)(struct sum *s, const void *bytes, size_t n);
+        void (*copy)(struct sum *s, void *to, const void *from, size_t n);
+        uint64_t (*end)(const struct sum *s);
+};
+
+extern const struct sum_kernels sum_kernels_plain; /* what every CPU of the kind has */
+#if defined(__x86_64__)
+extern const struct sum_kernels sum_kernels_avx2;
+extern const struct sum_kernels sum_kernels_avx512; /* F */
+#endif
+
+/* Those that this CPU can run, the best first; the last is the plain one. NULL: beyond it. */
+const struct sum_kernels *sum_kernels_at(unsigned i);
+
+#endif
