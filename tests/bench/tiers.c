@@ -1,0 +1,139 @@
+/*
+ * tiers: what moves pages between tiers, beside what moves their bytes and nothing else.
+ */
+#include "tests/bench/tiers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/macros.h"
+
+#define CONTEST_BYTES ((size_t)128 << 20) /* four times the caches of the machines seen so far */
+
+static const tiers_part_fn parts[] = {tiers_moves, tiers_codecs};
+
+static int map(int *ret_fd, size_t bytes, uint8_t **ret)
+{
+        void *at;
+
+        *ret_fd = memfd_create_sized("kvlease-bench", bytes);
+        if (*ret_fd < 0)
+                return *ret_fd;
+        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *ret_fd, 0);
+        if (at == MAP_FAILED)
+                return -errno;
+        *ret = at;
+        return 0;
+}
+
+/* Magnitudes from 2^-5 to 1, of both signs. */
+static void fill(uint8_t *bytes, size_t n)
+{
+        uint64_t x = 1;
+
+        for (size_t i = 0; i < n; i += 2) {
+                uint16_t half;
+
+                x = x * UINT64_C(6364136223846793005) + 1442695040888963407;
+                half = (uint16_t)((x >> 63 << 15) | (0x2800 + (x >> 33) % 0x1400));
+                memcpy(bytes + i, &half, 2);
+        }
+}
+
+int contest_open(struct contest *c, bool quick)
+{
+        int r;
+
+        *c = (struct contest){.bytes = quick ? CONTEST_BLOCK : CONTEST_BYTES, .fds = {-1, -1}};
+        r = map(&c->fds[0], 2 * c->bytes, &c->plain);
+        if (r == 0)
+                r = map(&c->fds[1], 2 * c->bytes, &c->stored);
+        if (r < 0) {
+                contest_close(c);
+                return bench_fail("memory", r);
+        }
+        fill(c->plain, 2 * c->bytes);
+        memset(c->stored, 0, 2 * c->bytes);
+        return 0;
+}
+
+void contest_close(struct contest *c)
+{
+        if (c->plain)
+                munmap(c->plain, 2 * c->bytes);
+        if (c->stored)
+                munmap(c->stored, 2 * c->bytes);
+        for (unsigned i = 0; i < ARRAY_SIZE(c->fds); i++)
+                c->fds[i] = fd_close(c->fds[i]);
+        c->plain = c->stored = NULL;
+}
+
+static void copy_block(const struct contest *c, bool is_up, size_t at)
+{
+        uint8_t *to = is_up ? c->plain : c->stored;
+        const uint8_t *from = is_up ? c->stored : c->plain;
+
+        at += c->bytes;
+        for (size_t end = at + CONTEST_BLOCK; at < end; at += c->page_bytes)
+                memcpy(to + at, from + at, c->page_bytes);
+}
+
+static int one_round(
+        struct contest *c, contest_fn fn, void *data, double *ret_rate, double *ret_memcpy)
+{
+        uint64_t own_nsec = 0, memcpy_nsec = 0;
+
+        for (unsigned is_up = 0; is_up < 2; is_up++)
+                for (size_t at = 0; at < c->bytes; at += CONTEST_BLOCK) {
+                        uint64_t begin = clock_now_nsec(), middle;
+                        int r;
+
+                        copy_block(c, is_up, at);
+                        middle = clock_now_nsec();
+                        r = fn(c, is_up, at, CONTEST_BLOCK, data);
+                        if (r < 0)
+                                return r;
+                        memcpy_nsec += middle - begin;
+                        own_nsec += clock_now_nsec() - middle;
+                }
+        *ret_rate = 2.0 * (double)c->bytes / (double)own_nsec;
+        *ret_memcpy = 2.0 * (double)c->bytes / (double)memcpy_nsec;
+        return 0;
+}
+
+int contest_run(
+        struct contest *c, unsigned rounds, contest_fn fn, void *data, struct bench_result *result)
+{
+        double *rates = calloc(2 * (size_t)rounds, sizeof(double));
+        int r = rates ? 0 : bench_fail("rounds", -ENOMEM);
+
+        for (unsigned i = 0; r == 0 && i < rounds; i++)
+                r = one_round(c, fn, data, &rates[i], &rates[rounds + i]);
+        if (r == 0) {
+                result->baseline = "memcpy";
+                result->median = bench_quantile(rates, rounds, 0.5);
+                result->baseline_median = bench_quantile(rates + rounds, rounds, 0.5);
+        }
+        free(rates);
+        return r;
+}
+
+static int run_tiers(struct bench_run *run)
+{
+        int r = 0;
+
+        for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(parts); i++) {
+                r = parts[i](run);
+                if (r == -ENODEV)
+                        r = 0;
+        }
+        return r;
+}
+
+const struct bench bench_tiers = {"tiers",
+        "what pages cost on their way to other tiers and back, with codecs and without", 15,
+        run_tiers};

@@ -1,0 +1,49 @@
+/*
+ * The parts of the benchmark `tiers`, a file or two each; tiers.c runs them in turn. A new one is a
+ * function here and a line of its table.
+ */
+#ifndef KVL_BENCH_TIERS_H
+#define KVL_BENCH_TIERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tests/bench/bench.h"
+
+/* Adds its rows. 0; -errno with a line on stderr; -ENODEV: what it measures isn't here, which it
+ * has said, and the others go on. */
+typedef int (*tiers_part_fn)(struct bench_run *run);
+
+int tiers_moves(struct bench_run *run);  /* the mover, without codec */
+int tiers_codecs(struct bench_run *run); /* encoding and decoding */
+
+/* ---- what goes down and comes up again, beside memcpy() of as many bytes -----------------------
+ */
+
+/*
+ * Two memory files as the daemon's, far larger than caches. In the first half of both what is
+ * measured works, in the second memcpy() does, block by block by turns: all blocks down, then all
+ * of them up.
+ */
+struct contest {
+        uint8_t *plain, *stored; /* bytes * 2 each; borrowed by who moves */
+        size_t bytes;            /* a half: a multiple of CONTEST_BLOCK */
+        size_t page_bytes;       /* memcpy() goes by so much; a divisor of CONTEST_BLOCK */
+        int fds[2];
+};
+
+#define CONTEST_BLOCK ((size_t)16 << 20)
+
+/* Plain bytes are finite fp16 numbers. 0, or -errno with a line. */
+int contest_open(struct contest *c, bool quick);
+void contest_close(struct contest *c);
+
+/* Moves `bytes` plain bytes from `at` on, both multiples of the page. 0, or -errno with a line. */
+typedef int (*contest_fn)(struct contest *c, bool is_up, size_t at, size_t bytes, void *data);
+
+/* As many rounds as the run has. Sets medians, in GB/s of plain bytes, down and up counted each. 0
+ * or what fn returned. */
+int contest_run(
+        struct contest *c, unsigned rounds, contest_fn fn, void *data, struct bench_result *result);
+
+#endif
