@@ -108,9 +108,9 @@ int disk_open(const char *path, uint64_t bytes, const struct disk_options *optio
 
 /*
  * Writes what entries there are and makes them durable, so that the next disk_open() finds them.
- * Waits for what is under way, at most the deadline. Callbacks run, with -ECANCELED where there was
- * no more time. Spaces end with it. False: the disk hangs; threads, and what they write to, are
- * left behind, and the process should end by _exit().
+ * What hasn't begun ends with -ECANCELED; what is under way is waited for, at most the deadline.
+ * Callbacks run meanwhile. Spaces end with it. False: the disk hangs; callbacks that didn't run
+ * won't, threads and what they write to are left behind: the process should end by _exit().
  */
 bool disk_close(struct disk_file *d);
 
