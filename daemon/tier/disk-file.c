@@ -595,9 +595,8 @@ int disk_open(const char *path, uint64_t bytes, const struct disk_options *optio
         struct choice choice = {.kind = options->engine};
         int r = disk_open_with(path, bytes, options, start_engine, &choice, ret_disk, why);
 
-        if (r < 0 && choice.kind == DISK_ENGINE_URING && choice.uring_result < 0)
-                return say(why, -EOPNOTSUPP, "no io_uring for %s: %s", path,
-                        strerror(-choice.uring_result));
+        if (r < 0 && (r == -ENOSYS || r == -EPERM) && r == choice.uring_result)
+                return say(why, -EOPNOTSUPP, "no io_uring for %s: %s", path, strerror(-r));
         if (r >= 0 && choice.uring_result < 0) {
                 size_t len = strlen((*ret_disk)->note);
 

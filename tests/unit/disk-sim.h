@@ -1,0 +1,55 @@
+/*
+ * An engine for tests (daemon/tier/disk-engine.h) that does in the calling thread what it is told
+ * to: operations wait until the test lets one of them happen. It knows what a disk would have after
+ * a power cut: what a FLUSH covered, and of all else any part, in any order.
+ *
+ * Fails the test where two operations that write the same bytes are under way at once: which of
+ * them is last is nobody's to say.
+ */
+#ifndef KVL_TESTS_DISK_SIM_H
+#define KVL_TESTS_DISK_SIM_H
+
+#include "daemon/tier/disk-engine.h"
+
+enum sim_tear { SIM_WHOLE, SIM_PAGES /* 4 KiB */, SIM_SECTORS /* 512 */, SIM_HEADS, N_SIM_TEARS };
+
+/* A write that may reach the disk, or not. */
+struct sim_write {
+        struct list_link link;
+        struct disk_op *op; /* under way; NULL: it is done */
+        uint64_t offset, len;
+        bool in_flush; /* done before the FLUSH that is under way began */
+        char data[];
+};
+
+struct sim {
+        struct disk_engine engine;
+        int fd, event_fd; /* borrowed */
+        bool is_manual;   /* operations wait for sim_step(); otherwise they happen at once */
+        bool knows_power; /* keeps what follows */
+        uint64_t bytes;
+        char *durable;            /* owned: the disk after what was flushed */
+        struct list_link writes;  /* struct sim_write */
+        struct list_link waiting; /* operations */
+        struct list_link done;
+        unsigned n_waiting;
+        /* Of each kind of operation, by bit: it fails so. */
+        unsigned fails;
+        int error;
+        unsigned n_flushes;
+};
+
+/* A disk_engine_start_fn; data: struct sim, with is_manual and knows_power set. */
+int sim_start(int fd, int event_fd, unsigned depth, void *data, struct disk_engine **ret_engine);
+
+/* One of the operations that wait happens, whichever; false: none waits. */
+bool sim_step(struct sim *s);
+
+/* All happen. */
+void sim_run(struct sim *s);
+
+/* What is on the disk if the power goes now: `bytes`, owned by the caller. `part` of 256: how much
+ * of what wasn't flushed got there. */
+char *sim_cut(struct sim *s, enum sim_tear tear, unsigned part);
+
+#endif
