@@ -271,6 +271,9 @@ static inline struct disk_task *disk_task_of(struct disk_io *io)
 void disk_page_add(struct disk_chunk *c, uint32_t slot);
 void disk_page_remove(struct disk_chunk *c, uint32_t slot);
 
+/* What was written and is gone already, before the caller knew of it, wasn't written. */
+void disk_task_recheck(struct disk_file *d, struct disk_task *t);
+
 /* Ends all that hasn't begun. */
 void disk_cancel_waiting(struct disk_file *d, int result);
 

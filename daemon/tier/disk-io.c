@@ -84,9 +84,9 @@ void disk_page_remove(struct disk_chunk *c, uint32_t slot)
 static struct disk_chunk *find_page(
         const struct disk_space *s, uint64_t at, const uint8_t key[DISK_KEY_BYTES])
 {
-        struct disk_file *d = s->disk;
         uint32_t number = (uint32_t)(at >> 32), slot = (uint32_t)at;
-        struct disk_chunk *c = number < d->layout.n_chunks ? &d->chunks[number] : NULL;
+        struct disk_chunk *c =
+                s && number < s->disk->layout.n_chunks ? &s->disk->chunks[number] : NULL;
 
         if (!c || c->state != CHUNK_USED || c->space != s || !s->is_loaded || slot >= c->n_slots ||
                 c->slots[slot].state != SLOT_PAGE)
@@ -116,6 +116,17 @@ bool disk_page_next(const struct disk_space *s, uint64_t *iter, const struct dis
                 return true;
         }
         return false;
+}
+
+void disk_task_recheck(struct disk_file *d, struct disk_task *t)
+{
+        for (uint32_t i = 0; t->is_write && i < t->io.n; i++) {
+                struct disk_io_page *p = &t->io.pages[i];
+                const struct disk_chunk *c = &d->chunks[p->at >> 32];
+
+                if (p->result == 0 && !find_page(c->space, p->at, p->page.key))
+                        p->result = -ENOENT;
+        }
 }
 
 /* ---- the end of an operation ----------------------------------------------------------------- */

@@ -231,6 +231,7 @@ static unsigned run_tasks(struct disk_file *d)
         list_for_each_safe (t, &finished, struct disk_task, link) {
                 list_remove(&t->link);
                 d->n_waiting -= t->io.n;
+                disk_task_recheck(d, t);
                 if (t->io.done)
                         t->io.done(&t->io, t->io.data);
                 disk_io_free(&t->io);

@@ -187,9 +187,10 @@ int disk_drop(struct disk_space *s, disk_fn done, void *data);
 
 /*
  * Takes the chunk back whose last use (a read or a write) is the longest ago, so that other spaces
- * can have it: its pages are gone, each is named to `gone` first, which mustn't call back. Not
- * durable: after a power cut it may be the space's, as it was. 0; DISK_BUSY: it has none to give,
- * or isn't loaded.
+ * can have it: its pages are gone, each is named to `gone` first, which mustn't call back. So may
+ * be some of a write whose callback is still to come: there they end with -ENOENT. Not durable:
+ * after a power cut it may be the space's, as it was. 0; DISK_BUSY: it has none to give, or isn't
+ * loaded.
  */
 struct disk_page;
 typedef void (*disk_gone_fn)(const struct disk_page *page, uint64_t at, void *data);

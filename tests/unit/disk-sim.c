@@ -7,15 +7,11 @@
 
 #include "tests/unit/test-support.h"
 
-static uint64_t sim_random_state = 88172645463325252u;
+static uint32_t (*below)(uint32_t n); /* the test's */
 
-/* xorshift64: which operation is next, and what a cut leaves, is the test's own seed's business. */
-static uint32_t below(uint32_t n)
+void sim_set_random(uint32_t (*random_below)(uint32_t n))
 {
-        sim_random_state ^= sim_random_state << 13;
-        sim_random_state ^= sim_random_state >> 7;
-        sim_random_state ^= sim_random_state << 17;
-        return (uint32_t)((sim_random_state >> 32) % n);
+        below = random_below;
 }
 
 static struct sim *sim_of(struct disk_engine *e)

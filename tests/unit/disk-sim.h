@@ -39,6 +39,9 @@ struct sim {
         unsigned n_flushes;
 };
 
+/* 0..n-1: which operation happens, and what a cut leaves. Before anything else. */
+void sim_set_random(uint32_t (*random_below)(uint32_t n));
+
 /* A disk_engine_start_fn; data: struct sim, with is_manual and knows_power set. */
 int sim_start(int fd, int event_fd, unsigned depth, void *data, struct disk_engine **ret_engine);
 
