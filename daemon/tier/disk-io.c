@@ -497,14 +497,23 @@ int disk_read(struct disk_space *s, struct disk_io *io)
         return 0;
 }
 
-void disk_cancel(struct disk_file *d, struct disk_io *io)
+static void cancel_in(struct disk_file *d, struct list_link *waiting, const struct disk_io *io)
 {
-        disk_task_of(io)->is_canceled = true;
-        list_for_each_safe (op, &d->queue, struct disk_op, link)
+        list_for_each_safe (op, waiting, struct disk_op, link)
                 if (op->io == io) {
                         list_remove(&op->link);
                         disk_op_end(d, op, -ECANCELED);
                 }
+}
+
+void disk_cancel(struct disk_file *d, struct disk_io *io)
+{
+        struct disk_task *t = disk_task_of(io);
+
+        t->is_canceled = true;
+        cancel_in(d, &d->queue, io);
+        for (uint32_t i = 0; t->is_write && i < io->n; i++)
+                cancel_in(d, &d->chunks[io->pages[i].at >> 32].waiting, io);
 }
 
 /* ---- taking out ------------------------------------------------------------------------------ */
