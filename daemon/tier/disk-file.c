@@ -364,7 +364,8 @@ static void drop_space_record(struct disk_file *d, uint32_t row)
 static bool record_is_right(
         const struct disk_file *d, const struct disk_space_record *r, uint32_t row)
 {
-        return DISK_IS_WHOLE(r, d->super.nonce + row) && r->slot_bytes > 0 &&
+        return DISK_IS_WHOLE(r, d->super.nonce + row) && r->instance != 0 &&
+               r->instance != MAP_KEY_NONE && r->slot_bytes > 0 &&
                r->slot_bytes % DISK_ALIGN == 0 &&
                disk_chunk_slots(d->super.chunk_bytes, r->slot_bytes) > 0;
 }
@@ -406,11 +407,12 @@ static void read_chunk(struct disk_file *d, const struct map *instances, uint32_
 {
         struct disk_chunk_record *r = &d->chunk_records[number];
         bool is_whole = DISK_IS_WHOLE(r, d->super.nonce + number);
-        const uint64_t *row;
+        const uint64_t *row = NULL;
 
         if (disk_is_zero(r, sizeof(*r)))
                 return;
-        row = is_whole ? map_find(instances, r->instance) : NULL;
+        if (is_whole && r->instance != MAP_KEY_NONE)
+                row = map_find(instances, r->instance);
         if (row) {
                 d->chunks[number].nonce = r->nonce;
                 disk_chunk_adopt(d->rows[*row], &d->chunks[number]);

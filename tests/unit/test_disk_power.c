@@ -435,7 +435,7 @@ static void end_life(void)
 
 static void test_cuts(void **state)
 {
-        unsigned n_lives = getenv("KVL_FULL") ? 100 : 3, n_found = 0, n_missed = 0, n_cuts = 0;
+        unsigned n_lives = getenv("KVL_FULL") ? 40 : 3, n_found = 0, n_missed = 0, n_cuts = 0;
         unsigned n_synced = 0;
 
         for (unsigned life = 0; life < n_lives; life++) {
