@@ -295,6 +295,20 @@ static int open_file(
         return make(d, bytes, o, why);
 }
 
+/*
+ * What reads and writes has a descriptor of its own: the ring of a process that was killed keeps
+ * that one for a moment longer than the process lives, and would keep the lock.
+ */
+static int reopen(struct disk_file *d)
+{
+        char path[64];
+
+        d->lock_fd = d->fd;
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", d->lock_fd);
+        d->fd = open(path, O_RDWR | O_CLOEXEC);
+        return d->fd < 0 ? -errno : 0;
+}
+
 /* Without the page cache, where that can be had. */
 static void set_direct(struct disk_file *d)
 {
@@ -472,6 +486,7 @@ static void free_disk(struct disk_file *d)
         free(d->rows);
         free(d->chunks);
         fd_close(d->fd);
+        fd_close(d->lock_fd);
         fd_close(d->event_fd);
         free(d->path);
         free(d);
@@ -484,7 +499,7 @@ static int new_disk(const char *path, const struct disk_options *o, struct disk_
 
         if (!d)
                 return -ENOMEM;
-        d->fd = -1;
+        d->fd = d->lock_fd = -1;
         d->depth = o->depth ? o->depth : DEPTH;
         d->waiting_max = MIN(o->waiting_pages ? o->waiting_pages : WAITING_PAGES, WAITING_MAX);
         d->deadline_msec = o->deadline_msec ? o->deadline_msec : DEADLINE_MSEC;
@@ -530,7 +545,9 @@ static int prepare(struct disk_file *d, bool is_new, char why[DISK_WHY_BYTES])
         int r;
 
         d->layout = disk_layout_of(d->super.bytes, d->super.chunk_bytes, d->super.max_spaces);
-        r = new_tables(d);
+        r = reopen(d);
+        if (r == 0)
+                r = new_tables(d);
         if (r == 0)
                 r = read_tables(d);
         if (r < 0)

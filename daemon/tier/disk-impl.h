@@ -124,6 +124,7 @@ enum disk_discard { DISCARD_NONE, DISCARD_UNDER_WAY, DISCARD_DONE };
 struct disk_file {
         char *path; /* owned */
         int fd, event_fd;
+        int lock_fd; /* the same file */
         bool is_direct;
         struct disk_engine *engine;
         struct disk_super super;

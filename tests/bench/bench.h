@@ -16,7 +16,7 @@
 /* A figure. NAN where it has none of a kind. */
 struct bench_result {
         char name[BENCH_NAME_MAX + 1]; /* "lease" */
-        const char *unit;              /* "us", "ns", "1/s", "bytes", "1" */
+        const char *unit;              /* "us", "ns", "1/s", "MiB/s", "bytes", "1" */
         const char *baseline;          /* what it is compared to: "table"; NULL: nothing */
         double median, p99;
         double baseline_median, baseline_p99;
@@ -40,9 +40,9 @@ struct bench {
         int (*fn)(struct bench_run *run); /* 0, or -errno with a line on stderr; -ENODEV: skipped */
 };
 
-extern const struct bench bench_alloc, bench_data, bench_footprint, bench_gpu, bench_hit,
-        bench_interference, bench_policy, bench_publish, bench_qos, bench_replay, bench_restart,
-        bench_rings, bench_rpc, bench_throughput, bench_tiers;
+extern const struct bench bench_alloc, bench_data, bench_disk, bench_footprint, bench_gpu,
+        bench_hit, bench_interference, bench_policy, bench_publish, bench_qos, bench_replay,
+        bench_restart, bench_rings, bench_rpc, bench_throughput, bench_tiers;
 
 /* A result without numbers, to be filled. Borrowed from the run. */
 struct bench_result *bench_add(struct bench_run *run, const char *unit, const char *name, ...)
