@@ -1,8 +1,9 @@
 /*
  * Eviction policies: which cached page goes next. PURE: no I/O, no clock, time is a parameter. The
  * daemon and the trace simulator (policy/sim/) feed the same events, and each policy is the same
- * code in both. One instance per namespace. Nodes are page indices (the simulator's: slots of its
- * cache), the prefix tree is borrowed and kept up to date by the caller. Not thread-safe.
+ * code in both. One instance per namespace, for all its tiers. Nodes are page indices (the
+ * simulator's: slots of its cache), the prefix tree is borrowed and kept up to date by the caller.
+ * Not thread-safe.
  *
  *   insert (published, held) -> held <-> idle -> remove
  *
@@ -12,6 +13,15 @@
  * An index means nothing once its page is gone. What a policy remembers of pages that aren't cached
  * (ghosts) it knows by their *id*: 64 bits of a hash of the key, and so of the content and of all
  * that comes before it. Ghosts are bounded by evict_params.max_ghosts.
+ *
+ * Tiers are those of the tree (policy/tree.h), told apart by a node's number; a page is in one of
+ * them. All events are the same in each: a page that is read where it lies below the device is
+ * held, touched and let go there. What goes down or up is move()d, with all that is known of it;
+ * what is used, by whom and how often is learnt once, for all tiers together. Each tier has an
+ * order of its own: victim() names the next one of a tier to be dropped, or to go down. To move a
+ * page that takes time:
+ *
+ *   lock(node), copy, tree_move(), move(node, to)     or, where that is given up: unlock(node)
  *
  * One request: touch() of the deepest page that its lookup found, insert() of what it computed, in
  * order of the text, request_end(). Any of these may be missing (a client that dies ends nothing;
@@ -41,7 +51,8 @@ struct evict_insert {
 };
 
 struct evict_params {
-        const struct tree *tree; /* borrowed for the life of the instance */
+        /* Borrowed for the life of the instance; its tiers are set before new(). */
+        const struct tree *tree;
         uint32_t page_tokens;
         uint32_t max_ghosts; /* 0: EVICT_MAX_GHOSTS */
         /* When the text with this id is asked for next (UINT64_MAX: never). Only the simulator
@@ -64,6 +75,11 @@ struct evict_params {
 enum evict_reason {
         EVICT_PRESSURE,   /* chosen as victim */
         EVICT_INVALIDATE, /* dropped for another reason: not the policy's doing */
+};
+
+enum evict_how {
+        EVICT_DROP,   /* a leaf: nothing depends on it, in any tier */
+        EVICT_DEMOTE, /* a tip: what continues it is further down already */
 };
 
 struct evict_ops {
@@ -97,13 +113,25 @@ struct evict_ops {
         void (*hold)(void *policy, uint32_t node);
         void (*idle)(void *policy, uint32_t node, uint64_t now_nsec);
 
-        /* Leaves the cache; it is a leaf and still in the tree. */
+        /*
+         * It is no victim until unlock(), or until move() or remove() end that: its bytes are on
+         * their way to another tier, or it was brought up ahead of its use. That is no use of it,
+         * and unlock() gives it its place in the order back (where a policy keeps no more than an
+         * order: that of the next victim). Held or idle; both may change meanwhile. Not twice.
+         * NULL, both: it knows one tier, and no tree with more may be given to it.
+         */
+        void (*lock)(void *policy, uint32_t node);
+        void (*unlock)(void *policy, uint32_t node);
+
+        /* Leaves the cache, whatever tier it is in; it is a leaf and still in the tree. */
         void (*remove)(void *policy, uint32_t node, enum evict_reason why);
 
         /*
          * The page's bytes are at another index from now on: `to`, unknown until now, is what
-         * `node` was, held or idle, with its place in the order; `node` is unknown. The tree was
-         * changed already (tree_move()).
+         * `node` was, held or idle, and isn't locked; `node` is unknown. The tree was changed
+         * already (tree_move()). Within a tier it keeps its place in the order. In another tier it
+         * has the place that its age and what else is known of it give it, or, where a policy keeps
+         * no more than an order, that of the last to go.
          */
         void (*move)(void *policy, uint32_t node, uint32_t to);
 
@@ -111,11 +139,19 @@ struct evict_ops {
         void (*request_end)(void *policy, uint64_t request, uint64_t now_nsec);
 
         /*
-         * Next victim: an idle leaf, NODE_NONE where there is none. Changes nothing a caller could
-         * see: without a remove() the next call may name the same node. Amortised O(1), or
-         * O(classes of pages).
+         * Next victim of a tier: an idle leaf or tip that isn't locked, NODE_NONE where there is
+         * none. Changes nothing a caller could see: without a remove(), lock() or move() the next
+         * call may name the same node. Amortised O(1), or O(classes of pages).
          */
-        uint32_t (*victim)(void *policy, uint64_t now_nsec);
+        uint32_t (*victim)(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec);
+
+        /*
+         * What keeping a page is worth from now on: the chance that it is used, for each second of
+         * keeping it. For comparing pages of this instance, in whatever tiers, and with those of
+         * other instances of the same policy; from 0 up. NULL: it knows an order only; then what
+         * goes down is worth more than what the tier below would drop.
+         */
+        double (*worth)(void *policy, uint32_t node, uint64_t now_nsec);
 
         /* Housekeeping that is too slow for the events (tables are rebuilt): called now and then,
          * by the daemon when it has nothing else to do, by the simulator after each request. NULL:

@@ -224,7 +224,7 @@ static void lru_request_end(void *policy, uint64_t request, uint64_t now_nsec)
  * Amortised O(1): every round but the last takes a node out of the list, and only idle(), touch()
  * and remove() put one in, one each.
  */
-static uint32_t lru_victim(void *policy, uint64_t now_nsec)
+static uint32_t lru_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         struct lru *lru = policy;
         uint32_t slot;

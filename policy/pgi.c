@@ -590,7 +590,7 @@ static void choose(struct pgi *p, uint32_t now)
 
 /* The index of a class has its low end where it is youngest or oldest: it rises while a reuse comes
  * nearer, and falls when it is late. Amortised O(1): a choice is good for its whole list. */
-static uint32_t pgi_victim(void *policy, uint64_t now_nsec)
+static uint32_t pgi_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         struct pgi *p = policy;
         struct choice *c = &p->choice;

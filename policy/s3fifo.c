@@ -332,7 +332,7 @@ static bool goes_on(struct s3fifo *s, uint32_t node)
         return true;
 }
 
-static uint32_t s3fifo_victim(void *policy, uint64_t now_nsec)
+static uint32_t s3fifo_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         struct s3fifo *s = policy;
         struct queue *q;

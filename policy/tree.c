@@ -7,7 +7,18 @@
 
 void tree_init(struct tree *t)
 {
-        *t = (struct tree){0};
+        *t = (struct tree){.n_tiers = 1};
+}
+
+void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers)
+{
+        assert(n_tiers > 0 && n_tiers <= TREE_TIERS && first[0] == 0);
+
+        for (uint32_t i = 0; i < n_tiers; i++) {
+                assert(i == 0 || first[i] > first[i - 1]);
+                t->first[i] = first[i];
+        }
+        t->n_tiers = n_tiers;
 }
 
 void tree_deinit(struct tree *t)
@@ -38,6 +49,11 @@ int tree_reset(struct tree *t)
         return r;
 }
 
+static bool is_near(const struct tree *t, uint32_t child, uint32_t parent)
+{
+        return tree_tier(t, child) <= tree_tier(t, parent);
+}
+
 void tree_insert(struct tree *t, uint32_t node, uint32_t parent)
 {
         struct tree_node *n = &t->nodes[node];
@@ -52,6 +68,7 @@ void tree_insert(struct tree *t, uint32_t node, uint32_t parent)
         if (n->next_1 != 0)
                 t->nodes[n->next_1 - 1].prev_1 = node + 1;
         t->nodes[parent].first_child_1 = node + 1;
+        t->nodes[parent].n_near += is_near(t, node, parent);
 }
 
 void tree_remove(struct tree *t, uint32_t node)
@@ -61,6 +78,8 @@ void tree_remove(struct tree *t, uint32_t node)
 
         assert(tree_has(t, node) && tree_is_leaf(t, node));
 
+        if (n->parent_1 != 0)
+                t->nodes[n->parent_1 - 1].n_near -= is_near(t, node, n->parent_1 - 1);
         if (n->next_1 != 0)
                 t->nodes[n->next_1 - 1].prev_1 = first ? n->next_1 : n->prev_1;
         if (!first)
@@ -87,9 +106,15 @@ void tree_move(struct tree *t, uint32_t node, uint32_t to)
                 t->nodes[n->parent_1 - 1].first_child_1 = to + 1;
         if (n->next_1 != 0)
                 t->nodes[n->next_1 - 1].prev_1 = to + 1;
+        if (n->parent_1 != 0)
+                t->nodes[n->parent_1 - 1].n_near += (uint32_t)is_near(t, to, n->parent_1 - 1) -
+                                                    is_near(t, node, n->parent_1 - 1);
+        n->n_near = 0;
         for (uint32_t child = tree_first_child(t, to); child != NODE_NONE;
-                child = tree_next_sibling(t, child))
+                child = tree_next_sibling(t, child)) {
                 t->nodes[child].parent_1 = to + 1;
+                n->n_near += is_near(t, child, to);
+        }
 }
 
 uint32_t tree_next_below(const struct tree *t, uint32_t top, uint32_t node)
@@ -110,13 +135,23 @@ uint32_t tree_leaf_below(const struct tree *t, uint32_t node)
         return node;
 }
 
+static uint32_t count_near(const struct tree *t, uint32_t node)
+{
+        uint32_t n = 0;
+
+        for (uint32_t child = tree_first_child(t, node); child != NODE_NONE;
+                child = tree_next_sibling(t, child))
+                n += is_near(t, child, node);
+        return n;
+}
+
 static const char *check_node(const struct tree *t, uint32_t node)
 {
         const struct tree_node *n = &t->nodes[node];
         uint32_t child = tree_first_child(t, node);
 
         if (!tree_has(t, node))
-                return n->parent_1 || n->first_child_1 || n->next_1
+                return n->parent_1 || n->first_child_1 || n->next_1 || n->n_near
                                ? "a node outside the tree has links"
                                : NULL;
         if (n->parent_1 == 0 && (n->prev_1 != node + 1 || n->next_1 != 0))
@@ -149,5 +184,10 @@ const char *tree_check(const struct tree *t)
                 if (tree_has(t, i) && tree_parent(t, i) == NODE_NONE)
                         for (uint32_t n = i; n != NODE_NONE; n = tree_next_below(t, i, n))
                                 n_reached++;
-        return n_reached == n_present ? NULL : "nodes are not below any root";
+        if (n_reached != n_present)
+                return "nodes are not below any root";
+        for (uint32_t i = 0; i < t->n_nodes; i++)
+                if (t->nodes[i].n_near != count_near(t, i))
+                        return "a node counts other near children than it has";
+        return NULL;
 }

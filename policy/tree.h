@@ -1,9 +1,14 @@
 /*
  * The prefix tree of one namespace: which page continues which. Nodes are page indices, so it is
- * arrays, 16 bytes a node, no pointers. PURE: no I/O, no clock. Not thread-safe.
+ * arrays, 20 bytes a node, no pointers. PURE: no I/O, no clock. Not thread-safe.
  *
  * A node is in the tree from tree_insert() to tree_remove(); only leaves can be removed. The daemon
  * and the trace simulator use it alike.
+ *
+ * Tiers (tree_set_tiers()) are ranges of numbers: 0 is the device, the ones after it lie below. A
+ * page that goes to another tier gets another number (tree_move()); parents and children may be in
+ * different ones. A *leaf* has no children, in whatever tier: it may be dropped. A *tip* has none
+ * in its own tier or one above it: it may move down, and what continues it lies lower already.
  */
 #ifndef KVL_POLICY_TREE_H
 #define KVL_POLICY_TREE_H
@@ -13,8 +18,11 @@
 
 #define NODE_NONE UINT32_MAX
 
+/* Device, host memory, disk, and one to come. */
+#define TREE_TIERS UINT32_C(4)
+
 /*
- * Every field holds an index plus one, modulo 2^32: NODE_NONE is stored as 0, so memory fresh from
+ * Every link holds an index plus one, modulo 2^32: NODE_NONE is stored as 0, so memory fresh from
  * calloc is an empty tree and forgetting everything costs no walk. Read them through the functions
  * below.
  */
@@ -23,15 +31,23 @@ struct tree_node {
         uint32_t first_child_1; /* NODE_NONE: a leaf */
         uint32_t prev_1; /* sibling; a root or first child: itself; NODE_NONE: not in the tree */
         uint32_t next_1; /* sibling; NODE_NONE: the last one, or a root */
+        uint32_t n_near; /* a count: children in its tier or above */
 };
 
 struct tree {
-        struct tree_node *nodes; /* owned */
-        uint32_t n_nodes;        /* size of the array */
+        struct tree_node *nodes;    /* owned */
+        uint32_t n_nodes;           /* size of the array */
+        uint32_t n_tiers;           /* 1..TREE_TIERS */
+        uint32_t first[TREE_TIERS]; /* node of each tier; first[0] = 0 */
 };
 
+/* Empty, with one tier. */
 void tree_init(struct tree *t);
 void tree_deinit(struct tree *t);
+
+/* Of a tree that is empty: tier i has the nodes first[i] .. first[i + 1] - 1, the last one all from
+ * its first on. Ascending, first[0] = 0. Kept by tree_reset(). */
+void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers);
 
 /* Makes nodes 0..n-1 usable (n < NODE_NONE). 0 or -ENOMEM (unchanged). Never shrinks. */
 int tree_reserve(struct tree *t, uint32_t n);
@@ -50,12 +66,21 @@ void tree_insert(struct tree *t, uint32_t node, uint32_t parent);
 void tree_remove(struct tree *t, uint32_t node);
 
 /* `to`, which isn't in the tree, takes the place of `node`, which is: parent, siblings and children
- * are its now. O(children). */
+ * are its now, in whatever tier it is. O(children). */
 void tree_move(struct tree *t, uint32_t node, uint32_t to);
 
 static inline bool tree_has(const struct tree *t, uint32_t node)
 {
         return node < t->n_nodes && t->nodes[node].prev_1 != 0;
+}
+
+static inline uint32_t tree_tier(const struct tree *t, uint32_t node)
+{
+        uint32_t tier = t->n_tiers - 1;
+
+        while (node < t->first[tier])
+                tier--;
+        return tier;
 }
 
 static inline uint32_t tree_parent(const struct tree *t, uint32_t node)
@@ -79,6 +104,11 @@ static inline bool tree_is_leaf(const struct tree *t, uint32_t node)
         return tree_first_child(t, node) == NODE_NONE;
 }
 
+static inline bool tree_is_tip(const struct tree *t, uint32_t node)
+{
+        return t->nodes[node].n_near == 0;
+}
+
 /* Of a parent: a root is nobody's. */
 static inline bool tree_is_only_child(const struct tree *t, uint32_t node)
 {
@@ -86,6 +116,15 @@ static inline bool tree_is_only_child(const struct tree *t, uint32_t node)
 
         return parent != NODE_NONE && tree_first_child(t, parent) == node &&
                tree_next_sibling(t, node) == NODE_NONE;
+}
+
+/* Whether its parent, if there is one, would be a tip without it, and isn't with it. */
+static inline bool tree_hides_tip(const struct tree *t, uint32_t node)
+{
+        uint32_t parent = tree_parent(t, node);
+
+        return parent != NODE_NONE && t->nodes[parent].n_near == 1 &&
+               tree_tier(t, node) <= tree_tier(t, parent);
 }
 
 /* What follows `node` in preorder at or below `top`; NODE_NONE at the end. */

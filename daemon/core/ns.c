@@ -533,6 +533,7 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         int r;
 
         tree_init(&tree);
+        tree_set_tiers(&tree, ns->tree.first, ns->tree.n_tiers);
         r = tree_reserve(&tree, ns->tree.n_nodes);
         if (r == 0)
                 r = ns->evict->reset(ns->policy);

@@ -31,7 +31,7 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 
         store->making_room = ns->tenant;
         while (ns_n_room(ns) < n) {
-                uint32_t victim = ns->evict->victim(ns->policy, now_nsec);
+                uint32_t victim = ns->evict->victim(ns->policy, 0, EVICT_DROP, now_nsec);
 
                 if (victim == NODE_NONE)
                         break;

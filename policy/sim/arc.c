@@ -115,7 +115,7 @@ static uint32_t oldest_leaf(const struct ordered *o, unsigned queue)
         return node;
 }
 
-static uint32_t arc_victim(void *policy, uint64_t now_nsec)
+static uint32_t arc_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         const struct arc *a = policy;
         unsigned queue = a->ordered.n_of[ONCE] > a->target ? ONCE : AGAIN;

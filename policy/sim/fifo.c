@@ -36,7 +36,7 @@ static uint32_t leaf_below(const struct ordered *fifo, uint32_t top)
         return node;
 }
 
-static uint32_t fifo_victim(void *policy, uint64_t now_nsec)
+static uint32_t fifo_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         const struct ordered *fifo = policy;
         uint32_t found = NODE_NONE, node = queue_oldest(&fifo->queues[0]);

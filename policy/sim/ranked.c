@@ -200,7 +200,7 @@ void ranked_request_end(void *policy, uint64_t request, uint64_t now_nsec)
 {
 }
 
-uint32_t ranked_victim(void *policy, uint64_t now_nsec)
+uint32_t ranked_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         const struct ranked *r = policy;
 

@@ -82,7 +82,7 @@ static bool takes(struct ordered *o, uint32_t node)
 }
 
 /* Twice around, and the marks of all idle leaves are gone. */
-static uint32_t sieve_victim(void *policy, uint64_t now_nsec)
+static uint32_t sieve_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         struct sieve *s = policy;
         struct ordered *o = &s->ordered;

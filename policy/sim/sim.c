@@ -166,7 +166,7 @@ static uint32_t longest_hit(const struct sim *s, const uint32_t *path, uint32_t 
 static bool evict_one(struct sim *s, uint64_t now)
 {
         const struct evict_ops *ops = s->options.policy;
-        uint32_t victim = ops->victim(s->policy, now);
+        uint32_t victim = ops->victim(s->policy, 0, EVICT_DROP, now);
 
         if (victim == NODE_NONE)
                 return false;

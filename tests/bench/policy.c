@@ -92,7 +92,7 @@ static int cache_replace(struct cache *c)
 
         c->now += STEP_NSEC;
         if (c->ops) {
-                page = c->ops->victim(c->policy, c->now);
+                page = c->ops->victim(c->policy, 0, EVICT_DROP, c->now);
                 if (page == NODE_NONE)
                         return -ENOENT;
                 c->ops->remove(c->policy, page, EVICT_PRESSURE);

@@ -532,7 +532,7 @@ static void op_evict(void)
 {
         op = "evict";
         for (unsigned n = rnd(6); n > 0; n--) {
-                uint32_t victim = ns->evict->victim(ns->policy, now_nsec);
+                uint32_t victim = ns->evict->victim(ns->policy, 0, EVICT_DROP, now_nsec);
 
                 if (victim != NODE_NONE)
                         (void)ns_evict_leaf(ns, victim);

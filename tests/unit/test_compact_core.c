@@ -102,7 +102,7 @@ static void test_tree_and_order(void **state)
         assert_cached(a, 8);
         assert_cached(a, 20);
         /* 8 was before 20 and 21 when they were published, but is above 20. */
-        assert_int_equal(a->ns->evict->victim(a->ns->policy, 9), find(a, 5));
+        assert_int_equal(a->ns->evict->victim(a->ns->policy, 0, EVICT_DROP, 9), find(a, 5));
         drop(a, 8, 1);
         assert_int_equal(find(a, 20), PAGE_NONE);
         assert_int_equal(find(a, 21), more);

@@ -80,7 +80,7 @@ static bool may_go(const struct world *w, uint32_t node)
 
 static void check(struct world *w)
 {
-        uint32_t n_may_go = 0, victim = w->ops->victim(w->policy, w->clock);
+        uint32_t n_may_go = 0, victim = w->ops->victim(w->policy, 0, EVICT_DROP, w->clock);
         const char *wrong = w->ops->check(w->policy);
 
         if (wrong)
@@ -124,7 +124,7 @@ static uint32_t make_room(struct world *w)
         for (uint32_t i = 0; i < w->n_usable; i++)
                 if (!tree_has(&w->tree, i))
                         return i;
-        victim = w->ops->victim(w->policy, w->clock);
+        victim = w->ops->victim(w->policy, 0, EVICT_DROP, w->clock);
         if (victim != NODE_NONE)
                 drop(w, victim, EVICT_PRESSURE);
         return victim;
@@ -248,7 +248,7 @@ static void invalidate(struct world *w, uint32_t top)
 /* The evictor finds the victim pinned in a segment; later it looks again. */
 static void watch(struct world *w)
 {
-        uint32_t node = w->ops->victim(w->policy, w->clock);
+        uint32_t node = w->ops->victim(w->policy, 0, EVICT_DROP, w->clock);
 
         if (node == NODE_NONE)
                 return;
@@ -436,7 +436,7 @@ static void test_unused_goes_before_used(void **state)
                         (*p)->idle(w.policy, 0, w.clock);
                         w.clock += 1000000000;
                 }
-                if ((*p)->victim(w.policy, w.clock) != 1)
+                if ((*p)->victim(w.policy, 0, EVICT_DROP, w.clock) != 1)
                         fail_msg("%s takes what was used", (*p)->name);
                 world_deinit(&w);
         }

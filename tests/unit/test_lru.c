@@ -42,8 +42,8 @@ static void drop(struct cache *c, uint32_t node, enum evict_reason why)
 
 static void expect_evicted(struct cache *c, uint32_t node)
 {
-        assert_int_equal(ops->victim(c->lru, 0), node);
-        assert_int_equal(ops->victim(c->lru, 0), node);
+        assert_int_equal(ops->victim(c->lru, 0, EVICT_DROP, 0), node);
+        assert_int_equal(ops->victim(c->lru, 0, EVICT_DROP, 0), node);
         assert_null(ops->check(c->lru));
         if (node != NODE_NONE)
                 drop(c, node, EVICT_PRESSURE);
@@ -94,7 +94,7 @@ static void test_touch_makes_recent(void **state)
         }
         insert(&c, 3, 0);
         ops->idle(c.lru, 3, 0);
-        assert_int_equal(ops->victim(c.lru, 0), 1); /* 0 has a child: it is parked */
+        assert_int_equal(ops->victim(c.lru, 0, EVICT_DROP, 0), 1); /* 0 has a child: it is parked */
         ops->touch(c.lru, 1, 1, 0);
         expect_evicted(&c, 2);
         ops->touch(c.lru, 0, 1, 0); /* from where it was parked */
@@ -171,7 +171,7 @@ static void test_reset_forgets(void **state)
         insert(&c, 2, NODE_NONE);
         ops->idle(c.lru, 0, 0);
         ops->idle(c.lru, 2, 0);
-        assert_int_equal(ops->victim(c.lru, 0), 2); /* parks 0 */
+        assert_int_equal(ops->victim(c.lru, 0, EVICT_DROP, 0), 2); /* parks 0 */
         assert_int_equal(tree_reset(&c.tree), 0);
         assert_int_equal(ops->reset(c.lru), 0);
         assert_null(ops->check(c.lru));
@@ -243,10 +243,10 @@ static void test_long_chain_goes_in_linear_time(void **state)
         for (uint32_t i = 0; i < n - 1; i++)
                 ops->idle(c.lru, i, 0);
         for (uint32_t i = 0; i < n; i++) /* the last one is held: asking again must not walk */
-                assert_int_equal(ops->victim(c.lru, 0), NODE_NONE);
+                assert_int_equal(ops->victim(c.lru, 0, EVICT_DROP, 0), NODE_NONE);
         ops->idle(c.lru, n - 1, 0);
         for (uint32_t i = n; i-- > 0;) {
-                assert_int_equal(ops->victim(c.lru, 0), i);
+                assert_int_equal(ops->victim(c.lru, 0, EVICT_DROP, 0), i);
                 drop(&c, i, EVICT_PRESSURE);
         }
         cache_deinit(&c);
@@ -309,7 +309,7 @@ static void evict_both(struct cache *c, struct model *m)
 {
         uint32_t node = model_victim(m);
 
-        assert_int_equal(ops->victim(c->lru, 0), node);
+        assert_int_equal(ops->victim(c->lru, 0, EVICT_DROP, 0), node);
         if (node == NODE_NONE || random_below(4) == 0)
                 return;
         assert_true(tree_is_leaf(&c->tree, node));
@@ -448,7 +448,7 @@ static uint32_t make_room(struct workload *w)
         for (uint32_t i = 0; i < N_MODEL; i++)
                 if (!tree_has(&w->cache.tree, i))
                         return i;
-        assert_int_equal(ops->victim(w->cache.lru, w->clock), node);
+        assert_int_equal(ops->victim(w->cache.lru, 0, EVICT_DROP, w->clock), node);
         if (node == NODE_NONE)
                 return node;
         assert_true(tree_is_leaf(&w->cache.tree, node));
@@ -510,7 +510,7 @@ static void test_plain_lru_when_released_deepest_first(void **state)
                 else
                         begin(&w, r);
                 assert_null(ops->check(w.cache.lru));
-                assert_int_equal(ops->victim(w.cache.lru, 0), plain_lru(&w));
+                assert_int_equal(ops->victim(w.cache.lru, 0, EVICT_DROP, 0), plain_lru(&w));
         }
         cache_deinit(&w.cache);
 }

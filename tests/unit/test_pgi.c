@@ -79,8 +79,8 @@ static void evict(struct cache *c, uint32_t node)
 static void evict_all(struct cache *c)
 {
         while (c->n_free < N_NODES)
-                evict(c, ops->victim(c->pgi, c->now));
-        assert_int_equal(ops->victim(c->pgi, c->now), NODE_NONE);
+                evict(c, ops->victim(c->pgi, 0, EVICT_DROP, c->now));
+        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), NODE_NONE);
         c->first_session = c->n_sessions;
 }
 
@@ -313,9 +313,9 @@ static void test_oldest_first_before_anything_is_learnt(void **state)
         }
         assert_false(look(&c, 0).ready);
         for (uint32_t i = 0; i < 8; i++) {
-                assert_int_equal(ops->victim(c.pgi, c.now), node_of(&c, 10 * i + 1));
+                assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 10 * i + 1));
                 evict(&c, node_of(&c, 10 * i + 1));
-                assert_int_equal(ops->victim(c.pgi, c.now), node_of(&c, 10 * i));
+                assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 10 * i));
                 evict(&c, node_of(&c, 10 * i));
         }
         cache_deinit(&c);
@@ -333,7 +333,7 @@ static void test_age_of_what_was_held(void **state)
         ask(&c, IDS(2), PAGE_TOKENS);
         c.now += 20 * SECOND;
         ops->idle(c.pgi, node_of(&c, 1), c.now);
-        assert_int_equal(ops->victim(c.pgi, c.now), node_of(&c, 2));
+        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 2));
         evict_all(&c);
         cache_deinit(&c);
 }
@@ -341,7 +341,7 @@ static void test_age_of_what_was_held(void **state)
 static void make_room(struct cache *c, uint32_t n)
 {
         while (c->n_free < n)
-                evict(c, ops->victim(c->pgi, c->now));
+                evict(c, ops->victim(c->pgi, 0, EVICT_DROP, c->now));
 }
 
 /*
@@ -381,14 +381,14 @@ static void test_learns_what_is_worth_least(void **state)
         for (uint32_t i = 0; i < 20; i++) {
                 struct pgi_view view;
 
-                node = ops->victim(c.pgi, c.now);
+                node = ops->victim(c.pgi, 0, EVICT_DROP, c.now);
                 pgi_look(c.pgi, node, &view);
                 assert_true(view.ready && !view.behind);
                 assert_int_equal(view.class, PGI_PARTIAL);
                 evict(&c, node);
         }
         /* Then the youngest: the others are nearer to when they may be used. */
-        node = ops->victim(c.pgi, c.now);
+        node = ops->victim(c.pgi, 0, EVICT_DROP, c.now);
         assert_in_range(c.id_of[node], c.last_id - 2 * 8, c.last_id + 1);
         cache_deinit(&c);
 }
@@ -406,7 +406,7 @@ static void expect_hints_learnt(bool right)
         for (uint32_t i = 0; i < 30 + 2 * 20; i++) { /* the tails, and what isn't continued */
                 struct pgi_view view;
 
-                node = ops->victim(c.pgi, c.now);
+                node = ops->victim(c.pgi, 0, EVICT_DROP, c.now);
                 pgi_look(c.pgi, node, &view);
                 n_first += view.class >= first &&
                            view.class < first + PGI_TURNS_HINTED * PGI_LENGTHS * PGI_FRESHES;
@@ -470,7 +470,7 @@ static void test_falls_back(void **state)
         c.n_free = room;
         for (uint32_t s = 0; s < 2000; s++) {
                 run_texts(&c, 1, true, 10);
-                victim = ops->victim(c.pgi, c.now);
+                victim = ops->victim(c.pgi, 0, EVICT_DROP, c.now);
                 pgi_look(c.pgi, victim, &view);
                 n_behind += view.behind;
                 if (view.behind)
@@ -569,7 +569,7 @@ static void test_moved(void **state)
         for (uint64_t request = 1; request <= 3; request++)
                 ops->request_end(c.pgi, request, c.now);
         assert_null(ops->check(c.pgi));
-        assert_int_equal(ops->victim(c.pgi, c.now), N_NODES - 1);
+        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), N_NODES - 1);
         cache_deinit(&c);
 }
 

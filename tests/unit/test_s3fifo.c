@@ -70,8 +70,8 @@ static void drop(struct cache *c, uint32_t node, enum evict_reason why)
 
 static void expect_evicted(struct cache *c, uint32_t node)
 {
-        assert_int_equal(ops->victim(c->policy, 0), node);
-        assert_int_equal(ops->victim(c->policy, 0), node);
+        assert_int_equal(ops->victim(c->policy, 0, EVICT_DROP, 0), node);
+        assert_int_equal(ops->victim(c->policy, 0, EVICT_DROP, 0), node);
         assert_null(ops->check(c->policy));
         if (node != NODE_NONE)
                 drop(c, node, EVICT_PRESSURE);
@@ -215,7 +215,7 @@ static bool is_remembered(struct cache *c, uint32_t text)
 
         insert_text(c, SPARE, NODE_NONE, text);
         ops->idle(c->policy, SPARE, 0);
-        known = ops->victim(c->policy, 0) != SPARE;
+        known = ops->victim(c->policy, 0, EVICT_DROP, 0) != SPARE;
         drop(c, SPARE, EVICT_INVALIDATE);
         return known;
 }
@@ -390,14 +390,14 @@ static void test_long_chain_goes_in_linear_time(void **state)
         for (uint32_t i = 0; i < n - 1; i++)
                 ops->idle(c.policy, i, 0);
         for (uint32_t i = 0; i < n; i++) {
-                assert_int_equal(ops->victim(c.policy, 0), NODE_NONE);
+                assert_int_equal(ops->victim(c.policy, 0, EVICT_DROP, 0), NODE_NONE);
                 ops->idle(c.policy, n - 1, 0);
-                assert_int_equal(ops->victim(c.policy, 0), n - 1);
+                assert_int_equal(ops->victim(c.policy, 0, EVICT_DROP, 0), n - 1);
                 ops->hold(c.policy, n - 1);
         }
         ops->idle(c.policy, n - 1, 0);
         for (uint32_t i = n; i-- > 0;) {
-                assert_int_equal(ops->victim(c.policy, 0), i);
+                assert_int_equal(ops->victim(c.policy, 0, EVICT_DROP, 0), i);
                 drop(&c, i, EVICT_PRESSURE);
         }
         cache_deinit(&c);

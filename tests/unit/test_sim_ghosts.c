@@ -131,7 +131,7 @@ static void use(struct cache *c, uint32_t node)
 
 static void expect_evicted(struct cache *c, uint32_t node)
 {
-        assert_int_equal(c->ops->victim(c->policy, 0), node);
+        assert_int_equal(c->ops->victim(c->policy, 0, EVICT_DROP, 0), node);
         c->ops->remove(c->policy, node, EVICT_PRESSURE);
         tree_remove(&c->tree, node);
         assert_null(c->ops->check(c->policy));

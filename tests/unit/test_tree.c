@@ -179,6 +179,37 @@ static void test_long_chain_goes_in_linear_time(void **state)
         alarm(0);
 }
 
+/* Tiers 0..9 and 10 and more: 0 <- 1 <- 2, 0 <- 3, going down from the leaves. */
+static void test_tips(void **state)
+{
+        struct tree t;
+
+        tree_init(&t);
+        tree_set_tiers(&t, (uint32_t[]){0, 10}, 2);
+        assert_int_equal(tree_reserve(&t, 20), 0);
+        assert_true(tree_tier(&t, 9) == 0 && tree_tier(&t, 10) == 1);
+        tree_insert(&t, 0, NODE_NONE);
+        tree_insert(&t, 1, 0);
+        tree_insert(&t, 2, 1);
+        tree_insert(&t, 3, 0);
+        assert_true(tree_is_tip(&t, 2) && !tree_is_tip(&t, 1) && tree_hides_tip(&t, 2));
+        assert_false(tree_hides_tip(&t, 1)); /* nor does 3 alone */
+        tree_move(&t, 2, 12);
+        assert_true(tree_is_tip(&t, 1) && !tree_is_leaf(&t, 1) && !tree_hides_tip(&t, 12));
+        tree_move(&t, 3, 13);
+        assert_true(tree_hides_tip(&t, 1) && !tree_is_only_child(&t, 1));
+        tree_move(&t, 1, 11);
+        assert_true(tree_is_tip(&t, 0) && !tree_is_tip(&t, 11) && tree_is_tip(&t, 12));
+        tree_move(&t, 0, 10);
+        assert_false(tree_is_tip(&t, 10));
+        tree_move(&t, 11, 1); /* up, past its parent: that may not go further down */
+        assert_true(!tree_is_tip(&t, 10) && tree_is_tip(&t, 1) && tree_is_tip(&t, 12));
+        assert_null(tree_check(&t));
+        assert_int_equal(tree_reset(&t), 0);
+        assert_int_equal(tree_tier(&t, 10), 1);
+        tree_deinit(&t);
+}
+
 static void test_check_finds_damage(void **state)
 {
         struct tree t;
@@ -196,6 +227,10 @@ static void test_check_finds_damage(void **state)
         t.nodes[3].next_1 = 1; /* links outside the tree */
         assert_non_null(tree_check(&t));
         t.nodes[3].next_1 = 0;
+        t.nodes[0].n_near = 1;
+        assert_non_null(tree_check(&t));
+        t.nodes[0].n_near = 2;
+        assert_null(tree_check(&t));
         t.nodes[0].first_child_1 = 0; /* children nobody reaches */
         assert_non_null(tree_check(&t));
         tree_deinit(&t);
@@ -215,6 +250,19 @@ static uint32_t model_children(const struct model *m, uint32_t node)
         for (uint32_t i = 0; i < N_MODEL; i++)
                 n += m->present[i] && m->parent[i] == node;
         return n;
+}
+
+static uint32_t model_tier(uint32_t node)
+{
+        return (node >= N_MODEL / 4) + (node >= N_MODEL / 2);
+}
+
+static bool model_is_tip(const struct model *m, uint32_t node)
+{
+        for (uint32_t i = 0; i < N_MODEL; i++)
+                if (m->present[i] && m->parent[i] == node && model_tier(i) <= model_tier(node))
+                        return false;
+        return true;
 }
 
 static uint32_t model_remove_below(struct model *m, uint32_t node)
@@ -242,6 +290,7 @@ static void compare(const struct tree *t, const struct model *m)
                         assert_true(m->present[c] && m->parent[c] == i && n < N_MODEL);
                 assert_int_equal(n, model_children(m, i));
                 assert_int_equal(tree_is_leaf(t, i), n == 0);
+                assert_int_equal(tree_is_tip(t, i), model_is_tip(m, i));
         }
         assert_null(tree_check(t));
 }
@@ -285,6 +334,7 @@ static void test_random_against_model(void **state)
 
         random_start(__func__);
         tree_init(&t);
+        tree_set_tiers(&t, (uint32_t[]){0, N_MODEL / 4, N_MODEL / 2}, 3);
         assert_int_equal(tree_reserve(&t, N_MODEL), 0);
         for (int i = 0; i < 20000; i++) {
                 random_step(&t, &m);
@@ -303,6 +353,7 @@ int main(void)
                 TEST(test_move_takes_the_place),
                 TEST(test_out_of_memory_changes_nothing),
                 TEST(test_long_chain_goes_in_linear_time),
+                TEST(test_tips),
                 TEST(test_check_finds_damage),
                 TEST(test_random_against_model),
         };
