@@ -114,10 +114,11 @@ struct evict_ops {
         void (*idle)(void *policy, uint32_t node, uint64_t now_nsec);
 
         /*
-         * It is no victim until unlock(), or until move() or remove() end that: its bytes are on
-         * their way to another tier, or it was brought up ahead of its use. That is no use of it,
-         * and unlock() gives it its place in the order back (where a policy keeps no more than an
-         * order: that of the next victim). Held or idle; both may change meanwhile. Not twice.
+         * It is no victim until unlock(), or until remove() or move() to another tier: its bytes
+         * are on their way there, or it was brought up ahead of its use. That is no use of it, and
+         * unlock() gives it its place in the order back (where a policy keeps no more than an
+         * order: among the next victims, unless it was used meanwhile). Held or idle; both may
+         * change meanwhile. Not twice.
          * NULL, both: it knows one tier, and no tree with more may be given to it.
          */
         void (*lock)(void *policy, uint32_t node);
@@ -128,10 +129,10 @@ struct evict_ops {
 
         /*
          * The page's bytes are at another index from now on: `to`, unknown until now, is what
-         * `node` was, held or idle, and isn't locked; `node` is unknown. The tree was changed
-         * already (tree_move()). Within a tier it keeps its place in the order. In another tier it
-         * has the place that its age and what else is known of it give it, or, where a policy keeps
-         * no more than an order, that of the last to go.
+         * `node` was, held or idle; `node` is unknown. The tree was changed already (tree_move()).
+         * Within a tier it keeps its place in the order, and its lock. In another one it isn't
+         * locked, and has the place that its age and what else is known of it give it, or, where a
+         * policy keeps no more than an order, that of the last to go.
          */
         void (*move)(void *policy, uint32_t node, uint32_t to);
 

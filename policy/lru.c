@@ -1,14 +1,16 @@
 /*
- * Least recently used, leaf-first: a list of the idle nodes in the order in which they became idle,
- * 8 bytes a node, no allocation per event.
+ * Least recently used, leaf-first: for each tier a queue of the idle nodes in the order in which
+ * they became idle, 9 bytes a node, no allocation per event.
  *
- *   held    in no list: inserted, or hold() since the last idle()
- *   idle    in the list, the most recently idle at the front
- *   parked  idle, but victim() met it at the tail while it had children: off the list until the
- *           last child leaves, whose place it then takes
+ *   nowhere  held (inserted, or hold() since the last idle()) or locked
+ *   listed   idle, in its tier's queue, the most recently idle as the newest
+ *   aside    idle, but victim() met it as the oldest while it had children below, and was asked for
+ *            a leaf: in a queue of its own, as old as any in the list
+ *   parked   idle, but victim() met it as the oldest while it was no tip: in no queue until the
+ *            last child in the way leaves, whose place it then takes
  *
- * Callers drop the deepest page of a chain first, which puts ancestors in front of descendants: the
- * tail is normally a leaf and nothing is parked. It is not where a client lets go of an ancestor
+ * Callers drop the deepest page of a chain first, which puts ancestors after descendants: the
+ * oldest is normally a leaf and nothing is parked. It is not where a client lets go of an ancestor
  * early, while a descendant is held or before it drops that one.
  *
  * An ancestor is worth at least as much as what continues it, so a parked node comes back no older
@@ -19,78 +21,74 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "policy/array.h"
 #include "policy/evict.h"
+#include "policy/queue.h"
 
-/*
- * Slot 0 is the list's head, node n has slot n + 1. All zero is an empty list and held nodes, so
- * that calloc makes and forgets everything. The only slot in the list has zero links too: the head
- * tells.
- */
-#define HEAD   0
-#define PARKED UINT32_MAX /* in both links; no slot has this number */
+enum place { NOWHERE, LISTED, ASIDE, PARKED };
 
-struct link {
-        uint32_t prev, next; /* slots; prev is on the fresher side */
+/* All zero: held, or not cached. */
+struct state {
+        uint8_t place : 2;
+        uint8_t is_idle : 1;
+        uint8_t is_locked : 1;
+        uint8_t is_fresh : 1; /* used while it was locked */
 };
 
 struct lru {
-        const struct tree *tree; /* borrowed */
-        struct link *links;      /* owned */
-        uint32_t n_links;
-        uint32_t n_idle; /* in the list */
+        const struct tree *tree;  /* borrowed */
+        struct queue_link *links; /* owned, n_links */
+        struct state *states;     /* owned, n_states */
+        uint32_t n_links, n_states;
+        struct queue list[TREE_TIERS], aside[TREE_TIERS];
 };
 
-static uint32_t slot_of(const struct lru *lru, uint32_t node)
+static struct state *state_of(const struct lru *lru, uint32_t node)
 {
-        assert(node < NODE_NONE && node + 1 < lru->n_links);
-        return node + 1;
+        assert(node < lru->n_states);
+        return &lru->states[node];
 }
 
-static bool is_parked(const struct lru *lru, uint32_t slot)
+static struct queue *queue_of(struct lru *lru, uint32_t node, enum place place)
 {
-        return lru->links[slot].prev == PARKED;
+        uint32_t tier = tree_tier(lru->tree, node);
+
+        return place == LISTED ? &lru->list[tier] : &lru->aside[tier];
 }
 
-static bool is_listed(const struct lru *lru, uint32_t slot)
+/* To one end of a queue. */
+static void enter(struct lru *lru, uint32_t node, enum place place, bool oldest)
 {
-        const struct link *l = &lru->links[slot];
-
-        return !is_parked(lru, slot) &&
-               (l->prev != HEAD || l->next != HEAD || lru->links[HEAD].next == slot);
+        (oldest ? queue_add_oldest : queue_add_newest)(
+                queue_of(lru, node, place), lru->links, node);
+        state_of(lru, node)->place = place;
 }
 
-static void list_insert_after(struct lru *lru, uint32_t at, uint32_t slot)
+static void leave(struct lru *lru, uint32_t node)
 {
-        uint32_t next = lru->links[at].next;
+        struct state *s = state_of(lru, node);
 
-        lru->links[slot] = (struct link){.prev = at, .next = next};
-        lru->links[at].next = slot;
-        lru->links[next].prev = slot;
-        lru->n_idle++;
-}
-
-static void list_unlink(struct lru *lru, uint32_t slot)
-{
-        struct link l = lru->links[slot];
-
-        lru->links[l.prev].next = l.next;
-        lru->links[l.next].prev = l.prev;
-        lru->links[slot] = (struct link){0};
-        lru->n_idle--;
+        if (s->place == LISTED || s->place == ASIDE)
+                queue_unlink(queue_of(lru, node, s->place), lru->links, node);
+        s->place = NOWHERE;
 }
 
 static int lru_reserve(void *policy, uint32_t n)
 {
         struct lru *lru = policy;
-        void *links = lru->links;
+        void *links = lru->links, *states = lru->states;
         int r;
 
         assert(n < NODE_NONE);
 
-        r = array_reserve(&links, &lru->n_links, n + 1, NODE_NONE, sizeof(*lru->links));
+        r = array_reserve(&links, &lru->n_links, n, NODE_NONE - 1, sizeof(*lru->links));
         lru->links = links;
+        if (r < 0)
+                return r;
+        r = array_reserve(&states, &lru->n_states, n, NODE_NONE - 1, sizeof(*lru->states));
+        lru->states = states;
         return r;
 }
 
@@ -101,6 +99,7 @@ static void lru_free(void *policy)
         if (!lru)
                 return;
         free(lru->links);
+        free(lru->states);
         free(lru);
 }
 
@@ -111,10 +110,6 @@ static int lru_new(const struct evict_params *params, void **ret_policy)
         if (!lru)
                 return -ENOMEM;
         lru->tree = params->tree;
-        if (lru_reserve(lru, 0) < 0) {
-                lru_free(lru);
-                return -ENOMEM;
-        }
         *ret_policy = lru;
         return 0;
 }
@@ -122,14 +117,15 @@ static int lru_new(const struct evict_params *params, void **ret_policy)
 static int lru_reset(void *policy)
 {
         struct lru *lru = policy;
-        void *links = lru->links;
+        void *states = lru->states;
         int r;
 
-        r = array_reset(&links, lru->n_links, sizeof(*lru->links));
+        r = array_reset(&states, lru->n_states, sizeof(*lru->states));
         if (r < 0)
                 return r;
-        lru->links = links;
-        lru->n_idle = 0;
+        lru->states = states;
+        memset(lru->list, 0, sizeof(lru->list));
+        memset(lru->aside, 0, sizeof(lru->aside));
         return 0;
 }
 
@@ -137,104 +133,175 @@ static void lru_insert(
         void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec)
 {
         const struct lru *lru = policy;
-        uint32_t slot = slot_of(lru, node);
 
         assert(tree_has(lru->tree, node));
-        assert(!is_listed(lru, slot) && !is_parked(lru, slot));
+        assert(state_of(lru, node)->place == NOWHERE && !state_of(lru, node)->is_idle);
 }
 
-/* What is held comes to the front when it becomes idle; what is idle does now. */
+/* What is held is the newest when it becomes idle; what is idle is now. */
 static void lru_touch(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec)
 {
         struct lru *lru = policy;
-        uint32_t slot = slot_of(lru, node);
+        struct state *s = state_of(lru, node);
 
-        if (is_listed(lru, slot))
-                list_unlink(lru, slot);
-        else if (!is_parked(lru, slot))
+        s->is_fresh = s->is_locked;
+        if (s->place == NOWHERE)
                 return;
-        list_insert_after(lru, HEAD, slot);
+        leave(lru, node);
+        enter(lru, node, LISTED, false);
 }
 
 static void lru_hold(void *policy, uint32_t node)
 {
         struct lru *lru = policy;
-        uint32_t slot = slot_of(lru, node);
+        struct state *s = state_of(lru, node);
 
-        if (is_parked(lru, slot)) {
-                lru->links[slot] = (struct link){0};
-                return;
-        }
-        assert(is_listed(lru, slot));
-        list_unlink(lru, slot);
+        assert(s->is_idle);
+
+        leave(lru, node);
+        s->is_idle = 0;
 }
 
 static void lru_idle(void *policy, uint32_t node, uint64_t now_nsec)
 {
         struct lru *lru = policy;
-        uint32_t slot = slot_of(lru, node);
+        struct state *s = state_of(lru, node);
 
-        assert(tree_has(lru->tree, node));
-        assert(!is_listed(lru, slot) && !is_parked(lru, slot));
+        assert(tree_has(lru->tree, node) && !s->is_idle);
 
-        list_insert_after(lru, HEAD, slot);
+        s->is_idle = 1;
+        s->is_fresh = s->is_locked;
+        if (!s->is_locked)
+                enter(lru, node, LISTED, false);
+}
+
+static void lru_lock(void *policy, uint32_t node)
+{
+        struct lru *lru = policy;
+        struct state *s = state_of(lru, node);
+
+        assert(tree_has(lru->tree, node) && !s->is_locked);
+
+        leave(lru, node);
+        s->is_locked = 1;
+}
+
+static void lru_unlock(void *policy, uint32_t node)
+{
+        struct lru *lru = policy;
+        struct state *s = state_of(lru, node);
+
+        assert(s->is_locked);
+
+        if (s->is_idle)
+                enter(lru, node, LISTED, !s->is_fresh);
+        s->is_locked = 0;
+        s->is_fresh = 0;
+}
+
+/*
+ * A parent that waited for its child to go, from the tier that the child was in. The child is still
+ * in its queue, if in any, and isn't after. One that was held was in use until now, so its parent
+ * is the newest; one that was locked had been chosen already.
+ */
+static void come_back(struct lru *lru, uint32_t parent, uint32_t child, uint32_t child_tier)
+{
+        struct state *s = state_of(lru, child);
+
+        if (s->place != LISTED || tree_tier(lru->tree, parent) != child_tier) {
+                enter(lru, parent, LISTED, s->is_locked || s->place == ASIDE);
+                return;
+        }
+        queue_move(&lru->list[child_tier], lru->links, child, parent);
+        state_of(lru, parent)->place = LISTED;
+        s->place = NOWHERE;
 }
 
 static void lru_remove(void *policy, uint32_t node, enum evict_reason why)
 {
         struct lru *lru = policy;
-        uint32_t slot = slot_of(lru, node), place = HEAD, parent;
+        uint32_t parent = tree_parent(lru->tree, node);
 
         assert(tree_has(lru->tree, node) && tree_is_leaf(lru->tree, node));
-        assert(!is_parked(lru, slot));
 
-        /* A held node has no place: it was in use until now, so its parent goes to the front. */
-        if (is_listed(lru, slot)) {
-                place = lru->links[slot].prev;
-                list_unlink(lru, slot);
+        if (tree_hides_tip(lru->tree, node) && state_of(lru, parent)->place == PARKED)
+                come_back(lru, parent, node, tree_tier(lru->tree, node));
+        if (tree_is_only_child(lru->tree, node) && state_of(lru, parent)->place == ASIDE) {
+                leave(lru, parent);
+                enter(lru, parent, LISTED, true);
         }
-        if (!tree_is_only_child(lru->tree, node))
-                return;
-        parent = slot_of(lru, tree_parent(lru->tree, node));
-        if (is_parked(lru, parent))
-                list_insert_after(lru, place, parent);
+        leave(lru, node);
+        *state_of(lru, node) = (struct state){0};
+}
+
+/* Its parent may be a tip now. */
+static void change_tier(struct lru *lru, uint32_t node, uint32_t to)
+{
+        struct state *s = state_of(lru, node);
+        uint32_t parent = tree_parent(lru->tree, to);
+
+        if (parent != NODE_NONE && state_of(lru, parent)->place == PARKED &&
+                tree_is_tip(lru->tree, parent))
+                come_back(lru, parent, node, tree_tier(lru->tree, node));
+        leave(lru, node);
+        state_of(lru, to)->is_idle = s->is_idle;
+        if (s->is_idle)
+                enter(lru, to, LISTED, false);
 }
 
 static void lru_move(void *policy, uint32_t node, uint32_t to)
 {
         struct lru *lru = policy;
-        uint32_t slot = slot_of(lru, node), to_slot = slot_of(lru, to);
+        struct state *s = state_of(lru, node);
 
         assert(tree_has(lru->tree, to) && !tree_has(lru->tree, node));
-        assert(!is_listed(lru, to_slot) && !is_parked(lru, to_slot));
+        assert(state_of(lru, to)->place == NOWHERE && !state_of(lru, to)->is_idle);
 
-        if (is_listed(lru, slot)) {
-                lru->links[lru->links[slot].prev].next = to_slot;
-                lru->links[lru->links[slot].next].prev = to_slot;
+        if (tree_tier(lru->tree, node) != tree_tier(lru->tree, to)) {
+                change_tier(lru, node, to);
+        } else {
+                if (s->place == LISTED || s->place == ASIDE)
+                        queue_move(queue_of(lru, node, s->place), lru->links, node, to);
+                lru->states[to] = *s;
         }
-        lru->links[to_slot] = lru->links[slot];
-        lru->links[slot] = (struct link){0};
+        *s = (struct state){0};
 }
 
 static void lru_request_end(void *policy, uint64_t request, uint64_t now_nsec)
 {
 }
 
+/* The oldest of a queue, where it is what is asked for; else it has another place now. */
+static bool take_oldest(struct lru *lru, const struct queue *q, enum evict_how how)
+{
+        uint32_t node = queue_oldest(q);
+        bool is_tip = tree_is_tip(lru->tree, node);
+
+        if (is_tip && (how == EVICT_DEMOTE || tree_is_leaf(lru->tree, node)))
+                return true;
+        leave(lru, node);
+        if (is_tip)
+                enter(lru, node, ASIDE, false);
+        else
+                state_of(lru, node)->place = PARKED;
+        return false;
+}
+
 /*
- * Amortised O(1): every round but the last takes a node out of the list, and only idle(), touch()
- * and remove() put one in, one each.
+ * Amortised O(1): every round but the last takes a node out of its queue, and only idle(), touch(),
+ * unlock(), move() and remove() put one in, one or two each.
  */
 static uint32_t lru_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         struct lru *lru = policy;
-        uint32_t slot;
+        struct queue *aside = &lru->aside[tier], *list = &lru->list[tier];
 
-        while ((slot = lru->links[HEAD].prev) != HEAD) {
-                if (tree_is_leaf(lru->tree, slot - 1))
-                        return slot - 1;
-                list_unlink(lru, slot);
-                lru->links[slot] = (struct link){.prev = PARKED, .next = PARKED};
-        }
+        while (how == EVICT_DEMOTE && aside->n > 0)
+                if (take_oldest(lru, aside, how))
+                        return queue_oldest(aside);
+        while (list->n > 0)
+                if (take_oldest(lru, list, how))
+                        return queue_oldest(list);
         return NODE_NONE;
 }
 
@@ -242,45 +309,47 @@ static uint64_t lru_memory_bytes(const void *policy)
 {
         const struct lru *lru = policy;
 
-        return sizeof(*lru) + (uint64_t)lru->n_links * sizeof(*lru->links);
+        return sizeof(*lru) + (uint64_t)lru->n_links * sizeof(*lru->links) +
+               (uint64_t)lru->n_states * sizeof(*lru->states);
 }
 
-static const char *check_list(const struct lru *lru)
+static const char *check_node(const struct lru *lru, uint32_t node)
 {
-        uint32_t n = 0, slot = HEAD, next;
+        const struct state *s = &lru->states[node];
 
-        do {
-                next = lru->links[slot].next;
-                if (next >= lru->n_links || lru->links[next].prev != slot)
-                        return "neighbours in the list disagree";
-                if (next != HEAD && !tree_has(lru->tree, next - 1))
-                        return "an idle node is not in the tree";
-                slot = next;
-                n++;
-        } while (slot != HEAD && n <= lru->n_idle);
-        return n == lru->n_idle + 1 && slot == HEAD ? NULL : "the list has not n_idle nodes";
+        if (!tree_has(lru->tree, node))
+                return s->place != NOWHERE || s->is_idle || s->is_locked
+                               ? "a node outside the tree has a place"
+                               : NULL;
+        if ((s->place != NOWHERE) != (s->is_idle && !s->is_locked))
+                return "those that have a place aren't the idle nodes";
+        if (s->place == ASIDE && tree_is_leaf(lru->tree, node))
+                return "a leaf is set aside";
+        if (s->place == PARKED && tree_is_tip(lru->tree, node))
+                return "a tip is parked";
+        return NULL;
 }
 
 static const char *lru_check(const void *policy)
 {
         const struct lru *lru = policy;
-        uint32_t n_listed = 0;
-        const char *wrong = check_list(lru);
+        uint32_t n_listed[TREE_TIERS] = {0}, n_aside[TREE_TIERS] = {0}, tier;
+        const char *wrong;
 
-        if (wrong)
-                return wrong;
-        for (uint32_t slot = 1; slot < lru->n_links; slot++) {
-                n_listed += is_listed(lru, slot);
-                if (!is_parked(lru, slot))
-                        continue;
-                if (lru->links[slot].next != PARKED)
-                        return "a parked node is linked";
-                if (!tree_has(lru->tree, slot - 1))
-                        return "a parked node is not in the tree";
-                if (tree_is_leaf(lru->tree, slot - 1))
-                        return "a parked node has no children";
+        for (uint32_t node = 0; node < lru->n_states; node++) {
+                wrong = check_node(lru, node);
+                if (wrong)
+                        return wrong;
+                tier = tree_tier(lru->tree, node);
+                n_listed[tier] += lru->states[node].place == LISTED;
+                n_aside[tier] += lru->states[node].place == ASIDE;
         }
-        return n_listed == lru->n_idle ? NULL : "a node outside the list has links";
+        for (uint32_t t = 0; t < TREE_TIERS; t++)
+                if (lru->list[t].n != n_listed[t] || lru->aside[t].n != n_aside[t] ||
+                        !queue_is_sound(&lru->list[t], lru->links, lru->n_links) ||
+                        !queue_is_sound(&lru->aside[t], lru->links, lru->n_links))
+                        return "a queue has not the nodes that say so";
+        return NULL;
 }
 
 const struct evict_ops evict_lru = {
@@ -293,6 +362,8 @@ const struct evict_ops evict_lru = {
         .touch = lru_touch,
         .hold = lru_hold,
         .idle = lru_idle,
+        .lock = lru_lock,
+        .unlock = lru_unlock,
         .remove = lru_remove,
         .move = lru_move,
         .request_end = lru_request_end,

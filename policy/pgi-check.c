@@ -11,11 +11,14 @@ static const char *check_page(const struct pgi *p, uint32_t node)
         if ((page->depth > 0) != tree_has(p->tree, node))
                 return "a page is known, or in the tree, but not both";
         if (page->depth == 0)
-                return page->linked ? "a page that isn't cached is in a list" : NULL;
+                return page->shelf_1 ? "a page that isn't cached lies on a shelf" : NULL;
         if (page->class >= PGI_CLASSES)
                 return "a page has no class";
-        return page->linked == is_candidate(p, node) ? NULL
-                                                     : "the pages in lists aren't the idle leaves";
+        if (!is_candidate(p, node))
+                return page->shelf_1 ? "a page on a shelf isn't an idle tip" : NULL;
+        if (page->shelf_1 != shelf_for(p, node, tree_is_leaf(p->tree, node)) + 1)
+                return "an idle tip doesn't lie on its shelf";
+        return NULL;
 }
 
 struct lru_census {

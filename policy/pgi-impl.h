@@ -12,11 +12,17 @@
 #include "policy/pgi-table.h"
 #include "policy/tree.h"
 
-/* The list that victims are taken from, while it isn't empty. */
+/* Of a list. */
+struct rank {
+        uint32_t interval;
+        float index;
+};
+
+/* The list of a shelf that victims are taken from, while it isn't empty. */
 struct choice {
         bool made, by_age;
-        uint32_t class, interval;
-        float index;
+        uint32_t class;
+        struct rank rank;
         uint32_t at;                  /* ticks */
         uint32_t bins[PGI_INTERVALS]; /* of the ages of intervals, then */
 };
@@ -30,7 +36,8 @@ struct pgi {
         struct pgi_lists lists;
         struct pgi_table table;
         struct pgi_lru lru;
-        struct choice choice;
+        struct choice choices[PGI_SHELVES];
+        uint32_t n_shelves;
         struct pgi_run *runs; /* owned, PGI_RUNS */
         uint32_t max_ghosts;
         uint64_t first_tick; /* of the clock: ticks count from the first event */
@@ -47,10 +54,16 @@ static inline bool is_made(const struct pgi *p)
         return p->runs;
 }
 
-/* Lists take a leaf that nobody holds. */
+/* Where a page belongs that is a tip, or a leaf even. The last tier has one shelf. */
+static inline uint32_t shelf_for(const struct pgi *p, uint32_t node, bool is_leaf)
+{
+        return 2 * tree_tier(p->tree, node) + !is_leaf;
+}
+
+/* A shelf takes a tip that nobody holds or has locked. */
 static inline bool is_candidate(const struct pgi *p, uint32_t node)
 {
-        return !p->pages[node].held && tree_is_leaf(p->tree, node);
+        return !p->pages[node].held && !p->pages[node].locked && tree_is_tip(p->tree, node);
 }
 
 /* evict_pgi.check(). */

@@ -7,31 +7,35 @@
 
 #include "base/macros.h"
 
-#define HEADS (PGI_CLASSES * PGI_INTERVALS)
-
-int pgi_lists_init(struct pgi_lists *l)
+int pgi_lists_init(struct pgi_lists *l, uint32_t n_shelves)
 {
-        *l = (struct pgi_lists){.heads = calloc(HEADS, sizeof(*l->heads))};
-        return l->heads ? 0 : -ENOMEM;
+        *l = (struct pgi_lists){.n_rows = pgi_row(n_shelves, 0)};
+        l->heads = calloc((size_t)l->n_rows * PGI_INTERVALS, sizeof(*l->heads));
+        l->used = calloc(l->n_rows, sizeof(*l->used));
+        if (l->heads && l->used)
+                return 0;
+        pgi_lists_deinit(l);
+        return -ENOMEM;
 }
 
 void pgi_lists_deinit(struct pgi_lists *l)
 {
         free(l->heads);
+        free(l->used);
         *l = (struct pgi_lists){0};
 }
 
-uint64_t pgi_lists_bytes(void)
+uint64_t pgi_lists_bytes(const struct pgi_lists *l)
 {
-        return (uint64_t)HEADS * sizeof(struct pgi_heads);
+        return l->n_rows * (PGI_INTERVALS * sizeof(*l->heads) + sizeof(*l->used));
 }
 
 void pgi_lists_clear(struct pgi_lists *l)
 {
-        struct pgi_heads *heads = l->heads;
-
-        memset(heads, 0, HEADS * sizeof(*heads));
-        *l = (struct pgi_lists){.heads = heads};
+        memset(l->heads, 0, (size_t)l->n_rows * PGI_INTERVALS * sizeof(*l->heads));
+        memset(l->used, 0, l->n_rows * sizeof(*l->used));
+        memset(l->start, 0, sizeof(l->start));
+        l->n = 0;
 }
 
 uint32_t pgi_interval_of(const struct pgi_lists *l, uint32_t touched)
@@ -52,11 +56,17 @@ uint32_t pgi_interval_of(const struct pgi_lists *l, uint32_t touched)
         return from;
 }
 
+static uint32_t row_of(const struct pgi_page *p)
+{
+        return pgi_row(p->shelf_1 - 1U, p->class);
+}
+
+/* Of a page on a shelf. */
 static struct pgi_heads *list_of(
         struct pgi_lists *l, const struct pgi_page *p, uint32_t *ret_interval)
 {
         *ret_interval = pgi_interval_of(l, p->touched);
-        return &l->heads[p->class * PGI_INTERVALS + *ret_interval];
+        return &l->heads[row_of(p) * PGI_INTERVALS + *ret_interval];
 }
 
 /* The second list follows the first one's end. */
@@ -85,15 +95,15 @@ static void join(struct pgi_lists *l, struct pgi_page *pages, uint32_t i)
 {
         uint32_t n_after = l->n - i - 2;
 
-        for (uint32_t c = 0; c < PGI_CLASSES; c++) {
-                struct pgi_heads *h = &l->heads[c * PGI_INTERVALS + i];
+        for (uint32_t row = 0; row < l->n_rows; row++) {
+                struct pgi_heads *h = &l->heads[row * PGI_INTERVALS + i];
 
-                if (l->used[c] >> i >> 1 == 0)
+                if (l->used[row] >> i >> 1 == 0)
                         continue;
                 append(pages, h, h + 1);
                 memmove(h + 1, h + 2, n_after * sizeof(*h));
                 h[n_after + 1] = (struct pgi_heads){0};
-                l->used[c] = join_bits(l->used[c], i);
+                l->used[row] = join_bits(l->used[row], i);
         }
         memmove(&l->start[i + 1], &l->start[i + 2], n_after * sizeof(*l->start));
         l->n--;
@@ -143,29 +153,33 @@ static void link_last(struct pgi_heads *h, struct pgi_page *pages, uint32_t page
         h->last_1 = page + 1;
 }
 
-uint32_t pgi_link_used(struct pgi_lists *l, struct pgi_page *pages, uint32_t page)
+uint32_t pgi_link_used(struct pgi_lists *l, struct pgi_page *pages, uint32_t page, uint32_t shelf)
 {
         struct pgi_page *p = &pages[page];
         uint32_t interval;
 
-        assert(!p->linked);
+        assert(p->shelf_1 == 0);
+        p->shelf_1 = (shelf + 1) & 15;
         link_last(list_of(l, p, &interval), pages, page);
-        p->linked = 1;
-        l->used[p->class] |= UINT64_C(1) << interval;
+        l->used[row_of(p)] |= UINT64_C(1) << interval;
         return interval;
 }
 
-uint32_t pgi_link_exposed(struct pgi_lists *l, struct pgi_page *pages, uint32_t page)
+uint32_t pgi_link_exposed(
+        struct pgi_lists *l, struct pgi_page *pages, uint32_t page, uint32_t shelf)
 {
         struct pgi_page *p = &pages[page];
         uint32_t interval;
-        struct pgi_heads *h = list_of(l, p, &interval);
+        struct pgi_heads *h;
 
+        assert(p->shelf_1 == 0);
+        p->shelf_1 = (shelf + 1) & 15;
+        h = list_of(l, p, &interval);
         if (h->first_1 == 0 || pages[h->first_1 - 1].touched < p->touched)
-                return pgi_link_used(l, pages, page);
-        assert(!p->linked);
-        link_first(h, pages, page);
-        p->linked = 1;
+                link_last(h, pages, page);
+        else
+                link_first(h, pages, page);
+        l->used[row_of(p)] |= UINT64_C(1) << interval;
         return interval;
 }
 
@@ -173,38 +187,40 @@ void pgi_unlink(struct pgi_lists *l, struct pgi_page *pages, uint32_t page)
 {
         struct pgi_page *p = &pages[page];
         uint32_t interval;
-        struct pgi_heads *h = list_of(l, p, &interval);
+        struct pgi_heads *h;
 
-        assert(p->linked);
+        assert(p->shelf_1 != 0);
+        h = list_of(l, p, &interval);
         *(p->prev_1 ? &pages[p->prev_1 - 1].next_1 : &h->first_1) = p->next_1;
         *(p->next_1 ? &pages[p->next_1 - 1].prev_1 : &h->last_1) = p->prev_1;
         p->prev_1 = p->next_1 = 0;
-        p->linked = 0;
         if (h->first_1 == 0)
-                l->used[p->class] &= ~(UINT64_C(1) << interval);
+                l->used[row_of(p)] &= ~(UINT64_C(1) << interval);
+        p->shelf_1 = 0;
 }
 
 void pgi_relink_as(struct pgi_lists *l, struct pgi_page *pages, uint32_t page, uint32_t to)
 {
         struct pgi_page *p = &pages[to];
         uint32_t interval;
-        struct pgi_heads *h = list_of(l, p, &interval);
+        struct pgi_heads *h;
 
-        assert(p->linked && pages[page].linked);
+        assert(p->shelf_1 != 0 && pages[page].shelf_1 == p->shelf_1);
+        h = list_of(l, p, &interval);
         *(p->prev_1 ? &pages[p->prev_1 - 1].next_1 : &h->first_1) = to + 1;
         *(p->next_1 ? &pages[p->next_1 - 1].prev_1 : &h->last_1) = to + 1;
 }
 
 /* Number of pages in the list, or UINT32_MAX where it isn't one. */
 static uint32_t list_length(const struct pgi_lists *l, const struct pgi_page *pages,
-        uint32_t n_pages, uint32_t class, uint32_t interval)
+        uint32_t n_pages, uint32_t row, uint32_t interval)
 {
-        const struct pgi_heads *h = &l->heads[class * PGI_INTERVALS + interval];
+        const struct pgi_heads *h = &l->heads[row * PGI_INTERVALS + interval];
         uint32_t n = 0, last_1 = 0;
 
         for (uint32_t at_1 = h->first_1; at_1 != 0; at_1 = pages[at_1 - 1].next_1) {
                 if (at_1 > n_pages || n++ > n_pages || pages[at_1 - 1].prev_1 != last_1 ||
-                        !pages[at_1 - 1].linked || pages[at_1 - 1].class != class ||
+                        pages[at_1 - 1].shelf_1 == 0 || row_of(&pages[at_1 - 1]) != row ||
                         pgi_interval_of(l, pages[at_1 - 1].touched) != interval)
                         return UINT32_MAX;
                 last_1 = at_1;
@@ -220,16 +236,16 @@ const char *pgi_lists_check(
         for (uint32_t i = 1; i < l->n; i++)
                 if (l->start[i] <= l->start[i - 1])
                         return "intervals are not in order";
-        for (uint32_t c = 0; c < PGI_CLASSES; c++)
+        for (uint32_t row = 0; row < l->n_rows; row++)
                 for (uint32_t i = 0; i < PGI_INTERVALS; i++) {
-                        n = list_length(l, pages, n_pages, c, i);
+                        n = list_length(l, pages, n_pages, row, i);
                         if (n == UINT32_MAX)
-                                return "a list has pages that aren't of its class and time";
-                        if ((n > 0) != (l->used[c] >> i & 1))
+                                return "a list has pages that aren't of its shelf, class and time";
+                        if ((n > 0) != (l->used[row] >> i & 1))
                                 return "a list and its bit disagree";
                         n_linked += n;
                 }
         for (uint32_t i = 0; i < n_pages; i++)
-                n_linked -= pages[i].linked;
-        return n_linked == 0 ? NULL : "a page is linked and in no list";
+                n_linked -= pages[i].shelf_1 != 0;
+        return n_linked == 0 ? NULL : "a page lies on a shelf and is in no list";
 }

@@ -35,3 +35,10 @@ struct pgi_run *pgi_run_begin(
         *place = (struct pgi_run){.request = request, .began = now, .turn = 1};
         return place;
 }
+
+void pgi_run_moved(struct pgi_run runs[PGI_RUNS], uint64_t id, uint32_t page, uint32_t to)
+{
+        for (uint32_t i = 0; i < PGI_RUNS; i++)
+                if (runs[i].page == page && runs[i].id == id)
+                        runs[i].page = to;
+}

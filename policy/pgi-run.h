@@ -29,4 +29,7 @@ struct pgi_run *pgi_run_find(struct pgi_run runs[PGI_RUNS], uint64_t request);
 struct pgi_run *pgi_run_begin(
         struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now, bool *ret_dropped);
 
+/* The page with this id has another number. O(PGI_RUNS): a page that moves costs more. */
+void pgi_run_moved(struct pgi_run runs[PGI_RUNS], uint64_t id, uint32_t page, uint32_t to);
+
 #endif

@@ -1,8 +1,8 @@
 /*
- * The prefix Gittins index: evicts the idle leaf that is worth least, where worth is the chance
- * that a page of its class and age is used again, for each tick of keeping it until then, over the
- * horizon that suits it best. What classes' chances are is learnt from the namespace's traffic
- * (pgi-table.h), of pages that were evicted, too (pgi-ghost.h).
+ * The prefix Gittins index: evicts the idle leaf (or tip) that is worth least, where worth is the
+ * chance that a page of its class and age is used again, for each tick of keeping it until then,
+ * over the horizon that suits it best. What classes' chances are is learnt from the namespace's
+ * traffic (pgi-table.h), of pages that were evicted, too (pgi-ghost.h).
  *
  * The class of a page says at its last use
  *   partial   it is the partial tail of a text
@@ -20,7 +20,8 @@
  * first, and the index decides among those of about the same age.
  *
  * Memory: 32 bytes a page, 16 a ghost (as many as were met, at most max_ghosts; sets of eight
- * forget the one used longest ago; half as much again while they become more), 384 KB an instance.
+ * forget the one used longest ago; half as much again while they become more), 384 KB an instance,
+ * and 168 KB more for each tier below the first.
  * Nothing is allocated in an event. touch(), request_end() and hint() walk the text's pages once
  * each.
  */
@@ -39,6 +40,7 @@
 #include "policy/pgi-list.h"
 #include "policy/pgi-lru.h"
 #include "policy/pgi-run.h"
+#include "policy/pgi-shelf.h"
 #include "policy/pgi-table.h"
 
 /* Tables are made again after so many requests, the first times sooner. Not tuned: from 25 to 256
@@ -60,11 +62,10 @@
  * meanwhile. Not tuned: from 2 to 16 the cost of a touch differs by less than it does by chance. */
 #define AHEAD 4
 
-/* A field of 28 bits: texts longer than that have this length. */
-#define MAX_DEPTH ((UINT32_C(1) << 28) - 1)
+/* A field of 24 bits: texts longer than that have this length. */
+#define MAX_DEPTH ((UINT32_C(1) << 24) - 1)
 
-/* A choice of victims holds for a second: the finest age that is told apart. */
-#define CHOICE_TICKS PGI_FIRST_TICKS
+#define TICKS_A_SECOND (1e9 / (UINT32_C(1) << PGI_TICK_SHIFT))
 
 /* Of every event: ticks since the first one. A clock that goes back stands still. */
 static uint32_t tick(struct pgi *p, uint64_t now_nsec)
@@ -79,8 +80,9 @@ static uint32_t tick(struct pgi *p, uint64_t now_nsec)
         now = clock < p->first_tick ? 0 : (uint32_t)MIN(clock - p->first_tick, UINT32_MAX);
         now = MAX(now, p->now);
         if (pgi_lists_advance(&p->lists, p->pages, now))
-                p->choice.made = false;
-        p->choice.bins[p->lists.n - 1] = 0;
+                pgi_choices_drop(p);
+        for (uint32_t shelf = 0; shelf < p->n_shelves; shelf++)
+                p->choices[shelf].bins[p->lists.n - 1] = 0;
         p->now = now;
         return now;
 }
@@ -105,48 +107,6 @@ static uint32_t class_with_body(const struct pgi_page *page, uint32_t body)
         return page->kids >= 2 ? pgi_shared_class(page->accesses) : body;
 }
 
-/* A list that isn't empty: its pages go before those of the choice where they are worth less, or
- * where they are older: by age alone, or among equals, as all are before anything is learnt. */
-static void consider(struct pgi *p, uint32_t class, uint32_t interval)
-{
-        struct choice *c = &p->choice;
-        float index = pgi_table_index(&p->table, class, c->bins[interval]);
-
-        if (c->made && (c->by_age ? interval > c->interval : index > c->index))
-                return;
-        if (c->made && interval >= c->interval && index >= c->index)
-                return;
-        c->made = true;
-        c->class = class;
-        c->interval = interval;
-        c->index = index;
-}
-
-static void link_used(struct pgi *p, uint32_t node)
-{
-        uint32_t interval;
-
-        if (!is_candidate(p, node))
-                return;
-        interval = pgi_link_used(&p->lists, p->pages, node);
-        if (p->choice.made)
-                consider(p, p->pages[node].class, interval);
-}
-
-static void link_exposed(struct pgi *p, uint32_t node)
-{
-        uint32_t interval = pgi_link_exposed(&p->lists, p->pages, node);
-
-        if (p->choice.made)
-                consider(p, p->pages[node].class, interval);
-}
-
-static void unlink_if_linked(struct pgi *p, uint32_t node)
-{
-        if (p->pages[node].linked)
-                pgi_unlink(&p->lists, p->pages, node);
-}
-
 static void unmake(struct pgi *p)
 {
         pgi_ghosts_deinit(&p->ghosts);
@@ -162,7 +122,7 @@ static int make(struct pgi *p)
                 return 0;
         p->runs = calloc(PGI_RUNS, sizeof(*p->runs));
         if (p->runs && pgi_ghosts_init(&p->ghosts, p->max_ghosts) == 0 &&
-                pgi_lists_init(&p->lists) == 0 && pgi_table_init(&p->table) == 0)
+                pgi_lists_init(&p->lists, p->n_shelves) == 0 && pgi_table_init(&p->table) == 0)
                 return 0;
         unmake(p);
         return -ENOMEM;
@@ -202,6 +162,7 @@ static int pgi_new(const struct evict_params *params, void **ret_policy)
         if (!p)
                 return -ENOMEM;
         p->tree = params->tree;
+        p->n_shelves = 2 * p->tree->n_tiers - 1;
         p->page_tokens = params->page_tokens;
         p->rebuild_after = FIRST_REBUILD;
         p->max_ghosts = params->max_ghosts ? params->max_ghosts : EVICT_MAX_GHOSTS;
@@ -240,7 +201,7 @@ static int pgi_reset(void *policy)
         p->ghosts = no_ghosts;
         p->n_cached = 0;
         p->lru = (struct pgi_lru){0};
-        p->choice.made = false;
+        pgi_choices_drop(p);
         pgi_lists_clear(&p->lists);
         memset(p->runs, 0, PGI_RUNS * sizeof(*p->runs));
         drop_pass(p);
@@ -288,12 +249,12 @@ static bool recall(struct pgi *p, struct pgi_page *page, uint32_t now)
         return true;
 }
 
-/* A parent is a leaf no more, and may have a continuation more. */
+/* A parent is a leaf no more (nor a tip, as a rule), and may have a continuation more. */
 static void adopt(struct pgi *p, uint32_t node, bool known)
 {
         struct pgi_page *parent = page_of(p, node);
 
-        unlink_if_linked(p, node);
+        pgi_shelf_update(p, node);
         if (!known && parent->kids < 2)
                 parent->kids++;
 }
@@ -360,14 +321,20 @@ static void pgi_insert(
 }
 
 /* One page of a text that was looked up. */
-static void use(struct pgi *p, struct pgi_page *page, uint32_t now)
+static void use(struct pgi *p, uint32_t node, uint32_t now)
 {
+        struct pgi_page *page = page_of(p, node);
+        bool linked = page->shelf_1;
+
+        pgi_shelf_leave(p, node);
         pgi_table_used(&p->table, page->class, age_of(page->touched, now));
         pgi_lru_used(&p->lru, &page->stamp, true, p->n_cached);
         count_use(page);
         page->class = (uint8_t)class_with_body(page, page->class);
         page->touched = MAX(page->touched, now);
         page->hint = PGI_HINT_NONE;
+        if (linked)
+                pgi_shelf_enter(p, node);
 }
 
 /* The next page up, after the memory of this one was asked for. */
@@ -389,13 +356,13 @@ static uint32_t use_text(struct pgi *p, uint32_t node, const struct pgi_run *run
                 ahead = look_ahead(p, ahead);
         for (uint32_t n = 0; node != NODE_NONE && n < EVICT_WALK_PAGES;
                 n++, node = tree_parent(p->tree, node)) {
-                struct pgi_page *page = page_of(p, node);
+                const struct pgi_page *page = page_of(p, node);
 
                 ahead = look_ahead(p, ahead);
                 if (turn == 0)
                         turn = page->turn;
                 if (!run || page->touched < run->began)
-                        use(p, page, now);
+                        use(p, node, now);
         }
         return MIN(turn + 1, PGI_TURNS);
 }
@@ -403,14 +370,10 @@ static uint32_t use_text(struct pgi *p, uint32_t node, const struct pgi_run *run
 static void pgi_touch(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec)
 {
         struct pgi *p = policy;
-        struct pgi_page *page = page_of(p, node);
+        const struct pgi_page *page = page_of(p, node);
         uint32_t now = tick(p, now_nsec), turn;
-        bool linked = page->linked;
 
-        unlink_if_linked(p, node);
         turn = use_text(p, node, pgi_run_find(p->runs, request), now);
-        if (linked)
-                link_used(p, node);
         if (request)
                 run_goes_to(run_of(p, request, now), page, node, turn);
         else
@@ -428,14 +391,14 @@ static uint32_t whole_end(const struct pgi *p, uint32_t node)
 static void set_class(struct pgi *p, uint32_t node, uint32_t class, uint32_t touched)
 {
         struct pgi_page *page = &p->pages[node];
-        bool linked = page->linked;
+        bool linked = page->shelf_1;
 
         if (linked && (class != page->class || touched != page->touched))
-                unlink_if_linked(p, node);
+                pgi_shelf_leave(p, node);
         page->class = (uint8_t) class;
         page->touched = touched;
-        if (linked && !page->linked)
-                link_used(p, node);
+        if (linked && !page->shelf_1)
+                pgi_shelf_enter(p, node);
 }
 
 static void pgi_request_end(void *policy, uint64_t request, uint64_t now_nsec)
@@ -493,7 +456,7 @@ static void pgi_hold(void *policy, uint32_t node)
 
         assert(!page->held);
 
-        unlink_if_linked(p, node);
+        pgi_shelf_leave(p, node);
         page->held = 1;
 }
 
@@ -507,7 +470,27 @@ static void pgi_idle(void *policy, uint32_t node, uint64_t now_nsec)
 
         page->touched = tick(p, now_nsec);
         page->held = 0;
-        link_used(p, node);
+        pgi_shelf_enter(p, node);
+}
+
+static void pgi_lock(void *policy, uint32_t node)
+{
+        struct pgi *p = policy;
+
+        assert(!page_of(p, node)->locked);
+
+        pgi_shelf_leave(p, node);
+        p->pages[node].locked = 1;
+}
+
+static void pgi_unlock(void *policy, uint32_t node)
+{
+        struct pgi *p = policy;
+
+        assert(page_of(p, node)->locked);
+
+        p->pages[node].locked = 0;
+        pgi_shelf_update(p, node);
 }
 
 static void forgotten(void *policy, const struct pgi_ghost *ghost)
@@ -541,68 +524,74 @@ static void pgi_remove(void *policy, uint32_t node, enum evict_reason why)
         struct pgi *p = policy;
         struct pgi_page *page = page_of(p, node);
         uint32_t parent = tree_parent(p->tree, node);
+        bool only;
 
         assert(tree_has(p->tree, node) && tree_is_leaf(p->tree, node));
 
-        unlink_if_linked(p, node);
+        pgi_shelf_leave(p, node);
         make_ghost(p, page, why);
         *page = (struct pgi_page){0};
         p->n_cached--;
-        if (tree_is_only_child(p->tree, node) && !page_of(p, parent)->held) {
-                link_exposed(p, parent);
-                /* Used by the same requests: the next victim, as a rule. */
+        if (parent == NODE_NONE)
+                return;
+        only = tree_is_only_child(p->tree, node);
+        pgi_shelf_put(
+                p, parent, tree_is_tip(p->tree, parent) || tree_hides_tip(p->tree, node), only);
+        /* Used by the same requests: the next victim, as a rule. */
+        if (only)
                 pgi_ghosts_expect(&p->ghosts, page_of(p, parent)->id);
-        }
 }
 
-/* A request that runs and has this page for its deepest is lost: its pages keep their class. */
+static void change_tier(struct pgi *p, uint32_t node, uint32_t to)
+{
+        uint32_t parent = tree_parent(p->tree, to);
+
+        pgi_shelf_leave(p, node);
+        p->pages[to] = p->pages[node];
+        p->pages[to].locked = 0;
+        pgi_shelf_update(p, to);
+        if (parent != NODE_NONE)
+                pgi_shelf_update(p, parent);
+}
+
 static void pgi_move(void *policy, uint32_t node, uint32_t to)
 {
         struct pgi *p = policy;
 
         assert(to < p->n_pages && p->pages[to].depth == 0 && tree_has(p->tree, to));
 
-        p->pages[to] = *page_of(p, node);
-        if (p->pages[to].linked)
-                pgi_relink_as(&p->lists, p->pages, node, to);
+        pgi_run_moved(p->runs, page_of(p, node)->id, node, to);
+        if (tree_tier(p->tree, node) != tree_tier(p->tree, to)) {
+                change_tier(p, node, to);
+        } else {
+                p->pages[to] = p->pages[node];
+                if (p->pages[to].shelf_1)
+                        pgi_relink_as(&p->lists, p->pages, node, to);
+        }
         p->pages[node] = (struct pgi_page){0};
 }
 
-static void choose(struct pgi *p, uint32_t now)
-{
-        struct choice *c = &p->choice;
-
-        c->made = false;
-        c->by_age = p->lru.behind;
-        c->at = now;
-        for (uint32_t i = 0; i < p->lists.n; i++)
-                c->bins[i] = pgi_age_bin(now - p->lists.start[i]);
-        for (uint32_t class = 0; class < PGI_CLASSES; class ++) {
-                uint64_t used = p->lists.used[class];
-
-                if (used == 0)
-                        continue;
-                consider(p, class, (uint32_t)__builtin_ctzll(used));
-                if (!c->by_age)
-                        consider(p, class, 63 - (uint32_t)__builtin_clzll(used));
-        }
-}
-
-/* The index of a class has its low end where it is youngest or oldest: it rises while a reuse comes
- * nearer, and falls when it is late. Amortised O(1): a choice is good for its whole list. */
 static uint32_t pgi_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {
         struct pgi *p = policy;
-        struct choice *c = &p->choice;
-        uint32_t now;
 
-        if (!is_made(p))
-                return NODE_NONE;
-        now = tick(p, now_nsec);
-        if (!c->made || now - c->at >= CHOICE_TICKS || c->by_age != p->lru.behind ||
-                !(p->lists.used[c->class] >> c->interval & 1))
-                choose(p, now);
-        return c->made ? pgi_first(&p->lists, c->class, c->interval) : NODE_NONE;
+        return is_made(p) ? pgi_choices_victim(p, tier, how, tick(p, now_nsec)) : NODE_NONE;
+}
+
+/* Measured as victims are, by the interval of its last use: a finer age would have two tiers drop
+ * what one cache of both keeps. By age where that decides about victims: as if the chance of use
+ * fell with it. */
+static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
+{
+        struct pgi *p = policy;
+        const struct pgi_page *page = page_of(p, node);
+        uint32_t now = tick(p, now_nsec);
+        uint32_t age = now - p->lists.start[pgi_interval_of(&p->lists, page->touched)];
+        double a_tick = 1.0 / (1.0 + age);
+
+        if (p->table.ready && !p->lru.behind)
+                a_tick = (double)pgi_table_index(&p->table, page->class, pgi_age_bin(age));
+        return a_tick * TICKS_A_SECOND;
 }
 
 /* One of the pages and ghosts, by its number. */
@@ -639,7 +628,7 @@ static void count_more(struct pgi *p, uint32_t now)
                 return;
         pgi_table_rebuild(&p->table);
         p->counting = false;
-        p->choice.made = false;
+        pgi_choices_drop(p);
 }
 
 static void pgi_work(void *policy, uint64_t now_nsec)
@@ -681,7 +670,7 @@ static int pgi_load(void *policy, const void *buf, size_t size)
                 r = pgi_table_load(&p->table, buf, size);
         if (r < 0)
                 return r;
-        p->choice.made = false;
+        pgi_choices_drop(p);
         return 0;
 }
 
@@ -692,7 +681,7 @@ static uint64_t pgi_memory_bytes(const void *policy)
         if (!is_made(p))
                 return sizeof(*p);
         return sizeof(*p) + (uint64_t)p->n_pages * sizeof(*p->pages) + PGI_RUNS * sizeof(*p->runs) +
-               pgi_ghosts_bytes(&p->ghosts) + pgi_lists_bytes() + pgi_table_bytes();
+               pgi_ghosts_bytes(&p->ghosts) + pgi_lists_bytes(&p->lists) + pgi_table_bytes();
 }
 
 void pgi_look(const void *policy, uint32_t node, struct pgi_view *ret)
@@ -722,10 +711,13 @@ const struct evict_ops evict_pgi = {
         .hint = pgi_hint,
         .hold = pgi_hold,
         .idle = pgi_idle,
+        .lock = pgi_lock,
+        .unlock = pgi_unlock,
         .remove = pgi_remove,
         .move = pgi_move,
         .request_end = pgi_request_end,
         .victim = pgi_victim,
+        .worth = pgi_worth,
         .work = pgi_work,
         .save = pgi_save,
         .load = pgi_load,

@@ -8,10 +8,14 @@
  * A node enters its queue when its publisher lets go of it: deepest first, like a recency order. A
  * node that the evictor meets at a queue's end and can't evict, as it is held or has children, is
  * *passed*: out of the queue, and back at its old end when it is let go of or its last child
- * leaves. So nothing is looked at twice for one event, and an eviction is O(1), amortised over
- * insert, touch (of each node it walks), idle and remove. The alternative, a descendant leaf in
- * place of the node that was met, has no such bound where clients hold leaves alone; it evicts what
- * is young for its parent's age.
+ * leaves. One that could go down and is no leaf, where a leaf is asked for, is set *aside*: in a
+ * queue of its own, older than all in the one it came from. So nothing is looked at twice for one
+ * event, and an eviction is O(1), amortised over insert, touch (of each node it walks), idle and
+ * remove. The alternative, a descendant leaf in place of the node that was met, has no such bound
+ * where clients hold leaves alone; it evicts what is young for its parent's age.
+ *
+ * Each tier has its two queues. A page that changes its tier is the newest of the same queue there,
+ * with the uses it has left.
  *
  * 24 bytes a node, and 16 for ghosts.
  */
@@ -34,11 +38,14 @@
 
 enum { SMALL, MAIN, N_QUEUES };
 
+enum place { NOWHERE, QUEUED, ASIDE, PASSED };
+
 struct node {
         uint64_t id;
         uint8_t queue; /* that it belongs to, in it or not */
         uint8_t uses;  /* since it was inserted or promoted, less those spent */
-        bool is_cached, is_held, is_queued, is_passed;
+        uint8_t place; /* enum place */
+        bool is_cached, is_held, is_locked;
 };
 
 /*
@@ -61,9 +68,11 @@ struct s3fifo {
         struct queue_link *links; /* owned, n_links */
         struct ghost_set *ghosts; /* owned, n_sets: a power of two, or 0 */
         uint32_t n_nodes, n_links, n_sets, max_ghosts;
-        uint32_t stamp;          /* of the latest ghost */
-        uint32_t n_of[N_QUEUES]; /* nodes that belong there */
-        struct queue queues[N_QUEUES];
+        uint32_t stamp; /* of the latest ghost */
+        struct tier {
+                uint32_t n_of[N_QUEUES]; /* nodes that belong there */
+                struct queue queues[N_QUEUES], aside[N_QUEUES];
+        } tiers[TREE_TIERS];
 };
 
 static struct node *node_of(const struct s3fifo *s, uint32_t node)
@@ -72,11 +81,23 @@ static struct node *node_of(const struct s3fifo *s, uint32_t node)
         return &s->nodes[node];
 }
 
-/* The main queue's share: the paper remembers as many ghosts as that has. */
+static struct tier *tier_of(struct s3fifo *s, uint32_t node)
+{
+        return &s->tiers[tree_tier(s->tree, node)];
+}
+
+static uint32_t n_cached(const struct tier *t)
+{
+        return t->n_of[SMALL] + t->n_of[MAIN];
+}
+
+/* The main queues' share: the paper remembers as many ghosts as that has. */
 static uint32_t ghost_limit(const struct s3fifo *s)
 {
-        uint32_t n = s->n_of[SMALL] + s->n_of[MAIN];
+        uint32_t n = 0;
 
+        for (uint32_t t = 0; t < s->tree->n_tiers; t++)
+                n += n_cached(&s->tiers[t]);
         return MIN(n - n / SMALL_SHARE, s->max_ghosts);
 }
 
@@ -198,27 +219,31 @@ static int s3fifo_reset(void *policy)
         if (r < 0)
                 return r;
         s->nodes = nodes;
-        memset(s->queues, 0, sizeof(s->queues));
-        memset(s->n_of, 0, sizeof(s->n_of));
+        memset(s->tiers, 0, sizeof(s->tiers));
         return 0;
 }
 
-static void enter(struct s3fifo *s, uint32_t node, bool oldest)
+static struct queue *queue_of(struct s3fifo *s, uint32_t node, enum place place)
 {
-        struct node *n = node_of(s, node);
-        struct queue *q = &s->queues[n->queue];
+        struct tier *t = tier_of(s, node);
+        unsigned queue = node_of(s, node)->queue;
 
-        (oldest ? queue_add_oldest : queue_add_newest)(q, s->links, node);
-        n->is_queued = true;
-        n->is_passed = false;
+        return place == ASIDE ? &t->aside[queue] : &t->queues[queue];
+}
+
+static void enter(struct s3fifo *s, uint32_t node, enum place place, bool oldest)
+{
+        (oldest ? queue_add_oldest : queue_add_newest)(queue_of(s, node, place), s->links, node);
+        node_of(s, node)->place = place;
 }
 
 static void leave(struct s3fifo *s, uint32_t node)
 {
         struct node *n = node_of(s, node);
 
-        queue_unlink(&s->queues[n->queue], s->links, node);
-        n->is_queued = false;
+        if (n->place == QUEUED || n->place == ASIDE)
+                queue_unlink(queue_of(s, node, n->place), s->links, node);
+        n->place = NOWHERE;
 }
 
 static void s3fifo_insert(
@@ -231,7 +256,7 @@ static void s3fifo_insert(
 
         *n = (struct node){.id = what->id, .is_cached = true, .is_held = true};
         n->queue = ghost_take(s, what->id) ? MAIN : SMALL;
-        s->n_of[n->queue]++;
+        tier_of(s, node)->n_of[n->queue]++;
 }
 
 static void s3fifo_touch(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec)
@@ -261,8 +286,30 @@ static void s3fifo_idle(void *policy, uint32_t node, uint64_t now_nsec)
         assert(n->is_cached && n->is_held);
 
         n->is_held = false;
-        if (!n->is_queued)
-                enter(s, node, n->is_passed);
+        if (n->place == NOWHERE || (n->place == PASSED && !n->is_locked))
+                enter(s, node, QUEUED, n->place == PASSED);
+}
+
+/* Who meets it passes it. */
+static void s3fifo_lock(void *policy, uint32_t node)
+{
+        struct s3fifo *s = policy;
+        struct node *n = node_of(s, node);
+
+        assert(n->is_cached && !n->is_locked);
+        n->is_locked = true;
+}
+
+static void s3fifo_unlock(void *policy, uint32_t node)
+{
+        struct s3fifo *s = policy;
+        struct node *n = node_of(s, node);
+
+        assert(n->is_cached && n->is_locked);
+
+        n->is_locked = false;
+        if (n->place == PASSED && !n->is_held)
+                enter(s, node, QUEUED, true);
 }
 
 static void s3fifo_remove(void *policy, uint32_t node, enum evict_reason why)
@@ -273,14 +320,33 @@ static void s3fifo_remove(void *policy, uint32_t node, enum evict_reason why)
 
         assert(n->is_cached && tree_is_leaf(s->tree, node));
 
-        if (n->is_queued)
-                leave(s, node);
-        s->n_of[n->queue]--;
+        leave(s, node);
+        tier_of(s, node)->n_of[n->queue]--;
         if (why == EVICT_PRESSURE && n->queue == SMALL)
                 ghost_add(s, n->id);
         *n = (struct node){0};
-        if (tree_is_only_child(s->tree, node) && s->nodes[parent].is_passed)
-                enter(s, parent, true);
+        if (tree_hides_tip(s->tree, node) && s->nodes[parent].place == PASSED)
+                enter(s, parent, QUEUED, true);
+        if (tree_is_only_child(s->tree, node) && s->nodes[parent].place == ASIDE) {
+                leave(s, parent);
+                enter(s, parent, QUEUED, true);
+        }
+}
+
+static void change_tier(struct s3fifo *s, uint32_t node, uint32_t to)
+{
+        struct node *n = node_of(s, node);
+        uint32_t parent = tree_parent(s->tree, to);
+
+        leave(s, node);
+        tier_of(s, node)->n_of[n->queue]--;
+        s->nodes[to] = *n;
+        s->nodes[to].is_locked = false;
+        tier_of(s, to)->n_of[n->queue]++;
+        if (!n->is_held)
+                enter(s, to, QUEUED, false);
+        if (parent != NODE_NONE && s->nodes[parent].place == PASSED && tree_is_tip(s->tree, parent))
+                enter(s, parent, QUEUED, true);
 }
 
 static void s3fifo_move(void *policy, uint32_t node, uint32_t to)
@@ -291,9 +357,13 @@ static void s3fifo_move(void *policy, uint32_t node, uint32_t to)
         assert(tree_has(s->tree, to) && !tree_has(s->tree, node));
         assert(n->is_cached && !node_of(s, to)->is_cached);
 
-        if (n->is_queued)
-                queue_move(&s->queues[n->queue], s->links, node, to);
-        s->nodes[to] = *n;
+        if (tree_tier(s->tree, node) != tree_tier(s->tree, to)) {
+                change_tier(s, node, to);
+        } else {
+                if (n->place == QUEUED || n->place == ASIDE)
+                        queue_move(queue_of(s, node, n->place), s->links, node, to);
+                s->nodes[to] = *n;
+        }
         *n = (struct node){0};
 }
 
@@ -301,35 +371,54 @@ static void s3fifo_request_end(void *policy, uint64_t request, uint64_t now_nsec
 {
 }
 
-/* The queue that has to give one, NULL where none can. */
-static struct queue *due(struct s3fifo *s)
+/* One of its two kinds, what was set aside before; NULL where neither can give one. */
+static struct queue *of_kind(struct tier *t, unsigned queue, enum evict_how how)
 {
-        struct queue *first = &s->queues[SMALL], *second = &s->queues[MAIN];
-        uint64_t n_cached = (uint64_t)s->n_of[SMALL] + s->n_of[MAIN];
+        if (how == EVICT_DEMOTE && t->aside[queue].n > 0)
+                return &t->aside[queue];
+        return t->queues[queue].n > 0 ? &t->queues[queue] : NULL;
+}
 
-        if ((uint64_t)s->n_of[SMALL] * SMALL_SHARE < n_cached) {
-                first = &s->queues[MAIN];
-                second = &s->queues[SMALL];
-        }
-        if (first->n > 0)
-                return first;
-        return second->n > 0 ? second : NULL;
+/* The queue that has to give one, NULL where none can. */
+static struct queue *due(struct tier *t, enum evict_how how)
+{
+        bool main_first = (uint64_t)t->n_of[SMALL] * SMALL_SHARE < n_cached(t);
+        struct queue *first = of_kind(t, main_first ? MAIN : SMALL, how);
+
+        return first ? first : of_kind(t, main_first ? SMALL : MAIN, how);
 }
 
 /* Whether the oldest of its queue has another round by its uses; it has begun then. */
 static bool goes_on(struct s3fifo *s, uint32_t node)
 {
+        struct tier *t = tier_of(s, node);
         struct node *n = &s->nodes[node];
 
         if (n->uses < (n->queue == SMALL ? ENOUGH_USES : 1))
                 return false;
         leave(s, node);
-        s->n_of[n->queue]--;
+        t->n_of[n->queue]--;
         n->uses = n->queue == SMALL ? 0 : n->uses - 1;
         n->queue = MAIN;
-        s->n_of[MAIN]++;
-        enter(s, node, false);
+        t->n_of[MAIN]++;
+        enter(s, node, QUEUED, false);
         return true;
+}
+
+/* Whether the oldest of its queue is what is asked for; else it has another place now. */
+static bool may_go(struct s3fifo *s, uint32_t node, enum evict_how how)
+{
+        struct node *n = &s->nodes[node];
+        bool may_go_down = !n->is_held && !n->is_locked && tree_is_tip(s->tree, node);
+
+        if (may_go_down && (how == EVICT_DEMOTE || tree_is_leaf(s->tree, node)))
+                return true;
+        leave(s, node);
+        if (may_go_down)
+                enter(s, node, ASIDE, false);
+        else
+                n->place = PASSED;
+        return false;
 }
 
 static uint32_t s3fifo_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
@@ -337,15 +426,11 @@ static uint32_t s3fifo_victim(void *policy, uint32_t tier, enum evict_how how, u
         struct s3fifo *s = policy;
         struct queue *q;
 
-        while ((q = due(s))) {
+        while ((q = due(&s->tiers[tier], how))) {
                 uint32_t node = queue_oldest(q);
 
-                if (goes_on(s, node))
-                        continue;
-                if (!s->nodes[node].is_held && tree_is_leaf(s->tree, node))
+                if (!goes_on(s, node) && may_go(s, node, how))
                         return node;
-                leave(s, node);
-                s->nodes[node].is_passed = true;
         }
         return NODE_NONE;
 }
@@ -365,39 +450,53 @@ static const char *check_node(const struct s3fifo *s, uint32_t node)
         if (n->is_cached != tree_has(s->tree, node))
                 return "what is cached is not what is in the tree";
         if (!n->is_cached)
-                return n->is_queued || n->is_passed ? "a node outside the tree has a place" : NULL;
-        if (n->is_queued && n->is_passed)
-                return "a passed node is in a queue";
-        if (!n->is_held && !n->is_queued && !n->is_passed)
+                return n->place != NOWHERE ? "a node outside the tree has a place" : NULL;
+        if (!n->is_held && n->place == NOWHERE)
                 return "an idle node is in no queue and was not passed";
-        if (n->is_passed && !n->is_held && tree_is_leaf(s->tree, node))
-                return "an idle leaf is passed";
+        if (n->place == PASSED && !n->is_held && !n->is_locked && tree_is_tip(s->tree, node))
+                return "an idle tip is passed";
+        if (n->place == ASIDE && tree_is_leaf(s->tree, node))
+                return "a leaf is set aside";
         if (n->uses > MAX_USES)
                 return "a node has more uses than are counted";
+        return NULL;
+}
+
+static const char *check_tier(const struct s3fifo *s, uint32_t tier)
+{
+        const struct tier *t = &s->tiers[tier];
+        uint32_t n_of[N_QUEUES] = {0}, n_queued[N_QUEUES] = {0}, n_aside[N_QUEUES] = {0};
+
+        for (uint32_t i = 0; i < s->n_nodes; i++) {
+                const struct node *n = &s->nodes[i];
+
+                if (tree_tier(s->tree, i) != tier)
+                        continue;
+                n_of[n->queue] += n->is_cached;
+                n_queued[n->queue] += n->place == QUEUED;
+                n_aside[n->queue] += n->place == ASIDE;
+        }
+        for (unsigned i = 0; i < N_QUEUES; i++) {
+                if (n_of[i] != t->n_of[i])
+                        return "a queue counts other nodes than belong to it";
+                if (n_queued[i] != t->queues[i].n || n_aside[i] != t->aside[i].n ||
+                        !queue_is_sound(&t->queues[i], s->links, s->n_links) ||
+                        !queue_is_sound(&t->aside[i], s->links, s->n_links))
+                        return "a queue has not the nodes that say so";
+        }
         return NULL;
 }
 
 static const char *s3fifo_check(const void *policy)
 {
         const struct s3fifo *s = policy;
-        uint32_t n_of[N_QUEUES] = {0}, n_queued[N_QUEUES] = {0};
+        const char *wrong = NULL;
 
-        for (uint32_t i = 0; i < s->n_nodes; i++) {
-                const char *wrong = check_node(s, i);
-
-                if (wrong)
-                        return wrong;
-                n_of[s->nodes[i].queue] += s->nodes[i].is_cached;
-                n_queued[s->nodes[i].queue] += s->nodes[i].is_queued;
-        }
-        for (unsigned i = 0; i < N_QUEUES; i++) {
-                if (n_of[i] != s->n_of[i])
-                        return "a queue counts other nodes than belong to it";
-                if (n_queued[i] != s->queues[i].n ||
-                        !queue_is_sound(&s->queues[i], s->links, s->n_links))
-                        return "a queue has not the nodes that say so";
-        }
-        return NULL;
+        for (uint32_t i = 0; i < s->n_nodes && !wrong; i++)
+                wrong = check_node(s, i);
+        for (uint32_t t = 0; t < s->tree->n_tiers && !wrong; t++)
+                wrong = check_tier(s, t);
+        return wrong;
 }
 
 const struct evict_ops evict_s3fifo = {
@@ -410,6 +509,8 @@ const struct evict_ops evict_s3fifo = {
         .touch = s3fifo_touch,
         .hold = s3fifo_hold,
         .idle = s3fifo_idle,
+        .lock = s3fifo_lock,
+        .unlock = s3fifo_unlock,
         .remove = s3fifo_remove,
         .move = s3fifo_move,
         .request_end = s3fifo_request_end,

@@ -59,6 +59,7 @@ enum ctl_exit {
         X(BLOCK_TOKENS, "block-tokens", "N", false,                                             \
                 "tokens of the trace's blocks, if it can't be told from its lines")             \
         X(SPLIT, "split", NULL, false, "an equal static part of the cache for each tenant")     \
+        X(BELOW, "below", "N", false, "a tier below with N times the pages of the cache")       \
         X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")   \
         X(HTML, "html", "FILE", false, "also write a report with plots to this file")           \
         X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/parse.h"
+#include "client/ctl/option.h"
 #include "client/trace/replay.h"
 
 #define BAR_CELLS 40
@@ -70,14 +71,13 @@ static void warn_skipped(const struct ctl *ctl, const struct trace *t)
                         t->n_bad == 1 ? "" : "s", ctl->args[e->file], e->line, e->text);
 }
 
-static int option_number(
-        const struct ctl *ctl, enum ctl_option o, const char *name, uint64_t max, uint64_t *ret)
+int trace_number(const struct ctl *ctl, enum ctl_option o, uint64_t max, uint64_t *ret)
 {
         if (!ctl->options[o])
                 return CTL_OK;
         if (parse_u64(ctl->options[o], ret) < 0 || *ret == 0 || *ret > max)
-                return fail(CTL_USAGE, "--%s: '%s' is no number of 1 to %" PRIu64, name,
-                        ctl->options[o], max);
+                return fail(CTL_USAGE, "--%s: '%s' is no number of 1 to %" PRIu64,
+                        option_rows[o].name, ctl->options[o], max);
         return CTL_OK;
 }
 
@@ -88,8 +88,7 @@ int trace_open(const struct ctl *ctl, struct trace *ret)
         uint64_t block_tokens = 0;
         struct trace_error e;
         struct bar bar;
-        int r = option_number(ctl, CTL_OPTION_BLOCK_TOKENS, "block-tokens", TRACE_BLOCK_TOKENS_MAX,
-                &block_tokens);
+        int r = trace_number(ctl, CTL_OPTION_BLOCK_TOKENS, TRACE_BLOCK_TOKENS_MAX, &block_tokens);
 
         if (r != CTL_OK)
                 return r;
@@ -106,7 +105,7 @@ int trace_open(const struct ctl *ctl, struct trace *ret)
 int trace_jobs(const struct ctl *ctl, unsigned *ret)
 {
         uint64_t n = replay_cpus();
-        int r = option_number(ctl, CTL_OPTION_JOBS, "jobs", JOBS_MAX, &n);
+        int r = trace_number(ctl, CTL_OPTION_JOBS, JOBS_MAX, &n);
 
         *ret = (unsigned)n;
         return r;

@@ -23,6 +23,9 @@ int trace_open(const struct ctl *ctl, struct trace *ret);
 /* --jobs, or as many as there are CPUs. CTL_OK or CTL_USAGE, printed. */
 int trace_jobs(const struct ctl *ctl, unsigned *ret);
 
+/* A whole number of 1 to max, *ret unchanged where it isn't given. CTL_OK or CTL_USAGE, printed. */
+int trace_number(const struct ctl *ctl, enum ctl_option o, uint64_t max, uint64_t *ret);
+
 /* A failure of a simulation, printed; err: the sentence of -EINVAL. */
 int trace_fail(int r, const char *err);
 

@@ -1,5 +1,6 @@
 /* The verbs on trace files. They need no daemon. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #include "client/trace/report.h"
 
 #define REPLAY_POLICIES   "daemon,optimum"
+#define BELOW_POLICIES    "daemon" /* the others know one tier */
+#define BELOW_MAX         1000000
 #define REPLAY_CAPACITIES "1%,2%,5%,10%,20%,50%,100%"
 
 static const char *option_or(const struct ctl *ctl, enum ctl_option o, const char *otherwise)
@@ -20,6 +23,21 @@ static const char *option_or(const struct ctl *ctl, enum ctl_option o, const cha
 }
 
 /* ---- replay ---------------------------------------------------------------------------------- */
+
+static int set_below(const struct ctl *ctl, struct curves *c)
+{
+        uint64_t below = 0;
+        int r = trace_number(ctl, CTL_OPTION_BELOW, BELOW_MAX, &below);
+
+        for (unsigned p = 0; r == CTL_OK && below > 0 && p < c->n_policies; p++)
+                if (!c->policies[p]->lock)
+                        r = fail(CTL_USAGE,
+                                "--below: %s knows one tier only; --policies daemon "
+                                "names those that know more",
+                                c->policies[p]->name);
+        c->below = (uint32_t)below;
+        return r;
+}
 
 static int replay_curves(const struct ctl *ctl, const struct trace *t, struct curves *c)
 {
@@ -31,14 +49,19 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
         if (r != CTL_OK)
                 return r;
         c->split = ctl->options[CTL_OPTION_SPLIT];
-        r = curves_set_policies(
-                c, option_or(ctl, CTL_OPTION_POLICIES, REPLAY_POLICIES), err, sizeof(err));
+        r = curves_set_policies(c,
+                option_or(ctl, CTL_OPTION_POLICIES,
+                        ctl->options[CTL_OPTION_BELOW] ? BELOW_POLICIES : REPLAY_POLICIES),
+                err, sizeof(err));
         if (r == 0)
                 r = curves_set_capacities(c,
                         option_or(ctl, CTL_OPTION_CAPACITIES, REPLAY_CAPACITIES), t->sim.n_unique,
                         err, sizeof(err));
         if (r < 0)
                 return trace_fail(r, err);
+        r = set_below(ctl, c);
+        if (r != CTL_OK)
+                return r;
         bar_start(&bar, "simulating");
         r = curves_run(c, &t->sim, n_jobs, bar_step, &bar);
         bar_end(&bar);
@@ -59,6 +82,9 @@ static void print_replay(const struct ctl *ctl, const struct trace *t, const str
                 !c->split || t->sim.n_tenants == 1 ? "one cache for all"
                                                    : "a cache of equal size for each tenant",
                 t->sim.block_tokens);
+        if (c->below > 0)
+                printf("A tier below has %" PRIu32 " times the pages; +below: hits in both\n",
+                        c->below);
         report_curves(c, stdout);
 }
 

@@ -87,10 +87,12 @@ const struct verb verbs[] = {
                 3, 258, 0, false, check_explain, verb_explain},
         {"trace replay", "FILE...", "what eviction policies would have hit",
                 "Token hit % of each policy and capacity; one cache for all tenants, or --split.\n"
-                "Policies may also be 'daemon': those that kvleased has.\n" TRACE_FILES
+                "Policies may also be 'daemon': those that kvleased has. --below adds a tier that "
+                "takes what\n"
+                "the cache has no room for, and a column for the hits in both.\n" TRACE_FILES
                 "\nExample: kvleasectl trace replay day.jsonl.gz --policies all --capacities 5%\n",
-                1, UINT_MAX, TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT), true, NULL,
-                verb_trace_replay},
+                1, UINT_MAX, TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW),
+                true, NULL, verb_trace_replay},
         {"trace analyze", "FILE...", "lengths, repeats, sessions, hit ratios, page size, demand",
                 "A tenant's demand is the pages that its requests use, each for as long as --hold "
                 "says after\n"

@@ -142,9 +142,12 @@ char *capacity_text(const struct capacity *c, char buf[32])
 static struct sim_options job_options(
         const struct curves *c, unsigned policy, unsigned capacity, uint32_t n_parts, uint32_t part)
 {
+        uint32_t pages = MAX(c->capacities[capacity].pages / n_parts, 1u);
+
         return (struct sim_options){
                 .policy = c->policies[policy],
-                .capacity_pages = MAX(c->capacities[capacity].pages / n_parts, 1u),
+                .capacity_pages = pages,
+                .below_pages = (uint32_t)MIN((uint64_t)pages * c->below, NODE_NONE - 1),
                 .tenant = n_parts > 1 ? part : SIM_ALL_TENANTS,
                 .may_bypass = c->policies[policy] == &evict_optimum,
         };
@@ -157,6 +160,9 @@ static void add_result(struct sim_result *sum, const struct sim_result *r)
         sum->hit_tokens += r->hit_tokens;
         sum->blocks += r->blocks;
         sum->hit_blocks += r->hit_blocks;
+        sum->below_tokens += r->below_tokens;
+        sum->demotions += r->demotions;
+        sum->promotions += r->promotions;
         sum->inserts += r->inserts;
         sum->evictions += r->evictions;
         sum->policy_bytes += r->policy_bytes;
@@ -207,4 +213,12 @@ int curves_run(struct curves *c, const struct sim_trace *trace, unsigned n_proce
 double curves_at(const struct curves *c, unsigned policy, unsigned capacity)
 {
         return replay_hit_ratio(&c->results[policy][capacity]);
+}
+
+double curves_above(const struct curves *c, unsigned policy, unsigned capacity)
+{
+        struct sim_result above = c->results[policy][capacity];
+
+        above.hit_tokens -= above.below_tokens;
+        return replay_hit_ratio(&above);
 }

@@ -20,6 +20,8 @@ struct curves {
         struct capacity capacities[CURVES_CAPACITIES_MAX];     /* as given */
         unsigned n_policies, n_capacities;
         bool split;
+        uint32_t below; /* a tier below has so many times the pages; 0: none. Policies must know it
+                         */
         /* Of policy p at capacity c, summed over tenants. */
         struct sim_result results[CURVES_POLICIES_MAX][CURVES_CAPACITIES_MAX];
 };
@@ -37,8 +39,9 @@ int curves_set_capacities(
 int curves_run(struct curves *c, const struct sim_trace *trace, unsigned n_processes,
         bool (*progress)(uint64_t done, uint64_t total, void *data), void *data);
 
-/* Hit ratio of policy p at capacity c. */
+/* Hit ratio of policy p at capacity c, in both tiers, and in the upper one alone. */
 double curves_at(const struct curves *c, unsigned policy, unsigned capacity);
+double curves_above(const struct curves *c, unsigned policy, unsigned capacity);
 
 /* "5 %" or "1000 pages" */
 char *capacity_text(const struct capacity *c, char buf[32]);

@@ -51,6 +51,14 @@ static json_t *dist_json(const struct dist *d)
         return object;
 }
 
+/* With a tier below; the other hits are those in both. */
+static void put_below(json_t *curve, const struct sim_result *r)
+{
+        put(&curve, "below_hit_tokens", number(r->below_tokens));
+        put(&curve, "demotions", number(r->demotions));
+        put(&curve, "promotions", number(r->promotions));
+}
+
 json_t *report_curves_json(const struct curves *c)
 {
         json_t *array = json_array();
@@ -71,6 +79,8 @@ json_t *report_curves_json(const struct curves *c)
                                         number(r->hit_tokens), "inserts", number(r->inserts),
                                         "evictions", number(r->evictions), "policy_bytes",
                                         number(r->policy_bytes)));
+                        if (c->below > 0)
+                                put_below(json_array_get(array, json_array_size(array) - 1), r);
                 }
         return array;
 }

@@ -137,13 +137,16 @@ void report_curves(const struct curves *c, FILE *to)
 
         fprintf(to, "  %-12s %10s", "capacity", "pages");
         for (unsigned p = 0; p < c->n_policies; p++)
-                fprintf(to, " %8s", c->policies[p]->name);
+                fprintf(to, c->below > 0 ? " %8s   +below" : " %8s", c->policies[p]->name);
         putc('\n', to);
         for (unsigned i = 0; i < c->n_capacities; i++) {
                 fprintf(to, "  %-12s %10" PRIu32, capacity_text(&c->capacities[i], text),
                         c->capacities[i].pages);
-                for (unsigned p = 0; p < c->n_policies; p++)
+                for (unsigned p = 0; p < c->n_policies; p++) {
+                        if (c->below > 0)
+                                fprintf(to, " %8.2f", 100 * curves_above(c, p, i));
                         fprintf(to, " %8.2f", 100 * curves_at(c, p, i));
+                }
                 putc('\n', to);
         }
 }

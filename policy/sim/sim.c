@@ -6,10 +6,18 @@
 
 #include "base/macros.h"
 #include "policy/sim/policies.h"
+#include "policy/tier.h"
 
 /* Odd, 2^64 divided by the golden ratio, and what undoes multiplying by it. */
 #define ID_FACTOR  UINT64_C(0x9e3779b97f4a7c15)
 #define ID_INVERSE UINT64_C(0xf1de83e19937733d)
+
+#define TIERS 2
+
+struct slots {
+        uint32_t *free; /* a stack */
+        uint32_t n_free, n_used, capacity;
+};
 
 struct sim {
         struct sim_trace trace; /* borrowed arrays */
@@ -18,10 +26,10 @@ struct sim {
         void *policy;
         uint32_t *slot_1;    /* of a block, plus one; 0: not cached */
         uint32_t *block_of;  /* of a slot in use */
-        uint32_t *free;      /* a stack of slots */
         uint32_t *next_same; /* optimum: of each trace.blocks[i], the request that has it next */
         uint32_t *next_use;  /* optimum: of each block, the same as of the running request */
-        uint32_t n_slots, n_free;
+        struct slots tiers[TIERS];
+        uint32_t n_slots;
         uint32_t next; /* request */
         struct sim_result result;
 };
@@ -70,19 +78,40 @@ static int look_ahead(struct sim *s)
         return 0;
 }
 
+/* The capacity's, and those in `spare` that are used for a moment only. */
+static int fill_tier(struct slots *t, uint32_t capacity, uint32_t spare, uint32_t first)
+{
+        t->capacity = capacity;
+        t->free = calloc((size_t)capacity + spare + 1, sizeof(*t->free));
+        if (!t->free)
+                return -ENOMEM;
+        while (t->n_free < capacity + spare) {
+                t->free[t->n_free] = first + capacity + spare - 1 - t->n_free;
+                t->n_free++;
+        }
+        return 0;
+}
+
+/* More than the trace's blocks are never in use. A page that comes up changes places with one that
+ * goes down: that takes a spare one below. */
 static int make_slots(struct sim *s)
 {
-        s->n_slots = MIN(s->options.capacity_pages, s->trace.n_unique) + s->options.may_bypass;
+        uint32_t n_device = MIN(s->options.capacity_pages, s->trace.n_unique);
+        uint32_t n_below = MIN(s->options.below_pages, s->trace.n_unique);
+        uint32_t first_below = n_device + s->options.may_bypass;
+        int r;
+
+        s->n_slots = first_below + n_below + (n_below > 0);
         s->slot_1 = calloc((size_t)s->trace.n_unique + 1, sizeof(*s->slot_1));
         s->block_of = calloc((size_t)s->n_slots + 1, sizeof(*s->block_of));
-        s->free = calloc((size_t)s->n_slots + 1, sizeof(*s->free));
-        if (!s->slot_1 || !s->block_of || !s->free)
+        if (!s->slot_1 || !s->block_of)
                 return -ENOMEM;
-        while (s->n_free < s->n_slots) {
-                s->free[s->n_free] = s->n_slots - 1 - s->n_free;
-                s->n_free++;
-        }
-        return tree_reserve(&s->tree, s->n_slots);
+        if (n_below > 0 && first_below > 0)
+                tree_set_tiers(&s->tree, (uint32_t[]){0, first_below}, TIERS);
+        r = fill_tier(&s->tiers[0], n_device, s->options.may_bypass, 0);
+        if (r == 0)
+                r = fill_tier(&s->tiers[1], n_below, n_below > 0, first_below);
+        return r == 0 ? tree_reserve(&s->tree, s->n_slots) : r;
 }
 
 static int make_policy(struct sim *s)
@@ -114,6 +143,8 @@ int sim_new(const struct sim_trace *trace, const struct sim_options *options, st
 
         if (options->capacity_pages == 0 || (looks_ahead && !options->may_bypass))
                 return -EINVAL;
+        if (options->below_pages > 0 && (options->may_bypass || !options->policy->lock))
+                return -EINVAL;
         s = calloc(1, sizeof(*s));
         if (!s)
                 return -ENOMEM;
@@ -142,7 +173,8 @@ void sim_free(struct sim *s)
         tree_deinit(&s->tree);
         free(s->slot_1);
         free(s->block_of);
-        free(s->free);
+        for (unsigned t = 0; t < TIERS; t++)
+                free(s->tiers[t].free);
         free(s->next_same);
         free(s->next_use);
         free(s);
@@ -162,20 +194,116 @@ static uint32_t longest_hit(const struct sim *s, const uint32_t *path, uint32_t 
         return i;
 }
 
-/* False where there is no victim. */
-static bool evict_one(struct sim *s, uint64_t now)
+static struct slots *tier_of(struct sim *s, uint32_t slot)
+{
+        return &s->tiers[tree_tier(&s->tree, slot)];
+}
+
+static uint32_t take_slot(struct slots *t)
+{
+        t->n_used++;
+        return t->free[--t->n_free];
+}
+
+static void give_slot(struct sim *s, uint32_t slot)
+{
+        struct slots *t = tier_of(s, slot);
+
+        t->free[t->n_free++] = slot;
+        t->n_used--;
+}
+
+static bool is_full(const struct slots *t)
+{
+        return t->n_used >= t->capacity;
+}
+
+static void drop(struct sim *s, uint32_t slot)
+{
+        s->options.policy->remove(s->policy, slot, EVICT_PRESSURE);
+        tree_remove(&s->tree, slot);
+        s->slot_1[s->block_of[slot]] = 0;
+        give_slot(s, slot);
+        s->result.evictions++;
+}
+
+static void move(struct sim *s, uint32_t slot, uint32_t tier)
+{
+        uint32_t to = take_slot(&s->tiers[tier]), block = s->block_of[slot];
+
+        tree_move(&s->tree, slot, to);
+        s->options.policy->move(s->policy, slot, to);
+        s->slot_1[block] = to + 1;
+        s->block_of[to] = block;
+        give_slot(s, slot);
+        if (tier == 0)
+                s->result.promotions++;
+        else
+                s->result.demotions++;
+}
+
+static uint32_t victim(const struct sim *s, uint32_t tier, enum evict_how how, uint64_t now)
+{
+        return s->options.policy->victim(s->policy, tier, how, now);
+}
+
+/* Of a full device, and a full tier below of which `below` is next (NODE_NONE: nothing can go): the
+ * leaf that goes instead of anything going down; NODE_NONE: something does. */
+static uint32_t goes_at_once(const struct sim *s, uint32_t below, uint64_t now)
 {
         const struct evict_ops *ops = s->options.policy;
-        uint32_t victim = ops->victim(s->policy, 0, EVICT_DROP, now);
+        uint32_t here;
 
-        if (victim == NODE_NONE)
+        if (below != NODE_NONE && !ops->worth)
+                return NODE_NONE;
+        here = victim(s, 0, EVICT_DROP, now);
+        if (here == NODE_NONE || below == NODE_NONE)
+                return here;
+        return tier_takes(ops->worth(s->policy, here, now), 1, ops->worth(s->policy, below, now), 1)
+                       ? NODE_NONE
+                       : here;
+}
+
+/* One of a full device goes, or goes down. False where none can. */
+static bool evict_one(struct sim *s, uint64_t now)
+{
+        bool is_below_full = is_full(&s->tiers[1]);
+        uint32_t below = NODE_NONE, here;
+
+        if (is_below_full && s->tiers[1].capacity > 0)
+                below = victim(s, 1, EVICT_DROP, now);
+        here = is_below_full ? goes_at_once(s, below, now) : NODE_NONE;
+        if (here != NODE_NONE) {
+                drop(s, here);
+                return true;
+        }
+        if (is_below_full && below == NODE_NONE)
                 return false;
-        ops->remove(s->policy, victim, EVICT_PRESSURE);
-        tree_remove(&s->tree, victim);
-        s->slot_1[s->block_of[victim]] = 0;
-        s->free[s->n_free++] = victim;
-        s->result.evictions++;
-        return true;
+        if (below != NODE_NONE)
+                drop(s, below);
+        here = victim(s, 0, EVICT_DEMOTE, now);
+        if (here != NODE_NONE)
+                move(s, here, 1);
+        return here != NODE_NONE;
+}
+
+/* What a request found below comes up, where there is something that may make place for it. Its
+ * path is held. */
+static void bring_up(struct sim *s, const uint32_t *path, uint32_t n, uint64_t now)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                uint32_t slot = s->slot_1[path[i]] - 1, down;
+
+                if (tree_tier(&s->tree, slot) == 0)
+                        continue;
+                if (is_full(&s->tiers[0])) {
+                        down = victim(s, 0, EVICT_DEMOTE, now);
+                        if (down == NODE_NONE)
+                                return;
+                        move(s, down, 1);
+                }
+                move(s, slot, 0);
+        }
 }
 
 /* Tokens of block i. A trace's figures needn't agree: at least one, at most a block's. */
@@ -190,7 +318,7 @@ static uint32_t tokens_of(const struct sim *s, const struct sim_request *r, uint
 static void insert(struct sim *s, const struct sim_request *r, uint32_t i)
 {
         const uint32_t *path = s->trace.blocks + r->first;
-        uint32_t slot = s->free[--s->n_free];
+        uint32_t slot = take_slot(&s->tiers[0]);
         struct evict_insert what = {
                 .id = id_of(path[i]),
                 .tokens = tokens_of(s, r, i),
@@ -210,7 +338,7 @@ static uint32_t insert_rest(struct sim *s, const struct sim_request *r, uint32_t
         uint32_t i = n_hit;
 
         for (; i < r->n_blocks; i++) {
-                if (s->n_free == 0 && !evict_one(s, r->time_nsec))
+                if (is_full(&s->tiers[0]) && !evict_one(s, r->time_nsec))
                         break;
                 insert(s, r, i);
         }
@@ -226,7 +354,7 @@ static uint32_t insert_or_bypass(struct sim *s, const struct sim_request *r, uin
         for (; i < r->n_blocks; i++) {
                 insert(s, r, i);
                 s->options.policy->idle(s->policy, slot_of(s, path[i]), r->time_nsec);
-                if (s->n_free == 0)
+                if (s->tiers[0].n_free == 0)
                         evict_one(s, r->time_nsec);
                 if (slot_of(s, path[i]) == NODE_NONE)
                         break;
@@ -248,6 +376,11 @@ static void let_go_of_path(struct sim *s, const uint32_t *path, uint32_t n, uint
 
 static void count(struct sim *s, const struct sim_request *r, uint32_t n_hit)
 {
+        const uint32_t *path = s->trace.blocks + r->first;
+
+        for (uint32_t i = 0; i < n_hit; i++)
+                if (tree_tier(&s->tree, slot_of(s, path[i])) > 0)
+                        s->result.below_tokens += tokens_of(s, r, i);
         s->result.requests++;
         s->result.input_tokens += r->input_tokens;
         s->result.hit_tokens += MIN((uint64_t)n_hit * s->trace.block_tokens, r->input_tokens);
@@ -270,6 +403,7 @@ static void run_request(struct sim *s, const struct sim_request *r)
                 hold_path(s, path, n_hit);
         if (n_hit > 0)
                 ops->touch(s->policy, slot_of(s, path[n_hit - 1]), id, r->time_nsec);
+        bring_up(s, path, n_hit, r->time_nsec);
         n_cached = holds ? insert_rest(s, r, n_hit) : insert_or_bypass(s, r, n_hit);
         if (ops->hint && r->hint != EVICT_HINT_UNKNOWN && n_cached == r->n_blocks && n_cached > 0)
                 ops->hint(s->policy, slot_of(s, path[n_cached - 1]), r->hint, 0, r->time_nsec);
@@ -329,10 +463,15 @@ const char *sim_check(const struct sim *s)
         }
         for (uint32_t b = 0; b < s->trace.n_unique; b++)
                 n_cached += s->slot_1[b] != 0;
-        if (n_used != n_cached || n_used + s->n_free != s->n_slots)
+        if (n_used != n_cached)
                 return "slots and cached blocks are not as many";
-        if (n_cached > s->options.capacity_pages)
-                return "more is cached than fits";
+        for (unsigned t = 0; t < TIERS; t++) {
+                n_used -= s->tiers[t].n_used;
+                if (s->tiers[t].n_used > s->tiers[t].capacity)
+                        return "more is cached than fits";
+        }
+        if (n_used != 0)
+                return "slots in use are not as many as are counted";
         wrong = tree_check(&s->tree);
         return wrong ? wrong : s->options.policy->check(s->policy);
 }

@@ -8,6 +8,10 @@
  * its hit is the longest prefix of it that is cached. Then it holds its whole path, the blocks it
  * lacks are inserted (victims are leaves nobody holds; where there is none the rest of the path
  * isn't cached), and it ends. Every request counts, from a cold start.
+ *
+ * With a tier below: what has no room on the device goes down, unless the tier below would drop it
+ * next; what a request finds there comes up, before it inserts. A page is in one of both. Moves
+ * take no time.
  */
 #ifndef KVL_POLICY_SIM_H
 #define KVL_POLICY_SIM_H
@@ -41,6 +45,7 @@ struct sim_trace {
 struct sim_options {
         const struct evict_ops *policy;
         uint32_t capacity_pages; /* > 0 */
+        uint32_t below_pages;    /* of the tier below; 0: none */
         uint32_t max_ghosts;     /* evict_params */
         uint32_t tenant;         /* only its requests; SIM_ALL_TENANTS */
         /* The optimum's rules: nothing is held, what was just inserted may be the victim. */
@@ -52,15 +57,18 @@ struct sim_options {
 #define SIM_ALL_TENANTS UINT32_MAX
 
 struct sim_result {
-        uint64_t requests, input_tokens, hit_tokens, blocks, hit_blocks, inserts, evictions;
+        uint64_t requests, input_tokens, blocks, inserts, evictions;
+        uint64_t hit_tokens, hit_blocks; /* in both tiers */
+        uint64_t below_tokens;           /* of these: in pages that weren't on the device */
+        uint64_t demotions, promotions;
         uint64_t policy_bytes; /* metadata at the end */
 };
 
 struct sim;
 
-/* 0: *ret_sim, owned. -EINVAL: the policy is "optimum" without may_bypass, or capacity 0, or what
- * was learnt is not what the policy's load() takes; -ENOMEM.
- * Borrows the trace; options are copied. */
+/* 0: *ret_sim, owned. -EINVAL: the policy is "optimum" without may_bypass, or capacity 0, or there
+ * is a tier below for a policy that knows one alone, or with may_bypass; or what was learnt is not
+ * what the policy's load() takes; -ENOMEM. Borrows the trace; options are copied. */
 int sim_new(const struct sim_trace *trace, const struct sim_options *options, struct sim **ret_sim);
 void sim_free(struct sim *s);
 

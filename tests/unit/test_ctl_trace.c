@@ -95,6 +95,22 @@ static void test_replay(void **state)
                 "  8 pages               8    46.15\n");
 }
 
+/* 2 pages and 2 below are all there are: what the device alone would have hit, and all. */
+static void test_tier_below(void **state)
+{
+        check("replay good.jsonl --policies lru --capacities 2 --below 1", 0,
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "A tier below has 1 times the pages; +below: hits in both\n"
+                "  capacity          pages      lru   +below\n"
+                "  2 pages               2    30.77    46.15\n");
+        check_has("replay good.jsonl --capacities 2 --below 1", 0, "pgi   +below   s3fifo");
+        check_has("replay good.jsonl --policies lru --capacities 2 --below 1 --json", 0,
+                "\"below_hit_tokens\": 16");
+        check_has("replay good.jsonl --policies pgi,arc --below 1", 2, "arc knows one tier only");
+        check_has("replay good.jsonl --below 0", 2, "--below: '0' is no number");
+        check_has("analyze good.jsonl --below 2", 2, "--below does not go with trace analyze");
+}
+
 static void test_json(void **state)
 {
         int code;
@@ -232,6 +248,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_replay),
+                TEST(test_tier_below),
                 TEST(test_json),
                 TEST(test_analyze),
                 TEST(test_recommend),

@@ -30,6 +30,7 @@ struct world {
         uint32_t n_usable;
         uint32_t pins[N_NODES];
         bool is_watched[N_NODES]; /* held for a pin in a segment */
+        bool is_locked[N_NODES];
         uint64_t ids[N_NODES];
         struct request requests[N_REQUESTS];
         uint64_t clock, last_request;
@@ -50,12 +51,15 @@ static struct evict_params params_of(struct world *w)
         };
 }
 
-static void world_init(struct world *w, const struct evict_ops *ops)
+/* Tiers have the first third of the nodes, and so on, where there are three. */
+static void world_init(struct world *w, const struct evict_ops *ops, uint32_t n_tiers)
 {
+        static const uint32_t first[] = {0, N_NODES / 3, N_NODES / 3 * 2};
         struct evict_params params;
 
         *w = (struct world){.ops = ops, .n_usable = 1, .last_request = 1};
         tree_init(&w->tree);
+        tree_set_tiers(&w->tree, first, n_tiers);
         assert_int_equal(tree_reserve(&w->tree, 1), 0);
         params = params_of(w);
         assert_int_equal(ops->new (&params, &w->policy), 0);
@@ -73,23 +77,37 @@ static bool is_held(const struct world *w, uint32_t node)
         return w->pins[node] > 0 || w->is_watched[node];
 }
 
-static bool may_go(const struct world *w, uint32_t node)
+static bool may_go(const struct world *w, uint32_t node, enum evict_how how)
 {
-        return tree_has(&w->tree, node) && tree_is_leaf(&w->tree, node) && !is_held(w, node);
+        if (!tree_has(&w->tree, node) || is_held(w, node) || w->is_locked[node])
+                return false;
+        return how == EVICT_DROP ? tree_is_leaf(&w->tree, node) : tree_is_tip(&w->tree, node);
+}
+
+static void check_victim(const struct world *w, uint32_t tier, enum evict_how how)
+{
+        uint32_t n_may_go = 0, victim = w->ops->victim(w->policy, tier, how, w->clock);
+
+        for (uint32_t i = 0; i < w->n_usable; i++)
+                n_may_go += tree_tier(&w->tree, i) == tier && may_go(w, i, how);
+        if (victim == NODE_NONE ? n_may_go > 0
+                                : !may_go(w, victim, how) || tree_tier(&w->tree, victim) != tier)
+                fail_msg("%s: %u is the victim of %u in tier %u", w->ops->name, victim, n_may_go,
+                        tier);
 }
 
 static void check(struct world *w)
 {
-        uint32_t n_may_go = 0, victim = w->ops->victim(w->policy, 0, EVICT_DROP, w->clock);
-        const char *wrong = w->ops->check(w->policy);
+        const char *wrong;
 
+        for (uint32_t tier = 0; tier < w->tree.n_tiers; tier++) {
+                check_victim(w, tier, EVICT_DROP);
+                check_victim(w, tier, EVICT_DEMOTE);
+        }
+        wrong = w->ops->check(w->policy);
         if (wrong)
                 fail_msg("%s: %s", w->ops->name, wrong);
         assert_null(tree_check(&w->tree));
-        for (uint32_t i = 0; i < w->n_usable; i++)
-                n_may_go += may_go(w, i);
-        if (victim == NODE_NONE ? n_may_go > 0 : !may_go(w, victim))
-                fail_msg("%s: %u is the victim of %u idle leaves", w->ops->name, victim, n_may_go);
 }
 
 static void drop(struct world *w, uint32_t node, enum evict_reason why)
@@ -98,6 +116,12 @@ static void drop(struct world *w, uint32_t node, enum evict_reason why)
         tree_remove(&w->tree, node);
         w->pins[node] = 0;
         w->is_watched[node] = false;
+        w->is_locked[node] = false;
+}
+
+static uint32_t any_tier(const struct world *w)
+{
+        return random_below(w->tree.n_tiers);
 }
 
 /* The text of the n-th continuation of a node. */
@@ -119,12 +143,12 @@ static bool has_text(const struct world *w, uint64_t id)
 /* A page for a text that isn't cached, by eviction if need be; NODE_NONE: all are held. */
 static uint32_t make_room(struct world *w)
 {
-        uint32_t victim;
+        uint32_t victim, first = w->tree.n_tiers > 1 ? random_below(w->n_usable) : 0;
 
         for (uint32_t i = 0; i < w->n_usable; i++)
-                if (!tree_has(&w->tree, i))
-                        return i;
-        victim = w->ops->victim(w->policy, 0, EVICT_DROP, w->clock);
+                if (!tree_has(&w->tree, (first + i) % w->n_usable))
+                        return (first + i) % w->n_usable;
+        victim = w->ops->victim(w->policy, any_tier(w), EVICT_DROP, w->clock);
         if (victim != NODE_NONE)
                 drop(w, victim, EVICT_PRESSURE);
         return victim;
@@ -248,7 +272,7 @@ static void invalidate(struct world *w, uint32_t top)
 /* The evictor finds the victim pinned in a segment; later it looks again. */
 static void watch(struct world *w)
 {
-        uint32_t node = w->ops->victim(w->policy, 0, EVICT_DROP, w->clock);
+        uint32_t node = w->ops->victim(w->policy, any_tier(w), EVICT_DROP, w->clock);
 
         if (node == NODE_NONE)
                 return;
@@ -269,14 +293,29 @@ static void look_again(struct world *w)
 
 static void move(struct world *w, uint32_t node, uint32_t to)
 {
+        bool stays = tree_tier(&w->tree, node) == tree_tier(&w->tree, to);
+
         tree_move(&w->tree, node, to);
         w->ops->move(w->policy, node, to);
         forget_in_requests(w, node, to);
         w->ids[to] = w->ids[node];
         w->pins[to] = w->pins[node];
         w->is_watched[to] = w->is_watched[node];
+        w->is_locked[to] = w->is_locked[node] && stays;
         w->pins[node] = 0;
         w->is_watched[node] = false;
+        w->is_locked[node] = false;
+}
+
+/* Any page; more often the next to go down: it does, or it doesn't. */
+static void lock_or_unlock(struct world *w, uint32_t node)
+{
+        if (random_below(2))
+                node = w->ops->victim(w->policy, any_tier(w), EVICT_DEMOTE, w->clock);
+        if (node == NODE_NONE || !tree_has(&w->tree, node))
+                return;
+        (w->is_locked[node] ? w->ops->unlock : w->ops->lock)(w->policy, node);
+        w->is_locked[node] = !w->is_locked[node];
 }
 
 static void reset(struct world *w)
@@ -290,6 +329,7 @@ static void reset(struct world *w)
         assert_int_equal(tree_reset(&w->tree), 0);
         memset(w->pins, 0, sizeof(w->pins));
         memset(w->is_watched, 0, sizeof(w->is_watched));
+        memset(w->is_locked, 0, sizeof(w->is_locked));
         for (struct request *q = w->requests; q < w->requests + N_REQUESTS; q++)
                 q->depth = 0;
 }
@@ -329,6 +369,10 @@ static void change_pages(struct world *w, uint32_t node)
                 reset(w);
         else if (tree_has(&w->tree, node) && !tree_has(&w->tree, to))
                 move(w, node, to);
+        else if (w->ops->lock)
+                lock_or_unlock(w, node);
+        if (w->ops->worth && tree_has(&w->tree, node))
+                assert_true(w->ops->worth(w->policy, node, w->clock) >= 0);
 }
 
 static void step(struct world *w)
@@ -355,12 +399,12 @@ static void step(struct world *w)
                 w->ops->work(w->policy, w->clock);
 }
 
-static void drive(const struct evict_ops *ops, bool memory_fails)
+static void drive(const struct evict_ops *ops, uint32_t n_tiers, bool memory_fails)
 {
         struct world w;
 
-        world_init(&w, ops);
-        for (int i = 0; i < 20000; i++) {
+        world_init(&w, ops, n_tiers);
+        for (int i = 0; i < 20000 / (int)n_tiers; i++) {
                 if (memory_fails && random_below(3) == 0)
                         alloc_fail_at(1 + random_below(3));
                 step(&w);
@@ -374,14 +418,23 @@ static void test_driven_as_by_the_daemon(void **state)
 {
         random_start(__func__);
         for (const struct evict_ops *const *p = sim_policies; *p; p++)
-                drive(*p, false);
+                drive(*p, 1, false);
+}
+
+static void test_over_three_tiers(void **state)
+{
+        random_start(__func__);
+        for (const struct evict_ops *const *p = evict_policies; *p; p++)
+                drive(*p, 3, false);
 }
 
 static void test_while_memory_fails(void **state)
 {
         random_start(__func__);
         for (const struct evict_ops *const *p = sim_policies; *p; p++)
-                drive(*p, true);
+                drive(*p, 1, true);
+        for (const struct evict_ops *const *p = evict_policies; *p; p++)
+                drive(*p, 2, true);
 }
 
 static void test_created_or_not(void **state)
@@ -401,6 +454,7 @@ static void test_created_or_not(void **state)
                         assert_true((r == 0) == (policy != NULL));
                         (*p)->free(policy);
                 }
+                assert_true(!(*p)->lock == !(*p)->unlock);
                 assert_true((*p)->save == NULL ? (*p)->load == NULL : (*p)->load != NULL);
         }
 }
@@ -413,7 +467,7 @@ static void test_unused_goes_before_used(void **state)
 
                 if (*p == &evict_fifo || *p == &evict_optimum)
                         continue;
-                world_init(&w, *p);
+                world_init(&w, *p, 1);
                 assert_int_equal(tree_reserve(&w.tree, 2), 0);
                 assert_int_equal((*p)->reserve(w.policy, 2), 0);
                 w.n_usable = 2;
@@ -446,6 +500,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_driven_as_by_the_daemon),
+                TEST(test_over_three_tiers),
                 TEST(test_while_memory_fails),
                 TEST(test_created_or_not),
                 TEST(test_unused_goes_before_used),

@@ -50,6 +50,82 @@ static void expect_evicted(struct cache *c, uint32_t node)
         assert_null(ops->check(c->lru));
 }
 
+/* 0 <- 1 <- 2 and 3, let go in that order of age: 3 the oldest. 10 and more lie below. */
+static void tiers_init(struct cache *c)
+{
+        tree_init(&c->tree);
+        tree_set_tiers(&c->tree, (uint32_t[]){0, 10}, 2);
+        assert_int_equal(tree_reserve(&c->tree, 20), 0);
+        assert_int_equal(ops->new (&(struct evict_params){.tree = &c->tree}, &c->lru), 0);
+        assert_int_equal(ops->reserve(c->lru, 20), 0);
+        for (uint32_t i = 0; i < 3; i++)
+                insert(c, i, i ? i - 1 : NODE_NONE);
+        insert(c, 3, NODE_NONE);
+        for (uint32_t i = 4; i-- > 0;)
+                ops->idle(c->lru, i, 0);
+}
+
+static void move(struct cache *c, uint32_t node, uint32_t to)
+{
+        tree_move(&c->tree, node, to);
+        ops->move(c->lru, node, to);
+        assert_null(ops->check(c->lru));
+}
+
+static void expect_victim(struct cache *c, uint32_t tier, enum evict_how how, uint32_t node)
+{
+        assert_int_equal(ops->victim(c->lru, tier, how, 0), node);
+        assert_null(ops->check(c->lru));
+}
+
+static void test_goes_down_in_order(void **state)
+{
+        struct cache c;
+
+        tiers_init(&c);
+        expect_victim(&c, 1, EVICT_DROP, NODE_NONE);
+        expect_victim(&c, 0, EVICT_DEMOTE, 3);
+        move(&c, 3, 13);
+        move(&c, 2, 12);
+        expect_victim(&c, 0, EVICT_DEMOTE, 1);       /* a tip: 2 lies lower */
+        expect_victim(&c, 0, EVICT_DROP, NODE_NONE); /* but no leaf: it is set aside */
+        expect_victim(&c, 0, EVICT_DEMOTE, 1);
+        expect_victim(&c, 1, EVICT_DROP, 13);
+        drop(&c, 12, EVICT_PRESSURE);
+        expect_victim(&c, 0, EVICT_DROP, 1); /* it was set aside until now */
+        move(&c, 13, 3);                     /* up again: the newest */
+        expect_victim(&c, 1, EVICT_DROP, NODE_NONE);
+        drop(&c, 1, EVICT_PRESSURE);
+        drop(&c, 0, EVICT_PRESSURE);
+        expect_victim(&c, 0, EVICT_DROP, 3);
+        cache_deinit(&c);
+}
+
+static void test_locked_is_no_victim(void **state)
+{
+        struct cache c;
+
+        tiers_init(&c);
+        ops->lock(c.lru, 3);
+        expect_victim(&c, 0, EVICT_DEMOTE, 2);
+        ops->unlock(c.lru, 3); /* where it was */
+        expect_victim(&c, 0, EVICT_DEMOTE, 3);
+        ops->lock(c.lru, 3);
+        ops->hold(c.lru, 3);
+        expect_victim(&c, 0, EVICT_DEMOTE, 2);
+        ops->idle(c.lru, 3, 0);
+        expect_victim(&c, 0, EVICT_DEMOTE, 2);
+        ops->unlock(c.lru, 3); /* used meanwhile */
+        expect_victim(&c, 0, EVICT_DEMOTE, 2);
+        ops->lock(c.lru, 2);
+        move(&c, 2, 4); /* another place on the device */
+        expect_victim(&c, 0, EVICT_DROP, 3);
+        move(&c, 4, 14);
+        expect_victim(&c, 1, EVICT_DROP, 14); /* arrived */
+        expect_victim(&c, 0, EVICT_DEMOTE, 1);
+        cache_deinit(&c);
+}
+
 static void test_found_by_name(void **state)
 {
         assert_ptr_equal(evict_find("lru"), &evict_lru);
@@ -208,12 +284,12 @@ static void test_out_of_memory_changes_nothing(void **state)
         cache_deinit(&c);
 }
 
-static void test_eight_bytes_a_node(void **state)
+static void test_nine_bytes_a_node(void **state)
 {
         struct cache c;
 
         cache_init(&c, 1000000);
-        assert_in_range(ops->memory_bytes(c.lru), 8000000, 8000100);
+        assert_in_range(ops->memory_bytes(c.lru), 9000000, 9000200);
         cache_deinit(&c);
 }
 
@@ -520,13 +596,15 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_found_by_name),
                 TEST(test_oldest_goes_first),
+                TEST(test_goes_down_in_order),
+                TEST(test_locked_is_no_victim),
                 TEST(test_touch_makes_recent),
                 TEST(test_leaf_first_against_the_order),
                 TEST(test_held_child_protects_its_parent),
                 TEST(test_parked_node_is_held_again),
                 TEST(test_reset_forgets),
                 TEST(test_out_of_memory_changes_nothing),
-                TEST(test_eight_bytes_a_node),
+                TEST(test_nine_bytes_a_node),
                 TEST(test_check_finds_damage),
                 TEST(test_long_chain_goes_in_linear_time),
                 TEST(test_random_against_model),

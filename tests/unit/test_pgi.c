@@ -553,7 +553,7 @@ static void test_ghosts_and_memory_are_bounded(void **state)
         cache_deinit(&c);
 }
 
-/* In its class and place; the request that ran with it ends without it. */
+/* In its class and place; the request that runs with it ends with it. */
 static void test_moved(void **state)
 {
         struct cache c;
@@ -570,6 +570,59 @@ static void test_moved(void **state)
                 ops->request_end(c.pgi, request, c.now);
         assert_null(ops->check(c.pgi));
         assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), N_NODES - 1);
+        c.node_1[0] = N_NODES;
+        assert_int_equal(look(&c, 0).turn, 1); /* that its end says */
+        cache_deinit(&c);
+}
+
+static void move_text(struct cache *c, uint32_t id, uint32_t to)
+{
+        uint32_t node = node_of(c, id);
+        double worth = ops->worth(c->pgi, node, c->now);
+
+        tree_move(&c->tree, node, to);
+        ops->move(c->pgi, node, to);
+        assert_null(ops->check(c->pgi));
+        c->node_1[id] = to + 1;
+        assert_true(ops->worth(c->pgi, to, c->now) == worth);
+}
+
+/* A conversation of two turns, and an older question: what is known goes with the page. */
+static void test_other_tiers(void **state)
+{
+        struct evict_params params = {.page_tokens = PAGE_TOKENS};
+        const uint32_t below = N_NODES - 100;
+        struct cache c;
+
+        cache_init(&c, 0);
+        ops->free(c.pgi);
+        tree_set_tiers(&c.tree, (uint32_t[]){0, below}, 2);
+        params.tree = &c.tree;
+        assert_int_equal(ops->new (&params, &c.pgi), 0);
+        assert_int_equal(ops->reserve(c.pgi, N_NODES), 0);
+        ask(&c, IDS(1), PAGE_TOKENS);
+        c.now += 20 * SECOND;
+        ask(&c, IDS(2, 3), PAGE_TOKENS);
+        c.now += 20 * SECOND;
+        ask(&c, IDS(2, 3, 4), PAGE_TOKENS);
+        assert_int_equal(look(&c, 4).turn, 2);
+        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DEMOTE, c.now), node_of(&c, 1));
+        move_text(&c, 4, below + 4);
+        move_text(&c, 3, below + 3);
+        move_text(&c, 1, below + 1);
+        assert_int_equal(look(&c, 4).turn, 2);
+        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DEMOTE, c.now), node_of(&c, 2));
+        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), NODE_NONE);
+        assert_int_equal(ops->victim(c.pgi, 1, EVICT_DROP, c.now), node_of(&c, 1)); /* older */
+        ops->lock(c.pgi, node_of(&c, 1));
+        assert_int_equal(ops->victim(c.pgi, 1, EVICT_DROP, c.now), node_of(&c, 4));
+        c.now += 20 * SECOND;
+        ask(&c, IDS(2, 3, 4, 5), PAGE_TOKENS); /* in place */
+        assert_int_equal(look(&c, 5).turn, 3);
+        assert_null(ops->check(c.pgi));
+        ops->unlock(c.pgi, node_of(&c, 1));
+        assert_int_equal(ops->victim(c.pgi, 1, EVICT_DROP, c.now), node_of(&c, 1));
+        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 5));
         cache_deinit(&c);
 }
 
@@ -627,6 +680,7 @@ int main(void)
                 TEST(test_saved_and_loaded),
                 TEST(test_ghosts_and_memory_are_bounded),
                 TEST(test_moved),
+                TEST(test_other_tiers),
                 TEST(test_clock_never_goes_back),
         };
 

@@ -513,13 +513,13 @@ static void test_intervals_widen_with_age(void **state)
 
         random_start(__func__);
         memset(pages, 0, sizeof(pages));
-        assert_int_equal(pgi_lists_init(&l), 0);
+        assert_int_equal(pgi_lists_init(&l, 1), 0);
         for (uint32_t i = 0; i < ARRAY_SIZE(pages); i++) {
                 now += random_below(100);
                 pgi_lists_advance(&l, pages, now);
                 pages[i].touched = now;
                 pages[i].class = (uint8_t)random_below(PGI_CLASSES);
-                pgi_link_used(&l, pages, i);
+                pgi_link_used(&l, pages, i, 0);
                 if (i % 3 == 0)
                         pgi_unlink(&l, pages, i);
                 if (i % 50 == 0)
@@ -542,16 +542,16 @@ static void test_order_within_a_list(void **state)
         struct pgi_page pages[5] = {0};
         struct pgi_lists l;
 
-        assert_int_equal(pgi_lists_init(&l), 0);
+        assert_int_equal(pgi_lists_init(&l, 1), 0);
         pgi_lists_advance(&l, pages, 0);
         for (uint32_t i = 0; i < 4; i++)
                 pages[i].touched = i;
-        pgi_link_used(&l, pages, 1);
-        pgi_link_used(&l, pages, 3);
+        pgi_link_used(&l, pages, 1, 0);
+        pgi_link_used(&l, pages, 3, 0);
         assert_int_equal(pgi_first(&l, 0, 0), 1);
-        pgi_link_exposed(&l, pages, 0);
+        pgi_link_exposed(&l, pages, 0, 0);
         assert_int_equal(pgi_first(&l, 0, 0), 0);
-        pgi_link_exposed(&l, pages, 2);
+        pgi_link_exposed(&l, pages, 2, 0);
         assert_int_equal(pgi_first(&l, 0, 0), 0);
         assert_null(pgi_lists_check(&l, pages, 5));
         pages[4] = pages[0];

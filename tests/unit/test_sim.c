@@ -309,6 +309,50 @@ static void test_found_by_name(void **state)
         assert_null(sim_policy_find("no such"));
 }
 
+/* 3 pages and 2 below: 2 goes down for 3, 1 and 3 stay until 4 comes; all are found again. */
+static void test_tier_below(void **state)
+{
+        struct sim_options options = options_of(&evict_lru, 3);
+        struct sim_result r;
+
+        options.below_pages = 2;
+        r = run(&few, &options);
+        assert_int_equal(r.hit_tokens, 32 + 40);
+        assert_int_equal(r.below_tokens, 8);
+        assert_int_equal(r.inserts, 5);
+        assert_int_equal(r.evictions, 0);
+        assert_int_equal(r.demotions, 1 + 1 + 1);
+        assert_int_equal(r.promotions, 1);
+        options.below_pages = 1;
+        r = run(&few, &options);
+        /* 2 is dropped for 3 to go down, and comes anew at 3's expense. */
+        assert_int_equal(r.hit_tokens, 32 + 32);
+        assert_int_equal(r.evictions, 1 + 1);
+        options.policy = &evict_arc;
+        assert_int_equal(sim_new(&few, &options, &(struct sim *){NULL}), -EINVAL);
+}
+
+/* Where a path fits the device, LRU over two tiers is LRU. */
+static void test_two_tiers_of_lru_are_one(void **state)
+{
+        random_start(__func__);
+        for (int i = 0; i < 30; i++) {
+                uint32_t device = 12 + random_below(60), below = 1 + random_below(120);
+                struct sim_options one = options_of(&evict_lru, device + below);
+                struct sim_options two = options_of(&evict_lru, device), alone = two;
+                struct sim_result r, all;
+
+                random_trace_make(&random_trace, 200, 12, 400);
+                two.below_pages = below;
+                r = run(&random_trace.trace, &two);
+                all = run(&random_trace.trace, &one);
+                assert_int_equal(r.hit_tokens, all.hit_tokens);
+                assert_int_equal(r.evictions, all.evictions);
+                all = run(&random_trace.trace, &alone);
+                assert_true(r.hit_tokens - r.below_tokens >= all.hit_tokens);
+        }
+}
+
 /* Every policy: what sim_check() says after each request, and no more hits than the optimum. */
 static void test_random_traces(void **state)
 {
@@ -419,6 +463,8 @@ int main(void)
                 TEST(test_refused),
                 TEST(test_out_of_memory),
                 TEST(test_found_by_name),
+                TEST(test_tier_below),
+                TEST(test_two_tiers_of_lru_are_one),
                 TEST(test_random_traces),
                 TEST(test_optimum_against_brute_force),
         };

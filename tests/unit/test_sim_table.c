@@ -38,11 +38,12 @@ static const struct {
 
 static struct trace trace;
 
-static double hit_percent(const struct evict_ops *ops, uint32_t capacity)
+static double hit_percent(const struct evict_ops *ops, uint32_t capacity, uint32_t below)
 {
         struct sim_options options = {
                 .policy = ops,
                 .capacity_pages = capacity,
+                .below_pages = below,
                 .tenant = SIM_ALL_TENANTS,
                 .may_bypass = ops == &evict_optimum,
         };
@@ -65,7 +66,7 @@ static void test_table(void **state)
                 for (unsigned k = 0; k < N_CAPACITIES; k++) {
                         uint32_t capacity =
                                 (uint32_t)((uint64_t)trace.sim.n_unique * percents[k] / 100);
-                        double hits = hit_percent(table[i].ops, capacity);
+                        double hits = hit_percent(table[i].ops, capacity, 0);
 
                         if (fabs(hits - table[i].hits[k]) <= table[i].tolerance)
                                 continue;
@@ -76,9 +77,24 @@ static void test_table(void **state)
         assert_int_equal(n_off, 0);
 }
 
+/* A tier of ten times the pages below, against one cache of both. */
+static void test_two_tiers_are_one(void **state)
+{
+        for (const struct evict_ops *const *p = evict_policies; *p; p++)
+                for (uint32_t percent = 1; percent <= 5; percent += percent > 1 ? 3 : 1) {
+                        uint32_t pages = trace.sim.n_unique * percent / 100;
+                        double both = hit_percent(*p, pages, 10 * pages);
+                        double one = hit_percent(*p, 11 * pages, 0);
+
+                        if (fabs(both - one) > 0.1)
+                                fail_msg("%s at %u %%: %.2f, not %.2f", (*p)->name, percent, both,
+                                        one);
+                }
+}
+
 int main(void)
 {
-        const struct CMUnitTest tests[] = {TEST(test_table)};
+        const struct CMUnitTest tests[] = {TEST(test_table), TEST(test_two_tiers_are_one)};
         const char *path = TRACE;
         struct trace_error error;
         int r;

@@ -1,0 +1,121 @@
+/* PGI's shelves, and which page of one goes first. */
+#include "policy/pgi-shelf.h"
+
+/* A choice of victims holds for a second: the finest age that is told apart. */
+#define CHOICE_TICKS PGI_FIRST_TICKS
+
+void pgi_choices_drop(struct pgi *p)
+{
+        for (uint32_t shelf = 0; shelf < p->n_shelves; shelf++)
+                p->choices[shelf].made = false;
+}
+
+/* Whose pages go first: of the list that is worth less, or, by age alone or among equals, as all
+ * are before anything is learnt, of the older one. */
+static bool goes_before(struct rank a, struct rank b, bool by_age)
+{
+        if (a.interval < b.interval)
+                return by_age || a.index <= b.index;
+        return a.index < b.index && (!by_age || a.interval == b.interval);
+}
+
+/* A list that isn't empty. */
+static void consider(struct pgi *p, uint32_t shelf, uint32_t class, uint32_t interval)
+{
+        struct choice *c = &p->choices[shelf];
+        struct rank rank = {interval, pgi_table_index(&p->table, class, c->bins[interval])};
+
+        if (c->made && !goes_before(rank, c->rank, c->by_age))
+                return;
+        c->made = true;
+        c->class = class;
+        c->rank = rank;
+}
+
+void pgi_shelf_leave(struct pgi *p, uint32_t node)
+{
+        if (p->pages[node].shelf_1)
+                pgi_unlink(&p->lists, p->pages, node);
+}
+
+void pgi_shelf_enter(struct pgi *p, uint32_t node)
+{
+        uint32_t shelf, interval;
+
+        if (!is_candidate(p, node))
+                return;
+        shelf = shelf_for(p, node, tree_is_leaf(p->tree, node));
+        interval = pgi_link_used(&p->lists, p->pages, node, shelf);
+        if (p->choices[shelf].made)
+                consider(p, shelf, p->pages[node].class, interval);
+}
+
+void pgi_shelf_put(struct pgi *p, uint32_t node, bool is_tip, bool is_leaf)
+{
+        const struct pgi_page *page = &p->pages[node];
+        bool belongs = !page->held && !page->locked && is_tip;
+        uint32_t shelf = shelf_for(p, node, is_leaf), interval;
+
+        if (page->shelf_1 == (belongs ? shelf + 1 : 0))
+                return;
+        pgi_shelf_leave(p, node);
+        if (!belongs)
+                return;
+        interval = pgi_link_exposed(&p->lists, p->pages, node, shelf);
+        if (p->choices[shelf].made)
+                consider(p, shelf, page->class, interval);
+}
+
+void pgi_shelf_update(struct pgi *p, uint32_t node)
+{
+        pgi_shelf_put(p, node, tree_is_tip(p->tree, node), tree_is_leaf(p->tree, node));
+}
+
+static void choose(struct pgi *p, uint32_t shelf, uint32_t now)
+{
+        struct choice *c = &p->choices[shelf];
+
+        c->made = false;
+        c->by_age = p->lru.behind;
+        c->at = now;
+        for (uint32_t i = 0; i < p->lists.n; i++)
+                c->bins[i] = pgi_age_bin(now - p->lists.start[i]);
+        for (uint32_t class = 0; class < PGI_CLASSES; class ++) {
+                uint64_t used = p->lists.used[pgi_row(shelf, class)];
+
+                if (used == 0)
+                        continue;
+                consider(p, shelf, class, (uint32_t)__builtin_ctzll(used));
+                if (!c->by_age)
+                        consider(p, shelf, class, 63 - (uint32_t)__builtin_clzll(used));
+        }
+}
+
+/* The index of a class has its low end where it is youngest or oldest: it rises while a reuse comes
+ * nearer, and falls when it is late. Amortised O(1): a choice is good for its whole list. */
+static const struct choice *choice_of(struct pgi *p, uint32_t shelf, uint32_t now)
+{
+        const struct choice *c = &p->choices[shelf];
+
+        if (!c->made || now - c->at >= CHOICE_TICKS || c->by_age != p->lru.behind ||
+                !(p->lists.used[pgi_row(shelf, c->class)] >> c->rank.interval & 1))
+                choose(p, shelf, now);
+        return c;
+}
+
+uint32_t pgi_choices_victim(struct pgi *p, uint32_t tier, enum evict_how how, uint32_t now)
+{
+        const struct choice *c, *tips;
+        uint32_t shelf = 2 * tier;
+
+        c = choice_of(p, shelf, now);
+        if (how == EVICT_DEMOTE && shelf + 1 < p->n_shelves) {
+                tips = choice_of(p, shelf + 1, now);
+                if (tips->made && (!c->made || goes_before(tips->rank, c->rank, c->by_age))) {
+                        c = tips;
+                        shelf++;
+                }
+        }
+        return c->made ? pgi_first(&p->lists, pgi_row(shelf, c->class), c->rank.interval)
+                       : NODE_NONE;
+}
