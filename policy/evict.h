@@ -154,6 +154,13 @@ struct evict_ops {
          */
         double (*worth)(void *policy, uint32_t node, uint64_t now_nsec);
 
+        /*
+         * The chance, 0..1, that a page is used within so long from now, as the text that it ends
+         * continues: by its hint, its turn and what else it is classed by. 0 where nothing is
+         * learnt yet. NULL: it learns nothing of that.
+         */
+        double (*chance)(void *policy, uint32_t node, uint64_t within_nsec, uint64_t now_nsec);
+
         /* Housekeeping that is too slow for the events (tables are rebuilt): called now and then,
          * by the daemon when it has nothing else to do, by the simulator after each request. NULL:
          * none.

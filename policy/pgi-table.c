@@ -34,8 +34,9 @@ int pgi_table_init(struct pgi_table *t)
                 .alive = calloc(CELLS, sizeof(*t->alive)),
                 .counting = calloc(CELLS, sizeof(*t->counting)),
                 .index = calloc(CELLS, sizeof(*t->index)),
+                .hazard = calloc(CELLS, sizeof(*t->hazard)),
         };
-        if (t->events && t->lost && t->alive && t->counting && t->index)
+        if (t->events && t->lost && t->alive && t->counting && t->index && t->hazard)
                 return 0;
         pgi_table_deinit(t);
         return -ENOMEM;
@@ -48,12 +49,13 @@ void pgi_table_deinit(struct pgi_table *t)
         free(t->alive);
         free(t->counting);
         free(t->index);
+        free(t->hazard);
         *t = (struct pgi_table){0};
 }
 
 uint64_t pgi_table_bytes(void)
 {
-        return (uint64_t)CELLS * (4 * sizeof(uint32_t) + sizeof(float));
+        return (uint64_t)CELLS * (4 * sizeof(uint32_t) + 2 * sizeof(float));
 }
 
 /* 2^(k/4) in units of 2^-31, k = 1..3. Integers: the same bin on every machine. */
@@ -194,6 +196,8 @@ static void index_classes(
                 level_of_class(t, c, &l);
                 level_hazard(&l, group);
                 pgi_gittins(l.hazard, &t->index[c * PGI_BINS]);
+                for (uint32_t b = 0; b < PGI_BINS; b++)
+                        t->hazard[c * PGI_BINS + b] = (float)l.hazard[b];
         }
 }
 
@@ -211,6 +215,23 @@ static void make_index(struct pgi_table *t)
                 index_classes(t, groups[g], groups[g + 1], &group);
         }
         t->ready = true;
+}
+
+/* Of a bin that is reached or left in its middle, the part of its hazard that its part of the time
+ * has. */
+double pgi_table_chance(
+        const struct pgi_table *t, uint32_t class, uint32_t age_ticks, uint32_t within_ticks)
+{
+        double from = age_ticks, to = from + within_ticks, left = 1, start, end, part;
+
+        for (uint32_t b = pgi_age_bin(age_ticks); b < PGI_BINS && pgi_bin_start(b) < to; b++) {
+                start = pgi_bin_start(b);
+                end = pgi_bin_start(b + 1);
+                part = (MIN(to, end) - MAX(from, start)) / (end - start);
+                if (part > 0)
+                        left *= 1 - (double)t->hazard[class * PGI_BINS + b] * part;
+        }
+        return 1 - left;
 }
 
 static void halve(struct pgi_table *t)

@@ -43,13 +43,15 @@
 #define PGI_RETURNS   (PGI_DONE + PGI_TURNS_HINTED * PGI_LENGTHS * PGI_FRESHES)
 #define PGI_CLASSES   (PGI_RETURNS + PGI_DELAYS) /* 168: fits a byte */
 
-/* Allocated at once: 4 counts of 4 bytes and an index of 4 for each class and bin, 236 KiB. */
+/* Allocated at once: 4 counts of 4 bytes, an index and a hazard of 4 for each class and bin, 284
+ * KiB. */
 struct pgi_table {
         uint32_t *events;   /* [class * PGI_BINS + bin]: used again at that age */
         uint32_t *lost;     /* forgotten at that age */
         uint32_t *alive;    /* of that age when the last pass ended */
         uint32_t *counting; /* the same, of the pass that is going on */
         float *index;
+        float *hazard;     /* chance of use in that bin, of a page that reached it */
         uint64_t n_events; /* sum of events */
         uint64_t n_lost;   /* sum of lost */
         bool ready;        /* index says something */
@@ -94,6 +96,11 @@ static inline float pgi_table_index(const struct pgi_table *t, uint32_t class, u
 {
         return t->index[class * PGI_BINS + bin];
 }
+
+/* Chance that a page of that class and age is used within so many ticks. 0 where nothing is known.
+ */
+double pgi_table_chance(
+        const struct pgi_table *t, uint32_t class, uint32_t age_ticks, uint32_t within_ticks);
 
 /* As evict_ops has them. load() rebuilds. */
 size_t pgi_table_save(const struct pgi_table *t, void *buf, size_t size);

@@ -20,7 +20,7 @@
  * first, and the index decides among those of about the same age.
  *
  * Memory: 32 bytes a page, 16 a ghost (as many as were met, at most max_ghosts; sets of eight
- * forget the one used longest ago; half as much again while they become more), 384 KB an instance,
+ * forget the one used longest ago; half as much again while they become more), 432 KB an instance,
  * and 168 KB more for each tier below the first.
  * Nothing is allocated in an event. touch(), request_end() and hint() walk the text's pages once
  * each.
@@ -594,6 +594,17 @@ static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
         return a_tick * TICKS_A_SECOND;
 }
 
+static double pgi_chance(void *policy, uint32_t node, uint64_t within_nsec, uint64_t now_nsec)
+{
+        struct pgi *p = policy;
+        const struct pgi_page *page = page_of(p, node);
+        uint32_t age = age_of(page->touched, tick(p, now_nsec));
+        uint64_t within = within_nsec >> PGI_TICK_SHIFT;
+
+        return pgi_table_chance(
+                &p->table, page->class, age, (uint32_t)MIN(within, (uint64_t)UINT32_MAX));
+}
+
 /* One of the pages and ghosts, by its number. */
 static void count_one(struct pgi *p, uint32_t i, uint32_t now)
 {
@@ -718,6 +729,7 @@ const struct evict_ops evict_pgi = {
         .request_end = pgi_request_end,
         .victim = pgi_victim,
         .worth = pgi_worth,
+        .chance = pgi_chance,
         .work = pgi_work,
         .save = pgi_save,
         .load = pgi_load,

@@ -504,6 +504,26 @@ static void test_classes(void **state)
         assert_int_equal(pgi_body_class(PGI_HINT_RETURNS + 7, 1, 0, 0), PGI_CLASSES - 1);
 }
 
+/* Who is used at an age of 100 ticks, is so with near certainty; and not before, and not after. */
+static void test_chance(void **state)
+{
+        struct pgi_table t;
+
+        assert_int_equal(pgi_table_init(&t), 0);
+        assert_true(pgi_table_chance(&t, PGI_BODY, 0, UINT32_MAX) == 0);
+        for (int i = 0; i < 10000; i++)
+                pgi_table_used(&t, PGI_BODY, 100);
+        pgi_table_rebuild(&t);
+        assert_true(pgi_table_chance(&t, PGI_BODY, 0, 64) < 0.01);
+        assert_true(pgi_table_chance(&t, PGI_BODY, 0, 200) > 0.95);
+        assert_true(pgi_table_chance(&t, PGI_BODY, 200, UINT32_MAX) < 0.01);
+        assert_true(pgi_table_chance(&t, PGI_BODY, 80, 100) > 0.95);
+        assert_true(pgi_table_chance(&t, PGI_BODY, 0, 0) == 0);
+        /* Half of the bin's time, half of its hazard: it begins at 90.5 and ends at 107.6. */
+        assert_in_range(100 * pgi_table_chance(&t, PGI_BODY, 90, 9), 45, 55);
+        pgi_table_deinit(&t);
+}
+
 /* Intervals: a bounded number, fine where young; pages stay in that of their time. */
 static void test_intervals_widen_with_age(void **state)
 {
@@ -585,6 +605,7 @@ int main(void)
                 TEST(test_not_behind_by_chance_or_trifles),
                 TEST(test_requests_that_never_end),
                 TEST(test_classes),
+                TEST(test_chance),
                 TEST(test_intervals_widen_with_age),
                 TEST(test_order_within_a_list),
         };

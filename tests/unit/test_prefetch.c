@@ -1,0 +1,171 @@
+#include "base/clock.h"
+#include "policy/prefetch.h"
+#include "tests/unit/test-random.h"
+#include "tests/unit/test-support.h"
+
+/* A second of traffic that asks for as much as it may, of which a part is used. */
+static void run(struct prefetch *p, unsigned percent, uint32_t most, uint64_t now)
+{
+        uint32_t n = prefetch_may(p, most, now);
+
+        assert_in_range(n, 0, most);
+        prefetch_begin(p, n, now);
+        assert_in_range(p->n_stake, 0, PREFETCH_MOST);
+        for (; p->n_stake > 0;)
+                if (random_below(100) < percent)
+                        prefetch_useful(p);
+                else
+                        prefetch_wasted(p, now);
+        assert_int_equal(p->n_begun, p->n_useful + p->n_wasted + p->n_given_up);
+}
+
+static uint64_t run_for(struct prefetch *p, unsigned percent, unsigned seconds, uint64_t now)
+{
+        for (; seconds > 0; seconds--, now += NSEC_PER_SEC)
+                run(p, percent, 1000, now);
+        return now;
+}
+
+static void test_useful_stays_on_and_grows(void **state)
+{
+        struct prefetch p;
+        uint64_t now;
+
+        random_start(__func__);
+        prefetch_init(&p);
+        assert_int_equal(prefetch_may(&p, 1000, 0), PREFETCH_START);
+        assert_int_equal(prefetch_may(&p, 5, 0), 5);
+        now = run_for(&p, 100, 5, 0);
+        assert_int_equal(p.window, PREFETCH_MOST);
+        for (int i = 0; i < 1000; i++) {
+                now = run_for(&p, 80, 1, now);
+                assert_true(p.window > 0);
+        }
+        assert_in_range(p.window, PREFETCH_MOST / 2, PREFETCH_MOST);
+}
+
+/* No more are wasted than the window is wide, whatever it was; a probe wastes PREFETCH_PROBE. */
+static void test_useless_goes_off(void **state)
+{
+        struct prefetch p;
+        uint64_t now;
+
+        prefetch_init(&p);
+        now = run_for(&p, 0, 9, 0);
+        assert_int_equal(p.window, 0);
+        assert_int_equal(p.n_wasted, PREFETCH_START);
+        assert_int_equal(prefetch_may(&p, 1000, now), 0);
+        now = run_for(&p, 0, 600, now);
+        /* After 10 s, 30, 70, 150, 310: the sixth would come after 630. */
+        assert_int_equal(p.n_wasted, PREFETCH_START + 5 * PREFETCH_PROBE);
+        prefetch_init(&p);
+        now = run_for(&p, 100, 9, 0);
+        run_for(&p, 0, 9, now);
+        assert_int_equal(p.window, 0);
+        assert_int_equal(p.n_wasted, PREFETCH_MOST);
+}
+
+static void test_less_than_half_goes_off(void **state)
+{
+        struct prefetch p;
+        uint64_t now;
+
+        random_start(__func__);
+        prefetch_init(&p);
+        now = run_for(&p, 100, 9, 0);
+        run_for(&p, 30, 2000, now);
+        assert_true(p.n_wasted < 9000); /* unbounded it would be 350,000 */
+}
+
+/* On after a pause when traffic changes, and the pauses are short again. */
+static void test_change_of_phase(void **state)
+{
+        struct prefetch p;
+        uint64_t now;
+
+        prefetch_init(&p);
+        now = run_for(&p, 0, 3600, 0);
+        assert_int_equal(p.window, 0);
+        assert_int_equal(p.pause_nsec, PREFETCH_PAUSE_MOST_NSEC);
+        now = run_for(&p, 100, PREFETCH_PAUSE_MOST_NSEC / NSEC_PER_SEC + 9, now);
+        assert_int_equal(p.window, PREFETCH_MOST);
+        assert_int_equal(p.pause_nsec, PREFETCH_PAUSE_NSEC);
+        now = run_for(&p, 0, 9, now);
+        assert_int_equal(p.window, 0);
+        now = run_for(&p, 100, 9 + 10, now);
+        assert_int_equal(p.window, PREFETCH_MOST);
+}
+
+/* Pages at stake count until they are decided; the rate is that of the window. */
+static void test_bounds(void **state)
+{
+        struct prefetch p;
+
+        prefetch_init(&p);
+        prefetch_begin(&p, PREFETCH_START - 2, 0);
+        assert_int_equal(prefetch_may(&p, 1000, NSEC_PER_SEC), 2);
+        prefetch_begin(&p, 2, NSEC_PER_SEC);
+        assert_int_equal(prefetch_may(&p, 1000, 9 * NSEC_PER_SEC), 0);
+        prefetch_give_up(&p);
+        assert_int_equal(p.window, PREFETCH_START);
+        assert_int_equal(prefetch_may(&p, 1000, 9 * NSEC_PER_SEC), 1);
+        prefetch_begin(&p, 1, 9 * NSEC_PER_SEC);
+        for (int i = 0; i < PREFETCH_START; i++)
+                prefetch_give_up(&p);
+        prefetch_begin(&p, PREFETCH_START, 10 * NSEC_PER_SEC);
+        for (int i = 0; i < PREFETCH_START; i++)
+                prefetch_give_up(&p);
+        assert_int_equal(prefetch_may(&p, 1000, 10 * NSEC_PER_SEC), 0); /* of this moment's rate */
+        assert_int_equal(prefetch_may(&p, 1000, 10 * NSEC_PER_SEC + NSEC_PER_SEC / PREFETCH_RATE),
+                PREFETCH_START);
+}
+
+/* What is decided after it went off changes nothing. */
+static void test_late_news(void **state)
+{
+        struct prefetch p;
+
+        prefetch_init(&p);
+        prefetch_begin(&p, 20, 0);
+        for (int i = 0; i < 10; i++)
+                prefetch_useful(&p);
+        for (int i = 0; i < 10; i++)
+                prefetch_wasted(&p, 0);
+        assert_int_equal(p.window, PREFETCH_START);
+        p.window = 2;
+        prefetch_begin(&p, 2, NSEC_PER_SEC);
+        p.n_stake += 2; /* begun when the window was wider */
+        for (int i = 0; i < 3; i++)
+                prefetch_wasted(&p, NSEC_PER_SEC);
+        prefetch_useful(&p);
+        assert_int_equal(p.window, 0);
+        assert_int_equal(p.on_again_nsec, NSEC_PER_SEC + PREFETCH_PAUSE_NSEC);
+}
+
+static void test_steps(void **state)
+{
+        assert_int_equal(prefetch_steps(0, 0, 100, 4), 4);
+        assert_int_equal(prefetch_steps(0, 5, 100, 4), 0); /* 1..4 were asked for */
+        assert_int_equal(prefetch_steps(1, 5, 100, 4), 1);
+        assert_int_equal(prefetch_steps(10, 5, 100, 4), 4); /* the reader is ahead */
+        assert_int_equal(prefetch_steps(97, 0, 100, 4), 2);
+        assert_int_equal(prefetch_steps(99, 0, 100, 4), 0);
+        assert_int_equal(prefetch_steps(UINT32_MAX - 1, 0, UINT32_MAX, UINT32_MAX), 0);
+        assert_int_equal(prefetch_steps(3, 0, 100, 0), 0);
+        assert_true(prefetch_expects(0.5) && !prefetch_expects(0.49));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_useful_stays_on_and_grows),
+                TEST(test_useless_goes_off),
+                TEST(test_less_than_half_goes_off),
+                TEST(test_change_of_phase),
+                TEST(test_bounds),
+                TEST(test_late_news),
+                TEST(test_steps),
+        };
+
+        return RUN_TESTS(tests);
+}
