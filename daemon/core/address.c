@@ -43,7 +43,7 @@ uint64_t address_take(struct store *s, const struct ns *ns)
 {
         uint64_t bytes = address_bytes(ns), address;
 
-        if (!ns->pool->props->is_contiguous || bytes > ADDRESS_END - ADDRESS_FIRST)
+        if (!ns->device.pool->props->is_contiguous || bytes > ADDRESS_END - ADDRESS_FIRST)
                 return 0;
         address = find_from(s, MAX(s->next_address, ADDRESS_FIRST), bytes);
         if (address == 0)

@@ -69,7 +69,7 @@ void lease_call_off(struct attach *a)
 /* Could so many be had if everybody else gave way, but for what is reserved for them? */
 static bool may_ever_fit(const struct ns *ns, uint32_t n)
 {
-        uint64_t sets = region_reach(ns->stake) / ns->geometry.set_bytes;
+        uint64_t sets = region_reach(ns->device.stake) / ns->geometry.set_bytes;
 
         sets = MIN(sets, (uint64_t)ns->geometry.n_set_slots);
         return n + (ns->keep_page_zero ? 1u : 0u) <= sets * ns->geometry.set_pages;
@@ -78,7 +78,7 @@ static bool may_ever_fit(const struct ns *ns, uint32_t n)
 /* What it lacks is its own by reservation: others have it, and are giving it back. */
 static bool is_owed(const struct attach *a)
 {
-        const struct stake *s = a->ns->stake;
+        const struct stake *s = a->ns->device.stake;
 
         return s->reserve_bytes > 0 && s->charged_bytes + wait_lacks_bytes(a) <= s->reserve_bytes;
 }
@@ -223,7 +223,7 @@ static int wait_for_device(struct ask *k)
         if (store_of(a->ns)->now_nsec >= deadline) {
                 detail_set(k->d, KVL_STATUS_TIMEOUT,
                         "device %s is still making memory for it: let it wait longer",
-                        a->ns->pool->props->name);
+                        a->ns->device.pool->props->name);
                 return time_out(k, most);
         }
         a->wait.deadline_nsec = deadline;
@@ -262,7 +262,7 @@ static void conclude(struct ask *k, int r, bool waited, struct lease_result *ret
         if (r != 0) {
                 ret->reason = r == -EBUSY ? LEASE_REASON_NONE : k->reason;
                 /* Not what the daemon itself is out of. */
-                if (r > 0 || (r != -EBUSY && ns->pool->queue))
+                if (r > 0 || (r != -EBUSY && ns->device.pool->queue))
                         count_refusal(ns, ret->reason);
                 return;
         }
@@ -365,7 +365,7 @@ int lease_pages(
 /* A set more would be taken from who waits for it. */
 static bool is_wanted_by_others(const struct attach *a)
 {
-        const struct stake *s = a->ns->stake;
+        const struct stake *s = a->ns->device.stake;
 
         return s->charged_bytes + a->ns->geometry.set_bytes > s->reserve_bytes && !wait_is_next(a);
 }

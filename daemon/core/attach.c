@@ -150,9 +150,9 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
                         "namespace %s has another %s; it has: %s; asked for: %s", ns->name,
                         difference, ns_layout_format(&ns->layout, has, sizeof(has)),
                         ns_layout_format(layout, asked, sizeof(asked)));
-        if (ns->pool != pool)
+        if (ns->device.pool != pool)
                 return detail_set(d, KVL_STATUS_LAYOUT, "namespace %s is on device %s, not on %s",
-                        ns->name, ns->pool->props->name, pool->props->name);
+                        ns->name, ns->device.pool->props->name, pool->props->name);
         if (keep_page_zero && !ns->keep_page_zero)
                 return detail_set(d, KVL_STATUS_LAYOUT,
                         "namespace %s was opened first without keeping page 0 back, and page 0 may "
@@ -219,7 +219,8 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
         ns = ns_find(t, name);
         if (ns) {
                 /* No device named: wherever it is. */
-                r = check_same(ns, layout, is_named ? store_find_pool(t->store, device) : ns->pool,
+                r = check_same(ns, layout,
+                        is_named ? store_find_pool(t->store, device) : ns->device.pool,
                         o->keep_page_zero, d);
                 if (r == 0)
                         r = check_same_set(ns, o, d);
@@ -470,7 +471,7 @@ uint64_t member_count_pins(const struct member *m)
 
                 if (!pins_is_open(&a->share))
                         continue;
-                list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+                list_for_each (set, &a->ns->device.sets_bound, struct extent_set, link)
                         for (uint32_t i = 0; i < set_pages; i++)
                                 if (set->pages[i].state == PAGE_SEALED ||
                                         set->pages[i].state == PAGE_DETACHED)

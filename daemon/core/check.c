@@ -83,7 +83,7 @@ static int check_set(struct checker *c, const struct extent_set *set)
                 why = "belongs to another namespace";
         else if (set->charge.tenant != &ns->tenant->account)
                 why = "isn't charged to its tenant";
-        else if (set->charge.pool != &ns->pool->account)
+        else if (set->charge.pool != &ns->device.pool->account)
                 why = "isn't charged to its device";
         else if (set->charge.bytes != ns->geometry.set_bytes)
                 why = "is charged with another size than it has";
@@ -116,13 +116,13 @@ static int check_preparing(struct checker *c)
 
         for (uint32_t i = 0; i < ns->geometry.n_set_slots; i++)
                 n_slots += ns->slots_preparing[i] != 0;
-        list_for_each (set, &ns->sets_preparing, struct extent_set, link) {
+        list_for_each (set, &ns->device.sets_preparing, struct extent_set, link) {
                 if (n_listed++ > n_slots)
                         break;
                 if (set->ns != ns || set->index >= ns->geometry.n_set_slots ||
                         !ns->slots_preparing[set->index] || ns->sets[set->index] ||
                         set->charge.tenant != &ns->tenant->account ||
-                        set->charge.pool != &ns->pool->account ||
+                        set->charge.pool != &ns->device.pool->account ||
                         set->charge.bytes != ns->geometry.set_bytes)
                         return BROKEN(c->d,
                                 "set %u of namespace %s/%s is being made, but has no slot or no "
@@ -130,11 +130,11 @@ static int check_preparing(struct checker *c)
                                 set->index, ns->tenant->name, ns->name);
                 n_pages += set->n_usable;
         }
-        r = expect(c, "number of sets being made", ns->name, ns->n_preparing, n_slots);
+        r = expect(c, "number of sets being made", ns->name, ns->device.n_preparing, n_slots);
         if (r == 0)
                 r = expect(c, "list of sets being made", ns->name, n_listed, n_slots);
         if (r == 0)
-                r = expect(c, "pages being made", ns->name, ns->n_preparing_pages, n_pages);
+                r = expect(c, "pages being made", ns->name, ns->device.n_preparing_pages, n_pages);
         return r;
 }
 
@@ -174,7 +174,7 @@ static int check_sets(struct checker *c)
 
         for (uint32_t i = 0; i < ns->geometry.n_set_slots; i++)
                 n_slots += ns->sets[i] != NULL;
-        list_for_each (set, &ns->sets_bound, struct extent_set, link) {
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
                 if (n_listed++ > n_slots)
                         break;
                 r = check_set(c, set);
@@ -185,16 +185,16 @@ static int check_sets(struct checker *c)
                 else
                         n_withheld += set->n_free;
         }
-        list_for_each (set, &ns->sets_room, struct extent_set, room_link)
+        list_for_each (set, &ns->device.sets_room, struct extent_set, room_link)
                 if (n_room++ > n_slots)
                         break;
-        r = expect(c, "number of bound sets", ns->name, ns->n_sets, n_slots);
+        r = expect(c, "number of bound sets", ns->name, ns->device.n_sets, n_slots);
         if (r == 0)
                 r = expect(c, "list of bound sets", ns->name, n_listed, n_slots);
         if (r == 0)
                 r = expect(c, "list of sets with room", ns->name, n_room, n_with_room);
         if (r == 0)
-                r = expect(c, "free pages withheld", ns->name, ns->n_withheld, n_withheld);
+                r = expect(c, "free pages withheld", ns->name, ns->device.n_withheld, n_withheld);
         if (r == 0 && ns->keep_idle_sets)
                 r = BROKEN(
                         c->d, "namespace %s/%s still keeps idle sets", ns->tenant->name, ns->name);
@@ -357,14 +357,14 @@ static int check_tally(struct checker *c, const struct tally *t)
         int r = 0;
 
         for (int s = 0; s < 8 && r == 0; s++)
-                if (ns->n_pages[s] != t->n_state[s])
+                if (ns->device.n_pages[s] != t->n_state[s])
                         r = BROKEN(c->d, "namespace %s/%s counts %llu %s pages, there are %llu",
-                                ns->tenant->name, ns->name, llu(ns->n_pages[s]), page_state_name(s),
-                                llu(t->n_state[s]));
+                                ns->tenant->name, ns->name, llu(ns->device.n_pages[s]),
+                                page_state_name(s), llu(t->n_state[s]));
         if (r == 0)
                 r = expect(c, "free pages in lists", ns->name, t->n_free, t->n_state[PAGE_FREE]);
         if (r == 0)
-                r = expect(c, "count of pinned pages", ns->name, ns->n_pinned, t->n_pinned);
+                r = expect(c, "count of pinned pages", ns->name, ns->device.n_pinned, t->n_pinned);
         if (r == 0)
                 r = expect(c, "count of stale pages", ns->name, ns->n_stale, t->n_stale);
         if (r == 0)
@@ -387,7 +387,7 @@ static int check_pages(struct checker *c)
         const char *why;
         int r;
 
-        list_for_each (set, &c->ns->sets_bound, struct extent_set, link) {
+        list_for_each (set, &c->ns->device.sets_bound, struct extent_set, link) {
                 uint32_t first = set->index * set_pages, n_ready = 0;
 
                 t.n_free += set->n_free;
@@ -436,7 +436,7 @@ static int check_mapped(struct checker *c)
         uint64_t n_mapped = 0, n_entries = 0;
         struct map_slot slot;
 
-        list_for_each (set, &c->ns->sets_bound, struct extent_set, link) {
+        list_for_each (set, &c->ns->device.sets_bound, struct extent_set, link) {
                 uint32_t n = 0;
 
                 list_for_each (a, &c->ns->attachments, struct attach, ns_link)
@@ -543,7 +543,7 @@ static int check_grants(struct checker *c)
                         n_granted += g->n_pages;
                 }
         return expect(c, "granted pages in groups' lists", c->ns->name, n_granted,
-                c->ns->n_pages[PAGE_GRANTED]);
+                c->ns->device.n_pages[PAGE_GRANTED]);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -665,7 +665,7 @@ static int check_tenant(struct checker *c, struct tenant *t)
                 r = check_ns(c, ns);
                 if (r < 0)
                         return r;
-                list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                         if (set->recall.state != RECALL_NONE) {
                                 n_recalled++;
                                 recalled_bytes += set->charge.bytes;
@@ -704,10 +704,10 @@ static int check_pool(struct checker *c, const struct pool *pool)
 
         list_for_each (t, &c->store->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (ns->pool == pool) {
+                        if (ns->device.pool == pool) {
                                 bytes += ns_charged_bytes(ns);
-                                n_sets += ns->n_sets;
-                                n_preparing += ns->n_preparing;
+                                n_sets += ns->device.n_sets;
+                                n_preparing += ns->device.n_preparing;
                         }
         list_for_each (set, &pool->orphans, struct extent_set, link) {
                 bytes += set->charge.bytes;

@@ -224,7 +224,7 @@ static int copy_piece(struct move *m, uint64_t *bytes)
 
                 if (len == 0)
                         return -EAGAIN;
-                r = ns->pool->device->ops->extent_copy(to->extents[m->plane],
+                r = ns->device.pool->device->ops->extent_copy(to->extents[m->plane],
                         offset_of(ns, m->to) + m->offset, from->extents[m->plane],
                         offset_of(ns, m->from) + m->offset, len);
                 if (r < 0)
@@ -334,7 +334,7 @@ static struct extent_set *find_room(const struct ns *ns)
         struct extent_set *best = NULL;
         uint32_t most = 0;
 
-        list_for_each (set, &ns->sets_room, struct extent_set, room_link)
+        list_for_each (set, &ns->device.sets_room, struct extent_set, room_link)
                 if (n_live(set) > most) {
                         best = set;
                         most = n_live(set);
@@ -355,7 +355,7 @@ static int begin_move(struct ns *ns, uint32_t page)
         if (!m)
                 return -ENOMEM;
         m->ns = ns;
-        m->pool = ns->pool;
+        m->pool = ns->device.pool;
         m->from = page;
         m->generation = ns_page(ns, page)->generation;
         m->to = set_take_page(room, &(struct page_use){.state = PAGE_MOVING});
@@ -391,7 +391,7 @@ static int begin_moves(struct extent_set *set, uint32_t budget, uint32_t *n_look
 {
         struct ns *ns = set->ns;
         uint32_t set_pages = ns->geometry.set_pages, n = MIN(set_pages, budget);
-        uint32_t n_moves = count_on(store_of(ns), ns->pool);
+        uint32_t n_moves = count_on(store_of(ns), ns->device.pool);
         int r = 0;
 
         for (; r == 0 && *n_looked < n && n_moves < MOVES_PER_POOL; (*n_looked)++) {
@@ -413,7 +413,7 @@ static int begin_moves(struct extent_set *set, uint32_t budget, uint32_t *n_look
 uint32_t compact_visit(struct extent_set *set, uint64_t now_nsec, uint32_t budget)
 {
         struct ns *ns = set->ns;
-        struct pool *pool = ns->pool;
+        struct pool *pool = ns->device.pool;
         uint32_t n_looked = 0;
         int r;
 
@@ -482,7 +482,7 @@ static bool has_room_beside(const struct extent_set *set, uint32_t n)
         const struct ns *ns = set->ns;
         uint64_t n_room = 0;
 
-        list_for_each (other, &ns->sets_room, struct extent_set, room_link)
+        list_for_each (other, &ns->device.sets_room, struct extent_set, room_link)
                 if (other != set && n_live(other) > 0)
                         n_room += other->n_free;
         return n_room >= n &&
@@ -522,14 +522,15 @@ static struct extent_set *choose_of(
 
 static struct extent_set *choose(const struct ns *ns, bool *ret_later)
 {
-        _cleanup_free_ struct extent_set **sets = calloc(ns->n_sets, sizeof(struct extent_set *));
-        _cleanup_free_ struct compact_set *c = calloc(ns->n_sets, sizeof(*c));
+        _cleanup_free_ struct extent_set **sets =
+                calloc(ns->device.n_sets, sizeof(struct extent_set *));
+        _cleanup_free_ struct compact_set *c = calloc(ns->device.n_sets, sizeof(*c));
         size_t n = 0;
 
         *ret_later = true;
         if (!sets || !c)
                 return NULL;
-        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                 if (set->recall.state == RECALL_NONE) {
                         sets[n] = set;
                         c[n++] = guess(set);
@@ -567,7 +568,7 @@ static bool is_compacting(const struct ns *ns)
  */
 static bool is_pointless(const struct ns *ns)
 {
-        const struct stake *s = ns->stake;
+        const struct stake *s = ns->device.stake;
 
         return s->charged_bytes + ns->geometry.set_bytes <= s->reserve_bytes &&
                !s->tenant->attrs.lend_idle_reserve;
@@ -584,7 +585,7 @@ static bool turn(struct ns *ns, uint64_t now_nsec)
                 return false;
         if (is_compacting(ns))
                 return true;
-        if (is_pointless(ns) || ns->n_sets < 2 || ns_awaits_sets(ns) || ns->n_queued > 0 ||
+        if (is_pointless(ns) || ns->device.n_sets < 2 || ns_awaits_sets(ns) || ns->n_queued > 0 ||
                 now_nsec < ns->compact_after_nsec)
                 return false;
         set = choose(ns, &ns->may_compact);
@@ -638,13 +639,13 @@ void compact_deinit(struct store *s)
 /* Thousandths of its pages, times their number. */
 static uint64_t weighted(const struct ns *ns, uint64_t *n_bound)
 {
-        _cleanup_free_ struct compact_set *c = calloc(MAX(ns->n_sets, 1u), sizeof(*c));
+        _cleanup_free_ struct compact_set *c = calloc(MAX(ns->device.n_sets, 1u), sizeof(*c));
         uint64_t n_usable = 0;
         size_t n = 0;
 
         if (!c)
                 return 0;
-        list_for_each (set, &ns->sets_bound, struct extent_set, link) {
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
                 c[n++] = guess(set);
                 n_usable += set->n_usable;
         }

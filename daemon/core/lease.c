@@ -66,7 +66,7 @@ void grants_remove(struct grants *g, uint32_t page)
 
 uint32_t lease_take_page(struct attach *a, uint32_t seq)
 {
-        struct extent_set *set = list_first(&a->ns->sets_room, struct extent_set, room_link);
+        struct extent_set *set = list_first(&a->ns->device.sets_room, struct extent_set, room_link);
         const struct page_use use = {.state = PAGE_GRANTED,
                 .owner = a->grants->group->id,
                 .client = a->member->id,
@@ -332,7 +332,7 @@ static int publish_private(
         }
         (void)seal_page(a, o, hash);
         ns_page(ns, o->page)->n_pins = 1;
-        ns->n_pinned++;
+        ns->device.n_pinned++;
         attach_note_pin(a, o->page);
         enter(a, o, o->page);
         *ret_page = o->page;

@@ -159,7 +159,7 @@ static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
 /* Pages the namespace could ever have now. */
 static uint64_t pages_allowed(const struct ns *ns)
 {
-        return MIN(region_reach(ns->stake) / ns->geometry.set_bytes * ns->geometry.set_pages,
+        return MIN(region_reach(ns->device.stake) / ns->geometry.set_bytes * ns->geometry.set_pages,
                 (uint64_t)ns->geometry.capacity_pages);
 }
 
@@ -235,7 +235,7 @@ static uint32_t put_pages(struct attach *a, uint32_t wanted, uint32_t n_dear, ui
         uint32_t n = lease_make_ready(a, wanted, n_dear, now_nsec), n_put = 0;
         struct magazine *m = a->magazine;
 
-        m->is_short = n < wanted && a->ns->n_preparing > 0;
+        m->is_short = n < wanted && a->ns->device.n_preparing > 0;
         for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && n_put < n; slot++)
                 if (m->pages[slot] == 0 && loaded(a, slot) == 0) {
                         put(a, slot);

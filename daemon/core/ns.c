@@ -61,9 +61,9 @@ static int ns_alloc(
         ns->geometry = *geometry;
         ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
         ns->watched = ns->last_watched = PAGE_NONE;
-        list_init(&ns->sets_bound);
-        list_init(&ns->sets_room);
-        list_init(&ns->sets_preparing);
+        list_init(&ns->device.sets_bound);
+        list_init(&ns->device.sets_room);
+        list_init(&ns->device.sets_preparing);
         list_init(&ns->attachments);
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
         ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
@@ -116,8 +116,8 @@ static int ns_make(struct tenant *t, const struct ns_layout *layout,
 static void place(struct ns *ns, struct tenant *t, struct pool *pool, const char *name)
 {
         ns->tenant = t;
-        ns->pool = pool;
-        ns->stake = stake_find(t, pool);
+        ns->device.pool = pool;
+        ns->device.stake = stake_find(t, pool);
         memcpy(ns->name, name, strlen(name) + 1);
 }
 
@@ -229,9 +229,9 @@ void ns_free(struct ns *ns)
         sessions_free(ns);
         tags_reset(ns);
         compact_forget_ns(ns);
-        list_for_each_safe (set, &ns->sets_bound, struct extent_set, link)
+        list_for_each_safe (set, &ns->device.sets_bound, struct extent_set, link)
                 set_discard(set);
-        list_for_each_safe (set, &ns->sets_preparing, struct extent_set, link)
+        list_for_each_safe (set, &ns->device.sets_preparing, struct extent_set, link)
                 set_orphan(set);
         list_remove(&ns->link);
         ns_discard(ns);
@@ -288,7 +288,7 @@ uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES])
 
 uint64_t ns_count_findable(const struct ns *ns)
 {
-        return ns->n_pages[PAGE_SEALED] - ns->n_stale;
+        return ns->device.n_pages[PAGE_SEALED] - ns->n_stale;
 }
 
 /* Have clients seen a page in this state? */
@@ -303,10 +303,10 @@ static void turn(struct ns *ns, uint32_t page, uint64_t generation, enum page_st
         struct page *p = ns_page(ns, page);
         bool shows = is_shown(p->state) || is_shown(s);
 
-        assert(ns->n_pages[p->state] > 0);
-        ns->n_pages[p->state]--;
+        assert(ns->device.n_pages[p->state] > 0);
+        ns->device.n_pages[p->state]--;
         page_turn(p, generation, s);
-        ns->n_pages[s]++;
+        ns->device.n_pages[s]++;
         if (shows)
                 shared_show_state(ns, page);
 }
@@ -343,7 +343,7 @@ void ns_free_page(struct ns *ns, uint32_t page)
 void ns_trim(struct ns *ns)
 {
         ns->keep_idle_sets = false;
-        list_for_each_safe (set, &ns->sets_bound, struct extent_set, link)
+        list_for_each_safe (set, &ns->device.sets_bound, struct extent_set, link)
                 if (set_is_idle(set) && !keeps_idle(set))
                         set_unbind(set);
 }
@@ -390,7 +390,7 @@ void ns_pin_page(struct ns *ns, uint32_t page)
 
         if (p->n_pins++ > 0)
                 return;
-        ns->n_pinned++;
+        ns->device.n_pinned++;
         if (p->watched) /* held already */
                 unwatch(ns, page);
         else if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
@@ -465,7 +465,7 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
         p->n_pins -= n;
         if (p->n_pins > 0)
                 return;
-        ns->n_pinned--;
+        ns->device.n_pinned--;
         if (p->state == PAGE_DETACHED || ns_page_is_stale(ns, p)) {
                 let_go(ns, page, false);
         } else {
@@ -502,7 +502,7 @@ uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *dat
         bool any = false;
         uint64_t n = 0;
 
-        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                 for (uint32_t i = 0; i < set_pages; i++) {
                         const struct page *p = &set->pages[i];
                         uint32_t page = set->index * set_pages + i;
@@ -551,7 +551,7 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         FAULT_POINT("index-after-epochs");
         announce_withdraw_ns(ns);
         magazine_drain_ns(ns); /* of pages that could only be published as stale */
-        ns->n_stale = ns->n_pages[PAGE_SEALED];
+        ns->n_stale = ns->device.n_pages[PAGE_SEALED];
         history_note_all(ns, HISTORY_INVALIDATED, store->cause ? store->cause : CAUSE_NAMESPACE);
         *ret_pages = n_findable;
         if (store->on_stale)

@@ -38,12 +38,25 @@ struct ns_counters {
         uint64_t keys, hits, publishes, duplicates, evictions, expired;
 };
 
+/* What a namespace has in one tier: memory of one pool, and what lies in the sets bound from it. */
+struct ns_tier {
+        struct pool *pool;   /* borrowed */
+        struct stake *stake; /* the tenant's in the pool; borrowed */
+        struct list_link sets_bound;
+        struct list_link sets_preparing;
+        struct list_link sets_room; /* those with FREE pages; the ones that were full once first */
+        uint32_t n_sets;            /* bound */
+        uint32_t n_preparing;
+        uint64_t n_preparing_pages; /* of these sets */
+        uint64_t n_pages[8];        /* by enum page_state, of bound sets */
+        uint64_t n_pinned;          /* pages with n_pins > 0 */
+        uint64_t n_withheld;        /* FREE pages of sets that are recalled: not to be granted */
+};
+
 struct ns {
         struct list_link link; /* tenant.namespaces */
         uint64_t id;           /* never reused while the daemon runs */
         struct tenant *tenant; /* borrowed */
-        struct pool *pool;     /* borrowed */
-        struct stake *stake;   /* the tenant's in the pool; borrowed */
         char name[NS_NAME_MAX + 1];
         struct ns_layout layout;
         struct ns_geometry geometry;
@@ -53,31 +66,23 @@ struct ns {
         uint64_t version_epoch;   /* one more with every change of layout.version */
         struct extent_set **sets; /* owned; n_set_slots, NULL where unbound */
         uint8_t *slots_preparing; /* owned; n_set_slots, 1 where a set is PREPARING */
-        struct list_link sets_bound;
-        struct list_link sets_preparing;
-        struct list_link sets_room; /* those with FREE pages; the ones that were full once first */
-        bool keep_idle_sets;        /* a call is collecting pages; ns_trim() at its end */
-        uint32_t n_sets;            /* bound */
-        uint32_t n_preparing;
-        uint64_t n_preparing_pages; /* of these sets */
-        uint32_t n_waiting;         /* attachments whose lease waits for them */
-        uint64_t n_wanted;          /* pages that these want */
-        uint32_t n_queued;          /* attachments whose lease waits for room (wait.h) */
-        struct ns_failure failure;  /* for the next of these that tries again */
-        bool unsettled;             /* sets were made or failed: store_settle() */
-        struct records records;     /* of its sets and pages: what is true of them */
-        struct shared shared;       /* what clients see: its slots are the index */
+        struct ns_tier device;
+        bool keep_idle_sets;       /* a call is collecting pages; ns_trim() at its end */
+        uint32_t n_waiting;        /* attachments whose lease waits for them */
+        uint64_t n_wanted;         /* pages that these want */
+        uint32_t n_queued;         /* attachments whose lease waits for room (wait.h) */
+        struct ns_failure failure; /* for the next of these that tries again */
+        bool unsettled;            /* sets were made or failed: store_settle() */
+        struct records records;    /* of its sets and pages: what is true of them */
+        struct shared shared;      /* what clients see: its slots are the index */
         struct tree tree;
         const struct evict_ops *evict;
-        void *policy;                 /* of evict; owned */
-        struct list_link attachments; /* struct attach.ns_link */
-        uint64_t n_pages[8];          /* by enum page_state, of bound sets */
-        uint64_t n_pinned;            /* pages with n_pins > 0 */
-        uint64_t n_ready;             /* GRANTED pages in magazines */
-        uint32_t first_announced;     /* page + 1 of announce.c's list; 0: none */
-        uint32_t n_announced;         /* in it */
-        uint64_t n_withheld;          /* FREE pages of sets that are recalled: not to be granted */
-        uint64_t look_round;          /* of store.recall_round, when recall_work() looked last */
+        void *policy;                   /* of evict; owned */
+        struct list_link attachments;   /* struct attach.ns_link */
+        uint64_t n_ready;               /* GRANTED pages in magazines */
+        uint32_t first_announced;       /* page + 1 of announce.c's list; 0: none */
+        uint32_t n_announced;           /* in it */
+        uint64_t look_round;            /* of store.recall_round, when recall_work() looked last */
         uint32_t watched, last_watched; /* list of watched pages through prev and next; PAGE_NONE */
         uint64_t n_watched;
         uint64_t n_stale;          /* SEALED pages of an older epoch, not swept yet */
@@ -129,7 +134,7 @@ struct ns *ns_find(struct tenant *t, const char *name);
 /* FREE pages that can be granted. */
 static inline uint64_t ns_n_room(const struct ns *ns)
 {
-        return ns->n_pages[PAGE_FREE] - ns->n_withheld;
+        return ns->device.n_pages[PAGE_FREE] - ns->device.n_withheld;
 }
 
 /* NULL where the page is beyond the namespace or its set isn't bound. */
@@ -152,7 +157,7 @@ uint64_t ns_count_findable(const struct ns *ns);
 
 uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES]);
 
-/* Every change of a page's state, so that ns.n_pages is right and clients see it. */
+/* Every change of a page's state, so that ns.device.n_pages is right and clients see it. */
 void ns_set_state(struct ns *ns, uint32_t page, enum page_state s);
 
 /* The same of a page that leaves FREE, as its next generation: whatever `s` gives a meaning was
@@ -166,19 +171,19 @@ void ns_free_page(struct ns *ns, uint32_t page);
 /* Idle sets stay, because a lease waits for what is being made. Recalled ones don't. */
 static inline bool ns_awaits_sets(const struct ns *ns)
 {
-        return ns->n_waiting > 0 || ns->n_preparing > 0 || ns->unsettled;
+        return ns->n_waiting > 0 || ns->device.n_preparing > 0 || ns->unsettled;
 }
 
 /* FREE pages that can be granted, and those to come. */
 static inline uint64_t ns_n_coming(const struct ns *ns)
 {
-        return ns_n_room(ns) + ns->n_preparing_pages;
+        return ns_n_room(ns) + ns->device.n_preparing_pages;
 }
 
 /* What its account is charged with. */
 static inline uint64_t ns_charged_bytes(const struct ns *ns)
 {
-        return (uint64_t)(ns->n_sets + ns->n_preparing) * ns->geometry.set_bytes;
+        return (uint64_t)(ns->device.n_sets + ns->device.n_preparing) * ns->geometry.set_bytes;
 }
 
 /* Gives idle sets back after a call that kept them. */

@@ -18,7 +18,7 @@ static uint32_t count_namespaces(const struct tenant *t, const struct pool *pool
         uint32_t n = 0;
 
         list_for_each (ns, &t->namespaces, struct ns, link)
-                n += ns->pool == pool;
+                n += ns->device.pool == pool;
         return n;
 }
 

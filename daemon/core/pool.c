@@ -94,7 +94,7 @@ static int keep_extent(const struct extent_set *set, uint32_t n)
 
 static int create_extents(struct extent_set *set)
 {
-        struct device *device = set->ns->pool->device;
+        struct device *device = set->ns->device.pool->device;
         int r;
 
         for (uint32_t i = 0; i < set->ns->layout.n_planes; i++) {
@@ -155,8 +155,8 @@ static bool is_number_used(const struct store *s, uint32_t first, uint32_t n)
 {
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (overlaps(&ns->sets_bound, first, n) ||
-                                overlaps(&ns->sets_preparing, first, n))
+                        if (overlaps(&ns->device.sets_bound, first, n) ||
+                                overlaps(&ns->device.sets_preparing, first, n))
                                 return true;
         return false;
 }
@@ -192,15 +192,15 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         list_init(&set->room_link);
         list_init(&set->recall.link);
         set->ns = ns;
-        set->pool = ns->pool;
+        set->pool = ns->device.pool;
         set->cost_bytes = UINT64_MAX; /* not weighed yet */
         set->asked_nsec = clock_now_nsec();
         set->index = index;
         set->pages = &ns->records.pages[index * ns->geometry.set_pages];
         set->notes = &ns->records.notes[index * ns->geometry.set_pages];
-        if (ns->pool->queue)
+        if (ns->device.pool->queue)
                 set->parting = job_new(JOB_DESTROY, ns->layout.n_planes);
-        if (ns->pool->queue && !set->parting) {
+        if (ns->device.pool->queue && !set->parting) {
                 free(set);
                 return -ENOMEM;
         }
@@ -218,7 +218,7 @@ static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
                 return r;
         if (keep_is_on(keep_of(set)))
                 set->first_extent = next_extents(ns->tenant->store, ns->layout.n_planes);
-        r = ns->pool->queue ? 0 : create_extents(set);
+        r = ns->device.pool->queue ? 0 : create_extents(set);
         if (r != 0) {
                 set_free(set);
                 return r;
@@ -234,11 +234,11 @@ static void enter(struct extent_set *set)
         struct ns *ns = set->ns;
 
         ns->sets[set->index] = set;
-        list_append(&ns->sets_bound, &set->link);
+        list_append(&ns->device.sets_bound, &set->link);
         if (set->n_free > 0)
-                list_append(&ns->sets_room, &set->room_link);
-        ns->n_sets++;
-        ns->pool->n_sets++;
+                list_append(&ns->device.sets_room, &set->room_link);
+        ns->device.n_sets++;
+        ns->device.pool->n_sets++;
 }
 
 /* All of its pages are FREE. */
@@ -248,8 +248,8 @@ static void set_link(struct extent_set *set)
 
         records_bind(set);
         enter(set);
-        ns->n_pages[PAGE_FREE] += set->n_usable;
-        ns->n_pages[PAGE_NULL] += ns->geometry.set_pages - set->n_usable;
+        ns->device.n_pages[PAGE_FREE] += set->n_usable;
+        ns->device.n_pages[PAGE_NULL] += ns->geometry.set_pages - set->n_usable;
 }
 
 int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
@@ -262,7 +262,7 @@ int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
                 r = set_new(ns, index, &set);
         if (r < 0)
                 return r;
-        charge_adopt(&set->charge, ns->stake, ns->geometry.set_bytes);
+        charge_adopt(&set->charge, ns->device.stake, ns->geometry.set_bytes);
         set->first_extent = first_extent;
         for (uint32_t i = 0; i < ns->layout.n_planes; i++) {
                 set->extents[i] = extents[i].extent;
@@ -283,7 +283,7 @@ int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
 void set_adopted(struct extent_set *set)
 {
         if (set->n_free > 0)
-                list_append(&set->ns->sets_room, &set->room_link);
+                list_append(&set->ns->device.sets_room, &set->room_link);
 }
 
 static int admit_extents(const struct ns *ns, struct detail *d)
@@ -300,17 +300,17 @@ static int explain_bind(int r, const struct ns *ns, struct detail *d)
                         "kvleased has as many open files as %s, and every extent is one: raise %s",
                         r == -EMFILE ? "it may have" : "the machine can have",
                         r == -EMFILE ? "LimitNOFILE of kvleased" : "sysctl fs.file-max");
-        if (ns->pool->queue)
+        if (ns->device.pool->queue)
                 return detail_set(d, r, "kvleased has no memory to note an extent set");
         return detail_set(d, r, "device %s gave no memory for an extent set: %s",
-                ns->pool->props->name, status_text(r));
+                ns->device.pool->props->name, status_text(r));
 }
 
 /* ---- on a queue ------------------------------------------------------------------------------ */
 
 static int explain_device(const struct ns *ns, int result, const char *why, struct detail *d)
 {
-        const struct pool *pool = ns->pool;
+        const struct pool *pool = ns->device.pool;
         const char *name = pool->props->name, *text = why[0] ? why : status_text(result);
         char set[FORMAT_BYTES_MAX], budget[FORMAT_BYTES_MAX];
 
@@ -338,7 +338,7 @@ static int explain_device(const struct ns *ns, int result, const char *why, stru
 /* Nothing is asked of a device that can't answer. */
 static int check_queue(const struct ns *ns, struct detail *d)
 {
-        const struct pool *pool = ns->pool;
+        const struct pool *pool = ns->device.pool;
 
         if (queue_is_broken(pool->queue))
                 return explain_device(ns, -ENXIO, pool->why, d);
@@ -351,10 +351,10 @@ static void begin_preparing(struct extent_set *set)
 {
         struct ns *ns = set->ns;
 
-        list_append(&ns->sets_preparing, &set->link);
+        list_append(&ns->device.sets_preparing, &set->link);
         ns->slots_preparing[set->index] = 1;
-        ns->n_preparing++;
-        ns->n_preparing_pages += set->n_usable;
+        ns->device.n_preparing++;
+        ns->device.n_preparing_pages += set->n_usable;
 }
 
 static void end_preparing(struct extent_set *set)
@@ -363,8 +363,8 @@ static void end_preparing(struct extent_set *set)
 
         list_remove(&set->link);
         ns->slots_preparing[set->index] = 0;
-        ns->n_preparing--;
-        ns->n_preparing_pages -= set->n_usable;
+        ns->device.n_preparing--;
+        ns->device.n_preparing_pages -= set->n_usable;
 }
 
 static int explain_lowered(const struct ns *ns, struct detail *d)
@@ -463,7 +463,7 @@ unsigned pool_reap(struct pool *pool)
 void set_orphan(struct extent_set *set)
 {
         struct ns *ns = set->ns;
-        struct stake *s = ns->stake;
+        struct stake *s = ns->device.stake;
         uint64_t idle = stake_idle(s);
 
         end_preparing(set);
@@ -503,17 +503,17 @@ int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *r
 static int take_charge(struct ns *ns, struct charge *c, struct detail *d)
 {
         uint64_t bytes = ns->geometry.set_bytes;
-        enum lease_reason reason = region_admits(ns->stake, bytes);
+        enum lease_reason reason = region_admits(ns->device.stake, bytes);
         int r;
 
         if (reason != LEASE_REASON_NONE)
                 return detail_set(d,
                         reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL,
                         "no other extent set is admitted for tenant %s on device %s: %s",
-                        ns->tenant->name, ns->pool->props->name, lease_reason_name(reason));
-        r = charge_take(c, ns->stake, bytes);
+                        ns->tenant->name, ns->device.pool->props->name, lease_reason_name(reason));
+        r = charge_take(c, ns->device.stake, bytes);
         assert(r == 0); /* what is admitted fits */
-        region_note_charge(ns->stake, bytes);
+        region_note_charge(ns->device.stake, bytes);
         return r;
 }
 
@@ -528,7 +528,7 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
                 return detail_set(d, KVL_STATUS_FULL,
                         "namespace %s holds all %u extent sets that fit its device", ns->name,
                         ns->geometry.n_set_slots);
-        r = ns->pool->queue ? check_queue(ns, d) : 0;
+        r = ns->device.pool->queue ? check_queue(ns, d) : 0;
         if (r < 0)
                 return r;
         r = take_charge(ns, &charge, d);
@@ -547,7 +547,7 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
                 return explain_bind(r, ns, d);
         }
         set->charge = charge;
-        if (ns->pool->queue)
+        if (ns->device.pool->queue)
                 r = prepare(set);
         if (r == -ENOMEM) {
                 charge_drop(&set->charge);
@@ -575,8 +575,8 @@ void set_discard(struct extent_set *set)
         list_remove(&set->room_link);
         recall_forget(set);
         ns->sets[set->index] = NULL;
-        ns->n_sets--;
-        ns->pool->n_sets--;
+        ns->device.n_sets--;
+        ns->device.pool->n_sets--;
         ns->tenant->store->n_extents -= ns->layout.n_planes;
         charge_drop(&set->charge);
         destroy_extents(set);
@@ -590,8 +590,8 @@ void set_unbind(struct extent_set *set)
 
         assert(set_is_idle(set));
 
-        ns->n_pages[PAGE_FREE] -= set->n_usable;
-        ns->n_pages[PAGE_NULL] -= ns->geometry.set_pages - set->n_usable;
+        ns->device.n_pages[PAGE_FREE] -= set->n_usable;
+        ns->device.n_pages[PAGE_NULL] -= ns->geometry.set_pages - set->n_usable;
         set_discard(set);
 }
 
@@ -631,9 +631,9 @@ void set_put_page(struct extent_set *set, uint32_t page)
 
         /* In front: a set that was full is used again before those that may empty. */
         if (set->recall.state != RECALL_NONE)
-                set->ns->n_withheld++;
+                set->ns->device.n_withheld++;
         else if (set->n_free == 0)
-                list_insert_before(set->ns->sets_room.next, &set->room_link);
+                list_insert_before(set->ns->device.sets_room.next, &set->room_link);
         ns_set_state(set->ns, page, PAGE_FREE);
         FAULT_POINT("page-before-wipe");
         *ns_note(set->ns, page) = (struct page_note){0};

@@ -85,9 +85,9 @@ struct set_recall {
 };
 
 struct extent_set {
-        struct list_link link;      /* ns.sets_bound, in order of binding; ns.sets_preparing;
-                                       pool.orphans */
-        struct list_link room_link; /* ns.sets_room while n_free > 0 and it isn't recalled */
+        struct list_link link;      /* ns.device.sets_bound, in order of binding;
+                                       ns.device.sets_preparing;      pool.orphans */
+        struct list_link room_link; /* ns.device.sets_room while n_free > 0 and it isn't recalled */
         struct ns *ns;              /* borrowed; NULL: an orphan */
         struct pool *pool;          /* borrowed */
         struct charge charge;

@@ -66,7 +66,7 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
         }
         announce_withdraw_set(set);
         list_remove(&set->room_link);
-        set->ns->n_withheld += set->n_free;
+        set->ns->device.n_withheld += set->n_free;
         set->recall.state = RECALL_ASKED;
         set->recall.kind = rq->kind;
         set->recall.by = rq->by;
@@ -77,7 +77,7 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
         s->n_recalls++;
         t->n_recalled++;
         t->recalled_bytes += set->charge.bytes;
-        set->ns->stake->recalled_bytes += set->charge.bytes;
+        set->ns->device.stake->recalled_bytes += set->charge.bytes;
         if (rq->kind != RECALL_COMPACT)
                 blame_note(t, rq->by, 0, 1);
 }
@@ -91,13 +91,13 @@ void recall_forget(struct extent_set *set)
         if (set->recall.kind == RECALL_COMPACT && nothing_held(set))
                 t->store->counters.compacted_sets++;
         list_remove(&set->recall.link);
-        set->ns->n_withheld -= set->n_free;
+        set->ns->device.n_withheld -= set->n_free;
         t->store->n_recalls--;
         t->store->n_quarantined -= set->recall.quarantined;
         t->n_recalled--;
         t->recalled_bytes -= set->charge.bytes;
         if (!set->recall.quarantined)
-                set->ns->stake->recalled_bytes -= set->charge.bytes;
+                set->ns->device.stake->recalled_bytes -= set->charge.bytes;
 }
 
 void recall_forget_tenant(struct store *s, const struct tenant *t)
@@ -185,7 +185,7 @@ static uint32_t begin_unsorted(const struct recall_request *rq)
         uint32_t n = 0;
 
         list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
-                list_for_each (set, &ns->sets_bound, struct extent_set, link) {
+                list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
                         if (!may_recall(set, rq) || sum >= rq->bytes)
                                 continue;
                         sum += set->charge.bytes;
@@ -201,14 +201,14 @@ static uint32_t begin_all(const struct recall_request *rq)
         uint32_t n = 0, max = 0;
 
         list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
-                max += !rq->only || ns == rq->only ? ns->n_sets : 0;
+                max += !rq->only || ns == rq->only ? ns->device.n_sets : 0;
         if (max == 0)
                 return 0;
         sets = calloc(max, sizeof(struct extent_set *));
         if (!sets)
                 return begin_unsorted(rq);
         list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
-                list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                         if (may_recall(set, rq) && n < max)
                                 sets[n++] = set;
         return n > 0 ? begin_sorted(sets, n, rq) : 0;
@@ -223,7 +223,7 @@ void recall_call_off(struct extent_set *set)
         set->recall = (struct set_recall){.in_visit = set->recall.in_visit};
         list_init(&set->recall.link);
         if (set->n_free > 0)
-                list_append(&set->ns->sets_room, &set->room_link);
+                list_append(&set->ns->device.sets_room, &set->room_link);
 }
 
 static void start_round(struct store *s)
@@ -303,7 +303,7 @@ static uint64_t bound_bytes(const struct tenant *t)
         uint64_t bytes = 0;
 
         list_for_each (ns, &t->namespaces, struct ns, link)
-                bytes += ns->n_sets * ns->geometry.set_bytes;
+                bytes += ns->device.n_sets * ns->geometry.set_bytes;
         return bytes;
 }
 
@@ -443,7 +443,7 @@ static void quarantine(struct work *w, struct extent_set *set)
         set->recall.deadline_nsec = PASSED;
         w->store->n_quarantined += !set->recall.quarantined;
         if (!set->recall.quarantined)
-                set->ns->stake->recalled_bytes -= set->charge.bytes;
+                set->ns->device.stake->recalled_bytes -= set->charge.bytes;
         set->recall.quarantined = true;
         list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
                 uint64_t *bits = map_find(&a->mapped, set->index);

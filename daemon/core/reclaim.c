@@ -127,7 +127,7 @@ static uint64_t set_cost(const struct extent_set *set, const uint32_t *below)
 
 static bool has_unmapped_set(const struct ns *ns)
 {
-        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                 if (set->n_mapped == 0)
                         return true;
         return false;
@@ -145,7 +145,7 @@ static void weigh_ns(struct ns *ns)
                 ns_look_again(ns, NS_LOOK_PAGES);
                 magazine_drain_ns(ns);
         }
-        list_for_each (set, &ns->sets_bound, struct extent_set, link) {
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
                 set->cost_bytes = COST_HELD;
                 if (set->n_mapped > 0 || (set_is_idle(set) && ns_awaits_sets(ns)))
                         continue;
@@ -160,7 +160,7 @@ static void weigh_ns(struct ns *ns)
 
 static bool may_take_from(const struct ns *ns, const struct pool *pool, const struct ns *spare)
 {
-        return ns != spare && (!pool || ns->pool == pool);
+        return ns != spare && (!pool || ns->device.pool == pool);
 }
 
 /* What cheapest_set() goes by; gives idle sets back by the way. Evicting sets makes others cheaper,
@@ -234,7 +234,7 @@ static struct extent_set *cheapest_set(
         list_for_each (ns, &t->namespaces, struct ns, link) {
                 if (!may_take_from(ns, pool, spare))
                         continue;
-                list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                         if (set->cost_bytes != COST_HELD &&
                                 (!best || set->cost_bytes <= best->cost_bytes))
                                 best = set;

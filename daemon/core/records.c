@@ -243,7 +243,7 @@ static void fill_identity(const struct ns *ns, struct records_identity *i)
         };
         memset(i->layout.version, 0, sizeof(i->layout.version));
         memcpy(i->tenant, ns->tenant->name, strlen(ns->tenant->name));
-        memcpy(i->device, ns->pool->props->name, strlen(ns->pool->props->name));
+        memcpy(i->device, ns->device.pool->props->name, strlen(ns->device.pool->props->name));
         memcpy(i->name, ns->name, sizeof(i->name));
         if (!ns->set)
                 return;

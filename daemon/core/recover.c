@@ -151,17 +151,17 @@ static int recover_set(struct recoverer *v, struct ns *ns, uint32_t index, uint3
         struct extent_set *set;
         int r = extents ? 0 : -ENOMEM;
 
-        if (r == 0 && !account_fits(&ns->pool->account, ns->geometry.set_bytes))
+        if (r == 0 && !account_fits(&ns->device.pool->account, ns->geometry.set_bytes))
                 r = -ENOSPC;
         if (r == 0)
                 r = take_handles(v->store, first, n, extents);
         if (r < 0)
                 return r;
-        r = import_extents(ns->pool, ns->geometry.extent_bytes, extents, n);
+        r = import_extents(ns->device.pool, ns->geometry.extent_bytes, extents, n);
         if (r == 0) {
                 r = set_adopt(ns, index, first, extents, &set);
                 if (r < 0)
-                        destroy_imported(ns->pool, extents, n);
+                        destroy_imported(ns->device.pool, extents, n);
         }
         if (r < 0)
                 drop_taken(v->store, first, n);
@@ -186,7 +186,7 @@ static int recover_sets(struct recoverer *v, struct ns *ns)
                         continue;
                 if (!is_extents(first, ns->layout.n_planes))
                         return -EINVAL;
-                if (ns->pool->is_doubted)
+                if (ns->device.pool->is_doubted)
                         return -ESTALE;
                 r = recover_set(v, ns, i, (uint32_t)first);
                 if (r < 0)
@@ -244,7 +244,7 @@ static int check_identity(const struct recoverer *v, const struct ns_kept *k, ui
 
 static int explain_set(int r, const struct ns *ns, struct detail *d)
 {
-        const char *name = ns->pool->props->name, *why = ns->pool->why;
+        const char *name = ns->device.pool->props->name, *why = ns->device.pool->why;
 
         switch (r) {
         case -ENOENT:
@@ -371,7 +371,7 @@ static void count_ns(struct recoverer *v, const struct ns *ns)
         state_raise(&state->last_ns_id, ns->id);
         state_raise(&state->last_records, ns->records.number);
         v->r->n_namespaces++;
-        v->r->n_sets += ns->n_sets;
+        v->r->n_sets += ns->device.n_sets;
         v->r->n_bytes += ns_charged_bytes(ns);
 }
 
@@ -394,7 +394,7 @@ static void lose_ns(struct recoverer *v, struct ns *ns, const struct detail *why
 {
         tell_lost(v, &ns->records, why);
         shared_end(&ns->shared);
-        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                 if (set->parting)
                         set->parting->lets_go = true;
         ns_free(ns);
@@ -491,7 +491,7 @@ struct ns *store_find_records(struct store *s, uint32_t number)
 /* Recalls of the daemon before this one, by force: it is asked anew. */
 static void ask_again(struct ns *ns)
 {
-        list_for_each (set, &ns->sets_bound, struct extent_set, link) {
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
                 uint64_t recall = atomic_load_explicit(
                         &ns->records.sets[set->index].recall, memory_order_relaxed);
 

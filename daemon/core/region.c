@@ -103,7 +103,7 @@ struct stake *stake_find(const struct tenant *t, const struct pool *pool)
 bool stake_is_safe(const struct stake *s)
 {
         list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
-                if (ns->pool != s->pool)
+                if (ns->device.pool != s->pool)
                         continue;
                 list_for_each (a, &ns->attachments, struct attach, ns_link)
                         if (!a->member->metadata_only && !a->member->safepoints)
@@ -465,7 +465,7 @@ static bool is_in_order(const struct stake *s, uint64_t bytes)
         list_for_each (w, &store->waits, struct wait, link) {
                 const struct attach *a = container_of(w, struct attach, wait);
 
-                if (w->reason == LEASE_REASON_POOL_FULL && a->ns->pool == s->pool &&
+                if (w->reason == LEASE_REASON_POOL_FULL && a->ns->device.pool == s->pool &&
                         (!is_deserved || w->deserves))
                         return false;
         }
@@ -731,12 +731,12 @@ static const char *check_stake(const struct stake *s)
         if (s->pool->extent_bytes > 0 && s->reserve_bytes % s->pool->extent_bytes != 0)
                 return "a reservation isn't a multiple of the extent size";
         list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
-                if ((ns->pool == s->pool) != (ns->stake == s))
+                if ((ns->device.pool == s->pool) != (ns->device.stake == s))
                         return "a namespace has the stake of another tenant or device";
-                if (ns->stake != s)
+                if (ns->device.stake != s)
                         continue;
                 charged += ns_charged_bytes(ns);
-                list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                         if (set->recall.state != RECALL_NONE && !set->recall.quarantined)
                                 recalled += set->charge.bytes;
         }

@@ -43,18 +43,20 @@ static int bind_sets(struct ns *ns, uint32_t n, struct detail *d)
  */
 static uint64_t pages_within_reach(const struct ns *ns)
 {
-        uint64_t limit = region_reach(ns->stake);
-        uint64_t sets = MAX(limit / ns->geometry.set_bytes, (uint64_t)ns->n_sets + ns->n_preparing);
+        uint64_t limit = region_reach(ns->device.stake);
+        uint64_t sets = MAX(limit / ns->geometry.set_bytes,
+                (uint64_t)ns->device.n_sets + ns->device.n_preparing);
         uint64_t pages = MIN(sets, (uint64_t)ns->geometry.n_set_slots) * ns->geometry.set_pages;
-        uint64_t busy = ns->n_pages[PAGE_GRANTED] - ns->n_ready + ns->n_pages[PAGE_MOVING] +
-                        ns->n_pinned + ns->n_watched + ns->n_withheld + ns->keep_page_zero;
+        uint64_t busy = ns->device.n_pages[PAGE_GRANTED] - ns->n_ready +
+                        ns->device.n_pages[PAGE_MOVING] + ns->device.n_pinned + ns->n_watched +
+                        ns->device.n_withheld + ns->keep_page_zero;
 
         return pages > busy ? pages - busy : 0;
 }
 
 static bool has_slot(const struct ns *ns)
 {
-        return ns->n_sets + ns->n_preparing < ns->geometry.n_set_slots;
+        return ns->device.n_sets + ns->device.n_preparing < ns->geometry.n_set_slots;
 }
 
 /* Windows of sessions go, until `n` pages are FREE or to come; `open`: of open ones, too. */
@@ -73,7 +75,7 @@ static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
 
         if (take_windows(ns, n, false))
                 return true;
-        n -= (uint32_t)MIN((uint64_t)n, ns->n_preparing_pages);
+        n -= (uint32_t)MIN((uint64_t)n, ns->device.n_preparing_pages);
         if (reclaim_pages(ns, n, now_nsec))
                 return true;
         ns_look_again(ns, n_look);
@@ -83,7 +85,8 @@ static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
 /* Pages of the namespace that may give way: at most so many are idle. */
 static uint64_t idle_pages(const struct ns *ns)
 {
-        return ns->n_pages[PAGE_SEALED] + ns->n_pages[PAGE_DETACHED] - ns->n_pinned + ns->n_ready;
+        return ns->device.n_pages[PAGE_SEALED] + ns->device.n_pages[PAGE_DETACHED] -
+               ns->device.n_pinned + ns->n_ready;
 }
 
 /* Sets to bind for `n` pages, beside what other leases wait for. */
@@ -103,7 +106,8 @@ static uint64_t n_admitted(const struct ns *ns, uint64_t most)
         while (low < high) {
                 uint64_t middle = high - (high - low) / 2;
 
-                if (region_admits(ns->stake, middle * ns->geometry.set_bytes) == LEASE_REASON_NONE)
+                if (region_admits(ns->device.stake, middle * ns->geometry.set_bytes) ==
+                        LEASE_REASON_NONE)
                         low = middle;
                 else
                         high = middle - 1;
@@ -115,7 +119,7 @@ static uint64_t n_admitted(const struct ns *ns, uint64_t most)
 static enum lease_reason reason_of(const struct ns *ns, uint32_t n)
 {
         uint64_t bytes = MAX(n_lacking(ns, n), UINT64_C(1)) * ns->geometry.set_bytes;
-        enum lease_reason reason = region_admits(ns->stake, bytes);
+        enum lease_reason reason = region_admits(ns->device.stake, bytes);
 
         return reason == LEASE_REASON_NONE ? LEASE_REASON_POOL_FULL : reason;
 }
@@ -150,11 +154,11 @@ static bool ask_others(struct ns *ns, uint32_t n)
         uint64_t most = MIN(lacking, left / set_bytes);
 
         if (most == 0 || !has_slot(ns) ||
-                region_admits(ns->stake, most * set_bytes) != LEASE_REASON_POOL_FULL)
+                region_admits(ns->device.stake, most * set_bytes) != LEASE_REASON_POOL_FULL)
                 return false;
-        region_note_want(ns->stake, set_bytes, most * set_bytes, store_of(ns)->now_nsec);
+        region_note_want(ns->device.stake, set_bytes, most * set_bytes, store_of(ns)->now_nsec);
         for (; most > 0; most /= 2)
-                if (region_make_room(ns->stake, ns, most * set_bytes))
+                if (region_make_room(ns->device.stake, ns, most * set_bytes))
                         return true;
         return false;
 }
@@ -162,7 +166,7 @@ static bool ask_others(struct ns *ns, uint32_t n)
 /* The tenant's own sets that nobody has mapped, elsewhere. */
 static bool reclaim_own(struct ns *ns, uint32_t n)
 {
-        struct stake *s = ns->stake;
+        struct stake *s = ns->device.stake;
         uint64_t before = s->charged_bytes;
         bool is_less;
 
@@ -189,7 +193,7 @@ static int make_room(struct ns *ns, uint32_t n, struct detail *d)
         if (n > pages_within_reach(ns))
                 ns_look_again(ns, NS_LOOK_PAGES);
         if (n > pages_within_reach(ns))
-                return r < 0 ? r : status_of(region_nearest(ns->stake));
+                return r < 0 ? r : status_of(region_nearest(ns->device.stake));
         if (r > 0 && ask_others(ns, n))
                 r = bind_lacking(ns, n, d);
         /* A device out of memory below its budget is no reason to refuse what is cached here. */
@@ -231,11 +235,11 @@ static int refuse_quota(const struct ns *ns, struct detail *d)
         char held[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
         uint64_t n_pinned = 0, n_granted = 0;
 
-        if (ns->geometry.set_bytes > t->account.limit_bytes && ns->n_sets == 0)
+        if (ns->geometry.set_bytes > t->account.limit_bytes && ns->device.n_sets == 0)
                 return refuse_set_size(ns, d);
         list_for_each (other, &t->namespaces, struct ns, link) {
-                n_pinned += other->n_pinned + other->n_watched;
-                n_granted += other->n_pages[PAGE_GRANTED] - other->n_ready;
+                n_pinned += other->device.n_pinned + other->n_watched;
+                n_granted += other->device.n_pages[PAGE_GRANTED] - other->n_ready;
         }
         return detail_set(d, KVL_STATUS_QUOTA,
                 "tenant %s holds %s of its limit of %s and too little of it can be evicted (%llu "
@@ -256,8 +260,9 @@ static int refuse_reservation(const struct ns *ns, struct detail *d)
                 "(burst=queue), and too little of it can be evicted; release pages, raise the "
                 "reservation with: kvleasectl tenants set %s reserve=..., or let it use what all "
                 "share: burst=pool",
-                t->name, format_bytes(ns->stake->charged_bytes, held),
-                format_bytes(ns->stake->reserve_bytes, reserve), ns->pool->props->name, t->name);
+                t->name, format_bytes(ns->device.stake->charged_bytes, held),
+                format_bytes(ns->device.stake->reserve_bytes, reserve),
+                ns->device.pool->props->name, t->name);
 }
 
 static int refuse_owed(const struct ns *ns, struct detail *d)
@@ -269,8 +274,9 @@ static int refuse_owed(const struct ns *ns, struct detail *d)
                 "tenant %s holds %s of the %s that are reserved for it on device %s; others still "
                 "have the rest and were asked to give it back: try again, or see: kvleasectl "
                 "regions",
-                t->name, format_bytes(ns->stake->charged_bytes, held),
-                format_bytes(ns->stake->reserve_bytes, reserve), ns->pool->props->name);
+                t->name, format_bytes(ns->device.stake->charged_bytes, held),
+                format_bytes(ns->device.stake->reserve_bytes, reserve),
+                ns->device.pool->props->name);
 }
 
 /* Other tenants appear as bytes only: their names are none of this one's business. */
@@ -278,11 +284,11 @@ static int refuse_full(const struct ns *ns, struct detail *d)
 {
         char budget[FORMAT_BYTES_MAX], own[FORMAT_BYTES_MAX], others[FORMAT_BYTES_MAX];
         char idle[FORMAT_BYTES_MAX], reserved[FORMAT_BYTES_MAX + 64] = "";
-        const struct pool *pool = ns->pool;
-        uint64_t own_bytes = ns->stake->charged_bytes;
-        uint64_t idle_bytes = pool->idle_reserve_bytes - stake_idle(ns->stake);
+        const struct pool *pool = ns->device.pool;
+        uint64_t own_bytes = ns->device.stake->charged_bytes;
+        uint64_t idle_bytes = pool->idle_reserve_bytes - stake_idle(ns->device.stake);
 
-        if (region_is_reserved(ns->stake, ns->geometry.set_bytes))
+        if (region_is_reserved(ns->device.stake, ns->geometry.set_bytes))
                 return refuse_owed(ns, d);
         if (idle_bytes > 0)
                 snprintf(reserved, sizeof(reserved), " and have another %s reserved",
@@ -294,8 +300,8 @@ static int refuse_full(const struct ns *ns, struct detail *d)
                 "evicted; release pages, or give the device a larger budget",
                 pool->props->name, format_bytes(pool->account.limit_bytes, budget),
                 ns->tenant->name, format_bytes(own_bytes, own),
-                (unsigned long long)(ns->n_pinned + ns->n_watched), ns->name,
-                (unsigned long long)(ns->n_pages[PAGE_GRANTED] - ns->n_ready),
+                (unsigned long long)(ns->device.n_pinned + ns->n_watched), ns->name,
+                (unsigned long long)(ns->device.n_pages[PAGE_GRANTED] - ns->n_ready),
                 format_bytes(pool->account.charged_bytes - own_bytes, others), reserved);
 }
 
@@ -329,7 +335,7 @@ static enum lease_reason reason_for(const struct ns *ns, uint32_t n, int r)
 {
         if (r < 0)
                 return LEASE_REASON_DEVICE;
-        return n > pages_within_reach(ns) ? region_nearest(ns->stake) : reason_of(ns, n);
+        return n > pages_within_reach(ns) ? region_nearest(ns->device.stake) : reason_of(ns, n);
 }
 
 int room_find(
@@ -346,18 +352,19 @@ int room_find(
         ns->keep_idle_sets = true;
         compact_call_off(ns);
         store->asking = a;
-        ns->stake->given_bytes = 0;
+        ns->device.stake->given_bytes = 0;
         r = by_device ? do_without(ns, n, d) : make_room(ns, n, &failure);
         if (r != 0)
                 *ret_reason = by_device ? LEASE_REASON_DEVICE : reason_for(ns, n, r);
         store->asking = NULL;
-        ns->stake->given_bytes = 0;
+        ns->device.stake->given_bytes = 0;
         if (r < 0 && !by_device)
                 detail_set(d, r, "%s", failure.text);
         if (r > 0 && !by_device)
                 r = explain_refusal(ns, *ret_reason, d);
         /* Clients can't help a device that doesn't work. */
-        pressed = r > 0 || (r < 0 && !ns->pool->queue) || store->counters.evictions != evictions;
+        pressed = r > 0 || (r < 0 && !ns->device.pool->queue) ||
+                  store->counters.evictions != evictions;
         if (pressed && store->on_pressure)
                 store->on_pressure(ns, store->callback_data);
         if (r != 0 || ns_n_room(ns) >= n)
@@ -368,9 +375,10 @@ int room_find(
 
 bool room_leaves_another(const struct ns *ns)
 {
-        uint64_t another = MAX(ns->geometry.set_bytes, ns->pool->extent_bytes);
+        uint64_t another = MAX(ns->geometry.set_bytes, ns->device.pool->extent_bytes);
 
-        return region_admits(ns->stake, ns->geometry.set_bytes + another) == LEASE_REASON_NONE;
+        return region_admits(ns->device.stake, ns->geometry.set_bytes + another) ==
+               LEASE_REASON_NONE;
 }
 
 /* Inline a set is made at once, and can be taken back. `is_needed`: soon, for sure. */
@@ -379,7 +387,7 @@ static bool bind_ahead(struct ns *ns, uint32_t n, bool is_needed)
         struct extent_set *set;
         int r = 0;
 
-        if (!ns->pool->queue || is_needed)
+        if (!ns->device.pool->queue || is_needed)
                 return bind_sets(ns, n, NULL) == 0;
         while (r == 0 || r == -EINPROGRESS) {
                 if (ns_n_coming(ns) >= n + ns->n_wanted)

@@ -102,7 +102,7 @@ static uint32_t count_pinned_of_set(const struct ns *ns, const struct extent_set
                         uint32_t run = MIN(set_pages - i, SHARED_RUN_PAGES);
 
                         any = shared_run_is_pinned(ns, page, run);
-                        if (!any && ns->n_pinned == 0) {
+                        if (!any && ns->device.n_pinned == 0) {
                                 i += run - 1;
                                 continue;
                         }
@@ -119,16 +119,17 @@ static uint64_t count_pinned(const struct ns *ns, uint64_t part, uint32_t round)
         uint64_t n = 0, i = round;
 
         if (count_sharing(ns) == 0)
-                return ns->n_pinned;
-        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+                return ns->device.n_pinned;
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                 if (i++ % part == 0)
                         n += count_pinned_of_set(ns, set);
-        return MIN(n * part, ns->n_pages[PAGE_SEALED] + ns->n_pages[PAGE_DETACHED]);
+        return MIN(n * part, ns->device.n_pages[PAGE_SEALED] + ns->device.n_pages[PAGE_DETACHED]);
 }
 
 static uint64_t demand_of_ns(const struct ns *ns, uint64_t part, uint32_t round)
 {
-        uint64_t pages = ns->n_pages[PAGE_GRANTED] - ns->n_ready + count_pinned(ns, part, round);
+        uint64_t pages =
+                ns->device.n_pages[PAGE_GRANTED] - ns->n_ready + count_pinned(ns, part, round);
         uint32_t set_pages = ns->geometry.set_pages;
 
         list_for_each (a, &ns->attachments, struct attach, ns_link)
@@ -181,7 +182,8 @@ static uint64_t look_parts(const struct store *s)
                 if (!is_needed(t) || t->sizing.attrs.mode == SIZING_OFF)
                         continue;
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        pins += (uint64_t)ns->n_sets * ns->geometry.set_pages * count_sharing(ns);
+                        pins += (uint64_t)ns->device.n_sets * ns->geometry.set_pages *
+                                count_sharing(ns);
         }
         return pins / SIZING_LOOK_PINS + 1;
 }

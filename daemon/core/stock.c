@@ -80,7 +80,7 @@ static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
 static bool is_waited_for(const struct store *s, const struct pool *pool)
 {
         list_for_each (a, &s->waits, struct attach, wait.link)
-                if (a->ns->pool == pool && a->wait.reason != LEASE_REASON_DEVICE)
+                if (a->ns->device.pool == pool && a->wait.reason != LEASE_REASON_DEVICE)
                         return true;
         return false;
 }
@@ -102,7 +102,7 @@ static void bind(struct ns *ns)
 
 static uint32_t wanted_free(const struct ns *ns, uint64_t now_nsec)
 {
-        uint64_t held = (uint64_t)ns->n_sets * ns->geometry.set_pages;
+        uint64_t held = (uint64_t)ns->device.n_sets * ns->geometry.set_pages;
 
         return is_busy(ns, now_nsec) ? (uint32_t)(held * ns->tenant->attrs.free_ahead / 100) : 0;
 }
@@ -129,7 +129,7 @@ static bool work(struct ns *ns, uint64_t now_nsec)
                 return false;
         ns->stock_pages = wanted(ns, now_nsec);
         ns->free_pages = wanted_free(ns, now_nsec);
-        if (ns->stock_pages > 0 && !is_waited_for(store_of(ns), ns->pool))
+        if (ns->stock_pages > 0 && !is_waited_for(store_of(ns), ns->device.pool))
                 bind(ns);
         free_ahead(ns, now_nsec);
         if (MAX(ns->stock_pages, ns->free_pages) < was)

@@ -156,7 +156,7 @@ void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec)
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (ns->pool == pool && ns->unsettled)
+                        if (ns->device.pool == pool && ns->unsettled)
                                 settle_ns(ns, now_nsec);
 }
 

@@ -50,7 +50,7 @@ uint64_t wait_lacks_bytes(const struct attach *a)
 /* What it lacks, but at least a set, is its own by reservation, or by fair share. */
 static bool deserves(const struct attach *a)
 {
-        const struct stake *s = a->ns->stake;
+        const struct stake *s = a->ns->device.stake;
         uint64_t bytes = MAX(wait_lacks_bytes(a), a->ns->geometry.set_bytes);
 
         return s->charged_bytes + bytes <= s->reserve_bytes ||
@@ -122,7 +122,7 @@ static struct admission_request request_of(const struct attach *a)
                 .weight = t->attrs.weight,
                 .arrived_nsec = a->wait.arrived_nsec,
                 .deadline_nsec = a->wait.deadline_nsec,
-                .served_bytes = stake_excess(a->ns->stake),
+                .served_bytes = stake_excess(a->ns->device.stake),
                 .number = a->wait.number,
         };
 }
@@ -163,7 +163,7 @@ uint32_t wait_order(struct store *s, const struct pool *pool, struct attach **re
         list_for_each (w, &s->waits, struct wait, link) {
                 struct attach *a = attach_of(w);
 
-                if (pool && a->ns->pool != pool)
+                if (pool && a->ns->device.pool != pool)
                         continue;
                 if (all)
                         all[n] = (struct candidate){a, request_of(a)};
@@ -184,11 +184,11 @@ static bool is_rival(const struct attach *b, const struct attach *a)
 {
         switch (b->wait.reason) {
         case LEASE_REASON_POOL_FULL:
-                return b->ns->pool == a->ns->pool;
+                return b->ns->device.pool == a->ns->device.pool;
         case LEASE_REASON_QUOTA:
                 return b->ns->tenant == a->ns->tenant;
         case LEASE_REASON_RESERVATION_FULL:
-                return b->ns->stake == a->ns->stake;
+                return b->ns->device.stake == a->ns->device.stake;
         default:
                 return false;
         }

@@ -94,8 +94,8 @@ static uint64_t count_memory(const struct server *s)
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         n += descriptors_per_ns(s);
-                        n += per_extent(ns->pool) * ns->layout.n_planes *
-                             (ns->n_sets + ns->n_preparing);
+                        n += per_extent(ns->device.pool) * ns->layout.n_planes *
+                             (ns->device.n_sets + ns->device.n_preparing);
                         list_for_each (a, &ns->attachments, struct attach, ns_link)
                                 if (pins_is_open(&a->share))
                                         n += DESCRIPTORS_PER_SHARE;
@@ -161,7 +161,7 @@ static int admit_extents(const struct ns *ns, struct detail *d, void *data)
         uint64_t limit = current_limit();
         uint32_t n = ns->layout.n_planes;
 
-        if (has_room(s, per_extent(ns->pool) * n, limit))
+        if (has_room(s, per_extent(ns->device.pool) * n, limit))
                 return admit_kept(s, n, d);
         if (log_first_of("extent-descriptors"))
                 log_message(LOG_NO_DESCRIPTORS, NULL,

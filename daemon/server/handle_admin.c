@@ -56,11 +56,12 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         reply->n_namespaces++;
                         reply->n_sessions += sessions_count(ns);
-                        reply->pages_free += ns->n_pages[PAGE_FREE] + ns->n_pages[PAGE_MOVING];
-                        reply->pages_granted += ns->n_pages[PAGE_GRANTED] - ns->n_ready;
+                        reply->pages_free +=
+                                ns->device.n_pages[PAGE_FREE] + ns->device.n_pages[PAGE_MOVING];
+                        reply->pages_granted += ns->device.n_pages[PAGE_GRANTED] - ns->n_ready;
                         reply->pages_ready += ns->n_ready;
-                        reply->pages_sealed += ns->n_pages[PAGE_SEALED];
-                        reply->pages_detached += ns->n_pages[PAGE_DETACHED];
+                        reply->pages_sealed += ns->device.n_pages[PAGE_SEALED];
+                        reply->pages_detached += ns->device.n_pages[PAGE_DETACHED];
                         reply->pages_pinned += ns_find_pinned(ns, NULL, NULL);
                 }
         }

@@ -92,9 +92,9 @@ static void count_tenant_pages(const struct tenant *t, Kvlease__V1__AdminTenant 
 {
         list_for_each (ns, &t->namespaces, struct ns, link) {
                 row->n_namespaces++;
-                row->pages_granted += ns->n_pages[PAGE_GRANTED] - ns->n_ready;
-                row->pages_sealed += ns->n_pages[PAGE_SEALED];
-                row->pages_detached += ns->n_pages[PAGE_DETACHED];
+                row->pages_granted += ns->device.n_pages[PAGE_GRANTED] - ns->n_ready;
+                row->pages_sealed += ns->device.n_pages[PAGE_SEALED];
+                row->pages_detached += ns->device.n_pages[PAGE_DETACHED];
         }
 }
 
@@ -270,16 +270,16 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->tenant = ns->tenant->name;
         row->name = ns->name;
         row->layout = layout;
-        row->device = (char *)ns->pool->props->name;
+        row->device = (char *)ns->device.pool->props->name;
         row->epoch = ns->epoch;
         row->charged_bytes = ns_charged_bytes(ns);
-        row->n_sets = ns->n_sets;
-        row->pages_free = ns->n_pages[PAGE_FREE] + ns->n_pages[PAGE_MOVING];
-        row->pages_granted = ns->n_pages[PAGE_GRANTED] - ns->n_ready;
+        row->n_sets = ns->device.n_sets;
+        row->pages_free = ns->device.n_pages[PAGE_FREE] + ns->device.n_pages[PAGE_MOVING];
+        row->pages_granted = ns->device.n_pages[PAGE_GRANTED] - ns->n_ready;
         row->pages_ready = ns->n_ready;
-        row->pages_sealed = ns->n_pages[PAGE_SEALED];
+        row->pages_sealed = ns->device.n_pages[PAGE_SEALED];
         row->pages_pinned = ns_find_pinned(ns, NULL, NULL);
-        row->pages_detached = ns->n_pages[PAGE_DETACHED];
+        row->pages_detached = ns->device.n_pages[PAGE_DETACHED];
         row->n_clients = count_attachments(ns);
         row->capacity_pages = ns->geometry.capacity_pages;
         row->set_pages = ns->geometry.set_pages;

@@ -89,8 +89,8 @@ int handle_NS_OPEN(struct request *rq)
         reply->capacity_pages = a->ns->geometry.capacity_pages;
         reply->set_pages = a->ns->geometry.set_pages;
         reply->extent_bytes = a->ns->geometry.extent_bytes;
-        reply->device = (char *)a->ns->pool->props->name;
-        reply->transport = a->ns->pool->props->transport;
+        reply->device = (char *)a->ns->device.pool->props->name;
+        reply->transport = a->ns->device.pool->props->transport;
         reply->address = a->ns->address;
         /* Another version may have retired the old contents. */
         server_kick(rq->server);

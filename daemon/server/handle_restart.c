@@ -53,7 +53,7 @@ static struct holding count_holding(const struct server *s, const struct pool *p
 
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
-                        if (pool && ns->pool != pool)
+                        if (pool && ns->device.pool != pool)
                                 continue;
                         h.n_pages += ns_count_findable(ns);
                         h.n_bytes += ns_charged_bytes(ns);
@@ -100,7 +100,7 @@ static bool is_lost(const struct server *s, const struct peer *p)
         if (!keeping_is_on(&s->keeping))
                 return true;
         list_for_each (a, &p->member->attachments, struct attach, member_link)
-                if (!a->ns->pool->props->survives_restart)
+                if (!a->ns->device.pool->props->survives_restart)
                         return true;
         return false;
 }

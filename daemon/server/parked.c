@@ -182,7 +182,7 @@ void parked_cancel(struct peer *p, uint32_t ns_id)
 static bool waits_for(const struct peer *p, const struct pool *pool)
 {
         list_for_each (a, &p->member->attachments, struct attach, member_link)
-                if (a->wait.n_wanted > 0 && (!pool || a->ns->pool == pool))
+                if (a->wait.n_wanted > 0 && (!pool || a->ns->device.pool == pool))
                         return true;
         return false;
 }

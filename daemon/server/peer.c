@@ -525,7 +525,7 @@ static uint64_t grace_of(const struct peer *p)
                 return 0;
         list_for_each (a, &p->member->attachments, struct attach, member_link)
                 if (a->mapped.n_used > 0)
-                        grace = MAX(grace, grace_on(p->server, a->ns->pool->props));
+                        grace = MAX(grace, grace_on(p->server, a->ns->device.pool->props));
         return grace;
 }
 

@@ -551,7 +551,7 @@ static void end_indexes(struct server *s)
 {
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (ns->pool->props->transport == TRANSPORT_CUDAIPC)
+                        if (ns->device.pool->props->transport == TRANSPORT_CUDAIPC)
                                 shared_end(&ns->shared);
 }
 

@@ -49,14 +49,14 @@ static int check_exclusive(
         if (!attrs->exclusive || t->attrs.exclusive)
                 return 0;
         list_for_each (ns, &t->namespaces, struct ns, link)
-                list_for_each (stake, &ns->pool->stakes, struct stake, pool_link)
-                        if (stake->tenant != t && placing_is_on(stake->tenant, ns->pool))
+                list_for_each (stake, &ns->device.pool->stakes, struct stake, pool_link)
+                        if (stake->tenant != t && placing_is_on(stake->tenant, ns->device.pool))
                                 return detail_set(d, -EBUSY,
                                         "tenant %s can't have device %s for itself: others have "
                                         "namespaces or reservations there; purge its namespaces "
                                         "there with kvleasectl purge %s --remove, or move the "
                                         "others",
-                                        t->name, ns->pool->props->name, t->name);
+                                        t->name, ns->device.pool->props->name, t->name);
         return 0;
 }
 

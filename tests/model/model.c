@@ -488,7 +488,7 @@ static void compare_ns(const struct model_ns *ns, bool has_looked)
         if (!real)
                 return;
         CHECK(real->epoch == ns->epoch, "epoch %llu", (unsigned long long)real->epoch);
-        CHECK(real->n_sets == bound_sets(ns), "%u sets bound", real->n_sets);
+        CHECK(real->device.n_sets == bound_sets(ns), "%u sets bound", real->device.n_sets);
         for (uint32_t page = 0; page < ns->n_pages; page++) {
                 const struct page *p = ns_page(real, page);
 

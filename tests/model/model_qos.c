@@ -521,7 +521,7 @@ static struct event own_step(struct script *s, struct q_tenant *t)
                         own_lease(c, chain, hold_nsec, &e);
         }
         e.charged_bytes = t->stake->charged_bytes;
-        e.n_cached = c->attach->ns->n_pages[PAGE_SEALED];
+        e.n_cached = c->attach->ns->device.n_pages[PAGE_SEALED];
         world_check();
         return e;
 }

@@ -345,7 +345,8 @@ static bool is_guaranteed(const struct client *c, uint32_t n)
 
         return ns->n_queued == 0 && need_bytes(c, n) > 0 && is_reserved(c, n) &&
                region_missing(pool_of(c->tenant)) == 0 &&
-               ns->n_sets + need_bytes(c, n) / set_bytes_of(c->tenant) <= ns->geometry.n_set_slots;
+               ns->device.n_sets + need_bytes(c, n) / set_bytes_of(c->tenant) <=
+                       ns->geometry.n_set_slots;
 }
 
 static void check_refusal(const struct client *c, int r, const struct lease_request *rq,
@@ -558,7 +559,7 @@ static struct admission_request request_of(const struct attach *a)
                 .weight = a->ns->tenant->attrs.weight,
                 .arrived_nsec = a->wait.arrived_nsec,
                 .deadline_nsec = a->wait.deadline_nsec,
-                .served_bytes = stake_excess(a->ns->stake),
+                .served_bytes = stake_excess(a->ns->device.stake),
                 .number = a->wait.number};
 }
 

@@ -108,7 +108,7 @@ static inline void scatter(struct attach *a)
         cache_pages(a, 0, 16);
         drop(a, 0, 2);
         drop(a, 10, 6);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(ns_set_of(a->ns, find(a, 9))->index, 1);
 }
 

@@ -258,7 +258,7 @@ static inline uint32_t life_lease(struct life *l, unsigned id)
         int r;
 
         while ((r = lease_ask(l->a, &rq, l->now_nsec, &page, &ret, &l->d)) == -EINPROGRESS)
-                while (pool_reap(l->a->ns->pool) == 0)
+                while (pool_reap(l->a->ns->device.pool) == 0)
                         usleep(100);
         CHECK(r == 0);
         write_page(l->a->ns, page, id);
@@ -377,8 +377,8 @@ static inline void life_verify(struct life *l)
         life_check(l);
         for (unsigned id = 1; ns && id <= N_IDS; id++)
                 CHECK(l->o->ids[id].known != PRESENT || life_find(ns, id) != PAGE_NONE);
-        CHECK(!ns || ns->n_pages[PAGE_GRANTED] + ns->n_pages[PAGE_MOVING] == 0);
-        CHECK(!ns || ns->n_pages[PAGE_DETACHED] == 0);
+        CHECK(!ns || ns->device.n_pages[PAGE_GRANTED] + ns->device.n_pages[PAGE_MOVING] == 0);
+        CHECK(!ns || ns->device.n_pages[PAGE_DETACHED] == 0);
 }
 
 #endif

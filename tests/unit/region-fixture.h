@@ -72,7 +72,7 @@ static inline void cache_sets(struct attach *a, unsigned first_key, unsigned n_s
 
 static inline void map_all(struct attach *a)
 {
-        list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &a->ns->device.sets_bound, struct extent_set, link)
                 if (!map_find(&a->mapped, set->index))
                         assert_int_equal(map_set(a, set->index), 1);
 }

@@ -97,7 +97,7 @@ static inline void forget(struct bench *w)
                 session_log_close(w->ns);
         sessions_close_all(w->a, w->f.store.now_nsec);
         sessions_free(w->ns);
-        list_for_each (set, &w->ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &w->ns->device.sets_bound, struct extent_set, link)
                 for (uint32_t i = 0; i < SET_PAGES; i++)
                         set->notes[i].tails = set->notes[i].n_windows = 0;
 }

@@ -419,7 +419,7 @@ static void describe_page(const struct ns *ns, uint32_t page, FILE *to)
 
 static void describe_sets(const struct ns *ns, FILE *to)
 {
-        list_for_each (set, &ns->sets_bound, struct extent_set, link) {
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
                 fprintf(to, "  set %u: extent %u%s", set->index, set->first_extent,
                         set->recall.state == RECALL_NONE ? "" : ", recalled");
                 if (set->recall.state != RECALL_NONE)

@@ -33,7 +33,7 @@ static struct ns *add(struct world *w, unsigned tenant, uint64_t bytes)
         struct ns *ns = calloc(1, sizeof(*ns));
 
         assert_non_null(ns);
-        ns->pool = &w->pool;
+        ns->device.pool = &w->pool;
         ns->geometry = (struct ns_geometry){.set_bytes = bytes, .n_set_slots = 1};
         ns->address = address_take(&w->store, ns);
         list_append(&w->tenants[tenant].namespaces, &ns->link);

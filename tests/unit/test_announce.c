@@ -361,7 +361,7 @@ static void end_by_leaving_a_mate(struct world *w)
         member_free(w->m);
         w->m = mate;
         w->a = NULL;
-        assert_int_equal(w->b->ns->n_pages[PAGE_GRANTED], N_PAGES);
+        assert_int_equal(w->b->ns->device.n_pages[PAGE_GRANTED], N_PAGES);
 }
 
 static void end_by_death(struct world *w)

@@ -86,7 +86,7 @@ static void test_accounts(void **state)
         struct state s;
 
         build(&s);
-        pool = s.ns->pool;
+        pool = s.ns->device.pool;
         BREAK(&s, s.f.a->account.charged_bytes, 5, "charge of tenant of a is 5");
         BREAK(&s, pool->account.charged_bytes, 5, "charge of device of fake");
         BREAK(&s, pool->n_sets, 9, "number of sets on device");
@@ -104,7 +104,7 @@ static void test_sets(void **state)
 
         build(&s);
         set = s.ns->sets[0];
-        BREAK(&s, s.ns->n_sets, 1, "number of bound sets of x");
+        BREAK(&s, s.ns->device.n_sets, 1, "number of bound sets of x");
         BREAK(&s, set->n_mapped, 2, "mapped by 1 clients");
         BREAK(&s, set->index, 1, "isn't in the slot");
         BREAK(&s, set->n_usable, 3, "counts its pages wrong");
@@ -120,7 +120,7 @@ static void test_free_lists(void **state)
         struct state s;
 
         build(&s);
-        set = list_first(&s.ns->sets_room, struct extent_set, room_link);
+        set = list_first(&s.ns->device.sets_room, struct extent_set, room_link);
         assert_true(set->n_free > 1);
         BREAK(&s, set->n_free, set->n_free - 1, "n_free");
         BREAK(&s, set->free_head, PAGE_NONE, "n_free");
@@ -144,8 +144,8 @@ static void test_page_states(void **state)
         BREAK_STATE(&s, s.detached, PAGE_GRANTED, "no pins");
         BREAK(&s, page(&s, s.cached[0])->mark, 1, "mark");
         BREAK(&s, page(&s, s.cached[0])->tokens, 0, "token count");
-        BREAK(&s, s.ns->n_pages[PAGE_SEALED], 3, "counts 3 sealed pages, there are 8");
-        BREAK(&s, s.ns->n_pinned, 1, "count of pinned pages");
+        BREAK(&s, s.ns->device.n_pages[PAGE_SEALED], 3, "counts 3 sealed pages, there are 8");
+        BREAK(&s, s.ns->device.n_pinned, 1, "count of pinned pages");
         BREAK(&s, s.ns->n_stale, 0, "count of stale pages");
         end(&s);
 }
@@ -267,7 +267,7 @@ static void test_sound_state(void **state)
 
         build(&s);
         assert_int_equal(store_check(&s.f.store, &n_pages, &n_sets, NULL), 0);
-        assert_int_equal(n_sets, s.ns->n_sets);
+        assert_int_equal(n_sets, s.ns->device.n_sets);
         assert_int_equal(n_pages, n_sets * SET_PAGES);
         end(&s);
 }

@@ -263,10 +263,10 @@ static void check_mapped(const struct attach *a, bool is_mapped)
 {
         uint32_t n = 0;
 
-        list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &a->ns->device.sets_bound, struct extent_set, link)
                 n += map_find(&a->mapped, set->index) != NULL;
-        assert_int_equal(n, is_mapped ? a->ns->n_sets : 0);
-        assert_true(a->ns->n_sets > 0 || !is_mapped);
+        assert_int_equal(n, is_mapped ? a->ns->device.n_sets : 0);
+        assert_true(a->ns->device.n_sets > 0 || !is_mapped);
 }
 
 static void test_all_of_it(void **state)
@@ -342,7 +342,7 @@ static void test_undo_and_resume(void **state)
         daemon_start(&dm, &k->keep);
         one = find(&dm, facts->one);
         a = attach_find(one, 1);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         member_undo(one, frames, 3);
         assert_null(attach_find(one, 2));
         for (unsigned i = 0; i < 8; i++)

@@ -31,9 +31,9 @@ static void test_empties_a_set(void **state)
 
         assert_int_equal(compact_figure(&w.f.store), 1000 * 8 / 16);
         assert_true(turn(&w));
-        assert_int_equal(a->ns->n_withheld, 6);
+        assert_int_equal(a->ns->device.n_withheld, 6);
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         assert_int_equal(w.f.a->account.charged_bytes, SET_BYTES);
         assert_int_equal(w.f.device.n_extents, 1);
         for (unsigned key = 2; key < 10; key++)
@@ -64,7 +64,7 @@ static void test_all_planes(void **state)
         w.now_nsec = LATER;
         assert_true(turn(&w));
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         for (unsigned key = 1; key < 5; key++)
                 assert_cached(a, key);
         end(&w, m);
@@ -94,7 +94,7 @@ static void test_tree_and_order(void **state)
         w.now_nsec = LATER;
         assert_true(turn(&w));
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         parent = find(a, 8);
         assert_int_equal(parent / SET_PAGES, 0);
         assert_int_equal(find(a, 20), child);
@@ -127,7 +127,7 @@ static void test_fullest_is_filled(void **state)
         w.now_nsec = LATER;
         assert_true(turn(&w));
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(find(a, 16) / SET_PAGES, 1);
         assert_cached(a, 16);
         end(&w, m);
@@ -146,7 +146,7 @@ static void test_called_off_for_who_waits(void **state)
         a->ns->n_queued--;
         assert_int_equal(w.f.store.n_recalls, 0);
         assert_int_equal(w.f.store.counters.compacted_pages, 0);
-        assert_int_equal(a->ns->n_withheld, 0);
+        assert_int_equal(a->ns->device.n_withheld, 0);
         fixture_check(&w.f);
         end(&w, m);
 }
@@ -177,17 +177,17 @@ static void test_reserved(void **state)
         struct member *m;
         struct attach *a = begin(&w, &m);
 
-        assert_int_equal(region_reserve(a->ns->stake, 3 * SET_BYTES, NULL), 0);
+        assert_int_equal(region_reserve(a->ns->device.stake, 3 * SET_BYTES, NULL), 0);
         assert_false(turn(&w));
         w.f.a->attrs.lend_idle_reserve = true;
         assert_true(turn(&w));
         compact_call_off(a->ns);
         w.now_nsec += 2 * SECOND;
         w.f.a->attrs.lend_idle_reserve = false;
-        assert_int_equal(region_reserve(a->ns->stake, 2 * SET_BYTES, NULL), 0);
+        assert_int_equal(region_reserve(a->ns->device.stake, 2 * SET_BYTES, NULL), 0);
         assert_true(turn(&w)); /* its other namespaces can have it */
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(region_reserve(a->ns->stake, 0, NULL), 0);
+        assert_int_equal(region_reserve(a->ns->device.stake, 0, NULL), 0);
         end(&w, m);
 }
 
@@ -213,7 +213,7 @@ static void test_held_sets_stay(void **state)
         assert_int_equal(lease_pages(a, 4, 1, (uint32_t[4]){0}, NULL), 0); /* two of set 1 */
         assert_false(turn(&w));
         assert_int_equal(w.f.store.n_recalls, 0);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         end(&w, m);
 }
 
@@ -236,7 +236,7 @@ static void test_goes_on_when_let_go(void **state)
         assert_int_equal(work_later(&w, SECOND / 2), RECALL_SOON);
         assert_int_equal(release_pages(a, &page, 1, 2, NULL), 0);
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         assert_cached(a, 8);
         end(&w, m);
 }
@@ -255,18 +255,18 @@ static void test_called_off_after_a_while(void **state)
         assert_int_equal(lookup_pages(a, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
         assert_int_equal(work(&w), RECALL_SOON);
         assert_int_equal(work_later(&w, 2 * SECOND), RECALL_NOTHING); /* nothing moved meanwhile */
-        assert_int_equal(a->ns->n_sets, 2);
-        assert_int_equal(a->ns->n_withheld, 0);
+        assert_int_equal(a->ns->device.n_sets, 2);
+        assert_int_equal(a->ns->device.n_withheld, 0);
         assert_int_equal(find(a, 8), page);
         assert_int_equal(lease_pages(a, 6, 1, pages, NULL), 0);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(free_pages(a, pages, 6, NULL), 0);
         assert_int_equal(release_pages(a, &page, 1, 2, NULL), 0);
         assert_false(turn(&w)); /* not at once again */
         w.now_nsec += 2 * SECOND;
         assert_true(turn(&w));
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         end(&w, m);
 }
 
@@ -282,7 +282,7 @@ static void test_lease_calls_it_off(void **state)
         assert_int_equal(ns_n_room(a->ns), 2);
         assert_int_equal(lease_pages(a, 8, 1, pages, NULL), 0);
         fixture_check(&w.f);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(w.f.store.n_recalls, 0);
         assert_int_equal(w.f.store.counters.evictions, 0);
         for (unsigned key = 2; key < 10; key++)
@@ -301,8 +301,8 @@ static void test_room_goes_away(void **state)
         assert_true(turn(&w));
         assert_int_equal(lease_pages(a, 2, 1, pages, NULL), 0);
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 2);
-        assert_int_equal(a->ns->n_withheld, 0);
+        assert_int_equal(a->ns->device.n_sets, 2);
+        assert_int_equal(a->ns->device.n_withheld, 0);
         for (unsigned key = 2; key < 10; key++)
                 assert_cached(a, key);
         end(&w, m);
@@ -322,9 +322,9 @@ static void test_mapped(void **state)
         assert_int_equal(w.n_told, 1);
         assert_told(&w, 0, a, 1, true, TIMEOUT);
         assert_int_equal(find(a, 8) / SET_PAGES, 0);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         unmap_set(&w, a, 1);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         assert_int_equal(w.f.store.counters.compacted_sets, 1);
         assert_cached(a, 8);
         end(&w, m);
@@ -341,7 +341,7 @@ static void test_mapped_meanwhile(void **state)
         assert_int_equal(map_set(a, 1), 1);
         assert_int_equal(work(&w), RECALL_NOTHING);
         assert_int_equal(w.n_told, 0);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         end(&w, m);
 }
 
@@ -371,8 +371,8 @@ static void test_magazines(void **state)
         atomic_store(&a->share.magazine[slot], 0);
         w.now_nsec = LATER;
         assert_false(turn(&w));
-        assert_int_equal(a->ns->n_sets, 2);
-        assert_int_equal(a->ns->n_withheld, 0);
+        assert_int_equal(a->ns->device.n_sets, 2);
+        assert_int_equal(a->ns->device.n_withheld, 0);
         assert_int_equal(a->magazine->n_pages, 0);
         assert_int_equal(free_pages(a, &page, 1, NULL), 0);
         cache_pages(a, 0, 4); /* set 0 is full again: the magazine is filled from set 1 */
@@ -383,7 +383,7 @@ static void test_magazines(void **state)
         assert_true(turn(&w));
         assert_int_equal(a->magazine->n_pages, 0);
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         assert_cached(a, 9);
         end(&w, m);
 }
@@ -398,7 +398,7 @@ static void test_forced_meanwhile(void **state)
         assert_true(turn(&w));
         assert_int_equal(recall_all(&w), 2);
         assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 0);
+        assert_int_equal(a->ns->device.n_sets, 0);
         end(&w, m);
 }
 
@@ -417,10 +417,10 @@ static void test_without_memory(void **state)
                 (void)recall_work(&w.f.store, w.now_nsec, TIMEOUT, PLENTY);
                 failed = alloc_fail_end();
                 fixture_check(&w.f);
-                assert_true(a->ns->n_withheld == 0 || failed);
+                assert_true(a->ns->device.n_withheld == 0 || failed);
                 for (unsigned key = 2; key < 10; key++)
                         assert_cached(a, key);
-                assert_true(a->ns->n_sets == 1 || failed);
+                assert_true(a->ns->device.n_sets == 1 || failed);
                 end(&w, m);
         }
 }
@@ -462,10 +462,10 @@ static struct attach *begin_large(struct world *w, struct member **ret_member)
                 cache_chain(a, key, 1);
         drop(a, 0, 2);
         drop(a, 10, 6);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         assert_true(turn(w));
         assert_int_equal(work(w), RECALL_SOON);
-        assert_int_equal(a->ns->n_pages[PAGE_MOVING], 2);
+        assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 2);
         return a;
 }
 
@@ -477,7 +477,7 @@ static void test_large_pages(void **state)
 
         for (int i = 0; i < 3; i++)
                 assert_int_equal(work(&w), i < 2 ? RECALL_SOON : RECALL_NOTHING);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         assert_int_equal(w.f.store.counters.compacted_pages, 2);
         end(&w, m);
 }
@@ -492,8 +492,8 @@ static void test_lease_ends_half_copies(void **state)
 
         assert_int_equal(lease_pages(a, 8, LATER, pages, NULL), 0);
         fixture_check(&w.f);
-        assert_int_equal(a->ns->n_sets, 2);
-        assert_int_equal(a->ns->n_pages[PAGE_MOVING], 0);
+        assert_int_equal(a->ns->device.n_sets, 2);
+        assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 0);
         assert_int_equal(w.f.store.counters.evictions, 0);
         end(&w, m);
 }
@@ -526,7 +526,7 @@ static void test_half_copies_end(void **state)
                 assert_int_equal(w.f.store.n_recalls, 0);
                 assert_true(compact_tidy(&w.f.store) == false);
                 fixture_check(&w.f);
-                assert_int_equal(a->ns->n_pages[PAGE_MOVING], 0);
+                assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 0);
                 end(&w, m);
         }
 }

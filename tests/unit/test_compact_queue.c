@@ -64,7 +64,7 @@ static struct attach *begin_slow(
         *ret_member = join(w->f.a);
         a = open_ns(*ret_member, "n");
         assert_int_equal(lease_pages(a, 16, 1, pages, NULL), -EINPROGRESS);
-        while (a->ns->n_preparing > 0)
+        while (a->ns->device.n_preparing > 0)
                 reap(w);
         assert_int_equal(lease_pages(a, 16, 1, pages, NULL), 0);
         for (unsigned i = 0; i < 16; i++) {
@@ -81,7 +81,7 @@ static struct attach *begin_slow(
         store_settle(&w->f.store, pool_of(w), 2);
         drop(a, 0, 2);
         drop(a, 10, 6);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         fake_device_take_log(&w->f.device, (char[FAKE_LOG_BYTES]){0});
         return a;
 }
@@ -96,7 +96,7 @@ static struct attach *begin_copies(
         assert_true(turn(w));
         assert_int_equal(work(w), RECALL_SOON);
         fake_device_wait_inside(&w->f.device);
-        assert_int_equal(a->ns->n_pages[PAGE_MOVING], 2);
+        assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 2);
         return a;
 }
 
@@ -112,7 +112,7 @@ static void end_slow(struct world *w, struct member *m)
 static void finish_copies(struct world *w, const struct attach *a)
 {
         fake_device_unblock(&w->f.device);
-        while (a->ns->n_pages[PAGE_MOVING] > 0)
+        while (a->ns->device.n_pages[PAGE_MOVING] > 0)
                 reap(w);
 }
 
@@ -128,7 +128,7 @@ static void test_slow_device(void **state)
         assert_int_equal(count_hits(a, 8, 1), 1);
         finish_copies(&w, a);
         assert_true(w.n_work > n_work);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         assert_int_equal(w.f.store.counters.compacted_sets, 1);
         for (unsigned key = 2; key < 10; key++)
                 assert_cached(a, key);
@@ -152,12 +152,12 @@ static void test_pinned_during_the_copy(void **state)
         assert_int_equal(find(a, 8), page);
         assert_int_equal(find(a, 9), pinned);
         assert_int_equal(a->ns->shared.lines[page].state & 0xff, PAGE_SEALED);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         a->share.counters[page]--;
         assert_int_equal(release_pages(a, &pinned, 1, 2, NULL), 0);
         assert_int_equal(work(&w), RECALL_SOON);
         finish_copies(&w, a);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         assert_cached(a, 8);
         assert_cached(a, 9);
         end_slow(&w, m);
@@ -179,7 +179,7 @@ static void test_stale_during_the_copy(void **state)
         (void)work(&w);
         fixture_check(&w.f);
         assert_int_equal(w.f.store.counters.compacted_pages, 0);
-        assert_int_equal(a->ns->n_sets, 0);
+        assert_int_equal(a->ns->device.n_sets, 0);
         end_slow(&w, m);
 }
 
@@ -238,7 +238,7 @@ static void test_dropped_during_the_copy(void **state)
         struct attach *a = begin_copies(&w, PATIENT_MSEC, &m);
 
         drop(a, 8, 2);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         finish_copies(&w, a);
         assert_int_equal(find(a, 8), PAGE_NONE);
         assert_int_equal(find(a, 9), PAGE_NONE);
@@ -270,9 +270,9 @@ static void test_late_copy(void **state)
 
         while (!queue_is_stuck(pool_of(&w)->queue))
                 reap(&w);
-        assert_int_equal(a->ns->n_pages[PAGE_MOVING], 2);
+        assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 2);
         assert_int_equal(work_later(&w, MSEC), RECALL_SOON);
-        assert_int_equal(a->ns->n_pages[PAGE_MOVING], 2);
+        assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 2);
         assert_true(turn(&w));
         assert_int_equal(find(a, 8) / SET_PAGES, 1);
         /* All there is: the two that the driver has aren't. */
@@ -283,7 +283,7 @@ static void test_late_copy(void **state)
         while (queue_is_stuck(pool_of(&w)->queue))
                 poll(&(struct pollfd){.fd = queue_fd(pool_of(&w)->queue), .events = POLLIN}, 1, 10);
         (void)turn(&w);
-        assert_int_equal(a->ns->n_pages[PAGE_MOVING], 0);
+        assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 0);
         assert_int_equal(find(a, 8) / SET_PAGES, 1);
         assert_cached(a, 8);
         end_slow(&w, m);

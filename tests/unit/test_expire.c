@@ -260,10 +260,10 @@ static void test_free_ahead(void **state)
         assert_true(stock_work(&w.f.store, 1005 * MSEC));
         assert_int_equal(ns->counters.evictions, 0);
         lease_some(&w, 2, 1010, pages);
-        while (stock_work(&w.f.store, 1010 * MSEC) && ns->n_sets < 4)
-                cache_chain(w.a, 100 * ns->n_sets, 8);
+        while (stock_work(&w.f.store, 1010 * MSEC) && ns->device.n_sets < 4)
+                cache_chain(w.a, 100 * ns->device.n_sets, 8);
         cache_chain(w.a, 1000, (unsigned)ns_n_room(ns));
-        assert_int_equal(ns->n_sets, 4);
+        assert_int_equal(ns->device.n_sets, 4);
         assert_int_equal(ns->counters.evictions, 0);
         assert_int_equal(ns_n_room(ns), 0);
 

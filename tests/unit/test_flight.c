@@ -424,7 +424,7 @@ static void test_hung_up(void **state)
         hang_up(c);
         expect(&w, other, "WAIT:1 ");
         assert_int_equal(peer_of(&w, c)->state, PEER_WAITING);
-        assert_int_equal(attach_of(&w, c)->ns->n_pages[PAGE_GRANTED], N_PAGES);
+        assert_int_equal(attach_of(&w, c)->ns->device.n_pages[PAGE_GRANTED], N_PAGES);
         kill_process(pid);
         AWAIT(&w, !peer_of(&w, c));
         world_end(&w);
@@ -555,7 +555,8 @@ static void test_sets(void **state)
         assert_string_equal(list_sets(&w, admin, "a", 0), "a/tp 2/2 2 1 0, a/other 1/2 0 0 0, ");
         make_key(k, 0);
         assert_int_equal(invalidate_key(b, k, &n, NULL), 0);
-        AWAIT(&w, a->ns->n_pages[PAGE_SEALED] == 2); /* nothing but the drop kicks the loop */
+        AWAIT(&w,
+                a->ns->device.n_pages[PAGE_SEALED] == 2); /* nothing but the drop kicks the loop */
         assert_string_equal(list_sets(&w, admin, "a", 0), "a/tp 2/2 1 1 0, a/other 1/2 0 0 0, ");
         m.tenant = (char *)"nobody";
         assert_int_equal(ask(&w, admin, MSG_ADMIN_SETS, &m.base), WIRE_NOT_FOUND);

@@ -62,7 +62,7 @@ static unsigned n_leasable(struct mates *s, struct attach *a)
 
 static uint64_t n_granted(const struct mates *s)
 {
-        return s->a->ns->n_pages[PAGE_GRANTED];
+        return s->a->ns->device.n_pages[PAGE_GRANTED];
 }
 
 static void test_waits_for_the_dead(void **state)

@@ -302,7 +302,7 @@ static void test_dropped_with_what_is_below(void **state)
         work(&w);
         expect_hits(&w, 0, 2, "111");
         assert_int_equal(w.set->n_incomplete, 1); /* key 50 */
-        assert_int_equal(w.ranks[1]->ns->n_pages[PAGE_SEALED], 2);
+        assert_int_equal(w.ranks[1]->ns->device.n_pages[PAGE_SEALED], 2);
         end(&w);
 }
 

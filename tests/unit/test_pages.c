@@ -202,7 +202,7 @@ static void test_invalidation_and_sweep(void **state)
         while (store_work(&f.store, 2))
                 fixture_check(&f);
         assert_int_equal(a->ns->n_stale, 0);
-        assert_int_equal(a->ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(a->ns->device.n_pages[PAGE_DETACHED], 2);
         assert_int_equal(free_pages(a, &granted, 1, NULL), 0);
         cache_chain(a, 0, 3);
         assert_int_equal(count_hits(a, 0, 3), 3);
@@ -273,7 +273,7 @@ static void test_page_zero_is_kept(void **state)
         m = join(f.a);
         assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f.d), 0);
         assert_int_equal(lease_pages(a, SET_PAGES - 1, 1, pages, &f.d), 0);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         for (int i = 0; i < SET_PAGES - 1; i++)
                 assert_int_not_equal(pages[i], 0);
         attach_close(a);
@@ -281,7 +281,7 @@ static void test_page_zero_is_kept(void **state)
         l.plane_page_bytes = SET_BYTES;
         assert_int_equal(attach_open(m, "y", &l, "", true, &a, &f.d), 0);
         assert_int_equal(lease_pages(a, 2, 1, pages, &f.d), 0);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(pages[0] + pages[1], 1 + 2);
         end(&f, m);
 }
@@ -302,7 +302,7 @@ static void test_groups_share_grants(void **state)
         b = open_ns(second, "x");
         assert_int_equal(lease_pages(a, 2, 1, pages, &f.d), 0);
         member_free(m);
-        assert_int_equal(b->ns->n_pages[PAGE_GRANTED], 2);
+        assert_int_equal(b->ns->device.n_pages[PAGE_GRANTED], 2);
         assert_int_equal(publish_pages(b, &p, 1, &got, &n, &f.d), 0);
         fixture_check(&f);
         member_free(second); /* the last one: what is granted ends, what is published stays */
@@ -520,7 +520,7 @@ static void check_reused_parent(bool rebinds)
                 assert_int_equal(lease_pages(a, 1, 1, &pages[1], &f.d), 0);
         make_keys(key, 1, 1);
         assert_int_equal(invalidate_key(a, key, &n, &f.d), 0);
-        assert_int_equal(a->ns->n_sets, !rebinds);
+        assert_int_equal(a->ns->device.n_sets, !rebinds);
         for (i = 0; i < SET_PAGES && (i == 0 || again != pages[0]); i++)
                 assert_int_equal(lease_pages(a, 1, 1, &again, &f.d), 0);
         assert_int_equal(again, pages[0]);

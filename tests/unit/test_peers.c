@@ -123,7 +123,7 @@ static void expect_grace(struct world *w, struct client *c, struct client *mate)
         assert_true(p->linger_until_nsec >= died + GRACE);
         assert_int_equal(p->socket_open, 0);
         assert_int_equal(set->n_mapped, 1);
-        assert_int_equal(set->ns->n_pages[PAGE_GRANTED], 2);
+        assert_int_equal(set->ns->device.n_pages[PAGE_GRANTED], 2);
         assert_int_equal(mate->n_left, 0);
         world_check(w);
         AWAIT(w, peer_of(w, c) == NULL);

@@ -19,20 +19,20 @@ static void test_lease_waits_for_its_set(void **state)
         a = open_ns(m, "x");
         fake_device_block(&s.f.device, "create");
         assert_int_equal(lease(&s, a, 3, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->n_preparing, 1);
+        assert_int_equal(a->ns->device.n_preparing, 1);
         assert_int_equal(s.pool->n_preparing, 1);
-        assert_int_equal(a->ns->n_sets + a->ns->n_pages[PAGE_FREE], 0);
+        assert_int_equal(a->ns->device.n_sets + a->ns->device.n_pages[PAGE_FREE], 0);
         assert_int_equal(s.pool->account.charged_bytes, SET_BYTES);
         assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
         assert_int_equal(attach_map_set(a, 0, 0, 1, &(struct extent_handle){0}, NULL), -ENOENT);
         assert_null(ns_page(a->ns, 0));
         fake_device_unblock(&s.f.device);
         reap(&s);
-        assert_int_equal(a->ns->n_preparing, 0);
+        assert_int_equal(a->ns->device.n_preparing, 0);
         assert_int_equal(lease(&s, a, 3, pages), 0);
         settle(&s);
-        assert_int_equal(a->ns->n_sets, 1);
-        assert_int_equal(a->ns->n_pages[PAGE_GRANTED], 3);
+        assert_int_equal(a->ns->device.n_sets, 1);
+        assert_int_equal(a->ns->device.n_pages[PAGE_GRANTED], 3);
         /* As ever from here on. */
         assert_int_equal(lease(&s, a, 5, pages), 0);
         assert_int_equal(s.pool->account.charged_bytes, SET_BYTES);
@@ -144,10 +144,10 @@ static void test_two_leases_wait(void **state)
         fake_device_block(&s.f.device, "create");
         assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
         assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->n_preparing, 2); /* one for each */
+        assert_int_equal(a->ns->device.n_preparing, 2); /* one for each */
         fake_device_fail(&s.f.device, "create", 2, -ENOMEM);
         fake_device_unblock(&s.f.device);
-        while (a->ns->n_preparing > 0)
+        while (a->ns->device.n_preparing > 0)
                 reap(&s);
         /* The one that is first has it; who comes after learns why there is no other. */
         assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
@@ -174,7 +174,7 @@ static void test_second_lease_finds_its_set_taken(void **state)
         fake_device_block(&s.f.device, "create");
         assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
         assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->n_preparing, 1);
+        assert_int_equal(a->ns->device.n_preparing, 1);
         fake_device_unblock(&s.f.device);
         reap(&s);
         assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
@@ -204,7 +204,7 @@ static void test_waiter_leaves(void **state)
         fake_device_unblock(&s.f.device);
         reap(&s);
         settle(&s);
-        assert_int_equal(ns->n_sets, 0);
+        assert_int_equal(ns->device.n_sets, 0);
         assert_int_equal(s.pool->account.charged_bytes, 0);
         /* A failure that nobody waits for isn't kept. */
         m = join(s.f.a);
@@ -251,7 +251,7 @@ static void test_purge_while_preparing(void **state)
         assert_int_equal(s.pool->account.charged_bytes, 0);
         assert_int_equal(s.pool->n_preparing, 0);
         assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        while (a->ns->n_preparing > 0)
+        while (a->ns->device.n_preparing > 0)
                 reap(&s);
         assert_string_equal(
                 fake_device_take_log(&s.f.device, s.log), "create export destroy create export ");
@@ -284,16 +284,16 @@ static void test_purge_leaves_reservations_alone(void **state)
         m = join(s.f.b);
         b = open_ns(m, "y");
         assert_int_equal(lease(&s, b, 2 * SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(b->ns->n_preparing, 2);
+        assert_int_equal(b->ns->device.n_preparing, 2);
         fake_device_unblock(&s.f.device);
-        while (b->ns->n_preparing > 0)
+        while (b->ns->device.n_preparing > 0)
                 reap(&s);
         member_free(m);
         /* And the purged one's is there again. */
         m = join(s.f.a);
         b = open_ns(m, "x");
         assert_int_equal(lease(&s, b, 2 * SET_PAGES, pages), -EINPROGRESS);
-        while (b->ns->n_preparing > 0)
+        while (b->ns->device.n_preparing > 0)
                 reap(&s);
         member_free(m);
         end(&s);
@@ -333,22 +333,22 @@ static void test_magazine_is_topped_up(void **state)
         assert_true(magazine_refill(a, 4, 1));
         fixture_check(&s.f);
         assert_int_equal(a->magazine->n_pages, 0);
-        assert_int_equal(a->ns->n_preparing, 1);
+        assert_int_equal(a->ns->device.n_preparing, 1);
         /* Asked again, nothing more is started. */
         assert_true(magazine_refill(a, 4, 2000000000));
-        assert_int_equal(a->ns->n_preparing, 1);
+        assert_int_equal(a->ns->device.n_preparing, 1);
         fake_device_unblock(&s.f.device);
         reap(&s);
         settle(&s);
         assert_true(a->magazine->n_pages >= 4);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         magazine_drain(a);
-        assert_int_equal(a->ns->n_sets, 0);
+        assert_int_equal(a->ns->device.n_sets, 0);
         /* One that fails isn't started again by itself. */
         fake_device_fail(&s.f.device, "create", 1, -ENOMEM);
         assert_true(magazine_refill(a, 4, 4000000000));
         wait_quiet(&s);
-        assert_int_equal(a->ns->n_preparing + a->ns->n_sets, 0);
+        assert_int_equal(a->ns->device.n_preparing + a->ns->device.n_sets, 0);
         member_free(m);
         end(&s);
 }
@@ -367,12 +367,12 @@ static void test_magazine_leaves_what_a_lease_waits_for(void **state)
         b = open_ns(n, "x");
         assert_int_equal(attach_share(b, NULL), 0);
         assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
-        while (a->ns->n_preparing > 0)
+        while (a->ns->device.n_preparing > 0)
                 reap(&s);
         assert_true(magazine_refill(b, 4, 1));
         assert_int_equal(b->magazine->n_pages, 0);
         assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), 0);
-        while (a->ns->n_preparing > 0)
+        while (a->ns->device.n_preparing > 0)
                 reap(&s);
         settle(&s);
         assert_true(b->magazine->n_pages >= 4);
@@ -396,7 +396,7 @@ static void test_drain_ends_the_wait(void **state)
         s.f.store.draining = true;
         assert_int_equal(lease(&s, a, 1, pages), KVL_STATUS_DRAINING);
         settle(&s);
-        assert_int_equal(a->ns->n_sets + a->ns->n_waiting, 0);
+        assert_int_equal(a->ns->device.n_sets + a->ns->n_waiting, 0);
         member_free(m);
         end(&s);
 }
@@ -423,10 +423,10 @@ static void test_others_leave_it_alone(void **state)
         fake_device_wait_inside(&s.f.device);
         reap(&s);
         settle(&s);
-        assert_int_equal(a->ns->n_sets, 1);
-        assert_int_equal(a->ns->n_preparing, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
+        assert_int_equal(a->ns->device.n_preparing, 1);
         assert_int_equal(lease(&s, b, 1, other), KVL_STATUS_FULL);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         fake_device_unblock(&s.f.device);
         reap(&s);
         assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), 0);
@@ -503,9 +503,9 @@ static void test_checker_sees_what_is_wrong(void **state)
         a = open_ns(m, "x");
         fake_device_block(&s.f.device, "create");
         assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        set = list_first(&a->ns->sets_preparing, struct extent_set, link);
-        BREAK(&s, a->ns->n_preparing, 2, "number of sets being made");
-        BREAK(&s, a->ns->n_preparing_pages, 1, "pages being made");
+        set = list_first(&a->ns->device.sets_preparing, struct extent_set, link);
+        BREAK(&s, a->ns->device.n_preparing, 2, "number of sets being made");
+        BREAK(&s, a->ns->device.n_preparing_pages, 1, "pages being made");
         BREAK(&s, a->ns->slots_preparing[0], 0, "no slot");
         BREAK(&s, a->ns->slots_preparing[2], 1, "sets being made");
         BREAK(&s, set->charge.bytes, 1, "no charge");

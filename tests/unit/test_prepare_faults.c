@@ -69,19 +69,19 @@ static void test_some_made_some_not(void **state)
         fake_device_block(&s.f.device, "create");
         fake_device_fail(&s.f.device, "create", 3, -ENOMEM);
         assert_int_equal(lease(&s, a, 3 * SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->n_preparing, 3);
+        assert_int_equal(a->ns->device.n_preparing, 3);
         fake_device_unblock(&s.f.device);
-        while (a->ns->n_preparing > 0) {
+        while (a->ns->device.n_preparing > 0) {
                 reap(&s);
                 /* Those that were made are kept for it. */
-                if (a->ns->n_preparing > 0)
+                if (a->ns->device.n_preparing > 0)
                         assert_int_equal(lease(&s, a, 3 * SET_PAGES, pages), -EINPROGRESS);
                 settle(&s);
         }
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(lease(&s, a, 3 * SET_PAGES, pages), KVL_STATUS_FULL);
         settle(&s);
-        assert_int_equal(a->ns->n_sets, 0);
+        assert_int_equal(a->ns->device.n_sets, 0);
         assert_int_equal(s.pool->account.charged_bytes, 0);
         member_free(m);
         end(&s);
@@ -119,11 +119,11 @@ static void test_degrade_meets_a_failure(void **state)
         fake_device_fail(&s.f.device, "create", 1, -ENOMEM);
         assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), -EINPROGRESS);
         reap(&s);
-        while (a->ns->n_preparing > 0)
+        while (a->ns->device.n_preparing > 0)
                 reap(&s);
         assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), KVL_STATUS_FULL);
         assert_int_equal(result.reason, LEASE_REASON_DEVICE);
-        assert_int_equal(a->ns->n_preparing, 0);
+        assert_int_equal(a->ns->device.n_preparing, 0);
         member_free(m);
         end(&s);
 }
@@ -163,7 +163,7 @@ static void test_driver_hangs_and_recovers(void **state)
         assert_int_equal(fake_device_count(&s.f.device), 0);
         assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
         /* What was destroyed last may be told only now. */
-        while (a->ns->n_preparing > 0)
+        while (a->ns->device.n_preparing > 0)
                 reap(&s);
         assert_int_equal(lease(&s, a, 1, pages), 0);
         member_free(m);

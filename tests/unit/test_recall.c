@@ -291,7 +291,7 @@ static void test_magazine(void **state)
         assert_int_equal(map_set(a, page / SET_PAGES), 1);
         assert_int_equal(recall_all(&w), 1);
         assert_int_equal(a->magazine->n_pages, 0);
-        assert_int_equal(a->ns->n_pages[PAGE_GRANTED], 1);
+        assert_int_equal(a->ns->device.n_pages[PAGE_GRANTED], 1);
         assert_int_equal(work(&w), RECALL_SOON);
         assert_told(&w, 0, a, page / SET_PAGES, false, TIMEOUT);
         /* Refilled from elsewhere. */

@@ -13,7 +13,7 @@ static void map_all(struct attach *a)
 {
         struct extent_handle handle;
 
-        list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &a->ns->device.sets_bound, struct extent_set, link)
                 assert_int_equal(attach_map_set(a, set->index, 0, 1, &handle, NULL), 1);
 }
 
@@ -385,7 +385,7 @@ static void test_detached_is_looked_at_first(void **state)
         a->share.counters[pages[0]]--;
         assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_DETACHED);
         assert_int_equal(lease_pages(open_ns(m, "z"), 1, 1, &lease, &f.d), 0);
-        assert_int_equal(a->ns->n_sets, 0);
+        assert_int_equal(a->ns->device.n_sets, 0);
         assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
         fixture_check(&f);
         member_free(m);
@@ -444,7 +444,7 @@ static void test_magazine_is_enough(void **state)
         assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
         assert_true(reclaim_sets_of_tenant(f.a, NULL, SET_BYTES));
         assert_int_equal(a->ns->n_ready, 0);
-        assert_int_equal(a->ns->n_sets, 0);
+        assert_int_equal(a->ns->device.n_sets, 0);
         assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
         assert_int_equal(f.a->counters.evictions, 0);
         fixture_check(&f);
@@ -470,7 +470,7 @@ static void test_magazine_is_enough_for_others(void **state)
         refill(a, 3);
         mb = join(f.b);
         assert_int_equal(f.a->account.charged_bytes, 3 * SET_BYTES);
-        b = open_ns(mb, "x")->ns->stake;
+        b = open_ns(mb, "x")->ns->device.stake;
         region_note_want(b, SET_BYTES, SET_BYTES, 1);
         assert_true(region_make_room(b, NULL, SET_BYTES));
         assert_int_equal(a->ns->n_ready, 0);
@@ -506,11 +506,11 @@ static uint32_t reclaim_beside_magazine(bool claims)
         a = open_shared(m, "x");
         cache_chain(a, 0, 2 * SET_PAGES - 2);
         refill(a, 2);
-        assert_int_equal(a->ns->n_sets, 2);
+        assert_int_equal(a->ns->device.n_sets, 2);
         page = claims ? claim(a) : PAGE_NONE;
         assert_true(reclaim_sets_of_tenant(f.a, NULL, SET_BYTES));
         assert_int_equal(a->ns->n_ready, 0);
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         if (claims)
                 assert_int_equal(ns_page(a->ns, page)->state, PAGE_GRANTED);
         n = count_hits(a, 0, 2 * SET_PAGES - 2);

@@ -615,7 +615,7 @@ static int run_planes(struct keep_parent *k, void *data)
         layout.n_planes = 2;
         CHECK(attach_open(l.m, "planes", &layout, "", false, &l.a, &l.d) == 0);
         while ((r = lease_ask(l.a, &rq, l.now_nsec, &page, &ret, &l.d)) == -EINPROGRESS)
-                while (pool_reap(l.a->ns->pool) == 0)
+                while (pool_reap(l.a->ns->device.pool) == 0)
                         usleep(100);
         CHECK(r == 0);
         return 0;

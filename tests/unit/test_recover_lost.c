@@ -129,7 +129,7 @@ static bool has_group(const struct tenant *t, uint32_t id)
 
 static void check_owners(const struct ns *ns)
 {
-        list_for_each (set, &ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                 for (uint32_t i = 0; i < ns->geometry.set_pages; i++)
                         if (set->pages[i].state == PAGE_GRANTED)
                                 assert_true(has_group(ns->tenant, set->pages[i].owner));

@@ -504,9 +504,9 @@ static void test_check(void **state)
         pool->account.limit_bytes = SET_BYTES;
         expect_broken(&w, "more is reserved than its budget");
         pool->account.limit_bytes = 8 * SET_BYTES;
-        a->ns->stake = stake_of(&w, w.f.b);
+        a->ns->device.stake = stake_of(&w, w.f.b);
         expect_broken(&w, "has the stake of another tenant");
-        a->ns->stake = of_a;
+        a->ns->device.stake = of_a;
         member_free(m);
         fixture_end(&w.f);
 }
@@ -516,7 +516,7 @@ static void expect_reason(struct world *w, struct attach *a, enum lease_reason e
         uint32_t pages[7 * SET_PAGES];
         enum lease_reason reason;
 
-        assert_int_equal(region_admits(a->ns->stake, 7 * SET_BYTES), expected);
+        assert_int_equal(region_admits(a->ns->device.stake, 7 * SET_BYTES), expected);
         (void)ask(w, a, 7 * SET_PAGES, pages, &reason);
         assert_int_equal(reason, expected);
 }

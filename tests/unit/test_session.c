@@ -348,7 +348,7 @@ static void test_invalidation(void **state)
         assert_int_equal(sessions_count(a->ns), 0);
         while (ns_sweep(a->ns, 100))
                 ;
-        assert_int_equal(a->ns->n_pages[PAGE_SEALED], 0);
+        assert_int_equal(a->ns->device.n_pages[PAGE_SEALED], 0);
         member_free(m);
         fixture_end(&f);
 }
@@ -470,7 +470,7 @@ static void test_lost_pages_of_another_text(void **state)
         append(a, s, ROOT, 0, 3);
         assert_int_equal(lease_pages(a, 4, 1, pages, NULL), 0);
         make_keys(keys, 10, 4);
-        list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &a->ns->device.sets_bound, struct extent_set, link)
                 recall_set(set, RECALL_FORCED);
         for (unsigned i = 0; i < 2; i++) {
                 o.page = pages[i];
@@ -639,7 +639,7 @@ static void test_page_without_a_slot(void **state)
         append(a, s, ROOT, 0, 1);
         assert_int_equal(lease_pages(a, 2, 1, pages, NULL), 0);
         make_keys(keys, 0, 2);
-        list_for_each (set, &a->ns->sets_bound, struct extent_set, link)
+        list_for_each (set, &a->ns->device.sets_bound, struct extent_set, link)
                 recall_set(set, RECALL_FORCED);
         assert_int_equal(publish_pages(a, &p, 1, sealed, &n, NULL), KVL_STATUS_DUPLICATE);
         assert_int_equal(free_pages(a, pages, 1, NULL), 0);

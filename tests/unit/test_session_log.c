@@ -118,10 +118,10 @@ static void test_windows(void **state)
         expect_tokens(w.a, s, 11, 0);
         /* Others end there, too. */
         append(w.a, open_session(w.a, "t"), ROOT, 0, 2);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 3);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 3);
         assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
         expect_restart(&w);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 0);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
         end(&w);
 }
 

@@ -55,8 +55,8 @@ static void test_truncate(void **state)
         /* By key there is the head alone; what is between has gone, what is after it is the
          * session's. */
         assert_int_equal(count_hits(w.a, 0, 8), 1);
-        assert_int_equal(w.ns->n_pages[PAGE_SEALED], 1);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(w.ns->device.n_pages[PAGE_SEALED], 1);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
         assert_int_equal(w.ns->n_watched, 0);
         /* It is there for whoever opens it. */
         attach_close(w.a);
@@ -65,7 +65,8 @@ static void test_truncate(void **state)
         s = open_session(w.a, "s");
         expect_pages(w.a, s, "0@0 6@6 7@7");
         assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
-        assert_int_equal(w.ns->n_pages[PAGE_SEALED] + w.ns->n_pages[PAGE_DETACHED], 0);
+        assert_int_equal(
+                w.ns->device.n_pages[PAGE_SEALED] + w.ns->device.n_pages[PAGE_DETACHED], 0);
         end(&w);
 }
 
@@ -248,9 +249,10 @@ static void test_shared_pages_stay(void **state)
         assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
         fixture_check(&w.f);
         expect_pages(w.a, t, "0@0 4@4 35@5");
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
         assert_int_equal(session_close(w.a, t, true, 1, NULL), 0);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED] + w.ns->n_pages[PAGE_SEALED], 0);
+        assert_int_equal(
+                w.ns->device.n_pages[PAGE_DETACHED] + w.ns->device.n_pages[PAGE_SEALED], 0);
         /* What is pinned stays findable for who has it pinned. */
         s = open_session(w.a, "s");
         append(w.a, s, ROOT, 0, 4);
@@ -292,7 +294,7 @@ static void test_lost_window(void **state)
         assert_true(sessions_give_way(w.ns, true));
         assert_false(sessions_give_way(w.ns, true));
         fixture_check(&w.f);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 0);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
         expect_pages(w.a, s, "0@0 1@1");
         expect_tokens(w.a, s, 8, 2);
         assert_true(info_of(w.a, s).is_truncated);
@@ -320,12 +322,12 @@ static void test_gives_way(void **state)
         cache_chain(w.a, 50, 4);
         assert_int_equal(session_close(w.a, two, false, 2, NULL), 0);
         assert_int_equal(session_close(w.a, one, false, 3, NULL), 0);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 3);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 3);
         /* A window is a page here: room for one more than there is. */
         room = 4 * SET_PAGES - 10;
         assert_int_equal(lease_pages(w.a, (uint32_t)room, 1, pages, NULL), 0);
         assert_int_equal(free_pages(w.a, pages, (uint32_t)room, NULL), 0);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 3);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 3);
         assert_int_equal(lease_pages(w.a, (uint32_t)room + 1, 1, pages, NULL), 0);
         assert_int_equal(free_pages(w.a, pages, (uint32_t)room + 1, NULL), 0);
         fixture_check(&w.f);
@@ -337,7 +339,7 @@ static void test_gives_way(void **state)
         /* From here on all are open: what is cached goes first. */
         assert_int_equal(lease_pages(w.a, (uint32_t)room + 5, 1, pages, NULL), 0);
         assert_int_equal(free_pages(w.a, pages, (uint32_t)room + 5, NULL), 0);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
         assert_int_equal(lease_pages(w.a, 4 * SET_PAGES, 1, pages, NULL), 0);
         assert_int_equal(free_pages(w.a, pages, 4 * SET_PAGES, NULL), 0);
         fixture_check(&w.f);
@@ -355,10 +357,10 @@ static void test_sets_are_given(void **state)
         begin(&w, 4, 2, 2);
         y = open_ns(w.m, "y");
         s = truncated(&w, "s", 0, 14, 6);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 6);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 6);
         assert_int_equal(lease_pages(y, 2 * SET_PAGES, 1, pages, NULL), 0);
         fixture_check(&w.f);
-        assert_int_equal(w.ns->n_sets, 0);
+        assert_int_equal(w.ns->device.n_sets, 0);
         expect_tokens(w.a, s, 14, 12);
         /* But for what somebody reads. */
         assert_int_equal(free_pages(y, pages, 2 * SET_PAGES, NULL), 0);
@@ -387,7 +389,7 @@ static void test_recall(void **state)
         s = truncated(&w, "s", 0, 7, 3); /* all in the first set */
         t = open_session(w.a, "t");
         append(w.a, t, ROOT, 20, 3);
-        assert_int_equal(w.ns->n_sets, 2);
+        assert_int_equal(w.ns->device.n_sets, 2);
         recall_set(w.ns->sets[0], RECALL_FORCED);
         fixture_check(&w.f);
         while (recall_work(&w.f.store, 1, TIMEOUT, 2) == RECALL_MORE)
@@ -414,7 +416,7 @@ static void test_truncate_in_recalled_set(void **state)
         s = open_session(w.a, "s");
         append(w.a, s, ROOT, 0, 4);
         t = truncated(&w, "t", 10, 3, 1);
-        assert_int_equal(w.ns->n_sets, 1);
+        assert_int_equal(w.ns->device.n_sets, 1);
         assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
         recall_set(w.ns->sets[page / SET_PAGES], RECALL_FORCED);
         truncate_pages(w.a, s, 1, 1, 2);
@@ -429,7 +431,7 @@ static void test_truncate_in_recalled_set(void **state)
         assert_int_equal(release_pages(w.a, &sealed, 1, 1, NULL), 0);
         while (recall_work(&w.f.store, 1, TIMEOUT, PLENTY) == RECALL_MORE)
                 ;
-        assert_int_equal(w.ns->n_sets, 0);
+        assert_int_equal(w.ns->device.n_sets, 0);
         end(&w);
 }
 
@@ -451,18 +453,18 @@ static void test_pinned_window_goes(void **state)
         assert_int_equal(session_pages(b, session_of(b, t, NULL), 3, 1, 1, pages + 1, &n, NULL), 0);
         assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
         fixture_check(&w.f);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
         assert_int_equal(w.ns->n_watched, 1);
         assert_int_equal(release_pages(w.a, &pages[0].page, 1, 1, NULL), 0);
         atomic_fetch_sub(&b->share.counters[pages[1].page], 1);
         ns_look_again(w.ns, 10);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 0);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
         /* One that is pinned while its window has it, and not when that goes. */
         s = truncated(&w, "s", 0, 6, 2);
         assert_int_equal(session_pages(w.a, session_of(w.a, s, NULL), 2, 1, 1, pages, &n, NULL), 0);
         assert_int_equal(release_pages(w.a, &pages[0].page, 1, 1, NULL), 0);
         fixture_check(&w.f);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
         member_free(m);
         end(&w);
 }
@@ -480,7 +482,8 @@ static void test_invalidation(void **state)
         assert_null(session_of(w.a, s, NULL));
         while (ns_sweep(w.ns, 1))
                 fixture_check(&w.f);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED] + w.ns->n_pages[PAGE_SEALED], 0);
+        assert_int_equal(
+                w.ns->device.n_pages[PAGE_DETACHED] + w.ns->device.n_pages[PAGE_SEALED], 0);
         /* Pages in tree and window: the sweep meets one before the other. */
         s = open_session(w.a, "s");
         append(w.a, s, ROOT, 0, 6);
@@ -491,10 +494,10 @@ static void test_invalidation(void **state)
                 if (ns_page(w.ns, page))
                         ns_sweep_page(w.ns, page);
         fixture_check(&w.f);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 2);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
         while (ns_sweep(w.ns, 100))
                 ;
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 0);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
         end(&w);
 }
 
@@ -508,14 +511,14 @@ static void test_recall_beside_windows(void **state)
         (void)truncated(&w, "s", 0, 7, 3); /* all in the first set */
         t = open_session(w.a, "t");
         append(w.a, t, ROOT, 20, 3);
-        assert_int_equal(w.ns->n_sets, 2);
+        assert_int_equal(w.ns->device.n_sets, 2);
         recall_set(w.ns->sets[1], RECALL_FORCED);
         for (unsigned i = 0; i < 100; i++)
                 if (recall_work(&w.f.store, 1, TIMEOUT, 2) != RECALL_MORE)
                         break;
         fixture_check(&w.f);
         assert_null(w.ns->sets[1]);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 3);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 3);
         end(&w);
 }
 
@@ -568,7 +571,7 @@ static void test_invalidation_of_windows_alone(void **state)
         while (store_work(&w.f.store, 1))
                 ;
         fixture_check(&w.f);
-        assert_int_equal(w.ns->n_sets, 0);
+        assert_int_equal(w.ns->device.n_sets, 0);
         end(&w);
 }
 
@@ -584,11 +587,12 @@ static void test_expiry_and_purge(void **state)
         while (sessions_expire(w.ns, 6, 1) == 6)
                 ;
         fixture_check(&w.f);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED], 0);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
         assert_int_equal(count_hits(w.a, 0, 2), 2);
         (void)truncated(&w, "s", 0, 6, 2);
         assert_int_equal(sessions_purge(w.ns, NULL, 0, 0, 7), 1);
-        assert_int_equal(w.ns->n_pages[PAGE_DETACHED] + w.ns->n_pages[PAGE_SEALED], 0);
+        assert_int_equal(
+                w.ns->device.n_pages[PAGE_DETACHED] + w.ns->device.n_pages[PAGE_SEALED], 0);
         end(&w);
 }
 
@@ -617,9 +621,9 @@ static void compact_two(bool in_window, uint32_t n_sets)
         if (in_window)
                 truncate_pages(w.a, s, 0, 1, 1);
         assert_int_equal(free_pages(w.a, pages, 3, NULL), 0);
-        assert_int_equal(w.ns->n_sets, 2);
+        assert_int_equal(w.ns->device.n_sets, 2);
         compact(&w);
-        assert_int_equal(w.ns->n_sets, n_sets);
+        assert_int_equal(w.ns->device.n_sets, n_sets);
         expect_pages(w.a, s, in_window ? "1@1" : "0@0 1@1");
         expect_pages(w.a, t, "0@0 1@1");
         end(&w);
@@ -649,7 +653,7 @@ static void test_compaction(void **state)
         before = ns_find_page(w.ns, key);
         compact(&w);
         assert_int_not_equal(ns_find_page(w.ns, key), before);
-        assert_int_equal(w.ns->n_sets, 1);
+        assert_int_equal(w.ns->device.n_sets, 1);
         expect_pages(w.a, s, "0@0 3@3");
         expect_pages(w.a, t, "10@0 11@1");
         end(&w);

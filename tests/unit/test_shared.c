@@ -286,7 +286,8 @@ static void test_invalidated_page_waits_for_its_reader(void **state)
         unpin(&w, stale);
         ns_look_again(w.ns, UINT32_MAX);
         assert_int_equal(w.ns->n_watched, 0);
-        assert_int_equal(w.ns->n_pages[PAGE_FREE] + w.ns->n_sets, 0); /* the set went back */
+        assert_int_equal(
+                w.ns->device.n_pages[PAGE_FREE] + w.ns->device.n_sets, 0); /* the set went back */
         end(&w);
 }
 
@@ -766,7 +767,7 @@ static void test_readers(void **state)
         freeing.pages[0] = page;
         r = submit(&w, freeing);
         assert_int_equal(r.status, status_to_wire(-EACCES));
-        assert_int_equal(w.ns->n_pages[PAGE_GRANTED], 1);
+        assert_int_equal(w.ns->device.n_pages[PAGE_GRANTED], 1);
         assert_int_equal(seen(&w, 1), cached);
         member_set_read_only(w.m, false);
         r = submit(&w, publishing(page, 2, SHM_PUBLISH_ROOT));

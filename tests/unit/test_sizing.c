@@ -195,7 +195,7 @@ static void test_demand_of_who_is_refused(void **state)
         struct rig rig;
 
         rig_start(&rig, 8, 2);
-        stake = stake_find(rig.f.a, rig.ns->ns->pool);
+        stake = stake_find(rig.f.a, rig.ns->ns->device.pool);
         assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
         tick(&rig);
         stake->wants_until_nsec = rig.now + 3 * TICK;

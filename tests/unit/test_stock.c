@@ -149,14 +149,14 @@ static void test_goes_back(void **state)
                 go_on(&s, i % 10 == 0, true);
         assert_true(s.a->ns->stock_pages >= 4);
         assert_true(stock_figure(&s.f.store) > 0);
-        used = s.a->ns->n_sets - (uint32_t)(ns_n_room(s.a->ns) / SET_PAGES);
+        used = s.a->ns->device.n_sets - (uint32_t)(ns_n_room(s.a->ns) / SET_PAGES);
         for (unsigned i = 0; i < 60000 && s.a->ns->is_leased; i++)
                 go_on(&s, false, true);
         assert_false(s.a->ns->is_leased);
         go_on(&s, false, true);
         assert_int_equal(stock_figure(&s.f.store), 0);
         assert_int_equal(s.pool->n_preparing, 0);
-        assert_int_equal(s.a->ns->n_sets, used);
+        assert_int_equal(s.a->ns->device.n_sets, used);
         end(&s);
 }
 
@@ -269,7 +269,7 @@ static void test_no_stream(void **state)
         a = open_ns(m, "n");
         assert_int_equal(lease_pages(a, SET_PAGES, MSEC, pages, NULL), 0);
         assert_false(stock_work(&f.store, 2 * MSEC));
-        assert_int_equal(a->ns->n_sets, 1);
+        assert_int_equal(a->ns->device.n_sets, 1);
         member_free(m);
         fixture_end(&f);
 }

@@ -114,7 +114,7 @@ static void expect_order(struct world *w, struct attach *first, struct attach *s
         assert_int_equal(wait_order(&w->f.store, NULL, order, 4), 2);
         assert_ptr_equal(order[0], first);
         assert_ptr_equal(order[1], second);
-        assert_int_equal(wait_order(&w->f.store, w->a->ns->pool, order, 1), 1);
+        assert_int_equal(wait_order(&w->f.store, w->a->ns->device.pool, order, 1), 1);
         assert_ptr_equal(order[0], first);
 }
 
@@ -136,7 +136,7 @@ static void test_waits_for_all_of_it(void **state)
         assert_int_equal(w.result.n, 0);
         give_back(&w, held, SET_PAGES);
         assert_int_equal(ask(&w, w.a, 2 * SET_PAGES), -EINPROGRESS);
-        assert_int_equal(w.a->ns->n_sets, 0);
+        assert_int_equal(w.a->ns->device.n_sets, 0);
         assert_int_equal(w.f.a->account.charged_bytes, 0);
         assert_int_equal(w.a->ns->n_queued, 1);
         assert_int_equal(wait_lacks_bytes(w.a), 2 * SET_BYTES);
