@@ -2,6 +2,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "base/codec/codec-kernels.h"
+
 #define LANES      8
 #define HALF_LANES 16
 #define WORD_LANES 8
@@ -25,6 +27,65 @@ static inline void magnitude_words(void *maximum, const void *x)
         __m256i bits = _mm256_and_si256(_mm256_loadu_si256(x), _mm256_set1_epi32(0x7fffffff));
 
         _mm256_storeu_si256(maximum, _mm256_max_epu32(_mm256_loadu_si256(maximum), bits));
+}
+
+/* What vectors leave over. */
+static inline uint32_t greatest_rest_16(uint32_t found, const void *x, size_t n)
+{
+        uint16_t rest;
+
+        codec_kernels_scalar.greatest[CODEC_F16](&rest, x, 1, n);
+        return found > rest ? found : rest;
+}
+
+static inline uint32_t greatest_rest_32(uint32_t found, const void *x, size_t n)
+{
+        uint32_t rest;
+
+        codec_kernels_scalar.greatest[CODEC_F32](&rest, x, 1, n);
+        return found > rest ? found : rest;
+}
+
+static inline uint32_t greatest_halves(const void *x, size_t n)
+{
+        const __m256i magnitude = _mm256_set1_epi16(0x7fff);
+        __m256i most = _mm256_setzero_si256();
+        const uint8_t *from = x;
+        uint32_t found;
+        __m128i eight;
+
+        for (; n >= 16; n -= 16, from += 32)
+                most = _mm256_max_epu16(
+                        most, _mm256_and_si256(_mm256_loadu_si256((const void *)from), magnitude));
+        eight = _mm_max_epu16(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+        if (n >= 8) {
+                eight = _mm_max_epu16(eight, _mm_and_si128(_mm_loadu_si128((const void *)from),
+                                                     _mm256_castsi256_si128(magnitude)));
+                n -= 8;
+                from += 16;
+        }
+        /* The least of what they lack. */
+        eight = _mm_minpos_epu16(_mm_xor_si128(eight, _mm_set1_epi16(-1)));
+        found = 0xffff ^ (uint32_t)_mm_extract_epi16(eight, 0);
+        return n > 0 ? greatest_rest_16(found, from, n) : found;
+}
+
+static inline uint32_t greatest_words(const void *x, size_t n)
+{
+        const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+        __m256i most = _mm256_setzero_si256();
+        const uint8_t *from = x;
+        uint32_t found;
+        __m128i four;
+
+        for (; n >= 8; n -= 8, from += 32)
+                most = _mm256_max_epu32(
+                        most, _mm256_and_si256(_mm256_loadu_si256((const void *)from), magnitude));
+        four = _mm_max_epu32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+        four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+        four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1));
+        found = (uint32_t)_mm_cvtsi128_si32(four);
+        return n > 0 ? greatest_rest_32(found, from, n) : found;
 }
 
 static inline vector load_f16(const void *p)

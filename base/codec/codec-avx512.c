@@ -1,5 +1,6 @@
 /* AVX-512 (F, BW, DQ, VL): sixteen numbers at a time. */
 #include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define LANES      16
@@ -25,6 +26,48 @@ static inline void magnitude_words(void *maximum, const void *x)
         __m512i bits = _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff));
 
         _mm512_storeu_si512(maximum, _mm512_max_epu32(_mm512_loadu_si512(maximum), bits));
+}
+
+static inline uint32_t greatest_halves(const void *x, size_t n)
+{
+        const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+        const __m256i magnitude16 = _mm512_castsi512_si256(magnitude);
+        __m512i most = _mm512_setzero_si512();
+        const uint8_t *from = x;
+        __m256i most16;
+        __m128i most8;
+
+        for (; n >= 32; n -= 32, from += 64)
+                most = _mm512_max_epu16(
+                        most, _mm512_and_si512(_mm512_loadu_si512(from), magnitude));
+        most16 = _mm256_max_epu16(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
+        for (; n >= 16; n -= 16, from += 32)
+                most16 = _mm256_max_epu16(most16,
+                        _mm256_and_si256(_mm256_loadu_si256((const void *)from), magnitude16));
+        if (n > 0)
+                most16 = _mm256_max_epu16(most16,
+                        _mm256_and_si256(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from),
+                                magnitude16));
+        most8 = _mm_max_epu16(_mm256_castsi256_si128(most16), _mm256_extracti128_si256(most16, 1));
+        /* The least of what they lack. */
+        most8 = _mm_minpos_epu16(_mm_xor_si128(most8, _mm_set1_epi16(-1)));
+        return 0xffff ^ (uint32_t)_mm_extract_epi16(most8, 0);
+}
+
+static inline uint32_t greatest_words(const void *x, size_t n)
+{
+        const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+        __m512i most = _mm512_setzero_si512();
+        const uint8_t *from = x;
+
+        for (; n >= 16; n -= 16, from += 64)
+                most = _mm512_max_epu32(
+                        most, _mm512_and_si512(_mm512_loadu_si512(from), magnitude));
+        if (n > 0)
+                most = _mm512_max_epu32(most,
+                        _mm512_and_si512(_mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), from),
+                                magnitude));
+        return _mm512_reduce_max_epu32(most);
 }
 
 static inline vector load_f16(const void *p)

@@ -14,8 +14,8 @@ struct codec_kernels {
         /* maximum[i] becomes the greater of itself and |x[i]|; as bits of the number format without
          * their sign, which are in the order of the magnitudes. NaN is the greatest. */
         void (*magnitude[N_CODEC_NUMBERS])(void *maximum, const void *x, size_t n);
-        /* The greatest of them, as bits. */
-        uint32_t (*greatest[N_CODEC_NUMBERS])(const void *x, size_t n);
+        /* maximum[i] becomes the greatest of row i's, of n_rows that lie one behind the other. */
+        void (*greatest[N_CODEC_NUMBERS])(void *maximum, const void *x, size_t n_rows, size_t n);
         /* x[i] * factor[i], rounded */
         void (*encode[2][N_CODEC_NUMBERS])(
                 uint8_t *code, const void *x, const float *factor, size_t n);

@@ -2,6 +2,8 @@
 #include <arm_neon.h>
 #include <stdint.h>
 
+#include "base/codec/codec-kernels.h"
+
 #define LANES      8
 #define HALF_LANES 8
 #define WORD_LANES 4
@@ -25,6 +27,47 @@ static inline void magnitude_words(void *maximum, const void *x)
         uint32x4_t bits = vandq_u32(vld1q_u32(x), vdupq_n_u32(0x7fffffff));
 
         vst1q_u32(maximum, vmaxq_u32(vld1q_u32(maximum), bits));
+}
+
+/* What vectors leave over. */
+static inline uint32_t greatest_rest_16(uint32_t found, const void *x, size_t n)
+{
+        uint16_t rest;
+
+        codec_kernels_scalar.greatest[CODEC_F16](&rest, x, 1, n);
+        return found > rest ? found : rest;
+}
+
+static inline uint32_t greatest_rest_32(uint32_t found, const void *x, size_t n)
+{
+        uint32_t rest;
+
+        codec_kernels_scalar.greatest[CODEC_F32](&rest, x, 1, n);
+        return found > rest ? found : rest;
+}
+
+static inline uint32_t greatest_halves(const void *x, size_t n)
+{
+        uint16x8_t most = vdupq_n_u16(0);
+        const uint16_t *from = x;
+        uint32_t found;
+
+        for (; n >= 8; n -= 8, from += 8)
+                most = vmaxq_u16(most, vandq_u16(vld1q_u16(from), vdupq_n_u16(0x7fff)));
+        found = vmaxvq_u16(most);
+        return n > 0 ? greatest_rest_16(found, from, n) : found;
+}
+
+static inline uint32_t greatest_words(const void *x, size_t n)
+{
+        uint32x4_t most = vdupq_n_u32(0);
+        const uint32_t *from = x;
+        uint32_t found;
+
+        for (; n >= 4; n -= 4, from += 4)
+                most = vmaxq_u32(most, vandq_u32(vld1q_u32(from), vdupq_n_u32(0x7fffffff)));
+        found = vmaxvq_u32(most);
+        return n > 0 ? greatest_rest_32(found, from, n) : found;
 }
 
 static inline vector of_halves(uint16x8_t bits)

@@ -42,13 +42,18 @@ static uint8_t int8_round(float f)
                 }                                                                                \
         }
 
-#define GREATEST(number, type)                                                            \
-        static uint32_t greatest_##number(const void *x, size_t n)                        \
-        {                                                                                 \
-                type most = 0;                                                            \
-                for (size_t i = 0; i < n; i++)                                            \
-                        magnitude_##number(&most, (const char *)x + i * sizeof(type), 1); \
-                return most;                                                              \
+#define GREATEST(number, type)                                                               \
+        static void greatest_##number(void *maximum, const void *x, size_t n_rows, size_t n) \
+        {                                                                                    \
+                const char *from = x;                                                        \
+                                                                                             \
+                for (size_t i = 0; i < n_rows; i++) {                                        \
+                        type most = 0;                                                       \
+                                                                                             \
+                        for (size_t k = 0; k < n; k++, from += sizeof(type))                 \
+                                magnitude_##number(&most, from, 1);                          \
+                        memcpy((char *)maximum + i * sizeof(type), &most, sizeof(type));     \
+                }                                                                            \
         }
 
 #define ENCODE(codec, number, type)                                                      \
