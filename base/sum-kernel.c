@@ -11,9 +11,12 @@
 #include "base/macros.h"
 #include "base/sum-kernels.h"
 
-/* Summed from the first-level cache right behind the copy. Of 2, 4, 8 and 16 KiB no other was
- * better by more than the machine's noise. */
-#define PIECE 4096
+/* Summed from the first-level cache right behind the copy. While it is summed the source that comes
+ * next is on its way. Measured on one machine (AVX-512), of memcpy() at 256 KiB and 4 MiB: 0.98
+ * and 1.24 by these; pieces of 4,096 0.90 and 1.08, of 8,192 0.77 and 0.93; nothing ahead 0.65 and
+ * 0.72. */
+#define PIECE 2048
+#define AHEAD 4096
 
 #define ALIGN 64 /* of xxhash's state, and of a line of the caches */
 
@@ -117,8 +120,10 @@ static void copy_lines(struct sum *s, uint8_t *to, const uint8_t *from, size_t n
 
         for (size_t at = 0, some; at < n; at += some) {
                 some = MIN(n - at, (size_t)PIECE);
-                for (size_t i = 0; i < some; i += ALIGN)
+                for (size_t i = 0; i < some; i += ALIGN) {
+                        __builtin_prefetch(from + at + i + AHEAD);
                         copy_line(to + at + i, piece + i, from + at + i);
+                }
                 kernel_add(s, piece, some);
         }
         end_lines();

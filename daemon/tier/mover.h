@@ -107,7 +107,9 @@ int mover_open(const struct mover_options *options, struct mover **ret_mover);
  * with -ECANCELED. Ends the threads. NULL: nothing. */
 void mover_close(struct mover *m);
 
-/* Readable where mover_reap() has something to do. Borrowed. */
+/* Readable where mover_reap() is to be called: an urgent or cancelled move is done, or any while
+ * none waits; else when half of max_moves are, or as many as have 4 MiB of plain bytes. Borrowed.
+ */
 int mover_fd(const struct mover *m);
 
 #define MOVER_FULL 1

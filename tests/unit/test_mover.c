@@ -50,13 +50,19 @@ static void gate_wait_inside(void)
         pthread_mutex_unlock(&gate.lock);
 }
 
-static void gate_open(void)
+/* Whom it holds up goes on, the n-th from there on stops. */
+static void gate_open_until(unsigned nth)
 {
         pthread_mutex_lock(&gate.lock);
-        gate.countdown = 0;
+        gate.countdown = nth;
         gate.is_inside = false;
         pthread_cond_broadcast(&gate.news);
         pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_open(void)
+{
+        gate_open_until(0);
 }
 
 static unsigned gate_count(void)
@@ -499,6 +505,56 @@ static void test_callbacks_run_in_reap_alone(void **state)
         assert_int_equal(o.n, 1);
 }
 
+/* The loop isn't woken for each of many, but for who waits, for some, and for the last. */
+static void test_rings(void **state)
+{
+        struct outcome o[7], urgent;
+        struct mover *m = start(1, 8);
+
+        gate_close(1);
+        for (unsigned i = 0; i < 7; i++)
+                submit_simple(m, false, 4096, &o[i]);
+        gate_wait_inside();
+        gate_open_until(3);
+        gate_wait_inside(); /* in the fourth */
+        assert_false(is_readable(m, 0));
+        gate_open_until(1);
+        gate_wait_inside();
+        assert_true(is_readable(m, 0)); /* half of 8 */
+        assert_int_equal(mover_reap(m), 4);
+        submit_simple(m, true, 4096, &urgent);
+        gate_open_until(2);
+        gate_wait_inside();
+        assert_true(is_readable(m, 0));
+        assert_int_equal(mover_reap(m), 2);
+        assert_int_equal(urgent.n, 1);
+        gate_open();
+        reap_until(m, &o[6]);
+        mover_close(m);
+}
+
+/* As many bytes, though fewer than half of what may be submitted. */
+static void test_rings_for_bytes(void **state)
+{
+        struct mover *m = start(1, 100);
+        struct outcome o[6];
+
+        gate_close(1);
+        for (unsigned i = 0; i < ARRAY_SIZE(o); i++)
+                submit_simple(m, false, sizeof(plain), &o[i]);
+        gate_wait_inside();
+        gate_open_until(3 * 4); /* pieces: in the first of the fourth move */
+        gate_wait_inside();
+        assert_false(is_readable(m, 0));
+        gate_open_until(4);
+        gate_wait_inside();
+        assert_true(is_readable(m, 0));
+        assert_int_equal(mover_reap(m), 4);
+        gate_open();
+        reap_until(m, &o[5]);
+        mover_close(m);
+}
+
 static void test_order(void **state)
 {
         struct mover *m = start(1, 0);
@@ -835,6 +891,8 @@ int main(void)
                 TEST(test_not_finite),
                 TEST(test_read_back),
                 TEST(test_callbacks_run_in_reap_alone),
+                TEST(test_rings),
+                TEST(test_rings_for_bytes),
                 TEST(test_order),
                 TEST(test_hurry_late),
                 TEST(test_cancel_waiting),
