@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -82,43 +83,72 @@ static void copy_block(const struct contest *c, bool is_up, size_t at)
                 memcpy(to + at, from + at, c->page_bytes);
 }
 
-static int one_round(
-        struct contest *c, contest_fn fn, void *data, double *ret_rate, double *ret_memcpy)
-{
-        uint64_t own_nsec = 0, memcpy_nsec = 0;
+/* Nanoseconds. */
+struct spent {
+        uint64_t by[N_CONTEST_CLOCKS];
+};
 
+static struct spent spent_now(void)
+{
+        struct timespec t;
+
+        if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) < 0)
+                abort();
+        return (struct spent){{[CONTEST_CLOCK] = clock_now_nsec(),
+                [CONTEST_PROCESSOR] = (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec}};
+}
+
+static void add_between(struct spent *sum, struct spent begin, struct spent end)
+{
+        for (unsigned i = 0; i < N_CONTEST_CLOCKS; i++)
+                sum->by[i] += end.by[i] - begin.by[i];
+}
+
+static int one_round(struct contest *c, contest_fn fn, void *data, struct spent *ret_own,
+        struct spent *ret_memcpy)
+{
         for (unsigned is_up = 0; is_up < 2; is_up++)
                 for (size_t at = 0; at < c->bytes; at += CONTEST_BLOCK) {
-                        uint64_t begin = clock_now_nsec(), middle;
+                        struct spent begin = spent_now(), middle;
                         int r;
 
                         copy_block(c, is_up, at);
-                        middle = clock_now_nsec();
+                        middle = spent_now();
                         r = fn(c, is_up, at, CONTEST_BLOCK, data);
                         if (r < 0)
                                 return r;
-                        memcpy_nsec += middle - begin;
-                        own_nsec += clock_now_nsec() - middle;
+                        add_between(ret_memcpy, begin, middle);
+                        add_between(ret_own, middle, spent_now());
                 }
-        *ret_rate = 2.0 * (double)c->bytes / (double)own_nsec;
-        *ret_memcpy = 2.0 * (double)c->bytes / (double)memcpy_nsec;
         return 0;
 }
 
-int contest_run(
-        struct contest *c, unsigned rounds, contest_fn fn, void *data, struct bench_result *result)
+static double median_rate(const struct contest *c, const struct spent *spent, unsigned n,
+        unsigned clock, double *room)
 {
-        double *rates = calloc(2 * (size_t)rounds, sizeof(double));
-        int r = rates ? 0 : bench_fail("rounds", -ENOMEM);
+        for (unsigned i = 0; i < n; i++)
+                room[i] = 2.0 * (double)c->bytes / (double)spent[i].by[clock];
+        return bench_quantile(room, n, 0.5);
+}
+
+int contest_run(struct contest *c, unsigned rounds, contest_fn fn, void *data,
+        struct bench_result *const results[N_CONTEST_CLOCKS])
+{
+        struct spent *own = calloc(rounds, sizeof(*own)), *plain = calloc(rounds, sizeof(*plain));
+        double *room = calloc(rounds, sizeof(*room));
+        int r = own && plain && room ? 0 : bench_fail("rounds", -ENOMEM);
 
         for (unsigned i = 0; r == 0 && i < rounds; i++)
-                r = one_round(c, fn, data, &rates[i], &rates[rounds + i]);
-        if (r == 0) {
-                result->baseline = "memcpy";
-                result->median = bench_quantile(rates, rounds, 0.5);
-                result->baseline_median = bench_quantile(rates + rounds, rounds, 0.5);
-        }
-        free(rates);
+                r = one_round(c, fn, data, &own[i], &plain[i]);
+        for (unsigned k = 0; r == 0 && k < N_CONTEST_CLOCKS; k++)
+                if (results[k]) {
+                        results[k]->baseline = "memcpy";
+                        results[k]->median = median_rate(c, own, rounds, k, room);
+                        results[k]->baseline_median = median_rate(c, plain, rounds, k, room);
+                }
+        free(own);
+        free(plain);
+        free(room);
         return r;
 }
 

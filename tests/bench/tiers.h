@@ -32,7 +32,7 @@ struct contest {
         int fds[2];
 };
 
-#define CONTEST_BLOCK ((size_t)16 << 20)
+#define CONTEST_BLOCK ((size_t)64 << 20)
 
 /* Plain bytes are finite fp16 numbers. 0, or -errno with a line. */
 int contest_open(struct contest *c, bool quick);
@@ -41,9 +41,12 @@ void contest_close(struct contest *c);
 /* Moves `bytes` plain bytes from `at` on, both multiples of the page. 0, or -errno with a line. */
 typedef int (*contest_fn)(struct contest *c, bool is_up, size_t at, size_t bytes, void *data);
 
-/* As many rounds as the run has. Sets medians, in GB/s of plain bytes, down and up counted each. 0
- * or what fn returned. */
-int contest_run(
-        struct contest *c, unsigned rounds, contest_fn fn, void *data, struct bench_result *result);
+/* What a round came to, in GB/s of plain bytes, down and up counted each: by the clock, and by what
+ * all threads of this process used of the processor, which others on the machine change less. */
+enum contest_clock { CONTEST_CLOCK, CONTEST_PROCESSOR, N_CONTEST_CLOCKS };
+
+/* Sets medians over the rounds; results[i] may be NULL. 0 or what fn returned. */
+int contest_run(struct contest *c, unsigned rounds, contest_fn fn, void *data,
+        struct bench_result *const results[N_CONTEST_CLOCKS]);
 
 #endif
