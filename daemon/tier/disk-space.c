@@ -200,7 +200,9 @@ static void free_chunk(struct disk_file *d, struct disk_chunk *c)
         c->state = CHUNK_FREE;
         c->space = NULL;
         list_remove(&c->link);
-        list_append(&d->free, &c->link);
+        /* The next to be taken: perhaps by the same space, which needs no zeroes; and blocks that
+         * were written once are written faster. */
+        list_insert_before(d->free.next, &c->link);
         d->n_freeing--;
         d->n_free++;
 }

@@ -22,6 +22,7 @@
 #define DEPTH     8
 #define ALL_BYTES (256ull << 20) /* of pages; fits no drive's own cache of some 64 MiB */
 #define QUICK     (16ull << 20)
+#define CHUNKS    (128ull << 20) /* of the store, beside those of the pages */
 #define MIN_RATIO 0.8
 #define MIB       (1024.0 * 1024)
 
@@ -52,6 +53,7 @@ struct bench_state {
         char dir[256], path[300], fio_path[300];
         bool has_fio;
         uint64_t bytes;
+        struct store stores[N_SIZES][FIO];
         struct series series[N_SIZES][N_DIRECTIONS][N_WHATS];
 };
 
@@ -161,8 +163,7 @@ static int open_store(struct store *s, const struct bench_state *b, unsigned wha
                 .depth = DEPTH};
         const uint8_t id[DISK_ID_BYTES] = {1};
         char why[DISK_WHY_BYTES];
-        int r = disk_open(
-                b->path, b->bytes + b->bytes / 2 + (128ull << 20), &options, &s->disk, why);
+        int r = disk_open(b->path, b->bytes + CHUNKS, &options, &s->disk, why);
 
         if (r < 0) {
                 fprintf(stderr, "kvlease-bench: %s\n", why);
@@ -196,11 +197,10 @@ static int init_pages(struct store *s, uint64_t all_bytes, uint32_t bytes)
         return 0;
 }
 
-static void close_store(struct store *s, const struct bench_state *b)
+static void close_store(struct store *s)
 {
         if (s->disk)
                 (void)disk_close(s->disk);
-        (void)unlink(b->path);
         for (unsigned i = 0; i < DEPTH; i++)
                 free(s->flights[i].iov.iov_base);
         free(s->at);
@@ -218,22 +218,25 @@ static int time_direction(struct store *s, struct series *to, unsigned direction
 }
 
 /* What is timed finds its blocks written once, as fio does. */
-static int time_store(struct bench_state *b, unsigned size, unsigned what)
+static int start_store(struct bench_state *b, unsigned size, unsigned what)
 {
-        struct store s = {0};
-        int r = open_store(&s, b, what, sizes[size]);
+        struct store *s = &b->stores[size][what];
+        int r = open_store(s, b, what, sizes[size]);
 
         if (r == 0)
-                r = init_pages(&s, b->bytes, sizes[size]);
+                r = init_pages(s, b->bytes, sizes[size]);
+        return r == 0 ? run_all(s, WRITE) : r;
+}
+
+static int time_store(struct bench_state *b, unsigned size, unsigned what)
+{
+        struct store *s = &b->stores[size][what];
+        int r = forget_all(s);
+
         if (r == 0)
-                r = run_all(&s, WRITE);
+                r = time_direction(s, &b->series[size][WRITE][what], WRITE);
         if (r == 0)
-                r = forget_all(&s);
-        if (r == 0)
-                r = time_direction(&s, &b->series[size][WRITE][what], WRITE);
-        if (r == 0)
-                r = time_direction(&s, &b->series[size][READ][what], READ);
-        close_store(&s, b);
+                r = time_direction(s, &b->series[size][READ][what], READ);
         return r;
 }
 
@@ -339,20 +342,35 @@ static int init(struct bench_state *b, const struct bench_run *run)
         return r;
 }
 
+static void end(struct bench_state *b)
+{
+        char path[320];
+
+        for (unsigned size = 0; size < N_SIZES; size++)
+                for (unsigned w = 0; w < FIO; w++) {
+                        close_store(&b->stores[size][w]);
+                        (void)snprintf(path, sizeof(path), "%s-%u-%u", b->path, w, sizes[size]);
+                        (void)unlink(path);
+                }
+        (void)unlink(b->fio_path);
+        (void)rmdir(b->dir);
+}
+
 static int run_disk(struct bench_run *run)
 {
         static struct bench_state b;
         int r = init(&b, run);
 
+        for (unsigned size = 0; size < N_SIZES; size++)
+                for (unsigned w = 0; w < FIO && r == 0; w++)
+                        r = start_store(&b, size, w);
         for (unsigned i = 0; i < run->rounds && r == 0; i++)
                 r = one_round(&b, i);
         if (r == 0)
                 report(&b, run);
         else
                 bench_fail("pages on a disk", r);
-        (void)unlink(b.fio_path);
-        (void)unlink(b.path);
-        (void)rmdir(b.dir);
+        end(&b);
         for (unsigned size = 0; size < N_SIZES; size++)
                 for (unsigned d = 0; d < N_DIRECTIONS; d++)
                         for (unsigned w = 0; w < N_WHATS; w++)
