@@ -162,8 +162,11 @@ static int open_store(struct store *s, const struct bench_state *b, unsigned wha
                 .engine = what == URING ? DISK_ENGINE_URING : DISK_ENGINE_THREADS,
                 .depth = DEPTH};
         const uint8_t id[DISK_ID_BYTES] = {1};
-        char why[DISK_WHY_BYTES];
-        int r = disk_open(b->path, b->bytes + CHUNKS, &options, &s->disk, why);
+        char path[320], why[DISK_WHY_BYTES];
+        int r;
+
+        (void)snprintf(path, sizeof(path), "%s-%u-%u", b->path, what, bytes);
+        r = disk_open(path, b->bytes + CHUNKS, &options, &s->disk, why);
 
         if (r < 0) {
                 fprintf(stderr, "kvlease-bench: %s\n", why);
