@@ -26,8 +26,8 @@
  * an error, or a condition, the callback never runs. The disk's own threads (disk-engine.h) do all
  * that may block, but for disk_open() and disk_close().
  *
- * Memory: DISK_SLOT_MEMORY bytes for each slot of the chunks in use by spaces that were loaded,
- * some 200 for each chunk of the file and each space, 4 KiB for each operation under way.
+ * Memory: DISK_SLOT_MEMORY bytes for each slot of the chunks in use by spaces that were loaded, in
+ * 4 KiB for each chunk; 400 for each chunk of the file, 250 for each space, and 64 KiB.
  */
 #ifndef KVL_TIER_DISK_H
 #define KVL_TIER_DISK_H
@@ -58,7 +58,7 @@ struct disk_space;
 enum {
         DISK_NEW = 1, /* disk_open: the file has nothing in it */
         DISK_FULL,    /* no slot, and no chunk is free */
-        DISK_BUSY,    /* as much waits as may, or the disk is late: not now */
+        DISK_BUSY,    /* not now: too much waits, the disk is late, a chunk is yet to be free */
 };
 
 enum disk_engine_kind {
@@ -129,7 +129,7 @@ uint64_t disk_deadline_nsec(const struct disk_file *d);
 
 /*
  * A space has pages of one tenant alone; its slots have the same size. It is the disk's, lives
- * until disk_drop() or disk_close(), and is in the file when the first chunk is.
+ * until disk_drop() or disk_close(), and is in the file soon after it was made.
  */
 struct disk_space_info {
         uint8_t id[DISK_ID_BYTES], owner[DISK_ID_BYTES];

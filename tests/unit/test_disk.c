@@ -573,7 +573,8 @@ static void test_zero_otherwise(void **state)
                 s = bench_space(&b, 'b', TEST_SLOT);
                 bench_write(&b, s, 1000, 1, 5000, NULL);
                 fallocate_error = 0;
-                assert_int_equal(file_has(b.path, 99), i == 1); /* of the chunk that was freed last */
+                assert_int_equal(
+                        file_has(b.path, 99), i == 1); /* of the chunk that was freed last */
                 assert_int_equal(bench_read(&b, s, 1000, bench_where(s, 1000)), 0);
                 assert_int_equal(bench_info(s).n_pages, 1);
                 end(&b);
