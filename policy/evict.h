@@ -141,8 +141,10 @@ struct evict_ops {
 
         /*
          * Next victim of a tier: an idle leaf or tip that isn't locked, NODE_NONE where there is
-         * none. Changes nothing a caller could see: without a remove(), lock() or move() the next
-         * call may name the same node. Amortised O(1), or O(classes of pages).
+         * none. A tier can have tips and no leaf: then something goes down, or what continues a tip
+         * is dropped first, from the tier that it is in. Changes nothing a caller could see:
+         * without a remove(), lock() or move() the next call may name the same node. Amortised
+         * O(1), or O(classes of pages).
          */
         uint32_t (*victim)(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec);
 
