@@ -10,16 +10,18 @@
 #include <string.h>
 
 #include "client/examples/decoder/gpu.h"
+#include "client/examples/decoder/half.h"
 #include "client/examples/decoder/kernels.h"
 #include "client/examples/decoder/kv-host.h"
 #include "gpu/cuda_load.h"
 #include "tests/fakecuda/kernel.h"
+#include "tests/unit/chunk-source.h"
 #include "tests/unit/test-support.h"
 
 #define DEVICE_BASE (UINT64_C(1) << 60) /* addresses that the CPU cannot follow */
 #define RESIDUE     0xff                /* as floats no numbers */
 
-enum { ALLOCATIONS = 8, N_TOKENS = 61, PAGES_MAX = 64, TENSOR_FLOATS = 1024 };
+enum { ALLOCATIONS = 8, N_TOKENS = 61, PAGES_MAX = 64, TENSOR_HALVES = 1024 };
 
 static const struct model_shape shape = {.n_layers = 2, .width = 48, .n_heads = 6, .n_kv_heads = 2};
 #define HEAD     8u
@@ -330,7 +332,12 @@ static int teardown(void **state)
         return 0;
 }
 
-/* Straight from the definition, in double. */
+static double half(float x)
+{
+        return (double)half_value(half_of(x));
+}
+
+/* Straight from the definition, in double, of K and V in fp16. */
 static void reference(float *out)
 {
         for (int t = 0; t < N_TOKENS; t++) {
@@ -343,13 +350,15 @@ static void reference(float *out)
 
                                 for (unsigned e = 0; e < HEAD; e++)
                                         dot += (double)q[t * 48 + h * HEAD + e] *
-                                               (double)k[p * KV_WIDTH + kv_head * HEAD + e];
-                                sum += weights[p] = exp(dot / sqrt(HEAD));
+                                               half(k[p * KV_WIDTH + kv_head * HEAD + e]);
+                                dot = dot / sqrt(HEAD) -
+                                      (t - p) / pow(2, 2 + 9 * h / (shape.n_heads - 1));
+                                sum += weights[p] = exp(dot);
                         }
                         for (int p = 0; p <= t; p++)
                                 for (unsigned e = 0; e < HEAD; e++)
                                         mixed[e] += weights[p] / sum *
-                                                    (double)v[p * KV_WIDTH + kv_head * HEAD + e];
+                                                    half(v[p * KV_WIDTH + kv_head * HEAD + e]);
                         for (unsigned e = 0; e < HEAD; e++)
                                 out[t * 48 + h * HEAD + e] = (float)mixed[e];
                 }
@@ -370,7 +379,7 @@ static void place_tensors(struct place *p, uint32_t stride)
 {
         for (uint32_t i = 0; i < PAGES_MAX * 4; i++)
                 p->tensors[i] = p->memory + (size_t)((i / 4 * stride) % PAGES_MAX * 4 + i % 4) *
-                                                    TENSOR_FLOATS * sizeof(float);
+                                                    TENSOR_HALVES * sizeof(uint16_t);
 }
 
 static int open_gpu(struct place *p, uint32_t page_tokens, uint32_t max_pages, uint32_t stride)
@@ -385,13 +394,13 @@ static int open_gpu(struct place *p, uint32_t page_tokens, uint32_t max_pages, u
         };
         int r;
 
-        assert_true(page_tokens * KV_WIDTH <= TENSOR_FLOATS);
+        assert_true(page_tokens * KV_WIDTH <= TENSOR_HALVES);
         *p = (struct place){.page_tokens = page_tokens, .max_pages = max_pages};
         driver.has_kernels = true;
         r = gpu_new(&options, &p->kv);
         if (r)
                 return r;
-        r = gpu_alloc(p->kv, PAGES_MAX * 4 * TENSOR_FLOATS * sizeof(float), &p->memory);
+        r = gpu_alloc(p->kv, PAGES_MAX * 4 * TENSOR_HALVES * sizeof(uint16_t), &p->memory);
         if (r) {
                 p->kv->ops->free(p->kv);
                 return r;
@@ -403,7 +412,7 @@ static int open_gpu(struct place *p, uint32_t page_tokens, uint32_t max_pages, u
 static void open_host(struct place *p, uint32_t page_tokens)
 {
         *p = (struct place){.page_tokens = page_tokens, .max_pages = PAGES_MAX};
-        p->memory = calloc(PAGES_MAX * 4 * TENSOR_FLOATS, sizeof(float));
+        p->memory = calloc(PAGES_MAX * 4 * TENSOR_HALVES, sizeof(uint16_t));
         assert_non_null(p->memory);
         place_tensors(p, 1);
         assert_int_equal(kv_host_new(&shape, page_tokens, PAGES_MAX, p->tensors, &p->kv), 0);
@@ -485,7 +494,7 @@ static void test_same_bits_everywhere(void **state)
 /* Pages have the very bytes that the CPU writes, and nothing else of them is touched. */
 static void test_pages_have_the_same_bytes(void **state)
 {
-        const size_t bytes = PAGES_MAX * 4 * TENSOR_FLOATS * sizeof(float);
+        const size_t bytes = PAGES_MAX * 4 * TENSOR_HALVES * sizeof(uint16_t);
         struct place gpu, host;
 
         open_host(&host, 7);
@@ -496,6 +505,46 @@ static void test_pages_have_the_same_bytes(void **state)
         assert_memory_equal(host_of((uintptr_t)gpu.memory, bytes), host.memory, bytes);
         gpu.kv->ops->free(gpu.kv);
         close_host(&host);
+}
+
+static unsigned char *tensor_of_device(unsigned char *address, size_t bytes)
+{
+        return host_of((uintptr_t)address, bytes);
+}
+
+/* Pages that come in chunks: client/examples/decoder/page-source.h. */
+static void test_same_bits_in_chunks(void **state)
+{
+        static const uint32_t page_tokens[] = {1, 5, 16}, windows[] = {1, 2, 7};
+        const size_t tensor_bytes = TENSOR_HALVES * sizeof(uint16_t);
+
+        run_on_host(16, expected);
+        for (size_t i = 0; i < ARRAY_SIZE(page_tokens) * ARRAY_SIZE(windows); i++) {
+                struct chunk_source s = {
+                        .n_tensors = 4,
+                        .tensor_bytes = tensor_bytes,
+                        .window_pages = windows[i % ARRAY_SIZE(windows)],
+                        .host_of = tensor_of_device,
+                };
+                cu_deviceptr buffers;
+                struct place p;
+
+                assert_int_equal(mem_alloc(&buffers, 2 * s.window_pages * tensor_bytes), 0);
+                s.buffers[0] = (unsigned char *)(uintptr_t)buffers;
+                s.buffers[1] = s.buffers[0] + s.window_pages * tensor_bytes;
+                assert_int_equal(
+                        open_gpu(&p, page_tokens[i / ARRAY_SIZE(windows)], PAGES_MAX, 37), 0);
+                s.tensors = p.tensors;
+                chunk_source_init(&s);
+                p.kv->source = &s.source;
+                memset(found, 0, sizeof(found));
+                assert_int_equal(run(&p, 1, 64, found), 0);
+                assert_memory_equal(found, expected, sizeof(found));
+                chunk_source_deinit(&s);
+                p.kv->ops->free(p.kv);
+                mem_free(buffers);
+        }
+        check_nothing_left();
 }
 
 /* Where there is no room for the scores of a whole page, tokens are computed some at a time. */
@@ -519,7 +568,7 @@ static void test_table_changes(void **state)
 {
         static float other[N_TOKENS * 48];
         struct place p;
-        size_t page_bytes = 4 * TENSOR_FLOATS * sizeof(float);
+        size_t page_bytes = 4 * TENSOR_HALVES * sizeof(uint16_t);
 
         assert_int_equal(open_gpu(&p, 16, PAGES_MAX, 1), 0);
         assert_int_equal(run(&p, 1, 16, expected), 0);
@@ -615,6 +664,7 @@ int main(void)
                 TEST(test_attention_is_right),
                 TEST(test_same_bits_everywhere),
                 TEST(test_pages_have_the_same_bytes),
+                TEST(test_same_bits_in_chunks),
                 TEST(test_long_context),
                 TEST(test_table_changes),
                 TEST(test_driver_fails),

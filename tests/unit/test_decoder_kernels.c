@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/examples/decoder/half.h"
 #include "client/examples/decoder/kernels.h"
 #include "tests/unit/test-support.h"
 
@@ -76,19 +77,19 @@ static void test_linear_reads_panels(void **state)
 static void test_exp_sum(void **state)
 {
         static float scores[N_SCORES + KERNEL_PANEL], before[N_SCORES];
-        float max = -INFINITY, sum;
-        double expected_sum = 0;
+        double expected_sum = 0, max = -INFINITY;
+        float sum;
 
         for (int i = 0; i < N_SCORES; i++) {
                 scores[i] = before[i] = 30 * random_float();
-                max = before[i] > max ? before[i] : max;
+                max = fmax(max, 0.5 * (double)before[i] - (N_SCORES - 1 - i) / 64.0);
         }
         scores[N_SCORES] = 1e9f; /* the padding is not looked at */
-        sum = kernel_exp_sum(scores, N_SCORES, 0.5f);
+        sum = kernel_exp_sum(scores, N_SCORES, 0.5f, 1.0f / 64);
         for (int i = 0; i < N_SCORES; i++) {
-                double exact = exp(0.5 * (double)(before[i] - max));
+                double exact = exp(0.5 * (double)before[i] - (N_SCORES - 1 - i) / 64.0 - max);
 
-                assert_true(fabs((double)scores[i] - exact) <= 2e-6 * exact);
+                assert_true(fabs((double)scores[i] - exact) <= 4e-6 * exact);
                 expected_sum += exact;
         }
         assert_true(fabs((double)sum - expected_sum) < 1e-5 * expected_sum);
@@ -98,7 +99,7 @@ static void test_exp_sum_of_one(void **state)
 {
         float scores[KERNEL_PANEL] = {-12345.0f};
 
-        assert_true(kernel_exp_sum(scores, 1, 1.0f) == 1.0f);
+        assert_true(kernel_exp_sum(scores, 1, 1.0f, 0.25f) == 1.0f);
         assert_true(scores[0] == 1.0f);
 }
 
@@ -112,13 +113,49 @@ static void test_swiglu_at_the_ends(void **state)
         assert_float_equal(gate[2], 2000, 1e-3f);
 }
 
-static void test_rope_turns(void **state)
+/* Every fp16 number comes back from a float. */
+static void test_halves_are_exact(void **state)
 {
-        float x[4] = {1, 2, 3, 4}, cosines[2] = {0, 1}, sines[2] = {1, 0};
+        for (unsigned half = 0; half < 0x10000; half++) {
+                unsigned exponent = half >> 10 & 31, mantissa = half & 0x3ff;
+                double value = exponent ? ldexp(0x400 + mantissa, (int)exponent - 25)
+                                        : ldexp(mantissa, -24);
+                float wide;
 
-        kernel_rope(x, 4, cosines, sines);
-        assert_true(x[0] == -3 && x[2] == 1); /* a quarter turn */
-        assert_true(x[1] == 2 && x[3] == 4);  /* none */
+                if (exponent == 31) /* infinities and NaNs are never made */
+                        continue;
+                wide = half_value((uint16_t)half);
+                assert_true((double)wide == (half & 0x8000 ? -value : value));
+                assert_int_equal(half_of(wide), half);
+        }
+}
+
+/* Between two neighbours: to the nearer one, from the middle to the even one. */
+static void test_halves_are_rounded(void **state)
+{
+        for (uint16_t half = 0; half < 0x7bff; half++) {
+                float low = half_value(half), high = half_value(half + 1), middle;
+
+                middle = (low + high) / 2;
+                assert_int_equal(half_of(nextafterf(middle, 0)), half);
+                assert_int_equal(half_of(nextafterf(middle, 1e9f)), half + 1);
+                assert_int_equal(half_of(middle), half + half % 2);
+                assert_int_equal(half_of(-middle), 0x8000 | (half + half % 2));
+        }
+        assert_int_equal(half_of(1e9f), 0x7bff);
+        assert_int_equal(half_of(-INFINITY), 0xfbff);
+}
+
+static void test_widen(void **state)
+{
+        uint16_t halves[N_SCORES];
+        float wide[N_SCORES];
+
+        for (unsigned i = 0; i < N_SCORES; i++)
+                halves[i] = (uint16_t)(i * 61 % 0x7c00);
+        kernel_widen(halves, N_SCORES, wide);
+        for (unsigned i = 0; i < N_SCORES; i++)
+                assert_true(wide[i] == half_value(halves[i]));
 }
 
 int main(void)
@@ -130,7 +167,9 @@ int main(void)
                 TEST(test_exp_sum),
                 TEST(test_exp_sum_of_one),
                 TEST(test_swiglu_at_the_ends),
-                TEST(test_rope_turns),
+                TEST(test_halves_are_exact),
+                TEST(test_halves_are_rounded),
+                TEST(test_widen),
         };
 
         return cmocka_run_group_tests(tests, setup, NULL);

@@ -13,6 +13,7 @@
  */
 #include "client/examples/decoder/attention.h"
 #include "client/examples/decoder/fast-exp.h"
+#include "client/examples/decoder/half.h"
 
 #ifdef __CUDACC__
 #define KERNEL(name, type)     extern "C" __global__ void name(struct type a)
@@ -30,20 +31,20 @@ KERNEL(write_kv, write_kv_launch)
         uint64_t width = a.width, i = THREAD_INDEX, token = i / width, element = i % width;
         uint64_t at = a.first + token, head = element / a.head_size, e = element % a.head_size;
         const float *k, *v;
-        float *page_k, *page_v;
+        uint16_t *page_k, *page_v;
 
         if (token >= a.n_tokens)
                 return;
         k = READ(float, a.k, (a.n_tokens * width));
         v = READ(float, a.v, (a.n_tokens * width));
-        page_k = AT(float, a.page_k, (a.page_tokens * width));
-        page_v = AT(float, a.page_v, (a.page_tokens * width));
-        page_k[element * a.page_tokens + at] = k[i];
-        page_v[(head * a.page_tokens + at) * a.head_size + e] = v[i];
+        page_k = AT(uint16_t, a.page_k, (a.page_tokens * width));
+        page_v = AT(uint16_t, a.page_v, (a.page_tokens * width));
+        page_k[element * a.page_tokens + at] = half_of(k[i]);
+        page_v[(head * a.page_tokens + at) * a.head_size + e] = half_of(v[i]);
 }
 
 /* K (0) or V (1) of a page, for a query head. */
-DEVICE const float *head_of(
+DEVICE const uint16_t *head_of(
         const struct attention_launch *a, uint64_t page, int is_v, uint64_t head)
 {
         uint64_t kv_head = head / (a->n_heads / a->n_kv_heads);
@@ -51,7 +52,7 @@ DEVICE const float *head_of(
         uint64_t row = a->tensors + page * a->n_tensors * sizeof(uint64_t);
         uint64_t tensor = READ(uint64_t, row, a->n_tensors)[2 * a->layer + is_v];
 
-        return READ(float, tensor + kv_head * n * sizeof(float), n);
+        return READ(uint16_t, tensor + kv_head * n * sizeof(uint16_t), n);
 }
 
 /* The scores of a row: a token and a head. */
@@ -60,22 +61,23 @@ DEVICE float *scores_of(const struct attention_launch *a, uint64_t row)
         return AT(float, a->scores + row * a->row * sizeof(float), a->row);
 }
 
-/* A thread for each token, head and position: q * k. */
+/* A thread for each token, head and position of the chunk: q * k, and what distance takes away. */
 KERNEL(attention_scores, attention_launch)
 {
-        uint64_t n_positions = (uint64_t)a.position + a.n_tokens, head = a.head_size;
-        uint64_t i = THREAD_INDEX, at = i % n_positions, row = i / n_positions;
-        uint64_t token = row / a.n_heads, stride = a.page_tokens;
-        const float *q, *k;
-        float sum = 0;
+        uint64_t n_positions = a.end - a.first, head = a.head_size, i = THREAD_INDEX;
+        uint64_t at = a.first + i % n_positions, row = i / n_positions;
+        uint64_t token = row / a.n_heads, visible = a.position + token, stride = a.page_tokens;
+        const uint16_t *k;
+        const float *q;
+        float sum = 0, slope = attention_slope((uint32_t)(row % a.n_heads), a.n_heads);
 
-        if (token >= a.n_tokens || at > a.position + token)
+        if (token >= a.n_tokens || at > visible)
                 return;
         k = head_of(&a, at / stride, 0, row % a.n_heads) + at % stride;
         q = READ(float, a.q + row * head * sizeof(float), head);
         for (uint64_t e = 0; e < head; e++)
-                sum += q[e] * k[e * stride];
-        scores_of(&a, row)[at] = sum;
+                sum += q[e] * half_value(k[e * stride]);
+        scores_of(&a, row)[at] = sum * a.scale + slope * (float)((int32_t)at - (int32_t)visible);
 }
 
 /* A thread for each token and head: the scores become weights, whose sum is 1. */
@@ -93,13 +95,13 @@ KERNEL(attention_weights, attention_launch)
                 max = scores[i] > max ? scores[i] : max;
         for (i = 0; i + ATTENTION_LANES <= n; i += ATTENTION_LANES) {
                 for (uint32_t j = 0; j < ATTENTION_LANES; j++) {
-                        scores[i + j] = fast_exp(a.scale * (scores[i + j] - max));
+                        scores[i + j] = fast_exp(scores[i + j] - max);
                         lanes[j] += scores[i + j];
                 }
         }
         for (uint32_t j = 0; j < ATTENTION_LANES; j++) {
                 if (i + j < n) {
-                        scores[i + j] = fast_exp(a.scale * (scores[i + j] - max));
+                        scores[i + j] = fast_exp(scores[i + j] - max);
                         lanes[j] += scores[i + j];
                 }
         }
@@ -110,22 +112,25 @@ KERNEL(attention_weights, attention_launch)
                 scores[i] *= inverse;
 }
 
-/* A thread for each token, head and element: weights * v. */
+/* A thread for each token, head and element: adds weights * v of the chunk. */
 KERNEL(attention_mix, attention_launch)
 {
         uint64_t head = a.head_size, i = THREAD_INDEX, e = i % head, row = i / head;
         uint64_t token = row / a.n_heads, n = a.position + token + 1, tokens = a.page_tokens;
         const float *weights;
-        float sum = 0;
+        float *out, sum;
 
         if (token >= a.n_tokens)
                 return;
+        n = n < a.end ? n : a.end;
         weights = scores_of(&a, row);
-        for (uint64_t first = 0; first < n; first += tokens) {
-                const float *v = head_of(&a, first / tokens, 1, row % a.n_heads) + e;
+        out = AT(float, a.out + row * head * sizeof(float), head) + e;
+        sum = a.first > 0 ? *out : 0;
+        for (uint64_t first = a.first; first < n; first += tokens) {
+                const uint16_t *v = head_of(&a, first / tokens, 1, row % a.n_heads) + e;
 
                 for (uint64_t p = 0; p < tokens && first + p < n; p++)
-                        sum += weights[first + p] * v[p * head];
+                        sum += weights[first + p] * half_value(v[p * head]);
         }
-        AT(float, a.out + row * head * sizeof(float), head)[e] = sum;
+        *out = sum;
 }

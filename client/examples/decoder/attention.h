@@ -6,6 +6,12 @@
 
 #include <stdint.h>
 
+#ifdef __CUDACC__
+#define ATTENTION_INLINE static inline __device__
+#else
+#define ATTENTION_INLINE static inline
+#endif
+
 /* Threads of a block, all kernels, one dimension; not tuned. */
 #define ATTENTION_BLOCK 128
 
@@ -20,7 +26,8 @@ struct write_kv_launch {
         uint32_t width, head_size; /* of all kv heads; of one */
 };
 
-/* attention_scores, _weights and _mix: attention of n_tokens tokens from `position` on. */
+/* attention_scores, _weights and _mix: attention of n_tokens tokens from `position` on. Scores of
+ * all chunks, then weights, then the mix of all chunks, both in ascending order. */
 struct attention_launch {
         uint64_t tensors; /* uint64_t[page][n_tensors]: addresses, the page table of model.h */
         uint64_t q, out;  /* float[n_tokens][n_heads][head_size] */
@@ -30,4 +37,14 @@ struct attention_launch {
         uint32_t n_tokens, position;
         uint32_t n_heads, n_kv_heads, head_size;
         float scale;
+        uint32_t first, end; /* _scores and _mix: positions of this chunk, from a page's first on */
 };
+
+/*
+ * What a head's scores lose with each token of distance: powers of two, from 1/4 of the first head,
+ * which sees what was just before, to 1/2048 of the last, which sees thousands of tokens back.
+ */
+ATTENTION_INLINE float attention_slope(uint32_t head, uint32_t n_heads)
+{
+        return 1.0f / (float)(4u << (n_heads > 1 ? 9 * head / (n_heads - 1) : 9));
+}

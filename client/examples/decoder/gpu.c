@@ -264,20 +264,21 @@ int gpu_alloc(struct model_kv *kv, uint64_t bytes, unsigned char **ret_address)
         return r;
 }
 
-/* Brings the device's page table up to date, for pages that hold positions below `end`. */
-static int upload_table(struct gpu *g, uint32_t end)
+/* Brings rows of the device's page table up to date. */
+static int upload_rows(
+        struct gpu *g, uint32_t first_page, uint32_t n_pages, unsigned char *const *tensors)
 {
         size_t n = 2 * (size_t)g->kv.shape.n_layers;
-        uint32_t n_pages = (end + g->kv.page_tokens - 1) / g->kv.page_tokens;
         int r = 0;
 
         for (uint32_t i = 0; !r && i < n_pages; i++) {
-                unsigned char **row = g->uploaded + i * n;
+                size_t page = first_page + i;
+                unsigned char **row = g->uploaded + page * n;
 
-                if (memcmp(row, g->kv.tensors + i * n, n * sizeof(*row)) == 0)
+                if (memcmp(row, tensors + i * n, n * sizeof(*row)) == 0)
                         continue;
-                memcpy(row, g->kv.tensors + i * n, n * sizeof(*row));
-                r = DRIVER(g, MemcpyHtoDAsync, g->tensors + i * n * sizeof(uint64_t), row,
+                memcpy(row, tensors + i * n, n * sizeof(*row));
+                r = DRIVER(g, MemcpyHtoDAsync, g->tensors + page * n * sizeof(uint64_t), row,
                         n * sizeof(*row), g->stream);
         }
         return r;
@@ -292,8 +293,7 @@ static int append(struct model_kv *kv, uint32_t layer, uint32_t position, uint32
         uint32_t head = model_head_size(&kv->shape), width = head * kv->shape.n_kv_heads;
         size_t bytes = (size_t)n_tokens * width * sizeof(*k);
         unsigned char *const *tensors =
-                kv->tensors + (size_t)(position / kv->page_tokens) * 2 * kv->shape.n_layers +
-                2 * (size_t)layer;
+                model_kv_row(kv, position / kv->page_tokens) + 2 * (size_t)layer;
         struct write_kv_launch l = {
                 .page_k = (uintptr_t)tensors[0],
                 .page_v = (uintptr_t)tensors[1],
@@ -314,16 +314,44 @@ static int append(struct model_kv *kv, uint32_t layer, uint32_t position, uint32
         return r ? r : gpu_wait(kv);
 }
 
+/*
+ * Scores (is_v 0), or the mix, of all pages. Before the source is asked for more, nothing uses what
+ * it gave.
+ */
+static int for_each_chunk(struct gpu *g, struct attention_launch *l, uint32_t is_v)
+{
+        uint32_t n_visible = l->position + l->n_tokens, tokens = l->page_tokens, n;
+        uint32_t n_pages = (n_visible + tokens - 1) / tokens;
+        uint64_t n_rows = (uint64_t)l->n_tokens * l->n_heads;
+        int r = 0;
+
+        for (uint32_t page = 0; !r && page < n_pages; page += n) {
+                unsigned char *const *rows;
+
+                r = model_kv_take(&g->kv, l->layer, is_v, page, n_pages - page, &rows, &n);
+                if (!r)
+                        r = upload_rows(g, page, n, rows);
+                if (r)
+                        return r;
+                l->first = page * tokens;
+                l->end = n_visible - l->first < n * tokens ? n_visible : (page + n) * tokens;
+                if (is_v)
+                        r = launch(g, MIX, l, n_rows * l->head_size);
+                else
+                        r = launch(g, SCORES, l, n_rows * (l->end - l->first));
+                if (!r && g->kv.source)
+                        r = gpu_wait(&g->kv);
+        }
+        return r;
+}
+
 static int attend_some(struct gpu *g, struct attention_launch *l)
 {
-        uint64_t n_rows = (uint64_t)l->n_tokens * l->n_heads;
-        int r = launch(g, SCORES, l, n_rows * (l->position + l->n_tokens));
+        int r = for_each_chunk(g, l, 0);
 
         if (!r)
-                r = launch(g, WEIGHTS, l, n_rows);
-        if (!r)
-                r = launch(g, MIX, l, n_rows * l->head_size);
-        return r;
+                r = launch(g, WEIGHTS, l, (uint64_t)l->n_tokens * l->n_heads);
+        return r ? r : for_each_chunk(g, l, 1);
 }
 
 static int attend(struct model_kv *kv, uint32_t layer, uint32_t position, uint32_t n_tokens,
@@ -331,10 +359,8 @@ static int attend(struct model_kv *kv, uint32_t layer, uint32_t position, uint32
 {
         struct gpu *g = (struct gpu *)kv;
         size_t row_bytes = kv->shape.width * sizeof(*q), bytes = n_tokens * row_bytes;
-        int r = upload_table(g, position + n_tokens);
+        int r = DRIVER(g, MemcpyHtoDAsync, g->q, q, bytes, g->stream);
 
-        if (!r)
-                r = DRIVER(g, MemcpyHtoDAsync, g->q, q, bytes, g->stream);
         for (uint32_t n, i = 0; !r && i < n_tokens; i += n) {
                 struct attention_launch l = {
                         .tensors = g->tensors,

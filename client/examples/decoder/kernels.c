@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "client/examples/decoder/fast-exp.h"
+#include "client/examples/decoder/half.h"
 #include "client/examples/decoder/kernels.h"
 
 /*
@@ -90,16 +91,6 @@ void kernel_rms_norm(const float *x, const float *gain, size_t n, float *out)
                 out[i] = x[i] * factor * gain[i];
 }
 
-void kernel_rope(float *x, size_t n, const float *cosines, const float *sines)
-{
-        for (size_t i = 0; i < n / 2; i++) {
-                float re = x[i], im = x[i + n / 2];
-
-                x[i] = re * cosines[i] - im * sines[i];
-                x[i + n / 2] = re * sines[i] + im * cosines[i];
-        }
-}
-
 FOR_CPU
 void kernel_swiglu(float *gate, const float *up, size_t n)
 {
@@ -109,11 +100,14 @@ void kernel_swiglu(float *gate, const float *up, size_t n)
 
 /* Lane j takes elements j, j + 8, j + 16, ...: an order that depends on n only. */
 FOR_CPU
-float kernel_exp_sum(float *scores, size_t n, float scale)
+float kernel_exp_sum(float *scores, size_t n, float scale, float slope)
 {
         size_t padded = (n + KERNEL_PANEL - 1) / KERNEL_PANEL * KERNEL_PANEL;
         float lanes[KERNEL_PANEL], max, sum = 0;
+        int32_t last = (int32_t)n - 1;
 
+        for (int32_t i = 0; i <= last; i++)
+                scores[i] = scores[i] * scale + slope * (float)(i - last);
         for (size_t i = n; i < padded; i++)
                 scores[i] = -INFINITY;
         memcpy(lanes, scores, sizeof(lanes));
@@ -125,7 +119,7 @@ float kernel_exp_sum(float *scores, size_t n, float scale)
                 max = lanes[j] > max ? lanes[j] : max;
 
         for (size_t i = 0; i < padded; i++)
-                scores[i] = fast_exp(scale * (scores[i] - max));
+                scores[i] = fast_exp(scores[i] - max);
         for (size_t i = n; i < padded; i++)
                 scores[i] = 0;
 
@@ -136,4 +130,11 @@ float kernel_exp_sum(float *scores, size_t n, float scale)
         for (size_t j = 0; j < KERNEL_PANEL; j++)
                 sum += lanes[j];
         return sum;
+}
+
+FOR_CPU
+void kernel_widen(const uint16_t *halves, size_t n, float *out)
+{
+        for (size_t i = 0; i < n; i++)
+                out[i] = half_value(halves[i]);
 }

@@ -30,14 +30,15 @@ void kernel_linear(const float *x, size_t m, size_t n_in, const float *w, size_t
 /* out = x / rms(x) * gain, over n elements. */
 void kernel_rms_norm(const float *x, const float *gain, size_t n, float *out);
 
-/* Rotates the n/2 pairs (x[i], x[i + n/2]) by angles given as cosines and sines. */
-void kernel_rope(float *x, size_t n, const float *cosines, const float *sines);
-
 /* gate = silu(gate) * up. */
 void kernel_swiglu(float *gate, const float *up, size_t n);
 
 /*
- * scores[i] = exp(scale * (scores[i] - max)), and returns their sum. scores must have room for n
- * rounded up to KERNEL_PANEL.
+ * scores[i] = exp(biased[i] - max), and returns their sum; biased[i] = scores[i] * scale - slope *
+ * (n - 1 - i), and max is the largest of those. scores must have room for n rounded up to
+ * KERNEL_PANEL.
  */
-float kernel_exp_sum(float *scores, size_t n, float scale);
+float kernel_exp_sum(float *scores, size_t n, float scale, float slope);
+
+/* Numbers of a page, fp16, as floats. */
+void kernel_widen(const uint16_t *halves, size_t n, float *out);

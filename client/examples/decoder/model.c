@@ -7,7 +7,7 @@
 #include "client/examples/decoder/model.h"
 
 /* The order of operations is part of what a page holds: another one needs another number here. */
-#define ARITHMETIC 1u
+#define ARITHMETIC 2u
 #define VOCAB_ROWS ((MODEL_VOCAB + KERNEL_PANEL - 1) / KERNEL_PANEL * KERNEL_PANEL)
 
 struct layer {
@@ -25,8 +25,7 @@ struct scratch {
         float *mixed;  /* [token][width]: what attention returns */
         float *gate;   /* [token][ffn width] */
         float *up;
-        float *cosines, *sines; /* [token][head size / 2] */
-        float *logits;          /* [VOCAB_ROWS] */
+        float *logits; /* [VOCAB_ROWS] */
 };
 
 struct model {
@@ -161,8 +160,6 @@ static size_t place_all(struct model *m, float *base, size_t n_chunk)
         place(&s->mixed, base, &used, n_chunk * width);
         place(&s->gate, base, &used, n_chunk * ffn);
         place(&s->up, base, &used, n_chunk * ffn);
-        place(&s->cosines, base, &used, n_chunk * m->head_size / 2);
-        place(&s->sines, base, &used, n_chunk * m->head_size / 2);
         place(&s->logits, base, &used, VOCAB_ROWS);
         return used;
 }
@@ -201,36 +198,12 @@ void model_free(struct model *m)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static void compute_angles(struct model *m, uint32_t n_tokens, uint32_t position)
-{
-        uint32_t half = m->head_size / 2;
-
-        for (uint32_t t = 0; t < n_tokens; t++) {
-                for (uint32_t i = 0; i < half; i++) {
-                        double angle = (position + t) * pow(10000.0, -(double)i / half);
-
-                        m->s.cosines[t * half + i] = (float)cos(angle);
-                        m->s.sines[t * half + i] = (float)sin(angle);
-                }
-        }
-}
-
 static void norm_rows(const struct model *m, const float *gain, uint32_t n_tokens)
 {
         size_t width = m->shape.width;
 
         for (size_t t = 0; t < n_tokens; t++)
                 kernel_rms_norm(m->s.x + t * width, gain, width, m->s.normed + t * width);
-}
-
-static void rotate_heads(const struct model *m, float *x, uint32_t n_heads, uint32_t n_tokens)
-{
-        size_t head = m->head_size;
-
-        for (size_t t = 0; t < n_tokens; t++)
-                for (size_t h = 0; h < n_heads; h++)
-                        kernel_rope(x + (t * n_heads + h) * head, head, m->s.cosines + t * head / 2,
-                                m->s.sines + t * head / 2);
 }
 
 static void add_rows(float *x, const float *y, size_t n)
@@ -251,8 +224,6 @@ static int attention_block(
         kernel_linear(s->normed, n_tokens, width, l->wq, width, s->q);
         kernel_linear(s->normed, n_tokens, width, l->wk, m->kv_width, s->k);
         kernel_linear(s->normed, n_tokens, width, l->wv, m->kv_width, s->v);
-        rotate_heads(m, s->q, m->shape.n_heads, n_tokens);
-        rotate_heads(m, s->k, m->shape.n_kv_heads, n_tokens);
 
         r = kv->ops->append(kv, layer, position, n_tokens, s->k, s->v);
         if (!r)
@@ -291,7 +262,6 @@ int model_forward(struct model *m, struct model_kv *kv, const uint32_t *tokens, 
                 assert(tokens[t] < MODEL_VOCAB);
                 memcpy(s->x + t * width, m->embedding + tokens[t] * width, width * sizeof(*s->x));
         }
-        compute_angles(m, n_tokens, position);
         for (uint32_t i = 0; i < m->shape.n_layers; i++) {
                 int r = attention_block(m, kv, i, n_tokens, position);
 
@@ -299,10 +269,17 @@ int model_forward(struct model *m, struct model_kv *kv, const uint32_t *tokens, 
                         return r;
                 ffn_block(m, i, n_tokens);
         }
-        if (!ret_logits)
-                return 0;
-        kernel_rms_norm(s->x + (n_tokens - 1) * width, m->norm_final, width, s->normed);
+        if (ret_logits)
+                model_logits(m, n_tokens - 1, ret_logits);
+        return 0;
+}
+
+void model_logits(struct model *m, uint32_t i, float ret_logits[MODEL_VOCAB])
+{
+        struct scratch *s = &m->s;
+        size_t width = m->shape.width;
+
+        kernel_rms_norm(s->x + i * width, m->norm_final, width, s->normed);
         kernel_linear(s->normed, 1, width, m->w_logits, VOCAB_ROWS, s->logits);
         memcpy(ret_logits, s->logits, MODEL_VOCAB * sizeof(*ret_logits));
-        return 0;
 }

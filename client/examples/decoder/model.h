@@ -1,5 +1,5 @@
 /*
- * A decoder-only transformer: RMSNorm, rotary positions, grouped-query attention, SwiGLU. The
+ * A decoder-only transformer: RMSNorm, grouped-query attention with linear biases, SwiGLU. The
  * weights come from a seeded generator, so it has nothing to say, but it computes like one that
  * does: the K and V of a token depend on every token before it.
  *
@@ -11,11 +11,17 @@
  *   K of a page: [kv head][element][token]   (scores of a page's tokens are one product)
  *   V of a page: [kv head][token][element]
  *
+ * in fp16 (half.h). A context that is larger than the memory for its pages is attended chunk by
+ * chunk (page-source.h).
+ *
  * One thread at a time: the model owns its scratch memory.
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
+
+#include "client/examples/decoder/page-source.h"
 
 #define MODEL_BOS   256u /* tokens 0..255 are bytes */
 #define MODEL_VOCAB 257u
@@ -31,7 +37,8 @@ struct model_shape {
 
 struct model_kv;
 
-/* Both: 0, or -EIO, the device doesn't work any more (only free() makes sense then). */
+/* Both: 0; -EIO, the device doesn't work any more (only free() makes sense then); attend(): or what
+ * the page source returned, and may be repeated. */
 struct model_kv_ops {
         /* K and V of n_tokens tokens, all in the page of `position`: [token][kv head][element]. */
         int (*append)(struct model_kv *kv, uint32_t layer, uint32_t position, uint32_t n_tokens,
@@ -55,6 +62,9 @@ struct model_kv {
          * Borrowed; its owner changes it between calls.
          */
         unsigned char *const *tensors;
+        /* Where attention finds pages. NULL: in the table, all of them in place. Borrowed; its
+         * owner sets it. With a source only pages that are appended to need be in the table. */
+        struct page_source *source;
 };
 
 struct model;
@@ -63,6 +73,25 @@ struct model;
 static inline uint32_t model_head_size(const struct model_shape *shape)
 {
         return shape->width / shape->n_heads;
+}
+
+/* Row of the page table. */
+static inline unsigned char *const *model_kv_row(const struct model_kv *kv, uint32_t page)
+{
+        return kv->tensors + (size_t)page * 2 * kv->shape.n_layers;
+}
+
+/* page_source.take(), or the table itself. */
+static inline int model_kv_take(const struct model_kv *kv, uint32_t layer, uint32_t is_v,
+        uint32_t first_page, uint32_t n_pages, unsigned char *const **ret_tensors,
+        uint32_t *ret_n_pages)
+{
+        if (kv->source)
+                return kv->source->take(
+                        kv->source, layer, is_v, first_page, n_pages, ret_tensors, ret_n_pages);
+        *ret_tensors = model_kv_row(kv, first_page);
+        *ret_n_pages = n_pages;
+        return 0;
 }
 
 /* NULL if a model of this shape can be made, else what is wrong with it. */
@@ -78,7 +107,10 @@ void model_free(struct model *model);
 /*
  * Computes n_tokens tokens at positions position.., all in one page, whose predecessors' K and V
  * are in place; writes theirs. ret_logits: NULL, or room for MODEL_VOCAB: logits after the last of
- * them. 0; -EIO as of struct model_kv_ops.
+ * them. 0, or a code of struct model_kv_ops.
  */
 int model_forward(struct model *model, struct model_kv *kv, const uint32_t *tokens,
         uint32_t n_tokens, uint32_t position, float *ret_logits);
+
+/* Logits after the i-th token of the last model_forward(), which succeeded. */
+void model_logits(struct model *model, uint32_t i, float ret_logits[MODEL_VOCAB]);

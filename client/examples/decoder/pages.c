@@ -51,7 +51,7 @@ static void set_layout(struct pages *p)
         const struct model_shape *shape = &p->options.shape;
         uint32_t n_tensors = 2 * shape->n_layers;
         uint64_t bytes = (uint64_t)shape->n_kv_heads * model_head_size(shape) *
-                         p->options.page_tokens * sizeof(float);
+                         p->options.page_tokens * sizeof(uint16_t);
 
         p->tensor_bytes = (bytes + PLANE_ALIGN - 1) / PLANE_ALIGN * PLANE_ALIGN;
         snprintf(p->version, sizeof(p->version), "%016" PRIx64, model_version(shape));
@@ -59,7 +59,7 @@ static void set_layout(struct pages *p)
                 .size = sizeof(p->layout),
                 .model = "kvlease-decoder",
                 .version = p->version,
-                .dtype = KVL_DTYPE_F32,
+                .dtype = KVL_DTYPE_F16,
                 .n_layers = shape->n_layers,
                 .n_kv_heads = shape->n_kv_heads,
                 .head_size = model_head_size(shape),

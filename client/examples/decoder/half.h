@@ -1,0 +1,45 @@
+/* The numbers of pages: IEEE fp16 (binary16). One source for the CPU's and the GPU's kernels. */
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define HALF_INLINE static inline __device__
+#else
+#define HALF_INLINE static inline __attribute__((always_inline))
+#endif
+
+/* Exact, for all but infinities and NaNs, which half_of() doesn't make. No branches, so that loops
+ * over it become vectors. */
+HALF_INLINE float half_value(uint16_t half)
+{
+        uint32_t bits = (uint32_t)(half & 0x7fff) << 13, sign = (uint32_t)(half & 0x8000) << 16;
+        float value;
+
+        memcpy(&value, &bits, sizeof(value));
+        value *= 5.192296858534828e33f; /* 2^112: what the exponents' zeros are apart */
+        memcpy(&bits, &value, sizeof(bits));
+        bits |= sign;
+        memcpy(&value, &bits, sizeof(value));
+        return value;
+}
+
+/* The nearest, ties to even; beyond the largest (65504), and of NaN, the largest. */
+HALF_INLINE uint16_t half_of(float x)
+{
+        uint32_t bits, sign, subnormal, normal;
+        float magnitude, shifted;
+
+        memcpy(&bits, &x, sizeof(bits));
+        sign = bits >> 16 & 0x8000;
+        bits &= 0x7fffffff;
+        memcpy(&magnitude, &bits, sizeof(magnitude));
+        magnitude = magnitude < 65504.0f ? magnitude : 65504.0f;
+        memcpy(&bits, &magnitude, sizeof(bits));
+        shifted = magnitude + 0.5f; /* floats from there on are 2^-24 apart, as subnormal halves */
+        memcpy(&subnormal, &shifted, sizeof(subnormal));
+        subnormal -= 0x3f000000;
+        normal = ((bits + 0xfff + (bits >> 13 & 1)) >> 13) - (112u << 10);
+        return (uint16_t)(sign | (bits < 0x38800000 /* 2^-14 */ ? subnormal : normal));
+}
