@@ -1,6 +1,6 @@
 /*
  * decoder: an inference worker whose K and V live in kvleased's pages. For each prompt it reuses
- * what is cached, computes and publishes the rest page by page, and generates greedily. Its digest
+ * what is cached, computes and publishes the rest page by page, and generates. Its digest
  * covers every bit of the logits: it must not depend on what was reused, on the layout of the
  * pages, or on whether there is a daemon at all.
  */
@@ -13,8 +13,12 @@
 
 #include <kvlease.h>
 
+#include "client/examples/decoder/fast-exp.h"
 #include "client/examples/decoder/options.h"
 #include "client/examples/decoder/pages.h"
+
+/* --sample: of logits, so that a small model keeps to words it knows. Not tuned. */
+#define SHARPNESS 1.5f
 
 enum exit_status { DONE = 0, FAILED = 1, WRONG_USAGE = 2, NO_ROOM = 3, NO_CONNECTION = 4 };
 
@@ -30,7 +34,7 @@ struct worker {
         struct model *model;
         struct pages *pages;
         float logits[MODEL_VOCAB];
-        uint64_t digest;
+        uint64_t digest, random;
         uint32_t reused_tokens;
         double prefill_msec;
 };
@@ -156,7 +160,9 @@ static void print_text(const struct worker *w, const struct prompt *prompt)
         for (uint32_t i = 0; i < w->options->n_generate; i++) {
                 uint32_t token = prompt->tokens[prompt->n_tokens + i];
 
-                if (token < 0x20 || token > 0x7e || token == '"' || token == '\\')
+                if (token == '\n')
+                        printf("\n    ");
+                else if (token < 0x20 || token > 0x7e || token == '"' || token == '\\')
                         printf("\\x%02x", token);
                 else
                         putchar((int)token);
@@ -231,13 +237,34 @@ static uint32_t likeliest(const float *logits)
         return best;
 }
 
+/* By chance, the same one every time: xorshift64*. Never the token that begins a text. */
+static uint32_t sample(struct worker *w)
+{
+        float max = w->logits[likeliest(w->logits)], weights[MODEL_BOS], sum = 0, at;
+
+        w->random ^= w->random >> 12;
+        w->random ^= w->random << 25;
+        w->random ^= w->random >> 27;
+        for (uint32_t i = 0; i < MODEL_BOS; i++) {
+                weights[i] = fast_exp(SHARPNESS * (w->logits[i] - max));
+                sum += weights[i];
+        }
+        at = sum * (float)(w->random * 0x2545f4914f6cdd1d >> 40) * (1.0f / 16777216.0f);
+        for (uint32_t i = 0; i < MODEL_BOS; i++) {
+                at -= weights[i];
+                if (at < 0)
+                        return i;
+        }
+        return likeliest(w->logits);
+}
+
 static int generate(struct worker *w, const struct prompt *prompt)
 {
         for (uint32_t i = 0; i < w->options->n_generate; i++) {
                 uint32_t position = prompt->n_tokens + i;
                 int r;
 
-                prompt->tokens[position] = likeliest(w->logits);
+                prompt->tokens[position] = w->options->sample ? sample(w) : likeliest(w->logits);
                 r = compute(w, prompt->tokens, position, position + 1,
                         w->options->publish_generated, true);
                 if (r)
@@ -256,6 +283,7 @@ static enum exit_status run_prompt(struct worker *w, const struct prompt *prompt
                 return fail(prompt->file, r);
         w->prefill_msec = now_msec() - start;
         w->digest = 0xcbf29ce484222325;
+        w->random = w->options->sample;
         digest_logits(w);
         r = generate(w, prompt);
         if (r)

@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/examples/decoder/half.h"
 #include "client/examples/decoder/kernels.h"
 #include "client/examples/decoder/model.h"
+#include "client/examples/decoder/trained.h"
 
 /* The order of operations is part of what a page holds: another one needs another number here. */
 #define ARITHMETIC 2u
@@ -39,6 +41,18 @@ struct model {
         float *memory; /* all of the above */
 };
 
+static const char *trained_error(const struct model_shape *shape)
+{
+        struct model_shape trained;
+
+        trained_shape(&trained);
+        if (shape->n_layers != trained.n_layers || shape->width != trained.width ||
+                shape->n_heads != trained.n_heads || shape->n_kv_heads != trained.n_kv_heads ||
+                shape->ffn_width != trained.ffn_width)
+                return "the trained weights have another shape";
+        return NULL;
+}
+
 const char *model_shape_error(const struct model_shape *shape)
 {
         if (shape->n_layers < 1 || shape->n_layers > 256)
@@ -54,13 +68,14 @@ const char *model_shape_error(const struct model_shape *shape)
         if (shape->n_kv_heads < 1 || shape->n_kv_heads > shape->n_heads ||
                 shape->n_heads % shape->n_kv_heads)
                 return "kv heads must divide the heads";
-        return NULL;
+        return shape->seed == MODEL_TRAINED ? trained_error(shape) : NULL;
 }
 
 uint64_t model_version(const struct model_shape *shape)
 {
         const uint64_t fields[] = {ARITHMETIC, shape->seed, shape->n_layers, shape->width,
-                shape->n_heads, shape->n_kv_heads, shape->ffn_width};
+                shape->n_heads, shape->n_kv_heads, shape->ffn_width,
+                shape->seed == MODEL_TRAINED ? trained_version() : 0};
         uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
 
         for (size_t i = 0; i < sizeof(fields); i++)
@@ -98,7 +113,7 @@ static void fill_gain(float *gain, size_t n)
                 gain[i] = 1.0f;
 }
 
-static void fill_model(struct model *m)
+static void fill_random(struct model *m)
 {
         uint64_t state = m->shape.seed;
         size_t width = m->shape.width, ffn = m->shape.ffn_width;
@@ -119,6 +134,46 @@ static void fill_model(struct model *m)
                 fill_weights(&state, l->w_up, width * ffn, width);
                 fill_weights(&state, l->w_down, ffn * width, ffn);
         }
+}
+
+static const uint16_t *widen(const uint16_t *from, size_t n, float *to)
+{
+        kernel_widen(from, n, to);
+        return from + n;
+}
+
+/* [in][out] becomes panels. What is missing of the last one stays 0. */
+static const uint16_t *widen_panels(const uint16_t *from, size_t n_in, size_t n_out, float *to)
+{
+        for (size_t i = 0; i < n_in; i++)
+                for (size_t j = 0; j < n_out; j++)
+                        to[(j / KERNEL_PANEL * n_in + i) * KERNEL_PANEL + j % KERNEL_PANEL] =
+                                half_value(*from++);
+        return from;
+}
+
+static void fill_trained(struct model *m)
+{
+        size_t width = m->shape.width, ffn = m->shape.ffn_width, n;
+        const uint16_t *first = trained_values(&n), *from = first;
+
+        from = widen(from, MODEL_VOCAB * width, m->embedding);
+        from = widen_panels(from, width, MODEL_VOCAB, m->w_logits);
+        from = widen(from, width, m->norm_final);
+        for (uint32_t i = 0; i < m->shape.n_layers; i++) {
+                struct layer *l = &m->layers[i];
+
+                from = widen(from, width, l->norm_attention);
+                from = widen_panels(from, width, width, l->wq);
+                from = widen_panels(from, width, m->kv_width, l->wk);
+                from = widen_panels(from, width, m->kv_width, l->wv);
+                from = widen_panels(from, width, width, l->wo);
+                from = widen(from, width, l->norm_ffn);
+                from = widen_panels(from, width, ffn, l->w_gate);
+                from = widen_panels(from, width, ffn, l->w_up);
+                from = widen_panels(from, ffn, width, l->w_down);
+        }
+        assert((size_t)(from - first) == n);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -183,7 +238,10 @@ struct model *model_new(const struct model_shape *shape, uint32_t page_tokens)
                 return NULL;
         }
         place_all(m, m->memory, page_tokens);
-        fill_model(m);
+        if (shape->seed == MODEL_TRAINED)
+                fill_trained(m);
+        else
+                fill_random(m);
         return m;
 }
 

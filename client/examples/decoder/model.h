@@ -1,7 +1,8 @@
 /*
- * A decoder-only transformer: RMSNorm, grouped-query attention with linear biases, SwiGLU. The
- * weights come from a seeded generator, so it has nothing to say, but it computes like one that
- * does: the K and V of a token depend on every token before it.
+ * A decoder-only transformer: RMSNorm, grouped-query attention with linear biases, SwiGLU. Its
+ * weights are those that are built in, which were trained (trained.h), or come from a seeded
+ * generator: then it has nothing to say, but computes in the same way, in any shape. The K and V of
+ * a token depend on every token before it.
  *
  * It holds no K and no V, and doesn't look at them: struct model_kv stores them and computes
  * attention over them, on the CPU (kv-host.h) or on a GPU (gpu.h), in the same order of operations.
@@ -23,11 +24,12 @@
 
 #include "client/examples/decoder/page-source.h"
 
-#define MODEL_BOS   256u /* tokens 0..255 are bytes */
-#define MODEL_VOCAB 257u
+#define MODEL_BOS     256u /* tokens 0..255 are bytes */
+#define MODEL_VOCAB   257u
+#define MODEL_TRAINED 0u /* as a seed */
 
 struct model_shape {
-        uint64_t seed;
+        uint64_t seed; /* of the weights; MODEL_TRAINED: those that are built in */
         uint32_t n_layers;
         uint32_t width; /* elements of a token's vector */
         uint32_t n_heads;
@@ -97,7 +99,7 @@ static inline int model_kv_take(const struct model_kv *kv, uint32_t layer, uint3
 /* NULL if a model of this shape can be made, else what is wrong with it. */
 const char *model_shape_error(const struct model_shape *shape);
 
-/* Names the weights: equal for equal shapes, seeds and arithmetic. */
+/* Names the weights: equal for equal shapes, seeds (or trained weights) and arithmetic. */
 uint64_t model_version(const struct model_shape *shape);
 
 /* page_tokens: most tokens in one call. Returns owned, NULL: no memory. */

@@ -9,6 +9,7 @@
 
 #include "client/examples/decoder/gpu.h"
 #include "client/examples/decoder/options.h"
+#include "client/examples/decoder/trained.h"
 
 enum kind { NUMBER, SEED, FLAG, FLAG_OFF, STRING, PREFIX, PLANES, HELP, VERSION };
 
@@ -38,17 +39,21 @@ static const struct row rows[] = {
         {"max-prompt", NUMBER, AT(max_prompt), 1, 1 << 20, "N",
                 "cut prompts to N tokens (default: 4096; the time grows with the square)"},
         {"generate", NUMBER, AT(n_generate), 0, 1 << 16, "N", "tokens to generate (default: 8)"},
+        {"sample", SEED, AT(sample), 0, 0, "N",
+                "choose tokens by chance, with that seed (default: 0, the likeliest)"},
         {"publish-generated", FLAG, AT(publish_generated), 0, 0, NULL,
                 "publish pages of generated tokens, too"},
         {"json", FLAG, AT(json), 0, 0, NULL, "one JSON object a line and prompt"},
         {"verbose", FLAG, AT(verbose), 0, 0, NULL, "a line on stderr for each page"},
         {"delay-ms-per-page", NUMBER, AT(delay_msec), 0, 60000, "MS", "sleep after each page"},
-        {"model-seed", SEED, AT(shape.seed), 0, 0, "N", "seed of the weights (default: 1)"},
-        {"layers", NUMBER, AT(shape.n_layers), 1, 256, "N", "layers (default: 4)"},
-        {"width", NUMBER, AT(shape.width), 8, 16384, "N", "model width (default: 256)"},
-        {"heads", NUMBER, AT(shape.n_heads), 1, 1024, "N", "query heads (default: 8)"},
+        {"model-seed", SEED, AT(shape.seed), 0, 0, "N",
+                "random weights of that seed (default: 0, the trained ones)"},
+        {"layers", NUMBER, AT(shape.n_layers), 1, 256, "N",
+                "layers (default: 4; another shape than the default has random weights)"},
+        {"width", NUMBER, AT(shape.width), 8, 16384, "N", "model width (default: 128)"},
+        {"heads", NUMBER, AT(shape.n_heads), 1, 1024, "N", "query heads (default: 4)"},
         {"kv-heads", NUMBER, AT(shape.n_kv_heads), 1, 1024, "N", "K and V heads (default: 2)"},
-        {"ffn-width", NUMBER, AT(shape.ffn_width), 8, 65536, "N", "inner width (default: 704)"},
+        {"ffn-width", NUMBER, AT(shape.ffn_width), 8, 65536, "N", "inner width (default: 384)"},
         {"help", HELP, 0, 0, 0, NULL, "this text"},
         {"version", VERSION, 0, 0, 0, NULL,
                 "version of libkvlease, and whether kernels are built in"},
@@ -57,12 +62,6 @@ static const struct row rows[] = {
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
 static const struct options defaults = {
-        .shape = {.seed = 1,
-                .n_layers = 4,
-                .width = 256,
-                .n_heads = 8,
-                .n_kv_heads = 2,
-                .ffn_width = 704},
         .page_tokens = 64,
         .max_prompt = 4096,
         .n_generate = 8,
@@ -73,9 +72,9 @@ static const struct options defaults = {
 static void print_help(void)
 {
         printf("Usage: decoder [OPTION]... FILE...\n"
-               "Runs each FILE as a prompt through a small transformer with random weights, whose "
-               "K and V\n"
-               "live in pages of kvleased. Equal digests mean logits equal in every bit.\n\n");
+               "Runs each FILE as a prompt through a small transformer, whose K and V live in "
+               "pages of\n"
+               "kvleased. Equal digests mean logits equal in every bit.\n\n");
         for (size_t i = 0; i < N_ROWS; i++) {
                 char left[64];
 
@@ -151,10 +150,19 @@ static int apply(struct options *o, const struct row *row, const char *argument)
         return -EINVAL;
 }
 
-static int check(const struct options *o)
+static bool is_trained_shape(struct model_shape shape)
 {
-        const char *wrong = model_shape_error(&o->shape);
+        shape.seed = MODEL_TRAINED;
+        return !model_shape_error(&shape);
+}
 
+static int check(struct options *o)
+{
+        const char *wrong;
+
+        if (o->shape.seed == MODEL_TRAINED && !is_trained_shape(o->shape))
+                o->shape.seed = 1;
+        wrong = model_shape_error(&o->shape);
         if (wrong) {
                 fprintf(stderr, "decoder: %s\n", wrong);
                 return -EINVAL;
@@ -175,6 +183,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
         for (size_t i = 0; i < N_ROWS; i++)
                 long_options[i] =
                         (struct option){.name = rows[i].name, .has_arg = rows[i].argument != NULL};
+        trained_shape(&o.shape);
         o.prefixes = calloc((size_t)argc + 1, sizeof(*o.prefixes));
         if (!o.prefixes)
                 return -ENOMEM;

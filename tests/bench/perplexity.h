@@ -1,0 +1,29 @@
+/*
+ * What a codec of cold pages costs in what a model says: the trained decoder reads a text whose K
+ * and V go through the codec, page by page, as soon as a page is full. Tokens see pages before
+ * theirs as the codec gives them back, and their own page as it was computed.
+ */
+#ifndef KVL_TESTS_PERPLEXITY_H
+#define KVL_TESTS_PERPLEXITY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/codec/codec.h"
+
+struct perplexity_options {
+        const unsigned char *text; /* borrowed */
+        uint32_t n_bytes;          /* 1.. */
+        uint32_t page_tokens;      /* 1.. */
+        enum codec codec;
+        uint32_t first_layer; /* layers before this one stay exact */
+};
+
+/*
+ * The mean over all bytes of -ln(what the model gave it), each with all before it in sight: the
+ * perplexity of a byte is e to that. 0; -ENOMEM; -EDOM: a page can't be encoded (codec_encode()).
+ * Blocks for as long as the model computes. Any thread.
+ */
+int perplexity_measure(const struct perplexity_options *options, double *ret_nats);
+
+#endif
