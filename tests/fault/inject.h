@@ -3,8 +3,8 @@
  * Counts the calls of some functions of libc in one process and makes some of them fail.
  *
  * Environment of the process:
- *   KVL_INJECT_FILE=PATH       of `struct inject`, made by inject_open(); without it nothing is
- * done KVL_INJECT_MODULES=A:B     only calls out of objects whose path contains one of these words;
+ *   KVL_INJECT_FILE=PATH       of `struct inject`, made by inject_open(); unset: nothing is counted
+ *   KVL_INJECT_MODULES=A:B     only calls out of objects whose path contains one of these words;
  *                              unset: all calls of the process
  *   KVL_INJECT=NAME:N:ERRNO,.. as inject_arm() before the first call; ERRNO is a number
  */
