@@ -34,8 +34,9 @@ static bool tell(struct attach *a, const struct extent_set *set, bool idle, uint
         uint64_t msec = (timeout_nsec + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
         struct peer *p = peer_of_member(a->member);
 
-        /* Who has hung up or is ignored isn't waited for: the deadline deals with it. */
-        if (p->state != PEER_ACTIVE || p->muted)
+        /* Who has hung up or is ignored isn't waited for: the deadline deals with it. Who goes on
+         * after a restart hasn't said yet what it has mapped: then it is told anew. */
+        if (p->state != PEER_ACTIVE || p->muted || p->resuming)
                 return true;
         if (p->out.bytes > OUTQUEUE_HOLD_BYTES / 2)
                 return false;

@@ -323,6 +323,38 @@ static void test_unmapped_while_away(void **state)
         resume_close(&c);
 }
 
+/* It asks for a set that it was told is unmapped. */
+static void script_asks_twice(struct fake_peer *p)
+{
+        welcome_shared(p);
+        serve_until_order(p);
+        for (unsigned i = 0; i < 2; i++) {
+                fake_recall(p, 0, true, 60000);
+                serve_until_order(p);
+                while (fake_receive_any(p) && p->type != MSG_UNMAPPED)
+                        ;
+                fake_reply_simple(p, i == 0 ? WIRE_OK : WIRE_NOT_FOUND, "it isn't mapped");
+        }
+        fake_serve(p);
+        fake_check_nothing_held(p);
+}
+
+static void test_unmapped_already(void **state)
+{
+        struct client c;
+        uint32_t page;
+
+        open_shared(&c, script_asks_twice, LONG_MSEC);
+        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
+        give_order(&c);
+        give_order(&c);
+        assert_int_equal(kvl_safepoint(c.conn, NULL), 1);
+        give_order(&c);
+        assert_int_equal(kvl_safepoint(c.conn, NULL), 0);
+        resume_close(&c);
+}
+
 static void script_sessions(struct fake_peer *p)
 {
         welcome_shared(p);
@@ -520,6 +552,7 @@ int main(void)
                 TEST(test_wait_times_out),
                 TEST(test_recalls_are_told_anew),
                 TEST(test_unmapped_while_away),
+                TEST(test_unmapped_already),
                 TEST(test_sessions_are_opened_again),
                 TEST(test_opened_a_moment_ago),
                 TEST(test_open_that_fails),

@@ -217,6 +217,24 @@ static void test_told_again(void **state)
         assert_int_equal(c->recall_set, 0);
         end(s);
 }
+/* Of one that begins while it says what it has mapped: it may not have that set any more. */
+static void test_told_when_resumed(void **state)
+{
+        struct scene *s = start("[tenant a]\n");
+        struct client *c = connect_worker(s, getpid());
+        struct identity i = break_off(s, c);
+        uint32_t sets[] = {0};
+
+        c = resume(s, getpid(), &i, NULL, 0);
+        recall_sets(attach_of(s, c)->ns->tenant, NULL, UINT64_MAX, 0);
+        for (unsigned n = 0; n < 20; n++) /* the work on recalls has its turns meanwhile */
+                assert_int_equal(resume_ns(s, c, sets, 1), 0);
+        assert_int_equal(c->n_recalls, 0);
+        assert_int_equal(resumed(s, c), 0);
+        AWAIT(&s->w, c->n_recalls == 1);
+        end(s);
+}
+
 /* ---- who may not ------------------------------------------------------------------------------
  */
 
@@ -388,6 +406,7 @@ int main(void)
                 TEST(test_segments_lost),
                 TEST(test_segment_without_descriptors),
                 TEST(test_told_again),
+                TEST(test_told_when_resumed),
                 TEST(test_forged),
                 TEST(test_after_bye),
                 TEST(test_exited),
