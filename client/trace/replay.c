@@ -103,13 +103,15 @@ static int wait_all(pid_t *children, unsigned n, const struct board *board, uint
         /* A short run shouldn't wait for a long look. */
         uint64_t pause = NSEC_PER_MSEC;
 
-        while (reap(children, n) > 0) {
+        /* Asked once at least, however fast they are. */
+        for (;;) {
                 if (progress && !progress(atomic_load(&board->n_done), total, data))
                         return -ECANCELED;
+                if (reap(children, n) == 0)
+                        return 0;
                 nanosleep(&(struct timespec){.tv_nsec = (long)pause}, NULL);
                 pause = MIN(pause * 2, LOOK_NSEC);
         }
-        return 0;
 }
 
 static int collect(struct replay_job *jobs, size_t n_jobs, const struct board *board)
