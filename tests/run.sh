@@ -173,12 +173,12 @@ part_release() {
 part_asan() {
         build build-asan -Doptimization=1 -Ddebug=false -Db_sanitize=address,undefined \
                 -Dc_args='-g1 -fno-sanitize-recover=undefined' -Db_lundef=false || return 0
-        # For the short run one way to talk will do, and of the double what the unit tests do. What
-        # takes long and brings the daemon nowhere new ("long") runs in the full one alone, and there
-        # at its short numbers.
+        # For the short run one way to talk will do, of the double what the unit tests do, and of the
+        # models what release does. What takes long and brings the daemon nowhere new ("long") runs in
+        # the full one alone, and there at its short numbers.
         suites='--no-suite spin --no-suite system --no-suite long'
         if [ "$full" = 0 ]; then
-                for suite in vmm cudaipc socket; do
+                for suite in vmm cudaipc socket model; do
                         suites="$suites --no-suite $suite"
                 done
         fi
