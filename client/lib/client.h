@@ -156,6 +156,12 @@ static inline bool ns_is_mapped(const struct kvl_ns *ns, uint32_t set)
                                     ns->info.n_planes;
 }
 
+/* [L] Or a part of it. */
+static inline bool ns_maps_some(const struct kvl_ns *ns, uint32_t set)
+{
+        return atomic_load_explicit(&ns->sets[set].n_planes, memory_order_relaxed) > 0;
+}
+
 /* page / set_pages, without the division (Lemire, Kaser, Kurz: "Faster remainder by direct
  * computation", 2019: exact for 32-bit numbers). */
 static inline uint32_t ns_set_of(const struct kvl_ns *ns, uint32_t page)

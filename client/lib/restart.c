@@ -49,9 +49,8 @@ static uint32_t list_mapped(
         m->n_mapped_sets = 0;
         if (!ns->sets)
                 return ns->n_sets;
-        /* Partly mapped is mapped. */
         for (; first < ns->n_sets && m->n_mapped_sets < MAX_MAPPED_SETS; first++)
-                if (atomic_load_explicit(&ns->sets[first].n_planes, memory_order_relaxed) > 0)
+                if (ns_maps_some(ns, first))
                         sets[m->n_mapped_sets++] = first;
         return first;
 }

@@ -171,17 +171,12 @@ static int say_unmapped(struct kvl_conn *conn, uint32_t ns_id, uint32_t set_inde
         return error_note(r, call.detail);
 }
 
-static bool is_unmapped(const struct mapped_set *set)
-{
-        return atomic_load_explicit(&set->n_planes, memory_order_relaxed) == 0;
-}
-
 /* [L] Returns how many, or -errno. Callbacks that run in between may close namespaces. */
 static int give_back(struct kvl_conn *conn, uint64_t taker)
 {
         struct kvl_ns *ns;
         uint32_t set;
-        bool was_none;
+        bool was_mapped;
         int n = 0, r;
 
         while (next_taken(conn, taker, &ns, &set)) {
@@ -190,7 +185,7 @@ static int give_back(struct kvl_conn *conn, uint64_t taker)
                         ns->sets[set].taker = 0;
                         continue;
                 }
-                was_none = is_unmapped(&ns->sets[set]);
+                was_mapped = ns_maps_some(ns, set);
                 r = ns_unmap_set(ns, set);
                 if (r == -ENXIO)
                         streams_break(conn, ns->info.device);
@@ -201,7 +196,7 @@ static int give_back(struct kvl_conn *conn, uint64_t taker)
                 r = say_unmapped(conn, ns->id, set);
                 /* Not idle, says the daemon: nothing is lost, it is mapped again where it's used.
                  * Not mapped, both say: it was asked for when that wasn't known yet. */
-                if (r < 0 && r != -EBUSY && !(r == -ENOENT && was_none))
+                if (r < 0 && r != -EBUSY && (r != -ENOENT || was_mapped))
                         return r;
                 n += r == 0;
         }
