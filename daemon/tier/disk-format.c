@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/macros.h"
+#include "base/sum.h"
 
 static uint64_t blocks_of(uint64_t n, uint64_t in_a_block)
 {
@@ -47,7 +48,7 @@ uint32_t disk_chunk_slots(uint64_t chunk_bytes, uint64_t slot_bytes)
         return (uint32_t)n;
 }
 
-static uint64_t sum_of(const void *record, size_t bytes, uint64_t seed)
+static uint64_t record_sum(const void *record, size_t bytes, uint64_t seed)
 {
         return XXH3_64bits_withSeed(record, bytes - sizeof(uint64_t), seed);
 }
@@ -59,14 +60,14 @@ static void *sum_at(const void *record, size_t bytes)
 
 void disk_seal(void *record, size_t bytes, uint64_t seed)
 {
-        uint64_t sum = sum_of(record, bytes, seed);
+        uint64_t sum = record_sum(record, bytes, seed);
 
         memcpy(sum_at(record, bytes), &sum, sizeof(sum));
 }
 
 bool disk_is_whole(const void *record, size_t bytes, uint64_t seed)
 {
-        uint64_t sum = sum_of(record, bytes, seed);
+        uint64_t sum = record_sum(record, bytes, seed);
 
         return memcmp(sum_at(record, bytes), &sum, sizeof(sum)) == 0;
 }
@@ -80,16 +81,14 @@ bool disk_is_zero(const void *record, size_t bytes)
 
 uint64_t disk_sum(const struct iovec *iov, unsigned n_iov, uint64_t length)
 {
-        XXH3_state_t state;
+        struct sum sum;
 
-        if (n_iov > 0 && iov[0].iov_len >= length)
-                return XXH3_64bits(iov[0].iov_base, length);
-        (void)XXH3_64bits_reset(&state);
+        sum_begin(&sum);
         for (unsigned i = 0; i < n_iov && length > 0; i++) {
                 size_t len = MIN(iov[i].iov_len, (size_t)length);
 
-                (void)XXH3_64bits_update(&state, iov[i].iov_base, len);
+                sum_add(&sum, iov[i].iov_base, len);
                 length -= len;
         }
-        return XXH3_64bits_digest(&state);
+        return sum_end(&sum);
 }

@@ -289,7 +289,7 @@ bool disk_page_next(const struct disk_space *s, uint64_t *iter, const struct dis
  * -ENOMEM, -ENODEV. */
 int disk_sync(struct disk_file *d, disk_fn done, void *data);
 
-/* XXH3-64 of the first `length` bytes. Anywhere. */
+/* Of the first `length` bytes, as base/sum.h. Anywhere. */
 uint64_t disk_sum(const struct iovec *iov, unsigned n_iov, uint64_t length);
 
 /* Memory for pages: aligned, zeroed. NULL: none. free() it. */
