@@ -9,6 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Of tree.h's numbers. */
+enum tier_kind { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_COUNT };
+
 /* ---- how many go down --------------------------------------------------------------------------
  *
  * Pages go down ahead of need, so that a lease finds FREE ones and waits for no copy. From fewer
@@ -79,8 +82,6 @@ void tier_take_turn(struct tier_queue *q, struct tier_claim *c, uint64_t bytes, 
 /* ---- how many at a time ------------------------------------------------------------------------
  */
 
-enum tier_kind { TIER_HOST, TIER_DISK };
-
 /*
  * Bytes of one transfer, where there are as many. Host: small copies are slow, on an H100 5 to 7
  * GB/s in pieces of 4 to 24 KiB and 51 in pieces of 64 KiB (vLLM #42212, cuMemcpyBatchAsync);
@@ -90,7 +91,8 @@ enum tier_kind { TIER_HOST, TIER_DISK };
 #define TIER_DISK_BYTES (UINT64_C(4) << 20)
 #define TIER_UNIT_PAGES 256u /* at most: a transfer is one step of the daemon. Not tuned */
 
-/* Pages of page_bytes (> 0) that make one transfer: 1..TIER_UNIT_PAGES. */
+/* Pages of page_bytes (> 0) that make one transfer to or from a tier below the device:
+ * 1..TIER_UNIT_PAGES. */
 uint32_t tier_unit_pages(enum tier_kind kind, uint64_t page_bytes);
 
 #endif

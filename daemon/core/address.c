@@ -10,7 +10,7 @@
 uint64_t address_bytes(const struct ns *ns)
 {
         /* No more than the device's budget. */
-        uint64_t bytes = ns->geometry.set_bytes * ns->geometry.n_set_slots;
+        uint64_t bytes = ns->geometry.set_bytes * ns->geometry.tiers[TIER_DEVICE].n_sets;
 
         return bytes <= ADDRESS_END ? round_up_u64(bytes, ADDRESS_STEP) : UINT64_MAX;
 }

@@ -71,7 +71,7 @@ static bool may_ever_fit(const struct ns *ns, uint32_t n)
 {
         uint64_t sets = region_reach(ns->device.stake) / ns->geometry.set_bytes;
 
-        sets = MIN(sets, (uint64_t)ns->geometry.n_set_slots);
+        sets = MIN(sets, (uint64_t)ns->geometry.tiers[TIER_DEVICE].n_sets);
         return n + (ns->keep_page_zero ? 1u : 0u) <= sets * ns->geometry.set_pages;
 }
 

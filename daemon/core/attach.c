@@ -139,8 +139,13 @@ static int check_same_set(const struct ns *ns, const struct attach_options *o, s
                 NS_NAME_MAX, set, o->set_size);
 }
 
+static enum codec codec_asked(const struct attach_options *o, enum tier_kind kind)
+{
+        return kind == TIER_HOST ? o->host_codec : o->disk_codec;
+}
+
 static int check_same(const struct ns *ns, const struct ns_layout *layout, const struct pool *pool,
-        bool keep_page_zero, struct detail *d)
+        const struct attach_options *o, struct detail *d)
 {
         char has[NS_LAYOUT_TEXT_MAX], asked[NS_LAYOUT_TEXT_MAX];
         const char *difference = ns_layout_difference(&ns->layout, layout);
@@ -153,7 +158,15 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
         if (ns->device.pool != pool)
                 return detail_set(d, KVL_STATUS_LAYOUT, "namespace %s is on device %s, not on %s",
                         ns->name, ns->device.pool->props->name, pool->props->name);
-        if (keep_page_zero && !ns->keep_page_zero)
+        for (unsigned kind = TIER_HOST; kind < TIER_COUNT; kind++)
+                if (codec_asked(o, kind) != CODEC_NONE &&
+                        codec_asked(o, kind) != ns->geometry.tiers[kind].codec)
+                        return detail_set(d, KVL_STATUS_LAYOUT,
+                                "namespace %s keeps pages in tier %u as %s, not as %s: who opened "
+                                "it first said so; use another name",
+                                ns->name, kind, codec_name(ns->geometry.tiers[kind].codec),
+                                codec_name(codec_asked(o, kind)));
+        if (o->keep_page_zero && !ns->keep_page_zero)
                 return detail_set(d, KVL_STATUS_LAYOUT,
                         "namespace %s was opened first without keeping page 0 back, and page 0 may "
                         "be in use; use another name",
@@ -176,12 +189,14 @@ static int check_same_version(const struct ns *ns, const struct ns_layout *layou
 static int make_ns(struct tenant *t, const char *name, const struct ns_layout *layout,
         const struct attach_options *o, struct ns **ret_ns, struct detail *d)
 {
+        const struct ns_options options = {.keep_page_zero = o->keep_page_zero,
+                .codecs = {[TIER_HOST] = o->host_codec, [TIER_DISK] = o->disk_codec}};
         struct pool *pool;
         struct ns *ns;
         int r = placing_choose(t, layout, o->device, &pool, d);
 
         if (r == 0)
-                r = ns_new(t, pool, name, layout, o->keep_page_zero, &ns, d);
+                r = ns_new(t, pool, name, layout, &options, &ns, d);
         if (r != 0)
                 return r;
         if (o->set && o->set[0])
@@ -220,8 +235,7 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
         if (ns) {
                 /* No device named: wherever it is. */
                 r = check_same(ns, layout,
-                        is_named ? store_find_pool(t->store, device) : ns->device.pool,
-                        o->keep_page_zero, d);
+                        is_named ? store_find_pool(t->store, device) : ns->device.pool, o, d);
                 if (r == 0)
                         r = check_same_set(ns, o, d);
                 if (r == 0 && m->read_only)
@@ -471,11 +485,10 @@ uint64_t member_count_pins(const struct member *m)
 
                 if (!pins_is_open(&a->share))
                         continue;
-                list_for_each (set, &a->ns->device.sets_bound, struct extent_set, link)
-                        for (uint32_t i = 0; i < set_pages; i++)
-                                if (set->pages[i].state == PAGE_SEALED ||
-                                        set->pages[i].state == PAGE_DETACHED)
-                                        n += pins_count(&a->share, set->index * set_pages + i);
+                ns_for_each_set(set, a->ns) for (uint32_t i = 0; i < set_pages;
+                                                 i++) if (set->pages[i].state == PAGE_SEALED ||
+                                                          set->pages[i].state == PAGE_DETACHED) n +=
+                        pins_count(&a->share, set->index * set_pages + i);
         }
         return n;
 }
@@ -603,10 +616,13 @@ int attach_map_set(struct attach *a, uint32_t set_index, uint32_t first_plane, u
                 return detail_set(d, -ENOENT,
                         "set %u of namespace %s is being taken back and nothing in it is held",
                         set_index, ns->name);
-        if (first_plane >= ns->layout.n_planes)
+        if (set->n_extents == 0)
+                return detail_set(
+                        d, -EINVAL, "set %u of namespace %s is on disk", set_index, ns->name);
+        if (first_plane >= set->n_extents)
                 return detail_set(d, -EINVAL, "plane %u: the namespace has planes 0 to %u",
-                        first_plane, ns->layout.n_planes - 1);
-        n = MIN(max, ns->layout.n_planes - first_plane);
+                        first_plane, set->n_extents - 1);
+        n = MIN(max, set->n_extents - first_plane);
         r = export_extents(set, first_plane, n, ret_handles);
         if (r < 0)
                 return detail_set(d, r, "set %u can't be exported: %s", set_index, status_text(r));

@@ -79,13 +79,15 @@ static int check_set(struct checker *c, const struct extent_set *set)
 
         if (set->index >= ns->geometry.n_set_slots || ns->sets[set->index] != set)
                 why = "isn't in the slot it names";
+        else if (set_kind(set) != tier_of_set(&ns->geometry, set->index))
+                why = "is in another tier than its number";
         else if (set->ns != ns)
                 why = "belongs to another namespace";
         else if (set->charge.tenant != &ns->tenant->account)
                 why = "isn't charged to its tenant";
-        else if (set->charge.pool != &ns->device.pool->account)
+        else if (set->charge.pool != &set->tier->pool->account)
                 why = "isn't charged to its device";
-        else if (set->charge.bytes != ns->geometry.set_bytes)
+        else if (set->charge.bytes != ns->geometry.tiers[set_kind(set)].set_bytes)
                 why = "is charged with another size than it has";
         else if (set->n_usable != ns->geometry.set_pages - n_null || set->n_free > set->n_usable)
                 why = "counts its pages wrong";
@@ -98,8 +100,9 @@ static int check_set(struct checker *c, const struct extent_set *set)
                 why = "is in the list of sets with room, or missing from it, against its n_free";
         if (!why)
                 why = recall_check(set);
-        for (uint32_t i = 0; !why && i < ns->layout.n_planes; i++)
-                if (!set->extents[i] || set->extents[i]->bytes != ns->geometry.extent_bytes)
+        for (uint32_t i = 0; !why && i < set->n_extents; i++)
+                if (!set->extents[i] ||
+                        set->extents[i]->bytes != ns->geometry.tiers[set_kind(set)].extent_bytes)
                         why = "lacks an extent, or has one of another size";
         if (why)
                 return BROKEN(c->d, "set %u of namespace %s/%s %s", set->index, ns->tenant->name,
@@ -165,16 +168,18 @@ static int check_waiting(struct checker *c)
         return r;
 }
 
-static int check_sets(struct checker *c)
+static int check_tier(struct checker *c, enum tier_kind kind)
 {
         const struct ns *ns = c->ns;
+        const struct tier_geometry *g = &ns->geometry.tiers[kind];
+        const struct ns_tier *tier = &ns->tiers[kind];
         uint32_t n_listed = 0, n_slots = 0, n_room = 0, n_with_room = 0;
         uint64_t n_withheld = 0;
         int r;
 
-        for (uint32_t i = 0; i < ns->geometry.n_set_slots; i++)
+        for (uint32_t i = g->first_set; i < g->first_set + g->n_sets; i++)
                 n_slots += ns->sets[i] != NULL;
-        list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
+        list_for_each (set, &tier->sets_bound, struct extent_set, link) {
                 if (n_listed++ > n_slots)
                         break;
                 r = check_set(c, set);
@@ -185,20 +190,30 @@ static int check_sets(struct checker *c)
                 else
                         n_withheld += set->n_free;
         }
-        list_for_each (set, &ns->device.sets_room, struct extent_set, room_link)
+        list_for_each (set, &tier->sets_room, struct extent_set, room_link)
                 if (n_room++ > n_slots)
                         break;
-        r = expect(c, "number of bound sets", ns->name, ns->device.n_sets, n_slots);
+        r = expect(c, "number of bound sets", ns->name, tier->n_sets, n_slots);
         if (r == 0)
                 r = expect(c, "list of bound sets", ns->name, n_listed, n_slots);
         if (r == 0)
                 r = expect(c, "list of sets with room", ns->name, n_room, n_with_room);
         if (r == 0)
-                r = expect(c, "free pages withheld", ns->name, ns->device.n_withheld, n_withheld);
+                r = expect(c, "free pages withheld", ns->name, tier->n_withheld, n_withheld);
+        c->n_sets += n_slots;
+        return r;
+}
+
+static int check_sets(struct checker *c)
+{
+        const struct ns *ns = c->ns;
+        int r = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT && r == 0; i++)
+                r = check_tier(c, i);
         if (r == 0 && ns->keep_idle_sets)
                 r = BROKEN(
                         c->d, "namespace %s/%s still keeps idle sets", ns->tenant->name, ns->name);
-        c->n_sets += n_slots;
         return r;
 }
 
@@ -357,14 +372,14 @@ static int check_tally(struct checker *c, const struct tally *t)
         int r = 0;
 
         for (int s = 0; s < 8 && r == 0; s++)
-                if (ns->device.n_pages[s] != t->n_state[s])
+                if (ns_n_pages(ns, s) != t->n_state[s])
                         r = BROKEN(c->d, "namespace %s/%s counts %llu %s pages, there are %llu",
-                                ns->tenant->name, ns->name, llu(ns->device.n_pages[s]),
+                                ns->tenant->name, ns->name, llu(ns_n_pages(ns, s)),
                                 page_state_name(s), llu(t->n_state[s]));
         if (r == 0)
                 r = expect(c, "free pages in lists", ns->name, t->n_free, t->n_state[PAGE_FREE]);
         if (r == 0)
-                r = expect(c, "count of pinned pages", ns->name, ns->device.n_pinned, t->n_pinned);
+                r = expect(c, "count of pinned pages", ns->name, ns_n_pinned(ns), t->n_pinned);
         if (r == 0)
                 r = expect(c, "count of stale pages", ns->name, ns->n_stale, t->n_stale);
         if (r == 0)
@@ -387,7 +402,8 @@ static int check_pages(struct checker *c)
         const char *why;
         int r;
 
-        list_for_each (set, &c->ns->device.sets_bound, struct extent_set, link) {
+        ns_for_each_set(set, c->ns)
+        {
                 uint32_t first = set->index * set_pages, n_ready = 0;
 
                 t.n_free += set->n_free;
@@ -436,7 +452,8 @@ static int check_mapped(struct checker *c)
         uint64_t n_mapped = 0, n_entries = 0;
         struct map_slot slot;
 
-        list_for_each (set, &c->ns->device.sets_bound, struct extent_set, link) {
+        ns_for_each_set(set, c->ns)
+        {
                 uint32_t n = 0;
 
                 list_for_each (a, &c->ns->attachments, struct attach, ns_link)
@@ -665,12 +682,12 @@ static int check_tenant(struct checker *c, struct tenant *t)
                 r = check_ns(c, ns);
                 if (r < 0)
                         return r;
-                list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
-                        if (set->recall.state != RECALL_NONE) {
-                                n_recalled++;
-                                recalled_bytes += set->charge.bytes;
-                        }
-                bytes += ns_charged_bytes(ns);
+                ns_for_each_set(set, ns) if (set->recall.state != RECALL_NONE)
+                {
+                        n_recalled++;
+                        recalled_bytes += set->charge.bytes;
+                }
+                bytes += ns_charged_bytes(ns, TIER_DEVICE);
         }
         list_for_each (set, &t->nssets, struct nsset, link) {
                 const char *why = nsset_check(set);
@@ -704,10 +721,10 @@ static int check_pool(struct checker *c, const struct pool *pool)
 
         list_for_each (t, &c->store->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (ns->device.pool == pool) {
-                                bytes += ns_charged_bytes(ns);
-                                n_sets += ns->device.n_sets;
-                                n_preparing += ns->device.n_preparing;
+                        if (ns->tiers[pool->tier].pool == pool) {
+                                bytes += ns_charged_bytes(ns, pool->tier);
+                                n_sets += ns->tiers[pool->tier].n_sets;
+                                n_preparing += ns->tiers[pool->tier].n_preparing;
                         }
         list_for_each (set, &pool->orphans, struct extent_set, link) {
                 bytes += set->charge.bytes;

@@ -140,6 +140,23 @@ static bool set_bytes_of(const struct ns_layout *l, uint64_t wanted_bytes,
         return !__builtin_mul_overflow(*ret_extent_bytes, (uint64_t)l->n_planes, ret_set_bytes);
 }
 
+/* More than the index could ever name are of no use. */
+static uint32_t n_sets_of(const struct ns_geometry *g, uint64_t budget_bytes, uint64_t set_bytes)
+{
+        return (uint32_t)MIN(
+                budget_bytes / set_bytes, SHARED_MAX_PAGES / g->set_pages - g->n_set_slots);
+}
+
+/* Its sets come after those that are there. */
+static void enter_tier(struct ns_geometry *g, enum tier_kind kind)
+{
+        g->tiers[kind].first_set = g->n_set_slots;
+        g->n_set_slots += g->tiers[kind].n_sets;
+        g->capacity_pages = g->set_pages * g->n_set_slots;
+        for (unsigned below = kind + 1; below < TIER_COUNT; below++)
+                g->tiers[below].first_set = g->n_set_slots;
+}
+
 int ns_geometry_of(const struct ns_layout *layout, uint64_t wanted_bytes,
         uint64_t granularity_bytes, uint64_t budget_bytes, struct ns_geometry *ret_geometry,
         struct detail *d)
@@ -171,9 +188,106 @@ int ns_geometry_of(const struct ns_layout *layout, uint64_t wanted_bytes,
                 .set_bytes = set_bytes,
                 .set_pages = (uint32_t)(extent_bytes / layout->plane_page_bytes),
         };
-        /* More sets than the index could ever name are of no use. */
-        g.n_set_slots = (uint32_t)MIN(budget_bytes / set_bytes, SHARED_MAX_PAGES / g.set_pages);
-        g.capacity_pages = g.set_pages * g.n_set_slots;
+        g.tiers[TIER_DEVICE] = (struct tier_geometry){
+                .set_bytes = set_bytes,
+                .extent_bytes = extent_bytes,
+                .stored_bytes = layout->plane_page_bytes,
+                .n_extents = layout->n_planes,
+                .n_sets = n_sets_of(&g, budget_bytes, set_bytes),
+        };
+        enter_tier(&g, TIER_DEVICE);
         *ret_geometry = g;
+        return 0;
+}
+
+void ns_geometry_add(const struct ns_layout *layout, enum tier_kind kind,
+        const struct tier_source *source, struct ns_geometry *g)
+{
+        struct tier_geometry *t = &g->tiers[kind];
+        struct codec_shape shape;
+        uint64_t bytes = layout->plane_page_bytes;
+
+        if (source->codec != CODEC_NONE && ns_codec_shape(layout, &shape, NULL) == 0)
+                bytes = codec_encoded_bytes(source->codec, &shape);
+        t->codec = source->codec;
+        t->stored_bytes = round_up_u64(bytes * layout->n_planes, source->unit_bytes);
+        t->set_bytes = g->set_pages * t->stored_bytes;
+        if (source->granularity_bytes > 0) {
+                t->n_extents = 1;
+                t->set_bytes = t->extent_bytes =
+                        round_up_u64(t->set_bytes, source->granularity_bytes);
+        }
+        t->n_sets = n_sets_of(g, source->budget_bytes, t->set_bytes);
+        enter_tier(g, kind);
+}
+
+static bool tier_holds(const struct ns_geometry *g, enum tier_kind kind)
+{
+        const struct tier_geometry *t = &g->tiers[kind];
+
+        return t->codec < N_CODECS && t->set_bytes <= 2 * NS_MAX_SET_BYTES &&
+               t->stored_bytes <= t->set_bytes && t->n_extents <= NS_MAX_PLANES &&
+               (t->n_extents == 0 || (t->set_bytes == t->n_extents * t->extent_bytes &&
+                                             g->set_pages * t->stored_bytes <= t->extent_bytes)) &&
+               (kind == TIER_DISK ? t->n_extents == 0 : t->n_extents > 0 || t->n_sets == 0);
+}
+
+bool ns_geometry_holds(const struct ns_geometry *g, const struct ns_layout *l)
+{
+        const struct tier_geometry *device = &g->tiers[TIER_DEVICE];
+        uint64_t n_sets = 0;
+
+        for (enum tier_kind kind = TIER_DEVICE; kind < TIER_COUNT; kind++) {
+                if (g->tiers[kind].first_set != n_sets || !tier_holds(g, kind))
+                        return false;
+                n_sets += g->tiers[kind].n_sets;
+        }
+        return l->n_planes > 0 && l->n_planes <= NS_MAX_PLANES && l->plane_page_bytes > 0 &&
+               g->extent_bytes <= NS_MAX_SET_BYTES && device->n_sets > 0 &&
+               g->n_set_slots == n_sets && g->set_pages == g->extent_bytes / l->plane_page_bytes &&
+               g->set_pages > 0 && g->extent_bytes % l->plane_page_bytes == 0 &&
+               g->set_bytes == g->extent_bytes * l->n_planes &&
+               device->extent_bytes == g->extent_bytes && device->set_bytes == g->set_bytes &&
+               device->stored_bytes == l->plane_page_bytes && device->n_extents == l->n_planes &&
+               device->codec == CODEC_NONE && g->capacity_pages <= SHARED_MAX_PAGES &&
+               (uint64_t)g->set_pages * g->n_set_slots == g->capacity_pages;
+}
+
+static bool number_of(uint32_t dtype, enum codec_number *ret_number)
+{
+        switch (dtype) { /* enum kvl_dtype of <kvlease.h> */
+        case 1:
+                *ret_number = CODEC_F32;
+                return true;
+        case 2:
+                *ret_number = CODEC_F16;
+                return true;
+        case 3:
+                *ret_number = CODEC_BF16;
+                return true;
+        default:
+                return false;
+        }
+}
+
+int ns_codec_shape(const struct ns_layout *l, struct codec_shape *ret_shape, struct detail *d)
+{
+        uint64_t matrix = (uint64_t)l->n_kv_heads * l->head_size, n_values;
+        struct codec_shape s = {.n_tokens = l->page_tokens, .n_matrices = 1};
+
+        if (!number_of(l->dtype, &s.number))
+                return detail_set(d, -EINVAL,
+                        "dtype %s can't be encoded: a codec takes f32, f16 and bf16",
+                        dtype_name(l->dtype));
+        s.n_channels = (uint32_t)matrix;
+        if (matrix > UINT32_MAX || __builtin_mul_overflow(matrix, l->page_tokens, &n_values) ||
+                n_values > UINT32_MAX || l->plane_page_bytes % codec_plain_bytes(&s) != 0)
+                return detail_set(d, -EINVAL,
+                        "a codec needs planes of whole matrices of page_tokens %u by n_kv_heads %u "
+                        "times head_size %u numbers, and plane_page_bytes is %llu",
+                        l->page_tokens, l->n_kv_heads, l->head_size,
+                        (unsigned long long)l->plane_page_bytes);
+        s.n_matrices = (uint32_t)(l->plane_page_bytes / codec_plain_bytes(&s));
+        *ret_shape = s;
         return 0;
 }

@@ -5,11 +5,14 @@
 #ifndef KVL_CORE_GEOMETRY_H
 #define KVL_CORE_GEOMETRY_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/codec/codec.h"
 #include "base/parse.h"
+#include "policy/tier.h"
 
 struct detail;
 
@@ -36,14 +39,34 @@ struct ns_layout {
         uint32_t salt_len;
 };
 
-struct ns_geometry {
-        uint64_t extent_bytes; /* of one plane: multiple of the granularity and of plane_page_bytes
-                                */
-        uint64_t set_bytes;    /* extent_bytes * n_planes */
-        uint32_t set_pages;    /* extent_bytes / plane_page_bytes */
-        uint32_t n_set_slots;  /* sets the pool's whole budget could hold */
-        uint32_t capacity_pages; /* set_pages * n_set_slots; fixed for life */
+/*
+ * Sets have as many pages in each tier, and each tier has a range of them, one behind the other:
+ * what a page's number is says where it lies. A page that moves to another tier has another number.
+ *
+ * On the device a set is an extent for each plane. In host memory it is one extent, in which a page
+ * is stored_bytes, its planes one behind the other; on disk it is none.
+ */
+struct tier_geometry {
+        uint32_t first_set;
+        uint32_t n_sets;    /* that the pool's whole budget could hold; 0: there is no such tier */
+        uint64_t set_bytes; /* that are charged; n_extents * extent_bytes, but for the disk */
+        uint64_t extent_bytes; /* multiple of the granularity */
+        uint64_t stored_bytes; /* a page takes of an extent: its plane, on the device */
+        uint32_t n_extents;    /* of a set */
+        uint32_t codec;        /* enum codec: of what lies below the device */
 };
+
+/* Fixed for life. */
+struct ns_geometry {
+        uint64_t extent_bytes;   /* of the device, as in its tier_geometry */
+        uint64_t set_bytes;      /* likewise */
+        uint32_t set_pages;      /* extent_bytes / plane_page_bytes */
+        uint32_t n_set_slots;    /* of all tiers */
+        uint32_t capacity_pages; /* set_pages * n_set_slots */
+        uint32_t reserved;
+        struct tier_geometry tiers[TIER_COUNT]; /* by enum tier_kind */
+};
+static_assert(sizeof(struct ns_geometry) == 32 + TIER_COUNT * 40, "layout");
 
 /*
  * Set size for a layout: per-plane extents that are multiples of both the device granularity and
@@ -53,6 +76,55 @@ struct ns_geometry {
 int ns_geometry_of(const struct ns_layout *layout, uint64_t wanted_bytes,
         uint64_t granularity_bytes, uint64_t budget_bytes, struct ns_geometry *ret_geometry,
         struct detail *d);
+
+/* What a tier below the device is made of. */
+struct tier_source {
+        uint64_t granularity_bytes; /* of its extents; 0: it has none (disk) */
+        uint64_t unit_bytes;        /* a page takes a multiple of that */
+        uint64_t budget_bytes;
+        enum codec codec; /* ns_codec_shape() has been asked where it isn't CODEC_NONE */
+};
+
+/* Adds the tier (host, then disk) to a geometry that has those above it. A budget below one set is
+ * none: there is no such tier. So it is where page numbers would go beyond SHARED_MAX_PAGES. */
+void ns_geometry_add(const struct ns_layout *layout, enum tier_kind kind,
+        const struct tier_source *source, struct ns_geometry *g);
+
+/*
+ * What a plane's page is for a codec: matrices of [page_tokens][n_kv_heads * head_size] numbers. 0;
+ * -EINVAL with the sentence why: dtype isn't f32, f16 or bf16, or plane_page_bytes aren't whole
+ * matrices.
+ */
+int ns_codec_shape(const struct ns_layout *layout, struct codec_shape *ret_shape, struct detail *d);
+
+/* Page numbers of the tier are first .. first + n - 1. */
+static inline uint32_t tier_first_page(const struct ns_geometry *g, enum tier_kind kind)
+{
+        return g->tiers[kind].first_set * g->set_pages;
+}
+
+static inline uint32_t tier_n_pages(const struct ns_geometry *g, enum tier_kind kind)
+{
+        return g->tiers[kind].n_sets * g->set_pages;
+}
+
+/* Of a set or page below n_set_slots, capacity_pages. */
+static inline enum tier_kind tier_of_set(const struct ns_geometry *g, uint32_t set)
+{
+        enum tier_kind kind = TIER_DEVICE;
+
+        while (kind + 1 < TIER_COUNT && set >= g->tiers[kind + 1].first_set)
+                kind++;
+        return kind;
+}
+
+static inline enum tier_kind tier_of_page(const struct ns_geometry *g, uint32_t page)
+{
+        return tier_of_set(g, page / g->set_pages);
+}
+
+/* Do the sizes follow from each other, and fit an address space? */
+bool ns_geometry_holds(const struct ns_geometry *g, const struct ns_layout *layout);
 
 /* 0, or -EINVAL naming the field and its range. */
 int ns_layout_check(const struct ns_layout *layout, struct detail *d);

@@ -140,6 +140,8 @@ struct attach_options {
         uint64_t expire_nsec; /* 0: says nothing. Of those that say one the last is right; readers
                                  don't count */
         uint64_t frame;       /* number of the request; 0: none */
+        /* Fixed by the first who opens it; who asks for none takes what there is. */
+        enum codec host_codec, disk_codec;
 };
 
 /*

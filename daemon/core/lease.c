@@ -332,7 +332,7 @@ static int publish_private(
         }
         (void)seal_page(a, o, hash);
         ns_page(ns, o->page)->n_pins = 1;
-        ns->device.n_pinned++;
+        ns_set_of(ns, o->page)->tier->n_pinned++;
         attach_note_pin(a, o->page);
         enter(a, o, o->page);
         *ret_page = o->page;

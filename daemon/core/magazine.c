@@ -160,7 +160,7 @@ static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
 static uint64_t pages_allowed(const struct ns *ns)
 {
         return MIN(region_reach(ns->device.stake) / ns->geometry.set_bytes * ns->geometry.set_pages,
-                (uint64_t)ns->geometry.capacity_pages);
+                (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE));
 }
 
 /* How many pages more it should have, to have `target`. */

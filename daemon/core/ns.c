@@ -21,6 +21,7 @@
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
 #include "daemon/core/wait.h"
+#include "daemon/tier/disk.h"
 #include "proto/status.h"
 
 const char *page_state_name(enum page_state s)
@@ -40,11 +41,25 @@ static uint32_t count_namespaces(const struct tenant *t)
         return n;
 }
 
+/* As many as have pages: a policy that knows one tier gets no more. */
+static void set_tiers(struct ns *ns)
+{
+        uint32_t first[TREE_TIERS], n = 1;
+
+        static_assert(TREE_TIERS >= TIER_COUNT, "a tier of the tree for each");
+        for (unsigned i = 0; i < TIER_COUNT; i++) {
+                first[i] = tier_first_page(&ns->geometry, i);
+                n = ns->geometry.tiers[i].n_sets > 0 ? i + 1 : n;
+        }
+        tree_set_tiers(&ns->tree, first, n);
+}
+
 static int init_policy(struct ns *ns, const struct tenant *t)
 {
         struct evict_params params = {.tree = &ns->tree, .page_tokens = ns->layout.page_tokens};
 
         tree_init(&ns->tree);
+        set_tiers(ns);
         ns->evict = t->attrs.evict ? t->attrs.evict : t->store->evict;
         return ns->evict->new (&params, &ns->policy);
 }
@@ -61,9 +76,11 @@ static int ns_alloc(
         ns->geometry = *geometry;
         ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
         ns->watched = ns->last_watched = PAGE_NONE;
-        list_init(&ns->device.sets_bound);
-        list_init(&ns->device.sets_room);
-        list_init(&ns->device.sets_preparing);
+        for (unsigned i = 0; i < TIER_COUNT; i++) {
+                list_init(&ns->tiers[i].sets_bound);
+                list_init(&ns->tiers[i].sets_room);
+                list_init(&ns->tiers[i].sets_preparing);
+        }
         list_init(&ns->attachments);
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
         ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
@@ -116,8 +133,12 @@ static int ns_make(struct tenant *t, const struct ns_layout *layout,
 static void place(struct ns *ns, struct tenant *t, struct pool *pool, const char *name)
 {
         ns->tenant = t;
-        ns->device.pool = pool;
-        ns->device.stake = stake_find(t, pool);
+        for (struct pool *p = pool; p; p = p->below) {
+                if (ns->geometry.tiers[p->tier].n_sets == 0)
+                        continue;
+                ns->tiers[p->tier].pool = p;
+                ns->tiers[p->tier].stake = stake_find(t, p);
+        }
         memcpy(ns->name, name, strlen(name) + 1);
 }
 
@@ -178,8 +199,30 @@ static int check_page_bytes(const struct ns_layout *layout, uint64_t min_bytes, 
                 (unsigned long long)page_bytes, (unsigned long long)min_bytes);
 }
 
+/* What a page takes of memory of the host is a multiple of that: a cache line. */
+#define HOST_UNIT_BYTES 64
+
+static int add_tiers(const struct pool *pool, const struct ns_layout *layout,
+        const struct ns_options *options, struct ns_geometry *g, struct detail *d)
+{
+        struct codec_shape shape;
+
+        for (unsigned kind = TIER_HOST; kind < TIER_COUNT; kind++)
+                if (options->codecs[kind] != CODEC_NONE && ns_codec_shape(layout, &shape, d) < 0)
+                        return -EINVAL;
+        for (const struct pool *p = pool->below; p; p = p->below) {
+                struct tier_source source = {.granularity_bytes = p->props->granularity_bytes,
+                        .unit_bytes = p->tier == TIER_DISK ? DISK_ALIGN : HOST_UNIT_BYTES,
+                        .budget_bytes = p->account.limit_bytes,
+                        .codec = options->codecs[p->tier]};
+
+                ns_geometry_add(layout, p->tier, &source, g);
+        }
+        return 0;
+}
+
 int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
-        bool keep_page_zero, struct ns **ret_ns, struct detail *d)
+        const struct ns_options *options, struct ns **ret_ns, struct detail *d)
 {
         struct ns_geometry geometry;
         struct ns *ns;
@@ -200,15 +243,18 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
                 pool->account.limit_bytes, &geometry, d);
         if (r < 0)
                 return r;
-        if (keep_page_zero && geometry.capacity_pages == 1)
+        if (options->keep_page_zero && tier_n_pages(&geometry, TIER_DEVICE) == 1)
                 return detail_set(d, -EINVAL,
                         "the device's budget holds one page of this layout and page 0 is kept "
                         "back");
+        r = add_tiers(pool, layout, options, &geometry, d);
+        if (r < 0)
+                return r;
         r = ns_make(t, layout, &geometry, &ns);
         if (r < 0)
                 return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
         place(ns, t, pool, name);
-        ns->keep_page_zero = keep_page_zero;
+        ns->keep_page_zero = options->keep_page_zero;
         ns->address = address_take(t->store, ns);
         enter(ns);
         *ret_ns = ns;
@@ -229,10 +275,12 @@ void ns_free(struct ns *ns)
         sessions_free(ns);
         tags_reset(ns);
         compact_forget_ns(ns);
-        list_for_each_safe (set, &ns->device.sets_bound, struct extent_set, link)
-                set_discard(set);
-        list_for_each_safe (set, &ns->device.sets_preparing, struct extent_set, link)
-                set_orphan(set);
+        for (unsigned i = 0; i < TIER_COUNT; i++) {
+                list_for_each_safe (set, &ns->tiers[i].sets_bound, struct extent_set, link)
+                        set_discard(set);
+                list_for_each_safe (set, &ns->tiers[i].sets_preparing, struct extent_set, link)
+                        set_orphan(set);
+        }
         list_remove(&ns->link);
         ns_discard(ns);
 }
@@ -243,6 +291,19 @@ struct ns *ns_find(struct tenant *t, const char *name)
                 if (strcmp(ns->name, name) == 0)
                         return ns;
         return NULL;
+}
+
+struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set)
+{
+        unsigned kind = set ? set_kind(set) : 0;
+        const struct list_link *next = set ? set->link.next : ns->device.sets_bound.next;
+
+        while (next == &ns->tiers[kind].sets_bound) {
+                if (++kind == TIER_COUNT)
+                        return NULL;
+                next = ns->tiers[kind].sets_bound.next;
+        }
+        return container_of(next, struct extent_set, link);
 }
 
 struct page *ns_page(const struct ns *ns, uint32_t page)
@@ -288,7 +349,7 @@ uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES])
 
 uint64_t ns_count_findable(const struct ns *ns)
 {
-        return ns->device.n_pages[PAGE_SEALED] - ns->n_stale;
+        return ns_n_pages(ns, PAGE_SEALED) - ns->n_stale;
 }
 
 /* Have clients seen a page in this state? */
@@ -300,13 +361,14 @@ static bool is_shown(enum page_state s)
 /* The record first: what clients see is made again from it. */
 static void turn(struct ns *ns, uint32_t page, uint64_t generation, enum page_state s)
 {
+        struct ns_tier *tier = ns_set_of(ns, page)->tier;
         struct page *p = ns_page(ns, page);
         bool shows = is_shown(p->state) || is_shown(s);
 
-        assert(ns->device.n_pages[p->state] > 0);
-        ns->device.n_pages[p->state]--;
+        assert(tier->n_pages[p->state] > 0);
+        tier->n_pages[p->state]--;
         page_turn(p, generation, s);
-        ns->device.n_pages[s]++;
+        tier->n_pages[s]++;
         if (shows)
                 shared_show_state(ns, page);
 }
@@ -343,9 +405,10 @@ void ns_free_page(struct ns *ns, uint32_t page)
 void ns_trim(struct ns *ns)
 {
         ns->keep_idle_sets = false;
-        list_for_each_safe (set, &ns->device.sets_bound, struct extent_set, link)
-                if (set_is_idle(set) && !keeps_idle(set))
-                        set_unbind(set);
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                list_for_each_safe (set, &ns->tiers[i].sets_bound, struct extent_set, link)
+                        if (set_is_idle(set) && !keeps_idle(set))
+                                set_unbind(set);
 }
 
 void ns_watch(struct ns *ns, uint32_t page)
@@ -390,7 +453,7 @@ void ns_pin_page(struct ns *ns, uint32_t page)
 
         if (p->n_pins++ > 0)
                 return;
-        ns->device.n_pinned++;
+        ns_set_of(ns, page)->tier->n_pinned++;
         if (p->watched) /* held already */
                 unwatch(ns, page);
         else if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
@@ -465,7 +528,7 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
         p->n_pins -= n;
         if (p->n_pins > 0)
                 return;
-        ns->device.n_pinned--;
+        ns_set_of(ns, page)->tier->n_pinned--;
         if (p->state == PAGE_DETACHED || ns_page_is_stale(ns, p)) {
                 let_go(ns, page, false);
         } else {
@@ -502,21 +565,19 @@ uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *dat
         bool any = false;
         uint64_t n = 0;
 
-        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
-                for (uint32_t i = 0; i < set_pages; i++) {
-                        const struct page *p = &set->pages[i];
-                        uint32_t page = set->index * set_pages + i;
+        ns_for_each_set(set, ns) for (uint32_t i = 0; i < set_pages; i++)
+        {
+                const struct page *p = &set->pages[i];
+                uint32_t page = set->index * set_pages + i;
 
-                        if (i % SHARED_RUN_PAGES == 0)
-                                any = shared_run_is_pinned(
-                                        ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
-                        if (!is_shown(p->state) ||
-                                (p->n_pins == 0 && !(any && shared_is_pinned(ns, page))))
-                                continue;
-                        n++;
-                        if (fn)
-                                fn(page, data);
-                }
+                if (i % SHARED_RUN_PAGES == 0)
+                        any = shared_run_is_pinned(ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
+                if (!is_shown(p->state) || (p->n_pins == 0 && !(any && shared_is_pinned(ns, page))))
+                        continue;
+                n++;
+                if (fn)
+                        fn(page, data);
+        }
         return n;
 }
 
@@ -551,7 +612,7 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         FAULT_POINT("index-after-epochs");
         announce_withdraw_ns(ns);
         magazine_drain_ns(ns); /* of pages that could only be published as stale */
-        ns->n_stale = ns->device.n_pages[PAGE_SEALED];
+        ns->n_stale = ns_n_pages(ns, PAGE_SEALED);
         history_note_all(ns, HISTORY_INVALIDATED, store->cause ? store->cause : CAUSE_NAMESPACE);
         *ret_pages = n_findable;
         if (store->on_stale)

@@ -66,7 +66,10 @@ struct ns {
         uint64_t version_epoch;   /* one more with every change of layout.version */
         struct extent_set **sets; /* owned; n_set_slots, NULL where unbound */
         uint8_t *slots_preparing; /* owned; n_set_slots, 1 where a set is PREPARING */
-        struct ns_tier device;
+        union {
+                struct ns_tier device;
+                struct ns_tier tiers[TIER_COUNT]; /* by enum tier_kind; without pool: not there */
+        };
         bool keep_idle_sets;       /* a call is collecting pages; ns_trim() at its end */
         uint32_t n_waiting;        /* attachments whose lease waits for them */
         uint64_t n_wanted;         /* pages that these want */
@@ -110,10 +113,19 @@ struct ns {
         uint64_t compact_after_nsec;     /* not before */
 };
 
-/* 0; -EINVAL: pages below store.min_page_bytes, or the layout's geometry; -EMFILE:
- * NS_MAX_PER_TENANT; -ENOMEM. Name and layout are checked already. */
+/* Fixed when it is made. */
+struct ns_options {
+        bool keep_page_zero;
+        enum codec codecs[TIER_COUNT]; /* of what lies in tiers below the device */
+};
+
+/*
+ * On the device and what is below it (pool.below). 0; -EINVAL: pages below store.min_page_bytes,
+ * the layout's geometry, or a layout that a codec has no use for; -EMFILE: NS_MAX_PER_TENANT;
+ * -ENOMEM. Name and layout are checked already.
+ */
 int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
-        bool keep_page_zero, struct ns **ret_ns, struct detail *d);
+        const struct ns_options *options, struct ns **ret_ns, struct detail *d);
 
 /* What is kept of a namespace, and was looked at. */
 struct ns_kept {
@@ -136,6 +148,36 @@ static inline uint64_t ns_n_room(const struct ns *ns)
 {
         return ns->device.n_pages[PAGE_FREE] - ns->device.n_withheld;
 }
+
+static inline enum tier_kind set_kind(const struct extent_set *set)
+{
+        return (enum tier_kind)(set->tier - set->ns->tiers);
+}
+
+/* Pages of all tiers in this state. */
+static inline uint64_t ns_n_pages(const struct ns *ns, enum page_state s)
+{
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                n += ns->tiers[i].n_pages[s];
+        return n;
+}
+
+static inline uint64_t ns_n_pinned(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                n += ns->tiers[i].n_pinned;
+        return n;
+}
+
+/* All bound sets, of all tiers in turn: NULL first, NULL at the end. */
+struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set);
+
+#define ns_for_each_set(set, ns) \
+        for (struct extent_set *set = ns_next_set((ns), NULL); set; set = ns_next_set((ns), set))
 
 /* NULL where the page is beyond the namespace or its set isn't bound. */
 struct page *ns_page(const struct ns *ns, uint32_t page);
@@ -180,10 +222,31 @@ static inline uint64_t ns_n_coming(const struct ns *ns)
         return ns_n_room(ns) + ns->device.n_preparing_pages;
 }
 
-/* What its account is charged with. */
-static inline uint64_t ns_charged_bytes(const struct ns *ns)
+/* What the tenant's account of a tier is charged with. */
+static inline uint64_t ns_charged_bytes(const struct ns *ns, enum tier_kind kind)
 {
-        return (uint64_t)(ns->device.n_sets + ns->device.n_preparing) * ns->geometry.set_bytes;
+        return (uint64_t)(ns->tiers[kind].n_sets + ns->tiers[kind].n_preparing) *
+               ns->geometry.tiers[kind].set_bytes;
+}
+
+/* The same of all tiers. */
+static inline uint64_t ns_all_bytes(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                n += ns_charged_bytes(ns, i);
+        return n;
+}
+
+/* Bound, and those being made. */
+static inline uint64_t ns_n_sets(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                n += ns->tiers[i].n_sets + ns->tiers[i].n_preparing;
+        return n;
 }
 
 /* Gives idle sets back after a call that kept them. */

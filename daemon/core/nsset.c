@@ -218,7 +218,7 @@ int nsset_join(struct ns *ns, const char *name, uint32_t size, struct detail *d)
         struct nsset *set;
         int r;
 
-        assert(!ns->set && ns->device.n_sets == 0 && ns->device.n_preparing == 0);
+        assert(!ns->set && ns_n_sets(ns) == 0);
 
         if (!name_is_valid(name, NS_NAME_MAX))
                 return detail_set(d, -EINVAL,
@@ -271,9 +271,7 @@ static uint64_t count_pages(const struct nsset *set)
 
         for (uint32_t i = 0; i < set->size; i++)
                 if (set->members[i])
-                        n += (uint64_t)(set->members[i]->device.n_sets +
-                                        set->members[i]->device.n_preparing) *
-                             set->members[i]->geometry.set_pages;
+                        n += ns_n_sets(set->members[i]) * set->members[i]->geometry.set_pages;
         return n;
 }
 
@@ -523,18 +521,18 @@ static const char *check_member(const struct nsset *set, const struct ns *ns)
         uint32_t set_pages = ns->geometry.set_pages;
         uint64_t n = 0, n_listed = 0;
 
-        list_for_each (s, &ns->device.sets_bound, struct extent_set, link)
-                for (uint32_t i = 0; i < set_pages; i++) {
-                        const struct page *p = &s->pages[i];
-                        const struct entry *e;
+        ns_for_each_set(s, ns) for (uint32_t i = 0; i < set_pages; i++)
+        {
+                const struct page *p = &s->pages[i];
+                const struct entry *e;
 
-                        if (p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
-                                continue;
-                        e = find(set, p->key);
-                        if (!e || !((e->here | e->doomed) & bit_of(ns)))
-                                return "doesn't know a key that is cached";
-                        n++;
-                }
+                if (p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
+                        continue;
+                e = find(set, p->key);
+                if (!e || !((e->here | e->doomed) & bit_of(ns)))
+                        return "doesn't know a key that is cached";
+                n++;
+        }
         list_for_each (c, &set->keys->chunks, struct chunk, link)
                 for (size_t i = 0; i < c->n; i++)
                         n_listed += ((c->entries[i].here | c->entries[i].doomed) & bit_of(ns)) != 0;

@@ -24,14 +24,21 @@
 #include "proto/status.h"
 
 /* UINT32_MAX where there is none. */
-static uint32_t free_slot(const struct ns *ns)
+static uint32_t free_slot(const struct ns *ns, enum tier_kind kind)
 {
-        /* A set that consists of the null page alone would be bound for nothing. */
-        uint32_t i = ns->keep_page_zero && ns->geometry.set_pages == 1;
+        const struct tier_geometry *t = &ns->geometry.tiers[kind];
+        uint32_t i = t->first_set;
 
-        while (i < ns->geometry.n_set_slots && (ns->sets[i] || ns->slots_preparing[i]))
+        /* A set that consists of the null page alone would be bound for nothing. */
+        i += i == 0 && ns->keep_page_zero && ns->geometry.set_pages == 1;
+        while (i < t->first_set + t->n_sets && (ns->sets[i] || ns->slots_preparing[i]))
                 i++;
-        return i < ns->geometry.n_set_slots ? i : UINT32_MAX;
+        return i < t->first_set + t->n_sets ? i : UINT32_MAX;
+}
+
+static const struct tier_geometry *geometry_of(const struct extent_set *set)
+{
+        return &set->ns->geometry.tiers[set_kind(set)];
 }
 
 /* Tree, policy and namespace set have room for the pages of a set before it is there. */
@@ -63,11 +70,12 @@ static const struct keep *keep_of(const struct extent_set *set)
 /* On a queue, whose thread drops what is kept of them: to be destroyed, in order. */
 static void destroy_extents(struct extent_set *set)
 {
+        set_unmap(set);
         if (set->parting) {
                 queue_submit(set->pool->queue, TAKE(set->parting));
                 return;
         }
-        for (uint32_t i = 0; i < set->ns->layout.n_planes && set->extents[i]; i++) {
+        for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++) {
                 keep_drop(keep_of(set), KEEP_EXTENT, set_extent_number(set, i));
                 set->extents[i]->device->ops->extent_destroy(set->extents[i], true);
         }
@@ -94,12 +102,12 @@ static int keep_extent(const struct extent_set *set, uint32_t n)
 
 static int create_extents(struct extent_set *set)
 {
-        struct device *device = set->ns->device.pool->device;
+        struct device *device = set->pool->device;
         int r;
 
-        for (uint32_t i = 0; i < set->ns->layout.n_planes; i++) {
+        for (uint32_t i = 0; i < set->n_extents; i++) {
                 r = device->ops->extent_create(
-                        device, set->ns->geometry.extent_bytes, &set->extents[i]);
+                        device, geometry_of(set)->extent_bytes, &set->extents[i]);
                 if (r == 0)
                         r = keep_extent(set, i);
                 if (r < 0) {
@@ -145,8 +153,7 @@ static void set_free(struct extent_set *set)
 static bool overlaps(const struct list_link *sets, uint32_t first, uint32_t n)
 {
         list_for_each (set, sets, struct extent_set, link)
-                if (set->first_extent < first + n &&
-                        first < set->first_extent + set->ns->layout.n_planes)
+                if (set->first_extent < first + n && first < set->first_extent + set->n_extents)
                         return true;
         return false;
 }
@@ -155,9 +162,10 @@ static bool is_number_used(const struct store *s, uint32_t first, uint32_t n)
 {
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (overlaps(&ns->device.sets_bound, first, n) ||
-                                overlaps(&ns->device.sets_preparing, first, n))
-                                return true;
+                        for (unsigned i = 0; i < TIER_COUNT; i++)
+                                if (overlaps(&ns->tiers[i].sets_bound, first, n) ||
+                                        overlaps(&ns->tiers[i].sets_preparing, first, n))
+                                        return true;
         return false;
 }
 
@@ -183,24 +191,28 @@ static uint32_t next_extents(struct store *s, uint32_t n)
 
 static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
 {
+        enum tier_kind kind = tier_of_set(&ns->geometry, index);
+        uint32_t n = ns->geometry.tiers[kind].n_extents;
         struct extent_set *set;
 
-        set = calloc(1, sizeof(*set) + ns->layout.n_planes * sizeof(set->extents[0]));
+        set = calloc(1, sizeof(*set) + n * sizeof(set->extents[0]));
         if (!set)
                 return -ENOMEM;
         list_init(&set->link);
         list_init(&set->room_link);
         list_init(&set->recall.link);
         set->ns = ns;
-        set->pool = ns->device.pool;
+        set->tier = &ns->tiers[kind];
+        set->pool = set->tier->pool;
+        set->n_extents = n;
         set->cost_bytes = UINT64_MAX; /* not weighed yet */
         set->asked_nsec = clock_now_nsec();
         set->index = index;
         set->pages = &ns->records.pages[index * ns->geometry.set_pages];
         set->notes = &ns->records.notes[index * ns->geometry.set_pages];
-        if (ns->device.pool->queue)
-                set->parting = job_new(JOB_DESTROY, ns->layout.n_planes);
-        if (ns->device.pool->queue && !set->parting) {
+        if (set->pool->queue)
+                set->parting = job_new(JOB_DESTROY, n);
+        if (set->pool->queue && !set->parting) {
                 free(set);
                 return -ENOMEM;
         }
@@ -216,9 +228,9 @@ static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
 
         if (r < 0)
                 return r;
-        if (keep_is_on(keep_of(set)))
-                set->first_extent = next_extents(ns->tenant->store, ns->layout.n_planes);
-        r = ns->device.pool->queue ? 0 : create_extents(set);
+        if (keep_is_on(keep_of(set)) && set->n_extents > 0)
+                set->first_extent = next_extents(ns->tenant->store, set->n_extents);
+        r = set->pool->queue ? 0 : create_extents(set);
         if (r != 0) {
                 set_free(set);
                 return r;
@@ -234,11 +246,11 @@ static void enter(struct extent_set *set)
         struct ns *ns = set->ns;
 
         ns->sets[set->index] = set;
-        list_append(&ns->device.sets_bound, &set->link);
+        list_append(&set->tier->sets_bound, &set->link);
         if (set->n_free > 0)
-                list_append(&ns->device.sets_room, &set->room_link);
-        ns->device.n_sets++;
-        ns->device.pool->n_sets++;
+                list_append(&set->tier->sets_room, &set->room_link);
+        set->tier->n_sets++;
+        set->pool->n_sets++;
 }
 
 /* All of its pages are FREE. */
@@ -248,8 +260,8 @@ static void set_link(struct extent_set *set)
 
         records_bind(set);
         enter(set);
-        ns->device.n_pages[PAGE_FREE] += set->n_usable;
-        ns->device.n_pages[PAGE_NULL] += ns->geometry.set_pages - set->n_usable;
+        set->tier->n_pages[PAGE_FREE] += set->n_usable;
+        set->tier->n_pages[PAGE_NULL] += ns->geometry.set_pages - set->n_usable;
 }
 
 int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
@@ -262,9 +274,9 @@ int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
                 r = set_new(ns, index, &set);
         if (r < 0)
                 return r;
-        charge_adopt(&set->charge, ns->device.stake, ns->geometry.set_bytes);
+        charge_adopt(&set->charge, set->tier->stake, geometry_of(set)->set_bytes);
         set->first_extent = first_extent;
-        for (uint32_t i = 0; i < ns->layout.n_planes; i++) {
+        for (uint32_t i = 0; i < set->n_extents; i++) {
                 set->extents[i] = extents[i].extent;
                 if (!set->parting)
                         continue;
@@ -275,7 +287,7 @@ int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
         set->n_usable = ns->geometry.set_pages - (index == 0 && ns->keep_page_zero);
         set->free_head = PAGE_NONE;
         enter(set);
-        ns->tenant->store->n_extents += ns->layout.n_planes;
+        ns->tenant->store->n_extents += set->n_extents;
         *ret_set = set;
         return 0;
 }
@@ -283,27 +295,29 @@ int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
 void set_adopted(struct extent_set *set)
 {
         if (set->n_free > 0)
-                list_append(&set->ns->device.sets_room, &set->room_link);
+                list_append(&set->tier->sets_room, &set->room_link);
 }
 
-static int admit_extents(const struct ns *ns, struct detail *d)
+static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail *d)
 {
         const struct store *s = ns->tenant->store;
 
-        return s->admit_extents ? s->admit_extents(ns, d, s->callback_data) : 0;
+        return s->admit_extents && ns->geometry.tiers[kind].n_extents > 0
+                       ? s->admit_extents(ns, kind, d, s->callback_data)
+                       : 0;
 }
 
-static int explain_bind(int r, const struct ns *ns, struct detail *d)
+static int explain_bind(int r, const struct pool *pool, struct detail *d)
 {
         if (r == -EMFILE || r == -ENFILE)
                 return detail_set(d, r,
                         "kvleased has as many open files as %s, and every extent is one: raise %s",
                         r == -EMFILE ? "it may have" : "the machine can have",
                         r == -EMFILE ? "LimitNOFILE of kvleased" : "sysctl fs.file-max");
-        if (ns->device.pool->queue)
+        if (pool->queue)
                 return detail_set(d, r, "kvleased has no memory to note an extent set");
-        return detail_set(d, r, "device %s gave no memory for an extent set: %s",
-                ns->device.pool->props->name, status_text(r));
+        return detail_set(d, r, "device %s gave no memory for an extent set: %s", pool->props->name,
+                status_text(r));
 }
 
 /* ---- on a queue ------------------------------------------------------------------------------ */
@@ -351,10 +365,10 @@ static void begin_preparing(struct extent_set *set)
 {
         struct ns *ns = set->ns;
 
-        list_append(&ns->device.sets_preparing, &set->link);
+        list_append(&set->tier->sets_preparing, &set->link);
         ns->slots_preparing[set->index] = 1;
-        ns->device.n_preparing++;
-        ns->device.n_preparing_pages += set->n_usable;
+        set->tier->n_preparing++;
+        set->tier->n_preparing_pages += set->n_usable;
 }
 
 static void end_preparing(struct extent_set *set)
@@ -363,8 +377,8 @@ static void end_preparing(struct extent_set *set)
 
         list_remove(&set->link);
         ns->slots_preparing[set->index] = 0;
-        ns->device.n_preparing--;
-        ns->device.n_preparing_pages -= set->n_usable;
+        set->tier->n_preparing--;
+        set->tier->n_preparing_pages -= set->n_usable;
 }
 
 static int explain_lowered(const struct ns *ns, struct detail *d)
@@ -426,7 +440,7 @@ static void on_made(struct job *job, int result, void *data)
                 set_link(set);
                 return;
         }
-        ns->tenant->store->n_extents -= ns->layout.n_planes;
+        ns->tenant->store->n_extents -= set->n_extents;
         charge_drop(&set->charge);
         if (result == 0)
                 destroy_extents(set);
@@ -437,13 +451,12 @@ static void on_made(struct job *job, int result, void *data)
 /* The set is charged. */
 static int prepare(struct extent_set *set)
 {
-        struct ns *ns = set->ns;
-        struct job *job = job_new(JOB_CREATE, ns->layout.n_planes);
+        struct job *job = job_new(JOB_CREATE, set->n_extents);
 
         if (!job)
                 return -ENOMEM;
-        job->bytes = ns->geometry.extent_bytes;
-        for (uint32_t i = 0; i < ns->layout.n_planes && set->first_extent > 0; i++)
+        job->bytes = geometry_of(set)->extent_bytes;
+        for (uint32_t i = 0; i < set->n_extents && set->first_extent > 0; i++)
                 job->extents[i].number = set_extent_number(set, i);
         job->done = on_made;
         job->data = set;
@@ -463,11 +476,11 @@ unsigned pool_reap(struct pool *pool)
 void set_orphan(struct extent_set *set)
 {
         struct ns *ns = set->ns;
-        struct stake *s = ns->device.stake;
+        struct stake *s = set->tier->stake;
         uint64_t idle = stake_idle(s);
 
         end_preparing(set);
-        ns->tenant->store->n_extents -= ns->layout.n_planes;
+        ns->tenant->store->n_extents -= set->n_extents;
         charge_leave_tenant(&set->charge);
         /* Of its reservation: there when the orphan is gone. */
         s->unbacked_bytes = MIN(s->unbacked_bytes, idle) + stake_idle(s) - idle;
@@ -498,28 +511,104 @@ int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *r
         return 0;
 }
 
+/* ---- in this process ------------------------------------------------------------------------- */
+
+static int map_extents(struct extent_set *set)
+{
+        struct device *device = set->pool->device;
+        uint64_t bytes = geometry_of(set)->extent_bytes;
+        int r = device->ops->arena_reserve(device, set->n_extents * bytes, 0, &set->arena);
+
+        if (r < 0)
+                return r;
+        for (uint32_t i = 0; r == 0 && i < set->n_extents; i++) {
+                r = device->ops->arena_map(
+                        set->arena, i * bytes, set->extents[i], DEVICE_READ_WRITE);
+                set->n_arena += r == 0;
+        }
+        if (r < 0)
+                set_unmap(set);
+        return r;
+}
+
+void set_unmap(struct extent_set *set)
+{
+        uint64_t bytes;
+
+        if (!set->arena)
+                return;
+        bytes = geometry_of(set)->extent_bytes;
+        while (set->n_arena > 0) {
+                set->n_arena--;
+                (void)set->pool->device->ops->arena_unmap(
+                        set->arena, set->n_arena * bytes, set->extents[set->n_arena]);
+        }
+        set->pool->device->ops->arena_release(set->arena);
+        set->arena = NULL;
+}
+
+uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane)
+{
+        const struct tier_geometry *t = geometry_of(set);
+        uint64_t at = page % set->ns->geometry.set_pages * t->stored_bytes;
+
+        assert(set->n_extents > 0 && !set->pool->queue);
+
+        if (!set->arena && map_extents(set) < 0)
+                return NULL;
+        if (set->n_extents > 1)
+                at += plane * t->extent_bytes;
+        else if (t->codec == CODEC_NONE)
+                at += plane * set->ns->layout.plane_page_bytes;
+        return (uint8_t *)set->pool->device->ops->arena_base(set->arena) + at;
+}
+
 /* ---- binding --------------------------------------------------------------------------------- */
 
-static int take_charge(struct ns *ns, struct charge *c, struct detail *d)
+static int take_charge(struct ns_tier *tier, uint64_t bytes, struct charge *c, struct detail *d)
 {
-        uint64_t bytes = ns->geometry.set_bytes;
-        enum lease_reason reason = region_admits(ns->device.stake, bytes);
+        enum lease_reason reason = region_admits(tier->stake, bytes);
         int r;
 
         if (reason != LEASE_REASON_NONE)
                 return detail_set(d,
                         reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL,
                         "no other extent set is admitted for tenant %s on device %s: %s",
-                        ns->tenant->name, ns->device.pool->props->name, lease_reason_name(reason));
-        r = charge_take(c, ns->device.stake, bytes);
+                        tier->stake->tenant->name, tier->pool->props->name,
+                        lease_reason_name(reason));
+        r = charge_take(c, tier->stake, bytes);
         assert(r == 0); /* what is admitted fits */
-        region_note_charge(ns->device.stake, bytes);
+        region_note_charge(tier->stake, bytes);
         return r;
 }
 
-int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
+/* Charged, with its extents or the job that makes them. */
+static int bind_charged(
+        struct ns *ns, uint32_t slot, const struct charge *charge, struct extent_set **ret_set)
 {
-        uint32_t slot = free_slot(ns);
+        struct extent_set *set;
+        int r = reserve_nodes(ns, slot);
+
+        if (r == 0)
+                r = set_make(ns, slot, &set);
+        if (r != 0)
+                return r;
+        set->charge = *charge;
+        if (set->pool->queue)
+                r = prepare(set);
+        if (r == -ENOMEM) {
+                set_free(set);
+                return r;
+        }
+        ns->tenant->store->n_extents += set->n_extents;
+        *ret_set = set;
+        return r;
+}
+
+int set_bind_in(struct ns *ns, enum tier_kind kind, struct extent_set **ret_set, struct detail *d)
+{
+        uint32_t slot = free_slot(ns, kind);
+        struct ns_tier *tier = &ns->tiers[kind];
         struct charge charge = {0};
         struct extent_set *set;
         int r;
@@ -527,40 +616,35 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
         if (slot == UINT32_MAX)
                 return detail_set(d, KVL_STATUS_FULL,
                         "namespace %s holds all %u extent sets that fit its device", ns->name,
-                        ns->geometry.n_set_slots);
-        r = ns->device.pool->queue ? check_queue(ns, d) : 0;
+                        ns->geometry.tiers[kind].n_sets);
+        r = tier->pool->queue ? check_queue(ns, d) : 0;
         if (r < 0)
                 return r;
-        r = take_charge(ns, &charge, d);
+        r = take_charge(tier, ns->geometry.tiers[kind].set_bytes, &charge, d);
         if (r != 0)
                 return r;
-        r = admit_extents(ns, d);
+        r = admit_extents(ns, kind, d);
         if (r < 0) {
                 charge_drop(&charge);
                 return r;
         }
-        r = reserve_nodes(ns, slot);
-        if (r == 0)
-                r = set_make(ns, slot, &set);
+        r = bind_charged(ns, slot, &charge, &set);
+        if (r == -EINPROGRESS)
+                return r;
         if (r != 0) {
                 charge_drop(&charge);
-                return explain_bind(r, ns, d);
+                return explain_bind(r, tier->pool, d);
         }
-        set->charge = charge;
-        if (ns->device.pool->queue)
-                r = prepare(set);
-        if (r == -ENOMEM) {
-                charge_drop(&set->charge);
-                set_free(set);
-                return explain_bind(r, ns, d);
-        }
-        ns->tenant->store->n_extents += ns->layout.n_planes;
-        if (r != 0)
-                return r;
-        stock_made(ns, clock_now_nsec() - set->asked_nsec);
+        if (kind == TIER_DEVICE)
+                stock_made(ns, clock_now_nsec() - set->asked_nsec);
         set_link(set);
         *ret_set = set;
         return 0;
+}
+
+int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
+{
+        return set_bind_in(ns, TIER_DEVICE, ret_set, d);
 }
 
 void set_discard(struct extent_set *set)
@@ -575,9 +659,9 @@ void set_discard(struct extent_set *set)
         list_remove(&set->room_link);
         recall_forget(set);
         ns->sets[set->index] = NULL;
-        ns->device.n_sets--;
-        ns->device.pool->n_sets--;
-        ns->tenant->store->n_extents -= ns->layout.n_planes;
+        set->tier->n_sets--;
+        set->pool->n_sets--;
+        ns->tenant->store->n_extents -= set->n_extents;
         charge_drop(&set->charge);
         destroy_extents(set);
         set_free(set);
@@ -586,12 +670,10 @@ void set_discard(struct extent_set *set)
 
 void set_unbind(struct extent_set *set)
 {
-        struct ns *ns = set->ns;
-
         assert(set_is_idle(set));
 
-        ns->device.n_pages[PAGE_FREE] -= set->n_usable;
-        ns->device.n_pages[PAGE_NULL] -= ns->geometry.set_pages - set->n_usable;
+        set->tier->n_pages[PAGE_FREE] -= set->n_usable;
+        set->tier->n_pages[PAGE_NULL] -= set->ns->geometry.set_pages - set->n_usable;
         set_discard(set);
 }
 
@@ -631,9 +713,9 @@ void set_put_page(struct extent_set *set, uint32_t page)
 
         /* In front: a set that was full is used again before those that may empty. */
         if (set->recall.state != RECALL_NONE)
-                set->ns->device.n_withheld++;
+                set->tier->n_withheld++;
         else if (set->n_free == 0)
-                list_insert_before(set->ns->device.sets_room.next, &set->room_link);
+                list_insert_before(set->tier->sets_room.next, &set->room_link);
         ns_set_state(set->ns, page, PAGE_FREE);
         FAULT_POINT("page-before-wipe");
         *ns_note(set->ns, page) = (struct page_note){0};

@@ -22,17 +22,21 @@
 #include "daemon/core/page.h"
 #include "daemon/core/region.h"
 #include "gpu/device.h"
+#include "policy/tier.h"
 
 struct ns;
+struct ns_tier;
 struct detail;
 struct queue;
 struct job;
 struct job_extent;
 
 struct pool {
-        struct list_link link;            /* store.pools */
-        struct device *device;            /* owned; NULL where there is a queue */
-        struct queue *queue;              /* owned; NULL: the device is called inline */
+        struct list_link link; /* store.pools, store.lower_pools */
+        uint32_t tier;         /* enum tier_kind */
+        struct pool *below;    /* what is cold on it goes there; borrowed; NULL: nowhere */
+        struct device *device; /* owned; NULL where there is a queue */
+        struct queue *queue;   /* owned; NULL: the device is called inline */
         const struct device_props *props; /* of the device; borrowed from either */
         struct account account;           /* limit: the budget */
         struct list_link stakes;          /* struct stake.pool_link */
@@ -85,11 +89,12 @@ struct set_recall {
 };
 
 struct extent_set {
-        struct list_link link;      /* ns.device.sets_bound, in order of binding;
-                                       ns.device.sets_preparing;      pool.orphans */
-        struct list_link room_link; /* ns.device.sets_room while n_free > 0 and it isn't recalled */
+        struct list_link link;      /* tier->sets_bound, in order of binding;
+                                       tier->sets_preparing; pool.orphans */
+        struct list_link room_link; /* tier->sets_room while n_free > 0 and it isn't recalled */
         struct ns *ns;              /* borrowed; NULL: an orphan */
-        struct pool *pool;          /* borrowed */
+        struct ns_tier *tier;       /* of ns */
+        struct pool *pool;          /* tier->pool */
         struct charge charge;
         uint32_t index;      /* position in the namespace's arena */
         uint32_t n_usable;   /* pages that can be granted */
@@ -105,15 +110,21 @@ struct extent_set {
         struct page *pages;      /* in ns.records; ns.geometry.set_pages */
         struct page_note *notes; /* likewise */
         struct job *parting;     /* owned; queue: the DESTROY, holds the extents' handles */
-        struct extent *extents[]; /* owned, ns.layout.n_planes */
+        struct device_arena *arena; /* owned; where set_address() has mapped them; NULL: nowhere */
+        uint32_t n_arena;           /* extents mapped there */
+        uint32_t n_extents;
+        struct extent *extents[]; /* owned */
 };
 
 /*
- * Binds the lowest free set slot of the namespace: charge, extents, page records. 0 with *ret_set;
- * KVL_STATUS_QUOTA, KVL_STATUS_FULL (also: the namespace has no slot left); -ENOMEM, -EIO from the
- * device. Nothing stays behind on failure. On a queue: -EINPROGRESS, the set is PREPARING;
+ * Binds the lowest free set slot of a tier of the namespace: charge, extents, page records. 0 with
+ * *ret_set; KVL_STATUS_QUOTA, KVL_STATUS_FULL (also: the namespace has no slot left); -ENOMEM, -EIO
+ * from the device. Nothing stays behind on failure. On a queue: -EINPROGRESS, the set is PREPARING;
  * pool_reap() binds it, or leaves why not in ns.failure for a lease that waits.
  */
+int set_bind_in(struct ns *ns, enum tier_kind kind, struct extent_set **ret_set, struct detail *d);
+
+/* On the device. */
 int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d);
 
 /*
@@ -147,6 +158,16 @@ static inline uint32_t set_extent_number(const struct extent_set *set, uint32_t 
 
 /* A handle of the n-th extent for another process, to be closed by the caller. 0 or -errno. */
 int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *ret_handle);
+
+/*
+ * Where the bytes of a page, in one plane, lie in this process; of an encoded page those of all its
+ * planes. Maps the whole set, until it goes. Of memory of the host, inline. NULL: no memory, no
+ * addresses.
+ */
+uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane);
+
+/* What set_address() gave isn't to be touched any more. Safe to repeat. */
+void set_unmap(struct extent_set *set);
 
 /* No page of it is in use and nobody has it mapped. Frees the set. */
 void set_unbind(struct extent_set *set);

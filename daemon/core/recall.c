@@ -66,7 +66,7 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
         }
         announce_withdraw_set(set);
         list_remove(&set->room_link);
-        set->ns->device.n_withheld += set->n_free;
+        set->tier->n_withheld += set->n_free;
         set->recall.state = RECALL_ASKED;
         set->recall.kind = rq->kind;
         set->recall.by = rq->by;
@@ -77,7 +77,7 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
         s->n_recalls++;
         t->n_recalled++;
         t->recalled_bytes += set->charge.bytes;
-        set->ns->device.stake->recalled_bytes += set->charge.bytes;
+        set->tier->stake->recalled_bytes += set->charge.bytes;
         if (rq->kind != RECALL_COMPACT)
                 blame_note(t, rq->by, 0, 1);
 }
@@ -91,13 +91,13 @@ void recall_forget(struct extent_set *set)
         if (set->recall.kind == RECALL_COMPACT && nothing_held(set))
                 t->store->counters.compacted_sets++;
         list_remove(&set->recall.link);
-        set->ns->device.n_withheld -= set->n_free;
+        set->tier->n_withheld -= set->n_free;
         t->store->n_recalls--;
         t->store->n_quarantined -= set->recall.quarantined;
         t->n_recalled--;
         t->recalled_bytes -= set->charge.bytes;
         if (!set->recall.quarantined)
-                set->ns->device.stake->recalled_bytes -= set->charge.bytes;
+                set->tier->stake->recalled_bytes -= set->charge.bytes;
 }
 
 void recall_forget_tenant(struct store *s, const struct tenant *t)
@@ -223,7 +223,7 @@ void recall_call_off(struct extent_set *set)
         set->recall = (struct set_recall){.in_visit = set->recall.in_visit};
         list_init(&set->recall.link);
         if (set->n_free > 0)
-                list_append(&set->ns->device.sets_room, &set->room_link);
+                list_append(&set->tier->sets_room, &set->room_link);
 }
 
 static void start_round(struct store *s)
@@ -443,7 +443,7 @@ static void quarantine(struct work *w, struct extent_set *set)
         set->recall.deadline_nsec = PASSED;
         w->store->n_quarantined += !set->recall.quarantined;
         if (!set->recall.quarantined)
-                set->ns->device.stake->recalled_bytes -= set->charge.bytes;
+                set->tier->stake->recalled_bytes -= set->charge.bytes;
         set->recall.quarantined = true;
         list_for_each (a, &set->ns->attachments, struct attach, ns_link) {
                 uint64_t *bits = map_find(&a->mapped, set->index);

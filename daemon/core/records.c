@@ -114,18 +114,6 @@ uint32_t records_identity_sum(const struct records_identity *i)
         return (uint32_t)hash_bytes(seed, i, sizeof(*i));
 }
 
-/* Sizes that follow from each other, and fit an address space. */
-static bool is_geometry(const struct ns_geometry *g, const struct ns_layout *l)
-{
-        return l->n_planes > 0 && l->n_planes <= NS_MAX_PLANES && l->plane_page_bytes > 0 &&
-               g->extent_bytes <= NS_MAX_SET_BYTES && g->n_set_slots > 0 &&
-               g->set_pages == g->extent_bytes / l->plane_page_bytes && g->set_pages > 0 &&
-               g->extent_bytes % l->plane_page_bytes == 0 &&
-               g->set_bytes == g->extent_bytes * l->n_planes &&
-               g->capacity_pages <= SHARED_MAX_PAGES &&
-               (uint64_t)g->set_pages * g->n_set_slots == g->capacity_pages;
-}
-
 static bool is_header(const struct records_header *h)
 {
         const struct records_identity *i = &h->identity;
@@ -135,7 +123,7 @@ static bool is_header(const struct records_header *h)
                h->sum == records_identity_sum(i) && memchr(i->tenant, '\0', sizeof(i->tenant)) &&
                memchr(i->device, '\0', sizeof(i->device)) &&
                memchr(i->name, '\0', sizeof(i->name)) && memchr(i->nsset, '\0', sizeof(i->nsset)) &&
-               is_geometry(&i->geometry, &i->layout);
+               ns_geometry_holds(&i->geometry, &i->layout);
 }
 
 /* The header of a kept file: 0 with a copy; -ENOENT, -EINVAL. */

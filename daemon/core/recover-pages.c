@@ -167,7 +167,7 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
                         recover_page(b, first + i);
                         raise_generation(ns, first + i);
                 }
-                ns->device.n_pages[p->state]++;
+                set->tier->n_pages[p->state]++;
                 is_fixed = shared_correct_line(ns, first + i);
                 b->r->n_slots_fixed += is_fixed;
                 if (is_fixed || was_announced)
@@ -183,8 +183,7 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
 
 static void recover_sets(struct rebuild *b)
 {
-        list_for_each (set, &b->ns->device.sets_bound, struct extent_set, link)
-                recover_set(b, set);
+        ns_for_each_set(set, b->ns) recover_set(b, set);
 }
 
 /* ---- the index --------------------------------------------------------------------------------
@@ -417,7 +416,7 @@ static int recover_policy(struct rebuild *b)
 
 int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
 {
-        uint32_t n = ns->device.n_sets * ns->geometry.set_pages;
+        uint32_t n = (uint32_t)ns_n_sets(ns) * ns->geometry.set_pages;
         _cleanup_free_ uint32_t *pages = calloc(n + 1, sizeof(*pages));
         _cleanup_free_ uint32_t *chain = calloc(n + 1, sizeof(*chain));
         struct rebuild b = {
@@ -485,9 +484,8 @@ int recover_claims(struct ns *ns, struct recovery *r)
         error = map_owners(ns, &owners);
         if (error == 0) {
                 ns->keep_idle_sets = true;
-                list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
-                        for (uint32_t i = 0; i < n; i++)
-                                recover_claim(ns, set->index * n + i, &owners, r);
+                ns_for_each_set(set, ns) for (uint32_t i = 0; i < n; i++)
+                        recover_claim(ns, set->index * n + i, &owners, r);
                 ns_trim(ns);
         }
         map_deinit(&owners);

@@ -146,22 +146,27 @@ static void destroy_imported(struct pool *pool, struct job_extent *extents, uint
 
 static int recover_set(struct recoverer *v, struct ns *ns, uint32_t index, uint32_t first)
 {
-        uint32_t n = ns->layout.n_planes;
-        _cleanup_free_ struct job_extent *extents = calloc(n, sizeof(*extents));
+        enum tier_kind kind = tier_of_set(&ns->geometry, index);
+        const struct tier_geometry *g = &ns->geometry.tiers[kind];
+        struct pool *pool = ns->tiers[kind].pool;
+        uint32_t n = g->n_extents;
+        _cleanup_free_ struct job_extent *extents = calloc(MAX(n, 1u), sizeof(*extents));
         struct extent_set *set;
         int r = extents ? 0 : -ENOMEM;
 
-        if (r == 0 && !account_fits(&ns->device.pool->account, ns->geometry.set_bytes))
+        if (r == 0 && !pool)
+                r = -ENODEV;
+        if (r == 0 && !account_fits(&pool->account, g->set_bytes))
                 r = -ENOSPC;
         if (r == 0)
                 r = take_handles(v->store, first, n, extents);
         if (r < 0)
                 return r;
-        r = import_extents(ns->device.pool, ns->geometry.extent_bytes, extents, n);
+        r = import_extents(pool, g->extent_bytes, extents, n);
         if (r == 0) {
                 r = set_adopt(ns, index, first, extents, &set);
                 if (r < 0)
-                        destroy_imported(ns->device.pool, extents, n);
+                        destroy_imported(pool, extents, n);
         }
         if (r < 0)
                 drop_taken(v->store, first, n);
@@ -170,29 +175,53 @@ static int recover_set(struct recoverer *v, struct ns *ns, uint32_t index, uint3
 
 static bool is_extents(uint64_t first, uint32_t n)
 {
-        return first > 0 && first + n <= KEEP_MAX_NUMBER;
+        return n == 0 ? first == 0 : first > 0 && first + n <= KEEP_MAX_NUMBER;
 }
 
-/* Sets that are bound, and memory of those that aren't. */
+/* What lies below the device is a cache of its own: without it the rest is of use. */
+static void say_lost_sets(const struct recoverer *v, const struct ns *ns, uint32_t n, int why)
+{
+        struct detail d;
+
+        (void)detail_set(&d, why,
+                "%u extent sets below the device of namespace %s of tenant %s are gone: %s", n,
+                ns->name, ns->tenant->name,
+                why == -ENODEV   ? "there is no such tier any more"
+                : why == -ENOSPC ? "the tier has a smaller budget than it holds"
+                : why == -ENOENT ? "extents of it weren't kept"
+                                 : status_text(why));
+        say(v, &d);
+}
+
+/* Sets that are bound. */
 static int recover_sets(struct recoverer *v, struct ns *ns)
 {
+        uint32_t n_lost = 0;
+        int why_lost = 0;
+
         for (uint32_t i = 0; i < ns->geometry.n_set_slots; i++) {
                 uint64_t word =
                         atomic_load_explicit(&ns->records.sets[i].word, memory_order_acquire);
+                enum tier_kind kind = tier_of_set(&ns->geometry, i);
+                uint32_t n = ns->geometry.tiers[kind].n_extents;
                 uint64_t first = word >> 1;
                 int r;
 
                 if (!(word & SET_RECORD_BOUND))
                         continue;
-                if (!is_extents(first, ns->layout.n_planes))
+                if (!is_extents(first, n))
                         return -EINVAL;
-                if (ns->device.pool->is_doubted)
+                if (kind == TIER_DEVICE && ns->device.pool->is_doubted)
                         return -ESTALE;
                 r = recover_set(v, ns, i, (uint32_t)first);
-                if (r < 0)
+                if (r < 0 && kind == TIER_DEVICE)
                         return r;
-                state_raise(&v->store->state->last_extent, first + ns->layout.n_planes - 1);
+                n_lost += r < 0;
+                why_lost = r < 0 ? r : why_lost;
+                state_raise(&v->store->state->last_extent, first + n - (n > 0));
         }
+        if (n_lost > 0)
+                say_lost_sets(v, ns, n_lost, why_lost);
         return 0;
 }
 
@@ -371,8 +400,8 @@ static void count_ns(struct recoverer *v, const struct ns *ns)
         state_raise(&state->last_ns_id, ns->id);
         state_raise(&state->last_records, ns->records.number);
         v->r->n_namespaces++;
-        v->r->n_sets += ns->device.n_sets;
-        v->r->n_bytes += ns_charged_bytes(ns);
+        v->r->n_sets += ns_n_sets(ns);
+        v->r->n_bytes += ns_all_bytes(ns);
 }
 
 static void tell_lost(struct recoverer *v, const struct records *records, const struct detail *why)
@@ -394,9 +423,7 @@ static void lose_ns(struct recoverer *v, struct ns *ns, const struct detail *why
 {
         tell_lost(v, &ns->records, why);
         shared_end(&ns->shared);
-        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
-                if (set->parting)
-                        set->parting->lets_go = true;
+        ns_for_each_set(set, ns) if (set->parting) set->parting->lets_go = true;
         ns_free(ns);
 }
 

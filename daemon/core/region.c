@@ -735,7 +735,7 @@ static const char *check_stake(const struct stake *s)
                         return "a namespace has the stake of another tenant or device";
                 if (ns->device.stake != s)
                         continue;
-                charged += ns_charged_bytes(ns);
+                charged += ns_charged_bytes(ns, s->pool->tier);
                 list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                         if (set->recall.state != RECALL_NONE && !set->recall.quarantined)
                                 recalled += set->charge.bytes;

@@ -105,7 +105,9 @@ static void hurry_recalls(struct store *s)
 void member_resumed(struct member *m)
 {
         list_for_each (a, &m->attachments, struct attach, member_link)
-                list_for_each_safe (set, &a->ns->device.sets_bound, struct extent_set, link)
-                        settle_mapped(a, set);
+                for (unsigned i = 0; i < TIER_COUNT; i++)
+                        list_for_each_safe (
+                                set, &a->ns->tiers[i].sets_bound, struct extent_set, link)
+                                settle_mapped(a, set);
         hurry_recalls(m->group->tenant->store);
 }

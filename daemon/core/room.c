@@ -46,7 +46,8 @@ static uint64_t pages_within_reach(const struct ns *ns)
         uint64_t limit = region_reach(ns->device.stake);
         uint64_t sets = MAX(limit / ns->geometry.set_bytes,
                 (uint64_t)ns->device.n_sets + ns->device.n_preparing);
-        uint64_t pages = MIN(sets, (uint64_t)ns->geometry.n_set_slots) * ns->geometry.set_pages;
+        uint64_t pages = MIN(sets, (uint64_t)ns->geometry.tiers[TIER_DEVICE].n_sets) *
+                         ns->geometry.set_pages;
         uint64_t busy = ns->device.n_pages[PAGE_GRANTED] - ns->n_ready +
                         ns->device.n_pages[PAGE_MOVING] + ns->device.n_pinned + ns->n_watched +
                         ns->device.n_withheld + ns->keep_page_zero;
@@ -56,7 +57,7 @@ static uint64_t pages_within_reach(const struct ns *ns)
 
 static bool has_slot(const struct ns *ns)
 {
-        return ns->device.n_sets + ns->device.n_preparing < ns->geometry.n_set_slots;
+        return ns->device.n_sets + ns->device.n_preparing < ns->geometry.tiers[TIER_DEVICE].n_sets;
 }
 
 /* Windows of sessions go, until `n` pages are FREE or to come; `open`: of open ones, too. */

@@ -263,13 +263,14 @@ static struct session *session_or_none(struct attach *a, uint32_t handle)
 
 bool sessions_may_have_room(const struct ns *ns, uint64_t n)
 {
-        return n <= SESSION_WINDOWS_SHARE * (uint64_t)ns->geometry.capacity_pages;
+        return n <= SESSION_WINDOWS_SHARE * (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE);
 }
 
 /* Room for n pages more in its window, which somebody has open. Other windows may go for it. */
 static int reserve_window(struct session *s, uint64_t n, struct detail *d)
 {
-        uint64_t most = SESSION_WINDOWS_SHARE * (uint64_t)s->ns->geometry.capacity_pages;
+        uint64_t most =
+                SESSION_WINDOWS_SHARE * (uint64_t)tier_n_pages(&s->ns->geometry, TIER_DEVICE);
         uint64_t wanted = s->n_window + n, room = MAX(wanted, 2 * (uint64_t)s->room);
         struct sessions *all = s->ns->sessions;
         uint32_t *window;

@@ -162,7 +162,7 @@ void shared_describe(struct ns *ns, uint32_t page)
         }
         FAULT_POINT("line-half-described");
         line->tokens = p->tokens;
-        line->tier = 0;
+        line->tier = (uint8_t)tier_of_page(&ns->geometry, page);
 }
 
 /* A stale page's slot is as good as an empty one. */
@@ -342,7 +342,7 @@ static bool is_described(const struct ns *ns, uint32_t page)
         const struct shm_line *line = &ns->shared.lines[page];
 
         return memcmp(line->key, p->key, KEY_BYTES) == 0 && line->tokens == p->tokens &&
-               line->tier == 0 && line->epoch == epoch_of(ns, p);
+               line->tier == tier_of_page(&ns->geometry, page) && line->epoch == epoch_of(ns, p);
 }
 
 bool shared_correct_line(struct ns *ns, uint32_t page)
@@ -368,7 +368,7 @@ bool shared_correct_line(struct ns *ns, uint32_t page)
                 memcpy(line->key, p->key, KEY_BYTES);
                 line->epoch = epoch_of(ns, p);
                 line->tokens = p->tokens;
-                line->tier = 0;
+                line->tier = (uint8_t)tier_of_page(&ns->geometry, page);
         }
         shared_show_state(ns, page);
         return true;

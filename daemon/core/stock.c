@@ -72,7 +72,8 @@ static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
 
         if (!is_busy(ns, now_nsec))
                 return 0;
-        n = ahead_pages(&ns->ahead, ns->geometry.capacity_pages / SHARE_OF_CAPACITY, now_nsec);
+        n = ahead_pages(
+                &ns->ahead, tier_n_pages(&ns->geometry, TIER_DEVICE) / SHARE_OF_CAPACITY, now_nsec);
         return n < PAGES_MIN ? 0 : n;
 }
 

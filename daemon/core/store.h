@@ -107,7 +107,8 @@ struct store {
                 void *data);
         /* Asked before a set of the namespace is made: 0, or a negative errno with the sentence.
          * May be NULL. */
-        int (*admit_extents)(const struct ns *ns, struct detail *d, void *data);
+        int (*admit_extents)(
+                const struct ns *ns, enum tier_kind kind, struct detail *d, void *data);
         void *callback_data;
         struct state_root own_state; /* where nothing is kept */
 };

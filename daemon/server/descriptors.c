@@ -86,6 +86,17 @@ static uint64_t count_kept_needed(const struct server *s)
         return n;
 }
 
+static uint64_t count_extents(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                if (ns->tiers[i].pool)
+                        n += per_extent(ns->tiers[i].pool) * ns->geometry.tiers[i].n_extents *
+                             (ns->tiers[i].n_sets + ns->tiers[i].n_preparing);
+        return n;
+}
+
 /* Namespaces, with their extents. */
 static uint64_t count_memory(const struct server *s)
 {
@@ -94,8 +105,7 @@ static uint64_t count_memory(const struct server *s)
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         n += descriptors_per_ns(s);
-                        n += per_extent(ns->device.pool) * ns->layout.n_planes *
-                             (ns->device.n_sets + ns->device.n_preparing);
+                        n += count_extents(ns);
                         list_for_each (a, &ns->attachments, struct attach, ns_link)
                                 if (pins_is_open(&a->share))
                                         n += DESCRIPTORS_PER_SHARE;
@@ -155,13 +165,13 @@ static int admit_kept(const struct server *s, uint32_t n, struct detail *d)
 }
 
 /* Of struct store: may another set of the namespace be made? */
-static int admit_extents(const struct ns *ns, struct detail *d, void *data)
+static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail *d, void *data)
 {
         const struct server *s = data;
         uint64_t limit = current_limit();
-        uint32_t n = ns->layout.n_planes;
+        uint32_t n = ns->geometry.tiers[kind].n_extents;
 
-        if (has_room(s, per_extent(ns->device.pool) * n, limit))
+        if (has_room(s, per_extent(ns->tiers[kind].pool) * n, limit))
                 return admit_kept(s, n, d);
         if (log_first_of("extent-descriptors"))
                 log_message(LOG_NO_DESCRIPTORS, NULL,

@@ -272,7 +272,7 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->layout = layout;
         row->device = (char *)ns->device.pool->props->name;
         row->epoch = ns->epoch;
-        row->charged_bytes = ns_charged_bytes(ns);
+        row->charged_bytes = ns_charged_bytes(ns, TIER_DEVICE);
         row->n_sets = ns->device.n_sets;
         row->pages_free = ns->device.n_pages[PAGE_FREE] + ns->device.n_pages[PAGE_MOVING];
         row->pages_granted = ns->device.n_pages[PAGE_GRANTED] - ns->n_ready;

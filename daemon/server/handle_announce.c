@@ -92,7 +92,7 @@ static ProtobufCMessage *make_set(struct request *rq, void *object)
         for (uint32_t i = 0; i < set->size; i++)
                 if (set->members[i]) {
                         row->tenant = set->members[i]->tenant->name;
-                        row->charged_bytes += ns_charged_bytes(set->members[i]);
+                        row->charged_bytes += ns_charged_bytes(set->members[i], TIER_DEVICE);
                 }
         return &row->base;
 }

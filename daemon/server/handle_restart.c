@@ -56,7 +56,7 @@ static struct holding count_holding(const struct server *s, const struct pool *p
                         if (pool && ns->device.pool != pool)
                                 continue;
                         h.n_pages += ns_count_findable(ns);
-                        h.n_bytes += ns_charged_bytes(ns);
+                        h.n_bytes += ns_all_bytes(ns);
                         h.n_sessions += sessions_count(ns);
                 }
         return h;

@@ -19,7 +19,7 @@ EDGES = {
     # This one also finds the GPU's driver, by the loader alone.
     "client/examples/decoder": {"client/examples/decoder", "client/examples", "gpu"},
     # The state of the daemon knows nothing of sockets, the loop or the configuration file.
-    "daemon/core": {"daemon/core", "policy", "gpu", "proto", "base"},
+    "daemon/core": {"daemon/core", "daemon/tier", "policy", "gpu", "proto", "base"},
     # Where cold pages lie knows nothing of the daemon's state.
     "daemon/tier": {"daemon/tier", "gpu", "base"},
     # The small parent of kvleased --keep knows nothing of what it keeps.

@@ -34,7 +34,8 @@ static struct ns *add(struct world *w, unsigned tenant, uint64_t bytes)
 
         assert_non_null(ns);
         ns->device.pool = &w->pool;
-        ns->geometry = (struct ns_geometry){.set_bytes = bytes, .n_set_slots = 1};
+        ns->geometry = (struct ns_geometry){
+                .set_bytes = bytes, .tiers[TIER_DEVICE].n_sets = 1, .n_set_slots = 1};
         ns->address = address_take(&w->store, ns);
         list_append(&w->tenants[tenant].namespaces, &ns->link);
         return ns;
