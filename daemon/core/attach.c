@@ -8,6 +8,7 @@
 #include "daemon/core/announce.h"
 #include "daemon/core/client-record.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/fetch.h"
 #include "daemon/core/group.h"
 #include "daemon/core/history.h"
 #include "daemon/core/lease.h"
@@ -545,6 +546,7 @@ void attach_close(struct attach *a)
                 ns_unpin_page(a->ns, (uint32_t)slot.key, (uint32_t)slot.value);
         }
         lease_call_off(a);
+        fetch_end_all(a);
         announce_withdraw_all(a);
         sessions_close_all(a, t->store->now_nsec);
         end_share(a);

@@ -17,6 +17,7 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/transfer.h"
 
 #define BROKEN(d, ...) detail_set(d, -EUCLEAN, __VA_ARGS__)
 
@@ -304,7 +305,8 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
 
         if (p->state > PAGE_NULL || p->state == PAGE_RETIRING || p->state == PAGE_QUARANTINED)
                 return "is in a state that doesn't exist yet";
-        if ((p->state == PAGE_MOVING) != compact_moves_to(ns, page))
+        if ((p->state == PAGE_MOVING) !=
+                (compact_moves_to(ns, page) || transfer_moves_to(ns, page)))
                 return "is moving, but nothing is moved to it, or the other way round";
         if ((p->state == PAGE_NULL) != (page == 0 && ns->keep_page_zero))
                 return "only page 0 of a namespace that keeps it back is null";
@@ -391,7 +393,7 @@ static int check_tally(struct checker *c, const struct tally *t)
                         c, "count of announced pages", ns->name, ns->n_announced, t->n_announced);
         if (r == 0)
                 r = expect(c, "count of moving pages", ns->name, t->n_state[PAGE_MOVING],
-                        compact_count_moves(ns));
+                        compact_count_moves(ns) + transfer_count_moving(ns));
         return r;
 }
 

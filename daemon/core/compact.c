@@ -10,6 +10,7 @@
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/places.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/session.h"
 #include "daemon/core/stock.h"
@@ -100,21 +101,12 @@ uint64_t compact_count_moves(const struct ns *ns)
         return n;
 }
 
-/* Cached, pinned by nobody the daemon knows of, and in no window. */
-static bool may_move(const struct ns *ns, uint32_t page)
-{
-        const struct page *p = ns_page(ns, page);
-
-        return ns_note(ns, page)->n_windows == 0 && p->state == PAGE_SEALED &&
-               !ns_page_is_stale(ns, p) && p->n_pins == 0 && !p->watched;
-}
-
 /* Is the page that was to be moved still there, as it was? */
 static bool is_there(const struct move *m)
 {
         const struct page *p = ns_page(m->ns, m->from);
 
-        return p && p->generation == m->generation && may_move(m->ns, m->from);
+        return p && p->generation == m->generation && places_is_idle(m->ns, m->from);
 }
 
 static void end_move(struct move *m)
@@ -133,58 +125,6 @@ static void give_up(struct move *m)
         ns_free_page(ns, to);
 }
 
-/* But for what is linked with other pages. */
-static void move_note(const struct page_note *from, struct page_note *to)
-{
-        to->published_sec = from->published_sec;
-        to->used_sec = from->used_sec;
-        to->client = from->client;
-        to->was_found = from->was_found;
-        to->depth = from->depth;
-        to->end_token = from->end_token;
-}
-
-/* The record says of each what the tree says. */
-static void adopt_children(struct ns *ns, uint32_t page)
-{
-        uint32_t child = tree_first_child(&ns->tree, page);
-
-        for (; child != NODE_NONE; child = tree_next_sibling(&ns->tree, child))
-                records_reparent(ns, child, page);
-}
-
-/*
- * The bytes are there. `from` is RETIRING and pinned by nobody. Killed in between, there are two
- * pages with the key and the same parent: whichever recovery keeps, it takes the children of both.
- */
-static void change_places(struct ns *ns, uint32_t from, uint32_t to)
-{
-        const struct page *old = ns_page(ns, from);
-        struct page *p = ns_page(ns, to);
-
-        sessions_page_moved(ns, from, to); /* before there are two: session-log.h */
-        FAULT_POINT("move-before-key");
-        memcpy(p->key, old->key, KEY_BYTES);
-        p->tokens = old->tokens;
-        p->epoch = old->epoch;
-        move_note(ns_note(ns, from), ns_note(ns, to));
-        FAULT_POINT("move-after-note");
-        records_seal(ns, to, p->generation, ns_note(ns, from)->place.parent);
-        shared_describe(ns, to);
-        ns_set_state(ns, to, PAGE_SEALED);
-        FAULT_POINT("move-two-pages");
-        /* Whoever can write the segment can have taken its slot away: then it ends as any such
-         * page. */
-        if (!shared_replace(ns, from, to))
-                (void)shared_insert(ns, shared_hash(&ns->shared, p->key), to);
-        tree_move(&ns->tree, from, to);
-        adopt_children(ns, to);
-        FAULT_POINT("move-before-free");
-        tag_moved(ns, from, to);
-        ns->evict->move(ns->policy, from, to);
-        ns_free_page(ns, from);
-}
-
 /* Sets may be gone after. */
 static void finish(struct move *m, int result)
 {
@@ -201,7 +141,7 @@ static void finish(struct move *m, int result)
         set->recall.give_up_nsec = store_of(ns)->now_nsec + PATIENCE_NSEC;
         store_of(ns)->counters.compacted_pages++;
         end_move(m);
-        change_places(ns, from, to);
+        places_change(ns, from, to, 0);
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */
@@ -402,7 +342,7 @@ static int begin_moves(struct extent_set *set, uint32_t budget, uint32_t *n_look
                         ns_sweep_page(ns, page);
                         continue;
                 }
-                if (!may_move(ns, page) || is_moving(ns, page) || shared_is_pinned(ns, page))
+                if (!places_is_idle(ns, page) || is_moving(ns, page) || shared_is_pinned(ns, page))
                         continue;
                 r = begin_move(ns, page);
                 n_moves++;
@@ -458,7 +398,7 @@ static uint32_t count_movable(const struct extent_set *set)
 
                 if (p->state == PAGE_FREE || p->state == PAGE_NULL || p->ready)
                         continue;
-                if (!may_move(ns, page) || shared_is_pinned(ns, page))
+                if (!places_is_idle(ns, page) || shared_is_pinned(ns, page))
                         return UINT32_MAX;
                 n++;
         }

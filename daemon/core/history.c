@@ -45,6 +45,8 @@ static const char *cause_text(enum history_cause cause)
                 return "purge";
         case CAUSE_RECALL:
                 return "recall";
+        case CAUSE_DAMAGED:
+                return "damaged";
         case CAUSE_INCOMPLETE:
                 return "incomplete in its set";
         }

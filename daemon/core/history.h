@@ -35,6 +35,7 @@ enum history_cause {
         CAUSE_RECALL,     /* memory was taken back */
         CAUSE_INCOMPLETE, /* of a namespace set */
         CAUSE_EXPIRED,
+        CAUSE_DAMAGED, /* below the device */
 };
 
 struct explanation {

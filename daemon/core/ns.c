@@ -20,6 +20,7 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/transfer.h"
 #include "daemon/core/wait.h"
 #include "daemon/tier/disk.h"
 #include "proto/status.h"
@@ -74,6 +75,7 @@ static int ns_alloc(
                 return -ENOMEM;
         ns->layout = *layout;
         ns->geometry = *geometry;
+        (void)ns_codec_shape(layout, &ns->codec_shape, NULL); /* as was asked where it is of use */
         ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
         ns->watched = ns->last_watched = PAGE_NONE;
         for (unsigned i = 0; i < TIER_COUNT; i++) {
@@ -275,6 +277,7 @@ void ns_free(struct ns *ns)
         sessions_free(ns);
         tags_reset(ns);
         compact_forget_ns(ns);
+        transfer_forget_ns(ns);
         for (unsigned i = 0; i < TIER_COUNT; i++) {
                 list_for_each_safe (set, &ns->tiers[i].sets_bound, struct extent_set, link)
                         set_discard(set);
@@ -389,16 +392,23 @@ static bool keeps_idle(const struct extent_set *set)
                (set->recall.state == RECALL_NONE && ns_awaits_sets(set->ns));
 }
 
+void ns_settle_set(struct extent_set *set)
+{
+        if (set->recall.state != RECALL_NONE)
+                recall_settle(set);
+        else if (set_is_idle(set) && !keeps_idle(set))
+                set_unbind(set);
+}
+
 void ns_free_page(struct ns *ns, uint32_t page)
 {
         struct extent_set *set = ns_set_of(ns, page);
 
         announce_withdraw(ns, page);
+        if (set->n_busy > 0 && transfer_takes(ns, page))
+                return;
         set_put_page(set, page);
-        if (set->recall.state != RECALL_NONE)
-                recall_settle(set);
-        else if (set_is_idle(set) && !keeps_idle(set))
-                set_unbind(set);
+        ns_settle_set(set);
         wait_wake(ns->tenant->store);
 }
 
@@ -485,6 +495,14 @@ static void let_go(struct ns *ns, uint32_t page, bool is_retired)
         }
         ns_set_state(ns, page, PAGE_DETACHED);
         ns_watch(ns, page);
+}
+
+void ns_leave_page(struct ns *ns, uint32_t page)
+{
+        if (ns_page(ns, page)->n_pins > 0)
+                ns_set_state(ns, page, PAGE_DETACHED);
+        else
+                let_go(ns, page, false);
 }
 
 void ns_settle_page(struct ns *ns, uint32_t page)

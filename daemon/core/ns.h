@@ -51,6 +51,9 @@ struct ns_tier {
         uint64_t n_pages[8];        /* by enum page_state, of bound sets */
         uint64_t n_pinned;          /* pages with n_pins > 0 */
         uint64_t n_withheld;        /* FREE pages of sets that are recalled: not to be granted */
+        uint64_t n_arrived;         /* pages that came from another tier; since the start */
+        uint64_t n_damaged;         /* found to have other bytes than were stored */
+        struct tier_fill fill;      /* sink.h */
 };
 
 struct ns {
@@ -70,14 +73,15 @@ struct ns {
                 struct ns_tier device;
                 struct ns_tier tiers[TIER_COUNT]; /* by enum tier_kind; without pool: not there */
         };
-        bool keep_idle_sets;       /* a call is collecting pages; ns_trim() at its end */
-        uint32_t n_waiting;        /* attachments whose lease waits for them */
-        uint64_t n_wanted;         /* pages that these want */
-        uint32_t n_queued;         /* attachments whose lease waits for room (wait.h) */
-        struct ns_failure failure; /* for the next of these that tries again */
-        bool unsettled;            /* sets were made or failed: store_settle() */
-        struct records records;    /* of its sets and pages: what is true of them */
-        struct shared shared;      /* what clients see: its slots are the index */
+        bool keep_idle_sets;            /* a call is collecting pages; ns_trim() at its end */
+        uint32_t n_waiting;             /* attachments whose lease waits for them */
+        uint64_t n_wanted;              /* pages that these want */
+        uint32_t n_queued;              /* attachments whose lease waits for room (wait.h) */
+        struct ns_failure failure;      /* for the next of these that tries again */
+        bool unsettled;                 /* sets were made or failed: store_settle() */
+        struct records records;         /* of its sets and pages: what is true of them */
+        struct shared shared;           /* what clients see: its slots are the index */
+        struct codec_shape codec_shape; /* where a tier has a codec */
         struct tree tree;
         const struct evict_ops *evict;
         void *policy;                   /* of evict; owned */
@@ -107,6 +111,7 @@ struct ns {
         struct ahead ahead;              /* stock.h */
         uint32_t stock_pages;            /* FREE ones to be kept ready; 0: none */
         uint32_t free_pages;             /* FREE ones to be made by evicting (free_ahead) */
+        uint32_t n_to_sink;              /* scratch of sink.c */
         bool is_freeing;                 /* until there are that many */
         bool is_leased;                  /* lately */
         bool may_compact;                /* compact.h: there may be something to do */
@@ -152,6 +157,12 @@ static inline uint64_t ns_n_room(const struct ns *ns)
 static inline enum tier_kind set_kind(const struct extent_set *set)
 {
         return (enum tier_kind)(set->tier - set->ns->tiers);
+}
+
+/* Of its own. */
+static inline struct page *set_page(const struct extent_set *set, uint32_t page)
+{
+        return &set->pages[page % set->ns->geometry.set_pages];
 }
 
 /* Pages of all tiers in this state. */
@@ -249,8 +260,15 @@ static inline uint64_t ns_n_sets(const struct ns *ns)
         return n;
 }
 
+/* Of a set that was busy: given back where it is idle now. */
+void ns_settle_set(struct extent_set *set);
+
 /* Gives idle sets back after a call that kept them. */
 void ns_trim(struct ns *ns);
+
+/* A SEALED page that is out of index, tree and policy, because another has its place: DETACHED
+ * while somebody reads it, else FREE. */
+void ns_leave_page(struct ns *ns, uint32_t page);
 
 /* Pins of one member or another, counted per page. The first holds it, the last lets it go. */
 void ns_pin_page(struct ns *ns, uint32_t page);

@@ -117,10 +117,17 @@ struct page_note {
         uint32_t depth : 31;    /* SEALED, DETACHED: pages of its text up to its end */
         uint32_t end_token;     /* likewise: tokens */
         union page_place place; /* SEALED, DETACHED */
-        /* GRANTED: by which of the client's LEASE frames, low 32 bits of its number; 0: put into
-         * its magazine; PAGE_SEQ_NONE: about to be published, no LEASE gives it back. */
-        uint32_t seq;
-        uint32_t reserved;
+        union {
+                struct {
+                        /* GRANTED: by which of the client's LEASE frames, low 32 bits of its
+                         * number; 0: put into its magazine; PAGE_SEQ_NONE: about to be published,
+                         * no LEASE gives it back. */
+                        uint32_t seq;
+                        uint32_t reserved;
+                };
+                /* SEALED, DETACHED, below the device: base/sum.h of the bytes that are stored. */
+                uint64_t content;
+        };
 };
 static_assert(sizeof(struct page_note) == 64, "layout");
 static_assert(offsetof(struct page_note, client) == 24, "layout");

@@ -16,6 +16,7 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/recall.h"
+#include "daemon/core/sink.h"
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -702,6 +703,8 @@ uint32_t set_take_page(struct extent_set *set, const struct page_use *use)
         note->seq = use->seq;
         FAULT_POINT("page-before-take");
         ns_set_granted(set->ns, page, use->state);
+        if (set_kind(set) == TIER_DEVICE)
+                sink_note_taken(set->ns);
         return page;
 }
 

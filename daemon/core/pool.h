@@ -43,7 +43,8 @@ struct pool {
         uint64_t reserved_bytes;          /* sum of the stakes' reservations */
         uint64_t idle_reserve_bytes;      /* of these not charged to who has them */
         struct fairness fairness;
-        uint64_t extent_bytes; /* wanted size of a set; 64 MiB by default */
+        struct tier_queue sinking; /* sink.h: whose turn it is to move pages down */
+        uint64_t extent_bytes;     /* wanted size of a set; 64 MiB by default */
         uint32_t n_sets;
         uint32_t n_preparing;       /* orphans included */
         struct list_link orphans;   /* struct extent_set.link */
@@ -102,6 +103,7 @@ struct extent_set {
         uint32_t free_head;  /* page index, PAGE_NONE */
         uint32_t n_mapped;   /* attachments that were sent its extents */
         uint32_t n_ready;    /* pages in magazines */
+        uint32_t n_busy;     /* ends of transfers (transfer.h): its memory is read or written */
         uint64_t cost_bytes; /* scratch of one call (reclaim) */
         uint64_t asked_nsec; /* when it began to be made */
         struct set_recall recall;
@@ -177,13 +179,14 @@ void set_discard(struct extent_set *set);
 
 static inline bool set_is_idle(const struct extent_set *set)
 {
-        return set->n_free == set->n_usable && set->n_mapped == 0 && !set->recall.in_visit;
+        return set->n_free == set->n_usable && set->n_mapped == 0 && set->n_busy == 0 &&
+               !set->recall.in_visit;
 }
 
 /* Recalled, and nothing of it is held: nobody ever will. */
 static inline bool recall_is_idle(const struct extent_set *set)
 {
-        return set->recall.state != RECALL_NONE && set->n_free == set->n_usable;
+        return set->recall.state != RECALL_NONE && set->n_free == set->n_usable && set->n_busy == 0;
 }
 
 /* What a page is taken for: GRANTED, with whom it is granted to (page.h), or MOVING. */

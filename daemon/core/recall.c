@@ -24,7 +24,7 @@ static struct store *store_of(const struct extent_set *set)
 
 static bool nothing_held(const struct extent_set *set)
 {
-        return set->n_free == set->n_usable;
+        return set->n_free == set->n_usable && set->n_busy == 0;
 }
 
 /* ---- what is recalled ----------------------------------------------------------------------- */

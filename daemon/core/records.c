@@ -427,6 +427,8 @@ uint32_t records_sum(const struct ns *ns, uint32_t page, uint64_t generation, ui
         sip_word(&s, generation);
         sip_word(&s, (uint64_t)p->epoch << 32 | p->tokens);
         sip_word(&s, (uint64_t)note->depth << 32 | note->end_token);
+        if (tier_of_page(&ns->geometry, page) != TIER_DEVICE)
+                sip_word(&s, note->content);
         sum = sip_end(&s);
         return (uint32_t)(sum ^ sum >> 32);
 }

@@ -140,7 +140,7 @@ void records_wipe(const struct ns *ns, uint32_t first, uint32_t n);
 
 /*
  * Of what is constant in a published page: which it is, key, generation, epoch, tokens, depth,
- * end_token and parent. Neither times nor tag.
+ * end_token, parent, and the sum of what is stored below the device. Neither times nor tag.
  */
 uint32_t records_sum(const struct ns *ns, uint32_t page, uint64_t generation, uint32_t parent);
 

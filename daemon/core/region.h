@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "policy/tier.h"
 
 struct pool;
 struct tenant;
@@ -45,6 +46,7 @@ struct stake {
         uint64_t fair_bytes;       /* region_fair(), where fairness.is_fresh */
         uint64_t given_bytes;      /* own sets given back for the lease that is being tried: as much
                                       may be bound anew, whoever else deserves it */
+        struct tier_claim sinking; /* sink.h: its turn to move pages down */
         bool lends;                /* unbacked_bytes takes into account that it does */
         bool is_skipped;           /* scratch of one call */
 };

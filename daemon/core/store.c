@@ -16,6 +16,7 @@
 #include "daemon/core/nsset.h"
 #include "daemon/core/session.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/transfer.h"
 #include "gpu/queue.h"
 
 void store_init(struct store *s, const struct evict_ops *evict)
@@ -31,6 +32,8 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->recalls);
         list_init(&s->waits);
         list_init(&s->moves);
+        list_init(&s->transfers);
+        list_init(&s->fetches);
 }
 
 static bool pool_free(struct pool *pool)
@@ -60,6 +63,7 @@ bool store_deinit(struct store *s)
         list_for_each_safe (pool, &s->pools, struct pool, link)
                 is_done &= pool_free(pool);
         compact_deinit(s);
+        transfer_deinit(s);
         segment_room_close(&s->room);
         client_records_close(s);
         state_close(s);

@@ -23,6 +23,7 @@ struct queue;
 struct ns;
 struct attach;
 struct client_table;
+struct mover;
 
 struct store_counters {
         uint64_t lookups;     /* requests */
@@ -36,9 +37,11 @@ struct store_counters {
         uint64_t compacted_pages; /* moved */
         uint64_t compacted_sets;  /* given back after that */
         uint64_t sessions_expired;
-        uint64_t announced;         /* keys */
-        uint64_t announces_pending; /* keys that somebody else was computing */
-        uint64_t pages_expired;     /* expire.h */
+        uint64_t announced;                     /* keys */
+        uint64_t announces_pending;             /* keys that somebody else was computing */
+        uint64_t pages_expired;                 /* expire.h */
+        uint64_t demoted_pages, promoted_pages; /* transfer.h */
+        uint64_t pages_damaged;                 /* below the device, of another sum than they had */
 };
 
 /* Of a request (lease.h) in a namespace. */
@@ -51,7 +54,11 @@ struct store {
         uint32_t n_recalls, n_quarantined;
         uint32_t recall_visits; /* left of the round under way (recall_work()) */
         uint64_t recall_round;
-        struct list_link moves; /* of compact.c: pages under way */
+        struct list_link moves;     /* of compact.c: pages under way */
+        struct list_link transfers; /* struct transfer.link */
+        uint32_t n_transfers;
+        struct list_link fetches; /* struct fetch.link */
+        struct mover *mover;      /* owned; NULL: nothing goes below a device */
         const struct evict_ops *evict;
         struct keep keep;             /* what outlives the process; off until the server sets it */
         struct state_root *state;     /* own_state, until state_open() finds or makes a kept one */
@@ -97,6 +104,8 @@ struct store {
         void (*on_work)(void *data);
         /* recall_work() is to be called soon. May be NULL. */
         void (*on_recall_work)(void *data);
+        /* transfer_work() and sink_turn() are to be called soon. May be NULL. */
+        void (*on_transfer_work)(void *data);
         /* stock_work() is to be called soon. May be NULL. */
         void (*on_stock)(void *data);
         /* A namespace was made, empty; or is about to go, with what it has learnt. May be NULL. */

@@ -296,7 +296,7 @@ static void fix_sums(struct keep_parent *k, unsigned flags)
                 return;
         }
         if (flags & FIX_PAGES) {
-                struct ns ns = {.records = r};
+                struct ns ns = {.records = r, .geometry = r.header->identity.geometry};
 
                 for (uint32_t i = 0; i < r.header->identity.geometry.capacity_pages; i++)
                         r.notes[i].place.sum =

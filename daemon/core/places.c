@@ -1,0 +1,90 @@
+#include "daemon/core/places.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/fault-point.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/session.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tag.h"
+#include "daemon/core/tenant.h"
+
+bool places_is_idle(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return ns_note(ns, page)->n_windows == 0 && p->state == PAGE_SEALED &&
+               !ns_page_is_stale(ns, p) && p->n_pins == 0 && !p->watched;
+}
+
+/* But for what is linked with other pages. */
+static void move_note(const struct page_note *from, struct page_note *to)
+{
+        to->published_sec = from->published_sec;
+        to->used_sec = from->used_sec;
+        to->client = from->client;
+        to->was_found = from->was_found;
+        to->depth = from->depth;
+        to->end_token = from->end_token;
+}
+
+/* The record says of each what the tree says. */
+static void adopt_children(struct ns *ns, uint32_t page)
+{
+        uint32_t child = tree_first_child(&ns->tree, page);
+
+        for (; child != NODE_NONE; child = tree_next_sibling(&ns->tree, child))
+                records_reparent(ns, child, page);
+}
+
+/*
+ * Killed in between, there are two pages with the key and the same parent: whichever recovery
+ * keeps, it takes the children of both.
+ */
+static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
+{
+        const struct page *old = ns_page(ns, from);
+        struct page *p = ns_page(ns, to);
+
+        assert(old->state == PAGE_SEALED && p->state == PAGE_MOVING);
+
+        sessions_page_moved(ns, from, to); /* before there are two: session-log.h */
+        FAULT_POINT("move-before-key");
+        memcpy(p->key, old->key, KEY_BYTES);
+        p->tokens = old->tokens;
+        p->epoch = old->epoch;
+        move_note(ns_note(ns, from), ns_note(ns, to));
+        ns_note(ns, to)->content = content;
+        FAULT_POINT("move-after-note");
+        records_seal(ns, to, p->generation, ns_note(ns, from)->place.parent);
+        shared_describe(ns, to);
+        ns_set_state(ns, to, PAGE_SEALED);
+        FAULT_POINT("move-two-pages");
+        /* Whoever can write the segment can have taken its slot away: then it ends as any such
+         * page. */
+        if (!shared_replace(ns, from, to))
+                (void)shared_insert(ns, shared_hash(&ns->shared, p->key), to);
+        tree_move(&ns->tree, from, to);
+        adopt_children(ns, to);
+        FAULT_POINT("move-before-free");
+        tag_moved(ns, from, to);
+        ns->evict->move(ns->policy, from, to);
+}
+
+void places_change(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
+{
+        take_place(ns, from, to, content);
+        ns_free_page(ns, from);
+}
+
+void places_change_pinned(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
+{
+        const struct page *p = ns_page(ns, from);
+        bool was_held = p->n_pins > 0 || p->watched;
+
+        take_place(ns, from, to, content);
+        if (was_held)
+                ns->evict->idle(ns->policy, to, ns->tenant->store->now_nsec);
+        ns_leave_page(ns, from);
+}
