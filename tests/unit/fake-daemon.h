@@ -111,7 +111,7 @@ const ProtobufCMessage *fake_receive(struct fake_peer *p, uint16_t type);
 /* Whatever comes; NULL at the end of the stream. */
 const ProtobufCMessage *fake_receive_any(struct fake_peer *p);
 
-/* Waits for the end of the stream, ignoring what comes before. */
+/* Waits for the end of the stream, ignoring what comes before; a BYE is answered, as daemons do. */
 void fake_expect_end(struct fake_peer *p);
 
 void fake_send(struct fake_peer *p, uint16_t type, uint16_t flags, uint64_t seq,
