@@ -53,7 +53,11 @@ void tier_take_turn(struct tier_queue *q, struct tier_claim *c, uint64_t bytes, 
 
 uint32_t tier_unit_pages(enum tier_kind kind, uint64_t page_bytes)
 {
-        uint64_t pages = (kind == TIER_HOST ? TIER_HOST_BYTES : TIER_DISK_BYTES) / page_bytes;
+        uint64_t pages;
+
+        assert(kind == TIER_HOST || kind == TIER_DISK);
+
+        pages = (kind == TIER_HOST ? TIER_HOST_BYTES : TIER_DISK_BYTES) / page_bytes;
 
         return pages == 0 ? 1 : (uint32_t)MIN(pages, (uint64_t)TIER_UNIT_PAGES);
 }

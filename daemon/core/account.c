@@ -5,7 +5,6 @@
 
 #include "daemon/core/pool.h"
 #include "daemon/core/region.h"
-#include "daemon/core/tenant.h"
 #include "proto/status.h"
 
 bool account_fits(const struct account *a, uint64_t bytes)
@@ -24,7 +23,7 @@ static void charge_stake(struct stake *s, uint64_t charged_bytes)
 
 void charge_adopt(struct charge *c, struct stake *stake, uint64_t bytes)
 {
-        struct account *tenant = &stake->tenant->account, *pool = &stake->pool->account;
+        struct account *tenant = stake->account, *pool = &stake->pool->account;
 
         assert(!c->tenant && !c->pool);
 
@@ -36,7 +35,7 @@ void charge_adopt(struct charge *c, struct stake *stake, uint64_t bytes)
 
 int charge_take(struct charge *c, struct stake *stake, uint64_t bytes)
 {
-        if (!account_fits(&stake->tenant->account, bytes))
+        if (!account_fits(stake->account, bytes))
                 return KVL_STATUS_QUOTA;
         if (!account_fits(&stake->pool->account, bytes))
                 return KVL_STATUS_FULL;

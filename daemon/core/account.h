@@ -23,9 +23,9 @@ struct charge {
 };
 
 /*
- * Charges the stake, its tenant and its pool, or none. 0; KVL_STATUS_QUOTA: the tenant's limit;
- * KVL_STATUS_FULL: the pool's budget. Regions are region.h's matter, which is asked before. *c must
- * be zero or dropped.
+ * Charges the stake, its account (the tenant's of that tier) and its pool, or none. 0;
+ * KVL_STATUS_QUOTA: the tenant's limit; KVL_STATUS_FULL: the pool's budget. Regions are region.h's
+ * matter, which is asked before. *c must be zero or dropped.
  */
 int charge_take(struct charge *c, struct stake *stake, uint64_t bytes);
 

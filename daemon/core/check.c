@@ -675,6 +675,17 @@ static int check_group(struct checker *c, const struct group *g, uint64_t *n_mem
                 c, "lingering clients of a group", g->tenant->name, g->n_lingering, n_lingering);
 }
 
+static int check_limits(struct checker *c, const struct tenant *t)
+{
+        static const char *const names[TIER_COUNT] = {"limit", "host limit", "disk limit"};
+        int r = 0;
+
+        for (enum tier_kind tier = 0; r == 0 && tier < TIER_COUNT; tier++)
+                r = expect(c, names[tier], t->name, t->accounts[tier].limit_bytes,
+                        tenant_limit(&t->attrs, tier));
+        return r;
+}
+
 static int check_tenant(struct checker *c, struct tenant *t)
 {
         uint64_t bytes = 0, n_members = 0, n_recalled = 0, recalled_bytes = 0;
@@ -709,9 +720,7 @@ static int check_tenant(struct checker *c, struct tenant *t)
                 r = expect(c, "recalled bytes", t->name, t->recalled_bytes, recalled_bytes);
         if (r == 0)
                 r = expect(c, "number of clients", t->name, t->n_members, n_members);
-        if (r == 0)
-                r = expect(c, "limit", t->name, t->account.limit_bytes, t->attrs.limit_bytes);
-        return r;
+        return r == 0 ? check_limits(c, t) : r;
 }
 
 static int check_pool(struct checker *c, const struct pool *pool)

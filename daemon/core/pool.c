@@ -436,7 +436,7 @@ static void on_made(struct job *job, int result, void *data)
         pool->n_preparing--;
         ns->unsettled = true;
         /* The limit may have been lowered since. */
-        if (result == 0 && account_fits(&ns->tenant->account, 0)) {
+        if (result == 0 && account_fits(ns->device.stake->account, 0)) {
                 stock_made(ns, clock_now_nsec() - set->asked_nsec);
                 set_link(set);
                 return;

@@ -71,6 +71,7 @@ int stake_new(struct tenant *t, struct pool *pool)
         }
         s->tenant = t;
         s->pool = pool;
+        s->account = &t->account;
         list_append(&t->stakes, &s->tenant_link);
         list_append(&pool->stakes, &s->pool_link);
         return 0;
@@ -140,7 +141,7 @@ static uint64_t excess_with(const struct stake *s, uint64_t bytes)
 /* What the tenant's limit still admits, in whole sets: what that cuts off is for others. */
 static uint64_t left_of_limit(const struct stake *s)
 {
-        const struct account *a = &s->tenant->account;
+        const struct account *a = s->account;
         uint64_t left = a->limit_bytes - MIN(a->charged_bytes, a->limit_bytes);
 
         return left - left % s->wanted_set_bytes;
@@ -297,7 +298,7 @@ static uint64_t most_of_pool(const struct stake *s)
 
 uint64_t region_reach(const struct stake *s)
 {
-        return MIN(s->tenant->account.limit_bytes, most_of_pool(s));
+        return MIN(s->account->limit_bytes, most_of_pool(s));
 }
 
 /* ---- fair shares ---------------------------------------------------------------------------- */
@@ -390,7 +391,7 @@ static uint64_t set_of(const struct stake *s)
 static bool deserves_what_it_wants(const struct stake *s)
 {
         return wants(s) && !keeps_to_reserve(s) && !region_is_reserved(s, s->wanted_set_bytes) &&
-               account_fits(&s->tenant->account, s->wanted_set_bytes) &&
+               account_fits(s->account, s->wanted_set_bytes) &&
                excess_with(s, s->wanted_set_bytes) <= region_fair(s);
 }
 
@@ -474,7 +475,7 @@ static bool is_in_order(const struct stake *s, uint64_t bytes)
 
 enum lease_reason region_nearest(const struct stake *s)
 {
-        const struct account *a = &s->tenant->account;
+        const struct account *a = s->account;
         uint64_t elsewhere = a->charged_bytes - s->charged_bytes, most = most_of_pool(s);
         uint64_t limit = a->limit_bytes - MIN(elsewhere, a->limit_bytes);
 
@@ -485,7 +486,7 @@ enum lease_reason region_nearest(const struct stake *s)
 
 enum lease_reason region_admits(const struct stake *s, uint64_t bytes)
 {
-        if (!account_fits(&s->tenant->account, bytes))
+        if (!account_fits(s->account, bytes))
                 return region_nearest(s);
         if (region_is_reserved(s, bytes))
                 return keeps_rule(s, bytes) ? LEASE_REASON_NONE : LEASE_REASON_POOL_FULL;

@@ -23,6 +23,7 @@
 #include "base/list.h"
 #include "policy/tier.h"
 
+struct account;
 struct pool;
 struct tenant;
 struct ns;
@@ -32,6 +33,7 @@ struct stake {
         struct list_link tenant_link, pool_link;
         struct tenant *tenant;     /* borrowed */
         struct pool *pool;         /* borrowed */
+        struct account *account;   /* the tenant's of the pool's tier; borrowed */
         uint64_t reserve_bytes;    /* multiple of pool.extent_bytes */
         uint64_t charged_bytes;    /* sets bound, preparing, quarantined */
         uint64_t recalled_bytes;   /* of these: being taken back, and not quarantined */

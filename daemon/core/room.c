@@ -149,7 +149,7 @@ static int bind_lacking(struct ns *ns, uint32_t n, struct detail *d)
  * is admitted now. */
 static bool ask_others(struct ns *ns, uint32_t n)
 {
-        const struct account *limit = &ns->tenant->account;
+        const struct account *limit = ns->device.stake->account;
         uint64_t set_bytes = ns->geometry.set_bytes, lacking = n_lacking(ns, n);
         uint64_t left = limit->limit_bytes - MIN(limit->charged_bytes, limit->limit_bytes);
         uint64_t most = MIN(lacking, left / set_bytes);

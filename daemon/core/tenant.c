@@ -169,6 +169,23 @@ static int move_reserve(struct tenant *t, const struct tenant_attrs *old, struct
 
 /* ---- tenants -------------------------------------------------------------------------------- */
 
+uint64_t tenant_limit(const struct tenant_attrs *attrs, enum tier_kind tier)
+{
+        const uint64_t limits[TIER_COUNT] = {
+                [TIER_DEVICE] = attrs->limit_bytes,
+                [TIER_HOST] = attrs->host_limit_bytes,
+                [TIER_DISK] = attrs->disk_limit_bytes,
+        };
+
+        return limits[tier];
+}
+
+static void set_limits(struct tenant *t)
+{
+        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++)
+                t->accounts[tier].limit_bytes = tenant_limit(&t->attrs, tier);
+}
+
 static void free_stakes(struct tenant *t)
 {
         list_for_each_safe (stake, &t->stakes, struct stake, tenant_link)
@@ -198,7 +215,7 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         t->number = ++s->last_tenant_number;
         memcpy(t->name, name, strlen(name) + 1);
         t->attrs = *attrs;
-        t->account.limit_bytes = attrs->limit_bytes;
+        set_limits(t);
         list_init(&t->namespaces);
         list_init(&t->nssets);
         list_init(&t->groups);
@@ -238,7 +255,7 @@ int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct 
                 t->attrs = old;
                 return r;
         }
-        t->account.limit_bytes = attrs->limit_bytes;
+        set_limits(t);
         list_for_each (pool, &t->store->pools, struct pool, link) {
                 region_changed(pool);
                 region_work(pool); /* what was lent may be no more */

@@ -13,6 +13,7 @@
 #include "daemon/core/sizing.h"
 #include "gpu/device.h"
 #include "policy/place.h"
+#include "policy/tier.h"
 
 struct store;
 struct detail;
@@ -24,10 +25,13 @@ enum when_full { WHEN_FULL_REJECT, WHEN_FULL_QUEUE, WHEN_FULL_DEGRADE };
 enum burst { BURST_POOL, BURST_QUEUE };
 
 struct tenant_attrs {
-        uint64_t limit_bytes; /* most bytes of extent sets */
-        uint32_t weight;      /* 1..1000, share of the dynamic pool */
-        uint32_t priority;    /* 0..100 */
-        uint32_t max_clients; /* 1..65535 */
+        uint64_t limit_bytes; /* most bytes of extent sets on devices */
+        uint64_t
+                host_limit_bytes; /* the same of host memory below devices; 0: nothing goes there */
+        uint64_t disk_limit_bytes; /* and on disk */
+        uint32_t weight;           /* 1..1000, share of the dynamic pool */
+        uint32_t priority;         /* 0..100 */
+        uint32_t max_clients;      /* 1..65535 */
         enum tenant_class class;
         uint64_t reserve_bytes; /* pinned: guaranteed, over all devices; 0 where dynamic */
         enum when_full when_full;
@@ -58,8 +62,11 @@ struct tenant {
         struct store *store;   /* borrowed */
         uint32_t number;       /* not reused before 2^32 others */
         char name[TENANT_NAME_MAX + 1];
-        struct tenant_attrs attrs; /* limit_bytes is account.limit_bytes */
-        struct account account;
+        struct tenant_attrs attrs;
+        union {
+                struct account accounts[TIER_COUNT]; /* with the limits that attrs has */
+                struct account account;              /* of TIER_DEVICE */
+        };
         struct list_link namespaces; /* struct ns.link */
         struct list_link nssets;     /* struct nsset.link */
         struct list_link groups;     /* struct group.link */
@@ -72,6 +79,9 @@ struct tenant {
         struct tenant_counters counters;
         void *server_data; /* the server's object for this tenant; borrowed, not touched here */
 };
+
+/* What attributes say of a tier. */
+uint64_t tenant_limit(const struct tenant_attrs *attrs, enum tier_kind tier);
 
 /*
  * 0; -EEXIST; -EINVAL (name, range; a reservation of a dynamic tenant, or beyond the limit);

@@ -511,6 +511,26 @@ static void test_check(void **state)
         fixture_end(&w.f);
 }
 
+/* A tenant has an account, with a limit, in every tier. */
+static void test_limits_of_tiers(void **state)
+{
+        struct tenant_attrs attrs;
+        struct world w;
+
+        start(&w, 8);
+        attrs = w.f.a->attrs;
+        attrs.limit_bytes = 3;
+        attrs.host_limit_bytes = 5;
+        attrs.disk_limit_bytes = UINT64_MAX;
+        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
+        assert_int_equal(w.f.a->account.limit_bytes, 3);
+        assert_ptr_equal(&w.f.a->account, &w.f.a->accounts[TIER_DEVICE]);
+        assert_ptr_equal(stake_of(&w, w.f.a)->account, &w.f.a->account);
+        assert_int_equal(w.f.a->accounts[TIER_HOST].limit_bytes, 5);
+        assert_true(w.f.a->accounts[TIER_DISK].limit_bytes == UINT64_MAX);
+        fixture_end(&w.f);
+}
+
 static void expect_reason(struct world *w, struct attach *a, enum lease_reason expected)
 {
         uint32_t pages[7 * SET_PAGES];
@@ -570,6 +590,7 @@ int main(void)
                 TEST(test_raised_over_others),
                 TEST(test_limit_presses),
                 TEST(test_lending),
+                TEST(test_limits_of_tiers),
                 TEST(test_nearest_limit),
                 TEST(test_check),
         };
