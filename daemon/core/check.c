@@ -84,7 +84,7 @@ static int check_set(struct checker *c, const struct extent_set *set)
                 why = "is in another tier than its number";
         else if (set->ns != ns)
                 why = "belongs to another namespace";
-        else if (set->charge.tenant != &ns->tenant->account)
+        else if (set->charge.tenant != set->tier->stake->account)
                 why = "isn't charged to its tenant";
         else if (set->charge.pool != &set->tier->pool->account)
                 why = "isn't charged to its device";
