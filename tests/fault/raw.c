@@ -199,7 +199,11 @@ bool raw_authenticate(struct raw *r, const Kvlease__V1__HelloReply *hello)
 
 uint32_t raw_attach(struct raw *r)
 {
-        assert_true(raw_authenticate(r, raw_hello(r, 1, 1)));
+        const Kvlease__V1__HelloReply *hello = raw_hello(r, 1, 1);
+
+        if (!hello || hello->status != 0)
+                print_error("HELLO: %s\n", hello ? hello->detail : "no answer");
+        assert_true(raw_authenticate(r, hello));
         return raw_open_ns(r);
 }
 
