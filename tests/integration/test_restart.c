@@ -99,9 +99,12 @@ static void test_json(void **state)
 {
         struct harness *h = *state;
         uint32_t pages[3];
-        struct worker *w = start_talking(h, pages);
-        json_t *o = ctl_json(h, "restart --check");
+        struct worker *w;
+        json_t *o;
 
+        needs_kept_memory();
+        w = start_talking(h, pages);
+        o = ctl_json(h, "restart --check");
         assert_true(json_is_true(json_object_get(o, "keeps_state")));
         assert_number(o, "state_layout", (json_int_t)STATE_LAYOUT_VERSION);
         assert_number(o, "kept_fds", (json_int_t)ctl_status(h, "kept_fds"));
