@@ -486,10 +486,11 @@ uint64_t member_count_pins(const struct member *m)
 
                 if (!pins_is_open(&a->share))
                         continue;
-                ns_for_each_set(set, a->ns) for (uint32_t i = 0; i < set_pages;
-                                                 i++) if (set->pages[i].state == PAGE_SEALED ||
-                                                          set->pages[i].state == PAGE_DETACHED) n +=
-                        pins_count(&a->share, set->index * set_pages + i);
+                ns_for_each_set (set, a->ns)
+                        for (uint32_t i = 0; i < set_pages; i++)
+                                if (set->pages[i].state == PAGE_SEALED ||
+                                        set->pages[i].state == PAGE_DETACHED)
+                                        n += pins_count(&a->share, set->index * set_pages + i);
         }
         return n;
 }
@@ -560,7 +561,7 @@ void attach_close(struct attach *a)
                 stock_forget(ns);
         /* The limit may have been lowered while this held more: what is let go now falls under it.
          */
-        (void)reclaim_sets_of_tenant(t, NULL, 0);
+        (void)reclaim_over_limits(t);
 }
 
 static void close_handles(struct extent_handle *handles, uint32_t n)

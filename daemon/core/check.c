@@ -84,7 +84,7 @@ static int check_set(struct checker *c, const struct extent_set *set)
                 why = "is in another tier than its number";
         else if (set->ns != ns)
                 why = "belongs to another namespace";
-        else if (set->charge.tenant != set->tier->stake->account)
+        else if (set->charge.tenant != &ns->tenant->accounts[set->pool->tier])
                 why = "isn't charged to its tenant";
         else if (set->charge.pool != &set->tier->pool->account)
                 why = "isn't charged to its device";
@@ -404,8 +404,7 @@ static int check_pages(struct checker *c)
         const char *why;
         int r;
 
-        ns_for_each_set(set, c->ns)
-        {
+        ns_for_each_set (set, c->ns) {
                 uint32_t first = set->index * set_pages, n_ready = 0;
 
                 t.n_free += set->n_free;
@@ -454,8 +453,7 @@ static int check_mapped(struct checker *c)
         uint64_t n_mapped = 0, n_entries = 0;
         struct map_slot slot;
 
-        ns_for_each_set(set, c->ns)
-        {
+        ns_for_each_set (set, c->ns) {
                 uint32_t n = 0;
 
                 list_for_each (a, &c->ns->attachments, struct attach, ns_link)
@@ -675,36 +673,24 @@ static int check_group(struct checker *c, const struct group *g, uint64_t *n_mem
                 c, "lingering clients of a group", g->tenant->name, g->n_lingering, n_lingering);
 }
 
-static int check_limits(struct checker *c, const struct tenant *t)
-{
-        static const char *const names[TIER_COUNT] = {"limit", "host limit", "disk limit"};
-        int r = 0;
-
-        for (enum tier_kind tier = 0; r == 0 && tier < TIER_COUNT; tier++)
-                r = expect(c, names[tier], t->name, t->accounts[tier].limit_bytes,
-                        tenant_limit(&t->attrs, tier));
-        return r;
-}
-
 static int check_tenant(struct checker *c, struct tenant *t)
 {
-        uint64_t bytes = 0, n_members = 0, n_recalled = 0, recalled_bytes = 0;
+        uint64_t n_members = 0, n_recalled = 0, recalled_bytes = 0;
+        const char *why;
         int r;
 
         list_for_each (ns, &t->namespaces, struct ns, link) {
                 r = check_ns(c, ns);
                 if (r < 0)
                         return r;
-                ns_for_each_set(set, ns) if (set->recall.state != RECALL_NONE)
-                {
-                        n_recalled++;
-                        recalled_bytes += set->charge.bytes;
-                }
-                bytes += ns_charged_bytes(ns, TIER_DEVICE);
+                ns_for_each_set (set, ns)
+                        if (set->recall.state != RECALL_NONE) {
+                                n_recalled++;
+                                recalled_bytes += set->charge.bytes;
+                        }
         }
         list_for_each (set, &t->nssets, struct nsset, link) {
-                const char *why = nsset_check(set);
-
+                why = nsset_check(set);
                 if (why)
                         return BROKEN(c->d, "set %s of tenant %s %s", set->name, t->name, why);
         }
@@ -713,14 +699,15 @@ static int check_tenant(struct checker *c, struct tenant *t)
                 if (r < 0)
                         return r;
         }
-        r = expect(c, "charge of tenant", t->name, t->account.charged_bytes, bytes);
-        if (r == 0)
-                r = expect(c, "number of recalled sets", t->name, t->n_recalled, n_recalled);
+        why = tenant_check(t);
+        if (why)
+                return BROKEN(c->d, "tenant %s: %s", t->name, why);
+        r = expect(c, "number of recalled sets", t->name, t->n_recalled, n_recalled);
         if (r == 0)
                 r = expect(c, "recalled bytes", t->name, t->recalled_bytes, recalled_bytes);
         if (r == 0)
                 r = expect(c, "number of clients", t->name, t->n_members, n_members);
-        return r == 0 ? check_limits(c, t) : r;
+        return r;
 }
 
 static int check_pool(struct checker *c, const struct pool *pool)
@@ -789,7 +776,7 @@ int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct
                         return r;
                 n_members += t->n_members;
         }
-        list_for_each (pool, &s->pools, struct pool, link) {
+        store_for_each_pool (pool, s) {
                 r = check_pool(&c, pool);
                 if (r < 0)
                         return r;

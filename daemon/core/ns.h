@@ -54,6 +54,7 @@ struct ns_tier {
         uint64_t n_arrived;         /* pages that came from another tier; since the start */
         uint64_t n_damaged;         /* found to have other bytes than were stored */
         struct tier_fill fill;      /* sink.h */
+        uint64_t weigh_after_nsec;  /* of reclaim.c: these sets aren't weighed again before */
 };
 
 struct ns {
@@ -92,9 +93,8 @@ struct ns {
         uint64_t look_round;            /* of store.recall_round, when recall_work() looked last */
         uint32_t watched, last_watched; /* list of watched pages through prev and next; PAGE_NONE */
         uint64_t n_watched;
-        uint64_t n_stale;          /* SEALED pages of an older epoch, not swept yet */
-        uint32_t sweep_page;       /* where the sweep goes on */
-        uint64_t weigh_after_nsec; /* of reclaim.c: its sets aren't weighed again before */
+        uint64_t n_stale;    /* SEALED pages of an older epoch, not swept yet */
+        uint32_t sweep_page; /* where the sweep goes on */
         struct ns_counters counters;
         struct sessions *sessions;       /* owned; NULL: none yet */
         struct tags *tags;               /* likewise */
@@ -147,6 +147,14 @@ struct ns_kept {
 int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns);
 
 struct ns *ns_find(struct tenant *t, const char *name);
+
+/* What it has in that pool; NULL: nothing. */
+static inline struct ns_tier *ns_tier_on(struct ns *ns, const struct pool *pool)
+{
+        struct ns_tier *tier = &ns->tiers[pool->tier];
+
+        return tier->pool == pool ? tier : NULL;
+}
 
 /* FREE pages that can be granted. */
 static inline uint64_t ns_n_room(const struct ns *ns)

@@ -1,5 +1,7 @@
 /*
- * A pool: one device, its budget, and the extent sets bound from it.
+ * A pool: one device, its budget, and the extent sets bound from it. Or what lies below a device,
+ * where what is cold goes: memory of the host, then a disk, of which sets have pages and no
+ * extents.
  *
  * A device that may block is behind a queue (gpu/queue.h). There a set is PREPARING first: it is
  * charged and has its slot in the namespace, nothing else knows of it. When the queue has made its
@@ -23,6 +25,7 @@
 #include "daemon/core/region.h"
 #include "gpu/device.h"
 #include "policy/tier.h"
+#include "policy/tier.h"
 
 struct ns;
 struct ns_tier;
@@ -33,11 +36,12 @@ struct job_extent;
 
 struct pool {
         struct list_link link; /* store.pools, store.lower_pools */
-        uint32_t tier;         /* enum tier_kind */
+        enum tier_kind tier;
         struct pool *below;    /* what is cold on it goes there; borrowed; NULL: nowhere */
-        struct device *device; /* owned; NULL where there is a queue */
+        struct device *device; /* owned; NULL where there is a queue, and of a disk */
         struct queue *queue;   /* owned; NULL: the device is called inline */
-        const struct device_props *props; /* of the device; borrowed from either */
+        const struct device_props *props; /* of the device, borrowed from either; or lower_props */
+        struct device_props lower_props;  /* below a device, whose name is in its own */
         struct account account;           /* limit: the budget */
         struct list_link stakes;          /* struct stake.pool_link */
         uint64_t reserved_bytes;          /* sum of the stakes' reservations */

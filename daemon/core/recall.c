@@ -179,13 +179,18 @@ static uint32_t begin_sorted(struct extent_set **sets, uint32_t n, const struct 
         return i;
 }
 
+static const struct ns_tier *tier_of(const struct ns *ns, const struct recall_request *rq)
+{
+        return &ns->tiers[rq->pool ? rq->pool->tier : rq->tier];
+}
+
 static uint32_t begin_unsorted(const struct recall_request *rq)
 {
         uint64_t sum = 0;
         uint32_t n = 0;
 
         list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
-                list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
+                list_for_each (set, &tier_of(ns, rq)->sets_bound, struct extent_set, link) {
                         if (!may_recall(set, rq) || sum >= rq->bytes)
                                 continue;
                         sum += set->charge.bytes;
@@ -201,14 +206,14 @@ static uint32_t begin_all(const struct recall_request *rq)
         uint32_t n = 0, max = 0;
 
         list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
-                max += !rq->only || ns == rq->only ? ns->device.n_sets : 0;
+                max += !rq->only || ns == rq->only ? tier_of(ns, rq)->n_sets : 0;
         if (max == 0)
                 return 0;
         sets = calloc(max, sizeof(struct extent_set *));
         if (!sets)
                 return begin_unsorted(rq);
         list_for_each (ns, &rq->tenant->namespaces, struct ns, link)
-                list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
+                list_for_each (set, &tier_of(ns, rq)->sets_bound, struct extent_set, link)
                         if (may_recall(set, rq) && n < max)
                                 sets[n++] = set;
         return n > 0 ? begin_sorted(sets, n, rq) : 0;
@@ -298,34 +303,48 @@ uint32_t recall_sets(struct tenant *t, const struct ns *only, uint64_t bytes, ui
 }
 
 /* What is being made is dropped when it is made, where it is too much by then. */
-static uint64_t bound_bytes(const struct tenant *t)
+static uint64_t bound_bytes(const struct tenant *t, enum tier_kind tier)
 {
         uint64_t bytes = 0;
 
         list_for_each (ns, &t->namespaces, struct ns, link)
-                bytes += ns->device.n_sets * ns->geometry.set_bytes;
-        return bytes;
-}
-
-/* Of recalled sets, what goes only when somebody likes. */
-static uint64_t pressable_bytes(const struct tenant *t)
-{
-        uint64_t bytes = 0;
-
-        list_for_each (set, &t->store->recalls, struct extent_set, recall.link)
-                if (set->ns->tenant == t && is_pressable(set))
+                list_for_each (set, &ns->tiers[tier].sets_bound, struct extent_set, link)
                         bytes += set->charge.bytes;
         return bytes;
 }
 
+/* Of recalled sets; not what goes only when somebody likes. */
+static uint64_t going_bytes(const struct tenant *t, enum tier_kind tier)
+{
+        uint64_t bytes = 0;
+
+        list_for_each (set, &t->store->recalls, struct extent_set, recall.link)
+                if (set->ns->tenant == t && set->pool->tier == tier && !is_pressable(set))
+                        bytes += set->charge.bytes;
+        return bytes;
+}
+
+static uint32_t recall_excess_of(struct tenant *t, enum tier_kind tier)
+{
+        uint64_t limit = t->accounts[tier].limit_bytes, bound = bound_bytes(t, tier);
+        uint64_t most = limit + going_bytes(t, tier);
+        const struct recall_request rq = {
+                .tenant = t,
+                .tier = tier,
+                .bytes = bound - MIN(bound, most),
+                .kind = RECALL_FORCED,
+        };
+
+        return most < limit || bound <= most ? 0 : recall_ask(&rq);
+}
+
 uint32_t recall_excess(struct tenant *t)
 {
-        uint64_t going = t->recalled_bytes - pressable_bytes(t), bound = bound_bytes(t);
-        uint64_t most = t->account.limit_bytes + going;
+        uint32_t n = 0;
 
-        if (most < t->account.limit_bytes || bound <= most)
-                return 0;
-        return recall_sets(t, NULL, bound - most, 0);
+        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++)
+                n += recall_excess_of(t, tier);
+        return n;
 }
 
 /* ---- work ----------------------------------------------------------------------------------- */
@@ -571,7 +590,7 @@ enum recall_next recall_work(
                 s->recall_visits = MIN(s->recall_visits, s->n_recalls);
         }
         if (s->recall_visits == 0)
-                list_for_each (pool, &s->pools, struct pool, link)
+                store_for_each_pool (pool, s)
                         region_work(pool);
         if (s->n_recalls == 0)
                 return RECALL_NOTHING;

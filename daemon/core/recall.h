@@ -38,9 +38,10 @@ struct tenant;
 struct recall_request {
         struct tenant *tenant;
         const struct ns *only;   /* of the tenant; NULL: any */
-        const struct pool *pool; /* NULL: any */
-        uint64_t bytes;          /* UINT64_MAX: all */
-        uint64_t timeout_nsec;   /* 0: recall_work()'s */
+        const struct pool *pool; /* NULL: any of `tier` */
+        enum tier_kind tier;
+        uint64_t bytes;        /* UINT64_MAX: all */
+        uint64_t timeout_nsec; /* 0: recall_work()'s */
         enum recall_kind kind;
         struct tenant *by; /* whose lease it is for; NULL: nobody's */
 };
@@ -61,13 +62,13 @@ void recall_press(struct extent_set *set);
 /* The tenant is about to be freed: recalls for its leases are nobody's. */
 void recall_forget_tenant(struct store *s, const struct tenant *t);
 
-/* recall_ask() for an administrator: forced. */
+/* recall_ask() for an administrator: forced, on devices. */
 uint32_t recall_sets(
         struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec);
 
-/* Recalls as many bound sets as the tenant is over its limit, less what goes already, softly
- * recalled sets of which something is held left out. What is being made over it is dropped when it
- * is made (pool_reap()). */
+/* Recalls as many bound sets of each tier as the tenant is over its limit there, less what goes
+ * already, softly recalled sets of which something is held left out. What is being made over it is
+ * dropped when it is made (pool_reap()). */
 uint32_t recall_excess(struct tenant *t);
 
 /* The daemon before this one had recalled it by force, with that timeout: it is asked anew, and the

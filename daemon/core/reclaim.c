@@ -125,29 +125,31 @@ static uint64_t set_cost(const struct extent_set *set, const uint32_t *below)
         return n_pages * ns->layout.plane_page_bytes * ns->layout.n_planes;
 }
 
-static bool has_unmapped_set(const struct ns *ns)
+static bool has_unmapped_set(const struct ns_tier *tier)
 {
-        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
+        list_for_each (set, &tier->sets_bound, struct extent_set, link)
                 if (set->n_mapped == 0)
                         return true;
         return false;
 }
 
 /* Without memory to count in, no set of the namespace gives way. */
-static void weigh_ns(struct ns *ns)
+static void weigh_tier(struct ns *ns, struct ns_tier *tier)
 {
         uint64_t now_nsec = ns->tenant->store->now_nsec;
         _cleanup_free_ uint32_t *below = NULL;
 
-        if (now_nsec < ns->weigh_after_nsec)
+        if (now_nsec < tier->weigh_after_nsec)
                 return;
-        if (has_unmapped_set(ns)) {
+        if (has_unmapped_set(tier)) {
                 ns_look_again(ns, NS_LOOK_PAGES);
-                magazine_drain_ns(ns);
+                if (tier == &ns->device)
+                        magazine_drain_ns(ns);
         }
-        list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
+        list_for_each (set, &tier->sets_bound, struct extent_set, link) {
                 set->cost_bytes = COST_HELD;
-                if (set->n_mapped > 0 || (set_is_idle(set) && ns_awaits_sets(ns)))
+                if (set->n_mapped > 0 ||
+                        (tier == &ns->device && set_is_idle(set) && ns_awaits_sets(ns)))
                         continue;
                 if (!below)
                         below = count_subtrees(ns);
@@ -155,21 +157,28 @@ static void weigh_ns(struct ns *ns)
                         set->cost_bytes = set_cost(set, below);
         }
         if (below && ns->tree.n_nodes > NS_LOOK_PAGES)
-                ns->weigh_after_nsec = now_nsec + WEIGH_NSEC;
+                tier->weigh_after_nsec = now_nsec + WEIGH_NSEC;
 }
 
-static bool may_take_from(const struct ns *ns, const struct pool *pool, const struct ns *spare)
+/* Where sets are looked for. */
+struct place {
+        const struct ns *spare;  /* not there; NULL */
+        const struct pool *pool; /* NULL: any of `tier` */
+        enum tier_kind tier;
+};
+
+static bool may_take_from(struct ns *ns, const struct place *p)
 {
-        return ns != spare && (!pool || ns->device.pool == pool);
+        return ns != p->spare && (!p->pool || ns_tier_on(ns, p->pool));
 }
 
 /* What cheapest_set() goes by; gives idle sets back by the way. Evicting sets makes others cheaper,
  * never dearer: it need not be done again after each. */
-static void weigh_sets(struct tenant *t, const struct pool *pool, const struct ns *spare)
+static void weigh_sets(struct tenant *t, const struct place *p)
 {
         list_for_each (ns, &t->namespaces, struct ns, link)
-                if (may_take_from(ns, pool, spare))
-                        weigh_ns(ns);
+                if (may_take_from(ns, p))
+                        weigh_tier(ns, &ns->tiers[p->tier]);
 }
 
 /* Since it was weighed? */
@@ -223,18 +232,17 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
 }
 
 /*
- * The weighed set of one tenant that takes the least with it; pool NULL: on any device. Of equals
- * the one bound last: it continues what the earlier ones began. NULL: none.
+ * The weighed set of one tenant that takes the least with it. Of equals the one bound last: it
+ * continues what the earlier ones began. NULL: none.
  */
-static struct extent_set *cheapest_set(
-        struct tenant *t, const struct pool *pool, const struct ns *spare)
+static struct extent_set *cheapest_set(struct tenant *t, const struct place *p)
 {
         struct extent_set *best = NULL;
 
         list_for_each (ns, &t->namespaces, struct ns, link) {
-                if (!may_take_from(ns, pool, spare))
+                if (!may_take_from(ns, p))
                         continue;
-                list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
+                list_for_each (set, &ns->tiers[p->tier].sets_bound, struct extent_set, link)
                         if (set->cost_bytes != COST_HELD &&
                                 (!best || set->cost_bytes <= best->cost_bytes))
                                 best = set;
@@ -242,13 +250,16 @@ static struct extent_set *cheapest_set(
         return best;
 }
 
-bool reclaim_sets_of_tenant(struct tenant *t, const struct ns *spare, uint64_t bytes)
+bool reclaim_sets_of_tenant(
+        struct tenant *t, enum tier_kind tier, const struct ns *spare, uint64_t bytes)
 {
-        if (account_fits(&t->account, bytes))
+        const struct place place = {.spare = spare, .tier = tier};
+
+        if (account_fits(&t->accounts[tier], bytes))
                 return true;
-        weigh_sets(t, NULL, spare);
-        while (!account_fits(&t->account, bytes)) {
-                struct extent_set *set = cheapest_set(t, NULL, spare);
+        weigh_sets(t, &place);
+        while (!account_fits(&t->accounts[tier], bytes)) {
+                struct extent_set *set = cheapest_set(t, &place);
 
                 if (!set)
                         return false;
@@ -257,25 +268,35 @@ bool reclaim_sets_of_tenant(struct tenant *t, const struct ns *spare, uint64_t b
         return true;
 }
 
+bool reclaim_over_limits(struct tenant *t)
+{
+        bool all = true;
+
+        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++)
+                all &= reclaim_sets_of_tenant(t, tier, NULL, 0);
+        return all;
+}
+
 bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare)
 {
+        const struct place place = {.spare = spare, .tier = TIER_DEVICE};
         uint64_t before = t->account.charged_bytes;
         struct extent_set *set;
 
-        weigh_sets(t, NULL, spare);
-        while (t->account.charged_bytes >= before && (set = cheapest_set(t, NULL, spare)))
+        weigh_sets(t, &place);
+        while (t->account.charged_bytes >= before && (set = cheapest_set(t, &place)))
                 evict_set(set, t);
         return t->account.charged_bytes < before;
 }
 
 bool reclaim_set_of_stake(struct stake *victim, const struct ns *spare, const struct tenant *by)
 {
+        const struct place place = {spare, victim->pool, victim->pool->tier};
         uint64_t before = victim->charged_bytes;
         struct extent_set *set;
 
-        weigh_sets(victim->tenant, victim->pool, spare);
-        while (victim->charged_bytes >= before &&
-                (set = cheapest_set(victim->tenant, victim->pool, spare)))
+        weigh_sets(victim->tenant, &place);
+        while (victim->charged_bytes >= before && (set = cheapest_set(victim->tenant, &place)))
                 evict_set(set, by);
         return victim->charged_bytes < before;
 }

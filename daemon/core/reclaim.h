@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "policy/tier.h"
+
 struct ns;
 struct stake;
 struct tenant;
@@ -27,9 +29,15 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec);
  * namespace of more than some thousand pages that is looked for once in 10 ms.
  */
 
-/* The tenant's limit is in the way of `bytes` more: of this tenant, on any device, until they fit.
- * Sets of `spare`, whose lease it is, are left alone; NULL: nobody's lease. True where they fit. */
-bool reclaim_sets_of_tenant(struct tenant *t, const struct ns *spare, uint64_t bytes);
+/* The tenant's limit of a tier is in the way of `bytes` more: of this tenant, in any pool of that
+ * tier, until they fit. Sets of `spare`, whose lease it is, are left alone; NULL: nobody's lease.
+ * True where they fit. */
+bool reclaim_sets_of_tenant(
+        struct tenant *t, enum tier_kind tier, const struct ns *spare, uint64_t bytes);
+
+/* The same for no lease, where the tenant is over its limits: in each tier. True where it isn't any
+ * more. */
+bool reclaim_over_limits(struct tenant *t);
 
 /* One set of the tenant, on any device, not of `spare`, for a lease of its own. True where less is
  * charged to it after. */

@@ -71,7 +71,7 @@ int stake_new(struct tenant *t, struct pool *pool)
         }
         s->tenant = t;
         s->pool = pool;
-        s->account = &t->account;
+        s->account = &t->accounts[pool->tier];
         list_append(&t->stakes, &s->tenant_link);
         list_append(&pool->stakes, &s->pool_link);
         return 0;
@@ -104,7 +104,7 @@ struct stake *stake_find(const struct tenant *t, const struct pool *pool)
 bool stake_is_safe(const struct stake *s)
 {
         list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
-                if (ns->device.pool != s->pool)
+                if (!ns_tier_on(ns, s->pool))
                         continue;
                 list_for_each (a, &ns->attachments, struct attach, ns_link)
                         if (!a->member->metadata_only && !a->member->safepoints)
@@ -123,11 +123,13 @@ static bool wants(const struct stake *s)
         return s->wants_until_nsec > now_of(s);
 }
 
+/* Nothing is reserved below devices. */
 static bool keeps_to_reserve(const struct stake *s)
 {
         const struct tenant_attrs *attrs = &s->tenant->attrs;
 
-        return attrs->class == TENANT_PINNED && attrs->burst == BURST_QUEUE;
+        return s->pool->tier == TIER_DEVICE && attrs->class == TENANT_PINNED &&
+               attrs->burst == BURST_QUEUE;
 }
 
 /* Excess with `bytes` more. */
@@ -451,14 +453,14 @@ static bool is_fair(const struct stake *s, uint64_t bytes)
         return true;
 }
 
-/* Nothing is for a lease that waits and comes before (wait.h). What isn't for a lease comes after
- * all that deserve it, or after all. */
+/* Nothing is for a lease that waits and comes before (wait.h): leases wait for devices. What isn't
+ * for a lease comes after all that deserve it, or after all. */
 static bool is_in_order(const struct stake *s, uint64_t bytes)
 {
         const struct store *store = s->tenant->store;
         bool is_deserved;
 
-        if (list_is_empty(&store->waits))
+        if (list_is_empty(&store->waits) || s->pool->tier != TIER_DEVICE)
                 return true;
         if (store->asking)
                 return wait_is_next(store->asking);
@@ -729,15 +731,19 @@ static const char *check_stake(const struct stake *s)
 {
         uint64_t charged = 0, recalled = 0;
 
+        if (s->account != &s->tenant->accounts[s->pool->tier])
+                return "a stake has the account of another tenant or tier";
         if (s->pool->extent_bytes > 0 && s->reserve_bytes % s->pool->extent_bytes != 0)
                 return "a reservation isn't a multiple of the extent size";
         list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
-                if ((ns->device.pool == s->pool) != (ns->device.stake == s))
+                const struct ns_tier *tier = &ns->tiers[s->pool->tier];
+
+                if ((tier->pool == s->pool) != (tier->stake == s))
                         return "a namespace has the stake of another tenant or device";
-                if (ns->device.stake != s)
+                if (tier->stake != s)
                         continue;
                 charged += ns_charged_bytes(ns, s->pool->tier);
-                list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
+                list_for_each (set, &tier->sets_bound, struct extent_set, link)
                         if (set->recall.state != RECALL_NONE && !set->recall.quarantined)
                                 recalled += set->charge.bytes;
         }

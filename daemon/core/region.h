@@ -6,7 +6,8 @@
  *
  * A *stake* is what one tenant has in one pool: a reservation and what is charged to it there. What
  * is charged beyond the reservation is *excess* and of the dynamic pool. Bytes of reservations that
- * nobody holds are kept free (*idle*), unless they are lent.
+ * nobody holds are kept free (*idle*), unless they are lent. Below devices nothing is reserved, and
+ * no lease waits: all is the dynamic pool.
  *
  * Rule: after every charge   charged of the pool + idle reserve <= budget.
  * A reservation that was raised while others held the memory breaks it until enough was taken back

@@ -140,7 +140,7 @@ static uint64_t demand_of_ns(const struct ns *ns, uint64_t part, uint32_t round)
 static bool was_refused(const struct tenant *t, uint64_t now_nsec)
 {
         list_for_each (stake, &t->stakes, struct stake, tenant_link)
-                if (stake->wants_until_nsec > now_nsec)
+                if (stake->pool->tier == TIER_DEVICE && stake->wants_until_nsec > now_nsec)
                         return true;
         return false;
 }
@@ -160,7 +160,8 @@ static uint64_t step_of(const struct tenant *t)
         uint64_t step = 1;
 
         list_for_each (stake, &t->stakes, struct stake, tenant_link)
-                step = MAX(step, stake->pool->extent_bytes);
+                if (stake->pool->tier == TIER_DEVICE)
+                        step = MAX(step, stake->pool->extent_bytes);
         return step;
 }
 

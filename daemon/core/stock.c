@@ -50,7 +50,7 @@ bool stock_keeps(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;
 
-        return set->recall.state == RECALL_NONE &&
+        return set->tier == &ns->device && set->recall.state == RECALL_NONE &&
                ns_n_room(ns) - set->n_free < MAX(ns->stock_pages, ns->free_pages);
 }
 

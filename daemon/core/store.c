@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
         };
         s->state = &s->own_state;
         list_init(&s->pools);
+        list_init(&s->lower_pools);
         list_init(&s->tenants);
         list_init(&s->recalls);
         list_init(&s->waits);
@@ -60,6 +62,8 @@ bool store_deinit(struct store *s)
                 assert(r == 0);
                 (void)r;
         }
+        list_for_each_safe (pool, &s->lower_pools, struct pool, link)
+                is_done &= pool_free(pool);
         list_for_each_safe (pool, &s->pools, struct pool, link)
                 is_done &= pool_free(pool);
         compact_deinit(s);
@@ -70,27 +74,29 @@ bool store_deinit(struct store *s)
         return is_done;
 }
 
-static int add_pool(struct store *s, const struct device_props *props, uint64_t budget_bytes,
-        uint64_t extent_bytes, struct pool **ret_pool, struct detail *d)
+static int check_budget(
+        const char *name, uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d)
 {
-        const char *name = props->name;
         char budget[FORMAT_BYTES_MAX], extent[FORMAT_BYTES_MAX];
-        struct pool *pool;
+
+        if (extent_bytes > 0 && budget_bytes >= extent_bytes)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "device %s: a budget of %s holds no extent set of %s; raise the budget or make "
+                "extents smaller",
+                name, format_bytes(budget_bytes, budget), format_bytes(extent_bytes, extent));
+}
+
+/* In no list yet. NULL: no memory. */
+static struct pool *pool_new(
+        struct store *s, enum tier_kind tier, uint64_t budget_bytes, uint64_t extent_bytes)
+{
+        struct pool *pool = calloc(1, sizeof(*pool));
         int r = 0;
 
-        if (extent_bytes == 0 || budget_bytes < extent_bytes)
-                return detail_set(d, -EINVAL,
-                        "device %s: a budget of %s holds no extent set of %s; raise the budget or "
-                        "make extents smaller",
-                        name, format_bytes(budget_bytes, budget),
-                        format_bytes(extent_bytes, extent));
-        list_for_each (other, &s->pools, struct pool, link)
-                if (strcmp(other->props->name, name) == 0)
-                        return detail_set(d, -EEXIST, "device %s is given twice", name);
-        pool = calloc(1, sizeof(*pool));
         if (!pool)
-                return detail_set(d, -ENOMEM, "no memory for device %s", name);
-        pool->props = props;
+                return NULL;
+        pool->tier = tier;
         pool->account.limit_bytes = budget_bytes;
         pool->extent_bytes = extent_bytes;
         list_init(&pool->orphans);
@@ -98,12 +104,30 @@ static int add_pool(struct store *s, const struct device_props *props, uint64_t 
         list_for_each (t, &s->tenants, struct tenant, link)
                 if (r == 0)
                         r = stake_new(t, pool);
-        if (r < 0) {
-                list_for_each_safe (stake, &pool->stakes, struct stake, pool_link)
-                        stake_free(stake);
-                free(pool);
-                return detail_set(d, r, "no memory for device %s", name);
-        }
+        if (r == 0)
+                return pool;
+        list_for_each_safe (stake, &pool->stakes, struct stake, pool_link)
+                stake_free(stake);
+        free(pool);
+        return NULL;
+}
+
+static int add_pool(struct store *s, const struct device_props *props, uint64_t budget_bytes,
+        uint64_t extent_bytes, struct pool **ret_pool, struct detail *d)
+{
+        const char *name = props->name;
+        struct pool *pool;
+        int r = check_budget(name, budget_bytes, extent_bytes, d);
+
+        if (r < 0)
+                return r;
+        list_for_each (other, &s->pools, struct pool, link)
+                if (strcmp(other->props->name, name) == 0)
+                        return detail_set(d, -EEXIST, "device %s is given twice", name);
+        pool = pool_new(s, TIER_DEVICE, budget_bytes, extent_bytes);
+        if (!pool)
+                return detail_set(d, -ENOMEM, "no memory for device %s", name);
+        pool->props = props;
         list_append(&s->pools, &pool->link);
         *ret_pool = pool;
         return 0;
@@ -129,6 +153,57 @@ int store_add_queue(struct store *s, struct queue *queue, uint64_t budget_bytes,
         if (r == 0)
                 pool->queue = queue;
         return r;
+}
+
+/* Messages name it so: "host of GPU-...". */
+static void name_below(
+        struct device_props *props, enum tier_kind tier, const struct device_props *above)
+{
+        const char *of = strrchr(above->name, ' '); /* names of devices have none */
+
+        snprintf(props->name, sizeof(props->name), "%s of %.*s",
+                tier == TIER_HOST ? "host" : "disk", DEVICE_NAME_MAX - 8,
+                of ? of + 1 : above->name);
+}
+
+/* A disk has no device: what there is to know of it. */
+static const struct device_props disk_props = {
+        .backend = "disk",
+        .survives_restart = true,
+};
+
+int store_add_below(struct store *s, struct pool *above, enum tier_kind tier, struct device *device,
+        uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d)
+{
+        struct device_props props = device ? device->props : disk_props;
+        struct pool *pool;
+        int r;
+
+        assert(tier > above->tier && tier < TIER_COUNT && !above->below);
+        assert(!device == (tier == TIER_DISK));
+
+        name_below(&props, tier, above->props);
+        r = check_budget(props.name, budget_bytes, extent_bytes, d);
+        if (r < 0)
+                return r;
+        pool = pool_new(s, tier, budget_bytes, extent_bytes);
+        if (!pool)
+                return detail_set(d, -ENOMEM, "no memory for device %s", props.name);
+        pool->device = device;
+        pool->lower_props = props;
+        pool->props = &pool->lower_props;
+        above->below = pool;
+        list_append(&s->lower_pools, &pool->link);
+        return 0;
+}
+
+struct pool *store_next_pool(const struct store *s, const struct pool *pool)
+{
+        const struct list_link *next = pool ? pool->link.next : s->pools.next;
+
+        if (next == &s->pools)
+                next = s->lower_pools.next;
+        return next == &s->lower_pools ? NULL : list_entry(next, struct pool, link);
 }
 
 struct pool *store_find_pool(struct store *s, const char *device)

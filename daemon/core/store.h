@@ -48,7 +48,9 @@ struct store_counters {
 enum request_event { REQUEST_FOUND, REQUEST_PUBLISHED, REQUEST_ENDED };
 
 struct store {
-        struct list_link pools;   /* struct pool.link; the first is the default device */
+        struct list_link pools; /* struct pool.link, of devices; the first is the default one */
+        struct list_link
+                lower_pools;      /* struct pool.link, of what lies below devices (pool.below) */
         struct list_link tenants; /* struct tenant.link */
         struct list_link recalls; /* struct extent_set.recall.link */
         uint32_t n_recalls, n_quarantined;
@@ -137,7 +139,22 @@ int store_add_pool(struct store *s, struct device *device, uint64_t budget_bytes
 int store_add_queue(struct store *s, struct queue *queue, uint64_t budget_bytes,
         uint64_t extent_bytes, struct detail *d);
 
-/* NULL or "" names the default. NULL where there is none. */
+/*
+ * What is cold in `above`, a pool, goes to a new one from now on: of a tier further down. Takes the
+ * device (TIER_HOST: memory of the host; TIER_DISK: NULL) on success only. It is before the first
+ * namespace of `above`, and `above` has nothing below it. 0; -ENOMEM; -EINVAL (budget < one set of
+ * extent_bytes).
+ */
+int store_add_below(struct store *s, struct pool *above, enum tier_kind tier, struct device *device,
+        uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d);
+
+/* The pool after this one (NULL: the first), devices' before those below them; NULL: the end. */
+struct pool *store_next_pool(const struct store *s, const struct pool *pool);
+
+#define store_for_each_pool(pool, s) \
+        for (struct pool *pool = store_next_pool(s, NULL); pool; pool = store_next_pool(s, pool))
+
+/* Of devices. NULL or "" names the default. NULL where there is none. */
 struct pool *store_find_pool(struct store *s, const char *device);
 
 /* In whole seconds, as page notes have it. */

@@ -221,7 +221,7 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         list_init(&t->groups);
         list_init(&t->stakes);
         list_init(&t->blames);
-        list_for_each (pool, &s->pools, struct pool, link)
+        store_for_each_pool (pool, s)
                 if (r == 0)
                         r = stake_new(t, pool);
         if (r < 0) {
@@ -256,14 +256,23 @@ int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct 
                 return r;
         }
         set_limits(t);
-        list_for_each (pool, &t->store->pools, struct pool, link) {
+        store_for_each_pool (pool, t->store) {
                 region_changed(pool);
                 region_work(pool); /* what was lent may be no more */
         }
-        if (!reclaim_sets_of_tenant(t, NULL, 0))
+        if (!reclaim_over_limits(t))
                 recall_excess(t);
         wait_wake(t->store);
         return 0;
+}
+
+static uint64_t charged(const struct tenant *t)
+{
+        uint64_t bytes = 0;
+
+        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++)
+                bytes += t->accounts[tier].charged_bytes;
+        return bytes;
 }
 
 int tenant_remove(struct tenant *t, bool force, struct detail *d)
@@ -275,9 +284,9 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
                         t->n_members);
         if (!force && !list_is_empty(&t->namespaces))
                 return detail_set(d, -EBUSY,
-                        "tenant %s has cached pages or namespaces (%s of memory); drop them with "
-                        "--force",
-                        t->name, format_bytes(t->account.charged_bytes, held));
+                        "tenant %s has cached pages or namespaces (%s in all tiers); drop them "
+                        "with --force",
+                        t->name, format_bytes(charged(t), held));
         list_for_each_safe (ns, &t->namespaces, struct ns, link)
                 ns_free(ns);
         free_stakes(t);
@@ -287,4 +296,19 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
         list_remove(&t->link);
         free(t);
         return 0;
+}
+
+const char *tenant_check(const struct tenant *t)
+{
+        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++) {
+                uint64_t bytes = 0;
+
+                if (t->accounts[tier].limit_bytes != tenant_limit(&t->attrs, tier))
+                        return "the limit of an account isn't what its attributes say";
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        bytes += ns_charged_bytes(ns, tier);
+                if (t->accounts[tier].charged_bytes != bytes)
+                        return "what is charged to an account isn't the sum of its sets";
+        }
+        return NULL;
 }

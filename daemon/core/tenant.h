@@ -93,9 +93,9 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
 /*
  * Takes effect at once. A limit below what is charged first gives idle sets back and evicts cached
  * pages in sets that nobody has mapped; of what remains as many sets are recalled as are too many
- * (recall.h), and nothing new is bound. A higher limit later calls no recall off. Reservations stay
- * where they are (and as large as the sizer made them) unless class, reserve_bytes, or where the
- * tenant is placed differs. 0; -EINVAL, -ENOSPC, -ENOENT: unchanged.
+ * (recall.h), and nothing new is bound: in each tier. A higher limit later calls no recall off.
+ * Reservations stay where they are (and as large as the sizer made them) unless class,
+ * reserve_bytes, or where the tenant is placed differs. 0; -EINVAL, -ENOSPC, -ENOENT: unchanged.
  */
 int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct detail *d);
 
@@ -111,5 +111,8 @@ int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, stru
 int tenant_remove(struct tenant *t, bool force, struct detail *d);
 
 struct tenant *tenant_find(struct store *s, const char *name);
+
+/* For the checker: what is wrong with its accounts, or NULL. */
+const char *tenant_check(const struct tenant *t);
 
 #endif

@@ -156,6 +156,8 @@ static void show_load(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
 static void show_regions(const struct tenant *t, Kvlease__V1__AdminTenant *row)
 {
         list_for_each (s, &t->stakes, struct stake, tenant_link) {
+                if (s->pool->tier != TIER_DEVICE)
+                        continue;
                 row->reserve_bytes += s->reserve_bytes;
                 row->excess_bytes += stake_excess(s);
                 row->fair_bytes += MIN(region_fair(s), region_dynamic_bytes(s->pool));

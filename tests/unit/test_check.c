@@ -87,13 +87,14 @@ static void test_accounts(void **state)
 
         build(&s);
         pool = s.ns->device.pool;
-        BREAK(&s, s.f.a->account.charged_bytes, 5, "charge of tenant of a is 5");
+        BREAK(&s, s.f.a->account.charged_bytes, 5, "tenant a: what is charged to an account");
         BREAK(&s, pool->account.charged_bytes, 5, "charge of device of fake");
         BREAK(&s, pool->n_sets, 9, "number of sets on device");
-        BREAK(&s, s.f.a->account.limit_bytes, 1, "limit of a");
-        BREAK(&s, s.f.a->accounts[TIER_HOST].limit_bytes, 1, "host limit of a is 1");
-        BREAK(&s, s.f.a->accounts[TIER_DISK].limit_bytes, 1, "disk limit of a is 1");
-        BREAK(&s, s.f.a->attrs.host_limit_bytes, 1, "host limit of a is 0, should be 1");
+        BREAK(&s, s.f.a->account.limit_bytes, 1, "tenant a: the limit of an account");
+        BREAK(&s, s.f.a->accounts[TIER_HOST].charged_bytes, 1, "tenant a: what is charged");
+        BREAK(&s, s.f.a->accounts[TIER_HOST].limit_bytes, 1, "tenant a: the limit");
+        BREAK(&s, s.f.a->accounts[TIER_DISK].limit_bytes, 1, "tenant a: the limit");
+        BREAK(&s, s.f.a->attrs.host_limit_bytes, 1, "tenant a: the limit");
         BREAK(&s, s.ns->sets[0]->charge.bytes, 1, "set 0 of namespace a/x is charged");
         BREAK(&s, s.ns->sets[0]->charge.tenant, &s.f.b->account, "isn't charged to its tenant");
         BREAK(&s, pool->account.limit_bytes, 1, "over its budget");

@@ -433,11 +433,11 @@ static void test_held_elsewhere_keeps_a_set(void **state)
         cache_in(&w, RANKS, 0, 4);
         make_keys(keys, 0, 4);
         assert_int_equal(lookup_pages(w.ranks[1], keys, 1, 0, 2, held, &n, &tokens, NULL), 0);
-        assert_false(reclaim_sets_of_tenant(w.f.a, NULL, 16 * SET_BYTES));
+        assert_false(reclaim_sets_of_tenant(w.f.a, TIER_DEVICE, NULL, 16 * SET_BYTES));
         work(&w);
         assert_int_equal(count_hits(w.ranks[0], 0, 1), 1);
         assert_int_equal(release_pages(w.ranks[1], held, 1, 3, NULL), 0);
-        assert_true(reclaim_sets_of_tenant(w.f.a, NULL, 16 * SET_BYTES));
+        assert_true(reclaim_sets_of_tenant(w.f.a, TIER_DEVICE, NULL, 16 * SET_BYTES));
         work(&w);
         assert_int_equal(w.set->n_complete + w.set->n_incomplete, 0);
         end(&w);

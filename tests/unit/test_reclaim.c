@@ -442,7 +442,7 @@ static void test_magazine_is_enough(void **state)
         fill(other, 1);
         refill(a, 2);
         assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
-        assert_true(reclaim_sets_of_tenant(f.a, NULL, SET_BYTES));
+        assert_true(reclaim_sets_of_tenant(f.a, TIER_DEVICE, NULL, SET_BYTES));
         assert_int_equal(a->ns->n_ready, 0);
         assert_int_equal(a->ns->device.n_sets, 0);
         assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
@@ -508,7 +508,7 @@ static uint32_t reclaim_beside_magazine(bool claims)
         refill(a, 2);
         assert_int_equal(a->ns->device.n_sets, 2);
         page = claims ? claim(a) : PAGE_NONE;
-        assert_true(reclaim_sets_of_tenant(f.a, NULL, SET_BYTES));
+        assert_true(reclaim_sets_of_tenant(f.a, TIER_DEVICE, NULL, SET_BYTES));
         assert_int_equal(a->ns->n_ready, 0);
         assert_int_equal(a->ns->device.n_sets, 1);
         if (claims)

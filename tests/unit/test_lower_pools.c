@@ -1,0 +1,401 @@
+/* Pools below a device: limits, shares and recalls work there as on devices. */
+#include "tests/unit/region-fixture.h"
+
+/* Sets of the device are `start()`'s; host memory, and a disk where that isn't 0. */
+struct lower {
+        struct world w;
+        struct fake_device host;
+        struct pool *host_pool, *disk_pool;
+        struct member *ma, *mb;
+        struct attach *a, *b;
+};
+
+static void set_host_limit(struct lower *l, struct tenant *t, uint64_t bytes)
+{
+        struct tenant_attrs attrs = t->attrs;
+
+        attrs.host_limit_bytes = bytes;
+        attrs.disk_limit_bytes = UINT64_MAX;
+        assert_int_equal(tenant_set_attrs(t, &attrs, &l->w.f.d), 0);
+        fixture_check(&l->w.f);
+}
+
+static void start_lower(struct lower *l, unsigned device_sets, unsigned host_sets)
+{
+        struct fixture *f = &l->w.f;
+
+        *l = (struct lower){0};
+        start(&l->w, device_sets);
+        fake_device_init(&l->host, "host", 256);
+        assert_int_equal(store_add_below(&f->store, pool_of(&l->w), TIER_HOST, &l->host.device,
+                                 host_sets * SET_BYTES, SET_BYTES, &f->d),
+                0);
+        l->host_pool = pool_of(&l->w)->below;
+        set_host_limit(l, f->a, UINT64_MAX);
+        set_host_limit(l, f->b, UINT64_MAX);
+        l->ma = join(f->a);
+        l->mb = join(f->b);
+        l->ma->safepoints = l->mb->safepoints = true;
+        l->a = open_ns(l->ma, "x");
+        l->b = open_ns(l->mb, "y");
+}
+
+static void end_lower(struct lower *l)
+{
+        member_free(l->ma);
+        member_free(l->mb);
+        fixture_end(&l->w.f);
+        assert_int_equal(l->host.n_extents, 0);
+        assert_true(l->host.closed);
+}
+
+static struct stake *host_stake(struct lower *l, const struct attach *a)
+{
+        return stake_find(a->ns->tenant, l->host_pool);
+}
+
+/* A set of host memory whose pages are cached, with keys that nobody else has. As set_bind_in(). */
+static int cache_below(struct attach *a, unsigned first_key)
+{
+        struct extent_set *set;
+        uint8_t keys[SET_PAGES * KEY_BYTES];
+        uint32_t pages[SET_PAGES], sealed[SET_PAGES], n;
+        struct publish p = {
+                .pages = pages, .keys = keys, .n = SET_PAGES, .last_tokens = PAGE_TOKENS};
+        const struct page_use use = {
+                .state = PAGE_GRANTED, .owner = a->member->group->id, .client = a->member->id};
+        int r = set_bind_in(a->ns, TIER_HOST, &set, NULL);
+
+        if (r != 0)
+                return r;
+        for (unsigned i = 0; i < SET_PAGES; i++) {
+                pages[i] = set_take_page(set, &use);
+                grants_add(a->grants, pages[i]);
+        }
+        make_keys(keys, first_key, SET_PAGES);
+        assert_int_equal(publish_pages(a, &p, 1, sealed, &n, NULL), 0);
+        assert_int_equal(n, SET_PAGES);
+        assert_int_equal(release_pages(a, pages, SET_PAGES, 1, NULL), 0);
+        return 0;
+}
+
+static unsigned fill_below(struct attach *a, unsigned first_key)
+{
+        unsigned n = 0;
+
+        while (cache_below(a, first_key + n * 100) == 0)
+                n++;
+        return n;
+}
+
+static uint64_t charged(const struct tenant *t, enum tier_kind tier)
+{
+        return t->accounts[tier].charged_bytes;
+}
+
+static void test_there(void **state)
+{
+        struct fixture *f;
+        struct tenant *c;
+        struct pool *pool;
+        struct lower l;
+
+        start_lower(&l, 4, 3);
+        f = &l.w.f;
+        pool = pool_of(&l.w);
+        assert_string_equal(l.host_pool->props->name, "host of fake");
+        assert_int_equal(l.host_pool->tier, TIER_HOST);
+        assert_int_equal(store_add_below(&f->store, l.host_pool, TIER_DISK, NULL, 5 * SET_BYTES,
+                                 SET_BYTES, &f->d),
+                0);
+        l.disk_pool = l.host_pool->below;
+        assert_string_equal(l.disk_pool->props->name, "disk of fake");
+        assert_null(store_find_pool(&f->store, "host"));
+        assert_null(store_find_pool(&f->store, "host of fake"));
+        assert_ptr_equal(store_next_pool(&f->store, NULL), pool);
+        assert_ptr_equal(store_next_pool(&f->store, pool), l.host_pool);
+        assert_ptr_equal(store_next_pool(&f->store, l.host_pool), l.disk_pool);
+        assert_null(store_next_pool(&f->store, l.disk_pool));
+        assert_int_equal(tenant_new(&f->store, "c", &f->a->attrs, &c, &f->d), 0);
+        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++, pool = pool->below) {
+                assert_ptr_equal(stake_find(f->a, pool)->account, &f->a->accounts[tier]);
+                assert_ptr_equal(stake_find(c, pool)->account, &c->accounts[tier]);
+        }
+        assert_null(pool);
+        fixture_check(f);
+        end_lower(&l);
+}
+
+static void test_refused(void **state)
+{
+        struct world w;
+
+        start(&w, 4);
+        assert_int_equal(store_add_below(&w.f.store, pool_of(&w), TIER_DISK, NULL, SET_BYTES - 1,
+                                 SET_BYTES, &w.f.d),
+                -EINVAL);
+        assert_non_null(strstr(w.f.d.text, "disk of fake"));
+        assert_null(pool_of(&w)->below);
+        fixture_end(&w.f);
+}
+
+/* What lies below is charged there and nowhere else. */
+static void test_limit(void **state)
+{
+        struct extent_set *set;
+        struct lower l;
+
+        start_lower(&l, 4, 8);
+        cache_sets(l.a, 5000, 1);
+        set_host_limit(&l, l.w.f.a, 3 * SET_BYTES - 1);
+        assert_int_equal(fill_below(l.a, 0), 2);
+        assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, &set, &l.w.f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(charged(l.w.f.a, TIER_HOST), 2 * SET_BYTES);
+        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), SET_BYTES);
+        assert_int_equal(host_stake(&l, l.a)->charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(l.host_pool->account.charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(pool_of(&l.w)->account.charged_bytes, SET_BYTES);
+        fixture_check(&l.w.f);
+        set_host_limit(&l, l.w.f.b, 0);
+        assert_int_equal(fill_below(l.b, 0), 0);
+        end_lower(&l);
+}
+
+/* The pool is full, and no tenant over its share by a set or more: nobody gives way. */
+static void expect_settled(struct lower *l)
+{
+        assert_false(region_make_room(host_stake(l, l->a), NULL, SET_BYTES));
+        assert_false(region_make_room(host_stake(l, l->b), NULL, SET_BYTES));
+}
+
+/* Who deserves memory gets whole sets of who is furthest over, which nobody maps. */
+static void test_share(void **state)
+{
+        struct stake *of_b;
+        struct lower l;
+
+        start_lower(&l, 2, 4);
+        of_b = host_stake(&l, l.b);
+        cache_sets(l.a, 5000, 1);
+        assert_int_equal(fill_below(l.a, 0), 4);
+        for (unsigned n = 1; n <= 2; n++) {
+                assert_int_not_equal(cache_below(l.b, n * 100), 0);
+                region_note_want(of_b, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
+                assert_true(region_make_room(of_b, NULL, SET_BYTES));
+                assert_int_equal(charged(l.w.f.a, TIER_HOST), (4 - n) * SET_BYTES);
+                assert_int_equal(cache_below(l.b, n * 100), 0);
+                fixture_check(&l.w.f);
+        }
+        region_note_want(of_b, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
+        region_note_want(host_stake(&l, l.a), SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
+        expect_settled(&l);
+        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), SET_BYTES);
+        assert_int_equal(count_hits(l.a, 5000, SET_PAGES), SET_PAGES);
+        end_lower(&l);
+}
+
+/* A set that a client has mapped is recalled; softly for another tenant. */
+static void test_share_of_mapped(void **state)
+{
+        struct stake *of_b;
+        struct lower l;
+
+        start_lower(&l, 2, 2);
+        of_b = host_stake(&l, l.b);
+        assert_int_equal(fill_below(l.a, 0), 2);
+        list_for_each (set, &l.a->ns->tiers[TIER_HOST].sets_bound, struct extent_set, link)
+                assert_int_equal(map_set(l.a, set->index), 1);
+        region_note_want(of_b, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
+        assert_false(region_make_room(of_b, NULL, SET_BYTES));
+        assert_int_equal(host_stake(&l, l.a)->recalled_bytes, SET_BYTES);
+        assert_int_equal(l.a->ns->tiers[TIER_HOST].n_withheld, 0);
+        assert_int_equal(work(&l.w), RECALL_SOON);
+        assert_int_equal(l.w.n_told, 1);
+        assert_int_equal(l.a->ns->tiers[TIER_HOST].n_withheld, SET_PAGES);
+        keep_safe_point(&l.w);
+        assert_int_equal(host_stake(&l, l.a)->recalled_bytes, 0);
+        assert_int_equal(charged(l.w.f.a, TIER_HOST), SET_BYTES);
+        assert_int_equal(cache_below(l.b, 0), 0);
+        end_lower(&l);
+}
+
+/* A reservation is of devices: to keep to it keeps nobody out of what lies below. */
+static void test_reservation(void **state)
+{
+        struct tenant_attrs attrs;
+        struct lower l;
+
+        start_lower(&l, 4, 4);
+        attrs = l.w.f.a->attrs;
+        attrs.class = TENANT_PINNED;
+        attrs.reserve_bytes = SET_BYTES;
+        attrs.burst = BURST_QUEUE;
+        assert_int_equal(tenant_set_attrs(l.w.f.a, &attrs, &l.w.f.d), 0);
+        assert_int_equal(l.host_pool->reserved_bytes, 0);
+        assert_int_equal(fill_below(l.a, 0), 4);
+        end_lower(&l);
+}
+
+/* Leases wait for devices: what is below goes on meanwhile. */
+static void test_waits(void **state)
+{
+        struct lower l;
+
+        start_lower(&l, 4, 4);
+        wait_arrive(l.b, SET_PAGES, UINT64_MAX);
+        wait_begin(l.b, SET_PAGES, LEASE_REASON_POOL_FULL);
+        wait_arrive(l.a, SET_PAGES, UINT64_MAX);
+        l.w.f.store.asking = l.a;
+        assert_false(wait_is_next(l.a));
+        assert_int_equal(fill_below(l.a, 0), 4);
+        l.w.f.store.asking = NULL;
+        assert_true(wait_end(l.b));
+        end_lower(&l);
+}
+
+/* A lower limit of one tier takes sets of that tier: unmapped ones at once, mapped ones by recall.
+ */
+static void test_limit_lowered(void **state)
+{
+        struct extent_set *kept;
+        struct lower l;
+
+        start_lower(&l, 4, 4);
+        cache_sets(l.a, 5000, 2);
+        assert_int_equal(fill_below(l.a, 0), 4);
+        kept = list_first(&l.a->ns->tiers[TIER_HOST].sets_bound, struct extent_set, link);
+        assert_int_equal(map_set(l.a, kept->index), 1);
+        set_host_limit(&l, l.w.f.a, 2 * SET_BYTES);
+        assert_int_equal(charged(l.w.f.a, TIER_HOST), 2 * SET_BYTES);
+        assert_int_equal(l.w.f.store.n_recalls, 0);
+        set_host_limit(&l, l.w.f.a, 0);
+        assert_int_equal(charged(l.w.f.a, TIER_HOST), SET_BYTES);
+        assert_int_equal(kept->recall.state, RECALL_ASKED);
+        assert_int_equal(kept->recall.kind, RECALL_FORCED);
+        assert_int_equal(work(&l.w), RECALL_SOON);
+        keep_safe_point(&l.w);
+        assert_int_equal(charged(l.w.f.a, TIER_HOST), 0);
+        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), 2 * SET_BYTES);
+        end_lower(&l);
+}
+
+/* So does a budget that is less than what is held. */
+static void test_budget_lowered(void **state)
+{
+        struct lower l;
+
+        start_lower(&l, 4, 4);
+        cache_sets(l.a, 5000, 2);
+        assert_int_equal(fill_below(l.a, 0), 4);
+        l.host_pool->account.limit_bytes = 3 * SET_BYTES;
+        region_changed(l.host_pool);
+        assert_int_equal(work(&l.w), RECALL_NOTHING);
+        assert_int_equal(charged(l.w.f.a, TIER_HOST), 3 * SET_BYTES);
+        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), 2 * SET_BYTES);
+        end_lower(&l);
+}
+
+/* How large a reservation should be doesn't depend on what lies below. */
+static void test_sizing(void **state)
+{
+        struct stake *of_a;
+        struct lower l;
+
+        start_lower(&l, 4, 4);
+        of_a = host_stake(&l, l.a);
+        assert_int_equal(fill_below(l.a, 0), 4);
+        assert_int_equal(sizing_demand(l.w.f.a), 0);
+        region_note_want(of_a, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
+        assert_int_equal(sizing_demand(l.w.f.a), 0);
+        region_note_want(stake_of(&l.w, l.w.f.a), SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
+        assert_int_equal(sizing_demand(l.w.f.a), SET_BYTES);
+        end_lower(&l);
+}
+
+/* The device's limit is none of the host's. */
+static void test_device_limit_lowered(void **state)
+{
+        struct lower l;
+
+        start_lower(&l, 4, 4);
+        cache_sets(l.a, 5000, 2);
+        assert_int_equal(fill_below(l.a, 0), 4);
+        set_limit(&l.w, l.w.f.a, 1);
+        assert_int_equal(charged(l.w.f.a, TIER_HOST), 4 * SET_BYTES);
+        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), SET_BYTES);
+        assert_int_equal(recall_sets(l.w.f.a, NULL, UINT64_MAX, 0), 1);
+        end_lower(&l);
+}
+
+/* What is kept ready for leases is of the device. */
+static void test_stock(void **state)
+{
+        struct extent_set *set;
+        struct lower l;
+
+        start_lower(&l, 4, 4);
+        l.a->ns->keep_idle_sets = true;
+        assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, &set, NULL), 0);
+        assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, &set, NULL), 0);
+        assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, &set, NULL), 0);
+        l.a->ns->stock_pages = 2 * SET_PAGES;
+        ns_trim(l.a->ns);
+        assert_int_equal(l.a->ns->device.n_sets, 2);
+        assert_int_equal(l.a->ns->tiers[TIER_HOST].n_sets, 0);
+        l.a->ns->stock_pages = 0;
+        ns_trim(l.a->ns);
+        end_lower(&l);
+}
+
+static void expect_broken(struct lower *l, const char *text)
+{
+        uint64_t n_pages, n_sets;
+
+        assert_int_equal(store_check(&l->w.f.store, &n_pages, &n_sets, &l->w.f.d), -EUCLEAN);
+        if (!strstr(l->w.f.d.text, text))
+                fail_msg("'%s' does not say '%s'", l->w.f.d.text, text);
+}
+
+static void test_check(void **state)
+{
+        struct stake *s;
+        struct lower l;
+
+        start_lower(&l, 4, 4);
+        assert_int_equal(fill_below(l.a, 0), 4);
+        s = host_stake(&l, l.a);
+        l.host_pool->account.charged_bytes++;
+        expect_broken(&l, "charge of device of host of fake");
+        l.host_pool->account.charged_bytes--;
+        l.host_pool->n_sets++;
+        expect_broken(&l, "number of sets on device of host of fake");
+        l.host_pool->n_sets--;
+        s->charged_bytes++;
+        expect_broken(&l, "regions of device host of fake");
+        s->charged_bytes--;
+        s->account = &l.w.f.a->account;
+        expect_broken(&l, "the account of another tenant or tier");
+        s->account = &l.w.f.a->accounts[TIER_HOST];
+        end_lower(&l);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_there),
+                TEST(test_refused),
+                TEST(test_limit),
+                TEST(test_share),
+                TEST(test_share_of_mapped),
+                TEST(test_reservation),
+                TEST(test_waits),
+                TEST(test_limit_lowered),
+                TEST(test_budget_lowered),
+                TEST(test_sizing),
+                TEST(test_device_limit_lowered),
+                TEST(test_stock),
+                TEST(test_check),
+        };
+
+        return RUN_TESTS(tests);
+}
