@@ -14,6 +14,7 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/shared.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/transfer.h"
 #include "daemon/server/compact-timer.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/devices.h"
@@ -79,6 +80,7 @@ static void on_work(uv_idle_t *idle)
         more |= parked_work(s);
         more |= key_waits_work(s);
         compact_timer_turn(s);
+        movement_turn(s);
         if (!more && list_is_empty(&s->backlog) && !turns_are_due(s))
                 uv_idle_stop(idle);
 }
@@ -238,6 +240,7 @@ static int init_base(struct server *s, struct config *config)
         events_attach(s);
         recalls_init(s);
         compact_timer_init(s);
+        movement_init(s);
         upkeep_timer_init(s);
         disk_init(&s->disk, &s->loop);
         recorder_init(s);
@@ -305,6 +308,8 @@ enum exit_code server_init(
         else if (takeover_begin(s, &d) < 0)
                 code = EXIT_OTHER;
         else if (devices_open(s) < 0)
+                code = EXIT_DEVICE;
+        else if (movement_start(s) < 0)
                 code = EXIT_DEVICE;
         else if (rundir_open(&s->rundir, s->config.daemon.runtime_dir, &d) < 0)
                 code = EXIT_SOCKET;
@@ -536,6 +541,7 @@ static void close_loop(struct server *s)
         int r;
 
         queues_stop(s);
+        movement_stop(s);
         for (size_t i = 0; i < ARRAY_SIZE(handles); i++)
                 uv_close(handles[i], NULL);
         /* The last peer's end may have stopped the loop once more: a run ends at that first. */
@@ -559,6 +565,7 @@ static void end_indexes(struct server *s)
 static void leave_store(struct server *s)
 {
         end_indexes(s);
+        transfer_deinit(&s->store); /* its threads; pages are as they are */
         list_for_each (pool, &s->store.pools, struct pool, link)
                 s->left_behind |= pool->queue != NULL;
 }

@@ -29,6 +29,7 @@
 #include "daemon/server/recorder.h"
 #include "daemon/server/keeping.h"
 #include "daemon/server/kept-sockets.h"
+#include "daemon/server/movement.h"
 #include "daemon/server/key-waits.h"
 #include "daemon/server/rundir.h"
 #include "daemon/server/tenantdb.h"
@@ -121,6 +122,7 @@ struct server {
         uv_timer_t compact_timer; /* compact-timer.c; runs after work, and while there is some */
         bool stock_wanted;        /* compact-timer.c */
         uint64_t stock_nsec;      /* when leases made it look last */
+        struct movement movement;
         uv_signal_t signals[3];
         uv_timer_t
                 sizing_timer; /* sizing-timer.c; runs while any tenant has a sizer or a schedule */

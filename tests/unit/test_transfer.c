@@ -1,0 +1,548 @@
+/* Pages between the device and memory of the host below it (daemon/core/transfer.h, sink.h,
+ * fetch.h), on real memory. */
+#include "tests/unit/test-random.h"
+#include "tests/unit/tier-fixture.h"
+
+#define N_DEVICE 64 /* pages of two sets */
+
+/* ---- down ------------------------------------------------------------------------------------ */
+
+/* So many texts of one page that pages go down, the ones used longest ago. */
+static void fill_device(struct tiers *w)
+{
+        for (unsigned key = 0; key < N_DEVICE; key++)
+                assert_true(tier_cache(w, key, 1));
+        tiers_settle(w);
+}
+
+static void goes_down(const struct evict_ops *evict, unsigned n_planes)
+{
+        struct tiers w;
+        unsigned n_below = 0;
+
+        tiers_start(&w, evict, 2, 4, n_planes, CODEC_NONE);
+        fill_device(&w);
+        for (unsigned key = 0; key < N_DEVICE; key++) {
+                uint32_t page = tier_find(&w, key);
+
+                assert_int_not_equal(page, PAGE_NONE);
+                assert_true(tier_is_filled(&w, page, key));
+                assert_int_equal(
+                        w.ns->shared.lines[page].tier, tier_of_page(&w.ns->geometry, page));
+                n_below += tier_of(&w, key) == TIER_HOST;
+        }
+        assert_true(n_below > 0);
+        assert_int_equal(w.store.counters.demoted_pages, n_below);
+        assert_int_equal(w.ns->tiers[TIER_HOST].n_pages[PAGE_SEALED], n_below);
+        assert_int_equal(ns_n_room(w.ns), n_below);
+        assert_int_equal(w.store.counters.evictions, 0);
+        tiers_end(&w);
+}
+
+static void test_down(void **state)
+{
+        goes_down(&evict_lru, 1);
+}
+
+static void test_down_planes(void **state)
+{
+        goes_down(&evict_pgi, 4);
+        goes_down(&evict_s3fifo, 2);
+}
+
+/* Of a text the end goes first, and what lies above stays the parent of what lies below. */
+static void test_ends_go_first(void **state)
+{
+        struct tiers w;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        for (unsigned i = 0; i < N_DEVICE / 8; i++)
+                assert_true(tier_cache(&w, 8 * i, 8));
+        tiers_settle(&w);
+        assert_true(w.store.counters.demoted_pages > 0);
+        for (unsigned key = 0; key < N_DEVICE; key++)
+                if (key % 8 != 7)
+                        assert_true(tier_of(&w, key) <= tier_of(&w, key + 1));
+        for (unsigned i = 0; i < N_DEVICE / 8; i++)
+                assert_int_equal(count_hits(w.attach, 8 * i, 8), 8);
+        tiers_end(&w);
+}
+
+static void test_pinned_stay(void **state)
+{
+        struct tiers w;
+        uint8_t key[KEY_BYTES];
+        uint32_t page, n;
+        uint64_t tokens;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        assert_true(tier_cache(&w, 1000, 1));
+        make_keys(key, 1000, 1);
+        assert_int_equal(lookup_pages(w.attach, key, 1, 0, 1, &page, &n, &tokens, NULL), 0);
+        for (unsigned i = 0; i < 3 * N_DEVICE; i++) {
+                assert_true(tier_cache(&w, i, 1));
+                tiers_settle(&w);
+        }
+        assert_int_equal(tier_find(&w, 1000), page);
+        assert_true(tier_is_filled(&w, page, 1000));
+        assert_int_equal(release_pages(w.attach, &page, 1, 1, NULL), 0);
+        tiers_end(&w);
+}
+
+/* Where both are full what was used longest ago leaves the lower one, and nothing else. */
+static void test_full_below(void **state)
+{
+        unsigned n = N_DEVICE + 2 * N_DEVICE, n_more = 40, n_left = 0;
+        struct tiers w;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        for (unsigned key = 0; key < n + n_more; key++) {
+                w.now_nsec += 1000;
+                assert_true(tier_cache(&w, key, 1));
+                tiers_settle(&w);
+        }
+        for (unsigned key = 0; key < n + n_more; key++) {
+                uint32_t page = tier_find(&w, key);
+
+                n_left += page != PAGE_NONE;
+                if (page != PAGE_NONE)
+                        assert_true(tier_is_filled(&w, page, key));
+                else
+                        assert_int_equal(n_left, 0); /* the oldest ones went */
+        }
+        assert_int_equal(n_left + w.store.counters.evictions, n + n_more);
+        assert_int_equal(w.ns->tiers[TIER_HOST].n_pages[PAGE_SEALED], 2 * N_DEVICE);
+        tiers_end(&w);
+}
+
+/* A tenant that is kept out of the host's memory has what it had: pages are evicted. */
+static void test_host_limit(void **state)
+{
+        struct tenant_attrs attrs;
+        struct tiers w;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        attrs = w.a->attrs;
+        attrs.host_limit_bytes = TIER_SET_BYTES;
+        assert_int_equal(tenant_set_attrs(w.a, &attrs, &w.d), 0);
+        for (unsigned key = 0; key < 3 * N_DEVICE; key++) {
+                assert_true(tier_cache(&w, key, 1));
+                tiers_settle(&w);
+        }
+        assert_int_equal(w.a->accounts[TIER_HOST].charged_bytes, TIER_SET_BYTES);
+        assert_int_equal(w.ns->tiers[TIER_HOST].n_sets, 1);
+        assert_true(w.store.counters.evictions > 0);
+        tiers_end(&w);
+}
+
+/* ---- up -------------------------------------------------------------------------------------- */
+
+/* The key of a page that lies below. */
+static unsigned any_below(struct tiers *w)
+{
+        for (unsigned key = 0;; key++)
+                if (tier_of(w, key) == TIER_HOST)
+                        return key;
+}
+
+static uint32_t pin(struct tiers *w, unsigned key)
+{
+        uint8_t bytes[KEY_BYTES];
+        uint32_t page, n;
+        uint64_t tokens;
+
+        make_keys(bytes, key, 1);
+        assert_int_equal(
+                lookup_pages(w->attach, bytes, 1, 0, w->now_nsec, &page, &n, &tokens, NULL), 0);
+        return page;
+}
+
+static void unpin(struct tiers *w, uint32_t page)
+{
+        assert_int_equal(release_pages(w->attach, &page, 1, w->now_nsec, NULL), 0);
+}
+
+static void test_up(void **state)
+{
+        struct told told, second;
+        struct tiers w;
+        unsigned key;
+        uint32_t old;
+
+        tiers_start(&w, &evict_lru, 2, 4, 2, CODEC_NONE);
+        fill_device(&w);
+        key = any_below(&w);
+        old = pin(&w, key);
+        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &told), 0);
+        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &second), 0); /* shares the copy */
+        assert_int_equal(transfer_count(w.ns, TRANSFER_UP), 1);
+        assert_int_equal(told.n, 0);
+        assert_true(tier_is_filled(&w, tier_find(&w, key), key));
+        tiers_settle(&w);
+        assert_int_equal(told.n, 1);
+        assert_int_equal(told.status, 0);
+        assert_int_equal(second.n, 1);
+        assert_int_equal(second.page, told.page);
+        assert_int_equal(tier_find(&w, key), told.page);
+        assert_int_equal(tier_of(&w, key), TIER_DEVICE);
+        assert_true(tier_is_filled(&w, told.page, key));
+        /* Who reads the old one goes on. */
+        assert_int_equal(ns_page(w.ns, old)->state, PAGE_DETACHED);
+        assert_true(tier_is_filled(&w, old, key));
+        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &second), FETCH_THERE);
+        assert_int_equal(second.page, told.page);
+        unpin(&w, old);
+        assert_int_not_equal(
+                ns_page(w.ns, old) ? ns_page(w.ns, old)->state : PAGE_FREE, PAGE_DETACHED);
+        assert_int_equal(w.store.counters.promoted_pages, 1);
+        tiers_end(&w);
+}
+
+static void test_there(void **state)
+{
+        struct told told;
+        struct tiers w;
+        uint32_t page;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        fill_device(&w);
+        page = pin(&w, N_DEVICE - 1);
+        assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), FETCH_THERE);
+        assert_int_equal(told.page, page);
+        unpin(&w, page);
+        assert_int_equal(tier_fetch(&w, UINT32_MAX, PAGE_NONE, &told), -EINVAL);
+        assert_int_equal(
+                tier_fetch(&w, w.ns->geometry.capacity_pages - 1, PAGE_NONE, &told), -ENOENT);
+        tiers_end(&w);
+}
+
+/* All of the device is held: what lies below stays there. */
+static void test_no_room_above(void **state)
+{
+        uint32_t held[N_DEVICE], page;
+        struct told told;
+        struct tiers w;
+        unsigned key;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        fill_device(&w);
+        key = any_below(&w);
+        page = pin(&w, key);
+        assert_int_equal(lease_pages(w.attach, N_DEVICE, 1, held, NULL), 0);
+        assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), KVL_STATUS_FULL);
+        assert_int_equal(tier_find(&w, key), page);
+        assert_true(tier_is_filled(&w, page, key));
+        unpin(&w, page);
+        tiers_end(&w);
+}
+
+static void flip(struct tiers *w, uint32_t page)
+{
+        uint8_t byte;
+
+        byte_at(w, page, 0, 4097, &byte, false);
+        byte ^= 1;
+        byte_at(w, page, 0, 4097, &byte, true);
+}
+
+/* Never served, counted; what comes after it in its text is of no use either. */
+static void test_damaged(void **state)
+{
+        struct told told;
+        struct tiers w;
+        unsigned key;
+        uint32_t page;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        for (unsigned i = 0; i < N_DEVICE / 8; i++)
+                assert_true(tier_cache(&w, 8 * i, 8));
+        tiers_settle(&w);
+        key = any_below(&w);
+        page = pin(&w, key);
+        flip(&w, page);
+        assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), 0);
+        tiers_settle(&w);
+        assert_int_equal(told.n, 1);
+        assert_int_equal(told.status, -ENOENT);
+        for (unsigned i = key; i % 8 != 0; i++)
+                assert_int_equal(tier_find(&w, i), PAGE_NONE);
+        assert_int_equal(w.store.counters.pages_damaged, 1);
+        assert_int_equal(w.ns->tiers[TIER_HOST].n_damaged, 1);
+        unpin(&w, page);
+        tiers_end(&w);
+}
+
+/* ---- meanwhile ------------------------------------------------------------------------------- */
+
+/* Under way, and then: */
+static uint32_t begin_up(struct tiers *w, unsigned *ret_key, struct told *told)
+{
+        uint32_t page;
+
+        tiers_start(w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        fill_device(w);
+        *ret_key = any_below(w);
+        page = tier_find(w, *ret_key);
+        assert_int_equal(tier_fetch(w, page, PAGE_NONE, told), 0);
+        assert_int_equal(w->store.n_transfers, 1);
+        return page;
+}
+
+static void test_invalidated_meanwhile(void **state)
+{
+        uint8_t bytes[KEY_BYTES];
+        struct told told;
+        struct tiers w;
+        unsigned key;
+        uint64_t n;
+
+        (void)begin_up(&w, &key, &told);
+        make_keys(bytes, key, 1);
+        assert_int_equal(invalidate_key(w.attach, bytes, &n, NULL), 0);
+        tiers_check(&w);
+        tiers_settle(&w);
+        assert_int_equal(told.status, -ENOENT);
+        assert_int_equal(tier_find(&w, key), PAGE_NONE);
+        tiers_end(&w);
+        (void)begin_up(&w, &key, &told);
+        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        tiers_settle(&w);
+        assert_int_equal(told.status, -ENOENT);
+        while (ns_sweep(w.ns, 100))
+                ;
+        assert_int_equal(ns_n_pages(w.ns, PAGE_SEALED), 0);
+        tiers_end(&w);
+}
+
+static void test_client_goes_meanwhile(void **state)
+{
+        struct told told;
+        struct tiers w;
+        unsigned key;
+
+        (void)begin_up(&w, &key, &told);
+        member_free(w.m);
+        assert_int_equal(told.n, 1);
+        assert_int_equal(told.status, -ECANCELED);
+        tiers_settle(&w); /* the move goes on: somebody wanted it */
+        assert_int_equal(tier_of(&w, key), TIER_DEVICE);
+        store_deinit(&w.store);
+}
+
+static void test_ns_goes_meanwhile(void **state)
+{
+        struct told told;
+        struct tiers w;
+        uint64_t pages, kept;
+        unsigned key;
+
+        (void)begin_up(&w, &key, &told);
+        member_free(w.m);
+        assert_int_equal(store_purge(&w.store, w.a, NULL, true, &pages, &kept), 0);
+        assert_int_equal(kept, 0);
+        assert_int_equal(w.store.n_transfers, 0);
+        store_deinit(&w.store);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+static void test_copy(void **state)
+{
+        struct told told;
+        struct tiers w;
+        unsigned key;
+        uint32_t page, to[2];
+
+        tiers_start(&w, &evict_lru, 2, 4, 2, CODEC_NONE);
+        fill_device(&w);
+        key = any_below(&w);
+        page = pin(&w, key);
+        assert_int_equal(tier_fetch(&w, page, tier_find(&w, N_DEVICE - 1), &told), -EINVAL);
+        assert_int_equal(lease_pages(w.attach, 2, 1, to, NULL), 0);
+        assert_int_equal(tier_fetch(&w, page, to[0], &told), 0);
+        tiers_settle(&w);
+        assert_int_equal(told.status, 0);
+        assert_int_equal(told.page, to[0]);
+        assert_true(tier_is_filled(&w, to[0], key));
+        assert_int_equal(tier_find(&w, key), page);
+        /* One that is given back isn't anybody's before the copy has ended. */
+        assert_int_equal(tier_fetch(&w, page, to[1], &told), 0);
+        assert_int_equal(free_pages(w.attach, &to[1], 1, NULL), 0);
+        assert_int_equal(ns_page(w.ns, to[1])->state, PAGE_MOVING);
+        tiers_check(&w);
+        tiers_settle(&w);
+        assert_int_equal(told.status, -ECANCELED);
+        assert_int_equal(ns_page(w.ns, to[1])->state, PAGE_FREE);
+        unpin(&w, page);
+        tiers_end(&w);
+}
+
+/* ---- codecs ---------------------------------------------------------------------------------- */
+
+static double f16(uint16_t bits)
+{
+        _Float16 x;
+
+        memcpy(&x, &bits, sizeof(x));
+        return (double)x;
+}
+
+/* Half the memory, and each value near what it was. */
+static void test_int8(void **state)
+{
+        uint16_t before[32], after[32];
+        struct told told;
+        struct tiers w;
+        uint32_t page;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_INT8);
+        assert_true(w.ns->geometry.tiers[TIER_HOST].stored_bytes <= TIER_PAGE_BYTES * 52 / 100);
+        for (unsigned key = 0; key < N_DEVICE; key++) {
+                uint8_t keys[KEY_BYTES];
+                struct publish p = {.pages = &page,
+                        .keys = keys,
+                        .n = 1,
+                        .last_tokens = w.ns->layout.page_tokens};
+                uint32_t sealed, n;
+                uint16_t *at;
+
+                make_keys(keys, key, 1);
+                assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
+                at = (uint16_t *)(void *)set_address(ns_set_of(w.ns, page), page, 0);
+                for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++)
+                        at[i] = (uint16_t)(0x3000 + (i * 37 + key) % 0x800); /* 0.125 .. 0.5 */
+                if (key == 0)
+                        memcpy(before, at, sizeof(before));
+                assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), 0);
+                assert_int_equal(release_pages(w.attach, &sealed, 1, 1, NULL), 0);
+        }
+        tiers_settle(&w);
+        assert_int_equal(tier_of(&w, 0), TIER_HOST);
+        assert_int_equal(tier_fetch(&w, tier_find(&w, 0), PAGE_NONE, &told), 0);
+        tiers_settle(&w);
+        assert_int_equal(told.status, 0);
+        memcpy(after, set_address(ns_set_of(w.ns, told.page), told.page, 0), sizeof(after));
+        for (unsigned i = 0; i < ARRAY_SIZE(before); i++) {
+                double error = f16(before[i]) - f16(after[i]);
+
+                assert_true(error <= 0.5 / 220 && error >= -0.5 / 220);
+        }
+        tiers_end(&w);
+}
+
+static void test_codec_refused(void **state)
+{
+        const struct attach_options int8 = {.host_codec = CODEC_INT8};
+        struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
+        struct member *m;
+        struct attach *a;
+        struct tiers w;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        m = join(w.a);
+        l.dtype = 6; /* i8 */
+        assert_int_equal(attach_open_with(m, "other", &l, &int8, &a, &w.d), -EINVAL);
+        assert_non_null(strstr(w.d.text, "dtype"));
+        l = toy_layout(TIER_PAGE_BYTES);
+        assert_int_equal(attach_open_with(m, "n", &l, &int8, &a, &w.d), KVL_STATUS_LAYOUT);
+        assert_non_null(strstr(w.d.text, "as none, not as int8"));
+        member_free(m);
+        tiers_end(&w);
+}
+
+/* ---- at random ------------------------------------------------------------------------------- */
+
+#define N_KEYS 120
+
+/* What is found has its bytes, wherever it lies and whatever is under way. */
+static void step(struct tiers *w)
+{
+        unsigned key = random_below(N_KEYS);
+        uint32_t page = tier_find(w, key);
+        static struct told told;
+
+        w->now_nsec += 1000;
+        switch (random_below(8)) {
+        case 0:
+        case 1:
+        case 2:
+                if (page == PAGE_NONE)
+                        (void)tier_cache(w, key, 1);
+                break;
+        case 3:
+        case 4:
+                if (page != PAGE_NONE && tier_of(w, key) != TIER_DEVICE)
+                        (void)tier_fetch(w, page, PAGE_NONE, &told);
+                break;
+        case 5:
+                (void)sink_turn(&w->store, w->now_nsec);
+                break;
+        case 6:
+                (void)mover_reap(w->store.mover);
+                (void)transfer_work(&w->store);
+                break;
+        default:
+                if (random_below(16) == 0)
+                        tiers_settle(w);
+                else if (page != PAGE_NONE)
+                        unpin(w, pin(w, key));
+        }
+        page = tier_find(w, key);
+        if (page != PAGE_NONE)
+                assert_true(tier_is_filled(w, page, key));
+}
+
+static void at_random(const struct evict_ops *evict)
+{
+        struct tiers w;
+
+        random_start("test_transfer");
+        tiers_start(&w, evict, 2, 3, 1, CODEC_NONE);
+        for (unsigned i = 0; i < 6000; i++) {
+                step(&w);
+                if (i % 16 == 0)
+                        tiers_check(&w);
+        }
+        tiers_settle(&w);
+        assert_true(w.store.counters.demoted_pages > 50);
+        assert_true(w.store.counters.promoted_pages > 50);
+        assert_int_equal(w.store.counters.pages_damaged, 0);
+        tiers_end(&w);
+}
+
+static void test_random_lru(void **state)
+{
+        at_random(&evict_lru);
+}
+
+static void test_random_pgi(void **state)
+{
+        at_random(&evict_pgi);
+        at_random(&evict_s3fifo);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_down),
+                cmocka_unit_test(test_down_planes),
+                cmocka_unit_test(test_ends_go_first),
+                cmocka_unit_test(test_pinned_stay),
+                cmocka_unit_test(test_full_below),
+                cmocka_unit_test(test_host_limit),
+                cmocka_unit_test(test_up),
+                cmocka_unit_test(test_there),
+                cmocka_unit_test(test_no_room_above),
+                cmocka_unit_test(test_damaged),
+                cmocka_unit_test(test_invalidated_meanwhile),
+                cmocka_unit_test(test_client_goes_meanwhile),
+                cmocka_unit_test(test_ns_goes_meanwhile),
+                cmocka_unit_test(test_copy),
+                cmocka_unit_test(test_int8),
+                cmocka_unit_test(test_codec_refused),
+                cmocka_unit_test(test_random_lru),
+                cmocka_unit_test(test_random_pgi),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

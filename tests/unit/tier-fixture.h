@@ -1,0 +1,223 @@
+/* A store on memory of the host, with a tier below it; pages have bytes that tell which they are.
+ */
+#ifndef KVL_TESTS_TIER_FIXTURE_H
+#define KVL_TESTS_TIER_FIXTURE_H
+
+#include <poll.h>
+#include <stdlib.h>
+
+#include "daemon/core/fetch.h"
+#include "daemon/core/group.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/sink.h"
+#include "daemon/core/transfer.h"
+#include "daemon/tier/mover.h"
+#include "tests/unit/core-fixture.h"
+
+#define MIB             (UINT64_C(1) << 20)
+#define TIER_SET_BYTES  (2 * MIB)            /* the granularity of the host's memory */
+#define TIER_PAGE_BYTES (UINT64_C(64) << 10) /* in each plane */
+#define TIER_SET_PAGES  32
+
+struct tiers {
+        struct store store;
+        struct tenant *a;
+        struct member *m;
+        struct attach *attach;
+        struct ns *ns;
+        struct detail d;
+        uint64_t now_nsec;
+        unsigned n_planes;
+};
+
+static inline struct device *tier_device(const char *name)
+{
+        const struct device_options options = {.side = DEVICE_OWNER};
+        char why[DEVICE_WHY_BYTES];
+        struct device *d = NULL;
+
+        if (device_open(name, &options, &d, why) < 0)
+                fail_msg("%s: %s", name, why);
+        return d;
+}
+
+static inline void tiers_check(struct tiers *w)
+{
+        uint64_t n_pages, n_sets;
+
+        if (store_check(&w->store, &n_pages, &n_sets, &w->d) != 0)
+                fail_msg("%s", w->d.text);
+}
+
+/* Sets of the device, and below it. */
+static inline void tiers_start(struct tiers *w, const struct evict_ops *evict, unsigned n_device,
+        unsigned n_host, unsigned n_planes, enum codec codec)
+{
+        struct tenant_attrs attrs = {.weight = 1,
+                .priority = 50,
+                .max_clients = 8,
+                .limit_bytes = UINT64_MAX,
+                .host_limit_bytes = UINT64_MAX,
+                .disk_limit_bytes = UINT64_MAX};
+        struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
+        const struct attach_options o = {.host_codec = codec};
+        struct pool *pool;
+
+        *w = (struct tiers){.n_planes = n_planes, .now_nsec = 1};
+        store_init(&w->store, evict);
+        assert_int_equal(
+                store_add_pool(&w->store, tier_device("host"), n_device * n_planes * TIER_SET_BYTES,
+                        n_planes * TIER_SET_BYTES, &w->d),
+                0);
+        pool = store_find_pool(&w->store, NULL);
+        assert_int_equal(
+                store_add_below(&w->store, pool, TIER_HOST, tier_device("host-1"),
+                        n_host * n_planes * TIER_SET_BYTES, n_planes * TIER_SET_BYTES, &w->d),
+                0);
+        assert_int_equal(mover_open(NULL, &w->store.mover), 0);
+        assert_int_equal(tenant_new(&w->store, "a", &attrs, &w->a, &w->d), 0);
+        l.n_planes = n_planes;
+        if (codec != CODEC_NONE) {
+                l.dtype = 2; /* f16 */
+                l.page_tokens = 64;
+                l.n_kv_heads = 4;
+                l.head_size = 64;
+        }
+        w->m = join(w->a);
+        if (attach_open_with(w->m, "n", &l, &o, &w->attach, &w->d) != 0)
+                fail_msg("%s", w->d.text);
+        w->ns = w->attach->ns;
+}
+
+static inline void tiers_end(struct tiers *w)
+{
+        tiers_check(w);
+        member_free(w->m);
+        tiers_check(w);
+        store_deinit(&w->store);
+}
+
+/* ---- bytes ---- */
+
+static inline void byte_at(
+        struct tiers *w, uint32_t page, uint32_t plane, uint64_t offset, uint8_t *byte, bool writes)
+{
+        struct extent_set *set = ns_set_of(w->ns, page);
+        uint8_t *at = set_address(set, page, plane);
+
+        assert_non_null(at);
+        if (writes)
+                at[offset] = *byte;
+        else
+                *byte = at[offset];
+}
+
+static inline void tier_fill(struct tiers *w, uint32_t page, unsigned key)
+{
+        uint64_t bytes = w->ns->layout.plane_page_bytes;
+
+        for (uint32_t plane = 0; plane < w->n_planes; plane++) {
+                uint8_t *at = set_address(ns_set_of(w->ns, page), page, plane);
+
+                for (uint64_t i = 0; i < bytes; i += 8) {
+                        uint64_t word = (key * UINT64_C(0x9e3779b97f4a7c15)) ^ (i << 8 | plane);
+
+                        memcpy(at + i, &word, 8);
+                }
+        }
+}
+
+static inline bool tier_is_filled(struct tiers *w, uint32_t page, unsigned key)
+{
+        uint64_t bytes = w->ns->layout.plane_page_bytes;
+
+        for (uint32_t plane = 0; plane < w->n_planes; plane++) {
+                const uint8_t *at = set_address(ns_set_of(w->ns, page), page, plane);
+
+                for (uint64_t i = 0; i < bytes; i += 8) {
+                        uint64_t word = (key * UINT64_C(0x9e3779b97f4a7c15)) ^ (i << 8 | plane);
+
+                        if (memcmp(at + i, &word, 8) != 0)
+                                return false;
+                }
+        }
+        return true;
+}
+
+/* ---- what is cached ---- */
+
+static inline uint32_t tier_find(struct tiers *w, unsigned key)
+{
+        uint8_t bytes[KEY_BYTES];
+
+        make_keys(bytes, key, 1);
+        return ns_find_page(w->ns, bytes);
+}
+
+static inline enum tier_kind tier_of(struct tiers *w, unsigned key)
+{
+        uint32_t page = tier_find(w, key);
+
+        assert_int_not_equal(page, PAGE_NONE);
+        return tier_of_page(&w->ns->geometry, page);
+}
+
+/* Texts of n pages each, which nobody holds. False: the device has no room for it. */
+static inline bool tier_cache(struct tiers *w, unsigned first, unsigned n)
+{
+        uint8_t keys[16 * KEY_BYTES];
+        uint32_t pages[16], sealed[16], n_sealed;
+        struct publish p = {
+                .pages = pages, .keys = keys, .n = n, .last_tokens = w->ns->layout.page_tokens};
+
+        assert_true(n <= 16);
+        make_keys(keys, first, n);
+        if (lease_pages(w->attach, n, w->now_nsec, pages, NULL) != 0)
+                return false;
+        for (unsigned i = 0; i < n; i++)
+                tier_fill(w, pages[i], first + i);
+        assert_int_equal(publish_pages(w->attach, &p, w->now_nsec, sealed, &n_sealed, NULL), 0);
+        assert_int_equal(release_pages(w->attach, sealed, n, w->now_nsec, NULL), 0);
+        return true;
+}
+
+/* Everything that is under way, and what follows from it. */
+static inline void tiers_settle(struct tiers *w)
+{
+        struct pollfd fd = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+
+        do {
+                (void)sink_turn(&w->store, w->now_nsec);
+                if (w->store.n_transfers > 0)
+                        assert_int_equal(poll(&fd, 1, 10000), 1);
+                (void)mover_reap(w->store.mover);
+                (void)transfer_work(&w->store);
+        } while (w->store.n_transfers > 0);
+        tiers_check(w);
+}
+
+/* ---- fetches ---- */
+
+struct told {
+        int status;
+        uint32_t page;
+        unsigned n;
+};
+
+static inline void note_told(struct fetch *f, int status, uint32_t page, void *data)
+{
+        *(struct told *)data = (struct told){status, page, ((struct told *)data)->n + 1};
+}
+
+static inline int tier_fetch(struct tiers *w, uint32_t page, uint32_t to, struct told *told)
+{
+        const struct fetch_request rq = {.page = page,
+                .generation = ns_page(w->ns, page) ? (uint32_t)ns_page(w->ns, page)->generation : 0,
+                .to = to};
+        struct fetch *f;
+
+        *told = (struct told){.page = PAGE_NONE};
+        return fetch_begin(w->attach, &rq, note_told, told, &f, &told->page, &w->d);
+}
+
+#endif
