@@ -288,6 +288,28 @@ static uint32_t begin_up(struct tiers *w, unsigned *ret_key, struct told *told)
         return page;
 }
 
+/* Who pins a page while it is copied down has it where it is. */
+static void test_pinned_meanwhile(void **state)
+{
+        uint32_t page = PAGE_NONE;
+        struct tiers w;
+        unsigned key;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        for (key = 0; key < N_DEVICE; key++)
+                assert_true(tier_cache(&w, key, 1));
+        (void)sink_turn(&w.store, w.now_nsec);
+        for (key = 0; page == PAGE_NONE; key++)
+                if (transfer_find(w.ns, tier_find(&w, key)))
+                        page = pin(&w, key);
+        tiers_settle(&w);
+        assert_int_equal(tier_find(&w, key - 1), page);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_SEALED);
+        unpin(&w, page);
+        tiers_settle(&w);
+        tiers_end(&w);
+}
+
 static void test_invalidated_meanwhile(void **state)
 {
         uint8_t bytes[KEY_BYTES];
@@ -534,6 +556,7 @@ int main(void)
                 cmocka_unit_test(test_there),
                 cmocka_unit_test(test_no_room_above),
                 cmocka_unit_test(test_damaged),
+                cmocka_unit_test(test_pinned_meanwhile),
                 cmocka_unit_test(test_invalidated_meanwhile),
                 cmocka_unit_test(test_client_goes_meanwhile),
                 cmocka_unit_test(test_ns_goes_meanwhile),
