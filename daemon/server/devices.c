@@ -258,6 +258,32 @@ int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
         return add_queue(s, queue, budget_bytes, extent_bytes, d);
 }
 
+/* What is cold on the device goes to memory of the host, which is extents like a host device's. */
+static int add_host_memory(struct server *s, struct pool *above, const struct device_config *c)
+{
+        const struct device_options want = {.side = DEVICE_OWNER};
+        struct device *device = NULL;
+        char why[DEVICE_WHY_BYTES] = "";
+        struct detail d = {""};
+        int r;
+
+        if (c->host_memory_bytes == 0)
+                return 0;
+        r = host_backend.open(NULL, &want, &device, why);
+        if (r < 0) {
+                log_error("cannot use host_memory of [device %s]: %s", above->props->name,
+                        why[0] ? why : strerror(-r));
+                return r;
+        }
+        r = store_add_below(
+                &s->store, above, TIER_HOST, device, c->host_memory_bytes, c->extent_bytes, &d);
+        if (r < 0) {
+                device_close(device);
+                log_error("%s", d.text);
+        }
+        return r;
+}
+
 /* Takes either, in any case. */
 static int add_opened(struct server *s, struct device *device, struct queue *queue)
 {
@@ -276,7 +302,7 @@ static int add_opened(struct server *s, struct device *device, struct queue *que
                 return r;
         }
         note_pool(s, &props, budget);
-        return 0;
+        return add_host_memory(s, list_entry(s->store.pools.prev, struct pool, link), c);
 }
 
 static enum device_transport transport_of(const struct device_config *c)
@@ -383,22 +409,25 @@ static void warn_unused(const struct server *s)
         }
 }
 
-/* Devices of the host share its memory. */
+/* Devices of the host, and what lies below others, share its memory. */
 static void warn_shared_memory(const struct server *s)
 {
         uint64_t sum = 0, total = 0;
         unsigned n = 0;
+        bool is_below;
 
-        list_for_each (pool, &s->store.pools, struct pool, link)
+        store_for_each_pool (pool, &s->store)
                 if (pool->props->is_cpu_memory) {
                         sum += pool->account.limit_bytes;
                         total = pool->props->total_bytes;
                         n++;
                 }
-        if (n > 1 && sum > total)
+        is_below = !list_is_empty(&s->store.lower_pools);
+        if ((n > 1 || is_below) && sum > total)
                 log_warning("the host's %u devices may lease %llu MiB together, more than the %llu "
-                            "MiB it has: give them less 'memory'",
-                        n, (unsigned long long)(sum >> 20), (unsigned long long)(total >> 20));
+                            "MiB it has: give them less 'memory'%s",
+                        n, (unsigned long long)(sum >> 20), (unsigned long long)(total >> 20),
+                        is_below ? ", or less 'host_memory'" : "");
 }
 
 int devices_open(struct server *s)

@@ -119,6 +119,10 @@ static void test_defaults_round_trip(void **state)
         assert_true(v.memory_bytes == DEVICE_MEMORY_AUTO);
         assert_true(v.extent_bytes == UINT64_C(64) << 20);
         assert_true(t.limit_bytes == TENANT_LIMIT_NONE);
+        assert_true(t.host_limit_bytes == TENANT_LIMIT_NONE);
+        assert_true(t.disk_limit_bytes == TENANT_LIMIT_NONE);
+        assert_true(v.host_memory_bytes == 0 && v.disk_bytes == 0);
+        assert_string_equal(v.disk, "");
         assert_int_equal(t.weight, 100);
         assert_int_equal(t.class, TENANT_DYNAMIC);
         assert_int_equal(t.when_full, WHEN_FULL_REJECT);
@@ -132,15 +136,19 @@ static void refused(enum option_section s, const char *key, const char *value, c
 {
         static struct tenant_config t, t_before;
         static struct daemon_config d, d_before;
-        void *base = s == SECTION_DAEMON ? (void *)&d : (void *)&t;
+        static struct device_config v, v_before;
+        void *const bases[N_SECTIONS] = {&d, &v, &t};
 
         options_set_defaults(SECTION_DAEMON, &d);
+        options_set_defaults(SECTION_DEVICE, &v);
         options_set_defaults(SECTION_TENANT, &t);
         d_before = d;
+        v_before = v;
         t_before = t;
         err[0] = '\0';
-        assert_int_equal(option_set(get(s, key), base, value, err, sizeof(err)), -EINVAL);
+        assert_int_equal(option_set(get(s, key), bases[s], value, err, sizeof(err)), -EINVAL);
         assert_memory_equal(&d, &d_before, sizeof(d));
+        assert_memory_equal(&v, &v_before, sizeof(v));
         assert_memory_equal(&t, &t_before, sizeof(t));
         if (!strstr(err, part))
                 fail_msg("'%s' lacks '%s'", err, part);
@@ -161,6 +169,8 @@ static void test_refusals(void **state)
         refused(SECTION_TENANT, "expire", "-1s", "not a time");
         refused(SECTION_DAEMON, "default_socket", "maybe", "neither yes nor no");
         refused(SECTION_DAEMON, "runtime_dir", "run", "not an absolute path");
+        refused(SECTION_DAEMON, "runtime_dir", "", "not an absolute path");
+        refused(SECTION_DEVICE, "disk", "disk", "not an absolute path");
         refused(SECTION_DAEMON, "stop_timeout", "2 weeks", "not a time");
         refused(SECTION_DAEMON, "stop_timeout", "2h", "out of range");
         refused(SECTION_TENANT, "limit", "4Q", "not a size");
