@@ -52,6 +52,7 @@ enum msg_socket {
         X(SESSION_HINT, 45, session_hint_request, simple_reply, MSG_ON_TENANT, true, 0)            \
         X(SESSION_CLOSE, 46, session_close_request, simple_reply, MSG_ON_TENANT, false, 0)         \
         X(EXPLAIN, 47, explain_request, explain_reply, MSG_ON_TENANT, false, 0)                    \
+        X(FETCH, 48, fetch_request, fetch_reply, MSG_ON_TENANT, false, 0)                          \
         X(ADMIN_STATUS, 64, admin_status_request, admin_status_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_DEVICES, 65, admin_list_request, admin_devices_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_TENANTS, 66, admin_list_request, admin_tenants_reply, MSG_ON_ADMIN, false, 0)      \

@@ -177,7 +177,10 @@ enum shm_op {
                                touch.*. Lossy, no completion */
         SHM_OP_REFILL = 5,  /* aux: pages wanted beyond what the magazine has. No completion */
         SHM_OP_REQUEST_END = 6, /* request_id. No completion */
-        SHM_OP_FETCH = 7,       /* reserved: completes with EOPNOTSUPP */
+        SHM_OP_FETCH = 7, /* page: one below the device, pinned by the client; aux: its generation,
+                             low 32 bits. Completes later than what comes after it, with the page on
+                             the device that has its key now; without a pin on that. With COPY:
+                             into copy.to, which is granted to the client's group */
         SHM_OP_WITH =
                 8, /* of the PUBLISHes that follow, up to anything that isn't PARENT or PUBLISH of
                       the same namespace: page: session handle, 0: none; with.tag. No completion */
@@ -188,6 +191,7 @@ enum shm_op_flags {
         SHM_PUBLISH_CHAIN = 1 << 1, /* the parent is what the entry before it in the ring found
                                        (PARENT) or published (PUBLISH); where that failed, so does
                                        this one */
+        SHM_FETCH_COPY = 1 << 0,    /* of FETCH */
 };
 
 /*
@@ -197,7 +201,7 @@ enum shm_op_flags {
  */
 struct shm_submission {
         uint8_t op;    /* enum shm_op */
-        uint8_t flags; /* enum shm_op_flags, of PUBLISH; else 0 */
+        uint8_t flags; /* enum shm_op_flags, of PUBLISH and FETCH; else 0 */
         uint16_t tokens;
         uint32_t ns_id; /* of NsOpenReply */
         uint32_t page;
@@ -217,6 +221,10 @@ struct shm_submission {
                         uint64_t tag; /* 0: none */
                         uint64_t reserved[3];
                 } with;
+                struct {
+                        uint32_t to; /* page; 0 without COPY */
+                        uint32_t reserved[7];
+                } copy;
         };
 };
 static_assert(sizeof(struct shm_submission) == 64, "a cache line");
@@ -228,15 +236,16 @@ static_assert(offsetof(struct shm_submission, key) == 32, "layout");
 struct shm_completion {
         uint64_t user_data;
         uint32_t status; /* as in replies: proto/status.h */
-        uint32_t page;   /* PUBLISH: that carries the key now; else the submission's */
+        uint32_t page;   /* PUBLISH, FETCH: that carries the key now; else the submission's */
 };
 static_assert(sizeof(struct shm_completion) == 16, "layout");
 
 /*
  * Both rings: the entry of position p is entry p % N; head <= tail <= head + N. A side stores its
  * entries, then its tail (release); the other loads the tail (acquire), copies the entries, then
- * stores its head (release). D consumes a submission only while its completion has room; it stores
- * sub_head before comp_tail.
+ * stores its head (release). D consumes a submission only while its completion has room, beside
+ * those of the FETCHes that are under way; it stores sub_head before comp_tail. Completions are in
+ * the order of the submissions, but for FETCH.
  *
  * Doorbells. A side that is about to sleep stores 1 to its `sleeps`, a full fence, and looks once
  * more. One that has moved one of its words (a tail, or a head: that is room) makes a full fence

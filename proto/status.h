@@ -53,7 +53,8 @@ enum {
         X(IO, 42, -EIO, "input/output error")                                                \
         X(TOO_MANY, 43, -EMFILE, "too many clients or open objects")                         \
         X(CORRUPT, 44, -EUCLEAN, "an invariant of the daemon's state is broken")             \
-        X(LOST, 45, -ESTALE, "the daemon was restarted without its state")
+        X(LOST, 45, -ESTALE, "the daemon was restarted without its state")                   \
+        X(CANCELED, 46, -ECANCELED, "called off")
 
 enum wire_status {
 #define X(name, wire, code, text) WIRE_##name = wire,

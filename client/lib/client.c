@@ -309,6 +309,7 @@ static void on_broken(void *data, int code, const char *why)
 
         if (conn->flights.ring.header)
                 flights_broken(conn, code, why);
+        fetches_broken(conn, code, why);
         streams_broken(conn, code, why);
 }
 
@@ -374,6 +375,7 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
         conn->metadata_only = o.flags & KVL_CONNECT_METADATA_ONLY;
         list_init(&conn->namespaces);
         list_init(&conn->flights.list);
+        fetches_init(conn);
         pthread_cond_init(&conn->idle, NULL); /* can't fail (glibc) */
         r = open_and_hello(&o, &conn->welcome, &conn->conn);
         if (r != 0)
@@ -443,6 +445,7 @@ void kvl_disconnect(struct kvl_conn *conn)
                 ns_free(ns);
         say_bye(conn);
         conn_close(conn->conn);
+        fetches_deinit(conn);
         flights_deinit(conn);
         pthread_cond_destroy(&conn->idle);
         free(conn);

@@ -13,6 +13,7 @@
 #include "base/list.h"
 #include "client/lib/conn.h"
 #include "client/lib/fast.h"
+#include "client/lib/fetch.h"
 #include "client/lib/flight.h"
 #include "client/lib/touch.h"
 #include "client/lib/kvlease.h"
@@ -28,6 +29,7 @@ struct kvl_conn {
         bool metadata_only;
         struct conn_welcome welcome;
         struct flights flights;       /* of the client segment, where there is one */
+        struct fetches fetches;       /* likewise, and over the socket */
         _Atomic uint64_t n_requests;  /* begun */
         _Atomic uint32_t n_recalled;  /* sets to be given back at a safe point, of all namespaces */
         uint64_t n_safepoints;        /* that had something to do; the number of the last */
@@ -45,11 +47,15 @@ struct mapped_set {
         bool is_recalled;
         uint64_t taker;            /* [L] number of the kvl_safepoint() that is about to; 0: none */
         bool is_waited_for;        /* [L] that call's stream was, or is being, waited for */
-        _Atomic uint32_t n_planes; /* mapped; read without the lock */
+        _Atomic uint32_t n_planes; /* mapped; read without the lock. 0 of a set below the device */
         struct extent **extents;   /* owned, n_planes of the namespace, made with the first */
         /* Likewise, where extents aren't contiguous: where each lies; read without the lock once
          * all planes were mapped, NULL where they no longer are. */
         void *_Atomic *bases;
+        /* Of a set in host memory: where it lies, read-only, and its extent (owned). NULL: it isn't
+         * mapped. Read without the lock. */
+        uint8_t *_Atomic host;
+        struct extent *host_extent;
 };
 
 struct kvl_ns {
@@ -62,6 +68,8 @@ struct kvl_ns {
         uint64_t extent_bytes;       /* set_pages * plane_page_bytes */
         uint32_t transport;          /* enum device_transport, as the daemon says */
         uint32_t n_sets;             /* that capacity_pages make */
+        uint32_t n_device_sets;      /* the first of them; the others are below the device */
+        uint32_t first_lower;        /* page: those from here on are */
         uint64_t set_factor;         /* 2^64 / set_pages, rounded up; 0 for 1 */
         struct fast fast;            /* where it is shared memory */
         struct touches touches;      /* likewise */
@@ -69,8 +77,11 @@ struct kvl_ns {
         struct device_arena *arena;  /* owned; plane after plane */
         uint8_t *base;               /* of the arena; NULL where extents aren't contiguous */
         uint64_t address;            /* common to all clients; 0: none */
-        uint64_t plane_stride_bytes; /* n_sets * extent_bytes */
+        uint64_t plane_stride_bytes; /* n_device_sets * extent_bytes */
         struct mapped_set *sets;     /* owned, n_sets */
+        uint64_t host_extent_bytes;  /* of a set in host memory; 0: there is none to be mapped */
+        struct device *host_device;  /* owned, as the arena; [L] NULL until a set is mapped */
+        struct device_arena *host_arena;
         struct list_link ops;        /* started, and their callback isn't running yet */
         struct list_link stream_ops; /* waiting for a stream (stream.h), oldest first */
         struct list_link sessions;   /* [L] open ones */
@@ -156,10 +167,17 @@ static inline bool ns_is_mapped(const struct kvl_ns *ns, uint32_t set)
                                     ns->info.n_planes;
 }
 
+/* Of a set in host memory: where it is mapped; NULL: it isn't. */
+static inline uint8_t *ns_host_set(const struct kvl_ns *ns, uint32_t set)
+{
+        return atomic_load_explicit(&ns->sets[set].host, memory_order_acquire);
+}
+
 /* [L] Or a part of it. */
 static inline bool ns_maps_some(const struct kvl_ns *ns, uint32_t set)
 {
-        return atomic_load_explicit(&ns->sets[set].n_planes, memory_order_relaxed) > 0;
+        return atomic_load_explicit(&ns->sets[set].n_planes, memory_order_relaxed) > 0 ||
+               ns_host_set(ns, set);
 }
 
 /* page / set_pages, without the division (Lemire, Kaser, Kurz: "Faster remainder by direct
@@ -171,9 +189,26 @@ static inline uint32_t ns_set_of(const struct kvl_ns *ns, uint32_t page)
         return (uint32_t)(((unsigned __int128)ns->set_factor * page) >> 64);
 }
 
+static inline bool ns_is_lower(const struct kvl_ns *ns, uint32_t page)
+{
+        return page >= ns->first_lower;
+}
+
+static inline bool ns_are_on_device(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++)
+                if (ns_is_lower(ns, pages[i]))
+                        return false;
+        return true;
+}
+
+/* On the device and, where this connection maps anything, mapped: sets below the device never count
+ * as that, which is why this costs nothing for them. */
 static inline bool ns_are_mapped(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n)
 {
-        for (uint32_t i = 0; ns->sets && i < n; i++)
+        if (!ns->sets)
+                return ns_are_on_device(ns, pages, n);
+        for (uint32_t i = 0; i < n; i++)
                 if (!ns_is_mapped(ns, ns_set_of(ns, pages[i])))
                         return false;
         return true;
@@ -206,6 +241,9 @@ int ns_reserve(struct kvl_ns *ns, bool same_address);
  */
 int ns_map(struct kvl_ns *ns, uint32_t set, uint32_t first_plane, const Kvlease__V1__MapReply *m,
         struct frame *frame);
+
+/* [L] The page can be mapped, and isn't. */
+bool ns_wants_map(const struct kvl_ns *ns, uint32_t page);
 
 /* [L] 0; -errno: some planes are mapped still, and the set isn't. */
 int ns_unmap_set(struct kvl_ns *ns, uint32_t set);

@@ -272,6 +272,13 @@ enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *re
 #define PUBLISHERS_PIN memory_order_relaxed
 #endif
 
+bool fast_pin_key(struct fast *f, uint32_t page, const uint8_t *key)
+{
+        uint64_t epoch = atomic_load_explicit(&f->index->epoch, memory_order_acquire), generation;
+
+        return pin(f, page, key, epoch, &generation);
+}
+
 void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages)
 {
         for (uint32_t i = 0; i < n_pages; i++) {

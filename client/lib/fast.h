@@ -99,6 +99,9 @@ static inline void fast_count(struct fast *f, uint32_t n_keys, uint32_t n_hits)
                         memory_order_relaxed);
 }
 
+/* Pins the page where it has this key, is SEALED and can be found. False: it isn't pinned. */
+bool fast_pin_key(struct fast *f, uint32_t page, const uint8_t *key);
+
 /* One pin more of each; whether they are readable is the caller's business. */
 void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages);
 

@@ -325,9 +325,13 @@ static int take_completions(struct kvl_conn *conn)
         int n, total = 0;
 
         while ((n = ring_take(&all->ring, completions, TAKE_COMPLETIONS)) > 0) {
-                for (int i = 0; i < n; i++)
-                        if (take_completion(all, &completions[i]) < 0)
+                for (int i = 0; i < n; i++) {
+                        bool is_fetch = completions[i].user_data & FETCH_USER_DATA;
+
+                        if ((is_fetch ? fetches_take(conn, &completions[i])
+                                      : take_completion(all, &completions[i])) < 0)
                                 return -EPROTO;
+                }
                 total += n;
         }
         return n < 0 ? n : total;
@@ -342,6 +346,8 @@ bool flights_look(struct kvl_conn *conn)
         n = take_completions(conn);
         if (n > 0)
                 r = submit_all(conn);
+        if (n > 0 && r == 0)
+                r = fetches_submit(conn);
         if (n < 0 || r < 0)
                 conn_break(conn->conn, -EPROTO, LYING_RING);
         return n != 0;

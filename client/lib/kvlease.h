@@ -311,9 +311,29 @@ int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout
  */
 void kvl_ns_close(struct kvl_ns *ns);
 
+/* Where a page's bytes are. */
+enum kvl_tier {
+        KVL_TIER_DEVICE = 0,
+        KVL_TIER_HOST = 1, /* host memory */
+        KVL_TIER_DISK = 2
+};
+#define KVL_TIERS 3
+
+/*
+ * A tier has page numbers of its own: a page that moves to another one has another number there,
+ * and the same key.
+ */
+struct kvl_tier_info {
+        enum kvl_tier tier;
+        uint32_t first_page; /* of those numbers; the device: 0 */
+        uint32_t n_pages;
+        uint64_t page_bytes; /* that a page takes there */
+        uint8_t is_readable; /* HOST: kvl_page_ptr() has its pages (they aren't encoded) */
+};
+
 struct kvl_ns_info {
         size_t size;             /* set by the caller: sizeof(struct kvl_ns_info) */
-        uint32_t capacity_pages; /* page indices are below it */
+        uint32_t capacity_pages; /* page indices are below it, of all tiers */
         uint32_t set_pages;      /* pages per extent set */
         uint32_t page_tokens;
         uint32_t n_planes;
@@ -324,12 +344,21 @@ struct kvl_ns_info {
         uint8_t is_cpu_memory;
         /* 1: kvl_plane_base() + i * plane_page_bytes is page i. 0 (cudaipc): ask kvl_page_ptr(). */
         uint8_t is_contiguous;
+        uint32_t n_tiers; /* in order of their pages; the first is the device */
+        struct kvl_tier_info tiers[KVL_TIERS];
 };
 
 /* Fills what fits info->size. */
 void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info);
 
 const char *kvl_ns_name(const struct kvl_ns *ns);
+
+/* How pages are kept below the device. */
+enum kvl_codec {
+        KVL_CODEC_NONE = 0, /* as they are */
+        KVL_CODEC_INT8 = 1, /* 8 bits a number, scaled per channel: contents change a little */
+        KVL_CODEC_FP8 = 2   /* E4M3, likewise */
+};
 
 struct kvl_ns_options {
         size_t size;        /* sizeof(struct kvl_ns_options) */
@@ -343,10 +372,13 @@ struct kvl_ns_options {
         /* Cached pages that nobody has used for so long go. The last who says one is right. 0: as
          * the tenant is configured. */
         uint32_t expire_sec;
+        /* Of dtype F32, F16 and BF16 alone. The last who opens it is right; what lies there stays
+         * as it is. */
+        enum kvl_codec host_codec, disk_codec;
 };
 
-/* As kvl_ns_open(). options NULL: none of it. -EINVAL also: the set has another size, or is full.
- */
+/* As kvl_ns_open(). options NULL: none of it. -EINVAL also: the set has another size, or is full; a
+ * codec can't be had for the layout. */
 int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
         const struct kvl_ns_options *options, struct kvl_ns **ret_ns);
 
@@ -364,11 +396,13 @@ void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane);
  * Address of a page, valid while it is leased or pinned: kvl_lease(), kvl_lookup() and
  * kvl_publish() have mapped what they return. NULL: metadata-only, out of range, or not mapped (a
  * page that another member leased: kvl_map_pages() first). Write only to pages leased and not yet
- * published. Doesn't block, takes no lock.
+ * published. Doesn't block, takes no lock. Of a page in host memory (kvl_find()): an address of the
+ * CPU, to be read alone; NULL where it is encoded, or on a disk.
  */
 void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane);
 
-/* Maps pages that another member of the group leased or pinned. 0; -ENOENT not leased by anybody;
+/* Maps pages that another member of the group leased or pinned, those below the device as far as
+ * they can be. 0; -ENOENT not leased by anybody;
  * -EACCES metadata-only. */
 int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
 
@@ -409,12 +443,34 @@ int kvl_request_end(struct kvl_ns *ns, uint64_t request);
 
 /*
  * Finds the longest run of cached pages for keys[0..n_keys-1] (n_keys * 32 bytes, from the first
- * page on; any number), pinned and mapped. ret_pages: room for n_keys. 0: *ret_n_pages > 0 pages
- * holding *ret_n_tokens tokens, each to be released. KVL_MISS: none. KVL_STALE. -EINVAL; -ENOMEM;
- * -EIO.
+ * page on; any number), pinned and mapped. Those that lie below the device are brought to it first,
+ * within the connection's timeout: the run ends before one that can't be, or isn't by then.
+ * ret_pages: room for n_keys. 0: *ret_n_pages > 0 pages holding *ret_n_tokens tokens, each to be
+ * released. KVL_MISS: none. KVL_STALE. -EINVAL; -ENOMEM; -EIO.
  */
 int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens);
+
+/*
+ * As kvl_lookup(), but nothing is moved: each page is pinned in the tier where it lies
+ * (kvl_page_tier()), and mapped where that can be.
+ */
+int kvl_find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens);
+
+/* Tier that the page's number belongs to (enum kvl_tier). -EINVAL: no such page. Doesn't block. */
+int kvl_page_tier(const struct kvl_ns *ns, uint32_t page);
+
+/*
+ * Brings pages to the device that are pinned (any number): ret_pages[i] (room for n_pages; may be
+ * `pages`) is the page that has now what pages[i] had, mapped, and the pin on pages[i] is one on it
+ * from now on. What is on the device stays; so does what can't be brought up: then ret_pages[i] is
+ * pages[i], still pinned. 0: all are on the device. KVL_FULL: no room for one; KVL_MISS: one is
+ * gone, or was damaged; -ETIMEDOUT: those that aren't brought up by then; -EINVAL: one isn't
+ * pinned; -ENOMEM; -ENOTCONN; -EIO. Whatever is returned but -EINVAL of an argument: ret_pages is
+ * filled.
+ */
+int kvl_fetch(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_pages);
 
 /*
  * Leases n_pages (1..KVL_MAX_LEASE_PAGES) for writing, all or none, mapped. Contents are undefined
@@ -474,7 +530,8 @@ struct kvl_publish {
 /*
  * Publishes pages: immutable from now on, findable by all workers of the tenant, each pinned for
  * this client until released. ret_pages (room for n_pages; may be NULL where nobody else publishes
- * these keys): the page that carries each key. *ret_n_pages (may be NULL): how many were handled,
+ * these keys): the page that carries each key, which may lie below the device where somebody was
+ * first. *ret_n_pages (may be NULL): how many were handled,
  * whatever is returned but -EINVAL before the first. 0: all. KVL_DUPLICATE: all handled, for some
  * somebody was first: ret_pages[i] != pages[i], and pages[i] is still leased: free it.
  * KVL_NO_PARENT, KVL_STALE, -EINVAL: stopped there; the rest is still leased.
@@ -618,8 +675,8 @@ struct kvl_session_page {
 
 /*
  * Its pages in order of the text, from index `from` on, at most `max` (any number), each pinned and
- * mapped: to be released. 0: *ret_n_pages > 0; KVL_MISS: none; -ENOENT: somebody dropped the
- * session; KVL_STALE.
+ * mapped: to be released. From below the device they are brought up as in kvl_lookup(). 0:
+ * *ret_n_pages > 0; KVL_MISS: none; -ENOENT: somebody dropped the session; KVL_STALE.
  */
 int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
         struct kvl_session_page *ret_pages, uint32_t *ret_n_pages);
@@ -696,7 +753,7 @@ enum kvl_explain_state {
 struct kvl_explanation {
         enum kvl_explain_state state;
         uint32_t page;       /* CACHED, PENDING; else KVL_PAGE_NONE */
-        uint32_t tier;       /* CACHED: 0 the device */
+        uint32_t tier;       /* CACHED: enum kvl_tier */
         uint64_t age_sec;    /* CACHED: since its publish; else since it went */
         uint64_t unused_sec; /* CACHED: since it was last found */
         uint64_t client_id;  /* that published or announced it; 0: unknown */
@@ -724,6 +781,8 @@ typedef void (*kvl_done_fn)(struct kvl_ns *ns, int code, const uint32_t *pages, 
 
 int kvl_lookup_start(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         kvl_done_fn done, void *data); /* n_keys <= KVL_MAX_LOOKUP_KEYS */
+int kvl_fetch_start(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done,
+        void *data); /* pages: kvl_fetch()'s ret_pages; n_pages <= KVL_MAX_LEASE_PAGES */
 int kvl_lease_start(
         struct kvl_ns *ns, uint64_t request, uint32_t n_pages, kvl_done_fn done, void *data);
 int kvl_publish_start(struct kvl_ns *ns, const struct kvl_publish *publish, kvl_done_fn done,

@@ -33,20 +33,34 @@ static uint64_t n_tokens_of(const struct lookup *lookups, uint32_t n_ns)
         return n_tokens;
 }
 
-/* Each with the same run. As kvl_lookup(). */
-static int end_all(struct lookup *lookups, uint32_t n_ns)
-{
-        int r = 0;
-
-        for (uint32_t i = 0; i < n_ns && r >= 0; i++)
-                r = lookup_end(&lookups[i]);
-        return r;
-}
-
 static void cut_all(struct lookup *lookups, uint32_t n_ns, uint32_t n_pages)
 {
         for (uint32_t i = 0; i < n_ns; i++)
                 lookup_cut(&lookups[i], n_pages);
+}
+
+/* Each with the same run: what one of them can't bring to the device is beyond it in all. As
+ * kvl_lookup(). */
+static int end_all(
+        struct lookup *lookups, uint32_t n_ns, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+{
+        uint32_t n_pages = *ret_n_pages;
+        uint64_t n_tokens = *ret_n_tokens;
+
+        for (uint32_t i = 0; i < n_ns; i++) {
+                int r = lookup_end(&lookups[i]);
+
+                if (r < 0)
+                        return r;
+                if (lookups[i].n_pages >= n_pages)
+                        continue;
+                n_pages = lookups[i].n_pages;
+                n_tokens = lookups[i].n_tokens;
+        }
+        cut_all(lookups, n_ns, n_pages);
+        *ret_n_pages = n_pages;
+        *ret_n_tokens = n_tokens;
+        return n_pages > 0 ? 0 : KVL_MISS;
 }
 
 static int check(struct kvl_ns *const *nss, uint32_t n_ns, const uint8_t *keys, uint32_t n_keys)
@@ -87,7 +101,7 @@ int kvl_lookup_set(struct kvl_ns *const *nss, uint32_t n_ns, uint64_t request, c
         }
         n_tokens = n_tokens_of(lookups, n_ns);
         cut_all(lookups, n_ns, n_pages);
-        r = end_all(lookups, n_ns);
+        r = end_all(lookups, n_ns, &n_pages, &n_tokens);
         if (r < 0) {
                 cut_all(lookups, n_ns, 0);
                 return r;

@@ -148,6 +148,139 @@ static int make_set(struct kvl_ns *ns, struct mapped_set *set)
         return set->extents && (set->bases || ns->info.is_contiguous) ? 0 : -ENOMEM;
 }
 
+/* ---- below the device ---------------------------------------------------------------------------
+ */
+
+/* The tier that a page below the device is in. */
+static const struct kvl_tier_info *tier_of(const struct kvl_ns *ns, uint32_t page)
+{
+        const struct kvl_tier_info *t = &ns->info.tiers[ns->info.n_tiers - 1];
+
+        while (page < t->first_page)
+                t--;
+        return t;
+}
+
+/* Where the sets begin that can be read. */
+static uint32_t first_host_set(const struct kvl_ns *ns)
+{
+        const struct kvl_tier_info *t = ns->info.tiers;
+
+        while (!t->is_readable)
+                t++;
+        return t->first_page / ns->info.set_pages;
+}
+
+bool ns_wants_map(const struct kvl_ns *ns, uint32_t page)
+{
+        uint32_t set_index = ns_set_of(ns, page);
+
+        if (!ns->sets)
+                return false;
+        if (!ns_is_lower(ns, page))
+                return !ns_is_mapped(ns, set_index);
+        return tier_of(ns, page)->is_readable && !ns_host_set(ns, set_index);
+}
+
+/* The addresses of all sets in host memory. */
+static int reserve_host(struct kvl_ns *ns)
+{
+        const struct device_options options = {.side = DEVICE_USER, .transport = TRANSPORT_MEMFD};
+        const struct kvl_tier_info *t = tier_of(ns, first_host_set(ns) * ns->info.set_pages);
+        uint64_t n_sets = t->n_pages / ns->info.set_pages;
+        char why[DEVICE_WHY_BYTES] = "";
+        int r = 0;
+
+        if (!ns->host_device)
+                r = device_open("host", &options, &ns->host_device, why);
+        if (r < 0 || ns->host_arena)
+                return r;
+        if (ns->host_extent_bytes % ns->host_device->props.granularity_bytes != 0)
+                return -EPROTO;
+        return ns->host_device->ops->arena_reserve(
+                ns->host_device, n_sets * ns->host_extent_bytes, 0, &ns->host_arena);
+}
+
+static uint64_t host_offset_of(const struct kvl_ns *ns, uint32_t set_index)
+{
+        return (set_index - first_host_set(ns)) * ns->host_extent_bytes;
+}
+
+/* Read-only, whatever the descriptor allows. */
+static int map_host(struct kvl_ns *ns, uint32_t set_index, struct extent_handle *handle)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        const struct device_ops *ops;
+        struct extent *e;
+        int r = reserve_host(ns);
+
+        if (r < 0) {
+                handle->fd = fd_close(handle->fd);
+                return r;
+        }
+        ops = ns->host_device->ops;
+        r = ops->extent_import(ns->host_device, handle, ns->host_extent_bytes, &e);
+        if (r < 0)
+                return r;
+        r = ops->arena_map(ns->host_arena, host_offset_of(ns, set_index), e, DEVICE_READ_ONLY);
+        if (r < 0) {
+                ops->extent_destroy(e, false);
+                return r;
+        }
+        set->host_extent = e;
+        atomic_store_explicit(&set->host, ops->extent_address(e), memory_order_release);
+        return 0;
+}
+
+static int unmap_host(struct kvl_ns *ns, uint32_t set_index)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        uint8_t *at = ns_host_set(ns, set_index);
+        int r;
+
+        if (!at)
+                return 0;
+        atomic_store_explicit(&set->host, NULL, memory_order_relaxed);
+        r = ns->host_device->ops->arena_unmap(
+                ns->host_arena, host_offset_of(ns, set_index), set->host_extent);
+        if (r < 0) {
+                atomic_store_explicit(&set->host, at, memory_order_relaxed);
+                return r;
+        }
+        ns->host_device->ops->extent_destroy(TAKE(set->host_extent), false);
+        return 0;
+}
+
+/* NULL where it isn't mapped, or can't be read. */
+static uint8_t *host_page(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
+{
+        uint32_t set_index = ns_set_of(ns, page);
+        uint8_t *at = ns_host_set(ns, set_index);
+
+        return at ? at + (page - set_index * ns->info.set_pages) * tier_of(ns, page)->page_bytes +
+                               plane * ns->info.plane_page_bytes
+                  : NULL;
+}
+
+static int map_host_reply(
+        struct kvl_ns *ns, uint32_t set_index, const Kvlease__V1__MapReply *m, struct frame *frame)
+{
+        struct extent_handle handle = {.fd = -1};
+        int r;
+
+        if (m->n_planes != 1 || frame->header.fd_count != 1 || m->handles.len != 0)
+                return -EPROTO;
+        /* Another call may have asked for the same and been answered first. */
+        if (ns_host_set(ns, set_index))
+                return 0;
+        handle.fd = fd_take(&frame->fds[0]);
+        r = map_host(ns, set_index, &handle);
+        return r == 0 || r == -ENOMEM || r == -EPROTO ? r : -EIO;
+}
+
+/* ---- replies -----------------------------------------------------------------------------------
+ */
+
 /* As many fds, or as many handles, as the transport wants; and planes that there are. */
 static bool is_reply_right(const struct kvl_ns *ns, uint32_t first_plane,
         const Kvlease__V1__MapReply *m, const struct frame *frame)
@@ -165,6 +298,8 @@ int ns_map(struct kvl_ns *ns, uint32_t set_index, uint32_t first_plane,
         struct mapped_set *set = &ns->sets[set_index];
         int r;
 
+        if (set_index >= ns->n_device_sets)
+                return map_host_reply(ns, set_index, m, frame);
         if (!is_reply_right(ns, first_plane, m, frame))
                 return -EPROTO;
         r = make_set(ns, set);
@@ -185,6 +320,9 @@ int ns_map(struct kvl_ns *ns, uint32_t set_index, uint32_t first_plane,
         return r == 0 || r == -ENOMEM ? r : -EIO;
 }
 
+/* ---- unmapping ---------------------------------------------------------------------------------
+ */
+
 int ns_unmap_set(struct kvl_ns *ns, uint32_t set_index)
 {
         struct mapped_set *set = &ns->sets[set_index];
@@ -192,6 +330,8 @@ int ns_unmap_set(struct kvl_ns *ns, uint32_t set_index)
         uint32_t plane = atomic_load_explicit(&set->n_planes, memory_order_relaxed);
         int r;
 
+        if (set_index >= ns->n_device_sets)
+                return unmap_host(ns, set_index);
         while (plane-- > 0) {
                 struct extent *e = set->extents[plane];
 
@@ -224,6 +364,9 @@ void ns_unmap_all(struct kvl_ns *ns)
         /* What can't be unmapped stays until the process ends, and what it hangs on with it. */
         if (first_error < 0)
                 return;
+        if (ns->host_arena)
+                ns->host_device->ops->arena_release(ns->host_arena);
+        device_close(ns->host_device);
         if (ns->arena)
                 ns->device->ops->arena_release(ns->arena);
         device_close(ns->device);
@@ -246,6 +389,8 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
 
         if (!ns->sets || page >= ns->info.capacity_pages || plane >= ns->info.n_planes)
                 return NULL;
+        if (ns_is_lower(ns, page))
+                return host_page(ns, page, plane);
         set_index = ns_set_of(ns, page);
         if (!ns_is_mapped(ns, set_index))
                 return NULL;
@@ -260,7 +405,7 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
  */
 
 static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
-        const void *memory, uint64_t bytes)
+        const void *memory, uint64_t bytes, enum device_direction direction)
 {
         int r = op_check_pages(ns, &page, 1, 1);
 
@@ -276,6 +421,9 @@ static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, ui
                         (unsigned long long)ns->info.plane_page_bytes);
         if (!memory && bytes > 0)
                 return error_set(-EINVAL, "no memory to copy was given");
+        if (direction == DEVICE_FROM_HOST && ns_is_lower(ns, page))
+                return error_set(
+                        -EINVAL, "page %u lies below the device: it can't be written", page);
         if (!ns->sets)
                 return error_set(-EACCES, "a metadata-only connection maps nothing");
         return 0;
@@ -313,11 +461,11 @@ static int copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t
         void *memory, uint64_t bytes, enum device_direction direction)
 {
         uint8_t *at;
-        int r = check_copy(ns, page, plane, offset, memory, bytes);
+        int r = check_copy(ns, page, plane, offset, memory, bytes, direction);
 
         if (r < 0 || bytes == 0)
                 return r;
-        if (!ns->info.is_cpu_memory) {
+        if (!ns->info.is_cpu_memory && !ns_is_lower(ns, page)) {
                 conn_lock(conn_of(ns));
                 r = copy_on_device(ns, page, plane, offset, memory, bytes, direction);
                 conn_unlock(conn_of(ns));
@@ -378,12 +526,22 @@ static int copy_page_on_cpu(const struct kvl_ns *ns, uint32_t from, uint32_t to,
         return 0;
 }
 
+static int copy_from_host(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
+{
+        void *src = kvl_page_ptr(ns, from, plane);
+
+        return src ? copy(ns, to, plane, 0, src, ns->info.plane_page_bytes, DEVICE_FROM_HOST)
+                   : refuse_unmapped(from);
+}
+
 static int copy_page(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
 {
         int r;
 
         if (ns->info.is_cpu_memory)
                 return copy_page_on_cpu(ns, from, to, plane);
+        if (ns_is_lower(ns, from))
+                return copy_from_host(ns, from, to, plane);
         conn_lock(conn_of(ns));
         r = copy_page_on_device(ns, from, to, plane);
         conn_unlock(conn_of(ns));
@@ -397,6 +555,9 @@ int kvl_page_copy(struct kvl_ns *ns, uint32_t from_page, uint32_t to_page)
 
         if (r < 0)
                 return r;
+        if (ns_is_lower(ns, to_page))
+                return error_set(
+                        -EINVAL, "page %u lies below the device: it can't be written", to_page);
         if (from_page == to_page)
                 return error_set(-EINVAL, "page %u can't be copied into itself", to_page);
         if (!ns->sets)

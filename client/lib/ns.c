@@ -21,6 +21,7 @@ void ns_free(struct kvl_ns *ns)
         list_remove(&ns->link);
         conn_forget_cookie(ns->conn->conn, ns);
         flights_forget_ns(ns);
+        fetches_forget_ns(ns);
         ns_forget_recalls(ns);
         sessions_free(ns);
         conn_unlock(ns->conn->conn);
@@ -37,6 +38,54 @@ struct open_call {
         struct kvl_ns *ns;
 };
 
+/* The next tier of the namespace; false: it makes no sense. */
+static bool take_tier(struct kvl_ns *ns, const Kvlease__V1__Tier *m)
+{
+        struct kvl_ns_info *info = &ns->info;
+        uint64_t page_bytes = info->plane_page_bytes * info->n_planes;
+        struct kvl_tier_info *t = &info->tiers[info->n_tiers];
+        uint32_t first = info->n_tiers > 0 ? t[-1].first_page + t[-1].n_pages : 0;
+
+        if (info->n_tiers == KVL_TIERS || m->first_page != first ||
+                (info->n_tiers > 0 ? m->kind <= (uint32_t)t[-1].tier : m->kind != 0) ||
+                m->n_pages > info->capacity_pages - first || m->n_pages % info->set_pages != 0)
+                return false;
+        if (m->is_readable && (m->page_bytes < page_bytes || m->kind != KVL_TIER_HOST ||
+                                      m->extent_bytes > ARENA_MAX_BYTES / ns->n_sets ||
+                                      m->extent_bytes / info->set_pages < m->page_bytes))
+                return false;
+        *t = (struct kvl_tier_info){
+                .tier = (enum kvl_tier)m->kind,
+                .first_page = m->first_page,
+                .n_pages = m->n_pages,
+                .page_bytes = m->page_bytes,
+                .is_readable = m->is_readable,
+        };
+        if (m->is_readable)
+                ns->host_extent_bytes = m->extent_bytes;
+        info->n_tiers++;
+        return true;
+}
+
+/* A daemon without tiers has all pages on the device. */
+static bool take_tiers(struct kvl_ns *ns, const Kvlease__V1__NsOpenReply *m)
+{
+        const struct kvl_tier_info *last;
+        struct kvl_ns_info *info = &ns->info;
+        const Kvlease__V1__Tier device = {.n_pages = info->capacity_pages,
+                .page_bytes = info->plane_page_bytes * info->n_planes};
+
+        if (m->n_tiers == 0 && !take_tier(ns, &device))
+                return false;
+        for (size_t i = 0; i < m->n_tiers; i++)
+                if (!take_tier(ns, m->tiers[i]))
+                        return false;
+        last = &info->tiers[info->n_tiers - 1];
+        ns->first_lower = info->tiers[0].n_pages;
+        ns->n_device_sets = ns->first_lower / info->set_pages;
+        return ns->first_lower > 0 && last->first_page + last->n_pages == info->capacity_pages;
+}
+
 /* What is wrong with it; NULL: nothing. */
 static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenReply *m)
 {
@@ -47,18 +96,20 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         if (strlen(m->device) >= sizeof(info->device))
                 return "kvleased sent a device name that is too long";
         ns->n_sets = m->capacity_pages / m->set_pages;
+        info->capacity_pages = m->capacity_pages;
+        info->set_pages = m->set_pages;
+        if (!take_tiers(ns, m))
+                return "kvleased sent a namespace with broken tiers";
         ns->set_factor = m->set_pages > 1 ? UINT64_MAX / m->set_pages + 1 : 0;
         ns->extent_bytes = m->extent_bytes;
         if (info->plane_page_bytes > ARENA_MAX_BYTES / m->set_pages ||
                 m->extent_bytes != m->set_pages * info->plane_page_bytes ||
-                m->extent_bytes > ARENA_MAX_BYTES / ns->n_sets / info->n_planes)
+                m->extent_bytes > ARENA_MAX_BYTES / ns->n_device_sets / info->n_planes)
                 return "kvleased sent a namespace with a broken extent size";
-        ns->plane_stride_bytes = ns->n_sets * ns->extent_bytes;
+        ns->plane_stride_bytes = ns->n_device_sets * ns->extent_bytes;
         ns->id = m->ns_id;
         ns->transport = m->transport;
         ns->address = m->address;
-        info->capacity_pages = m->capacity_pages;
-        info->set_pages = m->set_pages;
         info->epoch = m->epoch;
         info->is_cpu_memory = m->transport == TRANSPORT_MEMFD;
         info->is_contiguous = m->transport != TRANSPORT_CUDAIPC;
@@ -137,6 +188,8 @@ static int ask_open(
         m.set = (char *)(options->set ? options->set : "");
         m.set_size = options->set_size;
         m.expire_sec = options->expire_sec;
+        m.host_codec = options->host_codec;
+        m.disk_codec = options->disk_codec;
         r = conn_start(c, &call.call, MSG_NS_OPEN, &m.base);
         if (r == 0)
                 r = conn_wait(c, &call.call, client_deadline(ns->conn));
@@ -189,6 +242,9 @@ static int check_open(const struct kvl_conn *conn, const char *name, const struc
                 return error_set(-EINVAL, "a device's name has at most %d bytes", DEVICE_NAME_MAX);
         if (o->flags & ~(unsigned)(KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS))
                 return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", o->flags);
+        if (o->host_codec > KVL_CODEC_FP8 || o->disk_codec > KVL_CODEC_FP8)
+                return error_set(-EINVAL, "codec %u isn't known: upgrade libkvlease",
+                        MAX((unsigned)o->host_codec, (unsigned)o->disk_codec));
         r = check_set(o);
         return r < 0 ? r : client_check_process(conn);
 }
@@ -366,6 +422,16 @@ void kvl_ns_close(struct kvl_ns *ns)
 void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info)
 {
         client_fill_struct(info, &ns->info, sizeof(ns->info));
+}
+
+int kvl_page_tier(const struct kvl_ns *ns, uint32_t page)
+{
+        int tier = -EINVAL;
+
+        for (uint32_t i = 0; i < ns->info.n_tiers && page < ns->info.capacity_pages; i++)
+                if (page >= ns->info.tiers[i].first_page)
+                        tier = (int)ns->info.tiers[i].tier;
+        return tier;
 }
 
 const char *kvl_ns_name(const struct kvl_ns *ns)

@@ -110,12 +110,31 @@ static bool are_pages(const struct kvl_ns *ns, const pages_reply *m)
         return true;
 }
 
+/* Pinned for a call that gave up. False: there are none such. */
+static bool give_back_fetched(struct kvl_ns *ns, const ProtobufCMessage *reply)
+{
+        const Kvlease__V1__FetchReply *m = (const Kvlease__V1__FetchReply *)reply;
+
+        for (size_t i = 0; i < m->n_pages; i++) {
+                if (m->n_statuses != m->n_pages ||
+                        (m->statuses[i] == WIRE_OK && m->pages[i] >= ns->info.capacity_pages))
+                        return false;
+                if (m->statuses[i] == WIRE_OK)
+                        op_give_back(ns, MSG_LOOKUP, &m->pages[i], 1);
+        }
+        return true;
+}
+
 static void on_late(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
         struct frame *frame)
 {
         const pages_reply *m = (const pages_reply *)reply;
         struct kvl_ns *ns = call->cookie;
 
+        if (m && call->type == MSG_FETCH && !give_back_fetched(ns, reply)) {
+                conn_finish_violated(c, call, BEYOND);
+                return;
+        }
         if (m && brings_pages(call->type)) {
                 if (!are_pages(ns, m)) {
                         conn_finish_violated(c, call, BEYOND);
@@ -178,7 +197,11 @@ static const char *take_pages(struct op *op, int code, const pages_reply *m)
         if (op->type == MSG_PUBLISH && code >= 0 && code <= KVL_DUPLICATE && code != KVL_MISS)
                 code = is_other ? KVL_DUPLICATE : 0;
         if (op->type == MSG_LOOKUP) {
-                op->n_tokens = ((const Kvlease__V1__LookupReply *)m)->tokens;
+                const Kvlease__V1__LookupReply *lookup = (const Kvlease__V1__LookupReply *)m;
+
+                op->n_tokens = lookup->tokens;
+                if (lookup->n_page_tokens == m->n_pages)
+                        op->page_tokens = lookup->page_tokens;
                 if (op->n_tokens > (uint64_t)m->n_pages * info->page_tokens)
                         return "kvleased answered with more tokens than fit the pages";
         }
@@ -199,7 +222,7 @@ static const char *take_pages(struct op *op, int code, const pages_reply *m)
 }
 
 /* Pages came that can't be mapped. Published ones are: their pins stay the caller's. */
-static void fail(struct op *op, int code)
+void op_fail(struct op *op, int code)
 {
         if (op->type != MSG_PUBLISH && brings_pages(op->type)) {
                 op_give_back(op->ns, op->type, op->pages, op->n_pages);
@@ -215,28 +238,48 @@ static void give_back_claimed(struct op *op)
         op->n_claimed = 0;
 }
 
-void op_proceed(struct op *op)
+/* Not what is to stay where it is found, and not twice. */
+static bool wants_device(const struct op *op)
+{
+        return op->up == OP_BELOW && !op->stays && op->n_pages > 0 &&
+               (op->type == MSG_LOOKUP || op->type == MSG_SESSION_PAGES || op->type == MSG_FETCH);
+}
+
+/* Asks for the next set that can be mapped and isn't. 1; 0: there is none; as conn_start(). */
+static int map_next(struct op *op)
 {
         Kvlease__V1__MapRequest m = KVLEASE__V1__MAP_REQUEST__INIT;
         struct kvl_ns *ns = op->ns;
         int r;
 
-        for (; op->n_mapped < op->n_pages; op->n_mapped++) {
-                op->set = ns_set_of(ns, op->pages[op->n_mapped]);
-                if (!ns_is_mapped(ns, op->set))
-                        break;
-        }
-        if (op->n_mapped == op->n_pages) {
-                conn_finish(conn_of(ns), &op->call, op->code);
-                return;
-        }
+        while (op->n_mapped < op->n_pages &&
+                (!ns_wants_map(ns, op->pages[op->n_mapped]) ||
+                        (op->up == OP_PREPARED && ns_is_lower(ns, op->pages[op->n_mapped]))))
+                op->n_mapped++;
+        if (op->n_mapped == op->n_pages)
+                return 0;
+        op->set = ns_set_of(ns, op->pages[op->n_mapped]);
         op->plane = ns->sets[op->set].n_planes;
         m.ns_id = ns->id;
         m.set_index = op->set;
         m.first_plane = op->plane;
         r = conn_start(conn_of(ns), &op->call, MSG_MAP, &m.base);
-        if (r < 0)
-                fail(op, r);
+        return r < 0 ? r : 1;
+}
+
+void op_proceed(struct op *op)
+{
+        int r = wants_device(op) ? fetching_prepare(op) : 0;
+
+        op->page_tokens = NULL;
+        if (r == 0)
+                r = map_next(op);
+        if (r == 0 && op->up == OP_PREPARED)
+                r = fetching_begin(op);
+        if (r == 0)
+                conn_finish(conn_of(op->ns), &op->call, op->code);
+        else if (r < 0)
+                op_fail(op, r);
 }
 
 /* As ns_map(), with the sentence. */
@@ -264,7 +307,7 @@ static void on_map(struct op *op, int code, const ProtobufCMessage *reply, struc
                 conn_finish_violated(conn_of(op->ns), &op->call,
                         "kvleased answered wrongly where it was asked for memory");
         else
-                fail(op, code);
+                op_fail(op, code);
 }
 
 /* A newer daemon's reasons are passed on as they are; an older one gives none. */
@@ -347,6 +390,10 @@ static void on_reply(struct conn *c, struct conn_call *call, int code,
                 on_map(op, code, reply, frame);
                 return;
         }
+        if (call->type == MSG_FETCH) {
+                fetching_reply(op, code, reply);
+                return;
+        }
         op->code = code;
         if (reply && brings_pages(op->type))
                 wrong = take_pages(op, code, (const pages_reply *)reply);
@@ -380,6 +427,10 @@ void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, u
         list_init(&op->link);
         op->flight = NULL;
         op->stream_op = NULL;
+        op->fetching = NULL;
+        op->stays = false;
+        op->up = OP_BELOW;
+        op->page_tokens = NULL;
         op->type = type;
         op->pages = pages;
         op->n_asked = n_asked;
@@ -408,6 +459,8 @@ int op_finish(struct op *op, int started, uint64_t deadline_nsec)
 
         if (r == 0)
                 r = conn_wait(conn_of(op->ns), &op->call, deadline_nsec);
+        if (r == -ETIMEDOUT && op->up == OP_FETCHING)
+                r = fetching_give_up(op);
         /* The request itself was answered; only the mapping wasn't. */
         if (r == -ETIMEDOUT && op->call.type == MSG_MAP && brings_pages(op->type)) {
                 op_give_back(op->ns, op->type, op->pages, op->n_pages);
@@ -415,6 +468,7 @@ int op_finish(struct op *op, int started, uint64_t deadline_nsec)
         }
         if (r != 0 && op->n_claimed > 0)
                 give_back_claimed(op);
+        fetching_drop(op);
         return error_note(r, op->call.detail);
 }
 
@@ -450,6 +504,7 @@ static int on_op_done(struct conn_call *call)
 
         conn_lock(conn_of(ns));
         list_remove(&op->link);
+        fetching_drop(op);
         ns_callback_enter(&callback, ns);
         conn_unlock(conn_of(ns));
         error_note(call->code, call->detail);

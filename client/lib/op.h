@@ -8,8 +8,17 @@
 
 #include "client/lib/client.h"
 
+struct fetching;
 struct flight;
 struct stream_op;
+
+/* What lies below the device, and is wanted on it. */
+enum op_up {
+        OP_BELOW,
+        OP_PREPARED, /* what is on the device gets mapped first */
+        OP_FETCHING,
+        OP_UP /* as far as that goes */
+};
 
 struct op {
         struct conn_call call;
@@ -17,12 +26,17 @@ struct op {
         struct list_link link;       /* ns.ops, for started ones */
         struct flight *flight;       /* its request is under way there */
         struct stream_op *stream_op; /* it waits for a stream (stream.h) */
-        uint16_t type;               /* enum msg_type; MAP: kvl_map_pages() */
+        struct fetching *fetching;   /* its pages are brought to the device (fetch.h); owned */
+        uint16_t type;               /* enum msg_type; MAP: kvl_map_pages(); FETCH: kvl_fetch() */
+        bool stays;                  /* LOOKUP: what is found stays where it lies */
+        uint8_t up;                  /* enum op_up; of LOOKUP, SESSION_PAGES and FETCH */
         uint32_t *pages; /* room for n_asked; PUBLISH: holds what is published until the reply */
         uint32_t n_asked;
-        uint32_t n_pages;   /* got */
-        uint32_t n_claimed; /* LEASE: the first of them, from the magazine */
-        uint32_t n_mapped;  /* of n_pages */
+        uint32_t n_pages;            /* got */
+        uint32_t n_claimed;          /* LEASE: the first of them, from the magazine */
+        uint32_t n_mapped;           /* of n_pages */
+        const uint32_t *page_tokens; /* LOOKUP over the socket: of each; borrowed while the reply is
+                                        looked at, else NULL */
         uint64_t n_tokens;
         struct kvl_session_page *session_pages; /* SESSION_PAGES: room for n_asked; borrowed */
         int code;                               /* of the request, while its pages get mapped */
@@ -96,6 +110,9 @@ void op_fill_lease_result(const struct op *op, int code, struct kvl_lease_result
 /* As client_copy_struct(), checked. 0; -EINVAL, -ECHILD, -EIO with the sentence. */
 int op_copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
         struct kvl_publish *ret);
+
+/* [L] Its pages can't be had after all: those of a call that got them are given back. */
+void op_fail(struct op *op, int code);
 
 /* [L] What a call of `type` got, and its caller never learns of or can't use, is the daemon's
  * again. */

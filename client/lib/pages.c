@@ -61,7 +61,7 @@ static Kvlease__V1__LookupRequest lookup_message(
 
 /* Looks up batch after batch as long as all of it is found. As kvl_lookup(). */
 static int lookup_all(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
-        uint32_t *pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+        bool stays, uint32_t *pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
 {
         uint64_t deadline = client_deadline(ns->conn);
         bool goes_on = true;
@@ -75,6 +75,7 @@ static int lookup_all(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, 
                 struct op op;
 
                 op_init(&op, ns, MSG_LOOKUP, pages + done, n);
+                op.stays = stays;
                 r = op_run(&op, &m.base, deadline);
                 goes_on = r == 0 && op.n_pages == n;
                 if (r != 0)
@@ -86,11 +87,12 @@ static int lookup_all(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, 
 }
 
 static int lookup_on_socket(struct kvl_ns *ns, uint64_t request, const uint8_t *keys,
-        uint32_t n_keys, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+        uint32_t n_keys, bool stays, uint32_t *ret_pages, uint32_t *ret_n_pages,
+        uint64_t *ret_n_tokens)
 {
         uint32_t n_pages = 0;
         uint64_t n_tokens = 0;
-        int r = lookup_all(ns, request, keys, n_keys, ret_pages, &n_pages, &n_tokens);
+        int r = lookup_all(ns, request, keys, n_keys, stays, ret_pages, &n_pages, &n_tokens);
 
         if (r != 0) {
                 conn_lock(conn_of(ns));
@@ -144,8 +146,26 @@ static int map_got(struct kvl_ns *ns, uint16_t type, uint32_t *pages, uint32_t n
         return op_run_mapping(&op, client_deadline(ns->conn));
 }
 
-int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
-        uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+/* What was found in shared memory is brought to the device and mapped, or (stays) mapped where it
+ * lies. As kvl_lookup(). Not inlined, as lease_more(). */
+static __attribute__((noinline)) int map_found(
+        struct kvl_ns *ns, bool stays, uint32_t *pages, struct fast_hit *hit)
+{
+        struct op op;
+        int r;
+
+        op_init(&op, ns, MSG_LOOKUP, pages, hit->n_pages);
+        op.n_pages = hit->n_pages;
+        op.n_tokens = hit->n_tokens;
+        op.stays = stays;
+        r = op_run_mapping(&op, client_deadline(ns->conn));
+        hit->n_pages = op.n_pages;
+        hit->n_tokens = op.n_tokens;
+        return r;
+}
+
+static int look_up(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        bool stays, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
 {
         struct fast_hit hit;
         int r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
@@ -156,17 +176,29 @@ int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_
                 return error_set(-EINVAL, "there is no room for what is found");
         if (!fast_is_open(&ns->fast))
                 return lookup_on_socket(
-                        ns, request, keys, n_keys, ret_pages, ret_n_pages, ret_n_tokens);
+                        ns, request, keys, n_keys, stays, ret_pages, ret_n_pages, ret_n_tokens);
         r = find(ns, request, keys, n_keys, ret_pages, &hit);
         if (r != 0)
                 return error_note(r, "");
         if (!ns_are_mapped(ns, ret_pages, hit.n_pages))
-                r = map_got(ns, MSG_LOOKUP, ret_pages, hit.n_pages);
+                r = map_found(ns, stays, ret_pages, &hit);
         if (r != 0)
                 return r;
         *ret_n_pages = hit.n_pages;
         *ret_n_tokens = hit.n_tokens;
         return 0;
+}
+
+int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+{
+        return look_up(ns, request, keys, n_keys, false, ret_pages, ret_n_pages, ret_n_tokens);
+}
+
+int kvl_find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+{
+        return look_up(ns, request, keys, n_keys, true, ret_pages, ret_n_pages, ret_n_tokens);
 }
 
 int kvl_lookup_start(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
@@ -217,7 +249,7 @@ int lookup_extend(struct lookup *l, uint32_t n_keys)
         if (fast_is_open(&l->ns->fast))
                 return extend_shared(l, n_keys);
         r = lookup_on_socket(l->ns, l->request, l->keys + (size_t)l->n_pages * KVL_KEY_BYTES,
-                n_keys, l->pages + l->n_pages, &n, &n_tokens);
+                n_keys, false, l->pages + l->n_pages, &n, &n_tokens);
         if (r == 0) {
                 l->n_pages += n;
                 l->n_tokens += n_tokens;
@@ -251,9 +283,9 @@ int lookup_end(struct lookup *l)
         fast_count(&ns->fast, l->n_keys, l->n_pages);
         touch(ns, l->request, l->n_keys, last, &hit);
         if (!ns_are_mapped(ns, l->pages, l->n_pages))
-                r = map_got(ns, MSG_LOOKUP, l->pages, l->n_pages);
-        if (r != 0)
-                l->n_pages = 0;
+                r = map_found(ns, false, l->pages, &hit);
+        l->n_pages = r == 0 ? hit.n_pages : 0;
+        l->n_tokens = hit.n_tokens;
         return r;
 }
 

@@ -77,6 +77,8 @@ int client_resume(void *data)
         struct kvl_conn *conn = data;
         int r = 0;
 
+        if (conn->flights.ring.header)
+                fetches_resume(conn);
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
                 if (r == 0)
                         r = tell_ns(ns);
@@ -95,5 +97,8 @@ void client_back(void *data)
         list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
                 if (fast_is_open(&ns->fast))
                         fast_return_refill(&ns->fast);
+        /* What was completed before. */
+        flights_look(conn);
+        fetches_back(conn);
         flights_back(conn);
 }

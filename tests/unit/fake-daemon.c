@@ -194,6 +194,25 @@ void fake_take_up(struct fake_peer *p)
         while (p->type != MSG_RESUMED);
 }
 
+static void describe_tiers(
+        struct fake_peer *p, Kvlease__V1__NsOpenReply *m, const Kvlease__V1__NsLayout *layout)
+{
+        static Kvlease__V1__Tier device, host, *tiers[] = {&device, &host};
+
+        kvlease__v1__tier__init(&device);
+        kvlease__v1__tier__init(&host);
+        device.n_pages = p->n_device_sets * p->set_pages;
+        device.page_bytes = layout->n_planes * layout->plane_page_bytes;
+        host.kind = 1;
+        host.first_page = device.n_pages;
+        host.n_pages = p->capacity - device.n_pages;
+        host.page_bytes = p->is_encoded ? device.page_bytes / 4 : device.page_bytes;
+        host.is_readable = !p->is_encoded;
+        host.extent_bytes = host.is_readable ? FAKE_EXTENT_BYTES * layout->n_planes : 0;
+        m->tiers = tiers;
+        m->n_tiers = 2;
+}
+
 static void serve_open(struct fake_peer *p, const Kvlease__V1__NsOpenRequest *request)
 {
         Kvlease__V1__NsOpenReply m = KVLEASE__V1__NS_OPEN_REPLY__INIT;
@@ -210,6 +229,10 @@ static void serve_open(struct fake_peer *p, const Kvlease__V1__NsOpenRequest *re
         m.device = (char *)(p->device ? p->device : "host");
         m.transport = p->transport ? p->transport : 1;
         m.address = p->address;
+        if (p->n_device_sets > 0)
+                describe_tiers(p, &m, request->layout);
+        if (p->spoil)
+                p->spoil(&m);
         fake_reply(p, &m.base);
 }
 
@@ -236,6 +259,26 @@ static void reply_handles(
         fake_reply(p, &m.base);
 }
 
+/* A page's first bytes say which it is. */
+static void serve_map_host(struct fake_peer *p, const Kvlease__V1__MapRequest *request)
+{
+        Kvlease__V1__MapReply m = KVLEASE__V1__MAP_REPLY__INIT;
+        uint64_t page_bytes = FAKE_EXTENT_BYTES / p->set_pages * p->n_planes;
+        int *extent = &p->extents[request->set_index][0];
+
+        FAKE_CHECK(request->first_plane == 0 && !p->is_encoded);
+        if (*extent < 0)
+                *extent = memfd_create_sized("fake-host", FAKE_EXTENT_BYTES * p->n_planes);
+        for (uint32_t i = 0; i < p->set_pages; i++) {
+                uint32_t page = request->set_index * p->set_pages + i;
+
+                FAKE_CHECK(pwrite(*extent, &page, sizeof(page), (off_t)(i * page_bytes)) ==
+                           sizeof(page));
+        }
+        m.n_planes = 1;
+        fake_send(p, MSG_MAP, FRAME_REPLY, p->seq, &m.base, extent, 1);
+}
+
 static void serve_map(struct fake_peer *p, const Kvlease__V1__MapRequest *request)
 {
         Kvlease__V1__MapReply m = KVLEASE__V1__MAP_REPLY__INIT;
@@ -243,6 +286,10 @@ static void serve_map(struct fake_peer *p, const Kvlease__V1__MapRequest *reques
         uint32_t n = MIN(p->n_planes - request->first_plane, (uint32_t)FRAME_MAX_FDS);
 
         FAKE_CHECK(request->set_index < FAKE_N_SETS && request->first_plane < p->n_planes);
+        if (p->n_device_sets > 0 && request->set_index >= p->n_device_sets) {
+                serve_map_host(p, request);
+                return;
+        }
         if (p->transport == 3) {
                 reply_handles(p, request, n);
                 return;
@@ -259,14 +306,20 @@ static void serve_map(struct fake_peer *p, const Kvlease__V1__MapRequest *reques
         fake_send(p, MSG_MAP, FRAME_REPLY, p->seq, &m.base, extents + request->first_plane, n);
 }
 
+/* Those on the device. */
+static uint32_t n_leasable(const struct fake_peer *p)
+{
+        return p->n_device_sets > 0 ? p->n_device_sets * p->set_pages : p->capacity;
+}
+
 static void serve_lease(struct fake_peer *p, const Kvlease__V1__LeaseRequest *request)
 {
         static uint32_t pages[FAKE_MAX_PAGES];
         uint32_t n = 0;
 
         FAKE_CHECK(request->n_pages <= 4096);
-        for (uint32_t tried = 0; n < request->n_pages && tried < p->capacity; tried++) {
-                uint32_t page = p->next_page++ % p->capacity;
+        for (uint32_t tried = 0; n < request->n_pages && tried < n_leasable(p); tried++) {
+                uint32_t page = p->next_page++ % n_leasable(p);
 
                 if (!p->leased[page] && p->pins[page] == 0 && !p->has_key[page])
                         pages[n++] = page;
@@ -325,6 +378,20 @@ static void serve_publish(struct fake_peer *p, const Kvlease__V1__PublishRequest
         fake_reply_pages(p, status, pages, (uint32_t)request->n_pages);
 }
 
+static void reply_found(struct fake_peer *p, uint32_t *pages, uint32_t n)
+{
+        Kvlease__V1__LookupReply m = KVLEASE__V1__LOOKUP_REPLY__INIT;
+        uint32_t tokens[1536];
+
+        for (uint32_t i = 0; i < n; i++)
+                m.tokens += tokens[i] = p->tokens[pages[i]];
+        m.status = n > 0 ? WIRE_OK : WIRE_MISS;
+        m.n_pages = m.n_page_tokens = n;
+        m.pages = pages;
+        m.page_tokens = tokens;
+        fake_reply(p, &m.base);
+}
+
 static void serve_lookup(struct fake_peer *p, const Kvlease__V1__LookupRequest *request)
 {
         static uint32_t pages[1536];
@@ -339,7 +406,85 @@ static void serve_lookup(struct fake_peer *p, const Kvlease__V1__LookupRequest *
                 pages[n] = (uint32_t)found;
                 p->pins[found]++;
         }
-        fake_reply_pages(p, n > 0 ? WIRE_OK : WIRE_MISS, pages, n);
+        if (p->n_device_sets > 0)
+                reply_found(p, pages, n);
+        else
+                fake_reply_pages(p, n > 0 ? WIRE_OK : WIRE_MISS, pages, n);
+}
+
+/* ---- below the device ---------------------------------------------------------------------------
+ */
+
+void fake_put(struct fake_peer *p, uint32_t page, const uint8_t *key, uint16_t tokens)
+{
+        p->has_key[page] = 1;
+        p->tokens[page] = tokens;
+        memcpy(p->keys[page], key, 32);
+        if (p->has_index)
+                fake_index_add(&p->index, page, key, tokens, 1);
+}
+
+static bool is_unused(const struct fake_peer *p, uint32_t page)
+{
+        return !p->leased[page] && !p->has_key[page] && p->pins[page] == 0 &&
+               (!p->has_index || p->shared_pins.counters[page] == 0);
+}
+
+uint32_t fake_bring_up(struct fake_peer *p, uint32_t page, uint32_t *ret_page)
+{
+        uint32_t n_device = p->n_device_sets * p->set_pages, to = 0;
+        int64_t found = find_key(p, p->keys[page]);
+
+        FAKE_CHECK(found >= 0);
+        *ret_page = (uint32_t)found;
+        if (found < n_device)
+                return WIRE_OK;
+        if (p->fetch_room == 0)
+                return WIRE_FULL;
+        p->fetch_room -= p->fetch_room != UINT32_MAX;
+        while (!is_unused(p, to))
+                to++;
+        FAKE_CHECK(to < n_device);
+        p->has_key[page] = 0;
+        if (p->has_index)
+                fake_index_detach(&p->index, page);
+        fake_put(p, to, p->keys[page], p->tokens[page]);
+        *ret_page = to;
+        return WIRE_OK;
+}
+
+static void serve_fetch_entry(struct fake_peer *p, const struct shm_submission *s)
+{
+        uint32_t page = s->page, status;
+
+        FAKE_CHECK(s->flags == 0 && page >= p->n_device_sets * p->set_pages && page < p->capacity);
+        FAKE_CHECK(p->shared_pins.counters[page] > 0);
+        FAKE_CHECK(s->aux == (uint32_t)(p->index.lines[page].state >> 8));
+        p->n_fetches++;
+        if (p->on_fetch) {
+                p->on_fetch(p, s);
+                return;
+        }
+        status = fake_bring_up(p, s->page, &page);
+        fake_complete(p, s->user_data, status, page);
+}
+
+static void serve_fetch(struct fake_peer *p, const Kvlease__V1__FetchRequest *request)
+{
+        Kvlease__V1__FetchReply m = KVLEASE__V1__FETCH_REPLY__INIT;
+        uint32_t pages[256], statuses[256];
+
+        FAKE_CHECK(request->n_pages >= 1 && request->n_pages <= 256 && request->n_targets == 0);
+        for (uint32_t i = 0; i < request->n_pages; i++) {
+                FAKE_CHECK(p->pins[request->pages[i]] > 0);
+                statuses[i] = fake_bring_up(p, request->pages[i], &pages[i]);
+                p->pins[pages[i]] += statuses[i] == WIRE_OK;
+                p->n_fetches++;
+        }
+        m.n_pages = m.n_statuses = request->n_pages;
+        m.pages = pages;
+        m.statuses = statuses;
+        fake_reply(p, &m.base);
 }
 
 /* ---- shared memory -----------------------------------------------------------------------------
@@ -373,8 +518,10 @@ static void serve_share(struct fake_peer *p)
                 fake_index_open(&p->index, p->capacity, 0);
                 fake_pins_open(&p->shared_pins, p->capacity, FAKE_CLIENT_ID);
                 p->shared_pins.header->level = 8;
+                p->has_index = true;
+                if (p->fill)
+                        p->fill(p);
         }
-        p->has_index = true;
         m.index_bytes = p->index.bytes;
         m.pins_bytes = p->shared_pins.bytes;
         m.version_epoch = p->index.header->version_epoch;
@@ -453,7 +600,7 @@ static void fill_magazine(struct fake_peer *p)
 {
         struct shm_pins *h = p->shared_pins.header;
 
-        for (uint32_t i = 0; i < p->capacity && h->n_put - h->n_taken < h->level; i++) {
+        for (uint32_t i = 0; i < n_leasable(p) && h->n_put - h->n_taken < h->level; i++) {
                 if (p->leased[i] || p->has_key[i] || p->pins[i] > 0)
                         continue;
                 p->leased[i] = 1;
@@ -497,6 +644,8 @@ static void serve_rings(struct fake_peer *p)
                         serve_publish_entry(p, &s);
                 else if (s.op == SHM_OP_FREE)
                         serve_free_entry(p, &s);
+                else if (s.op == SHM_OP_FETCH)
+                        serve_fetch_entry(p, &s);
                 else if (s.op == SHM_OP_REFILL)
                         fill_magazine(p);
                 else if (s.op == SHM_OP_TOUCH)
@@ -611,6 +760,9 @@ bool fake_serve_one(struct fake_peer *p, const ProtobufCMessage *m)
         case MSG_LOOKUP:
                 serve_lookup(p, (const Kvlease__V1__LookupRequest *)m);
                 break;
+        case MSG_FETCH:
+                serve_fetch(p, (const Kvlease__V1__FetchRequest *)m);
+                break;
         case MSG_RELEASE:
         case MSG_FREE:
                 serve_put(p, (const Kvlease__V1__ReleaseRequest *)m);
@@ -691,6 +843,7 @@ static void run(int listener, fake_script script)
         FAKE_CHECK(p && arena_init(&p->arena, ARENA_BUDGET_BYTES) == 0);
         frame_parser_init(&p->in);
         memset(p->extents, 0xff, sizeof(p->extents));
+        p->fetch_room = UINT32_MAX;
         p->listener = listener;
         p->fd = -1;
         fake_accept(p);

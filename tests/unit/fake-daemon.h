@@ -51,6 +51,14 @@ struct fake_peer {
         const char *device; /* NULL: "host" */
         uint32_t transport; /* 0: memfd */
         uint64_t address;
+        uint32_t n_device_sets; /* likewise; the other sets are in host memory. 0: all */
+        bool is_encoded;        /* likewise; host memory is */
+        void (*spoil)(Kvlease__V1__NsOpenReply *m); /* likewise; called before it is sent */
+        void (*fill)(struct fake_peer *p);          /* likewise; before it shares a namespace */
+        /* Set by the script: instead of bringing up the page of a FETCH in the ring. */
+        void (*on_fetch)(struct fake_peer *p, const struct shm_submission *s);
+        uint32_t fetch_room; /* then WIRE_FULL; in pages, UINT32_MAX: no end */
+        uint32_t n_fetches;
         /* fake_serve()'s world. */
         uint32_t n_planes, set_pages, capacity;
         int extents[FAKE_N_SETS][FAKE_MAX_PLANES]; /* -1: not made */
@@ -59,6 +67,7 @@ struct fake_peer {
         uint32_t pins[FAKE_MAX_PAGES];
         uint8_t keys[FAKE_MAX_PAGES][32];
         uint8_t has_key[FAKE_MAX_PAGES];
+        uint16_t tokens[FAKE_MAX_PAGES]; /* of what was fake_put() */
         uint32_t next_page;
         uint32_t n_sessions; /* opened */
         bool shares;         /* set by the script: offers shared memory */
@@ -126,6 +135,12 @@ void fake_reply_pages(struct fake_peer *p, uint32_t status, const uint32_t *page
 /* The usual beginnings: hello; hello and one namespace of FAKE_N_SETS sets. */
 void fake_welcome(struct fake_peer *p);
 void fake_welcome_ns(struct fake_peer *p);
+
+/* The page carries the key, wherever it lies; findable. */
+void fake_put(struct fake_peer *p, uint32_t page, const uint8_t *key, uint16_t tokens);
+
+/* Moves it to the device, where it isn't there already: *ret_page. WIRE_OK or WIRE_FULL. */
+uint32_t fake_bring_up(struct fake_peer *p, uint32_t page, uint32_t *ret_page);
 
 /* Rings where the client sleeps after this completion. */
 void fake_complete(struct fake_peer *p, uint64_t user_data, uint32_t status, uint32_t page);

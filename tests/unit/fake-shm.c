@@ -176,6 +176,15 @@ void fake_index_withdraw(struct fake_index *x, uint32_t page)
         fake_index_wake(x, page);
 }
 
+void fake_index_detach(struct fake_index *x, uint32_t page)
+{
+        uint64_t hash = hash_bytes(FAKE_SEED, x->lines[page].key, SHM_KEY_BYTES);
+
+        if (!replace_slot(x, hash, shm_slot(hash, page), 0))
+                abort();
+        show(x, page, x->lines[page].state >> 8, PAGE_DETACHED);
+}
+
 void fake_pins_put(struct fake_pins *p, uint32_t page)
 {
         uint32_t slot = 0;

@@ -59,6 +59,9 @@ void fake_index_announce(
 void fake_index_seal(struct fake_index *x, uint32_t page, uint16_t tokens);
 void fake_index_withdraw(struct fake_index *x, uint32_t page);
 
+/* A page that is SEALED can't be found any more, and stays readable. */
+void fake_index_detach(struct fake_index *x, uint32_t page);
+
 /* Who waits for the page looks again. */
 void fake_index_wake(struct fake_index *x, uint32_t page);
 

@@ -53,7 +53,7 @@ static void open_space(struct world *w, struct space *s)
         index = (struct shm_map){s->index.header, s->index.bytes};
         pins = (struct shm_map){s->pins.header, s->pins.bytes};
         s->ns.conn = &w->kvl_conn;
-        s->ns.info.capacity_pages = CAPACITY;
+        s->ns.info.capacity_pages = s->ns.first_lower = CAPACITY;
         fast_init(&s->ns.fast, &index, &pins, 1);
 }
 

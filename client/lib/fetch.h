@@ -1,0 +1,100 @@
+/*
+ * Pages below the device that a call wants on it: each is asked for (FETCH), and its pin exchanged
+ * for one of the page that has its key then.
+ *
+ *   WAITING -> BEGUN (asked for; here with a pin of its own on the page) -> ENDED
+ *         ^-----/  once, where the page that was named was gone before it could be pinned
+ *
+ * Where memory is shared this goes through the rings, at most FETCHES_MAX at a time of a
+ * connection, and completes in any order; else over the socket, in batches. A lookup's run ends
+ * before the first page that can't be brought up, or isn't when its time is over: that is no error.
+ *
+ * A call that gives up leaves behind what is BEGUN, which nobody waits for then. A daemon that is
+ * restarted forgets what it had begun: it is asked for again. All with the connection's lock.
+ */
+#ifndef KVL_LIB_FETCH_H
+#define KVL_LIB_FETCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/shm.h"
+
+struct fetching;
+struct kvl_conn;
+struct kvl_ns;
+struct op;
+
+/* Under way through the rings, of a connection; power of two. As many as the daemon begins for one
+ * client's namespace. */
+#define FETCHES_MAX 256
+
+/* One that is BEGUN. */
+struct fetch_slot {
+        struct fetching *fetching; /* NULL: free */
+        uint32_t index;            /* of its pages */
+        uint64_t user_data;
+        uint64_t position; /* of the submission */
+};
+
+/* Of a connection. */
+struct fetches {
+        struct list_link list; /* those in rings, oldest first */
+        struct fetch_slot slots[FETCHES_MAX];
+        uint32_t n_begun;
+        uint64_t serial;      /* of the submission made last */
+        uint64_t resume_head; /* below it all was executed by a daemon that is gone */
+        bool was_resumed;     /* completions of before may come */
+};
+
+/* What says in user_data that a completion is of a FETCH; flights count too slowly to come there.
+ */
+#define FETCH_USER_DATA (UINT64_C(1) << 63)
+
+void fetches_init(struct kvl_conn *conn);
+
+/* After the connection is closed; nobody waits for any of it. */
+void fetches_deinit(struct kvl_conn *conn);
+
+/* Those of op->pages[0..op->n_pages-1] that are below the device are to be brought to it: op->up is
+ * OP_PREPARED, or OP_UP where there are none. 0; -ENOMEM. */
+int fetching_prepare(struct op *op);
+
+/*
+ * Begins. 1: it is under way, and op_proceed() is called with OP_UP at its end; 0: OP_UP, the
+ * connection is over and the call goes on with what it has; -ENOTCONN, -ENOMEM, -EMSGSIZE.
+ */
+int fetching_begin(struct op *op);
+
+/* The reply to FETCH, over the socket. */
+void fetching_reply(struct op *op, int code, const ProtobufCMessage *reply);
+
+/*
+ * Nobody waits for op's pages any more, and it still wants them: LOOKUP and SESSION_PAGES are cut
+ * to what can be used. Returns what the call ends with.
+ */
+int fetching_give_up(struct op *op);
+
+/* The call has ended, before that. */
+void fetching_drop(struct op *op);
+
+/* A completion with FETCH_USER_DATA. 0; -EPROTO: it makes no sense. */
+int fetches_take(struct kvl_conn *conn, const struct shm_completion *c);
+
+/* Submits what there is room for. 0 or -EPROTO. */
+int fetches_submit(struct kvl_conn *conn);
+
+/* The connection is over: calls end with what they have. */
+void fetches_broken(struct kvl_conn *conn, int code, const char *why);
+
+/* There is another daemon, which hasn't begun to execute anything; it has, and all completions that
+ * were stored are taken. */
+void fetches_resume(struct kvl_conn *conn);
+void fetches_back(struct kvl_conn *conn);
+
+/* The namespace goes away, without calls. */
+void fetches_forget_ns(struct kvl_ns *ns);
+
+#endif
