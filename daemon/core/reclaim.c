@@ -7,6 +7,7 @@
 #include "daemon/core/blame.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/places.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/region.h"
 #include "daemon/core/session.h"
@@ -22,6 +23,56 @@ static void count_own(struct tenant *t, uint64_t n)
                 blame_note(t, t, n, 0);
 }
 
+/* Until nothing of the device but leaves of the tree is a victim. */
+static bool evict_leaves(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n_evicted)
+{
+        while (ns_n_room(ns) < n) {
+                uint32_t victim = ns->evict->victim(ns->policy, TIER_DEVICE, EVICT_DROP, now_nsec);
+
+                if (victim == NODE_NONE)
+                        return false;
+                *n_evicted += ns_evict_leaf(ns, victim);
+        }
+        return true;
+}
+
+/* What continues a tip lies in lower tiers, and goes before it. False: somebody reads that. */
+static bool evict_tip(struct ns *ns, uint32_t page, uint64_t *n_evicted)
+{
+        uint32_t leaf;
+
+        do {
+                leaf = tree_leaf_below(&ns->tree, page);
+                if (!places_is_idle(ns, leaf) || !ns_evict_leaf(ns, leaf))
+                        return false;
+                (*n_evicted)++;
+        } while (leaf != page);
+        return true;
+}
+
+/* Tips that can't go now, of one call: so many are passed over. Not tuned. */
+#define MAX_BLOCKED 16
+
+static void evict_tips(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n_evicted)
+{
+        uint32_t blocked[MAX_BLOCKED], n_blocked = 0;
+
+        while (ns_n_room(ns) < n && n_blocked < MAX_BLOCKED) {
+                uint32_t tip = ns->evict->victim(ns->policy, TIER_DEVICE, EVICT_DEMOTE, now_nsec);
+
+                if (tip == NODE_NONE)
+                        break;
+                if (evict_tip(ns, tip, n_evicted))
+                        continue;
+                if (!places_is_idle(ns, tip)) /* it is held by now, and named no more */
+                        continue;
+                ns->evict->lock(ns->policy, tip);
+                blocked[n_blocked++] = tip;
+        }
+        while (n_blocked > 0)
+                ns->evict->unlock(ns->policy, blocked[--n_blocked]);
+}
+
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
         struct store *store = ns->tenant->store;
@@ -30,13 +81,8 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
         assert(ns->keep_idle_sets);
 
         store->making_room = ns->tenant;
-        while (ns_n_room(ns) < n) {
-                uint32_t victim = ns->evict->victim(ns->policy, 0, EVICT_DROP, now_nsec);
-
-                if (victim == NODE_NONE)
-                        break;
-                n_evicted += ns_evict_leaf(ns, victim);
-        }
+        if (!evict_leaves(ns, n, now_nsec, &n_evicted) && ns->tree.n_tiers > 1)
+                evict_tips(ns, n, now_nsec, &n_evicted);
         store->making_room = NULL;
         count_own(ns->tenant, n_evicted);
         return ns_n_room(ns) >= n;

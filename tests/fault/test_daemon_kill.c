@@ -19,7 +19,7 @@
 
 static const struct private_options options = {
         .tenants = scene_tenants,
-        .device_lines = "memory = 320MiB\nextent = 2MiB\n",
+        .device_lines = "memory = 320MiB\nextent = 2MiB\nhost_memory = 64MiB\n",
         .is_kept = true,
         .has_faults = true,
 };
@@ -46,6 +46,12 @@ static bool is_in(const char *name, const char *const *names, size_t n)
                 if (strcmp(name, names[i]) == 0)
                         return true;
         return false;
+}
+
+/* What compaction and tiers have in common is killed in both. */
+static bool is_passed(const char *name)
+{
+        return strncmp(name, "move-", 5) == 0 || !is_in(name, elsewhere, ARRAY_SIZE(elsewhere));
 }
 
 static void note_hit(struct scene *s, struct aims *a)
@@ -131,8 +137,7 @@ static void aim(struct scene *s, struct aims *a, const struct kind *kind, unsign
 {
         *a = (struct aims){0};
         for (size_t i = 0; i < ARRAY_SIZE(points); ++i)
-                if (!is_in(points[i], elsewhere, ARRAY_SIZE(elsewhere)) &&
-                        kind_of(points[i]) == kind)
+                if (is_passed(points[i]) && kind_of(points[i]) == kind)
                         a->names[a->n++] = points[i];
         private_daemon_aim(&s->h->daemon, a->names, a->n, pass);
 }

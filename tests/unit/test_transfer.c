@@ -115,6 +115,26 @@ static void test_full_below(void **state)
         tiers_end(&w);
 }
 
+/* A lease that needs more than has gone down: what continues a text below goes before its
+ * beginning. */
+static void test_tips_give_way(void **state)
+{
+        uint32_t held[N_DEVICE];
+        struct tiers w;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        for (unsigned i = 0; i < 3 * N_DEVICE / 16; i++) {
+                assert_true(tier_cache(&w, 16 * i, 16));
+                tiers_settle(&w);
+        }
+        assert_true(w.ns->tiers[TIER_HOST].n_pages[PAGE_SEALED] > 0);
+        assert_int_equal(lease_pages(w.attach, N_DEVICE, 1, held, NULL), 0);
+        tiers_check(&w);
+        assert_int_equal(w.ns->device.n_pages[PAGE_SEALED], 0);
+        assert_int_equal(free_pages(w.attach, held, N_DEVICE, NULL), 0);
+        tiers_end(&w);
+}
+
 /* A tenant that is kept out of the host's memory has what it had: pages are evicted. */
 static void test_host_limit(void **state)
 {
@@ -551,6 +571,7 @@ int main(void)
                 cmocka_unit_test(test_ends_go_first),
                 cmocka_unit_test(test_pinned_stay),
                 cmocka_unit_test(test_full_below),
+                cmocka_unit_test(test_tips_give_way),
                 cmocka_unit_test(test_host_limit),
                 cmocka_unit_test(test_up),
                 cmocka_unit_test(test_there),
