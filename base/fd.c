@@ -51,6 +51,16 @@ int fd_count_open(void)
         return error ? -error : n - 1; /* without dir's own */
 }
 
+int fd_reopen_read_only(int fd)
+{
+        char path[sizeof("/proc/self/fd/") + 10];
+        int copy;
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        copy = open(path, O_RDONLY | O_CLOEXEC);
+        return copy < 0 ? -errno : copy;
+}
+
 int memfd_create_sized(const char *name, uint64_t bytes)
 {
         _cleanup_fd_ int fd = -1;

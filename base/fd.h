@@ -10,6 +10,13 @@
 
 #include "base/macros.h"
 
+/*
+ * Another descriptor of the same memory file, that can only be read from and mapped for reading.
+ * Where /proc can be seen another process of the same uid can undo that; of another it can't, as
+ * memfd_create_sized() leaves no other the right. Returns an owned fd or -errno.
+ */
+int fd_reopen_read_only(int fd);
+
 /* Closes fd unless it is negative, keeps errno, returns -1: `fd = fd_close(fd);`. */
 int fd_close(int fd);
 

@@ -149,16 +149,14 @@ static int make_file(const struct segment_room *room, const char *name, uint64_t
 
 static int make_memfd(const char *name, uint64_t bytes, int *ret_fd, int *ret_reader_fd)
 {
-        char path[sizeof("/proc/self/fd/") + 10];
         int fd = memfd_create_sized(name, bytes), reader_fd;
 
         if (fd < 0)
                 return fd;
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        reader_fd = open(path, O_RDONLY | O_CLOEXEC);
+        reader_fd = fd_reopen_read_only(fd);
         if (reader_fd < 0) {
                 fd_close(fd);
-                return -errno;
+                return reader_fd;
         }
         *ret_fd = fd;
         *ret_reader_fd = reader_fd;

@@ -585,11 +585,28 @@ int attach_note_mapped(struct attach *a, struct extent_set *set)
         return 0;
 }
 
+/* What lies below the device is nobody's to write but the daemon's. */
+static int export_extent(struct extent_set *set, uint32_t n, struct extent_handle *ret_handle)
+{
+        struct extent_handle handle;
+        int fd, r = set_export(set, n, &handle);
+
+        if (r == 0 && set_kind(set) != TIER_DEVICE) {
+                fd = fd_reopen_read_only(handle.fd);
+                r = MIN(fd, 0);
+                fd_close(handle.fd);
+                handle.fd = fd;
+        }
+        if (r == 0)
+                *ret_handle = handle;
+        return r;
+}
+
 static int export_extents(
         struct extent_set *set, uint32_t first, uint32_t n, struct extent_handle *ret_handles)
 {
         for (uint32_t i = 0; i < n; i++) {
-                int r = set_export(set, first + i, &ret_handles[i]);
+                int r = export_extent(set, first + i, &ret_handles[i]);
 
                 if (r < 0) {
                         close_handles(ret_handles, i);

@@ -62,11 +62,54 @@ static int take_layout(struct request *rq, const Kvlease__V1__NsLayout *m, struc
         return 0;
 }
 
+static int take_codec(struct request *rq, const char *field, uint32_t value, enum codec *ret)
+{
+        if (value >= N_CODECS)
+                return detail_set(&rq->detail, -EINVAL,
+                        "%s is %u: 0 (none), 1 (int8) and 2 (fp8) are known", field, value);
+        *ret = (enum codec)value;
+        return 0;
+}
+
+static void fill_tier(Kvlease__V1__Tier *m, const struct ns_geometry *g, enum tier_kind kind)
+{
+        const struct tier_geometry *t = &g->tiers[kind];
+        bool is_device = kind == TIER_DEVICE;
+
+        kvlease__v1__tier__init(m);
+        m->kind = kind;
+        m->first_page = tier_first_page(g, kind);
+        m->n_pages = tier_n_pages(g, kind);
+        m->page_bytes = is_device ? t->stored_bytes * t->n_extents : t->stored_bytes;
+        m->is_readable = kind == TIER_HOST && t->codec == CODEC_NONE;
+        m->extent_bytes = kind == TIER_HOST ? t->extent_bytes : 0;
+}
+
+/* Of the arena, before anything is done. NULL: no memory. */
+static Kvlease__V1__Tier **make_tiers(struct request *rq)
+{
+        Kvlease__V1__Tier **tiers = arena_alloc(&rq->server->arena, TIER_COUNT * sizeof(*tiers));
+
+        for (unsigned i = 0; tiers && i < TIER_COUNT; i++) {
+                tiers[i] = arena_alloc(&rq->server->arena, sizeof(*tiers[i]));
+                if (!tiers[i])
+                        return NULL;
+        }
+        return tiers;
+}
+
+static void fill_tiers(Kvlease__V1__NsOpenReply *reply, const struct ns_geometry *g)
+{
+        for (unsigned kind = 0; kind < TIER_COUNT; kind++)
+                if (g->tiers[kind].n_sets > 0)
+                        fill_tier(reply->tiers[reply->n_tiers++], g, (enum tier_kind)kind);
+}
+
 int handle_NS_OPEN(struct request *rq)
 {
         const Kvlease__V1__NsOpenRequest *m = rq->message;
         Kvlease__V1__NsOpenReply *reply = rq->reply;
-        const struct attach_options o = {
+        struct attach_options o = {
                 .device = m->device,
                 .keep_page_zero = m->keep_page_zero,
                 .set = m->set,
@@ -78,6 +121,13 @@ int handle_NS_OPEN(struct request *rq)
         struct attach *a;
         int r = take_layout(rq, m->layout, &layout);
 
+        if (r == 0)
+                r = take_codec(rq, "host_codec", m->host_codec, &o.host_codec);
+        if (r == 0)
+                r = take_codec(rq, "disk_codec", m->disk_codec, &o.disk_codec);
+        reply->tiers = make_tiers(rq);
+        if (r == 0 && !reply->tiers)
+                r = -ENOMEM;
         if (r == 0 && !ns_find(rq->peer->tenancy->tenant, m->name))
                 r = descriptors_admit(rq->server, descriptors_per_ns(rq->server), &rq->detail);
         if (r == 0)
@@ -92,6 +142,7 @@ int handle_NS_OPEN(struct request *rq)
         reply->device = (char *)a->ns->device.pool->props->name;
         reply->transport = a->ns->device.pool->props->transport;
         reply->address = a->ns->address;
+        fill_tiers(reply, &a->ns->geometry);
         /* Another version may have retired the old contents. */
         server_kick(rq->server);
         return 0;

@@ -46,6 +46,28 @@ static void test_count_and_cleanup(void **state)
         assert_int_equal(fd_count_open(), before);
 }
 
+static void test_reopen_read_only(void **state)
+{
+        int fd = memfd_create_sized("test", 4096), reader = fd_reopen_read_only(fd);
+        char *writer_map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), *map;
+
+        assert_true(writer_map != MAP_FAILED);
+        assert_true(reader >= 0);
+        assert_int_equal(fcntl(reader, F_GETFD), FD_CLOEXEC);
+        assert_int_equal(write(reader, "x", 1), -1);
+        assert_true(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, reader, 0) == MAP_FAILED);
+        map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, reader, 0);
+        assert_true(map != MAP_FAILED);
+        assert_int_equal(mprotect(map, 4096, PROT_READ | PROT_WRITE), -1);
+        writer_map[7] = 'y';
+        assert_int_equal(map[7], 'y');
+        munmap(map, 4096);
+        munmap(writer_map, 4096);
+        fd_close(reader);
+        fd_close(fd);
+        assert_int_equal(fd_reopen_read_only(-1), -ENOENT);
+}
+
 /* Of a process that was started with these closed; 0: it went well. */
 static int open_standard_without(int first, int last)
 {
@@ -226,6 +248,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_close_keeps_errno),
                 TEST(test_count_and_cleanup),
+                TEST(test_reopen_read_only),
                 TEST(test_open_standard),
                 TEST(test_memfd),
                 TEST(test_memfd_errors),
