@@ -83,8 +83,12 @@ static int do_free(struct attach *a, const struct shm_submission *s)
 /* The rule that the entry breaks by itself, or NULL. */
 static const char *broken_rule(const struct shm_submission *s)
 {
-        unsigned flags = s->op == SHM_OP_PUBLISH ? SHM_PUBLISH_ROOT | SHM_PUBLISH_CHAIN : 0;
+        unsigned flags = 0;
 
+        if (s->op == SHM_OP_PUBLISH)
+                flags = SHM_PUBLISH_ROOT | SHM_PUBLISH_CHAIN;
+        else if (s->op == SHM_OP_FETCH)
+                flags = SHM_FETCH_COPY;
         if (s->op < SHM_OP_PARENT || s->op > SHM_OP_WITH)
                 return "ring-op";
         if (s->flags & ~flags)
@@ -127,7 +131,13 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
                 request_end(a, s->request_id, now_nsec);
                 return 0;
         default:
-                return -EOPNOTSUPP; /* FETCH: reserved */
+                ret->fetching = a;
+                ret->fetch = (struct fetch_request){
+                        .page = s->page,
+                        .generation = s->aux,
+                        .to = s->flags & SHM_FETCH_COPY ? s->copy.to : PAGE_NONE,
+                };
+                return 0;
         }
 }
 

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/core/fetch.h"
 #include "daemon/core/group.h"
 #include "proto/shm.h"
 
@@ -32,6 +33,10 @@ struct submit_result {
         bool completes;
         uint32_t status; /* for the wire */
         uint32_t page;
+        /* Not NULL: a FETCH, of which only the form was looked at; it is to be begun, or completed,
+         * by the caller. */
+        struct attach *fetching;
+        struct fetch_request fetch;
         uint32_t n_walked; /* pages that had to be gone through, which is what it costs (a TOUCH) */
 };
 

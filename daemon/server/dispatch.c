@@ -189,6 +189,14 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         return true;
 }
 
+void dispatch_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply)
+{
+        struct request rq = {.server = p->server, .peer = p, .reply = reply};
+
+        set_outcome(reply->descriptor, reply, 0, "");
+        send_reply(&rq, request->type, request->seq);
+}
+
 void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char *detail)
 {
         answer(p, f, msg_find(f->header.type)->reply, code, detail);

@@ -25,7 +25,8 @@ struct request {
         unsigned n_fds;
         void (*after)(struct peer *p);     /* called once the reply is out; or NULL */
         const struct frame_header *header; /* of the request */
-        bool is_deferred; /* it is answered later by dispatch_refuse(), whatever is returned now */
+        bool is_deferred; /* it is answered by dispatch_refuse() or dispatch_reply(), whatever is
+                             returned now */
 };
 
 /*
@@ -40,6 +41,9 @@ void dispatch_frame(struct peer *p, const struct frame *f);
 
 /* Runs a parked request again (parked.h). True: it was answered; false: it still waits. */
 bool dispatch_again(struct peer *p, const struct frame *f);
+
+/* Answers a request that was deferred with OK; `reply` is of its row's reply type. */
+void dispatch_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply);
 
 /* Answers a request that waits without running it (again); a lease was called off. */
 void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char *detail);

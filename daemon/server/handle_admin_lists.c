@@ -369,7 +369,7 @@ static void show_peer(struct peer *p, Kvlease__V1__AdminClient *row)
         row->late = p->late || p->condemned;
         row->killed = p->condemned;
         row->pending_bytes = p->pending_bytes;
-        row->waiting = parked_count(p) + p->n_key_waits;
+        row->waiting = parked_count(p) + p->n_key_waits + p->n_fetches;
 }
 
 static ProtobufCMessage *make_client(struct request *rq, void *object)

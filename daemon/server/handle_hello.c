@@ -9,6 +9,7 @@
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
+#include "daemon/server/fetches.h"
 #include "daemon/server/key-waits.h"
 #include "daemon/server/log.h"
 #include "daemon/server/parked.h"
@@ -241,6 +242,7 @@ int handle_BYE(struct request *rq)
 
         parked_cancel(p, 0);
         key_waits_cancel(p, 0);
+        fetches_cancel(p, 0);
         p->member = NULL;
         events_member_left(m);
         member_free(m);

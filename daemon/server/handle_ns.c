@@ -8,6 +8,7 @@
 #include "daemon/core/store.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
+#include "daemon/server/fetches.h"
 #include "daemon/server/key-waits.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/server.h"
@@ -157,6 +158,7 @@ int handle_NS_CLOSE(struct request *rq)
                 return -ENOENT;
         parked_cancel(rq->peer, m->ns_id);
         key_waits_cancel(rq->peer, m->ns_id);
+        fetches_cancel(rq->peer, m->ns_id);
         attach_close(a);
         server_kick(rq->server);
         return 0;

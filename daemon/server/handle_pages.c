@@ -177,11 +177,6 @@ int handle_FREE(struct request *rq)
         return free_pages(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
 }
 
-int handle_FETCH(struct request *rq)
-{
-        return detail_set(&rq->detail, -EOPNOTSUPP, "this kvleased has no tiers below the device");
-}
-
 int handle_REPORT(struct request *rq)
 {
         const Kvlease__V1__ReportRequest *m = rq->message;

@@ -97,6 +97,8 @@ struct peer {
         size_t behind_bytes;
         struct list_link key_waits; /* of key-waits.c; owned */
         uint32_t n_key_waits;
+        struct list_link fetches; /* of handle_fetch.c; owned */
+        uint32_t n_fetches;
         struct outqueue out;
         struct ring ring;       /* open from SHM_OPEN to the end */
         struct resume *resume;  /* owned; asked for, and not proven yet (resume.h); NULL */

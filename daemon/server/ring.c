@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/fd.h"
+#include "daemon/server/fetches.h"
 
 static void fill_header(struct shm_client *shm, uint64_t client_id, uint64_t boot_epoch)
 {
@@ -123,20 +124,47 @@ static bool see_head(struct ring *r)
 
 static uint64_t completion_room(const struct ring *r)
 {
-        return r->ended ? RING_BATCH : SHM_COMP_ENTRIES - (r->comp_tail - r->comp_head);
+        if (r->ended)
+                return RING_BATCH;
+        return SHM_COMP_ENTRIES - (r->comp_tail - r->comp_head) - r->n_fetches;
 }
 
-static void complete(
-        struct ring *r, const struct shm_submission *s, const struct submit_result *result)
+static void store(struct ring *r, uint64_t user_data, uint32_t status, uint32_t page)
 {
         if (r->ended)
                 return;
         FAULT_POINT("completion-before");
         r->completions[r->comp_tail++ % SHM_COMP_ENTRIES] = (struct shm_completion){
-                .user_data = s->user_data,
-                .status = result->status,
-                .page = result->page,
+                .user_data = user_data,
+                .status = status,
+                .page = page,
         };
+}
+
+/* For the daemon after this one. */
+static void commit(struct ring *r)
+{
+        if (r->kept)
+                client_cursors_commit(
+                        r->kept, &(struct client_cursor){r->sub_head, r->comp_tail, r->chain, 0});
+}
+
+/* Shows the client how far it is executed. */
+static void show(struct ring *r)
+{
+        FAULT_POINT("ring-before-heads");
+        atomic_store_explicit(&r->shm->sub_head, r->sub_head, memory_order_release);
+        FAULT_POINT("ring-between-heads");
+        atomic_store_explicit(&r->shm->comp_tail, r->comp_tail, memory_order_release);
+        FAULT_POINT("ring-after-heads");
+}
+
+/* Who takes no completions waits for no pages. */
+static void begin_fetch(struct ring *r, const struct shm_submission *s, struct submit_result *ret)
+{
+        if (r->ended)
+                return;
+        r->n_fetches += fetches_submit(ret->fetching, &ret->fetch, s->user_data, ret);
 }
 
 /* One of the submissions, as copied. */
@@ -146,13 +174,13 @@ static void execute(struct ring *r, struct member *m, const struct shm_submissio
         if (m)
                 m->repeats = r->repeats;
         submit_one(m, &r->chain, s, now_nsec, ret);
+        if (ret->fetching)
+                begin_fetch(r, s, ret);
         r->repeats = false;
         r->sub_head++;
         if (!ret->violation && ret->completes)
-                complete(r, s, ret);
-        if (r->kept)
-                client_cursors_commit(
-                        r->kept, &(struct client_cursor){r->sub_head, r->comp_tail, r->chain, 0});
+                store(r, s->user_data, ret->status, ret->page);
+        commit(r);
 }
 
 /* Executes n submissions that are there and have room. Returns the broken rule, or NULL. */
@@ -173,11 +201,7 @@ static void run_batch(
                 turn->n_walked += result.n_walked;
                 turn->violation = result.violation;
         }
-        FAULT_POINT("ring-before-heads");
-        atomic_store_explicit(&r->shm->sub_head, r->sub_head, memory_order_release);
-        FAULT_POINT("ring-between-heads");
-        atomic_store_explicit(&r->shm->comp_tail, r->comp_tail, memory_order_release);
-        FAULT_POINT("ring-after-heads");
+        show(r);
 }
 
 /* How many can be executed now; *ret_rule is set where the client broke one. */
@@ -205,6 +229,16 @@ struct ring_turn ring_drain(struct ring *r, struct member *m, uint32_t budget, u
         return turn;
 }
 
+void ring_complete(struct ring *r, uint64_t user_data, uint32_t status, uint32_t page)
+{
+        if (!r->shm)
+                return;
+        r->n_fetches--;
+        store(r, user_data, status, page);
+        commit(r);
+        show(r);
+}
+
 bool ring_sleep(struct ring *r)
 {
         struct shm_client *shm = r->shm;
@@ -214,7 +248,7 @@ bool ring_sleep(struct ring *r)
         shm_fence_after_rmw();
         waiting = atomic_load_explicit(&shm->sub_tail, memory_order_relaxed) - r->sub_head;
         untaken = r->comp_tail - atomic_load_explicit(&shm->comp_head, memory_order_relaxed);
-        if (waiting == 0 || (untaken >= SHM_COMP_ENTRIES && !r->ended))
+        if (waiting == 0 || (untaken + r->n_fetches >= SHM_COMP_ENTRIES && !r->ended))
                 return true;
         atomic_store_explicit(&shm->daemon_sleeps, 0, memory_order_relaxed);
         return false;

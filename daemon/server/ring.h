@@ -30,6 +30,7 @@ struct ring {
         struct submit_chain chain;
         int fd;                      /* owned; -1: isn't kept */
         struct client_cursors *kept; /* borrowed; NULL likewise */
+        uint32_t n_fetches;          /* under way: each has room for its completion kept */
         bool repeats; /* the next entry may have been executed by the daemon before this one */
         bool ended; /* the client takes no completions any more: none are stored, none waited for */
 };
@@ -79,6 +80,10 @@ static inline bool ring_is_open(const struct ring *r)
  * completes nothing waits for room, too).
  */
 struct ring_turn ring_drain(struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec);
+
+/* A FETCH that was under way is done, for which ring_drain() has kept room. Nothing where the
+ * client takes no completions any more, but for the room. */
+void ring_complete(struct ring *r, uint64_t user_data, uint32_t status, uint32_t page);
 
 /*
  * The daemon is about to sleep: the client rings from now on. False: there is something to be

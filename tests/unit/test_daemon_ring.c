@@ -31,6 +31,9 @@ static struct {
         const struct submit_chain *chain; /* as given */
         uint8_t silent_op;                /* completes nothing */
         uint32_t n_walked;                /* for each */
+        uint8_t fetch_op;                 /* is a FETCH */
+        bool is_there;                    /* what it fetches */
+        uint64_t n_begun;
 } executed;
 
 void __wrap_submit_one(struct member *m, struct submit_chain *chain, const struct shm_submission *s,
@@ -51,6 +54,21 @@ void __wrap_submit_one(struct member *m, struct submit_chain *chain, const struc
                 .page = s->page + 1,
                 .n_walked = executed.n_walked,
         };
+        if (executed.fetch_op && s->op == executed.fetch_op)
+                ret->fetching = (struct attach *)&executed;
+}
+
+bool __wrap_fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
+        struct submit_result *ret);
+
+bool __wrap_fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
+        struct submit_result *ret)
+{
+        assert_ptr_equal(a, &executed);
+        assert_int_equal(user_data, executed.last.user_data);
+        executed.n_begun++;
+        ret->completes = executed.is_there;
+        return !executed.is_there;
 }
 
 static void client_open(struct client *c)
@@ -427,6 +445,95 @@ static void test_long_ways(void **state)
         client_close(&c);
 }
 
+/* ---- what completes later ---------------------------------------------------------------------
+ */
+
+static void test_fetches(void **state)
+{
+        const struct shm_completion *got;
+        struct client c;
+
+        client_open(&c);
+        executed.fetch_op = SHM_OP_FETCH;
+        submit(&c, 5);
+        c.submissions[1].op = c.submissions[3].op = SHM_OP_FETCH;
+        drain_all(&c, 5);
+        assert_int_equal(executed.n_begun, 2);
+        /* The others' came. */
+        assert_int_equal(c.shm->sub_head, 5);
+        assert_int_equal(c.shm->comp_tail, 3);
+        assert_int_equal(c.completions[1].user_data, ~UINT64_C(2));
+        ring_complete(&c.ring, 33, 3, 333);
+        ring_complete(&c.ring, 11, 1, 111);
+        assert_int_equal(c.shm->comp_tail, 5);
+        assert_int_equal(c.ring.n_fetches, 0);
+        got = &c.completions[3];
+        assert_int_equal(got[0].user_data, 33);
+        assert_int_equal(got[0].status, 3);
+        assert_int_equal(got[0].page, 333);
+        assert_int_equal(got[1].user_data, 11);
+        /* On the device already. */
+        c.shm->comp_head = 5;
+        executed.is_there = true;
+        submit(&c, 1);
+        c.submissions[5].op = SHM_OP_FETCH;
+        drain_all(&c, 1);
+        assert_int_equal(c.shm->comp_tail, 6);
+        assert_int_equal(c.ring.n_fetches, 0);
+        client_close(&c);
+}
+
+/* Room for what is under way is nobody else's. */
+static void test_fetches_room(void **state)
+{
+        struct client c;
+        uint64_t n = 0;
+
+        client_open(&c);
+        executed.fetch_op = SHM_OP_FETCH;
+        for (unsigned i = 0; i < N_COMP / N_SUB; i++) {
+                submit(&c, N_SUB);
+                for (unsigned k = 0; k < N_SUB; k++)
+                        c.submissions[k].op = SHM_OP_FETCH;
+                drain_all(&c, N_SUB);
+        }
+        assert_int_equal(executed.n_begun, N_COMP);
+        submit(&c, 2);
+        drain_all(&c, 0);
+        assert_true(ring_sleep(&c.ring));
+        /* One is done, and taken. */
+        ring_complete(&c.ring, 1, 0, 1);
+        drain_all(&c, 0);
+        c.shm->comp_head++;
+        assert_false(ring_sleep(&c.ring));
+        assert_int_equal(drain(&c, PLENTY).n, 1);
+        for (n = 1; n < N_COMP; n++)
+                ring_complete(&c.ring, n, 0, 1);
+        assert_int_equal(c.shm->comp_tail - c.shm->comp_head, N_COMP);
+        client_close(&c);
+}
+
+static void test_fetches_ended(void **state)
+{
+        struct client c;
+
+        client_open(&c);
+        executed.fetch_op = SHM_OP_FETCH;
+        submit(&c, 1);
+        c.submissions[0].op = SHM_OP_FETCH;
+        drain_all(&c, 1);
+        c.ring.ended = true;
+        submit(&c, 1);
+        c.submissions[1].op = SHM_OP_FETCH;
+        drain_all(&c, 1);
+        assert_int_equal(executed.n_begun, 1);
+        ring_complete(&c.ring, 1, 0, 1);
+        assert_int_equal(c.shm->comp_tail, 0);
+        assert_int_equal(c.ring.n_fetches, 0);
+        client_close(&c);
+        ring_complete(&c.ring, 1, 0, 1);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -445,6 +552,9 @@ int main(void)
                 TEST(test_changed_after_copy),
                 TEST(test_daemon_sleeps),
                 TEST(test_client_sleeps),
+                TEST(test_fetches),
+                TEST(test_fetches_room),
+                TEST(test_fetches_ended),
         };
 
         return RUN_TESTS(tests);

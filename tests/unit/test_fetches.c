@@ -1,0 +1,309 @@
+/*
+ * The server in process: FETCH over the socket, from the request to the reply. What brings pages up
+ * is daemon/core's: it is replaced here (by the linker), and done when the test says so. FETCHes of
+ * rings: test_daemon_ring.c.
+ */
+#include "tests/unit/server-fixture.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/core/lease.h"
+#include "daemon/server/fetches.h"
+#include "proto/status.h"
+
+#define N_PAGES 3
+
+/* What fetch_begin() was asked for, and its answer. */
+static struct {
+        int answer; /* 0: it is under way */
+        unsigned n_begun, n_canceled;
+        struct attach *attach;
+        struct fetch_request asked[N_PAGES];
+        fetch_fn done[N_PAGES]; /* NULL: it was done, or called off */
+        void *data[N_PAGES];
+} core;
+
+int __wrap_fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done, void *data,
+        struct fetch **ret_fetch, uint32_t *ret_page, struct detail *d);
+void __wrap_fetch_cancel(struct fetch *f);
+
+int __wrap_fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done, void *data,
+        struct fetch **ret_fetch, uint32_t *ret_page, struct detail *d)
+{
+        unsigned i = core.n_begun;
+
+        assert_true(i < N_PAGES);
+        if (core.answer == FETCH_THERE)
+                *ret_page = rq->page;
+        if (core.answer != 0)
+                return core.answer;
+        core.attach = a;
+        core.asked[i] = *rq;
+        core.done[i] = done;
+        core.data[i] = data;
+        core.n_begun++;
+        *ret_fetch = (struct fetch *)(uintptr_t)(i + 1);
+        return 0;
+}
+
+void __wrap_fetch_cancel(struct fetch *f)
+{
+        unsigned i = (unsigned)(uintptr_t)f - 1;
+
+        assert_non_null(core.done[i]);
+        core.done[i] = NULL;
+        core.n_canceled++;
+}
+
+static void finish(unsigned i, int status, uint32_t page)
+{
+        fetch_fn done = core.done[i];
+
+        assert_non_null(done);
+        core.done[i] = NULL;
+        done((struct fetch *)(uintptr_t)(i + 1), status, page, core.data[i]);
+}
+
+/* ---- what clients say ------------------------------------------------------------------------ */
+
+struct scene {
+        struct world w;
+        struct client *c;
+        struct attach *attach;
+        uint32_t pages[N_PAGES]; /* published, and pinned once */
+};
+
+static void say_publish(struct client *c, const uint32_t *pages)
+{
+        Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
+        uint8_t keys[N_PAGES * KEY_BYTES] = {0};
+
+        for (unsigned i = 0; i < N_PAGES; i++)
+                keys[i * KEY_BYTES] = (uint8_t)(i + 1);
+        m.ns_id = NS_ID;
+        m.pages = (uint32_t *)pages;
+        m.n_pages = N_PAGES;
+        m.keys.data = keys;
+        m.keys.len = sizeof(keys);
+        m.last_tokens = 16;
+        say(c, MSG_PUBLISH, &m.base);
+}
+
+static void lease(struct scene *s, uint32_t n, uint32_t *ret_pages)
+{
+        const Kvlease__V1__LeaseReply *m;
+
+        say_lease(s->c, n);
+        expect(&s->w, s->c, "LEASE:0 ");
+        m = (const Kvlease__V1__LeaseReply *)s->c->reply;
+        assert_int_equal(m->n_pages, n);
+        memcpy(ret_pages, m->pages, n * sizeof(*ret_pages));
+}
+
+static void start(struct scene *s)
+{
+        memset(&core, 0, sizeof(core));
+        world_init(&s->w, "fake");
+        world_serve(&s->w, "[tenant a]\nlimit=1MiB\n", 4);
+        s->c = connect_client(&s->w, getpid(), NULL);
+        s->attach =
+                list_first(&peer_of(&s->w, s->c)->member->attachments, struct attach, member_link);
+        lease(s, N_PAGES, s->pages);
+        say_publish(s->c, s->pages);
+        expect(&s->w, s->c, "PUBLISH:0 ");
+        assert_int_equal(s->attach->member->n_pins, N_PAGES);
+}
+
+static void say_fetch(
+        struct scene *s, const uint32_t *pages, size_t n, uint32_t *targets, size_t n_targets)
+{
+        Kvlease__V1__FetchRequest m = KVLEASE__V1__FETCH_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        m.pages = (uint32_t *)pages;
+        m.n_pages = n;
+        m.targets = targets;
+        m.n_targets = n_targets;
+        say(s->c, MSG_FETCH, &m.base);
+}
+
+static void say_ns_close(struct client *c)
+{
+        Kvlease__V1__NsCloseRequest m = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
+
+        m.ns_id = NS_ID;
+        say(c, MSG_NS_CLOSE, &m.base);
+}
+
+static void assert_outcome(struct scene *s, unsigned i, uint32_t status, uint32_t page)
+{
+        const Kvlease__V1__FetchReply *m = (const Kvlease__V1__FetchReply *)s->c->reply;
+
+        assert_int_equal(m->n_pages, m->n_statuses);
+        assert_true(i < m->n_pages);
+        assert_int_equal(m->statuses[i], status);
+        assert_int_equal(m->pages[i], page);
+}
+
+/* ---- */
+
+/* One answer for all, when the last one is done; each pinned once more. */
+static void test_batch(void **state)
+{
+        struct scene s;
+
+        start(&s);
+        say_fetch(&s, s.pages, N_PAGES, NULL, 0);
+        AWAIT(&s.w, core.n_begun == N_PAGES);
+        for (unsigned i = 0; i < N_PAGES; i++) {
+                assert_int_equal(core.asked[i].page, s.pages[i]);
+                assert_int_equal(core.asked[i].to, PAGE_NONE);
+                assert_int_equal(core.asked[i].generation,
+                        (uint32_t)ns_page(s.attach->ns, s.pages[i])->generation);
+        }
+        finish(2, 0, s.pages[2]);
+        finish(0, 0, s.pages[1]); /* it has moved there */
+        world_turn(&s.w);
+        assert_int_equal(s.c->status, UINT32_MAX);
+        finish(1, KVL_STATUS_FULL, PAGE_NONE);
+        AWAIT(&s.w, s.c->status != UINT32_MAX);
+        assert_int_equal(s.c->status, WIRE_OK);
+        assert_outcome(&s, 0, WIRE_OK, s.pages[1]);
+        assert_outcome(&s, 1, WIRE_FULL, PAGE_NONE);
+        assert_outcome(&s, 2, WIRE_OK, s.pages[2]);
+        assert_int_equal(s.attach->member->n_pins, N_PAGES + 2);
+        assert_int_equal(*map_find(&s.attach->pins, s.pages[1]), 2);
+        assert_int_equal(ns_page(s.attach->ns, s.pages[2])->n_pins, 2);
+        assert_int_equal(peer_of(&s.w, s.c)->n_fetches, 0);
+        world_end(&s.w);
+}
+
+static const struct {
+        int answer;
+        uint32_t status;
+        bool is_pinned; /* once more */
+} answers[] = {
+        {FETCH_THERE, WIRE_OK, true},
+        {-ENOENT, WIRE_NOT_FOUND, false},
+        {-EINVAL, WIRE_INVALID, false},
+        {-EAGAIN, WIRE_BUSY, false},
+        {-ENOMEM, WIRE_NO_MEMORY, false},
+        {KVL_STATUS_FULL, WIRE_FULL, false},
+};
+
+static void test_at_once(void **state)
+{
+        struct scene s;
+
+        for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+                start(&s);
+                core.answer = answers[i].answer;
+                say_fetch(&s, s.pages, 1, NULL, 0);
+                expect(&s.w, s.c, "FETCH:0 ");
+                assert_outcome(
+                        &s, 0, answers[i].status, answers[i].is_pinned ? s.pages[0] : PAGE_NONE);
+                assert_int_equal(s.attach->member->n_pins, N_PAGES + answers[i].is_pinned);
+                world_end(&s.w);
+        }
+}
+
+/* Copies: into what is granted, and without a pin. */
+static void test_copy(void **state)
+{
+        uint32_t targets[2];
+        struct scene s;
+
+        start(&s);
+        lease(&s, 1, targets);
+        targets[1] = s.pages[2]; /* published: nobody's to write */
+        say_fetch(&s, s.pages, 2, targets, 2);
+        AWAIT(&s.w, core.n_begun == 1);
+        assert_int_equal(core.asked[0].to, targets[0]);
+        finish(0, 0, targets[0]);
+        expect(&s.w, s.c, "FETCH:0 ");
+        assert_outcome(&s, 0, WIRE_OK, targets[0]);
+        assert_outcome(&s, 1, WIRE_INVALID, PAGE_NONE);
+        assert_int_equal(s.attach->member->n_pins, N_PAGES);
+        say_fetch(&s, s.pages, 2, targets, 1);
+        expect(&s.w, s.c, "FETCH:32 ");
+        world_end(&s.w);
+}
+
+/* Not what somebody else has pinned, nor what isn't there. */
+static void test_refused(void **state)
+{
+        uint32_t many[FETCHES_MAX_PAGES + 1] = {0};
+        uint32_t wrong[] = {0, UINT32_MAX, 4 * SET_PAGES};
+        struct scene s;
+
+        start(&s);
+        wrong[0] = s.pages[2] + 1;
+        say_fetch(&s, wrong, 3, NULL, 0);
+        expect(&s.w, s.c, "FETCH:0 ");
+        for (unsigned i = 0; i < 3; i++)
+                assert_outcome(&s, i, WIRE_INVALID, PAGE_NONE);
+        assert_int_equal(core.n_begun, 0);
+        say_fetch(&s, many, 0, NULL, 0);
+        expect(&s.w, s.c, "FETCH:32 ");
+        say_fetch(&s, many, FETCHES_MAX_PAGES + 1, NULL, 0);
+        expect(&s.w, s.c, "FETCH:39 ");
+        world_end(&s.w);
+}
+
+static void test_closed(void **state)
+{
+        struct scene s;
+
+        start(&s);
+        say_fetch(&s, s.pages, 2, NULL, 0);
+        AWAIT(&s.w, core.n_begun == 2);
+        finish(1, 0, s.pages[1]);
+        say_ns_close(s.c);
+        expect(&s.w, s.c, "FETCH:34 NS_CLOSE:0 ");
+        assert_int_equal(core.n_canceled, 1);
+        world_check(&s.w);
+        world_end(&s.w);
+}
+
+static void test_gone(void **state)
+{
+        struct scene s;
+
+        start(&s);
+        say_fetch(&s, s.pages, 2, NULL, 0);
+        AWAIT(&s.w, core.n_begun == 2);
+        hang_up(s.c);
+        AWAIT(&s.w, core.n_canceled == 2);
+        world_check(&s.w);
+        world_end(&s.w);
+}
+
+/* Both call it off: the core, as its attachment goes, and the server before. */
+static void test_called_off(void **state)
+{
+        struct scene s;
+
+        start(&s);
+        say_fetch(&s, s.pages, 1, NULL, 0);
+        AWAIT(&s.w, core.n_begun == 1);
+        finish(0, -ECANCELED, PAGE_NONE);
+        expect(&s.w, s.c, "FETCH:0 ");
+        assert_outcome(&s, 0, WIRE_CANCELED, PAGE_NONE);
+        world_end(&s.w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_batch),
+                TEST(test_at_once),
+                TEST(test_copy),
+                TEST(test_refused),
+                TEST(test_closed),
+                TEST(test_gone),
+                TEST(test_called_off),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}
