@@ -158,7 +158,7 @@ struct device_ops {
 
         /*
          * Maps a whole extent at `offset` (multiple of the granularity). The arena shares the
-         * extent until unmap. An imported extent is mapped once, and may only be unmapped and
+         * extent until unmap. A user's extent is mapped once, and may only be unmapped and
          * destroyed from then on (and read and written, where addresses aren't the CPU's): the
          * backend gives its handle back, which the mapping doesn't need.
          */

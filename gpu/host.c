@@ -41,12 +41,17 @@
 /* "host-1" to "host-9999"; not tuned. */
 #define HOST_DIGITS_MAX 4
 
+struct host_device {
+        struct device device;
+        enum device_side side;
+};
+
 struct host_extent {
         struct extent extent;
-        int fd;        /* owned; -1 once an imported one is mapped */
+        int fd;        /* owned; -1 once it was given back */
         void *address; /* where it was mapped last */
         unsigned n_maps;
-        bool imported;
+        bool gives_back; /* of a user: its descriptor, once it is mapped */
 };
 
 struct host_arena {
@@ -55,6 +60,11 @@ struct host_arena {
         size_t reserved_bytes; /* arena.bytes up to the granularity */
         unsigned n_maps;
 };
+
+static struct host_device *host_device(struct device *d)
+{
+        return container_of(d, struct host_device, device);
+}
 
 static struct host_extent *host_extent(struct extent *e)
 {
@@ -126,7 +136,7 @@ static int host_extent_import(
                 return -EINVAL;
         r = host_extent_new(d, fd_take(&fd), bytes, ret_extent);
         if (r == 0)
-                host_extent(*ret_extent)->imported = true;
+                host_extent(*ret_extent)->gives_back = host_device(d)->side == DEVICE_USER;
         return r;
 }
 
@@ -362,7 +372,7 @@ static int host_arena_map(
         host_extent(e)->address = at;
         a->n_maps++;
         /* The mapping keeps the memory: a client with many extents needs no descriptor for each. */
-        if (host_extent(e)->imported)
+        if (host_extent(e)->gives_back)
                 host_extent(e)->fd = fd_close(host_extent(e)->fd);
         return 0;
 }
@@ -385,7 +395,7 @@ static int host_arena_unmap(struct device_arena *arena, uint64_t offset, struct 
 
 static void host_close(struct device *d)
 {
-        free(d);
+        free(host_device(d));
 }
 
 static const struct device_ops host_ops = {
@@ -444,7 +454,7 @@ static int host_props(const char *name, struct device_props *ret_props)
 static int host_open(const char *name, const struct device_options *options,
         struct device **ret_device, char why[DEVICE_WHY_BYTES])
 {
-        _cleanup_free_ struct device *d = NULL;
+        _cleanup_free_ struct host_device *d = NULL;
         int r;
 
         if (!name || !*name)
@@ -459,11 +469,12 @@ static int host_open(const char *name, const struct device_options *options,
         d = calloc(1, sizeof(*d));
         if (!d)
                 return -ENOMEM;
-        d->ops = &host_ops;
-        r = host_props(name, &d->props);
+        d->device.ops = &host_ops;
+        d->side = options ? options->side : DEVICE_USER;
+        r = host_props(name, &d->device.props);
         if (r < 0)
                 return r;
-        *ret_device = TAKE(d);
+        *ret_device = &TAKE(d)->device;
         return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/room.h"
+#include "daemon/core/sink.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
@@ -70,6 +71,9 @@ static int take_place(struct ns *ns, uint32_t *ret_page)
 {
         struct extent_set *set;
 
+        if (ns_n_room(ns) == 0 && !room_leaves_another(ns) && sink_makes_room(ns) &&
+                ns_n_room(ns) == 0)
+                return -EAGAIN;
         if (ns_n_room(ns) == 0)
                 room_prepare(ns, 1, 1);
         set = list_first(&ns->device.sets_room, struct extent_set, room_link);

@@ -111,11 +111,13 @@ struct ns {
         struct ahead ahead;              /* stock.h */
         uint32_t stock_pages;            /* FREE ones to be kept ready; 0: none */
         uint32_t free_pages;             /* FREE ones to be made by evicting (free_ahead) */
-        uint32_t n_to_sink;              /* scratch of sink.c */
-        bool is_freeing;                 /* until there are that many */
-        bool is_leased;                  /* lately */
-        bool may_compact;                /* compact.h: there may be something to do */
-        uint64_t compact_after_nsec;     /* not before */
+        uint32_t n_to_sink;              /* scratch of sink.c, and the next */
+        bool has_looked;
+        uint32_t burst_pages;        /* sink.h: leased at once, lately */
+        bool is_freeing;             /* until there are that many */
+        bool is_leased;              /* lately */
+        bool may_compact;            /* compact.h: there may be something to do */
+        uint64_t compact_after_nsec; /* not before */
 };
 
 /* Fixed when it is made. */

@@ -13,6 +13,7 @@
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/transfer.h"
 
 /* Between two looks at all pages of a large namespace. Not tuned. */
 #define WEIGH_NSEC (10 * NSEC_PER_MSEC)
@@ -81,8 +82,10 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
         assert(ns->keep_idle_sets);
 
         store->making_room = ns->tenant;
-        if (!evict_leaves(ns, n, now_nsec, &n_evicted) && ns->tree.n_tiers > 1)
-                evict_tips(ns, n, now_nsec, &n_evicted);
+        do {
+                if (!evict_leaves(ns, n, now_nsec, &n_evicted) && ns->tree.n_tiers > 1)
+                        evict_tips(ns, n, now_nsec, &n_evicted);
+        } while (ns_n_room(ns) < n && transfer_call_off(ns));
         store->making_room = NULL;
         count_own(ns->tenant, n_evicted);
         return ns_n_room(ns) >= n;

@@ -14,7 +14,7 @@
 /* Of one namespace under way at a time: half of what all may have, so that two tenants share. */
 #define SINKING_MAX (TRANSFERS_MAX / 2)
 
-/* Victims that turn out to be read are passed over; so many at a time. Not tuned. */
+/* To find a place below: sets that go and come meanwhile, pages there that are read. Not tuned. */
 #define MAX_TRIES 16
 
 static struct store *store_of(const struct ns *ns)
@@ -44,14 +44,24 @@ void sink_note_taken(struct ns *ns)
                 s->on_transfer_work(s->callback_data);
 }
 
+/* Of what is asked for at once the largest, forgotten by an eighth of what is more than the others
+ * with each. Not tuned. */
+void sink_note_lease(struct ns *ns, uint32_t n)
+{
+        uint32_t over = ns->burst_pages > n ? ns->burst_pages - n : 0;
+
+        ns->burst_pages = n + over - (over + 7) / 8;
+}
+
 /* Pages that are to go down now. */
 static uint32_t count_due(struct ns *ns)
 {
+        uint32_t ahead = MAX(ns->stock_pages, ns->free_pages);
         struct tier_level l = {
                 .capacity = ns->device.n_sets * ns->geometry.set_pages,
                 .n_free = (uint32_t)ns_n_coming(ns),
                 .n_leaving = transfer_count(ns, TRANSFER_DOWN),
-                .n_ahead = MAX(ns->stock_pages, ns->free_pages),
+                .n_ahead = MAX(ns->burst_pages, ahead),
                 .n_most = SINKING_MAX,
         };
 
@@ -97,21 +107,30 @@ static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_
 
 /* ---- a page --------------------------------------------------------------------------------- */
 
-/* The next one that nobody reads. */
-static uint32_t find_victim(struct ns *ns)
+/* The next one that nobody reads, of those that aren't known to be read. */
+static uint32_t next_victim(struct ns *ns)
 {
-        for (unsigned i = 0; i < MAX_TRIES; i++) {
+        for (;;) {
                 uint32_t page = ns->evict->victim(
                         ns->policy, TIER_DEVICE, EVICT_DEMOTE, store_of(ns)->now_nsec);
 
-                if (page == NODE_NONE)
-                        return NODE_NONE;
-                if (!shared_is_pinned(ns, page))
+                if (page == NODE_NONE || !shared_is_pinned(ns, page))
                         return page;
                 ns->evict->hold(ns->policy, page);
                 ns_watch(ns, page);
         }
-        return NODE_NONE;
+}
+
+/* Once a turn it is looked who has stopped reading. */
+static uint32_t find_victim(struct ns *ns)
+{
+        uint32_t page = next_victim(ns);
+
+        if (page != NODE_NONE || ns->has_looked)
+                return page;
+        ns->has_looked = true;
+        ns_look_again(ns, NS_LOOK_PAGES);
+        return next_victim(ns);
 }
 
 /* False: nothing goes down, and nothing went for that. */
@@ -135,6 +154,13 @@ static bool sink_one(struct ns *ns)
         }
         ns_trim(ns);
         return r == 0;
+}
+
+bool sink_makes_room(struct ns *ns)
+{
+        if (may_sink(ns) && ns_n_room(ns) == 0)
+                (void)sink_one(ns);
+        return ns_n_room(ns) > 0 || transfer_count(ns, TRANSFER_DOWN) > 0;
 }
 
 /* ---- whose ---------------------------------------------------------------------------------- */
@@ -167,6 +193,7 @@ static bool count_all_due(struct store *s)
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
                         ns->n_to_sink = count_due(ns);
+                        ns->has_looked = false;
                         any |= ns->n_to_sink > 0;
                 }
         return any;
@@ -180,7 +207,7 @@ bool sink_turn(struct store *s, uint64_t now_nsec)
         store_set_now(s, now_nsec);
         if (!s->mover || s->draining || !count_all_due(s))
                 return false;
-        while (s->n_transfers < TRANSFERS_MAX && (ns = next_ns(s))) {
+        while (s->n_sinking < TRANSFERS_MAX && (ns = next_ns(s))) {
                 uint64_t bytes = ns->geometry.set_bytes / ns->geometry.set_pages;
 
                 if (!sink_one(ns)) {

@@ -21,10 +21,17 @@ struct store;
  */
 bool sink_turn(struct store *s, uint64_t now_nsec);
 
+/* Somebody waits for a FREE page of the device and can wait for a copy: true where one is on its
+ * way down, or is FREE by now. */
+bool sink_makes_room(struct ns *ns);
+
 /* Of transfer.h: a page has gone down (0), or hasn't. */
 void sink_ended(struct ns *ns, int result);
 
 /* A page of the device was granted. */
 void sink_note_taken(struct ns *ns);
+
+/* `n` pages were asked for at once: as many are to be FREE for the next who asks. */
+void sink_note_lease(struct ns *ns, uint32_t n);
 
 #endif

@@ -8,6 +8,7 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/reclaim.h"
 #include "daemon/core/room.h"
+#include "daemon/core/sink.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 
@@ -35,6 +36,7 @@ void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
         struct store *s = store_of(ns);
 
         ahead_leased(&ns->ahead, n, now_nsec);
+        sink_note_lease(ns, n);
         ns->is_leased = true;
         if (ns_n_coming(ns) < MAX(ns->stock_pages, ns->free_pages / 2) + ns->n_wanted &&
                 s->on_stock)

@@ -56,11 +56,11 @@ struct store {
         uint32_t n_recalls, n_quarantined;
         uint32_t recall_visits; /* left of the round under way (recall_work()) */
         uint64_t recall_round;
-        struct list_link moves;     /* of compact.c: pages under way */
-        struct list_link transfers; /* struct transfer.link */
-        uint32_t n_transfers;
-        struct list_link fetches; /* struct fetch.link */
-        struct mover *mover;      /* owned; NULL: nothing goes below a device */
+        struct list_link moves;          /* of compact.c: pages under way */
+        struct list_link transfers;      /* struct transfer.link */
+        uint32_t n_transfers, n_sinking; /* all; on their way down */
+        struct list_link fetches;        /* struct fetch.link */
+        struct mover *mover;             /* owned; NULL: nothing goes below a device */
         const struct evict_ops *evict;
         struct keep keep;             /* what outlives the process; off until the server sets it */
         struct state_root *state;     /* own_state, until state_open() finds or makes a kept one */

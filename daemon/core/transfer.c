@@ -80,6 +80,7 @@ static void unlink_one(struct transfer *t)
 {
         list_remove(&t->link);
         t->store->n_transfers--;
+        t->store->n_sinking -= t->kind == TRANSFER_DOWN;
 }
 
 static void transfer_free(struct transfer *t)
@@ -116,7 +117,7 @@ static void free_target(struct transfer *t)
 /* It is a victim again as any other. */
 static void give_up(struct transfer *t)
 {
-        if (t->kind != TRANSFER_COPY && is_there(t))
+        if (t->kind != TRANSFER_COPY && !t->is_unwanted && is_there(t))
                 t->ns->evict->unlock(t->ns->policy, t->from);
         free_target(t);
 }
@@ -186,7 +187,7 @@ static int end_copy(const struct transfer *t)
         const struct page *to = set_page(t->sets[1], t->to);
         const struct page *from = ns_page(t->ns, t->from);
 
-        if (t->is_unwanted || to->state != PAGE_GRANTED || to->generation != t->to_generation)
+        if (to->state != PAGE_GRANTED || to->generation != t->to_generation)
                 return -ECANCELED;
         /* What lay below was compared with its sum; what was on the device may be another's by now.
          */
@@ -216,6 +217,8 @@ static void finish(struct transfer *t)
 
         unlink_one(t); /* nobody finds it any more */
         FAULT_POINT("transfer-before-end");
+        if (t->is_unwanted)
+                result = -ECANCELED;
         if (t->ns && result == 0)
                 result = end_by_kind(t);
         if (t->ns && result == -EBADMSG)
@@ -405,7 +408,7 @@ int transfer_begin(
         struct transfer *t;
         int r;
 
-        if (!s->mover || (s->n_transfers >= TRANSFERS_MAX && !is_urgent))
+        if (!s->mover || (kind == TRANSFER_DOWN && s->n_sinking >= TRANSFERS_MAX))
                 return -EBUSY;
         t = calloc(1, sizeof(*t));
         if (!t)
@@ -432,6 +435,7 @@ int transfer_begin(
         t->sets[0]->n_busy++;
         t->sets[1]->n_busy++;
         s->n_transfers++;
+        s->n_sinking += kind == TRANSFER_DOWN;
         list_append(&s->transfers, &t->link);
         if (kind != TRANSFER_COPY)
                 ns->evict->lock(ns->policy, from);
@@ -472,6 +476,28 @@ bool transfer_work(struct store *s)
         return fetch_work(s) || !list_is_empty(&s->transfers);
 }
 
+static void stop_wanting(struct transfer *t)
+{
+        t->is_unwanted = true;
+        if (t->move)
+                mover_cancel(t->store->mover, t->move);
+}
+
+bool transfer_call_off(struct ns *ns)
+{
+        bool any = false;
+
+        list_for_each (t, &store_of(ns)->transfers, struct transfer, link) {
+                if (t->ns != ns || t->kind != TRANSFER_DOWN || t->is_unwanted)
+                        continue;
+                if (is_there(t))
+                        ns->evict->unlock(ns->policy, t->from);
+                stop_wanting(t);
+                any = true;
+        }
+        return any;
+}
+
 bool transfer_takes(struct ns *ns, uint32_t page)
 {
         struct transfer *found = NULL;
@@ -481,10 +507,8 @@ bool transfer_takes(struct ns *ns, uint32_t page)
                         found = t;
         if (!found)
                 return false;
-        found->is_unwanted = true;
         ns_set_state(ns, page, PAGE_MOVING);
-        if (found->move)
-                mover_cancel(found->store->mover, found->move);
+        stop_wanting(found);
         return true;
 }
 

@@ -30,9 +30,9 @@ struct extent_set;
 struct move;
 struct queue;
 
-/* Under way at a time, of all namespaces. Of pages of 1 MiB that is more than a millisecond of
- * copying for one thread; a demand for pages finds its place in front of those (mover.h, "urgent").
- * Not tuned. */
+/* On their way down at a time, of all namespaces. Of pages of 1 MiB that is more than a millisecond
+ * of copying for one thread; a demand for pages finds its place in front of those (mover.h,
+ * "urgent"). Not tuned. */
 #define TRANSFERS_MAX 32
 
 enum transfer_kind { TRANSFER_DOWN, TRANSFER_UP, TRANSFER_COPY };
@@ -50,7 +50,7 @@ struct transfer {
         uint8_t *buffer;            /* owned; for memory behind a queue */
         struct queue *queue;        /* whose job reads or writes it; borrowed; NULL: none's */
         bool is_late;               /* its driver may do so for as long as it is stuck */
-        bool is_unwanted;           /* a copy, whose page was given back */
+        bool is_unwanted;           /* called off: a copy whose page was given back, a way down */
         unsigned step;              /* those that are done */
         bool is_over;               /* with this result: */
         int result;
@@ -72,6 +72,9 @@ struct transfer *transfer_find(const struct ns *ns, uint32_t from);
 
 /* Somebody waits for it by now. */
 void transfer_hurry(struct transfer *t);
+
+/* What is on its way down is a victim again at once: a lease lacks pages. False: there was none. */
+bool transfer_call_off(struct ns *ns);
 
 /* Ends what is over. Sets may be gone after. True while something is under way. */
 bool transfer_work(struct store *s);

@@ -308,6 +308,24 @@ static uint32_t begin_up(struct tiers *w, unsigned *ret_key, struct told *told)
         return page;
 }
 
+/* A lease that lacks pages doesn't wait for what goes down: that goes for it. */
+static void test_leased_meanwhile(void **state)
+{
+        uint32_t held[N_DEVICE];
+        struct tiers w;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        for (unsigned i = 0; i < N_DEVICE / 16; i++)
+                assert_true(tier_cache(&w, 16 * i, 16));
+        (void)sink_turn(&w.store, w.now_nsec);
+        assert_int_equal(w.store.n_transfers, N_DEVICE / 16); /* the end of each text */
+        assert_int_equal(lease_pages(w.attach, N_DEVICE, 1, held, NULL), 0);
+        tiers_check(&w);
+        tiers_settle(&w);
+        assert_int_equal(ns_n_pages(w.ns, PAGE_SEALED), 0);
+        tiers_end(&w);
+}
+
 /* Who pins a page while it is copied down has it where it is. */
 static void test_pinned_meanwhile(void **state)
 {
@@ -577,6 +595,7 @@ int main(void)
                 cmocka_unit_test(test_there),
                 cmocka_unit_test(test_no_room_above),
                 cmocka_unit_test(test_damaged),
+                cmocka_unit_test(test_leased_meanwhile),
                 cmocka_unit_test(test_pinned_meanwhile),
                 cmocka_unit_test(test_invalidated_meanwhile),
                 cmocka_unit_test(test_client_goes_meanwhile),

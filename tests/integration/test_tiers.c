@@ -1,0 +1,94 @@
+/* A cache larger than the device: what is cold lies in memory of the host, and comes back with the
+ * bytes that it had, also after the daemon was killed. */
+#include <signal.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define CHAINS      12
+#define CHAIN_PAGES 256 /* of 4 KiB: three times what the device has */
+
+static const struct private_tenant one[] = {{"a", NULL}, {NULL, NULL}};
+#define DEVICE_LINES "memory = 4MiB\nextent = 2MiB\nhost_memory = 16MiB\n"
+static const struct private_options tiers = {.tenants = one, .device_lines = DEVICE_LINES};
+static const struct private_options kept = {
+        .tenants = one, .device_lines = DEVICE_LINES, .is_kept = true};
+
+static void publish_all(struct worker *w)
+{
+        uint32_t pages[CHAIN_PAGES];
+
+        for (unsigned chain = 0; chain < CHAINS; ++chain) {
+                worker_publish_chain(w, chain, CHAIN_PAGES, pages);
+                for (unsigned i = 0; i < CHAIN_PAGES; ++i)
+                        worker_tell(w, "release %u", pages[i]);
+                ctl_wait_status(w->harness, "pages_granted", 0);
+        }
+}
+
+/* Pages of a chain that are found, every byte as it was published. */
+static uint32_t read_chain(struct worker *w, unsigned chain)
+{
+        uint32_t pages[CHAIN_PAGES], n = 0;
+
+        if (worker_ask(w, "lookup %u:0-%u", chain, CHAIN_PAGES - 1) == 0)
+                n = worker_numbers(w, pages, CHAIN_PAGES);
+        for (uint32_t i = 0; i < n; ++i)
+                worker_tell(w, "verify %u %u", pages[i], 1000 * chain + i);
+        for (uint32_t i = 0; i < n; ++i)
+                worker_tell(w, "release %u", pages[i]);
+        return n;
+}
+
+static uint32_t read_all(struct worker *w)
+{
+        uint32_t n = 0;
+
+        for (unsigned chain = 0; chain < CHAINS; ++chain)
+                n += read_chain(w, chain);
+        return n;
+}
+
+static void test_larger_than_device(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t n;
+
+        publish_all(w);
+        n = read_all(w);
+        print_message("%u of %u pages found\n", n, CHAINS * CHAIN_PAGES);
+        /* The device alone holds a third. */
+        assert_true(n > CHAINS * CHAIN_PAGES * 2 / 3);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+static void test_survives(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t before, after;
+
+        publish_all(w);
+        before = (uint32_t)ctl_status(h, "pages_sealed");
+        assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
+        assert_int_equal(private_daemon_await(&h->daemon), 0);
+        ctl_wait_status(h, "n_clients", 1);
+        assert_int_equal(ctl_status(h, "pages_sealed"), before);
+        after = read_all(w);
+        print_message("%u of %u pages found\n", after, CHAINS * CHAIN_PAGES);
+        assert_true(after > CHAINS * CHAIN_PAGES * 2 / 3);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_larger_than_device, (void *)&tiers),
+                harness_test(test_survives, (void *)&kept),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
