@@ -34,6 +34,8 @@ static int run(struct ctl *ctl)
         int r;
 
         if (ctl->options[CTL_OPTION_HELP]) {
+                if (ctl->options[CTL_OPTION_JSON])
+                        return verb_help_json(stdout);
                 if (ctl->verb)
                         verb_help(ctl->verb, stdout);
                 else

@@ -3,8 +3,6 @@
 #include <limits.h>
 #include <string.h>
 
-#include "client/ctl/option.h"
-
 #define O(name) (1u << CTL_OPTION_##name)
 
 #define TENANT_KEYS                                                                        \
@@ -247,55 +245,4 @@ const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t
                 }
         }
         return best;
-}
-
-/* ---- help ------------------------------------------------------------------------------------ */
-
-static void help_option(const struct option_row *o, FILE *to)
-{
-        char left[40];
-
-        snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value ? " " : "",
-                o->value ? o->value : "");
-        fprintf(to, "  %-20s  %s\n", left, o->help);
-}
-
-void verb_help(const struct verb *v, FILE *to)
-{
-        fprintf(to, "Usage: kvleasectl [OPTION...] %s%s%s\n\n%s: %s.\n", v->name,
-                v->args[0] ? " " : "", v->args, v->name, v->summary);
-        if (v->text)
-                fprintf(to, "\n%s", v->text);
-        if (v->options)
-                fputs("\nOptions:\n", to);
-        for (size_t i = 0; i < CTL_N_OPTIONS; i++)
-                if (v->options & (1u << i))
-                        help_option(&option_rows[i], to);
-        fputs("\nkvleasectl --help lists the options of all verbs and the exit codes.\n", to);
-}
-
-void verb_help_all(FILE *to)
-{
-        fputs("Usage: kvleasectl [OPTION...] VERB [ARGUMENT...]\n\n"
-              "Looks after kvleased, the daemon that owns and leases pages of KV cache.\n\n"
-              "Verbs:\n",
-                to);
-        for (size_t i = 0; i < n_verbs; i++) {
-                char left[64];
-
-                snprintf(left, sizeof(left), "%s %s", verbs[i].name, verbs[i].args);
-                fprintf(to, "  %-32s  %s\n", left, verbs[i].summary);
-        }
-        fputs("\nOptions of every verb:\n", to);
-        for (size_t i = 0; i < CTL_N_OPTIONS; i++)
-                if (option_rows[i].global)
-                        help_option(&option_rows[i], to);
-        fputs("\nThe admin socket is --socket, else DIR/admin.sock of --runtime-dir, else\n"
-              "$KVLEASE_ADMIN_SOCKET, else /run/kvlease/admin.sock. Only its owner and members of\n"
-              "group kvlease-admin may use it.\n\nExit codes:\n",
-                to);
-#define X(name, code, meaning) fprintf(to, "  %d  %s\n", code, meaning);
-        CTL_EXIT_TABLE(X)
-#undef X
-        fputs("\nOptions of one verb: kvleasectl VERB --help.\n", to);
 }

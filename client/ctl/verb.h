@@ -34,6 +34,10 @@ int verb_find(char **words, unsigned n_words, const struct verb **ret_verb, unsi
 void verb_help(const struct verb *v, FILE *to);
 void verb_help_all(FILE *to);
 
+/* All verbs, options and exit codes as one JSON object: "verbs" (with "options" by name),
+ * "options", "exit_codes". CTL_OK, or CTL_REFUSED with a sentence printed. */
+int verb_help_json(FILE *to);
+
 /*
  * The nearest of `n` names to a misspelt one, or NULL where none is near. name(i) gives them; the
  * longest may have 31 bytes.

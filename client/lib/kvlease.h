@@ -351,6 +351,7 @@ struct kvl_ns_info {
 /* Fills what fits info->size. */
 void kvl_ns_info(const struct kvl_ns *ns, struct kvl_ns_info *info);
 
+/* As it was opened. Valid as long as the namespace is open. */
 const char *kvl_ns_name(const struct kvl_ns *ns);
 
 /* How pages are kept below the device. */
@@ -727,6 +728,7 @@ int kvl_page_table_replace(struct kvl_page_table *table, uint32_t index, uint32_
  * there are. */
 int kvl_page_table_truncate(struct kvl_page_table *table, uint32_t n_first, uint32_t n_last);
 
+/* How many pages it has. */
 uint32_t kvl_page_table_n_pages(const struct kvl_page_table *table);
 
 /* All pages; valid until the next append that makes it grow. NULL where there are none. */
@@ -779,6 +781,7 @@ int kvl_explain(
 typedef void (*kvl_done_fn)(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
         uint64_t n_tokens, void *data);
 
+/* Each as the blocking call of that name. */
 int kvl_lookup_start(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         kvl_done_fn done, void *data); /* n_keys <= KVL_MAX_LOOKUP_KEYS */
 int kvl_fetch_start(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done,
@@ -800,6 +803,7 @@ int kvl_free_start(
 typedef void (*kvl_lease_done_fn)(struct kvl_ns *ns, int code, const uint32_t *pages,
         const struct kvl_lease_result *result, void *data);
 
+/* kvl_lease_with() without blocking. */
 int kvl_lease_with_start(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
         const struct kvl_lease_options *options, kvl_lease_done_fn done, void *data);
 

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Fails where an option, a verb or a function has no text in the manual pages, or a page is malformed.
+
+    check-man.py DIR KVLEASED KVLEASECTL LIBKVLEASE.MAP
+
+Skipped (exit status 77) where mandoc or man isn't installed, once everything else was right.
+"""
+import concurrent.futures
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+pages, kvleased, kvleasectl, symbols = sys.argv[1:]
+pages = {p.name: p for p in sorted(pathlib.Path(pages).iterdir()) if re.search(r"\.[1-8]$", p.name)}
+problems = []
+
+
+def read(name):
+    if name not in pages:
+        problems.append(f"there is no page {name}")
+        return ""
+    text = pages[name].read_text()
+    for wrote, meant in (("\\-", "-"), ("\\&", ""), ("\\_", "_"), ("\\(aq", "'")):
+        text = text.replace(wrote, meant)
+    return text
+
+
+def printed(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def need_term(page, term, what):
+    """A line that starts with the term in bold, and an indented text."""
+    if not re.search(rf"^(?:\\fB-\w\\fR, )?\\fB{re.escape(term)}\\fR.*\n\.RS 4\n[^.\n]", read(page), re.M):
+        problems.append(f"{page}: {what} {term} has no text")
+
+
+def check_kvleased():
+    options = json.loads(printed(kvleased, "--help-config=json"))
+    # The same key in another section has a text of its own.
+    sections = re.split(r"^\.SH SECTION \[(\w+).*$", read("kvleased.conf.5"), flags=re.M)
+    texts = dict(zip(sections[1::2], sections[2::2]))
+    for o in options:
+        if not re.search(rf"^\\fB{o['key']}\\fR = ?.*\n\.RS 4\n[^.\n]", texts.get(o["section"], ""), re.M):
+            problems.append(f"kvleased.conf.5: {o['key']} of {o['section']} has no text")
+    words = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", printed(kvleased, "--help"), re.M))
+    if len(options) < 40 or len(words) < 10:
+        problems.append("kvleased's options can't be read")
+    for word in sorted(words):
+        need_term("kvleased.8", word, "option")
+
+
+def check_kvleasectl():
+    table = json.loads(printed(kvleasectl, "--json", "--help"))
+    listed = re.findall(r"^  ([a-z]+(?: [a-z]+)?)(?: [A-Z\[on|].*?)?  +", printed(kvleasectl, "--help")
+                        .split("Verbs:\n")[1].split("\n\n")[0], re.M)
+    if [v["name"] for v in table["verbs"]] != listed:
+        problems.append("kvleasectl --help and kvleasectl --json --help name other verbs")
+    for option in table["options"]:
+        if option["global"]:
+            need_term("kvleasectl.1", "--" + option["name"], "option")
+    for verb in table["verbs"]:
+        page = f"kvleasectl-{verb['name'].split()[0]}.1"
+        need_term("kvleasectl.1", verb["name"], "verb")
+        if f"\\fB{verb['name']}\\fR" not in read(page).split(".SH DESCRIPTION")[0]:
+            problems.append(f"{page}: {verb['name']} isn't in the synopsis")
+        for option in verb["options"]:
+            need_term(page, "--" + option, "option")
+
+
+def check_library():
+    exported = re.findall(r"^\s+(kvl_\w+);", pathlib.Path(symbols).read_text(), re.M)
+    texts = {}
+    for page in pages:
+        if page.endswith(".3"):
+            head, *rest = re.split(r"^\.SS (.*)$", read(page), flags=re.M)
+            for title, text in zip(rest[::2], rest[1::2]):
+                for name in re.findall(r"(kvl_\w+)\(\)", title):
+                    texts[name] = text.split("\n.SH")[0]
+                    if f"{name}(" not in head.split(".SH DESCRIPTION")[0]:
+                        problems.append(f"{page}: {name} isn't in the synopsis")
+    for name in exported:
+        if not re.search(r"^[^.\n]", texts.get(name, ""), re.M):
+            problems.append(f"{name} has no text in section 3")
+    for name in texts.keys() - set(exported):
+        problems.append(f"{name} isn't exported")
+
+
+def lint(path):
+    """mandoc's warnings but for empty paragraphs, which scdoc leaves everywhere; then man's."""
+    found = subprocess.run(["mandoc", "-Tlint", "-W", "warning", path], stdout=subprocess.PIPE, text=True)
+    lines = [line for line in found.stdout.splitlines() if "skipping paragraph macro" not in line]
+    shown = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return lines + shown.stderr.splitlines()
+
+
+check_kvleased()
+check_kvleasectl()
+check_library()
+if "kvlease-protocol.7" not in pages:
+    problems.append("there is no page kvlease-protocol.7")
+can_lint = shutil.which("mandoc") and shutil.which("man")
+if can_lint:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for lines in pool.map(lint, pages.values()):
+            problems += lines
+for problem in problems:
+    print(problem)
+if problems:
+    sys.exit(1)
+print(f"{len(pages)} manual pages: ok" + ("" if can_lint else "; mandoc or man isn't installed"))
+sys.exit(0 if can_lint else 77)
