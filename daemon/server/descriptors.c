@@ -61,9 +61,10 @@ static uint64_t count_listeners(const struct server *s)
         return n;
 }
 
+/* Sets on a disk have none. */
 static uint64_t most_extents(const struct pool *pool)
 {
-        return pool->account.limit_bytes / pool->extent_bytes;
+        return pool->tier == TIER_DISK ? 0 : pool->account.limit_bytes / pool->extent_bytes;
 }
 
 uint64_t descriptors_needed(const struct server *s)
@@ -71,7 +72,7 @@ uint64_t descriptors_needed(const struct server *s)
         uint64_t n = DESCRIPTORS_RESERVE + count_listeners(s) +
                      per_client(s) * (uint64_t)s->config.daemon.max_clients;
 
-        list_for_each (pool, &s->store.pools, struct pool, link)
+        store_for_each_pool (pool, &s->store)
                 n += per_extent(pool) * most_extents(pool);
         return n;
 }
@@ -81,7 +82,7 @@ static uint64_t count_kept_needed(const struct server *s)
 {
         uint64_t n = count_listeners(s) + KEPT_PER_CLIENT * (uint64_t)s->config.daemon.max_clients;
 
-        list_for_each (pool, &s->store.pools, struct pool, link)
+        store_for_each_pool (pool, &s->store)
                 n += most_extents(pool);
         return n;
 }
