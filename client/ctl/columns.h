@@ -14,6 +14,13 @@
         .offset = offsetof(Kvlease__V1__##message, field),        \
         .width = sizeof(((Kvlease__V1__##message *)NULL)->field)
 
+/* A figure of a tier (AdminTier), `host` or `disk` of the message; not there where it has none. */
+#define TIER_FIGURE(message, tier, field, title, what)                      \
+        .heading = (title), .key = #tier "_" #field, .kind = COLUMN_##what, \
+        .inner_offset = offsetof(Kvlease__V1__##message, tier),             \
+        .offset = offsetof(Kvlease__V1__AdminTier, field),                  \
+        .width = sizeof(((Kvlease__V1__AdminTier *)NULL)->field)
+
 /* The list `name` of a reply of that message. */
 #define NOUN(name, message, msg_type)                                         \
         const struct noun noun_##name = {                                     \

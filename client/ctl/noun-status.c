@@ -32,6 +32,31 @@ static void status_memory(const void *row, const struct show_format *f, struct v
                 show_bytes(f, s->budget_bytes, budget), ret->ratio * 100);
 }
 
+/* Of a tier below devices; not there where no device has it. */
+static void derive_tier(
+        struct value *ret, const struct show_format *f, const Kvlease__V1__AdminTier *t)
+{
+        char used[32], budget[32];
+
+        if (t)
+                derive_text(ret,
+                        "%s of %s, %" PRIu64 " pages published, %" PRIu64 " came, %" PRIu64
+                        " were damaged",
+                        show_bytes(f, t->charged_bytes, used),
+                        show_bytes(f, t->limit_bytes, budget), t->pages_sealed, t->arrived,
+                        t->damaged);
+}
+
+static void status_host(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_tier(ret, f, ((const status_row *)row)->host);
+}
+
+static void status_disk(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_tier(ret, f, ((const status_row *)row)->disk);
+}
+
 static void status_pending(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -211,6 +236,11 @@ static void status_boot_epoch(const void *row, const struct show_format *f, stru
         derive_text(ret, "%016" PRIx64, ((const status_row *)row)->boot_epoch);
 }
 
+#define STATUS_TIER(tier, field, what)                                 \
+        {                                                              \
+                TIER_FIGURE(AdminStatusReply, tier, field, NULL, what) \
+        }
+
 static const struct column status_columns[] = {
         {.heading = "DAEMON", .kind = COLUMN_TEXT, .derive = status_daemon},
         STATUS(daemon_version, NULL, TEXT),
@@ -228,6 +258,23 @@ static const struct column status_columns[] = {
         STATUS(pages_sealed, NULL, COUNT),
         STATUS(pages_pinned, NULL, COUNT),
         STATUS(pages_detached, NULL, COUNT),
+        STATUS(pages_promoted, "PAGES CAME BACK", COUNT),
+        {.heading = "HOST TIER", .kind = COLUMN_TEXT, .derive = status_host},
+        STATUS_TIER(host, limit_bytes, BYTES),
+        STATUS_TIER(host, charged_bytes, BYTES),
+        STATUS_TIER(host, pages_sealed, COUNT),
+        STATUS_TIER(host, pages_detached, COUNT),
+        STATUS_TIER(host, pages_free, COUNT),
+        STATUS_TIER(host, arrived, COUNT),
+        STATUS_TIER(host, damaged, COUNT),
+        {.heading = "DISK TIER", .kind = COLUMN_TEXT, .derive = status_disk},
+        STATUS_TIER(disk, limit_bytes, BYTES),
+        STATUS_TIER(disk, charged_bytes, BYTES),
+        STATUS_TIER(disk, pages_sealed, COUNT),
+        STATUS_TIER(disk, pages_detached, COUNT),
+        STATUS_TIER(disk, pages_free, COUNT),
+        STATUS_TIER(disk, arrived, COUNT),
+        STATUS_TIER(disk, damaged, COUNT),
         STATUS(pages_ahead, "PAGES AHEAD", COUNT),
         {.heading = "FRAGMENTATION",
                 .key = "fragmentation_ratio",

@@ -25,6 +25,7 @@ static void device_used(const void *row, const struct show_format *f, struct val
 
 static const struct column devices_columns[] = {
         DEVICE(name, "NAME", TEXT),
+        DEVICE(tier, "TIER", TEXT),
         DEVICE(backend, "BACKEND", TEXT),
         DEVICE(transport, "TRANSPORT", TEXT),
         DEVICE(state, "STATE", TEXT),
@@ -164,6 +165,11 @@ static void tenant_session_expire(const void *row, const struct show_format *f, 
         derive_or_none(ret, ((const Kvlease__V1__AdminTenant *)row)->session_expire_sec);
 }
 
+#define TENANT_TIER(tier, field, title, what)                                      \
+        {                                                                          \
+                TIER_FIGURE(AdminTenant, tier, field, title, what), .detail = true \
+        }
+
 static const struct column tenants_columns[] = {
         TENANT(name, "NAME", TEXT),
         {.heading = "CLASS", .key = "class", .kind = COLUMN_TEXT, .derive = tenant_class},
@@ -173,6 +179,17 @@ static const struct column tenants_columns[] = {
         TENANT(limit_bytes, "LIMIT", BYTES),
         TENANT(charged_bytes, "USED", BYTES),
         {.heading = "USED%", .key = "used_ratio", .kind = COLUMN_RATIO, .derive = tenant_used},
+        TENANT_TIER(host, limit_bytes, "HOST LIMIT", BYTES),
+        TENANT_TIER(host, charged_bytes, "HOST USED", BYTES),
+        TENANT_TIER(host, pages_sealed, "HOST PUBLISHED", COUNT),
+        TENANT_TIER(host, arrived, NULL, COUNT),
+        TENANT_TIER(host, damaged, NULL, COUNT),
+        TENANT_TIER(disk, limit_bytes, "DISK LIMIT", BYTES),
+        TENANT_TIER(disk, charged_bytes, "DISK USED", BYTES),
+        TENANT_TIER(disk, pages_sealed, "DISK PUBLISHED", COUNT),
+        TENANT_TIER(disk, arrived, NULL, COUNT),
+        TENANT_TIER(disk, damaged, NULL, COUNT),
+        TENANT(pages_promoted, NULL, COUNT),
         TENANT_DETAIL(excess_bytes, "BEYOND RESERVE", BYTES),
         TENANT_DETAIL(fair_bytes, "FAIR SHARE", BYTES),
         TENANT(weight, "WEIGHT", COUNT),
@@ -262,6 +279,11 @@ NOUN(tenants, AdminTenantsReply, MSG_ADMIN_TENANTS);
                         .inner_offset = offsetof(Kvlease__V1__AdminNamespace, layout) \
         }
 
+#define NS_TIER(tier, field, title, what)                             \
+        {                                                             \
+                TIER_FIGURE(AdminNamespace, tier, field, title, what) \
+        }
+
 static void ns_hit_ratio(const void *row, const struct show_format *f, struct value *ret)
 {
         const Kvlease__V1__AdminNamespace *n = row;
@@ -322,6 +344,21 @@ static const struct column namespaces_columns[] = {
         NS(pages_ready, "READY", COUNT),
         NS(pages_detached, NULL, COUNT),
         NS(pages_free, "FREE", COUNT),
+        NS_TIER(host, charged_bytes, NULL, BYTES),
+        NS_TIER(host, n_sets, NULL, COUNT),
+        NS_TIER(host, pages_sealed, "ON HOST", COUNT),
+        NS_TIER(host, pages_detached, NULL, COUNT),
+        NS_TIER(host, pages_free, NULL, COUNT),
+        NS_TIER(host, arrived, NULL, COUNT),
+        NS_TIER(host, damaged, NULL, COUNT),
+        NS_TIER(disk, charged_bytes, NULL, BYTES),
+        NS_TIER(disk, n_sets, NULL, COUNT),
+        NS_TIER(disk, pages_sealed, "ON DISK", COUNT),
+        NS_TIER(disk, pages_detached, NULL, COUNT),
+        NS_TIER(disk, pages_free, NULL, COUNT),
+        NS_TIER(disk, arrived, NULL, COUNT),
+        NS_TIER(disk, damaged, NULL, COUNT),
+        NS(pages_promoted, NULL, COUNT),
         NS(set, "SET", TEXT),
         NS(set_size, NULL, COUNT),
         NS(evict, NULL, TEXT),

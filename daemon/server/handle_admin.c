@@ -20,6 +20,7 @@
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
+#include "daemon/server/tier-figures.h"
 #include "kvlease-version.h"
 #include "proto/kvlease.pb-c.h"
 
@@ -63,6 +64,7 @@ static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *r
                         reply->pages_sealed += ns->device.n_pages[PAGE_SEALED];
                         reply->pages_detached += ns->device.n_pages[PAGE_DETACHED];
                         reply->pages_pinned += ns_find_pinned(ns, NULL, NULL);
+                        reply->pages_promoted += ns->device.n_arrived;
                 }
         }
 }
@@ -147,6 +149,9 @@ int handle_ADMIN_STATUS(struct request *rq)
         const struct store_counters *c = &s->store.counters;
         Kvlease__V1__AdminStatusReply *reply = rq->reply;
 
+        if (tier_figures_of_store(&s->arena, &s->store, TIER_HOST, &reply->host) < 0 ||
+                tier_figures_of_store(&s->arena, &s->store, TIER_DISK, &reply->disk) < 0)
+                return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
         reply->daemon_version = (char *)KVLEASE_VERSION;
         reply->pid = (uint64_t)getpid();
         reply->pid_namespace = pid_namespace();

@@ -21,6 +21,7 @@
 #include "daemon/server/server.h"
 #include "daemon/server/tenant-attrs.h"
 #include "daemon/server/tenants.h"
+#include "daemon/server/tier-figures.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 
@@ -49,12 +50,14 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         kvlease__v1__admin_device__init(row);
         row->name = (char *)props->name;
         row->backend = (char *)props->backend;
+        row->tier = (char *)tier_name(pool->tier);
         row->budget_bytes = pool->account.limit_bytes;
         row->charged_bytes = pool->account.charged_bytes;
         row->extent_bytes = pool->extent_bytes;
         row->n_sets = pool->n_sets;
         row->total_bytes = props->total_bytes;
-        row->transport = (char *)transport_name(props->transport);
+        if (pool->tier != TIER_DISK)
+                row->transport = (char *)transport_name(props->transport);
         row->state = (char *)queues_state(pool);
         row->why = pool->why;
         row->n_preparing = pool->n_preparing;
@@ -78,7 +81,7 @@ int handle_ADMIN_DEVICES(struct request *rq)
         uint64_t id = 0;
         int r = 0;
 
-        list_for_each (pool, &rq->server->store.pools, struct pool, link)
+        store_for_each_pool (pool, &rq->server->store)
                 if (++id > m->after && r == 0)
                         r = rows_add(&rows, id, pool);
         r = rows_fill_page(rq, r, &rows, make_device, &page);
@@ -95,6 +98,7 @@ static void count_tenant_pages(const struct tenant *t, Kvlease__V1__AdminTenant 
                 row->pages_granted += ns->device.n_pages[PAGE_GRANTED] - ns->n_ready;
                 row->pages_sealed += ns->device.n_pages[PAGE_SEALED];
                 row->pages_detached += ns->device.n_pages[PAGE_DETACHED];
+                row->pages_promoted += ns->device.n_arrived;
         }
 }
 
@@ -189,6 +193,9 @@ static ProtobufCMessage *make_tenant(struct request *rq, void *object)
         if (!path)
                 return NULL;
         kvlease__v1__admin_tenant__init(row);
+        if (tier_figures_of_tenant(arena, t->tenant, TIER_HOST, &row->host) < 0 ||
+                tier_figures_of_tenant(arena, t->tenant, TIER_DISK, &row->disk) < 0)
+                return NULL;
         row->name = t->config.name;
         row->limit_bytes = t->tenant->account.limit_bytes;
         row->charged_bytes = t->tenant->account.charged_bytes;
@@ -269,6 +276,9 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         if (!layout)
                 return NULL;
         kvlease__v1__admin_namespace__init(row);
+        if (tier_figures_of_ns(arena, ns, TIER_HOST, &row->host) < 0 ||
+                tier_figures_of_ns(arena, ns, TIER_DISK, &row->disk) < 0)
+                return NULL;
         row->tenant = ns->tenant->name;
         row->name = ns->name;
         row->layout = layout;
@@ -293,6 +303,7 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->policy_bytes = ns->evict->memory_bytes(ns->policy);
         row->evictions = ns->counters.evictions;
         row->pages_expired = ns->counters.expired;
+        row->pages_promoted = ns->device.n_arrived;
         row->n_sessions = sessions_count(ns);
         return &row->base;
 }

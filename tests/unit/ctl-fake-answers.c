@@ -14,8 +14,22 @@
 
 /* ---- what there is in the fake daemon -------------------------------------------------------- */
 
+static M(AdminTier) host_tier = {
+        .limit_bytes = 16 * GIB,
+        .charged_bytes = 3 * GIB,
+        .n_sets = 48,
+        .pages_sealed = 1500,
+        .pages_detached = 2,
+        .pages_free = 34,
+        .arrived = 9000,
+        .damaged = 1,
+};
+
+static M(AdminTier) no_host_limit = {.limit_bytes = UINT64_MAX};
+
 static M(AdminDevice) devices[] = {
         {.name = "host",
+                .tier = "device",
                 .backend = "host",
                 .budget_bytes = 8 * GIB,
                 .charged_bytes = 3 * GIB / 2,
@@ -28,6 +42,7 @@ static M(AdminDevice) devices[] = {
                 .missing_bytes = GIB / 2,
                 .memory_ratio = 13},
         {.name = "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
+                .tier = "device",
                 .backend = "cuda",
                 .budget_bytes = 72 * GIB,
                 .charged_bytes = 3 * GIB,
@@ -40,6 +55,17 @@ static M(AdminDevice) devices[] = {
                 .n_preparing = 2,
                 .exclusive = "search",
                 .memory_ratio = 90},
+        {.name = "host of GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
+                .tier = "host",
+                .backend = "host",
+                .budget_bytes = 16 * GIB,
+                .charged_bytes = 3 * GIB,
+                .extent_bytes = 64 << 20,
+                .n_sets = 48,
+                .total_bytes = 64 * GIB,
+                .transport = "memfd",
+                .state = "ok",
+                .memory_ratio = 25},
 };
 
 /* The last is of a daemon that knows a reason more. */
@@ -99,8 +125,11 @@ static M(AdminTenant) tenants[] = {
                 .n_refused_by = ARRAY_SIZE(refused_by),
                 .refused_by = refused_by,
                 .fair_bytes = GIB / 4,
-                .excess_bytes = GIB / 8},
+                .excess_bytes = GIB / 8,
+                .host = &host_tier,
+                .pages_promoted = 8000},
         {.name = "chat",
+                .host = &no_host_limit,
                 .limit_bytes = UINT64_MAX,
                 .weight = 100,
                 .priority = 50,
@@ -145,7 +174,9 @@ static M(AdminNamespace) namespaces[] = {
                 .set_pages = 32,
                 .hits = 750,
                 .keys = 1000,
-                .pages_ready = 6},
+                .pages_ready = 6,
+                .host = &host_tier,
+                .pages_promoted = 8000},
         {.tenant = "chat", .name = "bare", .device = "host"},
 };
 
@@ -273,6 +304,8 @@ static M(Explanation) explanations[] = {
 };
 
 static M(AdminStatusReply) status = {
+        .host = &host_tier,
+        .pages_promoted = 8000,
         .daemon_version = "0.1.0",
         .pid = 4242,
         .uptime_sec = 3723,
@@ -477,6 +510,8 @@ static void answer_record(
 static void answer(
         struct fake_answers *f, uint16_t type, const ProtobufCMessage *q, ProtobufCMessage *m)
 {
+        COMPLETE(f, &host_tier, admin_tier);
+        COMPLETE(f, &no_host_limit, admin_tier);
         switch (type) {
         case MSG_HELLO:
                 answer_hello(f, (M(HelloReply) *)m);

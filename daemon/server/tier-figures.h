@@ -1,0 +1,27 @@
+/* What administrators are told of the tiers below devices: AdminTier, of the answer's arena. */
+#ifndef KVL_SERVER_TIER_FIGURES_H
+#define KVL_SERVER_TIER_FIGURES_H
+
+#include "policy/tier.h"
+#include "proto/kvlease.pb-c.h"
+
+struct arena;
+struct ns;
+struct store;
+struct tenant;
+
+/* "device", "host", "disk"; static. */
+const char *tier_name(enum tier_kind kind);
+
+/*
+ * Of all pools of that tier (TIER_HOST, TIER_DISK); of a tenant, whether there is any; of a
+ * namespace. 0, *ret NULL where there is no such tier; -ENOMEM.
+ */
+int tier_figures_of_store(struct arena *arena, const struct store *s, enum tier_kind kind,
+        Kvlease__V1__AdminTier **ret);
+int tier_figures_of_tenant(struct arena *arena, const struct tenant *t, enum tier_kind kind,
+        Kvlease__V1__AdminTier **ret);
+int tier_figures_of_ns(struct arena *arena, const struct ns *ns, enum tier_kind kind,
+        Kvlease__V1__AdminTier **ret);
+
+#endif
