@@ -131,6 +131,9 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
                 request_end(a, s->request_id, now_nsec);
                 return 0;
         default:
+                /* Or it would be moved. */
+                if (s->flags & SHM_FETCH_COPY && s->copy.to == PAGE_NONE)
+                        return -EINVAL;
                 ret->fetching = a;
                 ret->fetch = (struct fetch_request){
                         .page = s->page,

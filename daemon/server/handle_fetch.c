@@ -200,9 +200,12 @@ static void begin_page(struct batch *b, const Kvlease__V1__FetchRequest *m, uint
                 .generation = p ? (uint32_t)p->generation : 0,
                 .to = b->copies ? m->targets[i] : PAGE_NONE,
         };
-        uint32_t page;
-        int r = begin(b->attach, &rq, b, i, 0, &page);
+        uint32_t page = PAGE_NONE;
+        int r = -EINVAL;
 
+        /* What is to be copied isn't moved. */
+        if (!b->copies || rq.to != PAGE_NONE)
+                r = begin(b->attach, &rq, b, i, 0, &page);
         if (r == 0)
                 return;
         note_result(b, i, r == FETCH_THERE ? 0 : r, page);

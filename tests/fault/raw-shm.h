@@ -36,6 +36,16 @@ bool raw_ring(struct raw_shm *s);
 /* raw_submit(), raw_ring(), and the completion, which must come within 10 s. */
 struct shm_completion raw_complete(struct raw_shm *s, const struct shm_submission *entry);
 
+/* Of a page, as its line shows it. */
+static inline uint64_t raw_generation(const struct raw_shm *s, uint32_t page)
+{
+        const uint8_t *base = (const uint8_t *)s->index;
+        const struct shm_line *lines =
+                (const struct shm_line *)(const void *)(base + s->index->lines_offset);
+
+        return atomic_load(&lines[page].state) >> 8;
+}
+
 /* Takes a page out of the magazine, asking for a refill where it is empty. */
 uint32_t raw_claim(struct raw_shm *s);
 

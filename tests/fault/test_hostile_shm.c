@@ -128,6 +128,11 @@ static void flags_of_free(struct raw_shm *s)
         send_entry(s, entry);
 }
 
+static void flags_of_fetch(struct raw_shm *s)
+{
+        send_entry(s, (struct shm_submission){.op = SHM_OP_FETCH, .flags = SHM_FETCH_COPY << 1});
+}
+
 static void flags_both(struct raw_shm *s)
 {
         struct shm_submission entry = publish_of(s, raw_claim(s), 1);
@@ -206,6 +211,48 @@ static void pages_out_of_range(struct raw_shm *s)
                                       .touch = {.n_keys = UINT32_MAX, .n_hits = UINT32_MAX}});
         }
         assert_true(raw_ping(s, PING_MSEC));
+}
+
+static struct shm_submission fetch_of(struct raw_shm *s, uint32_t page)
+{
+        return (struct shm_submission){.op = SHM_OP_FETCH,
+                .ns_id = s->ns_id,
+                .page = page,
+                .aux = page < s->capacity_pages ? (uint32_t)raw_generation(s, page) : 0};
+}
+
+/* Pages that it hasn't pinned, or that aren't what it says; into pages that aren't its own. */
+static void fetches(struct raw_shm *s)
+{
+        const uint32_t pages[] = {s->capacity_pages, 0x7fffffff, UINT32_MAX, s->capacity_pages - 1};
+        uint32_t page = raw_claim(s), other = raw_claim(s);
+        struct shm_submission p = publish_of(s, page, 31), f;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(pages); ++i) {
+                f = fetch_of(s, pages[i]);
+                assert_int_equal(status_of(s, &f), WIRE_INVALID);
+        }
+        assert_int_equal(status_of(s, &p), WIRE_OK);
+        f = fetch_of(s, page);
+        assert_int_equal(status_of(s, &f), WIRE_INVALID);
+        atomic_fetch_add(&s->counters[page], 1);
+        assert_int_equal(raw_complete(s, &f).page, page);
+        f.aux++;
+        assert_int_not_equal(status_of(s, &f), WIRE_OK);
+        f = fetch_of(s, page);
+        f.flags = SHM_FETCH_COPY;
+        f.copy.to = page;
+        assert_int_equal(status_of(s, &f), WIRE_INVALID);
+        f.copy.to = UINT32_MAX;
+        assert_int_equal(status_of(s, &f), WIRE_INVALID);
+        /* Pinned in its own memory alone, and nobody's. */
+        atomic_fetch_add(&s->counters[s->capacity_pages - 1], 1);
+        f = fetch_of(s, s->capacity_pages - 1);
+        assert_int_not_equal(status_of(s, &f), WIRE_OK);
+        f = free_of(s, other);
+        assert_int_equal(status_of(s, &f), WIRE_OK);
+        atomic_fetch_sub(&s->counters[s->capacity_pages - 1], 1);
+        atomic_fetch_sub(&s->counters[page], 1);
 }
 
 static void other_namespaces(struct raw_shm *s)
@@ -443,6 +490,7 @@ static const struct attack attacks[] = {
         {"op-unknown", op_unknown, true},
         {"op-largest", op_largest, true},
         {"flags-of-free", flags_of_free, true},
+        {"flags-of-fetch", flags_of_fetch, true},
         {"flags-both", flags_both, true},
         {"flags-unknown", flags_unknown, true},
         {"free-none", free_none, true},
@@ -451,6 +499,7 @@ static const struct attack attacks[] = {
         {"magazine-overwritten", magazine_overwritten, true},
         {"magazine-of-nonsense", magazine_of_nonsense, true},
         {"pages-out-of-range", pages_out_of_range, false},
+        {"fetches", fetches, false},
         {"other-namespaces", other_namespaces, false},
         {"pages-of-others", pages_of_others, false},
         {"free-twice", free_twice, false},
@@ -564,6 +613,8 @@ static void scribble_entries(struct raw_shm *s, uint64_t *random)
                 ((uint64_t *)(void *)&e)[i] = pattern_next(random);
         e.op = (uint8_t)(1 + n % 8);
         e.flags = e.op == SHM_OP_PUBLISH ? (uint8_t)(1 + (n >> 8) % 2) : 0;
+        if (e.op == SHM_OP_FETCH)
+                e.flags = (uint8_t)((n >> 8) % 2);
         e.tokens = (uint16_t)(1 + (n >> 16) % SHM_FREE_PAGES);
         e.ns_id = n & (15 << 20) ? s->ns_id : e.ns_id;
         e.page %= 2 * s->set_pages;

@@ -225,6 +225,10 @@ static void test_copy(void **state)
         assert_outcome(&s, 0, WIRE_OK, targets[0]);
         assert_outcome(&s, 1, WIRE_INVALID, PAGE_NONE);
         assert_int_equal(s.attach->member->n_pins, N_PAGES);
+        targets[0] = PAGE_NONE;
+        say_fetch(&s, s.pages, 1, targets, 1);
+        expect(&s.w, s.c, "FETCH:0 ");
+        assert_outcome(&s, 0, WIRE_INVALID, PAGE_NONE);
         say_fetch(&s, s.pages, 2, targets, 1);
         expect(&s.w, s.c, "FETCH:32 ");
         world_end(&s.w);
