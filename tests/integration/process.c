@@ -49,6 +49,11 @@ const char *program_worker_fault(void)
         return program("KVL_WORKER_FAULT", BUILT_WORKER_FAULT);
 }
 
+const char *program_exporter(void)
+{
+        return program("KVLEASE_EXPORTER", BUILT_EXPORTER);
+}
+
 const char *program_decoder(void)
 {
         return program("KVL_DECODER", BUILT_DECODER);

@@ -14,6 +14,7 @@ EDGES = {
     "client/lib": {"client/lib", "proto", "gpu", "base"},
     "client/trace": {"client/trace", "policy", "base"},
     "client/ctl": {"client/ctl", "client/lib", "client/trace", "policy", "proto", "base"},
+    "client/exporter": {"client/exporter", "client/lib", "proto", "base"},
     # An example is what a user writes: the public header and nothing else of ours.
     "client/examples": {"client/examples"},
     # This one also finds the GPU's driver, by the loader alone.

@@ -1,0 +1,151 @@
+#include "client/exporter/limit.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+        struct list_link link;
+        uint64_t key, round; /* when it was met last */
+        bool named;
+        double last[]; /* of counters, by metric; none of a named row */
+};
+
+int limit_init(struct limit *l, const struct metric_table *table, size_t max)
+{
+        *l = (struct limit){.table = table, .max = max};
+        list_init(&l->entries);
+        map_init(&l->index);
+        l->sums = calloc(table->n_metrics, sizeof(*l->sums));
+        return l->sums ? 0 : -ENOMEM;
+}
+
+void limit_deinit(struct limit *l)
+{
+        list_for_each_safe (e, &l->entries, struct entry, link) {
+                list_remove(&e->link);
+                free(e);
+        }
+        map_deinit(&l->index);
+        free(l->sums);
+}
+
+/* Two rows meet in 64 bits by chance alone: the seed is random. */
+static uint64_t row_key(const struct limit *l, const void *row)
+{
+        uint64_t key = 0;
+
+        for (size_t i = 0; i < METRIC_ROW_LABELS && l->table->labels[i].name; i++) {
+                const char *value = metric_label(&l->table->labels[i], row);
+                struct hash_seed seed = {l->index.seed.k0 ^ key, l->index.seed.k1};
+
+                key = hash_bytes(seed, value, strlen(value));
+        }
+        return key == MAP_KEY_NONE ? 0 : key;
+}
+
+static struct entry *find(const struct limit *l, uint64_t key)
+{
+        uint64_t *at = map_find(&l->index, key);
+
+        return at ? (struct entry *)(uintptr_t)*at : NULL;
+}
+
+/* NULL: no memory. */
+static struct entry *add(struct limit *l, uint64_t key)
+{
+        bool named = l->n_named < l->max;
+        size_t n = named ? 0 : l->table->n_metrics;
+        struct entry *e = calloc(1, sizeof(*e) + n * sizeof(e->last[0]));
+
+        if (!e || map_put(&l->index, key, (uint64_t)(uintptr_t)e) < 0) {
+                free(e);
+                return NULL;
+        }
+        e->key = key;
+        e->named = named;
+        l->n_named += named;
+        list_append(&l->entries, &e->link);
+        return e;
+}
+
+static void forget_gone(struct limit *l)
+{
+        list_for_each_safe (e, &l->entries, struct entry, link) {
+                if (e->round == l->round)
+                        continue;
+                l->n_named -= e->named;
+                map_remove(&l->index, e->key);
+                list_remove(&e->link);
+                free(e);
+        }
+}
+
+/* A row without a name. A counter that fell began anew with the daemon. */
+static void sum_row(struct limit *l, struct entry *e, const void *row)
+{
+        for (size_t i = 0; i < l->table->n_metrics; i++) {
+                enum text_type type = metric_family(l->table, i)->type;
+                double value;
+
+                if (type == TEXT_INFO)
+                        continue;
+                value = metric_value(&l->table->metrics[i], row);
+                if (type != TEXT_COUNTER) {
+                        l->sums[i] += value;
+                        continue;
+                }
+                l->sums[i] += value >= e->last[i] ? value - e->last[i] : value;
+                e->last[i] = value;
+        }
+}
+
+static void begin_sums(struct limit *l)
+{
+        for (size_t i = 0; i < l->table->n_metrics; i++)
+                if (metric_family(l->table, i)->type != TEXT_COUNTER)
+                        l->sums[i] = 0;
+}
+
+/* Marks those that are still there, so that what is gone makes room first. */
+static void meet(struct limit *l, const void *const *rows, size_t n)
+{
+        l->round++;
+        l->n_rows = n;
+        for (size_t i = 0; i < n; i++) {
+                struct entry *e = find(l, row_key(l, rows[i]));
+
+                if (e)
+                        e->round = l->round;
+        }
+        forget_gone(l);
+}
+
+int limit_rows(struct limit *l, const void **rows, size_t n, size_t *ret_n_named)
+{
+        size_t n_named = 0;
+
+        meet(l, rows, n);
+        begin_sums(l);
+        for (size_t i = 0; i < n; i++) {
+                uint64_t key = row_key(l, rows[i]);
+                struct entry *e = find(l, key);
+
+                if (!e)
+                        e = add(l, key);
+                if (!e)
+                        return -ENOMEM;
+                if (e->named)
+                        rows[n_named++] = rows[i];
+                else
+                        sum_row(l, e, rows[i]);
+        }
+        *ret_n_named = n_named;
+        return 0;
+}
+
+double limit_sum(const struct limit *l, size_t i)
+{
+        return l->sums[i];
+}

@@ -1,0 +1,60 @@
+/*
+ * What is told of the daemon: for each list of the admin socket a table of families, a line each,
+ * over the fields of its rows. A new field is a new line in metrics.c.
+ */
+#ifndef KVL_EXPORTER_METRIC_H
+#define KVL_EXPORTER_METRIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/exporter/text.h"
+
+struct metric_label {
+        const char *name;
+        size_t offset;    /* in a row: char * */
+        const char *none; /* what is said for ""; NULL: that */
+};
+
+#define METRIC_INFO_LABELS 5
+
+/* A sample of each row. */
+struct metric {
+        const char *family; /* without the prefix and _total; NULL: the one above */
+        enum text_type type;
+        const char *help;
+        struct text_label label; /* beside those of the table; name NULL: none */
+        size_t offset;
+        uint8_t width;                     /* of the field: 4 or 8; UINT64_MAX is no limit: +Inf */
+        bool is_milli;                     /* the field is in thousandths of the family's unit */
+        bool single;                       /* a sum of it over rows means nothing */
+        double (*derive)(const void *row); /* instead of a field; NULL: the field */
+        struct metric_label info[METRIC_INFO_LABELS]; /* of TEXT_INFO, whose value is 1 */
+};
+
+#define METRIC_ROW_LABELS 3
+
+struct metric_table {
+        const char *name;             /* of its rows, for people: "tenants" */
+        const struct metric *metrics; /* the first one begins a family */
+        size_t n_metrics;
+        struct metric_label labels[METRIC_ROW_LABELS]; /* of each row; what tells rows apart */
+        bool (*wants)(const void *row);                /* NULL: all rows are of this table */
+        /* Where rows come from (enum source_list). */
+        unsigned list;
+};
+
+/* Value of a metric in a row. Not of TEXT_INFO. */
+double metric_value(const struct metric *m, const void *row);
+
+/* A label's value in a row. Borrowed. */
+const char *metric_label(const struct metric_label *l, const void *row);
+
+/* The metric that begins the family of metric `i` of the table. */
+const struct metric *metric_family(const struct metric_table *t, size_t i);
+
+extern const struct metric_table metric_tables[];
+extern const size_t n_metric_tables;
+
+#endif

@@ -1,0 +1,128 @@
+#include "client/exporter/options.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/parse.h"
+#include "kvlease-version.h"
+
+/* Of the range that Prometheus' exporters take theirs from (9100 to 9999), 97 and KV on the keys of
+ * a telephone. Not registered there. */
+#define DEFAULT_LISTEN "127.0.0.1:9758"
+#define DEFAULT_SOCKET "/run/kvlease/admin.sock"
+
+/* Below the 10 s that Prometheus waits if it isn't told otherwise. */
+#define DEFAULT_TIMEOUT_SEC 5
+#define TIMEOUT_MAX_SEC     600 /* not tuned */
+
+#define DEFAULT_ROWS 200 /* not tuned: some 12,000 series where every list has as many */
+#define ROWS_MAX     100000
+
+static const char help[] =
+        "kvlease-exporter - what kvleased knows of itself, for Prometheus\n"
+        "\n"
+        "  -l, --listen ADDRESS:PORT  where it is reached; default " DEFAULT_LISTEN ".\n"
+        "                             [::1]:PORT for IPv6, :PORT for every address; a path is a\n"
+        "                             Unix socket\n"
+        "  -s, --socket PATH          admin socket of kvleased; default $KVLEASE_ADMIN_SOCKET,\n"
+        "                             else " DEFAULT_SOCKET "\n"
+        "  -t, --timeout TIME         how long kvleased has for all its answers; default 5s\n"
+        "      --max-rows N           tenants, regions, namespaces, namespace sets and pairs of\n"
+        "                             tenants that are told by name, of each at most; the rest is\n"
+        "                             summed as \"(others)\"; default 200\n"
+        "  -h, --help                 this text\n"
+        "  -V, --version              version\n"
+        "\n"
+        "  /metrics                   Prometheus text, or OpenMetrics where that is asked for\n"
+        "  /                          a page for people\n"
+        "  /-/healthy                 whether the exporter itself answers\n"
+        "\n"
+        "There is no access control: who can reach it sees names and figures of all tenants.\n"
+        "Exit codes: 0 stopped; 1 it can't listen, or out of memory; 2 command line.\n";
+
+static const struct option words[] = {
+        {"listen", required_argument, NULL, 'l'},
+        {"socket", required_argument, NULL, 's'},
+        {"timeout", required_argument, NULL, 't'},
+        {"max-rows", required_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {0},
+};
+
+static int refuse(const char *word, const char *why)
+{
+        fprintf(stderr, "kvlease-exporter: %s: %s; see kvlease-exporter --help\n", word, why);
+        return -1;
+}
+
+static int take_timeout(const char *word, struct options *o)
+{
+        uint64_t nsec;
+
+        if (parse_duration(word, &nsec) < 0 || nsec < NSEC_PER_MSEC ||
+                nsec > TIMEOUT_MAX_SEC * NSEC_PER_SEC)
+                return refuse(word, "--timeout wants a time from 1ms to 10min");
+        o->timeout_nsec = nsec;
+        return 0;
+}
+
+static int take_rows(const char *word, struct options *o)
+{
+        uint64_t n;
+
+        if (parse_u64(word, &n) < 0 || n < 1 || n > ROWS_MAX)
+                return refuse(word, "--max-rows wants a number from 1 to 100000");
+        o->max_rows = n;
+        return 0;
+}
+
+/* 0: go on; 1: done; -1: refused. */
+static int take(int c, struct options *o)
+{
+        switch (c) {
+        case 'l':
+                o->listen = optarg;
+                return 0;
+        case 's':
+                o->socket = optarg;
+                return optarg[0] ? 0 : refuse("--socket", "wants a path");
+        case 't':
+                return take_timeout(optarg, o);
+        case 'r':
+                return take_rows(optarg, o);
+        case 'h':
+                fputs(help, stdout);
+                return 1;
+        case 'V':
+                puts("kvlease-exporter " KVLEASE_VERSION);
+                return 1;
+        default: /* getopt has said why */
+                fputs("see kvlease-exporter --help\n", stderr);
+                return -1;
+        }
+}
+
+int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code)
+{
+        const char *env = getenv("KVLEASE_ADMIN_SOCKET");
+        struct options o = {.listen = DEFAULT_LISTEN,
+                .socket = env && env[0] ? env : DEFAULT_SOCKET,
+                .timeout_nsec = DEFAULT_TIMEOUT_SEC * NSEC_PER_SEC,
+                .max_rows = DEFAULT_ROWS};
+        int c, r = 0;
+
+        while (r == 0 && (c = getopt_long(argc, argv, "l:s:t:hV", words, NULL)) != -1)
+                r = take(c, &o);
+        if (r == 0 && optind < argc)
+                r = refuse(argv[optind], "what is that?");
+        if (r == 0) {
+                *ret = o;
+                return 0;
+        }
+        *ret_exit_code = r < 0 ? 2 : 0;
+        return 1;
+}

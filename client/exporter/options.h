@@ -1,0 +1,20 @@
+/* The command line of kvlease-exporter. */
+#ifndef KVL_EXPORTER_OPTIONS_H
+#define KVL_EXPORTER_OPTIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct options {
+        const char *listen, *socket; /* borrowed from argv, the environment or static */
+        uint64_t timeout_nsec;
+        size_t max_rows;
+};
+
+/*
+ * 0: go on with *ret. 1: all is done, exit with *ret_exit_code: --help, --version, or a command
+ * line that was refused, with a sentence on stderr.
+ */
+int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code);
+
+#endif

@@ -1,0 +1,102 @@
+#include "client/exporter/page.h"
+
+#include <inttypes.h>
+
+#include "base/parse.h"
+#include "proto/kvlease.pb-c.h"
+
+#define PAGE_TENANTS 200 /* rows; not tuned */
+
+static void begin(struct text *t, const char *title)
+{
+        text_printf(t,
+                "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                "<title>kvlease: %s</title>\n<style>body{font-family:sans-serif;margin:2em}"
+                "td,th{padding:.2em 1em .2em 0;text-align:left}</style></head>\n"
+                "<body><h1>kvlease: %s</h1>\n",
+                title, title);
+}
+
+static void end(struct text *t)
+{
+        text_printf(t, "<p><a href=\"/metrics\">metrics</a></p></body></html>\n");
+}
+
+/* A cell with the size, of `whole` unless that is unlimited. */
+static void bytes_cell(struct text *t, uint64_t part, uint64_t whole)
+{
+        char a[FORMAT_BYTES_MAX], b[FORMAT_BYTES_MAX];
+
+        if (whole == UINT64_MAX)
+                text_printf(t, "<td>%s</td>", format_bytes(part, a));
+        else
+                text_printf(t, "<td>%s of %s</td>", format_bytes(part, a), format_bytes(whole, b));
+}
+
+static void status_list(struct text *t, const Kvlease__V1__AdminStatusReply *s)
+{
+        text_printf(t, "<p>kvleased ");
+        text_html(t, s->daemon_version);
+        text_printf(t,
+                ", up for %" PRIu64 " s%s: %" PRIu32 " clients, %" PRIu32 " tenants, %" PRIu32
+                " namespaces, %" PRIu64 " pages cached, %" PRIu64 " of %" PRIu64
+                " looked up found.</p>\n",
+                s->uptime_sec, s->draining ? ", draining" : "", s->n_clients, s->n_tenants,
+                s->n_namespaces, s->pages_sealed, s->lookup_hits, s->lookup_keys);
+}
+
+static void device_table(struct text *t, const struct source_rows *rows)
+{
+        text_printf(t, "<h2>Devices</h2>\n<table><tr><th>device<th>state<th>memory</tr>\n");
+        for (size_t i = 0; i < rows->n; i++) {
+                const Kvlease__V1__AdminDevice *d = rows->rows[i];
+
+                text_printf(t, "<tr><td>");
+                text_html(t, d->name);
+                text_printf(t, "</td><td>");
+                text_html(t, d->state);
+                text_printf(t, "</td>");
+                bytes_cell(t, d->charged_bytes, d->budget_bytes);
+                text_printf(t, "</tr>\n");
+        }
+        text_printf(t, "</table>\n");
+}
+
+static void tenant_table(struct text *t, const struct source_rows *rows)
+{
+        text_printf(t, "<h2>Tenants</h2>\n<table><tr><th>tenant<th>memory<th>reserved<th>clients"
+                       "<th>refused<th>evicted</tr>\n");
+        for (size_t i = 0; i < rows->n && i < PAGE_TENANTS; i++) {
+                const Kvlease__V1__AdminTenant *r = rows->rows[i];
+
+                text_printf(t, "<tr><td>");
+                text_html(t, r->name);
+                text_printf(t, "</td>");
+                bytes_cell(t, r->charged_bytes, r->limit_bytes);
+                bytes_cell(t, r->reserve_bytes, UINT64_MAX);
+                text_printf(t,
+                        "<td>%" PRIu32 "</td><td>%" PRIu64 "</td><td>%" PRIu64 "</td></tr>\n",
+                        r->n_clients, r->refusals, r->evictions);
+        }
+        text_printf(t, "</table>\n");
+        if (rows->n > PAGE_TENANTS)
+                text_printf(t, "<p>and %zu more: kvleasectl tenants</p>\n", rows->n - PAGE_TENANTS);
+}
+
+void page_daemon(struct text *t, const struct facts *f)
+{
+        begin(t, "up");
+        status_list(t, f->lists[SOURCE_STATUS].rows[0]);
+        device_table(t, &f->lists[SOURCE_DEVICES]);
+        tenant_table(t, &f->lists[SOURCE_TENANTS]);
+        end(t);
+}
+
+void page_away(struct text *t, const char *why)
+{
+        begin(t, "away");
+        text_printf(t, "<p>kvleased can't be asked: ");
+        text_html(t, why);
+        text_printf(t, "</p>\n");
+        end(t);
+}

@@ -1,0 +1,277 @@
+#include "client/exporter/scrape.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "client/exporter/limit.h"
+#include "client/exporter/metric.h"
+#include "client/exporter/page.h"
+#include "client/exporter/source.h"
+#include "kvlease-version.h"
+#include "proto/kvlease.pb-c.h"
+
+/* Of the time between the end of a look and the next one, and its bound. Not tuned: a look takes
+ * some ms, scrapes are seconds apart. */
+#define PAUSE_FACTOR   9
+#define PAUSE_MAX_NSEC NSEC_PER_SEC
+
+struct scraper {
+        pthread_mutex_t lock;  /* of all below */
+        struct source *source; /* owned */
+        struct limit *limits;  /* owned: of each table */
+        uint64_t not_before;   /* the next look */
+        uint64_t n_scrapes, n_failures, n_calls;
+        double last_sec;     /* what the last look took */
+        uint64_t boot_epoch; /* of the daemon that was met last; 0: none */
+        uint64_t n_survived, n_emptied;
+};
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static void pause_until(uint64_t until)
+{
+        struct timespec at = {(time_t)(until / NSEC_PER_SEC), (long)(until % NSEC_PER_SEC)};
+
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+                ;
+}
+
+/* A daemon that wasn't the last one asked has started since. */
+static void note_restart(struct scraper *s, const Kvlease__V1__AdminStatusReply *status)
+{
+        if (s->boot_epoch && s->boot_epoch != status->boot_epoch) {
+                s->n_survived += status->took_over != 0;
+                s->n_emptied += status->took_over == 0;
+        }
+        s->boot_epoch = status->boot_epoch;
+}
+
+/* [lock] As source_ask(). */
+static int look(struct scraper *s, struct facts *ret_facts)
+{
+        uint64_t start, took;
+        int r;
+
+        pause_until(s->not_before);
+        start = clock_now_nsec();
+        r = source_ask(s->source, ret_facts);
+        took = clock_now_nsec() - start;
+        s->not_before = start + took + MIN(PAUSE_FACTOR * took, PAUSE_MAX_NSEC);
+        s->last_sec = (double)took / (double)NSEC_PER_SEC;
+        s->n_scrapes++;
+        s->n_failures += r < 0;
+        if (r < 0)
+                return r;
+        s->n_calls += ret_facts->n_calls;
+        note_restart(s, ret_facts->lists[SOURCE_STATUS].rows[0]);
+        return 0;
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+static void row_labels(const struct metric_table *t, const void *row, struct text_labels *ret)
+{
+        ret->n = 0;
+        for (size_t i = 0; i < METRIC_ROW_LABELS && t->labels[i].name; i++)
+                text_labels_add(ret, t->labels[i].name,
+                        row ? metric_label(&t->labels[i], row) : LIMIT_OTHERS);
+}
+
+static void tell_row(
+        struct text *text, const struct metric_table *t, const struct metric *m, const void *row)
+{
+        struct text_labels labels;
+
+        row_labels(t, row, &labels);
+        text_labels_add(&labels, m->label.name, m->label.value);
+        for (size_t i = 0; i < METRIC_INFO_LABELS && m->info[i].name; i++)
+                text_labels_add(&labels, m->info[i].name, metric_label(&m->info[i], row));
+        text_sample(text, &labels, text->type == TEXT_INFO ? 1 : metric_value(m, row));
+}
+
+static void tell_others(struct text *text, const struct limit *l, size_t i)
+{
+        const struct metric *m = &l->table->metrics[i];
+        struct text_labels labels;
+
+        if (text->type == TEXT_INFO || metric_family(l->table, i)->single)
+                return;
+        row_labels(l->table, NULL, &labels);
+        text_labels_add(&labels, m->label.name, m->label.value);
+        text_sample(text, &labels, limit_sum(l, i));
+}
+
+/* Family by family: their samples belong together. */
+static void tell_table(struct text *text, const struct limit *l, const void *const *rows,
+        size_t n_named, size_t n_others)
+{
+        const struct metric_table *t = l->table;
+
+        for (size_t i = 0; i < t->n_metrics && n_named + n_others > 0; i++) {
+                const struct metric *m = &t->metrics[i];
+
+                if (m->family)
+                        text_family(text, m->family, m->type, m->help);
+                for (size_t row = 0; row < n_named; row++)
+                        tell_row(text, t, m, rows[row]);
+                if (n_others > 0)
+                        tell_others(text, l, i);
+        }
+}
+
+/* The rows that are of this table. */
+static int tell_rows(struct text *text, struct limit *l, const struct source_rows *rows)
+{
+        _cleanup_free_ const void **wanted = calloc(rows->n + 1, sizeof(*wanted));
+        size_t n = 0, n_named;
+        int r;
+
+        if (!wanted)
+                return -ENOMEM;
+        for (size_t i = 0; i < rows->n; i++)
+                if (!l->table->wants || l->table->wants(rows->rows[i]))
+                        wanted[n++] = rows->rows[i];
+        r = limit_rows(l, wanted, n, &n_named);
+        if (r == 0)
+                tell_table(text, l, wanted, n_named, n - n_named);
+        return r;
+}
+
+static int tell_daemon(struct scraper *s, struct text *t, const struct facts *f)
+{
+        int r = 0;
+
+        for (size_t i = 0; r == 0 && i < n_metric_tables; i++)
+                r = tell_rows(t, &s->limits[i], &f->lists[metric_tables[i].list]);
+        return r;
+}
+
+static void tell_one(
+        struct text *t, const char *name, enum text_type type, const char *help, double value)
+{
+        text_family(t, name, type, help);
+        text_sample(t, &(struct text_labels){0}, value);
+}
+
+static void tell_limits(const struct scraper *s, struct text *t)
+{
+        text_family(t, "exporter_rows", TEXT_GAUGE,
+                "Rows of the daemon's lists, by whether they are told by name or summed.");
+        for (size_t i = 0; i < n_metric_tables; i++) {
+                const struct limit *l = &s->limits[i];
+
+                for (int named = 1; l->table->labels[0].name && named >= 0; named--) {
+                        struct text_labels labels = {.n = 0};
+
+                        text_labels_add(&labels, "list", l->table->name);
+                        text_labels_add(&labels, "told", named ? "named" : "summed");
+                        text_sample(
+                                t, &labels, (double)(named ? l->n_named : l->n_rows - l->n_named));
+                }
+        }
+}
+
+static void tell_restarts(const struct scraper *s, struct text *t)
+{
+        struct text_labels survived = {{{"outcome", "survived"}}, 1};
+        struct text_labels emptied = {{{"outcome", "emptied"}}, 1};
+
+        text_family(t, "restarts", TEXT_COUNTER,
+                "Restarts of kvleased that this exporter has seen, by what became of the cache.");
+        text_sample(t, &survived, (double)s->n_survived);
+        text_sample(t, &emptied, (double)s->n_emptied);
+}
+
+static void tell_exporter(const struct scraper *s, struct text *t, bool is_up)
+{
+        struct text_labels version = {{{"version", KVLEASE_VERSION}}, 1};
+
+        tell_one(t, "up", TEXT_GAUGE, "1 where kvleased answered.", is_up);
+        text_family(t, "exporter_build", TEXT_INFO, "This exporter.");
+        text_sample(t, &version, 1);
+        tell_one(t, "exporter_scrapes", TEXT_COUNTER, "Times that kvleased was asked.",
+                (double)s->n_scrapes);
+        tell_one(t, "exporter_failed_scrapes", TEXT_COUNTER,
+                "Of these, those that it didn't answer.", (double)s->n_failures);
+        tell_one(t, "exporter_admin_calls", TEXT_COUNTER, "Requests made to kvleased for that.",
+                (double)s->n_calls);
+        tell_one(t, "exporter_scrape_duration_seconds", TEXT_GAUGE,
+                "What asking kvleased took this time.", s->last_sec);
+        tell_restarts(s, t);
+        if (is_up)
+                tell_limits(s, t);
+}
+
+int scraper_metrics(struct scraper *s, struct text *t)
+{
+        struct facts facts = {0};
+        bool is_up;
+        int r;
+
+        pthread_mutex_lock(&s->lock);
+        is_up = look(s, &facts) == 0;
+        r = is_up ? tell_daemon(s, t, &facts) : 0;
+        if (r == 0)
+                tell_exporter(s, t, is_up);
+        pthread_mutex_unlock(&s->lock);
+        facts_deinit(&facts);
+        text_end(t);
+        return t->failed ? -ENOMEM : r;
+}
+
+int scraper_page(struct scraper *s, struct text *t)
+{
+        struct facts facts = {0};
+
+        pthread_mutex_lock(&s->lock);
+        if (look(s, &facts) == 0)
+                page_daemon(t, &facts);
+        else
+                page_away(t, source_why(s->source));
+        pthread_mutex_unlock(&s->lock);
+        facts_deinit(&facts);
+        return t->failed ? -ENOMEM : 0;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int scraper_new(const struct scraper_options *o, struct scraper **ret)
+{
+        struct scraper *s = calloc(1, sizeof(*s));
+        int r = s ? 0 : -ENOMEM;
+
+        if (!s)
+                return r;
+        pthread_mutex_init(&s->lock, NULL);
+        s->limits = calloc(n_metric_tables, sizeof(*s->limits));
+        if (!s->limits)
+                r = -ENOMEM;
+        for (size_t i = 0; r == 0 && i < n_metric_tables; i++) {
+                /* A table without labels has one row. */
+                bool single = !metric_tables[i].labels[0].name;
+
+                r = limit_init(&s->limits[i], &metric_tables[i], single ? 1 : o->max_rows);
+        }
+        if (r == 0)
+                r = source_new(o->socket, o->timeout_nsec, &s->source);
+        if (r < 0)
+                scraper_free(s);
+        else
+                *ret = s;
+        return r;
+}
+
+void scraper_free(struct scraper *s)
+{
+        if (!s)
+                return;
+        for (size_t i = 0; s->limits && i < n_metric_tables && s->limits[i].table; i++)
+                limit_deinit(&s->limits[i]);
+        free(s->limits);
+        source_free(s->source);
+        pthread_mutex_destroy(&s->lock);
+        free(s);
+}

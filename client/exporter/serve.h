@@ -1,0 +1,25 @@
+/*
+ * HTTP: /metrics, / and /-/healthy, by GET and HEAD; nothing else, and nothing is taken from a
+ * request but its method, path and Accept header. A thread a connection, SERVE_MAX_CONNECTIONS of
+ * them at most: one that waits for a daemon that hangs keeps nobody from /-/healthy.
+ */
+#ifndef KVL_EXPORTER_SERVE_H
+#define KVL_EXPORTER_SERVE_H
+
+#include "client/exporter/scrape.h"
+
+#define SERVE_MAX_CONNECTIONS 32 /* not tuned: a Prometheus or two, and people */
+/* A connection without requests ends. Longer than the minute between two scrapes that is
+ * Prometheus' default. */
+#define SERVE_IDLE_SEC 120
+
+struct server;
+
+/* Listens at `fd` (taken, also on failure) and answers from `s` (borrowed). 0, *ret is returned
+ * owned; or -errno. */
+int serve_start(int fd, struct scraper *s, struct server **ret);
+
+/* Answers nobody any more; waits for answers under way. NULL is ignored. */
+void serve_stop(struct server *s);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * kvlease-exporter beside a test's daemon, at a Unix socket in its directory, and what HTTP says
+ * there. Asserts by cmocka.
+ */
+#ifndef KVL_TEST_EXPORTER_H
+#define KVL_TEST_EXPORTER_H
+
+#include "tests/integration/harness.h"
+
+struct exporter {
+        pid_t pid; /* 0: not running */
+        char socket[PRIVATE_PATH_MAX];
+        char log[PRIVATE_PATH_MAX]; /* what it printed */
+};
+
+/* More words of its command line, ends with NULL; may be NULL. Waits until it listens. */
+void exporter_start(struct exporter *e, const struct harness *h, const char *const *words);
+
+/* SIGTERM; its exit status must be 0. */
+void exporter_stop(struct exporter *e);
+
+struct http_answer {
+        int status;
+        char *head, *body; /* owned; NUL-terminated */
+};
+
+/* A request line and headers, each ending in \r\n, without the empty line. */
+void http_ask(const struct exporter *e, const char *head, struct http_answer *ret);
+void http_answer_free(struct http_answer *a);
+
+/* GET /metrics: the body, owned. */
+char *exporter_metrics(const struct exporter *e);
+
+/* The value behind exactly this name and labels; fails where there is no such line, or two. */
+double metric_of(const char *metrics, const char *series);
+
+/* Is there a line that begins so? */
+bool metric_exists(const char *metrics, const char *beginning);
+
+#endif

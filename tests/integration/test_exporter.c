@@ -1,0 +1,359 @@
+/* kvlease-exporter beside a real daemon: figures as kvleasectl tells them, and without the daemon.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "tests/integration/exporter.h"
+
+#define SET_PAGES   512 /* of 4 KiB */
+#define CHAIN_PAGES 256
+
+static const struct private_tenant both[] = {{"loser", NULL}, {"winner", NULL}, {NULL, NULL}};
+/* Two sets: one for each. */
+static const struct private_options options = {
+        .tenants = both, .device_lines = "memory = 4MiB\nextent = 2MiB\n"};
+
+/* Both sets are the loser's; then one is the winner's, which leases and is refused. */
+static struct worker *make_history(struct harness *h)
+{
+        struct worker *w = worker_start(h, "loser", "cache", 1);
+        uint32_t pages[CHAIN_PAGES];
+
+        for (unsigned chain = 0; chain < 2 * SET_PAGES / CHAIN_PAGES; ++chain)
+                worker_publish_chain(w, chain, CHAIN_PAGES, pages);
+        worker_stop(w);
+        w = worker_start(h, "winner", "work", 1);
+        worker_tell(w, "lease %u", SET_PAGES);
+        assert_int_not_equal(worker_ask(w, "lease-with %u wait=-1", 2 * SET_PAGES), 0);
+        return w;
+}
+
+static void assert_as_ctl(struct harness *h, const char *m, const char *series, const char *name)
+{
+        uint64_t expected = ctl_status(h, name);
+
+        if (metric_of(m, series) != (double)expected)
+                fail_msg("%s is %g, kvleasectl says %s is %lu", series, metric_of(m, series), name,
+                        (unsigned long)expected);
+}
+
+static void assert_status(struct harness *h, const char *m)
+{
+        static const struct {
+                const char *series, *name;
+        } same[] = {{"kvlease_evicted_pages_total", "evictions"},
+                {"kvlease_refused_leases_total", "leases_refused"},
+                {"kvlease_published_pages_total", "publishes"},
+                {"kvlease_pages{state=\"sealed\"}", "pages_sealed"},
+                {"kvlease_pages{state=\"granted\"}", "pages_granted"},
+                {"kvlease_tenants", "n_tenants"}, {"kvlease_namespaces", "n_namespaces"},
+                {"kvlease_clients", "n_clients"}};
+
+        for (size_t i = 0; i < ARRAY_SIZE(same); i++)
+                assert_as_ctl(h, m, same[i].series, same[i].name);
+}
+
+static void test_figures(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = make_history(h);
+        struct exporter e;
+        _cleanup_free_ char *m = NULL;
+
+        exporter_start(&e, h, NULL);
+        m = exporter_metrics(&e);
+        assert_true(metric_of(m, "kvlease_up") == 1);
+        assert_status(h, m);
+        assert_true(metric_of(m, "kvlease_clients") == 1);
+        assert_true(
+                metric_of(m, "kvlease_tenant_evicted_pages_total{tenant=\"loser\"}") >= SET_PAGES);
+        assert_true(metric_of(m, "kvlease_taken_pages_total{victim=\"loser\",by=\"winner\"}") >=
+                    SET_PAGES);
+        assert_true(metric_of(m, "kvlease_taken_sets_total{victim=\"loser\",by=\"winner\"}") == 1);
+        assert_true(metric_of(m, "kvlease_tenant_charged_bytes{tenant=\"winner\"}") ==
+                    (double)ctl_tenant(h, "winner", "charged_bytes"));
+        assert_true(metric_of(m, "kvlease_tenant_refused_leases_total{tenant=\"winner\","
+                                 "reason=\"pool_full\"}") == 1);
+        assert_true(
+                metric_exists(m, "kvlease_namespace_pages{tenant=\"winner\",namespace=\"work\""));
+        worker_stop(w);
+        exporter_stop(&e);
+}
+
+/* Pages that are found are tokens that needn't be computed. */
+static void test_hits(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "loser", "cache", 1);
+        uint32_t pages[4];
+        char series[256];
+        double page_tokens;
+        struct exporter e;
+        _cleanup_free_ char *m = NULL;
+
+        worker_publish_chain(w, 1, 4, pages);
+        worker_tell(w, "lookup 1:0-5");
+        exporter_start(&e, h, NULL);
+        m = exporter_metrics(&e);
+        snprintf(series, sizeof(series),
+                "kvlease_namespace_page_tokens{tenant=\"loser\",namespace=\"cache\",device=\"%s\"}",
+                private_device());
+        page_tokens = metric_of(m, series);
+        assert_true(page_tokens > 0);
+        snprintf(series, sizeof(series),
+                "kvlease_namespace_lookup_tokens_total{tenant=\"loser\",namespace=\"cache\","
+                "device=\"%s\",result=\"hit\"}",
+                private_device());
+        assert_true(metric_of(m, series) == 4 * page_tokens);
+        snprintf(series, sizeof(series),
+                "kvlease_namespace_lookup_tokens_total{tenant=\"loser\",namespace=\"cache\","
+                "device=\"%s\",result=\"miss\"}",
+                private_device());
+        assert_true(metric_of(m, series) == 2 * page_tokens);
+        assert_true(metric_of(m, "kvlease_lookup_pages_total{result=\"hit\"}") == 4);
+        worker_stop(w);
+        exporter_stop(&e);
+}
+
+/* The daemon goes and comes back: the exporter stays, and counts it. */
+static void test_without_daemon(void **state)
+{
+        struct harness *h = *state;
+        struct exporter e;
+        struct http_answer a;
+        char *m;
+        int status;
+
+        exporter_start(&e, h, NULL);
+        m = exporter_metrics(&e);
+        assert_true(metric_of(m, "kvlease_restarts_total{outcome=\"emptied\"}") == 0);
+        free(m);
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        m = exporter_metrics(&e);
+        assert_true(metric_of(m, "kvlease_up") == 0);
+        assert_true(metric_of(m, "kvlease_exporter_failed_scrapes_total") == 1);
+        assert_false(metric_exists(m, "kvlease_tenants"));
+        free(m);
+        http_ask(&e, "GET / HTTP/1.1\r\n", &a);
+        assert_int_equal(a.status, 200);
+        assert_non_null(strstr(a.body, "admin.sock"));
+        http_answer_free(&a);
+        http_ask(&e, "GET /-/healthy HTTP/1.1\r\n", &a);
+        assert_int_equal(a.status, 200);
+        http_answer_free(&a);
+        harness_start(h);
+        m = exporter_metrics(&e);
+        assert_true(metric_of(m, "kvlease_up") == 1);
+        assert_true(metric_of(m, "kvlease_restarts_total{outcome=\"emptied\"}") == 1);
+        assert_true(metric_of(m, "kvlease_restarts_total{outcome=\"survived\"}") == 0);
+        free(m);
+        exporter_stop(&e);
+}
+
+/* A connection that was kept while the daemon was replaced: one scrape, no failure. */
+static void test_left_behind(void **state)
+{
+        struct harness *h = *state;
+        struct exporter e;
+        char *m;
+
+        exporter_start(&e, h, NULL);
+        free(exporter_metrics(&e));
+        harness_restart(h);
+        m = exporter_metrics(&e);
+        assert_true(metric_of(m, "kvlease_up") == 1);
+        assert_true(metric_of(m, "kvlease_exporter_failed_scrapes_total") == 0);
+        free(m);
+        exporter_stop(&e);
+}
+
+/* A daemon that doesn't answer: up 0 after the timeout, and the exporter itself is healthy. */
+static void test_daemon_hangs(void **state)
+{
+        static const char *const words[] = {"--timeout", "50ms", NULL};
+        struct harness *h = *state;
+        struct exporter e;
+        struct http_answer a;
+        char *m;
+
+        exporter_start(&e, h, words);
+        free(exporter_metrics(&e));
+        assert_int_equal(kill(h->daemon.pid, SIGSTOP), 0);
+        m = exporter_metrics(&e);
+        assert_true(metric_of(m, "kvlease_up") == 0);
+        free(m);
+        http_ask(&e, "GET /-/healthy HTTP/1.1\r\n", &a);
+        assert_int_equal(a.status, 200);
+        http_answer_free(&a);
+        assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
+        /* It is slow at first on a busy machine. */
+        for (unsigned i = 0; i < 300; i++) {
+                bool up;
+
+                m = exporter_metrics(&e);
+                up = metric_of(m, "kvlease_up") == 1;
+                free(m);
+                if (up)
+                        break;
+                assert_true(i < 299);
+        }
+        exporter_stop(&e);
+}
+
+/* A tenant's socket isn't the admin socket, and must not look like a daemon. */
+static void test_wrong_socket(void **state)
+{
+        struct harness *h = *state;
+        char socket[PRIVATE_PATH_MAX];
+        const char *words[] = {
+                "--socket", private_daemon_socket(&h->daemon, "loser", socket), NULL};
+        struct exporter e;
+        _cleanup_free_ char *m = NULL;
+
+        exporter_start(&e, h, words);
+        m = exporter_metrics(&e);
+        assert_true(metric_of(m, "kvlease_up") == 0);
+        exporter_stop(&e);
+}
+
+/* ---- many rows ------------------------------------------------------------------------------- */
+
+#define N_TENANTS 5
+
+static const struct private_tenant many[] = {
+        {"t0", NULL}, {"t1", NULL}, {"t2", NULL}, {"t3", NULL}, {"t4", NULL}, {NULL, NULL}};
+static const struct private_options options_many = {.tenants = many};
+
+static void test_limit(void **state)
+{
+        static const char *const words[] = {"--max-rows", "2", NULL};
+        struct harness *h = *state;
+        struct worker *w[N_TENANTS];
+        double sum = 0;
+        struct exporter e;
+        _cleanup_free_ char *m = NULL;
+
+        for (unsigned i = 0; i < N_TENANTS; i++) {
+                char name[8];
+
+                snprintf(name, sizeof(name), "t%u", i);
+                w[i] = worker_start(h, name, "ns", 1);
+                worker_tell(w[i], "lease %u", i + 1);
+                sum += i < 2 ? 0 : (double)ctl_tenant(h, name, "charged_bytes");
+        }
+        exporter_start(&e, h, words);
+        m = exporter_metrics(&e);
+        assert_true(metric_exists(m, "kvlease_tenant_charged_bytes{tenant=\"t0\"}"));
+        assert_true(metric_exists(m, "kvlease_tenant_charged_bytes{tenant=\"t1\"}"));
+        assert_false(metric_exists(m, "kvlease_tenant_charged_bytes{tenant=\"t2\"}"));
+        assert_true(sum > 0);
+        assert_true(metric_of(m, "kvlease_tenant_charged_bytes{tenant=\"(others)\"}") == sum);
+        assert_true(metric_of(m, "kvlease_tenant_clients{tenant=\"(others)\"}") == N_TENANTS - 2);
+        assert_false(metric_exists(m, "kvlease_tenant_weight{tenant=\"(others)\"}"));
+        assert_true(metric_of(m, "kvlease_exporter_rows{list=\"namespaces\",told=\"summed\"}") ==
+                    N_TENANTS - 2);
+        for (unsigned i = 0; i < N_TENANTS; i++)
+                worker_stop(w[i]);
+        exporter_stop(&e);
+}
+
+/* ---- HTTP and the text ----------------------------------------------------------------------- */
+
+static void assert_answer(const struct exporter *e, const char *head, int status, const char *type)
+{
+        struct http_answer a;
+
+        http_ask(e, head, &a);
+        if (a.status != status || !strstr(a.head, type))
+                fail_msg("%s: %s", head, a.head);
+        http_answer_free(&a);
+}
+
+static void test_http(void **state)
+{
+        struct harness *h = *state;
+        struct exporter e;
+        struct http_answer a;
+
+        exporter_start(&e, h, NULL);
+        assert_answer(&e, "GET /metrics HTTP/1.1\r\n", 200, "text/plain; version=0.0.4");
+        assert_answer(&e, "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n", 200,
+                "application/openmetrics-text; version=1.0.0");
+        assert_answer(&e, "GET / HTTP/1.1\r\n", 200, "text/html");
+        assert_answer(&e, "GET /metrics/ HTTP/1.1\r\n", 404, "text/plain");
+        assert_answer(&e, "DELETE /metrics HTTP/1.1\r\n", 405, "Allow: GET, HEAD");
+        assert_answer(&e, "POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n", 405, "text/plain");
+        http_ask(&e, "HEAD /metrics HTTP/1.1\r\n", &a);
+        assert_int_equal(a.status, 200);
+        assert_string_equal(a.body, "");
+        http_answer_free(&a);
+        http_ask(&e, "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n", &a);
+        assert_string_equal(a.body + strlen(a.body) - strlen("\n# EOF\n"), "\n# EOF\n");
+        http_answer_free(&a);
+        exporter_stop(&e);
+}
+
+/* `promtool check metrics` has nothing to say; status 3 would be that it has. */
+static void test_promtool(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = make_history(h);
+        char path[PRIVATE_PATH_MAX];
+        char command[PRIVATE_PATH_MAX + 64];
+        const char *argv[] = {"/bin/sh", "-c", command, NULL};
+        _cleanup_free_ char *m = NULL;
+        struct proc_output o;
+        struct exporter e;
+
+        exporter_start(&e, h, NULL);
+        m = exporter_metrics(&e);
+        snprintf(path, sizeof(path), "%.90s/metrics", h->daemon.dir);
+        assert_int_equal(file_replace(path, m, strlen(m), 0600), 0);
+        snprintf(command, sizeof(command), "promtool check metrics <%s", path);
+        assert_int_equal(proc_run(argv, NULL, 60000, &o), 0);
+        if (o.status != 0)
+                fail_msg("status %d: %s%s", o.status, o.out, o.err);
+        assert_string_equal(o.err, "");
+        proc_output_free(&o);
+        worker_stop(w);
+        exporter_stop(&e);
+}
+
+/* Refused command lines: status 2 and a sentence. */
+static void test_command_line(void **state)
+{
+        static const char *const wrong[][3] = {{"--listen", "nowhere"}, {"--listen", "::1:80"},
+                {"--listen", "127.0.0.1:65536"}, {"--timeout", "soon"}, {"--timeout", "0"},
+                {"--max-rows", "0"}, {"--colour"}, {"word"}};
+        struct proc_output o;
+
+        for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+                const char *argv[] = {program_exporter(), wrong[i][0], wrong[i][1], NULL};
+
+                assert_int_equal(proc_run(argv, NULL, 60000, &o), 0);
+                assert_int_equal(o.status, 2 << 8);
+                assert_true(strlen(o.err) > 0);
+                proc_output_free(&o);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_figures, (void *)&options),
+                harness_test(test_hits, (void *)&options),
+                harness_test(test_without_daemon, (void *)&options),
+                harness_test(test_left_behind, (void *)&options),
+                harness_test(test_daemon_hangs, (void *)&options),
+                harness_test(test_wrong_socket, (void *)&options),
+                harness_test(test_limit, (void *)&options_many),
+                harness_test(test_http, (void *)&options),
+                harness_test(test_promtool, (void *)&options),
+                harness_test(test_command_line, (void *)&options),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

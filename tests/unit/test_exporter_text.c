@@ -1,0 +1,228 @@
+/* The text that Prometheus reads: names, escapes, numbers, both formats; and which one is asked
+ * for. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/exporter/accept.h"
+#include "client/exporter/text.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/test-support.h"
+
+static void one_label(struct text *t, const char *value)
+{
+        struct text_labels labels = {{{"name", value}}, 1};
+
+        text_family(t, "thing", TEXT_GAUGE, "A thing.");
+        text_sample(t, &labels, 1);
+}
+
+#define HEAD "# HELP kvlease_thing A thing.\n# TYPE kvlease_thing gauge\n"
+
+static void assert_label(const char *value, const char *expected)
+{
+        _cleanup_free_ char *line = NULL;
+        struct text t;
+
+        text_init(&t, TEXT_PROMETHEUS);
+        one_label(&t, value);
+        assert_true(asprintf(&line, HEAD "kvlease_thing{name=\"%s\"} 1\n", expected) > 0);
+        assert_string_equal(t.data, line);
+        text_deinit(&t);
+}
+
+#define UNKNOWN "\xef\xbf\xbd"
+
+static void test_labels(void **state)
+{
+        assert_label("", "");
+        assert_label("team-a", "team-a");
+        assert_label("a\\b\"c\nd", "a\\\\b\\\"c\\nd");
+        assert_label("}\",x=\"", "}\\\",x=\\\"");
+        assert_label(
+                "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80");
+        assert_label("a\tb\rc\x01\x7f", "a" UNKNOWN "b" UNKNOWN "c" UNKNOWN UNKNOWN);
+}
+
+/* Overlong, a surrogate, beyond Unicode, cut short, a byte that begins nothing. */
+static void test_broken_utf8(void **state)
+{
+        assert_label("\xc0\x80", UNKNOWN UNKNOWN);
+        assert_label("\xe0\x80\x80x", UNKNOWN UNKNOWN UNKNOWN "x");
+        assert_label("\xed\xa0\x80", UNKNOWN UNKNOWN UNKNOWN);
+        assert_label("\xf4\x90\x80\x80", UNKNOWN UNKNOWN UNKNOWN UNKNOWN);
+        assert_label("\xf0\x80\x80\x80", UNKNOWN UNKNOWN UNKNOWN UNKNOWN);
+        assert_label("\xf5", UNKNOWN);
+        assert_label("x\xe2\x82", "x" UNKNOWN UNKNOWN);
+        assert_label("\xc3\"", UNKNOWN "\\\"");
+        assert_label("\xf0\x9f\x98", UNKNOWN UNKNOWN UNKNOWN);
+}
+
+static void assert_number(double value, const char *expected)
+{
+        struct text_labels none = {.n = 0};
+        struct text t;
+        const char *at;
+
+        text_init(&t, TEXT_PROMETHEUS);
+        text_family(&t, "thing", TEXT_GAUGE, "A thing.");
+        text_sample(&t, &none, value);
+        at = t.data + strlen(HEAD "kvlease_thing ");
+        assert_int_equal(strlen(at), strlen(expected) + 1);
+        assert_memory_equal(at, expected, strlen(expected));
+        text_deinit(&t);
+}
+
+static void test_numbers(void **state)
+{
+        assert_number(0, "0");
+        assert_number(0.001, "0.001");
+        assert_number(1.0 / 3, "0.33333333333333331");
+        assert_number(9007199254740991.0, "9007199254740991");
+        assert_number(123456789012345.0, "123456789012345");
+        assert_number((double)INFINITY, "+Inf");
+        assert_number(-(double)INFINITY, "-Inf");
+        assert_number((double)NAN, "NaN");
+}
+
+static void write_all(struct text *t)
+{
+        static const double bounds[] = {0.1, 1};
+        static const uint64_t counts[] = {2, 0, 3};
+        struct text_labels a = {{{"kind", "a"}}, 1}, none = {.n = 0};
+
+        text_family(t, "build", TEXT_INFO, "Who.");
+        text_sample(t, &a, 1);
+        text_family(t, "sent_bytes", TEXT_COUNTER, "How much.");
+        text_sample(t, &none, 7);
+        text_family(t, "call_seconds", TEXT_HISTOGRAM, "How long.");
+        text_histogram(t, &a, bounds, counts, 2, 4.5);
+        text_end(t);
+}
+
+#define HISTOGRAM                                                 \
+        "kvlease_call_seconds_bucket{kind=\"a\",le=\"0.1\"} 2\n"  \
+        "kvlease_call_seconds_bucket{kind=\"a\",le=\"1\"} 2\n"    \
+        "kvlease_call_seconds_bucket{kind=\"a\",le=\"+Inf\"} 5\n" \
+        "kvlease_call_seconds_sum{kind=\"a\"} 4.5\n"              \
+        "kvlease_call_seconds_count{kind=\"a\"} 5\n"
+
+static void test_prometheus(void **state)
+{
+        struct text t;
+
+        text_init(&t, TEXT_PROMETHEUS);
+        write_all(&t);
+        assert_string_equal(t.data, "# HELP kvlease_build_info Who.\n"
+                                    "# TYPE kvlease_build_info gauge\n"
+                                    "kvlease_build_info{kind=\"a\"} 1\n"
+                                    "# HELP kvlease_sent_bytes_total How much.\n"
+                                    "# TYPE kvlease_sent_bytes_total counter\n"
+                                    "kvlease_sent_bytes_total 7\n"
+                                    "# HELP kvlease_call_seconds How long.\n"
+                                    "# TYPE kvlease_call_seconds histogram\n" HISTOGRAM);
+        text_deinit(&t);
+}
+
+static void test_openmetrics(void **state)
+{
+        struct text t;
+
+        text_init(&t, TEXT_OPENMETRICS);
+        write_all(&t);
+        assert_string_equal(t.data, "# HELP kvlease_build Who.\n"
+                                    "# TYPE kvlease_build info\n"
+                                    "kvlease_build_info{kind=\"a\"} 1\n"
+                                    "# HELP kvlease_sent_bytes How much.\n"
+                                    "# TYPE kvlease_sent_bytes counter\n"
+                                    "# UNIT kvlease_sent_bytes bytes\n"
+                                    "kvlease_sent_bytes_total 7\n"
+                                    "# HELP kvlease_call_seconds How long.\n"
+                                    "# TYPE kvlease_call_seconds histogram\n"
+                                    "# UNIT kvlease_call_seconds seconds\n" HISTOGRAM "# EOF\n");
+        text_deinit(&t);
+}
+
+static void test_html(void **state)
+{
+        struct text t;
+
+        text_init(&t, TEXT_PROMETHEUS);
+        text_html(&t, "<b a='1' c=\"2\">&\xff\n");
+        assert_string_equal(t.data, "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;" UNKNOWN UNKNOWN);
+        text_deinit(&t);
+}
+
+/* More than the first piece of memory, and each piece missing once. */
+static void test_memory(void **state)
+{
+        alloc_fail_each(n)
+        {
+                struct text t;
+
+                text_init(&t, TEXT_PROMETHEUS);
+                for (unsigned i = 0; i < 200; i++)
+                        one_label(&t, "a name that takes some room");
+                assert_int_equal(t.failed, alloc_fail_happened());
+                text_deinit(&t);
+        }
+}
+
+static void assert_choice(const char *header, enum text_format format)
+{
+        if (accept_choose(header) != format)
+                fail_msg("%s", header ? header : "no header");
+}
+
+static void test_accept(void **state)
+{
+        assert_choice(NULL, TEXT_PROMETHEUS);
+        assert_choice("", TEXT_PROMETHEUS);
+        assert_choice("*/*", TEXT_PROMETHEUS);
+        assert_choice("text/html, */*;q=0.1", TEXT_PROMETHEUS);
+        assert_choice("application/openmetrics-text", TEXT_OPENMETRICS);
+        assert_choice("text/plain, application/openmetrics-text", TEXT_OPENMETRICS);
+        assert_choice("application/openmetrics-text;q=0", TEXT_PROMETHEUS);
+        assert_choice("application/openmetrics-text; version=2.0.0", TEXT_PROMETHEUS);
+        assert_choice("text/plain;q=0.9, application/openmetrics-text;q=0.1", TEXT_PROMETHEUS);
+        assert_choice("text/plain;q=0.1, application/openmetrics-text;q=0.9", TEXT_OPENMETRICS);
+        assert_choice("TEXT/PLAIN;Q=0.1,\tApplication/OpenMetrics-Text;q=0.9", TEXT_OPENMETRICS);
+        assert_choice(
+                "text/*;q=0.9, application/openmetrics-text;q=0.5, */*;q=0.1", TEXT_PROMETHEUS);
+        /* What Prometheus 2.42 sends, and a later one. */
+        assert_choice("application/openmetrics-text;version=1.0.0,application/openmetrics-text;"
+                      "version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                TEXT_OPENMETRICS);
+        assert_choice("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", TEXT_PROMETHEUS);
+}
+
+/* No weight at all: as if it were not wanted. */
+static void test_accept_nonsense(void **state)
+{
+        assert_choice("application/openmetrics-text;q=2", TEXT_PROMETHEUS);
+        assert_choice("application/openmetrics-text;q=1.001", TEXT_PROMETHEUS);
+        assert_choice("application/openmetrics-text;q=-1", TEXT_PROMETHEUS);
+        assert_choice("application/openmetrics-text;q=0.0001", TEXT_PROMETHEUS);
+        assert_choice("application/openmetrics-text;q=", TEXT_PROMETHEUS);
+        assert_choice("application/openmetrics-text;q", TEXT_PROMETHEUS);
+        assert_choice(",;,;=;q=1,,", TEXT_PROMETHEUS);
+        assert_choice("application/openmetrics-text-2", TEXT_PROMETHEUS);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_labels),
+                TEST(test_broken_utf8),
+                TEST(test_numbers),
+                TEST(test_prometheus),
+                TEST(test_openmetrics),
+                TEST(test_html),
+                TEST(test_memory),
+                TEST(test_accept),
+                TEST(test_accept_nonsense),
+        };
+
+        return RUN_TESTS(tests);
+}
