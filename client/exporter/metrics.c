@@ -134,7 +134,6 @@ static const struct metric status_metrics[] = {
                 "Part of the bound pages that is free in sets that hold others.", fragmentation),
         COUNTER("compacted_pages", "Pages moved to empty a set.", compacted_pages),
         COUNTER("compacted_sets", "Sets given back after that.", compacted_sets),
-        COUNTER("violations", "Violations of the protocol by clients.", violations),
         GAUGE("dropped_touches", "Hits that the policy wasn't told, of the clients there are.",
                 touches_dropped),
         GAUGE("pending_bytes", "Answers that clients haven't taken, and requests that wait.",

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "client/exporter/calls.h"
 #include "client/exporter/limit.h"
 #include "client/exporter/metric.h"
 #include "client/exporter/page.h"
@@ -146,6 +147,8 @@ static int tell_daemon(struct scraper *s, struct text *t, const struct facts *f)
 
         for (size_t i = 0; r == 0 && i < n_metric_tables; i++)
                 r = tell_rows(t, &s->limits[i], &f->lists[metric_tables[i].list]);
+        if (r == 0 && f->lists[SOURCE_COUNTERS].n > 0)
+                calls_tell(t, f->lists[SOURCE_COUNTERS].rows[0]);
         return r;
 }
 

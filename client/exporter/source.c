@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "client/exporter/calls.h"
 #include "client/lib/conn.h"
 #include "client/lib/error.h"
 #include "proto/status.h"
@@ -136,7 +137,7 @@ static int ask_one(struct source *s, enum source_list list, uint16_t type,
         const void *row;
         int r = call(s, type, m, f, until, &reply);
 
-        if (r < 0)
+        if (r < 0 || outcome(reply)->status == WIRE_UNSUPPORTED)
                 return r;
         /* BUSY: a restart that would lose something. */
         if (outcome(reply)->status != WIRE_OK && outcome(reply)->status != WIRE_BUSY)
@@ -198,6 +199,17 @@ static int ask_list(struct source *s, enum source_list which, struct facts *f, u
         return r;
 }
 
+static int ask_counters(struct source *s, struct facts *f, uint64_t until)
+{
+        Kvlease__V1__AdminCountersRequest m = KVLEASE__V1__ADMIN_COUNTERS_REQUEST__INIT;
+        int r = ask_one(s, SOURCE_COUNTERS, MSG_ADMIN_COUNTERS, &m.base, f, until);
+
+        if (r == 0 && f->lists[SOURCE_COUNTERS].n > 0 &&
+                !calls_make_sense(f->lists[SOURCE_COUNTERS].rows[0]))
+                r = error_set(-EPROTO, "kvleased's histograms make no sense");
+        return r;
+}
+
 static int ask_all(struct source *s, struct facts *f, uint64_t until)
 {
         Kvlease__V1__AdminStatusRequest status = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
@@ -207,7 +219,9 @@ static int ask_all(struct source *s, struct facts *f, uint64_t until)
         restart.check = true; /* else it would restart */
         if (r == 0)
                 r = ask_one(s, SOURCE_RESTART, MSG_ADMIN_RESTART, &restart.base, f, until);
-        for (size_t i = SOURCE_RESTART + 1; r == 0 && i < N_SOURCE_LISTS; i++)
+        if (r == 0)
+                r = ask_counters(s, f, until);
+        for (size_t i = SOURCE_COUNTERS + 1; r == 0 && i < N_SOURCE_LISTS; i++)
                 r = ask_list(s, (enum source_list)i, f, until);
         return r;
 }

@@ -26,8 +26,9 @@
         X(SETS, sets, AdminSetsReply, MSG_ADMIN_SETS)
 
 enum source_list {
-        SOURCE_STATUS,  /* one row: AdminStatusReply */
-        SOURCE_RESTART, /* one row: AdminRestartReply, of what a restart would keep */
+        SOURCE_STATUS,   /* one row: AdminStatusReply */
+        SOURCE_RESTART,  /* one row: AdminRestartReply, of what a restart would keep */
+        SOURCE_COUNTERS, /* one row: AdminCountersReply; none of a daemon that doesn't know it */
 #define X(name, ...) SOURCE_##name,
         SOURCE_TABLE(X)
 #undef X

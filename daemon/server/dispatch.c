@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "daemon/core/group.h"
 #include "daemon/core/lease.h"
@@ -197,6 +198,17 @@ void dispatch_reply(struct peer *p, const struct frame_header *request, Protobuf
         send_reply(&rq, request->type, request->seq);
 }
 
+/* The same; what is answered is counted as having taken from `start_nsec` until now. */
+static bool handle_timed(
+        struct peer *p, const struct frame *f, const struct msg_info *info, uint64_t start_nsec)
+{
+        bool answered = handle(p, f, info);
+
+        if (answered)
+                calls_note(&p->server->calls, info, clock_now_nsec() - start_nsec);
+        return answered;
+}
+
 void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char *detail)
 {
         answer(p, f, msg_find(f->header.type)->reply, code, detail);
@@ -204,7 +216,7 @@ void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char
 
 bool dispatch_again(struct peer *p, const struct frame *f)
 {
-        return handle(p, f, msg_find(f->header.type));
+        return handle_timed(p, f, msg_find(f->header.type), clock_now_nsec());
 }
 
 static void let_wait(struct peer *p, const struct frame *f)
@@ -222,6 +234,7 @@ void dispatch_frame(struct peer *p, const struct frame *f)
 {
         const struct msg_info *info = msg_find(f->header.type);
         const char *rule = broken_rule(p, f, info);
+        uint64_t start_nsec = clock_now_nsec();
 
         if (rule) {
                 peer_violation(p, rule);
@@ -242,6 +255,6 @@ void dispatch_frame(struct peer *p, const struct frame *f)
         else if (p->resuming && !resume_allows(info->type))
                 answer(p, f, info->reply, -EINVAL,
                         "the client resumes: what it has open comes first, then RESUMED");
-        else if (parked_comes_behind(p, info->type) || !handle(p, f, info))
+        else if (parked_comes_behind(p, info->type) || !handle_timed(p, f, info, start_nsec))
                 let_wait(p, f);
 }

@@ -328,6 +328,7 @@ void peer_violation(struct peer *p, const char *rule)
 {
         p->n_violations++;
         p->server->n_violations++;
+        calls_note_violation(&p->server->calls, rule);
         if (log_first_of(rule)) {
                 char pid[16];
 

@@ -23,6 +23,7 @@
 #include "daemon/core/recover.h"
 #include "daemon/core/store.h"
 #include "daemon/server/activation.h"
+#include "daemon/server/calls.h"
 #include "daemon/server/config.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/disk.h"
@@ -96,6 +97,7 @@ struct server {
         uint32_t n_adopted; /* of these: clients of the daemon before, that wait to resume */
         uint64_t last_peer_id;
         uint64_t n_violations;
+        struct calls calls;
 
         /* For the one request being handled at a time. */
         struct arena arena;

@@ -4,8 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "base/fd.h"
+#include "proto/frame.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/msg.h"
 #include "tests/integration/exporter.h"
 
 #define SET_PAGES   512 /* of 4 KiB */
@@ -114,6 +120,47 @@ static void test_hits(void **state)
                 private_device());
         assert_true(metric_of(m, series) == 2 * page_tokens);
         assert_true(metric_of(m, "kvlease_lookup_pages_total{result=\"hit\"}") == 4);
+        worker_stop(w);
+        exporter_stop(&e);
+}
+
+/* Asks before it says hello, and is disconnected. */
+static void break_rule(struct harness *h, const char *tenant)
+{
+        Kvlease__V1__ByeRequest m = KVLEASE__V1__BYE_REQUEST__INIT;
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        _cleanup_fd_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        char path[PRIVATE_PATH_MAX];
+        uint8_t frame[FRAME_MAX_SIZE];
+        int n = msg_pack(frame, PROTO_VERSION_MAX, MSG_BYE, 0, 1, 0, &m.base);
+
+        assert_true(fd >= 0 && n > 0);
+        strcpy(a.sun_path, private_daemon_socket(&h->daemon, tenant, path));
+        assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+        assert_int_equal(send(fd, frame, (size_t)n, MSG_NOSIGNAL), n);
+        assert_int_equal(read(fd, frame, 1), 0);
+}
+
+/* Requests were made, and their times are told; a peer that breaks a rule is counted under it. */
+static void test_counters(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "loser", "cache", 1);
+        double count, beyond;
+        struct exporter e;
+        _cleanup_free_ char *m = NULL;
+
+        exporter_start(&e, h, NULL);
+        break_rule(h, "loser");
+        m = exporter_metrics(&e);
+        count = metric_of(m, "kvlease_request_duration_seconds_count{type=\"NS_OPEN\"}");
+        beyond = metric_of(
+                m, "kvlease_request_duration_seconds_bucket{type=\"NS_OPEN\",le=\"+Inf\"}");
+        assert_true(count == 1 && beyond == 1);
+        assert_true(metric_of(m, "kvlease_request_duration_seconds_sum{type=\"NS_OPEN\"}") > 0);
+        assert_false(metric_exists(m, "kvlease_request_duration_seconds_count{type=\"MAP\"} 0"));
+        assert_true(metric_of(m, "kvlease_violations_total{rule=\"hello-first\"}") == 1);
+        h->violations = 1;
         worker_stop(w);
         exporter_stop(&e);
 }
@@ -345,6 +392,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 harness_test(test_figures, (void *)&options),
                 harness_test(test_hits, (void *)&options),
+                harness_test(test_counters, (void *)&options),
                 harness_test(test_without_daemon, (void *)&options),
                 harness_test(test_left_behind, (void *)&options),
                 harness_test(test_daemon_hangs, (void *)&options),

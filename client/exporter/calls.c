@@ -1,0 +1,45 @@
+#include "client/exporter/calls.h"
+
+#define BOUNDS_MAX 64  /* a daemon has 15 */
+#define KINDS_MAX  256 /* types or rules; a daemon has some 60 of either */
+
+bool calls_make_sense(const Kvlease__V1__AdminCountersReply *m)
+{
+        if (m->n_bounds_nsec > BOUNDS_MAX || m->n_calls > KINDS_MAX || m->n_violations > KINDS_MAX)
+                return false;
+        for (size_t i = 1; i < m->n_bounds_nsec; i++)
+                if (m->bounds_nsec[i] <= m->bounds_nsec[i - 1])
+                        return false;
+        for (size_t i = 0; i < m->n_calls; i++)
+                if (m->calls[i]->n_counts != m->n_bounds_nsec + 1)
+                        return false;
+        return true;
+}
+
+static void tell_calls(struct text *t, const Kvlease__V1__AdminCountersReply *m)
+{
+        double bounds[BOUNDS_MAX];
+
+        for (size_t i = 0; i < m->n_bounds_nsec; i++)
+                bounds[i] = (double)m->bounds_nsec[i] / 1e9;
+        text_family(t, "request_duration_seconds", TEXT_HISTOGRAM,
+                "From a request on a socket to its answer, by type; without what it waited for.");
+        for (size_t i = 0; i < m->n_calls; i++) {
+                struct text_labels labels = {{{"type", m->calls[i]->name}}, 1};
+
+                text_histogram(t, &labels, bounds, m->calls[i]->counts, m->n_bounds_nsec,
+                        (double)m->calls[i]->sum_nsec / 1e9);
+        }
+}
+
+void calls_tell(struct text *t, const Kvlease__V1__AdminCountersReply *m)
+{
+        tell_calls(t, m);
+        text_family(t, "violations", TEXT_COUNTER,
+                "Violations of the protocol by clients, by the rule that was broken.");
+        for (size_t i = 0; i < m->n_violations; i++) {
+                struct text_labels labels = {{{"rule", m->violations[i]->rule}}, 1};
+
+                text_sample(t, &labels, (double)m->violations[i]->n);
+        }
+}
