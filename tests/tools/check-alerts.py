@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""check-alerts.py RULES EXPORTER DASHBOARD: the alerts, run by promtool; and the dashboard.
+
+In a healthy scenario no alert fires; in the scenario of each one it fires, and no other. Every alert
+has a scenario. Then each alert is broken, in a copy of its own: it never fires, and it always does;
+either must be noticed. The metrics that rules, scenarios and the dashboard name must be in the tables of the exporter (a folder), and
+the dashboard's expressions such that promtool can read them.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+rules_path, client, dashboard = map(pathlib.Path, sys.argv[1:4])
+WHO = 'instance="h",job="kvlease"'
+LONG = 96  # steps of 5 min: 8 h
+
+
+def series(name, labels=""):
+    return f"kvlease_{name}{{{labels + ',' if labels else ''}{WHO}}}"
+
+
+def flat(value):
+    return f"{value}x{LONG}"
+
+
+def grow(step):
+    return f"0+{step}x{LONG}"
+
+
+def until(steps, step, then):
+    """A counter that grows by `step` for so many steps, and by `then` from there on."""
+    values = [step * i for i in range(steps + 1)]
+    return " ".join(map(str, values + [values[-1] + then * i for i in range(1, LONG - steps + 1)]))
+
+
+def bucket(le, kind="LEASE"):
+    return series("request_duration_seconds_bucket", f'type="{kind}",le="{le}"')
+
+
+def restarts(outcome):
+    return series("restarts_total", f'outcome="{outcome}"')
+
+
+def refused(reason):
+    return series("tenant_refused_leases_total", f'tenant="a",reason="{reason}"')
+
+
+HIT, MISS = (series("lookup_pages_total", f'result="{r}"') for r in ("hit", "miss"))
+HEALTHY = {
+    series("up"): flat(1),
+    series("device_state", 'device="g",state="ok"'): flat(1),
+    series("device_state", 'device="g",state="stuck"'): flat(0),
+    series("device_state", 'device="g",state="broken"'): flat(0),
+    restarts("survived"): until(50, 0, 0),
+    restarts("emptied"): flat(0),
+    series("start_lost_pages", 'reason="checksum"'): flat(0),
+    series("start_lost_pages", 'reason="parent"'): flat(0),
+    series("start_lost_namespaces"): flat(0),
+    series("restart_keeps_state"): flat(1),
+    series("kept_descriptors"): flat(100),
+    series("kept_descriptors_limit"): flat(8192),
+    series("device_missing_bytes", 'device="g"'): flat(0),
+    refused("pool_full"): grow(30),  # one in ten seconds
+    refused("draining"): grow(3000),
+    series("tenant_lease_wait_seconds_total", 'tenant="a"'): grow(1),
+    series("tenant_waited_leases_total", 'tenant="a"'): grow(30),
+    series("tenant_lease_wait_seconds_total", 'tenant="b"'): flat(0),
+    series("tenant_waited_leases_total", 'tenant="b"'): flat(0),
+    HIT: grow(9000),
+    MISS: grow(1000),
+    series("violations_total", 'rule="fds"'): flat(2),
+    series("peers", 'state="muted"'): flat(0),
+    series("peers", 'state="new"'): flat(3),
+    series("pending_bytes"): flat(1000),
+    series("pending_limit_bytes"): flat(67108864),
+    series("draining"): flat(0),
+    series("fragmentation_ratio"): flat(0.05),
+    bucket("0.001"): grow(1000),
+    bucket("0.1"): grow(1000),
+    bucket("+Inf"): grow(1000),
+    bucket("0.001", "ADMIN_CHECK"): flat(0),
+    bucket("0.1", "ADMIN_CHECK"): flat(0),
+    bucket("+Inf", "ADMIN_CHECK"): grow(100),
+    series("exporter_rows", 'list="tenants",told="named"'): flat(200),
+    series("exporter_rows", 'list="tenants",told="summed"'): flat(0),
+}
+# What is different; None: isn't there.
+SCENARIOS = {
+    "KvleaseExporterGone": {series("up"): None},
+    "KvleaseDown": {series("up"): flat(0)},
+    "KvleaseDeviceFailed": {series("device_state", 'device="g",state="stuck"'): flat(1)},
+    "KvleaseCacheLost": {restarts("emptied"): until(93, 0, 1)},
+    "KvleaseRestartLoop": {restarts("survived"): until(85, 0, 1)},
+    "KvleasePagesLostAtStart": {series("start_lost_pages", 'reason="parent"'): flat(7)},
+    "KvleaseNothingKept": {series("restart_keeps_state"): flat(0)},
+    "KvleaseKeptDescriptorsNearlyFull": {series("kept_descriptors"): flat(8000)},
+    "KvleaseReservationMissing": {series("device_missing_bytes", 'device="g"'): flat(4194304)},
+    "KvleaseLeasesRefused": {refused("pool_full"): grow(600)},
+    "KvleaseLeasesWait": {series("tenant_lease_wait_seconds_total", 'tenant="a"'): grow(90)},
+    "KvleaseHitRatioFell": {HIT: until(86, 9000, 500)},
+    "KvleaseViolations": {series("violations_total", 'rule="fds"'): until(93, 0, 1)},
+    "KvleaseClientsMuted": {series("peers", 'state="muted"'): flat(1)},
+    "KvleasePendingNearlyFull": {series("pending_bytes"): flat(60000000)},
+    "KvleaseDraining": {series("draining"): flat(1)},
+    "KvleaseFragmented": {series("fragmentation_ratio"): flat(0.4)},
+    "KvleaseRequestsSlow": {bucket("0.001"): grow(900)},
+    "KvleaseRowsSummed": {series("exporter_rows", 'list="tenants",told="summed"'): flat(3)},
+}
+
+
+def scenario(changes, fires):
+    """A test of promtool: which alerts fire, and how many times."""
+    values = {name: value for name, value in {**HEALTHY, **changes}.items() if value is not None}
+    return {
+        "interval": "5m",
+        "input_series": [{"series": name, "values": value} for name, value in values.items()],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": f"{5 * LONG}m",
+                "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in fires],
+            }
+        ],
+    }
+
+
+def write(folder, name, rules, tests):
+    rules_file, tests_file = folder / f"{name}.rules.yml", folder / f"{name}.test.yml"
+    rules_file.write_text(rules)
+    tests_file.write_text(json.dumps({"rule_files": [str(rules_file)], "evaluation_interval": "5m", "tests": tests}))
+    return tests_file
+
+
+def run(files):
+    """Which of the files passed, and all that was said."""
+    done = subprocess.run(["promtool", "test", "rules", *map(str, files)], capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    parts = re.split(r"^Unit Testing:\s+", said, flags=re.M)[1:]
+    return {pathlib.Path(part.split()[0]).name.removesuffix(".test.yml"): "SUCCESS" in part for part in parts}, said
+
+
+def broken(rules, alert, expr):
+    return re.sub(rf"(- alert: {alert}\n\s+expr: )[^\n]*\n(\s+for: [^\n]*\n)?", rf"\g<1>{expr}\n", rules, count=1)
+
+
+def expressions():
+    """What the dashboard asks for, with its variables filled in."""
+    panels = json.loads(dashboard.read_text())["panels"]
+    found = [t["expr"] for p in panels for t in p.get("targets", [])]
+    if len(found) < 20:
+        sys.exit(f"{dashboard}: can't be read")
+    return [re.sub(r"\$__(rate_interval|range)", "5m", e).replace("$instance", ".*").replace("$tenant", ".*") for e in found]
+
+
+def check_expressions(folder, found):
+    """promtool reads rules, and so it reads expressions."""
+    rules = [{"record": f"panel:{i}", "expr": e} for i, e in enumerate(found)]
+    path = folder / "dashboard.rules.yml"
+    path.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    return check_rules(path)
+
+
+def check_rules(path):
+    done = subprocess.run(["promtool", "check", "rules", str(path)], capture_output=True, text=True, check=False)
+    return [done.stdout + done.stderr] if done.returncode != 0 else []
+
+
+def check_names(rules):
+    """Families that rules and scenarios name are families that the exporter has."""
+    source = "".join(path.read_text() for path in sorted(client.glob("*.c")))
+    known = set(re.findall(r'"([a-z0-9_]+)"', source))
+    names = set(re.findall(r"\bkvlease_([a-z0-9_]+)", rules + " ".join(HEALTHY)))
+    return sorted(f"no metric kvlease_{name} in {client}" for name in names if re.sub(r"_(total|bucket)$", "", name) not in known)
+
+
+def main():
+    rules = rules_path.read_text()
+    alerts = re.findall(r"- alert: (\w+)", rules)
+    shown = expressions()
+    problems = check_names(rules + " ".join(shown))
+    problems += [f"no scenario for {a}" for a in alerts if a not in SCENARIOS]
+    problems += [f"no alert {a}" for a in SCENARIOS if a not in alerts]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        problems += check_rules(rules_path) + check_expressions(folder, shown)
+        files = [write(folder, "healthy", rules, [scenario({}, [])])]
+        files += [write(folder, a, rules, [scenario(SCENARIOS[a], [a])]) for a in SCENARIOS]
+        passed, said = run(files)
+        for test in ["healthy", *SCENARIOS]:
+            if not passed.get(test):
+                problems.append(f"{test}: not what it should be\n{said}")
+                said = ""
+        files = [write(folder, f"{a}-never", broken(rules, a, "vector(0) > 1"), [scenario(SCENARIOS[a], [a])]) for a in SCENARIOS]
+        files += [write(folder, f"{a}-always", broken(rules, a, "vector(1)"), [scenario({}, [])]) for a in SCENARIOS]
+        passed, said = run(files)
+        problems += [f"{test.stem}: nobody notices" for test in files if passed.get(test.name.removesuffix(".test.yml"), True)]
+    print("\n".join(problems) if problems else f"alerts: {len(alerts)} fire where they should, and each is missed where it is broken")
+    return 1 if problems else 0
+
+
+sys.exit(main())
