@@ -160,7 +160,7 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
                 return detail_set(d, KVL_STATUS_LAYOUT, "namespace %s is on device %s, not on %s",
                         ns->name, ns->device.pool->props->name, pool->props->name);
         for (unsigned kind = TIER_HOST; kind < TIER_COUNT; kind++)
-                if (codec_asked(o, kind) != CODEC_NONE &&
+                if (ns->geometry.tiers[kind].n_sets > 0 && codec_asked(o, kind) != CODEC_NONE &&
                         codec_asked(o, kind) != ns->geometry.tiers[kind].codec)
                         return detail_set(d, KVL_STATUS_LAYOUT,
                                 "namespace %s keeps pages in tier %u as %s, not as %s: who opened "

@@ -10,10 +10,12 @@
 #include "daemon/core/detail.h"
 #include "daemon/core/history.h"
 #include "daemon/core/nsset.h"
+#include "daemon/core/places.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/transfer.h"
 #include "proto/status.h"
 
 static struct store *store_of(const struct ns *ns)
@@ -260,6 +262,31 @@ static void enter(struct attach *a, const struct publish_one *o, uint32_t page)
                 tag_add(a->ns, page, o->tag);
 }
 
+/*
+ * Somebody was first, and it lies below the device by now: the publisher's copy takes its place,
+ * which brings it up for nothing. False: it stays where it is.
+ */
+static bool take_over(struct attach *a, const struct publish_one *o, uint32_t existing)
+{
+        struct ns *ns = a->ns;
+        struct page *p = ns_page(ns, o->page);
+
+        if (tier_of_page(&ns->geometry, existing) == TIER_DEVICE || p->announced ||
+                ns_page(ns, existing)->tokens != o->tokens || transfer_find(ns, existing) ||
+                ns_set_of(ns, o->page)->recall.state != RECALL_NONE)
+                return false;
+        grants_remove(a->grants, o->page);
+        p->reported = 0;
+        ns_note(ns, existing)->client = a->member->id; /* who asks again is known by it */
+        places_change_pinned(ns, existing, o->page, 0);
+        p->owner = 0;
+        ns_note_use(ns, o->page);
+        ns->counters.duplicates++;
+        store_of(ns)->counters.duplicates++;
+        tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
+        return true;
+}
+
 static int note_duplicate(
         const struct attach *a, uint64_t request, uint32_t existing, uint32_t *ret_page)
 {
@@ -323,12 +350,15 @@ static int publish_private(
         existing = find_existing(a, o, hash);
         /* Somebody was first: that page is the caller's from now on as much as theirs. */
         if (existing != PAGE_NONE) {
-                if (ns_page(ns, existing)->n_pins == UINT32_MAX)
+                bool is_taken = take_over(a, o, existing);
+
+                *ret_page = is_taken ? o->page : existing;
+                if (ns_page(ns, *ret_page)->n_pins == UINT32_MAX)
                         return detail_set(d, -EINVAL, "page %u is pinned too often", existing);
-                ns_pin_page(ns, existing);
-                attach_note_pin(a, existing);
-                enter(a, o, existing);
-                return note_duplicate(a, o->request, existing, ret_page);
+                ns_pin_page(ns, *ret_page);
+                attach_note_pin(a, *ret_page);
+                enter(a, o, *ret_page);
+                return is_taken ? 0 : note_duplicate(a, o->request, existing, ret_page);
         }
         (void)seal_page(a, o, hash);
         ns_page(ns, o->page)->n_pins = 1;
@@ -369,6 +399,11 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
                 return detail_set(d, KVL_STATUS_NO_PARENT, "the parent page isn't cached");
         existing = find_existing(a, o, hash);
         if (existing != PAGE_NONE) {
+                if (take_over(a, o, existing)) {
+                        enter(a, o, o->page);
+                        *ret_page = o->page;
+                        return 0;
+                }
                 pins_add(&a->share, existing);
                 enter(a, o, existing);
                 return note_duplicate(a, o->request, existing, ret_page);

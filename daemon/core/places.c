@@ -47,7 +47,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         const struct page *old = ns_page(ns, from);
         struct page *p = ns_page(ns, to);
 
-        assert(old->state == PAGE_SEALED && p->state == PAGE_MOVING);
+        assert(old->state == PAGE_SEALED && (p->state == PAGE_MOVING || p->state == PAGE_GRANTED));
 
         sessions_page_moved(ns, from, to); /* before there are two: session-log.h */
         FAULT_POINT("move-before-key");

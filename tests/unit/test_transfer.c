@@ -256,6 +256,36 @@ static void test_no_room_above(void **state)
         tiers_end(&w);
 }
 
+/* Who publishes what lies below has brought it up. */
+static void test_published_again(void **state)
+{
+        uint8_t keys[KEY_BYTES];
+        uint32_t old, page, sealed, n;
+        struct publish p = {.pages = &page, .keys = keys, .n = 1};
+        struct tiers w;
+        unsigned key;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        fill_device(&w);
+        key = any_below(&w);
+        old = pin(&w, key);
+        p.last_tokens = w.ns->layout.page_tokens;
+        make_keys(keys, key, 1);
+        assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
+        tier_fill(&w, page, key);
+        assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), 0);
+        assert_int_equal(sealed, page);
+        tiers_check(&w);
+        assert_int_equal(tier_find(&w, key), page);
+        assert_int_equal(ns_page(w.ns, old)->state, PAGE_DETACHED);
+        assert_int_equal(w.store.counters.duplicates, 1);
+        unpin(&w, old);
+        unpin(&w, page);
+        tiers_settle(&w);
+        assert_true(tier_is_filled(&w, tier_find(&w, key), key));
+        tiers_end(&w);
+}
+
 static void flip(struct tiers *w, uint32_t page)
 {
         uint8_t byte;
@@ -594,6 +624,7 @@ int main(void)
                 cmocka_unit_test(test_up),
                 cmocka_unit_test(test_there),
                 cmocka_unit_test(test_no_room_above),
+                cmocka_unit_test(test_published_again),
                 cmocka_unit_test(test_damaged),
                 cmocka_unit_test(test_leased_meanwhile),
                 cmocka_unit_test(test_pinned_meanwhile),
