@@ -59,8 +59,6 @@ struct device_config {
         unsigned transport; /* enum transport_choice */
         uint64_t driver_timeout_nsec, death_grace_nsec;
         uint64_t host_memory_bytes;     /* 0: no such tier */
-        char disk[CONFIG_PATH_MAX + 1]; /* "": no such tier */
-        uint64_t disk_bytes;            /* > 0 where there is one */
 };
 
 #define TENANT_LIMIT_NONE    UINT64_MAX
@@ -72,7 +70,7 @@ struct tenant_config {
         uint64_t set;
         char name[TENANT_NAME_MAX + 1];
         uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
-        uint64_t host_limit_bytes, disk_limit_bytes; /* TENANT_LIMIT_NONE; 0: keeps out */
+        uint64_t host_limit_bytes; /* TENANT_LIMIT_NONE; 0: keeps out */
         uint32_t weight, priority, max_clients;
         uint32_t max_connects, max_requests; /* a second; 0: no limit */
         unsigned class, when_full, burst;    /* enums of core/tenant.h */

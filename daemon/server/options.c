@@ -137,15 +137,7 @@ const struct option options[] = {
         {SECTION_DEVICE, "host_memory", OPTION_BYTES, AT(device_config, host_memory_bytes), 0,
                 1024 * 1024 * GIB, .default_text = "0",
                 .help = "Memory of the host that cached pages go to when the device needs the "
-                        "room, and come back from. 0: none; they are dropped, or go to 'disk'."},
-        {SECTION_DEVICE, "disk", OPTION_PATH, AT(device_config, disk), 0, CONFIG_PATH_MAX,
-                .default_text = "",
-                .help = "File that cached pages go to from 'host_memory', or from the device where "
-                        "there is none; made where it is missing. Empty: none. On a disk that "
-                        "takes many writes, and for no other device."},
-        {SECTION_DEVICE, "disk_size", OPTION_BYTES, AT(device_config, disk_bytes), 0,
-                1024 * 1024 * GIB, .default_text = "0",
-                .help = "Size of that file, all of it allocated at once."},
+                        "room, and come back from. 0: none; they are dropped."},
 
         {SECTION_TENANT, "limit", OPTION_BYTES, AT(tenant_config, limit_bytes), MIB,
                 1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
@@ -157,11 +149,6 @@ const struct option options[] = {
                 .default_text = "none", .reloadable = true,
                 .help = "The same of 'host_memory' below devices. 0: nothing of the tenant goes "
                         "there."},
-        {SECTION_TENANT, "disk_limit", OPTION_BYTES, AT(tenant_config, disk_limit_bytes), 0,
-                1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
-                .default_text = "none", .reloadable = true,
-                .help = "The same of 'disk': tenants whose contents mustn't be written to one "
-                        "have 0."},
         {SECTION_TENANT, "weight", OPTION_UINT, AT(tenant_config, weight), 1, 1000,
                 .default_text = "100", .reloadable = true,
                 .help = "Share of a full device in proportion to the other tenants' weights."},
@@ -485,7 +472,7 @@ static int set_text(
 {
         size_t len = strlen(value);
 
-        if (o->type == OPTION_PATH && value[0] != '/' && (len > 0 || o->min > 0))
+        if (o->type == OPTION_PATH && value[0] != '/')
                 return refuse(o, value, "not an absolute path", err, err_len);
         for (size_t i = 0; i < len; i++)
                 if (value[i] < ' ' || value[i] > '~')

@@ -156,7 +156,7 @@ int tenant_attrs_of(struct server *s, const struct tenant_config *c, struct tena
         *ret_attrs = (struct tenant_attrs){
                 .limit_bytes = MIN(c->limit_bytes, s->budget_bytes),
                 .host_limit_bytes = c->host_limit_bytes,
-                .disk_limit_bytes = c->disk_limit_bytes,
+                .disk_limit_bytes = UINT64_MAX,
                 .weight = c->weight,
                 .priority = c->priority,
                 .max_clients = c->max_clients,
