@@ -7,7 +7,7 @@
 
 #define TENANT_KEYS                                                                        \
         "KEY=VALUE is a line of a [tenant NAME] section of kvleased's configuration:\n"    \
-        "  memory     limit, host_limit, weight, priority\n"                   \
+        "  memory     limit, host_limit, weight, priority\n"                               \
         "  guarantee  class, reserve, reserve_min, reserve_max, sizer, schedule, burst,\n" \
         "             lend_idle_reserve\n"                                                 \
         "  overload   when_full, max_wait, max_connects, max_requests\n"                   \

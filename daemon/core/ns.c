@@ -583,19 +583,21 @@ uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *dat
         bool any = false;
         uint64_t n = 0;
 
-        ns_for_each_set(set, ns) for (uint32_t i = 0; i < set_pages; i++)
-        {
-                const struct page *p = &set->pages[i];
-                uint32_t page = set->index * set_pages + i;
+        ns_for_each_set (set, ns)
+                for (uint32_t i = 0; i < set_pages; i++) {
+                        const struct page *p = &set->pages[i];
+                        uint32_t page = set->index * set_pages + i;
 
-                if (i % SHARED_RUN_PAGES == 0)
-                        any = shared_run_is_pinned(ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
-                if (!is_shown(p->state) || (p->n_pins == 0 && !(any && shared_is_pinned(ns, page))))
-                        continue;
-                n++;
-                if (fn)
-                        fn(page, data);
-        }
+                        if (i % SHARED_RUN_PAGES == 0)
+                                any = shared_run_is_pinned(
+                                        ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
+                        if (!is_shown(p->state) ||
+                                (p->n_pins == 0 && !(any && shared_is_pinned(ns, page))))
+                                continue;
+                        n++;
+                        if (fn)
+                                fn(page, data);
+                }
         return n;
 }
 

@@ -521,18 +521,18 @@ static const char *check_member(const struct nsset *set, const struct ns *ns)
         uint32_t set_pages = ns->geometry.set_pages;
         uint64_t n = 0, n_listed = 0;
 
-        ns_for_each_set(s, ns) for (uint32_t i = 0; i < set_pages; i++)
-        {
-                const struct page *p = &s->pages[i];
-                const struct entry *e;
+        ns_for_each_set (s, ns)
+                for (uint32_t i = 0; i < set_pages; i++) {
+                        const struct page *p = &s->pages[i];
+                        const struct entry *e;
 
-                if (p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
-                        continue;
-                e = find(set, p->key);
-                if (!e || !((e->here | e->doomed) & bit_of(ns)))
-                        return "doesn't know a key that is cached";
-                n++;
-        }
+                        if (p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
+                                continue;
+                        e = find(set, p->key);
+                        if (!e || !((e->here | e->doomed) & bit_of(ns)))
+                                return "doesn't know a key that is cached";
+                        n++;
+                }
         list_for_each (c, &set->keys->chunks, struct chunk, link)
                 for (size_t i = 0; i < c->n; i++)
                         n_listed += ((c->entries[i].here | c->entries[i].doomed) & bit_of(ns)) != 0;

@@ -49,7 +49,9 @@ static int map_all(struct attach *a)
 
         if (a->member->metadata_only)
                 return 0;
-        ns_for_each_set(set, a->ns) if (r == 0) r = attach_note_mapped(a, set);
+        ns_for_each_set (set, a->ns)
+                if (r == 0)
+                        r = attach_note_mapped(a, set);
         return r;
 }
 
@@ -120,10 +122,10 @@ static int recover_socket_pins(
         if (base == MAP_FAILED)
                 return -ENOMEM;
         a->kept_pins = base;
-        ns_for_each_set(set, a->ns) for (uint32_t i = set->index * set_pages;
-                                         i < (set->index + 1) * set_pages;
-                                         i++) if (a->kept_pins[i] > 0 && r == 0) r =
-                recover_pins(a, i, a->kept_pins[i]);
+        ns_for_each_set (set, a->ns)
+                for (uint32_t i = set->index * set_pages; i < (set->index + 1) * set_pages; i++)
+                        if (a->kept_pins[i] > 0 && r == 0)
+                                r = recover_pins(a, i, a->kept_pins[i]);
         return r;
 }
 

@@ -183,7 +183,8 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
 
 static void recover_sets(struct rebuild *b)
 {
-        ns_for_each_set(set, b->ns) recover_set(b, set);
+        ns_for_each_set (set, b->ns)
+                recover_set(b, set);
 }
 
 /* ---- the index --------------------------------------------------------------------------------
@@ -484,8 +485,9 @@ int recover_claims(struct ns *ns, struct recovery *r)
         error = map_owners(ns, &owners);
         if (error == 0) {
                 ns->keep_idle_sets = true;
-                ns_for_each_set(set, ns) for (uint32_t i = 0; i < n; i++)
-                        recover_claim(ns, set->index * n + i, &owners, r);
+                ns_for_each_set (set, ns)
+                        for (uint32_t i = 0; i < n; i++)
+                                recover_claim(ns, set->index * n + i, &owners, r);
                 ns_trim(ns);
         }
         map_deinit(&owners);

@@ -423,7 +423,9 @@ static void lose_ns(struct recoverer *v, struct ns *ns, const struct detail *why
 {
         tell_lost(v, &ns->records, why);
         shared_end(&ns->shared);
-        ns_for_each_set(set, ns) if (set->parting) set->parting->lets_go = true;
+        ns_for_each_set (set, ns)
+                if (set->parting)
+                        set->parting->lets_go = true;
         ns_free(ns);
 }
 

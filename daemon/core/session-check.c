@@ -84,11 +84,11 @@ static const char *check_slots(const struct sessions *all, const struct ns *ns, 
 /* What pages say of sessions. */
 static void count_pages(const struct ns *ns, struct tally *t)
 {
-        ns_for_each_set(set, ns) for (uint32_t i = 0; i < ns->geometry.set_pages; i++)
-        {
-                t->n_endings += set->notes[i].tails != 0;
-                t->n_windows += set->notes[i].n_windows;
-        }
+        ns_for_each_set (set, ns)
+                for (uint32_t i = 0; i < ns->geometry.set_pages; i++) {
+                        t->n_endings += set->notes[i].tails != 0;
+                        t->n_windows += set->notes[i].n_windows;
+                }
 }
 
 const char *sessions_check(const struct ns *ns)

@@ -120,8 +120,9 @@ static uint64_t count_tagged(const struct ns *ns)
         uint32_t set_pages = ns->geometry.set_pages;
         uint64_t n = 0;
 
-        ns_for_each_set(set, ns) for (uint32_t i = 0; i < set_pages; i++) n +=
-                set->notes[i].tag != 0 && is_findable(ns, set->index * set_pages + i);
+        ns_for_each_set (set, ns)
+                for (uint32_t i = 0; i < set_pages; i++)
+                        n += set->notes[i].tag != 0 && is_findable(ns, set->index * set_pages + i);
         return n;
 }
 

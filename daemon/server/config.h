@@ -58,7 +58,7 @@ struct device_config {
         uint64_t extent_bytes;
         unsigned transport; /* enum transport_choice */
         uint64_t driver_timeout_nsec, death_grace_nsec;
-        uint64_t host_memory_bytes;     /* 0: no such tier */
+        uint64_t host_memory_bytes; /* 0: no such tier */
 };
 
 #define TENANT_LIMIT_NONE    UINT64_MAX
@@ -69,7 +69,7 @@ struct device_config {
 struct tenant_config {
         uint64_t set;
         char name[TENANT_NAME_MAX + 1];
-        uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
+        uint64_t limit_bytes;      /* TENANT_LIMIT_NONE: whatever the devices have */
         uint64_t host_limit_bytes; /* TENANT_LIMIT_NONE; 0: keeps out */
         uint32_t weight, priority, max_clients;
         uint32_t max_connects, max_requests; /* a second; 0: no limit */

@@ -241,10 +241,9 @@ static void test_tenants_that_fit_together(void **state)
 
 static void test_tiers(void **state)
 {
-        static const char good[] =
-                "[device host]\nextent = 32MiB\nhost_memory = 32MiB\n"
-                "[device host-1]\nextent = 32MiB\n"
-                "[tenant a]\nhost_limit = 0\n";
+        static const char good[] = "[device host]\nextent = 32MiB\nhost_memory = 32MiB\n"
+                                   "[device host-1]\nextent = 32MiB\n"
+                                   "[tenant a]\nhost_limit = 0\n";
         struct config c;
         struct reports r;
 
