@@ -2,6 +2,7 @@
 #ifndef KVL_TESTS_RECALL_FIXTURE_H
 #define KVL_TESTS_RECALL_FIXTURE_H
 
+#include "base/fd.h"
 #include "daemon/core/recall.h"
 #include "tests/unit/core-fixture.h"
 
@@ -108,9 +109,11 @@ static inline void assert_told(const struct world *w, unsigned i, const struct a
 
 static inline int map_set(struct attach *a, uint32_t set)
 {
-        struct extent_handle handle;
+        struct extent_handle handle = {.fd = -1};
+        int r = attach_map_set(a, set, 0, 1, &handle, NULL);
 
-        return attach_map_set(a, set, 0, 1, &handle, NULL);
+        fd_close(handle.fd);
+        return r;
 }
 
 static inline struct member *join_group(struct tenant *t, struct member *first)

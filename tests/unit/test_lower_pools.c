@@ -27,6 +27,7 @@ static void start_lower(struct lower *l, unsigned device_sets, unsigned host_set
         *l = (struct lower){0};
         start(&l->w, device_sets);
         fake_device_init(&l->host, "host", 256);
+        l->host.hands_out_fds = true;
         assert_int_equal(store_add_below(&f->store, pool_of(&l->w), TIER_HOST, &l->host.device,
                                  host_sets * SET_BYTES, SET_BYTES, &f->d),
                 0);
