@@ -113,6 +113,7 @@ struct ns {
         uint32_t free_pages;             /* FREE ones to be made by evicting (free_ahead) */
         uint32_t n_to_sink;              /* scratch of sink.c, and the next */
         bool has_looked;
+        bool may_be_due;             /* pages were taken since nothing had to go down */
         uint32_t burst_pages;        /* sink.h: leased at once, lately */
         bool is_freeing;             /* until there are that many */
         bool is_leased;              /* lately */

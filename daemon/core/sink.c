@@ -40,7 +40,10 @@ void sink_note_taken(struct ns *ns)
 {
         struct store *s = store_of(ns);
 
-        if (may_sink(ns) && s->on_transfer_work)
+        if (!may_sink(ns))
+                return;
+        ns->may_be_due = true;
+        if (s->on_transfer_work)
                 s->on_transfer_work(s->callback_data);
 }
 
@@ -192,7 +195,8 @@ static bool count_all_due(struct store *s)
 
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link) {
-                        ns->n_to_sink = count_due(ns);
+                        ns->n_to_sink = ns->may_be_due ? count_due(ns) : 0;
+                        ns->may_be_due = ns->n_to_sink > 0 || ns->device.fill.is_sinking;
                         ns->has_looked = false;
                         any |= ns->n_to_sink > 0;
                 }
