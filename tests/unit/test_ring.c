@@ -309,7 +309,7 @@ static void test_daemon_that_is_slow(void **state)
         int r = 0;
 
         test_keys(keys, 2000);
-        open_shared(&f, script_slow, 10000, &conn, &ns);
+        open_shared(&f, script_slow, 60000, &conn, &ns);
         assert_int_equal(kvl_lease(ns, 0, 2000, pages), 0);
         while (r == 0 && n < 2000) {
                 publish = publish_of(pages + n, keys + n * KVL_KEY_BYTES, 1);
