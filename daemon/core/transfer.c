@@ -114,9 +114,12 @@ static void free_target(struct transfer *t)
                 ns_free_page(t->sets[1]->ns, t->to);
 }
 
-/* It is a victim again as any other. */
+/* It is a victim again as any other; one that its codec doesn't take, at once: it would be again
+ * and again. */
 static void give_up(struct transfer *t)
 {
+        if (t->ns && t->result == -EDOM && is_there(t))
+                (void)ns_drop_subtree(t->ns, t->from, EVICT_PRESSURE);
         if (t->kind != TRANSFER_COPY && !t->is_unwanted && is_there(t))
                 t->ns->evict->unlock(t->ns->policy, t->from);
         free_target(t);
@@ -250,6 +253,15 @@ static void over(struct transfer *t, int result)
 
 static int start_step(struct transfer *t);
 
+static void end_step(struct transfer *t, int result)
+{
+        t->step++;
+        if (result == 0)
+                result = t->ns ? start_step(t) : -ECANCELED;
+        if (result <= 0)
+                over(t, result);
+}
+
 static void on_moved(struct move *move, int result, void *data)
 {
         struct transfer *t = data;
@@ -257,13 +269,7 @@ static void on_moved(struct move *move, int result, void *data)
         t->move = NULL;
         if (result == 0 && move->direction == MOVE_DOWN)
                 t->content = move->pages[0].sum;
-        t->step++;
-        if (result == 0 && t->ns)
-                result = start_step(t);
-        else if (result == 0)
-                result = -ECANCELED;
-        if (result <= 0)
-                over(t, result);
+        end_step(t, result);
 }
 
 static void on_job(struct job *job, int result, void *data)
@@ -275,13 +281,7 @@ static void on_job(struct job *job, int result, void *data)
                 return;
         }
         t->queue = NULL;
-        t->step++;
-        if (result == 0 && t->ns)
-                result = start_step(t);
-        else if (result == 0)
-                result = -ECANCELED;
-        if (result <= 0)
-                over(t, result);
+        end_step(t, result);
 }
 
 /* Where a page's plane lies, or the buffer has it. NULL: there is no memory for it. */

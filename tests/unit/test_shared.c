@@ -465,7 +465,7 @@ static void test_wrong_is_answered(void **state)
         assert_true(r.completes);
         assert_non_null(r.fetching); /* the server's, who looks at the page */
         r = submit(&w, (struct shm_submission){
-                           .op = SHM_OP_FETCH, .flags = SHM_FETCH_COPY, .copy.to = PAGE_NONE});
+                               .op = SHM_OP_FETCH, .flags = SHM_FETCH_COPY, .copy.to = PAGE_NONE});
         assert_null(r.fetching);
         assert_int_equal(r.status, status_to_wire(-EINVAL));
         r = submit(&w, (struct shm_submission){.op = SHM_OP_FREE, .ns_id = 77, .tokens = 1});

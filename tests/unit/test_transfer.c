@@ -520,6 +520,39 @@ static void test_int8(void **state)
         tiers_end(&w);
 }
 
+/* What int8 doesn't take is dropped, once, and the others go down. */
+static void test_not_finite(void **state)
+{
+        const uint16_t nan = 0x7e00;
+        struct tiers w;
+        uint32_t page;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_INT8);
+        for (unsigned key = 0; key < N_DEVICE; key++) {
+                uint8_t keys[KEY_BYTES];
+                struct publish p = {.pages = &page,
+                        .keys = keys,
+                        .n = 1,
+                        .last_tokens = w.ns->layout.page_tokens};
+                uint32_t sealed, n;
+                uint8_t *at;
+
+                make_keys(keys, key, 1);
+                assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
+                at = set_address(ns_set_of(w.ns, page), page, 0);
+                memset(at, 0, TIER_PAGE_BYTES);
+                if (key == 0)
+                        memcpy(at, &nan, sizeof(nan));
+                assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), 0);
+                assert_int_equal(release_pages(w.attach, &sealed, 1, 1, NULL), 0);
+        }
+        tiers_settle(&w);
+        assert_int_equal(tier_find(&w, 0), PAGE_NONE);
+        assert_int_equal(tier_of(&w, 1), TIER_HOST);
+        assert_int_equal(w.store.counters.evictions, 1);
+        tiers_end(&w);
+}
+
 static void test_codec_refused(void **state)
 {
         const struct attach_options int8 = {.host_codec = CODEC_INT8};
@@ -633,6 +666,7 @@ int main(void)
                 cmocka_unit_test(test_ns_goes_meanwhile),
                 cmocka_unit_test(test_copy),
                 cmocka_unit_test(test_int8),
+                cmocka_unit_test(test_not_finite),
                 cmocka_unit_test(test_codec_refused),
                 cmocka_unit_test(test_random_lru),
                 cmocka_unit_test(test_random_pgi),
