@@ -373,8 +373,9 @@ struct kvl_ns_options {
         /* Cached pages that nobody has used for so long go. The last who says one is right. 0: as
          * the tenant is configured. */
         uint32_t expire_sec;
-        /* Of dtype F32, F16 and BF16 alone. The last who opens it is right; what lies there stays
-         * as it is. */
+        /* In which fewer bytes pages lie below the device: fixed by the first who opens it, another
+         * one is KVL_LAYOUT then, NONE takes what there is. Of dtype F32, F16 and BF16 alone
+         * (-EINVAL). disk_codec: no kvleased has a disk yet. */
         enum kvl_codec host_codec, disk_codec;
 };
 
