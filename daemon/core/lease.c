@@ -272,6 +272,7 @@ static bool take_over(struct attach *a, const struct publish_one *o, uint32_t ex
         struct page *p = ns_page(ns, o->page);
 
         if (tier_of_page(&ns->geometry, existing) == TIER_DEVICE || p->announced ||
+                ns_note(ns, existing)->n_windows > 0 ||
                 ns_page(ns, existing)->tokens != o->tokens || transfer_find(ns, existing) ||
                 ns_set_of(ns, o->page)->recall.state != RECALL_NONE)
                 return false;

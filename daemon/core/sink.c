@@ -3,7 +3,6 @@
 #include <errno.h>
 
 #include "daemon/core/ns.h"
-#include "daemon/core/places.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/room.h"
 #include "daemon/core/store.h"
@@ -117,7 +116,13 @@ static uint32_t next_victim(struct ns *ns)
                 uint32_t page = ns->evict->victim(
                         ns->policy, TIER_DEVICE, EVICT_DEMOTE, store_of(ns)->now_nsec);
 
-                if (page == NODE_NONE || !shared_is_pinned(ns, page))
+                if (page == NODE_NONE)
+                        return page;
+                if (ns_note(ns, page)->n_windows > 0) { /* which hold it where it is */
+                        (void)ns_drop_subtree(ns, page, EVICT_PRESSURE);
+                        continue;
+                }
+                if (!shared_is_pinned(ns, page))
                         return page;
                 ns->evict->hold(ns->policy, page);
                 ns_watch(ns, page);
@@ -224,14 +229,4 @@ bool sink_turn(struct store *s, uint64_t now_nsec)
                         ns->tenant->attrs.weight);
         }
         return is_stuck;
-}
-
-/* Who waits for room may have some now; and there may be more to do. */
-void sink_ended(struct ns *ns, int result)
-{
-        struct store *s = store_of(ns);
-
-        (void)result;
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
 }

@@ -25,9 +25,6 @@ bool sink_turn(struct store *s, uint64_t now_nsec);
  * way down, or is FREE by now. */
 bool sink_makes_room(struct ns *ns);
 
-/* Of transfer.h: a page has gone down (0), or hasn't. */
-void sink_ended(struct ns *ns, int result);
-
 /* A page of the device was granted. */
 void sink_note_taken(struct ns *ns);
 

@@ -11,7 +11,6 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/places.h"
 #include "daemon/core/recall.h"
-#include "daemon/core/sink.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/tier/mover.h"
@@ -232,11 +231,7 @@ static void finish(struct transfer *t)
         if (t->ns)
                 leave_sets(t);
         transfer_free(t);
-        if (!was.ns)
-                return;
-        if (was.kind == TRANSFER_DOWN)
-                sink_ended(was.ns, result);
-        else
+        if (was.ns && was.kind != TRANSFER_DOWN)
                 fetch_ended(was.ns, was.kind, was.from, was.to, result);
 }
 

@@ -60,9 +60,8 @@ struct transfer {
 /*
  * `from` is SEALED, not stale and in no window. `to` is MOVING, on the device for UP and below
  * `from` for DOWN; of a COPY it is GRANTED. The policy is told that `from` is locked (not of a
- * COPY). Urgent: somebody waits. 0: under way; how it ends is told to fetch.h (UP, COPY) and sink.h
- * (DOWN). -EBUSY: as many are; -ENOMEM; -EIO: its memory can't be had: nothing was done, `to` is as
- * it was.
+ * COPY). Urgent: somebody waits. 0: under way; how it ends is told to fetch.h (UP, COPY). -EBUSY:
+ * as many are; -ENOMEM; -EIO: its memory can't be had: nothing was done, `to` is as it was.
  */
 int transfer_begin(
         struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, bool is_urgent);

@@ -288,11 +288,7 @@ static void test_published_again(void **state)
 
 static void flip(struct tiers *w, uint32_t page)
 {
-        uint8_t byte;
-
-        byte_at(w, page, 0, 4097, &byte, false);
-        byte ^= 1;
-        byte_at(w, page, 0, 4097, &byte, true);
+        set_address(ns_set_of(w->ns, page), page, 0)[4097] ^= 1;
 }
 
 /* Never served, counted; what comes after it in its text is of no use either. */
@@ -520,6 +516,39 @@ static void test_int8(void **state)
         tiers_end(&w);
 }
 
+/* What a session's window holds stays where it is: out of the tree instead of down, and nobody's
+ * publish takes its place. */
+static void test_windows_hold(void **state)
+{
+        uint8_t keys[KEY_BYTES];
+        uint32_t old, page, sealed, n;
+        struct publish p = {.pages = &page, .keys = keys, .n = 1};
+        struct tiers w;
+
+        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
+        for (unsigned key = 0; key < N_DEVICE; key++)
+                assert_true(tier_cache(&w, key, 1));
+        page = tier_find(&w, 0);
+        ns_keep_page(w.ns, page);
+        (void)sink_turn(&w.store, w.now_nsec);
+        assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
+        assert_null(transfer_find(w.ns, page));
+        ns_unkeep_page(w.ns, page);
+        tiers_settle(&w);
+        old = tier_find(&w, 1);
+        assert_int_equal(tier_of(&w, 1), TIER_HOST);
+        ns_keep_page(w.ns, old);
+        p.last_tokens = w.ns->layout.page_tokens;
+        make_keys(keys, 1, 1);
+        assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
+        assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), KVL_STATUS_DUPLICATE);
+        assert_int_equal(sealed, old);
+        ns_unkeep_page(w.ns, old);
+        unpin(&w, old);
+        assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
+        tiers_end(&w);
+}
+
 /* What int8 doesn't take is dropped, once, and the others go down. */
 static void test_not_finite(void **state)
 {
@@ -666,6 +695,7 @@ int main(void)
                 cmocka_unit_test(test_ns_goes_meanwhile),
                 cmocka_unit_test(test_copy),
                 cmocka_unit_test(test_int8),
+                cmocka_unit_test(test_windows_hold),
                 cmocka_unit_test(test_not_finite),
                 cmocka_unit_test(test_codec_refused),
                 cmocka_unit_test(test_random_lru),

@@ -99,19 +99,6 @@ static inline void tiers_end(struct tiers *w)
 
 /* ---- bytes ---- */
 
-static inline void byte_at(
-        struct tiers *w, uint32_t page, uint32_t plane, uint64_t offset, uint8_t *byte, bool writes)
-{
-        struct extent_set *set = ns_set_of(w->ns, page);
-        uint8_t *at = set_address(set, page, plane);
-
-        assert_non_null(at);
-        if (writes)
-                at[offset] = *byte;
-        else
-                *byte = at[offset];
-}
-
 static inline void tier_fill(struct tiers *w, uint32_t page, unsigned key)
 {
         uint64_t bytes = w->ns->layout.plane_page_bytes;
