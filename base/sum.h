@@ -33,7 +33,7 @@ void sum_add(struct sum *s, const void *bytes, size_t n);
  * whoever changes `from` meanwhile. `to` doesn't overlap `from`; no alignment is needed, 64 bytes
  * of `to` is best. The stores go past the caches (on x86-64), so this is for what isn't read soon;
  * other threads see them as any others that come before it returns. From 256 KiB on about as fast
- * as memcpy(), which reads what it overwrites: 0.75 to 1.27 of it (kvlease-bench tiers).
+ * as memcpy(), which reads what it overwrites (sum-kernel.c).
  */
 void sum_copy(struct sum *s, void *to, const void *from, size_t n);
 

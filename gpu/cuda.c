@@ -113,6 +113,22 @@ static int get_attribute(struct cuda_device *d, cu_device_attribute attribute, b
         return r;
 }
 
+/* Drivers before 12.2 don't know it. */
+static int get_numa_node(struct cuda_device *d, int *ret_node)
+{
+        int node = -1, r;
+
+        r = cuda_check(d, "cuDeviceGetAttribute",
+                d->cuda->DeviceGetAttribute(&node, CU_ATTR_HOST_NUMA_ID, d->ordinal));
+        if (r == -EINVAL || r == -EOPNOTSUPP) {
+                d->device.why[0] = '\0';
+                r = 0;
+                node = -1;
+        }
+        *ret_node = node;
+        return r;
+}
+
 static int has_vmm(struct cuda_device *d, bool *ret_has)
 {
         bool has = d->cuda->capabilities & CUDA_HAS_VMM, has_fd = false;
@@ -199,12 +215,14 @@ static int get_props(struct cuda_device *d)
 {
         char name[UUID_NAME_BYTES];
         size_t total_bytes;
-        int r;
+        int r, numa_node = -1;
 
         r = get_name(d, name);
         if (r == 0)
                 r = cuda_check(
                         d, "cuDeviceTotalMem", d->cuda->DeviceTotalMem(&total_bytes, d->ordinal));
+        if (r == 0)
+                r = get_numa_node(d, &numa_node);
         if (r < 0)
                 return r;
         d->device.props = (struct device_props){
@@ -212,6 +230,7 @@ static int get_props(struct cuda_device *d)
                 .total_bytes = total_bytes,
                 .may_block = true,
                 .writes_linger = true,
+                .numa_node = numa_node,
         };
         snprintf(d->device.props.name, sizeof(d->device.props.name), "%s", name);
         return 0;

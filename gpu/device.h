@@ -57,6 +57,8 @@ struct device_props {
         bool writes_linger;
         /* Addresses of this process' CPU. False: only copies and kernels reach the memory. */
         bool is_cpu_memory;
+        int numa_node; /* of the machine, nearest to a GPU; -1: the driver doesn't say, or the host
+                        */
         /* Extents lie one behind the other in an arena. False (cudaipc): each has a base of its
          * own. */
         bool is_contiguous;
@@ -68,6 +70,13 @@ enum device_side { DEVICE_USER, DEVICE_OWNER };
 struct device_options {
         enum device_side side;
         enum device_transport transport; /* 0: the backend's best */
+        /*
+         * Of the host's memory, as an owner maps it; what was touched before stays as it is. Where
+         * the machine can't, open() says so in `why`, and the memory is as it would be without.
+         */
+        bool huge_pages;    /* 2 MiB for each access of the TLB instead of 4 KiB */
+        bool has_numa_node; /* from this node while it has any: */
+        unsigned numa_node;
 };
 
 struct device;       /* embedded first in the backend's own struct */

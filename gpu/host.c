@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -38,12 +39,21 @@
 
 #define HOST_NAME "host"
 
+/* What the kernel does for memory files: all of its words, the one that counts in brackets. */
+#define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+
+/* linux/mempolicy.h, which comes with another package than the C library. */
+#define POLICY_PREFERRED 1
+#define NODES_MAX        1024 /* as kernels are built for, at most */
+
 /* "host-1" to "host-9999"; not tuned. */
 #define HOST_DIGITS_MAX 4
 
 struct host_device {
         struct device device;
         enum device_side side;
+        bool huge_pages, has_numa_node; /* as an owner maps it */
+        unsigned numa_node;
 };
 
 struct host_extent {
@@ -348,6 +358,90 @@ static uint8_t *address_of(const struct host_arena *a, uint64_t offset, const st
         return a->base + offset;
 }
 
+/* ---- where memory is taken from, and in which pages --------------------------------------------
+ */
+
+static int prefer_node(void *at, size_t bytes, unsigned node)
+{
+        unsigned long nodes[NODES_MAX / (8 * sizeof(long))] = {0};
+
+        if (node >= NODES_MAX)
+                return -EINVAL;
+        nodes[node / (8 * sizeof(long))] = 1ul << node % (8 * sizeof(long));
+        /* The kernel takes one off the number of bits. */
+        return syscall(SYS_mbind, at, bytes, POLICY_PREFERRED, nodes, NODES_MAX + 1, 0) < 0 ? -errno
+                                                                                            : 0;
+}
+
+/* Of memory of a file of the owner's, not touched yet: the policy is the file's from then on. */
+static int place(const struct host_device *d, void *at, size_t bytes)
+{
+        int r = d->has_numa_node ? prefer_node(at, bytes, d->numa_node) : 0;
+
+        if (r == 0 && d->huge_pages && madvise(at, bytes, MADV_HUGEPAGE) < 0)
+                r = -errno;
+        return r;
+}
+
+/* Would memory of this device be? 0 or -errno. */
+static int try_place(const struct host_device *d)
+{
+        _cleanup_fd_ int fd = memfd_create_sized("kvlease-try", HOST_GRANULARITY_BYTES);
+        void *at;
+        int r;
+
+        if (fd < 0)
+                return fd;
+        at = mmap(NULL, HOST_GRANULARITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (at == MAP_FAILED)
+                return -errno;
+        r = place(d, at, HOST_GRANULARITY_BYTES);
+        munmap(at, HOST_GRANULARITY_BYTES);
+        return r;
+}
+
+/* -errno where there are none: a kernel without, or an administrator's setting. */
+static int find_huge_pages(void)
+{
+        _cleanup_fd_ int fd = open(HUGE_PAGES, O_RDONLY | O_CLOEXEC);
+        char words[128] = "";
+
+        if (fd < 0 || read(fd, words, sizeof(words) - 1) < 0)
+                return -errno;
+        return strstr(words, "[never]") || strstr(words, "[deny]") ? -EOPNOTSUPP : 0;
+}
+
+static void find_place(
+        struct host_device *d, const struct device_options *options, char why[DEVICE_WHY_BYTES])
+{
+        size_t len = 0;
+        int r;
+
+        if (options->has_numa_node) {
+                d->has_numa_node = true;
+                d->numa_node = options->numa_node;
+                r = try_place(d);
+                d->has_numa_node = r == 0;
+                if (r < 0)
+                        len = (size_t)snprintf(why, DEVICE_WHY_BYTES,
+                                "memory can't be taken from NUMA node %u (%s), and comes from "
+                                "where "
+                                "the kernel takes it%s",
+                                options->numa_node, strerror(-r), options->huge_pages ? "; " : "");
+        }
+        if (options->huge_pages) {
+                r = find_huge_pages();
+                d->huge_pages = r == 0;
+                if (r == 0)
+                        r = try_place(d);
+                d->huge_pages = r == 0;
+                if (r < 0 && len < DEVICE_WHY_BYTES)
+                        snprintf(why + len, DEVICE_WHY_BYTES - len,
+                                "this machine gives memory files no huge pages: echo advise > %s",
+                                HUGE_PAGES);
+        }
+}
+
 static int host_arena_map(
         struct device_arena *arena, uint64_t offset, struct extent *e, enum device_access access)
 {
@@ -355,12 +449,15 @@ static int host_arena_map(
         uint8_t *at = address_of(a, offset, e);
         int prot = access == DEVICE_READ_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
         void *p;
-        int r;
+        int r = 0;
 
         p = mmap(at, e->bytes, prot, MAP_SHARED | MAP_FIXED, host_extent(e)->fd, 0);
         if (p == MAP_FAILED || madvise(p, e->bytes, MADV_DONTFORK) < 0 ||
-                madvise(p, e->bytes, MADV_DONTDUMP) < 0) {
+                madvise(p, e->bytes, MADV_DONTDUMP) < 0)
                 r = -errno;
+        else
+                r = place(host_device(arena->device), p, e->bytes);
+        if (r < 0) {
                 /*
                  * Older kernels unmap what was there before they fail. Were this to fail as well,
                  * the arena would have a gap, but the error that counts is the first.
@@ -446,6 +543,7 @@ static int host_props(const char *name, struct device_props *ret_props)
                 .survives_restart = true,
                 .is_cpu_memory = true,
                 .is_contiguous = true,
+                .numa_node = -1,
         };
         strcpy(ret_props->name, name);
         return 0;
@@ -474,6 +572,8 @@ static int host_open(const char *name, const struct device_options *options,
         r = host_props(name, &d->device.props);
         if (r < 0)
                 return r;
+        if (d->side == DEVICE_OWNER)
+                find_place(d, options, why);
         *ret_device = &TAKE(d)->device;
         return 0;
 }

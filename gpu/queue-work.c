@@ -242,6 +242,21 @@ static int zero_extent(struct queue *q, struct work *w)
         return r;
 }
 
+static int register_host(struct queue *q, struct work *w)
+{
+        const struct device_copy *c = &w->copies[0];
+        bool is_in = w->kind == JOB_REGISTER;
+        struct device *d = q->device;
+        int r;
+
+        if (!d->ops->host_register)
+                return -EOPNOTSUPP;
+        call_begin(q, is_in ? "host_register" : "host_unregister");
+        r = (is_in ? d->ops->host_register : d->ops->host_unregister)(d, c->host, c->len);
+        (void)call_end(q, w, r);
+        return r;
+}
+
 /* Where the device has no batches. */
 static int copy_one_by_one(struct queue *q, struct work *w)
 {
@@ -312,6 +327,9 @@ int run_work(struct queue *q, struct work *w)
                 return copy_within(q, w);
         case JOB_CANARY:
                 return check_canary(q, w);
+        case JOB_REGISTER:
+        case JOB_UNREGISTER:
+                return register_host(q, w);
         }
         return -EINVAL;
 }

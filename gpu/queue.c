@@ -32,6 +32,12 @@ static bool carries_extents(enum job_kind kind)
         return kind == JOB_CREATE || kind == JOB_DESTROY || kind == JOB_CANARY;
 }
 
+/* What copies may need: never before them, and never refused. */
+static bool gives_back(enum job_kind kind)
+{
+        return kind == JOB_DESTROY || kind == JOB_UNREGISTER;
+}
+
 struct job *job_new(enum job_kind kind, size_t n)
 {
         bool has_extents = carries_extents(kind);
@@ -150,7 +156,7 @@ static void refuse_waiting(struct queue *q)
 
         for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
                 list_for_each_safe (w, lists[i], struct work, link)
-                        if (w->kind != JOB_DESTROY)
+                        if (!gives_back(w->kind))
                                 refuse(q, w, -ETIMEDOUT, q->late_why);
 }
 
@@ -250,12 +256,12 @@ static bool has_before(const struct list_link *works, uint64_t seq)
 }
 
 /* The oldest that may run beside what is in flight: one batch a direction, and nothing that copies
- * may need is destroyed. NULL: none. */
+ * may need is given back. NULL: none. */
 static struct work *next_work(struct queue *q)
 {
         struct work *best = list_first(&q->others, struct work, link);
 
-        if (best && best->kind == JOB_DESTROY && has_before(&q->flights, best->seq))
+        if (best && gives_back(best->kind) && has_before(&q->flights, best->seq))
                 best = NULL; /* copies that wait are older, and picked below */
         for (size_t i = 0; i < ARRAY_SIZE(q->copies); i++) {
                 struct work *w = list_first(&q->copies[i], struct work, link);

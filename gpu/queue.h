@@ -10,9 +10,9 @@
  *
  * A queue is *stuck* from a late job until its call returns; then it works again. Batches of copies
  * run beside other jobs, each direction in order; the rest, COPY_WITHIN too, in order of
- * submission. A DESTROY waits for copies submitted before it, and is never refused: it waits until
- * the driver answers. What a late copy reads and writes stays in use until the queue isn't stuck
- * any more.
+ * submission. A DESTROY or UNREGISTER waits for copies submitted before it, and is never refused:
+ * it waits until the driver answers. What a late copy reads and writes stays in use until the queue
+ * isn't stuck any more.
  *
  * Threads: all functions from one (the loop), callbacks run there.
  */
@@ -35,6 +35,8 @@ enum job_kind {
         JOB_COPY_IN,
         JOB_COPY_WITHIN, /* between extents of the device */
         JOB_CANARY,      /* does one still hold its value? */
+        JOB_REGISTER,    /* memory of the host, for copies at full speed (device.h) */
+        JOB_UNREGISTER,
 };
 
 /* CREATE brings these, DESTROY takes them. */
@@ -98,7 +100,10 @@ struct job {
                             which stays as it is. -ESTALE: it holds something else */
         struct extent *zero;         /* ZERO: borrowed; offset, len in copies[0] */
         struct device_copy *copies;  /* COPY, ZERO: owned, n; NULL after a late one. COPY_WITHIN:
-                                        where to and where from by turns, `len` of the first */
+                                        where to and where from by turns, `len` of the first.
+                                        REGISTER, UNREGISTER: host and len of copies[0]; a REGISTER
+                                        that was late may be there all the same, and is to be
+                                        undone as if it were. -EOPNOTSUPP: the device has none */
         size_t n;                    /* extents or copies */
         struct job_extent extents[]; /* CREATE, DESTROY, CANARY */
 };

@@ -111,6 +111,7 @@ start_daemon() {
 
 		[device host]
 		memory = 512MiB
+		host_memory = 128MiB
 
 		[tenant alice]
 		limit = 256MiB
@@ -183,10 +184,10 @@ complain() {
         unexpected=1
 }
 
-# run TITLE TENANT DOCUMENT MIN MAX: a worker process; it must reuse MIN to MAX tokens.
+# run TITLE TENANT DOCUMENT MIN MAX [OPTION]: a worker process; it must reuse MIN to MAX tokens.
 run() {
         say "$1"
-        decoder --socket "$dir/run/t/$2/sock" "$dir/docs/$3" >"$dir/result" ||
+        decoder --socket "$dir/run/t/$2/sock" ${6:+"$6"} "$dir/docs/$3" >"$dir/result" ||
                 die "the worker failed"
         reused=$(field reused <"$dir/result")
         prefill=$(field prefill_ms <"$dir/result")
@@ -269,6 +270,10 @@ run_and_kill "5 another document, killed with SIGKILL" other
 run "6 its successor" alice other "$killed_tokens" 3968
 [ "$(field pages_duplicate <"$dir/result")" -eq 0 ] || complain "the killed worker went on publishing"
 run "7 document of 1, other tenant (must miss)" bob long 0 0
+# A GPU has no memory of the host below it here.
+if [ "$device" = host ]; then
+        run "8 another one, 16 of 63 pages on the device" bob other 0 0 --device-pages=16
+fi
 
 echo
 cat "$dir/table"

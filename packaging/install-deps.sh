@@ -3,6 +3,8 @@
 #
 #   sh packaging/install-deps.sh build    to build it and run the demo
 #   sh packaging/install-deps.sh test     to run its tests as well
+#   sh packaging/install-deps.sh package  to build its packages (packaging/deb.sh)
+#   sh packaging/install-deps.sh full     to run all tests (tests/run.sh --full)
 #
 # Does nothing where everything is installed. Exit status: 0 all there, 1 not, 2 wrong command line.
 set -eu
@@ -14,17 +16,21 @@ liburing-dev libxxhash-dev libmicrohttpd-dev scdoc'
 # nsenter. mount, systemd: tests beside a systemd of their own; on the machine it isn't started.
 # chromium: opens the report of kvleasectl trace analyze. fio: what the disk tier is compared to.
 # prometheus: promtool, for metrics and alerts.
-# man-db, mandoc, groff-base: manual pages; zsh: completion.
+# man-db, mandoc, groff-base: manual pages; zsh: completion. abigail-tools: abidiff.
 test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck python3 strace
-util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus'
+util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
+abigail-tools'
+package='dpkg-dev debhelper lintian python3 python3-venv systemd debootstrap'
 
 usage() {
-        sed -n 's/^# \{0,1\}//; 2,7p' "$0"
+        sed -n 's/^# \{0,1\}//; 2,9p' "$0"
 }
 
 case "${1-}" in
 build) wanted=$build ;;
 test) wanted="$build $test" ;;
+package) wanted="$build $package" ;;
+full) wanted="$build $test $package" ;;
 -h | --help)
         usage
         exit 0

@@ -4,15 +4,21 @@
 
 #include "base/macros.h"
 
-void prefetch_init(struct prefetch *p)
+void prefetch_init(struct prefetch *p, enum prefetch_kind kind)
 {
-        *p = (struct prefetch){.window = PREFETCH_START, .pause_nsec = PREFETCH_PAUSE_NSEC};
+        *p = (struct prefetch){.is_guess = kind != PREFETCH_WARM};
+        if (p->is_guess) {
+                p->window = PREFETCH_START;
+                p->pause_nsec = PREFETCH_PAUSE_NSEC;
+        }
 }
 
 uint32_t prefetch_may(struct prefetch *p, uint32_t n, uint64_t now_nsec)
 {
         struct bucket_limit limit;
 
+        if (!p->is_guess)
+                return n;
         if (p->window == 0 && now_nsec >= p->on_again_nsec)
                 p->window = PREFETCH_PROBE;
         if (p->n_stake >= p->window)
@@ -27,9 +33,10 @@ void prefetch_begin(struct prefetch *p, uint32_t n, uint64_t now_nsec)
 {
         struct bucket_limit limit = {.rate = p->window * PREFETCH_RATE, .burst = p->window};
 
-        assert(p->n_stake + n <= p->window);
+        assert(!p->is_guess || p->n_stake + n <= p->window);
 
-        bucket_take(&p->rate, limit, n, now_nsec);
+        if (p->is_guess)
+                bucket_take(&p->rate, limit, n, now_nsec);
         p->n_stake += n;
         p->n_begun += n;
 }
@@ -41,6 +48,8 @@ void prefetch_useful(struct prefetch *p)
 
         p->n_stake--;
         p->n_useful++;
+        if (!p->is_guess)
+                return;
         if (p->window > 0 && p->window < PREFETCH_MOST)
                 p->window++;
         if (p->window >= PREFETCH_START)

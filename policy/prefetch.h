@@ -7,7 +7,8 @@
  * unused (wasted). Pages at stake are bounded by a window, and so are those begun in a second. The
  * window walks: one up for each useful page, one down for each wasted. So it grows while more than
  * half of the pages are used, which is where a guess pays: a useful page spares a wait for one
- * move, a wasted one costs two moves and the place of another page.
+ * move, a wasted one costs two moves and the place of another page. What an administrator named is
+ * no guess: it is counted in the same way, and bounded by nothing here.
  *
  *   on    window > 0
  *   off   the window came down to 0, after at most as many wasted pages as it was wide. After a
@@ -43,6 +44,7 @@ enum prefetch_kind {
 #define PREFETCH_PAUSE_MOST_NSEC UINT64_C(640000000000) /* 640 s. Not tuned */
 
 struct prefetch {
+        bool is_guess;    /* else there is no window, no pause and no rate */
         uint32_t window;  /* pages; 0: off */
         uint32_t n_stake; /* at stake; can be more than the window, where that has shrunk */
         uint64_t pause_nsec, on_again_nsec;
@@ -51,9 +53,9 @@ struct prefetch {
         uint64_t n_begun, n_useful, n_wasted, n_given_up;
 };
 
-void prefetch_init(struct prefetch *p);
+void prefetch_init(struct prefetch *p, enum prefetch_kind kind);
 
-/* How many of `n` pages may be begun now. */
+/* How many of `n` pages may be begun now: all of them of PREFETCH_WARM. */
 uint32_t prefetch_may(struct prefetch *p, uint32_t n, uint64_t now_nsec);
 
 /* n pages are brought up, at most as many as may be. */

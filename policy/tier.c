@@ -27,6 +27,11 @@ uint32_t tier_n_down(struct tier_fill *f, const struct tier_level *l)
         return (uint32_t)MIN(high - coming, (uint64_t)l->n_most - l->n_leaving);
 }
 
+uint32_t tier_n_kept(const struct tier_fill *f, const struct tier_level *l)
+{
+        return low_mark(l) * (f->is_sinking ? 2 : 1);
+}
+
 bool tier_takes(double worth, uint64_t bytes, double other_worth, uint64_t other_bytes)
 {
         return worth * (double)other_bytes >= other_worth * (double)bytes;

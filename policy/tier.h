@@ -41,6 +41,9 @@ struct tier_level {
 /* How many pages to send down now, beyond those on their way: 0..n_most - n_leaving. */
 uint32_t tier_n_down(struct tier_fill *f, const struct tier_level *l);
 
+/* FREE pages that are for leases: as many as the low mark, or the high one on the way there. */
+uint32_t tier_n_kept(const struct tier_fill *f, const struct tier_level *l);
+
 /* ---- which -------------------------------------------------------------------------------------
  */
 

@@ -15,7 +15,7 @@ void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers)
         assert(n_tiers > 0 && n_tiers <= TREE_TIERS && first[0] == 0);
 
         for (uint32_t i = 0; i < n_tiers; i++) {
-                assert(i == 0 || first[i] > first[i - 1]);
+                assert(i == 0 || first[i] >= first[i - 1]);
                 t->first[i] = first[i];
         }
         t->n_tiers = n_tiers;

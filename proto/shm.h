@@ -180,7 +180,8 @@ enum shm_op {
         SHM_OP_FETCH = 7, /* page: one below the device, pinned by the client; aux: its generation,
                              low 32 bits. Completes later than what comes after it, with the page on
                              the device that has its key now; without a pin on that. With COPY:
-                             into copy.to, which is granted to the client's group */
+                             into copy.to, which is granted to the client's group. With DOWN: one
+                             on the device, and the page below it that has its key then */
         SHM_OP_WITH =
                 8, /* of the PUBLISHes that follow, up to anything that isn't PARENT or PUBLISH of
                       the same namespace: page: session handle, 0: none; with.tag. No completion */
@@ -191,7 +192,8 @@ enum shm_op_flags {
         SHM_PUBLISH_CHAIN = 1 << 1, /* the parent is what the entry before it in the ring found
                                        (PARENT) or published (PUBLISH); where that failed, so does
                                        this one */
-        SHM_FETCH_COPY = 1 << 0,    /* of FETCH */
+        SHM_FETCH_COPY = 1 << 0,    /* of FETCH, as the next; not both */
+        SHM_FETCH_DOWN = 1 << 1,
 };
 
 /*

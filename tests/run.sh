@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and tests everything; leaves an optimised build in build/.
 #
-#   sh tests/run.sh                  about 13 minutes on two cores
+#   sh tests/run.sh                  short numbers: some 15 to 20 minutes on two cores
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
 #   sh tests/run.sh --part NAME      one part (repeatable): static release asan tsan valgrind fuzz
 #                                    coverage (only with --full, or by name)
@@ -214,7 +214,7 @@ part_tsan() {
                 as="setarch $(uname -m) -R"
         fi
         # shellcheck disable=SC2086
-        TSAN_OPTIONS=halt_on_error=1 run_tests tsan build-tsan $suites
+        TSAN_OPTIONS="halt_on_error=1 suppressions=$top/tests/tsan.supp" run_tests tsan build-tsan $suites
         as=
 }
 
@@ -291,7 +291,7 @@ part_coverage() {
 started=$(date +%s)
 if [ "$deps" = 1 ] && [ -e packaging/install-deps.sh ]; then
         say "packages"
-        sh packaging/install-deps.sh test
+        sh packaging/install-deps.sh "$([ "$full" = 1 ] && echo full || echo test)"
 fi
 for one in $parts; do
         "part_$one"

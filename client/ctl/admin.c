@@ -75,6 +75,7 @@ static const char *verb_to_look_with(uint16_t type)
         case MSG_ADMIN_TENANT_REMOVE:
                 return "tenants";
         case MSG_ADMIN_PURGE:
+        case MSG_ADMIN_WARM:
                 return "namespaces";
         case MSG_ADMIN_RECALL:
                 return "regions";

@@ -21,6 +21,13 @@
         .offset = offsetof(Kvlease__V1__AdminTier, field),                  \
         .width = sizeof(((Kvlease__V1__AdminTier *)NULL)->field)
 
+/* A figure of what came up before it was asked for (AdminPrefetch): `guess` of the message. */
+#define PREFETCH_FIGURE(message, guess, field)                              \
+        .key = "prefetch_" #guess "_" #field, .kind = COLUMN_COUNT,         \
+        .inner_offset = offsetof(Kvlease__V1__##message, prefetch_##guess), \
+        .offset = offsetof(Kvlease__V1__AdminPrefetch, field),              \
+        .width = sizeof(((Kvlease__V1__AdminPrefetch *)NULL)->field)
+
 /* The list `name` of a reply of that message. */
 #define NOUN(name, message, msg_type)                                         \
         const struct noun noun_##name = {                                     \

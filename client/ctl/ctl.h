@@ -19,7 +19,7 @@
         X(REFUSED, 1, "kvleased refused, or the result could not be written")       \
         X(USAGE, 2, "the command line is wrong; nothing was sent")                  \
         X(UNREACHABLE, 3, "kvleased could not be reached, or the connection broke") \
-        X(TIMEOUT, 4, "no answer in time; drain, recall: clients or memory left")   \
+        X(TIMEOUT, 4, "no answer in time; drain, recall, warm: not all is done")    \
         X(VIOLATION, 5, "check found a broken invariant")                           \
         X(LOSS, 6, "restart: something would be lost")
 
@@ -45,11 +45,13 @@ enum ctl_exit {
         X(BINARY, "binary", "PATH", false, "the kvleased that comes next")                      \
         X(REMOVE, "remove", NULL, false, "also forget namespaces that nobody has open")         \
         X(TIMEOUT, "timeout", "TIME", false, "how long at most (\"90s\", \"5min\")")            \
-        X(OFF, "off", NULL, false, "call draining off")                                         \
+        X(OFF, "off", NULL, false, "call it off")                                               \
         X(NAMESPACE, "namespace", "NAME", false, "only of this namespace")                      \
         X(SIZE, "size", "SIZE", false, "at least so much (\"4GiB\"), not everything")           \
         X(WAIT, "wait", NULL, false, "wait until clients have given it back")                   \
         X(SESSION, "session", "ID", false, "only this one, as kvleasectl sessions shows it")    \
+        X(TAG, "tag", "N", false, "pages that were published with this tag")                    \
+        X(ALL, "all", NULL, false, "everything that lies below the device")                     \
         X(IDLE, "idle", "TIME", false, "only those that nobody has used for so long (\"24h\")") \
         X(POLICIES, "policies", "LIST", false, "eviction policies (\"lru,pgi\", \"all\")")      \
         X(CAPACITIES, "capacities", "LIST", false,                                              \

@@ -57,6 +57,16 @@ static void status_disk(const void *row, const struct show_format *f, struct val
         derive_tier(ret, f, ((const status_row *)row)->disk);
 }
 
+/* Only where there is something to say. */
+static void status_disk_trouble(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__AdminTier *t = ((const status_row *)row)->disk;
+
+        (void)f;
+        if (t && t->why[0])
+                derive_text(ret, "%s: %s", t->state, t->why);
+}
+
 static void status_pending(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -268,6 +278,7 @@ static const struct column status_columns[] = {
         STATUS_TIER(host, arrived, COUNT),
         STATUS_TIER(host, damaged, COUNT),
         {.heading = "DISK TIER", .kind = COLUMN_TEXT, .derive = status_disk},
+        {.heading = "DISK TROUBLE", .kind = COLUMN_TEXT, .derive = status_disk_trouble},
         STATUS_TIER(disk, limit_bytes, BYTES),
         STATUS_TIER(disk, charged_bytes, BYTES),
         STATUS_TIER(disk, pages_sealed, COUNT),
@@ -275,6 +286,12 @@ static const struct column status_columns[] = {
         STATUS_TIER(disk, pages_free, COUNT),
         STATUS_TIER(disk, arrived, COUNT),
         STATUS_TIER(disk, damaged, COUNT),
+        STATUS_TIER(disk, state, TEXT),
+        STATUS_TIER(disk, why, TEXT),
+        STATUS_TIER(disk, read_bytes, BYTES),
+        STATUS_TIER(disk, written_bytes, BYTES),
+        STATUS_TIER(disk, errors, COUNT),
+        STATUS_TIER(disk, late, COUNT),
         STATUS(pages_ahead, "PAGES AHEAD", COUNT),
         {.heading = "FRAGMENTATION",
                 .key = "fragmentation_ratio",

@@ -16,6 +16,15 @@
                 FIELD(AdminDevice, field, title, what) \
         }
 
+#define DEVICE_PREFETCHED(kind, field)                    \
+        {                                                 \
+                PREFETCH_FIGURE(AdminDevice, kind, field) \
+        }
+#define DEVICE_PREFETCH(kind)                                                       \
+        DEVICE_PREFETCHED(kind, begun), DEVICE_PREFETCHED(kind, useful),            \
+                DEVICE_PREFETCHED(kind, wasted), DEVICE_PREFETCHED(kind, given_up), \
+                DEVICE_PREFETCHED(kind, at_stake)
+
 static void device_used(const void *row, const struct show_format *f, struct value *ret)
 {
         const Kvlease__V1__AdminDevice *d = row;
@@ -40,6 +49,10 @@ static const struct column devices_columns[] = {
         DEVICE(extent_bytes, "EXTENT", BYTES),
         DEVICE(n_sets, "SETS", COUNT),
         DEVICE(n_preparing, "PREPARING", COUNT),
+        DEVICE(registered_bytes, NULL, BYTES),
+        DEVICE_PREFETCH(stream),
+        DEVICE_PREFETCH(turn),
+        DEVICE_PREFETCH(warm),
         DEVICE(why, "WHY", TEXT),
 };
 
@@ -284,6 +297,35 @@ NOUN(tenants, AdminTenantsReply, MSG_ADMIN_TENANTS);
                 TIER_FIGURE(AdminNamespace, tier, field, title, what) \
         }
 
+#define NS_PREFETCHED(kind, field)                           \
+        {                                                    \
+                PREFETCH_FIGURE(AdminNamespace, kind, field) \
+        }
+#define NS_PREFETCH(kind)                                                                     \
+        NS_PREFETCHED(kind, begun), NS_PREFETCHED(kind, useful), NS_PREFETCHED(kind, wasted), \
+                NS_PREFETCHED(kind, given_up), NS_PREFETCHED(kind, at_stake),                 \
+                NS_PREFETCHED(kind, window)
+
+/* "1200, 90% used": of all kinds, of those that are decided. */
+static void ns_prefetched(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__AdminNamespace *n = row;
+        const Kvlease__V1__AdminPrefetch *const kinds[] = {
+                n->prefetch_stream, n->prefetch_turn, n->prefetch_warm};
+        uint64_t begun = 0, useful = 0, wasted = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+                begun += kinds[i] ? kinds[i]->begun : 0;
+                useful += kinds[i] ? kinds[i]->useful : 0;
+                wasted += kinds[i] ? kinds[i]->wasted : 0;
+        }
+        if (useful + wasted > 0)
+                derive_text(ret, "%" PRIu64 ", %.0f%% used", begun,
+                        100.0 * (double)useful / (double)(useful + wasted));
+        else if (begun > 0)
+                derive_text(ret, "%" PRIu64, begun);
+}
+
 static void ns_hit_ratio(const void *row, const struct show_format *f, struct value *ret)
 {
         const Kvlease__V1__AdminNamespace *n = row;
@@ -359,6 +401,10 @@ static const struct column namespaces_columns[] = {
         NS_TIER(disk, arrived, NULL, COUNT),
         NS_TIER(disk, damaged, NULL, COUNT),
         NS(pages_promoted, NULL, COUNT),
+        {.heading = "PREFETCHED", .kind = COLUMN_TEXT, .derive = ns_prefetched},
+        NS_PREFETCH(stream),
+        NS_PREFETCH(turn),
+        NS_PREFETCH(warm),
         NS(set, "SET", TEXT),
         NS(set_size, NULL, COUNT),
         NS(evict, NULL, TEXT),

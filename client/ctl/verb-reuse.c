@@ -21,8 +21,7 @@ int verb_sessions_list(const struct ctl *ctl)
         return print_noun(ctl, &noun_sessions);
 }
 
-/* As it is shown: text, or 0x and hexadecimal digits. False: that is none. */
-static bool parse_session(const char *s, uint8_t id[KVL_SESSION_ID_MAX], size_t *ret_len)
+bool parse_session(const char *s, uint8_t *id, size_t *ret_len)
 {
         size_t len = strlen(s);
 

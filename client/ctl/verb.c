@@ -7,11 +7,12 @@
 
 #define TENANT_KEYS                                                                        \
         "KEY=VALUE is a line of a [tenant NAME] section of kvleased's configuration:\n"    \
-        "  memory     limit, host_limit, weight, priority\n"                               \
+        "  memory     limit, host_limit, disk_limit, weight, priority\n"                   \
         "  guarantee  class, reserve, reserve_min, reserve_max, sizer, schedule, burst,\n" \
         "             lend_idle_reserve\n"                                                 \
         "  overload   when_full, max_wait, max_connects, max_requests\n"                   \
-        "  cache      evict, expire, expire_unused, free_ahead, session_expire\n"          \
+        "  cache      evict, expire, expire_unused, free_ahead, prefetch_steps,\n"         \
+        "             session_expire, warm_tags\n"                                         \
         "  devices    placement, exclusive\n"                                              \
         "  access     uids, gids, group, max_clients, share_group, publish_uids,\n"        \
         "             publish_gids\n"                                                      \
@@ -116,6 +117,22 @@ const struct verb verbs[] = {
                 "--size says how large one may be (the default is 256 MiB). Off when kvleased "
                 "starts.\n",
                 1, 1, O(SIZE), false, check_trace_record, verb_trace_record},
+        {"warm", "TENANT NAMESPACE [KEY...]",
+                "bring cached pages up from below the device, before they are asked for",
+                "What is named comes up with all that comes before it in its text: keys (64 "
+                "hexadecimal\n"
+                "digits each), the pages of a session or of a tag, or everything. In the "
+                "background, as far\n"
+                "as there is room; nothing is evicted for it, but what is worth less goes down. "
+                "Shows how far\n"
+                "it has come, and waits for its end: 30s where --timeout says nothing else. Where "
+                "nothing is\n"
+                "named it shows the one that runs, or ran last. The option warm_tags of a tenant "
+                "does the\n"
+                "same when kvleased starts.\n"
+                "\nExample: kvleasectl warm chat llama --tag 7\n",
+                2, 2 + WARM_MAX_KEYS, O(SESSION) | O(TAG) | O(ALL) | O(OFF) | O(TIMEOUT), false,
+                check_warm, verb_warm},
         {"purge", "TENANT [NAMESPACE]", "drop the cached pages of a tenant or one namespace",
                 "Pages that a client still reads go when it releases them.\n", 1, 2, O(REMOVE),
                 false, check_purge, verb_purge},

@@ -49,6 +49,12 @@ struct noun;
 /* Fetches a list, of one tenant where --tenant says so, and prints it. */
 int print_noun(const struct ctl *ctl, const struct noun *noun);
 
+/* A session's id as it is shown: text, or 0x and hexadecimal digits; id has room for
+ * KVL_SESSION_ID_MAX bytes. False: that is none. */
+bool parse_session(const char *s, uint8_t *id, size_t *ret_len);
+
+#define WARM_MAX_KEYS 256 /* of one request; protocol */
+
 int verb_status(const struct ctl *ctl);
 int verb_devices(const struct ctl *ctl);
 int verb_tenants_list(const struct ctl *ctl);
@@ -61,6 +67,7 @@ int verb_clients(const struct ctl *ctl);
 int verb_regions(const struct ctl *ctl);
 int verb_evictions(const struct ctl *ctl);
 int verb_purge(const struct ctl *ctl);
+int verb_warm(const struct ctl *ctl);
 int verb_recall(const struct ctl *ctl);
 int verb_drain(const struct ctl *ctl);
 int verb_check(const struct ctl *ctl);
@@ -84,6 +91,7 @@ int check_trace_recommend(const struct ctl *ctl);
 int check_tenant(const struct ctl *ctl);
 int check_tenant_set(const struct ctl *ctl);
 int check_purge(const struct ctl *ctl);
+int check_warm(const struct ctl *ctl);
 int check_recall(const struct ctl *ctl);
 int check_drain(const struct ctl *ctl);
 int check_restart(const struct ctl *ctl);

@@ -85,6 +85,7 @@ struct kvl_ns {
         struct list_link ops;        /* started, and their callback isn't running yet */
         struct list_link stream_ops; /* waiting for a stream (stream.h), oldest first */
         struct list_link sessions;   /* [L] open ones */
+        struct list_link windows;    /* [L] open ones */
         _Atomic unsigned n_flying;   /* host functions that may touch it */
         _Atomic bool is_broken;      /* a context of its device is: nothing is published any more */
         uint32_t n_callbacks;        /* running in other threads than one that closes it */
@@ -108,6 +109,14 @@ static inline uint32_t session_handle(const struct kvl_session *session)
 
 /* [L] The namespace goes away, and the handles with it. */
 void sessions_free(struct kvl_ns *ns);
+
+/* As kvl_session_pages(), of at most 1024 from index `from` on, each in the tier where it lies. */
+int session_find_pages(struct kvl_session *session, uint32_t from, uint32_t max,
+        uint32_t *ret_pages, uint32_t *ret_n_pages);
+
+/* [L] The namespace goes away: what windows began is dropped, then they are. */
+void windows_cancel(struct kvl_ns *ns);
+void windows_free(struct kvl_ns *ns);
 
 /* How often this process is the child of a fork since the library was loaded. */
 extern _Atomic unsigned client_n_forks;

@@ -14,15 +14,21 @@
 #define BATCH_PAGES 256 /* of one FETCH over the socket; protocol */
 #define SLOT_BITS   8
 
+/* What came up may be gone again before it could be pinned: it was cold, and on a busy machine that
+ * takes its time. So often it is asked for again. Not tuned: twice in a row was seen at a load
+ * of 8. */
+#define MAX_REPEATS 8
+
 static_assert(FETCHES_MAX == 1 << SLOT_BITS, "user_data has a slot's number");
 
 enum fetch_state { FETCH_WAITING, FETCH_BEGUN, FETCH_ENDED };
 
 struct fetch_page {
         uint32_t at;   /* which of the call's pages */
-        uint32_t page; /* below the device; pinned by the call as long as there is one */
+        uint32_t page; /* pinned by the call as long as there is one */
+        uint32_t to;   /* COPY */
         uint8_t state; /* enum fetch_state */
-        bool is_repeated;
+        uint8_t n_repeats;
         /* In shared memory: what the page has. */
         uint32_t generation; /* low 32 bits */
         uint8_t key[SHM_KEY_BYTES];
@@ -32,8 +38,9 @@ struct fetching {
         struct list_link link; /* fetches.list; none over the socket */
         struct op *op;         /* NULL: nobody waits any more */
         struct kvl_ns *ns;     /* NULL: closed */
-        int code;              /* of the first page of the text that failed; 0: none has */
-        uint32_t failed;       /* that one's index; n: none */
+        enum fetch_way way;
+        int code;        /* of the first page of the text that failed; 0: none has */
+        uint32_t failed; /* that one's index; n: none */
         uint32_t n, n_ended;
         uint32_t next;         /* none before it is WAITING */
         uint32_t *page_tokens; /* over the socket, at the end of this: of all the call's pages */
@@ -96,11 +103,13 @@ static struct op *detach(struct fetching *f)
         op->fetching = NULL;
         op->call.on_abandon = NULL;
         op->up = OP_UP;
-        op->n_mapped = 0;
+        if (f->way == FETCH_UP)
+                op->n_mapped = 0;
         if (is_lookup(op))
                 cut(op, f, count_up(op, false));
         else
                 op->code = f->code;
+        op->failed = f->failed < f->n ? f->pages[f->failed].at : 0;
         return op;
 }
 
@@ -147,12 +156,18 @@ static void note_failure(struct fetching *f, uint32_t i, int code)
 /* ---- starting ----------------------------------------------------------------------------------
  */
 
-static uint32_t count_lower(const struct op *op)
+/* Is anything to be done with it? */
+static bool is_meant(const struct op *op, uint32_t page)
+{
+        return op->way == FETCH_COPY || ns_is_lower(op->ns, page) == (op->way == FETCH_UP);
+}
+
+static uint32_t count_meant(const struct op *op)
 {
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < op->n_pages; i++)
-                n += ns_is_lower(op->ns, op->pages[i]);
+                n += is_meant(op, op->pages[i]);
         return n;
 }
 
@@ -163,9 +178,11 @@ static void fill(struct fetching *f, const struct op *op)
         for (uint32_t i = 0; i < op->n_pages; i++) {
                 struct fetch_page *p = &f->pages[f->n];
 
-                if (!ns_is_lower(op->ns, op->pages[i]))
+                if (!is_meant(op, op->pages[i]))
                         continue;
                 *p = (struct fetch_page){.at = i, .page = op->pages[i]};
+                if (op->way == FETCH_COPY)
+                        p->to = op->targets[i];
                 f->n++;
                 if (!fast_is_open(fast))
                         continue;
@@ -183,13 +200,20 @@ static void fill(struct fetching *f, const struct op *op)
 static int send_batch(struct fetching *f)
 {
         Kvlease__V1__FetchRequest m = KVLEASE__V1__FETCH_REQUEST__INIT;
-        uint32_t pages[BATCH_PAGES];
+        uint32_t pages[BATCH_PAGES], targets[BATCH_PAGES];
 
         m.ns_id = f->ns->id;
         m.pages = pages;
+        m.targets = targets;
+        m.down = f->way == FETCH_DOWN;
         for (; f->next < f->n && m.n_pages < BATCH_PAGES; f->next++) {
+                targets[m.n_pages] = f->pages[f->next].to;
                 pages[m.n_pages++] = f->pages[f->next].page;
                 f->pages[f->next].state = FETCH_BEGUN;
+        }
+        if (f->way == FETCH_COPY) {
+                m.n_targets = m.n_pages;
+                f->op->call.on_late = NULL; /* which would give pins back */
         }
         return conn_start(conn_of(f->ns), &f->op->call, MSG_FETCH, &m.base);
 }
@@ -222,7 +246,7 @@ static void begin_shared(struct fetching *f)
 
 int fetching_prepare(struct op *op)
 {
-        uint32_t n = count_lower(op);
+        uint32_t n = count_meant(op);
         size_t tokens_bytes = op->page_tokens ? op->n_pages * sizeof(uint32_t) : 0;
         struct fetching *f;
 
@@ -235,6 +259,7 @@ int fetching_prepare(struct op *op)
         list_init(&f->link);
         f->op = op;
         f->ns = op->ns;
+        f->way = op->way;
         fill(f, op);
         op->fetching = f;
         op->up = OP_PREPARED;
@@ -282,6 +307,15 @@ void fetching_drop(struct op *op)
 /* ---- over the socket ---------------------------------------------------------------------------
  */
 
+/* Can the daemon have answered it? The namespace is open. */
+static bool is_answer(const struct fetching *f, const struct fetch_page *p, uint32_t page)
+{
+        if (f->way == FETCH_COPY)
+                return page == p->to;
+        return page < f->ns->info.capacity_pages &&
+               ns_is_lower(f->ns, page) == (f->way == FETCH_DOWN);
+}
+
 /* What is wrong with it; NULL: nothing. n: pages asked for, those before f->next. */
 static const char *check_reply(
         const struct fetching *f, const Kvlease__V1__FetchReply *m, uint32_t n)
@@ -291,8 +325,9 @@ static const char *check_reply(
         for (uint32_t i = 0; i < n; i++) {
                 int code = status_from_wire(m->statuses[i]);
 
-                if (code == -EPROTO || (code == 0 && ns_is_lower(f->ns, m->pages[i])))
-                        return "kvleased answered with a page that isn't on the device";
+                if (code == -EPROTO ||
+                        (code == 0 && !is_answer(f, &f->pages[f->next - n + i], m->pages[i])))
+                        return "kvleased answered with a page that isn't where it was asked for";
         }
         return NULL;
 }
@@ -312,8 +347,10 @@ static void take_reply(struct fetching *f, const Kvlease__V1__FetchReply *m, uin
                         note_failure(f, first + i, code == -ENOENT ? KVL_MISS : code);
                         continue;
                 }
-                old[n_old++] = p->page;
-                f->op->pages[p->at] = m->pages[i];
+                if (f->way == FETCH_UP)
+                        old[n_old++] = p->page;
+                if (f->way != FETCH_COPY)
+                        f->op->pages[p->at] = m->pages[i];
         }
         op_give_back(f->ns, MSG_LOOKUP, old, n_old);
 }
@@ -391,6 +428,12 @@ static void begin(struct kvl_conn *conn, struct fetching *f, uint32_t index, uin
         struct fetch_page *p = &f->pages[index];
         struct shm_submission *s = ring_entry(ring, entry, SHM_OP_FETCH, f->ns->id, 0);
 
+        if (f->way == FETCH_COPY) {
+                s->flags = SHM_FETCH_COPY;
+                s->copy.to = p->to;
+        } else if (f->way == FETCH_DOWN) {
+                s->flags = SHM_FETCH_DOWN;
+        }
         *slot = (struct fetch_slot){
                 .fetching = f,
                 .index = index,
@@ -444,16 +487,20 @@ static void wait_again(struct fetching *f, uint32_t index)
         f->next = MIN(f->next, index);
 }
 
-/* The page that the daemon named, pinned in exchange for the one below. False: it is gone again. */
+/* The page that the daemon named, pinned in exchange for the one that was named to it. False: it is
+ * gone again. */
 static bool exchange(struct fetching *f, const struct fetch_page *p, uint32_t page)
 {
         struct fast *fast = &f->ns->fast;
         uint32_t failed;
 
+        if (f->way == FETCH_COPY)
+                return true;
         if (!fast_pin_key(fast, page, p->key))
                 return false;
         f->op->pages[p->at] = page;
-        fast_release(fast, &p->page, 1, &failed);
+        if (f->way == FETCH_UP)
+                fast_release(fast, &p->page, 1, &failed);
         return true;
 }
 
@@ -467,8 +514,8 @@ static bool take_result(struct fetching *f, uint32_t index, int code, uint32_t p
         /* As many are under way as may be, from before a restart: after one of these. */
         if (code == -EBUSY && f->ns->conn->fetches.n_begun > 0)
                 return true;
-        if ((code == 0 || code == -ECANCELED) && !p->is_repeated) {
-                p->is_repeated = true;
+        if (p->n_repeats < (code == 0 ? MAX_REPEATS : code == -ECANCELED)) {
+                p->n_repeats++;
                 return true;
         }
         note_failure(f, index, code == 0 || code == -ENOENT ? KVL_MISS : code);
@@ -495,7 +542,7 @@ int fetches_take(struct kvl_conn *conn, const struct shm_completion *c)
                 return all->was_resumed ? 0 : -EPROTO;
         f = slot->fetching;
         index = slot->index;
-        if (code == -EPROTO || (code == 0 && f->ns && ns_is_lower(f->ns, c->page)))
+        if (code == -EPROTO || (code == 0 && f->ns && !is_answer(f, &f->pages[index], c->page)))
                 return -EPROTO;
         release_slot(all, slot);
         if (f->op && take_result(f, index, code, c->page)) {

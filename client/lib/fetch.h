@@ -1,6 +1,7 @@
 /*
  * Pages below the device that a call wants on it: each is asked for (FETCH), and its pin exchanged
- * for one of the page that has its key then.
+ * for one of the page that has its key then. Likewise pages that are to be copied into leased ones,
+ * or to go below the device (op.h, enum fetch_way).
  *
  *   WAITING -> BEGUN (asked for; here with a pin of its own on the page) -> ENDED
  *         ^-----/  once, where the page that was named was gone before it could be pinned
@@ -58,8 +59,8 @@ void fetches_init(struct kvl_conn *conn);
 /* After the connection is closed; nobody waits for any of it. */
 void fetches_deinit(struct kvl_conn *conn);
 
-/* Those of op->pages[0..op->n_pages-1] that are below the device are to be brought to it: op->up is
- * OP_PREPARED, or OP_UP where there are none. 0; -ENOMEM. */
+/* Those of op->pages[0..op->n_pages-1] that are below the device are to be brought to it (or as
+ * op->way says): op->up is OP_PREPARED, or OP_UP where there are none. 0; -ENOMEM. */
 int fetching_prepare(struct op *op);
 
 /*

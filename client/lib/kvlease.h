@@ -375,7 +375,7 @@ struct kvl_ns_options {
         uint32_t expire_sec;
         /* In which fewer bytes pages lie below the device: fixed by the first who opens it, another
          * one is KVL_LAYOUT then, NONE takes what there is. Of dtype F32, F16 and BF16 alone
-         * (-EINVAL). disk_codec: no kvleased has a disk yet. */
+         * (-EINVAL). disk_codec: on a disk below that. */
         enum kvl_codec host_codec, disk_codec;
 };
 
@@ -677,7 +677,8 @@ struct kvl_session_page {
 
 /*
  * Its pages in order of the text, from index `from` on, at most `max` (any number), each pinned and
- * mapped: to be released. From below the device they are brought up as in kvl_lookup(). 0:
+ * mapped: to be released. From below the device they are brought up as in kvl_lookup(), but for
+ * what a truncation found and left there: that is read through a window (kvl_window_open()). 0:
  * *ret_n_pages > 0; KVL_MISS: none; -ENOENT: somebody dropped the session; KVL_STALE.
  */
 int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
@@ -855,6 +856,90 @@ int kvl_free_on_stream(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_page
  * or unmapping failed; -EINVAL the stream is being captured; -ENOTCONN; -ETIMEDOUT; -ECHILD.
  */
 int kvl_safepoint(struct kvl_conn *conn, kvl_stream stream);
+
+/* ---- texts larger than the device ------------------------------------------------------------ */
+
+/*
+ * A window over a text whose pages don't all fit the device: the first and the last of them stay
+ * there, what is between goes below it, and comes back in chunks, which are copied into a buffer of
+ * leased pages. One half of that is read while the other is filled with what comes next. All pages
+ * stay pinned, wherever they lie: nothing of the text is dropped or computed again, and what is
+ * read has the bits that were published (unless the namespace has a codec below the device).
+ *
+ *   open -> { append -> take... }... -> close
+ *
+ * On the device it needs first_tokens, last_tokens and twice chunk_pages in whole pages, and a page
+ * or two that are on their way down; the rest of the text has to fit below. Pages that an engine
+ * is about to write aren't in it: it leases, writes and publishes them as ever, then appends them.
+ *
+ * One thread at a time uses a window. Restarts of the daemon are survived as by all else. Its
+ * buffer is leased and its text pinned: what KVL_EVENT_REVOKE names is given back by closing it.
+ */
+struct kvl_window;
+
+struct kvl_window_options {
+        size_t size; /* sizeof(struct kvl_window_options) */
+        /* At the beginning and the end of the text, what stays on the device: in whole pages, a
+         * partial one counting as one. 0: none. */
+        uint64_t first_tokens, last_tokens;
+        /* Of each half of the buffer, 1..KVL_MAX_WINDOW_CHUNK; 0: 8. */
+        uint32_t chunk_pages;
+        uint64_t request; /* that the buffer is leased for; 0: none */
+        /* A conversation: its pages are appended, each from where it lies, and none is brought up
+         * that needn't be. Of the same namespace. NULL: the window is empty. */
+        struct kvl_session *session;
+};
+
+#define KVL_MAX_WINDOW_CHUNK 256
+
+/*
+ * Opens a window and leases its buffer. Borrows what it points to. 0: *ret_window, owned by the
+ * namespace (kvl_window_close(), kvl_ns_close()). KVL_QUOTA, KVL_FULL, KVL_DRAINING, KVL_TIMEOUT:
+ * no room for the buffer; KVL_STALE; with a session also as kvl_session_pages(), but an empty one
+ * is no error, nor are pages that can't go down. -EACCES: metadata-only; -EINVAL; -ENOMEM;
+ * -ENOTCONN.
+ */
+int kvl_window_open(struct kvl_ns *ns, const struct kvl_window_options *options,
+        struct kvl_window **ret_window);
+
+/*
+ * Appends pages that this connection has pinned (published, or found by kvl_find()), in order of
+ * the text, whatever tier they are in, and begins to send down what isn't among the first and last
+ * any more; waits for what the call before this one began. Pages of the beginning and the end that
+ * lie below are brought up, where there is room. stream: what was put on it may still read pages
+ * that were handed out by kvl_window_take(); NULL where there is none.
+ * 0; nothing happened: -EINVAL, -ENOMEM, -ECHILD. Else the window has the pages and their pins all
+ * the same, and some that should be below the device stay on it: KVL_FULL: there is no room below;
+ * KVL_MISS: one can't be found any more, or a truncated session holds it where it is; KVL_STALE;
+ * -ETIMEDOUT; -EIO; -ENOTCONN.
+ */
+int kvl_window_append(
+        struct kvl_window *window, const uint32_t *pages, uint32_t n_pages, kvl_stream stream);
+
+/* The pages, in order of the text, where each lies now. Borrowed, until the next call on the
+ * window. NULL where there are none. */
+const uint32_t *kvl_window_pages(const struct kvl_window *window, uint32_t *ret_n_pages);
+
+/*
+ * Pages of the text to be read, from `first` on (an index), at least one and at most n_pages, all
+ * on the device: *ret_pages[i] has what page first + i of the text has, where that lies or as a
+ * copy. Waits for copies, up to the connection's timeout, and begins those of the chunk that comes
+ * next: in ascending order, and from the beginning again, as attention over layer after layer asks
+ * for them. Any order is right, others are slower.
+ * *ret_pages: borrowed, like the bytes, until the next kvl_window_take(), _append() or _close():
+ * work that was put on `stream` before that may still read them; copies into the buffer wait for
+ * it. The stream must exist until the window is closed, or the second kvl_window_take() after.
+ * 0; KVL_MISS: a page is damaged, or gone, which the sentence names (nothing was handed out);
+ * -ETIMEDOUT: the window can only be closed after it; -EIO: the device or its stream is broken;
+ * -EINVAL; -ENOMEM; -ENOTCONN; -ECHILD.
+ */
+int kvl_window_take(struct kvl_window *window, uint32_t first, uint32_t n_pages, kvl_stream stream,
+        const uint32_t **ret_pages, uint32_t *ret_n_pages);
+
+/* Closes it: pins and buffer go, after what was put on the stream. The text stays cached, where it
+ * lies. NULL is ignored. 0; -EIO, -EINVAL, -ENOMEM, -ENOTCONN: some of it is held until the
+ * namespace is closed. */
+int kvl_window_close(struct kvl_window *window, kvl_stream stream);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

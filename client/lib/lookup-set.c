@@ -39,8 +39,8 @@ static void cut_all(struct lookup *lookups, uint32_t n_ns, uint32_t n_pages)
                 lookup_cut(&lookups[i], n_pages);
 }
 
-/* Each with the same run: what one of them can't bring to the device is beyond it in all. As
- * kvl_lookup(). */
+/* Each with the same run: what one of them can't bring to the device is beyond it in all, and isn't
+ * brought up by those after it. As kvl_lookup(). */
 static int end_all(
         struct lookup *lookups, uint32_t n_ns, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
 {
@@ -48,8 +48,10 @@ static int end_all(
         uint64_t n_tokens = *ret_n_tokens;
 
         for (uint32_t i = 0; i < n_ns; i++) {
-                int r = lookup_end(&lookups[i]);
+                int r;
 
+                lookup_cut(&lookups[i], n_pages);
+                r = lookup_end(&lookups[i]);
                 if (r < 0)
                         return r;
                 if (lookups[i].n_pages >= n_pages)

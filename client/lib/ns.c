@@ -24,6 +24,7 @@ void ns_free(struct kvl_ns *ns)
         fetches_forget_ns(ns);
         ns_forget_recalls(ns);
         sessions_free(ns);
+        windows_free(ns);
         conn_unlock(ns->conn->conn);
         fast_deinit(&ns->fast);
         ns_unmap_all(ns);
@@ -264,6 +265,7 @@ static struct kvl_ns *ns_new(struct kvl_conn *conn, const char *name, const stru
         list_init(&ns->ops);
         list_init(&ns->stream_ops);
         list_init(&ns->sessions);
+        list_init(&ns->windows);
         return ns;
 }
 

@@ -430,6 +430,9 @@ void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, u
         op->fetching = NULL;
         op->stays = false;
         op->up = OP_BELOW;
+        op->way = FETCH_UP;
+        op->targets = NULL;
+        op->failed = 0;
         op->page_tokens = NULL;
         op->type = type;
         op->pages = pages;
@@ -579,6 +582,28 @@ int op_start_flight(struct op *op, const struct kvl_publish *publish)
         return r;
 }
 
+int op_begin_fetch(struct op *op, void *stream)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        op->n_mapped = op->n_pages; /* what is read, or was, isn't to be mapped for that */
+        r = c->broken ? error_note(-ENOTCONN, c->detail) : fetching_prepare(op);
+        if (r == 0 && op->way == FETCH_COPY)
+                r = stream_start_fetch(op, stream);
+        else if (r == 0)
+                op_proceed(op);
+        if (r < 0)
+                fetching_drop(op);
+        return r < 0 ? error_note(r, op->call.detail) : 0;
+}
+
+void op_drop_fetch(struct op *op)
+{
+        conn_abandon(conn_of(op->ns), &op->call);
+        fetching_drop(op);
+}
+
 int op_run_flight(struct op *op, const struct kvl_publish *publish, uint64_t deadline_nsec)
 {
         struct conn *c = conn_of(op->ns);
@@ -618,6 +643,7 @@ int op_run_mapping(struct op *op, uint64_t deadline_nsec)
 
 void ns_cancel_ops(struct kvl_ns *ns)
 {
+        windows_cancel(ns);
         streams_cancel(ns);
         list_for_each (op, &ns->ops, struct op, link) {
                 if (op->call.is_done)

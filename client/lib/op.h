@@ -20,6 +20,13 @@ enum op_up {
         OP_UP /* as far as that goes */
 };
 
+/* What FETCH is to do with pages. */
+enum fetch_way {
+        FETCH_UP,   /* those below the device: to it */
+        FETCH_COPY, /* all: into targets, which are leased; they stay where they are */
+        FETCH_DOWN  /* those on the device: below it. Pins on them stay beside the new ones */
+};
+
 struct op {
         struct conn_call call;
         struct kvl_ns *ns;
@@ -30,6 +37,9 @@ struct op {
         uint16_t type;               /* enum msg_type; MAP: kvl_map_pages(); FETCH: kvl_fetch() */
         bool stays;                  /* LOOKUP: what is found stays where it lies */
         uint8_t up;                  /* enum op_up; of LOOKUP, SESSION_PAGES and FETCH */
+        uint8_t way;                 /* enum fetch_way; of FETCH */
+        const uint32_t *targets; /* COPY: one for each of pages; borrowed until it is prepared */
+        uint32_t failed;         /* of FETCH that ended with a code: which page, an index */
         uint32_t *pages; /* room for n_asked; PUBLISH: holds what is published until the reply */
         uint32_t n_asked;
         uint32_t n_pages;            /* got */
@@ -73,6 +83,16 @@ int op_run(struct op *op, const ProtobufCMessage *m, uint64_t deadline_nsec);
 
 /* RELEASE or FREE of op->pages over the socket; LEASE, after op->lease. */
 int op_run_pages(struct op *op, uint64_t deadline_nsec);
+
+/* [L] FETCH of op->pages in another way than UP, with op->n_pages, way and targets set, to be
+ * waited for with op_finish() at some time. op->pages and targets stay the caller's. A COPY is
+ * begun after what is on the stream, where the device has streams. 0; -errno with the sentence: it
+ * wasn't begun.
+ */
+int op_begin_fetch(struct op *op, void *stream);
+
+/* [L] Nobody wants what op_begin_fetch() began, if it is under way still. */
+void op_drop_fetch(struct op *op);
 
 /* As flight_start(). */
 int op_run_flight(struct op *op, const struct kvl_publish *publish, uint64_t deadline_nsec);

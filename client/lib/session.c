@@ -154,22 +154,48 @@ int kvl_session_open(struct kvl_ns *ns, const void *id, size_t id_bytes,
 /* ---- its pages ---------------------------------------------------------------------------------
  */
 
-/* Pages from index `from` on, as many as one reply brings. As kvl_session_pages(). */
-static int pages_batch(struct kvl_session *session, uint32_t from, uint32_t max,
-        uint64_t deadline_nsec, struct kvl_session_page *ret_pages, uint32_t *ret_n_pages)
+/* Of an op with room for op->n_asked pages: those from index `from` on, as many as one reply
+ * brings. */
+static int run_pages(
+        const struct kvl_session *session, uint32_t from, uint64_t deadline_nsec, struct op *op)
 {
         Kvlease__V1__SessionPagesRequest m = KVLEASE__V1__SESSION_PAGES_REQUEST__INIT;
-        uint32_t pages[MAX_REPLY_PAGES];
-        struct op op;
-        int r;
 
         m.ns_id = session->ns->id;
         m.session = session->handle;
         m.from = from;
-        m.max = max;
+        m.max = op->n_asked;
+        return op_run(op, &m.base, deadline_nsec);
+}
+
+/* As kvl_session_pages(). */
+static int pages_batch(struct kvl_session *session, uint32_t from, uint32_t max,
+        uint64_t deadline_nsec, struct kvl_session_page *ret_pages, uint32_t *ret_n_pages)
+{
+        uint32_t pages[MAX_REPLY_PAGES];
+        struct op op;
+        int r;
+
         op_init(&op, session->ns, MSG_SESSION_PAGES, pages, max);
         op.session_pages = ret_pages;
-        r = op_run(&op, &m.base, deadline_nsec);
+        r = run_pages(session, from, deadline_nsec, &op);
+        if (r == 0)
+                *ret_n_pages = op.n_pages;
+        return r;
+}
+
+int session_find_pages(struct kvl_session *session, uint32_t from, uint32_t max,
+        uint32_t *ret_pages, uint32_t *ret_n_pages)
+{
+        struct kvl_session_page described[MAX_REPLY_PAGES];
+        struct op op;
+        int r;
+
+        op_init(&op, session->ns, MSG_SESSION_PAGES, ret_pages,
+                MIN(max, (uint32_t)MAX_REPLY_PAGES));
+        op.session_pages = described; /* which the reply is checked against */
+        op.stays = true;
+        r = run_pages(session, from, client_deadline(session->ns->conn), &op);
         if (r == 0)
                 *ret_n_pages = op.n_pages;
         return r;

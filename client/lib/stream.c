@@ -128,13 +128,13 @@ void streams_break(struct kvl_conn *conn, const char *device)
 
 /*
  * [L] A context breaks as a whole: one stream of it tells. It is one on which a publish waits, as
- * nobody may destroy that one before its callback, which needs this lock; of one with releases
- * alone nobody would know.
+ * nobody may destroy that one before its callback, which needs this lock, or a window's copy
+ * (likewise, before that is closed); of one with releases alone nobody would know.
  */
 static bool look_at(struct kvl_ns *ns)
 {
         list_for_each (s, &ns->stream_ops, struct stream_op, link) {
-                if (!s->op || s->op->type != MSG_PUBLISH)
+                if (!s->op || (s->op->type != MSG_PUBLISH && s->op->type != MSG_FETCH))
                         continue;
                 if (ns->device->ops->stream_query(ns->device, s->stream) != -ENXIO)
                         return false;
@@ -177,6 +177,8 @@ static void launch(struct conn *c, struct conn_errand *e)
         }
         if (s->flight) {
                 flight_launch(s->flight);
+        } else if (op && op->type == MSG_FETCH) {
+                op_proceed(op);
         } else if (op) {
                 r = c->broken ? c->broken : op_send_pages(op);
                 if (r < 0)
@@ -314,6 +316,32 @@ static int release_shared(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_p
 static bool has_streams(const struct kvl_ns *ns)
 {
         return ns->device->ops->stream_call;
+}
+
+int stream_start_fetch(struct op *op, void *stream)
+{
+        struct stream_op *s;
+        int r;
+
+        if (!has_streams(op->ns)) {
+                op_proceed(op);
+                return 0;
+        }
+        s = stream_op_new(op->ns, stream, NULL, 0);
+        if (!s)
+                return -ENOMEM;
+        op->stream_op = s;
+        op->call.on_abandon = on_abandon;
+        conn_start_beside(conn_of(op->ns), &op->call);
+        s->op = op;
+        r = put_on_stream(s);
+        if (r < 0) {
+                op->stream_op = NULL;
+                op->call.on_abandon = NULL;
+                snprintf(op->call.detail, sizeof(op->call.detail), "%s", error_get());
+                free(s);
+        }
+        return r;
 }
 
 static int check_stream(const struct kvl_ns *ns, const void *stream)

@@ -25,9 +25,16 @@
 
 #include "client/lib/kvlease.h"
 
+struct op;
+
 /* 0; -EIO with the sentence: a context of the namespace's device is broken, its pages may hold what
  * a kernel didn't finish. */
 int streams_check(const struct kvl_ns *ns);
+
+/* [L] op_proceed() of a FETCH that is prepared, once what is on the stream is done; at once where
+ * the device has no streams. 0: it is under way, or done; -EIO, -EINVAL, -ENOMEM with the sentence.
+ */
+int stream_start_fetch(struct op *op, void *stream);
 
 /* [L] Asks, now and then, whether the streams that something waits for are in order; ends what
  * waits for broken ones. True: something ended. */

@@ -198,6 +198,7 @@ int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, ui
         struct lookup l = {
                 .ns = ns, .request = request, .keys = keys, .n_keys = n_keys, .pages = ret_pages};
         int why, r = check_wait(ns, timeout_msec);
+        uint32_t n_found;
 
         if (r == 0)
                 r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
@@ -210,11 +211,13 @@ int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, ui
                 lookup_cut(&l, 0);
                 return why;
         }
+        n_found = l.n_pages;
         r = lookup_end(&l);
         if (r < 0)
                 return r;
+        /* Not where what comes next is cached, and there is no room on the device for it. */
         if (ret_is_pending)
-                *ret_is_pending = why == KVL_TIMEOUT;
+                *ret_is_pending = why == KVL_TIMEOUT && l.n_pages == n_found;
         if (r == 0) {
                 *ret_n_pages = l.n_pages;
                 *ret_n_tokens = l.n_tokens;

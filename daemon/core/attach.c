@@ -14,6 +14,7 @@
 #include "daemon/core/lease.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/placing.h"
+#include "daemon/core/prefetch.h"
 #include "daemon/core/reclaim.h"
 #include "daemon/core/session.h"
 #include "daemon/core/stock.h"
@@ -271,6 +272,7 @@ static int retire_version(struct ns *ns, const char *version)
         memcpy(ns->layout.version, version, strlen(version) + 1);
         records_commit_options(ns);
         shared_show_epochs(ns);
+        space_renew(ns);
         return 0;
 }
 
@@ -548,6 +550,7 @@ void attach_close(struct attach *a)
         }
         lease_call_off(a);
         fetch_end_all(a);
+        prefetch_forget(a);
         announce_withdraw_all(a);
         sessions_close_all(a, t->store->now_nsec);
         end_share(a);

@@ -12,6 +12,7 @@
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
+#include "daemon/core/prefetch.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
@@ -310,6 +311,8 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
                 return "is moving, but nothing is moved to it, or the other way round";
         if ((p->state == PAGE_NULL) != (page == 0 && ns->keep_page_zero))
                 return "only page 0 of a namespace that keeps it back is null";
+        if (cached && tier_of_page(&ns->geometry, page) == TIER_DISK && !space_has(ns, page))
+                return "is on a disk that doesn't have it";
         t->n_state[p->state]++;
         t->n_pinned += p->n_pins > 0;
         t->n_stale += stale;
@@ -578,10 +581,13 @@ static int check_structures(struct checker *c)
         if (!why)
                 why = tags_check(c->ns);
         if (!why)
+                why = prefetch_check(c->ns);
+        if (!why)
                 why = records_check(c->ns);
         if (why)
                 return BROKEN(c->d,
-                        "records, announcements, sessions, tags, prefix tree or eviction policy of "
+                        "records, announcements, sessions, tags, prefetch, prefix tree or eviction "
+                        "policy of "
                         "namespace %s/%s: %s",
                         c->ns->tenant->name, c->ns->name, why);
         return 0;
@@ -714,6 +720,7 @@ static int check_pool(struct checker *c, const struct pool *pool)
 {
         const char *name = pool->props->name;
         uint64_t bytes = 0, n_sets = 0, n_preparing = 0;
+        char text[DISK_WHY_BYTES];
         const char *why;
         int r;
 
@@ -739,6 +746,8 @@ static int check_pool(struct checker *c, const struct pool *pool)
         why = region_check(pool);
         if (r == 0 && why)
                 r = BROKEN(c->d, "regions of device %s: %s", name, why);
+        if (r == 0 && pool->disk && !disk_check(pool->disk, text))
+                r = BROKEN(c->d, "%s: %s", name, text);
         return r;
 }
 

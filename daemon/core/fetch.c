@@ -6,15 +6,20 @@
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/prefetch.h"
 #include "daemon/core/room.h"
 #include "daemon/core/sink.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "policy/tier.h"
 #include "proto/status.h"
 
 /* A transfer that was given up for another reason than the page itself (the set that it was to go
  * to was recalled) is begun again so many times. Not tuned. */
 #define MAX_TRIES 8
+
+/* To find a place below: pages there that are read. Not tuned. */
+#define MAX_VICTIMS 16
 
 static struct store *store_of(const struct ns *ns)
 {
@@ -53,6 +58,9 @@ static int locate(const struct ns *ns, struct fetch_request *rq)
 
         if (!p || (uint32_t)p->generation != rq->generation)
                 return -ENOENT;
+        /* It is read where it is: that needs no index. */
+        if (rq->to != PAGE_NONE)
+                return p->state == PAGE_SEALED || p->state == PAGE_DETACHED ? 0 : -ENOENT;
         if (p->state == PAGE_DETACHED) {
                 rq->page = ns_find_page(ns, p->key);
                 if (rq->page == PAGE_NONE)
@@ -61,9 +69,9 @@ static int locate(const struct ns *ns, struct fetch_request *rq)
         } else if (p->state != PAGE_SEALED || ns_page_is_stale(ns, p)) {
                 return -ENOENT;
         }
-        return tier_of_page(&ns->geometry, rq->page) == TIER_DEVICE && rq->to == PAGE_NONE
-                       ? FETCH_THERE
-                       : 0;
+        if ((tier_of_page(&ns->geometry, rq->page) != TIER_DEVICE) == rq->goes_down)
+                return FETCH_THERE;
+        return ns_note(ns, rq->page)->n_windows > 0 ? -ENOENT : 0;
 }
 
 /* A FREE page of the device, MOVING from now on. 0; KVL_STATUS_FULL; -EAGAIN: one is being made. */
@@ -110,6 +118,59 @@ static int begin_up(struct ns *ns, uint32_t from)
         return r == -EBUSY ? -EAGAIN : r;
 }
 
+/* The first tier below the device; TIER_COUNT: there is none. */
+static enum tier_kind tier_below_device(const struct ns *ns)
+{
+        enum tier_kind kind = TIER_DEVICE + 1;
+
+        while (kind < TIER_COUNT &&
+                (!ns->tiers[kind].pool || (kind == TIER_DISK && !space_takes(ns))))
+                kind++;
+        return kind;
+}
+
+/* A FREE page below the device, MOVING from now on. What nobody reads gives way to what somebody
+ * does. 0; KVL_STATUS_FULL. */
+static int take_place_below(struct ns *ns, uint32_t *ret_page)
+{
+        enum tier_kind kind = tier_below_device(ns);
+
+        for (unsigned i = 0; kind < TIER_COUNT && i < MAX_VICTIMS; i++) {
+                struct extent_set *set =
+                        list_first(&ns->tiers[kind].sets_room, struct extent_set, room_link);
+                uint32_t victim;
+
+                if (set || set_bind_in(ns, kind, &set, NULL) == 0) {
+                        *ret_page = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
+                        return 0;
+                }
+                victim = ns->evict->victim(ns->policy, kind, EVICT_DROP, store_of(ns)->now_nsec);
+                if (victim == NODE_NONE)
+                        break;
+                (void)ns_evict_leaf(ns, victim);
+        }
+        return KVL_STATUS_FULL;
+}
+
+static int begin_down(struct ns *ns, uint32_t from)
+{
+        const struct transfer *t = transfer_find(ns, from);
+        uint32_t to;
+        int r;
+
+        if (t)
+                return t->kind == TRANSFER_PUT ? 0 : -EAGAIN;
+        ns->keep_idle_sets = true; /* one that is about to be used */
+        r = take_place_below(ns, &to);
+        if (r == 0) {
+                r = transfer_begin(ns, TRANSFER_PUT, from, to, true);
+                if (r < 0)
+                        ns_free_page(ns, to);
+        }
+        ns_trim(ns);
+        return r == -EBUSY ? -EAGAIN : r;
+}
+
 static int begin_copy(struct ns *ns, const struct fetch_request *rq)
 {
         int r = transfer_begin(ns, TRANSFER_COPY, rq->page, rq->to, true);
@@ -125,7 +186,10 @@ static int start(struct fetch *f)
 
         if (r != 0)
                 return r;
-        r = f->rq.to == PAGE_NONE ? begin_up(ns, f->rq.page) : begin_copy(ns, &f->rq);
+        if (f->rq.to != PAGE_NONE)
+                r = begin_copy(ns, &f->rq);
+        else
+                r = f->rq.goes_down ? begin_down(ns, f->rq.page) : begin_up(ns, f->rq.page);
         f->is_waiting = r == 0;
         return r == -EAGAIN ? 0 : r;
 }
@@ -167,6 +231,9 @@ int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done,
         if (!f)
                 return detail_set(d, -ENOMEM, "no memory to fetch page %u", rq->page);
         *f = (struct fetch){.attach = a, .rq = *rq, .done = done, .data = data};
+        r = locate(a->ns, &f->rq);
+        if (r >= 0)
+                prefetch_note_fetch(a, f->rq.page, rq->to != PAGE_NONE);
         list_append(&store_of(a->ns)->fetches, &f->link);
         r = start(f);
         if (r == 0) {
@@ -207,6 +274,7 @@ static struct fetch *find_waiting(
 {
         list_for_each (f, &store_of(ns)->fetches, struct fetch, link)
                 if (f->is_waiting && f->attach->ns == ns && f->rq.page == from &&
+                        f->rq.goes_down == (kind == TRANSFER_PUT) &&
                         f->rq.to == (kind == TRANSFER_COPY ? to : PAGE_NONE))
                         return f;
         return NULL;
@@ -216,10 +284,18 @@ void fetch_ended(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t
 {
         struct fetch *f;
 
+        if (kind == TRANSFER_UP && result != 0)
+                prefetch_note_failed(ns, from);
         if (result == -EBADMSG)
                 result = -ENOENT;
+        if (result == -EDOM) /* of a codec */
+                result = -EIO;
         while ((f = find_waiting(ns, kind, from, to))) {
-                if (result == -EAGAIN && ++f->n_tries < MAX_TRIES)
+                /* A page that was copied from may have another place by now, and be gone from this
+                 * one. */
+                bool may_be = result == -EAGAIN || (result == -ENOENT && kind == TRANSFER_COPY);
+
+                if (may_be && ++f->n_tries < MAX_TRIES)
                         f->is_waiting = false;
                 else
                         tell(f, result, result == 0 ? to : PAGE_NONE);

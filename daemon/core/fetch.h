@@ -1,7 +1,8 @@
 /*
  * FETCH: a page that lies below the device is brought up for a client that has it pinned there
  * (docs/PROTOCOL.md); or its bytes are copied into a page that is granted to it, and it stays where
- * it is. Loop thread only.
+ * it is; or a page of the device goes below it, where the client reads it from then on. Loop thread
+ * only.
  *
  *   fetch:  begun -> waiting (for room to move, or for a transfer) -> done, told once
  *                \-> cancelled: nothing is told
@@ -27,17 +28,19 @@ struct store;
 #define FETCH_MAX 256
 
 /*
- * status 0: `page` has the key now, on the device, or has the bytes (COPY). -ENOENT: it is gone, or
- * was damaged; KVL_STATUS_FULL: no room on the device; -ECANCELED: `to` was given back, or the
- * attachment closes; -EIO, -ETIMEDOUT: the device. Called from transfer_work() and attach_close(),
- * never from within fetch_begin(); may call fetch_begin() and fetch_cancel().
+ * status 0: `page` has the key now, on the device (below it: goes_down), or has the bytes (COPY).
+ * -ENOENT: it is gone, or was damaged, or a session's window holds it where it is (not of COPY);
+ * KVL_STATUS_FULL: no room there; -ECANCELED: `to` was given back, or the attachment closes; -EIO,
+ * -ETIMEDOUT: the device, or (goes_down) its codec doesn't take it. Called from transfer_work() and
+ * attach_close(), never from within fetch_begin(); may call fetch_begin() and fetch_cancel().
  */
 typedef void (*fetch_fn)(struct fetch *f, int status, uint32_t page, void *data);
 
 struct fetch_request {
         uint32_t page;
         uint32_t generation; /* low 32 bits of its own */
-        uint32_t to;         /* PAGE_NONE: to the device; else a page granted to the group */
+        uint32_t to;         /* PAGE_NONE: it moves; else a page granted to the group */
+        bool goes_down;      /* moves: below the device, not to it */
 };
 
 struct fetch {
@@ -54,9 +57,9 @@ struct fetch {
 #define FETCH_THERE 1
 
 /*
- * 0: *ret_fetch is under way. FETCH_THERE: *ret_page, which is on the device, has its key. -ENOENT:
- * it is gone; -EINVAL with the sentence: no such page, or `to` isn't granted to the client's group;
- * KVL_STATUS_FULL: no room on the device; -EAGAIN: FETCH_MAX; -ENOMEM.
+ * 0: *ret_fetch is under way. FETCH_THERE: *ret_page, which is where it is to be, has its key.
+ * -ENOENT: as above; -EINVAL with the sentence: no such page, or `to` isn't granted to the client's
+ * group; KVL_STATUS_FULL: no room there; -EAGAIN: FETCH_MAX; -ENOMEM.
  */
 int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done, void *data,
         struct fetch **ret_fetch, uint32_t *ret_page, struct detail *d);

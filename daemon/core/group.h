@@ -105,6 +105,7 @@ struct attach {
         struct magazine *magazine; /* owned; NULL where `share` isn't open */
         struct map sessions;       /* handle -> struct opening (session-impl.h) */
         uint32_t last_session;     /* handle */
+        struct readers *readers;   /* owned; prefetch.h; NULL: it has fetched nothing */
 };
 
 /*

@@ -11,6 +11,7 @@
 #include "daemon/core/history.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/places.h"
+#include "daemon/core/prefetch.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
@@ -161,6 +162,7 @@ static void note_found(struct attach *a, uint32_t page, uint64_t request)
         ns_note_use(ns, page);
         ns_note(ns, page)->was_found = 1;
         ns->evict->touch(ns->policy, page, request_of(a, request), store_of(ns)->now_nsec);
+        prefetch_note_found(a, page);
         tell_request(ns, request_of(a, request), REQUEST_FOUND, page);
 }
 
@@ -221,6 +223,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
                 store_of(ns)->now_nsec);
         tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
         nsset_sealed(ns, o->page);
+        space_note_sealed(ns, o->page);
         return true;
 }
 
@@ -619,6 +622,7 @@ int invalidate_key(
         store_of(a->ns)->cause = CAUSE_KEY;
         *ret_pages = page == PAGE_NONE ? 0 : ns_drop_subtree(a->ns, page, EVICT_INVALIDATE);
         store_of(a->ns)->cause = CAUSE_NONE;
+        space_drop_unclaimed(a->ns);
         return 0;
 }
 

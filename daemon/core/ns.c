@@ -13,6 +13,7 @@
 #include "daemon/core/history.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/nsset.h"
+#include "daemon/core/prefetch.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/region.h"
 #include "daemon/core/session.h"
@@ -213,6 +214,8 @@ static int add_tiers(const struct pool *pool, const struct ns_layout *layout,
                 if (options->codecs[kind] != CODEC_NONE && ns_codec_shape(layout, &shape, d) < 0)
                         return -EINVAL;
         for (const struct pool *p = pool->below; p; p = p->below) {
+                if (p->tier == TIER_DISK && !p->disk)
+                        continue;
                 struct tier_source source = {.granularity_bytes = p->props->granularity_bytes,
                         .unit_bytes = p->tier == TIER_DISK ? DISK_ALIGN : HOST_UNIT_BYTES,
                         .budget_bytes = p->account.limit_bytes,
@@ -259,6 +262,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         ns->keep_page_zero = options->keep_page_zero;
         ns->address = address_take(t->store, ns);
         enter(ns);
+        (void)space_open(ns, false); /* without it: what is cold is dropped */
         *ret_ns = ns;
         return 0;
 }
@@ -274,10 +278,12 @@ void ns_free(struct ns *ns)
         records_end(ns);
         nsset_leave(ns);
         history_free(ns);
+        prefetch_free(ns);
         sessions_free(ns);
         tags_reset(ns);
         compact_forget_ns(ns);
         transfer_forget_ns(ns);
+        space_close(ns);
         for (unsigned i = 0; i < TIER_COUNT; i++) {
                 list_for_each_safe (set, &ns->tiers[i].sets_bound, struct extent_set, link)
                         set_discard(set);
@@ -369,6 +375,9 @@ static void turn(struct ns *ns, uint32_t page, uint64_t generation, enum page_st
         bool shows = is_shown(p->state) || is_shown(s);
 
         assert(tier->n_pages[p->state] > 0);
+        if (tier == &ns->tiers[TIER_DISK] && is_shown(p->state) && !is_shown(s) &&
+                p->epoch == (uint32_t)ns->epoch) /* what is older went as a whole */
+                space_forget(ns, page);
         tier->n_pages[p->state]--;
         page_turn(p, generation, s);
         tier->n_pages[s]++;
@@ -617,13 +626,17 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         tree_set_tiers(&tree, ns->tree.first, ns->tree.n_tiers);
         r = tree_reserve(&tree, ns->tree.n_nodes);
         if (r == 0)
+                r = space_raise(ns);
+        if (r == 0)
                 r = ns->evict->reset(ns->policy);
         if (r < 0) {
+                space_drop_missing(ns); /* where it was raised */
                 tree_deinit(&tree);
                 return r;
         }
         tree_deinit(&ns->tree);
         ns->tree = tree;
+        prefetch_reset(ns);
         sessions_reset(ns);
         tags_reset(ns);
         ns->epoch++;
@@ -697,10 +710,14 @@ static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool 
         /* Whoever can write the segment (a memfd, and the same uid) can have taken its slot away.
          */
         (void)shared_remove(ns, page);
+        if (why == EVICT_INVALIDATE && ns->tenant->store->cause != CAUSE_SESSION &&
+                tier_of_page(&ns->geometry, page) == TIER_DISK)
+                space_forget(ns, page); /* whoever reads it: it is not to be found by anybody */
         history_note_drop(ns, page, why);
         hand_up(ns, page);
         sessions_page_goes(ns, page);
         nsset_gone(ns, page, why);
+        prefetch_note_gone(ns, page, why);
         tag_remove(ns, page);
         ns->evict->remove(ns->policy, page, why);
         tree_remove(&ns->tree, page);

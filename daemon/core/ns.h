@@ -16,6 +16,7 @@
 #include "daemon/core/pool.h"
 #include "daemon/core/records.h"
 #include "daemon/core/shared.h"
+#include "daemon/core/space.h"
 #include "policy/ahead.h"
 #include "policy/evict.h"
 #include "policy/tree.h"
@@ -27,6 +28,7 @@ struct nsset;
 struct sessions;
 struct tags;
 struct history;
+struct prefetching;
 
 /* Why a set wasn't made. */
 struct ns_failure {
@@ -54,6 +56,7 @@ struct ns_tier {
         uint64_t n_arrived;         /* pages that came from another tier; since the start */
         uint64_t n_damaged;         /* found to have other bytes than were stored */
         struct tier_fill fill;      /* sink.h */
+        uint32_t n_to_sink;         /* scratch of sink.c */
         uint64_t weigh_after_nsec;  /* of reclaim.c: these sets aren't weighed again before */
 };
 
@@ -83,6 +86,7 @@ struct ns {
         struct records records;         /* of its sets and pages: what is true of them */
         struct shared shared;           /* what clients see: its slots are the index */
         struct codec_shape codec_shape; /* where a tier has a codec */
+        struct ns_space space;          /* what it has on a disk */
         struct tree tree;
         const struct evict_ops *evict;
         void *policy;                   /* of evict; owned */
@@ -99,6 +103,7 @@ struct ns {
         struct sessions *sessions;       /* owned; NULL: none yet */
         struct tags *tags;               /* likewise */
         struct history *history;         /* likewise */
+        struct prefetching *prefetching; /* likewise */
         struct nsset *set;               /* borrowed; NULL: in none */
         uint32_t set_place;              /* in nsset.members */
         uint64_t expire_nsec;            /* as an opener said; 0: the tenant's */
@@ -111,14 +116,13 @@ struct ns {
         struct ahead ahead;              /* stock.h */
         uint32_t stock_pages;            /* FREE ones to be kept ready; 0: none */
         uint32_t free_pages;             /* FREE ones to be made by evicting (free_ahead) */
-        uint32_t n_to_sink;              /* scratch of sink.c, and the next */
-        bool has_looked;
-        bool may_be_due;             /* pages were taken since nothing had to go down */
-        uint32_t burst_pages;        /* sink.h: leased at once, lately */
-        bool is_freeing;             /* until there are that many */
-        bool is_leased;              /* lately */
-        bool may_compact;            /* compact.h: there may be something to do */
-        uint64_t compact_after_nsec; /* not before */
+        bool has_looked;                 /* scratch of sink.c */
+        bool may_be_due;                 /* pages were taken since nothing had to go down */
+        uint32_t burst_pages;            /* sink.h: leased at once, lately */
+        bool is_freeing;                 /* until there are that many */
+        bool is_leased;                  /* lately */
+        bool may_compact;                /* compact.h: there may be something to do */
+        uint64_t compact_after_nsec;     /* not before */
 };
 
 /* Fixed when it is made. */

@@ -5,6 +5,7 @@
 
 #include "base/fault-point.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/prefetch.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
@@ -69,6 +70,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         adopt_children(ns, to);
         FAULT_POINT("move-before-free");
         tag_moved(ns, from, to);
+        prefetch_note_moved(ns, from, to);
         ns->evict->move(ns->policy, from, to);
 }
 

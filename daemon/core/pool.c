@@ -11,6 +11,7 @@
 #include "base/fault-point.h"
 #include "base/fd.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/dma.h"
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
@@ -71,15 +72,18 @@ static const struct keep *keep_of(const struct extent_set *set)
 /* On a queue, whose thread drops what is kept of them: to be destroyed, in order. */
 static void destroy_extents(struct extent_set *set)
 {
-        set_unmap(set);
         if (set->parting) {
+                set_unmap(set);
                 queue_submit(set->pool->queue, TAKE(set->parting));
                 return;
         }
-        for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++) {
+        for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++)
                 keep_drop(keep_of(set), KEEP_EXTENT, set_extent_number(set, i));
+        if (dma_takes(set))
+                return;
+        set_unmap(set);
+        for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++)
                 set->extents[i]->device->ops->extent_destroy(set->extents[i], true);
-        }
 }
 
 /* What it exports is kept from now on. */
@@ -529,6 +533,8 @@ static int map_extents(struct extent_set *set)
         }
         if (r < 0)
                 set_unmap(set);
+        else
+                dma_begin(set);
         return r;
 }
 

@@ -25,21 +25,24 @@
 #include "daemon/core/region.h"
 #include "gpu/device.h"
 #include "policy/tier.h"
-#include "policy/tier.h"
 
 struct ns;
 struct ns_tier;
+struct dma;
 struct detail;
 struct queue;
+struct disk_file;
 struct job;
 struct job_extent;
 
 struct pool {
         struct list_link link; /* store.pools, store.lower_pools */
         enum tier_kind tier;
-        struct pool *below;    /* what is cold on it goes there; borrowed; NULL: nowhere */
-        struct device *device; /* owned; NULL where there is a queue, and of a disk */
-        struct queue *queue;   /* owned; NULL: the device is called inline */
+        struct pool *below;     /* what is cold on it goes there; borrowed; NULL: nowhere */
+        struct pool *above;     /* the one whose `below` it is; borrowed; NULL: a device's */
+        struct device *device;  /* owned; NULL where there is a queue, and of a disk */
+        struct disk_file *disk; /* owned; NULL: it is none, or can't be had */
+        struct queue *queue;    /* owned; NULL: the device is called inline */
         const struct device_props *props; /* of the device, borrowed from either; or lower_props */
         struct device_props lower_props;  /* below a device, whose name is in its own */
         struct account account;           /* limit: the budget */
@@ -53,6 +56,10 @@ struct pool {
         uint32_t n_preparing;       /* orphans included */
         struct list_link orphans;   /* struct extent_set.link */
         char why[DEVICE_WHY_BYTES]; /* of the device's last failure; "" */
+        /* Of host memory below a GPU, dma.h: */
+        uint64_t registered_bytes; /* with that */
+        uint32_t n_unregistered;   /* sets that it refused */
+        struct list_link leaving;  /* struct dma.link */
         bool is_doubted; /* what the daemon before this one left on it isn't believed (canary.h) */
 };
 
@@ -80,6 +87,8 @@ struct set_recall {
         enum recall_state state;
         enum recall_kind kind;
         bool left_windows; /* sessions hold no page of it any more (sessions_leave_set()) */
+        bool is_sunk;      /* of what is cached nothing more goes down a tier (recall.c) */
+        uint32_t sink_at;  /* until then: the page to send down next, in the set */
         uint32_t n_purged; /* pages that were gone through */
         bool in_visit;     /* isn't unbound under who looks at it */
         bool told;         /* all clients concerned were told of the state */
@@ -118,6 +127,7 @@ struct extent_set {
         struct job *parting;     /* owned; queue: the DESTROY, holds the extents' handles */
         struct device_arena *arena; /* owned; where set_address() has mapped them; NULL: nowhere */
         uint32_t n_arena;           /* extents mapped there */
+        struct dma *dma;            /* owned; NULL: it isn't registered, nor going to be */
         uint32_t n_extents;
         struct extent *extents[]; /* owned */
 };

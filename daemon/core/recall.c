@@ -1,6 +1,7 @@
 #include "daemon/core/recall.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 
 #include "daemon/core/announce.h"
@@ -10,10 +11,13 @@
 #include "daemon/core/history.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/places.h"
 #include "daemon/core/region.h"
 #include "daemon/core/session.h"
+#include "daemon/core/sink.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/transfer.h"
 
 #define PASSED UINT64_MAX /* a deadline that was */
 
@@ -383,6 +387,38 @@ static bool holds(struct work *w, const struct attach *a, const struct extent_se
         return false;
 }
 
+static bool may_sink(const struct work *w, const struct extent_set *set)
+{
+        const struct set_recall *r = &set->recall;
+
+        return r->state == RECALL_ASKED && r->kind != RECALL_COMPACT && !r->is_sunk &&
+               set_kind(set) == TIER_DEVICE && sink_is_possible(set->ns) && w->store->mover &&
+               w->now_nsec < r->begun_nsec + RECALL_SINK_NSEC && region_missing(set->pool) == 0 &&
+               !wait_any_for_room(w->store);
+}
+
+/* The beginnings of texts first: should the rest have to go, what they are is left. True while some
+ * of it is on its way, or is still to go. */
+static bool sink(struct work *w, struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+        uint32_t n = ns->geometry.set_pages, page;
+
+        if (!may_sink(w, set)) {
+                set->recall.is_sunk = true;
+                return false;
+        }
+        for (; set->recall.sink_at < n && w->budget > 0; set->recall.sink_at++) {
+                page = set->index * n + set->recall.sink_at;
+                spend(w, 1);
+                if (places_is_idle(ns, page) && !shared_is_pinned(ns, page) &&
+                        !transfer_find(ns, page) && sink_page(ns, page) == -EBUSY)
+                        return true;
+        }
+        set->recall.is_sunk = set->recall.sink_at == n && set->n_busy == 0;
+        return !set->recall.is_sunk;
+}
+
 /* What is cached in it goes, or is detached. False: there is more to do. */
 static bool purge(struct work *w, struct extent_set *set)
 {
@@ -491,8 +527,15 @@ void recall_settle(struct extent_set *set)
 {
         struct store *s = store_of(set);
 
-        if (set->recall.in_visit || !nothing_held(set))
+        if (set->recall.in_visit)
                 return;
+        if (!nothing_held(set)) {
+                if (set->recall.sink_at > 0 && !set->recall.is_sunk) { /* the next ones */
+                        recall_poll(s);
+                        want_work(s);
+                }
+                return;
+        }
         if (set->n_mapped == 0) { /* also where idle sets are kept: nobody may use its pages */
                 set_unbind(set);
                 return;
@@ -536,7 +579,7 @@ static bool visit(struct work *w, struct extent_set *set)
                 if (!nothing_held(set))
                         return true;
         }
-        if (!purge_for(w, set))
+        if (!sink(w, set) && !purge_for(w, set))
                 return false;
         look(w, set->ns);
         if (nothing_held(set) && set->n_mapped == 0)
@@ -585,7 +628,7 @@ enum recall_next recall_work(
                         s->recall_visits--;
                 }
                 set->recall.in_visit = false;
-                if (set->recall.state != RECALL_NONE)
+                if (set->recall.state != RECALL_NONE && nothing_held(set))
                         recall_settle(set);
                 s->recall_visits = MIN(s->recall_visits, s->n_recalls);
         }

@@ -17,6 +17,10 @@
  * A *soft* recall (enum recall_kind) tells nobody and has no deadline while ASKED: what is held is
  * waited for. From IDLE on it is like any other.
  *
+ * Where the namespace has a tier below its device, what is cached and that nobody reads goes down
+ * (sink.h) rather than away, for RECALL_SINK_NSEC at most. A lease that waits for memory, or a
+ * reservation that lacks some, ends that: then what is left goes at once.
+ *
  * A page that is GRANTED when its set is recalled can still be published: it is DETACHED from the
  * start ("unindexed"), as are pages published below it, and ends with its pins.
  *
@@ -28,12 +32,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "daemon/core/pool.h"
 
 struct extent_set;
 struct ns;
 struct store;
 struct tenant;
+
+/* Long against the copies of a set of 64 MiB, some 20 ms, and short against the deadlines of
+ * recalls. Not tuned. */
+#define RECALL_SINK_NSEC (500 * NSEC_PER_MSEC)
 
 struct recall_request {
         struct tenant *tenant;

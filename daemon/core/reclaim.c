@@ -24,13 +24,25 @@ static void count_own(struct tenant *t, uint64_t n)
                 blame_note(t, t, n, 0);
 }
 
-/* Until nothing of the device but leaves of the tree is a victim. */
-static bool evict_leaves(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n_evicted)
+/* A leaf that was used since is what somebody continues now: texts whose ends lie below have tips
+ * and no leaf, and the only leaf may be the page that was published last. Not tuned. */
+#define FRESH_SEC 1
+
+static bool is_fresh(const struct ns *ns, uint32_t page)
+{
+        return ns->tiers[TIER_DEVICE].pool->below &&
+               ns_note(ns, page)->used_sec + FRESH_SEC > store_now_sec(ns->tenant->store);
+}
+
+/* Until nothing of the device but leaves of the tree is a victim; spares: but those that are fresh.
+ */
+static bool evict_leaves(
+        struct ns *ns, uint32_t n, uint64_t now_nsec, bool spares, uint64_t *n_evicted)
 {
         while (ns_n_room(ns) < n) {
                 uint32_t victim = ns->evict->victim(ns->policy, TIER_DEVICE, EVICT_DROP, now_nsec);
 
-                if (victim == NODE_NONE)
+                if (victim == NODE_NONE || (spares && is_fresh(ns, victim)))
                         return false;
                 *n_evicted += ns_evict_leaf(ns, victim);
         }
@@ -83,8 +95,9 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 
         store->making_room = ns->tenant;
         do {
-                if (!evict_leaves(ns, n, now_nsec, &n_evicted) && ns->tree.n_tiers > 1)
+                if (!evict_leaves(ns, n, now_nsec, true, &n_evicted) && ns->tree.n_tiers > 1)
                         evict_tips(ns, n, now_nsec, &n_evicted);
+                (void)evict_leaves(ns, n, now_nsec, false, &n_evicted);
         } while (ns_n_room(ns) < n && transfer_call_off(ns));
         store->making_room = NULL;
         count_own(ns->tenant, n_evicted);

@@ -154,7 +154,7 @@ static int recover_set(struct recoverer *v, struct ns *ns, uint32_t index, uint3
         struct extent_set *set;
         int r = extents ? 0 : -ENOMEM;
 
-        if (r == 0 && !pool)
+        if (r == 0 && (!pool || (kind == TIER_DISK && !pool->disk)))
                 r = -ENODEV;
         if (r == 0 && !account_fits(&pool->account, g->set_bytes))
                 r = -ENOSPC;
@@ -346,6 +346,7 @@ static int fill_ns(struct recoverer *v, struct ns *ns, struct detail *d)
         if (r < 0)
                 return detail_set(d, r, "no memory for it");
         fill_sessions(v, ns, had_sessions);
+        (void)space_open(ns, true); /* without it: its pages there are gone */
         return 0;
 }
 

@@ -92,9 +92,6 @@ static inline bool session_is_live(const struct session *s)
 /* Without a log where they are made here. NULL: no memory. */
 struct sessions *sessions_get(struct ns *ns);
 
-/* NULL: there is none. */
-struct session *session_find(const struct ns *ns, const uint8_t *id, uint32_t id_len);
-
 /* With sessions_get() behind it; the limits are the caller's. NULL: no memory. */
 struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len);
 

@@ -496,6 +496,17 @@ void sessions_close_all(struct attach *a, uint64_t now_nsec)
 
 /* ---- what is said of one --------------------------------------------------------------------- */
 
+uint32_t session_end_page(const struct session *s)
+{
+        return session_tail(s);
+}
+
+enum evict_hint session_hint_of(const struct session *s, uint64_t *ret_returns_nsec)
+{
+        *ret_returns_nsec = s->returns_nsec;
+        return s->hint;
+}
+
 static uint64_t lost_tokens(const struct session *s, uint64_t tail_tokens)
 {
         if (!s->is_truncated)

@@ -77,6 +77,15 @@ struct session *session_of(struct attach *a, uint32_t handle, struct detail *d);
 
 void session_info(const struct session *s, struct session_info *ret);
 
+/* NULL: there is none with this id. */
+struct session *session_find(const struct ns *ns, const uint8_t *id, uint32_t id_len);
+
+/* Its last page in the prefix tree; PAGE_NONE: it has none there. */
+uint32_t session_end_page(const struct session *s);
+
+/* As it was given last; *ret_returns_nsec: when, of EVICT_HINT_RETURNS. */
+enum evict_hint session_hint_of(const struct session *s, uint64_t *ret_returns_nsec);
+
 /* Its namespace; borrowed. */
 const struct ns *session_ns(const struct session *s);
 

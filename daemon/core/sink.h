@@ -4,7 +4,9 @@
  * policy/tier.h wants. Which pages: the policy's tips, worst first. Where the tier below is full
  * its worst page goes for one that is worth more; what is worth less is dropped instead of moved.
  *
- * Tenants take turns by weight, in bytes. Loop thread only.
+ * Tenants take turns by weight, in bytes. Sets below are theirs by the same fair shares as those of
+ * devices (region.h): who deserves another one gets it of who is furthest over, the one with which
+ * least is lost. Loop thread only.
  */
 #ifndef KVL_CORE_SINK_H
 #define KVL_CORE_SINK_H
@@ -16,14 +18,34 @@ struct ns;
 struct store;
 
 /*
- * Begins what is due, as far as TRANSFERS_MAX allows. To be called when store.on_transfer_work says
- * so, and again in a while where it returns true: there is more to do, and nothing could be begun.
+ * Begins what is due, as much as may be on its way at a time. To be called when
+ * store.on_transfer_work says so, and again in a while where it returns true: there is more to do,
+ * and nothing could be begun.
  */
 bool sink_turn(struct store *s, uint64_t now_nsec);
 
 /* Somebody waits for a FREE page of the device and can wait for a copy: true where one is on its
  * way down, or is FREE by now. */
 bool sink_makes_room(struct ns *ns);
+
+/* The same for a text that ends at `page`, lies below and is to come up ahead of its use: what goes
+ * down for it is worth less. A policy that knows no worth lets nothing go but for what is wanted
+ * now. */
+bool sink_swaps(struct ns *ns, uint32_t page, bool is_wanted);
+
+/* FREE pages of the device that are for leases, where no other set can be bound. */
+uint32_t sink_n_kept(const struct ns *ns);
+
+/* Can pages of the namespace's device go anywhere? */
+bool sink_is_possible(const struct ns *ns);
+
+/*
+ * Sends this page of the device down, whatever the policy says: it is idle (places_is_idle()) and
+ * isn't on its way. 0: it is on its way; -EBUSY: as many are as may be; -ENOSPC, -EDQUOT: there is
+ * no place below, or what is there is worth more; -ENOMEM, -EIO. Sets without a page in use may be
+ * gone after.
+ */
+int sink_page(struct ns *ns, uint32_t page);
 
 /* A page of the device was granted. */
 void sink_note_taken(struct ns *ns);

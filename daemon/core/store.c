@@ -9,6 +9,7 @@
 #include "daemon/core/client-record.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/dma.h"
 #include "daemon/core/expire.h"
 #include "daemon/core/group.h"
 #include "daemon/core/history.h"
@@ -16,8 +17,10 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/session.h"
+#include "daemon/core/space.h"
 #include "daemon/core/tenant.h"
 #include "daemon/core/transfer.h"
+#include "daemon/tier/disk.h"
 #include "gpu/queue.h"
 
 void store_init(struct store *s, const struct evict_ops *evict)
@@ -35,6 +38,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->waits);
         list_init(&s->moves);
         list_init(&s->transfers);
+        list_init(&s->carries);
         list_init(&s->fetches);
 }
 
@@ -43,6 +47,8 @@ static bool pool_free(struct pool *pool)
         bool is_done = queue_close(pool->queue);
 
         pool_forget_orphans(pool);
+        if (pool->below)
+                dma_end(pool->below, is_done);
         assert(pool->n_sets == 0 && pool->account.charged_bytes == 0);
         list_remove(&pool->link);
         device_close(pool->device);
@@ -50,21 +56,34 @@ static bool pool_free(struct pool *pool)
         return is_done;
 }
 
+bool store_close_disks(struct store *s)
+{
+        bool is_done = true;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        space_close(ns);
+        list_for_each (pool, &s->lower_pools, struct pool, link) {
+                if (pool->disk)
+                        is_done &= disk_close(pool->disk);
+                pool->disk = NULL;
+        }
+        return is_done;
+}
+
 bool store_deinit(struct store *s)
 {
         bool is_done = true;
-        int r;
 
         assert(s->n_members == 0);
 
-        list_for_each_safe (t, &s->tenants, struct tenant, link) {
-                r = tenant_remove(t, true, NULL);
-                assert(r == 0);
-                (void)r;
-        }
-        list_for_each_safe (pool, &s->lower_pools, struct pool, link)
+        list_for_each_safe (t, &s->tenants, struct tenant, link)
+                tenant_free(t);
+        is_done &= store_close_disks(s);
+        list_for_each_safe (
+                pool, &s->pools, struct pool, link) /* whose queues have what is below */
                 is_done &= pool_free(pool);
-        list_for_each_safe (pool, &s->pools, struct pool, link)
+        list_for_each_safe (pool, &s->lower_pools, struct pool, link)
                 is_done &= pool_free(pool);
         compact_deinit(s);
         transfer_deinit(s);
@@ -100,6 +119,7 @@ static struct pool *pool_new(
         pool->account.limit_bytes = budget_bytes;
         pool->extent_bytes = extent_bytes;
         list_init(&pool->orphans);
+        list_init(&pool->leaving);
         list_init(&pool->stakes);
         list_for_each (t, &s->tenants, struct tenant, link)
                 if (r == 0)
@@ -172,29 +192,49 @@ static const struct device_props disk_props = {
         .survives_restart = true,
 };
 
-int store_add_below(struct store *s, struct pool *above, enum tier_kind tier, struct device *device,
-        uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d)
+static int add_below(struct store *s, struct pool *above, enum tier_kind tier,
+        struct device_props *props, uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d)
 {
-        struct device_props props = device ? device->props : disk_props;
         struct pool *pool;
         int r;
 
         assert(tier > above->tier && tier < TIER_COUNT && !above->below);
-        assert(!device == (tier == TIER_DISK));
 
-        name_below(&props, tier, above->props);
-        r = check_budget(props.name, budget_bytes, extent_bytes, d);
+        name_below(props, tier, above->props);
+        r = check_budget(props->name, budget_bytes, extent_bytes, d);
         if (r < 0)
                 return r;
         pool = pool_new(s, tier, budget_bytes, extent_bytes);
         if (!pool)
-                return detail_set(d, -ENOMEM, "no memory for device %s", props.name);
-        pool->device = device;
-        pool->lower_props = props;
+                return detail_set(d, -ENOMEM, "no memory for device %s", props->name);
+        pool->lower_props = *props;
         pool->props = &pool->lower_props;
         above->below = pool;
+        pool->above = above;
         list_append(&s->lower_pools, &pool->link);
         return 0;
+}
+
+int store_add_below(struct store *s, struct pool *above, struct device *device,
+        uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d)
+{
+        struct device_props props = device->props;
+        int r = add_below(s, above, TIER_HOST, &props, budget_bytes, extent_bytes, d);
+
+        if (r == 0)
+                above->below->device = device;
+        return r;
+}
+
+int store_add_disk(struct store *s, struct pool *above, struct disk_file *disk,
+        uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d)
+{
+        struct device_props props = disk_props;
+        int r = add_below(s, above, TIER_DISK, &props, budget_bytes, extent_bytes, d);
+
+        if (r == 0)
+                above->below->disk = disk;
+        return r;
 }
 
 struct pool *store_next_pool(const struct store *s, const struct pool *pool)
@@ -275,6 +315,9 @@ static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_k
         int r;
 
         if (remove && list_is_empty(&ns->attachments)) {
+                r = space_erase(ns);
+                if (r < 0)
+                        return r;
                 ns_free(ns);
         } else {
                 r = ns_invalidate(ns, &n);
@@ -294,6 +337,8 @@ int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
 
         assert(!only || only->tenant == t);
 
+        if (!only)
+                space_erase_unopened(t);
         s->cause = CAUSE_PURGE;
         list_for_each_safe (ns, &t->namespaces, struct ns, link) {
                 if (only && ns != only)

@@ -24,6 +24,7 @@ struct ns;
 struct attach;
 struct client_table;
 struct mover;
+struct disk_file;
 
 struct store_counters {
         uint64_t lookups;     /* requests */
@@ -59,7 +60,10 @@ struct store {
         struct list_link moves;          /* of compact.c: pages under way */
         struct list_link transfers;      /* struct transfer.link */
         uint32_t n_transfers, n_sinking; /* all; on their way down */
+        uint64_t sinking_bytes;          /* of these */
+        struct list_link carries;        /* struct carry.link */
         struct list_link fetches;        /* struct fetch.link */
+        uint32_t n_prefetching;          /* of prefetch.h: on their way up */
         struct mover *mover;             /* owned; NULL: nothing goes below a device */
         const struct evict_ops *evict;
         struct keep keep;             /* what outlives the process; off until the server sets it */
@@ -124,6 +128,10 @@ struct store {
         struct state_root own_state; /* where nothing is kept */
 };
 
+/* What lies on disks is durable, and stays there; pages are as they are. False: as store_deinit().
+ */
+bool store_close_disks(struct store *s);
+
 void store_init(struct store *s, const struct evict_ops *evict);
 
 /* No members are left. Frees everything, gives all memory back. False: a driver hangs, and the
@@ -140,12 +148,16 @@ int store_add_queue(struct store *s, struct queue *queue, uint64_t budget_bytes,
         uint64_t extent_bytes, struct detail *d);
 
 /*
- * What is cold in `above`, a pool, goes to a new one from now on: of a tier further down. Takes the
- * device (TIER_HOST: memory of the host; TIER_DISK: NULL) on success only. It is before the first
- * namespace of `above`, and `above` has nothing below it. 0; -ENOMEM; -EINVAL (budget < one set of
- * extent_bytes).
+ * What is cold in `above`, a pool, goes to memory of the host from now on. Takes the device on
+ * success only. It is before the first namespace of `above`, and `above` has nothing below it. 0;
+ * -ENOMEM; -EINVAL (budget < one set of extent_bytes).
  */
-int store_add_below(struct store *s, struct pool *above, enum tier_kind tier, struct device *device,
+int store_add_below(struct store *s, struct pool *above, struct device *device,
+        uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d);
+
+/* The same, to a disk, which it takes on success only. NULL: one that can't be had now; no page
+ * goes there, and nothing is known of those that are there. */
+int store_add_disk(struct store *s, struct pool *above, struct disk_file *disk,
         uint64_t budget_bytes, uint64_t extent_bytes, struct detail *d);
 
 /* The pool after this one (NULL: the first), devices' before those below them; NULL: the end. */

@@ -88,13 +88,15 @@ static const char *broken_rule(const struct shm_submission *s)
         if (s->op == SHM_OP_PUBLISH)
                 flags = SHM_PUBLISH_ROOT | SHM_PUBLISH_CHAIN;
         else if (s->op == SHM_OP_FETCH)
-                flags = SHM_FETCH_COPY;
+                flags = SHM_FETCH_COPY | SHM_FETCH_DOWN;
         if (s->op < SHM_OP_PARENT || s->op > SHM_OP_WITH)
                 return "ring-op";
         if (s->flags & ~flags)
                 return "ring-flags";
         /* Exactly one of the two says where the parent is. */
         if (s->op == SHM_OP_PUBLISH && (s->flags == 0 || s->flags == flags))
+                return "ring-flags";
+        if (s->op == SHM_OP_FETCH && s->flags == flags)
                 return "ring-flags";
         if (s->op == SHM_OP_FREE && (s->tokens == 0 || s->tokens > SHM_FREE_PAGES))
                 return "ring-free-count";
@@ -139,6 +141,7 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
                         .page = s->page,
                         .generation = s->aux,
                         .to = s->flags & SHM_FETCH_COPY ? s->copy.to : PAGE_NONE,
+                        .goes_down = s->flags & SHM_FETCH_DOWN,
                 };
                 return 0;
         }

@@ -94,6 +94,7 @@ uint64_t tag_invalidate(struct ns *ns, uint64_t tag)
         while ((head = head_of(ns, tag)))
                 n += ns_drop_subtree(ns, (uint32_t)*head, EVICT_INVALIDATE);
         s->cause = CAUSE_NONE;
+        space_drop_unclaimed(ns);
         return n;
 }
 

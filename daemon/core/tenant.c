@@ -275,6 +275,20 @@ static uint64_t charged(const struct tenant *t)
         return bytes;
 }
 
+void tenant_free(struct tenant *t)
+{
+        assert(t->n_members == 0);
+
+        list_for_each_safe (ns, &t->namespaces, struct ns, link)
+                ns_free(ns);
+        free_stakes(t);
+        sizing_free(t);
+        blame_free(t);
+        recall_forget_tenant(t->store, t);
+        list_remove(&t->link);
+        free(t);
+}
+
 int tenant_remove(struct tenant *t, bool force, struct detail *d)
 {
         char held[FORMAT_BYTES_MAX];
@@ -287,14 +301,15 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
                         "tenant %s has cached pages or namespaces (%s in all tiers); drop them "
                         "with --force",
                         t->name, format_bytes(charged(t), held));
-        list_for_each_safe (ns, &t->namespaces, struct ns, link)
+        list_for_each_safe (ns, &t->namespaces, struct ns, link) {
+                int r = space_erase(ns);
+
+                if (r < 0)
+                        return detail_set(d, r, "no memory to erase namespace %s", ns->name);
                 ns_free(ns);
-        free_stakes(t);
-        sizing_free(t);
-        blame_free(t);
-        recall_forget_tenant(t->store, t);
-        list_remove(&t->link);
-        free(t);
+        }
+        space_erase_unopened(t);
+        tenant_free(t);
         return 0;
 }
 

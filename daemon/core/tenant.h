@@ -45,6 +45,7 @@ struct tenant_attrs {
         uint64_t expire_nsec, expire_unused_nsec; /* expire.h; 0: never */
         uint64_t session_expire_nsec; /* idle time of sessions that say none; 0: never */
         uint32_t free_ahead;          /* percent of what it holds in a namespace; 0..50 (stock.h) */
+        uint32_t prefetch_steps;      /* pages of a stream; 0: nothing is guessed (prefetch.h) */
 };
 
 struct tenant_counters {
@@ -107,7 +108,11 @@ int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct 
  */
 int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, struct detail *d);
 
-/* -EBUSY while it has members; with memory or namespaces only where `force`. 0: it is freed. */
+/* It has no members. What it has on disks stays there. */
+void tenant_free(struct tenant *t);
+
+/* -EBUSY while it has members; with memory or namespaces only where `force`; -ENOMEM. 0: it is
+ * freed, and what it has on disks is gone (space_promise()). */
 int tenant_remove(struct tenant *t, bool force, struct detail *d);
 
 struct tenant *tenant_find(struct store *s, const char *name);

@@ -2,34 +2,27 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 
 #include "base/fault-point.h"
+#include "daemon/core/carry.h"
 #include "daemon/core/fetch.h"
 #include "daemon/core/history.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/places.h"
 #include "daemon/core/recall.h"
+#include "daemon/core/space.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/tier/mover.h"
-#include "gpu/queue.h"
+
+/* Entries of a disk that become pages in one turn of the loop: less than a millisecond. Not tuned.
+ */
+#define SPACE_STEP 256
 
 static struct store *store_of(const struct ns *ns)
 {
         return ns->tenant->store;
-}
-
-static bool is_to_device(const struct transfer *t)
-{
-        return t->kind != TRANSFER_DOWN;
-}
-
-static void wake(struct store *s)
-{
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
 }
 
 /* ---- which ---------------------------------------------------------------------------------- */
@@ -53,7 +46,7 @@ uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind)
 
 static bool holds_moving(const struct transfer *t)
 {
-        return t->ns && set_page(t->sets[1], t->to)->state == PAGE_MOVING;
+        return set_page(t->sets[1], t->to)->state == PAGE_MOVING;
 }
 
 uint64_t transfer_count_moving(const struct ns *ns)
@@ -73,19 +66,23 @@ bool transfer_moves_to(const struct ns *ns, uint32_t page)
         return false;
 }
 
+static struct carry_page *carried(const struct transfer *t)
+{
+        return &t->carry->pages[t->place];
+}
+
 /* ---- its end -------------------------------------------------------------------------------- */
 
 static void unlink_one(struct transfer *t)
 {
-        list_remove(&t->link);
-        t->store->n_transfers--;
-        t->store->n_sinking -= t->kind == TRANSFER_DOWN;
-}
+        struct store *s = store_of(t->ns);
 
-static void transfer_free(struct transfer *t)
-{
-        free(t->buffer);
-        free(t);
+        list_remove(&t->link);
+        s->n_transfers--;
+        if (t->kind == TRANSFER_DOWN) {
+                s->n_sinking--;
+                s->sinking_bytes -= t->bytes;
+        }
 }
 
 static void leave_sets(struct transfer *t)
@@ -113,14 +110,24 @@ static void free_target(struct transfer *t)
                 ns_free_page(t->sets[1]->ns, t->to);
 }
 
-/* It is a victim again as any other; one that its codec doesn't take, at once: it would be again
- * and again. */
-static void give_up(struct transfer *t)
+static bool is_from_disk(const struct transfer *t)
 {
-        if (t->ns && t->result == -EDOM && is_there(t))
+        return tier_of_page(&t->ns->geometry, t->from) == TIER_DISK;
+}
+
+/* It is a victim again as any other; one that its codec doesn't take, or that the disk hasn't any
+ * more, goes at once. */
+static void give_up(struct transfer *t, int result)
+{
+        struct carry_page *p = carried(t);
+        bool is_gone = is_from_disk(t) && (p->result == -ENOENT || p->result == -ENODEV);
+
+        if (((t->kind == TRANSFER_DOWN && result == -EDOM) || is_gone) && is_there(t))
                 (void)ns_drop_subtree(t->ns, t->from, EVICT_PRESSURE);
         if (t->kind != TRANSFER_COPY && !t->is_unwanted && is_there(t))
                 t->ns->evict->unlock(t->ns->policy, t->from);
+        if (p->is_written)
+                space_discard(t->ns, p->content, p->disk.key);
         free_target(t);
 }
 
@@ -166,7 +173,22 @@ static int end_down(struct transfer *t)
                 return -EAGAIN;
         store_of(ns)->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
-        places_change(ns, t->from, t->to, t->content);
+        places_change(ns, t->from, t->to, carried(t)->content);
+        return 0;
+}
+
+/* Whoever asked for it reads the old page meanwhile. */
+static int end_put(struct transfer *t)
+{
+        struct ns *ns = t->ns;
+
+        if (!is_there(t))
+                return -ENOENT;
+        if (!may_arrive(t))
+                return -EAGAIN;
+        store_of(ns)->counters.demoted_pages++;
+        ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
+        places_change_pinned(ns, t->from, t->to, carried(t)->content);
         return 0;
 }
 
@@ -206,6 +228,8 @@ static int end_by_kind(struct transfer *t)
                 return end_down(t);
         case TRANSFER_UP:
                 return end_up(t);
+        case TRANSFER_PUT:
+                return end_put(t);
         default:
                 return end_copy(t);
         }
@@ -214,268 +238,116 @@ static int end_by_kind(struct transfer *t)
 /* Everything follows from the result. Sets may be gone after. */
 static void finish(struct transfer *t)
 {
-        struct transfer was = *t;
-        int result = t->result;
+        int result = t->is_unwanted ? -ECANCELED : carried(t)->result;
+        enum transfer_kind kind = t->kind;
+        uint32_t from = t->from, to = t->to;
+        struct ns *ns = t->ns;
 
         unlink_one(t); /* nobody finds it any more */
         FAULT_POINT("transfer-before-end");
-        if (t->is_unwanted)
-                result = -ECANCELED;
-        if (t->ns && result == 0)
-                result = end_by_kind(t);
-        if (t->ns && result == -EBADMSG)
-                drop_damaged(t);
-        if (t->ns && result != 0)
-                give_up(t);
-        FAULT_POINT("transfer-after-end");
-        if (t->ns)
-                leave_sets(t);
-        transfer_free(t);
-        if (was.ns && was.kind != TRANSFER_DOWN)
-                fetch_ended(was.ns, was.kind, was.from, was.to, result);
-}
-
-/* ---- copies --------------------------------------------------------------------------------- */
-
-static void over(struct transfer *t, int result)
-{
-        struct store *s = t->store;
-
-        t->is_over = true;
-        t->result = result;
-        wake(s);
-}
-
-static int start_step(struct transfer *t);
-
-static void end_step(struct transfer *t, int result)
-{
-        t->step++;
         if (result == 0)
-                result = t->ns ? start_step(t) : -ECANCELED;
-        if (result <= 0)
-                over(t, result);
+                result = end_by_kind(t);
+        if (result == -EBADMSG)
+                drop_damaged(t);
+        if (result != 0)
+                give_up(t, result);
+        FAULT_POINT("transfer-after-end");
+        leave_sets(t);
+        free(t);
+        if (kind != TRANSFER_DOWN)
+                fetch_ended(ns, kind, from, to, result);
 }
 
-static void on_moved(struct move *move, int result, void *data)
+/* Of one that is over all transfers end, and more may begin meanwhile. */
+static void finish_all(struct carry *c)
 {
-        struct transfer *t = data;
+        struct store *s = c->store;
+        struct transfer *t;
 
-        t->move = NULL;
-        if (result == 0 && move->direction == MOVE_DOWN)
-                t->content = move->pages[0].sum;
-        end_step(t, result);
+        do {
+                t = NULL;
+                list_for_each (each, &s->transfers, struct transfer, link)
+                        if (each->carry == c) {
+                                t = each;
+                                break;
+                        }
+                if (t)
+                        finish(t);
+        } while (t);
+        carry_free(c);
 }
 
-static void on_job(struct job *job, int result, void *data)
-{
-        struct transfer *t = data;
-
-        if (result == -ETIMEDOUT) {
-                t->is_late = true;
-                return;
-        }
-        t->queue = NULL;
-        end_step(t, result);
-}
-
-/* Where a page's plane lies, or the buffer has it. NULL: there is no memory for it. */
-static uint8_t *plain_at(const struct transfer *t, unsigned end, uint32_t page, uint32_t plane)
-{
-        if (t->buffer)
-                return t->buffer + plane * t->sets[end]->ns->layout.plane_page_bytes;
-        return set_address(t->sets[end], page, plane);
-}
-
-static uint8_t *stored_at(const struct transfer *t, unsigned end, uint32_t page, uint32_t plane)
-{
-        const struct ns *ns = t->sets[end]->ns;
-        const struct tier_geometry *g = &ns->geometry.tiers[set_kind(t->sets[end])];
-        uint8_t *at = set_address(t->sets[end], page, g->codec == CODEC_NONE ? plane : 0);
-
-        if (!at || g->codec == CODEC_NONE)
-                return at;
-        return at + plane * codec_encoded_bytes(g->codec, &ns->codec_shape);
-}
-
-/* The mover's part. */
-static int submit_move(struct transfer *t)
-{
-        const struct ns *ns = t->ns;
-        bool from_device = set_kind(t->sets[0]) == TIER_DEVICE;
-        unsigned stored = is_to_device(t) && !from_device ? 0 : 1; /* of the two ends */
-        enum codec codec = ns->geometry.tiers[set_kind(t->sets[stored])].codec;
-        struct move *m = move_new(stored == 0 ? MOVE_UP : MOVE_DOWN, 1, ns->layout.n_planes);
-        int r;
-
-        if (!m)
-                return -ENOMEM;
-        for (uint32_t i = 0; i < ns->layout.n_planes; i++) {
-                uint8_t *low = stored == 0 ? stored_at(t, 0, t->from, i) : NULL;
-                uint8_t *from = low ? low : plain_at(t, 0, t->from, i);
-                uint8_t *to = set_kind(t->sets[1]) == TIER_DEVICE ? plain_at(t, 1, t->to, i)
-                                                                  : stored_at(t, 1, t->to, i);
-
-                if (!from || !to) {
-                        move_free(m);
-                        return -EIO;
-                }
-                m->planes[i] = (struct move_plane){.from = from,
-                        .to = to,
-                        .plain_bytes = ns->layout.plane_page_bytes,
-                        .codec = codec,
-                        .shape = codec == CODEC_NONE ? NULL : &ns->codec_shape};
-        }
-        m->pages[0].sum = t->content;
-        m->is_urgent = t->is_urgent;
-        m->done = on_moved;
-        m->data = t;
-        r = mover_submit(t->store->mover, m);
-        if (r != 0) {
-                move_free(m);
-                return r > 0 ? -EBUSY : r;
-        }
-        t->move = m;
-        return 1;
-}
-
-/* The queue's part: between the device and the buffer. */
-static int submit_job(struct transfer *t, unsigned end)
-{
-        const struct ns *ns = t->ns;
-        struct extent_set *set = t->sets[end];
-        uint32_t page = end == 0 ? t->from : t->to;
-        uint64_t bytes = ns->layout.plane_page_bytes;
-        struct job *job = job_new(end == 0 ? JOB_COPY_OUT : JOB_COPY_IN, ns->layout.n_planes);
-
-        if (!job)
-                return -ENOMEM;
-        for (uint32_t i = 0; i < ns->layout.n_planes; i++)
-                job->copies[i] = (struct device_copy){.extent = set->extents[i],
-                        .offset = page % ns->geometry.set_pages * bytes,
-                        .host = t->buffer + i * bytes,
-                        .len = bytes};
-        job->done = on_job;
-        job->data = t;
-        t->queue = set->pool->queue;
-        queue_submit(set->pool->queue, job);
-        return 1;
-}
-
-/*
- * A transfer has up to three steps: out of a device behind a queue, the mover's, and into one. 1:
- * the next one is under way; 0: there is none; -errno.
- */
-static int start_step(struct transfer *t)
-{
-        bool out = t->sets[0]->pool->queue, in = t->sets[1]->pool->queue;
-        int step = t->step + !out; /* 0: out, 1: mover, 2: in */
-
-        if (out && in && step == 1) /* the buffer has them already */
-                step = ++t->step;
-        FAULT_POINT("transfer-before-step");
-        switch (step) {
-        case 0:
-                return submit_job(t, 0);
-        case 1:
-                return submit_move(t);
-        case 2:
-                return in ? submit_job(t, 1) : 0;
-        default:
-                return 0;
-        }
-}
-
-static int make_buffer(struct transfer *t)
-{
-        const struct ns *ns = t->ns;
-
-        if (!t->sets[0]->pool->queue && !t->sets[1]->pool->queue)
-                return 0;
-        t->buffer = malloc(ns->layout.plane_page_bytes * ns->layout.n_planes);
-        return t->buffer ? 0 : -ENOMEM;
-}
+/* ---- its beginning --------------------------------------------------------------------------- */
 
 int transfer_begin(
         struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, bool is_urgent)
 {
         struct store *s = store_of(ns);
         struct transfer *t;
-        int r;
 
-        if (!s->mover || (kind == TRANSFER_DOWN && s->n_sinking >= TRANSFERS_MAX))
+        if (!s->mover)
                 return -EBUSY;
         t = calloc(1, sizeof(*t));
         if (!t)
                 return -ENOMEM;
-        *t = (struct transfer){.store = s,
-                .ns = ns,
+        *t = (struct transfer){.ns = ns,
                 .kind = kind,
-                .is_urgent = is_urgent,
                 .from = from,
                 .to = to,
                 .from_generation = ns_page(ns, from)->generation,
                 .to_generation = ns_page(ns, to)->generation,
-                .sets = {ns_set_of(ns, from), ns_set_of(ns, to)},
-                .content = ns_note(ns, from)->content};
-        list_init(&t->link);
-        r = make_buffer(t);
-        if (r == 0)
-                r = start_step(t);
-        if (r < 0) {
-                transfer_free(t);
-                return r;
+                .bytes = ns->layout.plane_page_bytes * ns->layout.n_planes,
+                .sets = {ns_set_of(ns, from), ns_set_of(ns, to)}};
+        t->carry = carry_find(ns, tier_of_page(&ns->geometry, from),
+                tier_of_page(&ns->geometry, to), kind == TRANSFER_COPY, is_urgent);
+        if (!t->carry) {
+                free(t);
+                return -ENOMEM;
         }
-        assert(r == 1); /* bytes have to go somewhere */
+        t->place = carry_add(t->carry, from, to);
         t->sets[0]->n_busy++;
         t->sets[1]->n_busy++;
         s->n_transfers++;
-        s->n_sinking += kind == TRANSFER_DOWN;
+        if (kind == TRANSFER_DOWN) {
+                s->n_sinking++;
+                s->sinking_bytes += t->bytes;
+        }
+        list_init(&t->link);
         list_append(&s->transfers, &t->link);
         if (kind != TRANSFER_COPY)
                 ns->evict->lock(ns->policy, from);
+        if (s->on_transfer_work)
+                s->on_transfer_work(s->callback_data);
         return 0;
+}
+
+bool transfer_start(struct store *s)
+{
+        return carry_start(s);
 }
 
 void transfer_hurry(struct transfer *t)
 {
-        t->is_urgent = true;
-        if (t->move)
-                mover_hurry(t->store->mover, t->move);
-}
-
-/* The queue has answered after all, or never will: nobody writes to the buffer any more. */
-static bool is_over(struct transfer *t)
-{
-        if (t->is_late && !queue_is_stuck(t->queue)) {
-                t->is_over = true;
-                t->result = -ETIMEDOUT;
-        }
-        return t->is_over;
-}
-
-static struct transfer *find_over(struct store *s)
-{
-        list_for_each (t, &s->transfers, struct transfer, link)
-                if (is_over(t))
-                        return t;
-        return NULL;
+        carry_hurry(t->carry);
 }
 
 bool transfer_work(struct store *s)
 {
-        struct transfer *t;
+        struct carry *c;
+        bool more;
 
-        while ((t = find_over(s)))
-                finish(t);
-        return fetch_work(s) || !list_is_empty(&s->transfers);
+        while ((c = carry_next_over(s)))
+                finish_all(c);
+        more = space_work(s, SPACE_STEP);
+        more |= fetch_work(s);
+        more |= carry_start(s);
+        return more || !list_is_empty(&s->transfers);
 }
 
 static void stop_wanting(struct transfer *t)
 {
         t->is_unwanted = true;
-        if (t->move)
-                mover_cancel(t->store->mover, t->move);
+        carry_leave(t->carry, t->place);
 }
 
 bool transfer_call_off(struct ns *ns)
@@ -507,32 +379,15 @@ bool transfer_takes(struct ns *ns, uint32_t page)
         return true;
 }
 
-/* Callbacks of others run meanwhile: they note what is over, no more. */
-static void stop_move(struct transfer *t)
-{
-        struct mover *m = t->store->mover;
-        struct pollfd fd = {.fd = mover_fd(m), .events = POLLIN};
-
-        if (t->move)
-                mover_cancel(m, t->move);
-        while (t->move) {
-                (void)poll(&fd, 1, 1);
-                (void)mover_reap(m);
-        }
-}
-
 void transfer_forget_ns(struct ns *ns)
 {
         list_for_each_safe (t, &store_of(ns)->transfers, struct transfer, link) {
                 if (t->ns != ns)
                         continue;
-                t->ns = NULL;
-                stop_move(t);
-                if (t->queue) /* its buffer, until the job is over */
-                        continue;
                 unlink_one(t);
-                transfer_free(t);
+                free(t);
         }
+        carry_forget_ns(ns);
 }
 
 void transfer_deinit(struct store *s)
@@ -541,6 +396,7 @@ void transfer_deinit(struct store *s)
         s->mover = NULL;
         list_for_each_safe (t, &s->transfers, struct transfer, link) {
                 unlink_one(t);
-                transfer_free(t);
+                free(t);
         }
+        carry_deinit(s);
 }

@@ -4,7 +4,8 @@
  *   down   SEALED -> copying -> the key is at the new page, the old one is FREE
  *   up     SEALED -> copying -> the key is on the device; the old page is DETACHED while somebody
  *                               reads it, else FREE
- *   copy   SEALED -> copying -> a page that is GRANTED to a client has the bytes
+ *   put    as down, of a page that is read: the old page is DETACHED while somebody reads it
+ *   copy   SEALED or DETACHED -> copying -> a page that is GRANTED to a client has the bytes
  *              \-> given up: pinned (down), gone or stale by then, damaged, or the copy failed
  *
  * While it is copied a page can be found and read as ever; the new one is MOVING and nobody's (or,
@@ -12,9 +13,8 @@
  * page's note (page_note.content), or it is dropped and counted: what a transfer brings up was
  * compared with it.
  *
- * Copies between memory of the host are made by the threads of a mover (daemon/tier/mover.h).
- * Memory of a device behind a queue is read and written by jobs of the queue, through a buffer. Of
- * each, callbacks only note the end; transfer_work() draws the consequences. Loop thread only.
+ * How the bytes get there is carry.h's, which takes several pages at once. transfer_work() draws
+ * the consequences. Loop thread only.
  */
 #ifndef KVL_CORE_TRANSFER_H
 #define KVL_CORE_TRANSFER_H
@@ -27,44 +27,36 @@
 struct ns;
 struct store;
 struct extent_set;
-struct move;
-struct queue;
+struct carry;
 
-/* On their way down at a time, of all namespaces. Of pages of 1 MiB that is more than a millisecond
- * of copying for one thread; a demand for pages finds its place in front of those (mover.h,
- * "urgent"). Not tuned. */
-#define TRANSFERS_MAX 32
-
-enum transfer_kind { TRANSFER_DOWN, TRANSFER_UP, TRANSFER_COPY };
+enum transfer_kind { TRANSFER_DOWN, TRANSFER_UP, TRANSFER_COPY, TRANSFER_PUT };
 
 struct transfer {
         struct list_link link; /* store.transfers */
-        struct store *store;   /* borrowed */
-        struct ns *ns;         /* NULL: it has gone */
+        struct ns *ns;         /* borrowed */
         enum transfer_kind kind;
-        bool is_urgent;
         uint32_t from, to;
         uint64_t from_generation, to_generation;
-        struct extent_set *sets[2]; /* of `from`, `to`; NULL with ns */
-        struct move *move;          /* of the mover, while it has it; borrowed */
-        uint8_t *buffer;            /* owned; for memory behind a queue */
-        struct queue *queue;        /* whose job reads or writes it; borrowed; NULL: none's */
-        bool is_late;               /* its driver may do so for as long as it is stuck */
-        bool is_unwanted;           /* called off: a copy whose page was given back, a way down */
-        unsigned step;              /* those that are done */
-        bool is_over;               /* with this result: */
-        int result;
-        uint64_t content; /* of what is stored below */
+        uint64_t bytes;             /* of the page, plain */
+        struct extent_set *sets[2]; /* of `from`, `to` */
+        struct carry *carry;        /* which has it, as its page `place` */
+        uint32_t place;
+        bool is_unwanted; /* called off: a copy whose page was given back, a way down */
 };
 
 /*
- * `from` is SEALED, not stale and in no window. `to` is MOVING, on the device for UP and below
- * `from` for DOWN; of a COPY it is GRANTED. The policy is told that `from` is locked (not of a
- * COPY). Urgent: somebody waits. 0: under way; how it ends is told to fetch.h (UP, COPY). -EBUSY:
- * as many are; -ENOMEM; -EIO: its memory can't be had: nothing was done, `to` is as it was.
+ * `from` is SEALED, not stale and in no window (of a COPY: SEALED or DETACHED). `to` is MOVING, on
+ * the device for UP and below `from` for DOWN and PUT; of a COPY it is GRANTED. The policy is told
+ * that `from` is locked (not of a COPY). Urgent: somebody waits. 0: it goes with the next
+ * transfer_start() or transfer_work(); how it ends is told to fetch.h (but of DOWN). -EBUSY: there
+ * is no mover; -ENOMEM: nothing was done, `to` is as it was.
  */
 int transfer_begin(
         struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, bool is_urgent);
+
+/* What was begun goes on its way, pages that go the same way together. True: some of it can't yet.
+ */
+bool transfer_start(struct store *s);
 
 /* Of this page, down or up; NULL: none is under way. */
 struct transfer *transfer_find(const struct ns *ns, uint32_t from);
@@ -75,7 +67,8 @@ void transfer_hurry(struct transfer *t);
 /* What is on its way down is a victim again at once: a lease lacks pages. False: there was none. */
 bool transfer_call_off(struct ns *ns);
 
-/* Ends what is over. Sets may be gone after. True while something is under way. */
+/* Ends what is over, and starts what can be. Sets may be gone after. True while something is under
+ * way. */
 bool transfer_work(struct store *s);
 
 /* Of ns_free_page(): a page into which bytes are being copied isn't free before that is over. True:

@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/parse.h"
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* kernel, since 6.5 */
 #endif
@@ -128,10 +130,11 @@ int access_tenant(const struct tenant_config *t, const struct creds *c, struct d
 int group_number(const char *name, gid_t *ret_gid)
 {
         const struct group *g = getgrnam(name);
+        uint64_t number;
 
-        if (!g)
+        if (!g && (parse_u64(name, &number) < 0 || number >= (gid_t)-1))
                 return -ENOENT;
-        *ret_gid = g->gr_gid;
+        *ret_gid = g ? g->gr_gid : (gid_t)number;
         return 0;
 }
 

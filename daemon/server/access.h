@@ -40,7 +40,10 @@ int creds_open_pidfd(pid_t pid);
 /* True where the process has exited. */
 bool creds_pidfd_exited(int pidfd);
 
-/* Number of a group by name. 0; -ENOENT: this machine has none. */
+/*
+ * Number of a group by its name, or by that number itself, which containers may have no name for.
+ * 0; -ENOENT: this machine has none of that name.
+ */
 int group_number(const char *name, gid_t *ret_gid);
 
 /* 0, or -EACCES with the sentence. */

@@ -1,3 +1,4 @@
+#include "daemon/server/disk-tier.h"
 #include "daemon/server/config.h"
 
 #include <errno.h>
@@ -347,6 +348,44 @@ int config_check_socket_path(const char *runtime_dir, const char *tenant, char *
         return -EINVAL;
 }
 
+/* The device before this one that has the same file; NULL. */
+static const struct device_config *find_same_disk(
+        const struct config *c, const struct device_config *d)
+{
+        for (const struct device_config *other = c->devices; other < d; other++)
+                if (strcmp(other->disk, d->disk) == 0)
+                        return other;
+        return NULL;
+}
+
+static void check_disk(struct reader *r, const struct device_config *d)
+{
+        const struct device_config *same = d->disk[0] ? find_same_disk(r->config, d) : NULL;
+        char size[FORMAT_BYTES_MAX], extent[FORMAT_BYTES_MAX];
+
+        if (d->disk[0] && d->disk_bytes == 0)
+                report(r, true,
+                        "%s: [device %s] disk = %s has no size: say how large the file is by "
+                        "disk_size",
+                        r->file, d->name, d->disk);
+        if (!d->disk[0] && d->disk_bytes > 0)
+                report(r, true,
+                        "%s: [device %s] disk_size is given, but no file: name it by disk, or "
+                        "leave disk_size out",
+                        r->file, d->name);
+        if (d->disk_bytes > 0 && disk_tier_budget(d->disk_bytes) < d->extent_bytes)
+                report(r, true,
+                        "%s: [device %s] disk_size = %s holds no extent set of %s beside its "
+                        "index: raise it to twice 'extent', or make 'extent' smaller",
+                        r->file, d->name, format_bytes(d->disk_bytes, size),
+                        format_bytes(d->extent_bytes, extent));
+        if (same)
+                report(r, true,
+                        "%s: [device %s] disk = %s is the file of [device %s] already: give each "
+                        "device its own",
+                        r->file, d->name, d->disk, same->name);
+}
+
 /* A tier that holds nothing is a mistake. */
 static void check_host_memory(struct reader *r, const struct device_config *d)
 {
@@ -369,6 +408,7 @@ static void check_whole(struct reader *r)
 
         for (size_t i = 0; i < c->n_devices; i++) {
                 check_host_memory(r, &c->devices[i]);
+                check_disk(r, &c->devices[i]);
         }
         for (size_t i = 0; i < c->tenants.n; i++) {
                 const struct tenant_config *t = &c->tenants.rows[i];

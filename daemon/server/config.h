@@ -59,18 +59,22 @@ struct device_config {
         unsigned transport; /* enum transport_choice */
         uint64_t driver_timeout_nsec, death_grace_nsec;
         uint64_t host_memory_bytes; /* 0: no such tier */
+        bool host_huge_pages;
+        char disk[CONFIG_PATH_MAX + 1]; /* "": no such tier */
+        uint64_t disk_bytes;            /* > 0 where there is one */
 };
 
 #define TENANT_LIMIT_NONE    UINT64_MAX
 #define TENANT_RESERVE_AUTO  UINT64_MAX
 #define TENANT_SCHEDULE_MAX  511
+#define TENANT_WARM_TAGS_MAX 255
 #define TENANT_PLACEMENT_MAX (sizeof("device=") - 1 + DEVICE_NAME_MAX)
 
 struct tenant_config {
         uint64_t set;
         char name[TENANT_NAME_MAX + 1];
-        uint64_t limit_bytes;      /* TENANT_LIMIT_NONE: whatever the devices have */
-        uint64_t host_limit_bytes; /* TENANT_LIMIT_NONE; 0: keeps out */
+        uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
+        uint64_t host_limit_bytes, disk_limit_bytes; /* TENANT_LIMIT_NONE; 0: keeps out */
         uint32_t weight, priority, max_clients;
         uint32_t max_connects, max_requests; /* a second; 0: no limit */
         unsigned class, when_full, burst;    /* enums of core/tenant.h */
@@ -84,6 +88,8 @@ struct tenant_config {
         uint64_t expire_nsec, expire_unused_nsec; /* 0: never */
         uint64_t session_expire_nsec;             /* likewise */
         uint32_t free_ahead;                      /* percent */
+        uint32_t prefetch_steps;                  /* pages; 0: nothing is guessed */
+        char warm_tags[TENANT_WARM_TAGS_MAX + 1];
         char placement[TENANT_PLACEMENT_MAX + 1];
         bool exclusive, share_group;
         struct id_list uids, gids;

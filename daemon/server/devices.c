@@ -12,6 +12,7 @@
 #include "daemon/core/canary.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/store.h"
+#include "daemon/server/disk-tier.h"
 #include "daemon/server/log.h"
 #include "daemon/server/queues.h"
 #include "daemon/server/server.h"
@@ -258,10 +259,28 @@ int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
         return add_queue(s, queue, budget_bytes, extent_bytes, d);
 }
 
+/* "0", or "0-1", "0,2" ... where there is something to choose from. */
+#define NUMA_NODES "/sys/devices/system/node/online"
+
+static bool has_numa_nodes(void)
+{
+        FILE *file = fopen(NUMA_NODES, "re");
+        char text[64] = "";
+        bool has_line = file && fgets(text, sizeof(text), file);
+
+        if (file)
+                fclose(file);
+        return has_line && strpbrk(text, "-,");
+}
+
 /* What is cold on the device goes to memory of the host, which is extents like a host device's. */
 static int add_host_memory(struct server *s, struct pool *above, const struct device_config *c)
 {
-        const struct device_options want = {.side = DEVICE_OWNER};
+        const int node = above->props->is_cpu_memory ? -1 : above->props->numa_node;
+        const struct device_options want = {.side = DEVICE_OWNER,
+                .huge_pages = c->host_huge_pages,
+                .has_numa_node = node >= 0 && has_numa_nodes(),
+                .numa_node = (unsigned)MAX(node, 0)};
         struct device *device = NULL;
         char why[DEVICE_WHY_BYTES] = "";
         struct detail d = {""};
@@ -275,13 +294,21 @@ static int add_host_memory(struct server *s, struct pool *above, const struct de
                         why[0] ? why : strerror(-r));
                 return r;
         }
-        r = store_add_below(
-                &s->store, above, TIER_HOST, device, c->host_memory_bytes, c->extent_bytes, &d);
+        if (why[0])
+                log_warning("host_memory of [device %s]: %s", above->props->name, why);
+        r = store_add_below(&s->store, above, device, c->host_memory_bytes, c->extent_bytes, &d);
         if (r < 0) {
                 device_close(device);
                 log_error("%s", d.text);
         }
         return r;
+}
+
+static int add_below(struct server *s, struct pool *pool, const struct device_config *c)
+{
+        int r = add_host_memory(s, pool, c);
+
+        return r < 0 ? r : disk_tier_add(s, pool->below ? pool->below : pool, c);
 }
 
 /* Takes either, in any case. */
@@ -302,7 +329,7 @@ static int add_opened(struct server *s, struct device *device, struct queue *que
                 return r;
         }
         note_pool(s, &props, budget);
-        return add_host_memory(s, list_entry(s->store.pools.prev, struct pool, link), c);
+        return add_below(s, list_entry(s->store.pools.prev, struct pool, link), c);
 }
 
 static enum device_transport transport_of(const struct device_config *c)

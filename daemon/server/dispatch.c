@@ -190,12 +190,19 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         return true;
 }
 
-void dispatch_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply)
+void dispatch_end(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply,
+        int code, const char *detail)
 {
         struct request rq = {.server = p->server, .peer = p, .reply = reply};
 
-        set_outcome(reply->descriptor, reply, 0, "");
-        send_reply(&rq, request->type, request->seq);
+        set_outcome(reply->descriptor, reply, code, detail);
+        if (!(request->flags & FRAME_NO_REPLY))
+                send_reply(&rq, request->type, request->seq);
+}
+
+void dispatch_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply)
+{
+        dispatch_end(p, request, reply, 0, "");
 }
 
 /* The same; what is answered is counted as having taken from `start_nsec` until now. */

@@ -25,7 +25,7 @@ struct request {
         unsigned n_fds;
         void (*after)(struct peer *p);     /* called once the reply is out; or NULL */
         const struct frame_header *header; /* of the request */
-        bool is_deferred; /* it is answered by dispatch_refuse() or dispatch_reply(), whatever is
+        bool is_deferred; /* it is answered by dispatch_refuse() or dispatch_end(), whatever is
                              returned now */
 };
 
@@ -44,6 +44,10 @@ bool dispatch_again(struct peer *p, const struct frame *f);
 
 /* Answers a request that was deferred with OK; `reply` is of its row's reply type. */
 void dispatch_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply);
+
+/* The same with this outcome. */
+void dispatch_end(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply,
+        int code, const char *detail);
 
 /* Answers a request that waits without running it (again); a lease was called off. */
 void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char *detail);

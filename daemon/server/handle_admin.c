@@ -15,6 +15,7 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
+#include "daemon/server/durable.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/events.h"
 #include "daemon/server/log.h"
@@ -225,15 +226,17 @@ int handle_ADMIN_TENANT_REMOVE(struct request *rq)
 {
         const Kvlease__V1__AdminTenantRemoveRequest *m = rq->message;
         char uid[UID_TEXT_MAX];
-        int r = tenants_remove(rq->server, m->name, m->force, &rq->detail);
+        int r = durable_check(rq);
 
+        if (r == 0)
+                r = tenants_remove(rq->server, m->name, m->force, &rq->detail);
         if (r < 0)
                 return r;
         log_message(LOG_TENANT_REMOVED,
                 LOG_FIELDS({"TENANT", m->name}, {"PEER_UID", peer_uid(rq, uid)}),
                 "tenant %s was removed by uid %s", m->name, uid);
         server_notify_status(rq->server);
-        return 0;
+        return durable_answer(rq);
 }
 
 int handle_ADMIN_PURGE(struct request *rq)
@@ -250,9 +253,12 @@ int handle_ADMIN_PURGE(struct request *rq)
         if (*m->ns && !ns)
                 return detail_set(
                         &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
+        r = durable_check(rq);
+        if (r < 0)
+                return r;
         r = store_purge(&rq->server->store, t, ns, m->remove, &reply->count, &reply->kept);
         server_kick(rq->server);
-        return r;
+        return r == 0 ? durable_answer(rq) : r;
 }
 
 /* What lies in magazines isn't granted any more: nobody finds a page there while draining. */

@@ -43,11 +43,16 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         struct pool *pool = object;
         const struct device_props *props = pool->props;
         Kvlease__V1__AdminDevice *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        Kvlease__V1__AdminPrefetch *ahead[PREFETCH_KINDS] = {NULL};
         const struct tenant *owner;
 
-        if (!row)
+        if (!row ||
+                prefetch_figures_of_pool(&rq->server->arena, &rq->server->store, pool, ahead) < 0)
                 return NULL;
         kvlease__v1__admin_device__init(row);
+        row->prefetch_stream = ahead[PREFETCH_STREAM];
+        row->prefetch_turn = ahead[PREFETCH_TURN];
+        row->prefetch_warm = ahead[PREFETCH_WARM];
         row->name = (char *)props->name;
         row->backend = (char *)props->backend;
         row->tier = (char *)tier_name(pool->tier);
@@ -61,6 +66,7 @@ static ProtobufCMessage *make_device(struct request *rq, void *object)
         row->state = (char *)queues_state(pool);
         row->why = pool->why;
         row->n_preparing = pool->n_preparing;
+        row->registered_bytes = pool->registered_bytes;
         row->reserved_bytes = pool->reserved_bytes;
         row->missing_bytes = region_missing(pool);
         owner = placing_owner(pool);
@@ -273,9 +279,14 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         Kvlease__V1__AdminNamespace *row = arena_alloc(arena, sizeof(*row));
         Kvlease__V1__NsLayout *layout = row ? make_layout(arena, &ns->layout) : NULL;
 
-        if (!layout)
+        Kvlease__V1__AdminPrefetch *ahead[PREFETCH_KINDS] = {NULL};
+
+        if (!layout || prefetch_figures_of_ns(arena, ns, ahead) < 0)
                 return NULL;
         kvlease__v1__admin_namespace__init(row);
+        row->prefetch_stream = ahead[PREFETCH_STREAM];
+        row->prefetch_turn = ahead[PREFETCH_TURN];
+        row->prefetch_warm = ahead[PREFETCH_WARM];
         if (tier_figures_of_ns(arena, ns, TIER_HOST, &row->host) < 0 ||
                 tier_figures_of_ns(arena, ns, TIER_DISK, &row->disk) < 0)
                 return NULL;

@@ -199,6 +199,7 @@ static void begin_page(struct batch *b, const Kvlease__V1__FetchRequest *m, uint
                 .page = m->pages[i],
                 .generation = p ? (uint32_t)p->generation : 0,
                 .to = b->copies ? m->targets[i] : PAGE_NONE,
+                .goes_down = m->down,
         };
         uint32_t page = PAGE_NONE;
         int r = -EINVAL;
@@ -228,6 +229,9 @@ int handle_FETCH(struct request *rq)
         if (m->n_targets != 0 && m->n_targets != m->n_pages)
                 return detail_set(&rq->detail, -EINVAL,
                         "%zu pages and %zu targets: one each, or none", m->n_pages, m->n_targets);
+        if (m->down && m->n_targets > 0)
+                return detail_set(&rq->detail, -EINVAL,
+                        "pages that go down the tiers are copied into no targets");
         r = lease_check_version(a, &rq->detail);
         if (r != 0)
                 return r;

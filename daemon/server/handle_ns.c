@@ -8,6 +8,7 @@
 #include "daemon/core/store.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
+#include "daemon/server/durable.h"
 #include "daemon/server/fetches.h"
 #include "daemon/server/key-waits.h"
 #include "daemon/server/parked.h"
@@ -210,6 +211,9 @@ int handle_INVALIDATE(struct request *rq)
                         m->key.len, KEY_BYTES);
         if (m->key.len > 0 && m->tag != 0)
                 return detail_set(&rq->detail, -EINVAL, "both a key and a tag: one of them");
+        r = durable_check(rq);
+        if (r < 0)
+                return r;
         if (m->tag != 0)
                 r = invalidate_tag(a, m->tag, &n_pages, &rq->detail);
         else if (m->key.len > 0)
@@ -220,5 +224,5 @@ int handle_INVALIDATE(struct request *rq)
                 r = ns_invalidate(a->ns, &n_pages);
         reply->count = n_pages;
         server_kick(rq->server);
-        return r;
+        return r == 0 ? durable_answer(rq) : r;
 }

@@ -3,8 +3,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/core/prefetch.h"
 #include "daemon/core/sink.h"
 #include "daemon/core/transfer.h"
+#include "daemon/server/disk-tier.h"
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
 #include "daemon/server/test-clock.h"
@@ -12,6 +14,9 @@
 
 /* What could not be begun (all is read, nothing goes for it) is tried again. Not tuned. */
 #define AGAIN_MSEC 20
+
+/* A stream gets its next pages so much later at most. Not tuned. */
+#define RINGS_MSEC 5
 
 /* One thread copies as fast as memory goes on small machines, where engines have use for the rest.
  * Not tuned. */
@@ -24,6 +29,25 @@ static void on_work_wanted(void *data)
 
         s->movement.is_due = true;
         server_kick(s);
+}
+
+/* Of a client that streams, whose touches don't ring. */
+static void on_rings(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, movement.rings);
+
+        server_look_at_rings(s);
+        if (prefetch_is_streaming(&s->store, server_now(s)))
+                uv_timer_start(timer, on_rings, RINGS_MSEC, 0);
+}
+
+static void expect_rings(struct server *s)
+{
+        uv_handle_t *timer = (uv_handle_t *)&s->movement.rings;
+
+        if (!uv_is_active(timer) && !uv_is_closing(timer) &&
+                prefetch_is_streaming(&s->store, server_now(s)))
+                uv_timer_start(&s->movement.rings, on_rings, RINGS_MSEC, 0);
 }
 
 static void on_again(uv_timer_t *timer)
@@ -43,6 +67,9 @@ void movement_turn(struct server *s)
         s->movement.is_due = false;
         more = transfer_work(&s->store);
         more |= sink_turn(&s->store, server_now(s));
+        more |= prefetch_work(&s->store, server_now(s));
+        disk_tiers_turn(s);
+        expect_rings(s);
         if (more && !uv_is_active(timer) && !uv_is_closing(timer))
                 uv_timer_start(&s->movement.timer, on_again, AGAIN_MSEC, 0);
 }
@@ -57,7 +84,9 @@ static void on_moved(uv_poll_t *poll, int status, int events)
 
 void movement_init(struct server *s)
 {
+        list_init(&s->disk_tiers);
         uv_timer_init(&s->loop, &s->movement.timer);
+        uv_timer_init(&s->loop, &s->movement.rings);
 }
 
 static unsigned n_threads(void)
@@ -91,6 +120,9 @@ int movement_start(struct server *s)
                 log_error("no threads to move pages between tiers: %s", strerror(-r));
                 return r;
         }
+        r = disk_tiers_watch(s);
+        if (r < 0)
+                return r;
         uv_poll_start(&s->movement.poll, UV_READABLE, on_moved);
         s->store.on_transfer_work = on_work_wanted;
         on_work_wanted(s);
@@ -100,7 +132,9 @@ int movement_start(struct server *s)
 void movement_stop(struct server *s)
 {
         s->store.on_transfer_work = NULL;
+        disk_tiers_stop(s);
         if (s->movement.is_watched)
                 uv_close((uv_handle_t *)&s->movement.poll, NULL);
         uv_close((uv_handle_t *)&s->movement.timer, NULL);
+        uv_close((uv_handle_t *)&s->movement.rings, NULL);
 }

@@ -14,6 +14,7 @@ struct server;
 struct movement {
         uv_poll_t poll;   /* of the mover */
         uv_timer_t timer; /* runs while something waits that nobody tells of */
+        uv_timer_t rings; /* runs while somebody streams (prefetch.h) */
         bool is_watched;  /* `poll` is open */
         bool is_due;      /* a look in the next turn */
 };

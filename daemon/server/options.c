@@ -137,7 +137,19 @@ const struct option options[] = {
         {SECTION_DEVICE, "host_memory", OPTION_BYTES, AT(device_config, host_memory_bytes), 0,
                 1024 * 1024 * GIB, .default_text = "0",
                 .help = "Memory of the host that cached pages go to when the device needs the "
-                        "room, and come back from. 0: none; they are dropped."},
+                        "room, and come back from. 0: none; they are dropped, or go to 'disk'."},
+        {SECTION_DEVICE, "host_huge_pages", OPTION_BOOL, AT(device_config, host_huge_pages),
+                .default_text = "off",
+                .help = "Ask the kernel for huge pages for 'host_memory', which it gives where "
+                        "/sys/kernel/mm/transparent_hugepage/shmem_enabled is 'advise' or more."},
+        {SECTION_DEVICE, "disk", OPTION_PATH, AT(device_config, disk), 0, CONFIG_PATH_MAX,
+                .default_text = "",
+                .help = "File that cached pages go to from 'host_memory', or from the device where "
+                        "there is none; made where it is missing. Empty: none. On a disk that "
+                        "takes many writes, and for no other device."},
+        {SECTION_DEVICE, "disk_size", OPTION_BYTES, AT(device_config, disk_bytes), 0,
+                1024 * 1024 * GIB, .default_text = "0",
+                .help = "Size of that file, all of it allocated at once."},
 
         {SECTION_TENANT, "limit", OPTION_BYTES, AT(tenant_config, limit_bytes), MIB,
                 1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
@@ -149,6 +161,11 @@ const struct option options[] = {
                 .default_text = "none", .reloadable = true,
                 .help = "The same of 'host_memory' below devices. 0: nothing of the tenant goes "
                         "there."},
+        {SECTION_TENANT, "disk_limit", OPTION_BYTES, AT(tenant_config, disk_limit_bytes), 0,
+                1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
+                .default_text = "none", .reloadable = true,
+                .help = "The same of 'disk': tenants whose contents mustn't be written to one "
+                        "have 0."},
         {SECTION_TENANT, "weight", OPTION_UINT, AT(tenant_config, weight), 1, 1000,
                 .default_text = "100", .reloadable = true,
                 .help = "Share of a full device in proportion to the other tenants' weights."},
@@ -224,6 +241,17 @@ const struct option options[] = {
                 .help = "Percent of the pages that the tenant holds in a namespace that are kept "
                         "free while it leases, by evicting idle ones ahead of the next lease. "
                         "Where more memory can be had, none is evicted."},
+        {SECTION_TENANT, "prefetch_steps", OPTION_UINT, AT(tenant_config, prefetch_steps), 0, 256,
+                .default_text = "64", .reloadable = true,
+                .help = "How many pages ahead of a client that reads a text piece by piece are "
+                        "brought up from below the device. Sessions whose next turn is likely "
+                        "come up, too. Both go off by themselves while they are of no use; 0: "
+                        "both are off for good."},
+        {SECTION_TENANT, "warm_tags", OPTION_TEXT, AT(tenant_config, warm_tags), 0,
+                TENANT_WARM_TAGS_MAX, .default_text = "", .reloadable = true,
+                .help = "Tags, as numbers separated by spaces or commas: when kvleased starts, "
+                        "pages that were published with them, and what comes before these, are "
+                        "brought up from below the device, as 'kvleasectl warm' does. At most 8."},
         {SECTION_TENANT, "placement", OPTION_TEXT, AT(tenant_config, placement), 1,
                 TENANT_PLACEMENT_MAX, .default_text = "pack", .reloadable = true,
                 .help = "Where namespaces of clients that name no device go, and reservations: "
@@ -273,8 +301,8 @@ const struct option options[] = {
                         "will do."},
         {SECTION_TENANT, "group", OPTION_TEXT, AT(tenant_config, group), 0, CONFIG_GROUP_MAX,
                 .default_text = "", .reloadable = true,
-                .help = "Owning group of the directory of the tenant's socket, which others can't "
-                        "enter. Empty: the daemon's own."},
+                .help = "Owning group (name or number) of the directory of the tenant's socket, "
+                        "which others can't enter. Empty: the daemon's own."},
 };
 const size_t n_options = ARRAY_SIZE(options);
 static_assert(ARRAY_SIZE(options) <= 64, "option_bit() is a bit of a uint64_t");
@@ -472,7 +500,7 @@ static int set_text(
 {
         size_t len = strlen(value);
 
-        if (o->type == OPTION_PATH && value[0] != '/')
+        if (o->type == OPTION_PATH && value[0] != '/' && (len > 0 || o->min > 0))
                 return refuse(o, value, "not an absolute path", err, err_len);
         for (size_t i = 0; i < len; i++)
                 if (value[i] < ' ' || value[i] > '~')

@@ -11,6 +11,7 @@
 #include "daemon/core/client-record.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
+#include "daemon/server/durable.h"
 #include "daemon/server/fetches.h"
 #include "daemon/server/key-waits.h"
 #include "daemon/server/log.h"
@@ -104,6 +105,7 @@ static void stop_waiting(struct peer *p)
         parked_drop(p);
         key_waits_drop(p);
         fetches_drop(p);
+        durable_drop(p);
         if (p->member)
                 member_withdraw(p->member);
 }
@@ -208,6 +210,7 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         list_init(&p->behind);
         list_init(&p->key_waits);
         list_init(&p->fetches);
+        list_init(&p->durables);
         return p;
 }
 

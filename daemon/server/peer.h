@@ -99,6 +99,8 @@ struct peer {
         uint32_t n_key_waits;
         struct list_link fetches; /* of handle_fetch.c; owned */
         uint32_t n_fetches;
+        struct list_link durables; /* of durable.c; owned by what they wait for */
+        uint32_t n_durables;
         struct outqueue out;
         struct ring ring;       /* open from SHM_OPEN to the end */
         struct resume *resume;  /* owned; asked for, and not proven yet (resume.h); NULL */

@@ -1,6 +1,7 @@
 #include "daemon/server/pending.h"
 
 #include "base/macros.h"
+#include "daemon/server/durable.h"
 #include "daemon/server/fetches.h"
 #include "daemon/server/key-waits.h"
 #include "daemon/server/parked.h"
@@ -10,7 +11,8 @@
 
 static size_t pending_of(const struct peer *p)
 {
-        return p->out.bytes + parked_bytes(p) + key_waits_bytes(p) + fetches_bytes(p);
+        return p->out.bytes + parked_bytes(p) + key_waits_bytes(p) + fetches_bytes(p) +
+               durable_bytes(p);
 }
 
 void pending_recount(struct peer *p)

@@ -22,6 +22,7 @@ struct queue_watch {
         unsigned n_handles; /* not closed yet; the last one frees it */
         uint64_t armed_nsec;
         bool was_stuck, was_broken;
+        bool was_refused; /* memory below it wasn't registered */
         bool is_retrying; /* requests are due for what was made or failed */
 };
 
@@ -54,6 +55,19 @@ static void log_state(struct queue_watch *w)
         w->was_broken = is_broken;
 }
 
+/* Once, until all of it is registered again. */
+static void log_registration(struct queue_watch *w)
+{
+        const struct pool *below = w->pool->below;
+        bool is_refused = below && below->n_unregistered > 0;
+
+        if (is_refused && !w->was_refused)
+                log_warning("%s: %s; the kernel log may say more; lower host_memory where memory "
+                            "is short",
+                        below->props->name, below->why);
+        w->was_refused = is_refused;
+}
+
 /* Magazines, and what nobody needs, come after everybody who waited. */
 static void retry(struct queue_watch *w)
 {
@@ -79,6 +93,7 @@ static void turn(struct queue_watch *w)
                         server_kick(w->server);
         }
         log_state(w);
+        log_registration(w);
 }
 
 bool queues_work(struct server *s)

@@ -29,7 +29,8 @@ static int make_dir(const char *path, bool *ret_made)
 
         if (mkdir(path, 0755) == 0) {
                 *ret_made = true;
-                return 0;
+                /* Clients must get through, whatever the umask is. */
+                return chmod(path, 0755) < 0 ? -errno : 0;
         }
         return errno == EEXIST ? check_dir(path, &st) : -errno;
 }

@@ -14,6 +14,7 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/shared.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/space.h"
 #include "daemon/core/transfer.h"
 #include "daemon/server/compact-timer.h"
 #include "daemon/server/descriptors.h"
@@ -34,6 +35,7 @@
 #include "daemon/server/turns.h"
 #include "daemon/server/test-clock.h"
 #include "daemon/server/upkeep-timer.h"
+#include "daemon/server/warming.h"
 #include "gpu/queue.h"
 
 /* Stale pages swept in one loop turn: some 25 microseconds of work, 100 with 64 clients. Not
@@ -114,8 +116,7 @@ void server_await_hello(struct server *s)
         uv_timer_start(&s->hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
 }
 
-/* What clients submitted without ringing. While there is any it is looked for again. */
-static void look_at_rings(struct server *s)
+void server_look_at_rings(struct server *s)
 {
         list_for_each (p, &s->peers, struct peer, link)
                 peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
@@ -131,7 +132,7 @@ static void on_quiet(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, quiet_timer);
 
-        look_at_rings(s);
+        server_look_at_rings(s);
         work_on_policies(s);
 }
 
@@ -155,7 +156,7 @@ void server_wake(struct server *s)
 
         server_expect_quiet(s);
         if (was_quiet)
-                look_at_rings(s);
+                server_look_at_rings(s);
 }
 
 /* Every peer that waits; one that goes on waiting comes back to the list. */
@@ -320,6 +321,10 @@ enum exit_code server_init(
                 code = EXIT_CONFIG;
         if (code == EXIT_OK && takeover_end(s, &d) < 0)
                 code = EXIT_OTHER;
+        if (code == EXIT_OK) {
+                space_erase_strangers(&s->store);
+                warming_start(s);
+        }
         if (code != EXIT_OK && d.text[0])
                 log_error("%s", d.text);
         if (code != EXIT_OK)
@@ -565,6 +570,7 @@ static void end_indexes(struct server *s)
 static void leave_store(struct server *s)
 {
         end_indexes(s);
+        s->left_behind |= !store_close_disks(&s->store);
         transfer_deinit(&s->store); /* its threads; pages are as they are */
         list_for_each (pool, &s->store.pools, struct pool, link)
                 s->left_behind |= pool->queue != NULL;

@@ -26,6 +26,7 @@
 #include "daemon/server/calls.h"
 #include "daemon/server/config.h"
 #include "daemon/server/descriptors.h"
+#include "daemon/server/disk-tier.h"
 #include "daemon/server/disk.h"
 #include "daemon/server/recorder.h"
 #include "daemon/server/keeping.h"
@@ -125,6 +126,7 @@ struct server {
         bool stock_wanted;        /* compact-timer.c */
         uint64_t stock_nsec;      /* when leases made it look last */
         struct movement movement;
+        struct list_link disk_tiers; /* struct disk_tier.link */
         uv_signal_t signals[3];
         uv_timer_t
                 sizing_timer; /* sizing-timer.c; runs while any tenant has a sizer or a schedule */
@@ -181,6 +183,9 @@ void server_await_hello(struct server *s);
  * looked at once more after a while. Where nothing happens no timer runs. Cheap to repeat.
  */
 void server_expect_quiet(struct server *s);
+
+/* Takes what clients submitted without ringing. While there is any it is looked for again. */
+void server_look_at_rings(struct server *s);
 
 /*
  * A request is about to be handled. After a while in which nobody looked, the rings come first:

@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "daemon/core/store.h"
 #include "daemon/server/server.h"
+#include "daemon/server/warming.h"
 
 #define ON_DEVICE "device="
 
@@ -94,6 +95,18 @@ static int check_limit(
                 format_bytes(bytes, a), format_bytes(c->limit_bytes, b), key);
 }
 
+static int check_warm_tags(const struct tenant_config *c, struct detail *d)
+{
+        struct warm_request rq;
+
+        if (warming_parse_tags(c->warm_tags, &rq) == 0)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "warm_tags: '%s' isn't up to %d numbers from 1 to 2^64 - 1, separated by spaces or "
+                "commas",
+                c->warm_tags, WARM_MAX_TAGS);
+}
+
 static int check_schedule(const struct tenant_config *c, struct detail *d)
 {
         struct schedule schedule;
@@ -123,6 +136,8 @@ int tenant_config_check(const struct tenant_config *c, struct detail *d)
                 r = check_limit(c, "reserve_max", tenant_reserve_max(c), d);
         if (r == 0)
                 r = check_schedule(c, d);
+        if (r == 0)
+                r = check_warm_tags(c, d);
         if (r == 0 && placement_parse(c->placement, &policy, &device) < 0)
                 r = detail_set(d, -EINVAL,
                         "placement: '%s' is unknown, allowed are pack, spread, device=UUID",
@@ -156,7 +171,7 @@ int tenant_attrs_of(struct server *s, const struct tenant_config *c, struct tena
         *ret_attrs = (struct tenant_attrs){
                 .limit_bytes = MIN(c->limit_bytes, s->budget_bytes),
                 .host_limit_bytes = c->host_limit_bytes,
-                .disk_limit_bytes = UINT64_MAX,
+                .disk_limit_bytes = c->disk_limit_bytes,
                 .weight = c->weight,
                 .priority = c->priority,
                 .max_clients = c->max_clients,
@@ -172,6 +187,7 @@ int tenant_attrs_of(struct server *s, const struct tenant_config *c, struct tena
                 .expire_unused_nsec = c->expire_unused_nsec,
                 .session_expire_nsec = c->session_expire_nsec,
                 .free_ahead = c->free_ahead,
+                .prefetch_steps = c->prefetch_steps,
         };
         *ret_sizing = (struct sizing_attrs){
                 .mode = c->sizer,

@@ -98,7 +98,7 @@ static int make(struct server *s, const struct tenant_config *config, bool from_
         else if (s->serving)
                 r = tenancy_listen(t, d);
         if (r < 0) {
-                tenant_remove(t->tenant, true, NULL);
+                tenant_free(t->tenant);
                 free(t);
                 return r;
         }

@@ -1,10 +1,13 @@
 #include "daemon/server/tier-figures.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "daemon/core/ns.h"
+#include "daemon/core/prefetch.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "daemon/tier/disk.h"
 #include "proto/arena.h"
 
 const char *tier_name(enum tier_kind kind)
@@ -41,6 +44,30 @@ static void add_ns(Kvlease__V1__AdminTier *m, const struct ns *ns, enum tier_kin
         m->damaged += tier->n_damaged;
 }
 
+/* One that couldn't be opened is off, and the log says why. */
+static int add_disk(struct arena *arena, Kvlease__V1__AdminTier *m, const struct disk_file *disk)
+{
+        static const char *const names[] = {
+                [DISK_OK] = "ok", [DISK_FAILING] = "failing", [DISK_OFF] = "off"};
+        struct disk_stats s = {
+                .state = DISK_OFF, .why = "it could not be opened: kvleased's log says why"};
+
+        if (disk)
+                disk_stats(disk, &s);
+        m->read_bytes += s.read_bytes;
+        m->written_bytes += s.written_bytes;
+        m->errors += s.n_errors;
+        m->late += s.n_late;
+        if (m->state[0] && (s.state == DISK_OK || strcmp(m->state, names[DISK_OFF]) == 0))
+                return 0;
+        m->state = (char *)names[s.state];
+        m->why = arena_alloc(arena, sizeof(s.why));
+        if (!m->why)
+                return -ENOMEM;
+        memcpy(m->why, s.why, sizeof(s.why));
+        return 0;
+}
+
 int tier_figures_of_store(struct arena *arena, const struct store *s, enum tier_kind kind,
         Kvlease__V1__AdminTier **ret)
 {
@@ -52,6 +79,8 @@ int tier_figures_of_store(struct arena *arena, const struct store *s, enum tier_
                         return -ENOMEM;
                 (*ret)->limit_bytes += pool->account.limit_bytes;
                 (*ret)->charged_bytes += pool->account.charged_bytes;
+                if (kind == TIER_DISK && add_disk(arena, *ret, pool->disk) < 0)
+                        return -ENOMEM;
         }
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
@@ -88,4 +117,57 @@ int tier_figures_of_ns(
         (*ret)->charged_bytes = ns_charged_bytes(ns, kind);
         add_ns(*ret, ns, kind);
         return 0;
+}
+
+/* ---- ahead of demand ------------------------------------------------------------------------- */
+
+static int make_prefetch(struct arena *arena, Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS])
+{
+        for (unsigned i = 0; i < PREFETCH_KINDS; i++) {
+                ret[i] = arena_alloc(arena, sizeof(*ret[i]));
+                if (!ret[i])
+                        return -ENOMEM;
+                kvlease__v1__admin_prefetch__init(ret[i]);
+        }
+        return 0;
+}
+
+static void add_prefetch(const struct ns *ns, Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS])
+{
+        for (unsigned i = 0; i < PREFETCH_KINDS; i++) {
+                const struct prefetch *p = prefetch_of(ns, i);
+
+                if (!p)
+                        continue;
+                ret[i]->begun += p->n_begun;
+                ret[i]->useful += p->n_useful;
+                ret[i]->wasted += p->n_wasted;
+                ret[i]->given_up += p->n_given_up;
+                ret[i]->at_stake += p->n_stake;
+                ret[i]->window += p->window;
+        }
+}
+
+int prefetch_figures_of_pool(struct arena *arena, const struct store *s, const struct pool *pool,
+        Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS])
+{
+        int r = pool->tier == TIER_DEVICE && pool->below ? make_prefetch(arena, ret) : 0;
+
+        if (r < 0 || !ret[0])
+                return r;
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (ns->device.pool == pool)
+                                add_prefetch(ns, ret);
+        return 0;
+}
+
+int prefetch_figures_of_ns(
+        struct arena *arena, const struct ns *ns, Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS])
+{
+        int r = ns->device.pool->below ? make_prefetch(arena, ret) : 0;
+
+        if (r == 0 && ret[0])
+                add_prefetch(ns, ret);
+        return r;
 }

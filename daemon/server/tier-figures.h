@@ -2,11 +2,13 @@
 #ifndef KVL_SERVER_TIER_FIGURES_H
 #define KVL_SERVER_TIER_FIGURES_H
 
+#include "policy/prefetch.h"
 #include "policy/tier.h"
 #include "proto/kvlease.pb-c.h"
 
 struct arena;
 struct ns;
+struct pool;
 struct store;
 struct tenant;
 
@@ -23,5 +25,14 @@ int tier_figures_of_tenant(struct arena *arena, const struct tenant *t, enum tie
         Kvlease__V1__AdminTier **ret);
 int tier_figures_of_ns(struct arena *arena, const struct ns *ns, enum tier_kind kind,
         Kvlease__V1__AdminTier **ret);
+
+/*
+ * Of what came up before it was asked for, by enum prefetch_kind: of namespaces on a device, and of
+ * one namespace. 0, all NULL where nothing lies below; -ENOMEM.
+ */
+int prefetch_figures_of_pool(struct arena *arena, const struct store *s, const struct pool *pool,
+        Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS]);
+int prefetch_figures_of_ns(
+        struct arena *arena, const struct ns *ns, Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS]);
 
 #endif

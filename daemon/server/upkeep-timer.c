@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "daemon/core/expire.h"
 #include "daemon/core/nsset.h"
+#include "daemon/core/prefetch.h"
 #include "daemon/core/session.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/learnt.h"
@@ -51,8 +52,14 @@ static uint64_t drop_incomplete(struct server *s, uint64_t now_nsec)
         return next;
 }
 
+/* Sessions that will be asked for soon. */
+static uint64_t look_ahead(struct server *s, uint64_t now_nsec)
+{
+        return prefetch_look(&s->store, now_nsec);
+}
+
 static const upkeep_fn calls[] = {
-        expire, drop_incomplete, expire_sessions, learnt_save_due, recorder_end_idle};
+        expire, drop_incomplete, expire_sessions, look_ahead, learnt_save_due, recorder_end_idle};
 
 static void on_tick(uv_timer_t *timer);
 

@@ -75,9 +75,9 @@ static bool record_is_right(const struct disk_file *d, const struct disk_chunk *
 static bool used_is_right(const struct disk_chunk *c, struct sums *all, char why[DISK_WHY_BYTES])
 {
         bool has_room = c->n_used < c->n_slots && c->space->is_loaded;
-        struct sums s = {0};
+        struct sums s = {c->n_slots, c->n_used, c->n_pages, c->used_bytes};
 
-        if (!count_slots(c, &s, why))
+        if (c->space->is_loaded && !count_slots(c, &s, why)) /* else it is just being read */
                 return false;
         if (s.n_used != c->n_used || s.n_pages != c->n_pages || s.used_bytes != c->used_bytes)
                 return wrong(why, "counts of chunk %u", c->number);
@@ -133,7 +133,7 @@ static bool operations_are_right(const struct disk_file *d, char why[DISK_WHY_BY
 
         for (const struct list_link *l = d->idle_blocks.next; l != &d->idle_blocks; l = l->next)
                 n_idle++;
-        if (length_of(&d->flight) != d->n_flight || d->n_flight > MAX(d->depth, 1u))
+        if (length_of(&d->flight) != d->n_flight || d->n_flight > MAX(d->n_given_max, 1u))
                 return wrong(why, "%u operations are under way, or %u", d->n_flight,
                         length_of(&d->flight));
         if (n_idle + d->n_writing != DISK_BLOCK_OPS)

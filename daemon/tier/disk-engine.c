@@ -19,6 +19,16 @@ void disk_ring(int event_fd)
                 assert(errno == EAGAIN); /* rung 2^64 - 2 times */
 }
 
+void disk_lock_init(pthread_mutex_t *lock)
+{
+        pthread_mutexattr_t attr;
+
+        pthread_mutexattr_init(&attr);
+        pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+        pthread_mutex_init(lock, &attr);
+        pthread_mutexattr_destroy(&attr);
+}
+
 int disk_thread_start(void *(*fn)(void *), void *data, pthread_t *ret_thread)
 {
         sigset_t all, before;

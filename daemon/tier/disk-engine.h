@@ -104,4 +104,7 @@ int disk_thread_start(void *(*fn)(void *), void *data, pthread_t *ret_thread);
 
 void disk_ring(int event_fd);
 
+/* A lock that is held for less than a sleep and a wake take: who wants it spins first. */
+void disk_lock_init(pthread_mutex_t *lock);
+
 #endif

@@ -501,6 +501,7 @@ static int new_disk(const char *path, const struct disk_options *o, struct disk_
                 return -ENOMEM;
         d->fd = d->lock_fd = -1;
         d->depth = o->depth ? o->depth : DEPTH;
+        d->n_given_max = d->depth + d->depth / 4;
         d->waiting_max = MIN(o->waiting_pages ? o->waiting_pages : WAITING_PAGES, WAITING_MAX);
         d->deadline_msec = o->deadline_msec ? o->deadline_msec : DEADLINE_MSEC;
         list_init(&d->free);

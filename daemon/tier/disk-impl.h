@@ -130,6 +130,8 @@ struct disk_file {
         struct disk_super super;
         struct disk_layout layout;
         unsigned depth, waiting_max, deadline_msec;
+        unsigned n_given_max; /* operations that the engine may have: some are ready to begin when
+                                 one ends, without a turn of the loop */
         char note[DISK_WHY_BYTES];
 
         /* Tables: as in the file, and their blocks. */

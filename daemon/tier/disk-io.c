@@ -81,8 +81,8 @@ void disk_page_remove(struct disk_chunk *c, uint32_t slot)
 }
 
 /* The page that is at `at` under that key; NULL: none. */
-static struct disk_chunk *find_page(
-        const struct disk_space *s, uint64_t at, const uint8_t key[DISK_KEY_BYTES])
+/* NULL: no page is there. */
+static struct disk_chunk *chunk_at(const struct disk_space *s, uint64_t at)
 {
         uint32_t number = (uint32_t)(at >> 32), slot = (uint32_t)at;
         struct disk_chunk *c =
@@ -91,7 +91,25 @@ static struct disk_chunk *find_page(
         if (!c || c->state != CHUNK_USED || c->space != s || !s->is_loaded || slot >= c->n_slots ||
                 c->slots[slot].state != SLOT_PAGE)
                 return NULL;
-        return memcmp(c->entries[slot].page.key, key, DISK_KEY_BYTES) == 0 ? c : NULL;
+        return c;
+}
+
+static struct disk_chunk *find_page(
+        const struct disk_space *s, uint64_t at, const uint8_t key[DISK_KEY_BYTES])
+{
+        struct disk_chunk *c = chunk_at(s, at);
+
+        return c && memcmp(c->entries[(uint32_t)at].page.key, key, DISK_KEY_BYTES) == 0 ? c : NULL;
+}
+
+const struct disk_page *disk_page_at(
+        const struct disk_space *s, uint64_t at, const uint8_t key[DISK_KEY_BYTES])
+{
+        const struct disk_chunk *c = !s || s->disk->is_off ? NULL
+                                     : key                 ? find_page(s, at, key)
+                                                           : chunk_at(s, at);
+
+        return c ? &c->entries[(uint32_t)at].page : NULL;
 }
 
 bool disk_page_next(const struct disk_space *s, uint64_t *iter, const struct disk_page **ret_page,
@@ -165,10 +183,13 @@ static void end_write(struct disk_chunk *c, struct disk_io_page *page, int resul
                 page->result = result < 0 ? result : -ENOENT;
                 return;
         }
-        if (result == 0)
+        if (result == 0 && !page->is_unwritten) {
                 write_entry(c, slot, &page->page);
-        else
-                disk_slot_free(c, slot);
+                return;
+        }
+        if (result == 0)
+                page->result = -ENOENT;
+        disk_slot_free(c, slot);
 }
 
 static void write_done(struct disk_file *d, struct disk_op *op)
@@ -516,7 +537,33 @@ void disk_cancel(struct disk_file *d, struct disk_io *io)
                 cancel_in(d, &d->chunks[io->pages[i].at >> 32].waiting, io);
 }
 
+void disk_unwrite(struct disk_file *d, struct disk_io *io, uint32_t i)
+{
+        struct disk_io_page *p = &io->pages[i];
+        struct disk_chunk *c = &d->chunks[p->at >> 32];
+
+        assert(disk_task_of(io)->is_write);
+        p->is_unwritten = true;
+        /* Its operation may be over, and the others' not. */
+        c = c->space ? find_page(c->space, p->at, p->page.key) : NULL;
+        if (!c || p->result != 0)
+                return;
+        disk_page_remove(c, (uint32_t)p->at);
+        disk_chunk_shrink(d, c);
+}
+
 /* ---- taking out ------------------------------------------------------------------------------ */
+
+int disk_remove_sync(struct disk_file *d, disk_fn done, void *data)
+{
+        struct disk_waiter *w = disk_waiter_new(done, data);
+
+        if (!w)
+                return -ENOMEM;
+        disk_wait(d, w);
+        disk_meta_go(d);
+        return 0;
+}
 
 int disk_remove(
         struct disk_space *s, const struct disk_ref *pages, size_t n, disk_fn done, void *data)

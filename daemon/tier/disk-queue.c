@@ -42,7 +42,7 @@ static void start_some(struct disk_file *d)
 {
         struct disk_op *op;
 
-        while (d->n_flight < d->depth &&
+        while (d->n_flight < d->n_given_max &&
                 ((op = list_first(&d->urgent, struct disk_op, link)) ||
                         (op = list_first(&d->queue, struct disk_op, link))))
                 start(d, op);

@@ -43,12 +43,21 @@ void disk_note_latency(struct disk_file *d, const struct disk_op *op)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void set_state(const struct disk_file *d, struct disk_stats *s)
+enum disk_state disk_state(const struct disk_file *d)
 {
         if (d->is_off)
-                s->state = DISK_OFF;
-        else
-                s->state = d->n_row > 0 || d->n_late_now > 0 ? DISK_FAILING : DISK_OK;
+                return DISK_OFF;
+        return d->n_row > 0 || d->n_late_now > 0 ? DISK_FAILING : DISK_OK;
+}
+
+bool disk_takes(const struct disk_file *d)
+{
+        return disk_may_take(d) == 0;
+}
+
+static void set_state(const struct disk_file *d, struct disk_stats *s)
+{
+        s->state = disk_state(d);
         if (s->state == DISK_OK)
                 return;
         if (d->is_off || d->n_late_now == 0)

@@ -38,6 +38,19 @@ static struct disk_op *take(struct threads *t)
         return op;
 }
 
+/* Who reaps takes all: for what comes beside others it has been woken. */
+static void finish(struct threads *t, struct disk_op *op)
+{
+        bool is_first;
+
+        pthread_mutex_lock(&t->lock);
+        is_first = list_is_empty(&t->done);
+        list_append(&t->done, &op->link);
+        pthread_mutex_unlock(&t->lock);
+        if (is_first)
+                disk_ring(t->event_fd);
+}
+
 static void *run(void *data)
 {
         struct threads *t = data;
@@ -47,9 +60,8 @@ static void *run(void *data)
         while ((op = take(t))) {
                 pthread_mutex_unlock(&t->lock);
                 disk_op_run(t->fd, op);
+                finish(t, op);
                 pthread_mutex_lock(&t->lock);
-                list_append(&t->done, &op->link);
-                disk_ring(t->event_fd);
         }
         t->n_running--;
         pthread_cond_signal(&t->news);
@@ -63,8 +75,8 @@ static void submit(struct disk_engine *e, struct disk_op *op)
 
         pthread_mutex_lock(&t->lock);
         list_append(&t->todo, &op->link);
-        pthread_cond_signal(&t->wake);
         pthread_mutex_unlock(&t->lock);
+        pthread_cond_signal(&t->wake);
 }
 
 static void reap(struct disk_engine *e, struct list_link *ret_done)
@@ -114,7 +126,7 @@ static void init(struct threads *t, int fd, int event_fd)
         pthread_condattr_t attr;
 
         *t = (struct threads){.engine = {&ops}, .fd = fd, .event_fd = event_fd};
-        pthread_mutex_init(&t->lock, NULL);
+        disk_lock_init(&t->lock);
         pthread_condattr_init(&attr);
         pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
         pthread_cond_init(&t->wake, &attr);

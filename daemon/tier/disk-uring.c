@@ -56,12 +56,17 @@ static void listen_for_wake(struct uring *u)
         u->is_listening = true;
 }
 
+/* Who reaps takes all: for what comes beside others it has been woken. */
 static void finish(struct uring *u, struct disk_op *op)
 {
+        bool is_first;
+
         pthread_mutex_lock(&u->lock);
+        is_first = list_is_empty(&u->done);
         list_append(&u->done, &op->link);
         pthread_mutex_unlock(&u->lock);
-        disk_ring(u->event_fd);
+        if (is_first)
+                disk_ring(u->event_fd);
 }
 
 static void start(struct uring *u, struct disk_op *op)
@@ -170,11 +175,14 @@ static void *run(void *data)
 static void submit(struct disk_engine *e, struct disk_op *op)
 {
         struct uring *u = uring_of(e);
+        bool is_first;
 
         pthread_mutex_lock(&u->lock);
+        is_first = list_is_empty(&u->todo); /* the thread takes all */
         list_append(&u->todo, &op->link);
         pthread_mutex_unlock(&u->lock);
-        disk_ring(u->wake_fd);
+        if (is_first)
+                disk_ring(u->wake_fd);
 }
 
 static void reap(struct disk_engine *e, struct list_link *ret_done)
@@ -231,7 +239,7 @@ static void init(struct uring *u, int fd, int event_fd, unsigned depth)
         list_init(&u->todo);
         list_init(&u->done);
         list_init(&u->mine);
-        pthread_mutex_init(&u->lock, NULL);
+        disk_lock_init(&u->lock);
         pthread_condattr_init(&attr);
         pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
         pthread_cond_init(&u->news, &attr);

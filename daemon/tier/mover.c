@@ -46,7 +46,7 @@ struct mover {
 
         /* The loop's, or constant. */
         unsigned n_moves[N_LANES], max_moves;
-        int event_fd; /* readable while is_rung */
+        int event_fd; /* readable soon after is_rung is set */
         unsigned n_threads;
         pthread_t threads[];
 };
@@ -254,26 +254,41 @@ static struct task *next_task(struct mover *m)
         return t ? t : list_first(&m->waiting[LANE_OTHER], struct task, link);
 }
 
-/* Locked. */
+/* Not locked: who is woken wants the lock. */
 static void ring(struct mover *m)
 {
         const uint64_t one = 1;
 
-        if (!m->is_rung && write(m->event_fd, &one, sizeof(one)) < 0)
+        if (write(m->event_fd, &one, sizeof(one)) < 0)
                 assert(errno == EAGAIN); /* readable as it is */
-        m->is_rung = true;
 }
 
-/* Locked. Rings for what somebody waits for, before the threads have nothing to do, and for the
- * last. */
-static void set_done(struct mover *m, struct task *t)
+/* Locked. True: ring() is to be called, for what somebody waits for, before the threads have
+ * nothing to do, and for the last. */
+static bool set_done(struct mover *m, struct task *t)
 {
+        bool was_rung = m->is_rung;
+
         t->state = TASK_DONE;
         list_append(&m->done, &t->link);
         m->n_done++;
         m->unrung_bytes += t->plain_bytes;
-        if (t->move.is_urgent || t->is_cancelled || !next_task(m) ||
-                m->unrung_bytes >= RING_BYTES || m->n_done >= m->max_moves / 2)
+        m->is_rung |= t->move.is_urgent || t->is_cancelled || !next_task(m) ||
+                      m->unrung_bytes >= RING_BYTES || m->n_done >= m->max_moves / 2;
+        return m->is_rung && !was_rung;
+}
+
+/* In a thread, without the lock. */
+static void finish(struct mover *m, struct task *t)
+{
+        bool is_to_ring;
+
+        FAULT_POINT("mover-before-done");
+        pthread_mutex_lock(&m->lock);
+        is_to_ring = set_done(m, t);
+        pthread_mutex_unlock(&m->lock);
+        FAULT_POINT("mover-after-done");
+        if (is_to_ring)
                 ring(m);
 }
 
@@ -292,10 +307,8 @@ static void *thread_main(void *data)
                 t->state = TASK_RUNNING;
                 pthread_mutex_unlock(&m->lock);
                 run(t);
-                FAULT_POINT("mover-before-done");
+                finish(m, t);
                 pthread_mutex_lock(&m->lock);
-                set_done(m, t);
-                FAULT_POINT("mover-after-done");
         }
         pthread_mutex_unlock(&m->lock);
         return NULL;
@@ -339,6 +352,18 @@ static void mover_free(struct mover *m)
         free(m);
 }
 
+/* It is held for less than a sleep and a wake would take, which are what moves of 64 KiB lost most
+ * of their time to. */
+static void init_lock(pthread_mutex_t *lock)
+{
+        pthread_mutexattr_t attr;
+
+        pthread_mutexattr_init(&attr);
+        pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+        pthread_mutex_init(lock, &attr);
+        pthread_mutexattr_destroy(&attr);
+}
+
 int mover_open(const struct mover_options *options, struct mover **ret_mover)
 {
         unsigned n_threads = options && options->n_threads ? options->n_threads : 1;
@@ -347,7 +372,7 @@ int mover_open(const struct mover_options *options, struct mover **ret_mover)
 
         if (!m)
                 return -ENOMEM;
-        pthread_mutex_init(&m->lock, NULL);
+        init_lock(&m->lock);
         pthread_cond_init(&m->wake, NULL);
         for (unsigned i = 0; i < N_LANES; i++)
                 list_init(&m->waiting[i]);
@@ -398,31 +423,34 @@ int mover_submit(struct mover *m, struct move *move)
         pthread_mutex_lock(&m->lock);
         t->state = TASK_WAITING;
         list_append(&m->waiting[t->lane], &t->link);
-        pthread_cond_signal(&m->wake);
         pthread_mutex_unlock(&m->lock);
+        pthread_cond_signal(&m->wake);
         return 0;
 }
 
-/* Locked. One that waits. */
-static void cancel_waiting(struct mover *m, struct task *t)
+/* Locked. One that waits. As set_done(). */
+static bool cancel_waiting(struct mover *m, struct task *t)
 {
         atomic_store_explicit(&t->is_cancelled, true, memory_order_relaxed);
         for (size_t i = 0; i < t->move.n_pages; i++)
                 t->move.pages[i].result = -ECANCELED;
         list_remove(&t->link);
-        set_done(m, t);
+        return set_done(m, t);
 }
 
 void mover_cancel(struct mover *m, struct move *move)
 {
         struct task *t = task_of(move);
+        bool is_to_ring = false;
 
         pthread_mutex_lock(&m->lock);
         if (t->state == TASK_WAITING)
-                cancel_waiting(m, t);
+                is_to_ring = cancel_waiting(m, t);
         else
                 atomic_store_explicit(&t->is_cancelled, true, memory_order_relaxed);
         pthread_mutex_unlock(&m->lock);
+        if (is_to_ring)
+                ring(m);
 }
 
 void mover_hurry(struct mover *m, struct move *move)
@@ -481,7 +509,7 @@ void mover_close(struct mover *m)
                 return;
         pthread_mutex_lock(&m->lock);
         while ((t = next_task(m)))
-                cancel_waiting(m, t);
+                (void)cancel_waiting(m, t); /* reaped below */
         pthread_mutex_unlock(&m->lock);
         join_threads(m);
         (void)mover_reap(m);

@@ -19,7 +19,7 @@
  *          makes a torn page, not a wrong sum. With a codec it is of the encoded bytes, as the CPU
  *          reads them back behind the encoder. That memory holds them, too, is looked at only by
  *          `reads_back`: -EIO where it doesn't. It reads all of the page once more: moves of 1 MiB
- *          reach 0.74 of memcpy() instead of 0.92 (kvlease-bench tiers).
+ *          take half as long again (kvlease-bench tiers).
  *
  *   up     the stored bytes had the expected sum, and these very bytes are what was copied. With a
  *          codec they are read twice, piece by piece: nobody else may write where they are stored.

@@ -7,21 +7,23 @@
 #include "base/macros.h"
 #include "tests/integration/pattern.h"
 
-#define LEASE_PAGES 1024
+#define LEASE_PAGES  1024
+#define SMALL_EXTENT (UINT64_C(8) << 20) /* of a device that is to be full */
 
-static int open_daemon(struct fixture *f, uint64_t n_pages, uint64_t page_bytes, bool is_kept)
+static int open_daemon(struct fixture *f, uint64_t n_pages, uint64_t host_pages, bool is_kept)
 {
         static const struct private_tenant tenants[] = {{"a", NULL}, {NULL, NULL}};
         char lines[128];
         struct private_options options = {
                 .tenants = tenants, .device_lines = lines, .is_kept = is_kept};
-        uint64_t extent = n_pages * page_bytes < (64 << 20) ? 2 << 20 : 64 << 20;
+        uint64_t bytes = n_pages * f->page_bytes, extent = bytes < (64 << 20) ? 2 << 20 : 64 << 20;
         int r;
 
-        f->page_bytes = page_bytes;
-        snprintf(lines, sizeof(lines), "memory = %llu\nextent = %llu\n",
-                (unsigned long long)round_up_u64(n_pages * page_bytes, extent),
-                (unsigned long long)extent);
+        if (host_pages > 0)
+                extent = SMALL_EXTENT;
+        snprintf(lines, sizeof(lines), "memory = %llu\nextent = %llu\nhost_memory = %llu\n",
+                (unsigned long long)round_up_u64(bytes, extent), (unsigned long long)extent,
+                (unsigned long long)round_up_u64(host_pages * f->page_bytes, extent));
         r = bench_find_cores(f->cores);
         if (r == 0)
                 r = private_daemon_init(&f->daemon, &options);
@@ -35,13 +37,22 @@ static int open_daemon(struct fixture *f, uint64_t n_pages, uint64_t page_bytes,
 
 int fixture_open_kept(struct fixture *f, uint64_t n_pages, uint64_t page_bytes)
 {
-        return open_daemon(f, n_pages, page_bytes, true);
+        f->page_bytes = page_bytes;
+        return open_daemon(f, n_pages, 0, true);
 }
 
 int fixture_open(struct fixture *f, uint64_t n_pages, uint64_t page_bytes)
 {
-        int r = open_daemon(f, n_pages, page_bytes, false);
+        return fixture_open_tiers(f, n_pages, page_bytes, 0);
+}
 
+int fixture_open_tiers(
+        struct fixture *f, uint64_t n_pages, uint64_t page_bytes, uint64_t host_pages)
+{
+        int r;
+
+        f->page_bytes = page_bytes;
+        r = open_daemon(f, n_pages, host_pages, false);
         if (r < 0)
                 return r;
         r = bench_pin(0, f->cores[CORE_CLIENT]);

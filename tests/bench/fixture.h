@@ -29,7 +29,12 @@ struct fixture {
  */
 int fixture_open(struct fixture *f, uint64_t n_pages, uint64_t page_bytes);
 
-/* The same under kvleased --keep, which runs on all cores, as the daemon. */
+/* The same with room for host_pages in memory of the host below, in extents of 8 MiB. The daemon's
+ * other threads run on all cores. */
+int fixture_open_tiers(
+        struct fixture *f, uint64_t n_pages, uint64_t page_bytes, uint64_t host_pages);
+
+/* As fixture_open(), under kvleased --keep, which runs on all cores, as the daemon. */
 int fixture_open_kept(struct fixture *f, uint64_t n_pages, uint64_t page_bytes);
 void fixture_close(struct fixture *f);
 

@@ -21,7 +21,7 @@ struct options {
 
 static void usage(FILE *to)
 {
-        fputs("Usage: kvlease-bench [OPTION...] BENCHMARK [TRACE]\n"
+        fputs("Usage: kvlease-bench [OPTION...] BENCHMARK [TRACE|PART]\n"
               "Measures against a private kvleased ($KVLEASED, else the one built with it).\n\n"
               "  --list      what can be measured\n"
               "  --rounds N  repeat, and take medians over the rounds\n"
@@ -139,8 +139,8 @@ int main(int argc, char **argv)
                 fail_usage("no such benchmark; --list shows them", o.bench);
                 return 1;
         }
-        if (o.argument && b != &bench_replay) {
-                fail_usage("only replay takes an argument", o.argument);
+        if (o.argument && b != &bench_replay && b != &bench_tiers) {
+                fail_usage("only replay and tiers take an argument", o.argument);
                 return 1;
         }
         return run_bench(b, &o);

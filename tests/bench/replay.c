@@ -18,12 +18,12 @@
 #include "client/trace/trace.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/fixture.h"
+#include "tests/bench/replay.h"
 #include "tests/integration/pattern.h"
 
 #define MAX_DIFFERENCE 0.2 /* points; specification */
 #define N_CLIENTS      4   /* by turns: one policy sees what several clients do */
-#define EXTENT_BYTES   (UINT64_C(2) << 20)
-#define SET_PAGES      ((uint32_t)(EXTENT_BYTES / FIXTURE_PAGE_BYTES))
+#define EXTENT_BYTES   ((uint64_t)REPLAY_SET_PAGES * FIXTURE_PAGE_BYTES)
 #define QUICK_REQUESTS 1500u
 #define START_NSEC     (1000 * NSEC_PER_SEC) /* of the trace's time 0 */
 
@@ -104,11 +104,11 @@ static int connect_client(struct replay *b, struct fixture_client *c, const char
         return r ? bench_fail(kvl_last_error(), r) : 0;
 }
 
-static int start(struct replay *b, const char *policy, uint32_t capacity_pages)
+static int start(struct replay *b, const struct replay_cache *cache)
 {
         static const struct private_tenant tenants[] = {{"a", NULL}, {NULL, NULL}};
         static const char *env[2];
-        char device_lines[96], daemon_lines[96], socket[PRIVATE_PATH_MAX];
+        char device_lines[128], daemon_lines[96], socket[PRIVATE_PATH_MAX];
         struct private_options options = {.tenants = tenants,
                 .device_lines = device_lines,
                 .daemon_lines = daemon_lines,
@@ -116,10 +116,12 @@ static int start(struct replay *b, const char *policy, uint32_t capacity_pages)
         int r;
 
         env[0] = clock_variable;
-        snprintf(device_lines, sizeof(device_lines), "memory = %llu\nextent = %llu\n",
-                (unsigned long long)capacity_pages * FIXTURE_PAGE_BYTES,
-                (unsigned long long)EXTENT_BYTES);
-        snprintf(daemon_lines, sizeof(daemon_lines), "evict = %s\ncompact = off\n", policy);
+        snprintf(device_lines, sizeof(device_lines),
+                "memory = %llu\nextent = %llu\nhost_memory = %llu\n",
+                (unsigned long long)cache->device_pages * FIXTURE_PAGE_BYTES,
+                (unsigned long long)EXTENT_BYTES,
+                (unsigned long long)cache->host_pages * FIXTURE_PAGE_BYTES);
+        snprintf(daemon_lines, sizeof(daemon_lines), "evict = %s\ncompact = off\n", cache->policy);
         b->daemon = (struct private_daemon){.notify_fd = -1};
         clock_set(0);
         r = private_daemon_init(&b->daemon, &options);
@@ -218,10 +220,9 @@ static double percent(uint64_t hit, uint64_t all)
         return all ? 100.0 * (double)hit / (double)all : 0;
 }
 
-static int measure_daemon(
-        struct replay *b, const char *policy, uint32_t capacity_pages, double *ret_percent)
+static int measure_daemon(struct replay *b, const struct replay_cache *cache, double *ret_percent)
 {
-        int r = start(b, policy, capacity_pages);
+        int r = start(b, cache);
 
         b->input_tokens = b->hit_tokens = 0;
         for (uint32_t i = 0; r == 0 && i < b->n_requests; ++i)
@@ -255,10 +256,12 @@ static int measure_simulator(
 static int compare(struct replay *b, struct bench_run *run, const char *policy, uint32_t percent_of)
 {
         uint64_t wanted = (uint64_t)b->trace->sim.n_unique * percent_of / 100;
-        uint32_t capacity = (uint32_t)MAX(wanted / SET_PAGES, UINT64_C(1)) * SET_PAGES;
+        uint32_t capacity =
+                (uint32_t)MAX(wanted / REPLAY_SET_PAGES, UINT64_C(1)) * REPLAY_SET_PAGES;
         struct bench_result *hits = bench_add(run, "%", "%s, %u pages", policy, capacity);
         struct bench_result *off;
-        int r = measure_daemon(b, policy, capacity, &hits->median);
+        int r = measure_daemon(b,
+                &(struct replay_cache){.policy = policy, .device_pages = capacity}, &hits->median);
 
         if (r == 0)
                 r = measure_simulator(b, policy, capacity, &hits->baseline_median);
@@ -280,21 +283,46 @@ static uint32_t longest_request(const struct trace *t)
         return n;
 }
 
-static int run_all(struct replay *b, struct bench_run *run)
+static int init(struct replay *b, const struct trace *trace, uint32_t n_requests)
 {
-        uint32_t n = longest_request(b->trace) + 1;
-        int r;
+        uint32_t n = longest_request(trace) + 1;
 
+        *b = (struct replay){.trace = trace, .n_requests = n_requests};
         b->keys = malloc((size_t)n * KVL_KEY_BYTES);
         b->pages = malloc((size_t)n * sizeof(*b->pages));
-        r = b->keys && b->pages ? clock_open() : -ENOMEM;
-        for (unsigned k = 0; r == 0 && k < (run->quick ? 1 : ARRAY_SIZE(percents)); ++k)
-                for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(policies); ++i)
-                        r = compare(b, run, policies[i], percents[k]);
+        return b->keys && b->pages ? clock_open() : bench_fail("requests", -ENOMEM);
+}
+
+static void deinit(struct replay *b)
+{
         if (clock_word)
                 clock_close();
         free(b->keys);
         free(b->pages);
+}
+
+int replay_measure(const struct trace *trace, uint32_t n_requests, const struct replay_cache *cache,
+        double *ret_percent)
+{
+        struct replay b;
+        int r = init(&b, trace, n_requests);
+
+        if (r == 0)
+                r = measure_daemon(&b, cache, ret_percent);
+        deinit(&b);
+        return r;
+}
+
+static int run_all(struct replay *b, const struct trace *trace, struct bench_run *run)
+{
+        uint32_t n =
+                run->quick ? MIN(trace->sim.n_requests, QUICK_REQUESTS) : trace->sim.n_requests;
+        int r = init(b, trace, n);
+
+        for (unsigned k = 0; r == 0 && k < (run->quick ? 1 : ARRAY_SIZE(percents)); ++k)
+                for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(policies); ++i)
+                        r = compare(b, run, policies[i], percents[k]);
+        deinit(b);
         return r;
 }
 
@@ -302,7 +330,7 @@ static int run_replay(struct bench_run *run)
 {
         struct trace trace = {0};
         struct trace_error error;
-        struct replay b = {.trace = &trace};
+        struct replay b;
         int r;
 
         if (!run->argument)
@@ -314,10 +342,8 @@ static int run_replay(struct bench_run *run)
         if (trace.sim.block_tokens > 1024)
                 r = bench_fail(
                         "the trace's blocks are larger than pages may be (1024 tokens)", -EINVAL);
-        b.n_requests =
-                run->quick ? MIN(trace.sim.n_requests, QUICK_REQUESTS) : trace.sim.n_requests;
         if (r == 0)
-                r = run_all(&b, run);
+                r = run_all(&b, &trace, run);
         trace_free(&trace);
         return r;
 }

@@ -1,8 +1,8 @@
 /*
- * disk: pages written to the disk tier's store and read back, 8 at once, with both engines; against
- * fio with as many at once, as large, on the same file system, past the page cache as well. Reads
- * are in random order and compare sums, as all reads of the store do. $TMPDIR (else /var/tmp) says
- * where.
+ * disk: pages written to the disk tier's store and read back with both engines, 8 at once under way
+ * and as many waiting in the store; against fio with as many under way, as large, on the same file
+ * system, past the page cache as well. Reads are in random order and compare sums, as all reads of
+ * the store do. $TMPDIR (else /var/tmp) says where.
  */
 #include <errno.h>
 #include <math.h>
@@ -20,6 +20,7 @@
 #include "tests/bench/bench.h"
 
 #define DEPTH     8
+#define N_FLIGHTS (2 * DEPTH)
 #define ALL_BYTES (256ull << 20) /* of pages; fits no drive's own cache of some 64 MiB */
 #define QUICK     (16ull << 20)
 #define CHUNKS    (128ull << 20) /* of the store, beside those of the pages */
@@ -44,7 +45,7 @@ struct store {
         struct disk_page page;
         uint64_t *at; /* owned */
         uint32_t *order;
-        struct flight flights[DEPTH];
+        struct flight flights[N_FLIGHTS];
         unsigned n_flight;
         int failed;
 };
@@ -78,7 +79,7 @@ static void came(struct disk_io *io, void *data)
 
         if (io->pages[0].result < 0)
                 s->failed = io->pages[0].result;
-        for (unsigned i = 0; i < DEPTH; i++)
+        for (unsigned i = 0; i < N_FLIGHTS; i++)
                 if (s->flights[i].io == io)
                         s->flights[i].io = NULL;
         memcpy(&s->at[*(uint32_t *)(void *)io->pages[0].page.key], &io->pages[0].at,
@@ -88,7 +89,7 @@ static void came(struct disk_io *io, void *data)
 
 static struct flight *idle_flight(struct store *s)
 {
-        for (unsigned i = 0; i < DEPTH; i++)
+        for (unsigned i = 0; i < N_FLIGHTS; i++)
                 if (!s->flights[i].io)
                         return &s->flights[i];
         return NULL;
@@ -118,13 +119,13 @@ static int start_one(struct store *s, unsigned direction, uint32_t number)
         return r > 0 ? -EBUSY : r;
 }
 
-/* All pages, DEPTH at once. */
+/* All pages, N_FLIGHTS at once. */
 static int run_all(struct store *s, unsigned direction)
 {
         int r = 0;
 
         for (uint32_t i = 0; i < s->n_pages && r == 0 && s->failed == 0; i++) {
-                while (s->n_flight == DEPTH)
+                while (s->n_flight == N_FLIGHTS)
                         wait_some(s);
                 r = start_one(s, direction, direction == WRITE ? i : s->order[i]);
         }
@@ -181,12 +182,12 @@ static int init_pages(struct store *s, uint64_t all_bytes, uint32_t bytes)
         s->n_pages = (uint32_t)(all_bytes / bytes);
         s->at = calloc(s->n_pages, sizeof(*s->at));
         s->order = calloc(s->n_pages, sizeof(*s->order));
-        for (unsigned i = 0; i < DEPTH; i++)
+        for (unsigned i = 0; i < N_FLIGHTS; i++)
                 s->flights[i].iov = (struct iovec){disk_buffer_new(bytes), bytes};
-        for (unsigned i = 0; i < DEPTH; i++)
+        for (unsigned i = 0; i < N_FLIGHTS; i++)
                 if (!s->flights[i].iov.iov_base || !s->at || !s->order)
                         return -ENOMEM;
-        for (unsigned i = 0; i < DEPTH; i++)
+        for (unsigned i = 0; i < N_FLIGHTS; i++)
                 for (uint32_t k = 0; k < bytes; k++)
                         ((uint8_t *)s->flights[i].iov.iov_base)[k] = (uint8_t)(k * 37 >> 3);
         for (uint32_t i = 0; i < s->n_pages; i++) {
@@ -204,7 +205,7 @@ static void close_store(struct store *s)
 {
         if (s->disk)
                 (void)disk_close(s->disk);
-        for (unsigned i = 0; i < DEPTH; i++)
+        for (unsigned i = 0; i < N_FLIGHTS; i++)
                 free(s->flights[i].iov.iov_base);
         free(s->at);
         free(s->order);

@@ -15,7 +15,12 @@
 
 #define CONTEST_BYTES ((size_t)128 << 20) /* four times the caches of the machines seen so far */
 
-static const tiers_part_fn parts[] = {tiers_moves, tiers_codecs};
+static const struct {
+        const char *name;
+        tiers_part_fn fn;
+} parts[] = {{"moves", tiers_moves}, {"codecs", tiers_codecs}, {"perplexity", tiers_perplexity},
+        {"traffic", tiers_traffic}, {"leases", tiers_leases}, {"hits", tiers_hits},
+        {"prefetch", tiers_prefetch}};
 
 static int map(int *ret_fd, size_t bytes, uint8_t **ret)
 {
@@ -152,18 +157,27 @@ int contest_run(struct contest *c, unsigned rounds, contest_fn fn, void *data,
         return r;
 }
 
+/* All parts, or the one that is named. */
 static int run_tiers(struct bench_run *run)
 {
+        bool any = false;
         int r = 0;
 
         for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(parts); i++) {
-                r = parts[i](run);
+                if (run->argument && strcmp(run->argument, parts[i].name) != 0)
+                        continue;
+                any = true;
+                r = parts[i].fn(run);
                 if (r == -ENODEV)
                         r = 0;
         }
+        if (!any)
+                return bench_fail("the parts of tiers are moves, codecs, perplexity, traffic, "
+                                  "leases and hits",
+                        -EINVAL);
         return r;
 }
 
 const struct bench bench_tiers = {"tiers",
-        "what pages cost on their way to other tiers and back, with codecs and without", 15,
+        "[PART] what pages cost on their way to other tiers and back, with codecs and without", 15,
         run_tiers};

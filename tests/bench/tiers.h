@@ -16,6 +16,11 @@ typedef int (*tiers_part_fn)(struct bench_run *run);
 
 int tiers_moves(struct bench_run *run);  /* the mover, without codec */
 int tiers_codecs(struct bench_run *run); /* encoding and decoding */
+int tiers_perplexity(struct bench_run *run);
+int tiers_traffic(struct bench_run *run);  /* down and up through the daemon */
+int tiers_leases(struct bench_run *run);   /* beside that */
+int tiers_hits(struct bench_run *run);     /* of a trace */
+int tiers_prefetch(struct bench_run *run); /* a cold text that is read piece by piece */
 
 /* ---- what goes down and comes up again, beside memcpy() of as many bytes -----------------------
  */

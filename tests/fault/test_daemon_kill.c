@@ -19,7 +19,8 @@
 
 static const struct private_options options = {
         .tenants = scene_tenants,
-        .device_lines = "memory = 320MiB\nextent = 2MiB\nhost_memory = 64MiB\n",
+        .device_lines = "memory = 320MiB\nextent = 2MiB\nhost_memory = 2MiB\n",
+        .disk_size = "128MiB",
         .is_kept = true,
         .has_faults = true,
 };
@@ -27,8 +28,8 @@ static const struct private_options options = {
 #define NAME(name) name,
 static const char *const points[] = {FAULT_POINTS(NAME)};
 /* What load doesn't bring about, or once in the life of what is kept. */
-static const char *const elsewhere[] = {
-        KILLED_BY_RECOVER(NAME) KILLED_BY_CANARY(NAME) KILLED_BY_CLIENT_RECOVER(NAME)};
+static const char *const elsewhere[] = {KILLED_BY_RECOVER(NAME) KILLED_BY_CANARY(NAME)
+                KILLED_BY_CLIENT_RECOVER(NAME) KILLED_BY_MOVER(NAME) KILLED_BY_DISK(NAME)};
 #undef NAME
 
 /* So often in turn nothing is hit: what is left isn't passed. For each pass; not tuned. */

@@ -116,6 +116,27 @@ static void test_open_to_a_group(void **state)
         assert_log(h, "chmod g-w");
 }
 
+/* Tenants get through to their sockets whatever umask the daemon was started with. */
+static void test_umask(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX];
+        struct stat st;
+        mode_t mask;
+        int status;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        mask = umask(0077);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        umask(mask);
+        snprintf(path, sizeof(path), "%.60s/t", h->daemon.runtime);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0755);
+        snprintf(path, sizeof(path), "%.60s/t/a", h->daemon.runtime);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0750);
+}
+
 /* Directories of two tenants, one of them gone since; what somebody put there stays. */
 static void test_after_a_crash(void **state)
 {
@@ -198,6 +219,7 @@ int main(void)
                 harness_test(test_dangling_link, NULL),
                 harness_test(test_open_to_everybody, NULL),
                 harness_test(test_open_to_a_group, NULL),
+                harness_test(test_umask, NULL),
                 harness_test(test_after_a_crash, NULL),
                 harness_test(test_unreadable_config, NULL),
                 harness_test(test_status_without_a_file, NULL),

@@ -130,7 +130,7 @@ static void flags_of_free(struct raw_shm *s)
 
 static void flags_of_fetch(struct raw_shm *s)
 {
-        send_entry(s, (struct shm_submission){.op = SHM_OP_FETCH, .flags = SHM_FETCH_COPY << 1});
+        send_entry(s, (struct shm_submission){.op = SHM_OP_FETCH, .flags = SHM_FETCH_DOWN << 1});
 }
 
 static void flags_both(struct raw_shm *s)

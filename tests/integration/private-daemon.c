@@ -27,11 +27,13 @@
 
 static const struct private_tenant default_tenants[] = {{"a", "limit = 64MiB\n"}, {NULL, NULL}};
 
-static void write_device(FILE *f, const struct private_options *o)
+static void write_device(FILE *f, const struct private_daemon *d, const struct private_options *o)
 {
         const char *lines = o->device_lines ? o->device_lines : "memory = 256MiB\nextent = 2MiB\n";
 
         fprintf(f, "[device %s]\n%s\n", private_device(), lines);
+        if (o->disk_size)
+                fprintf(f, "disk = %s\ndisk_size = %s\n", d->disk, o->disk_size);
         if (!private_on_gpu())
                 return;
         if (!strstr(lines, "transport"))
@@ -51,7 +53,7 @@ int private_daemon_configure(struct private_daemon *d, const struct private_opti
         fprintf(f, "[daemon]\ndevices = %s\nruntime_dir = %s\nstate_dir = %s\n%s\n",
                 o->devices ? o->devices : private_device(), d->runtime, d->state,
                 o->daemon_lines ? o->daemon_lines : "");
-        write_device(f, o);
+        write_device(f, d, o);
         for (; t->name; ++t)
                 fprintf(f, "[tenant %s]\n%s\n", t->name, t->lines ? t->lines : "");
         return fclose(f) < 0 ? -errno : 0;
@@ -140,6 +142,11 @@ int private_daemon_init(struct private_daemon *d, const struct private_options *
         snprintf(d->runtime, sizeof(d->runtime), "%.32s/run", d->dir);
         snprintf(d->state, sizeof(d->state), "%.32s/state", d->dir);
         snprintf(d->admin, sizeof(d->admin), "%.32s/run/admin.sock", d->dir);
+        /* In memory, but in the full run: each flush of a real one waits. */
+        if (private_full())
+                snprintf(d->disk, sizeof(d->disk), "%.32s/disk", d->dir);
+        else
+                snprintf(d->disk, sizeof(d->disk), "/dev/shm/%.32s-disk", strrchr(d->dir, '/') + 1);
         d->env = o->env;
         r = mkdir(d->runtime, 0755) < 0 || mkdir(d->state, 0755) < 0 ? -errno : 0;
         if (!r)
@@ -285,6 +292,8 @@ void private_daemon_deinit(struct private_daemon *d)
         if (d->faults)
                 munmap(d->faults, sizeof(*d->faults));
         d->faults = NULL;
+        if (d->disk[0])
+                (void)unlink(d->disk);
         if (d->dir[0])
                 nftw(d->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
         d->dir[0] = '\0';

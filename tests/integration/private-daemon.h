@@ -31,10 +31,11 @@ struct private_options {
         const char *device_lines; /* of the device's section; NULL: 256 MiB in extents of 2 MiB */
         const char *devices; /* of [daemon]; NULL: private_device(). The section is of the latter */
         const char *const
-                *env;     /* more environment, ends with NULL; kept until deinit. NULL: none */
-        bool has_control; /* private_daemon_inject() is going to be called */
-        bool is_kept;     /* under kvleased --keep, which starts it again when it dies */
-        bool has_faults;  /* the program with fault points; private_daemon_arm() */
+                *env;          /* more environment, ends with NULL; kept until deinit. NULL: none */
+        bool has_control;      /* private_daemon_inject() is going to be called */
+        bool is_kept;          /* under kvleased --keep, which starts it again when it dies */
+        bool has_faults;       /* the program with fault points; private_daemon_arm() */
+        const char *disk_size; /* the device has a disk of that; NULL: none */
         const struct private_tenant *tenants; /* ends with a NULL name; NULL: one tenant "a" */
 };
 
@@ -43,6 +44,7 @@ struct private_daemon {
         char config[PRIVATE_PATH_MAX], log[PRIVATE_PATH_MAX];
         char runtime[PRIVATE_PATH_MAX], state[PRIVATE_PATH_MAX];
         char admin[PRIVATE_PATH_MAX];   /* admin socket */
+        char disk[PRIVATE_PATH_MAX];    /* the file of a disk, where it has one */
         char control[PRIVATE_PATH_MAX]; /* "" where nothing is injected */
         bool is_kept, has_faults;
         struct fault_table *faults; /* NULL without fault points */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "gpu/device.h"
 #include "tests/integration/gpu-support.h"
 
 #define N           4
@@ -240,6 +241,109 @@ static void test_slow(void **state)
                 worker_stop(workers[i]);
 }
 
+/* ---- memory of the host below the GPU, registered with it ------------------------------------ */
+
+#define CHAIN_PAGES 256 /* of 4 KiB */
+#define CHAINS      8   /* twice what the device holds */
+
+static const struct private_options cold = {.has_control = true,
+        .tenants = two,
+        .device_lines = "memory = 4MiB\nextent = 2MiB\nhost_memory = 16MiB\n"};
+
+static void publish_all(struct worker *w)
+{
+        uint32_t pages[CHAIN_PAGES];
+
+        for (unsigned chain = 0; chain < CHAINS; ++chain) {
+                worker_publish_chain(w, chain, CHAIN_PAGES, pages);
+                for (unsigned i = 0; i < CHAIN_PAGES; ++i)
+                        worker_tell(w, "release %u", pages[i]);
+                ctl_wait_status(w->harness, "pages_granted", 0);
+        }
+}
+
+/* Every byte of what is found is as it was published. */
+static void read_all(struct worker *w)
+{
+        uint32_t pages[CHAIN_PAGES], all = 0;
+
+        for (unsigned chain = 0; chain < CHAINS; ++chain) {
+                uint32_t n = 0;
+
+                if (worker_ask(w, "lookup %u:0-%u", chain, CHAIN_PAGES - 1) == 0)
+                        n = worker_numbers(w, pages, CHAIN_PAGES);
+                for (uint32_t i = 0; i < n; ++i)
+                        worker_tell(w, "verify %u %u", pages[i], 1000 * chain + i);
+                for (uint32_t i = 0; i < n; ++i)
+                        worker_tell(w, "release %u", pages[i]);
+                all += n;
+        }
+        assert_true(all > 0);
+}
+
+/* Of what lies below the GPU. */
+static uint64_t below(struct harness *h, const char *member, char why[DEVICE_WHY_BYTES])
+{
+        json_t *reply = ctl_json(h, "devices"), *row;
+        uint64_t value;
+
+        row = json_array_get(ctl_list(reply, "devices"), 1);
+        assert_string_equal(json_string_value(json_object_get(row, "tier")), "host");
+        value = (uint64_t)json_integer_value(json_object_get(row, member));
+        snprintf(why, DEVICE_WHY_BYTES, "%s", json_string_value(json_object_get(row, "why")));
+        json_decref(reply);
+        return value;
+}
+
+/* All that is bound there is registered, or nothing is. */
+static void await_registered(struct harness *h, bool all)
+{
+        char why[DEVICE_WHY_BYTES];
+        unsigned n = 1000;
+
+        while (below(h, "registered_bytes", why) !=
+                        (all ? below(h, "charged_bytes", why) : UINT64_C(0)) &&
+                --n > 0)
+                sleep_msec(10);
+        assert_true(n > 0);
+}
+
+static void test_registered(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        char why[DEVICE_WHY_BYTES];
+
+        publish_all(w);
+        await_registered(h, true);
+        assert_true(below(h, "registered_bytes", why) > 0);
+        assert_string_equal(why, "");
+        read_all(w);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+        await_registered(h, false);
+}
+
+/* The tier is as good, but for its copies, and says so. */
+static void test_not_registered(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        char why[DEVICE_WHY_BYTES];
+
+        gpu_inject(h, "fail=cuMemHostRegister:2:1:0\n");
+        publish_all(w);
+        read_all(w);
+        assert_true(below(h, "n_sets", why) > 0);
+        assert_int_equal(below(h, "registered_bytes", why), 0);
+        print_message("why: %s\n", why);
+        assert_non_null(strstr(why, "not registered with the device above"));
+        gpu_assert_logged(h, "lower host_memory");
+        gpu_inject(h, "");
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -251,6 +355,8 @@ int main(void)
                 harness_test(test_stop_while_stuck, (void *)&impatient),
                 harness_test(test_dies_waiting, (void *)&impatient),
                 harness_test(test_slow, (void *)&impatient),
+                harness_test(test_registered, (void *)&cold),
+                harness_test(test_not_registered, (void *)&cold),
         };
 
         if (private_on_real_gpu()) {

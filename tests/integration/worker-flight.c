@@ -264,6 +264,27 @@ static void do_wait(struct worker_state *w, char **args, unsigned n_args)
         printf("%d %" PRIu64 " %" PRIu64 "\n", r, end, end - start);
 }
 
+/* lookup-wait MSEC KEYS...: 1 where the next key is being computed; the pages, pinned */
+static void do_lookup_wait(struct worker_state *w, char **args, unsigned n_args)
+{
+        static uint8_t keys[MAX_PAGES * KVL_KEY_BYTES];
+        uint32_t pages[MAX_PAGES], n = 0;
+        uint32_t n_keys = worker_parse_keys(args + 1, n_args - 1, keys, MAX_PAGES);
+        uint64_t n_tokens;
+        int is_pending = 0;
+        int r = kvl_lookup_wait(w->ns, 0, keys, n_keys, (int)strtol(args[0], NULL, 10), pages, &n,
+                &n_tokens, &is_pending);
+
+        if (r != 0) {
+                worker_answer(r);
+                return;
+        }
+        printf("0 %d", is_pending);
+        for (uint32_t i = 0; i < n; ++i)
+                printf(" %u", pages[i]);
+        printf("\n");
+}
+
 /* flight CHAIN N USEC: computed, found, duplicates, and pages that held the wrong thing; the text
  * stays pinned */
 static void do_flight(struct worker_state *w, char **args, unsigned n_args)
@@ -386,6 +407,7 @@ static void do_follow(struct worker_state *w, char **args, unsigned n_args)
 const struct worker_command worker_flight_commands[] = {
         {"announce", do_announce},
         {"wait", do_wait},
+        {"lookup-wait", do_lookup_wait},
         {"flight", do_flight},
         {"flight-drop", do_flight_drop},
         {"prefill", do_prefill},

@@ -255,6 +255,27 @@ static void do_publish_wait(struct worker_state *w, char **args, unsigned n_args
         worker_answer_pages(started.done ? started.code : r, found, started.n_pages);
 }
 
+/* cache CHAIN N: the first pages of a text, leased at once, each filled with 1000 * CHAIN + its
+ * index; nothing stays pinned */
+static void do_cache(struct worker_state *w, char **args, unsigned n_args)
+{
+        unsigned chain = (unsigned)atoi(args[0]);
+        struct kvl_publish p = {.size = sizeof(p), .pages = pages, .keys = keys};
+        int r;
+
+        p.n_pages = (uint32_t)atoi(args[1]);
+        p.last_tokens = w->info.page_tokens;
+        r = kvl_lease(w->ns, 0, p.n_pages, pages);
+        for (uint32_t i = 0; i < p.n_pages && r == 0; ++i) {
+                pattern_key(chain, i, keys + (size_t)i * KVL_KEY_BYTES);
+                for (unsigned plane = 0; plane < w->info.n_planes && r == 0; ++plane)
+                        r = worker_page_fill(w->ns, pages[i], plane, 1000 * chain + i);
+        }
+        if (r == 0)
+                r = kvl_publish(w->ns, &p, found, NULL);
+        worker_answer(r == 0 ? kvl_release(w->ns, found, p.n_pages) : r);
+}
+
 /* lookup KEYS... */
 static void do_lookup(struct worker_state *w, char **args, unsigned n_args)
 {
@@ -364,6 +385,7 @@ const struct worker_command worker_page_commands[] = {
         {"publish-start", do_publish_start},
         {"publish-poll", do_publish_poll},
         {"publish-wait", do_publish_wait},
+        {"cache", do_cache},
         {"lookup", do_lookup},
         {"hits", do_hits},
         {"release", do_release},

@@ -15,6 +15,11 @@ static uint32_t n_session_pages; /* that were found last */
 static uint32_t pages[WORKER_MAX_WORDS];
 static uint8_t keys[WORKER_MAX_WORDS * KVL_KEY_BYTES];
 
+struct kvl_session *worker_session(void)
+{
+        return session;
+}
+
 /* session-open ID [must] [SECONDS]: is it new, pages, tokens, lost tokens */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
@@ -197,6 +202,26 @@ static void do_explain(struct worker_state *w, char **args, unsigned n_args)
         printf("\n");
 }
 
+/* tiers KEYS...: how many are cached, and how many of these lie below the device; no use of them */
+static void do_tiers(struct worker_state *w, char **args, unsigned n_args)
+{
+        static struct kvl_explanation why[256];
+        uint32_t n = worker_parse_keys(args, n_args, keys, 256);
+        unsigned n_cached = 0, n_below = 0;
+        int r = kvl_explain(w->ns, keys, n, why);
+
+        for (uint32_t i = 0; i < n && r == 0; ++i) {
+                if (why[i].state != KVL_EXPLAIN_CACHED)
+                        continue;
+                n_cached++;
+                n_below += kvl_page_tier(w->ns, why[i].page) != KVL_TIER_DEVICE;
+        }
+        if (r)
+                worker_answer(r);
+        else
+                printf("0 %u %u\n", n_cached, n_below);
+}
+
 const struct worker_command worker_session_commands[] = {
         {"session-open", do_open},
         {"session-pages", do_pages},
@@ -210,5 +235,6 @@ const struct worker_command worker_session_commands[] = {
         {"copy", do_copy},
         {"invalidate-tag", do_invalidate},
         {"explain", do_explain},
+        {"tiers", do_tiers},
         {NULL, NULL},
 };

@@ -260,6 +260,8 @@ static void run_line(struct worker_state *w, char *line)
                 fn = find(worker_set_commands, words[0]);
         if (!fn)
                 fn = find(worker_stream_commands, words[0]);
+        if (!fn)
+                fn = find(worker_window_commands, words[0]);
         if (fn)
                 fn(w, words + 1, n - 1);
         else

@@ -53,9 +53,14 @@ struct worker_command {
         worker_fn fn;
 };
 
-/* worker-flight.c, worker-pages.c, worker-session.c, worker-set.c, worker-stream.c */
+/* worker-flight.c, worker-pages.c, worker-session.c, worker-set.c, worker-stream.c, worker-window.c
+ */
 extern const struct worker_command worker_flight_commands[], worker_page_commands[],
-        worker_session_commands[], worker_set_commands[], worker_stream_commands[];
+        worker_session_commands[], worker_set_commands[], worker_stream_commands[],
+        worker_window_commands[];
+
+/* The one that is open; NULL: none. */
+struct kvl_session *worker_session(void);
 
 /* publish-stream, of worker-stream.c. */
 void worker_publish_on_stream(

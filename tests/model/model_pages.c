@@ -757,7 +757,7 @@ static void run_seed(unsigned long n_steps)
 
 int main(int argc, char **argv)
 {
-        unsigned long n_steps = 20000, n_seeds = 4;
+        unsigned long n_steps = 20000, n_seeds = 2;
 
         seed = (uint64_t)time(NULL);
         for (int i = 1; i < argc; i++) {

@@ -25,6 +25,15 @@ static M(AdminTier) host_tier = {
         .damaged = 1,
 };
 
+static M(AdminPrefetch) streamed = {.begun = 1200,
+        .useful = 1000,
+        .wasted = 100,
+        .given_up = 60,
+        .at_stake = 40,
+        .window = 256};
+static M(AdminPrefetch) turned = {.begun = 32, .wasted = 32};
+static M(AdminPrefetch) warmed = {.begun = 500, .useful = 100, .at_stake = 400};
+
 static M(AdminTier) no_host_limit = {.limit_bytes = UINT64_MAX};
 
 static M(AdminDevice) devices[] = {
@@ -54,7 +63,10 @@ static M(AdminDevice) devices[] = {
                 .why = "the driver hasn't answered extent_create for 10 s",
                 .n_preparing = 2,
                 .exclusive = "search",
-                .memory_ratio = 90},
+                .memory_ratio = 90,
+                .prefetch_stream = &streamed,
+                .prefetch_turn = &turned,
+                .prefetch_warm = &warmed},
         {.name = "host of GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f",
                 .tier = "host",
                 .backend = "host",
@@ -65,7 +77,8 @@ static M(AdminDevice) devices[] = {
                 .total_bytes = 64 * GIB,
                 .transport = "memfd",
                 .state = "ok",
-                .memory_ratio = 25},
+                .memory_ratio = 25,
+                .registered_bytes = 3 * GIB},
 };
 
 /* The last is of a daemon that knows a reason more. */
@@ -176,7 +189,10 @@ static M(AdminNamespace) namespaces[] = {
                 .keys = 1000,
                 .pages_ready = 6,
                 .host = &host_tier,
-                .pages_promoted = 8000},
+                .pages_promoted = 8000,
+                .prefetch_stream = &streamed,
+                .prefetch_turn = &turned,
+                .prefetch_warm = &warmed},
         {.tenant = "chat", .name = "bare", .device = "host"},
 };
 
@@ -507,11 +523,31 @@ static void answer_record(
         reply->lost = 1;
 }
 
+/* On its way, once; it never ends where nobody leaves. */
+static void answer_warm(
+        struct fake_answers *f, M(AdminWarmReply) * reply, const M(AdminWarmRequest) * q)
+{
+        bool is_status = q->action == KVLEASE__V1__ADMIN_WARM_REQUEST__ACTION__STATUS;
+
+        if (f->mode == FAKE_EMPTY)
+                return;
+        reply->running = f->mode == FAKE_LINGERING ||
+                         q->action == KVLEASE__V1__ADMIN_WARM_REQUEST__ACTION__BEGIN;
+        reply->there = 2;
+        reply->came = is_status ? 18 : 4;
+        reply->left = is_status ? 3 : 17;
+        reply->full = is_status && !reply->running;
+        reply->missing = f->mode == FAKE_LEAVING;
+}
+
 static void answer(
         struct fake_answers *f, uint16_t type, const ProtobufCMessage *q, ProtobufCMessage *m)
 {
         COMPLETE(f, &host_tier, admin_tier);
         COMPLETE(f, &no_host_limit, admin_tier);
+        COMPLETE(f, &streamed, admin_prefetch);
+        COMPLETE(f, &turned, admin_prefetch);
+        COMPLETE(f, &warmed, admin_prefetch);
         switch (type) {
         case MSG_HELLO:
                 answer_hello(f, (M(HelloReply) *)m);
@@ -556,6 +592,9 @@ static void answer(
                 return;
         case MSG_ADMIN_SESSION_PURGE:
                 ((M(CountReply) *)m)->count = 5;
+                return;
+        case MSG_ADMIN_WARM:
+                answer_warm(f, (M(AdminWarmReply) *)m, (const M(AdminWarmRequest) *)q);
                 return;
         case MSG_ADMIN_RECORD:
                 answer_record(f, (M(AdminRecordReply) *)m, (const M(AdminRecordRequest) *)q);

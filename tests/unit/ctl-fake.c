@@ -48,7 +48,12 @@ static void describe(const struct msg_info *info, const ProtobufCMessage *m, FIL
                         size_t n = *(const size_t *)((const char *)m + field->quantifier_offset);
 
                         for (size_t j = 0; j < n; j++)
-                                fprintf(to, " %s:%s", field->name, (*(char *const *const *)p)[j]);
+                                if (field->type == PROTOBUF_C_TYPE_UINT64)
+                                        fprintf(to, " %s:%" PRIu64, field->name,
+                                                (*(const uint64_t *const *)p)[j]);
+                                else
+                                        fprintf(to, " %s:%s", field->name,
+                                                (*(char *const *const *)p)[j]);
                 } else if (field->type == PROTOBUF_C_TYPE_STRING) {
                         if ((*(char *const *)p)[0])
                                 fprintf(to, " %s:%s", field->name, *(char *const *)p);

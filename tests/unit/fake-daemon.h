@@ -139,8 +139,21 @@ void fake_welcome_ns(struct fake_peer *p);
 /* The page carries the key, wherever it lies; findable. */
 void fake_put(struct fake_peer *p, uint32_t page, const uint8_t *key, uint16_t tokens);
 
+/* The page that has the key; -1: none. */
+int64_t fake_find_key(const struct fake_peer *p, const uint8_t *key);
+
+/* Nobody's, and without a key. */
+bool fake_is_unused(const struct fake_peer *p, uint32_t page);
+
 /* Moves it to the device, where it isn't there already: *ret_page. WIRE_OK or WIRE_FULL. */
 uint32_t fake_bring_up(struct fake_peer *p, uint32_t page, uint32_t *ret_page);
+
+/* The other way round. */
+uint32_t fake_send_down(struct fake_peer *p, uint32_t page, uint32_t *ret_page);
+
+/* FETCH: of the ring; over the socket. */
+void fake_serve_fetch_entry(struct fake_peer *p, const struct shm_submission *s);
+void fake_serve_fetch(struct fake_peer *p, const Kvlease__V1__FetchRequest *request);
 
 /* Rings where the client sleeps after this completion. */
 void fake_complete(struct fake_peer *p, uint64_t user_data, uint32_t status, uint32_t page);

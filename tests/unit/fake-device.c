@@ -196,6 +196,27 @@ static int fake_batch_poll(struct device_batch *batch)
         return leave(f, r);
 }
 
+/* How many bytes are registered, and whether they are given back whole. */
+static int fake_host_register(struct device *d, void *at, uint64_t bytes)
+{
+        struct fake_device *f = fake(d);
+        int r = enter(f, "register");
+
+        if (r == 0)
+                f->registered_bytes += bytes;
+        return leave(f, r);
+}
+
+static int fake_host_unregister(struct device *d, void *at, uint64_t bytes)
+{
+        struct fake_device *f = fake(d);
+        int r = enter(f, "unregister");
+
+        if (r == 0 && f->registered_bytes >= bytes)
+                f->registered_bytes -= bytes;
+        return leave(f, r);
+}
+
 static const struct device_ops fake_ops = {
         .close = fake_close,
         .extent_create = fake_extent_create,
@@ -239,6 +260,8 @@ void fake_device_add_batches(struct fake_device *f)
         batch_ops = fake_ops;
         batch_ops.batch_start = fake_batch_start;
         batch_ops.batch_poll = fake_batch_poll;
+        batch_ops.host_register = fake_host_register;
+        batch_ops.host_unregister = fake_host_unregister;
         f->device.ops = &batch_ops;
 }
 

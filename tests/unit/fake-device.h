@@ -17,6 +17,7 @@ struct fake_device {
         unsigned n_extents; /* alive */
         unsigned fail_in;   /* the n-th creation from now fails; 0: none */
         unsigned n_exports;
+        uint64_t registered_bytes; /* of the host's memory */
         bool closed;
 
         /* Under the lock, as is everything above where the device is on a queue. */
@@ -44,12 +45,13 @@ uint8_t *fake_bytes(struct extent *e);
 /* As it would be behind a queue: may block, hands out descriptors where `by_fd`. */
 void fake_device_make_slow(struct fake_device *f, bool by_fd);
 
-/* It copies in batches, which are done when fake_device_end_batch() says so. */
+/* It copies in batches, which are done when fake_device_end_batch() says so; and takes
+ * registrations of host memory. */
 void fake_device_add_batches(struct fake_device *f);
 void fake_device_end_batch(struct fake_device *f, enum device_direction direction);
 
 /* The call ("create", "export", "destroy", "let-go" (not by the last owner), "zero", "copy",
- * "read", "write", "start", "poll", "close") blocks from now on. */
+ * "read", "write", "start", "poll", "register", "unregister", "close") blocks from now on. */
 void fake_device_block(struct fake_device *f, const char *call);
 
 /* Until somebody is in the call that blocks; aborts after 10 s. */

@@ -39,4 +39,22 @@
         X("client-mute-before")     \
         X("client-mute-after")
 
+/* test_mover_kill.c, which kills at all of the mover's: only what is damaged is wiped. */
+#define KILLED_BY_MOVER(X)     \
+        X("mover-before-wipe") \
+        X("mover-after-wipe")
+
+/* test_disk_kill.c, which kills at all of the disk's: a file that is made or given up, chunks that
+ * go from one namespace to another. */
+#define KILLED_BY_DISK(X)             \
+        X("disk-before-superblock")   \
+        X("disk-after-superblock")    \
+        X("disk-after-rename")        \
+        X("disk-before-space-record") \
+        X("disk-before-removal")      \
+        X("disk-before-zero")         \
+        X("disk-after-zero")          \
+        X("disk-before-discard")      \
+        X("disk-after-discard")
+
 #endif

@@ -120,6 +120,23 @@ static void test_admin(void **state)
         assert_int_equal(try_admin("", 54321, gid, 54321), -EACCES);
 }
 
+static void test_group_number(void **state)
+{
+        gid_t gid = 7;
+
+        assert_int_equal(group_number("root", &gid), 0);
+        assert_int_equal(gid, 0);
+        assert_int_equal(group_number("54321", &gid), 0);
+        assert_int_equal(gid, 54321);
+        assert_int_equal(group_number("4294967294", &gid), 0);
+        assert_int_equal(gid, 4294967294);
+        /* (gid_t)-1 is "leave it as it is" of chown(). */
+        assert_int_equal(group_number("4294967295", &gid), -ENOENT);
+        assert_int_equal(group_number("54321x", &gid), -ENOENT);
+        assert_int_equal(group_number("-1", &gid), -ENOENT);
+        assert_int_equal(gid, 4294967294);
+}
+
 static void check_own_creds(unsigned n_groups, const gid_t *groups)
 {
         struct creds c;
@@ -204,6 +221,7 @@ int main(void)
                 TEST(test_sentence),
                 TEST(test_admin),
                 TEST(test_creds),
+                TEST(test_group_number),
                 TEST(test_groups_of_any_number),
                 TEST(test_pidfd),
         };

@@ -201,6 +201,12 @@ static void test_tenants_that_contradict_themselves(void **state)
                 {"class=pinned\nlimit=2GiB\nschedule=08:00-20:00 1GiB-3GiB",
                         "a maximum of schedule (3 GiB) is above the tenant's limit"},
                 {"placement=anywhere", "placement: 'anywhere' is unknown, allowed are pack"},
+                {"warm_tags=7 x", "warm_tags: '7 x' isn't up to 8 numbers"},
+                {"warm_tags=0", "warm_tags: '0' isn't up to 8 numbers"},
+                {"warm_tags=1,2,3 4 5 6 7 8 9",
+                        "warm_tags: '1,2,3 4 5 6 7 8 9' isn't up to 8 numbers"},
+                {"warm_tags=18446744073709551616",
+                        "warm_tags: '18446744073709551616' isn't up to 8 numbers"},
                 {"placement=device=", "placement: 'device=' is unknown"},
         };
         char text[512], where[512];
@@ -241,17 +247,24 @@ static void test_tenants_that_fit_together(void **state)
 
 static void test_tiers(void **state)
 {
-        static const char good[] = "[device host]\nextent = 32MiB\nhost_memory = 32MiB\n"
-                                   "[device host-1]\nextent = 32MiB\n"
-                                   "[tenant a]\nhost_limit = 0\n";
+        static const char good[] =
+                "[device host]\nextent = 32MiB\nhost_memory = 32MiB\n"
+                "host_huge_pages = on\n"
+                "disk = /var/lib/kvlease/host.tier\ndisk_size = 100GiB\n"
+                "[device host-1]\ndisk=/var/lib/kvlease/host-1.tier\ndisk_size=1GiB\n"
+                "[tenant a]\nhost_limit = 0\ndisk_limit = 3GiB\n";
         struct config c;
         struct reports r;
 
         assert_int_equal(load(good, NULL, 0, &c, &r), 0);
         assert_true(c.devices[0].host_memory_bytes == UINT64_C(32) << 20);
-        assert_true(c.devices[1].host_memory_bytes == 0);
+        assert_string_equal(c.devices[0].disk, "/var/lib/kvlease/host.tier");
+        assert_true(c.devices[0].disk_bytes == UINT64_C(100) << 30);
+        assert_true(c.devices[0].host_huge_pages);
+        assert_true(c.devices[1].host_memory_bytes == 0 && !c.devices[1].host_huge_pages);
         assert_true(c.tenants.rows[0].limit_bytes == TENANT_LIMIT_NONE);
         assert_true(c.tenants.rows[0].host_limit_bytes == 0);
+        assert_true(c.tenants.rows[0].disk_limit_bytes == UINT64_C(3) << 30);
         config_deinit(&c);
 }
 
@@ -261,7 +274,11 @@ static void test_tiers_that_contradict_themselves(void **state)
                 const char *lines, *error;
         } cases[] = {
                 {"host_memory=63MiB", "host_memory = 63 MiB holds no extent set of 64 MiB"},
-                {"disk=/a", "disk"}, /* there is none yet */
+                {"disk=/a", "disk = /a has no size"},
+                {"disk_size=1GiB", "disk_size is given, but no file"},
+                {"disk=/a\ndisk_size=1GiB\n[device x]\ndisk=/b\ndisk_size=1GiB\n"
+                 "[device y]\ndisk=/a\ndisk_size=1GiB",
+                        "[device y] disk = /a is the file of [device host] already"},
         };
         char text[512];
         struct config c;

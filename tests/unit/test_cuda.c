@@ -134,6 +134,31 @@ static void test_open(void **state)
         run_broken(open_beside_a_dead_one, "FAKECUDA_DEVICES=2");
 }
 
+/* What an older driver says of an attribute that it doesn't know. */
+static void numa_node_unknown(void)
+{
+        struct device *d = NULL;
+
+        GIVES(device_open(UUID0, NULL, &d, why), 0);
+        CHECK(d->props.numa_node == -1 && strcmp(why, "") == 0);
+        device_close(d);
+}
+
+static void numa_node_known(void)
+{
+        struct device *d = NULL;
+
+        GIVES(device_open(UUID0, NULL, &d, why), 0);
+        CHECK(d->props.numa_node == 0);
+        device_close(d);
+}
+
+static void test_numa_node(void **state)
+{
+        run(numa_node_known, "FAKECUDA_DEVICES=1");
+        run(numa_node_unknown, "FAKECUDA_DEVICES=1 FAKECUDA_FAIL=cuDeviceGetAttribute:1:1:1");
+}
+
 static int open_as(enum device_side side, enum device_transport transport)
 {
         struct device_options options = {.side = side, .transport = transport};
@@ -477,6 +502,7 @@ int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_open),
+                TEST(test_numa_node),
                 TEST(test_transports),
                 TEST(test_extents),
                 TEST(test_vmm),

@@ -38,6 +38,8 @@ static struct {
                 struct kvl_publish publish;
                 int n_before; /* calls of dispatch until it is on its way */
         } on_stream;
+        /* The text of the window, and which of its two pages of buffer is in use. */
+        uint32_t window[CAPACITY], n_window, n_takes;
 } lib;
 
 /* Where all tests run, and what stands for the GPU's stream. */
@@ -316,6 +318,76 @@ int kvl_free_on_stream(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_page
         return kvl_free(ns, pages, n_pages);
 }
 
+int kvl_find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+{
+        return kvl_lookup(ns, request, keys, n_keys, ret_pages, ret_n_pages, ret_n_tokens);
+}
+
+int kvl_window_open(
+        struct kvl_ns *ns, const struct kvl_window_options *options, struct kvl_window **ret_window)
+{
+        int r = injected("window_open");
+
+        /* Of 16 pages on the device: 1 and 8 at the ends, and 3 for what is written and moves. */
+        assert_int_equal(options->chunk_pages, 2);
+        assert_int_equal(options->first_tokens, PAGE_TOKENS);
+        assert_int_equal(options->last_tokens, 8 * PAGE_TOKENS);
+        assert_int_equal(options->request, 1);
+        if (r)
+                return r;
+        lib.use[0] = lib.use[1] = USE_LEASED;
+        lib.n_window = 0;
+        *ret_window = (struct kvl_window *)(void *)&lib;
+        return 0;
+}
+
+int kvl_window_append(
+        struct kvl_window *window, const uint32_t *pages, uint32_t n_pages, kvl_stream s)
+{
+        int r = injected("window_append");
+
+        check_stream(s);
+        if (r < 0)
+                return r;
+        memcpy(lib.window + lib.n_window, pages, n_pages * sizeof(*pages));
+        lib.n_window += n_pages;
+        return r;
+}
+
+/* Copies one page, and spoils what was given before. */
+int kvl_window_take(struct kvl_window *window, uint32_t first, uint32_t n_pages, kvl_stream s,
+        const uint32_t **ret_pages, uint32_t *ret_n_pages)
+{
+        static const uint32_t buffer[] = {0, 1};
+        uint32_t half = lib.n_takes++ % 2;
+        int r = injected("window_take");
+
+        check_stream(s);
+        assert_true(first < lib.n_window && n_pages > 0);
+        if (r)
+                return r;
+        for (uint32_t plane = 0; plane < lib.layout.n_planes; plane++) {
+                unsigned char *memory = lib.memory[plane];
+
+                memset(memory + (1 - half) * PLANE_BYTES, 0x7f, PLANE_BYTES);
+                memcpy(memory + half * PLANE_BYTES, memory + lib.window[first] * PLANE_BYTES,
+                        PLANE_BYTES);
+        }
+        *ret_pages = &buffer[half];
+        *ret_n_pages = 1;
+        return 0;
+}
+
+int kvl_window_close(struct kvl_window *window, kvl_stream s)
+{
+        if (!window)
+                return 0;
+        check_stream(s);
+        lib.use[0] = lib.use[1] = USE_FREE;
+        return kvl_release((void *)&lib, lib.window, lib.n_window);
+}
+
 int kvl_safepoint(struct kvl_conn *conn, kvl_stream s)
 {
         check_stream(s);
@@ -561,6 +633,51 @@ static void test_somebody_was_first(void **state)
         pages_close(p);
 }
 
+/* Through a window: the same bits, with the same reuse; and what comes of its failures. */
+static void test_window(void **state)
+{
+        float cold[MODEL_VOCAB], logits[MODEL_VOCAB];
+        struct pages *p = open_pages();
+
+        assert_int_equal(run(p, 14, cold), 0);
+        pages_close(p);
+        small.device_pages = 16;
+        p = open_pages();
+        assert_int_equal(run(p, 14, logits), 0);
+        check_counts(p, 0, 3, 0);
+        assert_true(lib.n_takes > 0);
+        assert_memory_equal(cold, logits, sizeof(cold));
+        assert_int_equal(run(p, 14, logits), 0);
+        check_counts(p, 3, 0, 0);
+        assert_memory_equal(cold, logits, sizeof(cold));
+        inject("lookup", 0, KVL_MISS);
+        assert_int_equal(run(p, 14, logits), 0);
+        check_counts(p, 0, 0, 3);
+        assert_memory_equal(cold, logits, sizeof(cold));
+        inject("window_append", 0, KVL_MISS); /* a page stays on the device */
+        assert_int_equal(run(p, 14, logits), 0);
+        assert_memory_equal(cold, logits, sizeof(cold));
+        inject("publish", 1, KVL_STALE);
+        inject("lookup", 0, KVL_MISS);
+        assert_int_equal(run(p, 14, logits), 0);
+        assert_memory_equal(cold, logits, sizeof(cold));
+        inject("lookup", 0, KVL_STALE); /* the window goes with the namespace */
+        assert_int_equal(run(p, 14, logits), 0);
+        assert_memory_equal(cold, logits, sizeof(cold));
+        inject("window_open", 0, KVL_FULL);
+        assert_int_equal(run(p, 14, logits), KVL_FULL);
+        inject("window_append", 0, -ENOMEM);
+        assert_int_equal(run(p, 14, logits), -ENOMEM);
+        inject("window_append", 0, KVL_FULL);
+        assert_int_equal(run(p, 14, logits), KVL_FULL);
+        inject("window_take", 3, KVL_MISS);
+        assert_int_equal(run(p, 14, logits), KVL_MISS);
+        assert_int_equal(run(p, 14, logits), 0);
+        assert_memory_equal(cold, logits, sizeof(cold));
+        pages_close(p);
+        small.device_pages = 0;
+}
+
 /* Memory goes back when it was asked for, once nothing is held; kvl_safepoint() looks. */
 static void test_memory_is_given_back(void **state)
 {
@@ -646,6 +763,7 @@ int main(void)
                 TEST(test_open_fails),
                 TEST(test_publish_fails),
                 TEST(test_somebody_was_first),
+                TEST(test_window),
                 TEST(test_memory_is_given_back),
                 TEST(test_private_memory),
                 TEST(test_gpu_fails),

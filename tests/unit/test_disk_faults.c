@@ -368,6 +368,38 @@ static void test_bounds(void **state)
         end(&b);
 }
 
+/* A quarter of the depth is in the engine ahead of time, and begins without a turn of the loop. */
+static void test_ahead(void **state)
+{
+        struct test_io t[8];
+        struct disk_space *s;
+        struct bench b;
+        struct sim sim;
+
+        begin(&b, &sim);
+        bench_close(&b);
+        b.options.depth = 4;
+        b.options.deadline_msec = 1000 * 1000;
+        bench_expect(&b, 0);
+        s = bench_space(&b, 'a', TEST_SLOT);
+        bench_write(&b, s, 1000, 1, 5000, NULL);
+        reap(&b);
+        sim.is_manual = true;
+        for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+                init_write(&t[i], 10 * i, 1);
+                assert_int_equal(disk_write(s, t[i].io), 0);
+                assert_int_equal(sim.n_waiting, MIN(i + 1, 4u + 4u / 4));
+        }
+        bench_check(&b);
+        sim.is_manual = false;
+        sim_run(&sim);
+        for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+                bench_wait(&b, &t[i].came);
+                test_io_deinit(&t[i]);
+        }
+        end(&b);
+}
+
 /* Entries are written together while there is something to do, and at once where there isn't. */
 static void test_batches(void **state)
 {
@@ -575,6 +607,7 @@ int main(void)
                 TEST(test_late),
                 TEST(test_hangs),
                 TEST(test_bounds),
+                TEST(test_ahead),
                 TEST(test_batches),
                 TEST(test_cancel),
                 TEST(test_cancel_zeroing),

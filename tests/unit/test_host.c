@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -546,6 +547,109 @@ static void test_arena_too_large(void **state)
         device_close(d);
 }
 
+/* ---- where its memory is taken from ---------------------------------------------------------- */
+
+#define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+
+static struct device *open_owner(const struct device_options *options)
+{
+        struct device *d = NULL;
+
+        why[0] = '\0';
+        assert_int_equal(device_open("host", options, &d, why), 0);
+        return d;
+}
+
+/* Mapped, written and given back. */
+static void use_once(struct device *d, void (*look)(const uint8_t *at))
+{
+        struct extent *e = create(d, STEP);
+        struct device_arena *a = NULL;
+        uint8_t *at;
+
+        assert_int_equal(d->ops->arena_reserve(d, STEP, 0, &a), 0);
+        assert_int_equal(d->ops->arena_map(a, 0, e, DEVICE_READ_WRITE), 0);
+        at = d->ops->arena_base(a);
+        memset(at, 7, STEP);
+        assert_int_equal(at[STEP - 1], 7);
+        if (look)
+                look(at);
+        assert_int_equal(d->ops->arena_unmap(a, 0, e), 0);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(e, true);
+}
+
+/* It prefers node 0: linux/mempolicy.h. */
+static void look_at_policy(const uint8_t *at)
+{
+        const int of_address = 2, preferred = 1;
+        unsigned long nodes[1024 / (8 * sizeof(long))] = {0};
+        int mode = -1;
+
+        assert_int_equal(
+                syscall(SYS_get_mempolicy, &mode, nodes, sizeof(nodes) * 8, at, of_address), 0);
+        assert_int_equal(mode, preferred);
+        assert_int_equal(nodes[0], 1);
+}
+
+static void test_numa_node(void **state)
+{
+        struct device_options options = {.side = DEVICE_OWNER, .has_numa_node = true};
+        struct device *d = open_owner(&options);
+
+        if (why[0])
+                print_message("no policy here: %s\n", why);
+        use_once(d, why[0] ? NULL : look_at_policy);
+        device_close(d);
+        /* One that isn't there: said, and the memory is as good. */
+        options.numa_node = 1000;
+        d = open_owner(&options);
+        assert_non_null(strstr(why, "memory can't be taken from NUMA node 1000"));
+        use_once(d, NULL);
+        device_close(d);
+}
+
+/* The mapping asks for huge pages ("hg": proc(5), smaps). */
+static void look_at_flags(const uint8_t *at)
+{
+        FILE *f = fopen("/proc/self/smaps", "re");
+        bool is_it = false, has_flag = false;
+        char line[512];
+
+        assert_non_null(f);
+        while (fgets(line, sizeof(line), f)) {
+                uintptr_t from, to;
+
+                if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2)
+                        is_it = from <= (uintptr_t)at && (uintptr_t)at < to;
+                else if (is_it && strncmp(line, "VmFlags:", 8) == 0)
+                        has_flag = strstr(line, " hg") != NULL;
+        }
+        fclose(f);
+        assert_true(has_flag);
+}
+
+static void test_huge_pages(void **state)
+{
+        const struct device_options options = {.side = DEVICE_OWNER, .huge_pages = true};
+        struct device *d = open_owner(&options);
+        FILE *f = fopen(HUGE_PAGES, "re");
+        char words[128] = "[never]";
+
+        if (f) {
+                assert_non_null(fgets(words, sizeof(words), f));
+                fclose(f);
+        }
+        if (strstr(words, "[never]") || strstr(words, "[deny]")) {
+                assert_non_null(strstr(why, "no huge pages: echo advise > " HUGE_PAGES));
+                use_once(d, NULL);
+        } else {
+                assert_string_equal(why, "");
+                use_once(d, look_at_flags);
+        }
+        device_close(d);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -566,6 +670,8 @@ int main(void)
                 TEST(test_out_of_memory),
                 TEST(test_arena_gives_all_back),
                 TEST(test_arena_too_large),
+                TEST(test_numa_node),
+                TEST(test_huge_pages),
         };
 
         return RUN_TESTS(tests);

@@ -28,7 +28,7 @@ static void start_lower(struct lower *l, unsigned device_sets, unsigned host_set
         start(&l->w, device_sets);
         fake_device_init(&l->host, "host", 256);
         l->host.hands_out_fds = true;
-        assert_int_equal(store_add_below(&f->store, pool_of(&l->w), TIER_HOST, &l->host.device,
+        assert_int_equal(store_add_below(&f->store, pool_of(&l->w), &l->host.device,
                                  host_sets * SET_BYTES, SET_BYTES, &f->d),
                 0);
         l->host_pool = pool_of(&l->w)->below;
@@ -106,9 +106,8 @@ static void test_there(void **state)
         pool = pool_of(&l.w);
         assert_string_equal(l.host_pool->props->name, "host of fake");
         assert_int_equal(l.host_pool->tier, TIER_HOST);
-        assert_int_equal(store_add_below(&f->store, l.host_pool, TIER_DISK, NULL, 5 * SET_BYTES,
-                                 SET_BYTES, &f->d),
-                0);
+        assert_int_equal(
+                store_add_disk(&f->store, l.host_pool, NULL, 5 * SET_BYTES, SET_BYTES, &f->d), 0);
         l.disk_pool = l.host_pool->below;
         assert_string_equal(l.disk_pool->props->name, "disk of fake");
         assert_null(store_find_pool(&f->store, "host"));
@@ -132,8 +131,8 @@ static void test_refused(void **state)
         struct world w;
 
         start(&w, 4);
-        assert_int_equal(store_add_below(&w.f.store, pool_of(&w), TIER_DISK, NULL, SET_BYTES - 1,
-                                 SET_BYTES, &w.f.d),
+        assert_int_equal(
+                store_add_disk(&w.f.store, pool_of(&w), NULL, SET_BYTES - 1, SET_BYTES, &w.f.d),
                 -EINVAL);
         assert_non_null(strstr(w.f.d.text, "disk of fake"));
         assert_null(pool_of(&w)->below);

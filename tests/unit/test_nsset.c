@@ -421,6 +421,34 @@ static void test_held_elsewhere(void **state)
         end(&w);
 }
 
+/* What another namespace has lost already goes wherever it is: whoever found it before the work
+ * came by reads a page that nobody finds any more, and keeps no other rank's. */
+static void test_doomed_is_held_for_nobody(void **state)
+{
+        uint32_t page, held, n;
+        uint8_t key[KEY_BYTES];
+        uint64_t tokens, n_gone;
+        struct world w;
+
+        start_sized(&w, RANKS);
+        cache_in(&w, RANKS, 0, 4);
+        cache_in(&w, RANKS, 10, 4);
+        make_keys(key, 3, 1);
+        assert_int_equal(invalidate_key(w.ranks[0], key, &n_gone, NULL), 0);
+        assert_int_equal(lookup_pages(w.ranks[1], key, 1, 0, 2, &held, &n, &tokens, NULL), 0);
+        assert_int_equal(lease_pages(w.ranks[2], 1, 5, &page, &w.f.d), 0);
+        assert_int_equal(page_of(w.ranks[2], 3), PAGE_NONE);
+        assert_int_equal(page_of(w.ranks[1], 3), held);
+        work(&w);
+        assert_int_equal(page_of(w.ranks[1], 3), PAGE_NONE);
+        assert_int_equal(ns_page(w.ranks[1]->ns, held)->state, PAGE_DETACHED);
+        expect_hits(&w, 0, 4, "333");
+        expect_hits(&w, 10, 4, "444");
+        assert_int_equal(release_pages(w.ranks[1], &held, 1, 6, NULL), 0);
+        assert_int_equal(free_pages(w.ranks[2], &page, 1, NULL), 0);
+        end(&w);
+}
+
 /* A set is taken as a whole only where nothing of it is held in another namespace. */
 static void test_held_elsewhere_keeps_a_set(void **state)
 {
@@ -673,6 +701,7 @@ int main(void)
                 TEST(test_session_leaves_others_theirs),
                 TEST(test_evicted_together),
                 TEST(test_held_elsewhere),
+                TEST(test_doomed_is_held_for_nobody),
                 TEST(test_held_elsewhere_keeps_a_set),
                 TEST(test_held_in_a_segment),
                 TEST(test_incomplete_goes),

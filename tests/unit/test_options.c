@@ -120,7 +120,9 @@ static void test_defaults_round_trip(void **state)
         assert_true(v.extent_bytes == UINT64_C(64) << 20);
         assert_true(t.limit_bytes == TENANT_LIMIT_NONE);
         assert_true(t.host_limit_bytes == TENANT_LIMIT_NONE);
-        assert_true(v.host_memory_bytes == 0);
+        assert_true(t.disk_limit_bytes == TENANT_LIMIT_NONE);
+        assert_true(v.host_memory_bytes == 0 && v.disk_bytes == 0);
+        assert_string_equal(v.disk, "");
         assert_int_equal(t.weight, 100);
         assert_int_equal(t.class, TENANT_DYNAMIC);
         assert_int_equal(t.when_full, WHEN_FULL_REJECT);
@@ -163,11 +165,14 @@ static void test_refusals(void **state)
         refused(SECTION_DAEMON, "max_clients", "-1", "not a whole number");
         refused(SECTION_DAEMON, "evict", "fifo", "allowed are pgi, s3fifo, lru");
         refused(SECTION_TENANT, "evict", "fifo", "allowed are default, pgi, s3fifo, lru");
+        refused(SECTION_TENANT, "prefetch_steps", "257",
+                "'257' is out of range, allowed are 0 to 256");
         refused(SECTION_TENANT, "free_ahead", "51", "'51' is out of range, allowed are 0 to 50");
         refused(SECTION_TENANT, "expire", "-1s", "not a time");
         refused(SECTION_DAEMON, "default_socket", "maybe", "neither yes nor no");
         refused(SECTION_DAEMON, "runtime_dir", "run", "not an absolute path");
         refused(SECTION_DAEMON, "runtime_dir", "", "not an absolute path");
+        refused(SECTION_DEVICE, "disk", "disk", "not an absolute path");
         refused(SECTION_DAEMON, "stop_timeout", "2 weeks", "not a time");
         refused(SECTION_DAEMON, "stop_timeout", "2h", "out of range");
         refused(SECTION_TENANT, "limit", "4Q", "not a size");

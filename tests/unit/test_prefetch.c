@@ -32,7 +32,7 @@ static void test_useful_stays_on_and_grows(void **state)
         uint64_t now;
 
         random_start(__func__);
-        prefetch_init(&p);
+        prefetch_init(&p, PREFETCH_STREAM);
         assert_int_equal(prefetch_may(&p, 1000, 0), PREFETCH_START);
         assert_int_equal(prefetch_may(&p, 5, 0), 5);
         now = run_for(&p, 100, 5, 0);
@@ -50,7 +50,7 @@ static void test_useless_goes_off(void **state)
         struct prefetch p;
         uint64_t now;
 
-        prefetch_init(&p);
+        prefetch_init(&p, PREFETCH_STREAM);
         now = run_for(&p, 0, 9, 0);
         assert_int_equal(p.window, 0);
         assert_int_equal(p.n_wasted, PREFETCH_START);
@@ -58,7 +58,7 @@ static void test_useless_goes_off(void **state)
         now = run_for(&p, 0, 600, now);
         /* After 10 s, 30, 70, 150, 310: the sixth would come after 630. */
         assert_int_equal(p.n_wasted, PREFETCH_START + 5 * PREFETCH_PROBE);
-        prefetch_init(&p);
+        prefetch_init(&p, PREFETCH_STREAM);
         now = run_for(&p, 100, 9, 0);
         run_for(&p, 0, 9, now);
         assert_int_equal(p.window, 0);
@@ -71,7 +71,7 @@ static void test_less_than_half_goes_off(void **state)
         uint64_t now;
 
         random_start(__func__);
-        prefetch_init(&p);
+        prefetch_init(&p, PREFETCH_STREAM);
         now = run_for(&p, 100, 9, 0);
         run_for(&p, 30, 2000, now);
         assert_true(p.n_wasted < 9000); /* unbounded it would be 350,000 */
@@ -83,7 +83,7 @@ static void test_change_of_phase(void **state)
         struct prefetch p;
         uint64_t now;
 
-        prefetch_init(&p);
+        prefetch_init(&p, PREFETCH_STREAM);
         now = run_for(&p, 0, 3600, 0);
         assert_int_equal(p.window, 0);
         assert_int_equal(p.pause_nsec, PREFETCH_PAUSE_MOST_NSEC);
@@ -101,7 +101,7 @@ static void test_bounds(void **state)
 {
         struct prefetch p;
 
-        prefetch_init(&p);
+        prefetch_init(&p, PREFETCH_STREAM);
         prefetch_begin(&p, PREFETCH_START - 2, 0);
         assert_int_equal(prefetch_may(&p, 1000, NSEC_PER_SEC), 2);
         prefetch_begin(&p, 2, NSEC_PER_SEC);
@@ -125,7 +125,7 @@ static void test_late_news(void **state)
 {
         struct prefetch p;
 
-        prefetch_init(&p);
+        prefetch_init(&p, PREFETCH_STREAM);
         prefetch_begin(&p, 20, 0);
         for (int i = 0; i < 10; i++)
                 prefetch_useful(&p);
@@ -140,6 +140,24 @@ static void test_late_news(void **state)
         prefetch_useful(&p);
         assert_int_equal(p.window, 0);
         assert_int_equal(p.on_again_nsec, NSEC_PER_SEC + PREFETCH_PAUSE_NSEC);
+}
+
+/* What was named is no guess: it is counted, and that is all. */
+static void test_named(void **state)
+{
+        struct prefetch p;
+
+        prefetch_init(&p, PREFETCH_WARM);
+        assert_int_equal(prefetch_may(&p, 100000, 0), 100000);
+        prefetch_begin(&p, 100000, 0);
+        assert_int_equal(prefetch_may(&p, 7, 0), 7);
+        for (int i = 0; i < 1000; i++)
+                prefetch_wasted(&p, 0);
+        prefetch_useful(&p);
+        prefetch_give_up(&p);
+        assert_int_equal(prefetch_may(&p, 7, 0), 7);
+        assert_int_equal(p.n_stake, 100000 - 1002);
+        assert_int_equal(p.n_begun, p.n_useful + p.n_wasted + p.n_given_up + p.n_stake);
 }
 
 static void test_steps(void **state)
@@ -164,6 +182,7 @@ int main(void)
                 TEST(test_change_of_phase),
                 TEST(test_bounds),
                 TEST(test_late_news),
+                TEST(test_named),
                 TEST(test_steps),
         };
 

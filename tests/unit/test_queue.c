@@ -333,6 +333,95 @@ static void test_failed_batch(void **state)
         end(&t);
 }
 
+/* ---- registrations of host memory ------------------------------------------------------------ */
+
+static void submit_host(struct test *t, enum job_kind kind, void *host, struct outcome *o)
+{
+        submit_copy(t, kind, NULL, host, o);
+}
+
+static void test_registers(void **state)
+{
+        struct outcome in = {0}, fails = {0}, out = {0};
+        char host[16];
+        struct test t;
+
+        start(&t, PATIENT_MSEC, false, true);
+        submit_host(&t, JOB_REGISTER, host, &in);
+        reap_until(&t, &in);
+        assert_int_equal(in.result, 0);
+        assert_int_equal(t.device.registered_bytes, sizeof(host));
+        fake_device_fail(&t.device, "register", 1, -ENOMEM);
+        submit_host(&t, JOB_REGISTER, host, &fails);
+        reap_until(&t, &fails);
+        assert_int_equal(fails.result, -ENOMEM);
+        assert_string_equal(fails.why, "register fails by order");
+        submit_host(&t, JOB_UNREGISTER, host, &out);
+        reap_until(&t, &out);
+        assert_int_equal(out.result, 0);
+        assert_int_equal(t.device.registered_bytes, 0);
+        expect_log(&t, "register register unregister ");
+        end(&t);
+        /* A device without. */
+        in = (struct outcome){0};
+        start(&t, PATIENT_MSEC, false, false);
+        submit_host(&t, JOB_REGISTER, host, &in);
+        reap_until(&t, &in);
+        assert_int_equal(in.result, -EOPNOTSUPP);
+        end(&t);
+}
+
+/* What copies use stays registered until they are done. */
+static void test_unregister_waits_for_copies(void **state)
+{
+        struct outcome a = {0}, copied = {0}, out = {0};
+        char host[16];
+        struct test t;
+
+        start(&t, PATIENT_MSEC, false, true);
+        create(&t, 1, &a);
+        fake_device_take_log(&t.device, t.log);
+        submit_copy(&t, JOB_COPY_OUT, a.extents[0].extent, host, &copied);
+        submit_host(&t, JOB_UNREGISTER, host, &out);
+        fake_device_block(&t.device, "poll");
+        fake_device_wait_inside(&t.device); /* the thread has seen both */
+        fake_device_unblock(&t.device);
+        assert_int_equal(out.n, 0);
+        expect_log(&t, "start-out ");
+        fake_device_end_batch(&t.device, DEVICE_TO_HOST);
+        reap_until(&t, &out);
+        assert_int_equal(copied.n, 1);
+        expect_log(&t, "unregister ");
+        destroy(&t, &a, 1);
+        end(&t);
+}
+
+/* While the driver hangs nothing is registered, and what is to be given back waits. */
+static void test_unregister_is_never_refused(void **state)
+{
+        struct outcome late = {0}, refused = {0}, out = {0};
+        char host[16];
+        struct test t;
+
+        start(&t, HASTY_MSEC, false, true);
+        fake_device_block(&t.device, "register");
+        submit_host(&t, JOB_REGISTER, host, &late);
+        fake_device_wait_inside(&t.device);
+        reap_until(&t, &late);
+        assert_int_equal(late.result, -ETIMEDOUT);
+        submit_host(&t, JOB_REGISTER, host, &refused);
+        submit_host(&t, JOB_UNREGISTER, host, &out);
+        reap_until(&t, &refused);
+        assert_int_equal(refused.result, -ETIMEDOUT);
+        assert_int_equal(out.n, 0);
+        fake_device_unblock(&t.device);
+        reap_until(&t, &out);
+        assert_int_equal(out.result, 0);
+        assert_int_equal(t.device.registered_bytes, 0); /* the late one was undone */
+        expect_log(&t, "register unregister ");
+        end(&t);
+}
+
 static void submit_within(struct test *t, struct extent *to, struct extent *from, struct outcome *o)
 {
         struct job *job = new_job(JOB_COPY_WITHIN, 4, o);
@@ -552,6 +641,9 @@ int main(void)
                 TEST(test_batches_fly_beside_jobs),
                 TEST(test_late_batch),
                 TEST(test_failed_batch),
+                TEST(test_registers),
+                TEST(test_unregister_waits_for_copies),
+                TEST(test_unregister_is_never_refused),
                 TEST(test_copies_within),
                 TEST(test_late_copy_within),
                 TEST(test_close_takes_everything_down),

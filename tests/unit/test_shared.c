@@ -468,6 +468,13 @@ static void test_wrong_is_answered(void **state)
                                .op = SHM_OP_FETCH, .flags = SHM_FETCH_COPY, .copy.to = PAGE_NONE});
         assert_null(r.fetching);
         assert_int_equal(r.status, status_to_wire(-EINVAL));
+        r = submit(&w, (struct shm_submission){.op = SHM_OP_FETCH, .flags = SHM_FETCH_DOWN});
+        assert_non_null(r.fetching);
+        assert_true(r.fetch.goes_down);
+        assert_int_equal(r.fetch.to, PAGE_NONE);
+        r = submit(&w, (struct shm_submission){
+                               .op = SHM_OP_FETCH, .flags = SHM_FETCH_DOWN | SHM_FETCH_COPY});
+        assert_non_null(r.violation);
         r = submit(&w, (struct shm_submission){.op = SHM_OP_FREE, .ns_id = 77, .tokens = 1});
         assert_int_equal(r.status, status_to_wire(-ENOENT));
         submit(&w, (struct shm_submission){.op = SHM_OP_TOUCH,

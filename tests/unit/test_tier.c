@@ -12,6 +12,13 @@ static uint32_t n_down(struct tier_fill *f, uint32_t n_free, uint32_t n_leaving)
         return tier_n_down(f, &l);
 }
 
+static uint32_t n_kept(const struct tier_fill *f)
+{
+        struct tier_level l = {.capacity = CAPACITY};
+
+        return tier_n_kept(f, &l);
+}
+
 static void test_between_the_marks(void **state)
 {
         struct tier_fill f = {0};
@@ -23,7 +30,9 @@ static void test_between_the_marks(void **state)
         assert_int_equal(n_down(&f, 99, 101), 0);
         assert_int_equal(n_down(&f, 150, 0), 0);
         assert_int_equal(n_down(&f, 200, 0), 0);
+        assert_int_equal(n_kept(&f), 100);
         assert_int_equal(n_down(&f, 0, 0), 150); /* no more than may be under way */
+        assert_int_equal(n_kept(&f), 200);
         assert_int_equal(n_down(&f, 0, 140), 10);
         assert_int_equal(n_down(&f, 0, 160), 0);
 }

@@ -11,6 +11,8 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/sink.h"
 #include "daemon/core/transfer.h"
+#include "daemon/tier/disk-engine.h"
+#include "daemon/tier/disk.h"
 #include "daemon/tier/mover.h"
 #include "tests/unit/core-fixture.h"
 
@@ -25,6 +27,7 @@ struct tiers {
         struct member *m;
         struct attach *attach;
         struct ns *ns;
+        struct disk_file *disk; /* of the store; NULL: none */
         struct detail d;
         uint64_t now_nsec;
         unsigned n_planes;
@@ -49,9 +52,55 @@ static inline void tiers_check(struct tiers *w)
                 fail_msg("%s", w->d.text);
 }
 
-/* Sets of the device, and below it. */
-static inline void tiers_start(struct tiers *w, const struct evict_ops *evict, unsigned n_device,
-        unsigned n_host, unsigned n_planes, enum codec codec)
+/* Sets of the device, and below it; a file of a disk. */
+struct tiers_want {
+        const struct evict_ops *evict;
+        unsigned n_device, n_host; /* n_host 0: no such tier */
+        unsigned n_planes;
+        enum codec host_codec, disk_codec;
+        const char *disk; /* NULL: none */
+        uint64_t disk_bytes;
+        disk_engine_start_fn start; /* of another engine, with data; NULL: the disk's own */
+        void *start_data;
+};
+
+static inline void tiers_add_disk(struct tiers *w, struct pool *above, const struct tiers_want *o)
+{
+        const struct disk_options options = {.device = "host", .chunk_bytes = 4 * MIB};
+        char why[DISK_WHY_BYTES];
+
+        int r = o->start ? disk_open_with(o->disk, o->disk_bytes, &options, o->start, o->start_data,
+                                   &w->disk, why)
+                         : disk_open(o->disk, o->disk_bytes, &options, &w->disk, why);
+
+        if (r < 0)
+                fail_msg("%s", why);
+        assert_int_equal(store_add_disk(&w->store, above, w->disk, o->disk_bytes - 8 * MIB,
+                                 o->n_planes * TIER_SET_BYTES, &w->d),
+                0);
+}
+
+static inline void tiers_open_ns(struct tiers *w, const struct tiers_want *o, const char *version)
+{
+        struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
+        const struct attach_options options = {
+                .host_codec = o->host_codec, .disk_codec = o->disk_codec};
+
+        l.n_planes = o->n_planes;
+        if (o->host_codec != CODEC_NONE || o->disk_codec != CODEC_NONE) {
+                l.dtype = 2; /* f16 */
+                l.page_tokens = 64;
+                l.n_kv_heads = 4;
+                l.head_size = 64;
+        }
+        if (version)
+                (void)snprintf(l.version, sizeof(l.version), "%s", version);
+        if (attach_open_with(w->m, "n", &l, &options, &w->attach, &w->d) != 0)
+                fail_msg("%s", w->d.text);
+        w->ns = w->attach->ns;
+}
+
+static inline void tiers_open(struct tiers *w, const struct tiers_want *o)
 {
         struct tenant_attrs attrs = {.weight = 1,
                 .priority = 50,
@@ -59,34 +108,37 @@ static inline void tiers_start(struct tiers *w, const struct evict_ops *evict, u
                 .limit_bytes = UINT64_MAX,
                 .host_limit_bytes = UINT64_MAX,
                 .disk_limit_bytes = UINT64_MAX};
-        struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
-        const struct attach_options o = {.host_codec = codec};
+        uint64_t set_bytes = o->n_planes * TIER_SET_BYTES;
         struct pool *pool;
 
-        *w = (struct tiers){.n_planes = n_planes, .now_nsec = 1};
-        store_init(&w->store, evict);
-        assert_int_equal(
-                store_add_pool(&w->store, tier_device("host"), n_device * n_planes * TIER_SET_BYTES,
-                        n_planes * TIER_SET_BYTES, &w->d),
+        *w = (struct tiers){.n_planes = o->n_planes, .now_nsec = 1};
+        store_init(&w->store, o->evict);
+        assert_int_equal(store_add_pool(&w->store, tier_device("host"), o->n_device * set_bytes,
+                                 set_bytes, &w->d),
                 0);
         pool = store_find_pool(&w->store, NULL);
-        assert_int_equal(
-                store_add_below(&w->store, pool, TIER_HOST, tier_device("host-1"),
-                        n_host * n_planes * TIER_SET_BYTES, n_planes * TIER_SET_BYTES, &w->d),
-                0);
+        if (o->n_host > 0) {
+                assert_int_equal(store_add_below(&w->store, pool, tier_device("host-1"),
+                                         o->n_host * set_bytes, set_bytes, &w->d),
+                        0);
+                pool = pool->below;
+        }
+        if (o->disk)
+                tiers_add_disk(w, pool, o);
         assert_int_equal(mover_open(NULL, &w->store.mover), 0);
         assert_int_equal(tenant_new(&w->store, "a", &attrs, &w->a, &w->d), 0);
-        l.n_planes = n_planes;
-        if (codec != CODEC_NONE) {
-                l.dtype = 2; /* f16 */
-                l.page_tokens = 64;
-                l.n_kv_heads = 4;
-                l.head_size = 64;
-        }
         w->m = join(w->a);
-        if (attach_open_with(w->m, "n", &l, &o, &w->attach, &w->d) != 0)
-                fail_msg("%s", w->d.text);
-        w->ns = w->attach->ns;
+        tiers_open_ns(w, o, NULL);
+}
+
+static inline void tiers_start(struct tiers *w, const struct evict_ops *evict, unsigned n_device,
+        unsigned n_host, unsigned n_planes, enum codec codec)
+{
+        tiers_open(w, &(struct tiers_want){.evict = evict,
+                              .n_device = n_device,
+                              .n_host = n_host,
+                              .n_planes = n_planes,
+                              .host_codec = codec});
 }
 
 static inline void tiers_end(struct tiers *w)
@@ -171,15 +223,21 @@ static inline bool tier_cache(struct tiers *w, unsigned first, unsigned n)
 /* Everything that is under way, and what follows from it. */
 static inline void tiers_settle(struct tiers *w)
 {
-        struct pollfd fd = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+        struct pollfd fds[2] = {{.fd = mover_fd(w->store.mover), .events = POLLIN},
+                {.fd = w->disk ? disk_fd(w->disk) : -1, .events = POLLIN}};
+        unsigned n_idle = 0;
+        bool more;
 
         do {
                 (void)sink_turn(&w->store, w->now_nsec);
-                if (w->store.n_transfers > 0)
-                        assert_int_equal(poll(&fd, 1, 10000), 1);
+                more = transfer_work(&w->store);
+                if (w->store.n_transfers > 0 && poll(fds, 2, 10) == 0)
+                        assert_true(++n_idle < 1000);
                 (void)mover_reap(w->store.mover);
-                (void)transfer_work(&w->store);
-        } while (w->store.n_transfers > 0);
+                if (w->disk)
+                        (void)disk_reap(w->disk);
+                more |= transfer_work(&w->store);
+        } while (more || w->store.n_transfers > 0);
         tiers_check(w);
 }
 
@@ -196,15 +254,27 @@ static inline void note_told(struct fetch *f, int status, uint32_t page, void *d
         *(struct told *)data = (struct told){status, page, ((struct told *)data)->n + 1};
 }
 
-static inline int tier_fetch(struct tiers *w, uint32_t page, uint32_t to, struct told *told)
+static inline int tier_ask(
+        struct tiers *w, uint32_t page, uint32_t to, bool goes_down, struct told *told)
 {
         const struct fetch_request rq = {.page = page,
                 .generation = ns_page(w->ns, page) ? (uint32_t)ns_page(w->ns, page)->generation : 0,
-                .to = to};
+                .to = to,
+                .goes_down = goes_down};
         struct fetch *f;
 
         *told = (struct told){.page = PAGE_NONE};
         return fetch_begin(w->attach, &rq, note_told, told, &f, &told->page, &w->d);
+}
+
+static inline int tier_fetch(struct tiers *w, uint32_t page, uint32_t to, struct told *told)
+{
+        return tier_ask(w, page, to, false, told);
+}
+
+static inline int tier_put(struct tiers *w, uint32_t page, struct told *told)
+{
+        return tier_ask(w, page, PAGE_NONE, true, told);
 }
 
 #endif

@@ -309,6 +309,7 @@ static enum exit_status worker_init(struct worker *w, const struct options *o, u
                 .device = o->device,
                 .kernels = o->kernels,
                 .page_tokens = o->page_tokens,
+                .device_pages = o->device_pages,
                 .max_pages = (max_tokens + o->page_tokens - 1) / o->page_tokens,
         };
         enum exit_status status;

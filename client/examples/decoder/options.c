@@ -9,6 +9,7 @@
 
 #include "client/examples/decoder/gpu.h"
 #include "client/examples/decoder/options.h"
+#include "client/examples/decoder/pages.h"
 #include "client/examples/decoder/trained.h"
 
 enum kind { NUMBER, SEED, FLAG, FLAG_OFF, STRING, PREFIX, PLANES, HELP, VERSION };
@@ -35,6 +36,8 @@ static const struct row rows[] = {
         {"planes", PLANES, AT(plane_per_tensor), 0, 0, "block|layer",
                 "one plane for all layers, or one for K and V of each"},
         {"page-tokens", NUMBER, AT(page_tokens), 1, 1024, "N", "tokens in a page (default: 64)"},
+        {"device-pages", NUMBER, AT(device_pages), PAGES_MIN_DEVICE, 1 << 20, "N",
+                "keep N pages of a prompt on the device, the others below it (default: all)"},
         {"prompt-prefix", PREFIX, 0, 0, 0, "FILE", "text before each prompt (may be repeated)"},
         {"max-prompt", NUMBER, AT(max_prompt), 1, 1 << 20, "N",
                 "cut prompts to N tokens (default: 4096; the time grows with the square)"},
@@ -165,6 +168,10 @@ static int check(struct options *o)
         wrong = model_shape_error(&o->shape);
         if (wrong) {
                 fprintf(stderr, "decoder: %s\n", wrong);
+                return -EINVAL;
+        }
+        if (o->device_pages > 0 && !o->use_daemon) {
+                fprintf(stderr, "decoder: --device-pages: private memory has nothing below it\n");
                 return -EINVAL;
         }
         if (o->n_files == 0) {

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,10 @@ struct pages {
         uint8_t (*keys)[KVL_KEY_BYTES]; /* [0] is the root: key of page i is keys[i + 1] */
         uint32_t n_table, n_keys;
         const uint32_t *tokens;
+        struct kvl_window *window; /* device_pages: what is published is there, not in the table */
+        uint32_t n_window;
+        struct page_source source;
+        unsigned char **chunk; /* what the source gave out last, as tensors */
         bool active, publishing;
         struct pages_counts counts;
 };
@@ -79,6 +84,12 @@ static unsigned char *plane_page(const struct pages *p, uint32_t plane, uint32_t
         return p->memory + index * p->layout.plane_page_bytes;
 }
 
+static unsigned char *tensor(const struct pages *p, uint32_t page, uint32_t i)
+{
+        return p->options.plane_per_tensor ? plane_page(p, i, page)
+                                           : plane_page(p, 0, page) + i * p->tensor_bytes;
+}
+
 /* Enters a page at a place of the table: its index, and where each of its tensors lies. */
 static void place_page(struct pages *p, uint32_t at, uint32_t page)
 {
@@ -86,9 +97,7 @@ static void place_page(struct pages *p, uint32_t at, uint32_t page)
 
         p->table[at] = page;
         for (uint32_t i = 0; i < n_tensors; i++)
-                p->tensors[(size_t)at * n_tensors + i] =
-                        p->options.plane_per_tensor ? plane_page(p, i, page)
-                                                    : plane_page(p, 0, page) + i * p->tensor_bytes;
+                p->tensors[(size_t)at * n_tensors + i] = tensor(p, page, i);
 }
 
 /* What the model needs for pages where they lie. */
@@ -173,7 +182,9 @@ int pages_open(const struct pages_options *options, struct pages **ret_pages)
         p->table = calloc(options->max_pages, sizeof(*p->table));
         p->pinned = calloc(options->max_pages, sizeof(*p->pinned));
         p->keys = calloc((size_t)options->max_pages + 1, sizeof(*p->keys));
-        if (p->tensors && p->table && p->pinned && p->keys)
+        p->chunk =
+                calloc((size_t)options->max_pages * 2 * options->shape.n_layers, sizeof(*p->chunk));
+        if (p->tensors && p->table && p->pinned && p->keys && p->chunk)
                 r = kvl_key_root(&p->layout, p->keys[0]);
         if (!r)
                 r = options->use_daemon ? open_connection(p) : open_private(p);
@@ -197,11 +208,79 @@ void pages_close(struct pages *p)
                 free(p->memory);
         if (p->kv)
                 p->kv->ops->free(p->kv);
+        free(p->chunk);
         free(p->keys);
         free(p->pinned);
         free(p->table);
         free(p->tensors);
         free(p);
+}
+
+/* ---- a window -------------------------------------------------------------------------------- */
+
+static void *stream_of(const struct pages *p)
+{
+        return p->is_gpu ? gpu_stream(p->kv) : NULL;
+}
+
+/* What is pinned by now, and isn't there yet. */
+static int append_to_window(struct pages *p)
+{
+        uint32_t first = p->n_window;
+        int r;
+
+        if (!p->window)
+                return 0;
+        while (p->n_window < p->n_table && p->pinned[p->n_window])
+                p->n_window++;
+        if (p->n_window == first)
+                return 0;
+        r = kvl_window_append(p->window, p->table + first, p->n_window - first, stream_of(p));
+        if (r == -EINVAL || r == -ENOMEM)
+                p->n_window = first;
+        return r == KVL_MISS ? 0 : r; /* it is read where it is */
+}
+
+static int take(struct page_source *source, uint32_t layer, uint32_t is_v, uint32_t first_page,
+        uint32_t n_pages, unsigned char *const **ret_tensors, uint32_t *ret_n_pages)
+{
+        struct pages *p = (struct pages *)((char *)source - offsetof(struct pages, source));
+        uint32_t n_tensors = 2 * p->options.shape.n_layers, i = 2 * layer + is_v;
+        const uint32_t *pages;
+        int r;
+
+        if (first_page >= p->n_window) { /* written here, and nobody has it yet */
+                *ret_tensors = model_kv_row(p->kv, first_page);
+                *ret_n_pages = n_pages;
+                return 0;
+        }
+        r = kvl_window_take(p->window, first_page, n_pages, stream_of(p), &pages, ret_n_pages);
+        if (r)
+                return r;
+        for (uint32_t j = 0; j < *ret_n_pages; j++)
+                p->chunk[(size_t)j * n_tensors + i] = tensor(p, pages[j], i);
+        *ret_tensors = p->chunk;
+        return 0;
+}
+
+/* An eighth of the pages for each half of the buffer, and a sixteenth for the beginning of the
+ * text; one is written, one published, and one on its way down; the rest is its end. */
+static int open_window(struct pages *p)
+{
+        uint32_t n = p->options.device_pages, n_chunk = n / 8, n_first = n / 16 ? n / 16 : 1;
+        uint64_t n_last = n - 2 * n_chunk - n_first - 3;
+        const struct kvl_window_options options = {
+                .size = sizeof(options),
+                .first_tokens = (uint64_t)n_first * p->options.page_tokens,
+                .last_tokens = n_last * p->options.page_tokens,
+                .chunk_pages = n_chunk,
+                .request = p->request,
+        };
+
+        p->n_window = 0;
+        p->source.take = take;
+        p->kv->source = &p->source;
+        return kvl_window_open(p->ns, &options, &p->window);
 }
 
 /* ---- a prompt -------------------------------------------------------------------------------- */
@@ -223,23 +302,27 @@ static int compute_keys(struct pages *p, uint32_t n_keys)
 static int look_up(struct pages *p, uint32_t n_keys)
 {
         uint32_t n = 0;
-        uint64_t n_tokens;
+        uint64_t n_tokens = 0;
         int r;
 
         p->request = kvl_request_begin(p->ns);
-        if (n_keys == 0)
-                return 0;
-        r = kvl_lookup(p->ns, p->request, p->keys[1], n_keys, p->table, &n, &n_tokens);
+        r = p->options.device_pages > 0 ? open_window(p) : 0;
+        if (r || n_keys == 0)
+                return r;
+        r = (p->window ? kvl_find : kvl_lookup)(
+                p->ns, p->request, p->keys[1], n_keys, p->table, &n, &n_tokens);
         if (r == KVL_MISS)
                 return 0;
         if (r)
                 return r;
         /* Only full pages are ever published. */
         assert(n_tokens == (uint64_t)n * p->options.page_tokens);
+        p->n_table = n;
         memset(p->pinned, true, n * sizeof(*p->pinned));
+        if (p->window)
+                return append_to_window(p);
         for (uint32_t i = 0; i < n; i++)
                 place_page(p, i, p->table[i]);
-        p->n_table = n;
         return 0;
 }
 
@@ -248,6 +331,7 @@ static int reopen_namespace(struct pages *p)
 {
         kvl_request_end(p->ns, p->request);
         p->request = 0;
+        p->window = NULL; /* the namespace's */
         kvl_ns_close(p->ns);
         p->ns = NULL;
         return open_namespace(p);
@@ -389,12 +473,13 @@ int pages_publish(struct pages *p, uint32_t page_no)
         case 0:
                 p->pinned[page_no] = true;
                 p->counts.published++;
-                return 0;
+                return append_to_window(p);
         case KVL_DUPLICATE:
                 place_page(p, page_no, theirs);
                 p->pinned[page_no] = true;
                 p->counts.duplicates++;
-                return kvl_free(p->ns, &ours, 1);
+                r = kvl_free(p->ns, &ours, 1);
+                return r ? r : append_to_window(p);
         case KVL_NO_PARENT:
         case KVL_STALE:
                 p->publishing = false;
@@ -407,11 +492,21 @@ int pages_publish(struct pages *p, uint32_t page_no)
 /* ---- end ------------------------------------------------------------------------------------- */
 
 /* On a GPU, when the work on the stream is done: an engine doesn't wait for that. */
-static int release(struct pages *p, uint32_t n_pages)
+static int release(struct pages *p, uint32_t first, uint32_t n_pages)
 {
         if (p->is_gpu)
-                return kvl_release_on_stream(p->ns, p->table, n_pages, gpu_stream(p->kv));
-        return kvl_release(p->ns, p->table, n_pages);
+                return kvl_release_on_stream(p->ns, p->table + first, n_pages, gpu_stream(p->kv));
+        return kvl_release(p->ns, p->table + first, n_pages);
+}
+
+static int close_window(struct pages *p)
+{
+        int r = kvl_window_close(p->window, p->window ? stream_of(p) : NULL);
+
+        p->window = NULL;
+        p->n_window = 0;
+        p->kv->source = NULL;
+        return r;
 }
 
 static int give_up(struct pages *p, uint32_t first)
@@ -441,8 +536,8 @@ static int give_back(struct pages *p)
 /* Pinned pages are a prefix of the table: publishing goes in order, and ends where it fails. */
 int pages_end(struct pages *p)
 {
-        uint32_t n_pinned = 0;
-        int r = 0, q = 0;
+        uint32_t n_pinned = 0, n_window = p->n_window;
+        int r, q = 0;
 
         assert(p->active);
         p->active = false;
@@ -450,8 +545,9 @@ int pages_end(struct pages *p)
                 return 0;
         while (n_pinned < p->n_table && p->pinned[n_pinned])
                 n_pinned++;
-        if (n_pinned > 0)
-                r = release(p, n_pinned);
+        r = close_window(p);
+        if (r == 0 && n_pinned > n_window)
+                r = release(p, n_window, n_pinned - n_window);
         if (n_pinned < p->n_table)
                 q = give_up(p, n_pinned);
         if (!r)

@@ -29,7 +29,15 @@ struct pages_options {
         const char *kernels;   /* of a GPU: struct gpu_options; borrowed */
         uint32_t page_tokens;
         uint32_t max_pages; /* of one prompt and what is generated after it */
+        /*
+         * That one prompt may have on the device, PAGES_MIN_DEVICE or more: the others lie below
+         * it, and are read through a window (kvl_window_open()). 0: all of them are there. Pages
+         * that aren't published (most of what is generated) stay on the device beside these.
+         */
+        uint32_t device_pages;
 };
+
+#define PAGES_MIN_DEVICE 8
 
 /* Of the current prompt. */
 struct pages_counts {

@@ -1,0 +1,105 @@
+/*
+ * How the bytes of pages get from one tier of a namespace to another. Pages go together, as many as
+ * policy/tier.h has in one unit: small copies are slow, and so are small writes.
+ *
+ *   carry:  open (pages are added) -> under way, a step after another -> over: transfer.c draws the
+ *                                                                        consequences
+ *
+ *   OUT    a device behind a queue -> plain bytes: a job of the queue
+ *   READ   the disk -> stored bytes, compared with their sum by the disk's store
+ *   OPEN   stored -> plain bytes, compared with their sum by the mover
+ *   PACK   plain -> stored bytes, of which the mover takes the sum
+ *   WRITE  stored bytes -> the disk
+ *   IN     plain bytes -> a device behind a queue
+ *
+ * Memory that this process has mapped is read and written in place; what is behind a queue or on a
+ * disk goes through a buffer of the carry's. Loop thread only.
+ */
+#ifndef KVL_CORE_CARRY_H
+#define KVL_CORE_CARRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "base/list.h"
+#include "daemon/tier/disk.h"
+#include "policy/tier.h"
+
+struct ns;
+struct store;
+struct extent_set;
+struct move;
+struct queue;
+
+struct carry_page {
+        uint32_t from, to;
+        struct extent_set *sets[2]; /* of these; borrowed while the carry has its namespace */
+        /* What page_note.content is of `from`; from the end on, where result is 0, of `to`. */
+        uint64_t content;
+        struct disk_page disk; /* to or from a disk: what it is there */
+        struct iovec iov;
+        bool is_written; /* to a disk: it has a place there */
+        bool is_unwanted;
+        int result;
+};
+
+#define CARRY_STEPS_MAX 5
+
+struct carry {
+        struct list_link link; /* store.carries */
+        struct store *store;   /* borrowed */
+        struct ns *ns;         /* borrowed; NULL: it has gone */
+        enum tier_kind from, to;
+        bool is_urgent, is_copy;
+        bool is_open; /* pages may be added: nothing has begun */
+        bool is_over;
+        uint8_t steps[CARRY_STEPS_MAX];
+        unsigned n_steps, at;    /* at: the step that is under way, or next */
+        uint8_t *plain, *stored; /* owned buffers; NULL: in place */
+        uint64_t slot_bytes;     /* of a page in `stored` */
+        struct move *move;       /* of the mover, while it has it; borrowed */
+        struct disk_io *io;      /* likewise of the disk */
+        struct disk_file *disk;  /* whose that is */
+        struct queue *queue;     /* whose job reads or writes a buffer; borrowed; NULL: none's */
+        bool is_late;            /* its driver may do so for as long as it is stuck */
+        uint32_t n, n_max;
+        struct carry_page pages[];
+};
+
+/*
+ * One that takes another page between these tiers: `ns`, kind and urgency are the same, and it is
+ * open. copy: `to` stays whose it is. NULL: no memory.
+ */
+struct carry *carry_find(
+        struct ns *ns, enum tier_kind from, enum tier_kind to, bool is_copy, bool is_urgent);
+
+/* Adds one; its number. Its sets aren't to go before carry_drop_page() or the end. */
+uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to);
+
+/* All that are open, or could not go on, begin. To be called again where it returns true: there is
+ * one that can't yet (the mover, or the disk, has as much as it takes). */
+bool carry_start(struct store *s);
+
+/* Somebody waits for it by now. */
+void carry_hurry(struct carry *c);
+
+/* Nobody wants this page any more; the others go on. */
+void carry_leave(struct carry *c, uint32_t i);
+
+/* Pages that are being written to a disk, and are gone since: their entries mustn't be there when
+ * somebody is told that they aren't (space_promise()). */
+void carry_unwrite_gone(struct store *s);
+
+/* One that is over: to be freed by carry_free(). NULL: none. */
+struct carry *carry_next_over(struct store *s);
+void carry_free(struct carry *c);
+
+/* The namespace goes: no mover touches its memory when it returns, which takes a piece of a copy
+ * (mover.h) at most. What a queue or a disk still has ends by itself. */
+void carry_forget_ns(struct ns *ns);
+
+/* After the mover's, the queues' and the disks' end. */
+void carry_deinit(struct store *s);
+
+#endif

@@ -1,0 +1,770 @@
+#include "daemon/core/space.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/evp.h>
+
+#include "daemon/core/carry.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/nsset.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tag.h"
+#include "daemon/core/tenant.h"
+
+/* An entry that was found at the start. */
+struct space_entry {
+        uint64_t at;
+        uint64_t parent; /* hash of its parent's key; of the beginning of a text: 0 */
+        uint32_t next;   /* 1 + another one with this parent, or of those claimed; 0: none */
+};
+
+/* The disk's callback has it, and the namespace may go before. */
+struct space_load {
+        struct ns *ns; /* NULL: it has gone, or has another space by now */
+};
+
+static struct store *store_of(const struct ns *ns)
+{
+        return ns->tenant->store;
+}
+
+static struct disk_file *disk_of(const struct ns *ns)
+{
+        const struct pool *pool = ns->tiers[TIER_DISK].pool;
+
+        return pool ? pool->disk : NULL;
+}
+
+bool space_takes(const struct ns *ns)
+{
+        return ns->space.is_ready && disk_takes(disk_of(ns));
+}
+
+static uint64_t hash_of(const struct ns *ns, const uint8_t key[KEY_BYTES])
+{
+        return shared_hash(&ns->shared, key) >> 1; /* a map's key isn't UINT64_MAX */
+}
+
+static void wake(struct store *s)
+{
+        if (s->on_transfer_work)
+                s->on_transfer_work(s->callback_data);
+}
+
+/* Whoever waits for it asks by space_promise(). */
+static void on_durable(int result, void *data)
+{
+        (void)result;
+        (void)data;
+}
+
+/* ---- which it is ----------------------------------------------------------------------------- */
+
+static int add_bytes(EVP_MD_CTX *md, const void *bytes, size_t n)
+{
+        uint64_t len = n;
+
+        return EVP_DigestUpdate(md, &len, sizeof(len)) && EVP_DigestUpdate(md, bytes, n) ? 0 : -EIO;
+}
+
+static int add_text(EVP_MD_CTX *md, const char *text)
+{
+        return add_bytes(md, text, strlen(text));
+}
+
+/* Of everything that tells what the bytes of its pages are: each field with its length. */
+static int add_identity(EVP_MD_CTX *md, const struct ns *ns)
+{
+        const struct ns_layout *l = &ns->layout;
+        const uint64_t numbers[] = {l->dtype, l->n_layers, l->n_kv_heads, l->head_size,
+                l->page_tokens, l->n_planes, l->plane_page_bytes, l->tp_rank, l->tp_size,
+                l->layer_group, ns->geometry.tiers[TIER_DISK].codec,
+                ns->geometry.tiers[TIER_DISK].stored_bytes};
+        int r = add_text(md, ns->tenant->name);
+
+        if (r == 0)
+                r = add_text(md, ns->device.pool->props->name);
+        if (r == 0)
+                r = add_text(md, ns->name);
+        if (r == 0)
+                r = add_text(md, l->model);
+        if (r == 0)
+                r = add_text(md, l->version);
+        if (r == 0)
+                r = add_bytes(md, l->salt, l->salt_len);
+        return r == 0 ? add_bytes(md, numbers, sizeof(numbers)) : r;
+}
+
+/* Of a namespace; NULL: of the tenant alone. SHA-256: nobody can make a name that has another's. */
+static int name_space(const struct tenant *t, const struct ns *ns, uint8_t ret_id[DISK_ID_BYTES])
+{
+        EVP_MD_CTX *md = EVP_MD_CTX_new();
+        int r = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) ? 0 : -ENOMEM;
+
+        static_assert(DISK_ID_BYTES == 32, "what SHA-256 makes");
+        if (r == 0)
+                r = ns ? add_identity(md, ns) : add_text(md, t->name);
+        if (r == 0 && !EVP_DigestFinal_ex(md, ret_id, NULL))
+                r = -EIO;
+        EVP_MD_CTX_free(md);
+        return r;
+}
+
+/* ---- what a disk doesn't have any more --------------------------------------------------------
+ */
+
+static void remove_entry(struct ns *ns, uint64_t at, const uint8_t key[KEY_BYTES])
+{
+        struct disk_ref ref = {.at = at};
+
+        memcpy(ref.key, key, KEY_BYTES);
+        (void)disk_remove(ns->space.disk, &ref, 1, NULL, NULL); /* without callback: never fails */
+}
+
+static bool is_at(const struct ns *ns, uint32_t page, uint64_t at)
+{
+        return page != PAGE_NONE && tier_of_page(&ns->geometry, page) == TIER_DISK &&
+               ns_note(ns, page)->content == at;
+}
+
+void space_forget(struct ns *ns, uint32_t page)
+{
+        uint64_t at = ns_note(ns, page)->content;
+        const uint8_t *key = ns_page(ns, page)->key;
+        uint32_t other = ns_find_page(ns, key);
+
+        /* It was invalidated before it was FREE, and the place is another's with that key by now.
+         */
+        if (ns->space.disk && (other == page || !is_at(ns, other, at)))
+                remove_entry(ns, at, key);
+}
+
+void space_discard(struct ns *ns, uint64_t at, const uint8_t key[KEY_BYTES])
+{
+        if (ns->space.disk)
+                remove_entry(ns, at, key);
+}
+
+/* Entries that are no page's. */
+static void remove_unknown(struct ns *ns)
+{
+        const struct disk_page *p;
+        uint64_t iter = 0, at;
+
+        while (disk_page_next(ns->space.disk, &iter, &p, &at))
+                if (!is_at(ns, ns_find_page(ns, p->key), at)) {
+                        uint8_t key[KEY_BYTES];
+
+                        memcpy(key, p->key, KEY_BYTES);
+                        remove_entry(ns, at, key);
+                }
+}
+
+/* A page that isn't there: nobody is to look for it, nor for what continues it. */
+static void drop_page(struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
+                (void)ns_drop_subtree(ns, page, EVICT_PRESSURE);
+}
+
+void space_drop_missing(struct ns *ns)
+{
+        uint32_t first = tier_first_page(&ns->geometry, TIER_DISK);
+        uint32_t end = first + tier_n_pages(&ns->geometry, TIER_DISK);
+
+        ns->keep_idle_sets = true;
+        for (uint32_t page = first; page < end; page++) {
+                const struct page *p = ns_page(ns, page);
+
+                if (!p) {
+                        page += ns->geometry.set_pages - page % ns->geometry.set_pages - 1;
+                        continue;
+                }
+                if (p->state == PAGE_SEALED &&
+                        !disk_page_at(ns->space.disk, ns_note(ns, page)->content, p->key))
+                        drop_page(ns, page);
+        }
+        ns_trim(ns);
+}
+
+/* ---- entries become pages -------------------------------------------------------------------- */
+
+static void forget_entries(struct ns_space *s)
+{
+        free(s->entries);
+        s->entries = NULL;
+        s->n_entries = s->n_unclaimed = s->claimed = 0;
+        map_deinit(&s->heads);
+}
+
+static void claim(struct ns_space *s, uint32_t entry)
+{
+        s->entries[entry].next = s->claimed;
+        s->claimed = 1 + entry;
+}
+
+/* All entries that continue what has this key. */
+static void claim_after(struct ns *ns, const uint8_t key[KEY_BYTES])
+{
+        struct ns_space *s = &ns->space;
+        uint64_t hash = hash_of(ns, key);
+        const uint64_t *head = map_find(&s->heads, hash);
+        uint32_t entry = head ? (uint32_t)*head : 0;
+
+        if (!head)
+                return;
+        map_remove(&s->heads, hash);
+        while (entry > 0) {
+                uint32_t next = s->entries[entry - 1].next;
+
+                claim(s, entry - 1);
+                s->n_unclaimed--;
+                entry = next;
+        }
+}
+
+static void leave_unclaimed(struct ns_space *s, uint32_t entry)
+{
+        struct space_entry *e = &s->entries[entry];
+        const uint64_t *head = map_find(&s->heads, e->parent);
+        int r;
+
+        e->next = head ? (uint32_t)*head : 0;
+        r = map_put(&s->heads, e->parent, 1 + entry);
+        assert(r == 0); /* there is room for all */
+        (void)r;
+        s->n_unclaimed++;
+}
+
+/* A place for it, MOVING. PAGE_NONE: the tenant may have no more. */
+static uint32_t take_place(struct ns *ns)
+{
+        struct extent_set *set =
+                list_first(&ns->tiers[TIER_DISK].sets_room, struct extent_set, room_link);
+
+        if (!set && set_bind_in(ns, TIER_DISK, &set, NULL) != 0)
+                return PAGE_NONE;
+        return set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
+}
+
+static void describe(
+        struct ns *ns, uint32_t page, const struct disk_page *d, uint64_t at, uint32_t parent)
+{
+        struct page *p = ns_page(ns, page);
+        struct page_note *note = ns_note(ns, page);
+
+        memcpy(p->key, d->key, KEY_BYTES);
+        p->tokens = (uint16_t)d->tokens;
+        p->epoch = (uint32_t)ns->epoch;
+        note->published_sec = note->used_sec = store_now_sec(store_of(ns));
+        note->was_found = 1; /* it was let onto the disk for that */
+        note->depth = parent == PAGE_NONE ? 1 : ns_note(ns, parent)->depth + 1;
+        note->end_token = (uint32_t)d->end_token;
+        note->content = at;
+        note->tag = d->tag;
+}
+
+/* False: it is no page, and its entry isn't needed. */
+static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_t parent)
+{
+        uint64_t hash = shared_hash(&ns->shared, d->key);
+        uint32_t page;
+
+        if (d->tokens == 0 || d->tokens > ns->layout.page_tokens ||
+                (d->tag != 0 && tag_reserve(ns) < 0))
+                return false;
+        page = take_place(ns);
+        if (page == PAGE_NONE)
+                return false;
+        describe(ns, page, d, at, parent);
+        records_seal(ns, page, ns_page(ns, page)->generation, parent);
+        shared_describe(ns, page);
+        if (!shared_insert(ns, hash, page)) {
+                ns_note(ns, page)->tag = 0;
+                ns_free_page(ns, page);
+                return false;
+        }
+        ns_set_state(ns, page, PAGE_SEALED);
+        if (d->tag != 0)
+                tag_enter(ns, page);
+        tree_insert(&ns->tree, page, parent);
+        ns->evict->insert(ns->policy, page, &(struct evict_insert){.id = hash, .tokens = d->tokens},
+                store_of(ns)->now_nsec);
+        ns->evict->idle(ns->policy, page, store_of(ns)->now_nsec);
+        nsset_sealed(ns, page);
+        return true;
+}
+
+static void look_at(struct ns *ns, const struct space_entry *e)
+{
+        static const uint8_t none[KEY_BYTES];
+        const struct disk_page *d = disk_page_at(ns->space.disk, e->at, NULL);
+        uint32_t page, parent = PAGE_NONE;
+        struct disk_page is;
+        bool stays;
+
+        if (!d)
+                return;
+        is = *d; /* the disk's own goes with its entry */
+        page = ns_find_page(ns, is.key);
+        stays = is_at(ns, page, e->at);
+        if (page == PAGE_NONE) {
+                bool begins = memcmp(is.parent, none, KEY_BYTES) == 0;
+
+                if (!begins)
+                        parent = ns_find_page(ns, is.parent);
+                stays = (begins || parent != PAGE_NONE) && enter(ns, &is, e->at, parent);
+        }
+        if (!stays)
+                remove_entry(ns, e->at, is.key);
+        if (ns_find_page(ns, is.key) != PAGE_NONE)
+                claim_after(ns, is.key);
+}
+
+static uint32_t look_at_some(struct ns *ns, uint32_t budget)
+{
+        struct ns_space *s = &ns->space;
+        uint32_t n = 0;
+
+        ns->keep_idle_sets = true;
+        for (; n < budget && s->claimed > 0; n++) {
+                const struct space_entry e = s->entries[s->claimed - 1];
+
+                s->claimed = e.next;
+                look_at(ns, &e);
+        }
+        ns_trim(ns);
+        if (s->claimed == 0 && s->n_unclaimed == 0)
+                forget_entries(s);
+        return n;
+}
+
+void space_note_sealed(struct ns *ns, uint32_t page)
+{
+        if (ns->space.n_unclaimed == 0)
+                return;
+        claim_after(ns, ns_page(ns, page)->key);
+        if (ns->space.claimed > 0)
+                wake(store_of(ns));
+}
+
+void space_drop_unclaimed(struct ns *ns)
+{
+        struct ns_space *s = &ns->space;
+
+        /* What will be found isn't known yet: none of it, for good. Without memory for that: none
+         * of it, while there is power. */
+        if (s->load && space_raise(ns) < 0)
+                s->is_kept = true;
+        if (s->n_entries == 0)
+                return;
+        forget_entries(&ns->space);
+        remove_unknown(ns);
+}
+
+/* Beginnings of texts, and what continues a page that is there already, can be pages at once. */
+static void sort_out(struct ns *ns)
+{
+        static const uint8_t none[KEY_BYTES];
+        struct ns_space *s = &ns->space;
+        struct disk_space_info info;
+        const struct disk_page *p;
+        uint64_t iter = 0, at;
+
+        disk_space_info(s->disk, &info);
+        forget_entries(s);
+        map_init(&s->heads);
+        s->entries = calloc(info.n_pages + 1, sizeof(s->entries[0]));
+        if (!s->entries || map_reserve(&s->heads, info.n_pages) < 0) {
+                forget_entries(s); /* nobody misses what nobody knows of */
+                remove_unknown(ns);
+                return;
+        }
+        while (s->n_entries < info.n_pages && disk_page_next(s->disk, &iter, &p, &at)) {
+                bool begins = memcmp(p->parent, none, KEY_BYTES) == 0;
+
+                s->entries[s->n_entries] = (struct space_entry){
+                        .at = at, .parent = begins ? 0 : hash_of(ns, p->parent)};
+                if (begins || ns_find_page(ns, p->parent) != PAGE_NONE)
+                        claim(s, s->n_entries);
+                else
+                        leave_unclaimed(s, s->n_entries);
+                s->n_entries++;
+        }
+        if (s->claimed > 0)
+                wake(store_of(ns));
+}
+
+/* ---- open, loading, ready -------------------------------------------------------------------- */
+
+static void become_ready(struct ns *ns)
+{
+        ns->space.is_ready = true;
+        if (ns->space.is_kept) {
+                space_drop_missing(ns);
+                remove_unknown(ns);
+        } else {
+                sort_out(ns);
+        }
+        ns->may_be_due = true;
+        wake(store_of(ns));
+}
+
+static void on_loaded(int result, void *data)
+{
+        struct space_load *load = data;
+
+        if (load->ns) {
+                load->ns->space.load = NULL;
+                if (result == 0 || result == -ECANCELED)
+                        become_ready(load->ns);
+        }
+        free(load);
+}
+
+static int begin_load(struct ns *ns)
+{
+        struct space_load *load = calloc(1, sizeof(*load));
+        int r;
+
+        if (!load)
+                return -ENOMEM;
+        load->ns = ns;
+        r = disk_space_load(ns->space.disk, on_loaded, load);
+        if (r == 0) {
+                ns->space.load = load;
+                return 0;
+        }
+        free(load);
+        if (r != -EALREADY)
+                return r;
+        become_ready(ns); /* of a namespace that went, and was made again */
+        return 0;
+}
+
+/* No page can be there, then. */
+static void have_none(struct ns *ns)
+{
+        ns->space.disk = NULL;
+        ns->space.is_ready = false;
+        forget_entries(&ns->space);
+        space_drop_missing(ns);
+}
+
+static int find_or_make(struct ns *ns)
+{
+        uint8_t id[DISK_ID_BYTES], owner[DISK_ID_BYTES];
+        struct disk_file *d = disk_of(ns);
+        int r = name_space(ns->tenant, ns, id);
+
+        if (r == 0)
+                r = name_space(ns->tenant, NULL, owner);
+        if (r < 0)
+                return r;
+        ns->space.disk = disk_space_find(d, id);
+        if (ns->space.disk)
+                return 0;
+        return disk_space_new(
+                d, id, owner, 1, ns->geometry.tiers[TIER_DISK].stored_bytes, &ns->space.disk);
+}
+
+int space_open(struct ns *ns, bool is_kept)
+{
+        int r;
+
+        ns->space = (struct ns_space){.is_kept = is_kept};
+        if (!ns->tiers[TIER_DISK].pool)
+                return 0;
+        r = disk_of(ns) ? find_or_make(ns) : -ENODEV;
+        if (r == 0)
+                r = begin_load(ns);
+        if (r < 0)
+                have_none(ns);
+        return r;
+}
+
+void space_close(struct ns *ns)
+{
+        if (ns->space.load)
+                ns->space.load->ns = NULL;
+        ns->space.load = NULL;
+        ns->space.disk = NULL;
+        ns->space.is_ready = false;
+        forget_entries(&ns->space);
+}
+
+int space_erase(struct ns *ns)
+{
+        int r = ns->space.disk ? disk_drop(ns->space.disk, on_durable, NULL) : 0;
+
+        if (r == 0)
+                space_close(ns);
+        return r;
+}
+
+void space_renew(struct ns *ns)
+{
+        space_close(ns); /* of the other version: raised, so that nothing is in it */
+        (void)space_open(ns, false);
+}
+
+int space_raise(struct ns *ns)
+{
+        struct disk_space_info info;
+        int r;
+
+        if (!ns->space.disk)
+                return 0;
+        disk_space_info(ns->space.disk, &info);
+        r = disk_raise(ns->space.disk, info.generation + 1, on_durable, NULL);
+        if (r == 0)
+                forget_entries(&ns->space);
+        return r;
+}
+
+/* ---- promises -------------------------------------------------------------------------------- */
+
+struct promise {
+        unsigned n_left; /* disks that haven't answered, and who begins */
+        int result;
+        space_fn done;
+        void *data;
+};
+
+static void end_one(struct promise *p)
+{
+        if (--p->n_left > 0)
+                return;
+        p->done(p->result, p->data);
+        free(p);
+}
+
+static void on_kept(int result, void *data)
+{
+        struct promise *p = data;
+
+        if (result < 0)
+                p->result = result;
+        end_one(p);
+}
+
+int space_promise(struct store *s, space_fn done, void *data)
+{
+        struct promise *p = calloc(1, sizeof(*p));
+        unsigned n = 0;
+        int r = p ? 0 : -ENOMEM;
+
+        if (!p)
+                return r;
+        carry_unwrite_gone(s);
+        *p = (struct promise){.n_left = 1, .done = done, .data = data};
+        list_for_each (pool, &s->lower_pools, struct pool, link) {
+                if (!pool->disk || r < 0)
+                        continue;
+                p->n_left++;
+                r = disk_remove_sync(pool->disk, on_kept, p);
+                n += r == 0;
+                p->n_left -= r < 0;
+        }
+        if (n == 0) {
+                free(p);
+                return r < 0 ? r : SPACE_KEPT;
+        }
+        p->result = r;
+        end_one(p);
+        return 0;
+}
+
+/* ---- room ------------------------------------------------------------------------------------ */
+
+static struct ns *find_ns(const struct store *s, const struct disk_space *space)
+{
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (ns->space.disk == space)
+                                return ns;
+        return NULL;
+}
+
+static bool has_owner(const struct disk_space *space, const uint8_t owner[DISK_ID_BYTES])
+{
+        struct disk_space_info info;
+
+        disk_space_info(space, &info);
+        return memcmp(info.owner, owner, DISK_ID_BYTES) == 0;
+}
+
+void space_erase_unopened(const struct tenant *t)
+{
+        uint8_t owner[DISK_ID_BYTES];
+
+        if (name_space(t, NULL, owner) < 0)
+                return;
+        list_for_each (pool, &t->store->lower_pools, struct pool, link) {
+                struct disk_space *next, *s = pool->disk ? disk_space_next(pool->disk, NULL) : NULL;
+
+                for (; s; s = next) {
+                        next = disk_space_next(pool->disk, s);
+                        if (has_owner(s, owner) && !find_ns(t->store, s))
+                                (void)disk_drop(s, on_durable, NULL);
+                }
+        }
+}
+
+static bool is_somebodys(const struct store *s, const struct disk_space *space)
+{
+        list_for_each (t, &s->tenants, struct tenant, link) {
+                uint8_t owner[DISK_ID_BYTES];
+
+                if (name_space(t, NULL, owner) < 0 || has_owner(space, owner))
+                        return true;
+        }
+        return false;
+}
+
+void space_erase_strangers(const struct store *s)
+{
+        list_for_each (pool, &s->lower_pools, struct pool, link) {
+                struct disk_space *next,
+                        *each = pool->disk ? disk_space_next(pool->disk, NULL) : NULL;
+
+                for (; each; each = next) {
+                        next = disk_space_next(pool->disk, each);
+                        if (!is_somebodys(s, each))
+                                (void)disk_drop(each, on_durable, NULL);
+                }
+        }
+}
+
+/* Slots of its chunks that no page of a namespace is in. */
+static uint64_t slack_of(
+        const struct ns *ns, const struct disk_space *space, const struct disk_space_info *info)
+{
+        uint64_t n_slots = (uint64_t)info->n_chunks * disk_space_chunk_slots(space);
+        uint64_t n_pages = ns ? ns->tiers[TIER_DISK].n_pages[PAGE_SEALED] : 0;
+
+        return n_slots - MIN(n_slots, n_pages);
+}
+
+struct gone {
+        struct disk_ref *refs;
+        uint32_t n, n_max;
+};
+
+static void note_gone(const struct disk_page *page, uint64_t at, void *data)
+{
+        struct gone *g = data;
+
+        if (g->n == g->n_max)
+                return;
+        g->refs[g->n].at = at;
+        memcpy(g->refs[g->n++].key, page->key, KEY_BYTES);
+}
+
+/* The chunk that it used longest ago goes back. */
+static bool give_chunk(struct ns *ns, struct disk_space *space)
+{
+        struct gone g = {.n_max = disk_space_chunk_slots(space)};
+        bool went;
+
+        g.refs = calloc(g.n_max, sizeof(g.refs[0]));
+        if (!g.refs)
+                return false;
+        went = disk_give_chunk(space, note_gone, &g) == 0;
+        ns->keep_idle_sets = true;
+        for (uint32_t i = 0; i < g.n; i++) {
+                uint32_t page = ns_find_page(ns, g.refs[i].key);
+
+                if (is_at(ns, page, g.refs[i].at))
+                        drop_page(ns, page);
+        }
+        ns_trim(ns);
+        free(g.refs);
+        return went;
+}
+
+static bool drop_victims(struct ns *ns, uint32_t n)
+{
+        uint32_t n_gone = 0;
+
+        while (n_gone < n) {
+                uint32_t page = ns->evict->victim(
+                        ns->policy, TIER_DISK, EVICT_DROP, store_of(ns)->now_nsec);
+
+                if (page == NODE_NONE)
+                        break;
+                n_gone += ns_evict_leaf(ns, page);
+        }
+        return n_gone == n;
+}
+
+/* Of spaces that have more chunks than their pages need the one with most of that; of those that
+ * nobody has opened, any. */
+bool space_make_room(struct ns *ns, uint32_t n)
+{
+        struct store *store = store_of(ns);
+        struct disk_file *d = disk_of(ns);
+        struct disk_space *best = NULL, *unopened = NULL, *largest = NULL;
+        uint64_t most = 0;
+        uint32_t chunks = 1;
+
+        for (struct disk_space *s = disk_space_next(d, NULL); s; s = disk_space_next(d, s)) {
+                const struct ns *owner = find_ns(store, s);
+                struct disk_space_info info;
+                uint64_t slack;
+
+                disk_space_info(s, &info);
+                slack = slack_of(owner, s, &info) / disk_space_chunk_slots(s);
+                if (!owner && info.n_chunks > 0)
+                        unopened = s;
+                if (owner && info.is_loaded && slack > most) {
+                        most = slack;
+                        best = s;
+                }
+                if (owner && info.is_loaded && info.n_chunks > chunks) {
+                        chunks = info.n_chunks;
+                        largest = s;
+                }
+        }
+        if (unopened)
+                return disk_drop(unopened, on_durable, NULL) == 0;
+        if (best)
+                return give_chunk(find_ns(store, best), best);
+        if (drop_victims(ns, n))
+                return true;
+        return largest && give_chunk(find_ns(store, largest), largest);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static bool work(struct ns *ns, uint32_t *budget)
+{
+        if (ns->space.disk && disk_state(disk_of(ns)) == DISK_OFF)
+                have_none(ns);
+        if (ns->space.claimed > 0)
+                *budget -= MIN(*budget, look_at_some(ns, *budget));
+        return ns->space.claimed > 0;
+}
+
+bool space_work(struct store *s, uint32_t budget)
+{
+        bool more = false;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        more |= work(ns, &budget);
+        return more;
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+bool space_has(const struct ns *ns, uint32_t page)
+{
+        return !space_takes(ns) || ns_set_of(ns, page)->n_busy > 0 ||
+               disk_page_at(ns->space.disk, ns_note(ns, page)->content, ns_page(ns, page)->key);
+}

@@ -1,0 +1,26 @@
+/*
+ * A recorded traffic through a private daemon: replay.c says how.
+ */
+#ifndef KVL_BENCH_REPLAY_H
+#define KVL_BENCH_REPLAY_H
+
+#include <stdint.h>
+
+#include "client/trace/trace.h"
+
+/* Pages of 4 KiB, in sets of so many. */
+#define REPLAY_SET_PAGES 512
+
+struct replay_cache {
+        const char *policy; /* of eviction */
+        /* Multiples of REPLAY_SET_PAGES: more than the longest request has; in memory of the host
+         * below, 0: none. */
+        uint32_t device_pages, host_pages;
+};
+
+/* Hits in percent of the input tokens of the first n_requests. What lies below the device is a hit
+ * where the lookup brought it up. 0, or -errno with a line on stderr. */
+int replay_measure(const struct trace *trace, uint32_t n_requests, const struct replay_cache *cache,
+        double *ret_percent);
+
+#endif

@@ -1,0 +1,365 @@
+/* A disk below memory of the host, or below the device: what is cold lies there, and is found after
+ * the daemon's, and the machine's, restart; or is a miss, never other bytes. */
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define CHAINS      8
+#define CHAIN_PAGES 256 /* of 4 KiB */
+#define PAGES       (CHAINS * CHAIN_PAGES)
+
+static const struct private_tenant one[] = {{"a", NULL}, {NULL, NULL}};
+static const struct private_tenant some[] = {
+        {"a", NULL}, {"out", "disk_limit = 0\n"}, {NULL, NULL}};
+#define DEVICE "memory = 2MiB\nextent = 2MiB\n"
+#define HOST   DEVICE "host_memory = 2MiB\n"
+static const struct private_options below_host = {
+        .tenants = some, .device_lines = HOST, .disk_size = "64MiB"};
+static const struct private_options below_device = {
+        .tenants = one, .device_lines = DEVICE, .disk_size = "64MiB"};
+static const struct private_options kept = {
+        .tenants = one, .device_lines = HOST, .disk_size = "64MiB", .is_kept = true};
+
+static void release(struct worker *w, const uint32_t *pages, unsigned n)
+{
+        char line[8192] = "release";
+        size_t at = strlen(line);
+
+        for (unsigned i = 0; i < n; ++i)
+                at += (size_t)snprintf(line + at, sizeof(line) - at, " %u", pages[i]);
+        worker_tell(w, "%s", line);
+}
+
+/* Pages of a chain that are found, every byte as it was published. */
+static uint32_t read_chain(struct worker *w, unsigned chain)
+{
+        uint32_t pages[CHAIN_PAGES], n = 0;
+
+        if (worker_ask(w, "lookup %u:0-%u", chain, CHAIN_PAGES - 1) == 0)
+                n = worker_numbers(w, pages, CHAIN_PAGES);
+        for (uint32_t i = 0; i < n; ++i)
+                worker_tell(w, "verify %u %u", pages[i], 1000 * chain + i);
+        if (n > 0)
+                release(w, pages, n);
+        return n;
+}
+
+static uint32_t read_all(struct worker *w)
+{
+        uint32_t n = 0;
+
+        for (unsigned chain = 0; chain < CHAINS; ++chain)
+                n += read_chain(w, chain);
+        print_message("%u of %u pages found\n", n, PAGES);
+        return n;
+}
+
+static uint64_t on_disk(struct harness *h)
+{
+        json_t *status = ctl_json(h, "status");
+        uint64_t n = (uint64_t)json_integer_value(json_object_get(status, "disk_pages_sealed"));
+
+        json_decref(status);
+        return n;
+}
+
+/* Each is asked for once more after it was published: what isn't doesn't go onto a disk. */
+static void publish_all(struct worker *w)
+{
+        uint32_t pages[CHAIN_PAGES];
+
+        for (unsigned chain = 0; chain < CHAINS; ++chain) {
+                worker_publish_chain(w, chain, CHAIN_PAGES, pages);
+                release(w, pages, CHAIN_PAGES);
+                assert_int_equal(read_chain(w, chain), CHAIN_PAGES);
+                sleep_msec(10); /* for the way down */
+        }
+        assert_true(on_disk(w->harness) > CHAIN_PAGES);
+}
+
+static void larger(struct harness *h)
+{
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        publish_all(w);
+        assert_true(read_all(w) > PAGES * 3 / 4);
+        assert_true(read_all(w) > PAGES / 2);
+        assert_int_equal(ctl_status(h, "disk_damaged"), 0);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+        ctl_wait_status(h, "disk_pages_sealed", 0);
+}
+
+static void test_larger(void **state)
+{
+        larger(*state);
+}
+
+/* A tenant that mustn't have anything on a disk. */
+static void test_kept_out(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "out", "ns", 1);
+        uint32_t pages[CHAIN_PAGES];
+
+        for (unsigned chain = 0; chain < CHAINS; ++chain) {
+                worker_publish_chain(w, chain, CHAIN_PAGES, pages);
+                release(w, pages, CHAIN_PAGES);
+                (void)read_chain(w, chain);
+        }
+        assert_int_equal(on_disk(h), 0);
+        worker_stop(w);
+        ctl(h, "purge out --remove");
+}
+
+/* ---- restarts -------------------------------------------------------------------------------- */
+
+static void test_killed(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        if (!private_is_contiguous()) {
+                worker_stop(w);
+                print_message("skipped: this memory doesn't outlive the daemon\n");
+                skip();
+        }
+        publish_all(w);
+        for (unsigned i = 0; i < 3; ++i) {
+                assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
+                assert_int_equal(private_daemon_await(&h->daemon), 0);
+                ctl_wait_status(h, "n_clients", 1);
+                assert_true(read_all(w) > PAGES / 4);
+                ctl(h, "check");
+        }
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+/* Where nothing but the disk is left. */
+static void test_rebooted(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t n;
+
+        publish_all(w);
+        worker_stop(w);
+        harness_restart(h);
+        w = worker_start(h, "a", "ns", 1);
+        sleep_msec(500); /* it is read in the background */
+        n = read_all(w);
+        assert_true(n >= CHAIN_PAGES); /* the chains that were used longest ago */
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+        harness_restart(h);
+        w = worker_start(h, "a", "ns", 1);
+        sleep_msec(200);
+        assert_int_equal(read_all(w), 0);
+        worker_stop(w);
+}
+
+static void end_abruptly(struct harness *h)
+{
+        assert_int_equal(kill(h->daemon.pid, SIGKILL), 0);
+        (void)private_daemon_stop(&h->daemon, &(int){0});
+}
+
+/* What was invalidated isn't there after a power cut right behind the answer. */
+static void test_invalidated(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        publish_all(w);
+        sleep_msec(100);
+        worker_tell(w, "invalidate 0:0");
+        worker_tell(w, "invalidate 1:0");
+        end_abruptly(h);
+        worker_kill(w);
+        harness_start(h);
+        w = worker_start(h, "a", "ns", 1);
+        sleep_msec(500);
+        assert_int_equal(read_chain(w, 0), 0);
+        assert_int_equal(read_chain(w, 1), 0);
+        (void)read_all(w);
+        worker_tell(w, "invalidate all");
+        end_abruptly(h);
+        worker_kill(w);
+        harness_start(h);
+        w = worker_start(h, "a", "ns", 1);
+        sleep_msec(500);
+        assert_int_equal(read_all(w), 0);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+/* A byte of every 4 KiB from `from` on. */
+static void flip(const char *path, off_t from)
+{
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        struct stat st;
+        uint8_t c;
+
+        assert_true(fd >= 0 && fstat(fd, &st) == 0);
+        for (off_t at = from + 1000; at < st.st_size; at += 4096) {
+                assert_int_equal(pread(fd, &c, 1, at), 1);
+                c ^= 0x10;
+                assert_int_equal(pwrite(fd, &c, 1, at), 1);
+        }
+        assert_int_equal(fsync(fd), 0);
+        close(fd);
+}
+
+/* Under a daemon that runs. */
+static void test_flipped(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        publish_all(w);
+        flip(h->daemon.disk, 1 << 20);
+        (void)read_all(w); /* asserts that what is found is right */
+        assert_true(ctl_status(h, "disk_damaged") > 0);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+static void assert_works(struct harness *h)
+{
+        struct worker *w = worker_start(h, "a", "other", 1);
+        uint32_t pages[CHAIN_PAGES];
+
+        for (unsigned chain = 0; chain < 2; ++chain) {
+                worker_publish_chain(w, chain, CHAIN_PAGES, pages);
+                release(w, pages, CHAIN_PAGES);
+                assert_int_equal(read_chain(w, chain), CHAIN_PAGES);
+        }
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+/* A file that lost its end, or any of its bytes, between two starts. */
+static void damaged_between(struct harness *h, void (*damage)(const char *path))
+{
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        publish_all(w);
+        end_abruptly(h);
+        worker_kill(w);
+        damage(h->daemon.disk);
+        harness_start(h);
+        w = worker_start(h, "a", "ns", 1);
+        sleep_msec(300);
+        (void)read_all(w);
+        worker_stop(w);
+        assert_works(h);
+}
+
+static void shorten(const char *path)
+{
+        assert_int_equal(truncate(path, 5 << 20), 0);
+}
+
+static void flip_all(const char *path)
+{
+        flip(path, 0);
+}
+
+static void zero_some(const char *path)
+{
+        static const uint8_t zeros[65536];
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+        for (off_t at = 4 << 20; at < 48 << 20; at += 3 * sizeof(zeros))
+                assert_int_equal(pwrite(fd, zeros, sizeof(zeros), at), sizeof(zeros));
+        close(fd);
+}
+
+static void test_shortened(void **state)
+{
+        damaged_between(*state, shorten);
+}
+
+static void test_damaged(void **state)
+{
+        damaged_between(*state, flip_all);
+        damaged_between(*state, zero_some);
+}
+
+/* ---- without it ------------------------------------------------------------------------------ */
+
+static void assert_state(struct harness *h, const char *state)
+{
+        json_t *status = ctl_json(h, "status");
+        const char *is = json_string_value(json_object_get(status, "disk_state"));
+
+        assert_string_equal(is, state);
+        json_decref(status);
+}
+
+/* It goes while the daemon runs. */
+static void test_gone(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        publish_all(w);
+        assert_int_equal(truncate(h->daemon.disk, 0), 0);
+        (void)read_all(w);
+        worker_tell(w, "invalidate 0:0"); /* waits for the disk */
+        assert_state(h, "off");
+        ctl_wait_status(h, "disk_pages_sealed", 0);
+        worker_stop(w);
+        assert_works(h);
+}
+
+/* It can't be had at the start. */
+static void test_unusable(void **state)
+{
+        struct harness *h = *state;
+        int status, fd;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        (void)unlink(h->daemon.disk);
+        fd = open(h->daemon.disk, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        assert_int_equal(write(fd, "somebody's", 10), 10);
+        close(fd);
+        harness_start(h);
+        assert_state(h, "off");
+        assert_works(h);
+        fd = open(h->daemon.disk, O_RDONLY | O_CLOEXEC);
+        assert_int_equal(lseek(fd, 0, SEEK_END), 10); /* is left alone */
+        close(fd);
+}
+
+static void test_below_device(void **state)
+{
+        larger(*state);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_larger, (void *)&below_host),
+                harness_test(test_below_device, (void *)&below_device),
+                harness_test(test_kept_out, (void *)&below_host),
+                harness_test(test_killed, (void *)&kept),
+                harness_test(test_rebooted, (void *)&below_host),
+                harness_test(test_invalidated, (void *)&below_device),
+                harness_test(test_flipped, (void *)&below_host),
+                harness_test(test_shortened, (void *)&below_host),
+                harness_test(test_damaged, (void *)&below_device),
+                harness_test(test_gone, (void *)&below_host),
+                harness_test(test_unusable, (void *)&below_host),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

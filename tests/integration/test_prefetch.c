@@ -1,0 +1,313 @@
+/* Pages that come up from memory of the host before anybody asks for them: of a text that is read
+ * piece by piece, of a session that is about to return, those that are named; and a guess that is
+ * of no use. Every byte is compared. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/integration/harness.h"
+#include "tests/integration/pattern.h"
+
+#define CHAIN_PAGES 256 /* of 4 KiB; the device has four times as many */
+#define N_FILLERS   8
+#define FIRST       100 /* filler */
+#define TAG         7
+
+static const struct private_tenant some[] = {{"a", "evict = lru\nwarm_tags = 7\n"}, {NULL, NULL}};
+#define DEVICE_LINES "memory = 4MiB\nextent = 2MiB\nhost_memory = 32MiB\n"
+static const struct private_options options = {.tenants = some, .device_lines = DEVICE_LINES};
+static const struct private_options kept = {
+        .tenants = some, .device_lines = DEVICE_LINES, .is_kept = true};
+
+/* ---- what the daemon says -------------------------------------------------------------------- */
+
+/* Of the namespace `cache`; 0 where there is none. */
+static uint64_t figure(struct harness *h, const char *key)
+{
+        json_t *reply = ctl_json(h, "namespaces"), *row;
+        uint64_t value = 0;
+        size_t i;
+
+        json_array_foreach(ctl_list(reply, "namespaces"), i, row)
+        {
+                const json_t *number = json_object_get(row, key);
+
+                assert_non_null(number);
+                if (strcmp(json_string_value(json_object_get(row, "name")), "cache") == 0)
+                        value = (uint64_t)json_integer_value(number);
+        }
+        json_decref(reply);
+        return value;
+}
+
+static void await_figure(struct harness *h, const char *key, uint64_t least)
+{
+        unsigned n = 1000;
+
+        while (figure(h, key) < least && --n > 0)
+                sleep_msec(10);
+        if (n == 0)
+                fail_msg("%s is %llu after 10 s, should be %llu", key,
+                        (unsigned long long)figure(h, key), (unsigned long long)least);
+}
+
+static uint64_t number(const json_t *object, const char *key)
+{
+        const json_t *n = json_object_get(object, key);
+
+        assert_non_null(n);
+        return (uint64_t)json_integer_value(n);
+}
+
+/* ---- what workers do ------------------------------------------------------------------------- */
+
+static void release(struct worker *w, const uint32_t *pages, unsigned n)
+{
+        char line[4096] = "release";
+        size_t at = strlen(line);
+
+        for (unsigned i = 0; i < n; i++)
+                at += (size_t)snprintf(line + at, sizeof(line) - at, " %u", pages[i]);
+        worker_tell(w, "%s", line);
+}
+
+/* What goes down for the next lease has gone, so that little is evicted for it. */
+static void await_quiet(struct worker *w)
+{
+        uint64_t was = UINT64_MAX, n = figure(w->harness, "host_arrived");
+
+        for (; n != was; n = figure(w->harness, "host_arrived")) {
+                was = n;
+                sleep_msec(60);
+        }
+}
+
+static void publish(struct worker *w, unsigned chain)
+{
+        uint32_t pages[CHAIN_PAGES];
+
+        worker_publish_chain(w, chain, CHAIN_PAGES, pages);
+        release(w, pages, CHAIN_PAGES);
+        await_quiet(w);
+}
+
+/* With the tag. */
+static void publish_tagged(struct worker *w, unsigned chain)
+{
+        char line[4096];
+        uint32_t pages[CHAIN_PAGES];
+        int at;
+
+        worker_tell(w, "lease %u", CHAIN_PAGES);
+        assert_int_equal(worker_numbers(w, pages, CHAIN_PAGES), CHAIN_PAGES);
+        at = snprintf(
+                line, sizeof(line), "publish-with - %u 16 %u:0-%u -", TAG, chain, CHAIN_PAGES - 1);
+        for (unsigned i = 0; i < CHAIN_PAGES; i++) {
+                worker_tell(w, "fill %u %u", pages[i], 1000 * chain + i);
+                at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
+        }
+        worker_tell(w, "%s", line);
+        release(w, pages, CHAIN_PAGES);
+        await_quiet(w);
+}
+
+/* Other texts take the device. */
+static void push_down(struct worker *w)
+{
+        for (unsigned i = 0; i < N_FILLERS; i++)
+                publish(w, FIRST + i);
+}
+
+/* And go. */
+static void make_room(struct worker *w)
+{
+        for (unsigned i = 0; i < N_FILLERS; i++)
+                worker_tell(w, "invalidate %u:0-0", FIRST + i);
+}
+
+/* One piece of a text; an engine computes for a while with it. */
+static void read_piece(struct worker *w, unsigned chain, unsigned first, unsigned n)
+{
+        uint32_t pages[CHAIN_PAGES];
+
+        worker_tell(w, "lookup %u:%u-%u", chain, first, first + n - 1);
+        assert_int_equal(worker_numbers(w, pages, CHAIN_PAGES), n);
+        for (unsigned i = 0; i < n; i++)
+                worker_tell(w, "verify %u %u", pages[i], 1000 * chain + first + i);
+        sleep_msec(30);
+        release(w, pages, n);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* Of a cold text most pages are there when the reader comes to them. */
+static void test_stream(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "cache", 1);
+        uint64_t below, useful;
+
+        publish(w, 0);
+        push_down(w);
+        make_room(w);
+        below = figure(h, "host_pages_sealed");
+        assert_true(below > CHAIN_PAGES / 2);
+        for (unsigned i = 0; i < CHAIN_PAGES; i += 16)
+                read_piece(w, 0, i, 16);
+        useful = figure(h, "prefetch_stream_useful");
+        print_message("of %llu cold pages %llu were there\n", (unsigned long long)below,
+                (unsigned long long)useful);
+        assert_true(useful > below / 2);
+        assert_int_equal(figure(h, "prefetch_stream_wasted"), 0);
+        assert_int_equal(
+                figure(h, "prefetch_stream_begun"), useful + figure(h, "prefetch_stream_given_up") +
+                                                            figure(h, "prefetch_stream_at_stake"));
+        assert_int_equal(figure(h, "host_pages_sealed"), 0);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+/* Beginnings are read, and no more: that goes off by itself. */
+static void test_useless(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "cache", 1);
+        unsigned chain = 0;
+        uint64_t begun;
+
+        do {
+                publish(w, chain);
+                push_down(w);
+                read_piece(w, chain, 0, 8);
+                read_piece(w, chain, 8, 8);
+                read_piece(w, chain, 16, 4);
+                push_down(w);
+                make_room(w);
+                begun = figure(h, "prefetch_stream_begun");
+                assert_true(begun > 0 && ++chain < 20);
+        } while (figure(h, "prefetch_stream_window") > 0);
+        print_message("%llu of %llu pages were wasted, after %u texts\n",
+                (unsigned long long)figure(h, "prefetch_stream_wasted"), (unsigned long long)begun,
+                chain);
+        push_down(w);
+        read_piece(w, chain - 1, 0, 8);
+        read_piece(w, chain - 1, 8, 8);
+        assert_int_equal(figure(h, "prefetch_stream_begun"), begun);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+/* A session that said when it returns is there before it does. */
+static void test_turn(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "cache", 1);
+        uint64_t arrived;
+
+        worker_tell(w, "session-open s");
+        worker_tell(w, "session-talk 0 0 23");
+        push_down(w);
+        make_room(w);
+        worker_tell(w, "session-hint %d 12", KVL_HINT_RETURNS);
+        await_figure(h, "prefetch_turn_begun", 1);
+        sleep_msec(200);
+        arrived = figure(h, "pages_promoted");
+        worker_tell(w, "session-pages 0 24");
+        worker_tell(w, "session-keys 0:0-23");
+        worker_tell(w, "session-release");
+        print_message("%llu pages of 24 had come\n",
+                (unsigned long long)figure(h, "prefetch_turn_useful"));
+        assert_int_equal(figure(h, "prefetch_turn_useful"), figure(h, "prefetch_turn_begun"));
+        assert_int_equal(figure(h, "pages_promoted"), arrived);
+        worker_tell(w, "session-close drop");
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+static void assert_warmed(struct harness *h, const char *words, uint64_t came, uint64_t there)
+{
+        json_t *reply = ctl_json(h, words);
+
+        assert_false(json_is_true(json_object_get(reply, "running")));
+        assert_int_equal(number(reply, "pages_came"), came);
+        assert_int_equal(number(reply, "pages_there"), there);
+        assert_int_equal(number(reply, "pages_left"), 0);
+        json_decref(reply);
+}
+
+static void test_warm(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "cache", 1);
+        char words[256] = "warm a cache ";
+        uint8_t key[32];
+        uint64_t below;
+
+        publish(w, 0);
+        push_down(w);
+        make_room(w);
+        below = figure(h, "host_pages_sealed");
+        assert_true(below > CHAIN_PAGES / 2);
+        assert_warmed(h, "warm a cache", 0, 0);
+        pattern_key(0, 15, key);
+        for (unsigned i = 0; i < sizeof(key); i++)
+                snprintf(words + strlen(words), 3, "%02x", key[i]);
+        assert_warmed(h, words, 16, 0);
+        assert_warmed(h, "warm a cache --all", below - 16, CHAIN_PAGES - below + 16);
+        assert_int_equal(figure(h, "prefetch_warm_begun"), below);
+        for (unsigned i = 0; i < CHAIN_PAGES; i += 64)
+                read_piece(w, 0, i, 64);
+        assert_int_equal(figure(h, "prefetch_warm_useful"), below);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+/* Pages with the tag come up when the daemon comes back, and no others. */
+static void test_warm_at_start(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "cache", 1);
+        uint64_t below;
+
+        if (!private_is_contiguous()) {
+                worker_stop(w);
+                print_message("skipped: this memory doesn't outlive the daemon\n");
+                skip();
+        }
+        publish(w, 0);
+        push_down(w);
+        below = figure(h, "host_pages_sealed");
+        publish_tagged(w, 1);
+        push_down(w);
+        make_room(w);
+        below = figure(h, "host_pages_sealed");
+        assert_true(below > CHAIN_PAGES);
+        assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
+        assert_int_equal(private_daemon_await(&h->daemon), 0);
+        ctl_wait_status(h, "n_clients", 1);
+        await_figure(h, "prefetch_warm_begun", 1);
+        ctl(h, "warm a cache");
+        for (unsigned n = 0; figure(h, "host_pages_sealed") > CHAIN_PAGES && n < 1000; n++)
+                sleep_msec(10);
+        assert_true(figure(h, "host_pages_sealed") <= CHAIN_PAGES);
+        assert_int_equal(figure(h, "prefetch_stream_begun"), 0);
+        worker_tell(w, "invalidate 1000:0-0"); /* who makes hits alone stays away */
+        for (unsigned i = 0; i < CHAIN_PAGES; i += 64)
+                read_piece(w, 1, i, 64);
+        assert_int_equal(figure(h, "prefetch_warm_useful"), figure(h, "prefetch_warm_begun"));
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_stream, (void *)&options),
+                harness_test(test_useless, (void *)&options),
+                harness_test(test_turn, (void *)&options),
+                harness_test(test_warm, (void *)&options),
+                harness_test(test_warm_at_start, (void *)&kept),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

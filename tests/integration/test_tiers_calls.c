@@ -1,0 +1,424 @@
+/* Pages that lie below the device, in all that is about more than single pages: sessions, tags,
+ * namespace sets, lookups that wait. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define N_TEXT      32 /* pages of the text that a test is about; 4 KiB */
+#define COLD_PAGES  64
+#define COLD_CHAINS 64 /* what makes it cold: fewer pages than there is room below */
+#define PAGE_TOKENS 16
+
+static const struct private_tenant one[] = {{"a", NULL}, {NULL, NULL}};
+#define DEVICE_BYTES (UINT64_C(4) << 20)
+#define DEVICE_LINES "memory = 4MiB\nextent = 2MiB\nhost_memory = 32MiB\n"
+static const struct private_options tiers = {.tenants = one, .device_lines = DEVICE_LINES};
+static const struct private_options kept = {
+        .tenants = one, .device_lines = DEVICE_LINES, .is_kept = true};
+
+static void release(struct worker *w, const uint32_t *pages, unsigned n)
+{
+        for (unsigned i = 0; i < n; ++i)
+                worker_tell(w, "release %u", pages[i]);
+}
+
+struct where {
+        unsigned n_found, n_below;
+};
+
+/* Of the chain's first N_TEXT pages. */
+static struct where find(struct worker *w, unsigned chain)
+{
+        struct where at;
+
+        worker_tell(w, "tiers %u:0-%u", chain, N_TEXT - 1);
+        assert_int_equal(sscanf(w->rest, "%u %u", &at.n_found, &at.n_below), 2);
+        return at;
+}
+
+static json_int_t namespace_figure(struct harness *h, const char *name, const char *figure)
+{
+        json_t *reply = ctl_json(h, "namespaces"), *ns;
+        json_int_t value = -1;
+        size_t i;
+
+        json_array_foreach(ctl_list(reply, "namespaces"), i, ns)
+        {
+                if (strcmp(json_string_value(json_object_get(ns, "name")), name) == 0)
+                        value = json_integer_value(json_object_get(ns, figure));
+        }
+        json_decref(reply);
+        assert_true(value >= 0);
+        return value;
+}
+
+/* A lease evicts what it lacks, rather than wait for copies: until what is FREE does for the next,
+ * or nothing goes down any more. */
+static void await_room(struct harness *h, const char *name)
+{
+        json_int_t n_free = 0, arrived = 0, before = -1;
+        unsigned n_still = 0;
+
+        for (unsigned n = 0; n < 1000 && n_still < 20; ++n) {
+                n_free = namespace_figure(h, name, "pages_free");
+                arrived = namespace_figure(h, name, "host_arrived");
+                if (n_free >= COLD_PAGES || ctl_status(h, "charged_bytes") < DEVICE_BYTES)
+                        return;
+                n_still = arrived == before ? n_still + 1 : 0;
+                before = arrived;
+                sleep_msec(10);
+        }
+}
+
+/* Other texts take the device until the last n pages of it are below: all of it stays. */
+static void make_cold(struct worker *w, const char *ns, unsigned chain, unsigned n)
+{
+        static unsigned next_chain = 1000;
+        struct where at = find(w, chain);
+
+        for (unsigned i = 0; i < COLD_CHAINS && at.n_below < n; ++i) {
+                await_room(w->harness, ns);
+                worker_tell(w, "cache %u %u", next_chain++, COLD_PAGES);
+                at = find(w, chain);
+        }
+        print_message("chain %u: %u pages, %u below\n", chain, at.n_found, at.n_below);
+        if (at.n_below < n) {
+                worker_tell(w, "explain %u:0-%u", chain, N_TEXT - 1);
+                print_message("%s\n", w->rest);
+        }
+        assert_true(at.n_below >= n);
+}
+
+/* All are on the device, with their bytes. */
+static void assert_up(struct worker *w, unsigned chain, unsigned n)
+{
+        uint32_t pages[N_TEXT];
+        struct where at;
+
+        worker_tell(w, "lookup %u:0-%u", chain, n - 1);
+        assert_int_equal(worker_numbers(w, pages, N_TEXT), n);
+        for (unsigned i = 0; i < n; ++i)
+                worker_tell(w, "verify %u %u", pages[i], 1000 * chain + i);
+        at = find(w, chain);
+        assert_int_equal(at.n_below, 0);
+        release(w, pages, n);
+}
+
+/* ---- sessions ----------------------------------------------------------------------------------
+ */
+
+static void assert_session(struct worker *w, unsigned n_pages)
+{
+        unsigned is_new, n, n_tokens, n_lost;
+
+        worker_tell(w, "session-open chat must");
+        assert_int_equal(sscanf(w->rest, "%u %u %u %u", &is_new, &n, &n_tokens, &n_lost), 4);
+        assert_int_equal(is_new, 0);
+        assert_int_equal(n, n_pages);
+        assert_int_equal(n_tokens, n_pages * PAGE_TOKENS);
+        assert_int_equal(n_lost, 0);
+}
+
+/* Its pages are those of the text, without `gap` after the first `n_head`: all there, each byte. */
+static void read_session(struct worker *w, unsigned n, unsigned n_head, unsigned gap)
+{
+        uint32_t numbers[3 * 2 * N_TEXT];
+
+        worker_tell(w, "session-pages 0 4000");
+        assert_int_equal(worker_numbers(w, numbers, ARRAY_SIZE(numbers)), 3 * n);
+        for (unsigned i = 0; i < n; ++i) {
+                unsigned index = i < n_head ? i : i + gap;
+
+                worker_tell(w, "verify %u %u", numbers[3 * i], 1000 + index);
+                assert_int_equal(numbers[3 * i + 2], index * PAGE_TOKENS);
+        }
+        worker_tell(w, "session-release");
+}
+
+/* A conversation that got cold outlives its worker, is read, goes on, is cut and read again. */
+static void talk(struct harness *h, bool daemon_dies)
+{
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        worker_tell(w, "session-open chat");
+        worker_tell(w, "session-talk 1 0 %u", N_TEXT - 1);
+        worker_tell(w, "session-close");
+        make_cold(w, "ns", 1, N_TEXT);
+        worker_kill(w);
+        if (daemon_dies) {
+                assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
+                assert_int_equal(private_daemon_await(&h->daemon), 0);
+        }
+
+        w = worker_start(h, "a", "ns", 1);
+        assert_session(w, N_TEXT);
+        assert_int_equal(find(w, 1).n_below, N_TEXT);
+        /* It goes on below the device, and what it has is brought up where it is read. */
+        worker_tell(w, "session-talk 1 %u %u", N_TEXT, N_TEXT + 3);
+        read_session(w, N_TEXT + 4, N_TEXT + 4, 0);
+        assert_up(w, 1, N_TEXT);
+
+        worker_tell(w, "session-truncate %u %u", 8 * PAGE_TOKENS, 4 * PAGE_TOKENS);
+        assert_int_equal(strtoul(w->rest, NULL, 10), N_TEXT - 8);
+        make_cold(w, "ns", 1, 8);
+        read_session(w, 12, 8, N_TEXT - 8);
+        worker_tell(w, "session-close drop");
+        assert_int_equal(worker_ask(w, "session-open chat must"), -ENOENT);
+        worker_stop(w);
+}
+
+static void test_session(void **state)
+{
+        talk(*state, false);
+}
+
+static void test_session_survives(void **state)
+{
+        if (!private_is_contiguous()) {
+                print_message("skipped: this memory doesn't outlive the daemon\n");
+                skip();
+        }
+        talk(*state, true);
+}
+
+/* Its name is forgotten; what it had stays cached, where it is. */
+static void test_session_expires(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        worker_tell(w, "session-open chat 1");
+        worker_tell(w, "session-talk 1 0 %u", N_TEXT - 1);
+        make_cold(w, "ns", 1, N_TEXT);
+        worker_tell(w, "session-close");
+        ctl_wait_status(h, "sessions_expired", 1);
+        assert_int_equal(worker_ask(w, "session-open chat must"), -ENOENT);
+        assert_int_equal(find(w, 1).n_below, N_TEXT);
+        assert_up(w, 1, N_TEXT);
+        worker_stop(w);
+}
+
+/* ---- invalidation ------------------------------------------------------------------------------
+ */
+
+/* The first n pages of a chain, with a tag; they stay in nobody's hands. */
+static void publish_tagged(struct worker *w, unsigned chain, unsigned n, unsigned tag)
+{
+        char line[512];
+        uint32_t pages[N_TEXT];
+        int at;
+
+        worker_tell(w, "lease %u", n);
+        assert_int_equal(worker_numbers(w, pages, n), n);
+        at = snprintf(line, sizeof(line), "publish-with - %u %u %u:0-%u -", tag, PAGE_TOKENS, chain,
+                n - 1);
+        for (unsigned i = 0; i < n; ++i) {
+                worker_tell(w, "fill %u %u", pages[i], 1000 * chain + i);
+                at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
+        }
+        worker_tell(w, "%s", line);
+        release(w, pages, n);
+}
+
+static unsigned count_of(const struct worker *w)
+{
+        return (unsigned)strtoul(w->rest, NULL, 10);
+}
+
+static void test_invalidation(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        publish_tagged(w, 1, N_TEXT, 7);
+        publish_tagged(w, 2, N_TEXT, 8);
+        publish_tagged(w, 3, N_TEXT, 8);
+        for (unsigned chain = 1; chain <= 3; ++chain)
+                make_cold(w, "ns", chain, N_TEXT);
+        assert_up(w, 3, N_TEXT); /* one of each */
+
+        worker_tell(w, "invalidate-tag 7");
+        assert_int_equal(count_of(w), N_TEXT);
+        assert_int_equal(worker_ask(w, "lookup 1:0-%u", N_TEXT - 1), KVL_MISS);
+        worker_tell(w, "invalidate 2:%u", N_TEXT / 2);
+        assert_int_equal(count_of(w), N_TEXT / 2);
+        assert_up(w, 2, N_TEXT / 2);
+        worker_tell(w, "invalidate-tag 8");
+        assert_int_equal(count_of(w), N_TEXT + N_TEXT / 2);
+        assert_int_equal(worker_ask(w, "lookup 3:0-%u", N_TEXT - 1), KVL_MISS);
+
+        publish_tagged(w, 1, N_TEXT, 7);
+        make_cold(w, "ns", 1, N_TEXT);
+        worker_tell(w, "invalidate-lookup 1:0-%u", N_TEXT - 1);
+        assert_int_equal(count_of(w), 0);
+        ctl_wait_status(h, "host_pages_sealed", 0);
+        worker_stop(w);
+        ctl(h, "purge a --remove");
+}
+
+/* ---- namespace sets ----------------------------------------------------------------------------
+ */
+
+#define RANKS 2
+
+/* One rank's text is cold, the other one's isn't: it is found in both, and is on the device then.
+ */
+static void test_set(void **state)
+{
+        struct harness *h = *state;
+        struct worker *ranks[RANKS], *scheduler = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+        unsigned n_found, n_tokens;
+
+        private_daemon_socket(&h->daemon, "a", socket);
+        worker_tell(scheduler, "connect %s - metadata", socket);
+        for (unsigned i = 0; i < RANKS; ++i) {
+                ranks[i] = worker_spawn(h);
+                worker_tell(ranks[i], "connect %s", socket);
+                worker_tell(ranks[i], "set-open rank-%u 1 model %u %u", i, RANKS, i);
+                worker_tell(scheduler, "set-open rank-%u 1 model %u %u", i, RANKS, i);
+        }
+        for (unsigned i = 0; i < RANKS; ++i)
+                worker_tell(ranks[i], "cache 1 %u", N_TEXT);
+        /* Its other texts are in one rank alone, for less time than the set waits for the other. */
+        make_cold(ranks[0], "rank-0", 1, N_TEXT);
+        worker_tell(scheduler, "set-lookup 1:0-%u", N_TEXT);
+        assert_int_equal(sscanf(scheduler->rest, "%u %u", &n_found, &n_tokens), 2);
+        assert_int_equal(n_found, N_TEXT);
+        assert_int_equal(n_tokens, N_TEXT * PAGE_TOKENS);
+        for (unsigned i = 0; i < RANKS; ++i)
+                assert_up(ranks[i], 1, N_TEXT);
+        worker_tell(scheduler, "set-release");
+        /* What goes in one goes in the other, wherever it lies. */
+        worker_tell(ranks[1], "invalidate 1:%u", N_TEXT / 2);
+        worker_tell(scheduler, "set-lookup 1:0-%u", N_TEXT);
+        assert_int_equal(sscanf(scheduler->rest, "%u %u", &n_found, &n_tokens), 2);
+        assert_int_equal(n_found, N_TEXT / 2);
+        worker_tell(scheduler, "set-release");
+        for (unsigned n = 1000; find(ranks[0], 1).n_found > N_TEXT / 2 && n > 0; --n)
+                sleep_msec(10);
+        assert_int_equal(find(ranks[0], 1).n_found, N_TEXT / 2);
+        for (unsigned i = 0; i < RANKS; ++i)
+                worker_stop(ranks[i]);
+        worker_stop(scheduler);
+}
+
+/* ---- lookups that wait -------------------------------------------------------------------------
+ */
+
+#define N_MORE 4
+
+/* The beginning is below the device, the rest is being computed. */
+static void test_lookup_wait(void **state)
+{
+        struct harness *h = *state;
+        struct worker *reader = worker_start(h, "a", "ns", 1);
+        struct worker *writer = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N_MORE], found[1 + N_TEXT + N_MORE];
+
+        worker_tell(writer, "cache 1 %u", N_TEXT);
+        make_cold(writer, "ns", 1, N_TEXT);
+        worker_tell(writer, "lease %u", N_MORE);
+        assert_int_equal(worker_numbers(writer, pages, N_MORE), N_MORE);
+        worker_tell(writer, "announce 1:%u-%u %u %u %u %u", N_TEXT, N_TEXT + N_MORE - 1, pages[0],
+                pages[1], pages[2], pages[3]);
+        worker_tell(reader, "lookup-wait 50 1:0-%u", N_TEXT + N_MORE - 1);
+        assert_int_equal(worker_numbers(reader, found, ARRAY_SIZE(found)), 1 + N_TEXT);
+        assert_int_equal(found[0], 1);
+        release(reader, found + 1, N_TEXT);
+
+        worker_say(reader, "lookup-wait 60000 1:0-%u", N_TEXT + N_MORE - 1);
+        for (unsigned i = 0; i < N_MORE; ++i) {
+                worker_tell(writer, "fill %u %u", pages[i], 1000 + N_TEXT + i);
+                worker_tell(writer, "publish 1:%u 1:%u %u", N_TEXT + i, N_TEXT + i - 1, pages[i]);
+        }
+        assert_true(worker_answers(reader, 60000));
+        assert_int_equal(reader->code, 0);
+        assert_int_equal(worker_numbers(reader, found, ARRAY_SIZE(found)), ARRAY_SIZE(found));
+        assert_int_equal(found[0], 0);
+        for (unsigned i = 0; i < N_TEXT + N_MORE; ++i)
+                worker_tell(reader, "verify %u %u", found[1 + i], 1000 + i);
+        release(reader, found + 1, N_TEXT + N_MORE);
+        release(writer, pages, N_MORE);
+        worker_stop(reader);
+        worker_stop(writer);
+}
+
+/* ---- another tenant's share --------------------------------------------------------------------
+ */
+
+static const struct private_tenant both[] = {{"a", NULL}, {"b", NULL}, {NULL, NULL}};
+static const struct private_options shared = {.tenants = both, .device_lines = DEVICE_LINES};
+
+static struct worker *start_safe(struct harness *h, const char *tenant)
+{
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+
+        worker_tell(
+                w, "connect %s - safepoints", private_daemon_socket(&h->daemon, tenant, socket));
+        worker_tell(w, "open ns 1");
+        return w;
+}
+
+#define SET_PAGES 512
+#define N_TEXTS   24 /* of N_TEXT pages: more than a set of the two */
+
+/* Who gives a set to another tenant finds what was in it below the device. Beside a GPU small pages
+ * may take longer than they are given: what has gone down is found. */
+static void test_share(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = start_safe(h, "a"), *b = start_safe(h, "b");
+        unsigned n_below = 0;
+
+        for (unsigned i = 0; i < N_TEXTS; ++i)
+                worker_tell(a, "cache %u %u", i, N_TEXT);
+        /* It gets its share at one of a's safe points. */
+        for (unsigned n = 1000; worker_ask(b, "cache 500 %u", N_TEXT) != 0 && n > 0; --n) {
+                assert_int_equal(b->code, KVL_FULL);
+                worker_tell(a, "events"); /* takes what it is told */
+                assert_true(worker_ask(a, "safepoint") >= 0);
+                sleep_msec(10);
+        }
+        assert_int_equal(find(b, 500).n_found, N_TEXT);
+        for (unsigned i = 0; i < N_TEXTS; ++i) {
+                struct where at = find(a, i);
+
+                if (!private_on_gpu())
+                        assert_int_equal(at.n_found, N_TEXT);
+                n_below += at.n_below;
+        }
+        print_message("%u pages of a below\n", n_below);
+        assert_true(n_below >= (private_on_gpu() ? 1 : N_TEXTS * N_TEXT - SET_PAGES));
+        for (unsigned i = 0; i < N_TEXTS / 2; ++i) {
+                unsigned n = find(a, i).n_found;
+
+                if (n > 0)
+                        assert_up(a, i, n);
+        }
+        worker_stop(a);
+        worker_stop(b);
+        ctl(h, "purge a --remove");
+        ctl(h, "purge b --remove");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_session, (void *)&tiers),
+                harness_test(test_session_survives, (void *)&kept),
+                harness_test(test_session_expires, (void *)&tiers),
+                harness_test(test_invalidation, (void *)&tiers),
+                harness_test(test_set, (void *)&tiers),
+                harness_test(test_lookup_wait, (void *)&tiers),
+                harness_test(test_share, (void *)&shared),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,121 @@
+/* Commands of the worker that concern windows over texts larger than the device. One is open at a
+ * time. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/integration/pattern.h"
+#include "tests/integration/worker.h"
+
+static struct kvl_window *window;
+
+static bool is_word(char **args, unsigned n_args, unsigned i, const char *word)
+{
+        return i < n_args && strcmp(args[i], word) == 0;
+}
+
+/* window-open FIRST-TOKENS LAST-TOKENS CHUNK [session]: pages, and how many of them lie below */
+static void do_open(struct worker_state *w, char **args, unsigned n_args)
+{
+        const struct kvl_window_options o = {
+                .size = sizeof(o),
+                .first_tokens = strtoull(args[0], NULL, 10),
+                .last_tokens = strtoull(args[1], NULL, 10),
+                .chunk_pages = (uint32_t)strtoul(args[2], NULL, 10),
+                .session = is_word(args, n_args, 3, "session") ? worker_session() : NULL,
+        };
+        const uint32_t *pages;
+        uint32_t n, n_below = 0;
+        int r = kvl_window_open(w->ns, &o, &window);
+
+        if (r) {
+                worker_answer(r);
+                return;
+        }
+        pages = kvl_window_pages(window, &n);
+        for (uint32_t i = 0; i < n; ++i)
+                n_below += kvl_page_tier(w->ns, pages[i]) != KVL_TIER_DEVICE;
+        printf("0 %u %u\n", n, n_below);
+}
+
+/* One page more of `chain`. 0 or the library's code. */
+static int talk(struct worker_state *w, unsigned chain, unsigned index, struct kvl_session *session)
+{
+        uint8_t key[KVL_KEY_BYTES], parent[KVL_KEY_BYTES];
+        uint32_t page;
+        const struct kvl_publish p = {
+                .size = sizeof(p),
+                .pages = &page,
+                .keys = key,
+                .n_pages = 1,
+                .parent_key = index > 0 ? parent : NULL,
+                .last_tokens = w->info.page_tokens,
+                .session = session,
+        };
+        int r = kvl_lease(w->ns, 0, 1, &page);
+
+        pattern_key(chain, index, key);
+        pattern_key(chain, index - 1, parent);
+        for (unsigned plane = 0; plane < w->info.n_planes && r == 0; ++plane)
+                r = worker_page_fill(w->ns, page, plane, 1000 * chain + index);
+        if (r == 0)
+                r = kvl_publish(w->ns, &p, NULL, NULL);
+        return r == 0 ? kvl_window_append(window, &page, 1, NULL) : r;
+}
+
+/* window-talk CHAIN FIRST LAST [session]: page after page, each filled with 1000 * CHAIN + its
+ * index */
+static void do_talk(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct kvl_session *session = is_word(args, n_args, 3, "session") ? worker_session() : NULL;
+        unsigned chain = (unsigned)atoi(args[0]), last = (unsigned)atoi(args[2]);
+        int r = 0;
+
+        for (unsigned i = (unsigned)atoi(args[1]); i <= last && r == 0; ++i)
+                r = talk(w, chain, i, session);
+        worker_answer(r);
+}
+
+/* window-verify CHAIN N GAP: goes over all of it: after N pages GAP are missing. 0 and pages that
+ * hold something else; or the library's code */
+static void do_verify(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint64_t seed = 1000 * strtoull(args[0], NULL, 10);
+        uint32_t n_first = (uint32_t)strtoul(args[1], NULL, 10);
+        uint32_t gap = (uint32_t)strtoul(args[2], NULL, 10), n_text, n, n_wrong = 0;
+
+        (void)kvl_window_pages(window, &n_text);
+        for (uint32_t i = 0; i < n_text; i += n) {
+                const uint32_t *pages;
+                int r = kvl_window_take(window, i, n_text - i, NULL, &pages, &n);
+
+                if (r) {
+                        worker_answer(r);
+                        return;
+                }
+                for (uint32_t j = 0; j < n; ++j) {
+                        uint32_t index = i + j + (i + j < n_first ? 0 : gap);
+
+                        for (unsigned plane = 0; plane < w->info.n_planes; ++plane)
+                                n_wrong +=
+                                        !worker_page_matches(w->ns, pages[j], plane, seed + index);
+                }
+        }
+        printf("0 %u %u\n", n_text, n_wrong);
+}
+
+/* window-close */
+static void do_close(struct worker_state *w, char **args, unsigned n_args)
+{
+        worker_answer(kvl_window_close(window, NULL));
+        window = NULL;
+}
+
+const struct worker_command worker_window_commands[] = {
+        {"window-open", do_open},
+        {"window-talk", do_talk},
+        {"window-verify", do_verify},
+        {"window-close", do_close},
+        {NULL, NULL},
+};

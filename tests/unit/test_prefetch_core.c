@@ -1,0 +1,910 @@
+/* What is brought up before it is asked for (daemon/core/prefetch.h, warm.h), on real memory: every
+ * page is looked at after it has moved, and the account is the checker's. */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "daemon/core/prefetch.h"
+#include "daemon/core/recall.h"
+#include "daemon/core/session.h"
+#include "daemon/core/warm.h"
+#include "tests/unit/test-random.h"
+#include "tests/unit/tier-fixture.h"
+
+#define N_SETS   3  /* the last one is bound for nobody's guess */
+#define N_DEVICE 96 /* pages */
+#define FILLERS  10000
+#define TEXT     48
+#define ROOT     UINT32_MAX
+
+/* ---- scenes ---------------------------------------------------------------------------------- */
+
+static void start(struct tiers *w, const struct evict_ops *evict)
+{
+        tiers_start(w, evict, N_SETS, 12, 1, CODEC_NONE);
+        w->a->attrs.prefetch_steps = 16;
+        w->now_nsec = NSEC_PER_SEC;
+}
+
+/* Everything that is under way or due, and what follows from it. */
+static void settle(struct tiers *w)
+{
+        struct pollfd fd = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+        unsigned idle = 0, n_waits = 0;
+
+        while (idle < 2) {
+                (void)sink_turn(&w->store, w->now_nsec);
+                (void)prefetch_work(&w->store, w->now_nsec);
+                (void)transfer_work(&w->store);
+                idle = w->store.n_transfers > 0 ? 0 : idle + 1;
+                if (w->store.n_transfers > 0 && poll(&fd, 1, 10) == 0)
+                        assert_true(++n_waits < 1000);
+                (void)mover_reap(w->store.mover);
+                (void)transfer_work(&w->store);
+        }
+        tiers_check(w);
+}
+
+/* n pages that continue the one with key `parent`, published to a session (0: none). */
+static void append(struct tiers *w, uint32_t session, unsigned parent, unsigned first, unsigned n,
+        uint64_t tag)
+{
+        uint8_t key[KEY_BYTES], parent_key[KEY_BYTES];
+        uint32_t page, sealed, n_sealed;
+        struct publish p = {.pages = &page,
+                .keys = key,
+                .n = 1,
+                .last_tokens = w->ns->layout.page_tokens,
+                .session = session,
+                .tag = tag};
+
+        for (unsigned i = 0; i < n; i++, parent = first + i - 1) {
+                make_keys(key, first + i, 1);
+                make_keys(parent_key, parent, 1);
+                p.parent_key = parent == ROOT ? NULL : parent_key;
+                assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, &page, NULL), 0);
+                tier_fill(w, page, first + i);
+                assert_int_equal(
+                        publish_pages(w->attach, &p, w->now_nsec, &sealed, &n_sealed, NULL), 0);
+                assert_int_equal(release_pages(w->attach, &sealed, 1, w->now_nsec, NULL), 0);
+                settle(w);
+        }
+}
+
+static void drop(struct tiers *w, unsigned first, unsigned n)
+{
+        uint8_t key[KEY_BYTES];
+        uint64_t n_pages;
+
+        for (unsigned i = 0; i < n; i++) {
+                make_keys(key, first + i, 1);
+                assert_int_equal(invalidate_key(w->attach, key, &n_pages, NULL), 0);
+        }
+        tiers_check(w);
+}
+
+/* Other texts take the device, so that what was cached before goes down. */
+static void fill_up(struct tiers *w)
+{
+        for (unsigned i = 0; i < 2 * N_DEVICE; i++) {
+                w->now_nsec += NSEC_PER_MSEC;
+                assert_true(tier_cache(w, FILLERS + i, 1));
+                settle(w);
+        }
+}
+
+/* A text goes down, from its end. */
+static void push_down(struct tiers *w, unsigned first, unsigned n)
+{
+        struct ns_tier *host = &w->ns->tiers[TIER_HOST];
+        struct pollfd fd = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+
+        for (unsigned key = first + n; key-- > first;) {
+                struct extent_set *set = list_first(&host->sets_room, struct extent_set, room_link);
+                uint32_t page = tier_find(w, key), to;
+
+                if (page == PAGE_NONE || tier_of(w, key) != TIER_DEVICE)
+                        continue;
+                if (!set)
+                        assert_int_equal(set_bind_in(w->ns, TIER_HOST, &set, NULL), 0);
+                to = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
+                assert_int_equal(transfer_begin(w->ns, TRANSFER_DOWN, page, to, false), 0);
+                (void)transfer_start(&w->store);
+                while (w->store.n_sinking > 0) {
+                        (void)poll(&fd, 1, 10);
+                        (void)mover_reap(w->store.mover);
+                        (void)transfer_work(&w->store);
+                }
+        }
+        tiers_check(w);
+}
+
+static void assert_tier(struct tiers *w, unsigned first, unsigned n, enum tier_kind kind)
+{
+        for (unsigned key = first; key < first + n; key++) {
+                assert_int_equal(tier_of(w, key), kind);
+                assert_true(tier_is_filled(w, tier_find(w, key), key));
+        }
+}
+
+static unsigned count_on_device(struct tiers *w, unsigned first, unsigned n)
+{
+        unsigned n_there = 0;
+
+        for (unsigned key = first; key < first + n; key++) {
+                uint32_t page = tier_find(w, key);
+
+                if (page == PAGE_NONE)
+                        continue;
+                assert_true(tier_is_filled(w, page, key));
+                n_there += tier_of(w, key) == TIER_DEVICE;
+        }
+        return n_there;
+}
+
+static const struct prefetch *account(struct tiers *w, enum prefetch_kind kind)
+{
+        static const struct prefetch none;
+        const struct prefetch *p = prefetch_of(w->ns, kind);
+
+        return p ? p : &none;
+}
+
+/* One lookup of a reader, as the library makes it: pages that lie below are asked for, all of them
+ * at once. Returns for how many it waited. */
+static unsigned begin_read(
+        struct tiers *w, unsigned first, unsigned n, uint32_t *pages, struct told *told)
+{
+        uint8_t keys[TEXT * KEY_BYTES];
+        unsigned n_waits = 0;
+        uint32_t n_found;
+        uint64_t tokens;
+
+        make_keys(keys, first, n);
+        assert_int_equal(
+                lookup_pages(w->attach, keys, n, 0, w->now_nsec, pages, &n_found, &tokens, NULL),
+                0);
+        assert_int_equal(n_found, n);
+        for (unsigned i = 0; i < n; i++)
+                if (tier_of_page(&w->ns->geometry, pages[i]) != TIER_DEVICE) {
+                        int r = tier_fetch(w, pages[i], PAGE_NONE, &told[i]);
+
+                        assert_true(r == 0 || r == FETCH_THERE);
+                        n_waits += r == 0;
+                }
+        return n_waits;
+}
+
+static unsigned read_text(struct tiers *w, unsigned first, unsigned n)
+{
+        struct told told[TEXT] = {0};
+        uint32_t pages[TEXT];
+        unsigned n_waits = begin_read(w, first, n, pages, told);
+
+        settle(w);
+        for (unsigned i = 0; i < n; i++) {
+                assert_true(told[i].n <= 1 && told[i].status == 0);
+                assert_true(tier_is_filled(w, pages[i], first + i));
+        }
+        assert_int_equal(release_pages(w->attach, pages, n, w->now_nsec, NULL), 0);
+        settle(w);
+        w->now_nsec += 10 * NSEC_PER_MSEC;
+        return n_waits;
+}
+
+static void start_cold(struct tiers *w, const struct evict_ops *evict)
+{
+        start(w, evict);
+        append(w, 0, ROOT, 0, TEXT, 0);
+        push_down(w, 0, TEXT);
+        assert_tier(w, 0, TEXT, TIER_HOST);
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+/* The first two lookups wait, no other does. */
+static void streams(const struct evict_ops *evict)
+{
+        struct tiers w;
+        unsigned n_waits = 0;
+
+        start_cold(&w, evict);
+        assert_int_equal(read_text(&w, 0, 8), 8);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_begun, 0); /* that is a lookup, no more */
+        assert_int_equal(read_text(&w, 8, 8), 8);
+        assert_tier(&w, 0, 32, TIER_DEVICE); /* 16 steps ahead */
+        assert_tier(&w, 32, TEXT - 32, TIER_HOST);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 16);
+        assert_true(prefetch_is_streaming(&w.store, w.now_nsec));
+        for (unsigned i = 16; i < TEXT; i += 8)
+                n_waits += read_text(&w, i, 8);
+        assert_int_equal(n_waits, 0);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_begun, TEXT - 16);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_useful, TEXT - 16);
+        w.now_nsec += 2 * PREFETCH_STREAM_NSEC;
+        assert_false(prefetch_is_streaming(&w.store, w.now_nsec));
+        tiers_end(&w);
+}
+
+static void test_stream(void **state)
+{
+        streams(&evict_lru);
+        streams(&evict_pgi);
+        streams(&evict_s3fifo);
+}
+
+static void test_steps_are_the_tenants(void **state)
+{
+        struct tiers w;
+
+        start_cold(&w, &evict_lru);
+        w.a->attrs.prefetch_steps = 3;
+        read_text(&w, 0, 8);
+        read_text(&w, 8, 8);
+        assert_tier(&w, 16, 3, TIER_DEVICE);
+        assert_tier(&w, 19, TEXT - 19, TIER_HOST);
+        w.a->attrs.prefetch_steps = 0;
+        read_text(&w, 16, 8);
+        read_text(&w, 24, 8);
+        assert_tier(&w, 32, TEXT - 32, TIER_HOST);
+        tiers_end(&w);
+}
+
+/* Lookups that don't go on: of the same text again, of others, or much later. */
+static void test_no_stream(void **state)
+{
+        struct tiers w;
+
+        start(&w, &evict_lru);
+        append(&w, 0, ROOT, 0, TEXT, 0);
+        append(&w, 0, ROOT, 100, 8, 0);
+        push_down(&w, 0, TEXT);
+        push_down(&w, 100, 8);
+        read_text(&w, 0, 8);
+        read_text(&w, 0, 8);
+        read_text(&w, 100, 4);
+        read_text(&w, 4, 4);
+        w.now_nsec += 2 * PREFETCH_STREAM_NSEC;
+        read_text(&w, 8, 8);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_begun, 0);
+        assert_tier(&w, 16, TEXT - 16, TIER_HOST);
+        tiers_end(&w);
+}
+
+/* As many texts at a time as are told apart. */
+static void test_several_streams(void **state)
+{
+        struct tiers w;
+
+        start(&w, &evict_lru);
+        for (unsigned i = 0; i < 4; i++) {
+                append(&w, 0, ROOT, 100 * i, 8, 0);
+                push_down(&w, 100 * i, 8);
+        }
+        for (unsigned at = 0; at < 4; at += 2)
+                for (unsigned i = 0; i < 4; i++)
+                        assert_int_equal(read_text(&w, 100 * i + at, 2), 2);
+        for (unsigned i = 0; i < 4; i++)
+                assert_tier(&w, 100 * i, 8, TIER_DEVICE);
+        tiers_end(&w);
+}
+
+/* Where a text branches only the client's own pins say how it goes on. */
+static void test_branch(void **state)
+{
+        uint8_t keys[12 * KEY_BYTES];
+        uint32_t pages[12], n;
+        struct tiers w;
+        uint64_t tokens;
+
+        for (unsigned pinned = 0; pinned < 2; pinned++) {
+                start(&w, &evict_lru);
+                append(&w, 0, ROOT, 0, 4, 0);
+                append(&w, 0, 3, 100, 8, 0);
+                append(&w, 0, 3, 200, 8, 0);
+                push_down(&w, 100, 8);
+                push_down(&w, 200, 8);
+                push_down(&w, 0, 4);
+                make_keys(keys, 0, 4);
+                make_keys(keys + 4 * KEY_BYTES, 200, 8);
+                if (pinned > 0)
+                        assert_int_equal(lookup_pages(w.attach, keys, 12, 0, w.now_nsec, pages, &n,
+                                                 &tokens, NULL),
+                                0);
+                read_text(&w, 0, 2);
+                read_text(&w, 2, 2);
+                assert_tier(&w, 100, 8, TIER_HOST);
+                assert_tier(&w, 200, 8, pinned > 0 ? TIER_DEVICE : TIER_HOST);
+                if (pinned > 0)
+                        assert_int_equal(release_pages(w.attach, pages, 12, w.now_nsec, NULL), 0);
+                tiers_end(&w);
+        }
+}
+
+/* Under way when it is asked for: one transfer, told once, and the guess was right. */
+static void test_joined(void **state)
+{
+        struct told told[8] = {0};
+        struct tiers w;
+        uint32_t pages[8];
+
+        start_cold(&w, &evict_lru);
+        read_text(&w, 0, 8);
+        (void)begin_read(&w, 8, 8, pages, told);
+        (void)prefetch_work(&w.store, w.now_nsec);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 8); /* half of PREFETCHES_MAX */
+        tiers_check(&w);
+        assert_int_equal(release_pages(w.attach, pages, 8, w.now_nsec, NULL), 0);
+        w.now_nsec += 1;
+        assert_int_equal(read_text(&w, 16, 8), 8);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_useful, 8);
+        assert_int_equal(w.store.counters.promoted_pages, 8 + 8 + 8 + 16);
+        tiers_end(&w);
+}
+
+/* ---- room ------------------------------------------------------------------------------------ */
+
+/* What the largest lease of late took stays FREE. */
+static void test_leases_come_first(void **state)
+{
+        uint32_t held[N_DEVICE], n_free;
+        struct tiers w;
+
+        start_cold(&w, &evict_lru);
+        assert_int_equal(lease_pages(w.attach, 16, w.now_nsec, held, NULL), 0);
+        assert_int_equal(lease_pages(w.attach, 20, w.now_nsec, held + 16, NULL), 0);
+        read_text(&w, 0, 4);
+        read_text(&w, 4, 4);
+        n_free = (uint32_t)ns_n_room(w.ns);
+        assert_int_equal(n_free, 16); /* a quarter of what is bound at most */
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_begun, 64 - 36 - 8 - 16);
+        assert_int_equal(w.store.counters.evictions, 0);
+        tiers_end(&w);
+}
+
+/* A full device: what was used longest ago goes down for a stream, and nothing is dropped. */
+static void test_swaps(void **state)
+{
+        struct tiers w;
+
+        start(&w, &evict_lru);
+        append(&w, 0, ROOT, 0, TEXT, 0);
+        fill_up(&w);
+        assert_int_equal(read_text(&w, 0, 8), 8);
+        assert_int_equal(read_text(&w, 8, 8), 8);
+        assert_int_equal(count_on_device(&w, 16, 16), 16);
+        assert_int_equal(count_on_device(&w, 0, TEXT), 32);
+        assert_int_equal(count_hits(w.attach, FILLERS, 1), 1);
+        assert_int_equal(w.store.counters.evictions, 0);
+        assert_int_equal(
+                w.ns->device.n_pages[PAGE_SEALED] + w.ns->tiers[TIER_HOST].n_pages[PAGE_SEALED],
+                TEXT + 2 * N_DEVICE);
+        tiers_end(&w);
+}
+
+/* What comes before it in its text doesn't go down for a page, though it was used longest ago. */
+static void test_swaps_others(void **state)
+{
+        struct tiers w;
+
+        start(&w, &evict_lru);
+        append(&w, 0, ROOT, 0, 16, 0);
+        push_down(&w, 8, 8);
+        assert_false(sink_swaps(w.ns, tier_find(&w, 15), true));
+        for (unsigned i = 0; i < 4; i++)
+                assert_true(tier_cache(&w, FILLERS + i, 1));
+        assert_false(sink_swaps(w.ns, tier_find(&w, 15), false));
+        assert_true(sink_swaps(w.ns, tier_find(&w, 15), true));
+        settle(&w);
+        assert_tier(&w, 0, 8, TIER_DEVICE);
+        assert_tier(&w, FILLERS, 1, TIER_HOST);
+        assert_tier(&w, FILLERS + 1, 3, TIER_DEVICE);
+        tiers_end(&w);
+}
+
+/* All is read: nothing goes for a guess. */
+static void test_no_room(void **state)
+{
+        uint32_t held[N_DEVICE];
+        struct tiers w;
+
+        start_cold(&w, &evict_lru);
+        read_text(&w, 0, 8);
+        assert_int_equal(lease_pages(w.attach, N_DEVICE - 8 - 8, w.now_nsec, held, NULL), 0);
+        read_text(&w, 8, 8);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_begun, 0);
+        assert_tier(&w, 16, TEXT - 16, TIER_HOST);
+        tiers_end(&w);
+}
+
+/* ---- useless --------------------------------------------------------------------------------- */
+
+/* Texts that nobody reads to the end: it goes off by itself, and probes after a pause. */
+static void test_goes_off(void **state)
+{
+        const struct prefetch *p;
+        struct tiers w;
+        uint64_t n_begun;
+
+        start(&w, &evict_lru);
+        for (unsigned round = 0; round < 8; round++) {
+                append(&w, 0, ROOT, 1000 * round, 24, 0);
+                push_down(&w, 1000 * round, 24);
+                read_text(&w, 1000 * round, 4);
+                read_text(&w, 1000 * round + 4, 4);
+        }
+        fill_up(&w);
+        p = account(&w, PREFETCH_STREAM);
+        assert_int_equal(p->window, 0);
+        assert_int_equal(p->n_useful, 0);
+        assert_true(p->n_wasted >= PREFETCH_START && p->n_wasted <= PREFETCH_START + 16);
+        n_begun = p->n_begun;
+        read_text(&w, 0, 4);
+        read_text(&w, 4, 4);
+        assert_int_equal(p->n_begun, n_begun);
+        assert_int_equal(account(&w, PREFETCH_TURN)->window, PREFETCH_START);
+        w.now_nsec += PREFETCH_PAUSE_NSEC;
+        drop(&w, FILLERS, 2 * N_DEVICE);
+        push_down(&w, 0, 24);
+        read_text(&w, 0, 4);
+        read_text(&w, 4, 4);
+        assert_int_equal(p->n_begun, n_begun + PREFETCH_PROBE);
+        tiers_end(&w);
+}
+
+/* On a device with room for it a wrong guess is wasted, too, after a while. */
+static void test_waste_by_time(void **state)
+{
+        struct tiers w;
+
+        start_cold(&w, &evict_lru);
+        read_text(&w, 0, 8);
+        read_text(&w, 8, 8);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 16);
+        w.now_nsec += (PREFETCH_STAKE_SEC - 1) * NSEC_PER_SEC;
+        assert_true(prefetch_look(&w.store, w.now_nsec) != UINT64_MAX);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 16);
+        w.now_nsec += NSEC_PER_SEC;
+        assert_true(prefetch_look(&w.store, w.now_nsec) == UINT64_MAX);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_wasted, 16);
+        tiers_check(&w);
+        tiers_end(&w);
+}
+
+/* ---- meanwhile ------------------------------------------------------------------------------- */
+
+/* 12 pages are there and weren't read, 4 more are under way. */
+static void begin_stream(struct tiers *w)
+{
+        struct told told[8] = {0};
+        uint32_t pages[8];
+
+        start_cold(w, &evict_lru);
+        read_text(w, 0, 8);
+        read_text(w, 8, 4);
+        (void)begin_read(w, 12, 4, pages, told);
+        (void)prefetch_work(&w->store, w->now_nsec);
+        assert_int_equal(release_pages(w->attach, pages, 4, w->now_nsec, NULL), 0);
+        assert_int_equal(w->store.n_prefetching, 4);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_stake, 12 + 4);
+        tiers_check(w);
+}
+
+static void test_invalidated(void **state)
+{
+        uint64_t n;
+        struct tiers w;
+
+        begin_stream(&w);
+        drop(&w, 16, 1);
+        assert_int_equal(w.store.n_prefetching, 0);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_given_up, 12 + 4);
+        settle(&w);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_wasted, 0);
+        tiers_end(&w);
+
+        begin_stream(&w);
+        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+        tiers_check(&w);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 0);
+        settle(&w);
+        while (ns_sweep(w.ns, 1000))
+                ;
+        settle(&w);
+        assert_int_equal(w.store.n_prefetching, 0);
+        tiers_end(&w);
+}
+
+static void test_damaged(void **state)
+{
+        struct tiers w;
+        uint32_t page;
+
+        start_cold(&w, &evict_lru);
+        page = tier_find(&w, 20);
+        set_address(ns_set_of(w.ns, page), page, 0)[4097] ^= 1;
+        read_text(&w, 0, 8);
+        read_text(&w, 8, 8);
+        assert_tier(&w, 16, 4, TIER_DEVICE);
+        assert_int_equal(tier_find(&w, 20), PAGE_NONE);
+        assert_int_equal(w.store.counters.pages_damaged, 1);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 4);
+        tiers_end(&w);
+}
+
+/* Where they were to go is taken back: they stay where they are, and nothing was guessed wrong. */
+static void test_failed(void **state)
+{
+        struct tiers w;
+        uint32_t page = PAGE_NONE;
+
+        begin_stream(&w);
+        list_for_each (t, &w.store.transfers, struct transfer, link)
+                page = t->to;
+        assert_int_not_equal(page, PAGE_NONE);
+        recall_set(ns_set_of(w.ns, page), RECALL_SOFT);
+        settle(&w);
+        assert_int_equal(account(&w, PREFETCH_STREAM)->n_given_up, 4);
+        assert_tier(&w, 28, 4, TIER_HOST);
+        while (recall_work(&w.store, w.now_nsec, NSEC_PER_SEC, 1000) == RECALL_MORE)
+                ;
+        tiers_end(&w);
+}
+
+static void test_client_leaves(void **state)
+{
+        struct tiers w;
+
+        begin_stream(&w);
+        member_free(w.m);
+        tiers_check(&w);
+        settle(&w);
+        assert_int_equal(w.store.n_prefetching, 0);
+        w.m = join(w.a);
+        tiers_end(&w);
+}
+
+static void test_namespace_goes(void **state)
+{
+        uint64_t n_pages, n_kept;
+        struct tiers w;
+
+        begin_stream(&w);
+        member_free(w.m);
+        assert_int_equal(store_purge(&w.store, w.a, NULL, true, &n_pages, &n_kept), 0);
+        assert_int_equal(w.store.n_prefetching, 0);
+        tiers_check(&w);
+        store_deinit(&w.store);
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static uint32_t open_session(struct tiers *w, const char *id)
+{
+        uint32_t handle;
+        bool created;
+
+        assert_int_equal(session_open(w->attach, (const uint8_t *)id, (uint32_t)strlen(id), false,
+                                 0, w->now_nsec, &handle, &created, NULL),
+                0);
+        return handle;
+}
+
+static void hint(struct tiers *w, uint32_t session, enum evict_hint h, uint64_t after_nsec)
+{
+        session_hint(session_of(w->attach, session, NULL), h, after_nsec, w->now_nsec);
+}
+
+/* Of three sessions the one that is about to return comes up, and not long before. */
+static void test_turn(void **state)
+{
+        uint64_t start_nsec;
+        uint32_t s[3];
+        struct tiers w;
+
+        start(&w, &evict_lru);
+        for (unsigned i = 0; i < 3; i++) {
+                s[i] = open_session(&w, i == 0 ? "soon" : i == 1 ? "later" : "done");
+                append(&w, s[i], ROOT, 100 * i, 12, 0);
+                push_down(&w, 100 * i, 12);
+        }
+        start_nsec = w.now_nsec;
+        hint(&w, s[0], EVICT_HINT_RETURNS, 30 * NSEC_PER_SEC);
+        hint(&w, s[1], EVICT_HINT_RETURNS, 600 * NSEC_PER_SEC);
+        hint(&w, s[2], EVICT_HINT_DONE, 0);
+        assert_true(prefetch_look(&w.store, w.now_nsec) != UINT64_MAX);
+        settle(&w);
+        assert_int_equal(account(&w, PREFETCH_TURN)->n_begun, 0);
+        w.now_nsec = start_nsec + 20 * NSEC_PER_SEC;
+        (void)prefetch_look(&w.store, w.now_nsec);
+        settle(&w);
+        assert_tier(&w, 0, 12, TIER_DEVICE);
+        assert_tier(&w, 100, 12, TIER_HOST);
+        assert_tier(&w, 200, 12, TIER_HOST);
+        assert_int_equal(read_text(&w, 0, 12), 0);
+        assert_int_equal(account(&w, PREFETCH_TURN)->n_useful, 12);
+        w.now_nsec = start_nsec + 700 * NSEC_PER_SEC; /* it didn't come */
+        (void)prefetch_look(&w.store, w.now_nsec);
+        settle(&w);
+        assert_tier(&w, 100, 12, TIER_HOST);
+        tiers_end(&w);
+}
+
+/* Turns that come every four seconds, as their clients say, and texts that nobody asks for again.
+ */
+static void teach(struct tiers *w)
+{
+        for (unsigned i = 0; i < 64; i++) {
+                char id[16];
+                uint32_t s;
+
+                snprintf(id, sizeof(id), "session-%u", i);
+                s = open_session(w, id);
+                append(w, s, ROOT, 1000 * i, 2, 0);
+                append(w, 0, ROOT, 100000 + i, 1, 0);
+                for (unsigned turn = 1; turn < 4; turn++) {
+                        hint(w, s, EVICT_HINT_CONTINUES, 0);
+                        w->now_nsec += 4 * NSEC_PER_SEC;
+                        read_text(w, 1000 * i, 2 * turn);
+                        append(w, s, 1000 * i + 2 * turn - 1, 1000 * i + 2 * turn, 2, 0);
+                        store_policy_work(&w->store, w->now_nsec);
+                }
+                drop(w, 1000 * i, 1);
+                assert_int_equal(session_close(w->attach, s, true, w->now_nsec, NULL), 0);
+        }
+}
+
+/* Without a time, by what the policy has learnt; also on a full device, where what is worth less
+ * goes down for it. Not what has ended. */
+static void test_turn_by_chance(void **state)
+{
+        for (unsigned is_full = 0; is_full < 2; is_full++) {
+                struct tiers w;
+                uint32_t s[2];
+
+                start(&w, &evict_pgi);
+                teach(&w);
+                for (unsigned i = 0; i < 2; i++) {
+                        s[i] = open_session(&w, i == 0 ? "next" : "over");
+                        append(&w, s[i], ROOT, 500000 + 100 * i, 20, 0);
+                        hint(&w, s[i], i == 0 ? EVICT_HINT_CONTINUES : EVICT_HINT_DONE, 0);
+                        push_down(&w, 500000 + 100 * i, 20);
+                }
+                if (is_full)
+                        fill_up(&w);
+                (void)prefetch_look(&w.store, w.now_nsec);
+                settle(&w);
+                assert_tier(&w, 500000, 20, TIER_DEVICE);
+                assert_tier(&w, 500100, 20, TIER_HOST);
+                assert_int_equal(account(&w, PREFETCH_TURN)->n_begun, 20);
+                assert_int_equal(account(&w, PREFETCH_TURN)->n_wasted, 0);
+                assert_int_equal(w.store.counters.evictions, 0);
+                for (unsigned i = 0; i < 2; i++)
+                        assert_int_equal(session_close(w.attach, s[i], true, w.now_nsec, NULL), 0);
+                tiers_end(&w);
+        }
+}
+
+/* A policy that knows an order only lets nothing go for a guess. */
+static void test_turn_stays_below(void **state)
+{
+        struct tiers w;
+        uint32_t s;
+
+        start(&w, &evict_lru);
+        s = open_session(&w, "s");
+        append(&w, s, ROOT, 0, 12, 0);
+        push_down(&w, 0, 12);
+        fill_up(&w);
+        hint(&w, s, EVICT_HINT_RETURNS, 5 * NSEC_PER_SEC);
+        (void)prefetch_look(&w.store, w.now_nsec);
+        settle(&w);
+        assert_true(account(&w, PREFETCH_TURN)->n_begun <= 1); /* what was FREE */
+        assert_int_equal(w.store.counters.evictions, 0);
+        tiers_end(&w);
+}
+
+/* ---- what is named --------------------------------------------------------------------------- */
+
+static struct warm_figures warm(struct tiers *w, const struct warm_request *rq)
+{
+        struct warm_figures f;
+
+        assert_int_equal(warm_begin(w->ns, rq, &w->d), 0);
+        settle(w);
+        warm_figures(w->ns, &f);
+        assert_false(f.is_running);
+        return f;
+}
+
+static void test_warm_keys(void **state)
+{
+        uint8_t keys[3 * KEY_BYTES];
+        struct warm_request rq = {.keys = keys, .n_keys = 3};
+        struct warm_figures f;
+        struct tiers w;
+
+        start_cold(&w, &evict_lru);
+        read_text(&w, 0, 2);
+        make_keys(keys, 19, 1);
+        make_keys(keys + KEY_BYTES, 9, 1); /* of the same text */
+        make_keys(keys + 2 * KEY_BYTES, 77777, 1);
+        f = warm(&w, &rq);
+        assert_int_equal(f.n_there, 2);
+        assert_int_equal(f.n_came, 18);
+        assert_int_equal(f.n_left, 0);
+        assert_int_equal(f.n_missing, 1);
+        assert_tier(&w, 0, 20, TIER_DEVICE);
+        assert_tier(&w, 20, TEXT - 20, TIER_HOST);
+        read_text(&w, 0, 10);
+        assert_int_equal(account(&w, PREFETCH_WARM)->n_useful, 8);
+        assert_int_equal(account(&w, PREFETCH_WARM)->n_stake, 10);
+        tiers_end(&w);
+}
+
+static void test_warm_tags(void **state)
+{
+        const struct warm_request rq = {.n_tags = 2, .tags = {7, 9}};
+        struct warm_figures f;
+        struct tiers w;
+
+        start(&w, &evict_lru);
+        append(&w, 0, ROOT, 0, 4, 0);
+        append(&w, 0, 3, 4, 4, 7); /* with what comes before it */
+        append(&w, 0, 7, 8, 4, 0);
+        append(&w, 0, ROOT, 100, 4, 9);
+        append(&w, 0, ROOT, 200, 4, 8);
+        push_down(&w, 0, 12);
+        push_down(&w, 100, 4);
+        push_down(&w, 200, 4);
+        f = warm(&w, &rq);
+        assert_int_equal(f.n_there, 0);
+        assert_int_equal(f.n_came, 12);
+        assert_int_equal(f.n_left, 0);
+        assert_tier(&w, 0, 8, TIER_DEVICE);
+        assert_tier(&w, 8, 4, TIER_HOST);
+        assert_tier(&w, 100, 4, TIER_DEVICE);
+        assert_tier(&w, 200, 4, TIER_HOST);
+        f = warm(&w, &rq);
+        assert_int_equal(f.n_there, 12);
+        assert_int_equal(f.n_came, 0);
+        tiers_end(&w);
+}
+
+/* As much as there is room for; a second request waits for the first. */
+static void test_warm_all(void **state)
+{
+        const struct warm_request rq = {0};
+        struct warm_figures f;
+        struct tiers w;
+
+        start(&w, &evict_lru);
+        append(&w, 0, ROOT, 0, TEXT, 0);
+        append(&w, 0, ROOT, 100, TEXT, 0);
+        push_down(&w, 0, TEXT);
+        push_down(&w, 100, TEXT);
+        assert_int_equal(warm_begin(w.ns, &rq, &w.d), 0);
+        assert_int_equal(warm_begin(w.ns, &rq, &w.d), -EBUSY);
+        settle(&w);
+        warm_figures(w.ns, &f);
+        assert_false(f.is_running);
+        assert_true(f.is_full);
+        assert_int_equal(f.n_there, 0);
+        assert_int_equal(f.n_came + f.n_left, 2 * TEXT);
+        assert_int_equal(f.n_came, N_DEVICE - TIER_SET_PAGES - 1); /* a 64th stays FREE */
+        assert_int_equal(count_on_device(&w, 0, 200), f.n_came);
+        tiers_end(&w);
+}
+
+static void test_warm_stops(void **state)
+{
+        const struct warm_request rq = {0};
+        struct warm_figures f;
+        struct tiers w;
+
+        start_cold(&w, &evict_lru);
+        assert_int_equal(warm_begin(w.ns, &rq, &w.d), 0);
+        (void)prefetch_work(&w.store, w.now_nsec);
+        warm_stop(w.ns);
+        warm_stop(w.ns);
+        settle(&w);
+        warm_figures(w.ns, &f);
+        assert_false(f.is_running || f.is_full);
+        assert_int_equal(f.n_came, PREFETCHES_MAX / 2);
+        assert_int_equal(count_on_device(&w, 0, TEXT), PREFETCHES_MAX / 2);
+        tiers_end(&w);
+}
+
+/* ---- anything ------------------------------------------------------------------------------- */
+
+static void any_step(struct tiers *w)
+{
+        unsigned text = random_below(6), at = 8 * random_below(3);
+        const struct warm_request rq = {.n_tags = random_below(2), .tags = {7}};
+        uint8_t key[KEY_BYTES];
+        uint64_t n;
+
+        w->now_nsec += random_below(1000) * NSEC_PER_MSEC;
+        make_keys(key, 100 * text + at, 1);
+        switch (random_below(8)) {
+        case 0:
+                if (tier_find(w, 100 * text) == PAGE_NONE)
+                        append(w, 0, ROOT, 100 * text, 24, text == 3 ? 7 : 0);
+                break;
+        case 1:
+                assert_true(tier_cache(w, FILLERS + random_below(1 << 20), 1));
+                break;
+        case 2:
+                assert_int_equal(invalidate_key(w->attach, key, &n, NULL), 0);
+                break;
+        case 3:
+                (void)warm_begin(w->ns, &rq, &w->d);
+                break;
+        case 4:
+                (void)prefetch_look(&w->store, w->now_nsec);
+                break;
+        case 5:
+                push_down(w, 100 * text, 24);
+                break;
+        default:
+                if (count_hits(w->attach, 100 * text, 24) == 24)
+                        for (unsigned i = 0; i < at; i += 4)
+                                read_text(w, 100 * text + i, 4);
+        }
+        if (random_below(2) == 0)
+                settle(w);
+        tiers_check(w);
+}
+
+static void test_anything(void **state)
+{
+        const struct evict_ops *const policies[] = {&evict_lru, &evict_pgi, &evict_s3fifo};
+        uint64_t n_begun = 0;
+        struct tiers w;
+
+        random_start(__func__);
+        for (unsigned i = 0; i < ARRAY_SIZE(policies); i++) {
+                start(&w, policies[i]);
+                for (unsigned step = 0; step < 150; step++)
+                        any_step(&w);
+                settle(&w);
+                for (unsigned text = 0; text < 6; text++)
+                        (void)count_on_device(&w, 100 * text, 24);
+                for (unsigned kind = 0; kind < PREFETCH_KINDS; kind++)
+                        n_begun += account(&w, kind)->n_begun;
+                tiers_end(&w);
+        }
+        assert_true(n_begun > 0);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_stream),
+                TEST(test_steps_are_the_tenants),
+                TEST(test_no_stream),
+                TEST(test_several_streams),
+                TEST(test_branch),
+                TEST(test_joined),
+                TEST(test_leases_come_first),
+                TEST(test_swaps),
+                TEST(test_swaps_others),
+                TEST(test_no_room),
+                TEST(test_goes_off),
+                TEST(test_waste_by_time),
+                TEST(test_invalidated),
+                TEST(test_damaged),
+                TEST(test_failed),
+                TEST(test_client_leaves),
+                TEST(test_namespace_goes),
+                TEST(test_turn),
+                TEST(test_turn_by_chance),
+                TEST(test_turn_stays_below),
+                TEST(test_warm_keys),
+                TEST(test_warm_tags),
+                TEST(test_warm_all),
+                TEST(test_warm_stops),
+                TEST(test_anything),
+        };
+
+        return RUN_TESTS(tests);
+}

@@ -1,0 +1,242 @@
+/* A set that is recalled is emptied downwards where there is a tier below (daemon/core/recall.h),
+ * on real memory. */
+#include <unistd.h>
+
+#include "daemon/core/recall.h"
+#include "tests/unit/tier-fixture.h"
+
+#define N_KEYS  64 /* texts of one page: two sets */
+#define TIMEOUT NSEC_PER_SEC
+
+/* Two sets of the device, full of what nobody reads, and n_host below. */
+static void start(struct tiers *w, unsigned n_host)
+{
+        tiers_start(w, &evict_pgi, 2, n_host, 1, CODEC_NONE);
+        for (unsigned key = 0; key < N_KEYS; key++)
+                assert_true(tier_cache(w, key, 1));
+        assert_int_equal(w->store.n_transfers, 0);
+}
+
+static void recall(struct tiers *w, enum recall_kind kind, uint64_t bytes)
+{
+        const struct recall_request rq = {.tenant = w->a, .bytes = bytes, .kind = kind};
+
+        assert_true(recall_ask(&rq) > 0);
+        tiers_check(w);
+}
+
+/* One round of recalls, and what is under way then. */
+static void turn(struct tiers *w)
+{
+        struct pollfd fd = {.fd = mover_fd(w->store.mover), .events = POLLIN};
+
+        recall_poll(&w->store);
+        while (recall_work(&w->store, w->now_nsec, TIMEOUT, 100) == RECALL_MORE)
+                ;
+        tiers_check(w);
+        (void)transfer_start(&w->store);
+        if (w->store.n_transfers > 0)
+                (void)poll(&fd, 1, 100);
+        (void)mover_reap(w->store.mover);
+        (void)transfer_work(&w->store);
+        tiers_check(w);
+}
+
+/* Until all that can move has. */
+static void go_on(struct tiers *w)
+{
+        for (unsigned i = 0; i < 2 * N_KEYS / 32 + 2; i++)
+                turn(w);
+}
+
+/* Those that are cached have their bytes; how many there are, and how many of these lie below. */
+static void expect(struct tiers *w, unsigned n_cached, unsigned n_below)
+{
+        unsigned cached = 0, below = 0;
+
+        for (unsigned key = 0; key < N_KEYS; key++) {
+                uint32_t page = tier_find(w, key);
+
+                if (page == PAGE_NONE)
+                        continue;
+                cached++;
+                below += tier_of(w, key) == TIER_HOST;
+                assert_true(tier_is_filled(w, page, key));
+        }
+        assert_int_equal(cached, n_cached);
+        assert_int_equal(below, n_below);
+        assert_int_equal(w->store.counters.evictions, N_KEYS - n_cached);
+}
+
+static void goes_down(enum recall_kind kind)
+{
+        struct tiers w;
+
+        start(&w, 4);
+        recall(&w, kind, 1);
+        go_on(&w);
+        assert_int_equal(w.ns->device.n_sets, 1);
+        expect(&w, N_KEYS, N_KEYS / 2);
+        tiers_end(&w);
+}
+
+static void test_goes_down(void **state)
+{
+        goes_down(RECALL_SOFT);
+        goes_down(RECALL_FORCED);
+}
+
+/* More than may be on their way at a time, and what continues what is left in another set. */
+static void test_all_of_it(void **state)
+{
+        struct tiers w;
+
+        tiers_start(&w, &evict_pgi, 2, 4, 1, CODEC_NONE);
+        for (unsigned i = 0; i < N_KEYS; i += 16)
+                assert_true(tier_cache(&w, i, 16));
+        recall(&w, RECALL_SOFT, UINT64_MAX);
+        go_on(&w);
+        assert_int_equal(w.ns->device.n_sets, 0);
+        expect(&w, N_KEYS, N_KEYS);
+        for (unsigned i = 0; i < N_KEYS; i += 16)
+                assert_int_equal(count_hits(w.attach, i, 16), 16);
+        tiers_end(&w);
+}
+
+/* What is worth no more than what lies below goes for it. */
+static void test_no_room(void **state)
+{
+        struct tenant_attrs attrs;
+        struct tiers w;
+
+        start(&w, 1);
+        recall(&w, RECALL_SOFT, UINT64_MAX);
+        go_on(&w);
+        assert_int_equal(w.ns->device.n_sets, 0);
+        expect(&w, N_KEYS / 2, N_KEYS / 2);
+        tiers_end(&w);
+
+        start(&w, 4);
+        attrs = w.a->attrs;
+        attrs.host_limit_bytes = 0;
+        assert_int_equal(tenant_set_attrs(w.a, &attrs, &w.d), 0);
+        recall(&w, RECALL_SOFT, 1);
+        go_on(&w);
+        assert_int_equal(w.ns->device.n_sets, 1);
+        expect(&w, N_KEYS / 2, 0);
+        tiers_end(&w);
+}
+
+/* What somebody reads stays until then, and is found no more. */
+static void test_read(void **state)
+{
+        struct tiers w;
+        uint8_t key[KEY_BYTES];
+        uint32_t page, n;
+        uint64_t tokens;
+
+        start(&w, 4);
+        make_keys(key, 5, 1);
+        assert_int_equal(lookup_pages(w.attach, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
+        recall(&w, RECALL_SOFT, UINT64_MAX);
+        go_on(&w);
+        expect(&w, N_KEYS - 1, N_KEYS - 1);
+        assert_true(tier_is_filled(&w, page, 5));
+        assert_int_equal(w.ns->device.n_sets, 1);
+        assert_int_equal(release_pages(w.attach, &page, 1, 3, NULL), 0);
+        assert_int_equal(w.ns->device.n_sets, 0);
+        tiers_end(&w);
+}
+
+/* Who waits for memory waits for no copy: what is left goes at once. */
+static void test_lease_waits(void **state)
+{
+        struct member *other;
+        struct attach *b;
+        struct tiers w;
+        struct ns_layout l;
+
+        start(&w, 4);
+        l = w.ns->layout;
+        other = join(w.a);
+        assert_int_equal(attach_open(other, "b", &l, "", false, &b, &w.d), 0);
+        recall(&w, RECALL_SOFT, UINT64_MAX);
+        recall_poll(&w.store);
+        while (recall_work(&w.store, w.now_nsec, TIMEOUT, 100) == RECALL_MORE)
+                ;
+        assert_true(w.store.n_transfers > 0);
+        wait_arrive(b, 1, UINT64_MAX);
+        wait_begin(b, 1, LEASE_REASON_POOL_FULL);
+        recall_poll(&w.store);
+        while (recall_work(&w.store, w.now_nsec, TIMEOUT, 100) == RECALL_MORE)
+                ;
+        tiers_check(&w);
+        expect(&w, 0, 0);
+        assert_true(wait_end(b));
+        go_on(&w);
+        assert_int_equal(w.ns->device.n_sets, 0);
+        expect(&w, 0, 0);
+        member_free(other);
+        tiers_end(&w);
+}
+
+static void test_late(void **state)
+{
+        struct tiers w;
+
+        start(&w, 4);
+        recall(&w, RECALL_SOFT, UINT64_MAX);
+        w.now_nsec += RECALL_SINK_NSEC;
+        go_on(&w);
+        assert_int_equal(w.ns->device.n_sets, 0);
+        expect(&w, 0, 0);
+        tiers_end(&w);
+}
+
+static unsigned n_told;
+
+static bool note_recall(struct attach *a, const struct extent_set *set, bool idle,
+        uint64_t timeout_nsec, void *data)
+{
+        n_told += idle;
+        return true;
+}
+
+/* Who has it mapped is told once all of it is below. */
+static void test_mapped(void **state)
+{
+        struct extent_handle handle = {.fd = -1};
+        struct tiers w;
+
+        start(&w, 4);
+        w.store.on_recall = note_recall;
+        assert_int_equal(attach_map_set(w.attach, 0, 0, 1, &handle, &w.d), 1);
+        assert_true(handle.fd >= 0);
+        close(handle.fd);
+        n_told = 0;
+        recall(&w, RECALL_SOFT, UINT64_MAX);
+        turn(&w);
+        assert_int_equal(n_told, 0);
+        go_on(&w);
+        assert_int_equal(n_told, 1);
+        assert_int_equal(w.ns->device.n_sets, 1);
+        expect(&w, N_KEYS, N_KEYS);
+        assert_int_equal(attach_unmapped(w.attach, 0, &w.d), 0);
+        assert_int_equal(w.ns->device.n_sets, 0);
+        tiers_end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_goes_down),
+                TEST(test_all_of_it),
+                TEST(test_no_room),
+                TEST(test_read),
+                TEST(test_lease_waits),
+                TEST(test_late),
+                TEST(test_mapped),
+        };
+
+        return RUN_TESTS(tests);
+}

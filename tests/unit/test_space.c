@@ -1,0 +1,547 @@
+/* Pages on a disk below host memory, or below the device (daemon/core/space.h), on real files. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/test-random.h"
+#include "tests/unit/tier-fixture.h"
+
+#define N_DEVICE 64 /* pages of two sets */
+
+static char path[128];
+
+static int make_path(void **state)
+{
+        (void)snprintf(path, sizeof(path), "/dev/shm/test_space.%d", getpid());
+        return 0;
+}
+
+static int remove_path(void **state)
+{
+        (void)unlink(path);
+        return 0;
+}
+
+static struct tiers_want want(unsigned n_host)
+{
+        return (struct tiers_want){.evict = &evict_lru,
+                .n_device = 2,
+                .n_host = n_host,
+                .n_planes = 1,
+                .disk = path,
+                .disk_bytes = 64 * MIB};
+}
+
+/* So that it counts as asked for again. */
+static unsigned use(struct tiers *w, unsigned first, unsigned n)
+{
+        unsigned hits;
+
+        w->now_nsec += NSEC_PER_SEC;
+        store_set_now(&w->store, w->now_nsec);
+        hits = count_hits(w->attach, first, n);
+        return hits;
+}
+
+static void cache(struct tiers *w, unsigned first, unsigned n)
+{
+        w->now_nsec += 1000;
+        assert_true(tier_cache(w, first, n));
+        assert_int_equal(use(w, first, n), n);
+        tiers_settle(w);
+}
+
+/* Brought up where it must be. False: it isn't there. */
+static bool is_right(struct tiers *w, unsigned key)
+{
+        uint32_t page = tier_find(w, key);
+        struct told told;
+
+        if (page == PAGE_NONE)
+                return false;
+        if (tier_of(w, key) == TIER_DISK) {
+                assert_int_equal(tier_fetch(w, page, PAGE_NONE, &told), 0);
+                tiers_settle(w);
+                assert_int_equal(told.n, 1);
+                if (told.status != 0)
+                        return false;
+                page = tier_find(w, key);
+                assert_int_equal(page, told.page);
+        }
+        assert_true(tier_is_filled(w, page, key));
+        return true;
+}
+
+static unsigned count_in(struct tiers *w, unsigned n_keys, enum tier_kind kind)
+{
+        unsigned n = 0;
+
+        for (unsigned key = 0; key < n_keys; key++)
+                n += tier_find(w, key) != PAGE_NONE && tier_of(w, key) == kind;
+        return n;
+}
+
+/* ---- down and up ----------------------------------------------------------------------------- */
+
+static void goes_down(struct tiers_want o, unsigned n_keys)
+{
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        for (unsigned key = 0; key < n_keys; key++)
+                cache(&w, key, 1);
+        assert_int_equal(w.store.counters.evictions, 0);
+        assert_true(count_in(&w, n_keys, TIER_DISK) > n_keys / 4);
+        for (unsigned key = 0; key < n_keys; key++)
+                assert_true(is_right(&w, key));
+        assert_int_equal(w.store.counters.pages_damaged, 0);
+        tiers_end(&w);
+}
+
+static void test_below_host(void **state)
+{
+        goes_down(want(2), 240);
+}
+
+static void test_below_device(void **state)
+{
+        goes_down(want(0), 200);
+}
+
+static void test_planes(void **state)
+{
+        struct tiers_want o = want(2);
+
+        o.n_planes = 3;
+        o.evict = &evict_pgi;
+        goes_down(o, 180);
+        o.n_host = 0;
+        o.evict = &evict_s3fifo;
+        goes_down(o, 150);
+}
+
+/* What nobody asked for again isn't worth a write; the end of a text that is there is. */
+static void test_admission(void **state)
+{
+        const struct tiers_want o = want(2);
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        for (unsigned key = 0; key < 200; key++) {
+                w.now_nsec += 1000;
+                assert_true(tier_cache(&w, key, 1));
+                tiers_settle(&w);
+        }
+        assert_int_equal(count_in(&w, 200, TIER_DISK), 0);
+        assert_true(w.store.counters.evictions > 40);
+        tiers_end(&w);
+        remove_path(NULL);
+}
+
+/* Stored alike it goes as it is, else it is opened between them. */
+static void test_codecs(void **state)
+{
+        static const enum codec codecs[][2] = {
+                {CODEC_NONE, CODEC_INT8}, {CODEC_INT8, CODEC_INT8}, {CODEC_INT8, CODEC_NONE}};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(codecs); i++) {
+                struct tiers_want o = want(2);
+                unsigned n_right = 0;
+                struct tiers w;
+
+                o.host_codec = codecs[i][0];
+                o.disk_codec = codecs[i][1];
+                tiers_open(&w, &o);
+                for (unsigned key = 0; key < 300; key++) {
+                        uint32_t page;
+
+                        w.now_nsec += 1000;
+                        assert_true(tier_cache(&w, key, 1));
+                        page = tier_find(&w, key);
+                        /* One value: what a codec makes of it is that again. */
+                        memset(set_address(ns_set_of(w.ns, page), page, 0), 0x3c, TIER_PAGE_BYTES);
+                        assert_int_equal(use(&w, key, 1), 1);
+                        tiers_settle(&w);
+                }
+                assert_true(count_in(&w, 300, TIER_DISK) > 50);
+                for (unsigned key = 0; key < 300; key++) {
+                        uint32_t page = tier_find(&w, key);
+                        struct told told;
+                        const uint16_t *at;
+
+                        if (tier_of(&w, key) != TIER_DISK)
+                                continue;
+                        assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), 0);
+                        tiers_settle(&w);
+                        assert_int_equal(told.status, 0);
+                        at = (const uint16_t *)set_address(
+                                ns_set_of(w.ns, told.page), told.page, 0);
+                        assert_in_range(at[0], 0x3c3c - 8, 0x3c3c + 8);
+                        assert_in_range(at[TIER_PAGE_BYTES / 2 - 1], 0x3c3c - 8, 0x3c3c + 8);
+                        n_right++;
+                }
+                assert_true(n_right > 50);
+                assert_int_equal(w.store.counters.pages_damaged, 0);
+                tiers_end(&w);
+                remove_path(NULL);
+        }
+}
+
+/* ---- after the machine's start ----------------------------------------------------------------
+ */
+
+/* Of some texts the beginning is asked for again and again, and stays above. */
+#define N_DEAR 8
+
+/* Texts of two pages. */
+static unsigned fill(struct tiers *w, unsigned n)
+{
+        for (unsigned i = 0; i < n; i++) {
+                cache(w, 2 * i, 2);
+                for (unsigned k = n - 2 * N_DEAR; k < n - N_DEAR && k < i; k++)
+                        (void)use(w, 2 * k, 1);
+        }
+        for (unsigned i = 0; i < 20 * N_DEAR; i++) {
+                cache(w, 10000 + i, 1);
+                for (unsigned k = n - 2 * N_DEAR; k < n - N_DEAR; k++)
+                        (void)use(w, 2 * k, 1);
+        }
+        return count_in(w, 2 * n, TIER_DISK);
+}
+
+static void reap_disk(struct tiers *w)
+{
+        struct pollfd fd = {.fd = disk_fd(w->disk), .events = POLLIN};
+
+        (void)poll(&fd, 1, 10);
+        (void)disk_reap(w->disk);
+}
+
+static void restart(struct tiers *w, const struct tiers_want *o)
+{
+        tiers_end(w);
+        tiers_open(w, o);
+        for (unsigned i = 0; i < 1000 && !w->ns->space.is_ready; i++)
+                reap_disk(w);
+        assert_true(w->ns->space.is_ready);
+        tiers_settle(w);
+}
+
+static void test_found_again(void **state)
+{
+        const struct tiers_want o = want(2);
+        unsigned n_disk, n_whole = 0, n_ends = 0;
+        bool was[300];
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        n_disk = fill(&w, 150);
+        for (unsigned key = 0; key < 300; key++)
+                was[key] = tier_of(&w, key) == TIER_DISK;
+        restart(&w, &o);
+        for (unsigned i = 0; i < 150; i++) {
+                n_whole += was[2 * i] && was[2 * i + 1];
+                n_ends += !was[2 * i] && was[2 * i + 1];
+        }
+        assert_true(n_whole > 20 && n_ends > 0);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), 2 * n_whole);
+        assert_int_equal(w.ns->space.n_unclaimed, n_ends);
+        assert_int_equal(n_disk, 2 * n_whole + n_ends);
+        for (unsigned key = 0; key < 300; key++)
+                assert_int_equal(is_right(&w, key), was[key] && was[key / 2 * 2]);
+        /* Their beginnings are published again: the ends are there. */
+        for (unsigned i = 0; i < 150; i++) {
+                if (was[2 * i] || !was[2 * i + 1])
+                        continue;
+                assert_true(tier_cache(&w, 2 * i, 1));
+                tiers_settle(&w);
+                assert_int_equal(count_hits(w.attach, 2 * i, 2), 2);
+                assert_true(is_right(&w, 2 * i + 1));
+        }
+        assert_int_equal(w.ns->space.n_unclaimed, 0);
+        tiers_end(&w);
+}
+
+static void test_other_version(void **state)
+{
+        const struct tiers_want o = want(2);
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        assert_true(fill(&w, 150) > 50);
+        attach_close(w.attach);
+        tiers_open_ns(&w, &o, "v2");
+        tiers_settle(&w);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
+        restart(&w, &o);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
+        tiers_end(&w);
+}
+
+static void invalidated(int (*fn)(struct tiers *w))
+{
+        const struct tiers_want o = want(2);
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        assert_true(fill(&w, 150) > 50);
+        assert_int_equal(fn(&w), 0);
+        restart(&w, &o);
+        assert_int_equal(tier_find(&w, 0), PAGE_NONE);
+        assert_int_equal(tier_find(&w, 1), PAGE_NONE);
+        tiers_end(&w);
+        remove_path(NULL);
+}
+
+static int drop_key(struct tiers *w)
+{
+        uint8_t key[KEY_BYTES];
+        uint64_t n;
+
+        make_keys(key, 0, 1);
+        assert_int_equal(tier_of(w, 0), TIER_DISK);
+        return invalidate_key(w->attach, key, &n, &w->d);
+}
+
+static int drop_ns(struct tiers *w)
+{
+        uint64_t n;
+
+        return ns_invalidate(w->ns, &n);
+}
+
+static int purge(struct tiers *w)
+{
+        uint64_t n, n_kept;
+
+        attach_close(w->attach);
+        return store_purge(&w->store, w->a, NULL, true, &n, &n_kept);
+}
+
+static void test_invalidated(void **state)
+{
+        invalidated(drop_key);
+        invalidated(drop_ns);
+        invalidated(purge);
+}
+
+/* What is unclaimed goes with what it continues, though nobody can tell that it does. */
+static void test_invalidated_unclaimed(void **state)
+{
+        const struct tiers_want o = want(2);
+        uint8_t key[KEY_BYTES];
+        uint64_t n;
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        (void)fill(&w, 150);
+        restart(&w, &o);
+        assert_true(w.ns->space.n_unclaimed > 0);
+        make_keys(key, 1000, 1);
+        assert_int_equal(invalidate_key(w.attach, key, &n, &w.d), 0);
+        assert_int_equal(w.ns->space.n_unclaimed, 0);
+        n = count_in(&w, 300, TIER_DISK);
+        restart(&w, &o);
+        assert_int_equal(w.ns->space.n_unclaimed, 0);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), n);
+        tiers_end(&w);
+}
+
+/* Before the disk was looked into: it isn't found when that is over, nor after the next start. */
+static void test_invalidated_unread(void **state)
+{
+        const struct tiers_want o = want(2);
+        uint8_t key[KEY_BYTES];
+        uint64_t n;
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        assert_true(fill(&w, 150) > 50);
+        assert_int_equal(tier_of(&w, 0), TIER_DISK);
+        tiers_end(&w);
+        tiers_open(&w, &o);
+        assert_false(w.ns->space.is_ready);
+        make_keys(key, 0, 1);
+        assert_int_equal(invalidate_key(w.attach, key, &n, &w.d), 0);
+        for (unsigned i = 0; i < 1000 && !w.ns->space.is_ready; i++)
+                reap_disk(&w);
+        tiers_settle(&w);
+        assert_true(w.ns->space.is_ready);
+        assert_int_equal(tier_find(&w, 0), PAGE_NONE);
+        restart(&w, &o);
+        assert_int_equal(tier_find(&w, 0), PAGE_NONE);
+        tiers_end(&w);
+}
+
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+static void flip_everywhere(void)
+{
+        struct stat st;
+        uint8_t block[4096];
+        int fd = open(path, O_RDWR);
+
+        assert_true(fd >= 0 && fstat(fd, &st) == 0);
+        for (off_t at = MIB; at < st.st_size; at += sizeof(block)) {
+                assert_int_equal(pread(fd, block, sizeof(block), at), sizeof(block));
+                block[100] ^= 1;
+                assert_int_equal(pwrite(fd, block, sizeof(block), at), sizeof(block));
+        }
+        assert_int_equal(fsync(fd), 0);
+        close(fd);
+}
+
+static void test_flipped(void **state)
+{
+        struct tiers_want o = want(2);
+        unsigned n_wrong = 0;
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        for (unsigned key = 0; key < 300; key++)
+                cache(&w, key, 1);
+        flip_everywhere();
+        for (unsigned key = 0; key < 300; key++)
+                if (tier_find(&w, key) != PAGE_NONE && tier_of(&w, key) == TIER_DISK)
+                        n_wrong += !is_right(&w, key);
+        assert_true(n_wrong > 50);
+        assert_int_equal(w.store.counters.pages_damaged, n_wrong);
+        assert_int_equal(w.ns->tiers[TIER_DISK].n_damaged, n_wrong);
+        tiers_end(&w);
+}
+
+static void note_kept(int result, void *data)
+{
+        *(int *)data = result;
+}
+
+/* The daemon goes on without it. */
+static void test_off(void **state)
+{
+        const struct tiers_want o = want(2);
+        int result = 1;
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        assert_true(fill(&w, 150) > 50);
+        assert_int_equal(truncate(path, 0), 0);
+        assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
+        for (unsigned i = 0; i < 1000 && result > 0; i++)
+                reap_disk(&w);
+        for (unsigned key = 300; key < 700; key++)
+                cache(&w, key, 1);
+        assert_int_equal(result, 0); /* as the file is empty */
+        assert_int_equal(disk_state(w.disk), DISK_OFF);
+        assert_int_equal(count_in(&w, 700, TIER_DISK), 0);
+        assert_int_equal(w.ns->tiers[TIER_DISK].n_sets, 0);
+        assert_true(count_in(&w, 700, TIER_HOST) > 20);
+        tiers_end(&w);
+}
+
+static void test_full(void **state)
+{
+        struct tiers_want o = want(2);
+        unsigned n;
+        struct tiers w;
+
+        o.disk_bytes = 24 * MIB;
+        tiers_open(&w, &o);
+        for (unsigned key = 0; key < 1000; key++)
+                cache(&w, key, 1);
+        n = count_in(&w, 1000, TIER_DISK);
+        assert_in_range(n, 150, 24 * 16);
+        for (unsigned key = 1000 - 64; key < 1000; key++)
+                assert_true(is_right(&w, key));
+        assert_int_equal(w.store.counters.pages_damaged, 0);
+        tiers_end(&w);
+}
+
+/* ---- at random ------------------------------------------------------------------------------- */
+
+#define N_KEYS 400
+
+static void step(struct tiers *w)
+{
+        unsigned key = random_below(N_KEYS);
+        uint32_t page = tier_find(w, key);
+        static struct told told;
+
+        w->now_nsec += 1000;
+        switch (random_below(8)) {
+        case 0:
+        case 1:
+        case 2:
+                if (page == PAGE_NONE && tier_cache(w, key, 1))
+                        (void)use(w, key, 1);
+                break;
+        case 3:
+                if (page != PAGE_NONE && tier_of(w, key) != TIER_DEVICE)
+                        (void)tier_fetch(w, page, PAGE_NONE, &told);
+                break;
+        case 4:
+                (void)disk_reap(w->disk);
+                break;
+        case 5:
+                (void)sink_turn(&w->store, w->now_nsec);
+                break;
+        case 6:
+                (void)mover_reap(w->store.mover);
+                (void)transfer_work(&w->store);
+                break;
+        default:
+                if (random_below(8) == 0)
+                        tiers_settle(w);
+                else if (random_below(32) == 0 && page != PAGE_NONE)
+                        (void)ns_drop_subtree(w->ns, page, EVICT_INVALIDATE);
+        }
+        page = tier_find(w, key);
+        if (page != PAGE_NONE && tier_of(w, key) != TIER_DISK)
+                assert_true(tier_is_filled(w, page, key));
+}
+
+static void test_random(void **state)
+{
+        struct tiers_want o = want(3);
+        struct tiers w;
+
+        random_start("test_space");
+        o.evict = &evict_pgi;
+        o.disk_bytes = 24 * MIB;
+        tiers_open(&w, &o);
+        for (unsigned i = 0; i < 6000; i++) {
+                step(&w);
+                if (i % 64 == 0)
+                        tiers_check(&w);
+                if (i % 2000 == 1999)
+                        restart(&w, &o);
+        }
+        tiers_settle(&w);
+        for (unsigned key = 0; key < N_KEYS; key++)
+                (void)is_right(&w, key);
+        assert_int_equal(w.store.counters.pages_damaged, 0);
+        tiers_end(&w);
+}
+
+#define DISK_TEST(name) cmocka_unit_test_setup_teardown(name, make_path, remove_path)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                DISK_TEST(test_below_host),
+                DISK_TEST(test_below_device),
+                DISK_TEST(test_planes),
+                DISK_TEST(test_admission),
+                DISK_TEST(test_codecs),
+                DISK_TEST(test_found_again),
+                DISK_TEST(test_other_version),
+                DISK_TEST(test_invalidated),
+                DISK_TEST(test_invalidated_unclaimed),
+                DISK_TEST(test_invalidated_unread),
+                DISK_TEST(test_flipped),
+                DISK_TEST(test_off),
+                DISK_TEST(test_full),
+                DISK_TEST(test_random),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,424 @@
+/* What the daemon knows of pages follows them below the device: sessions, tags, invalidation,
+ * expiry and namespace sets, on real memory. */
+#include "base/clock.h"
+#include "daemon/core/expire.h"
+#include "daemon/core/nsset.h"
+#include "daemon/core/session.h"
+#include "tests/unit/tier-fixture.h"
+
+#define N_TEXT 8 /* pages */
+
+/* Two sets of the device, two below it. */
+static void start(struct tiers *w)
+{
+        tiers_start(w, &evict_pgi, 2, 2, 1, CODEC_NONE);
+}
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+
+/* FREE before, MOVING from now on. */
+static uint32_t take_below(struct tiers *w)
+{
+        struct extent_set *set =
+                list_first(&w->ns->tiers[TIER_HOST].sets_room, struct extent_set, room_link);
+
+        if (!set)
+                assert_int_equal(set_bind_in(w->ns, TIER_HOST, &set, &w->d), 0);
+        return set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
+}
+
+/* Keys first.. of a text, its end first. */
+static void send_down(struct tiers *w, unsigned first, unsigned n)
+{
+        for (unsigned key = first + n; key-- > first;) {
+                assert_int_equal(tier_of(w, key), TIER_DEVICE);
+                assert_int_equal(transfer_begin(w->ns, TRANSFER_DOWN, tier_find(w, key),
+                                         take_below(w), false),
+                        0);
+                tiers_settle(w);
+                assert_int_equal(tier_of(w, key), TIER_HOST);
+        }
+}
+
+static void bring_up(struct tiers *w, unsigned key)
+{
+        struct told told;
+
+        assert_int_equal(tier_fetch(w, tier_find(w, key), PAGE_NONE, &told), 0);
+        tiers_settle(w);
+        assert_int_equal(told.n, 1);
+        assert_int_equal(told.status, 0);
+        assert_int_equal(told.page, tier_find(w, key));
+}
+
+static void assert_filled(struct tiers *w, unsigned first, unsigned n)
+{
+        for (unsigned key = first; key < first + n; key++)
+                assert_true(tier_is_filled(w, tier_find(w, key), key));
+}
+
+static unsigned count_below(struct tiers *w, unsigned first, unsigned n)
+{
+        unsigned n_below = 0;
+
+        for (unsigned key = first; key < first + n; key++)
+                n_below += tier_find(w, key) != PAGE_NONE && tier_of(w, key) == TIER_HOST;
+        return n_below;
+}
+
+/* Nothing is below the device, and nothing of it is bound. */
+static void assert_nothing_below(struct tiers *w)
+{
+        tiers_settle(w);
+        assert_int_equal(w->ns->tiers[TIER_HOST].n_pages[PAGE_SEALED], 0);
+        assert_int_equal(w->ns->tiers[TIER_HOST].n_pages[PAGE_DETACHED], 0);
+}
+
+/* What a publish says of its pages. */
+struct what {
+        uint32_t session;
+        uint64_t tag;
+        bool continues; /* key first - 1 */
+};
+
+static void publish(struct tiers *w, struct what what, unsigned first, unsigned n)
+{
+        uint8_t keys[N_TEXT * KEY_BYTES], parent[KEY_BYTES];
+        uint32_t pages[N_TEXT], sealed[N_TEXT], n_sealed;
+        const struct publish p = {.pages = pages,
+                .keys = keys,
+                .n = n,
+                .parent_key = what.continues ? parent : NULL,
+                .last_tokens = w->ns->layout.page_tokens,
+                .session = what.session,
+                .tag = what.tag};
+
+        assert_true(n <= N_TEXT);
+        make_keys(keys, first, n);
+        make_keys(parent, first - 1, 1);
+        assert_int_equal(lease_pages(w->attach, n, w->now_nsec, pages, NULL), 0);
+        for (unsigned i = 0; i < n; i++)
+                tier_fill(w, pages[i], first + i);
+        assert_int_equal(publish_pages(w->attach, &p, w->now_nsec, sealed, &n_sealed, &w->d), 0);
+        assert_int_equal(release_pages(w->attach, sealed, n, w->now_nsec, NULL), 0);
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+static uint32_t open_session(struct tiers *w, bool must_exist)
+{
+        uint32_t handle = 0;
+        bool created;
+        int r = session_open(w->attach, (const uint8_t *)"s", 1, must_exist, 0, w->now_nsec,
+                &handle, &created, &w->d);
+
+        assert_true(r == 0 || (must_exist && r == -ENOENT));
+        return handle;
+}
+
+static struct session_info info_of(struct tiers *w, uint32_t handle)
+{
+        struct session *s = session_of(w->attach, handle, &w->d);
+        struct session_info info;
+
+        assert_non_null(s);
+        session_info(s, &info);
+        return info;
+}
+
+/* Its pages, one after the other, are those of these keys with their bytes; in which tiers. */
+static void assert_pages(struct tiers *w, uint32_t handle, unsigned n, const char *tiers)
+{
+        struct session *s = session_of(w->attach, handle, &w->d);
+        struct session_page pages[2 * N_TEXT];
+        char found[2 * N_TEXT + 1] = "";
+        uint32_t n_found;
+
+        assert_int_equal(session_pages(w->attach, s, 0, ARRAY_SIZE(pages), w->now_nsec, pages,
+                                 &n_found, &w->d),
+                0);
+        assert_int_equal(n_found, n);
+        for (uint32_t i = 0; i < n; i++) {
+                unsigned key;
+
+                memcpy(&key, ns_page(w->ns, pages[i].page)->key, sizeof(key));
+                assert_true(tier_is_filled(w, pages[i].page, key - 1));
+                assert_int_equal(
+                        pages[i].first_token, (key - 1) * (uint64_t)w->ns->layout.page_tokens);
+                found[i] = tier_of_page(&w->ns->geometry, pages[i].page) == TIER_HOST ? 'h' : 'd';
+                assert_int_equal(release_pages(w->attach, &pages[i].page, 1, w->now_nsec, NULL), 0);
+        }
+        assert_string_equal(found, tiers);
+}
+
+/* Its end is below, is continued from there, comes up again; and all of it is there for who opens
+ * it after a worker died. */
+static void test_session(void **state)
+{
+        struct tiers w;
+        uint32_t s;
+
+        start(&w);
+        s = open_session(&w, false);
+        publish(&w, (struct what){.session = s}, 0, 4);
+        send_down(&w, 0, 4);
+        assert_pages(&w, s, 4, "hhhh");
+        publish(&w, (struct what){.session = s, .continues = true}, 4, 2);
+        assert_pages(&w, s, 6, "hhhhdd");
+        assert_int_equal(info_of(&w, s).lost_tokens, 0);
+        send_down(&w, 4, 2);
+        for (unsigned key = 0; key < 5; key++)
+                bring_up(&w, key);
+        assert_pages(&w, s, 6, "dddddh");
+
+        member_free(w.m);
+        w.m = join(w.a);
+        {
+                struct ns_layout l = w.ns->layout;
+
+                assert_int_equal(attach_open(w.m, "n", &l, "", false, &w.attach, &w.d), 0);
+        }
+        s = open_session(&w, true);
+        assert_int_equal(info_of(&w, s).n_pages, 6);
+        assert_pages(&w, s, 6, "dddddh");
+        tiers_end(&w);
+}
+
+/* Evicted below the device it is shorter by that; what was cut off goes, wherever it was. */
+static void test_session_loses(void **state)
+{
+        struct session_info info;
+        struct tiers w;
+        uint64_t n_left;
+        uint32_t s;
+
+        start(&w);
+        s = open_session(&w, false);
+        publish(&w, (struct what){.session = s}, 0, 8);
+        send_down(&w, 4, 4);
+        assert_true(ns_evict_leaf(w.ns, tier_find(&w, 7)));
+        info = info_of(&w, s);
+        assert_int_equal(info.n_pages, 7);
+        assert_int_equal(info.lost_tokens, w.ns->layout.page_tokens);
+        assert_pages(&w, s, 7, "ddddhhh");
+        assert_int_equal(session_truncate(w.attach, session_of(w.attach, s, NULL),
+                                 5 * w.ns->layout.page_tokens, 0, &n_left, &w.d),
+                0);
+        assert_int_equal(n_left, 2);
+        assert_pages(&w, s, 5, "ddddh");
+        assert_int_equal(tier_find(&w, 5), PAGE_NONE);
+        assert_int_equal(session_close(w.attach, s, true, w.now_nsec, &w.d), 0);
+        assert_int_equal(tier_find(&w, 4), PAGE_NONE);
+        assert_nothing_below(&w);
+        tiers_end(&w);
+}
+
+/* The window's pages stay what they are, below the device or not, until the session goes. */
+static void test_session_window(void **state)
+{
+        struct tiers w;
+        uint64_t n_left;
+        uint32_t s;
+
+        start(&w);
+        s = open_session(&w, false);
+        publish(&w, (struct what){.session = s}, 0, 8);
+        send_down(&w, 6, 2);
+        assert_int_equal(
+                session_truncate(w.attach, session_of(w.attach, s, NULL),
+                        2 * w.ns->layout.page_tokens, 3 * w.ns->layout.page_tokens, &n_left, &w.d),
+                0);
+        assert_int_equal(n_left, 3);
+        assert_pages(&w, s, 5, "dddhh");
+        send_down(&w, 0, 2);
+        assert_pages(&w, s, 5, "hhdhh");
+        assert_int_equal(session_close(w.attach, s, true, w.now_nsec, &w.d), 0);
+        assert_nothing_below(&w);
+        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
+        tiers_end(&w);
+}
+
+/* The session goes after its time, and its pages, which are cached as any, after theirs. */
+static void test_expiry(void **state)
+{
+        struct tiers w;
+        uint32_t s;
+
+        start(&w);
+        w.a->attrs.session_expire_nsec = NSEC_PER_SEC;
+        s = open_session(&w, false);
+        publish(&w, (struct what){.session = s}, 0, 4);
+        send_down(&w, 2, 2);
+        assert_int_equal(session_close(w.attach, s, false, w.now_nsec, &w.d), 0);
+        w.now_nsec += 2 * NSEC_PER_SEC;
+        store_set_now(&w.store, w.now_nsec);
+        (void)sessions_expire(w.ns, w.now_nsec, 1000);
+        assert_int_equal(open_session(&w, true), 0);
+        assert_int_equal(count_below(&w, 0, 4), 2);
+        assert_filled(&w, 0, 4);
+
+        w.a->attrs.expire_nsec = 60 * NSEC_PER_SEC;
+        w.now_nsec += 300 * NSEC_PER_SEC;
+        store_set_now(&w.store, w.now_nsec);
+        assert_true(expire_begin(&w.store, w.now_nsec));
+        while (expire_work(&w.store, 1000))
+                ;
+        for (unsigned key = 0; key < 4; key++)
+                assert_int_equal(tier_find(&w, key), PAGE_NONE);
+        assert_int_equal(w.store.counters.pages_expired, 4);
+        assert_nothing_below(&w);
+        tiers_end(&w);
+}
+
+/* ---- invalidation ---------------------------------------------------------------------------- */
+
+/* A tag's pages go wherever they lie, or are on their way to; and so does what continues them. */
+static void test_tag(void **state)
+{
+        uint32_t page, n;
+        uint8_t key[KEY_BYTES];
+        struct tiers w;
+        uint64_t count;
+
+        start(&w);
+        publish(&w, (struct what){.tag = 7}, 0, 4);
+        publish(&w, (struct what){.continues = true}, 4, 2);
+        publish(&w, (struct what){.tag = 7}, 20, 2);
+        publish(&w, (struct what){.tag = 8}, 30, 2);
+        send_down(&w, 2, 4);
+        send_down(&w, 20, 2);
+        bring_up(&w, 20);
+        send_down(&w, 31, 1);
+        /* One is read below, another one moves. */
+        make_keys(key, 5, 1);
+        assert_int_equal(lookup_pages(w.attach, key, 1, 0, 2, &page, &n, &count, NULL), 0);
+        assert_int_equal(
+                transfer_begin(w.ns, TRANSFER_DOWN, tier_find(&w, 20), take_below(&w), false), 0);
+        assert_int_equal(invalidate_tag(w.attach, 7, &count, &w.d), 0);
+        assert_int_equal(count, 8);
+        assert_true(tier_is_filled(&w, page, 5));
+        tiers_settle(&w);
+        assert_int_equal(count_hits(w.attach, 0, 6), 0);
+        assert_int_equal(count_hits(w.attach, 20, 2), 0);
+        assert_int_equal(count_hits(w.attach, 30, 2), 2);
+        assert_true(tier_is_filled(&w, page, 5));
+        assert_int_equal(release_pages(w.attach, &page, 1, 2, NULL), 0);
+        assert_int_equal(invalidate_tag(w.attach, 8, &count, &w.d), 0);
+        assert_int_equal(count, 2);
+        assert_nothing_below(&w);
+        tiers_end(&w);
+}
+
+static void test_key(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        struct tiers w;
+        uint64_t count;
+
+        start(&w);
+        publish(&w, (struct what){0}, 0, 6);
+        send_down(&w, 3, 3);
+        make_keys(key, 4, 1);
+        assert_int_equal(invalidate_key(w.attach, key, &count, &w.d), 0);
+        assert_int_equal(count, 2);
+        assert_int_equal(count_hits(w.attach, 0, 6), 4);
+        make_keys(key, 0, 1);
+        assert_int_equal(invalidate_key(w.attach, key, &count, &w.d), 0);
+        assert_int_equal(count, 4);
+        assert_nothing_below(&w);
+        tiers_end(&w);
+}
+
+/* The sweep frees what is stale below the device; what is brought up meanwhile is nobody's. */
+static void test_namespace(void **state)
+{
+        struct told told;
+        struct tiers w;
+        uint64_t count;
+
+        start(&w);
+        publish(&w, (struct what){0}, 0, 6);
+        send_down(&w, 3, 3);
+        assert_int_equal(tier_fetch(&w, tier_find(&w, 3), PAGE_NONE, &told), 0);
+        assert_int_equal(ns_invalidate(w.ns, &count), 0);
+        assert_int_equal(count, 6);
+        assert_int_equal(count_hits(w.attach, 0, 6), 0);
+        publish(&w, (struct what){0}, 0, 6);
+        while (ns_sweep(w.ns, 64))
+                ;
+        tiers_settle(&w);
+        assert_int_equal(told.n, 1);
+        assert_int_equal(told.status, -ENOENT);
+        assert_int_equal(count_hits(w.attach, 0, 6), 6);
+        assert_int_equal(count_below(&w, 0, 6), 0);
+        assert_filled(&w, 0, 6);
+        assert_nothing_below(&w);
+        tiers_end(&w);
+}
+
+/* ---- namespace sets -------------------------------------------------------------------------- */
+
+#define RANKS 2
+
+/* A key goes in all or stays in all, wherever each of them has it. */
+static void test_set(void **state)
+{
+        struct attach_options o = {.set = "model", .set_size = RANKS};
+        struct attach *ranks[RANKS];
+        struct ns_layout l;
+        uint32_t held, n;
+        uint8_t key[KEY_BYTES];
+        struct tiers w;
+        uint64_t tokens;
+
+        start(&w);
+        l = w.ns->layout;
+        for (int i = 0; i < RANKS; i++) {
+                assert_int_equal(
+                        attach_open_with(w.m, i ? "r1" : "r0", &l, &o, &ranks[i], &w.d), 0);
+                w.attach = ranks[i];
+                w.ns = ranks[i]->ns;
+                publish(&w, (struct what){0}, 0, 6);
+                send_down(&w, i == 0 ? 2 : 4, i == 0 ? 4 : 2);
+        }
+        assert_int_equal(w.ns->set->n_complete, 6);
+        make_keys(key, 5, 1);
+        assert_int_equal(lookup_pages(ranks[1], key, 1, 0, 2, &held, &n, &tokens, NULL), 0);
+        assert_int_equal(tier_of_page(&w.ns->geometry, held), TIER_HOST);
+        w.ns = ranks[0]->ns;
+        assert_false(ns_evict_leaf(w.ns, tier_find(&w, 5)));
+        assert_int_equal(release_pages(ranks[1], &held, 1, 2, NULL), 0);
+        assert_true(ns_evict_leaf(w.ns, tier_find(&w, 5)));
+        while (store_work(&w.store, 64))
+                ;
+        assert_int_equal(count_hits(ranks[0], 0, 6), 5);
+        assert_int_equal(count_hits(ranks[1], 0, 6), 5);
+        assert_int_equal(w.ns->set->n_complete, 5);
+        make_keys(key, 0, 1);
+        assert_int_equal(invalidate_key(ranks[1], key, &tokens, &w.d), 0);
+        while (store_work(&w.store, 64))
+                ;
+        assert_int_equal(w.ns->set->n_complete + w.ns->set->n_incomplete, 0);
+        for (int i = 0; i < RANKS; i++) {
+                w.attach = ranks[i];
+                w.ns = ranks[i]->ns;
+                assert_nothing_below(&w);
+        }
+        tiers_end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_session),
+                TEST(test_session_loses),
+                TEST(test_session_window),
+                TEST(test_expiry),
+                TEST(test_tag),
+                TEST(test_key),
+                TEST(test_namespace),
+                TEST(test_set),
+        };
+
+        return RUN_TESTS(tests);
+}
