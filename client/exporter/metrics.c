@@ -334,6 +334,23 @@ static double page_tokens(const ROW *r)
 DERIVE(ns_misses, minus(r->keys, r->hits))
 DERIVE(ns_hit_tokens, page_tokens(r) * (double)r->hits)
 DERIVE(ns_miss_tokens, page_tokens(r) * minus(r->keys, r->hits))
+/* 0 where nothing lies below the namespace's device. */
+#define PREFETCHED(kind, field) \
+        DERIVE(ns_##kind##_##field, r->prefetch_##kind ? r->prefetch_##kind->field : 0)
+#define PREFETCHED_KIND(kind)      \
+        PREFETCHED(kind, begun)    \
+        PREFETCHED(kind, useful)   \
+        PREFETCHED(kind, wasted)   \
+        PREFETCHED(kind, given_up) \
+        PREFETCHED(kind, at_stake)
+PREFETCHED_KIND(stream)
+PREFETCHED_KIND(turn)
+PREFETCHED_KIND(warm)
+#define PREFETCHED_FAMILY(name, type, text, field)                         \
+        DERIVED_BY(name, type, text, "kind", "stream", ns_stream_##field), \
+                MORE_DERIVED("kind", "turn", ns_turn_##field),             \
+                MORE_DERIVED("kind", "warm", ns_warm_##field)
+
 DERIVE(ns_page_tokens, page_tokens(r))
 DERIVE(ns_page_bytes, r->layout ? (double)r->layout->plane_page_bytes * r->layout->n_planes : 0)
 
@@ -363,6 +380,16 @@ static const struct metric namespace_metrics[] = {
         MORE_DERIVED("result", "miss", ns_miss_tokens),
         COUNTER("namespace_evicted_pages", "Cached pages of it that gave way.", evictions),
         COUNTER("namespace_expired_pages", "Cached pages of it that nobody used.", pages_expired),
+        PREFETCHED_FAMILY("namespace_prefetched_pages", TEXT_COUNTER,
+                "Pages brought up from below the device before they were asked for.", begun),
+        PREFETCHED_FAMILY("namespace_prefetched_useful_pages", TEXT_COUNTER,
+                "Of these, used on the device.", useful),
+        PREFETCHED_FAMILY("namespace_prefetched_wasted_pages", TEXT_COUNTER,
+                "Of these, left the device unused.", wasted),
+        PREFETCHED_FAMILY("namespace_prefetched_given_up_pages", TEXT_COUNTER,
+                "Of these, never came or were invalidated.", given_up),
+        PREFETCHED_FAMILY("namespace_prefetched_undecided_pages", TEXT_GAUGE,
+                "Of these, neither used nor gone yet.", at_stake),
         GAUGE("namespace_clients", "Clients that have it open.", n_clients),
         GAUGE("namespace_sessions", "Sessions kept in it.", n_sessions),
         GAUGE("namespace_policy_bytes", "Metadata of its eviction policy.", policy_bytes),

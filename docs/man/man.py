@@ -29,6 +29,7 @@ PAGES = {
     "why it hit or missed": ("kvlease_explain", "why keys hit or miss"),
     "the same without blocking": ("kvlease_start", "calls that don't block"),
     "GPU streams": ("kvlease_streams", "pages and the work on GPU streams"),
+    "texts larger than the device": ("kvlease_windows", "attend over a text larger than the device"),
 }
 LIBRARY = ("libkvlease", "lease, share and find KV-cache pages owned by kvleased")
 
@@ -66,22 +67,22 @@ def options(kvleased):
     return "\n".join(out)
 
 
-def arguments(kvleased):
+def arguments(program):
     """The lines of --help that name an option, with those that go on at its text's column."""
     rows = []
-    for line in printed(kvleased, "--help").splitlines():
-        start = re.match(r"  (-\w, |    )(--\S+(?: [A-Z=]+)?) {2,}(\S.*)", line)
+    for line in printed(program, "--help").splitlines():
+        start = re.match(r"  (-\w, |    )(--\S+(?: [A-Z=:]+)?) {2,}(\S.*)", line)
         more = re.match(r" {29}(\S.*)", line)
         if start:
             rows.append([(start.group(1).strip() + " " + start.group(2)).strip(), start.group(3)])
         elif more and rows:
             rows[-1][1] += " " + more.group(1)
     if not rows:
-        sys.exit("kvleased --help names no options")
+        sys.exit(f"{program} --help names no options")
     out = []
     for names, text in rows:
         names = re.sub(r"(-+[A-Za-z][a-z-]*)", r"*\1*", names)
-        names = re.sub(r"(?<=[ =])([A-Z]+)", r"_\1_", names)
+        names = re.sub(r"(?<=[ =])([A-Z]+(:[A-Z]+)?)", r"_\1_", names)
         out.append(f"{names}\n\t{escape(text[0].upper() + text[1:])}.\n")
     return "\n".join(out)
 

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Boots a real systemd in private namespaces and runs one program beside it.
 
-    boot.py [--timeout SECONDS] [--bind NAME=DIRECTORY]... PROGRAM [ARGUMENT]...
+    boot.py [--timeout SECONDS] [--root DIRECTORY] [--packages] [--bind NAME=DIRECTORY]...
+            PROGRAM [ARGUMENT]...
 
 systemd is PID 1 of namespaces of its own (mounts, processes, network, IPC, host name, cgroups). Its
 root is an overlay: the machine's below, which nothing writes, a tmpfs above; /run, /tmp, /var and
-/dev are its own. It runs the journal and nothing else of the machine's units. Each --bind makes a
-directory visible, read-only, as /kvl/NAME. PROGRAM is looked up in there; what it prints, and its
+/dev are its own. --root: a Debian in DIRECTORY below instead of the machine's. It runs the journal and nothing else of the machine's units. Each --bind makes a
+directory visible, read-only, as /kvl/NAME. --packages: for programs that install packages; the
+machine's /var is below the overlay like the rest, and systemd finds the units that are installed.
+PROGRAM is looked up in there; what it prints, and its
 exit status, are boot.py's. Whatever happens, all processes in there end with boot.py, and no mount,
 cgroup or file is left.
 
@@ -44,6 +47,7 @@ TARGETS = ["basic", "sysinit", "sockets", "paths", "slices", "timers", "local-fs
            "shutdown", "umount", "final"]
 JOURNAL = ["systemd-journald.service", "systemd-journald.socket",
            "systemd-journald-dev-log.socket"]
+WANTED = [f"{t}.target" for t in TARGETS] + JOURNAL
 # What would change the machine: modules and the clock.
 DROPPED = "-sys_module,-sys_time,-sys_rawio,-syslog"
 
@@ -99,10 +103,21 @@ def make_devices(dev):
     run("mount", "-t", "devpts", "-o", "newinstance,ptmxmode=666", "devpts", str(dev / "pts"))
 
 
+def prepare_packages(root):
+    """Units that are installed shall run, but none of the machine's."""
+    directory = root / UNITS[1:]
+    ours = {name: (directory / name).read_text() for name in WANTED}
+    mount_tmpfs(directory)
+    for name, text in ours.items():
+        (directory / name).write_text(text)
+    # Forbids services to start, in many containers.
+    (root / "usr/sbin/policy-rc.d").unlink(missing_ok=True)
+
+
 def make_units(etc):
     units = etc / "systemd/system"
     units.mkdir()
-    for name in [f"{t}.target" for t in TARGETS] + JOURNAL:
+    for name in WANTED:
         (units / name).symlink_to(f"{UNITS}/{name}")
     (units / "default.target").symlink_to("basic.target")
     wants = units / "sysinit.target.wants"
@@ -116,18 +131,21 @@ def make_units(etc):
     (etc / "machine-id").write_text("0123456789abcdef0123456789abcdef\n")
 
 
-def make_root(base, binds):
+def make_root(base, lower, binds, packages):
     """base: an empty directory of our own. Returns the root's."""
     root = base / "root"
     for name in ("upper", "work", "root"):
         (base / name).mkdir()
     try:
         run("mount", "-t", "overlay", "overlay", "-o",
-            f"lowerdir=/,upperdir={base}/upper,workdir={base}/work", str(root))
+            f"lowerdir={lower},upperdir={base}/upper,workdir={base}/work", str(root))
     except Missing as e:
-        raise Missing(f"an overlay over / can't be mounted ({e})") from None
+        raise Missing(f"an overlay over {lower} can't be mounted ({e})") from None
     for name in OWN:
-        mount_tmpfs(root / name, "1777" if name == "tmp" else "755")
+        if name != "var" or not packages:
+            mount_tmpfs(root / name, "1777" if name == "tmp" else "755")
+    if packages:
+        prepare_packages(root)
     make_devices(root / "dev")
     make_units(root / "etc")
     for name, directory in binds:
@@ -180,7 +198,7 @@ def make_cgroup(mounted):
 # ---- PID 1 ---------------------------------------------------------------------------------------
 
 
-def become_init(root):
+def become_init(root, unit_path):
     """As PID 1 of the new namespaces. Doesn't return."""
     end_with_parent()
     os.chdir(root)
@@ -203,13 +221,13 @@ def become_init(root):
     ], {
         "container": "kvlease-test",
         "PATH": PATH,
-        "SYSTEMD_UNIT_PATH": "/etc/systemd/system",
+        "SYSTEMD_UNIT_PATH": unit_path,
         "SYSTEMD_GENERATOR_PATH": "/nowhere",
         "SYSTEMD_ENVIRONMENT_GENERATOR_PATH": "/nowhere",
     })
 
 
-def fork_init(root, group, report):
+def fork_init(root, group, unit_path, report):
     """In a process between, which stays out of the new process namespace and reports init's pid."""
     end_with_parent()
     (group / "cgroup.procs").write_text("0")
@@ -218,7 +236,7 @@ def fork_init(root, group, report):
     pid = os.fork()
     if pid == 0:
         try:
-            become_init(root)
+            become_init(root, unit_path)
         except (Missing, OSError) as e:
             os.write(report, str(e).encode())
         os._exit(1)
@@ -227,7 +245,7 @@ def fork_init(root, group, report):
     os.waitpid(pid, 0)
 
 
-def start(root, group):
+def start(root, group, unit_path):
     """Starts systemd. Returns (pid of the process between, pid of systemd, its pidfd)."""
     ours, theirs = os.pipe()
     between = os.fork()
@@ -235,7 +253,7 @@ def start(root, group):
         os.close(ours)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
-            fork_init(root, group, theirs)
+            fork_init(root, group, unit_path, theirs)
         except (Missing, OSError) as e:
             os.write(theirs, f"0 {e}".encode())
         os._exit(0)
@@ -279,6 +297,8 @@ def wait_started(init, pidfd):
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--timeout", type=float, default=120, help="seconds for PROGRAM")
+    p.add_argument("--root", default="/", type=os.path.realpath, metavar="DIRECTORY")
+    p.add_argument("--packages", action="store_true", help="PROGRAM installs packages")
     p.add_argument("--bind", action="append", default=[], metavar="NAME=DIRECTORY")
     p.add_argument("program")
     p.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -315,10 +335,11 @@ def boot(args):
     run("mount", "--make-rprivate", "/")
     base = pathlib.Path("/run")
     run("mount", "-t", "tmpfs", "-o", "mode=700", "tmpfs", str(base))
-    root = make_root(base, binds)
+    root = make_root(base, args.root, binds, args.packages)
     try:
         group = make_cgroup(base / "cgroup")
-        between, init, pidfd = start(root, group)
+        unit_path = "/etc/systemd/system" + (":" + UNITS if args.packages else "")
+        between, init, pidfd = start(root, group, unit_path)
         wait_started(init, pidfd)
         return run_program(init, args)
     finally:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
+import urllib.request
 
 BUILD, SOURCE = pathlib.Path("/kvl/build"), pathlib.Path("/kvl/source")
 UNITS = pathlib.Path("/etc/systemd/system")
@@ -105,17 +106,17 @@ def wait_journal(unit, since, pattern):
 # ---- kvleased ------------------------------------------------------------------------------------
 
 
-def write_config(more=""):
+def write_config(more="", name=CONFIG.name):
     CONFIG.parent.mkdir(exist_ok=True)
-    CONFIG.write_text("[daemon]\ndevices = host\n[device host]\nmemory = 256MiB\nextent = 2MiB\n"
+    (CONFIG.parent / name).write_text("[daemon]\ndevices = host\n[device host]\nmemory = 256MiB\nextent = 2MiB\n"
                       "[tenant a]\nlimit = 128MiB\nuids = 0\n" + more)
 
 
 def install_kvleased():
     """The units as they are installed, with the programs that were built where they expect them."""
-    (UNITS / KVLEASED).write_text((BUILD / "packaging/systemd" / KVLEASED).read_text())
-    for unit in SOCKETS:
-        (UNITS / unit).write_text((SOURCE / "packaging/systemd" / unit).read_text())
+    for unit in (BUILD / "packaging/systemd").glob("kvleased*"):
+        (UNITS / unit.name).write_text(unit.read_text())
+    command("systemd-sysusers", str(SOURCE / "packaging/systemd/kvlease.sysusers"))
     program = re.search(r"^ExecStart=(\S+)", (UNITS / KVLEASED).read_text(), re.MULTILINE)[1]
     pathlib.Path(program).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(program).unlink(missing_ok=True)
@@ -147,12 +148,23 @@ def stop_kvleased():
     systemctl("reset-failed")
 
 
+def metrics():
+    """What kvlease-exporter says; "" where it doesn't answer."""
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:9758/metrics", timeout=5) as answer:
+            return answer.read().decode()
+    except OSError:
+        return ""
+
+
 class Worker:
     """tests/integration/worker.c, driven by lines."""
 
-    def __init__(self, socket="/run/kvlease/t/a/sock"):
+    def __init__(self, socket="/run/kvlease/t/a/sock", group=None):
+        """group: of a worker of another user (nobody), its only one."""
+        other = {} if group is None else {"user": 65534, "group": group, "extra_groups": []}
         self.process = subprocess.Popen([BUILD / "tests/integration/kvl-worker"], bufsize=0,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, **other)
         self.tell(f"connect {socket}")
         self.tell("open ns 1")
 

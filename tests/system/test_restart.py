@@ -56,6 +56,16 @@ def test_restart():
     text.end()
 
 
+def test_restart_by_kvleasectl():
+    """It ends by itself, and systemd starts it again."""
+    text = Text()
+    pid = machine.main_pid()
+    machine.ctl("restart")
+    assert machine.main_pid() not in (0, pid)
+    text.check()
+    text.end()
+
+
 def test_killed():
     text = Text()
     pid = machine.main_pid()

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """kvleased as a service of a real systemd, by the units that are installed."""
+import grp
+import json
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 
 sys.path.insert(0, "/kvl/source/tests/system")
@@ -19,7 +23,8 @@ def test_start():
     assert machine.show(KVLEASED, "StatusText") == "1 tenant"
     assert '"1 tenant"' in machine.systemctl("status", KVLEASED).stdout
     assert os.stat(SOCKET).st_mode & 0o777 == 0o666
-    assert os.stat("/run/kvlease/admin.sock").st_mode & 0o777 == 0o600
+    admin = os.stat("/run/kvlease/admin.sock")
+    assert (admin.st_mode & 0o777, admin.st_gid) == (0o660, grp.getgrnam("kvlease-admin").gr_gid)
     assert os.stat("/var/lib/kvlease").st_mode & 0o777 == 0o750
     machine.ctl("check")
 
@@ -29,6 +34,109 @@ def test_guard():
     since = machine.cursor()
     start_kvleased()
     assert "read-only mount" not in machine.journal(KVLEASED, since)
+
+
+PRIVILEGES = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SYS_ADMIN": 21, "CAP_SYS_RESOURCE": 24}
+
+
+def test_directory_stays():
+    """Over a stop and a start, too: a container that has mounted it finds the new socket in it."""
+    start_kvleased()
+    inode = os.stat("/run/kvlease/t/a").st_ino
+    machine.systemctl("stop", KVLEASED)
+    machine.systemctl("start", KVLEASED)
+    assert os.stat("/run/kvlease/t/a").st_ino == inode
+    machine.Worker().end()
+
+
+def process_status(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return dict(line.split(":\t", 1) for line in f.read().splitlines())
+
+
+def test_privileges():
+    """It has the four that it needs, and can't get others."""
+    status, of_init = process_status(start_kvleased()), process_status(1)
+    # No more than systemd itself has here.
+    wanted = sum(1 << n for n in PRIVILEGES.values()) & int(of_init["CapBnd"], 16)
+    for name in ("CapEff", "CapPrm", "CapBnd"):
+        assert int(status[name], 16) == wanted, f"{name} {status[name]}"
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+
+
+def test_tenants_group():
+    """A tenant's directory belongs to its group, though the daemon's umask lets nobody in."""
+    start_kvleased()
+    machine.ctl("tenants", "add", "grouped", "group=games")
+    games = grp.getgrnam("games").gr_gid
+    at = os.stat("/run/kvlease/t/grouped")
+    assert (at.st_mode & 0o777, at.st_gid) == (0o750, games), (oct(at.st_mode), at.st_gid)
+    assert os.stat("/run/kvlease/t").st_mode & 0o777 == 0o755
+    machine.Worker("/run/kvlease/t/grouped/sock", group=games).end()
+    machine.ctl("tenants", "remove", "grouped", "--force")
+
+
+def test_revoke_kill():
+    """Who keeps recalled memory is killed, a process of another user, too."""
+    start_kvleased()
+    program = re.search(r"path=(\S+)", machine.show(KVLEASED, "ExecStart"))[1]
+    machine.set_in_unit(KVLEASED, ExecStart=f"\nExecStart={program} -o daemon.revoke_kill=on "
+                        "-o daemon.revoke_timeout=100ms")
+    machine.systemctl("restart", KVLEASED)
+    machine.ctl("tenants", "add", "killed", "group=games")
+    worker = machine.Worker("/run/kvlease/t/killed/sock", group=grp.getgrnam("games").gr_gid)
+    worker.tell("lease 3")
+    worker.process.send_signal(signal.SIGSTOP)
+    machine.ctl("recall", "killed")
+    assert worker.process.wait(machine.WAIT_SECONDS) == -signal.SIGKILL
+    machine.ctl("tenants", "remove", "killed", "--force")
+
+
+def ctl_as_nobody(*groups):
+    return subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", f"--groups={','.join(groups)}",
+                           machine.BUILD / "client/ctl/kvleasectl", "status"],
+                          capture_output=True, text=True, check=False)
+
+
+def test_administrators_group():
+    start_kvleased()
+    done = ctl_as_nobody("kvlease-admin")
+    assert done.returncode == 0, done.stderr
+    done = ctl_as_nobody("games")
+    assert done.returncode != 0 and "ermission" in done.stderr, done.stderr
+
+
+def test_catalog():
+    """journalctl -x explains what it says."""
+    shutil.copy(machine.SOURCE / "packaging/systemd/kvlease.catalog", "/usr/lib/systemd/catalog")
+    os.makedirs("/var/lib/systemd/catalog", exist_ok=True)
+    machine.command("journalctl", "--update-catalog")
+    since = machine.cursor()
+    start_kvleased()
+    shown = machine.command("journalctl", "-x", "-q", "--no-pager", f"--after-cursor={since}", "-u",
+                            KVLEASED).stdout
+    assert "Its sockets are in /run/kvlease." in shown, shown
+
+
+def test_instances():
+    """Two daemons, each with configuration, sockets and state of its own."""
+    machine.stop_kvleased()
+    pids = set()
+    for name in ("one", "two"):
+        machine.write_config(f"[tenant {name}]\n", f"{name}.conf")
+        machine.systemctl("start", f"kvleased-admin@{name}.socket", f"kvleased@{name}.service")
+        pids.add(machine.main_pid(f"kvleased@{name}.service"))
+    assert len(pids) == 2 and 0 not in pids
+    for name in ("one", "two"):
+        where = ("--runtime-dir", f"/run/kvlease-{name}")
+        tenants = json.loads(machine.ctl("tenants", "list", "--json", *where).stdout)
+        assert [t["name"] for t in tenants["tenants"]] == ["a", name], tenants
+        machine.Worker(f"/run/kvlease-{name}/t/a/sock").end()
+        machine.ctl("check", *where)
+        assert os.stat(f"/var/lib/kvlease-{name}").st_mode & 0o777 == 0o750
+    machine.systemctl("stop", "kvleased@one.service", "kvleased@two.service",
+                      "kvleased-admin@one.socket", "kvleased-admin@two.socket")
 
 
 def activate(connect):

@@ -3,7 +3,7 @@
 
 README's C example must be client/examples/hello.c to the letter; PROTOCOL.md must have every message
 of proto/msg.h under its number and reply, every status of proto/status.h, and the limits of proto/frame.h; links between
-documents must lead somewhere; each promise of THREATS.md must name a test, and each test named there must be one that meson runs.
+documents must lead somewhere; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs.
 """
 import pathlib
 import re
@@ -99,10 +99,25 @@ def check_threats():
             problems.append(f"{page}: no test is named for: {promise.splitlines()[0][2:]}")
 
 
+def check_catalog():
+    """Each MESSAGE_ID has its text for journalctl -x, and each text its message."""
+    table = dict(re.findall(r'X\((\w+), LEVEL_\w+, "([0-9a-f]{32})"\)', read("daemon/server/log.h")))
+    catalog = "packaging/systemd/kvlease.catalog"
+    entries = re.findall(r"^-- (\S+)\nSubject: \S.*\nDefined-By: kvlease\nDocumentation: man:\S+\n\n\S", read(catalog), re.M)
+    if len(table) < 10:
+        problems.append("daemon/server/log.h: LOG_MESSAGE_TABLE can't be read")
+    for name, id in table.items():
+        if entries.count(id) != 1:
+            problems.append(f"{catalog}: not one whole text for {name}, {id}")
+    for id in set(re.findall(r"^-- (\S+)", read(catalog), re.M)) - set(table.values()):
+        problems.append(f"{catalog}: no message of daemon/server/log.h has {id}")
+
+
 check_example()
 check_messages()
 check_status()
 check_links()
 check_threats()
+check_catalog()
 print("\n".join(problems) if problems else "documents: ok")
 sys.exit(1 if problems else 0)

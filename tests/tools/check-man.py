@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails where an option, a verb or a function has no text in the manual pages, or a page is malformed.
 
-    check-man.py DIR KVLEASED KVLEASECTL LIBKVLEASE.MAP
+    check-man.py DIR KVLEASED KVLEASECTL KVLEASE-EXPORTER LIBKVLEASE.MAP
 
 Skipped (exit status 77) where mandoc or man isn't installed, once everything else was right.
 """
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-pages, kvleased, kvleasectl, symbols = sys.argv[1:]
+pages, kvleased, kvleasectl, exporter, symbols = sys.argv[1:]
 pages = {p.name: p for p in sorted(pathlib.Path(pages).iterdir()) if re.search(r"\.[1-8]$", p.name)}
 problems = []
 
@@ -51,6 +51,14 @@ def check_kvleased():
         problems.append("kvleased's options can't be read")
     for word in sorted(words):
         need_term("kvleased.8", word, "option")
+
+
+def check_exporter():
+    words = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", printed(exporter, "--help"), re.M))
+    if len(words) < 6:
+        problems.append("kvlease-exporter's options can't be read")
+    for word in sorted(words):
+        need_term("kvlease-exporter.8", word, "option")
 
 
 def check_kvleasectl():
@@ -99,6 +107,7 @@ def lint(path):
 
 
 check_kvleased()
+check_exporter()
 check_kvleasectl()
 check_library()
 if "kvlease-protocol.7" not in pages:

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Builds the Debian packages of this tree: kvleased, kvlease-tools, libkvlease0, libkvlease-dev.
+#
+#   sh packaging/deb.sh [--lintian] DIRECTORY
+#
+# They end in DIRECTORY, which is made where it is missing. The tree stays as it is: a copy is built,
+# with packaging/debian as its debian/. --lintian: fails where lintian finds something, too.
+# Exit status: 0 built, 1 not, 2 wrong command line.
+set -eu
+
+usage() {
+        sed -n 's/^# \{0,1\}//; 2,8p' "$0"
+}
+
+lintian=0
+while :; do
+        case "${1-}" in
+        --lintian) lintian=1 ;;
+        -h | --help)
+                usage
+                exit 0
+                ;;
+        *) break ;;
+        esac
+        shift
+done
+case "$#:${1-}" in
+1:-* | 0:* | [2-9]*)
+        usage >&2
+        exit 2
+        ;;
+esac
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" "$top/meson.build")
+packaged=$(sed -n '1s/.*(\(.*\)).*/\1/p' "$top/packaging/debian/changelog")
+if [ "$version" != "$packaged" ]; then
+        echo "deb.sh: meson.build is version $version, packaging/debian/changelog $packaged:" \
+                "write an entry for $version there" >&2
+        exit 1
+fi
+
+# All that belongs to the source, and no build directory.
+mkdir "$work/kvlease"
+(cd "$top" && cp -a LICENSE README.md meson.build meson_options.txt base client daemon docs gpu \
+        packaging policy proto tests "$work/kvlease")
+cp -a "$top/packaging/debian" "$work/kvlease/debian"
+
+cd "$work/kvlease"
+dpkg-buildpackage --build=binary --no-sign
+cd ..
+if [ "$lintian" -eq 1 ]; then
+        # It warns of running as root, which the temporary directory of a build may be.
+        lintian --allow-root --fail-on error,warning,info kvlease_*.changes
+fi
+cp kvlease_*.changes kvlease_*.buildinfo ./*.deb "$out"

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The Debian packages, from their installation to their purge, as a new administrator meets them: by
+the commands of README.md, beside a real systemd. The packages lie in /kvl/packages. The tests build on
+each other, in their order.
+"""
+import grp
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+sys.path.insert(0, "/kvl/source/tests/system")
+import machine
+from machine import KVLEASED, SOCKETS
+
+# What other packages change when any package comes and goes.
+NOT_OURS = re.compile("^/(proc|sys|dev|tmp|kvl|run/(systemd|log|dpkg|lock)|root|etc/ld.so.cache"
+                      "|etc/(group|gshadow|passwd|shadow)-?$|etc/.pwd.lock|var/(cache|log|tmp)"
+                      "|var/lib/(dpkg|apt|systemd|ucf|man-db)|usr/share/info/dir)")
+
+
+def readme_commands():
+    """Those of the section Install; the first one builds the packages that lie in /kvl/packages."""
+    text = (machine.SOURCE / "README.md").read_text().split("## Install")[1].split("\n## ")[0]
+    lines = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1].splitlines()
+    commands = [re.sub(r" +#.*", "", line) for line in lines]
+    assert commands[0].startswith("sh packaging/deb.sh "), commands
+    where = commands[0].split()[-1]
+    shutil.copytree("/kvl/packages", where)
+    return commands[1:]
+
+
+def shell(line):
+    return machine.command("sh", "-ec", line).stdout
+
+
+def files():
+    found = set()
+    for top, directories, names in os.walk("/"):
+        directories[:] = [d for d in directories if not NOT_OURS.match(os.path.join(top, d))
+                          and not os.path.ismount(os.path.join(top, d))]
+        found.update(os.path.join(top, n) for n in directories + names)
+    return {path for path in found if not NOT_OURS.match(path)}
+
+
+def installed():
+    return set(shell("dpkg-query -W -f '${Package}\\n'").split())
+
+
+def install(pattern):
+    packages = map(str, pathlib.Path("/kvl/packages").glob(pattern))
+    machine.command("dpkg", "--force-unsafe-io", "-i", *packages)
+
+
+def hello(*words):
+    """The example of libkvlease-dev, as a worker of the tenant that README.md makes."""
+    return machine.command(*words, "env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock",
+                           "/tmp/hello").stdout
+
+
+def test_install():
+    """Three commands: packages, a tenant with a guarantee, a worker that uses it."""
+    install, tenant, worker = readme_commands()
+    assert "install" in install and "tenants add" in tenant
+    shell(install.replace("apt install", "apt-get install -y -q --no-install-recommends"
+                          " -o Dpkg::Options::=--force-unsafe-io"))
+    assert machine.show(KVLEASED, "ActiveState") == "active"
+    for unit in (KVLEASED, *SOCKETS):
+        assert machine.systemctl("is-enabled", unit).stdout.strip() == "enabled", unit
+    shell(tenant)
+    os.chdir("/tmp")
+    said = shell(worker)
+    assert "publish: " in said, said
+    regions = machine.command("kvleasectl", "regions").stdout
+    assert "prod" in regions, regions
+    assert "found page" in hello()
+
+
+def test_running():
+    admin = os.stat("/run/kvlease/admin.sock")
+    assert (admin.st_mode & 0o777, admin.st_gid) == (0o660, grp.getgrnam("kvlease-admin").gr_gid)
+    machine.command("kvleasectl", "check")
+    explained = machine.command("journalctl", "-x", "-q", "--no-pager", "-u", KVLEASED).stdout
+    assert "Its sockets are in /run/kvlease." in explained, explained
+    assert pathlib.Path("/usr/share/man/man8/kvleased.8.gz").exists()
+
+
+def test_worker_of_another_user():
+    machine.command("kvleasectl", "tenants", "set", "prod", "group=games")
+    assert "found page" in hello("setpriv", "--reuid=65534", "--regid=games", "--clear-groups")
+
+
+def test_exporter():
+    """Isn't started by itself, and then serves as a user of its own."""
+    unit = "kvlease-exporter.service"
+    assert machine.show(unit, "ActiveState") == "inactive"
+    machine.systemctl("enable", "--now", unit)
+    said = machine.wait_for("the exporter answers", machine.metrics)
+    assert re.search("^kvlease_up 1$", said, re.MULTILINE), said
+    assert os.stat(f"/proc/{machine.main_pid(unit)}").st_uid != 0
+
+
+def test_upgrade():
+    """What is cached stays, sockets stay open, the exporter goes on."""
+    pid, socket = machine.main_pid(), os.stat("/run/kvlease/admin.sock").st_ino
+    config = pathlib.Path("/etc/kvlease/kvleased.conf")
+    config.write_text("[daemon]\nmax_clients = 77\n")
+    install("*.deb")
+    assert machine.main_pid() not in (0, pid)
+    assert os.stat("/run/kvlease/admin.sock").st_ino == socket
+    assert "found page" in hello()
+    assert "max_clients = 77" in config.read_text()
+    machine.command("kvleasectl", "check")
+
+
+def test_remove():
+    """The configuration and what tenants were told stay; a new installation goes on with them."""
+    machine.command("dpkg", "-r", "kvleased", "kvleased-dbgsym")
+    assert machine.show(KVLEASED, "ActiveState") == "inactive"
+    assert not pathlib.Path("/usr/sbin/kvleased").exists()
+    assert pathlib.Path("/etc/kvlease/kvleased.conf").exists()
+    install("kvleased_*.deb")
+    assert machine.show(KVLEASED, "ActiveState") == "active"
+    assert "publish: " in hello()
+
+
+def test_purge():
+    """Nothing is left of them, and of what came with them."""
+    names = installed() - BEFORE_PACKAGES
+    assert {"kvleased", "kvlease-tools", "libkvlease0", "libkvlease-dev"} <= names, names
+    machine.command("dpkg", "-P", *names)
+    left = sorted(files() - BEFORE_FILES)
+    assert not left, "\n".join(left)
+    assert not machine.command("getent", "group", "kvlease-admin", check=False).stdout
+    assert not machine.command("sh", "-c", "dpkg -l | grep kvlease", check=False).stdout
+    units = machine.systemctl("list-units", "--all", "--full", "kvlease*").stdout
+    assert "0 loaded units" in units, units
+
+
+if __name__ == "__main__":
+    # Says what pages there are whenever a package brings one, for a minute on a large machine.
+    pathlib.Path("/var/lib/man-db/auto-update").unlink(missing_ok=True)
+    BEFORE_PACKAGES, BEFORE_FILES = installed(), files()
+    machine.run_tests(globals(), [KVLEASED])

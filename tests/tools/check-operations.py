@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Fails where docs/OPERATIONS.md or packaging/ shows a configuration that kvleased refuses, or the page leaves an alert out or has one
+that isn't there, or names a verb or option that kvleasectl hasn't.
+
+    check-operations.py SOURCE KVLEASED KVLEASECTL
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+source, kvleased, kvleasectl = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+page = (source / "docs/OPERATIONS.md").read_text()
+problems = []
+
+configurations = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
+if len(configurations) < 3:
+    problems.append(f"{len(configurations)} configurations instead of three")
+manifest = (source / "packaging/kubernetes/kvleased.yaml").read_text()
+in_manifest = re.findall(r"^  kvleased\.conf: \|\n((?: {4}.*\n)+)", manifest, re.MULTILINE)
+if len(in_manifest) != 1:
+    problems.append("packaging/kubernetes/kvleased.yaml: no kvleased.conf")
+for text in [*configurations, (source / "packaging/kvleased.conf").read_text(),
+             *map(textwrap.dedent, in_manifest)]:
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write(text)
+        file.flush()
+        done = subprocess.run([kvleased, "--check-config", "--config", file.name], capture_output=True,
+                              text=True, check=False)
+        if done.returncode != 0:
+            problems.append(done.stderr.strip())
+
+rules = (source / "packaging/prometheus/kvlease.rules.yml").read_text()
+alerts = re.findall(r"^      - alert: (\w+)$", rules, re.MULTILINE)
+rows = re.findall(r"^\| (Kvlease\w+) \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)
+if len(alerts) < 10:
+    problems.append("kvlease.rules.yml can't be read")
+problems += [f"no row for the alert {name}" for name in alerts if rows.count(name) != 1]
+problems += [f"there is no alert {name}" for name in rows if name not in alerts]
+
+table = json.loads(subprocess.run([kvleasectl, "--json", "--help"], check=True, stdout=subprocess.PIPE,
+                                  text=True).stdout)
+verbs = {v["name"]: {*v["options"], *(o["name"] for o in table["options"] if o["global"])}
+         for v in table["verbs"]}
+spans = re.findall(r"`([^`\n]+)`", page) + re.findall(r"^kvleasectl .*$", page, re.MULTILINE)
+shown = [span.removeprefix("kvleasectl ") for span in spans if span.startswith("kvleasectl ")]
+if len(shown) < 10:
+    problems.append("its kvleasectl commands can't be read")
+for line in shown:
+    words = line.split()
+    verb = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in verbs), None)
+    # "tenants" alone is a noun.
+    if not verb and not any(v.startswith(words[0] + " ") for v in verbs):
+        problems.append(f"kvleasectl has no verb: {line}")
+    for option in re.findall(r"--([a-z-]+)", line):
+        if verb and option not in verbs[verb]:
+            problems.append(f"kvleasectl {verb} has no option --{option}")
+print("\n".join(problems) if problems else f"{len(configurations)} configurations, {len(rows)} alerts: ok")
+sys.exit(1 if problems else 0)

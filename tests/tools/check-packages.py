@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Fails where a file that `meson install` installs is in none, or in two, of the Debian packages, where a
+line of theirs matches nothing, and where the packages are of another version than the tree.
+
+    check-packages.py SOURCE BUILD    (BUILD: a build directory with prefix /usr or /usr/local)
+"""
+import fnmatch
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+source, build = map(pathlib.Path, sys.argv[1:])
+debian = source / "packaging/debian"
+problems = []
+
+
+def introspect(what):
+    return json.loads(subprocess.run(["meson", "introspect", what, str(build)], check=True,
+                                     stdout=subprocess.PIPE, text=True).stdout)
+
+
+def as_packaged(path):
+    """With Debian's prefix, and where its systemd looks (debhelper moves nothing)."""
+    path = re.sub(r"^/usr/local/", "/usr/", path)
+    return re.sub(r"^/(usr/)?lib/systemd/system/", "/lib/systemd/system/", path).lstrip("/")
+
+
+def matches(pattern, path):
+    return fnmatch.fnmatch(path, pattern) or fnmatch.fnmatch(path, pattern + "/*")
+
+
+installed = {as_packaged(path) for path in introspect("--installed").values()}
+claims = {}
+for listing in sorted(debian.glob("*.install")):
+    for line in listing.read_text().splitlines():
+        pattern = line.split()[0]
+        if len(line.split()) == 2:  # from the source
+            if not (source / pattern).is_file():
+                problems.append(f"{listing.name}: there is no {pattern}")
+            continue
+        found = {path for path in installed if matches(pattern, path)}
+        if not found and not pattern.startswith("usr/share/man/"):  # scdoc may be missing
+            problems.append(f"{listing.name}: {pattern} matches nothing that is installed")
+        for path in found:
+            claims.setdefault(path, []).append(listing.name)
+if len(installed) < 15:
+    problems.append(f"only {len(installed)} files are installed")
+for path in sorted(installed):
+    if len(claims.get(path, [])) != 1:
+        problems.append(f"{path} is in {' and '.join(claims.get(path, ['no package']))}")
+for listing in [*debian.glob("*.docs"), *debian.glob("*.examples")]:
+    problems += [f"{listing.name}: there is no {line}" for line in listing.read_text().splitlines()
+                 if not (source / line).exists()]
+version = introspect("--projectinfo")["version"]
+packaged = re.match(r"kvlease \((.*?)\)", (debian / "changelog").read_text())[1]
+if packaged != version:
+    problems.append(f"packaging/debian/changelog is of {packaged}, meson.build of {version}")
+print("\n".join(problems) if problems else f"{len(installed)} files in packages: ok")
+sys.exit(1 if problems else 0)
