@@ -521,6 +521,26 @@ static size_t count_mapping(const struct server *s)
         return n;
 }
 
+/*
+ * From here to its end the process takes no signal that stops or reloads it: libuv gives each back
+ * its default, death, when its handle closes, and a second SIGTERM would end an orderly exit. Held
+ * back meanwhile by the mask, as no thread of the daemon's own takes signals.
+ */
+static void leave_signals(struct server *s)
+{
+        static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+        sigset_t set;
+
+        sigemptyset(&set);
+        for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+                sigaddset(&set, numbers[i]);
+        pthread_sigmask(SIG_BLOCK, &set, NULL);
+        for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+                uv_signal_stop(&s->signals[i]);
+                signal(numbers[i], SIG_IGN);
+        }
+}
+
 static void close_loop(struct server *s)
 {
         uv_handle_t *handles[] = {
@@ -547,6 +567,7 @@ static void close_loop(struct server *s)
 
         queues_stop(s);
         movement_stop(s);
+        leave_signals(s);
         for (size_t i = 0; i < ARRAY_SIZE(handles); i++)
                 uv_close(handles[i], NULL);
         /* The last peer's end may have stopped the loop once more: a run ends at that first. */
