@@ -15,6 +15,7 @@
 #define N_CACHED 8 /* pages of text 1, published before */
 #define N_LEASED 6 /* pages the victim has leased and filled */
 #define N_OWN    4 /* of them it publishes as text 2 */
+#define TRIES    5 /* not tuned */
 
 /* Lines after which the victim is dead. */
 #define LOOKUP     "lookup 1:0-7"
@@ -150,19 +151,32 @@ static void assert_recovered(struct harness *h)
         worker_stop(w);
 }
 
+/* A daemon that looks at its rings just then needs no doorbell: the next victim may ring it. */
+static bool kill_victim(struct harness *h, const struct death *d, unsigned pass)
+{
+        struct victim v;
+
+        for (unsigned i = 0; i < TRIES; i++) {
+                start_victim(&v, h);
+                if (dies(&v, d, pass)) {
+                        worker_wait_killed(v.worker);
+                        return true;
+                }
+                print_message("survived: %s\n", v.worker->line);
+                worker_stop(v.worker);
+        }
+        return false;
+}
+
 static void run_death(struct harness *h, const struct death *d)
 {
         unsigned n_passes = d->n_passes ? d->n_passes : private_full() ? 4 : 1;
         /* The first, the last, and in the full run those between. */
         unsigned step = private_full() || n_passes == 1 ? 1 : n_passes - 1;
-        struct victim v;
 
         for (unsigned pass = 1; pass <= n_passes; pass += step) {
-                start_victim(&v, h);
-                if (!dies(&v, d, pass))
-                        fail_msg("%s: \"%s\" was survived at pass %u: %s", d->point, d->line, pass,
-                                v.worker->line);
-                worker_wait_killed(v.worker);
+                if (!kill_victim(h, d, pass))
+                        fail_msg("%s: \"%s\" was survived at pass %u", d->point, d->line, pass);
                 assert_recovered(h);
                 ctl(h, "purge a ns");
                 cache_text(h);
