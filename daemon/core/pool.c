@@ -11,6 +11,7 @@
 #include "base/fault-point.h"
 #include "base/fd.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/discard.h"
 #include "daemon/core/dma.h"
 #include "daemon/core/group.h"
 #include "daemon/core/magazine.h"
@@ -83,7 +84,7 @@ static void destroy_extents(struct extent_set *set)
                 return;
         set_unmap(set);
         for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++)
-                set->extents[i]->device->ops->extent_destroy(set->extents[i], true);
+                discard_extent(set->ns->tenant->store, set->extents[i]);
 }
 
 /* What it exports is kept from now on. */

@@ -79,6 +79,7 @@ bool store_deinit(struct store *s)
 
         list_for_each_safe (t, &s->tenants, struct tenant, link)
                 tenant_free(t);
+        discard_all(s);
         is_done &= store_close_disks(s);
         list_for_each_safe (
                 pool, &s->pools, struct pool, link) /* whose queues have what is below */
@@ -306,6 +307,7 @@ bool store_work(struct store *s, uint32_t budget)
 
         more |= expire_work(s, budget);
         more |= nssets_work(s, budget);
+        more |= discard_work(s);
         return more;
 }
 

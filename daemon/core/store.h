@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/segment.h"
+#include "daemon/core/discard.h"
 #include "daemon/core/keep.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/state.h"
@@ -125,6 +126,7 @@ struct store {
         int (*admit_extents)(
                 const struct ns *ns, enum tier_kind kind, struct detail *d, void *data);
         void *callback_data;
+        struct discards discards;
         struct state_root own_state; /* where nothing is kept */
 };
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "daemon/core/discard.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/shared.h"
 #include "daemon/core/tenant.h"
@@ -591,6 +592,7 @@ static void end_indexes(struct server *s)
 static void leave_store(struct server *s)
 {
         end_indexes(s);
+        discard_all(&s->store);
         s->left_behind |= !store_close_disks(&s->store);
         transfer_deinit(&s->store); /* its threads; pages are as they are */
         list_for_each (pool, &s->store.pools, struct pool, link)

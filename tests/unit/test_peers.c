@@ -197,7 +197,7 @@ static void test_two_graces(void **state)
         AWAIT(&w, peer_of(&w, c) == NULL);
         AWAIT(&w, peer_of(&w, d) == NULL);
         assert_true(clock_now_nsec() >= until);
-        assert_int_equal(w.device.n_extents, 0);
+        AWAIT(&w, w.device.n_extents == 0);
         end(&w);
 }
 
@@ -206,7 +206,7 @@ static void expect_no_grace(struct world *w, struct client *c)
         kill_client(c);
         AWAIT(w, !peer_of(w, c) || peer_of(w, c)->state == PEER_LINGERING);
         assert_null(peer_of(w, c));
-        assert_int_equal(w->device.n_extents, 0);
+        AWAIT(w, w->device.n_extents == 0);
         assert_int_equal(uv_is_active((uv_handle_t *)&w->server.grace_timer), 0);
 }
 
@@ -238,7 +238,7 @@ static void test_bye_needs_no_grace(void **state)
         start(&w, true, "");
         c = connect_worker(&w, NULL);
         assert_int_equal(ask(&w, c, MSG_BYE, &bye.base), 0);
-        assert_int_equal(w.device.n_extents, 0);
+        AWAIT(&w, w.device.n_extents == 0);
         AWAIT(&w, peer_of(&w, c) == NULL);
         assert_int_equal(uv_is_active((uv_handle_t *)&w.server.grace_timer), 0);
         end(&w);
@@ -285,7 +285,7 @@ static void test_recall(void **state)
         assert_int_equal(c->recall_set, 0);
         world_check(&w);
         assert_int_equal(say_unmapped(&w, c, 0), 0);
-        assert_int_equal(w.device.n_extents, 0);
+        AWAIT(&w, w.device.n_extents == 0);
         assert_int_equal(say_unmapped(&w, c, 0), WIRE_NOT_FOUND);
         assert_int_equal(recall(&w, admin, "a", 0), 0);
         assert_int_equal(admin->count, 0);
@@ -323,7 +323,7 @@ static void test_recall_polls(void **state)
         AWAIT(&w, c->n_recalls == 2);
         assert_int_equal(c->recall_idle, 1);
         assert_int_equal(say_unmapped(&w, c, 0), 0);
-        assert_int_equal(w.device.n_extents, 0);
+        AWAIT(&w, w.device.n_extents == 0);
         end(&w);
 }
 
@@ -349,7 +349,7 @@ static void test_quarantine(void **state)
         AWAIT(&w, uv_backend_timeout(&w.server.loop) == -1);
         world_check(&w);
         assert_int_equal(say_unmapped(&w, c, 0), 0);
-        assert_int_equal(w.device.n_extents, 0);
+        AWAIT(&w, w.device.n_extents == 0);
         end(&w);
 }
 
