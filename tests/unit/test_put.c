@@ -372,6 +372,7 @@ static void step(struct readers *r)
 {
         unsigned text = random_below(N_TEXTS) * TEXT_PAGES, i = random_below(N_HELD), n_hits;
         struct tiers *w = &r->w;
+        struct pollfd moved = {.fd = mover_fd(w->store.mover), .events = POLLIN};
         uint32_t page = r->held[i].page;
 
         w->now_nsec += 1000;
@@ -409,6 +410,8 @@ static void step(struct readers *r)
                         (void)ns_drop_subtree(w->ns, page, EVICT_INVALIDATE);
                 break;
         default:
+                if (w->store.n_transfers > 0) /* else the mover may never have its turn */
+                        (void)poll(&moved, 1, 1);
                 (void)mover_reap(w->store.mover);
                 (void)transfer_work(&w->store);
         }
