@@ -33,7 +33,7 @@ static uint64_t per_extent(const struct pool *pool)
         return pool->queue && pool->props->is_cpu_memory ? 2 : 1;
 }
 
-static uint64_t current_limit(void)
+uint64_t descriptors_limit(void)
 {
         struct rlimit limit;
 
@@ -77,8 +77,7 @@ uint64_t descriptors_needed(const struct server *s)
         return n;
 }
 
-/* Of those that are kept. */
-static uint64_t count_kept_needed(const struct server *s)
+uint64_t descriptors_kept_needed(const struct server *s)
 {
         uint64_t n = count_listeners(s) + KEPT_PER_CLIENT * (uint64_t)s->config.daemon.max_clients;
 
@@ -124,7 +123,7 @@ static bool has_room(const struct server *s, uint64_t n, uint64_t limit)
 
 int descriptors_admit(const struct server *s, uint32_t n, struct detail *d)
 {
-        uint64_t limit = current_limit();
+        uint64_t limit = descriptors_limit();
 
         if (has_room(s, n, limit))
                 return 0;
@@ -169,7 +168,7 @@ static int admit_kept(const struct server *s, uint32_t n, struct detail *d)
 static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail *d, void *data)
 {
         const struct server *s = data;
-        uint64_t limit = current_limit();
+        uint64_t limit = descriptors_limit();
         uint32_t n = ns->geometry.tiers[kind].n_extents;
 
         if (has_room(s, per_extent(ns->tiers[kind].pool) * n, limit))
@@ -187,8 +186,8 @@ static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail
 
 void descriptors_attach(struct server *s)
 {
-        uint64_t needed = descriptors_needed(s), limit = current_limit();
-        uint64_t kept = count_kept_needed(s);
+        uint64_t needed = descriptors_needed(s), limit = descriptors_limit();
+        uint64_t kept = descriptors_kept_needed(s);
 
         s->store.admit_extents = admit_extents;
         (void)descriptors_hold(s);

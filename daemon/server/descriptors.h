@@ -47,7 +47,13 @@ bool descriptors_hold(struct server *s);
 /* They are free: an administrator comes, or asks for something. Until descriptors_hold(). */
 void descriptors_open(struct server *s);
 
-/* What that takes: for the warning, and its test. */
+/* What that takes: for the warning, its test, and administrators. */
 uint64_t descriptors_needed(const struct server *s);
+
+/* Likewise of what is kept for the next start. */
+uint64_t descriptors_kept_needed(const struct server *s);
+
+/* Open files that the process may have; UINT64_MAX: it isn't known. */
+uint64_t descriptors_limit(void);
 
 #endif

@@ -14,6 +14,7 @@
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/durable.h"
 #include "daemon/server/parked.h"
@@ -189,6 +190,9 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->kept_fds = keeping_count(s);
         reply->kept_max = s->keeping.max;
         reply->kept_released = s->keeping.n_released;
+        reply->kept_needed = keeping_is_on(&s->keeping) ? descriptors_kept_needed(s) : 0;
+        reply->open_files_needed = descriptors_needed(s);
+        reply->open_files_max = descriptors_limit();
         tell_recovery(s, reply);
         reply->segments = segment_guard_text(rq);
         reply->config_file = config_file(s);
