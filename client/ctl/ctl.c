@@ -35,6 +35,13 @@ char *text_printable(const char *text)
         return copy;
 }
 
+static char **kept_sentence; /* borrowed; NULL: failures are printed */
+
+void fail_keep(char **where)
+{
+        kept_sentence = where;
+}
+
 int fail(enum ctl_exit code, const char *format, ...)
 {
         _cleanup_free_ char *raw = NULL, *safe = NULL;
@@ -47,6 +54,11 @@ int fail(enum ctl_exit code, const char *format, ...)
         if (n < 0)
                 raw = NULL; /* vasprintf leaves it undefined */
         safe = text_printable(need(raw));
+        if (kept_sentence) {
+                free(*kept_sentence);
+                *kept_sentence = TAKE(safe);
+                return code;
+        }
         fprintf(stderr, "kvleasectl: %s\n", safe);
         return code;
 }

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/macros.h"
 #include "client/ctl/show.h"
@@ -21,7 +22,9 @@
         X(UNREACHABLE, 3, "kvleased could not be reached, or the connection broke") \
         X(TIMEOUT, 4, "no answer in time; drain, recall, warm: not all is done")    \
         X(VIOLATION, 5, "check found a broken invariant")                           \
-        X(LOSS, 6, "restart: something would be lost")
+        X(LOSS, 6, "restart: something would be lost")                              \
+        X(WARNING, 7, "doctor has warnings, and found no error")                    \
+        X(ERROR, 8, "doctor found an error")
 
 enum ctl_exit {
 #define X(name, code, meaning) CTL_##name = code,
@@ -51,7 +54,7 @@ enum ctl_exit {
         X(WAIT, "wait", NULL, false, "wait until clients have given it back")                   \
         X(SESSION, "session", "ID", false, "only this one, as kvleasectl sessions shows it")    \
         X(TAG, "tag", "N", false, "pages that were published with this tag")                    \
-        X(ALL, "all", NULL, false, "everything that lies below the device")                     \
+        X(ALL, "all", NULL, false, "warm: everything below the device; doctor: what is ok")     \
         X(IDLE, "idle", "TIME", false, "only those that nobody has used for so long (\"24h\")") \
         X(POLICIES, "policies", "LIST", false, "eviction policies (\"lru,pgi\", \"all\")")      \
         X(CAPACITIES, "capacities", "LIST", false,                                              \
@@ -65,7 +68,8 @@ enum ctl_exit {
         X(BELOW, "below", "N", false, "a tier below with N times the pages of the cache")       \
         X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")   \
         X(HTML, "html", "FILE", false, "also write a report with plots to this file")           \
-        X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")
+        X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")  \
+        X(ROOT, "root", "DIR", false, "the host whose files are below this directory")
 
 enum ctl_option {
 #define X(name, ...) CTL_OPTION_##name,
@@ -73,6 +77,8 @@ enum ctl_option {
 #undef X
                 CTL_N_OPTIONS
 };
+
+#define CTL_OPTION_BIT(option) (UINT64_C(1) << (option))
 
 struct admin;
 struct verb;
@@ -90,6 +96,12 @@ struct ctl {
 
 /* Prints "kvleasectl: SENTENCE" to stderr, unprintable bytes as \xHH, and returns `code`. */
 KVL_PRINTF(2, 3) int fail(enum ctl_exit code, const char *format, ...);
+
+/*
+ * From here on fail() leaves its sentence in *where (owned, the last one) and prints nothing; NULL:
+ * it prints again. For who goes on after a failure.
+ */
+void fail_keep(char **where);
 
 /* `p`, or a sentence and the end of the program where it is NULL: nothing here can go on then. */
 void *need(void *p);

@@ -9,7 +9,7 @@ const struct option_row option_rows[CTL_N_OPTIONS] = {
         CTL_OPTION_TABLE(X)
 #undef X
 };
-static_assert(CTL_N_OPTIONS <= 32, "struct verb has a bit of an unsigned for each");
+static_assert(CTL_N_OPTIONS <= 64, "struct verb has a bit of a uint64_t for each");
 
 static const char *option_name(size_t i)
 {
@@ -89,7 +89,7 @@ static int check_against_verb(const struct ctl *c)
         const struct verb *v = c->verb;
 
         for (size_t o = 0; o < CTL_N_OPTIONS; o++)
-                if (c->options[o] && !option_rows[o].global && !(v->options & (1u << o)))
+                if (c->options[o] && !option_rows[o].global && !(v->options & CTL_OPTION_BIT(o)))
                         return fail(CTL_USAGE,
                                 "--%s does not go with %s: kvleasectl %s --help lists what does",
                                 option_rows[o].name, v->name, v->name);

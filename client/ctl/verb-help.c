@@ -22,7 +22,7 @@ void verb_help(const struct verb *v, FILE *to)
         if (v->options)
                 fputs("\nOptions:\n", to);
         for (size_t i = 0; i < CTL_N_OPTIONS; i++)
-                if (v->options & (1u << i))
+                if (v->options & CTL_OPTION_BIT(i))
                         help_option(&option_rows[i], to);
         fputs("\nkvleasectl --help lists the options of all verbs and the exit codes.\n", to);
 }
@@ -60,7 +60,7 @@ static json_t *verb_options_json(const struct verb *v)
         json_t *list = need(json_array());
 
         for (size_t i = 0; i < CTL_N_OPTIONS; i++)
-                if (v->options & (1u << i))
+                if (v->options & CTL_OPTION_BIT(i))
                         json_array_append_new(list, need(json_string(option_rows[i].name)));
         return list;
 }

@@ -1,31 +1,19 @@
 /* Restarting kvleased: what that would keep and lose, and doing it. */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/parse.h"
 #include "client/ctl/admin.h"
+#include "client/ctl/program.h"
 #include "client/ctl/verb.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
 
-#define PATH_BYTES   4096
 #define TIMEOUT_TEXT "30s" /* not tuned */
-#define PROGRAM_MSEC 5000  /* for a program that says which layouts it reads. Not tuned */
-
-extern char **environ;
 
 /* What kvleasectl needs of the status, which is gone with the next call. */
 struct process {
@@ -41,87 +29,15 @@ static bool is_here(const struct process *p)
 }
 
 /* The program that would be started: as named, or what the daemon runs, upgraded or not. */
-static bool find_binary(const struct ctl *ctl, const struct process *p, char ret_path[PATH_BYTES])
+static bool find_binary(
+        const struct ctl *ctl, const struct process *p, char ret_path[PROGRAM_PATH_BYTES])
 {
-        static const char deleted[] = " (deleted)";
         const char *named = ctl->options[CTL_OPTION_BINARY];
-        char link[64];
-        ssize_t n;
 
-        if (named) {
-                snprintf(ret_path, PATH_BYTES, "%s", named);
-                return true;
-        }
-        if (!is_here(p))
-                return false;
-        snprintf(link, sizeof(link), "/proc/%" PRIu64 "/exe", p->pid);
-        n = readlink(link, ret_path, PATH_BYTES - 1);
-        if (n <= 0)
-                return false;
-        ret_path[n] = '\0';
-        /* Replaced by another file of that name. */
-        if ((size_t)n > sizeof(deleted) && strcmp(ret_path + n - sizeof(deleted) + 1, deleted) == 0)
-                ret_path[(size_t)n - sizeof(deleted) + 1] = '\0';
+        if (!named)
+                return is_here(p) && program_of("", p->pid, ret_path) >= 0;
+        snprintf(ret_path, PROGRAM_PATH_BYTES, "%s", named);
         return true;
-}
-
-/* Until something is there to be read, or the other end is closed. False: not in time. */
-static bool wait_until(int fd, uint64_t until_nsec)
-{
-        uint64_t now = clock_now_nsec();
-        struct pollfd p = {fd, POLLIN, 0};
-
-        return now < until_nsec && poll(&p, 1, (int)((until_nsec - now) / NSEC_PER_MSEC) + 1) > 0;
-}
-
-/* Its exit code; -1: it was killed, as it hadn't ended in time. */
-static int end_program(pid_t pid, uint64_t until_nsec)
-{
-        _cleanup_fd_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-        int status = -1;
-
-        if (pidfd < 0 || !wait_until(pidfd, until_nsec))
-                kill(pid, SIGKILL);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-                ;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-/* Starts it with its standard output in a pipe; the other end is returned owned. */
-static int start_program(const char *path, const char *option, pid_t *ret_pid)
-{
-        char *argv[] = {(char *)path, (char *)option, NULL};
-        posix_spawn_file_actions_t actions;
-        int fds[2], r;
-
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return -1;
-        posix_spawn_file_actions_init(&actions);
-        posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
-        r = posix_spawn(ret_pid, path, &actions, NULL, argv, environ);
-        posix_spawn_file_actions_destroy(&actions);
-        close(fds[1]);
-        return r == 0 ? fds[0] : fd_close(fds[0]);
-}
-
-/* What a program prints, less than `size`, within PROGRAM_MSEC. False: it didn't end well. */
-static bool read_output(const char *path, const char *option, char *ret, size_t size)
-{
-        uint64_t until = clock_now_nsec() + PROGRAM_MSEC * NSEC_PER_MSEC;
-        size_t len = 0;
-        ssize_t n = 1;
-        pid_t pid;
-        int fd = start_program(path, option, &pid);
-
-        if (fd < 0)
-                return false;
-        while (n > 0 && len + 1 < size && wait_until(fd, until)) {
-                n = read(fd, ret + len, size - 1 - len);
-                len += n > 0 ? (size_t)n : 0;
-        }
-        close(fd);
-        ret[len] = '\0';
-        return end_program(pid, n == 0 ? until : 0) == 0 && n == 0;
 }
 
 /* "1 2": versions, as kvleased --state-layouts prints them. */
@@ -138,7 +54,7 @@ static bool has_number(const char *list, uint32_t number)
 /* What the program that comes next makes of what is kept: NULL, or a sentence (owned). */
 static char *judge_binary(const struct ctl *ctl, const struct process *p, uint32_t layout)
 {
-        char path[PATH_BYTES], layouts[256], *why = NULL, *printable;
+        char path[PROGRAM_PATH_BYTES], layouts[256], *why = NULL, *printable;
         int n;
 
         if (!find_binary(ctl, p, path)) {
@@ -150,7 +66,8 @@ static char *judge_binary(const struct ctl *ctl, const struct process *p, uint32
                 return need(n < 0 ? NULL : why);
         }
         printable = text_printable(path);
-        if (!read_output(path, "--state-layouts", layouts, sizeof(layouts)))
+        if (program_read((const char *[]){path, "--state-layouts", NULL}, false, layouts,
+                    sizeof(layouts)) != 0)
                 n = asprintf(&why,
                         "everything: %s doesn't say which layouts of kept state it reads",
                         printable);

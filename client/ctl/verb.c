@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define O(name) (1u << CTL_OPTION_##name)
+#define O(name) CTL_OPTION_BIT(CTL_OPTION_##name)
 
 #define TENANT_KEYS                                                                        \
         "KEY=VALUE is a line of a [tenant NAME] section of kvleased's configuration:\n"    \
@@ -167,6 +167,19 @@ const struct verb verbs[] = {
         {"check", "", "check every invariant of the daemon's state",
                 "Prints the first violation, if any: a bug of kvleased worth a report.\n", 0, 0, 0,
                 false, NULL, verb_check},
+        {"doctor", "", "what of this host keeps kvleased from its work, and what to do about it",
+                "Looks at the GPU's driver, memory, limits, sockets, disk, configuration and "
+                "unit, with and\n"
+                "without a kvleased that runs. Each finding says what was found, why it matters "
+                "and what to\n"
+                "do; what can't be read is said to be not checked: root sees most. Changes "
+                "nothing. --all\n"
+                "also shows what is in order. --root looks below a directory, as in a container "
+                "that has\n"
+                "its host's files there; sockets and files are named without it.\n"
+                "Exits with 0 where nothing is to be done, 7 with warnings alone, 8 with errors.\n"
+                "\nExample: kvleasectl doctor --all\n",
+                0, 0, O(ALL) | O(BINARY) | O(ROOT), true, NULL, verb_doctor},
         {"version", "", "versions of kvleasectl and of the daemon", "Works without the daemon.\n",
                 0, 0, 0, true, NULL, verb_version},
 };

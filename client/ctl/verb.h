@@ -15,7 +15,7 @@ struct verb {
         const char *summary; /* a phrase */
         const char *text;    /* paragraphs, ending in a newline, or NULL */
         unsigned min_args, max_args;
-        unsigned options; /* 1 << CTL_OPTION_*, besides the global ones */
+        uint64_t options; /* CTL_OPTION_BIT(), besides the global ones */
         bool offline;     /* runs without a connection */
         /* Of the arguments, before anything is sent: CTL_OK or CTL_USAGE, printed. May be NULL. */
         int (*check)(const struct ctl *ctl);
@@ -72,6 +72,7 @@ int verb_recall(const struct ctl *ctl);
 int verb_drain(const struct ctl *ctl);
 int verb_check(const struct ctl *ctl);
 int verb_restart(const struct ctl *ctl);
+int verb_doctor(const struct ctl *ctl);
 int verb_version(const struct ctl *ctl);
 
 int verb_sets(const struct ctl *ctl);

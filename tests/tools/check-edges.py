@@ -13,7 +13,7 @@ EDGES = {
     "gpu": {"gpu", "base"},
     "client/lib": {"client/lib", "proto", "gpu", "base"},
     "client/trace": {"client/trace", "policy", "base"},
-    "client/ctl": {"client/ctl", "client/lib", "client/trace", "policy", "proto", "base"},
+    "client/ctl": {"client/ctl", "client/lib", "client/trace", "policy", "proto", "gpu", "base"},
     "client/exporter": {"client/exporter", "client/lib", "proto", "base"},
     # An example is what a user writes: the public header and nothing else of ours.
     "client/examples": {"client/examples"},

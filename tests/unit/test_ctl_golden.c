@@ -128,6 +128,8 @@ static const struct golden goldens[] = {
         {"recall-timeout", FAKE_NORMAL, 4, {"recall", "search", "--wait", "--timeout", "250ms"}},
         {"recall-timeout-json", FAKE_NORMAL, 4,
                 {"recall", "search", "--wait", "--timeout", "1ms", "--json"}},
+        {"doctor-help", FAKE_ABSENT, 0, {"doctor", "--help"}},
+        {"usage-doctor", FAKE_ABSENT, 2, {"doctor", "kvleased"}},
         {"drain", FAKE_LEAVING, 0, {"drain"}},
         {"drain-json", FAKE_LEAVING, 0, {"drain", "--json"}},
         {"drain-off", FAKE_NORMAL, 0, {"drain", "--off"}},

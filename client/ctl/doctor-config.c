@@ -1,0 +1,237 @@
+/* Checks of what kvleased is started with: its configuration, its unit. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/parse.h"
+#include "client/ctl/doctor.h"
+#include "client/ctl/program.h"
+
+/* ---- configuration --------------------------------------------------------------------------- */
+
+/* kvleased: as named, as it runs, or where packages put it. False: none is found. */
+static bool find_program(const struct doctor *d, char ret[PROGRAM_PATH_BYTES])
+{
+        static const char *const dirs[] = {"/usr/sbin", "/usr/local/sbin", "/opt/kvlease/sbin"};
+        const char *start = doctor_unit_setting(d, "ExecStart");
+
+        if (d->binary) {
+                snprintf(ret, PROGRAM_PATH_BYTES, "%s", d->binary);
+                return true;
+        }
+        if (doctor_has_process(d) && program_of(d->root, d->daemon.pid, ret) >= 0)
+                return access(ret, X_OK) == 0;
+        if (*d->root)
+                return false; /* another host's program may not run here */
+        if (start && start[0] == '/') {
+                snprintf(ret, PROGRAM_PATH_BYTES, "%.*s", (int)strcspn(start, " \t"), start);
+                if (access(ret, X_OK) == 0)
+                        return true;
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+                snprintf(ret, PROGRAM_PATH_BYTES, "%s/kvleased", dirs[i]);
+                if (access(ret, X_OK) == 0)
+                        return true;
+        }
+        return false;
+}
+
+/* Its exit code; what it says, in one line, in `said`. */
+static int check_by(
+        const struct doctor *d, const char *program, const char *config, char said[4096])
+{
+        const char **argv = need(calloc(2 * d->n_overrides + 5, sizeof(*argv)));
+        size_t n = 0;
+        int code;
+
+        argv[n++] = program;
+        argv[n++] = "--check-config";
+        if (d->config_error == 0) {
+                argv[n++] = "--config";
+                argv[n++] = config;
+        }
+        for (size_t i = 0; i < d->n_overrides; i++) {
+                argv[n++] = "--option";
+                argv[n++] = d->overrides[i];
+        }
+        code = program_read(argv, true, said, 4096);
+        free(argv);
+        for (size_t len = strlen(said); len > 0 && said[len - 1] == '\n'; len--)
+                said[len - 1] = '\0';
+        for (char *at = said; (at = strchr(at, '\n'));)
+                *at = ';';
+        return code;
+}
+
+void doctor_check_config(struct doctor *d)
+{
+        _cleanup_free_ char *config = doctor_path(d, "%s", d->config_path);
+        char program[PROGRAM_PATH_BYTES], said[4096];
+        int code;
+
+        if (d->config_error < 0 && d->config_error != -ENOENT) {
+                doctor_find(d, DOCTOR_UNCHECKED,
+                        "%s can't be read (%s): run kvleasectl doctor as "
+                        "root",
+                        d->config_path, strerror(-d->config_error));
+                return;
+        }
+        if (!find_program(d, program)) {
+                doctor_find(d, DOCTOR_UNCHECKED, "kvleased isn't found: name it with --binary");
+                return;
+        }
+        code = check_by(d, program, config, said);
+        if (code < 0) {
+                doctor_find(d, DOCTOR_UNCHECKED, "%s doesn't answer --check-config", program);
+        } else if (code != 0) {
+                doctor_find(d, DOCTOR_ERROR, "%s is refused: %s", d->config_path, said);
+                doctor_advise(d, "correct it; kvleased --config %s --check-config says ok then",
+                        d->config_path);
+        } else {
+                doctor_find(d, DOCTOR_OK, "%s%s", d->config_path,
+                        d->config_error == 0 ? " is valid" : " isn't there: built-in defaults");
+        }
+}
+
+/* ---- unit ------------------------------------------------------------------------------------ */
+
+static bool is_setting(const struct doctor *d, const char *key, const char *value)
+{
+        const char *is = doctor_unit_setting(d, key);
+
+        return is && strcasecmp(is, value) == 0;
+}
+
+/* Where the service manager doesn't keep what kvleased asks it to. */
+static bool find_unkept(struct doctor *d)
+{
+        const char *type = doctor_unit_setting(d, "Type");
+        const char *access = doctor_unit_setting(d, "NotifyAccess");
+        bool is_wrong = false;
+
+        if (!type || strncmp(type, "notify", 6) != 0) {
+                doctor_find(d, DOCTOR_ERROR,
+                        "%s has Type=%s: systemd doesn't wait until kvleased serves, and takes "
+                        "nothing to keep",
+                        d->unit_name, type ? type : "simple");
+                doctor_advise(d, "systemctl edit %s: [Service] Type=notify", d->unit_name);
+                is_wrong = true;
+        }
+        if (access && strcasecmp(access, "none") == 0) {
+                doctor_find(d, DOCTOR_ERROR,
+                        "%s has NotifyAccess=none: systemd hears nothing of "
+                        "kvleased",
+                        d->unit_name);
+                doctor_advise(d, "systemctl edit %s: [Service] NotifyAccess=main", d->unit_name);
+                is_wrong = true;
+        }
+        if (is_setting(d, "RuntimeDirectoryPreserve", "no") ||
+                (doctor_unit_setting(d, "RuntimeDirectory") &&
+                        !doctor_unit_setting(d, "RuntimeDirectoryPreserve"))) {
+                doctor_find(d, DOCTOR_WARNING,
+                        "%s removes the sockets while kvleased restarts: "
+                        "RuntimeDirectoryPreserve=no",
+                        d->unit_name);
+                doctor_advise(d, "systemctl edit %s: [Service] RuntimeDirectoryPreserve=yes",
+                        d->unit_name);
+                is_wrong = true;
+        }
+        return is_wrong;
+}
+
+/* Where nobody starts it again. */
+static bool find_unwatched(struct doctor *d)
+{
+        const char *restart = doctor_unit_setting(d, "Restart");
+        const char *watchdog = doctor_unit_setting(d, "WatchdogSec");
+        bool is_wrong = false;
+
+        if (!restart || strcmp(restart, "no") == 0 || strcmp(restart, "on-success") == 0) {
+                doctor_find(d, DOCTOR_ERROR,
+                        "%s has Restart=%s: a kvleased that dies stays away, "
+                        "and the cache goes",
+                        d->unit_name, restart ? restart : "no");
+                doctor_advise(d, "systemctl edit %s: [Service] Restart=on-failure", d->unit_name);
+                is_wrong = true;
+        }
+        if (!watchdog || strcmp(watchdog, "0") == 0 || strcmp(watchdog, "infinity") == 0) {
+                doctor_find(d, DOCTOR_WARNING,
+                        "%s has no WatchdogSec: a kvleased that hangs is left alone", d->unit_name);
+                doctor_advise(d, "systemctl edit %s: [Service] WatchdogSec=10", d->unit_name);
+                is_wrong = true;
+        }
+        return is_wrong;
+}
+
+/* The driver's device nodes are behind DeviceAllow=. */
+static bool find_no_devices(struct doctor *d)
+{
+        const char *policy = doctor_unit_setting(d, "DevicePolicy");
+
+        if (!doctor_has_gpu(d) || !policy ||
+                (strcmp(policy, "closed") != 0 && strcmp(policy, "strict") != 0))
+                return false;
+        for (size_t i = 0; i < d->unit.n; i++)
+                if (strcmp(d->unit.lines[i].key, "DeviceAllow") == 0 &&
+                        strstr(d->unit.lines[i].value, "nvidia"))
+                        return false;
+        doctor_find(d, DOCTOR_ERROR, "%s may not open GPUs: DevicePolicy=%s", d->unit_name, policy);
+        doctor_advise(d, "systemctl edit %s: [Service] DeviceAllow=char-nvidia* rw", d->unit_name);
+        return true;
+}
+
+/* FileDescriptorStoreMax=: as it is written, and as the daemon that is up heard it. */
+static bool find_store(struct doctor *d)
+{
+        const char *value = doctor_unit_setting(d, "FileDescriptorStoreMax");
+        const char *keep = doctor_setting(d, "daemon", "", "keep_state");
+        uint64_t max = 0;
+
+        if (keep && strcmp(keep, "off") == 0)
+                return false;
+        if (!value || parse_u64(value, &max) < 0 || max == 0) {
+                doctor_find(d, DOCTOR_ERROR,
+                        "%s has FileDescriptorStoreMax=%s: nothing outlives "
+                        "kvleased",
+                        d->unit_name, value ? value : "0");
+                doctor_advise(d, "systemctl edit %s: [Service] FileDescriptorStoreMax=8192",
+                        d->unit_name);
+                return true;
+        }
+        if (!d->is_unit_run || d->daemon.kept_max == 0 || d->daemon.kept_max == max)
+                return false;
+        doctor_find(d, DOCTOR_WARNING,
+                "%s has FileDescriptorStoreMax=%" PRIu64 ", and the kvleased that runs found %u",
+                d->unit_name, max, d->daemon.kept_max);
+        doctor_advise(d, "systemctl daemon-reload && kvleasectl restart");
+        return true;
+}
+
+void doctor_check_unit(struct doctor *d)
+{
+        bool is_wrong = false;
+
+        if (doctor_has_process(d) && !d->is_unit_run) {
+                doctor_find(d, DOCTOR_UNCHECKED,
+                        "process %" PRIu64 " wasn't started by a unit of "
+                        "kvleased",
+                        d->daemon.pid);
+                return;
+        }
+        if (!d->unit_path) {
+                doctor_find(d, DOCTOR_UNCHECKED,
+                        "there is no %s: kvleased --keep does without a service manager",
+                        d->unit_name);
+                return;
+        }
+        is_wrong |= find_unkept(d);
+        is_wrong |= find_unwatched(d);
+        is_wrong |= find_no_devices(d);
+        is_wrong |= find_store(d);
+        if (!is_wrong)
+                doctor_find(d, DOCTOR_OK, "%s is as kvleased needs it", d->unit_path);
+}

@@ -1,0 +1,419 @@
+/* What kvleasectl doctor finds in files: the configuration, the unit, and helpers for checks. */
+#include <dirent.h>
+#include <errno.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "base/parse.h"
+#include "client/ctl/doctor.h"
+
+#define FILE_MAX       (1 << 20)
+#define DEFAULT_CONFIG "/etc/kvlease/kvleased.conf"
+#define DEFAULT_UNIT   "kvleased.service"
+
+char *doctor_path(const struct doctor *d, const char *format, ...)
+{
+        _cleanup_free_ char *rest = NULL;
+        char *path = NULL;
+        va_list ap;
+        int n;
+
+        va_start(ap, format);
+        n = vasprintf(&rest, format, ap);
+        va_end(ap);
+        if (n < 0)
+                rest = NULL; /* vasprintf leaves it undefined */
+        need(rest);
+        if (asprintf(&path, "%s%s", d->root, rest) < 0)
+                path = NULL;
+        return need(path);
+}
+
+char *doctor_read(const struct doctor *d, const char *format, ...)
+{
+        _cleanup_free_ char *rest = NULL, *path = NULL;
+        char *text = NULL;
+        va_list ap;
+        size_t len;
+        int n;
+
+        va_start(ap, format);
+        n = vasprintf(&rest, format, ap);
+        va_end(ap);
+        if (n < 0)
+                rest = NULL;
+        path = doctor_path(d, "%s", (char *)need(rest));
+        n = file_read(path, FILE_MAX, &text, &len);
+        if (n < 0) {
+                errno = -n;
+                return NULL;
+        }
+        if (len > 0 && text[len - 1] == '\n')
+                text[len - 1] = '\0';
+        return text;
+}
+
+bool doctor_number(const char *text, const char *name, uint64_t *ret_value)
+{
+        size_t len = strlen(name);
+
+        for (const char *line = text; line; line = strchr(line, '\n')) {
+                line += *line == '\n';
+                if (strncmp(line, name, len) == 0 &&
+                        sscanf(line + len, " %" SCNu64, ret_value) == 1)
+                        return true;
+        }
+        return false;
+}
+
+bool doctor_group(const struct doctor *d, const char *name, unsigned *ret_gid)
+{
+        _cleanup_free_ char *text = doctor_read(d, "/etc/group");
+        struct group *found;
+        size_t len = strlen(name);
+        uint64_t number;
+
+        if (parse_u64(name, &number) == 0 && number <= UINT32_MAX) {
+                *ret_gid = (unsigned)number;
+                return true;
+        }
+        for (const char *line = text; line; line = strchr(line, '\n')) {
+                line += *line == '\n';
+                if (strncmp(line, name, len) == 0 && line[len] == ':' &&
+                        sscanf(line + len, ":%*[^:]:%u", ret_gid) == 1)
+                        return true;
+        }
+        /* LDAP and others, of this host alone. */
+        found = *d->root ? NULL : getgrnam(name);
+        if (found)
+                *ret_gid = found->gr_gid;
+        return found;
+}
+
+const char *doctor_setting(
+        const struct doctor *d, const char *section, const char *name, const char *key)
+{
+        return lines_find(&d->config, section, name, key);
+}
+
+uint64_t doctor_setting_bytes(const struct doctor *d, const char *section, const char *name,
+        const char *key, uint64_t otherwise)
+{
+        const char *value = doctor_setting(d, section, name, key);
+        uint64_t bytes;
+
+        return value && parse_bytes(value, &bytes) == 0 ? bytes : otherwise;
+}
+
+const char *doctor_unit_setting(const struct doctor *d, const char *key)
+{
+        return lines_find(&d->unit, "Service", "", key);
+}
+
+bool doctor_has_process(const struct doctor *d)
+{
+        return d->daemon.state == DAEMON_UP && d->daemon.is_here;
+}
+
+bool doctor_has_gpu(const struct doctor *d)
+{
+        return d->driver.asked && d->driver.result == 0 && d->driver.n_gpus > 0;
+}
+
+bool doctor_names_gpu(const struct doctor *d)
+{
+        const char *devices = doctor_setting(d, "daemon", "", "devices");
+
+        return devices && (strcasestr(devices, "GPU-") || strcasestr(devices, "MIG-"));
+}
+
+/* ---- memory that is wanted ------------------------------------------------------------------- */
+
+static bool is_host(const char *name)
+{
+        return strncmp(name, "host", 4) == 0 && (name[4] == '\0' || name[4] == '-');
+}
+
+/* "auto" of a host device: a quarter, at most 64 GiB. */
+static uint64_t auto_bytes(const struct doctor *d)
+{
+        _cleanup_free_ char *text = doctor_read(d, "/proc/meminfo");
+        uint64_t kib;
+
+        return text && doctor_number(text, "MemTotal:", &kib)
+                       ? MIN(kib * 1024 / 4, UINT64_C(64) << 30)
+                       : 0;
+}
+
+/* Of the devices that [daemon] names, by the file. */
+static uint64_t configured_bytes(const struct doctor *d)
+{
+        const char *names = doctor_setting(d, "daemon", "", "devices");
+        bool is_auto = !names || strcmp(names, "auto") == 0;
+        _cleanup_free_ char *copy = need(strdup(is_auto ? "host" : names));
+        uint64_t bytes = 0;
+        char *save = NULL;
+
+        if (!is_auto || !doctor_has_gpu(d))
+                for (char *name = strtok_r(copy, ", \t", &save); name;
+                        name = strtok_r(NULL, ", \t", &save))
+                        if (is_host(name))
+                                bytes += doctor_setting_bytes(
+                                        d, "device", name, "memory", auto_bytes(d));
+        for (size_t i = 0; i < d->config.n; i++) {
+                const struct doctor_line *line = &d->config.lines[i];
+
+                /* The last of several counts. */
+                if (strcmp(line->section, "device") == 0 && strcmp(line->key, "host_memory") == 0 &&
+                        doctor_setting(d, "device", line->name, line->key) == line->value)
+                        bytes += doctor_setting_bytes(d, "device", line->name, line->key, 0);
+        }
+        return bytes;
+}
+
+uint64_t doctor_host_bytes(const struct doctor *d)
+{
+        uint64_t bytes = 0;
+
+        if (d->daemon.state != DAEMON_UP)
+                return configured_bytes(d);
+        for (size_t i = 0; i < d->daemon.n_devices; i++) {
+                const struct doctor_device *row = &d->daemon.devices[i];
+
+                if (strcmp(row->tier, "host") == 0 ||
+                        (strcmp(row->tier, "device") == 0 && strcmp(row->backend, "host") == 0))
+                        bytes += row->budget_bytes;
+        }
+        return bytes;
+}
+
+/* ---- which configuration --------------------------------------------------------------------- */
+
+/* NAME of a socket /run/kvlease-NAME/admin.sock: an instance of kvleased@. Owned; NULL: none. */
+static char *instance(const struct doctor *d)
+{
+        const char *at = strstr(d->socket_path, "/kvlease-");
+        size_t len;
+
+        if (!at)
+                return NULL;
+        at += strlen("/kvlease-");
+        len = strcspn(at, "/");
+        return len > 0 && at[len] == '/' ? need(strndup(at, len)) : NULL;
+}
+
+static void add_override(struct doctor *d, const char *option)
+{
+        d->overrides = need(realloc(d->overrides, (d->n_overrides + 1) * sizeof(*d->overrides)));
+        d->overrides[d->n_overrides++] = need(strdup(option));
+}
+
+/* The value of an argument: behind "=", or the next one, on which *at goes then. NULL: none. */
+static const char *argument_value(
+        const char *word, const char *name, const char **at, const char *end)
+{
+        size_t len = strlen(name);
+
+        if (strncmp(word, name, len) != 0)
+                return NULL;
+        if (word[len] == '=')
+                return word + len + 1;
+        if (word[len] != '\0')
+                return name[1] == '-' ? NULL : word + len; /* -oX */
+        if (*at >= end)
+                return NULL;
+        word = *at;
+        *at += strlen(*at) + 1;
+        return word;
+}
+
+static void take_argument(struct doctor *d, const char *word, const char **at, const char *end)
+{
+        const char *value;
+
+        if ((value = argument_value(word, "--config", at, end)) ||
+                (value = argument_value(word, "-c", at, end))) {
+                free(d->config_path);
+                if (value[0] == '/')
+                        d->config_path = need(strdup(value));
+                else if (asprintf(&d->config_path, "/proc/%" PRIu64 "/cwd/%s", d->daemon.pid,
+                                 value) < 0)
+                        d->config_path = need(NULL);
+        } else if ((value = argument_value(word, "--option", at, end)) ||
+                   (value = argument_value(word, "-o", at, end))) {
+                add_override(d, value);
+        }
+}
+
+/* What the daemon that is up was started with. */
+static void read_arguments(struct doctor *d)
+{
+        _cleanup_free_ char *path = doctor_path(d, "/proc/%" PRIu64 "/cmdline", d->daemon.pid);
+        _cleanup_free_ char *text = NULL;
+        const char *at, *end;
+        size_t len;
+
+        if (file_read(path, FILE_MAX, &text, &len) < 0)
+                return;
+        end = text + len;
+        at = text + strlen(text) + 1;
+        while (at < end) {
+                const char *word = at;
+
+                at += strlen(at) + 1;
+                take_argument(d, word, &at, end);
+        }
+}
+
+void doctor_gather_config(struct doctor *d)
+{
+        _cleanup_free_ char *name = instance(d), *path = NULL, *text = NULL;
+        size_t len;
+
+        if (doctor_has_process(d))
+                read_arguments(d);
+        if (!d->config_path && d->daemon.config_file && d->daemon.config_file[0] == '/')
+                d->config_path = need(strdup(d->daemon.config_file));
+        if (!d->config_path && asprintf(&d->config_path, name ? "/etc/kvlease/%s.conf" : "%s",
+                                       name ? name : DEFAULT_CONFIG) < 0)
+                d->config_path = need(NULL);
+        path = doctor_path(d, "%s", d->config_path);
+        d->config_error = file_read(path, FILE_MAX, &text, &len);
+        if (d->config_error == 0)
+                lines_read_config(&d->config, text, len);
+        for (size_t i = 0; i < d->n_overrides; i++)
+                lines_read_option(&d->config, d->overrides[i]);
+}
+
+/* ---- the unit -------------------------------------------------------------------------------- */
+
+/* The ".service" of a control group, "/system.slice/kvleased.service". Owned; NULL. */
+static char *service_of(const char *cgroup)
+{
+        const char *at = strstr(cgroup, "kvleased"), *end = at ? strstr(at, ".service") : NULL;
+
+        if (!end || memchr(at, '/', (size_t)(end - at)))
+                return NULL;
+        return need(strndup(at, (size_t)(end - at) + strlen(".service")));
+}
+
+static void find_unit_name(struct doctor *d)
+{
+        _cleanup_free_ char *name = instance(d), *cgroup = NULL;
+
+        if (doctor_has_process(d))
+                cgroup = doctor_read(d, "/proc/%" PRIu64 "/cgroup", d->daemon.pid);
+        d->unit_name = cgroup ? service_of(cgroup) : NULL;
+        d->is_unit_run = d->unit_name;
+        if (!d->unit_name && asprintf(&d->unit_name, name ? "kvleased@%s.service" : "%s",
+                                     name ? name : DEFAULT_UNIT) < 0)
+                d->unit_name = need(NULL);
+}
+
+/* Where systemd looks, the strongest first. */
+static const char *const unit_dirs[] = {"/etc/systemd/system", "/run/systemd/system",
+        "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"};
+
+/* "kvleased@.service" of "kvleased@x.service"; the name itself of others. Owned. */
+static char *template_name(const char *name)
+{
+        const char *at = strchr(name, '@');
+        char *template = NULL;
+
+        if (!at)
+                return need(strdup(name));
+        if (asprintf(&template, "%.*s@.service", (int)(at - name), name) < 0)
+                template = NULL;
+        return need(template);
+}
+
+static bool read_unit(struct doctor *d, const char *name)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(unit_dirs); i++) {
+                _cleanup_free_ char *text = doctor_read(d, "%s/%s", unit_dirs[i], name);
+
+                if (!text)
+                        continue;
+                lines_read_unit(&d->unit, text);
+                if (asprintf(&d->unit_path, "%s/%s", unit_dirs[i], name) < 0)
+                        d->unit_path = need(NULL);
+                return true;
+        }
+        return false;
+}
+
+static int is_drop_in(const struct dirent *e)
+{
+        size_t len = strlen(e->d_name);
+
+        return len > 5 && strcmp(e->d_name + len - 5, ".conf") == 0;
+}
+
+static void read_drop_ins(struct doctor *d, const char *dir, const char *name)
+{
+        _cleanup_free_ char *path = doctor_path(d, "%s/%s.d", dir, name);
+        struct dirent **entries = NULL;
+        int n = scandir(path, &entries, is_drop_in, alphasort);
+
+        for (int i = 0; i < n; i++) {
+                _cleanup_free_ char *text =
+                        doctor_read(d, "%s/%s.d/%s", dir, name, entries[i]->d_name);
+
+                if (text)
+                        lines_read_unit(&d->unit, text);
+                free(entries[i]);
+        }
+        free(entries);
+}
+
+void doctor_gather_unit(struct doctor *d)
+{
+        _cleanup_free_ char *template = NULL;
+
+        find_unit_name(d);
+        template = template_name(d->unit_name);
+        if (!read_unit(d, d->unit_name) && !read_unit(d, template))
+                return;
+        /* The strongest come last, and so have the last word. */
+        for (size_t i = ARRAY_SIZE(unit_dirs); i-- > 0;) {
+                if (strcmp(template, d->unit_name) != 0)
+                        read_drop_ins(d, unit_dirs[i], template);
+                read_drop_ins(d, unit_dirs[i], d->unit_name);
+        }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+void doctor_gather(struct doctor *d)
+{
+        doctor_ask_daemon(d);
+        doctor_gather_config(d);
+        doctor_gather_unit(d);
+        if (*d->root)
+                snprintf(d->driver.why, sizeof(d->driver.why),
+                        "the driver of another root isn't loaded: ask there");
+        else
+                driver_ask(&d->driver);
+}
+
+void doctor_deinit(struct doctor *d)
+{
+        doctor_free_daemon(&d->daemon);
+        for (size_t i = 0; i < d->n_overrides; i++)
+                free(d->overrides[i]);
+        free(d->overrides);
+        free(d->config_path);
+        lines_free(&d->config);
+        free(d->unit_name);
+        free(d->unit_path);
+        lines_free(&d->unit);
+        for (size_t i = 0; i < d->n_findings; i++) {
+                free(d->findings[i].found);
+                free(d->findings[i].remedy);
+        }
+        free(d->findings);
+}

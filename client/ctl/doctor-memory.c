@@ -1,0 +1,262 @@
+/* Checks of the host: its kernel, and its memory. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "client/ctl/doctor.h"
+
+/* ---- kernel ---------------------------------------------------------------------------------- */
+
+/* 6001 for "6.1.0-18-amd64"; -1: not known. */
+static int kernel_number(const char *release)
+{
+        int major, minor;
+
+        return release && sscanf(release, "%d.%d", &major, &minor) == 2 ? major * 1000 + minor : -1;
+}
+
+void doctor_check_kernel(struct doctor *d)
+{
+        _cleanup_free_ char *release = doctor_read(d, "/proc/sys/kernel/osrelease");
+        int number = kernel_number(release);
+
+        if (number < 0) {
+                doctor_find(d, DOCTOR_UNCHECKED, "the kernel's version can't be read");
+        } else if (number < 5003) {
+                doctor_find(d, DOCTOR_ERROR, "Linux %s has no pidfd_open(), which came with 5.3",
+                        release);
+                doctor_advise(d, "run kvleased on Linux 5.12 or later (Debian 12 has 6.1)");
+        } else if (number < 5012) {
+                doctor_find(d, DOCTOR_WARNING,
+                        "Linux %s can't mount memory read-only for clients, which came with 5.12",
+                        release);
+                doctor_advise(d, "run kvleased on Linux 5.12 or later (Debian 12 has 6.1)");
+        } else {
+                doctor_find(d, DOCTOR_OK, "Linux %s%s", release,
+                        number < 6005 ? ": clients prove who they are by a challenge" : "");
+        }
+}
+
+#define CLOCK "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+
+void doctor_check_clock(struct doctor *d)
+{
+        static const char *const slow[] = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"};
+        _cleanup_free_ char *source = doctor_read(d, CLOCK);
+
+        if (!source) {
+                doctor_find(d, DOCTOR_UNCHECKED, "the clock's source can't be read");
+                return;
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(slow); i++)
+                if (strcmp(source, slow[i]) == 0) {
+                        doctor_find(d, DOCTOR_WARNING,
+                                "the clock's source is %s: reading it is a system call", source);
+                        doctor_advise(d,
+                                "echo tsc > %s; if it isn't there, dmesg says why the "
+                                "kernel doesn't trust it",
+                                CLOCK);
+                        return;
+                }
+        doctor_find(d, DOCTOR_OK, "the clock's source is %s", source);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Bytes of a line of a file in kB. False: not known. */
+static bool read_kib(const struct doctor *d, const char *path, const char *name, uint64_t *ret)
+{
+        _cleanup_free_ char *text = doctor_read(d, "%s", path);
+        uint64_t kib;
+
+        if (!text || !doctor_number(text, name, &kib))
+                return false;
+        *ret = kib * 1024;
+        return true;
+}
+
+/* What of it is leased already, and so isn't available any more. */
+static uint64_t charged_bytes(const struct doctor *d)
+{
+        uint64_t bytes = 0;
+
+        for (size_t i = 0; i < d->daemon.n_devices; i++) {
+                const struct doctor_device *row = &d->daemon.devices[i];
+
+                if (strcmp(row->tier, "host") == 0 ||
+                        (strcmp(row->tier, "device") == 0 && strcmp(row->backend, "host") == 0))
+                        bytes += row->charged_bytes;
+        }
+        return bytes;
+}
+
+void doctor_check_memory(struct doctor *d)
+{
+        uint64_t wanted = doctor_host_bytes(d), total, available;
+        char wanted_text[FORMAT_BYTES_MAX], has_text[FORMAT_BYTES_MAX];
+
+        if (!read_kib(d, "/proc/meminfo", "MemTotal:", &total) ||
+                !read_kib(d, "/proc/meminfo", "MemAvailable:", &available)) {
+                doctor_find(d, DOCTOR_UNCHECKED, "the host's memory can't be read");
+                return;
+        }
+        available = MIN(available + charged_bytes(d), total);
+        if (wanted <= available) {
+                doctor_find(d, DOCTOR_OK, "%s of the host's memory may be leased, %s can be had",
+                        format_bytes(wanted, wanted_text), format_bytes(available, has_text));
+                return;
+        }
+        doctor_find(d, wanted > total ? DOCTOR_ERROR : DOCTOR_WARNING,
+                "%s of the host's memory may be leased, and the host has %s%s",
+                format_bytes(wanted, wanted_text),
+                format_bytes(wanted > total ? total : available, has_text),
+                wanted > total ? "" : " for it beside what runs now");
+        doctor_advise(d, "set memory in [device host], or host_memory, to less than that, and "
+                         "restart kvleased");
+}
+
+/* Where the limit of a control group stands. False: there is none. */
+static bool cgroup_limit(const struct doctor *d, const char *group, uint64_t *ret_bytes)
+{
+        _cleanup_free_ char *text = doctor_read(d, "/sys/fs/cgroup%s/memory.max", group);
+
+        return text && parse_u64(text, ret_bytes) == 0;
+}
+
+/* The lowest limit from the daemon's group up; its group in ret_group (of `size`). */
+static bool lowest_limit(const struct doctor *d, char *ret_group, size_t size, uint64_t *ret_bytes)
+{
+        _cleanup_free_ char *text = doctor_read(d, "/proc/%" PRIu64 "/cgroup", d->daemon.pid);
+        char *group = text ? strstr(text, "0::/") : NULL, *slash;
+        bool has_limit = false;
+        uint64_t bytes;
+
+        if (!group)
+                return false;
+        group += 3;
+        group[strcspn(group, "\n")] = '\0';
+        while ((slash = strrchr(group, '/')) && slash != group) {
+                if (cgroup_limit(d, group, &bytes) && (!has_limit || bytes < *ret_bytes)) {
+                        has_limit = true;
+                        *ret_bytes = bytes;
+                        snprintf(ret_group, size, "%s", group);
+                }
+                *slash = '\0';
+        }
+        return has_limit;
+}
+
+static void find_limit(struct doctor *d, const char *group, uint64_t limit)
+{
+        uint64_t wanted = doctor_host_bytes(d);
+        char wanted_text[FORMAT_BYTES_MAX], limit_text[FORMAT_BYTES_MAX];
+
+        if (wanted <= limit) {
+                doctor_find(d, DOCTOR_OK, "%s may have %s, %s may be leased", group,
+                        format_bytes(limit, limit_text), format_bytes(wanted, wanted_text));
+                return;
+        }
+        doctor_find(d, DOCTOR_WARNING, "%s may have %s, and kvleased may lease %s of the host's",
+                group, format_bytes(limit, limit_text), format_bytes(wanted, wanted_text));
+        doctor_advise(d,
+                "systemctl edit %s: [Service] MemoryMax=infinity (of a container: its "
+                "memory limit), or lease less: memory in [device host], host_memory",
+                d->unit_name);
+}
+
+void doctor_check_cgroup(struct doctor *d)
+{
+        const char *unit = doctor_unit_setting(d, "MemoryMax");
+        char group[1024];
+        uint64_t limit;
+
+        if (doctor_has_process(d) && lowest_limit(d, group, sizeof(group), &limit))
+                find_limit(d, group, limit);
+        else if (doctor_has_process(d))
+                doctor_find(d, DOCTOR_OK, "the control group of kvleased has no limit");
+        else if (unit && parse_bytes(unit, &limit) == 0)
+                find_limit(d, d->unit_name, limit);
+        else if (d->unit_path)
+                doctor_find(d, DOCTOR_OK, "%s has no MemoryMax in bytes", d->unit_name);
+        else
+                doctor_find(d, DOCTOR_UNCHECKED, "kvleased isn't running here");
+}
+
+void doctor_check_overcommit(struct doctor *d)
+{
+        _cleanup_free_ char *mode = doctor_read(d, "/proc/sys/vm/overcommit_memory");
+        uint64_t limit, used, wanted = doctor_host_bytes(d);
+        char wanted_text[FORMAT_BYTES_MAX], left_text[FORMAT_BYTES_MAX];
+
+        if (!mode) {
+                doctor_find(d, DOCTOR_UNCHECKED, "vm.overcommit_memory can't be read");
+                return;
+        }
+        if (strcmp(mode, "2") != 0) {
+                doctor_find(d, DOCTOR_OK, "vm.overcommit_memory is %s", mode);
+                return;
+        }
+        if (!read_kib(d, "/proc/meminfo", "CommitLimit:", &limit) ||
+                !read_kib(d, "/proc/meminfo", "Committed_AS:", &used)) {
+                doctor_find(d, DOCTOR_UNCHECKED, "what is committed can't be read");
+                return;
+        }
+        used -= MIN(used, charged_bytes(d));
+        if (limit >= used && limit - used >= wanted) {
+                doctor_find(d, DOCTOR_OK, "vm.overcommit_memory is 2, and there is room for %s",
+                        format_bytes(wanted, wanted_text));
+                return;
+        }
+        doctor_find(d, DOCTOR_WARNING,
+                "vm.overcommit_memory is 2 and leaves %s, and kvleased may lease %s",
+                format_bytes(limit - MIN(used, limit), left_text),
+                format_bytes(wanted, wanted_text));
+        doctor_advise(d, "sysctl -w vm.overcommit_memory=0, or raise vm.overcommit_ratio; put it "
+                         "into /etc/sysctl.d");
+}
+
+/* ---- huge pages ------------------------------------------------------------------------------ */
+
+#define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+
+/* Does any device ask for them? */
+static bool wants_huge_pages(const struct doctor *d)
+{
+        for (size_t i = 0; i < d->config.n; i++) {
+                const struct doctor_line *line = &d->config.lines[i];
+                bool is_on;
+
+                if (strcmp(line->section, "device") == 0 &&
+                        strcmp(line->key, "host_huge_pages") == 0 &&
+                        parse_bool(line->value, &is_on) == 0 && is_on &&
+                        doctor_setting(d, "device", line->name, line->key) == line->value)
+                        return true;
+        }
+        return false;
+}
+
+void doctor_check_huge_pages(struct doctor *d)
+{
+        _cleanup_free_ char *words = doctor_read(d, HUGE_PAGES);
+
+        if (!wants_huge_pages(d)) {
+                doctor_find(d, DOCTOR_OK, "the configuration asks for none");
+                return;
+        }
+        if (words && !strstr(words, "[never]") && !strstr(words, "[deny]")) {
+                doctor_find(d, DOCTOR_OK, "the kernel gives memory files huge pages: %s", words);
+                return;
+        }
+        doctor_find(d, DOCTOR_WARNING, "host_huge_pages is on, and this host gives none: %s",
+                words ? words : "the kernel has no " HUGE_PAGES);
+        if (words)
+                doctor_advise(d,
+                        "echo advise > %s, at each boot (a line 'w %s - - - - advise' in "
+                        "/etc/tmpfiles.d)",
+                        HUGE_PAGES, HUGE_PAGES);
+        else
+                doctor_advise(d, "set host_huge_pages = off, or run a kernel with "
+                                 "CONFIG_TRANSPARENT_HUGEPAGE");
+}

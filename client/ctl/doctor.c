@@ -1,0 +1,200 @@
+/* kvleasectl doctor: the table of checks, and its result. */
+#include "client/ctl/doctor.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/ctl/verb.h"
+
+/* In the order in which they are shown: what others follow from comes first. */
+const struct doctor_check doctor_checks[] = {
+        {"kernel", "kvleased watches its clients by pidfds, and hands its index out read-only",
+                doctor_check_kernel},
+        {"clock", "hits and leases read the clock, which some sources make a system call",
+                doctor_check_clock},
+        {"driver", "without the GPU's driver the cache is in the host's memory",
+                doctor_check_driver},
+        {"device-nodes", "the driver is reached by them", doctor_check_device_nodes},
+        {"gpu-transport", "only memory that is a descriptor outlives a restart of kvleased",
+                doctor_check_gpu_transport},
+        {"persistence",
+                "without it the driver lets go of a GPU when its last user ends, and takes seconds "
+                "to start it again",
+                doctor_check_persistence},
+        {"gpu-memory", "what others hold can't be leased, however much is configured",
+                doctor_check_gpu_memory},
+        {"numa", "copies to and from a GPU are slower from another node's memory",
+                doctor_check_numa},
+        {"memory", "memory that isn't there ends processes, or makes the host swap",
+                doctor_check_memory},
+        {"cgroup-memory", "beyond the limit of its control group kvleased is killed",
+                doctor_check_cgroup},
+        {"overcommit", "under vm.overcommit_memory=2 memory is refused before it is used up",
+                doctor_check_overcommit},
+        {"huge-pages", "host_huge_pages makes copies of cold pages cheaper",
+                doctor_check_huge_pages},
+        {"config", "kvleased doesn't start with a configuration that is wrong",
+                doctor_check_config},
+        {"unit", "the service manager keeps the cache and starts kvleased again",
+                doctor_check_unit},
+        {"daemon", "all else is served by it", doctor_check_daemon},
+        {"devices", "leases of a device that failed are refused", doctor_check_devices},
+        {"index-guard", "nobody but kvleased is to write what clients find pages by",
+                doctor_check_index_guard},
+        {"open-files", "without a descriptor no memory is leased, and no client comes in",
+                doctor_check_open_files},
+        {"locked-memory", "host memory that isn't registered with a GPU is copied slowly",
+                doctor_check_locked_memory},
+        {"fd-store", "what isn't kept is lost when kvleased restarts", doctor_check_fd_store},
+        {"runtime-dir", "who may write there can stand in for kvleased", doctor_check_runtime_dir},
+        {"admin-socket", "who may use it administers every tenant", doctor_check_admin_socket},
+        {"admin-group", "others than root administer as its members", doctor_check_admin_group},
+        {"tenant-sockets", "who reaches a tenant's socket is that tenant",
+                doctor_check_tenant_sockets},
+        {"disk", "without its file there is no disk tier", doctor_check_disk},
+        {"io-uring", "the disk tier is slower with threads", doctor_check_io_uring},
+};
+const size_t n_doctor_checks = ARRAY_SIZE(doctor_checks);
+
+static const char *const state_names[] = {"ok", "not checked", "warning", "error"};
+static const char *const state_keys[] = {"ok", "not_checked", "warning", "error"};
+
+/* ---- findings -------------------------------------------------------------------------------- */
+
+static char *format_owned(const char *format, va_list ap)
+{
+        char *text = NULL;
+
+        if (vasprintf(&text, format, ap) < 0)
+                text = NULL; /* vasprintf leaves it undefined */
+        return need(text);
+}
+
+void doctor_find(struct doctor *d, enum doctor_state state, const char *found, ...)
+{
+        va_list ap;
+
+        d->findings = need(realloc(d->findings, (d->n_findings + 1) * sizeof(*d->findings)));
+        va_start(ap, found);
+        d->findings[d->n_findings++] = (struct doctor_finding){
+                d->check->name, d->check->why, state, format_owned(found, ap), NULL};
+        va_end(ap);
+}
+
+void doctor_advise(struct doctor *d, const char *remedy, ...)
+{
+        struct doctor_finding *last = &d->findings[d->n_findings - 1];
+        va_list ap;
+
+        assert(d->n_findings > 0 && last->check == d->check->name && !last->remedy);
+        va_start(ap, remedy);
+        last->remedy = format_owned(remedy, ap);
+        va_end(ap);
+}
+
+static void run_check(struct doctor *d, const struct doctor_check *check)
+{
+        size_t before = d->n_findings;
+
+        d->check = check;
+        check->run(d);
+        assert(d->n_findings > before);
+}
+
+bool doctor_run(struct doctor *d, const char *name)
+{
+        for (size_t i = 0; i < n_doctor_checks; i++)
+                if (strcmp(doctor_checks[i].name, name) == 0) {
+                        run_check(d, &doctor_checks[i]);
+                        return true;
+                }
+        return false;
+}
+
+static unsigned count(const struct doctor *d, enum doctor_state state)
+{
+        unsigned n = 0;
+
+        for (size_t i = 0; i < d->n_findings; i++)
+                n += d->findings[i].state == state;
+        return n;
+}
+
+/* ---- showing --------------------------------------------------------------------------------- */
+
+static json_t *text_or_null(const char *text)
+{
+        return text ? show_json_text(text) : json_null();
+}
+
+static void print_json(const struct doctor *d)
+{
+        json_t *list = need(json_array());
+
+        for (size_t i = 0; i < d->n_findings; i++) {
+                const struct doctor_finding *f = &d->findings[i];
+
+                json_array_append_new(list,
+                        need(json_pack("{s:s, s:s, s:o, s:s, s:o}", "check", f->check, "state",
+                                state_keys[f->state], "found", show_json_text(f->found), "why",
+                                f->why, "remedy", text_or_null(f->remedy))));
+        }
+        show_json(json_pack("{s:i, s:i, s:i, s:i, s:o}", "errors", count(d, DOCTOR_ERROR),
+                "warnings", count(d, DOCTOR_WARNING), "not_checked", count(d, DOCTOR_UNCHECKED),
+                "ok", count(d, DOCTOR_OK), "findings", list));
+}
+
+static void print_finding(const struct doctor_finding *f)
+{
+        _cleanup_free_ char *found = text_printable(f->found);
+        _cleanup_free_ char *remedy = f->remedy ? text_printable(f->remedy) : NULL;
+
+        printf("%-11s  %-14s  %s\n", state_names[f->state], f->check, found);
+        if (f->state >= DOCTOR_WARNING)
+                printf("%29swhy: %s\n", "", f->why);
+        if (remedy)
+                printf("%29sdo:  %s\n", "", remedy);
+}
+
+static void print_state(const struct doctor *d, enum doctor_state state)
+{
+        for (size_t i = 0; i < d->n_findings; i++)
+                if (d->findings[i].state == state)
+                        print_finding(&d->findings[i]);
+}
+
+/* The worst first. */
+static void print_text(const struct doctor *d, bool all)
+{
+        print_state(d, DOCTOR_ERROR);
+        print_state(d, DOCTOR_WARNING);
+        print_state(d, DOCTOR_UNCHECKED);
+        if (all)
+                print_state(d, DOCTOR_OK);
+        printf("%s%u errors, %u warnings, %u not checked, %u ok%s\n", d->n_findings > 0 ? "\n" : "",
+                count(d, DOCTOR_ERROR), count(d, DOCTOR_WARNING), count(d, DOCTOR_UNCHECKED),
+                count(d, DOCTOR_OK), all ? "" : " (--all shows these)");
+}
+
+int verb_doctor(const struct ctl *ctl)
+{
+        const char *root = ctl->options[CTL_OPTION_ROOT];
+        struct doctor *d = need(calloc(1, sizeof(*d)));
+        int code;
+
+        d->root = root && strcmp(root, "/") != 0 ? root : "";
+        d->socket_path = ctl->socket_path;
+        d->binary = ctl->options[CTL_OPTION_BINARY];
+        doctor_gather(d);
+        for (size_t i = 0; i < n_doctor_checks; i++)
+                run_check(d, &doctor_checks[i]);
+        if (ctl->format.json)
+                print_json(d);
+        else
+                print_text(d, ctl->options[CTL_OPTION_ALL]);
+        code = count(d, DOCTOR_ERROR) ? CTL_ERROR : count(d, DOCTOR_WARNING) ? CTL_WARNING : CTL_OK;
+        doctor_deinit(d);
+        free(d);
+        return code;
+}

@@ -1,0 +1,180 @@
+/*
+ * kvleasectl doctor: what of a host keeps kvleased from doing its work, and what to do about it.
+ *
+ * First the facts are gathered (a struct doctor), then each row of the table of checks looks at
+ * them and at files, all below the doctor's root, and adds one finding or more. A check that can't
+ * see what it needs says so: that is a finding, too. Nothing is changed on the host. Everything is
+ * owned by the doctor unless it says otherwise. One thread.
+ */
+#ifndef KVL_CTL_DOCTOR_H
+#define KVL_CTL_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/macros.h"
+#include "client/ctl/ctl.h"
+#include "client/ctl/doctor-driver.h"
+#include "client/ctl/doctor-lines.h"
+
+enum doctor_state { DOCTOR_OK, DOCTOR_UNCHECKED, DOCTOR_WARNING, DOCTOR_ERROR };
+
+struct doctor_finding {
+        const char *check; /* name of its row; static */
+        const char *why;   /* of its row, why it matters; static */
+        enum doctor_state state;
+        char *found;
+        char *remedy; /* NULL: nothing is to be done */
+};
+
+enum doctor_daemon_state {
+        DAEMON_ABSENT,    /* nobody listens */
+        DAEMON_FORBIDDEN, /* this user may not ask */
+        DAEMON_BROKEN,    /* somebody answers, and not as it should */
+        DAEMON_UP
+};
+
+/* As `kvleasectl devices` has it: a device, or what lies below one. */
+struct doctor_device {
+        char *name, *tier, *backend, *transport, *state, *why;
+        uint64_t budget_bytes, charged_bytes;
+};
+
+struct doctor_tenant {
+        char *name, *socket_path, *uids, *gids, *group;
+};
+
+/* What a daemon that answers says of itself; zeros where none does. */
+struct doctor_daemon {
+        enum doctor_daemon_state state;
+        char *why;    /* a sentence where it isn't up */
+        bool is_here; /* its pid is one of below root/proc */
+        uint64_t pid, uptime_sec, open_files_needed, open_files_max;
+        uint32_t kept_fds, kept_max, kept_needed;
+        bool draining;
+        char *version, *segments, *config_file;
+        struct doctor_device *devices;
+        size_t n_devices;
+        struct doctor_tenant *tenants;
+        size_t n_tenants;
+};
+
+struct doctor {
+        const char *root;        /* "" for the host that this runs on; borrowed */
+        const char *socket_path; /* admin socket, below root; borrowed */
+        const char *binary;      /* kvleased as named by --binary; NULL; borrowed */
+        struct doctor_daemon daemon;
+        char **overrides; /* --option of the daemon that is up */
+        size_t n_overrides;
+        char *config_path;          /* below root */
+        int config_error;           /* -errno of reading it, 0 */
+        struct doctor_lines config; /* of the file and the overrides */
+        char *unit_name;            /* "kvleased.service" */
+        char *unit_path;            /* below root; NULL: there is no such unit */
+        bool is_unit_run;           /* the daemon that is up runs as that unit */
+        struct doctor_lines unit;   /* with its drop-ins */
+        struct doctor_driver driver;
+
+        struct doctor_finding *findings;
+        size_t n_findings;
+        const struct doctor_check *check; /* the row that runs */
+};
+
+struct doctor_check {
+        const char *name, *why;
+        void (*run)(struct doctor *d);
+};
+
+/* By rooms: doctor-gpu.c, doctor-memory.c, doctor-daemon.c, doctor-disk.c, doctor-config.c. */
+extern const struct doctor_check doctor_checks[];
+extern const size_t n_doctor_checks;
+
+void doctor_check_driver(struct doctor *d);
+void doctor_check_device_nodes(struct doctor *d);
+void doctor_check_gpu_transport(struct doctor *d);
+void doctor_check_persistence(struct doctor *d);
+void doctor_check_gpu_memory(struct doctor *d);
+void doctor_check_numa(struct doctor *d);
+void doctor_check_memory(struct doctor *d);
+void doctor_check_cgroup(struct doctor *d);
+void doctor_check_overcommit(struct doctor *d);
+void doctor_check_huge_pages(struct doctor *d);
+void doctor_check_kernel(struct doctor *d);
+void doctor_check_clock(struct doctor *d);
+void doctor_check_config(struct doctor *d);
+void doctor_check_unit(struct doctor *d);
+void doctor_check_daemon(struct doctor *d);
+void doctor_check_devices(struct doctor *d);
+void doctor_check_index_guard(struct doctor *d);
+void doctor_check_open_files(struct doctor *d);
+void doctor_check_locked_memory(struct doctor *d);
+void doctor_check_fd_store(struct doctor *d);
+void doctor_check_admin_socket(struct doctor *d);
+void doctor_check_admin_group(struct doctor *d);
+void doctor_check_runtime_dir(struct doctor *d);
+void doctor_check_tenant_sockets(struct doctor *d);
+void doctor_check_disk(struct doctor *d);
+void doctor_check_io_uring(struct doctor *d);
+
+/* Adds a finding to the check that runs. */
+KVL_PRINTF(3, 4)
+void doctor_find(struct doctor *d, enum doctor_state state, const char *found, ...);
+
+/* What is to be done about the last one. */
+KVL_PRINTF(2, 3) void doctor_advise(struct doctor *d, const char *remedy, ...);
+
+/* Runs the row called `name` alone; for tests. False: there is none. */
+bool doctor_run(struct doctor *d, const char *name);
+
+/* Asks daemon, driver, unit and configuration below d->root; d is zeroed but for what is borrowed.
+ */
+void doctor_gather(struct doctor *d);
+
+/* Parts of it: the configuration of the daemon, if one is up, and the unit. Nobody is asked. */
+void doctor_gather_config(struct doctor *d);
+void doctor_gather_unit(struct doctor *d);
+
+/* What a daemon that answers at the socket says: doctor-ask.c. */
+void doctor_ask_daemon(struct doctor *d);
+void doctor_free_daemon(struct doctor_daemon *daemon);
+
+/* Frees what it owns. */
+void doctor_deinit(struct doctor *d);
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+
+/* Path below the root, owned. */
+KVL_PRINTF(2, 3) char *doctor_path(const struct doctor *d, const char *format, ...);
+
+/* Text of a small file below the root, owned, without its last newline; NULL with errno. */
+KVL_PRINTF(2, 3) char *doctor_read(const struct doctor *d, const char *format, ...);
+
+/* A number behind `name` in lines such as "MemTotal:  123 kB" of a file's text. False: none. */
+bool doctor_number(const char *text, const char *name, uint64_t *ret_value);
+
+/* Group's number by root/etc/group, or by what else this host asks; a number is itself. */
+bool doctor_group(const struct doctor *d, const char *name, unsigned *ret_gid);
+
+/* Of the configuration; `name` of the section is "" for [daemon]. NULL: not set. Borrowed. */
+const char *doctor_setting(
+        const struct doctor *d, const char *section, const char *name, const char *key);
+
+/* Bytes of a setting; `otherwise` where it isn't set or is a word. */
+uint64_t doctor_setting_bytes(const struct doctor *d, const char *section, const char *name,
+        const char *key, uint64_t otherwise);
+
+/* The last value of a key of the unit's [Service]. NULL: not set. Borrowed. */
+const char *doctor_unit_setting(const struct doctor *d, const char *key);
+
+/* Memory of the host that is leased at most: host devices, and host_memory below devices. */
+uint64_t doctor_host_bytes(const struct doctor *d);
+
+/* Does the configuration name a GPU, or has this host one? */
+bool doctor_names_gpu(const struct doctor *d);
+bool doctor_has_gpu(const struct doctor *d);
+
+/* Is root/proc/PID that of the daemon that is up? */
+bool doctor_has_process(const struct doctor *d);
+
+#endif
