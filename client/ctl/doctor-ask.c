@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "client/ctl/admin.h"
+#include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
 #include "client/lib/conn.h"
 #include "client/lib/error.h"

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/parse.h"
+#include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
 #include "client/ctl/program.h"
 

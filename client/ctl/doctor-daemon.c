@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/parse.h"
+#include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
 #include "client/ctl/program.h"
 #include "kvlease-version.h"
@@ -104,7 +105,7 @@ void doctor_check_devices(struct doctor *d)
                 is_wrong = true;
         }
         if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "%zu devices and tiers work", d->daemon.n_devices);
+                doctor_find(d, DOCTOR_OK, "devices and tiers that work: %zu", d->daemon.n_devices);
 }
 
 void doctor_check_index_guard(struct doctor *d)
@@ -411,5 +412,6 @@ void doctor_check_tenant_sockets(struct doctor *d)
                 if (strchr(d->daemon.tenants[i].socket_path, '/'))
                         is_wrong |= find_tenant_socket(d, &d->daemon.tenants[i]);
         if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "those of %zu tenants", d->daemon.n_tenants);
+                doctor_find(d, DOCTOR_OK, "tenants whose sockets are all right: %zu",
+                        d->daemon.n_tenants);
 }

@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
+#include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
 
 #define TRY_BYTES 4096
@@ -47,31 +48,51 @@ static bool is_below(const char *path, const char *dir)
         return len <= 1 || (strncmp(path, dir, len) == 0 && (path[len] == '/' || !path[len]));
 }
 
+/* A unit's word with its instance for %i, "kvlease-%i" of kvleased@. Owned. */
+static char *expand(const struct doctor *d, const char *word)
+{
+        const char *at = strstr(word, "%i"), *name = strchr(d->unit_name, '@');
+        char *text = NULL;
+        int n;
+
+        if (!at || !name)
+                return need(strdup(word));
+        n = (int)strcspn(name + 1, ".");
+        if (asprintf(&text, "%.*s%.*s%s", (int)(at - word), word, n, name + 1, at + 2) < 0)
+                text = NULL; /* asprintf leaves it undefined */
+        return need(text);
+}
+
+/* Is the path below one of the words, each below `above`? */
+static bool is_below_any(
+        const struct doctor *d, const char *path, const char *words, const char *above)
+{
+        _cleanup_free_ char *copy = expand(d, words);
+        char *save = NULL, dir[4096];
+
+        for (char *word = strtok_r(copy, " \t", &save); word; word = strtok_r(NULL, " \t", &save)) {
+                snprintf(dir, sizeof(dir), "%s%s", above, word + strspn(word, "-+"));
+                if (is_below(path, dir))
+                        return true;
+        }
+        return false;
+}
+
 /* ProtectSystem=strict: does a word of the lists of the unit name the path? */
 static bool is_writable_in_unit(const struct doctor *d, const char *path)
 {
         const char *protect = doctor_unit_setting(d, "ProtectSystem");
-        const char *state = doctor_unit_setting(d, "StateDirectory");
-        char dir[1024];
 
         if (!protect || strcmp(protect, "strict") != 0)
                 return true;
-        snprintf(dir, sizeof(dir), "/var/lib/%s", state ? state : "");
-        if (state && is_below(path, dir))
-                return true;
         for (size_t i = 0; i < d->unit.n; i++) {
                 const struct doctor_line *line = &d->unit.lines[i];
-                _cleanup_free_ char *copy = need(strdup(line->value));
-                char *save = NULL;
 
-                if (strcmp(line->key, "ReadWritePaths") != 0)
-                        continue;
-                for (char *word = strtok_r(copy, " \t", &save); word;
-                        word = strtok_r(NULL, " \t", &save)) {
-                        word += strspn(word, "-+");
-                        if (is_below(path, word))
-                                return true;
-                }
+                if ((strcmp(line->key, "StateDirectory") == 0 &&
+                            is_below_any(d, path, line->value, "/var/lib/")) ||
+                        (strcmp(line->key, "ReadWritePaths") == 0 &&
+                                is_below_any(d, path, line->value, "")))
+                        return true;
         }
         return false;
 }

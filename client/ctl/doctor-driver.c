@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,6 +184,7 @@ static void answer(int fd)
 
         dup2(null, STDOUT_FILENO);
         dup2(null, STDERR_FILENO);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         d.asked = true;
         ask_cuda(&d);
         if (d.result == 0)
@@ -198,10 +200,10 @@ static void answer(int fd)
         _exit(0);
 }
 
-/* Bytes read until the other end closes or time is up. */
-static size_t read_answer(int fd, struct doctor_driver *ret)
+/* Bytes read until the other end closes (*ret_is_over), or time is up. */
+static size_t read_answer(int fd, unsigned msec, struct doctor_driver *ret, bool *ret_is_over)
 {
-        uint64_t until = clock_now_nsec() + DRIVER_MSEC * NSEC_PER_MSEC, now;
+        uint64_t until = clock_now_nsec() + msec * NSEC_PER_MSEC, now;
         char *at = (char *)ret;
         size_t len = 0;
         ssize_t n = 1;
@@ -214,13 +216,26 @@ static size_t read_answer(int fd, struct doctor_driver *ret)
                 n = read(fd, at + len, sizeof(*ret) - len);
                 len += n > 0 ? (size_t)n : 0;
         }
+        *ret_is_over = n == 0 || len == sizeof(*ret);
         return len;
 }
 
-void driver_ask(struct doctor_driver *ret)
+/* In a call of a broken driver it may not even be killed: nobody waits for it then. */
+static void end_process(pid_t pid, bool is_over)
 {
-        int fds[2], status;
+        int status;
+
+        if (!is_over)
+                kill(pid, SIGKILL);
+        while (waitpid(pid, &status, is_over ? 0 : WNOHANG) < 0 && errno == EINTR)
+                ;
+}
+
+void driver_ask(struct doctor_driver *ret, unsigned timeout_msec)
+{
+        bool is_over = true;
         size_t len;
+        int fds[2];
         pid_t pid;
 
         if (pipe2(fds, O_CLOEXEC) < 0) {
@@ -231,18 +246,12 @@ void driver_ask(struct doctor_driver *ret)
         if (pid == 0)
                 answer(fds[1]);
         close(fds[1]);
-        len = pid < 0 ? 0 : read_answer(fds[0], ret);
+        len = pid < 0 ? 0 : read_answer(fds[0], timeout_msec, ret, &is_over);
         close(fds[0]);
         if (pid > 0)
-                kill(pid, SIGKILL);
-        if (len == sizeof(*ret)) {
-                waitpid(pid, &status, 0);
-                return;
-        }
-        /* In a call of a broken driver it may not even be killed: nobody waits for it. */
-        if (pid > 0 && waitpid(pid, &status, WNOHANG) == pid && WIFSIGNALED(status) &&
-                WTERMSIG(status) != SIGKILL)
-                give_up(ret, "the driver crashes the process that loads it");
-        else
-                give_up(ret, "the driver doesn't answer");
+                end_process(pid, is_over);
+        if (len < sizeof(*ret))
+                give_up(ret, pid < 0   ? "no process can be made to ask the driver"
+                             : is_over ? "the driver ends the process that asks it"
+                                       : "the driver doesn't answer");
 }

@@ -45,7 +45,7 @@ struct doctor_driver {
         struct driver_gpu gpus[DRIVER_GPUS_MAX];
 };
 
-/* Blocks, at most DRIVER_MSEC. */
-void driver_ask(struct doctor_driver *ret);
+/* Blocks, at most as long (DRIVER_MSEC). */
+void driver_ask(struct doctor_driver *ret, unsigned timeout_msec);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
+#include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
 
 #define FILE_MAX       (1 << 20)
@@ -346,28 +347,68 @@ static bool read_unit(struct doctor *d, const char *name)
         return false;
 }
 
-static int is_drop_in(const struct dirent *e)
-{
-        size_t len = strlen(e->d_name);
+struct drop_ins {
+        char **names; /* owned, of files; where they are in `paths` */
+        char **paths;
+        size_t n;
+};
 
-        return len > 5 && strcmp(e->d_name + len - 5, ".conf") == 0;
+/* systemd goes by their names, wherever they are; of two of one name the stronger counts. */
+static void add_drop_in(struct drop_ins *all, const char *path, const char *name)
+{
+        size_t at = 0;
+
+        while (at < all->n && strcmp(all->names[at], name) < 0)
+                at++;
+        if (at < all->n && strcmp(all->names[at], name) == 0)
+                return;
+        all->names = need(realloc(all->names, (all->n + 1) * sizeof(*all->names)));
+        all->paths = need(realloc(all->paths, (all->n + 1) * sizeof(*all->paths)));
+        memmove(all->names + at + 1, all->names + at, (all->n - at) * sizeof(*all->names));
+        memmove(all->paths + at + 1, all->paths + at, (all->n - at) * sizeof(*all->paths));
+        all->names[at] = need(strdup(name));
+        if (asprintf(&all->paths[at], "%s/%s", path, name) < 0)
+                need(NULL);
+        all->n++;
 }
 
-static void read_drop_ins(struct doctor *d, const char *dir, const char *name)
+static void find_drop_ins(
+        const struct doctor *d, const char *dir, const char *unit, struct drop_ins *all)
 {
-        _cleanup_free_ char *path = doctor_path(d, "%s/%s.d", dir, name);
-        struct dirent **entries = NULL;
-        int n = scandir(path, &entries, is_drop_in, alphasort);
+        _cleanup_free_ char *path = doctor_path(d, "%s/%s.d", dir, unit);
+        DIR *entries = opendir(path);
 
-        for (int i = 0; i < n; i++) {
-                _cleanup_free_ char *text =
-                        doctor_read(d, "%s/%s.d/%s", dir, name, entries[i]->d_name);
+        if (!entries)
+                return;
+        for (struct dirent *e; (e = readdir(entries));) {
+                size_t len = strlen(e->d_name);
 
-                if (text)
-                        lines_read_unit(&d->unit, text);
-                free(entries[i]);
+                if (len > 5 && strcmp(e->d_name + len - 5, ".conf") == 0)
+                        add_drop_in(all, path, e->d_name);
         }
-        free(entries);
+        closedir(entries);
+}
+
+static void read_drop_ins(struct doctor *d, const char *template)
+{
+        struct drop_ins all = {0};
+
+        for (size_t i = 0; i < ARRAY_SIZE(unit_dirs); i++) {
+                find_drop_ins(d, unit_dirs[i], d->unit_name, &all);
+                if (strcmp(template, d->unit_name) != 0)
+                        find_drop_ins(d, unit_dirs[i], template, &all);
+        }
+        for (size_t i = 0; i < all.n; i++) {
+                _cleanup_free_ char *text = NULL;
+                size_t len;
+
+                if (file_read(all.paths[i], FILE_MAX, &text, &len) == 0)
+                        lines_read_unit(&d->unit, text);
+                free(all.paths[i]);
+                free(all.names[i]);
+        }
+        free(all.paths);
+        free(all.names);
 }
 
 void doctor_gather_unit(struct doctor *d)
@@ -376,14 +417,8 @@ void doctor_gather_unit(struct doctor *d)
 
         find_unit_name(d);
         template = template_name(d->unit_name);
-        if (!read_unit(d, d->unit_name) && !read_unit(d, template))
-                return;
-        /* The strongest come last, and so have the last word. */
-        for (size_t i = ARRAY_SIZE(unit_dirs); i-- > 0;) {
-                if (strcmp(template, d->unit_name) != 0)
-                        read_drop_ins(d, unit_dirs[i], template);
-                read_drop_ins(d, unit_dirs[i], d->unit_name);
-        }
+        if (read_unit(d, d->unit_name) || read_unit(d, template))
+                read_drop_ins(d, template);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -397,7 +432,7 @@ void doctor_gather(struct doctor *d)
                 snprintf(d->driver.why, sizeof(d->driver.why),
                         "the driver of another root isn't loaded: ask there");
         else
-                driver_ask(&d->driver);
+                driver_ask(&d->driver, DRIVER_MSEC);
 }
 
 void doctor_deinit(struct doctor *d)

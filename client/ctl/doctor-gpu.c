@@ -1,12 +1,13 @@
 /* Checks of GPUs and their driver. */
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/parse.h"
+#include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
 #include "gpu/cuda_load.h"
 
@@ -70,7 +71,7 @@ void doctor_check_driver(struct doctor *d)
                                   "module of one version, and reboot",
                         CUDA_MIN_VERSION / 1000, CUDA_MIN_VERSION % 1000 / 10);
         } else {
-                doctor_find(d, DOCTOR_OK, "driver %s (CUDA %d.%d), %u GPUs",
+                doctor_find(d, DOCTOR_OK, "driver %s (CUDA %d.%d), GPUs: %u",
                         v->version[0] ? v->version
                         : module      ? module
                                       : "of unknown version",
@@ -80,16 +81,6 @@ void doctor_check_driver(struct doctor *d)
 
 /* ---- device nodes ---------------------------------------------------------------------------- */
 
-/* What the kernel module found; 0 also where it isn't loaded. */
-static unsigned count_module_gpus(const struct doctor *d)
-{
-        _cleanup_free_ char *path = doctor_path(d, "/proc/driver/nvidia/gpus");
-        struct stat st;
-
-        /* A directory in it for each: . and .. and these are its links in proc. */
-        return stat(path, &st) == 0 && st.st_nlink > 2 ? (unsigned)st.st_nlink - 2 : 0;
-}
-
 /* Adds what is wrong with one. */
 static bool find_node(struct doctor *d, const char *name, const char *remedy)
 {
@@ -98,7 +89,9 @@ static bool find_node(struct doctor *d, const char *name, const char *remedy)
         if (access(path, R_OK | W_OK) == 0)
                 return false;
         if (errno == ENOENT) {
-                doctor_find(d, DOCTOR_ERROR, "/dev/%s is missing", name);
+                /* One that isn't for this container, where the driver works without. */
+                doctor_find(d, doctor_has_gpu(d) ? DOCTOR_WARNING : DOCTOR_ERROR,
+                        "/dev/%s is missing", name);
                 doctor_advise(d, "%s", remedy);
         } else if (geteuid() != 0 && errno == EACCES) {
                 doctor_find(d, DOCTOR_UNCHECKED,
@@ -114,11 +107,43 @@ static bool find_node(struct doctor *d, const char *name, const char *remedy)
         return true;
 }
 
+static int is_entry(const struct dirent *e)
+{
+        return e->d_name[0] != '.';
+}
+
+/* Those of the GPUs that the kernel module found, which number them. How many; -1: not all are as
+ * they should be. */
+static int check_gpu_nodes(struct doctor *d)
+{
+        _cleanup_free_ char *path = doctor_path(d, "/proc/driver/nvidia/gpus");
+        struct dirent **entries = NULL;
+        int n = scandir(path, &entries, is_entry, alphasort), n_nodes = 0;
+        bool is_wrong = false;
+
+        for (int i = 0; i < n; i++) {
+                _cleanup_free_ char *text = doctor_read(
+                        d, "/proc/driver/nvidia/gpus/%s/information", entries[i]->d_name);
+                char name[32], remedy[64];
+                uint64_t minor;
+
+                free(entries[i]);
+                if (!text || !doctor_number(text, "Device Minor:", &minor))
+                        continue;
+                snprintf(name, sizeof(name), "nvidia%" PRIu64, minor);
+                snprintf(remedy, sizeof(remedy), "nvidia-modprobe -c %" PRIu64, minor);
+                is_wrong |= find_node(d, name, remedy);
+                n_nodes++;
+        }
+        free(entries);
+        return is_wrong ? -1 : n_nodes;
+}
+
 void doctor_check_device_nodes(struct doctor *d)
 {
         _cleanup_free_ char *module = module_version(d);
-        unsigned n = MAX(count_module_gpus(d), d->driver.n_gpus);
         bool is_wrong = false;
+        int n;
 
         if (!module) {
                 doctor_find(d, DOCTOR_OK, "NVIDIA's driver isn't loaded: none are needed");
@@ -126,15 +151,9 @@ void doctor_check_device_nodes(struct doctor *d)
         }
         is_wrong |= find_node(d, "nvidiactl", "nvidia-modprobe");
         is_wrong |= find_node(d, "nvidia-uvm", "nvidia-modprobe -u -c 0");
-        for (unsigned i = 0; i < n; i++) {
-                char name[32], remedy[64];
-
-                snprintf(name, sizeof(name), "nvidia%u", i);
-                snprintf(remedy, sizeof(remedy), "nvidia-modprobe -c %u", i);
-                is_wrong |= find_node(d, name, remedy);
-        }
-        if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "/dev/nvidiactl, nvidia-uvm and those of %u GPUs", n);
+        n = check_gpu_nodes(d);
+        if (!is_wrong && n >= 0)
+                doctor_find(d, DOCTOR_OK, "/dev/nvidiactl, nvidia-uvm, and of GPUs: %d", n);
 }
 
 /* ---- what a GPU can -------------------------------------------------------------------------- */
@@ -182,7 +201,7 @@ void doctor_check_gpu_transport(struct doctor *d)
                 is_wrong = true;
         }
         if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "%u GPUs hand memory over as descriptors (vmm)",
+                doctor_find(d, DOCTOR_OK, "GPUs that hand memory over as descriptors (vmm): %u",
                         d->driver.n_gpus);
 }
 
@@ -245,7 +264,7 @@ static uint64_t budget_of(const struct doctor *d, const struct driver_gpu *g)
         if (ratio && parse_u64(ratio, &percent) < 0)
                 percent = 90;
         return doctor_setting_bytes(
-                d, "device", g->name, "memory", g->total_bytes / 100 * MIN(percent, UINT64_C(100)));
+                d, "device", g->name, "memory", g->total_bytes * MIN(percent, UINT64_C(100)) / 100);
 }
 
 /* What isn't kvleased's; names who has it in `who`. */

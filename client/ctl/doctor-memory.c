@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
@@ -137,7 +138,7 @@ static bool lowest_limit(const struct doctor *d, char *ret_group, size_t size, u
                 return false;
         group += 3;
         group[strcspn(group, "\n")] = '\0';
-        while ((slash = strrchr(group, '/')) && slash != group) {
+        while ((slash = strrchr(group, '/')) && slash[1]) {
                 if (cgroup_limit(d, group, &bytes) && (!has_limit || bytes < *ret_bytes)) {
                         has_limit = true;
                         *ret_bytes = bytes;

@@ -172,9 +172,9 @@ static void print_text(const struct doctor *d, bool all)
         print_state(d, DOCTOR_UNCHECKED);
         if (all)
                 print_state(d, DOCTOR_OK);
-        printf("%s%u errors, %u warnings, %u not checked, %u ok%s\n", d->n_findings > 0 ? "\n" : "",
-                count(d, DOCTOR_ERROR), count(d, DOCTOR_WARNING), count(d, DOCTOR_UNCHECKED),
-                count(d, DOCTOR_OK), all ? "" : " (--all shows these)");
+        printf("%serrors: %u, warnings: %u, not checked: %u, ok: %u%s\n",
+                d->n_findings > 0 ? "\n" : "", count(d, DOCTOR_ERROR), count(d, DOCTOR_WARNING),
+                count(d, DOCTOR_UNCHECKED), count(d, DOCTOR_OK), all ? "" : " (--all shows these)");
 }
 
 int verb_doctor(const struct ctl *ctl)

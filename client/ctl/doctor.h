@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "base/macros.h"
-#include "client/ctl/ctl.h"
 #include "client/ctl/doctor-driver.h"
 #include "client/ctl/doctor-lines.h"
 

@@ -1,0 +1,501 @@
+/* kvleasectl doctor: checks of the daemon, its unit, sockets, configuration and disk, each with and
+ * without a finding. */
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "tests/unit/doctor-fixture.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define GPU "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f"
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void test_lines(void **state)
+{
+        struct doctor_lines l = {0};
+        static const char config[] = "# comment\n[daemon]\ndevices = host\n[device host]\n"
+                                     "memory = 1GiB\nmemory = 2GiB\n";
+
+        lines_read_config(&l, config, sizeof(config) - 1);
+        assert_string_equal(lines_find(&l, "daemon", "", "devices"), "host");
+        assert_string_equal(lines_find(&l, "device", "host", "memory"), "2GiB");
+        assert_null(lines_find(&l, "device", "", "memory"));
+        lines_read_option(&l, "device.host.memory=3GiB");
+        lines_read_option(&l, "daemon.devices=a=b");
+        lines_read_option(&l, "nonsense");
+        assert_string_equal(lines_find(&l, "device", "host", "memory"), "3GiB");
+        assert_string_equal(lines_find(&l, "daemon", "", "devices"), "a=b");
+        lines_free(&l);
+        lines_read_unit(&l, "[Unit]\nType=x\n[Service]\n; no\nType = notify \nA=1\nA=2\nA=\n"
+                            "B=one \\\n two\n");
+        assert_string_equal(lines_find(&l, "Service", "", "Type"), "notify");
+        assert_null(lines_find(&l, "Service", "", "A"));
+        assert_string_equal(lines_find(&l, "Service", "", "B"), "one    two");
+        lines_free(&l);
+}
+
+/* What the daemon was started with is its configuration, before any file of that name. */
+static void test_arguments(void **state)
+{
+        struct host *h = *state;
+        char path[512];
+        FILE *to;
+
+        host_write(h, "/etc/own.conf", "[daemon]\nkeep_state = off\n");
+        host_write(h, "/proc/42/cmdline", "%s", "");
+        snprintf(path, sizeof(path), "%s", host_path(h, "/proc/42/cmdline"));
+        to = fopen(path, "we");
+        assert_non_null(to);
+        fwrite("kvleased\0-c\0/etc/own.conf\0--option=daemon.devices=host\0"
+               "-odevice.host.memory=1GiB\0--option\0daemon.evict=lru\0--keep\0-o",
+                1, 114, to);
+        fclose(to);
+        host_start_daemon(h);
+        free(h->d.config_path);
+        h->d.config_path = NULL;
+        doctor_gather_config(&h->d);
+        assert_string_equal(h->d.config_path, "/etc/own.conf");
+        assert_int_equal(h->d.config_error, 0);
+        assert_int_equal(h->d.n_overrides, 3);
+        assert_string_equal(doctor_setting(&h->d, "daemon", "", "keep_state"), "off");
+        assert_string_equal(doctor_setting(&h->d, "device", "host", "memory"), "1GiB");
+        assert_string_equal(doctor_setting(&h->d, "daemon", "", "evict"), "lru");
+}
+
+/* A service of kvleased@, and drop-ins in systemd's order. */
+static void test_unit_files(void **state)
+{
+        struct host *h = *state;
+
+        host_write(h, "/usr/lib/systemd/system/kvleased@.service",
+                "[Service]\nType=notify\nWatchdogSec=10\n");
+        host_write(h, "/usr/lib/systemd/system/kvleased@.service.d/50-a.conf",
+                "[Service]\nWatchdogSec=50\n");
+        host_write(h, "/etc/systemd/system/kvleased@.service.d/40-b.conf",
+                "[Service]\nWatchdogSec=40\n");
+        host_write(h, "/etc/systemd/system/kvleased@two.service.d/50-a.conf",
+                "[Service]\nRestart=always\n");
+        host_write(h, "/etc/systemd/system/kvleased@two.service.d/ignored", "[Service]\nType=x\n");
+        free(h->d.unit_name);
+        h->d.socket_path = "/run/kvlease-two/admin.sock";
+        doctor_gather_unit(&h->d);
+        assert_string_equal(h->d.unit_name, "kvleased@two.service");
+        assert_string_equal(h->d.unit_path, "/usr/lib/systemd/system/kvleased@.service");
+        assert_string_equal(doctor_unit_setting(&h->d, "WatchdogSec"), "40");
+        assert_string_equal(doctor_unit_setting(&h->d, "Restart"), "always");
+        assert_string_equal(doctor_unit_setting(&h->d, "Type"), "notify");
+}
+
+/* ---- unit ------------------------------------------------------------------------------------ */
+
+#define GOOD_UNIT                                                      \
+        "[Service]\nType=notify\nRestart=on-failure\nWatchdogSec=10\n" \
+        "FileDescriptorStoreMax=8192\nRuntimeDirectory=kvlease\n"      \
+        "RuntimeDirectoryPreserve=yes\nStateDirectory=kvlease\n"       \
+        "ProtectSystem=strict\nDevicePolicy=closed\n"                  \
+        "DeviceAllow=char-nvidia* rw\n"
+
+static void test_unit(void **state)
+{
+        struct host *h = *state;
+
+        host_expect(h, "unit", DOCTOR_UNCHECKED, "there is no kvleased.service", NULL);
+        host_add_gpu(h, GPU, GIB);
+        host_write_unit(h, GOOD_UNIT);
+        host_expect(h, "unit", DOCTOR_OK, "is as kvleased needs it", NULL);
+        host_write_unit(h, GOOD_UNIT "Type=simple\n");
+        host_expect(h, "unit", DOCTOR_ERROR, "Type=simple", "Type=notify");
+        host_write_unit(h, GOOD_UNIT "NotifyAccess=none\n");
+        host_expect(h, "unit", DOCTOR_ERROR, "NotifyAccess=none", "NotifyAccess=main");
+        host_write_unit(h, GOOD_UNIT "Restart=no\n");
+        host_expect(h, "unit", DOCTOR_ERROR, "Restart=no", "Restart=on-failure");
+        host_write_unit(h, GOOD_UNIT "WatchdogSec=0\n");
+        host_expect(h, "unit", DOCTOR_WARNING, "no WatchdogSec", "WatchdogSec=10");
+        host_write_unit(h, GOOD_UNIT "RuntimeDirectoryPreserve=\n");
+        host_expect(h, "unit", DOCTOR_WARNING, "removes the sockets", "Preserve=yes");
+        host_write_unit(h, GOOD_UNIT "DeviceAllow=\n");
+        host_expect(h, "unit", DOCTOR_ERROR, "may not open GPUs", "DeviceAllow=char-nvidia*");
+        host_write_unit(h, GOOD_UNIT "FileDescriptorStoreMax=0\n");
+        host_expect(h, "unit", DOCTOR_ERROR, "nothing outlives", "FileDescriptorStoreMax=8192");
+        host_configure(h, "[daemon]\nkeep_state = off\n");
+        host_expect(h, "unit", DOCTOR_OK, "is as kvleased needs it", NULL);
+}
+
+static void test_unit_of_daemon(void **state)
+{
+        struct host *h = *state;
+
+        host_start_daemon(h);
+        host_write(h, "/proc/42/cgroup", "0::/user.slice/session-1.scope\n");
+        host_write_unit(h, GOOD_UNIT);
+        host_expect(h, "unit", DOCTOR_UNCHECKED, "process 42 wasn't started by a unit", NULL);
+        host_write(h, "/proc/42/cgroup", "0::/system.slice/kvleased.service\n");
+        host_write_unit(h, GOOD_UNIT);
+        h->d.daemon.kept_max = 8192;
+        host_expect(h, "unit", DOCTOR_OK, "is as kvleased needs it", NULL);
+        h->d.daemon.kept_max = 512;
+        host_expect(h, "unit", DOCTOR_WARNING, "found 512", "daemon-reload");
+}
+
+/* ---- configuration --------------------------------------------------------------------------- */
+
+/* A kvleased of a test: a program that ends as told. */
+static void write_program(struct host *h, const char *script)
+{
+        static char path[512];
+
+        host_write(h, "/kvleased", "#!/bin/sh\n%s\n", script);
+        snprintf(path, sizeof(path), "%s", host_path(h, "/kvleased"));
+        assert_int_equal(chmod(path, 0700), 0);
+        h->d.binary = path;
+}
+
+static void test_config(void **state)
+{
+        struct host *h = *state;
+
+        host_expect(h, "config", DOCTOR_UNCHECKED, "name it with --binary", NULL);
+        write_program(h, "echo \"$@\"");
+        host_expect(h, "config", DOCTOR_OK, "built-in defaults", NULL);
+        host_configure(h, "[daemon]\n");
+        host_expect(h, "config", DOCTOR_OK, "kvleased.conf is valid", NULL);
+        write_program(h, "echo \"$1 $2 is wrong\" >&2; echo twice >&2; exit 2");
+        host_expect(
+                h, "config", DOCTOR_ERROR, "--check-config --config is wrong;twice", "correct it");
+        write_program(h, "kill -KILL $$");
+        host_expect(h, "config", DOCTOR_UNCHECKED, "doesn't answer", NULL);
+        h->d.config_error = -EACCES;
+        host_expect(h, "config", DOCTOR_UNCHECKED, "can't be read (Permission denied)", NULL);
+}
+
+/* ---- daemon ---------------------------------------------------------------------------------- */
+
+static void test_daemon(void **state)
+{
+        struct host *h = *state;
+
+        host_expect(h, "daemon", DOCTOR_WARNING, "nobody listens", "start kvleased");
+        host_expect(h, "open-files", DOCTOR_UNCHECKED, "isn't asked", NULL);
+        host_write_unit(h, GOOD_UNIT);
+        host_expect(
+                h, "daemon", DOCTOR_WARNING, "nobody listens", "systemctl start kvleased.service");
+        h->d.daemon.why = strdup("permission denied");
+        h->d.daemon.state = DAEMON_FORBIDDEN;
+        host_expect(h, "daemon", DOCTOR_UNCHECKED, "permission denied", "as root");
+        h->d.daemon.state = DAEMON_BROKEN;
+        host_expect(h, "daemon", DOCTOR_ERROR, "permission denied", "journalctl -u");
+}
+
+static void test_running(void **state)
+{
+        struct host *h = *state;
+
+        host_start_daemon(h);
+        host_expect(h, "daemon", DOCTOR_OK, "pid 42", NULL);
+        h->d.daemon.draining = true;
+        host_expect(h, "daemon", DOCTOR_WARNING, "draining", "drain --off");
+        h->d.daemon.draining = false;
+        host_write(h, "/proc/42/status", "%s", "");
+        assert_int_equal(symlink("/usr/sbin/kvleased (deleted)", host_path(h, "/proc/42/exe")), 0);
+        host_expect(h, "daemon", DOCTOR_WARNING, "still runs the /usr/sbin/kvleased that was",
+                "kvleasectl restart");
+        assert_int_equal(unlink(host_path(h, "/proc/42/exe")), 0);
+        strcpy(h->d.daemon.version, "0");
+        host_expect(h, "daemon", DOCTOR_WARNING, "kvleased is 0,", "packages of one version");
+}
+
+static void test_devices(void **state)
+{
+        struct host *h = *state;
+        struct doctor_device *row;
+
+        host_start_daemon(h);
+        row = host_add_device(h, GPU, "device", "cuda", GIB);
+        host_expect(h, "devices", DOCTOR_OK, "that work: 1", NULL);
+        free(row->state);
+        row->state = strdup("broken");
+        host_expect(h, "devices", DOCTOR_ERROR, GPU " is broken", "nvidia-smi");
+        free(row->tier);
+        row->tier = strdup("disk");
+        host_expect(h, "devices", DOCTOR_ERROR, GPU " is broken", "dmesg for the disk");
+}
+
+static void test_index_guard(void **state)
+{
+        struct host *h = *state;
+
+        host_start_daemon(h);
+        host_expect(h, "index-guard", DOCTOR_OK, "read-only mount", NULL);
+        free(h->d.daemon.segments);
+        h->d.daemon.segments = strdup("memfd (Operation not permitted)");
+        host_expect(h, "index-guard", DOCTOR_WARNING, "Operation not permitted", "CAP_SYS_ADMIN");
+}
+
+static void test_open_files(void **state)
+{
+        struct host *h = *state;
+
+        host_start_daemon(h);
+        h->d.daemon.open_files_needed = 2000;
+        h->d.daemon.open_files_max = 2000;
+        host_expect(h, "open-files", DOCTOR_OK, "2000", NULL);
+        h->d.daemon.open_files_max = 1999;
+        host_expect(h, "open-files", DOCTOR_WARNING, "may have 1999", "ulimit -Hn 2000");
+        h->d.is_unit_run = true;
+        host_expect(h, "open-files", DOCTOR_WARNING, "may have 1999", "LimitNOFILE=524288");
+}
+
+static void test_locked_memory(void **state)
+{
+        struct host *h = *state;
+
+        host_start_daemon(h);
+        host_expect(h, "locked-memory", DOCTOR_UNCHECKED, "can't be read", NULL);
+        host_write(h, "/proc/42/limits",
+                "Limit  Soft Limit  Hard Limit  Units\n"
+                "Max locked memory         8388608              8388608              bytes\n");
+        host_add_device(h, "host of host", "host", "host", GIB);
+        host_expect(h, "locked-memory", DOCTOR_OK, "0 B of host memory", NULL);
+        host_add_device(h, "host of " GPU, "host", "host", GIB);
+        host_expect(h, "locked-memory", DOCTOR_WARNING, "may lock 8 MiB", "ulimit -l");
+        h->d.is_unit_run = true;
+        host_expect(h, "locked-memory", DOCTOR_WARNING, "has 1 GiB", "LimitMEMLOCK=infinity");
+        host_write(h, "/proc/42/limits",
+                "Max locked memory         unlimited            unlimited            bytes\n");
+        host_expect(h, "locked-memory", DOCTOR_OK, "any allowed", NULL);
+}
+
+static void test_fd_store(void **state)
+{
+        struct host *h = *state;
+
+        host_start_daemon(h);
+        host_expect(h, "fd-store", DOCTOR_WARNING, "nobody keeps", "kvleased --keep");
+        h->d.is_unit_run = true;
+        host_expect(h, "fd-store", DOCTOR_WARNING, "nobody keeps", "systemctl edit");
+        host_configure(h, "[daemon]\nkeep_state = off\n");
+        host_expect(h, "fd-store", DOCTOR_OK, "keep_state = off", NULL);
+        h->d.daemon.kept_max = 1000;
+        h->d.daemon.kept_fds = 100;
+        h->d.daemon.kept_needed = 1000;
+        host_expect(h, "fd-store", DOCTOR_OK, "100 of 1000", NULL);
+        h->d.daemon.kept_needed = 3000;
+        host_expect(h, "fd-store", DOCTOR_WARNING, "need 3000", "FileDescriptorStoreMax=3000");
+        h->d.is_unit_run = false;
+        host_expect(h, "fd-store", DOCTOR_WARNING, "need 3000", "--keep-max 3000");
+        h->d.daemon.kept_needed = 1000;
+        h->d.daemon.kept_fds = 900;
+        host_expect(h, "fd-store", DOCTOR_WARNING, "900 of 1000", "--keep-max 1000");
+}
+
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+static void make_socket(struct host *h, const char *path, unsigned mode)
+{
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        _cleanup_fd_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        host_write(h, path, "%s", ""); /* and the directories above it */
+        assert_int_equal(unlink(host_path(h, path)), 0);
+        assert_true(strlen(host_path(h, path)) < sizeof(address.sun_path));
+        strcpy(address.sun_path, host_path(h, path));
+        assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+        assert_int_equal(chmod(host_path(h, path), mode), 0);
+}
+
+static void test_admin_socket(void **state)
+{
+        struct host *h = *state;
+
+        host_expect(h, "admin-socket", DOCTOR_UNCHECKED, "No such file", NULL);
+        host_write(h, "/run/kvlease/admin.sock", "%s", "");
+        host_expect(h, "admin-socket", DOCTOR_ERROR, "is no socket", "rm /run");
+        make_socket(h, "/run/kvlease/admin.sock", 0600);
+        host_expect(h, "admin-socket", DOCTOR_OK, "mode 0600", NULL);
+        host_write(h, "/etc/group", "kvlease-admin:x:%u:\n", (unsigned)getegid());
+        host_expect(
+                h, "admin-socket", DOCTOR_WARNING, "members of kvlease-admin can't", "chmod 0660");
+        assert_int_equal(chmod(host_path(h, "/run/kvlease/admin.sock"), 0660), 0);
+        host_expect(h, "admin-socket", DOCTOR_OK, "group kvlease-admin", NULL);
+        host_write(h, "/etc/group", "kvlease-admin:x:%u:\n", (unsigned)getegid() + 1);
+        host_expect(h, "admin-socket", DOCTOR_WARNING, "members of kvlease-admin can't", "chgrp");
+        assert_int_equal(chmod(host_path(h, "/run/kvlease/admin.sock"), 0666), 0);
+        host_expect(h, "admin-socket", DOCTOR_ERROR, "everybody may connect", "chmod 0660");
+}
+
+static void test_admin_group(void **state)
+{
+        struct host *h = *state;
+
+        host_expect(h, "admin-group", DOCTOR_WARNING, "no group kvlease-admin", "groupadd");
+        host_write(h, "/etc/group", "root:x:0:\nkvlease-admin:x:103:\n");
+        host_expect(h, "admin-group", DOCTOR_OK, "gid 103", NULL);
+        host_configure(h, "[daemon]\nadmin_group = ops\n");
+        host_expect(h, "admin-group", DOCTOR_WARNING, "no group ops", "groupadd --system ops");
+        host_configure(h, "[daemon]\nadmin_group =\n");
+        host_expect(h, "admin-group", DOCTOR_OK, "only root", NULL);
+}
+
+static void test_runtime_dir(void **state)
+{
+        struct host *h = *state;
+
+        host_expect(h, "runtime-dir", DOCTOR_UNCHECKED, "No such file", NULL);
+        host_write(h, "/run/kvlease/lock", "%s", "");
+        assert_int_equal(chmod(host_path(h, "/run/kvlease"), 0755), 0);
+        host_expect(h, "runtime-dir", DOCTOR_OK, "mode 0755", NULL);
+        assert_int_equal(chmod(host_path(h, "/run/kvlease"), 0777), 0);
+        host_expect(h, "runtime-dir", DOCTOR_ERROR, "everybody may write", "chmod o-w");
+        assert_int_equal(chmod(host_path(h, "/run/kvlease"), 0775), 0);
+        host_expect(h, "runtime-dir", DOCTOR_WARNING, "may write", "chmod g-w");
+        assert_int_equal(chmod(host_path(h, "/run/kvlease"), 0700), 0);
+        host_expect(h, "runtime-dir", DOCTOR_WARNING, "can't reach", "chmod 0755");
+}
+
+static void test_tenant_sockets(void **state)
+{
+        static const char dir[] = "/run/kvlease/t/a", path[] = "/run/kvlease/t/a/sock";
+        struct host *h = *state;
+        struct doctor_tenant *t = malloc(sizeof(*t));
+
+        host_start_daemon(h);
+        host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 0", NULL);
+        *t = (struct doctor_tenant){strdup("a"), strdup(path), strdup(""), strdup(""), strdup("")};
+        h->d.daemon.tenants = t;
+        h->d.daemon.n_tenants = 1;
+        make_socket(h, path, 0666);
+        assert_int_equal(chmod(host_path(h, dir), 0750), 0);
+        host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 1", NULL);
+        assert_int_equal(chmod(host_path(h, dir), 0755), 0);
+        host_expect(h, "tenant-sockets", DOCTOR_WARNING, "every user of this host", "chmod o-rwx");
+        free(t->uids);
+        t->uids = strdup("1000");
+        host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 1", NULL);
+        free(t->group);
+        assert_true(asprintf(&t->group, "%u", (unsigned)getegid() + 1) > 0);
+        host_expect(h, "tenant-sockets", DOCTOR_WARNING, "can't enter", "chgrp");
+        free(t->group);
+        assert_true(asprintf(&t->group, "%u", (unsigned)getegid()) > 0);
+        host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 1", NULL);
+        assert_int_equal(unlink(host_path(h, path)), 0);
+        host_expect(h, "tenant-sockets", DOCTOR_ERROR, "is gone", "systemctl stop");
+}
+
+/* ---- disk ------------------------------------------------------------------------------------ */
+
+static void test_disk(void **state)
+{
+        struct host *h = *state;
+
+        host_expect(h, "disk", DOCTOR_OK, "has no disk", NULL);
+        host_configure(h, "[device host]\ndisk = /var/lib/kvlease/disk\ndisk_size = 1MiB\n");
+        host_expect(h, "disk", DOCTOR_ERROR, "can't be seen: No such file",
+                "mkdir -p /var/lib/kvlease");
+        host_write(h, "/var/lib/kvlease/other", "%s", "");
+        host_write_unit(h, GOOD_UNIT);
+        host_expect(h, "disk", DOCTOR_OK, "there is room", NULL);
+        host_configure(h, "[device host]\ndisk = /var/lib/kvlease/disk\ndisk_size = 900TiB\n");
+        host_expect(h, "disk", DOCTOR_ERROR, "is to have 900 TiB", "make room");
+        host_configure(h, "[device host]\ndisk = /var/lib/kvlease/disk\ndisk_size = 1MiB\n");
+        host_write(h, "/var/lib/kvlease/disk", "short");
+        host_expect(h, "disk", DOCTOR_WARNING, "is made anew", "disk_size = 5");
+        assert_int_equal(truncate(host_path(h, "/var/lib/kvlease/disk"), 1 << 20), 0);
+        host_expect(h, "disk", DOCTOR_OK, "is there", NULL);
+        assert_int_equal(unlink(host_path(h, "/var/lib/kvlease/disk")), 0);
+        assert_int_equal(mkdir(host_path(h, "/var/lib/kvlease/disk"), 0700), 0);
+        host_expect(h, "disk", DOCTOR_ERROR, "no regular file", "another path");
+        h->d.config_error = -EACCES;
+        lines_free(&h->d.config);
+        host_expect(h, "disk", DOCTOR_UNCHECKED, "Permission denied", NULL);
+}
+
+/* A service with ProtectSystem=strict writes below its state directory, and what is named. */
+static void test_disk_in_unit(void **state)
+{
+        struct host *h = *state;
+
+        host_write(h, "/srv/x", "%s", "");
+        host_configure(h, "[device host]\ndisk = /srv/disk\ndisk_size = 1MiB\n");
+        host_write_unit(h, GOOD_UNIT);
+        host_expect(h, "disk", DOCTOR_ERROR, "can't write to /srv/disk", "ReadWritePaths=/srv");
+        host_write_unit(h, GOOD_UNIT "ReadWritePaths=-/srv /opt\n");
+        doctor_run(&h->d, "disk");
+        host_expect(h, "disk", DOCTOR_OK, "there is room", NULL);
+        for (size_t i = h->d.n_findings - 1; i < h->d.n_findings; i++)
+                assert_int_equal(h->d.findings[i].state, DOCTOR_OK);
+        free(h->d.unit_name);
+        h->d.unit_name = strdup("kvleased@x.service");
+        lines_free(&h->d.unit);
+        lines_read_unit(&h->d.unit, "[Service]\nProtectSystem=strict\nStateDirectory=kvlease-%i\n");
+        host_expect(h, "disk", DOCTOR_ERROR, "kvleased@x.service can't write", "ReadWritePaths");
+        host_write(h, "/var/lib/kvlease-x/x", "%s", "");
+        host_configure(h, "[device host]\ndisk = /var/lib/kvlease-x/disk\ndisk_size = 1MiB\n");
+        host_expect(h, "disk", DOCTOR_OK, "there is room", NULL);
+}
+
+static void test_io_uring(void **state)
+{
+        static const char file[] = "/proc/sys/kernel/io_uring_disabled";
+        struct host *h = *state;
+
+        host_write(h, file, "2\n");
+        host_expect(h, "io-uring", DOCTOR_OK, "has no disk", NULL);
+        host_configure(h, "[device host]\ndisk = /x\ndisk_size = 1MiB\n");
+        host_expect(h, "io-uring", DOCTOR_WARNING, "is 2", "sysctl -w");
+        host_write(h, file, "1\n");
+        host_expect(h, "io-uring", DOCTOR_OK, "is 1", NULL);
+        assert_int_equal(unlink(host_path(h, file)), 0);
+        host_expect(h, "io-uring", DOCTOR_OK, "allowed", NULL);
+}
+
+/* A finding for each row, whatever can't be read. */
+static void test_bare_host(void **state)
+{
+        struct host *h = *state;
+
+        for (size_t i = 0; i < n_doctor_checks; i++) {
+                size_t before = h->d.n_findings;
+
+                assert_true(doctor_run(&h->d, doctor_checks[i].name));
+                assert_true(h->d.n_findings > before);
+        }
+        assert_false(doctor_run(&h->d, "none"));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_lines),
+                HOST_TEST(test_arguments),
+                HOST_TEST(test_unit_files),
+                HOST_TEST(test_unit),
+                HOST_TEST(test_unit_of_daemon),
+                HOST_TEST(test_config),
+                HOST_TEST(test_daemon),
+                HOST_TEST(test_running),
+                HOST_TEST(test_devices),
+                HOST_TEST(test_index_guard),
+                HOST_TEST(test_open_files),
+                HOST_TEST(test_locked_memory),
+                HOST_TEST(test_fd_store),
+                HOST_TEST(test_admin_socket),
+                HOST_TEST(test_admin_group),
+                HOST_TEST(test_runtime_dir),
+                HOST_TEST(test_tenant_sockets),
+                HOST_TEST(test_disk),
+                HOST_TEST(test_disk_in_unit),
+                HOST_TEST(test_io_uring),
+                HOST_TEST(test_bare_host),
+        };
+
+        return RUN_TESTS(tests);
+}
