@@ -13,6 +13,9 @@
 
 #define NEARLY_FULL 90 /* percent, as the alert KvleaseKeptDescriptorsNearlyFull */
 
+/* Descriptors: their names come to the next process as one variable of 128 KiB (keeper.h). */
+#define STORE_MOST 16384
+
 /* Nobody to be asked: says so, and returns true. */
 static bool is_away(struct doctor *d)
 {
@@ -236,6 +239,7 @@ void doctor_check_fd_store(struct doctor *d)
 {
         const struct doctor_daemon *p = &d->daemon;
         bool is_full = p->kept_fds >= (uint64_t)p->kept_max * NEARLY_FULL / 100;
+        uint32_t wanted = MAX(p->kept_needed, is_full ? 2 * p->kept_max : p->kept_max);
 
         if (is_away(d))
                 return;
@@ -252,14 +256,21 @@ void doctor_check_fd_store(struct doctor *d)
                 "%u of %u descriptors are kept; all memory as extents and max_clients connections "
                 "need %u",
                 p->kept_fds, p->kept_max, p->kept_needed);
-        if (d->is_unit_run)
+        if (wanted > STORE_MOST)
                 doctor_advise(d,
-                        "systemctl edit %s: [Service] FileDescriptorStoreMax=%u; or a "
-                        "larger 'extent' in [device]",
-                        d->unit_name, MAX(p->kept_needed, p->kept_max));
+                        "set a larger 'extent' in [device], or fewer max_clients: more than %d "
+                        "can't be handed on",
+                        STORE_MOST);
+        else if (d->is_unit_run)
+                doctor_advise(d,
+                        "systemctl edit %s: [Service] FileDescriptorStoreMax=%u; or a larger "
+                        "'extent' in [device]",
+                        d->unit_name, wanted);
         else
-                doctor_advise(d, "kvleased --keep --keep-max %u; or a larger 'extent' in [device]",
-                        MAX(p->kept_needed, p->kept_max));
+                doctor_advise(d,
+                        "ulimit -Hn %u before kvleased --keep --keep-max %u starts; or a larger "
+                        "'extent' in [device]",
+                        3 * wanted, wanted);
 }
 
 /* ---- sockets --------------------------------------------------------------------------------- */

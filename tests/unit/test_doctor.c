@@ -294,7 +294,9 @@ static void test_fd_store(void **state)
         host_expect(h, "fd-store", DOCTOR_WARNING, "need 3000", "--keep-max 3000");
         h->d.daemon.kept_needed = 1000;
         h->d.daemon.kept_fds = 900;
-        host_expect(h, "fd-store", DOCTOR_WARNING, "900 of 1000", "--keep-max 1000");
+        host_expect(h, "fd-store", DOCTOR_WARNING, "900 of 1000", "--keep-max 2000");
+        h->d.daemon.kept_needed = 16385;
+        host_expect(h, "fd-store", DOCTOR_WARNING, "need 16385", "fewer max_clients");
 }
 
 /* ---- sockets --------------------------------------------------------------------------------- */

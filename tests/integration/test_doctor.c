@@ -1,0 +1,295 @@
+/* kvleasectl doctor beside a real kvleased: nothing wrong where nothing is, what is made wrong is
+ * found, and goes away by doing what it says. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+/* As ctl.h has them. */
+#define EXIT_WARNING 7
+#define EXIT_ERROR   8
+
+static const struct private_options with_disk = {.disk_size = "64MiB"};
+/* More clients than the keeper's 16384 descriptors are enough for. */
+static const struct private_options many_clients = {
+        .daemon_lines = "max_clients = 20000\n", .is_kept = true};
+
+/* What it says; *ret_code its exit status. Under valgrind the daemon's program is another. */
+static json_t *look(struct harness *h, int *ret_code)
+{
+        struct proc_output o;
+        char words[512];
+        json_t *reply;
+
+        snprintf(words, sizeof(words), "doctor --json --binary %s", program_daemon());
+        *ret_code = ctl_run(h, words, &o);
+        reply = json_loads(o.out, 0, NULL);
+        if (!reply || o.err[0])
+                fail_msg("kvleasectl doctor: %s%s", o.out, o.err);
+        proc_output_free(&o);
+        return reply;
+}
+
+/* The first finding of a check in that state; borrowed, NULL. */
+static json_t *find(json_t *reply, const char *check, const char *state)
+{
+        json_t *f;
+        size_t i;
+
+        json_array_foreach(ctl_list(reply, "findings"), i, f)
+        {
+                if (strcmp(json_string_value(json_object_get(f, "check")), check) == 0 &&
+                        strcmp(json_string_value(json_object_get(f, "state")), state) == 0)
+                        return f;
+        }
+        return NULL;
+}
+
+static void assert_found(json_t *reply, const char *check, const char *state)
+{
+        char *text;
+
+        if (find(reply, check, state))
+                return;
+        text = json_dumps(reply, JSON_INDENT(2));
+        fail_msg("%s isn't %s: %s", check, state, text);
+}
+
+/* Runs it; the check has a finding in that state. */
+static void expect(struct harness *h, const char *check, const char *state, int code)
+{
+        int is;
+        json_t *reply = look(h, &is);
+
+        assert_found(reply, check, state);
+        if (code >= 0)
+                assert_int_equal(is, code);
+        json_decref(reply);
+}
+
+/* Does what the check says, in a shell. */
+static void follow(struct harness *h, const char *check, const char *state)
+{
+        int code;
+        json_t *reply = look(h, &code), *f = find(reply, check, state);
+        const char *remedy = json_string_value(json_object_get(f, "remedy"));
+        const char *argv[] = {"sh", "-c", remedy, NULL};
+        struct proc_output o;
+
+        assert_non_null(remedy);
+        assert_int_equal(proc_run(argv, NULL, 10000, &o), 0);
+        assert_int_equal(o.status, 0);
+        proc_output_free(&o);
+        json_decref(reply);
+}
+
+/* Of the host this runs on there may be warnings, of kvleased there is nothing to say. */
+static void test_healthy(void **state)
+{
+        static const char *const fine[] = {"kernel", "driver", "config", "daemon", "devices",
+                "open-files", "runtime-dir", "admin-socket", "tenant-sockets", "disk", "memory"};
+        struct harness *h = *state;
+        int code;
+        json_t *reply = look(h, &code);
+
+        for (size_t i = 0; i < ARRAY_SIZE(fine); i++)
+                assert_found(reply, fine[i], "ok");
+        assert_int_equal(json_integer_value(json_object_get(reply, "errors")), 0);
+        assert_true(code == 0 || code == EXIT_WARNING);
+        json_decref(reply);
+}
+
+/* The same for people. */
+static void test_text(void **state)
+{
+        struct harness *h = *state;
+        struct proc_output o;
+
+        assert_int_equal(chmod(h->daemon.admin, 0666), 0);
+        assert_int_equal(ctl_run(h, "doctor", &o), EXIT_ERROR);
+        assert_ptr_equal(
+                strstr(o.out, "error        admin-socket    everybody may connect to "), o.out);
+        assert_non_null(strstr(o.out, " why: who may use it administers every tenant\n"));
+        assert_non_null(strstr(o.out, " do:  chmod 0660 "));
+        assert_null(strstr(o.out, "\nok "));
+        proc_output_free(&o);
+        assert_int_equal(chmod(h->daemon.admin, 0600), 0);
+        ctl_run(h, "doctor --all", &o);
+        assert_non_null(strstr(o.out, "\nok           admin-socket "));
+        proc_output_free(&o);
+}
+
+static void test_modes(void **state)
+{
+        struct harness *h = *state;
+
+        assert_int_equal(chmod(h->daemon.admin, 0666), 0);
+        expect(h, "admin-socket", "error", EXIT_ERROR);
+        follow(h, "admin-socket", "error");
+        expect(h, "admin-socket", "ok", -1);
+        assert_int_equal(chmod(h->daemon.runtime, 0777), 0);
+        expect(h, "runtime-dir", "error", EXIT_ERROR);
+        follow(h, "runtime-dir", "error");
+        assert_int_equal(chmod(h->daemon.runtime, 0775), 0);
+        follow(h, "runtime-dir", "warning");
+        expect(h, "runtime-dir", "ok", -1);
+}
+
+static void test_tenant_socket(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX], away[PRIVATE_PATH_MAX + 8];
+        char *slash;
+
+        private_daemon_socket(&h->daemon, "a", path);
+        snprintf(away, sizeof(away), "%s.away", path);
+        assert_int_equal(rename(path, away), 0);
+        expect(h, "tenant-sockets", "error", EXIT_ERROR);
+        assert_int_equal(rename(away, path), 0);
+        expect(h, "tenant-sockets", "ok", -1);
+        slash = strrchr(path, '/');
+        *slash = '\0';
+        assert_int_equal(chmod(path, 0755), 0);
+        expect(h, "tenant-sockets", "warning", -1);
+}
+
+/* Whoever may open too few files: the daemon as it runs. */
+static void test_open_files(void **state)
+{
+        struct harness *h = *state;
+        struct rlimit was;
+        uint64_t needed = ctl_status(h, "open_files_needed");
+
+        if (private_under_valgrind())
+                skip(); /* it has limits of its own */
+        assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE, NULL, &was), 0);
+        assert_int_equal(ctl_status(h, "open_files_max"), was.rlim_cur);
+        assert_true(needed > 0 && needed <= was.rlim_cur);
+        assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE,
+                                 &(struct rlimit){needed - 1, was.rlim_max}, NULL),
+                0);
+        expect(h, "open-files", "warning", -1);
+        assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE, &was, NULL), 0);
+        expect(h, "open-files", "ok", -1);
+}
+
+static void test_fd_store(void **state)
+{
+        struct harness *h = *state;
+        int code;
+        json_t *reply = look(h, &code), *f;
+
+        assert_found(reply, "fd-store", "warning");
+        f = find(reply, "fd-store", "warning");
+        assert_non_null(
+                strstr(json_string_value(json_object_get(f, "remedy")), "fewer max_clients"));
+        json_decref(reply);
+        assert_true(ctl_status(h, "kept_needed") > 2 * 20000);
+        assert_true(ctl_status(h, "kept_max") <= 16384);
+}
+
+/* What the next start would find. */
+static void test_config(void **state)
+{
+        struct harness *h = *state;
+        int code;
+        json_t *reply, *f;
+        FILE *to = fopen(h->daemon.config, "ae");
+
+        assert_non_null(to);
+        fputs("[daemon]\n", to);
+        fclose(to);
+        reply = look(h, &code);
+        assert_int_equal(code, EXIT_ERROR);
+        assert_found(reply, "config", "error");
+        f = find(reply, "config", "error");
+        assert_non_null(strstr(json_string_value(json_object_get(f, "found")), "is there twice"));
+        json_decref(reply);
+}
+
+/* A disk that is to have another size than its file. */
+static void test_disk(void **state)
+{
+        struct harness *h = *state;
+        FILE *to = fopen(h->daemon.config, "ae");
+
+        expect(h, "disk", "ok", -1);
+        assert_non_null(to);
+        fprintf(to, "[device %s]\ndisk_size = 128MiB\n", private_device());
+        fclose(to);
+        expect(h, "disk", "warning", -1);
+}
+
+static void test_drain(void **state)
+{
+        struct harness *h = *state;
+
+        ctl(h, "drain");
+        expect(h, "daemon", "warning", -1);
+        ctl(h, "drain --off");
+        expect(h, "daemon", "ok", -1);
+}
+
+static void test_stopped(void **state)
+{
+        struct harness *h = *state;
+        int status, code;
+        json_t *reply;
+
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        reply = look(h, &code);
+        assert_int_equal(code, EXIT_WARNING);
+        assert_found(reply, "daemon", "warning");
+        assert_found(reply, "open-files", "not_checked");
+        assert_found(reply, "config", "ok");
+        json_decref(reply);
+        harness_start(h);
+}
+
+/* A user who may not ask: said, and no error. */
+static void test_other_user(void **state)
+{
+        struct harness *h = *state;
+        const char *argv[] = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                program_ctl(), "--socket", h->daemon.admin, "--json", "doctor", NULL};
+        struct proc_output o;
+        json_t *reply;
+
+        if (geteuid() != 0)
+                skip();
+        assert_int_equal(proc_run(argv, NULL, 30000, &o), 0);
+        assert_true(WIFEXITED(o.status));
+        if (WEXITSTATUS(o.status) > 100)
+                skip(); /* the program isn't where everybody may go */
+        reply = json_loads(o.out, 0, NULL);
+        assert_non_null(reply);
+        assert_found(reply, "daemon", "not_checked");
+        assert_int_equal(json_integer_value(json_object_get(reply, "errors")), 0);
+        json_decref(reply);
+        proc_output_free(&o);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_healthy, (void *)&with_disk),
+                harness_test(test_text, NULL),
+                harness_test(test_modes, NULL),
+                harness_test(test_tenant_socket, NULL),
+                harness_test(test_open_files, NULL),
+                harness_test(test_fd_store, (void *)&many_clients),
+                harness_test(test_config, NULL),
+                harness_test(test_disk, (void *)&with_disk),
+                harness_test(test_drain, NULL),
+                harness_test(test_stopped, NULL),
+                harness_test(test_other_user, NULL),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
