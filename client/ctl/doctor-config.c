@@ -14,6 +14,15 @@
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
+/* Whoever answers at the socket chooses the process: root must not run what others could write. */
+static bool is_trusted(const char *path)
+{
+        struct stat st;
+
+        return stat(path, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) &&
+               !(st.st_mode & S_IWOTH) && access(path, X_OK) == 0;
+}
+
 /* kvleased: as named, as it runs, or where packages put it. False: none is found. */
 static bool find_program(const struct doctor *d, char ret[PROGRAM_PATH_BYTES])
 {
@@ -24,10 +33,10 @@ static bool find_program(const struct doctor *d, char ret[PROGRAM_PATH_BYTES])
                 snprintf(ret, PROGRAM_PATH_BYTES, "%s", d->binary);
                 return true;
         }
-        if (doctor_has_process(d) && program_of(d->root, d->daemon.pid, ret) >= 0)
-                return access(ret, X_OK) == 0;
         if (*d->root)
                 return false; /* another host's program may not run here */
+        if (doctor_has_process(d) && program_of("", d->daemon.pid, ret) >= 0 && is_trusted(ret))
+                return true;
         if (start && start[0] == '/') {
                 snprintf(ret, PROGRAM_PATH_BYTES, "%.*s", (int)strcspn(start, " \t"), start);
                 if (access(ret, X_OK) == 0)

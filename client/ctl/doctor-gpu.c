@@ -52,9 +52,7 @@ void doctor_check_driver(struct doctor *d)
         _cleanup_free_ char *module = module_version(d);
         const struct doctor_driver *v = &d->driver;
 
-        if (!v->asked && !module && *d->root) {
-                doctor_find(d, DOCTOR_UNCHECKED, "%s", v->why);
-        } else if (!v->asked) {
+        if (!v->asked) {
                 doctor_find(d, *d->root ? DOCTOR_UNCHECKED : DOCTOR_ERROR, "%s%s%s", v->why,
                         module ? "; the kernel has NVIDIA's driver " : "", module ? module : "");
                 if (!*d->root)

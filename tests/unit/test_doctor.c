@@ -3,15 +3,19 @@
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "tests/unit/child.h"
 #include "tests/unit/doctor-fixture.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -175,6 +179,52 @@ static void test_config(void **state)
         host_expect(h, "config", DOCTOR_UNCHECKED, "doesn't answer", NULL);
         h->d.config_error = -EACCES;
         host_expect(h, "config", DOCTOR_UNCHECKED, "can't be read (Permission denied)", NULL);
+}
+
+/* Until the child has become that program. */
+static void wait_for_program(pid_t pid, const char *program)
+{
+        char link[64], is[512];
+        ssize_t n;
+
+        snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
+        for (unsigned i = 0; i < 10000; i++) {
+                n = readlink(link, is, sizeof(is) - 1);
+                is[n < 0 ? 0 : n] = '\0';
+                if (strcmp(is, program) == 0)
+                        return;
+                poll(NULL, 0, 1);
+        }
+        fail_msg("%s isn't %s", is, program);
+}
+
+/* A process of whoever answers: its program runs where root and this user alone could write it. */
+static void test_untrusted_program(void **state)
+{
+        struct host *h = *state;
+        char copy[512], command[1100];
+        pid_t pid;
+
+        host_write(h, "/x", "%s", "");
+        snprintf(copy, sizeof(copy), "%s", host_path(h, "/sleep"));
+        snprintf(command, sizeof(command), "cp \"$(command -v sleep)\" %s", copy);
+        assert_int_equal(system(command), 0);
+        pid = child_fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                execl(copy, copy, "60", NULL);
+                _exit(127);
+        }
+        host_start_daemon(h);
+        h->d.daemon.pid = (uint64_t)pid;
+        h->d.root = "";
+        wait_for_program(pid, copy);
+        host_expect(h, "config", DOCTOR_ERROR, "unrecognized option", "correct it");
+        assert_int_equal(chmod(copy, 0777), 0);
+        doctor_run(&h->d, "config");
+        assert_null(strstr(h->d.findings[h->d.n_findings - 1].found, "unrecognized option"));
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
 /* ---- daemon ---------------------------------------------------------------------------------- */
@@ -482,6 +532,7 @@ int main(void)
                 HOST_TEST(test_unit),
                 HOST_TEST(test_unit_of_daemon),
                 HOST_TEST(test_config),
+                HOST_TEST(test_untrusted_program),
                 HOST_TEST(test_daemon),
                 HOST_TEST(test_running),
                 HOST_TEST(test_devices),
