@@ -70,6 +70,7 @@ static const char *verb_to_look_with(uint16_t type)
         case MSG_ADMIN_SESSIONS:
         case MSG_ADMIN_EXPLAIN:
         case MSG_ADMIN_SETS:
+        case MSG_ADMIN_COUNTERS:
                 return NULL;
         case MSG_ADMIN_TENANT_SET:
         case MSG_ADMIN_TENANT_REMOVE:
@@ -239,7 +240,8 @@ static int list_page(struct admin *a, const struct noun *noun, const char *tenan
         return CTL_OK;
 }
 
-int admin_list(struct admin *a, const struct noun *noun, const char *tenant, struct show_list *l)
+int admin_each(struct admin *a, const struct noun *noun, const char *tenant,
+        void (*take)(const void *row, void *data), void *data)
 {
         struct rows rows = {.next = 0};
 
@@ -249,9 +251,19 @@ int admin_list(struct admin *a, const struct noun *noun, const char *tenant, str
                 if (r != CTL_OK)
                         return r;
                 for (size_t i = 0; i < rows.n; i++)
-                        show_list_add(l, rows.row[i]);
+                        take(rows.row[i], data);
         } while (rows.next);
         return CTL_OK;
+}
+
+static void add_to_list(const void *row, void *data)
+{
+        show_list_add(data, row);
+}
+
+int admin_list(struct admin *a, const struct noun *noun, const char *tenant, struct show_list *l)
+{
+        return admin_each(a, noun, tenant, add_to_list, l);
 }
 
 int admin_first(struct admin *a, const struct noun *noun, const char *tenant, const void **ret_row)

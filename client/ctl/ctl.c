@@ -35,11 +35,11 @@ char *text_printable(const char *text)
         return copy;
 }
 
-static char **kept_sentence; /* borrowed; NULL: failures are printed */
+static _Thread_local char **captured;
 
-void fail_keep(char **where)
+void fail_capture(char **ret_sentence)
 {
-        kept_sentence = where;
+        captured = ret_sentence;
 }
 
 int fail(enum ctl_exit code, const char *format, ...)
@@ -54,9 +54,9 @@ int fail(enum ctl_exit code, const char *format, ...)
         if (n < 0)
                 raw = NULL; /* vasprintf leaves it undefined */
         safe = text_printable(need(raw));
-        if (kept_sentence) {
-                free(*kept_sentence);
-                *kept_sentence = TAKE(safe);
+        if (captured) {
+                free(*captured);
+                *captured = TAKE(safe);
                 return code;
         }
         fprintf(stderr, "kvleasectl: %s\n", safe);

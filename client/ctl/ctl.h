@@ -69,7 +69,13 @@ enum ctl_exit {
         X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")   \
         X(HTML, "html", "FILE", false, "also write a report with plots to this file")           \
         X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")  \
-        X(ROOT, "root", "DIR", false, "the host whose files are below this directory")
+        X(ROOT, "root", "DIR", false, "the host whose files are below this directory")          \
+        X(VIEW, "view", "NAME", false, "tenants, namespaces, clients or regions")               \
+        X(SORT, "sort", "COLUMN", false, "by this column of the view")                          \
+        X(FILTER, "filter", "TEXT", false, "only lines with this text in a name")               \
+        X(INTERVAL, "interval", "SECONDS", false, "between two looks: 0.1 to 3600, 1 else")     \
+        X(BATCH, "batch", NULL, false, "print plain text, for logs and pipes")                  \
+        X(COUNT, "count", "N", false, "end after so many looks")
 
 enum ctl_option {
 #define X(name, ...) CTL_OPTION_##name,
@@ -98,10 +104,10 @@ struct ctl {
 KVL_PRINTF(2, 3) int fail(enum ctl_exit code, const char *format, ...);
 
 /*
- * From here on fail() leaves its sentence in *where (owned, the last one) and prints nothing; NULL:
- * it prints again. For who goes on after a failure.
+ * From now on sentences of the calling thread go to *ret_sentence (owned by the caller; the one
+ * before is freed) rather than to stderr: a screen is drawn there. NULL: to stderr again.
  */
-void fail_keep(char **where);
+void fail_capture(char **ret_sentence);
 
 /* `p`, or a sentence and the end of the program where it is NULL: nothing here can go on then. */
 void *need(void *p);

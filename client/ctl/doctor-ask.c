@@ -161,9 +161,9 @@ void doctor_ask_daemon(struct doctor *d)
                 return;
         }
         conn_close(conn);
-        fail_keep(&d->daemon.why);
+        fail_capture(&d->daemon.why);
         r = ask_all(d, path);
-        fail_keep(NULL);
+        fail_capture(NULL);
         d->daemon.state = r == CTL_OK        ? DAEMON_UP
                           : r == CTL_REFUSED ? DAEMON_FORBIDDEN
                                              : DAEMON_BROKEN;

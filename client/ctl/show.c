@@ -79,6 +79,15 @@ static void format_seconds(uint64_t seconds, char *buf, size_t size)
                         seconds / 3600 % 24);
 }
 
+const char *show_seconds(const struct show_format *f, uint64_t seconds, char buf[32])
+{
+        if (f->plain_numbers)
+                snprintf(buf, 32, "%" PRIu64, seconds);
+        else
+                format_seconds(seconds, buf, 32);
+        return buf;
+}
+
 /* Small ones are about waiting: there the milliseconds matter. */
 static void format_msec(uint64_t msec, char *buf, size_t size)
 {

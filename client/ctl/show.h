@@ -88,4 +88,7 @@ json_t *show_json_text(const char *text);
 /* "42", "1.5 GiB" */
 const char *show_bytes(const struct show_format *f, uint64_t bytes, char buf[32]);
 
+/* "42", "1 min 5 s" */
+const char *show_seconds(const struct show_format *f, uint64_t seconds, char buf[32]);
+
 #endif

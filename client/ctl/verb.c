@@ -18,6 +18,16 @@
         "             publish_gids\n"                                                      \
         "kvleased checks the values.\n"
 
+#define TOP_COLUMNS                                                                               \
+        "  tenants     TENANT, TOKEN/S, HIT/S, MISS/S, HIT%, REQ/S, EVICT/S, REFUSE/S, USED,\n"   \
+        "              RESERVE, LIMIT, CLIENTS, WAITING, UP/S, HOST/S, DISK/S, HOST, DISK\n"      \
+        "  namespaces  TENANT, NAMESPACE, TOKEN/S, HIT/S, MISS/S, HIT%, EVICT/S, USED, PAGES,\n"  \
+        "              PINNED, GRANTED, CLIENTS, SESSIONS, UP/S, HOST/S, DISK/S, DEVICE, MODEL\n" \
+        "  clients     ID, TENANT, NAME, PID, STATE, REQ/S, PINS, GRANTED, SPACES, MAPPED,\n"     \
+        "              RECALLED, WAITING, PENDING, HEARD, CONNECTED, VIOLATIONS\n"                \
+        "  regions     DEVICE, TENANT, SIZE, USED, EXCESS, FAIR, DEMAND, P99, LENT, MISSING,\n"   \
+        "              SIZER, DECISION\n"
+
 #define TRACE_FILES                                                                             \
         "\nFiles are JSON lines, plain or gzip: timestamp (ms), input_length, output_length,\n" \
         "hash_ids, and tenant where several are in one file. Several files are a tenant each.\n"
@@ -60,6 +70,21 @@ const struct verb verbs[] = {
                 "held by\n"
                 "others, and being taken back from them. --json has everything.\n",
                 0, 0, O(TENANT), false, NULL, verb_regions},
+        {"top", "", "tenants, namespaces, clients or regions with their rates, again and again",
+                "Draws on the terminal, and takes keys: h shows them. With --batch it prints plain "
+                "text, or\n"
+                "with --json an object a line, each with the rates since the look before. Where "
+                "kvleased is\n"
+                "away it waits for it. Views and their columns:\n" TOP_COLUMNS
+                "Rates (/S) are of a second: TOKEN of tokens in pages that were found, HIT and "
+                "MISS "
+                "of pages,\n"
+                "UP, HOST and DISK of pages that came to the device, to the host's memory below "
+                "it, to the disk.\n"
+                "\nExamples: kvleasectl top --view namespaces --sort hit/s\n"
+                "          kvleasectl top --batch --count 60 --interval 10 >> top.log\n",
+                0, 0, O(TENANT) | O(VIEW) | O(SORT) | O(FILTER) | O(INTERVAL) | O(BATCH) | O(COUNT),
+                true, check_top, verb_top},
         {"evictions", "", "whose cached pages gave way to whose leases",
                 "Since the start. (no lease): a limit or a reservation was changed, memory was "
                 "recalled.\n",

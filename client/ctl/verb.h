@@ -5,6 +5,7 @@
 #define KVL_CTL_VERB_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "client/ctl/ctl.h"
@@ -65,6 +66,7 @@ int verb_tenants_remove(const struct ctl *ctl);
 int verb_namespaces(const struct ctl *ctl);
 int verb_clients(const struct ctl *ctl);
 int verb_regions(const struct ctl *ctl);
+int verb_top(const struct ctl *ctl);
 int verb_evictions(const struct ctl *ctl);
 int verb_purge(const struct ctl *ctl);
 int verb_warm(const struct ctl *ctl);
@@ -90,6 +92,7 @@ int verb_trace_recommend(const struct ctl *ctl);
 
 int check_trace_recommend(const struct ctl *ctl);
 int check_tenant(const struct ctl *ctl);
+int check_top(const struct ctl *ctl);
 int check_tenant_set(const struct ctl *ctl);
 int check_purge(const struct ctl *ctl);
 int check_warm(const struct ctl *ctl);
