@@ -48,8 +48,8 @@ int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, u
  */
 int admin_await_next(struct admin *a, uint64_t until_nsec);
 
-/* Fetches all rows of a noun, of one tenant unless that is NULL, and hands each (borrowed during the
- * call) to take(). */
+/* Fetches all rows of a noun, of one tenant unless that is NULL, and hands each (borrowed during
+ * the call) to take(). */
 int admin_each(struct admin *a, const struct noun *noun, const char *tenant,
         void (*take)(const void *row, void *data), void *data);
 

@@ -224,7 +224,7 @@ static int look_again(
                 if (r != CTL_UNREACHABLE && r != CTL_TIMEOUT)
                         return fail(r, "%s", sentence);
                 if (!has_said)
-                        fail(r, "%s; waiting for it", sentence);
+                        fail(r, "waiting for kvleased: %s", sentence);
                 has_said = true;
                 sleep_until(clock_now_nsec() + RETRY_NSEC);
         }
@@ -262,16 +262,17 @@ struct session {
         struct top_ui *ui;
         struct top_look *look; /* shown */
         struct top_watch *watch;
-        int signals;  /* signalfd */
-        int ended_by; /* signal; 0: none */
-        bool is_over, is_asking;
-        uint64_t asked_nsec, next_nsec; /* when it was asked last, is to be next */
-        char *trouble;                  /* owned: why the last answer was none; NULL: it was one */
+        int signals;                       /* signalfd */
+        int ended_by;                      /* signal; 0: none */
+        bool is_over, is_asking, must_ask; /* must_ask: for another view than the last time */
+        uint64_t asked_nsec, next_nsec;    /* when it was asked last, is to be next */
+        char *trouble; /* owned: why the last answer was none; NULL: it was one */
 };
 
 static void ask(struct session *s)
 {
         s->is_asking = true;
+        s->must_ask = false;
         s->asked_nsec = clock_now_nsec();
         top_watch_ask(s->watch, s->ui->view);
 }
@@ -299,7 +300,7 @@ static void take_keys(struct session *s)
                         s->is_over = true;
                         break;
                 case TOP_ASK_NOW:
-                        s->next_nsec = 0;
+                        s->must_ask = true;
                         break;
                 case TOP_TIMED:
                         s->next_nsec = MIN(s->next_nsec, s->asked_nsec + s->ui->interval_nsec);
@@ -332,9 +333,9 @@ static void draw(struct session *s)
         int n = 0;
 
         if (s->trouble)
-                n = asprintf(&text, "%s; waiting for it", s->trouble);
+                n = asprintf(&text, "waiting for kvleased: %s", s->trouble);
         else if (s->is_asking && waited_nsec > SLOW_NSEC)
-                n = asprintf(&text, "kvleased hasn't answered for %" PRIu64 " s; waiting for it",
+                n = asprintf(&text, "waiting for kvleased: no answer for %" PRIu64 " s",
                         waited_nsec / NSEC_PER_SEC);
         if (n < 0)
                 text = need(NULL);
@@ -342,15 +343,17 @@ static void draw(struct session *s)
                                        s->ctl->options[CTL_OPTION_TENANT], text});
 }
 
-/* ms for poll(): until it is time to ask, or to say that no answer comes; -1: neither. A view that
- * was never looked at is asked for in a pause, too. */
+/* ms for poll(): until it is time to ask, or to say that no answer comes; -1: neither. Another view
+ * is asked for in a pause, too. */
 static int time_left(const struct session *s)
 {
         uint64_t now = clock_now_nsec();
 
         if (s->is_asking)
                 return 500;
-        if (s->ui->is_paused && s->next_nsec > 0)
+        if (s->must_ask)
+                return 0;
+        if (s->ui->is_paused)
                 return -1;
         return s->next_nsec > now ? (int)((s->next_nsec - now) / NSEC_PER_MSEC) + 1 : 0;
 }

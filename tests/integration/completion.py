@@ -68,6 +68,9 @@ def expect_without_daemon(shell, env):
     expect(shell, "kvleasectl recall --t", ["--timeout"], env)
     expect(shell, "kvleasectl status --no", ["--no-headings"], env)
     expect(shell, "kvleasectl tenants set chat limit=1GiB reserve_m", ["reserve_min=", "reserve_max="], env)
+    expect(shell, "kvleasectl top --view ", ["tenants", "namespaces", "clients", "regions"], env)
+    expect(shell, "kvleasectl top --sort re", ["req/s", "reserve", "refuse/s", "recalled"], env)
+    expect(shell, "kvleasectl top --sort=hit", ["--sort=hit/s", "--sort=hit%"], env)
     expect(shell, "kvleased --check", ["--check-config"], env)
     expect(shell, "kvleased -o daemon.log_l", ["daemon.log_level="], env)
     expect(shell, "kvleased --option tenant.chat.when_full=",
