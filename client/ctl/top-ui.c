@@ -7,8 +7,7 @@
 
 const char *const top_help[] = {
         "t n c g   tenants, namespaces, clients, regions; Tab: the next one",
-        "< >       sort by the column to the left, to the right; s: to the right, from the end to "
-        "the start",
+        "< >       sort by the column to the left, to the right; s: to the right",
         "r         the other way round",
         "/         only lines with a text in a name: Enter takes it, Esc clears it",
         "space     pause, and go on",
@@ -17,13 +16,11 @@ const char *const top_help[] = {
         "h ?       this help",
         "q         end",
         "",
-        "Rates are of the last interval. TOKEN/S are tokens of pages that were found; EVICT/S "
-        "pages that",
-        "gave way. UP/S, HOST/S and DISK/S are pages that came to the device, to the host's memory "
-        "below it,",
-        "to the disk. Leases are those kvleased was asked for: what a worker takes from pages "
-        "granted ahead",
-        "it isn't told.",
+        "Rates (/S) are of the last interval. TOKEN are tokens of pages that were",
+        "found, HIT and MISS pages, EVICT pages that gave way. UP, HOST and DISK are",
+        "pages that came to the device, to the host's memory below it, to the disk.",
+        "LEASE are requests to kvleased: what a worker takes of pages that it was",
+        "granted ahead isn't told.",
         NULL,
 };
 

@@ -71,11 +71,16 @@ const struct verb verbs[] = {
                 "others, and being taken back from them. --json has everything.\n",
                 0, 0, O(TENANT), false, NULL, verb_regions},
         {"top", "", "tenants, namespaces, clients or regions with their rates, again and again",
-                "Draws on the terminal, and takes keys: h shows them. With --batch it prints plain "
-                "text, or\n"
-                "with --json an object a line, each with the rates since the look before. Where "
-                "kvleased is\n"
-                "away it waits for it. Views and their columns:\n" TOP_COLUMNS
+                "Draws on the terminal, and takes keys: t, n, c and g choose the view, Tab the "
+                "next one; < and >\n"
+                "the column to sort by, r turns it round; / filters by a text in a name, Esc ends "
+                "that; space\n"
+                "pauses; + and - change the interval; arrows scroll; h has all of them, q ends. No "
+                "colours with\n"
+                "NO_COLOR. With --batch it prints plain text, or with --json an object a line, "
+                "each with the\n"
+                "rates since the look before. Where kvleased is away it waits for it. Views and "
+                "their columns:\n" TOP_COLUMNS
                 "Rates (/S) are of a second: TOKEN of tokens in pages that were found, HIT and "
                 "MISS "
                 "of pages,\n"
