@@ -16,7 +16,8 @@ liburing-dev libxxhash-dev libmicrohttpd-dev scdoc'
 # nsenter. mount, systemd: tests beside a systemd of their own; on the machine it isn't started.
 # chromium: opens the report of kvleasectl trace analyze. fio: what the disk tier is compared to.
 # prometheus: promtool, for metrics and alerts.
-# man-db, mandoc, groff-base: manual pages; zsh: completion. python3-pyte: the screen of kvleasectl top. abigail-tools: abidiff.
+# man-db, mandoc, groff-base: manual pages; zsh: completion. abigail-tools: abidiff.
+# python3-pyte: reads the screen of kvleasectl top.
 test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck python3 python3-pyte strace
 util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
 abigail-tools'
