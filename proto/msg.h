@@ -76,6 +76,7 @@ enum msg_socket {
         X(ADMIN_RECORD, 81, admin_record_request, admin_record_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_RESTART, 82, admin_restart_request, admin_restart_reply, MSG_ON_ADMIN, false, 0)   \
         X(ADMIN_WARM, 83, admin_warm_request, admin_warm_reply, MSG_ON_ADMIN, false, 0)            \
+        X(ADMIN_EVENTS, 84, admin_events_request, admin_events_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_COUNTERS, 88, admin_counters_request, admin_counters_reply, MSG_ON_ADMIN, false, 0)
 
 #define MSG_EVENT_TABLE(X)                 \

@@ -67,6 +67,7 @@ static const char *verb_to_look_with(uint16_t type)
         case MSG_ADMIN_CHECK:
         case MSG_ADMIN_REGIONS:
         case MSG_ADMIN_EVICTIONS:
+        case MSG_ADMIN_EVENTS:
         case MSG_ADMIN_SESSIONS:
         case MSG_ADMIN_EXPLAIN:
         case MSG_ADMIN_SETS:
@@ -112,11 +113,15 @@ static int fail_protocol(const struct admin *a, const char *what)
         return fail_unanswered(a, error_set(-EPROTO, "%s", what));
 }
 
-static int say_hello(struct admin *a)
+static int hello(struct admin *a)
 {
-        int r = conn_hello(a->conn, &(struct conn_hello){.client_name = "kvleasectl"}, deadline(),
+        return conn_hello(a->conn, &(struct conn_hello){.client_name = "kvleasectl"}, deadline(),
                 &a->welcome);
+}
 
+/* What came of it: CTL_OK, or the failure is printed. */
+static int check_hello(const struct admin *a, int r)
+{
         if (r > 0 || r == -EACCES || r == -EMFILE || r == -ENOENT)
                 return fail(CTL_REFUSED, "%s", error_get());
         if (r < 0)
@@ -126,6 +131,11 @@ static int say_hello(struct admin *a)
                         "%s is the socket of tenant %s, not the admin socket: name admin.sock",
                         a->path, a->welcome.tenant);
         return CTL_OK;
+}
+
+static int say_hello(struct admin *a)
+{
+        return check_hello(a, hello(a));
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -165,6 +175,70 @@ int admin_await_next(struct admin *a, uint64_t until_nsec)
         return come_back(a, until_nsec);
 }
 
+/* CTL_OK, or CTL_REFUSED with the daemon's sentence printed. */
+static int take_reply(
+        uint16_t type, const ProtobufCMessage *reply, const ProtobufCMessage **ret_reply)
+{
+        const Kvlease__V1__SimpleReply *m = (const Kvlease__V1__SimpleReply *)reply;
+
+        if (m->status == WIRE_OK) {
+                *ret_reply = reply;
+                return CTL_OK;
+        }
+        if (m->detail[0])
+                return fail(CTL_REFUSED, "%s", m->detail);
+        return fail(CTL_REFUSED, "kvleased refused %s: %s", msg_find(type)->name,
+                status_text(status_from_wire(m->status)));
+}
+
+/* One try. True: *ret is how it ended; false: nobody is there yet. */
+static bool try_next(struct admin *a, int *ret)
+{
+        struct conn *conn;
+        int r = conn_open(a->path, deadline(), &conn);
+
+        if (r == -ENOENT || r == -ECONNREFUSED || r == -ETIMEDOUT)
+                return false;
+        if (r < 0) {
+                *ret = fail_connect(a->path, r);
+                return true;
+        }
+        conn_close(a->conn);
+        a->conn = conn;
+        r = hello(a);
+        if (r == -ECONNRESET) /* it was on its way out itself */
+                return false;
+        *ret = check_hello(a, r);
+        return true;
+}
+
+int admin_follow(struct admin *a, uint16_t type, const ProtobufCMessage *request,
+        const ProtobufCMessage **ret_reply)
+{
+        uint64_t epoch = a->welcome.boot_epoch;
+        const ProtobufCMessage *reply = NULL;
+        int r = conn_request(a->conn, type, request, &a->arena, deadline(), &reply);
+
+        *ret_reply = NULL;
+        if (r == -ECONNRESET) {
+                fprintf(stderr, "kvleasectl: kvleased went away: waiting for the next one\n");
+                while (!try_next(a, &r))
+                        poll(NULL, 0, COME_BACK_PAUSE);
+                if (r == CTL_OK)
+                        fprintf(stderr, "kvleasectl: kvleased is back%s\n",
+                                a->welcome.boot_epoch != epoch ? ", and was restarted" : "");
+                return r;
+        }
+        if (!reply)
+                return fail_unanswered(a, r);
+        return take_reply(type, reply, ret_reply);
+}
+
+uint64_t admin_boot_epoch(const struct admin *a)
+{
+        return a->welcome.boot_epoch;
+}
+
 int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, uint32_t *ret_status,
         const ProtobufCMessage **ret_reply)
 {
@@ -193,21 +267,10 @@ int admin_call(struct admin *a, uint16_t type, const ProtobufCMessage *request,
         const ProtobufCMessage **ret_reply)
 {
         const ProtobufCMessage *reply;
-        const char *detail;
         uint32_t status;
         int r = admin_ask(a, type, request, &status, &reply);
 
-        if (r != CTL_OK)
-                return r;
-        if (status == WIRE_OK) {
-                *ret_reply = reply;
-                return CTL_OK;
-        }
-        detail = ((const Kvlease__V1__SimpleReply *)reply)->detail;
-        if (detail[0])
-                return fail(CTL_REFUSED, "%s", detail);
-        return fail(CTL_REFUSED, "kvleased refused %s: %s", msg_find(type)->name,
-                status_text(status_from_wire(status)));
+        return r == CTL_OK ? take_reply(type, reply, ret_reply) : r;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */

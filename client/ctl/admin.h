@@ -42,6 +42,17 @@ int admin_ask(struct admin *a, uint16_t type, const ProtobufCMessage *request, u
         const ProtobufCMessage **ret_reply);
 
 /*
+ * As admin_call(), for a request that is sent again and again and waits at the daemon, at most 20
+ * s. Where kvleased goes away, that is said on stderr, and the next one waited for, however long it
+ * takes: CTL_OK, and *ret_reply is NULL.
+ */
+int admin_follow(struct admin *a, uint16_t type, const ProtobufCMessage *request,
+        const ProtobufCMessage **ret_reply);
+
+/* Another one with every start of kvleased. */
+uint64_t admin_boot_epoch(const struct admin *a);
+
+/*
  * After a request by which the daemon ends: waits until it has hung up, and connects to the one
  * that answers at its socket then. All of it until a monotonic time. CTL_OK; CTL_TIMEOUT: it hasn't
  * hung up, or the next one doesn't answer; CTL_UNREACHABLE: there is no next one; CTL_REFUSED.

@@ -75,7 +75,11 @@ enum ctl_exit {
         X(FILTER, "filter", "TEXT", false, "only lines with this text in a name")               \
         X(INTERVAL, "interval", "SECONDS", false, "between two looks: 0.1 to 3600, 1 else")     \
         X(BATCH, "batch", NULL, false, "print plain text, for logs and pipes")                  \
-        X(COUNT, "count", "N", false, "end after so many looks")
+        X(COUNT, "count", "N", false,                                                           \
+                "looks of top, and no more; the last events, or so many of --follow")           \
+        X(FOLLOW, "follow", NULL, false, "go on with what happens from now on")                 \
+        X(KIND, "kind", "LIST", false, "only events of these kinds (\"evicted,refused\")")      \
+        X(SINCE, "since", "TIME", false, "only those of the last TIME (\"10min\")")
 
 enum ctl_option {
 #define X(name, ...) CTL_OPTION_##name,

@@ -3,6 +3,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include "proto/event-kind.h"
+
 #define O(name) CTL_OPTION_BIT(CTL_OPTION_##name)
 
 #define TENANT_KEYS                                                                        \
@@ -31,7 +33,8 @@
 #define TRACE_FILES                                                                             \
         "\nFiles are JSON lines, plain or gzip: timestamp (ms), input_length, output_length,\n" \
         "hash_ids, and tenant where several are in one file. Several files are a tenant each.\n"
-#define TRACE_OPTIONS (O(JOBS) | O(CHAIN) | O(SKIP_BAD) | O(BLOCK_TOKENS))
+#define KIND_LINE(id, name, together, what) "  " name ": " what "\n"
+#define TRACE_OPTIONS                       (O(JOBS) | O(CHAIN) | O(SKIP_BAD) | O(BLOCK_TOKENS))
 
 const struct verb verbs[] = {
         {"status", "", "what the daemon is doing, in one block", NULL, 0, 0, 0, false, NULL,
@@ -94,6 +97,20 @@ const struct verb verbs[] = {
                 "Since the start. (no lease): a limit or a reservation was changed, memory was "
                 "recalled.\n",
                 0, 0, O(TENANT), false, NULL, verb_evictions},
+        {"events", "", "what happened lately, and why",
+                "A line each, with the local time; --json: an object a line. What is alike and "
+                "happens within a\n"
+                "second is one event: so many pages of a tenant that made room for another's "
+                "leases. kvleased\n"
+                "keeps the last 2048, and none over a restart; how many were lost is said. "
+                "--follow goes on\n"
+                "until it is interrupted (exit code 0), and over restarts of kvleased. --tenant "
+                "also names whose\n"
+                "leases they were for. Kinds are\n" EVENT_KIND_TABLE(
+                        KIND_LINE) "\nExample: kvleasectl events --follow --tenant chat --kind "
+                                   "evicted,refused\n",
+                0, 0, O(TENANT) | O(NAMESPACE) | O(KIND) | O(COUNT) | O(SINCE) | O(FOLLOW), false,
+                check_events, verb_events},
         {"sessions list", "", "conversations that are kept",
                 "The same as 'sessions' alone; see also sessions purge. LOST tokens were evicted "
                 "at its end.\n",

@@ -68,6 +68,7 @@ int verb_clients(const struct ctl *ctl);
 int verb_regions(const struct ctl *ctl);
 int verb_top(const struct ctl *ctl);
 int verb_evictions(const struct ctl *ctl);
+int verb_events(const struct ctl *ctl);
 int verb_purge(const struct ctl *ctl);
 int verb_warm(const struct ctl *ctl);
 int verb_recall(const struct ctl *ctl);
@@ -91,6 +92,7 @@ int verb_trace_analyze(const struct ctl *ctl);
 int verb_trace_recommend(const struct ctl *ctl);
 
 int check_trace_recommend(const struct ctl *ctl);
+int check_events(const struct ctl *ctl);
 int check_tenant(const struct ctl *ctl);
 int check_top(const struct ctl *ctl);
 int check_tenant_set(const struct ctl *ctl);

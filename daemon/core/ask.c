@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/happened.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/room.h"
 #include "daemon/core/stock.h"
@@ -183,8 +184,10 @@ static int try_lease(struct ask *k)
 
 /* ---- what comes of it ----------------------------------------------------------------------- */
 
-static void count_refusal(struct ns *ns, enum lease_reason reason)
+static void count_refusal(
+        struct ns *ns, uint32_t n, enum lease_reason reason, const struct detail *d)
 {
+        happened_refused(ns, n, reason, d);
         ns->tenant->counters.refusals++;
         ns->tenant->counters.by_reason[reason]++;
         store_of(ns)->counters.leases_refused++;
@@ -263,7 +266,7 @@ static void conclude(struct ask *k, int r, bool waited, struct lease_result *ret
                 ret->reason = r == -EBUSY ? LEASE_REASON_NONE : k->reason;
                 /* Not what the daemon itself is out of. */
                 if (r > 0 || (r != -EBUSY && ns->device.pool->queue))
-                        count_refusal(ns, ret->reason);
+                        count_refusal(ns, k->rq->n, ret->reason, k->d);
                 return;
         }
         ret->n = k->n;
@@ -304,15 +307,17 @@ static int check(struct attach *a, const struct lease_request *rq, struct detail
 }
 
 /* Refused before anything was looked for. */
-static int refuse(struct attach *a, int r, bool waited, struct lease_result *ret)
+static int refuse(const struct ask *k, int r, bool waited, struct lease_result *ret)
 {
+        struct attach *a = k->a;
+
         if (waited) {
                 ret->waited_nsec = waited_nsec(a);
                 count_wait(a);
         }
         if (r == KVL_STATUS_DRAINING) {
                 ret->reason = LEASE_REASON_DRAINING;
-                count_refusal(a->ns, ret->reason);
+                count_refusal(a->ns, k->rq->n, ret->reason, k->d);
         }
         return r;
 }
@@ -331,7 +336,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         store_set_now(store_of(ns), now_nsec);
         r = check(a, rq, d);
         if (r != 0)
-                r = refuse(a, r, waited, ret);
+                r = refuse(&k, r, waited, ret);
         else if (waited || ns->n_queued > 0 || ns_n_room(ns) < rq->n)
                 r = ask_for_room(&k, waited, ret);
         else

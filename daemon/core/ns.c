@@ -10,6 +10,7 @@
 #include "daemon/core/announce.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/happened.h"
 #include "daemon/core/history.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/nsset.h"
@@ -647,6 +648,7 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         magazine_drain_ns(ns); /* of pages that could only be published as stale */
         ns->n_stale = ns_n_pages(ns, PAGE_SEALED);
         history_note_all(ns, HISTORY_INVALIDATED, store->cause ? store->cause : CAUSE_NAMESPACE);
+        happened_emptied(ns, n_findable, store->cause ? store->cause : CAUSE_NAMESPACE);
         *ret_pages = n_findable;
         if (store->on_stale)
                 store->on_stale(ns, store->callback_data);
@@ -714,6 +716,7 @@ static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool 
                 tier_of_page(&ns->geometry, page) == TIER_DISK)
                 space_forget(ns, page); /* whoever reads it: it is not to be found by anybody */
         history_note_drop(ns, page, why);
+        happened_gone(ns, page, why);
         hand_up(ns, page);
         sessions_page_goes(ns, page);
         nsset_gone(ns, page, why);

@@ -8,6 +8,7 @@
 #include "daemon/core/blame.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/group.h"
+#include "daemon/core/happened.h"
 #include "daemon/core/history.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
@@ -82,6 +83,7 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
         t->n_recalled++;
         t->recalled_bytes += set->charge.bytes;
         set->tier->stake->recalled_bytes += set->charge.bytes;
+        happened_revoked(set, rq->by, rq->kind);
         if (rq->kind != RECALL_COMPACT)
                 blame_note(t, rq->by, 0, 1);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/happened.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/session-impl.h"
 #include "daemon/core/store.h"
@@ -573,6 +574,7 @@ uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
                         cost += s->n_window;
                         session_free(s);
                         store_of(ns)->counters.sessions_expired++;
+                        happened_session_expired(ns);
                 } else {
                         note_expiry(all, expiry_nsec);
                 }

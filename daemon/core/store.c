@@ -91,6 +91,7 @@ bool store_deinit(struct store *s)
         segment_room_close(&s->room);
         client_records_close(s);
         state_close(s);
+        chronicle_close(&s->chronicle);
         return is_done;
 }
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/segment.h"
+#include "daemon/core/chronicle.h"
 #include "daemon/core/discard.h"
 #include "daemon/core/keep.h"
 #include "daemon/core/pool.h"
@@ -82,6 +83,7 @@ struct store {
                                dies) */
         uint64_t n_extents; /* of all sets */
         struct store_counters counters;
+        struct chronicle chronicle;       /* off until the server opens it */
         struct list_link waits;           /* struct attach.wait.link */
         const struct attach *asking;      /* whose lease is being tried; NULL: nobody's */
         const struct tenant *making_room; /* whose lease pages give way to; NULL: nobody's */

@@ -7,6 +7,7 @@
 #include "base/fault-point.h"
 #include "daemon/core/carry.h"
 #include "daemon/core/fetch.h"
+#include "daemon/core/happened.h"
 #include "daemon/core/history.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/places.h"
@@ -173,6 +174,7 @@ static int end_down(struct transfer *t)
                 return -EAGAIN;
         store_of(ns)->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
+        happened_demoted(ns, t->to);
         places_change(ns, t->from, t->to, carried(t)->content);
         return 0;
 }
@@ -188,6 +190,7 @@ static int end_put(struct transfer *t)
                 return -EAGAIN;
         store_of(ns)->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
+        happened_demoted(ns, t->to);
         places_change_pinned(ns, t->from, t->to, carried(t)->content);
         return 0;
 }

@@ -171,8 +171,10 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         assert(info->reply->sizeof_message <= sizeof(storage));
         protobuf_c_message_init(info->reply, storage);
         code = check_may_publish(&rq, info->type);
+        p->server->store.chronicle.by = p->who;
         if (code == 0)
                 code = find_handler(info->type)(&rq);
+        p->server->store.chronicle.by = NULL;
         if (code == -EINPROGRESS)
                 return false;
         if (rq.is_deferred)

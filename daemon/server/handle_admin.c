@@ -11,6 +11,7 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/session.h"
+#include "daemon/core/sizing.h"
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -19,6 +20,7 @@
 #include "daemon/server/durable.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/events.h"
+#include "daemon/server/followers.h"
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
@@ -210,10 +212,46 @@ static char *peer_uid(const struct request *rq, char buf[UID_TEXT_MAX])
         return buf;
 }
 
+/* With what was set, as far as there is room for it. */
+static void note_tenant(
+        struct server *s, const char *name, const char *what, char **set, size_t n_set)
+{
+        char text[CHRONICLE_DETAIL_MAX + 1] = "";
+        size_t len = 0;
+
+        for (size_t i = 0; i < n_set && len < sizeof(text); i++)
+                len += (size_t)snprintf(
+                        text + len, sizeof(text) - len, "%s%s", i > 0 ? " " : "", set[i]);
+        server_note(
+                s, &(struct chronicle_note){
+                           .kind = EVENT_TENANT, .tenant = name, .reason = what, .detail = text});
+}
+
+/* 0 also where there is no such tenant. */
+static uint64_t reserved_bytes(struct server *s, const char *name)
+{
+        const struct tenant *t = tenant_find(&s->store, name);
+
+        return t ? sizing_reserved(t) : 0;
+}
+
+static void note_reserve(struct server *s, const char *name, uint64_t before_bytes)
+{
+        uint64_t bytes = reserved_bytes(s, name);
+
+        if (bytes != before_bytes)
+                server_note(s, &(struct chronicle_note){.kind = EVENT_RESIZED,
+                                       .tenant = name,
+                                       .reason = "set",
+                                       .before_bytes = before_bytes,
+                                       .bytes = bytes});
+}
+
 int handle_ADMIN_TENANT_SET(struct request *rq)
 {
         const Kvlease__V1__AdminTenantSetRequest *m = rq->message;
         char uid[UID_TEXT_MAX];
+        uint64_t reserved = reserved_bytes(rq->server, m->name);
         int r = tenants_set(rq->server, m->name, m->create, m->options, m->n_options, &rq->detail);
 
         if (r < 0)
@@ -221,6 +259,8 @@ int handle_ADMIN_TENANT_SET(struct request *rq)
         log_message(m->create ? LOG_TENANT_MADE : LOG_TENANT_CHANGED,
                 LOG_FIELDS({"TENANT", m->name}, {"PEER_UID", peer_uid(rq, uid)}),
                 "tenant %s was %s by uid %s", m->name, m->create ? "made" : "changed", uid);
+        note_tenant(rq->server, m->name, m->create ? "made" : "changed", m->options, m->n_options);
+        note_reserve(rq->server, m->name, reserved);
         if (m->create)
                 server_notify_status(rq->server);
         return 0;
@@ -239,6 +279,7 @@ int handle_ADMIN_TENANT_REMOVE(struct request *rq)
         log_message(LOG_TENANT_REMOVED,
                 LOG_FIELDS({"TENANT", m->name}, {"PEER_UID", peer_uid(rq, uid)}),
                 "tenant %s was removed by uid %s", m->name, uid);
+        note_tenant(rq->server, m->name, "removed", NULL, 0);
         server_notify_status(rq->server);
         return durable_answer(rq);
 }
@@ -302,6 +343,8 @@ int handle_ADMIN_DRAIN(struct request *rq)
         else
                 events_to_all(
                         s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN, "the daemon grants nothing new");
+        server_note(s, &(struct chronicle_note){
+                               .kind = EVENT_DAEMON, .reason = m->off ? "drain off" : "drain"});
         server_notify_status(s);
         return 0;
 }

@@ -34,6 +34,7 @@ static void take_name(struct peer *p, const char *name)
         for (; name[n] && n < PEER_NAME_MAX; n++)
                 p->name[n] = name[n] >= ' ' && name[n] <= '~' ? name[n] : '?';
         p->name[n] = '\0';
+        peer_set_who(p);
 }
 
 /* The highest version both speak. */
@@ -244,6 +245,7 @@ int handle_BYE(struct request *rq)
         key_waits_cancel(p, 0);
         fetches_cancel(p, 0);
         p->member = NULL;
+        peer_note_end(p, "said goodbye");
         events_member_left(m);
         member_free(m);
         server_kick(rq->server);

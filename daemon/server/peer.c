@@ -13,6 +13,7 @@
 #include "daemon/server/events.h"
 #include "daemon/server/durable.h"
 #include "daemon/server/fetches.h"
+#include "daemon/server/followers.h"
 #include "daemon/server/key-waits.h"
 #include "daemon/server/log.h"
 #include "daemon/server/options.h"
@@ -106,6 +107,7 @@ static void stop_waiting(struct peer *p)
         key_waits_drop(p);
         fetches_drop(p);
         durable_drop(p);
+        follower_drop(p);
         if (p->member)
                 member_withdraw(p->member);
 }
@@ -125,6 +127,8 @@ void peer_end(struct peer *p)
 
         if (p->state == PEER_GONE)
                 return;
+        if (p->member)
+                peer_note_end(p, NULL);
         p->state = PEER_GONE;
         stop_waiting(p);
         close_socket(p);
@@ -200,6 +204,7 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         p->by_number = origin->by_number;
         p->refuse_code = origin->refuse_code;
         p->tenancy = origin->refuse_code ? NULL : origin->tenancy;
+        peer_set_who(p);
         list_init(&p->link);
         list_init(&p->backlog_link);
         list_init(&p->hello_link);
@@ -332,6 +337,7 @@ void peer_violation(struct peer *p, const char *rule)
         p->n_violations++;
         p->server->n_violations++;
         calls_note_violation(&p->server->calls, rule);
+        peer_note_violation(p, rule);
         if (log_first_of(rule)) {
                 char pid[16];
 

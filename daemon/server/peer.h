@@ -50,6 +50,7 @@ enum peer_state {
 
 #define PEER_NAME_MAX   64
 #define PEER_NONCE_SIZE 16
+#define PEER_WHO_MAX    (PEER_NAME_MAX + 24)
 
 /* Frames of one peer handled in one loop turn. Not tuned. */
 #define PEER_FRAMES_PER_TURN 16
@@ -101,6 +102,7 @@ struct peer {
         uint32_t n_fetches;
         struct list_link durables; /* of durable.c; owned by what they wait for */
         uint32_t n_durables;
+        struct follower *follower; /* owned: an ADMIN_EVENTS that waits (followers.h); NULL */
         struct outqueue out;
         struct ring ring;       /* open from SHM_OPEN to the end */
         struct resume *resume;  /* owned; asked for, and not proven yet (resume.h); NULL */
@@ -114,6 +116,7 @@ struct peer {
         struct sock_creds sent_creds; /* of the bytes received last, while challenged */
         uint8_t nonce[PEER_NONCE_SIZE];
         char name[PEER_NAME_MAX + 1]; /* printable */
+        char who[PEER_WHO_MAX];       /* "process 12 (decoder)", "uid 0": for people */
 
         size_t pending_bytes; /* as counted last (pending.h) */
         uint64_t n_requests, n_violations;
@@ -195,6 +198,13 @@ void peer_introduced(struct peer *p);
 /* Handles `n` bytes as if they had come over the socket: for the fuzzer. The peer may be gone
  * after. */
 void peer_feed(struct peer *p, const uint8_t *data, size_t n);
+
+/* Its name, process and user are known: peer.who. */
+void peer_set_who(struct peer *p);
+
+/* Its member ends: that is noted. NULL: why is seen at the peer. */
+void peer_note_end(struct peer *p, const char *why);
+void peer_note_violation(struct peer *p, const char *rule);
 
 /* The next state and name for people. */
 const char *peer_state_name(const struct peer *p);

@@ -11,6 +11,7 @@
 #include "daemon/core/recall.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/events.h"
+#include "daemon/server/followers.h"
 #include "daemon/server/log.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/server.h"
@@ -80,6 +81,12 @@ static void on_late(struct attach *a, const struct extent_set *set, void *data)
                 return;
         p->late = true;
         snprintf(pid, sizeof(pid), "%d", (int)p->pid);
+        server_note(s, &(struct chronicle_note){.kind = EVENT_QUARANTINED,
+                               .tenant = a->ns->tenant->name,
+                               .ns = a->ns->name,
+                               .by = p->who,
+                               .bytes = set->charge.bytes,
+                               .reason = killed ? "killed" : "late"});
         log_message(LOG_QUARANTINED,
                 LOG_FIELDS({"PEER_PID", pid}, {"TENANT", a->ns->tenant->name},
                         {"NAMESPACE", a->ns->name}),

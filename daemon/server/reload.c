@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "daemon/server/followers.h"
 #include "daemon/server/log.h"
 #include "daemon/server/notify.h"
 #include "daemon/server/server.h"
@@ -75,6 +76,8 @@ void reload_config(struct server *s)
         notify_now(lines);
         if (config_load(&s->source, &next, report, NULL) < 0) {
                 log_message(LOG_RELOAD_FAILED, NULL, "reload: nothing was changed");
+                server_note(s,
+                        &(struct chronicle_note){.kind = EVENT_DAEMON, .reason = "reload failed"});
         } else {
                 apply_daemon(s, &next.daemon);
                 check_devices(s, &next);
@@ -84,6 +87,8 @@ void reload_config(struct server *s)
                 s->config.has_file = next.has_file;
                 sizing_timer_update(s);
                 log_message(LOG_RELOADED, NULL, "reloaded");
+                server_note(
+                        s, &(struct chronicle_note){.kind = EVENT_DAEMON, .reason = "reloaded"});
         }
         server_notify_status(s);
         notify_now("READY=1");

@@ -104,6 +104,7 @@ static int adopt_member(struct server *s, struct member *m)
         if (r < 0)
                 return r;
         memcpy(p->name, who.name, sizeof(p->name));
+        peer_set_who(p);
         p->member = m;
         m->server_data = p;
         p->muted = client_is_muted(m);

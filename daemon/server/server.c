@@ -1,6 +1,7 @@
 #include "daemon/server/server.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include "daemon/server/descriptors.h"
 #include "daemon/server/devices.h"
 #include "daemon/server/events.h"
+#include "daemon/server/followers.h"
 #include "daemon/server/learnt.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/log.h"
@@ -240,6 +242,7 @@ static int init_base(struct server *s, struct config *config)
                 uv_signal_init(&s->loop, &s->signals[i]);
         store_init(&s->store, evict_find(config_evict_names[s->config.daemon.evict]));
         events_attach(s);
+        followers_init(s);
         recalls_init(s);
         compact_timer_init(s);
         movement_init(s);
@@ -418,6 +421,23 @@ void server_notify_status(struct server *s)
         notify_now(format_status(s, line));
 }
 
+/* What there is from the beginning. */
+static void note_start(struct server *s)
+{
+        const struct recovery *r = &s->recovery;
+        char detail[CHRONICLE_DETAIL_MAX + 1] = "the cache starts empty";
+
+        if (s->took_over)
+                snprintf(detail, sizeof(detail),
+                        "taken over: %" PRIu64 " pages in %u namespaces, %u clients; lost: %u "
+                        "namespaces",
+                        r->n_pages, r->n_namespaces, r->n_clients, r->n_lost);
+        server_note(s, &(struct chronicle_note){.kind = EVENT_DAEMON,
+                               .reason = "started",
+                               .pages = s->took_over ? r->n_pages : 0,
+                               .detail = detail});
+}
+
 static void say_ready(struct server *s)
 {
         char budget[FORMAT_BYTES_MAX], status[STATUS_BYTES];
@@ -428,6 +448,7 @@ static void say_ready(struct server *s)
                         s->source.file ? s->source.file : CONFIG_DEFAULT_FILE);
         log_message(LOG_READY, LOG_FIELDS({"RUNTIME_DIR", s->rundir.path}),
                 "ready in %s, %s to lease", s->rundir.path, format_bytes(s->budget_bytes, budget));
+        note_start(s);
         /* These may block; nobody is served yet who would wait with them. */
         sd_notify(0, format_status(s, status));
         s->ready_nsec = clock_now_nsec();
@@ -497,11 +518,14 @@ void server_stop(struct server *s)
                 return;
         s->stopping = true;
         log_message(LOG_STOPPING, NULL, "stopping");
+        server_note(s, &(struct chronicle_note){.kind = EVENT_DAEMON,
+                               .reason = s->restarting ? "restarting" : "stopping"});
         notify_now("STOPPING=1");
         close_listeners(s);
         if (!keeping_is_on(&s->keeping)) /* else they ask the next daemon again */
                 parked_refuse(s);
         events_to_all(s, KVLEASE__V1__NOTICE_EVENT__KIND__SHUTDOWN, "kvleased stops");
+        followers_end(s);
         uv_timer_start(&s->stop_timer, on_stop_timeout,
                 s->config.daemon.stop_timeout_nsec / NSEC_PER_MSEC, 0);
         server_output_drained(s);
@@ -557,6 +581,7 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->grace_timer,
                 (uv_handle_t *)&s->compact_timer,
                 (uv_handle_t *)&s->upkeep_timer,
+                (uv_handle_t *)&s->follow_timer,
                 (uv_handle_t *)&s->sizing_timer,
                 (uv_handle_t *)&s->turns_timer,
                 (uv_handle_t *)&s->turns_check,

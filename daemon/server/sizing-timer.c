@@ -6,6 +6,7 @@
 #include "base/parse.h"
 #include "daemon/core/sizing.h"
 #include "daemon/core/tenant.h"
+#include "daemon/server/followers.h"
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
 #include "daemon/server/test-clock.h"
@@ -23,6 +24,13 @@ static void on_moved(const struct tenant *t, uint64_t before_bytes, void *data)
 {
         char before[FORMAT_BYTES_MAX], after[FORMAT_BYTES_MAX];
 
+        server_note(
+                data, &(struct chronicle_note){.kind = EVENT_RESIZED,
+                              .tenant = t->name,
+                              .before_bytes = before_bytes,
+                              .bytes = sizing_reserved(t),
+                              .reason = t->sizing.attrs.mode == SIZING_OFF ? "schedule" : "sizer",
+                              .detail = sizing_why(t)});
         log_event(LEVEL_INFO, LOG_FIELDS({"TENANT", t->name}),
                 "reservation of tenant %s goes from %s to %s: %s", t->name,
                 format_bytes(before_bytes, before), format_bytes(sizing_reserved(t), after),
@@ -35,7 +43,8 @@ static void on_sizing(uv_timer_t *timer)
         struct sizing_params params = {.window_nsec = s->config.daemon.sizer_window_nsec,
                 .cooldown_nsec = s->config.daemon.sizer_cooldown_nsec,
                 .second_of_day = second_of_day(),
-                .on_moved = on_moved};
+                .on_moved = on_moved,
+                .data = s};
 
         if (sizing_is_needed(&s->store))
                 sizing_work(&s->store, &params, server_now(s));

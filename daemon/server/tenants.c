@@ -12,6 +12,7 @@
 #include "daemon/core/sizing.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/access.h"
+#include "daemon/server/followers.h"
 #include "daemon/server/learnt.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/log.h"
@@ -426,16 +427,21 @@ int tenants_load(struct server *s)
 static void drop_removed(struct tenancy *t)
 {
         struct detail d = {""};
+        struct server *s = t->server;
         char name[TENANT_NAME_MAX + 1];
 
         strcpy(name, t->config.name);
-        if (tenancy_remove(t, false, &d) < 0)
+        if (tenancy_remove(t, false, &d) < 0) {
                 log_warning("tenant %s is gone from the configuration but stays until a later "
                             "reload: %s",
                         name, d.text);
-        else
-                log_message(LOG_TENANT_REMOVED, LOG_FIELDS({"TENANT", name}),
-                        "tenant %s is removed", name);
+                return;
+        }
+        log_message(LOG_TENANT_REMOVED, LOG_FIELDS({"TENANT", name}), "tenant %s is removed", name);
+        server_note(s, &(struct chronicle_note){.kind = EVENT_TENANT,
+                               .tenant = name,
+                               .reason = "removed",
+                               .by = "the configuration"});
 }
 
 /*

@@ -67,6 +67,7 @@ def expect_without_daemon(shell, env):
     expect(shell, "kvleasectl trace record o", ["on", "off"], env)
     expect(shell, "kvleasectl recall --t", ["--timeout"], env)
     expect(shell, "kvleasectl status --no", ["--no-headings"], env)
+    expect(shell, "kvleasectl events --kind re", ["refused", "resized", "revoked"], env)
     expect(shell, "kvleasectl tenants set chat limit=1GiB reserve_m", ["reserve_min=", "reserve_max="], env)
     expect(shell, "kvleasectl top --view ", ["tenants", "namespaces", "clients", "regions"], env)
     expect(shell, "kvleasectl top --sort re", ["req/s", "reserve", "refuse/s", "recalled"], env)

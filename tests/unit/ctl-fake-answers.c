@@ -277,6 +277,111 @@ static M(AdminRegion) regions[] = {
         {.device = "host", .size_bytes = 7 * GIB, .used_bytes = GIB / 2},
 };
 
+/* Of every kind of line. */
+static M(AdminEvent) events[] = {
+        {
+                PROTOBUF_C_MESSAGE_INIT(&kvlease__v1__admin_event__descriptor),
+                .number = 7,
+                .time_msec = 1700000000250,
+                .first_time_msec = 1699999999500,
+                .kind = "evicted",
+                .tenant = "search",
+                .ns = "llama \x1b[31m",
+                .by_tenant = "chat",
+                .by = "process 12 (decoder)",
+                .reason = "lease",
+                .tier = "device",
+                .count = 120,
+                .pages = 120,
+                .bytes = 31457280,
+                .detail = "",
+        },
+        {
+                PROTOBUF_C_MESSAGE_INIT(&kvlease__v1__admin_event__descriptor),
+                .number = 9,
+                .time_msec = 1700000001000,
+                .first_time_msec = 1700000000100,
+                .kind = "refused",
+                .tenant = "chat",
+                .ns = "qwen",
+                .by_tenant = "",
+                .by = "process 12 (decoder)",
+                .reason = "quota",
+                .tier = "",
+                .count = 3,
+                .pages = 24,
+                .bytes = 98304,
+                .detail = "tenant chat holds 1 GiB of its limit of 1 GiB",
+        },
+        {
+                PROTOBUF_C_MESSAGE_INIT(&kvlease__v1__admin_event__descriptor),
+                .number = 10,
+                .time_msec = 1700000002000,
+                .first_time_msec = 1700000002000,
+                .kind = "resized",
+                .tenant = "chat",
+                .ns = "",
+                .by_tenant = "",
+                .by = "",
+                .reason = "sizer",
+                .tier = "",
+                .count = 1,
+                .bytes = 2147483648,
+                .before_bytes = 1073741824,
+                .detail = "demand is above it",
+        },
+        {
+                PROTOBUF_C_MESSAGE_INIT(&kvlease__v1__admin_event__descriptor),
+                .number = 11,
+                .time_msec = 1700000003000,
+                .first_time_msec = 1700000003000,
+                .kind = "demoted",
+                .tenant = "search",
+                .ns = "llama",
+                .by_tenant = "",
+                .by = "",
+                .reason = "",
+                .tier = "host",
+                .count = 1,
+                .pages = 1,
+                .bytes = 262144,
+                .detail = "",
+        },
+        {
+                PROTOBUF_C_MESSAGE_INIT(&kvlease__v1__admin_event__descriptor),
+                .number = 12,
+                .time_msec = 1700000004000,
+                .first_time_msec = 1700000004000,
+                .kind = "daemon",
+                .tenant = "",
+                .ns = "",
+                .by_tenant = "",
+                .by = "uid 1000",
+                .reason = "drain",
+                .tier = "",
+                .count = 1,
+                .detail = "",
+        },
+};
+
+/* Two in the first answer and the rest in the next; who follows finds out that some were lost. */
+static void answer_events(
+        const struct fake_answers *f, M(AdminEventsReply) * m, const M(AdminEventsRequest) * q)
+{
+        static M(AdminEvent) * rows[ARRAY_SIZE(events)];
+        size_t first = q->after == 0 ? 0 : 2;
+
+        if (f->mode == FAKE_EMPTY)
+                return;
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+                rows[i] = &events[i];
+        m->events = rows + first;
+        m->n_events = first ? ARRAY_SIZE(rows) - first : 2;
+        m->more = !first;
+        m->next = events[first ? ARRAY_SIZE(rows) - 1 : 1].number;
+        m->lost = q->wait_msec > 0 ? 6 : 0;
+}
+
 static M(AdminEviction) evictions[] = {
         {.victim = "chat", .by = "search", .pages = 12, .sets = 1},
         {.victim = "chat", .by = "", .pages = 3},
@@ -581,6 +686,9 @@ static void answer(
         case MSG_ADMIN_EVICTIONS:
                 LIST_ROW(f, (M(AdminEvictionsReply) *)m, (const M(AdminListRequest) *)q, evictions,
                         evictions, admin_eviction);
+                return;
+        case MSG_ADMIN_EVENTS:
+                answer_events(f, (M(AdminEventsReply) *)m, (const M(AdminEventsRequest) *)q);
                 return;
         case MSG_ADMIN_SESSIONS:
                 LIST_ROW(f, (M(AdminSessionsReply) *)m, (const M(AdminListRequest) *)q, sessions,

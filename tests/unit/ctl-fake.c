@@ -201,7 +201,7 @@ _Noreturn static void child(
         const struct fake_run *run, int binary_fd, const char *dir, int out_fd, int err_fd)
 {
         const char *argv[16] = {"kvleasectl"};
-        const char *env[] = {"LC_ALL=C", run->env, NULL};
+        const char *env[] = {"LC_ALL=C", "TZ=UTC", run->env, NULL};
         size_t n = 1;
 
         if (!run->no_socket_option) {

@@ -32,7 +32,7 @@ enum fake_mode {
 struct fake_run {
         enum fake_mode mode;
         const char *const *args; /* after the program's name, NULL at the end */
-        const char *env;         /* "NAME=VALUE" besides LC_ALL=C, or NULL */
+        const char *env;         /* "NAME=VALUE" besides LC_ALL=C and TZ=UTC, or NULL */
         const char *out_path;    /* stdout goes there: NULL: to ret out */
         bool no_socket_option;   /* else --socket admin.sock comes first */
 };

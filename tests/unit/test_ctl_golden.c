@@ -74,6 +74,18 @@ static const struct golden goldens[] = {
         {"evictions", FAKE_NORMAL, 0, {"evictions"}},
         {"evictions-json", FAKE_NORMAL, 0, {"evictions", "--json"}},
         {"evictions-empty", FAKE_EMPTY, 0, {"evictions"}},
+        {"events", FAKE_NORMAL, 0, {"events"}},
+        {"events-bytes", FAKE_NORMAL, 0,
+                {"events", "--bytes", "--kind", "evicted,refused,evicted", "--tenant=chat"}},
+        {"events-json", FAKE_NORMAL, 0, {"events", "--json", "--namespace", "qwen"}},
+        {"events-last", FAKE_NORMAL, 0, {"events", "--count", "1", "--since", "10min"}},
+        {"events-follow", FAKE_NORMAL, 0, {"events", "--follow", "--count=7"}},
+        {"events-follow-json", FAKE_NORMAL, 0, {"events", "--follow", "--count=6", "--json"}},
+        {"events-empty", FAKE_EMPTY, 0, {"events"}},
+        {"events-help", FAKE_ABSENT, 0, {"events", "--help"}},
+        {"usage-event-kind", FAKE_ABSENT, 2, {"events", "--kind", "evicted,eaten"}},
+        {"usage-event-count", FAKE_ABSENT, 2, {"events", "--count", "0"}},
+        {"usage-event-since", FAKE_ABSENT, 2, {"events", "--since", "yesterday"}},
         {"evictions-empty-json", FAKE_EMPTY, 0, {"evictions", "--json"}},
         {"top", FAKE_NORMAL, 0, {"top", "--batch", "--count=1", "--interval=0.1"}},
         {"top-bytes", FAKE_NORMAL, 0,
@@ -255,11 +267,18 @@ static void check_json(const struct golden *g, const struct fake_result *r)
 
         if (!strstr(g->name, "-json") || r->exit_code == 1)
                 return; /* a refusal is a sentence on stderr, nothing on stdout */
-        j = json_loads(r->out, JSON_REJECT_DUPLICATES, &error);
-        if (!j)
-                fail_msg("%s: line %d: %s", g->name, error.line, error.text);
-        assert_true(json_is_object(j));
-        json_decref(j);
+        /* One object; of events one a line. */
+        for (const char *at = r->out; *at; at += error.position) {
+                j = json_loads(at, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &error);
+                if (!j)
+                        fail_msg("%s: line %d: %s", g->name, error.line, error.text);
+                assert_true(json_is_object(j));
+                json_decref(j);
+                assert_int_equal(at[error.position], '\n');
+                error.position++;
+                if (strncmp(g->name, "events", 6) != 0)
+                        assert_int_equal(at[error.position], '\0');
+        }
 }
 
 static void test_goldens(void **state)

@@ -25,7 +25,7 @@ static void test_table(void **state)
                 assert_int_equal(!strncmp(row->name, "ADMIN_", 6), row->sockets == MSG_ON_ADMIN);
                 assert_in_range(row->max_reply_fds, 0, FRAME_MAX_FDS);
         }
-        assert_int_equal(n, 54);
+        assert_int_equal(n, 55);
         assert_null(msg_find(0));
         assert_null(msg_find(8));
         assert_null(msg_find(UINT16_MAX));

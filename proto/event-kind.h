@@ -1,0 +1,33 @@
+/*
+ * Kinds of what ADMIN_EVENTS tells: their names on the wire, for kvleasectl and in its JSON. Never
+ * renamed; new ones are appended.
+ */
+#ifndef KVL_PROTO_EVENT_KIND_H
+#define KVL_PROTO_EVENT_KIND_H
+
+/*
+ * X(NAME, name, told together?, what). Of those told together, what is alike and happens within
+ * CHRONICLE_WINDOW_NSEC is one event with a count.
+ */
+#define EVENT_KIND_TABLE(X)                                                        \
+        X(EVICTED, "evicted", true, "cached pages made room")                      \
+        X(DEMOTED, "demoted", true, "cached pages went down a tier")               \
+        X(EXPIRED, "expired", true, "pages or sessions that nobody used any more") \
+        X(DROPPED, "dropped", true, "pages were invalidated, purged or damaged")   \
+        X(REFUSED, "refused", true, "leases were refused")                         \
+        X(RESIZED, "resized", false, "a reservation was changed")                  \
+        X(REVOKED, "revoked", true, "memory was asked back")                       \
+        X(QUARANTINED, "quarantined", true, "a client didn't give memory back")    \
+        X(CLIENT, "client", true, "a client was removed")                          \
+        X(VIOLATION, "violation", true, "a client broke the protocol")             \
+        X(TENANT, "tenant", false, "a tenant was made, changed or removed")        \
+        X(DAEMON, "daemon", false, "kvleased started, drained, reloaded, stops")
+
+enum event_kind {
+#define X(name, ...) EVENT_##name,
+        EVENT_KIND_TABLE(X)
+#undef X
+                EVENT_KINDS
+};
+
+#endif

@@ -1,0 +1,354 @@
+/* kvleasectl events: what is told of what really happens, to whoever reads fast, slowly or later.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "daemon/core/chronicle.h"
+#include "tests/fault/raw.h"
+#include "tests/integration/harness.h"
+
+#define WAIT_MSEC   30000 /* not tuned */
+#define SET_PAGES   512
+#define N_SETS      8
+#define CHAIN_PAGES 64 /* as many as a line of the worker's names */
+#define MIB         (UINT64_C(1) << 20)
+
+/* Room for eight sets. */
+static const struct private_tenant tenants[] = {
+        {"a", NULL}, {"b", "limit = 4MiB\nweight = 300\n"}, {NULL, NULL}};
+static const struct private_options tight = {
+        .tenants = tenants, .device_lines = "memory = 16MiB\nextent = 2MiB\n"};
+
+/* ---- kvleasectl events ----------------------------------------------------------------------- */
+
+static const char *text(json_t *event, const char *name)
+{
+        const char *s = json_string_value(json_object_get(event, name));
+
+        return s ? s : "";
+}
+
+static uint64_t number(json_t *event, const char *name)
+{
+        return (uint64_t)json_integer_value(json_object_get(event, name));
+}
+
+/* All that `kvleasectl events WORDS` shows; owned. */
+static json_t *events(struct harness *h, const char *words)
+{
+        json_t *list = json_array();
+        json_error_t error;
+        struct proc_output o;
+        char line[256];
+
+        snprintf(line, sizeof(line), "--json events %s", words);
+        assert_int_equal(ctl_run(h, line, &o), 0);
+        for (const char *at = o.out; *at; at += error.position + 1) {
+                json_t *e = json_loads(at, JSON_DISABLE_EOF_CHECK, &error);
+
+                assert_non_null(e);
+                json_array_append_new(list, e);
+        }
+        proc_output_free(&o);
+        return list;
+}
+
+/* The last one of a kind; owned by the list. */
+static json_t *last_of(json_t *list, const char *kind)
+{
+        for (size_t i = json_array_size(list); i-- > 0;)
+                if (strcmp(text(json_array_get(list, i), "kind"), kind) == 0)
+                        return json_array_get(list, i);
+        fail_msg("no event of kind %s", kind);
+        return NULL;
+}
+
+/* ---- one that follows ------------------------------------------------------------------------ */
+
+struct follower {
+        pid_t pid;
+        FILE *out;
+        int err; /* its stderr */
+        char line[4096];
+};
+
+static void follow(struct harness *h, struct follower *f, const char *kind)
+{
+        const char *argv[16] = {
+                program_ctl(), "--socket", h->daemon.admin, "--json", "events", "--follow"};
+        int out[2], err[2];
+
+        if (kind) {
+                argv[6] = "--kind";
+                argv[7] = kind;
+        }
+        assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+        assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+        f->pid = proc_spawn(argv, NULL, (struct proc_files){-1, out[1], err[1]});
+        assert_true(f->pid > 0);
+        close(out[1]);
+        close(err[1]);
+        f->err = err[0];
+        f->out = fdopen(out[0], "r");
+        assert_non_null(f->out);
+        setvbuf(f->out, NULL, _IONBF, 0); /* poll() is to see what is left */
+}
+
+/* The next line; owned. */
+static json_t *next_line(struct follower *f)
+{
+        struct pollfd p = {fileno(f->out), POLLIN, 0};
+        json_t *e;
+
+        if (poll(&p, 1, WAIT_MSEC) <= 0)
+                fail_msg("nothing more is told");
+        assert_non_null(fgets(f->line, sizeof(f->line), f->out));
+        e = json_loads(f->line, 0, NULL);
+        assert_non_null(e);
+        return e;
+}
+
+/* Goes on to the event with this reason. */
+static void await(struct follower *f, const char *kind, const char *reason)
+{
+        bool found = false;
+
+        while (!found) {
+                json_t *e = next_line(f);
+
+                found = strcmp(text(e, "kind"), kind) == 0 &&
+                        strcmp(text(e, "reason"), reason) == 0;
+                json_decref(e);
+        }
+}
+
+static void await_stderr(struct follower *f, const char *words)
+{
+        struct pollfd p = {f->err, POLLIN, 0};
+        char said[4096] = "";
+        size_t len = 0;
+
+        while (!strstr(said, words)) {
+                ssize_t n;
+
+                if (poll(&p, 1, WAIT_MSEC) <= 0)
+                        fail_msg("never said: %s", words);
+                n = read(f->err, said + len, sizeof(said) - 1 - len);
+                assert_true(n > 0);
+                len += (size_t)n;
+                said[len] = '\0';
+        }
+}
+
+/* Ctrl-C is how one ends, and no failure. */
+static void interrupt(struct follower *f)
+{
+        int status = -1;
+
+        kill(f->pid, SIGINT);
+        assert_int_equal(proc_wait(f->pid, WAIT_MSEC, &status), 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        fclose(f->out);
+        close(f->err);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* A tenant's pages that made room for another's leases: whose, how many, for whom. */
+static void test_eviction(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "victim", 1), *b;
+        uint32_t pages[CHAIN_PAGES];
+        json_t *list, *e;
+
+        for (unsigned i = 0; i < N_SETS * SET_PAGES / CHAIN_PAGES; i++)
+                worker_publish_chain(a, i, CHAIN_PAGES, pages);
+        worker_stop(a);
+        b = worker_start(h, "b", "winner", 1);
+        worker_publish_chain(b, 1, CHAIN_PAGES, pages);
+        list = events(h, "--kind evicted");
+        e = last_of(list, "evicted");
+        assert_string_equal(text(e, "tenant"), "a");
+        assert_string_equal(text(e, "namespace"), "victim");
+        assert_string_equal(text(e, "by_tenant"), "b");
+        assert_string_equal(text(e, "reason"), "lease");
+        assert_string_equal(text(e, "tier"), "device");
+        assert_true(number(e, "pages") >= SET_PAGES);
+        assert_int_equal(number(e, "bytes"), number(e, "pages") * 2 * MIB / SET_PAGES);
+        assert_int_equal(number(e, "count"), number(e, "pages"));
+        /* Of both tenants, and of nobody else. */
+        json_decref(list);
+        list = events(h, "--kind evicted --tenant b");
+        assert_true(json_array_size(list) > 0);
+        json_decref(list);
+        list = events(h, "--kind evicted --namespace winner");
+        assert_int_equal(json_array_size(list), 0);
+        json_decref(list);
+        /* And the worker that left. */
+        list = events(h, "--kind client");
+        e = last_of(list, "client");
+        assert_string_equal(text(e, "tenant"), "a");
+        assert_string_equal(text(e, "reason"), "said goodbye");
+        assert_non_null(strstr(text(e, "by"), "process"));
+        json_decref(list);
+        worker_stop(b);
+}
+
+/* Says which limit, and counts what is the same. */
+static void test_refusal(void **state)
+{
+        struct harness *h = *state;
+        struct worker *b = worker_start(h, "b", "n", 1);
+        json_t *list, *e;
+
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(worker_ask(b, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
+        list = events(h, "--kind refused");
+        e = last_of(list, "refused");
+        assert_string_equal(text(e, "tenant"), "b");
+        assert_string_equal(text(e, "reason"), "quota");
+        assert_non_null(strstr(text(e, "detail"), "limit of 4 MiB"));
+        assert_true(number(e, "pages") % (3 * SET_PAGES) == 0);
+        assert_true(number(e, "pages") == number(e, "count") * 3 * SET_PAGES);
+        json_decref(list);
+        worker_kill(b);
+        list = events(h, "--kind client");
+        for (unsigned i = 0; json_array_size(list) == 0; i++) {
+                assert_true(i < WAIT_MSEC / 10);
+                json_decref(list);
+                sleep_msec(10);
+                list = events(h, "--kind client");
+        }
+        json_decref(list);
+}
+
+/* What administrators do, and by whom. */
+static void test_changes(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "n", 1);
+        uint32_t pages[4];
+        json_t *list, *e;
+        char uid[32];
+
+        snprintf(uid, sizeof(uid), "uid %u", (unsigned)getuid());
+        worker_publish_chain(a, 1, 4, pages);
+        ctl(h, "tenants set b class=pinned reserve=4MiB");
+        list = events(h, "");
+        e = last_of(list, "resized");
+        assert_string_equal(text(e, "tenant"), "b");
+        assert_string_equal(text(e, "by"), uid);
+        assert_int_equal(number(e, "before_bytes"), 0);
+        assert_int_equal(number(e, "bytes"), 4 * MIB);
+        assert_string_equal(text(last_of(list, "tenant"), "detail"), "class=pinned reserve=4MiB");
+        json_decref(list);
+        ctl(h, "purge a");
+        ctl(h, "recall a --size 2MiB");
+        list = events(h, "--tenant a");
+        e = last_of(list, "dropped");
+        assert_string_equal(text(e, "reason"), "purge");
+        assert_string_equal(text(e, "by"), uid);
+        assert_int_equal(number(e, "pages"), 4);
+        e = last_of(list, "revoked");
+        assert_string_equal(text(e, "by"), uid);
+        assert_int_equal(number(e, "bytes"), 2 * MIB);
+        json_decref(list);
+        list = events(h, "--count 1");
+        assert_int_equal(json_array_size(list), 1);
+        assert_string_equal(text(json_array_get(list, 0), "kind"), "revoked");
+        json_decref(list);
+        worker_stop(a);
+}
+
+static void test_follow(void **state)
+{
+        struct harness *h = *state;
+        struct worker *b = worker_start(h, "b", "n", 1);
+        struct follower f;
+
+        follow(h, &f, "daemon,refused");
+        await(&f, "daemon", "started");
+        ctl(h, "tenants set a weight=7"); /* not of these kinds */
+        ctl(h, "drain --off");            /* nothing changes */
+        assert_int_equal(worker_ask(b, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
+        await(&f, "refused", "quota");
+        worker_stop(b);
+        ctl(h, "drain");
+        await(&f, "daemon", "drain");
+        ctl(h, "drain --off");
+        await(&f, "daemon", "drain off");
+        interrupt(&f);
+}
+
+/* A reader that stands still holds nobody up, and is told how much it missed. */
+static void test_slow(void **state)
+{
+        struct harness *h = *state;
+        Kvlease__V1__AdminDrainRequest m = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
+        unsigned n = 2 * CHRONICLE_EVENTS;
+        struct follower f;
+        uint64_t lost = 0;
+        struct raw r;
+
+        follow(h, &f, NULL);
+        await(&f, "daemon", "started");
+        kill(f.pid, SIGSTOP);
+        raw_open(&r, h, h->daemon.admin);
+        assert_int_equal(raw_hello(&r, 1, 1)->status, 0);
+        for (unsigned i = 0; i < n; i++) {
+                m.off = i % 2;
+                assert_true(raw_request(&r, MSG_ADMIN_DRAIN, 0, &m.base));
+                assert_int_equal(((const Kvlease__V1__SimpleReply *)raw_answer(&r))->status, 0);
+        }
+        raw_close(&r);
+        kill(f.pid, SIGCONT);
+        while (lost == 0) {
+                json_t *e = next_line(&f);
+
+                lost = number(e, "lost");
+                json_decref(e);
+        }
+        /* All but what is in the ring, and the one answer that was under way. */
+        assert_in_range(lost, n - CHRONICLE_EVENTS - 257, n - CHRONICLE_EVENTS + 1);
+        ctl(h, "tenants set a weight=8");
+        await(&f, "tenant", "changed");
+        interrupt(&f);
+}
+
+/* Follows the next daemon as it did the one before, and says so. */
+static void test_restart(void **state)
+{
+        struct harness *h = *state;
+        struct follower f;
+
+        follow(h, &f, "daemon");
+        await(&f, "daemon", "started");
+        harness_restart(h);
+        await(&f, "daemon", "stopping");
+        await_stderr(&f, "kvleased is back, and was restarted");
+        await(&f, "daemon", "started");
+        interrupt(&f);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_eviction, (void *)&tight),
+                harness_test(test_refusal, (void *)&tight),
+                harness_test(test_changes, (void *)&tight),
+                harness_test(test_follow, (void *)&tight),
+                harness_test(test_slow, (void *)&tight),
+                harness_test(test_restart, (void *)&tight),
+        };
+
+        return cmocka_run_group_tests_name("events", tests, NULL, NULL);
+}

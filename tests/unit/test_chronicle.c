@@ -1,0 +1,262 @@
+/* The ring of events: what is told together, what is lost, and what a reader is shown. */
+#include "tests/unit/test-support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/chronicle.h"
+
+#define SEC NSEC_PER_SEC
+
+static const struct chronicle_filter all;
+
+static void open_one(struct chronicle *c)
+{
+        *c = (struct chronicle){0};
+        assert_int_equal(chronicle_open(c), 0);
+}
+
+static void evict(struct chronicle *c, uint64_t now, const char *tenant, const char *by)
+{
+        chronicle_note(c, now,
+                &(struct chronicle_note){.kind = EVENT_EVICTED,
+                        .tenant = tenant,
+                        .ns = "n",
+                        .by_tenant = by,
+                        .reason = "lease",
+                        .pages = 2,
+                        .bytes = 8});
+}
+
+static void note(struct chronicle *c, uint64_t now, enum event_kind kind, const char *tenant)
+{
+        chronicle_note(c, now, &(struct chronicle_note){.kind = kind, .tenant = tenant});
+}
+
+static size_t count(const struct chronicle *c, const struct chronicle_filter *f, uint64_t after)
+{
+        const struct chronicle_event *e;
+        size_t n = 0;
+
+        while ((e = chronicle_next(c, f, after))) {
+                assert_true(e->number > after);
+                after = e->number;
+                n++;
+        }
+        return n;
+}
+
+/* What is alike within the window is one event, and has no number before its end. */
+static void test_together(void **state)
+{
+        const struct chronicle_event *e;
+        struct chronicle c;
+
+        open_one(&c);
+        evict(&c, 10 * SEC, "a", "b");
+        evict(&c, 10 * SEC + 1, "a", "c");
+        evict(&c, 10 * SEC + 2, "a", "b");
+        assert_int_equal(c.last, 0);
+        assert_null(chronicle_next(&c, &all, 0));
+        assert_true(chronicle_due(&c) == 11 * SEC);
+        chronicle_settle(&c, 11 * SEC - 1, false);
+        assert_int_equal(c.last, 0);
+        chronicle_settle(&c, 11 * SEC, false);
+        assert_int_equal(c.last, 1); /* the other window isn't over */
+        e = chronicle_next(&c, &all, 0);
+        assert_string_equal(e->tenant, "a");
+        assert_string_equal(e->by_tenant, "b");
+        assert_int_equal(e->count, 2);
+        assert_int_equal(e->pages, 4);
+        assert_int_equal(e->bytes, 16);
+        assert_true(e->first_nsec == 10 * SEC && e->last_nsec == 10 * SEC + 2);
+        /* A new window of the same. */
+        evict(&c, 12 * SEC, "a", "b");
+        chronicle_settle(&c, 12 * SEC, true);
+        assert_int_equal(c.last, 3);
+        assert_int_equal(chronicle_next(&c, &all, 2)->count, 1);
+        assert_true(chronicle_due(&c) == UINT64_MAX);
+        chronicle_close(&c);
+}
+
+/* Each of these makes another event. */
+static void test_apart(void **state)
+{
+        const struct chronicle_note notes[] = {
+                {.kind = EVENT_EVICTED, .tenant = "a"},
+                {.kind = EVENT_DEMOTED, .tenant = "a"},
+                {.kind = EVENT_EVICTED, .tenant = "b"},
+                {.kind = EVENT_EVICTED, .tenant = "a", .ns = "n"},
+                {.kind = EVENT_EVICTED, .tenant = "a", .by = "uid 0"},
+                {.kind = EVENT_EVICTED, .tenant = "a", .by_tenant = "b"},
+                {.kind = EVENT_EVICTED, .tenant = "a", .reason = "limit"},
+                {.kind = EVENT_EVICTED, .tenant = "a", .tier = 1},
+        };
+        struct chronicle c;
+
+        open_one(&c);
+        for (unsigned round = 0; round < 3; round++)
+                for (size_t i = 0; i < ARRAY_SIZE(notes); i++)
+                        chronicle_note(&c, SEC, &notes[i]);
+        chronicle_settle(&c, SEC, true);
+        assert_int_equal(c.last, ARRAY_SIZE(notes));
+        for (uint64_t i = 0; i < c.last; i++)
+                assert_int_equal(chronicle_next(&c, &all, i)->count, 3);
+        chronicle_close(&c);
+}
+
+/* What isn't added up is there at once, and behind what led to it. */
+static void test_alone(void **state)
+{
+        struct chronicle c;
+
+        open_one(&c);
+        evict(&c, SEC, "a", "b");
+        note(&c, SEC, EVENT_RESIZED, "b");
+        note(&c, SEC, EVENT_RESIZED, "b");
+        assert_int_equal(c.last, 3);
+        assert_int_equal(chronicle_next(&c, &all, 0)->kind, EVENT_EVICTED);
+        assert_int_equal(chronicle_next(&c, &all, 1)->kind, EVENT_RESIZED);
+        chronicle_close(&c);
+}
+
+/* The oldest go, and the numbers say how many. */
+static void test_overflow(void **state)
+{
+        struct chronicle c;
+
+        open_one(&c);
+        assert_int_equal(chronicle_first(&c), 1);
+        for (unsigned i = 0; i < CHRONICLE_EVENTS; i++)
+                note(&c, SEC, EVENT_DAEMON, NULL);
+        assert_int_equal(chronicle_first(&c), 1);
+        assert_int_equal(count(&c, &all, 0), CHRONICLE_EVENTS);
+        for (unsigned i = 0; i < 5; i++)
+                note(&c, SEC, EVENT_TENANT, "a");
+        assert_int_equal(chronicle_first(&c), 6);
+        assert_int_equal(chronicle_next(&c, &all, 0)->number, 6);
+        assert_int_equal(count(&c, &all, 0), CHRONICLE_EVENTS);
+        assert_int_equal(chronicle_next(&c, &all, c.last - 1)->kind, EVENT_TENANT);
+        assert_null(chronicle_next(&c, &all, c.last));
+        assert_null(chronicle_next(&c, &all, UINT64_MAX));
+        chronicle_close(&c);
+}
+
+/* More that is open than there is room for: the oldest window ends early, nothing is lost. */
+static void test_many_open(void **state)
+{
+        struct chronicle c;
+        char name[16];
+
+        open_one(&c);
+        for (unsigned i = 0; i < 3 * CHRONICLE_OPEN_EVENTS; i++) {
+                snprintf(name, sizeof(name), "t%u", i);
+                evict(&c, SEC, name, "b");
+        }
+        assert_int_equal(c.last, 2 * CHRONICLE_OPEN_EVENTS);
+        chronicle_settle(&c, SEC, true);
+        assert_int_equal(count(&c, &all, 0), 3 * CHRONICLE_OPEN_EVENTS);
+        assert_string_equal(chronicle_next(&c, &all, 0)->tenant, "t0");
+        chronicle_close(&c);
+}
+
+static void test_filter(void **state)
+{
+        struct chronicle c;
+
+        open_one(&c);
+        evict(&c, 1 * SEC, "a", "b");
+        evict(&c, 3 * SEC, "c", "c");
+        note(&c, 5 * SEC, EVENT_RESIZED, "b");
+        note(&c, 7 * SEC, EVENT_DAEMON, NULL);
+        assert_int_equal(c.last, 4);
+        assert_int_equal(count(&c, &(struct chronicle_filter){.tenant = "a"}, 0), 1);
+        assert_int_equal(count(&c, &(struct chronicle_filter){.tenant = "b"}, 0), 2);
+        assert_int_equal(count(&c, &(struct chronicle_filter){.tenant = "x"}, 0), 0);
+        assert_int_equal(count(&c, &(struct chronicle_filter){.ns = "n"}, 0), 2);
+        assert_int_equal(count(&c, &(struct chronicle_filter){.kinds = 1u << EVENT_DAEMON}, 0), 1);
+        assert_int_equal(count(&c, &(struct chronicle_filter){.since_nsec = 3 * SEC}, 0), 3);
+        assert_int_equal(count(&c, &all, chronicle_before_last(&c, &all, 3)), 3);
+        assert_int_equal(count(&c, &all, chronicle_before_last(&c, &all, 99)), 4);
+        assert_int_equal(chronicle_before_last(&c, &(struct chronicle_filter){.ns = "n"}, 1), 1);
+        chronicle_close(&c);
+}
+
+/* Who doesn't say who did it means whose request is being handled. */
+static void test_by(void **state)
+{
+        struct chronicle c;
+
+        open_one(&c);
+        c.by = "uid 0";
+        note(&c, SEC, EVENT_DAEMON, NULL);
+        chronicle_note(&c, SEC, &(struct chronicle_note){.kind = EVENT_TENANT, .by = "somebody"});
+        c.by = NULL;
+        note(&c, SEC, EVENT_DAEMON, NULL);
+        assert_string_equal(chronicle_next(&c, &all, 0)->by, "uid 0");
+        assert_string_equal(chronicle_next(&c, &all, 1)->by, "somebody");
+        assert_string_equal(chronicle_next(&c, &all, 2)->by, "");
+        chronicle_close(&c);
+}
+
+/* Texts that are too long are cut between characters, and still told together. */
+static void test_long_texts(void **state)
+{
+        const struct chronicle_event *e;
+        struct chronicle c;
+        char text[400];
+
+        memset(text, 'x', sizeof(text));
+        text[sizeof(text) - 1] = '\0';
+        memcpy(text + CHRONICLE_REASON_MAX - 1, "\xc3\xa4", 2); /* the cut is in the middle */
+        open_one(&c);
+        for (unsigned i = 0; i < 2; i++)
+                chronicle_note(&c, SEC,
+                        &(struct chronicle_note){
+                                .kind = EVENT_REFUSED, .reason = text, .detail = text});
+        chronicle_settle(&c, SEC, true);
+        assert_int_equal(c.last, 1);
+        e = chronicle_next(&c, &all, 0);
+        assert_int_equal(e->count, 2);
+        assert_int_equal(strlen(e->reason), CHRONICLE_REASON_MAX - 1);
+        assert_int_equal(strlen(e->detail), CHRONICLE_DETAIL_MAX);
+        chronicle_close(&c);
+}
+
+/* One that was never opened, or is closed, takes no notes. */
+static void test_off(void **state)
+{
+        struct chronicle c = {0};
+
+        evict(&c, SEC, "a", "b");
+        chronicle_settle(&c, SEC, true);
+        assert_int_equal(c.last, 0);
+        assert_null(chronicle_next(&c, &all, 0));
+        chronicle_close(&c);
+}
+
+static void test_names(void **state)
+{
+        for (enum event_kind kind = 0; kind < EVENT_KINDS; kind++)
+                assert_int_equal(chronicle_find_kind(chronicle_kind_name(kind)), kind);
+        assert_int_equal(chronicle_find_kind("eaten"), EVENT_KINDS);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_together),
+                TEST(test_apart),
+                TEST(test_alone),
+                TEST(test_overflow),
+                TEST(test_many_open),
+                TEST(test_filter),
+                TEST(test_by),
+                TEST(test_long_texts),
+                TEST(test_off),
+                TEST(test_names),
+        };
+
+        return RUN_TESTS(tests);
+}
