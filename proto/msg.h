@@ -16,6 +16,10 @@
 enum msg_socket {
         MSG_ON_TENANT = 1 << 0, /* tenant sockets and the default socket */
         MSG_ON_ADMIN = 1 << 1,  /* admin socket */
+        /* Monitor socket, on which nothing is changed. What has MSG_READS changes nothing, takes no
+         * more of the daemon's time than a list does and tells nothing of single keys. */
+        MSG_ON_MONITOR = 1 << 2,
+        MSG_READS = MSG_ON_ADMIN | MSG_ON_MONITOR,
 };
 
 /*
@@ -24,7 +28,7 @@ enum msg_socket {
  * Events have their own rows: X_EVENT(NAME, number, descriptor).
  */
 #define MSG_TABLE(X)                                                                               \
-        X(HELLO, 1, hello_request, hello_reply, MSG_ON_TENANT | MSG_ON_ADMIN, false, 0)            \
+        X(HELLO, 1, hello_request, hello_reply, MSG_ON_TENANT | MSG_READS, false, 0)               \
         X(AUTH, 2, auth_request, simple_reply, MSG_ON_TENANT, false, 0)                            \
         X(BYE, 3, bye_request, simple_reply, MSG_ON_TENANT, false, 0)                              \
         X(SHM_OPEN, 4, shm_open_request, shm_open_reply, MSG_ON_TENANT, false, 1)                  \
@@ -53,31 +57,30 @@ enum msg_socket {
         X(SESSION_CLOSE, 46, session_close_request, simple_reply, MSG_ON_TENANT, false, 0)         \
         X(EXPLAIN, 47, explain_request, explain_reply, MSG_ON_TENANT, false, 0)                    \
         X(FETCH, 48, fetch_request, fetch_reply, MSG_ON_TENANT, false, 0)                          \
-        X(ADMIN_STATUS, 64, admin_status_request, admin_status_reply, MSG_ON_ADMIN, false, 0)      \
-        X(ADMIN_DEVICES, 65, admin_list_request, admin_devices_reply, MSG_ON_ADMIN, false, 0)      \
-        X(ADMIN_TENANTS, 66, admin_list_request, admin_tenants_reply, MSG_ON_ADMIN, false, 0)      \
+        X(ADMIN_STATUS, 64, admin_status_request, admin_status_reply, MSG_READS, false, 0)         \
+        X(ADMIN_DEVICES, 65, admin_list_request, admin_devices_reply, MSG_READS, false, 0)         \
+        X(ADMIN_TENANTS, 66, admin_list_request, admin_tenants_reply, MSG_READS, false, 0)         \
         X(ADMIN_TENANT_SET, 67, admin_tenant_set_request, simple_reply, MSG_ON_ADMIN, false, 0)    \
         X(ADMIN_TENANT_REMOVE, 68, admin_tenant_remove_request, simple_reply, MSG_ON_ADMIN, false, \
                 0)                                                                                 \
-        X(ADMIN_NAMESPACES, 69, admin_list_request, admin_namespaces_reply, MSG_ON_ADMIN, false,   \
-                0)                                                                                 \
-        X(ADMIN_CLIENTS, 70, admin_list_request, admin_clients_reply, MSG_ON_ADMIN, false, 0)      \
+        X(ADMIN_NAMESPACES, 69, admin_list_request, admin_namespaces_reply, MSG_READS, false, 0)   \
+        X(ADMIN_CLIENTS, 70, admin_list_request, admin_clients_reply, MSG_READS, false, 0)         \
         X(ADMIN_PURGE, 71, admin_purge_request, count_reply, MSG_ON_ADMIN, false, 0)               \
         X(ADMIN_DRAIN, 72, admin_drain_request, simple_reply, MSG_ON_ADMIN, false, 0)              \
         X(ADMIN_CHECK, 73, admin_check_request, admin_check_reply, MSG_ON_ADMIN, false, 0)         \
         X(ADMIN_RECALL, 74, admin_recall_request, count_reply, MSG_ON_ADMIN, false, 0)             \
-        X(ADMIN_REGIONS, 75, admin_list_request, admin_regions_reply, MSG_ON_ADMIN, false, 0)      \
-        X(ADMIN_EVICTIONS, 76, admin_list_request, admin_evictions_reply, MSG_ON_ADMIN, false, 0)  \
-        X(ADMIN_SESSIONS, 77, admin_list_request, admin_sessions_reply, MSG_ON_ADMIN, false, 0)    \
+        X(ADMIN_REGIONS, 75, admin_list_request, admin_regions_reply, MSG_READS, false, 0)         \
+        X(ADMIN_EVICTIONS, 76, admin_list_request, admin_evictions_reply, MSG_READS, false, 0)     \
+        X(ADMIN_SESSIONS, 77, admin_list_request, admin_sessions_reply, MSG_READS, false, 0)       \
         X(ADMIN_EXPLAIN, 78, admin_explain_request, explain_reply, MSG_ON_ADMIN, false, 0)         \
-        X(ADMIN_SETS, 79, admin_list_request, admin_sets_reply, MSG_ON_ADMIN, false, 0)            \
+        X(ADMIN_SETS, 79, admin_list_request, admin_sets_reply, MSG_READS, false, 0)               \
         X(ADMIN_SESSION_PURGE, 80, admin_session_purge_request, count_reply, MSG_ON_ADMIN, false,  \
                 0)                                                                                 \
         X(ADMIN_RECORD, 81, admin_record_request, admin_record_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_RESTART, 82, admin_restart_request, admin_restart_reply, MSG_ON_ADMIN, false, 0)   \
         X(ADMIN_WARM, 83, admin_warm_request, admin_warm_reply, MSG_ON_ADMIN, false, 0)            \
-        X(ADMIN_EVENTS, 84, admin_events_request, admin_events_reply, MSG_ON_ADMIN, false, 0)      \
-        X(ADMIN_COUNTERS, 88, admin_counters_request, admin_counters_reply, MSG_ON_ADMIN, false, 0)
+        X(ADMIN_EVENTS, 84, admin_events_request, admin_events_reply, MSG_READS, false, 0)         \
+        X(ADMIN_COUNTERS, 88, admin_counters_request, admin_counters_reply, MSG_READS, false, 0)
 
 #define MSG_EVENT_TABLE(X)                 \
         X(CHALLENGE, 128, challenge_event) \

@@ -1,4 +1,4 @@
-/* kvlease-exporter: what the admin socket of kvleased tells, for Prometheus. */
+/* kvlease-exporter: what the monitor socket of kvleased tells, for Prometheus. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /*
- * What is told of the daemon: for each list of the admin socket a table of families, a line each,
+ * What is told of the daemon: for each list of the monitor socket a table of families, a line each,
  * over the fields of its rows. A new field is a new line in metrics.c.
  */
 #ifndef KVL_EXPORTER_METRIC_H

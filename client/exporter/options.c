@@ -12,7 +12,7 @@
 /* Of the range that Prometheus' exporters take theirs from (9100 to 9999), 97 and KV on the keys of
  * a telephone. Not registered there. */
 #define DEFAULT_LISTEN "127.0.0.1:9758"
-#define DEFAULT_SOCKET "/run/kvlease/admin.sock"
+#define DEFAULT_SOCKET "/run/kvlease/monitor.sock"
 
 /* Below the 10 s that Prometheus waits if it isn't told otherwise. */
 #define DEFAULT_TIMEOUT_SEC 5
@@ -27,8 +27,9 @@ static const char help[] =
         "  -l, --listen ADDRESS:PORT  where it is reached; default " DEFAULT_LISTEN ".\n"
         "                             [::1]:PORT for IPv6, :PORT for every address; a path is a\n"
         "                             Unix socket\n"
-        "  -s, --socket PATH          admin socket of kvleased; default $KVLEASE_ADMIN_SOCKET,\n"
-        "                             else " DEFAULT_SOCKET "\n"
+        "  -s, --socket PATH          monitor socket of kvleased, or its admin socket; default\n"
+        "                             $KVLEASE_MONITOR_SOCKET, else\n"
+        "                             " DEFAULT_SOCKET "\n"
         "  -t, --timeout TIME         how long kvleased has for all its answers; default 5s\n"
         "      --max-rows N           tenants, regions, namespaces, namespace sets and pairs of\n"
         "                             tenants that are told by name, of each at most; the rest is\n"
@@ -108,7 +109,7 @@ static int take(int c, struct options *o)
 
 int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code)
 {
-        const char *env = getenv("KVLEASE_ADMIN_SOCKET");
+        const char *env = getenv("KVLEASE_MONITOR_SOCKET");
         struct options o = {.listen = DEFAULT_LISTEN,
                 .socket = env && env[0] ? env : DEFAULT_SOCKET,
                 .timeout_nsec = DEFAULT_TIMEOUT_SEC * NSEC_PER_SEC,

@@ -15,7 +15,7 @@
 #include "client/exporter/text.h"
 
 struct scraper_options {
-        const char *socket; /* admin socket; borrowed */
+        const char *socket; /* monitor or admin socket; borrowed */
         uint64_t timeout_nsec;
         size_t max_rows; /* of each table that are told by name */
 };

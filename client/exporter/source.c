@@ -89,11 +89,16 @@ static int connect_to(struct source *s, uint64_t until)
 
         if (r < 0) {
                 s->conn = NULL;
+                if (r == -EACCES) /* the library speaks of tenants' sockets */
+                        error_set(r,
+                                "permission denied on %s: run it as a member of group "
+                                "kvlease-monitor",
+                                s->path);
                 return r;
         }
         r = conn_hello(s->conn, &hello, until, &welcome);
         if (r == 0 && welcome.tenant[0])
-                r = error_set(-EINVAL, "%s is the socket of a tenant: name admin.sock", s->path);
+                r = error_set(-EINVAL, "%s is the socket of a tenant: name monitor.sock", s->path);
         if (r > 0)
                 r = error_set(-EPROTO, "refused: %s", status_text(r));
         if (r < 0)

@@ -1,6 +1,6 @@
 /*
- * What the daemon says of itself: one connection to its admin socket, kept between scrapes, and the
- * answers of one scrape.
+ * What the daemon says of itself: one connection to its monitor socket, kept between scrapes, and
+ * the answers of one scrape.
  *
  *   source:  (open) -> away <-> connected -> (close)
  *

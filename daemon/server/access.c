@@ -138,14 +138,34 @@ int group_number(const char *name, gid_t *ret_gid)
         return 0;
 }
 
-int access_admin(const char *admin_group, const struct creds *c, struct detail *d)
+/* root, the daemon's own user, or a member of this group; that one is there. */
+static bool is_trusted(const char *group, const struct creds *c, bool *ret_is_there)
 {
         gid_t gid;
-        bool g = *admin_group && group_number(admin_group, &gid) == 0;
 
-        if (c->uid == 0 || c->uid == geteuid() || (g && in_group(c, gid)))
+        *ret_is_there = *group && group_number(group, &gid) == 0;
+        return c->uid == 0 || c->uid == geteuid() || (*ret_is_there && in_group(c, gid));
+}
+
+static int refuse(
+        const char *what, const char *group, bool g, const struct creds *c, struct detail *d)
+{
+        return detail_set(d, -EACCES, "uid %u may not %s kvleased: %s%s%s", (unsigned)c->uid, what,
+                g ? "join group " : "use sudo", g ? group : "", g ? " or use sudo" : "");
+}
+
+int access_admin(const char *admin_group, const struct creds *c, struct detail *d)
+{
+        bool g;
+
+        return is_trusted(admin_group, c, &g) ? 0 : refuse("administer", admin_group, g, c, d);
+}
+
+int access_monitor(const struct daemon_config *config, const struct creds *c, struct detail *d)
+{
+        bool g;
+
+        if (is_trusted(config->admin_group, c, &g) || is_trusted(config->monitor_group, c, &g))
                 return 0;
-        return detail_set(d, -EACCES, "uid %u may not administer kvleased: %s%s%s",
-                (unsigned)c->uid, g ? "join group " : "use sudo", g ? admin_group : "",
-                g ? " or use sudo" : "");
+        return refuse("monitor", config->monitor_group, g, c, d);
 }

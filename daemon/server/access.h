@@ -58,4 +58,7 @@ bool access_may_publish(const struct tenant_config *t, const struct creds *c);
 /* 0, or -EACCES with the sentence. */
 int access_admin(const char *admin_group, const struct creds *c, struct detail *d);
 
+/* The same, for who only reads: who administers may, too. */
+int access_monitor(const struct daemon_config *config, const struct creds *c, struct detail *d);
+
 #endif

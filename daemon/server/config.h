@@ -36,6 +36,7 @@ struct daemon_config {
         uint64_t max_pending_bytes;
         bool default_socket;
         char admin_group[CONFIG_GROUP_MAX + 1];
+        char monitor_group[CONFIG_GROUP_MAX + 1];
         unsigned liveness; /* enum liveness */
         uint64_t hello_timeout_nsec, stop_timeout_nsec;
         uint64_t revoke_timeout_nsec;

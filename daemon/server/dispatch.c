@@ -84,7 +84,8 @@ static void answer(struct peer *p, const struct frame *f, const ProtobufCMessage
 static const char *broken_rule(
         const struct peer *p, const struct frame *f, const struct msg_info *info)
 {
-        unsigned socket = p->kind == LISTEN_ADMIN ? MSG_ON_ADMIN : MSG_ON_TENANT;
+        /* What isn't for reading is refused on the monitor socket, but is no fault. */
+        unsigned socket = peer_is_watcher(p) ? MSG_ON_ADMIN : MSG_ON_TENANT;
         bool is_hello = f->header.type == MSG_HELLO;
 
         if (f->header.fd_count > 0)
@@ -122,8 +123,9 @@ static void catch_up_all(struct server *s)
  */
 static void catch_up(struct peer *p, uint16_t type)
 {
-        if (p->kind == LISTEN_ADMIN) {
-                descriptors_open(p->server);
+        if (peer_is_watcher(p)) {
+                if (p->kind == LISTEN_ADMIN)
+                        descriptors_open(p->server);
                 if (type != MSG_HELLO)
                         catch_up_all(p->server);
         } else if (type != MSG_DOORBELL)
@@ -154,6 +156,29 @@ static int check_may_publish(struct request *rq, uint16_t type)
                 (unsigned)rq->peer->uid, m->group->tenant->name);
 }
 
+static bool only_reads(const struct request *rq, const struct msg_info *info)
+{
+        if (info->sockets & MSG_ON_MONITOR)
+                return true;
+        /* What a restart would keep: kvlease-exporter tells it. */
+        return info->type == MSG_ADMIN_RESTART &&
+               ((const Kvlease__V1__AdminRestartRequest *)rq->message)->check;
+}
+
+/* 0, or -EACCES with the sentence: the peer only monitors. */
+static int check_may_change(struct request *rq, const struct msg_info *info)
+{
+        const struct daemon_config *c = &rq->server->config.daemon;
+
+        if (rq->peer->kind != LISTEN_MONITOR || only_reads(rq, info))
+                return 0;
+        return detail_set(&rq->detail, -EACCES,
+                "%s is refused on %s/monitor.sock, which is for reading: use %s/admin.sock, as "
+                "root%s%s",
+                info->name, c->runtime_dir, c->runtime_dir,
+                *c->admin_group ? " or a member of group " : "", c->admin_group);
+}
+
 /* False: it waits. */
 static bool handle(struct peer *p, const struct frame *f, const struct msg_info *info)
 {
@@ -171,6 +196,8 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         assert(info->reply->sizeof_message <= sizeof(storage));
         protobuf_c_message_init(info->reply, storage);
         code = check_may_publish(&rq, info->type);
+        if (code == 0)
+                code = check_may_change(&rq, info);
         p->server->store.chronicle.by = p->who;
         if (code == 0)
                 code = find_handler(info->type)(&rq);

@@ -31,7 +31,7 @@ static void send_notice(struct peer *p, Kvlease__V1__NoticeEvent__Kind kind, uin
 {
         Kvlease__V1__NoticeEvent event = KVLEASE__V1__NOTICE_EVENT__INIT;
 
-        if (p->state != PEER_ACTIVE || p->kind == LISTEN_ADMIN)
+        if (p->state != PEER_ACTIVE || peer_is_watcher(p))
                 return;
         /* Who makes hits in memory alone reads nothing here, and breaks no rule by that. */
         if (p->out.bytes > OUTQUEUE_HOLD_BYTES / 2)

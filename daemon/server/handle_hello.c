@@ -128,7 +128,7 @@ static int activate(struct request *rq)
         int r;
 
         memcpy(who.name, p->name, sizeof(who.name));
-        if (p->kind == LISTEN_ADMIN)
+        if (peer_is_watcher(p))
                 r = 0;
         else if (p->resume)
                 r = resume_take(p, &rq->detail);
@@ -147,7 +147,7 @@ static int start_session(struct request *rq)
         struct peer *p = rq->peer;
         int r;
 
-        if (p->kind == LISTEN_ADMIN || !needs_challenge(p))
+        if (peer_is_watcher(p) || !needs_challenge(p))
                 return activate(rq);
         if (getrandom(p->nonce, sizeof(p->nonce), 0) != sizeof(p->nonce))
                 return -EIO;
@@ -195,7 +195,7 @@ int handle_HELLO(struct request *rq)
         r = agree_version(rq, m, &version);
         if (r == 0 && p->refuse_code != 0)
                 r = detail_set(&rq->detail, p->refuse_code, "%s", p->refuse_detail);
-        if (r == 0 && p->kind != LISTEN_ADMIN)
+        if (r == 0 && !peer_is_watcher(p))
                 r = m->resume_client != 0 ? resume_ask(rq, m) : join(rq, m);
         p->version = version;
         if (r == 0)

@@ -21,6 +21,9 @@
 /* Connections taken in one loop turn. Not tuned. */
 #define ACCEPTS_PER_TURN 16
 
+/* Connections on the monitor socket: whoever may only read takes none from clients. Not tuned. */
+#define MONITORS_MAX 32
+
 /* Connections of administrators beyond max_clients. Not tuned. */
 #define ADMIN_EXTRA_CONNECTIONS 4
 
@@ -44,6 +47,9 @@ static void set_paths(struct listener *l)
                 break;
         case LISTEN_ADMIN:
                 snprintf(l->path, sizeof(l->path), "%s/admin.sock", top);
+                break;
+        case LISTEN_MONITOR:
+                snprintf(l->path, sizeof(l->path), "%s/monitor.sock", top);
                 break;
         }
 }
@@ -100,7 +106,7 @@ static int make_tenant_dir(struct listener *l, struct detail *d)
 /* Tenant sockets are guarded by their directory, the default one by its rules. */
 static unsigned socket_mode(const struct listener *l)
 {
-        return l->kind == LISTEN_ADMIN ? 0600 : 0666;
+        return l->kind == LISTEN_ADMIN || l->kind == LISTEN_MONITOR ? 0600 : 0666;
 }
 
 static int explain_listen(int r, const struct listener *l, struct detail *d)
@@ -114,20 +120,24 @@ static int explain_listen(int r, const struct listener *l, struct detail *d)
         return detail_set(d, r, "cannot listen at %s: %s%s", l->path, strerror(-r), remedy);
 }
 
-static void open_to_admins(struct listener *l)
+/* Of administrators, or of those who monitor; nothing where all or nobody but root may come. */
+static void open_to_group(struct listener *l)
 {
-        const char *admin_group = l->server->config.daemon.admin_group;
+        const struct daemon_config *c = &l->server->config.daemon;
+        const char *name = l->kind == LISTEN_ADMIN     ? c->admin_group
+                           : l->kind == LISTEN_MONITOR ? c->monitor_group
+                                                       : "";
         gid_t gid;
 
-        if (!*admin_group)
+        if (!*name)
                 return;
-        if (group_number(admin_group, &gid) < 0)
-                log_info("group %s does not exist: only root and uid %u may administer; groupadd "
-                         "--system %s lets others",
-                        admin_group, (unsigned)geteuid(), admin_group);
-        else if (give_to_group(l->path, admin_group) && chmod(l->path, 0660) < 0)
-                log_warning(
-                        "cannot open %s to group %s: %s", l->path, admin_group, strerror(errno));
+        if (group_number(name, &gid) < 0)
+                log_info("group %s does not exist: only root and uid %u may %s; groupadd --system "
+                         "%s lets others",
+                        name, (unsigned)geteuid(),
+                        l->kind == LISTEN_ADMIN ? "administer" : "monitor", name);
+        else if (give_to_group(l->path, name) && chmod(l->path, 0660) < 0)
+                log_warning("cannot open %s to group %s: %s", l->path, name, strerror(errno));
 }
 
 static int bind_socket(struct listener *l, struct detail *d)
@@ -142,8 +152,7 @@ static int bind_socket(struct listener *l, struct detail *d)
         l->fd = sock_listen(l->path, socket_mode(l));
         if (l->fd < 0)
                 return explain_listen(l->fd, l, d);
-        if (l->kind == LISTEN_ADMIN)
-                open_to_admins(l);
+        open_to_group(l);
         l->kept = kept_sockets_add(l->server, l->path, l->fd);
         return 0;
 }
@@ -159,21 +168,21 @@ static int take_kept(struct listener *l)
         l->made_dir = l->kind == LISTEN_TENANT;
         if (l->kind == LISTEN_TENANT)
                 listener_update_group(l);
-        else if (l->kind == LISTEN_ADMIN)
-                open_to_admins(l);
+        open_to_group(l);
         return 0;
 }
 
 /* The socket systemd made for it, else the one there was, else one of our own. */
 static int take_socket(struct listener *l, struct detail *d)
 {
+        static const char *const names[] = {[LISTEN_DEFAULT] = "default",
+                [LISTEN_ADMIN] = "admin",
+                [LISTEN_MONITOR] = "monitor"};
         char name[TENANT_NAME_MAX + 16];
         int fd;
 
         snprintf(name, sizeof(name), "%s%s", l->kind == LISTEN_TENANT ? "tenant-" : "",
-                l->kind == LISTEN_TENANT  ? l->tenancy->config.name
-                : l->kind == LISTEN_ADMIN ? "admin"
-                                          : "default");
+                l->kind == LISTEN_TENANT ? l->tenancy->config.name : names[l->kind]);
         fd = activation_take(&l->server->activation, name, l->path, d);
         if (fd == -ENOENT)
                 return take_kept(l) == 0 ? 0 : bind_socket(l, d);
@@ -201,6 +210,8 @@ static int admit(
 
         if (l->kind == LISTEN_ADMIN)
                 r = access_admin(s->config.daemon.admin_group, c, d);
+        else if (l->kind == LISTEN_MONITOR)
+                r = access_monitor(&s->config.daemon, c, d);
         else if (l->kind == LISTEN_DEFAULT)
                 r = tenants_of_uid(s, c, &t, d);
         else
@@ -219,6 +230,10 @@ static int admit(
                         "kvleasectl "
                         "tenants set %s max_clients=...",
                         t->config.name, t->n_peers, t->config.name);
+        if (l->kind == LISTEN_MONITOR && s->n_monitors >= MONITORS_MAX)
+                return detail_set(d, -EMFILE,
+                        "%u connections read what kvleased tells, the most there may be: end one",
+                        s->n_monitors);
         r = t ? turns_connect(t, d) : 0;
         if (r < 0)
                 return r;

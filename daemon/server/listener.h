@@ -1,7 +1,7 @@
 /*
- * A listening socket: one per tenant, one default, one for administration. Where it listens is who
- * comes in; rules narrow it (access.h). Owns its file and the tenant's directory unless systemd
- * made the socket. Never looks at what peers send.
+ * A listening socket: one per tenant, one default, one for administration, one for monitoring.
+ * Where it listens is who comes in; rules narrow it (access.h). Owns its file and the tenant's
+ * directory unless systemd made the socket. Never looks at what peers send.
  */
 #ifndef KVL_SERVER_LISTENER_H
 #define KVL_SERVER_LISTENER_H
@@ -17,7 +17,12 @@
 struct server;
 struct tenancy;
 
-enum listener_kind { LISTEN_TENANT, LISTEN_DEFAULT, LISTEN_ADMIN };
+enum listener_kind {
+        LISTEN_TENANT,
+        LISTEN_DEFAULT,
+        LISTEN_ADMIN,
+        LISTEN_MONITOR, /* who only reads what an administrator can read */
+};
 
 #define LISTENER_PATH_MAX (CONFIG_PATH_MAX + TENANT_NAME_MAX + 16)
 

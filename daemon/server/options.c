@@ -64,6 +64,11 @@ const struct option options[] = {
                 CONFIG_GROUP_MAX, .default_text = "kvlease-admin",
                 .help = "Members of this group may use the admin socket, besides root and the "
                         "daemon's own user; empty: nobody else may."},
+        {SECTION_DAEMON, "monitor_group", OPTION_TEXT, AT(daemon_config, monitor_group), 0,
+                CONFIG_GROUP_MAX, .default_text = "kvlease-monitor",
+                .help = "Members of this group may use runtime_dir/monitor.sock, which answers "
+                        "what only reads: figures, lists and events of all tenants. It is for "
+                        "kvlease-exporter. Administrators may, too; empty: nobody else."},
         {SECTION_DAEMON, "liveness", OPTION_ENUM, AT(daemon_config, liveness),
                 .choices = liveness_names, .default_text = "auto", .reloadable = true,
                 .help = "How a client's process is watched: 'auto' asks the kernel for the peer's "

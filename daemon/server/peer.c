@@ -143,6 +143,7 @@ void peer_end(struct peer *p)
         p->tenancy = NULL;
         s->n_peers--;
         s->n_refused -= p->refuse_code != 0;
+        s->n_monitors -= p->kind == LISTEN_MONITOR;
         list_remove(&p->link);
         list_remove(&p->backlog_link);
         list_remove(&p->hello_link);
@@ -252,6 +253,7 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
         list_append(&s->peers, &p->link);
         s->n_peers++;
         s->n_refused += p->refuse_code != 0;
+        s->n_monitors += p->kind == LISTEN_MONITOR;
         if (p->tenancy)
                 p->tenancy->n_peers++;
         r = start_handles(p);
@@ -377,7 +379,7 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
                         fd_close(fds[i]);
                 return;
         }
-        ticket = p->kind == LISTEN_ADMIN ? 0 : keeping_ticket(p->server);
+        ticket = peer_is_watcher(p) ? 0 : keeping_ticket(p->server);
         if (ticket > 0)
                 r = outqueue_hold(&p->out, ticket, frame, len, fds, n_fds);
         else

@@ -215,6 +215,12 @@ static inline bool peer_is_waiting(const struct peer *p)
         return p->state == PEER_WAITING || p->state == PEER_LINGERING;
 }
 
+/* It asks about the daemon and has no member: an administrator, or who only monitors. */
+static inline bool peer_is_watcher(const struct peer *p)
+{
+        return p->kind == LISTEN_ADMIN || p->kind == LISTEN_MONITOR;
+}
+
 static inline struct peer *peer_of_member(const struct member *m)
 {
         return m->server_data;

@@ -359,6 +359,8 @@ static int open_sockets(struct server *s, struct detail *d)
 {
         int r = listener_open(s, LISTEN_ADMIN, NULL, &s->admin_listener, d);
 
+        if (r == 0)
+                r = listener_open(s, LISTEN_MONITOR, NULL, &s->monitor_listener, d);
         if (r == 0 && s->config.daemon.default_socket)
                 r = listener_open(s, LISTEN_DEFAULT, NULL, &s->default_listener, d);
         list_for_each (t, &s->tenancies, struct tenancy, link)
@@ -504,8 +506,9 @@ static void close_listeners(struct server *s)
 {
         s->serving = false;
         listener_leave(s->admin_listener);
+        listener_leave(s->monitor_listener);
         listener_leave(s->default_listener);
-        s->admin_listener = s->default_listener = NULL;
+        s->admin_listener = s->monitor_listener = s->default_listener = NULL;
         list_for_each (t, &s->tenancies, struct tenancy, link) {
                 listener_leave(t->listener);
                 t->listener = NULL;

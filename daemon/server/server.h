@@ -74,7 +74,8 @@ struct server {
 
         struct list_link tenancies; /* struct tenancy.link, by id */
         uint64_t last_tenancy_id;
-        struct listener *default_listener, *admin_listener; /* NULL before start */
+        struct listener *default_listener, *admin_listener,
+                *monitor_listener; /* NULL before start */
         struct activation activation;
         struct keeping keeping;
         bool took_over;                   /* from an earlier kvleased: */
@@ -95,7 +96,8 @@ struct server {
         unsigned look_msec; /* until it is looked for next */
         uint64_t n_starved; /* replies the kernel took late, descriptors being under way */
         uint32_t n_peers, n_refused;
-        uint32_t n_adopted; /* of these: clients of the daemon before, that wait to resume */
+        uint32_t n_monitors; /* of these: on the monitor socket */
+        uint32_t n_adopted;  /* of these: clients of the daemon before, that wait to resume */
         uint64_t last_peer_id;
         uint64_t n_violations;
         struct calls calls;

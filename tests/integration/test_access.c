@@ -156,19 +156,25 @@ static void test_default_socket(void **state)
         ctl_wait_status(h, "n_clients", 0);
 }
 
-static void assert_admin(struct harness *h, const struct user *u, const char *why)
+/* `status` as the user, at this socket: why NULL: it works. */
+static void assert_status(const char *path, const struct user *u, const char *why)
 {
         struct proc_output o;
         int status;
         char option[PRIVATE_PATH_MAX + 16];
 
-        snprintf(option, sizeof(option), "--socket=%s", h->daemon.admin);
+        snprintf(option, sizeof(option), "--socket=%s", path);
         status = run_as(u, program_ctl(), option, "status", "", &o);
         if (!why && status)
-                fail_msg("uid %s may not administer: %s", u->uid, o.err);
+                fail_msg("uid %s may not use %s: %s", u->uid, path, o.err);
         if (why && (!status || !strstr(o.err, why)))
                 fail_msg("uid %s: status %d, \"%s\" without \"%s\"", u->uid, status, o.err, why);
         proc_output_free(&o);
+}
+
+static void assert_admin(struct harness *h, const struct user *u, const char *why)
+{
+        assert_status(h->daemon.admin, u, why);
 }
 
 /* "daemon" is a group of every machine (LSB): number 1 on Debian. */
@@ -195,12 +201,42 @@ static void test_admin_socket(void **state)
         assert_admin(h, &member, NULL);
 }
 
+/* Who monitors: not by that an administrator, but every administrator may. */
+static const struct private_options two_groups = {
+        .daemon_lines = "admin_group = 54400\nmonitor_group = daemon\n", .tenants = rows};
+
+static void test_monitor_socket(void **state)
+{
+        static const struct user member = {"54322", "54322", "1"};
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX];
+        struct stat st;
+
+        if (!may_be_others())
+                skip();
+        open_paths(h);
+        snprintf(path, sizeof(path), "%.80s/monitor.sock", h->daemon.runtime);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_gid, 1);
+        assert_int_equal(st.st_mode & 0777, 0660);
+        assert_status(path, &root, NULL);
+        assert_status(path, &member, NULL);
+        assert_admin(h, &member, "ermission denied");
+        assert_status(path, &bob, "ermission denied"); /* by the file's mode */
+        assert_int_equal(chmod(path, 0666), 0);
+        assert_int_equal(chmod(h->daemon.admin, 0666), 0);
+        assert_status(path, &bob, "uid 54322 may not monitor kvleased: join group daemon");
+        assert_status(path, &bob_in_team, NULL);
+        assert_admin(h, &member, "uid 54322 may not administer kvleased");
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_tenant_sockets, (void *)&tenants),
                 harness_test(test_default_socket, (void *)&tenants),
                 harness_test(test_admin_socket, (void *)&admin_group),
+                harness_test(test_monitor_socket, (void *)&two_groups),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

