@@ -5,9 +5,11 @@
 #ifndef KVL_LIB_CLIENT_H
 #define KVL_LIB_CLIENT_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "base/list.h"
@@ -59,9 +61,9 @@ struct mapped_set {
 };
 
 struct kvl_ns {
-        struct list_link link; /* conn.namespaces */
+        char name[NS_NAME_BYTES_MAX + 1]; /* first: base/probe.h */
+        struct list_link link;            /* conn.namespaces */
         struct kvl_conn *conn;
-        char name[NS_NAME_BYTES_MAX + 1];
         bool is_open; /* [L] its user has it, or is about to: nothing of it is missing */
         uint32_t id;
         struct kvl_ns_info info;
@@ -90,6 +92,7 @@ struct kvl_ns {
         _Atomic bool is_broken;      /* a context of its device is: nothing is published any more */
         uint32_t n_callbacks;        /* running in other threads than one that closes it */
 };
+static_assert(offsetof(struct kvl_ns, name) == 0, "probes");
 
 /* Doesn't change while it is open. */
 struct kvl_session {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/probe.h"
 #include "client/lib/error.h"
 #include "client/lib/flight.h"
 #include "client/lib/stream.h"
@@ -497,6 +498,19 @@ int op_run_pages(struct op *op, uint64_t deadline_nsec)
         return r;
 }
 
+/* Of calls that block: where they end. */
+static void probe_started_call(const struct op *op, int code)
+{
+        if (op->type == MSG_LOOKUP && code == 0)
+                PROBE(kvlease, hit, op->ns, op->n_pages, op->n_tokens, op->pages);
+        else if (op->type == MSG_LOOKUP)
+                PROBE(kvlease, miss, op->ns, code);
+        else if (op->type == MSG_LEASE)
+                PROBE(kvlease, leased, op->ns, code, op->n_pages, op->pages);
+        else if (op->type == MSG_PUBLISH)
+                PROBE(kvlease, published, op->ns, code, op->n_pages);
+}
+
 /* Runs the user's callback of a started call, and ends it. */
 static int on_op_done(struct conn_call *call)
 {
@@ -511,6 +525,7 @@ static int on_op_done(struct conn_call *call)
         ns_callback_enter(&callback, ns);
         conn_unlock(conn_of(ns));
         error_note(call->code, call->detail);
+        probe_started_call(op, call->code);
         if (op->done)
                 op->done(ns, call->code, op->pages, op->n_pages, op->n_tokens, op->data);
         if (op->waited)

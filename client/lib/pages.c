@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/probe.h"
 #include "client/lib/error.h"
 #include "client/lib/flight.h"
 #include "client/lib/lookup.h"
@@ -164,16 +165,13 @@ static __attribute__((noinline)) int map_found(
         return r;
 }
 
-static int look_up(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
-        bool stays, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+static inline int look_up_checked(struct kvl_ns *ns, uint64_t request, const uint8_t *keys,
+        uint32_t n_keys, bool stays, uint32_t *ret_pages, uint32_t *ret_n_pages,
+        uint64_t *ret_n_tokens)
 {
         struct fast_hit hit;
-        int r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
+        int r;
 
-        if (r < 0)
-                return r;
-        if (!ret_pages || !ret_n_pages || !ret_n_tokens)
-                return error_set(-EINVAL, "there is no room for what is found");
         if (!fast_is_open(&ns->fast))
                 return lookup_on_socket(
                         ns, request, keys, n_keys, stays, ret_pages, ret_n_pages, ret_n_tokens);
@@ -187,6 +185,24 @@ static int look_up(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uin
         *ret_n_pages = hit.n_pages;
         *ret_n_tokens = hit.n_tokens;
         return 0;
+}
+
+static int look_up(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        bool stays, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+{
+        int r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
+
+        if (r < 0)
+                return r;
+        if (!ret_pages || !ret_n_pages || !ret_n_tokens)
+                return error_set(-EINVAL, "there is no room for what is found");
+        PROBE(kvlease, lookup, ns, request, n_keys);
+        r = look_up_checked(ns, request, keys, n_keys, stays, ret_pages, ret_n_pages, ret_n_tokens);
+        if (r == 0)
+                PROBE(kvlease, hit, ns, *ret_n_pages, *ret_n_tokens, ret_pages);
+        else
+                PROBE(kvlease, miss, ns, r);
+        return r;
 }
 
 int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
@@ -286,6 +302,10 @@ int lookup_end(struct lookup *l)
                 r = map_found(ns, false, l->pages, &hit);
         l->n_pages = r == 0 ? hit.n_pages : 0;
         l->n_tokens = hit.n_tokens;
+        if (r == 0)
+                PROBE(kvlease, hit, ns, l->n_pages, l->n_tokens, l->pages);
+        else
+                PROBE(kvlease, miss, ns, r);
         return r;
 }
 
@@ -337,11 +357,14 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
                 return r;
         if (!ret_pages)
                 return error_set(-EINVAL, "there is no room for the pages");
+        PROBE(kvlease, lease, ns, request, n_pages);
         n_claimed = claim(ns, n_pages, ret_pages);
         if (n_claimed < n_pages)
-                return lease_more(ns, request, n_pages, n_claimed, ret_pages);
-        return ns_are_mapped(ns, ret_pages, n_pages) ? 0
-                                                     : map_got(ns, MSG_LEASE, ret_pages, n_pages);
+                r = lease_more(ns, request, n_pages, n_claimed, ret_pages);
+        else if (!ns_are_mapped(ns, ret_pages, n_pages))
+                r = map_got(ns, MSG_LEASE, ret_pages, n_pages);
+        PROBE(kvlease, leased, ns, r, n_pages, ret_pages);
+        return r;
 }
 
 /* The rest of it, where the magazine didn't have all. Takes the op. */
@@ -427,6 +450,7 @@ static __attribute__((noinline)) int lease_more_with(struct kvl_ns *ns, uint64_t
         prepare_options(&op, request, options);
         r = op_run_pages(&op, limit_wait(ns->conn, &op.lease));
         op_fill_lease_result(&op, r, ret);
+        PROBE(kvlease, leased, ns, r, op.n_pages, ret_pages);
         return r;
 }
 
@@ -434,15 +458,18 @@ static int lease_with(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
         const struct kvl_lease_options *options, uint32_t *ret_pages, struct kvl_lease_result *ret)
 {
         struct kvl_lease_result result = {0};
-        uint32_t n_claimed = claim(ns, n_pages, ret_pages);
+        uint32_t n_claimed;
         int r = 0;
 
+        PROBE(kvlease, lease, ns, request, n_pages);
+        n_claimed = claim(ns, n_pages, ret_pages);
         if (n_claimed < n_pages)
                 return lease_more_with(ns, request, n_pages, options, n_claimed, ret_pages, ret);
         if (!ns_are_mapped(ns, ret_pages, n_pages))
                 r = map_got(ns, MSG_LEASE, ret_pages, n_pages);
         result.n_pages = r == 0 ? n_pages : 0;
         client_fill_struct(ret, &result, sizeof(result));
+        PROBE(kvlease, leased, ns, r, n_pages, ret_pages);
         return r;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/probe.h"
 #include "client/lib/error.h"
 #include "client/lib/flight.h"
 #include "client/lib/op.h"
@@ -106,6 +107,7 @@ int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *
                 *ret_n_pages = 0;
         if (r < 0)
                 return r;
+        PROBE(kvlease, publish, ns, p.request, p.n_pages);
         deadline = client_deadline(ns->conn);
         while (done < p.n_pages && (r == 0 || r == KVL_DUPLICATE)) {
                 uint32_t n = MIN(p.n_pages - done, (uint32_t)KVL_MAX_PUBLISH_PAGES);
@@ -120,7 +122,10 @@ int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *
         }
         if (ret_n_pages)
                 *ret_n_pages = done;
-        return r == 0 && is_duplicate ? KVL_DUPLICATE : r;
+        if (r == 0 && is_duplicate)
+                r = KVL_DUPLICATE;
+        PROBE(kvlease, published, ns, r, done);
+        return r;
 }
 
 int kvl_publish_start(

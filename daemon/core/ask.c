@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/probe.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/happened.h"
 #include "daemon/core/lease.h"
@@ -343,8 +344,13 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
                 ret->n = rq->n;
         for (uint32_t i = 0; i < ret->n; i++)
                 ret_pages[i] = lease_take_page(a, rq->seq);
-        if (ret->n > 0)
+        if (ret->n > 0) {
                 stock_leased(ns, ret->n, now_nsec);
+                PROBE(kvleased, lease, ns->tenant, ns, a->member->id, ret->n, rq->n,
+                        ret->waited_nsec);
+        } else if (r != -EINPROGRESS) {
+                PROBE(kvleased, refuse, ns->tenant, ns, a->member->id, rq->n, ret->reason, r);
+        }
         if (waited)
                 trim_after_wait(ns);
         else if (ns->keep_idle_sets)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/probe.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
@@ -36,6 +37,7 @@ static void tell(struct fetch *f, int status, uint32_t page)
 {
         list_remove(&f->link);
         list_init(&f->link);
+        PROBE(kvleased, fetched, f, status, page);
         f->done(f, status, page, f->data);
         free(f);
 }
@@ -235,6 +237,7 @@ int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done,
         if (r >= 0)
                 prefetch_note_fetch(a, f->rq.page, rq->to != PAGE_NONE);
         list_append(&store_of(a->ns)->fetches, &f->link);
+        PROBE(kvleased, fetch, f, a->ns->tenant, a->ns, f->rq.page, f->rq.to, f->rq.goes_down);
         r = start(f);
         if (r == 0) {
                 *ret_fetch = f;
@@ -242,12 +245,14 @@ int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done,
         }
         if (r == FETCH_THERE)
                 *ret_page = f->rq.page;
+        PROBE(kvleased, fetched, f, r, f->rq.page);
         fetch_free(f);
         return r;
 }
 
 void fetch_cancel(struct fetch *f)
 {
+        PROBE(kvleased, fetched, f, -ECANCELED, f->rq.page);
         fetch_free(f);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fault-point.h"
+#include "base/probe.h"
 #include "daemon/core/announce.h"
 #include "daemon/core/client-record.h"
 #include "daemon/core/detail.h"
@@ -166,6 +167,12 @@ static void note_found(struct attach *a, uint32_t page, uint64_t request)
         tell_request(ns, request_of(a, request), REQUEST_FOUND, page);
 }
 
+/* What became of a page that was published, as docs/PROBES.md has it. */
+enum published { PUBLISHED_SEALED, PUBLISHED_HIDDEN, PUBLISHED_DUPLICATE, PUBLISHED_TAKEN_OVER };
+
+#define PROBE_PUBLISH(a, o, at, what) \
+        PROBE(kvleased, publish, (a)->ns->tenant, (a)->ns, (a)->member->id, at, (o)->tokens, what)
+
 /* Published, and nobody finds it. */
 static void hide_page(struct ns *ns, uint32_t page, bool is_private)
 {
@@ -206,12 +213,14 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         store_of(ns)->counters.publishes++;
         if (is_hidden) {
                 hide_page(ns, o->page, is_private);
+                PROBE_PUBLISH(a, o, o->page, PUBLISHED_HIDDEN);
                 return false;
         }
         ns_set_state(ns, o->page, PAGE_SEALED);
         p->owner = 0;
         if (!announce_fulfil(ns, hash, o->page) && !shared_insert(ns, hash, o->page)) {
                 hide_page(ns, o->page, false);
+                PROBE_PUBLISH(a, o, o->page, PUBLISHED_HIDDEN);
                 return false;
         }
         if (o->tag != 0)
@@ -224,6 +233,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
         nsset_sealed(ns, o->page);
         space_note_sealed(ns, o->page);
+        PROBE_PUBLISH(a, o, o->page, PUBLISHED_SEALED);
         return true;
 }
 
@@ -288,18 +298,20 @@ static bool take_over(struct attach *a, const struct publish_one *o, uint32_t ex
         ns->counters.duplicates++;
         store_of(ns)->counters.duplicates++;
         tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
+        PROBE_PUBLISH(a, o, o->page, PUBLISHED_TAKEN_OVER);
         return true;
 }
 
 static int note_duplicate(
-        const struct attach *a, uint64_t request, uint32_t existing, uint32_t *ret_page)
+        const struct attach *a, const struct publish_one *o, uint32_t existing, uint32_t *ret_page)
 {
         struct ns *ns = a->ns;
 
         ns_note_use(ns, existing);
-        tell_request(ns, request_of(a, request), REQUEST_PUBLISHED, existing);
+        tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, existing);
         ns->counters.duplicates++;
         store_of(ns)->counters.duplicates++;
+        PROBE_PUBLISH(a, o, existing, PUBLISHED_DUPLICATE);
         *ret_page = existing;
         return KVL_STATUS_DUPLICATE;
 }
@@ -362,7 +374,7 @@ static int publish_private(
                 ns_pin_page(ns, *ret_page);
                 attach_note_pin(a, *ret_page);
                 enter(a, o, *ret_page);
-                return is_taken ? 0 : note_duplicate(a, o->request, existing, ret_page);
+                return is_taken ? 0 : note_duplicate(a, o, existing, ret_page);
         }
         (void)seal_page(a, o, hash);
         ns_page(ns, o->page)->n_pins = 1;
@@ -410,7 +422,7 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
                 }
                 pins_add(&a->share, existing);
                 enter(a, o, existing);
-                return note_duplicate(a, o->request, existing, ret_page);
+                return note_duplicate(a, o, existing, ret_page);
         }
         /* The policy has it as idle; who evicts it looks at the segments. */
         is_findable = seal_page(a, o, hash);

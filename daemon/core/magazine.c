@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fault-point.h"
+#include "base/probe.h"
 #include "daemon/core/group.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/pool.h"
@@ -110,6 +111,8 @@ static uint32_t drain(struct attach *a, bool only_recalled)
                 n++;
         }
         show(a, -(int64_t)n);
+        if (n > 0)
+                PROBE(kvleased, take_back, a->ns->tenant, a->ns, a->member->id, n);
         return n;
 }
 
@@ -241,8 +244,10 @@ static uint32_t put_pages(struct attach *a, uint32_t wanted, uint32_t n_dear, ui
                         put(a, slot);
                         n_put++;
                 }
-        if (n_put > 0)
+        if (n_put > 0) {
                 stock_leased(a->ns, n_put, now_nsec);
+                PROBE(kvleased, refill, a->ns->tenant, a->ns, a->member->id, n_put);
+        }
         if (a->ns->keep_idle_sets)
                 ns_trim(a->ns);
         return n_put;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fault-point.h"
+#include "base/probe.h"
 #include "daemon/core/address.h"
 #include "daemon/core/announce.h"
 #include "daemon/core/compact.h"
@@ -619,6 +620,7 @@ uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *dat
 int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
 {
         struct store *store = ns->tenant->store;
+        enum history_cause cause = store->cause ? store->cause : CAUSE_NAMESPACE;
         uint64_t n_findable = ns_count_findable(ns);
         struct tree tree;
         int r;
@@ -647,8 +649,9 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         announce_withdraw_ns(ns);
         magazine_drain_ns(ns); /* of pages that could only be published as stale */
         ns->n_stale = ns_n_pages(ns, PAGE_SEALED);
-        history_note_all(ns, HISTORY_INVALIDATED, store->cause ? store->cause : CAUSE_NAMESPACE);
-        happened_emptied(ns, n_findable, store->cause ? store->cause : CAUSE_NAMESPACE);
+        history_note_all(ns, HISTORY_INVALIDATED, cause);
+        happened_emptied(ns, n_findable, cause);
+        PROBE(kvleased, invalidate, ns->tenant, ns, n_findable, cause);
         *ret_pages = n_findable;
         if (store->on_stale)
                 store->on_stale(ns, store->callback_data);
@@ -717,6 +720,8 @@ static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool 
                 space_forget(ns, page); /* whoever reads it: it is not to be found by anybody */
         history_note_drop(ns, page, why);
         happened_gone(ns, page, why);
+        PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, ns->tenant->store->cause,
+                ns->tenant->store->making_room);
         hand_up(ns, page);
         sessions_page_goes(ns, page);
         nsset_gone(ns, page, why);

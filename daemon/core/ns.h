@@ -5,7 +5,9 @@
 #ifndef KVL_CORE_NS_H
 #define KVL_CORE_NS_H
 
+#include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/list.h"
@@ -61,10 +63,10 @@ struct ns_tier {
 };
 
 struct ns {
-        struct list_link link; /* tenant.namespaces */
-        uint64_t id;           /* never reused while the daemon runs */
-        struct tenant *tenant; /* borrowed */
-        char name[NS_NAME_MAX + 1];
+        char name[NS_NAME_MAX + 1]; /* first: base/probe.h */
+        struct list_link link;      /* tenant.namespaces */
+        uint64_t id;                /* never reused while the daemon runs */
+        struct tenant *tenant;      /* borrowed */
         struct ns_layout layout;
         struct ns_geometry geometry;
         bool keep_page_zero;
@@ -124,6 +126,7 @@ struct ns {
         bool may_compact;                /* compact.h: there may be something to do */
         uint64_t compact_after_nsec;     /* not before */
 };
+static_assert(offsetof(struct ns, name) == 0, "probes");
 
 /* Fixed when it is made. */
 struct ns_options {

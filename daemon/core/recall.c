@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/probe.h"
 #include "daemon/core/announce.h"
 #include "daemon/core/blame.h"
 #include "daemon/core/compact.h"
@@ -86,6 +87,7 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
         happened_revoked(set, rq->by, rq->kind);
         if (rq->kind != RECALL_COMPACT)
                 blame_note(t, rq->by, 0, 1);
+        PROBE(kvleased, recall, t, set->ns, set->index, set->charge.bytes, rq->kind, rq->by);
 }
 
 void recall_forget(struct extent_set *set)
@@ -96,6 +98,7 @@ void recall_forget(struct extent_set *set)
                 return;
         if (set->recall.kind == RECALL_COMPACT && nothing_held(set))
                 t->store->counters.compacted_sets++;
+        PROBE(kvleased, recalled, t, set->ns, set->index, set->charge.bytes);
         list_remove(&set->recall.link);
         set->tier->n_withheld -= set->n_free;
         t->store->n_recalls--;
@@ -464,8 +467,12 @@ static bool tell_one(struct work *w, struct attach *a, const struct extent_set *
         uint64_t left = deadline == PASSED || deadline < w->now_nsec ? 0 : deadline - w->now_nsec;
 
         spend(w, RECALL_TELL_COST);
-        return !w->store->on_recall || w->store->on_recall(a, set, set->recall.state == RECALL_IDLE,
-                                               left, w->store->callback_data);
+        if (w->store->on_recall && !w->store->on_recall(a, set, set->recall.state == RECALL_IDLE,
+                                           left, w->store->callback_data))
+                return false;
+        PROBE(kvleased, revoke, set->ns->tenant, set->ns, a->member->id, set->index,
+                set->recall.state, left);
+        return true;
 }
 
 /* Who has it mapped is told until it could be; who only holds pages, where that works at once. */
@@ -512,6 +519,7 @@ static void quarantine(struct work *w, struct extent_set *set)
                         *bits |= MAPPED_QUARANTINE;
                         a->member->n_quarantined_sets++;
                 }
+                PROBE(kvleased, late, set->ns->tenant, set->ns, a->member->id, set->index);
                 if (w->store->on_late)
                         w->store->on_late(a, set, w->store->callback_data);
         }

@@ -4,7 +4,9 @@
 #ifndef KVL_CORE_TENANT_H
 #define KVL_CORE_TENANT_H
 
+#include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/list.h"
@@ -59,10 +61,10 @@ struct tenant_counters {
 };
 
 struct tenant {
-        struct list_link link; /* store.tenants */
-        struct store *store;   /* borrowed */
-        uint32_t number;       /* not reused before 2^32 others */
-        char name[TENANT_NAME_MAX + 1];
+        char name[TENANT_NAME_MAX + 1]; /* first: base/probe.h */
+        uint32_t number;                /* not reused before 2^32 others */
+        struct list_link link;          /* store.tenants */
+        struct store *store;            /* borrowed */
         struct tenant_attrs attrs;
         union {
                 struct account accounts[TIER_COUNT]; /* with the limits that attrs has */
@@ -80,6 +82,7 @@ struct tenant {
         struct tenant_counters counters;
         void *server_data; /* the server's object for this tenant; borrowed, not touched here */
 };
+static_assert(offsetof(struct tenant, name) == 0, "probes");
 
 /* What attributes say of a tier. */
 uint64_t tenant_limit(const struct tenant_attrs *attrs, enum tier_kind tier);

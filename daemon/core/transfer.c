@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fault-point.h"
+#include "base/probe.h"
 #include "daemon/core/carry.h"
 #include "daemon/core/fetch.h"
 #include "daemon/core/happened.h"
@@ -166,6 +167,10 @@ static bool may_arrive(const struct transfer *t)
         return t->sets[1]->recall.state == RECALL_NONE && holds_moving(t);
 }
 
+#define PROBE_MOVED(name, t, other_tier)                                       \
+        PROBE(kvleased, name, t, (t)->ns->tenant, (t)->ns, (t)->from, (t)->to, \
+                (t)->carry->other_tier)
+
 static int end_down(struct transfer *t)
 {
         struct ns *ns = t->ns;
@@ -176,6 +181,7 @@ static int end_down(struct transfer *t)
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         happened_demoted(ns, t->to);
         places_change(ns, t->from, t->to, carried(t)->content);
+        PROBE_MOVED(demote, t, to);
         return 0;
 }
 
@@ -192,6 +198,7 @@ static int end_put(struct transfer *t)
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         happened_demoted(ns, t->to);
         places_change_pinned(ns, t->from, t->to, carried(t)->content);
+        PROBE_MOVED(demote, t, to);
         return 0;
 }
 
@@ -206,6 +213,7 @@ static int end_up(struct transfer *t)
         store_of(ns)->counters.promoted_pages++;
         ns->tiers[TIER_DEVICE].n_arrived++;
         places_change_pinned(ns, t->from, t->to, 0);
+        PROBE_MOVED(promote, t, from);
         return 0;
 }
 
@@ -255,6 +263,7 @@ static void finish(struct transfer *t)
         if (result != 0)
                 give_up(t, result);
         FAULT_POINT("transfer-after-end");
+        PROBE(kvleased, transferred, t, result);
         leave_sets(t);
         free(t);
         if (kind != TRANSFER_DOWN)
@@ -319,6 +328,7 @@ int transfer_begin(
         list_append(&s->transfers, &t->link);
         if (kind != TRANSFER_COPY)
                 ns->evict->lock(ns->policy, from);
+        PROBE(kvleased, transfer, t, ns->tenant, ns, from, kind, t->bytes);
         if (s->on_transfer_work)
                 s->on_transfer_work(s->callback_data);
         return 0;

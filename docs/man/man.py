@@ -5,7 +5,7 @@
     man.py noun NOUN KVLEASECTL             a page for the verbs of a noun
     man.py library KVLEASE.H PAGE           a page of kvlease.h's functions
     man.py functions KVLEASE.H              lines "PAGE FUNCTION..."
-    man.py protocol PROTOCOL.MD             the page of the protocol
+    man.py document SOURCE.MD PAGE SECTION TITLE    a page of a document
 
 Parts: options (of kvleased's configuration), arguments (of kvleased), verbs, flags and exit (of
 kvleasectl); COMMAND is the program that has them. What can't be read, or has no text, ends it with
@@ -248,7 +248,7 @@ def functions(header):
     return "\n".join(lines)
 
 
-# ---- the protocol --------------------------------------------------------------------------------
+# ---- documents -----------------------------------------------------------------------------------
 
 
 def markdown(text):
@@ -261,7 +261,7 @@ def markdown(text):
     return "\\" + out if out[:1] in tuple("#-.[|]:+<") else out
 
 
-def protocol_rows(lines):
+def document_rows(lines):
     """A table: the line of dashes goes."""
     out = []
     for n, line in enumerate(line for line in lines if not re.match(r"^[|-]+$", line)):
@@ -275,11 +275,11 @@ def protocol_rows(lines):
     return "\n".join(out) + "\n"
 
 
-def protocol_block(kind, lines):
+def document_block(kind, lines):
     if kind == "code":
         return literal("\n".join(lines))
     if kind == "table":
-        return protocol_rows(lines)
+        return document_rows(lines)
     if kind == "list":
         items = re.split(r"\n(?=- |\d+\. )", "\n".join(lines))
         return "\n".join(("- " if i.startswith("-") else ". ")
@@ -298,9 +298,8 @@ def kind_of(line):
     return "text"
 
 
-def protocol(path):
-    out = ["kvlease-protocol(7)\n\n# NAME\n\nkvlease-protocol - the control protocol of kvleased\n\n"
-           "# DESCRIPTION\n"]
+def document(path, page, section, title):
+    out = [f"{page}({section})\n\n# NAME\n\n{page} - {escape(title)}\n\n# DESCRIPTION\n"]
     kind, lines = None, []
     for line in open(path, encoding="utf-8").read().splitlines()[1:] + [""]:
         fence = line.startswith("```")
@@ -308,7 +307,7 @@ def protocol(path):
         if kind == "code" and not fence or kind == "list" and here == "text":
             here = kind
         if lines and (here != kind or kind == "head"):
-            out.append(protocol_block(kind, lines))
+            out.append(document_block(kind, lines))
             lines = []
         if fence:
             here = None if kind == "code" else "code"
@@ -337,7 +336,7 @@ def fill(template, *sources):
 
 def main(words):
     commands = {"fill": fill, "noun": noun, "library": library, "functions": functions,
-                "protocol": protocol}
+                "document": document}
     if len(words) < 2 or words[0] not in commands:
         sys.exit(__doc__.strip())
     print(commands[words[0]](*words[1:]).rstrip("\n"))

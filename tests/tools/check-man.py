@@ -110,8 +110,9 @@ check_kvleased()
 check_exporter()
 check_kvleasectl()
 check_library()
-if "kvlease-protocol.7" not in pages:
-    problems.append("there is no page kvlease-protocol.7")
+for page in ("kvlease-protocol.7", "kvlease-probes.7"):
+    if page not in pages:
+        problems.append(f"there is no page {page}")
 can_lint = shutil.which("mandoc") and shutil.which("man")
 if can_lint:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
