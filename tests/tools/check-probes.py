@@ -13,7 +13,7 @@ import platform
 import re
 import sys
 
-from usdt import probes
+from usdt import documented, probes
 
 NOP = {"x86_64": b"\x90", "aarch64": b"\x1f\x20\x03\xd5"}.get(platform.machine())
 
@@ -23,17 +23,7 @@ source = pathlib.Path(sys.argv[1])
 files = dict(zip(("kvleased", "kvlease"), sys.argv[2:]))
 tokens = {"kvleased": "kvleased", "kvlease": "libkvlease"}  # of the scripts, for the files
 problems = []
-page = (source / "docs/PROBES.md").read_text()
-
-
-def documented():
-    """{(provider, name): [argument]}"""
-    table = {}
-    for section in page.split("\n## ")[1:]:
-        provider = re.search(r"^Provider `(\w+)`", section, re.M)
-        for row in re.findall(r"^\| `(\w+)` \|[^|]*\| (.*) \|$", section, re.M) if provider else []:
-            table[provider[1], row[0]] = re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row[1]))
-    return table
+document = source / "docs/PROBES.md"
 
 
 def noted(provider, path):
@@ -86,13 +76,13 @@ def check_causes():
     header = (source / "daemon/core/history.h").read_text()
     names = re.findall(r"\bCAUSE_\w+", re.search(r"enum history_cause \{(.*?)\};", header, re.S)[1])
     causes = [str(i) for i in range(len(names))]
-    rows = re.findall(r"^\| (\d+) \|", page.split("| cause | meaning |")[1].split("\n\n")[0], re.M)
+    rows = re.findall(r"^\| (\d+) \|", document.read_text().split("| cause | meaning |")[1].split("\n\n")[0], re.M)
     if rows != causes:
         problems.append(f"docs/PROBES.md: causes {rows}, enum history_cause has {len(names)}")
     return causes
 
 
-table, causes = documented(), check_causes()
+table, causes = documented(document), check_causes()
 if len(table) < 20:
     problems.append("docs/PROBES.md: its tables can't be read")
 for provider, path in files.items():

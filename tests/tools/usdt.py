@@ -1,4 +1,4 @@
-"""Static probes of an ELF file (its notes .note.stapsdt), for tests."""
+"""Static probes, for tests: of an ELF file (its notes .note.stapsdt), and those that docs/PROBES.md has."""
 import collections
 import re
 import struct
@@ -54,3 +54,15 @@ def probes(path):
                             re.findall(r"(-?\d+)@(\S+)", args.decode())]))
         at += (bytes_ + 3) // 4 * 4
     return found
+
+
+def documented(page):
+    """{(provider, name): [argument]} of docs/PROBES.md."""
+    table = {}
+    with open(page, encoding="utf-8") as f:
+        sections = f.read().split("\n## ")[1:]
+    for section in sections:
+        provider = re.search(r"^Provider `(\w+)`", section, re.M)
+        for name, args in re.findall(r"^\| `(\w+)` \|[^|]*\| (.*) \|$", section, re.M) if provider else []:
+            table[provider[1], name] = re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", args))
+    return table
