@@ -7,8 +7,9 @@
  * A channel's *maximum*, its largest magnitude, is kept in the number format of the matrix, where
  * it is exact; a value x becomes round(x * 127 / maximum), or the E4M3 number nearest to x * 448 /
  * maximum. Reading it back is off by at most maximum / 254 with int8 (ties to even everywhere) plus
- * the rounding of the result: of fp16 numbers never more than maximum / 220, or than 2^-24, the
- * step of the smallest ones. Maxima come back exactly where numbers have 16 bits.
+ * the rounding of the result: of fp16 numbers never more than maximum / 220, but where the maximum
+ * is below 2^-14: there the numbers' own step is 2^-24, and half of it is added to maximum / 254
+ * (1/190 of it at worst, from 127 steps on). Maxima come back exactly where numbers have 16 bits.
  *
  * All kernels (AVX-512, AVX2, NEON, scalar) give the same bytes; codec-kernels.h. Any thread;
  * nothing is allocated.
