@@ -43,6 +43,7 @@ struct top_row *top_sample_add(struct top_sample *s, const char *id)
 
 void top_set_text(struct top_row *row, unsigned column, const char *text)
 {
+        free(row->cells[column].text);
         row->cells[column].text = need(strdup(text));
         row->cells[column].known = text[0] != '\0';
 }

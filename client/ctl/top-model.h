@@ -73,7 +73,7 @@ void top_sample_deinit(struct top_sample *s);
 /* A row, borrowed until the next one is added. Copies the id. */
 struct top_row *top_sample_add(struct top_sample *s, const char *id);
 
-/* Copies the text. "" isn't known. */
+/* Copies the text, in place of one that was there. "" isn't known. */
 void top_set_text(struct top_row *row, unsigned column, const char *text);
 
 /* Of bytes UINT64_MAX isn't known: no limit. A counter is known once it is rated. */
