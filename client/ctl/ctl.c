@@ -42,18 +42,24 @@ void fail_capture(char **ret_sentence)
         captured = ret_sentence;
 }
 
+char *text_format(const char *format, va_list ap)
+{
+        char *text = NULL;
+
+        if (vasprintf(&text, format, ap) < 0)
+                text = NULL; /* vasprintf leaves it undefined */
+        return need(text);
+}
+
 int fail(enum ctl_exit code, const char *format, ...)
 {
         _cleanup_free_ char *raw = NULL, *safe = NULL;
         va_list ap;
-        int n;
 
         va_start(ap, format);
-        n = vasprintf(&raw, format, ap);
+        raw = text_format(format, ap);
         va_end(ap);
-        if (n < 0)
-                raw = NULL; /* vasprintf leaves it undefined */
-        safe = text_printable(need(raw));
+        safe = text_printable(raw);
         if (captured) {
                 free(*captured);
                 *captured = TAKE(safe);

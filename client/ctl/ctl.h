@@ -7,6 +7,7 @@
 #ifndef KVL_CTL_CTL_H
 #define KVL_CTL_CTL_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -115,6 +116,9 @@ void fail_capture(char **ret_sentence);
 
 /* `p`, or a sentence and the end of the program where it is NULL: nothing here can go on then. */
 void *need(void *p);
+
+/* As vprintf() would print it; owned. */
+KVL_PRINTF(1, 0) char *text_format(const char *format, va_list ap);
 
 /* Owned copy in which everything but printable ASCII stands as \xHH: safe on any terminal. */
 char *text_printable(const char *text);

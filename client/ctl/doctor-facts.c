@@ -21,14 +21,10 @@ char *doctor_path(const struct doctor *d, const char *format, ...)
         _cleanup_free_ char *rest = NULL;
         char *path = NULL;
         va_list ap;
-        int n;
 
         va_start(ap, format);
-        n = vasprintf(&rest, format, ap);
+        rest = text_format(format, ap);
         va_end(ap);
-        if (n < 0)
-                rest = NULL; /* vasprintf leaves it undefined */
-        need(rest);
         if (asprintf(&path, "%s%s", d->root, rest) < 0)
                 path = NULL;
         return need(path);
@@ -43,11 +39,9 @@ char *doctor_read(const struct doctor *d, const char *format, ...)
         int n;
 
         va_start(ap, format);
-        n = vasprintf(&rest, format, ap);
+        rest = text_format(format, ap);
         va_end(ap);
-        if (n < 0)
-                rest = NULL;
-        path = doctor_path(d, "%s", (char *)need(rest));
+        path = doctor_path(d, "%s", rest);
         n = file_read(path, FILE_MAX, &text, &len);
         if (n < 0) {
                 errno = -n;

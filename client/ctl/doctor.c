@@ -62,15 +62,6 @@ static const char *const state_keys[] = {"ok", "not_checked", "warning", "error"
 
 /* ---- findings -------------------------------------------------------------------------------- */
 
-static char *format_owned(const char *format, va_list ap)
-{
-        char *text = NULL;
-
-        if (vasprintf(&text, format, ap) < 0)
-                text = NULL; /* vasprintf leaves it undefined */
-        return need(text);
-}
-
 void doctor_find(struct doctor *d, enum doctor_state state, const char *found, ...)
 {
         va_list ap;
@@ -78,7 +69,7 @@ void doctor_find(struct doctor *d, enum doctor_state state, const char *found, .
         d->findings = need(realloc(d->findings, (d->n_findings + 1) * sizeof(*d->findings)));
         va_start(ap, found);
         d->findings[d->n_findings++] = (struct doctor_finding){
-                d->check->name, d->check->why, state, format_owned(found, ap), NULL};
+                d->check->name, d->check->why, state, text_format(found, ap), NULL};
         va_end(ap);
 }
 
@@ -89,7 +80,7 @@ void doctor_advise(struct doctor *d, const char *remedy, ...)
 
         assert(d->n_findings > 0 && last->check == d->check->name && !last->remedy);
         va_start(ap, remedy);
-        last->remedy = format_owned(remedy, ap);
+        last->remedy = text_format(remedy, ap);
         va_end(ap);
 }
 

@@ -81,14 +81,13 @@ static char *cell_text(const struct top_cell *cell, enum top_kind kind, const st
 /* Returns owned. */
 KVL_PRINTF(1, 2) static char *text(const char *format, ...)
 {
-        char *s = NULL;
         va_list ap;
-        int n;
+        char *s;
 
         va_start(ap, format);
-        n = vasprintf(&s, format, ap);
+        s = text_format(format, ap);
         va_end(ap);
-        return need(n < 0 ? NULL : s);
+        return s;
 }
 
 /* "TOKEN/S 12.0  HIT/S 3.5": some of the totals. Returns owned. */
