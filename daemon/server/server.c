@@ -86,6 +86,7 @@ static void on_work(uv_idle_t *idle)
         more |= key_waits_work(s);
         compact_timer_turn(s);
         movement_turn(s);
+        more |= discard_is_due(&s->store); /* of what follows store_work() here */
         if (!more && list_is_empty(&s->backlog) && !turns_are_due(s))
                 uv_idle_stop(idle);
 }
