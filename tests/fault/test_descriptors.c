@@ -18,9 +18,8 @@
 #include "tests/fault/raw-shm.h"
 #include "tests/unit/child.h"
 
-#define FEW_FDS       128
-#define WAIT_MSEC     30000 /* not tuned */
-#define SETTLED_POLLS 30    /* 10 ms each; not tuned */
+#define FEW_FDS   128
+#define WAIT_MSEC 30000 /* not tuned */
 
 /* 512 extents. */
 static const struct private_tenant rows[] = {{"a", NULL}, {NULL, NULL}};
@@ -166,21 +165,6 @@ static pid_t share_memory(struct harness *h)
         return pid;
 }
 
-/* Once the descriptors that it held back from the last administrator are taken again. */
-static int settled_fds(pid_t pid)
-{
-        int n, most = 0;
-
-        for (unsigned still = 0; still < SETTLED_POLLS; still++) {
-                n = proc_count_fds(pid);
-                if (n > most)
-                        still = 0;
-                most = MAX(most, n);
-                sleep_msec(10);
-        }
-        return most;
-}
-
 /* With everything that clients share, too, and what is kept of it, the reserve is left. */
 static void test_shared_and_kept(void **state)
 {
@@ -191,7 +175,9 @@ static void test_shared_and_kept(void **state)
         struct raw r;
         pid_t pid = (pid_t)ctl_status(h, "pid"), sharing;
 
-        own = settled_fds(pid);
+        for (unsigned i = 0; i < 1000 && !proc_holds_reserve(pid); i++)
+                sleep_msec(10);
+        own = proc_count_fds(pid);
         assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, &before), 0);
         set_limit(pid, (struct rlimit){FEW_FDS, before.rlim_max});
         sharing = share_memory(h);

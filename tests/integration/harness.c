@@ -33,6 +33,9 @@ void harness_start(struct harness *h)
                 private_daemon_show_log(&h->daemon);
         assert_int_equal(r, 0);
         /* Before anybody connects: a connection that is just being closed would count. */
+        for (unsigned i = 0; i < 100 && !h->daemon.is_kept && !proc_holds_reserve(h->daemon.pid);
+                ++i)
+                sleep_msec(10);
         h->daemon_fds = -1;
         for (unsigned i = 0; i < 20 && h->daemon_fds != proc_count_fds(h->daemon.pid); ++i) {
                 h->daemon_fds = proc_count_fds(h->daemon.pid);

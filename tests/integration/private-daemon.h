@@ -178,6 +178,10 @@ int proc_wait(pid_t pid, int timeout_msec, int *ret_status);
 /* Number of a process' descriptors, or -errno. */
 int proc_count_fds(pid_t pid);
 
+/* Has kvleased the descriptors that it keeps for administrators? While one is connected, and a
+ * moment after, it hasn't: daemon/server/descriptors.h. */
+bool proc_holds_reserve(pid_t pid);
+
 /* A number of /proc/PID/status: "RssAnon" (KiB), "voluntary_ctxt_switches". -errno. */
 int64_t proc_status_value(pid_t pid, const char *name);
 

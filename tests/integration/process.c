@@ -13,8 +13,11 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "daemon/server/descriptors.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/unit/child.h"
+
+#define RESERVE_FDS_MAX 256 /* they are of the first; not tuned */
 
 static const char *program(const char *variable, const char *built)
 {
@@ -260,6 +263,21 @@ int proc_count_fds(pid_t pid)
                 n += e->d_name[0] != '.';
         closedir(dir);
         return n;
+}
+
+bool proc_holds_reserve(pid_t pid)
+{
+        char path[64], target[16];
+        unsigned n = 0;
+
+        for (int fd = 0; fd < RESERVE_FDS_MAX && n < DESCRIPTORS_ADMIN + 1; fd++) {
+                ssize_t len;
+
+                snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+                len = readlink(path, target, sizeof(target));
+                n += len == strlen("/dev/null") && memcmp(target, "/dev/null", (size_t)len) == 0;
+        }
+        return n >= DESCRIPTORS_ADMIN + 1; /* and its stdin */
 }
 
 int64_t proc_status_value(pid_t pid, const char *name)
