@@ -54,11 +54,6 @@ bool discard_work(struct store *s)
         return d->n > 0;
 }
 
-bool discard_is_due(const struct store *s)
-{
-        return s->discards.n > 0;
-}
-
 void discard_all(struct store *s)
 {
         while (s->discards.n > 0)

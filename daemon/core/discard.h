@@ -33,9 +33,6 @@ void discard_extent(struct store *s, struct extent *e);
 /* The next piece. True: there are more. Of store_work(). */
 bool discard_work(struct store *s);
 
-/* Is there any? */
-bool discard_is_due(const struct store *s);
-
 /* Everything, at once. */
 void discard_all(struct store *s);
 

@@ -78,6 +78,7 @@ static void on_work(uv_idle_t *idle)
         struct server *s = container_of(idle, struct server, work);
         bool more;
 
+        uv_idle_stop(idle); /* whoever kicks from here on gets another turn */
         run_backlog(s);
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
         more |= recalls_turn(s);
@@ -86,9 +87,8 @@ static void on_work(uv_idle_t *idle)
         more |= key_waits_work(s);
         compact_timer_turn(s);
         movement_turn(s);
-        more |= discard_is_due(&s->store); /* of what follows store_work() here */
-        if (!more && list_is_empty(&s->backlog) && !turns_are_due(s))
-                uv_idle_stop(idle);
+        if (more || !list_is_empty(&s->backlog) || turns_are_due(s))
+                server_kick(s);
 }
 
 void server_kick(struct server *s)
