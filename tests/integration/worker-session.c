@@ -102,28 +102,34 @@ static void do_publish(struct worker_state *w, char **args, unsigned n_args)
         worker_answer_pages(r, carried, n_done);
 }
 
-/* One page more of `chain`. 0 or the library's code. */
-static int talk(struct worker_state *w, unsigned chain, unsigned index)
+int worker_publish_next(struct worker_state *w, unsigned chain, unsigned index,
+        struct kvl_session *of, uint32_t *ret_page)
 {
         uint8_t key[KVL_KEY_BYTES], parent[KVL_KEY_BYTES];
-        uint32_t page;
         const struct kvl_publish p = {
                 .size = sizeof(p),
-                .pages = &page,
+                .pages = ret_page,
                 .keys = key,
                 .n_pages = 1,
                 .parent_key = index > 0 ? parent : NULL,
                 .last_tokens = w->info.page_tokens,
-                .session = session,
+                .session = of,
         };
-        int r = kvl_lease(w->ns, 0, 1, &page);
+        int r = kvl_lease(w->ns, 0, 1, ret_page);
 
         pattern_key(chain, index, key);
         pattern_key(chain, index - 1, parent);
         for (unsigned plane = 0; plane < w->info.n_planes && r == 0; ++plane)
-                r = worker_page_fill(w->ns, page, plane, 1000 * chain + index);
-        if (r == 0)
-                r = kvl_publish(w->ns, &p, NULL, NULL);
+                r = worker_page_fill(w->ns, *ret_page, plane, 1000 * chain + index);
+        return r == 0 ? kvl_publish(w->ns, &p, NULL, NULL) : r;
+}
+
+/* One page more of `chain`. 0 or the library's code. */
+static int talk(struct worker_state *w, unsigned chain, unsigned index)
+{
+        uint32_t page;
+        int r = worker_publish_next(w, chain, index, session, &page);
+
         return r == 0 ? kvl_release(w->ns, &page, 1) : r;
 }
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/integration/pattern.h"
 #include "tests/integration/worker.h"
 
 static struct kvl_window *window;
@@ -42,25 +41,9 @@ static void do_open(struct worker_state *w, char **args, unsigned n_args)
 /* One page more of `chain`. 0 or the library's code. */
 static int talk(struct worker_state *w, unsigned chain, unsigned index, struct kvl_session *session)
 {
-        uint8_t key[KVL_KEY_BYTES], parent[KVL_KEY_BYTES];
         uint32_t page;
-        const struct kvl_publish p = {
-                .size = sizeof(p),
-                .pages = &page,
-                .keys = key,
-                .n_pages = 1,
-                .parent_key = index > 0 ? parent : NULL,
-                .last_tokens = w->info.page_tokens,
-                .session = session,
-        };
-        int r = kvl_lease(w->ns, 0, 1, &page);
+        int r = worker_publish_next(w, chain, index, session, &page);
 
-        pattern_key(chain, index, key);
-        pattern_key(chain, index - 1, parent);
-        for (unsigned plane = 0; plane < w->info.n_planes && r == 0; ++plane)
-                r = worker_page_fill(w->ns, page, plane, 1000 * chain + index);
-        if (r == 0)
-                r = kvl_publish(w->ns, &p, NULL, NULL);
         return r == 0 ? kvl_window_append(window, &page, 1, NULL) : r;
 }
 

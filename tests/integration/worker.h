@@ -45,6 +45,11 @@ struct worker_state {
         char events[2048]; /* words of what happened since the last "events" */
 };
 
+/* Leases, fills and publishes page `index` of `chain`, for session `of` (NULL: for none). 0 or the
+ * library's code; the page is held. */
+int worker_publish_next(struct worker_state *w, unsigned chain, unsigned index,
+        struct kvl_session *of, uint32_t *ret_page);
+
 /* A command: arguments without its name. Prints its one line. */
 typedef void (*worker_fn)(struct worker_state *w, char **args, unsigned n_args);
 

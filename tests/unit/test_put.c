@@ -21,30 +21,13 @@ static void pin_text(struct tiers *w, unsigned n, uint32_t *ret_pages)
         assert_int_equal(n_found, n);
 }
 
-static uint32_t pin(struct tiers *w, unsigned key)
-{
-        uint8_t bytes[KEY_BYTES];
-        uint32_t page, n;
-        uint64_t tokens;
-
-        make_keys(bytes, key, 1);
-        assert_int_equal(
-                lookup_pages(w->attach, bytes, 1, 0, w->now_nsec, &page, &n, &tokens, NULL), 0);
-        return page;
-}
-
-static void unpin(struct tiers *w, uint32_t page)
-{
-        assert_int_equal(release_pages(w->attach, &page, 1, w->now_nsec, NULL), 0);
-}
-
 /* As a client does that is told where its page is by now. */
 static void exchange(struct tiers *w, unsigned key, uint32_t *page)
 {
         uint32_t old = *page;
 
-        *page = pin(w, key);
-        unpin(w, old);
+        *page = tier_pin(w, key);
+        tier_unpin(w, old);
 }
 
 /* The page with this key is below, with its bytes, and `old` still has them. */
@@ -91,7 +74,7 @@ static void puts_middle(const struct evict_ops *evict)
         assert_int_equal(tier_find(&w, 3), pages[3]);
         assert_int_equal(free_pages(w.attach, &to, 1, NULL), 0);
         for (unsigned i = 0; i < 8; i++)
-                unpin(&w, pages[i]);
+                tier_unpin(&w, pages[i]);
         tiers_end(&w);
 }
 
@@ -124,7 +107,7 @@ static void test_there(void **state)
         assert_int_equal(tier_put(&w, page, &third), FETCH_THERE);
         assert_int_equal(third.page, page);
         assert_int_not_equal(page, old);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_end(&w);
 }
 
@@ -138,7 +121,7 @@ static void test_full_below(void **state)
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned key = 0; key < N_BELOW; key++) {
                 assert_true(tier_cache(&w, key, 1));
-                page = pin(&w, key);
+                page = tier_pin(&w, key);
                 assert_int_equal(tier_put(&w, page, &told), 0);
                 tiers_settle(&w);
                 assert_int_equal(told.status, 0);
@@ -146,19 +129,19 @@ static void test_full_below(void **state)
                 below[key] = page;
         }
         assert_true(tier_cache(&w, 1000, 1));
-        page = pin(&w, 1000);
+        page = tier_pin(&w, 1000);
         assert_int_equal(tier_put(&w, page, &told), KVL_STATUS_FULL);
         assert_int_equal(tier_of(&w, 1000), TIER_DEVICE);
-        unpin(&w, below[7]);
+        tier_unpin(&w, below[7]);
         assert_int_equal(tier_put(&w, page, &told), 0);
         tiers_settle(&w);
         assert_is_put(&w, 1000, page, &told);
         assert_int_equal(tier_find(&w, 7), PAGE_NONE);
         exchange(&w, 1000, &page);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         for (unsigned key = 0; key < N_BELOW; key++)
                 if (key != 7)
-                        unpin(&w, below[key]);
+                        tier_unpin(&w, below[key]);
         tiers_end(&w);
 }
 
@@ -176,14 +159,14 @@ static void test_sinking(void **state)
         (void)sink_turn(&w.store, w.now_nsec);
         while (!transfer_find(w.ns, tier_find(&w, key)))
                 key++;
-        page = pin(&w, key);
+        page = tier_pin(&w, key);
         assert_int_equal(tier_put(&w, page, &told), 0);
         assert_int_equal(transfer_count(w.ns, TRANSFER_PUT), 0);
         tiers_settle(&w);
         while (told.n == 0)
                 tiers_settle(&w);
         assert_is_put(&w, key, page, &told);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_end(&w);
 }
 
@@ -214,7 +197,7 @@ static void test_windows(void **state)
         assert_int_equal(told.status, 0);
         assert_true(tier_is_filled(&w, to, 0));
         assert_int_equal(free_pages(w.attach, &to, 1, NULL), 0);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_end(&w);
 }
 
@@ -240,7 +223,7 @@ static void test_copy_dropped(void **state)
         assert_int_equal(tier_fetch(&w, page, to, &told), 0);
         tiers_settle(&w);
         assert_int_equal(told.status, -ENOENT);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         assert_int_equal(tier_fetch(&w, page, to, &told), -ENOENT);
         assert_int_equal(free_pages(w.attach, &to, 1, NULL), 0);
         tiers_end(&w);
@@ -256,7 +239,7 @@ static void test_let_go_meanwhile(void **state)
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         pin_text(&w, 1, &page);
         assert_int_equal(tier_put(&w, page, &told), 0);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_settle(&w);
         assert_int_equal(told.status, 0);
         assert_null(ns_page(w.ns, page)); /* its set has nothing else */
@@ -283,7 +266,7 @@ static void test_dropped_meanwhile(void **state)
         assert_int_equal(told.status, -ENOENT);
         assert_true(tier_is_filled(&w, page, 0));
         assert_int_equal(w.ns->tiers[TIER_HOST].n_pages[PAGE_MOVING], 0);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_end(&w);
 }
 
@@ -302,7 +285,7 @@ static void test_not_finite(void **state)
         tiers_settle(&w);
         assert_int_equal(told.status, -EIO);
         assert_int_equal(tier_find(&w, 0), page);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_end(&w);
 }
 
@@ -338,10 +321,10 @@ static void hold_or_let_go(struct readers *r, unsigned i)
         if (r->to != PAGE_NONE && i == r->source)
                 return;
         if (r->held[i].page != PAGE_NONE) {
-                unpin(&r->w, r->held[i].page);
+                tier_unpin(&r->w, r->held[i].page);
                 r->held[i].page = PAGE_NONE;
         } else if (tier_find(&r->w, key) != PAGE_NONE) {
-                r->held[i].page = pin(&r->w, key);
+                r->held[i].page = tier_pin(&r->w, key);
                 r->held[i].key = key;
         }
 }

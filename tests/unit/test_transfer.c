@@ -165,23 +165,6 @@ static unsigned any_below(struct tiers *w)
                         return key;
 }
 
-static uint32_t pin(struct tiers *w, unsigned key)
-{
-        uint8_t bytes[KEY_BYTES];
-        uint32_t page, n;
-        uint64_t tokens;
-
-        make_keys(bytes, key, 1);
-        assert_int_equal(
-                lookup_pages(w->attach, bytes, 1, 0, w->now_nsec, &page, &n, &tokens, NULL), 0);
-        return page;
-}
-
-static void unpin(struct tiers *w, uint32_t page)
-{
-        assert_int_equal(release_pages(w->attach, &page, 1, w->now_nsec, NULL), 0);
-}
-
 static void test_up(void **state)
 {
         struct told told, second;
@@ -192,7 +175,7 @@ static void test_up(void **state)
         tiers_start(&w, &evict_lru, 2, 4, 2, CODEC_NONE);
         fill_device(&w);
         key = any_below(&w);
-        old = pin(&w, key);
+        old = tier_pin(&w, key);
         assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &told), 0);
         assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &second), 0); /* shares the copy */
         assert_int_equal(transfer_count(w.ns, TRANSFER_UP), 1);
@@ -211,7 +194,7 @@ static void test_up(void **state)
         assert_true(tier_is_filled(&w, old, key));
         assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &second), FETCH_THERE);
         assert_int_equal(second.page, told.page);
-        unpin(&w, old);
+        tier_unpin(&w, old);
         assert_int_not_equal(
                 ns_page(w.ns, old) ? ns_page(w.ns, old)->state : PAGE_FREE, PAGE_DETACHED);
         assert_int_equal(w.store.counters.promoted_pages, 1);
@@ -226,10 +209,10 @@ static void test_there(void **state)
 
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         fill_device(&w);
-        page = pin(&w, N_DEVICE - 1);
+        page = tier_pin(&w, N_DEVICE - 1);
         assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), FETCH_THERE);
         assert_int_equal(told.page, page);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         assert_int_equal(tier_fetch(&w, UINT32_MAX, PAGE_NONE, &told), -EINVAL);
         assert_int_equal(
                 tier_fetch(&w, w.ns->geometry.capacity_pages - 1, PAGE_NONE, &told), -ENOENT);
@@ -247,12 +230,12 @@ static void test_no_room_above(void **state)
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         fill_device(&w);
         key = any_below(&w);
-        page = pin(&w, key);
+        page = tier_pin(&w, key);
         assert_int_equal(lease_pages(w.attach, N_DEVICE, 1, held, NULL), 0);
         assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), KVL_STATUS_FULL);
         assert_int_equal(tier_find(&w, key), page);
         assert_true(tier_is_filled(&w, page, key));
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_end(&w);
 }
 
@@ -268,7 +251,7 @@ static void test_published_again(void **state)
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         fill_device(&w);
         key = any_below(&w);
-        old = pin(&w, key);
+        old = tier_pin(&w, key);
         p.last_tokens = w.ns->layout.page_tokens;
         make_keys(keys, key, 1);
         assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
@@ -279,8 +262,8 @@ static void test_published_again(void **state)
         assert_int_equal(tier_find(&w, key), page);
         assert_int_equal(ns_page(w.ns, old)->state, PAGE_DETACHED);
         assert_int_equal(w.store.counters.duplicates, 1);
-        unpin(&w, old);
-        unpin(&w, page);
+        tier_unpin(&w, old);
+        tier_unpin(&w, page);
         tiers_settle(&w);
         assert_true(tier_is_filled(&w, tier_find(&w, key), key));
         tiers_end(&w);
@@ -304,7 +287,7 @@ static void test_damaged(void **state)
                 assert_true(tier_cache(&w, 8 * i, 8));
         tiers_settle(&w);
         key = any_below(&w);
-        page = pin(&w, key);
+        page = tier_pin(&w, key);
         flip(&w, page);
         assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), 0);
         tiers_settle(&w);
@@ -314,7 +297,7 @@ static void test_damaged(void **state)
                 assert_int_equal(tier_find(&w, i), PAGE_NONE);
         assert_int_equal(w.store.counters.pages_damaged, 1);
         assert_int_equal(w.ns->tiers[TIER_HOST].n_damaged, 1);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_end(&w);
 }
 
@@ -368,11 +351,11 @@ static void test_pinned_meanwhile(void **state)
         (void)sink_turn(&w.store, w.now_nsec);
         for (key = 0; page == PAGE_NONE; key++)
                 if (transfer_find(w.ns, tier_find(&w, key)))
-                        page = pin(&w, key);
+                        page = tier_pin(&w, key);
         tiers_settle(&w);
         assert_int_equal(tier_find(&w, key - 1), page);
         assert_int_equal(ns_page(w.ns, page)->state, PAGE_SEALED);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_settle(&w);
         tiers_end(&w);
 }
@@ -445,7 +428,7 @@ static void test_copy(void **state)
         tiers_start(&w, &evict_lru, 2, 4, 2, CODEC_NONE);
         fill_device(&w);
         key = any_below(&w);
-        page = pin(&w, key);
+        page = tier_pin(&w, key);
         assert_int_equal(tier_fetch(&w, page, tier_find(&w, N_DEVICE - 1), &told), -EINVAL);
         assert_int_equal(lease_pages(w.attach, 2, 1, to, NULL), 0);
         assert_int_equal(tier_fetch(&w, page, to[0], &told), 0);
@@ -462,7 +445,7 @@ static void test_copy(void **state)
         tiers_settle(&w);
         assert_int_equal(told.status, -ECANCELED);
         assert_int_equal(ns_page(w.ns, to[1])->state, PAGE_FREE);
-        unpin(&w, page);
+        tier_unpin(&w, page);
         tiers_end(&w);
 }
 
@@ -547,7 +530,7 @@ static void test_windows_hold(void **state)
         assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), KVL_STATUS_DUPLICATE);
         assert_int_equal(sealed, old);
         ns_unkeep_page(w.ns, old);
-        unpin(&w, old);
+        tier_unpin(&w, old);
         assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
         tiers_end(&w);
 }
@@ -640,7 +623,7 @@ static void step(struct tiers *w)
                 if (random_below(16) == 0)
                         tiers_settle(w);
                 else if (page != PAGE_NONE)
-                        unpin(w, pin(w, key));
+                        tier_unpin(w, tier_pin(w, key));
         }
         page = tier_find(w, key);
         if (page != PAGE_NONE)

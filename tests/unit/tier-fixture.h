@@ -193,6 +193,24 @@ static inline uint32_t tier_find(struct tiers *w, unsigned key)
         return ns_find_page(w->ns, bytes);
 }
 
+/* As a client finds it, wherever it lies, until tier_unpin(). */
+static inline uint32_t tier_pin(struct tiers *w, unsigned key)
+{
+        uint8_t bytes[KEY_BYTES];
+        uint32_t page, n;
+        uint64_t tokens;
+
+        make_keys(bytes, key, 1);
+        assert_int_equal(
+                lookup_pages(w->attach, bytes, 1, 0, w->now_nsec, &page, &n, &tokens, NULL), 0);
+        return page;
+}
+
+static inline void tier_unpin(struct tiers *w, uint32_t page)
+{
+        assert_int_equal(release_pages(w->attach, &page, 1, w->now_nsec, NULL), 0);
+}
+
 static inline enum tier_kind tier_of(struct tiers *w, unsigned key)
 {
         uint32_t page = tier_find(w, key);
