@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "daemon/core/fetch.h"
 #include "daemon/core/store.h"
 #include "daemon/server/log.h"
 #include "daemon/server/parked.h"
@@ -68,14 +69,19 @@ static void log_registration(struct queue_watch *w)
         w->was_refused = is_refused;
 }
 
-/* Magazines, and what nobody needs, come after everybody who waited. */
+/*
+ * Magazines, and what nobody needs, come after everybody who waited: leases, and pages from below,
+ * whose set would go again before they are tried otherwise.
+ */
 static void retry(struct queue_watch *w)
 {
         struct server *s = w->server;
 
         w->is_retrying = parked_retry(s, w->pool);
-        if (!w->is_retrying)
-                store_settle(&s->store, w->pool, server_now(s));
+        if (w->is_retrying)
+                return;
+        (void)fetch_work(&s->store);
+        store_settle(&s->store, w->pool, server_now(s));
 }
 
 /*
