@@ -64,7 +64,7 @@ static void await_room(struct harness *h, const char *name)
         json_int_t n_free = 0, arrived = 0, before = -1;
         unsigned n_still = 0;
 
-        for (unsigned n = 0; n < 1000 && n_still < 20; ++n) {
+        for (unsigned n = 0; n < 1000 && n_still < 100; ++n) {
                 n_free = namespace_figure(h, name, "pages_free");
                 arrived = namespace_figure(h, name, "host_arrived");
                 if (n_free >= COLD_PAGES || ctl_status(h, "charged_bytes") < DEVICE_BYTES)
