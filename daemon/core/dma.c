@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/discard.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/pool.h"
-#include "daemon/core/tenant.h"
 #include "gpu/queue.h"
 
 enum dma_state {
@@ -21,8 +19,7 @@ enum dma_state {
 
 struct dma {
         struct list_link link; /* pool.leaving, once the set has gone */
-        struct pool *pool;     /* of the set; borrowed, like the store */
-        struct store *store;
+        struct pool *pool;     /* of the set; borrowed */
         enum dma_state state;
         uint64_t bytes;
         struct job *leave; /* owned, until it is submitted */
@@ -79,7 +76,6 @@ static struct dma *dma_new(const struct extent_set *set)
                 return NULL;
         list_init(&dma->link);
         dma->pool = set->pool;
-        dma->store = set->ns->tenant->store;
         dma->extent_bytes = set->arena->bytes / set->n_extents;
         dma->bytes = set->arena->bytes;
         dma->leave = job_new(JOB_UNREGISTER, 1);
@@ -115,32 +111,24 @@ void dma_begin(struct extent_set *set)
 }
 
 /* Nobody has it mapped, or copies from it, any more. */
-static struct discarded to_give_back(const struct dma *dma)
+static void give_back(struct dma *dma)
 {
-        return (struct discarded){
-                .arena = dma->arena,
-                .extent_bytes = dma->extent_bytes,
-                .extents = dma->extents,
-                .n = dma->n_extents,
-        };
-}
+        const struct device_ops *ops = dma->pool->device->ops;
 
-static void dma_gone(struct dma *dma)
-{
         list_remove(&dma->link);
+        for (uint32_t i = dma->n_extents; i-- > 0;)
+                (void)ops->arena_unmap(dma->arena, i * dma->extent_bytes, dma->extents[i]);
+        ops->arena_release(dma->arena);
+        for (uint32_t i = 0; i < dma->n_extents; i++)
+                ops->extent_destroy(dma->extents[i], true);
         dma_free(dma);
 }
 
 /* Of a driver that hangs in it nobody knows when it lets go: it stays. */
 static void on_unregistered(struct job *job, int result, void *data)
 {
-        struct dma *dma = data;
-        struct discarded what = to_give_back(dma);
-
-        if (result == -ETIMEDOUT)
-                return;
-        discard_extents(dma->store, &what);
-        dma_gone(dma);
+        if (result != -ETIMEDOUT)
+                give_back(data);
 }
 
 bool dma_takes(struct extent_set *set)
@@ -158,12 +146,13 @@ bool dma_takes(struct extent_set *set)
                 dma_free(dma);
                 return false;
         }
-        assert(set->arena);
+        assert(set->n_arena == set->n_extents);
 
         dma->arena = TAKE(set->arena);
         dma->n_extents = set->n_extents;
         for (uint32_t i = 0; i < set->n_extents; i++)
                 dma->extents[i] = TAKE(set->extents[i]);
+        set->n_arena = 0;
         list_append(&dma->pool->leaving, &dma->link);
         leave = TAKE(dma->leave);
         leave->done = on_unregistered;
@@ -174,12 +163,7 @@ bool dma_takes(struct extent_set *set)
 
 void dma_end(struct pool *pool, bool is_over)
 {
-        list_for_each_safe (dma, &pool->leaving, struct dma, link) {
-                struct discarded what = to_give_back(dma);
-
-                if (!is_over)
-                        continue;
-                discard_now(&what);
-                dma_gone(dma);
-        }
+        list_for_each_safe (dma, &pool->leaving, struct dma, link)
+                if (is_over)
+                        give_back(dma);
 }

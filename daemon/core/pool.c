@@ -73,19 +73,18 @@ static const struct keep *keep_of(const struct extent_set *set)
 /* On a queue, whose thread drops what is kept of them: to be destroyed, in order. */
 static void destroy_extents(struct extent_set *set)
 {
-        struct discarded what = {.extents = set->extents};
-
-        if (set->parting) { /* which an orphan, of no namespace, has always */
+        if (set->parting) {
+                set_unmap(set);
                 queue_submit(set->pool->queue, TAKE(set->parting));
                 return;
         }
-        for (; what.n < set->n_extents && set->extents[what.n]; what.n++)
-                keep_drop(keep_of(set), KEEP_EXTENT, set_extent_number(set, what.n));
+        for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++)
+                keep_drop(keep_of(set), KEEP_EXTENT, set_extent_number(set, i));
         if (dma_takes(set))
                 return;
-        what.arena = TAKE(set->arena);
-        what.extent_bytes = geometry_of(set)->extent_bytes;
-        discard_extents(set->ns->tenant->store, &what);
+        set_unmap(set);
+        for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++)
+                discard_extent(set->ns->tenant->store, set->extents[i]);
 }
 
 /* What it exports is kept from now on. */
@@ -522,29 +521,38 @@ int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *r
 
 static int map_extents(struct extent_set *set)
 {
-        const struct device_ops *ops = set->pool->device->ops;
+        struct device *device = set->pool->device;
         uint64_t bytes = geometry_of(set)->extent_bytes;
-        struct device_arena *arena;
-        uint32_t n = 0;
-        int r = ops->arena_reserve(set->pool->device, set->n_extents * bytes, 0, &arena);
+        int r = device->ops->arena_reserve(device, set->n_extents * bytes, 0, &set->arena);
 
         if (r < 0)
                 return r;
-        while (n < set->n_extents) {
-                r = ops->arena_map(arena, n * bytes, set->extents[n], DEVICE_READ_WRITE);
-                if (r < 0)
-                        break;
-                n++;
+        for (uint32_t i = 0; r == 0 && i < set->n_extents; i++) {
+                r = device->ops->arena_map(
+                        set->arena, i * bytes, set->extents[i], DEVICE_READ_WRITE);
+                set->n_arena += r == 0;
         }
-        if (r < 0) {
-                while (n-- > 0)
-                        (void)ops->arena_unmap(arena, n * bytes, set->extents[n]);
-                ops->arena_release(arena);
-                return r;
+        if (r < 0)
+                set_unmap(set);
+        else
+                dma_begin(set);
+        return r;
+}
+
+void set_unmap(struct extent_set *set)
+{
+        uint64_t bytes;
+
+        if (!set->arena)
+                return;
+        bytes = geometry_of(set)->extent_bytes;
+        while (set->n_arena > 0) {
+                set->n_arena--;
+                (void)set->pool->device->ops->arena_unmap(
+                        set->arena, set->n_arena * bytes, set->extents[set->n_arena]);
         }
-        set->arena = arena;
-        dma_begin(set);
-        return 0;
+        set->pool->device->ops->arena_release(set->arena);
+        set->arena = NULL;
 }
 
 uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane)

@@ -126,6 +126,7 @@ struct extent_set {
         struct page_note *notes; /* likewise */
         struct job *parting;     /* owned; queue: the DESTROY, holds the extents' handles */
         struct device_arena *arena; /* owned; where set_address() has mapped them; NULL: nowhere */
+        uint32_t n_arena;           /* extents mapped there */
         struct dma *dma;            /* owned; NULL: it isn't registered, nor going to be */
         uint32_t n_extents;
         struct extent *extents[]; /* owned */
@@ -180,6 +181,9 @@ int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *r
  * addresses.
  */
 uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane);
+
+/* What set_address() gave isn't to be touched any more. Safe to repeat. */
+void set_unmap(struct extent_set *set);
 
 /* No page of it is in use and nobody has it mapped. Frees the set. */
 void set_unbind(struct extent_set *set);

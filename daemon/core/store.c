@@ -40,7 +40,6 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->transfers);
         list_init(&s->carries);
         list_init(&s->fetches);
-        discards_init(&s->discards);
 }
 
 static bool pool_free(struct pool *pool)
@@ -85,7 +84,6 @@ bool store_deinit(struct store *s)
         list_for_each_safe (
                 pool, &s->pools, struct pool, link) /* whose queues have what is below */
                 is_done &= pool_free(pool);
-        discard_all(s); /* what their queues had registered */
         list_for_each_safe (pool, &s->lower_pools, struct pool, link)
                 is_done &= pool_free(pool);
         compact_deinit(s);
