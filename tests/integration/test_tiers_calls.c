@@ -273,6 +273,7 @@ static void test_set(void **state)
         struct harness *h = *state;
         struct worker *ranks[RANKS], *scheduler = worker_spawn(h);
         char socket[PRIVATE_PATH_MAX];
+        uint32_t pages[N_TEXT];
         unsigned n_found, n_tokens;
 
         private_daemon_socket(&h->daemon, "a", socket);
@@ -285,8 +286,12 @@ static void test_set(void **state)
         }
         for (unsigned i = 0; i < RANKS; ++i)
                 worker_tell(ranks[i], "cache 1 %u", N_TEXT);
-        /* Its other texts are in one rank alone, for less time than the set waits for the other. */
+        /* Its other texts are in one rank alone, for less time than the set waits for the other;
+         * whose text is held, as what is evicted there goes here too. */
+        worker_tell(ranks[1], "lookup 1:0-%u", N_TEXT - 1);
+        assert_int_equal(worker_numbers(ranks[1], pages, N_TEXT), N_TEXT);
         make_cold(ranks[0], "rank-0", 1, N_TEXT);
+        release(ranks[1], pages, N_TEXT);
         worker_tell(scheduler, "set-lookup 1:0-%u", N_TEXT);
         assert_int_equal(sscanf(scheduler->rest, "%u %u", &n_found, &n_tokens), 2);
         assert_int_equal(n_found, N_TEXT);
