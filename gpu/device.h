@@ -13,8 +13,9 @@
  *
  * Functions may block in the backend (a driver call, perhaps for ever): the daemon calls them
  * through a queue (queue.h), never from its loop. None may be called from two threads at a time for
- * the same device, except where said. Backends never log: they return -errno and leave a sentence
- * in device.why.
+ * the same device, except where said, and but for the host's arena_unmap, arena_release and
+ * extent_destroy of what no other call is about. Backends never log: they return -errno and leave
+ * a sentence in device.why.
  */
 #ifndef KVL_GPU_DEVICE_H
 #define KVL_GPU_DEVICE_H

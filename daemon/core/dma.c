@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/discard.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/pool.h"
 #include "gpu/queue.h"
@@ -22,13 +23,8 @@ struct dma {
         struct pool *pool;     /* of the set; borrowed */
         enum dma_state state;
         uint64_t bytes;
-        struct job *leave; /* owned, until it is submitted */
-
-        /* Of the set that has gone. */
-        struct device_arena *arena; /* owned */
-        uint64_t extent_bytes;
-        uint32_t n_extents;
-        struct extent *extents[]; /* owned */
+        struct job *leave;    /* owned, until it is submitted */
+        struct discard *gone; /* owned; what the set left; NULL: it is there */
 };
 
 /* The queue of the device that the memory is registered with; NULL: of none. */
@@ -57,7 +53,7 @@ static void on_registered(struct job *job, int result, void *data)
         struct dma *dma = data;
         struct pool *pool = dma->pool;
 
-        if (dma->arena) /* its set has gone */
+        if (dma->gone)
                 return;
         dma->state = result == 0 ? DMA_IN : result == -ETIMEDOUT ? DMA_LATE : DMA_REFUSED;
         if (result == 0) {
@@ -70,13 +66,12 @@ static void on_registered(struct job *job, int result, void *data)
 
 static struct dma *dma_new(const struct extent_set *set)
 {
-        struct dma *dma = calloc(1, sizeof(*dma) + set->n_extents * sizeof(dma->extents[0]));
+        struct dma *dma = calloc(1, sizeof(*dma));
 
         if (!dma)
                 return NULL;
         list_init(&dma->link);
         dma->pool = set->pool;
-        dma->extent_bytes = set->arena->bytes / set->n_extents;
         dma->bytes = set->arena->bytes;
         dma->leave = job_new(JOB_UNREGISTER, 1);
         if (!dma->leave) {
@@ -113,14 +108,8 @@ void dma_begin(struct extent_set *set)
 /* Nobody has it mapped, or copies from it, any more. */
 static void give_back(struct dma *dma)
 {
-        const struct device_ops *ops = dma->pool->device->ops;
-
         list_remove(&dma->link);
-        for (uint32_t i = dma->n_extents; i-- > 0;)
-                (void)ops->arena_unmap(dma->arena, i * dma->extent_bytes, dma->extents[i]);
-        ops->arena_release(dma->arena);
-        for (uint32_t i = 0; i < dma->n_extents; i++)
-                ops->extent_destroy(dma->extents[i], true);
+        discard_submit(dma->pool->discards, TAKE(dma->gone));
         dma_free(dma);
 }
 
@@ -131,7 +120,7 @@ static void on_unregistered(struct job *job, int result, void *data)
                 give_back(data);
 }
 
-bool dma_takes(struct extent_set *set)
+bool dma_takes(struct extent_set *set, struct discard *what)
 {
         struct dma *dma = TAKE(set->dma);
         struct job *leave;
@@ -146,13 +135,9 @@ bool dma_takes(struct extent_set *set)
                 dma_free(dma);
                 return false;
         }
-        assert(set->n_arena == set->n_extents);
+        assert(what->n_mapped == what->n);
 
-        dma->arena = TAKE(set->arena);
-        dma->n_extents = set->n_extents;
-        for (uint32_t i = 0; i < set->n_extents; i++)
-                dma->extents[i] = TAKE(set->extents[i]);
-        set->n_arena = 0;
+        dma->gone = what;
         list_append(&dma->pool->leaving, &dma->link);
         leave = TAKE(dma->leave);
         leave->done = on_unregistered;

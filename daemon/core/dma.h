@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 
+struct discard;
 struct extent_set;
 struct pool;
 
@@ -26,11 +27,11 @@ struct pool;
 void dma_begin(struct extent_set *set);
 
 /*
- * The set goes, and nothing copies from or to it any more. True: its mapping and its extents were
- * taken (set->arena is NULL and so are its extents), and are given back when the driver has
- * answered. False: they are the caller's, registered nowhere.
+ * The set goes, and nothing copies from or to it any more. True: `what`, all that it leaves, was
+ * taken, and is given back when the driver has answered. False: it is the caller's, registered
+ * nowhere.
  */
-bool dma_takes(struct extent_set *set);
+bool dma_takes(struct extent_set *set, struct discard *what);
 
 /* After the end of the queue above `pool`: gives back what is still there. is_over: the driver has
  * let go of all of it; otherwise it stays as it is, for the process' end. */

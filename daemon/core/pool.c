@@ -73,18 +73,22 @@ static const struct keep *keep_of(const struct extent_set *set)
 /* On a queue, whose thread drops what is kept of them: to be destroyed, in order. */
 static void destroy_extents(struct extent_set *set)
 {
+        struct discard *what = TAKE(set->discard);
+
         if (set->parting) {
-                set_unmap(set);
                 queue_submit(set->pool->queue, TAKE(set->parting));
                 return;
         }
-        for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++)
+        for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++) {
                 keep_drop(keep_of(set), KEEP_EXTENT, set_extent_number(set, i));
-        if (dma_takes(set))
-                return;
-        set_unmap(set);
-        for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++)
-                discard_extent(set->ns->tenant->store, set->extents[i]);
+                what->extents[what->n++] = TAKE(set->extents[i]);
+        }
+        what->arena = TAKE(set->arena);
+        what->extent_bytes = geometry_of(set)->extent_bytes;
+        what->n_mapped = set->n_arena;
+        set->n_arena = 0;
+        if (!dma_takes(set, what))
+                discard_submit(set->pool->discards, what);
 }
 
 /* What it exports is kept from now on. */
@@ -151,6 +155,7 @@ static void init_pages(struct extent_set *set)
 static void set_free(struct extent_set *set)
 {
         job_free(set->parting);
+        free(set->discard);
         if (set->ns) /* an orphan's records went with its namespace */
                 records_wipe(set->ns, set->index, 1);
         free(set);
@@ -218,7 +223,9 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         set->notes = &ns->records.notes[index * ns->geometry.set_pages];
         if (set->pool->queue)
                 set->parting = job_new(JOB_DESTROY, n);
-        if (set->pool->queue && !set->parting) {
+        else
+                set->discard = discard_new(n);
+        if (!set->parting && !set->discard) {
                 free(set);
                 return -ENOMEM;
         }
@@ -519,40 +526,23 @@ int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *r
 
 /* ---- in this process ------------------------------------------------------------------------- */
 
+/* Goes on where it failed. */
 static int map_extents(struct extent_set *set)
 {
         struct device *device = set->pool->device;
         uint64_t bytes = geometry_of(set)->extent_bytes;
-        int r = device->ops->arena_reserve(device, set->n_extents * bytes, 0, &set->arena);
+        int r = 0;
 
-        if (r < 0)
-                return r;
-        for (uint32_t i = 0; r == 0 && i < set->n_extents; i++) {
+        if (!set->arena)
+                r = device->ops->arena_reserve(device, set->n_extents * bytes, 0, &set->arena);
+        for (uint32_t i = set->n_arena; r == 0 && i < set->n_extents; i++) {
                 r = device->ops->arena_map(
                         set->arena, i * bytes, set->extents[i], DEVICE_READ_WRITE);
                 set->n_arena += r == 0;
         }
-        if (r < 0)
-                set_unmap(set);
-        else
+        if (r == 0)
                 dma_begin(set);
         return r;
-}
-
-void set_unmap(struct extent_set *set)
-{
-        uint64_t bytes;
-
-        if (!set->arena)
-                return;
-        bytes = geometry_of(set)->extent_bytes;
-        while (set->n_arena > 0) {
-                set->n_arena--;
-                (void)set->pool->device->ops->arena_unmap(
-                        set->arena, set->n_arena * bytes, set->extents[set->n_arena]);
-        }
-        set->pool->device->ops->arena_release(set->arena);
-        set->arena = NULL;
 }
 
 uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane)
@@ -562,7 +552,7 @@ uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane)
 
         assert(set->n_extents > 0 && !set->pool->queue);
 
-        if (!set->arena && map_extents(set) < 0)
+        if (set->n_arena < set->n_extents && map_extents(set) < 0)
                 return NULL;
         if (set->n_extents > 1)
                 at += plane * t->extent_bytes;

@@ -28,6 +28,8 @@
 
 struct ns;
 struct ns_tier;
+struct discard;
+struct discards;
 struct dma;
 struct detail;
 struct queue;
@@ -51,6 +53,7 @@ struct pool {
         uint64_t idle_reserve_bytes;      /* of these not charged to who has them */
         struct fairness fairness;
         struct tier_queue sinking; /* sink.h: whose turn it is to move pages down */
+        struct discards *discards; /* the store's; borrowed */
         uint64_t extent_bytes;     /* wanted size of a set; 64 MiB by default */
         uint32_t n_sets;
         uint32_t n_preparing;       /* orphans included */
@@ -125,6 +128,7 @@ struct extent_set {
         struct page *pages;      /* in ns.records; ns.geometry.set_pages */
         struct page_note *notes; /* likewise */
         struct job *parting;     /* owned; queue: the DESTROY, holds the extents' handles */
+        struct discard *discard; /* owned; no queue: room for what it leaves */
         struct device_arena *arena; /* owned; where set_address() has mapped them; NULL: nowhere */
         uint32_t n_arena;           /* extents mapped there */
         struct dma *dma;            /* owned; NULL: it isn't registered, nor going to be */
@@ -181,9 +185,6 @@ int set_export(const struct extent_set *set, uint32_t n, struct extent_handle *r
  * addresses.
  */
 uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane);
-
-/* What set_address() gave isn't to be touched any more. Safe to repeat. */
-void set_unmap(struct extent_set *set);
 
 /* No page of it is in use and nobody has it mapped. Frees the set. */
 void set_unbind(struct extent_set *set);

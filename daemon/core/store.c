@@ -79,7 +79,7 @@ bool store_deinit(struct store *s)
 
         list_for_each_safe (t, &s->tenants, struct tenant, link)
                 tenant_free(t);
-        discard_all(s);
+        discards_stop(&s->discards);
         is_done &= store_close_disks(s);
         list_for_each_safe (
                 pool, &s->pools, struct pool, link) /* whose queues have what is below */
@@ -118,6 +118,7 @@ static struct pool *pool_new(
         if (!pool)
                 return NULL;
         pool->tier = tier;
+        pool->discards = &s->discards;
         pool->account.limit_bytes = budget_bytes;
         pool->extent_bytes = extent_bytes;
         list_init(&pool->orphans);
@@ -308,7 +309,6 @@ bool store_work(struct store *s, uint32_t budget)
 
         more |= expire_work(s, budget);
         more |= nssets_work(s, budget);
-        more |= discard_work(s);
         return more;
 }
 

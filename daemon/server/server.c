@@ -294,6 +294,15 @@ static int take_descriptors(struct server *s)
         return r < 0 ? r : keeping_open(s);
 }
 
+static int start_discards(struct server *s)
+{
+        int r = discards_start(&s->store.discards);
+
+        if (r < 0)
+                log_error("no thread to give memory back to the system: %s", strerror(-r));
+        return r;
+}
+
 enum exit_code server_init(
         struct server *s, struct config *config, const struct config_source *source)
 {
@@ -315,6 +324,8 @@ enum exit_code server_init(
                 code = EXIT_OTHER;
         else if (devices_open(s) < 0)
                 code = EXIT_DEVICE;
+        else if (start_discards(s) < 0)
+                code = EXIT_OTHER;
         else if (movement_start(s) < 0)
                 code = EXIT_DEVICE;
         else if (rundir_open(&s->rundir, s->config.daemon.runtime_dir, &d) < 0)
@@ -621,7 +632,7 @@ static void end_indexes(struct server *s)
 static void leave_store(struct server *s)
 {
         end_indexes(s);
-        discard_all(&s->store);
+        discards_stop(&s->store.discards);
         s->left_behind |= !store_close_disks(&s->store);
         transfer_deinit(&s->store); /* its threads; pages are as they are */
         list_for_each (pool, &s->store.pools, struct pool, link)

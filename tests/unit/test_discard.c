@@ -1,49 +1,43 @@
+/* Memory of the host goes back in a thread: unmapped, and empty to who still has it mapped. */
+#include "daemon/core/discard.h"
+
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/core/discard.h"
-#include "daemon/core/store.h"
 #include "gpu/device.h"
 #include "tests/unit/test-support.h"
 
 #define BYTES ((uint64_t)4 << 20)
-#define PIECE ((uint64_t)512 << 10)
+#define MANY  (4 * DISCARDS_MAX)
 
 /* A device, and what a client has mapped of each extent. */
 struct fixture {
         struct device *device;
-        struct store store;
-        uint8_t *mapped[DISCARDS_MAX + 1];
-        unsigned n_mapped, n_told;
+        struct discards discards;
+        uint8_t *theirs[MANY];
+        unsigned n;
 };
-
-static void on_work(void *data)
-{
-        struct fixture *f = data;
-
-        f->n_told++;
-}
 
 static void open_fixture(struct fixture *f)
 {
+        const struct device_options options = {.side = DEVICE_OWNER};
         char why[DEVICE_WHY_BYTES];
 
-        *f = (struct fixture){.store = {.on_work = on_work}};
-        f->store.callback_data = f;
-        assert_int_equal(device_open("host", NULL, &f->device, why), 0);
+        *f = (struct fixture){0};
+        assert_int_equal(device_open("host", &options, &f->device, why), 0);
 }
 
 static void close_fixture(struct fixture *f)
 {
-        for (unsigned i = 0; i < f->n_mapped; i++)
-                assert_int_equal(munmap(f->mapped[i], BYTES), 0);
+        for (unsigned i = 0; i < f->n; i++)
+                assert_int_equal(munmap(f->theirs[i], BYTES), 0);
         f->device->ops->close(f->device);
 }
 
-/* Full of ones, mapped by somebody else, and discarded. */
-static void discard_one(struct fixture *f)
+/* Full of ones, and mapped by somebody else. */
+static struct extent *make_extent(struct fixture *f)
 {
         const struct device_ops *ops = f->device->ops;
         struct extent_handle handle;
@@ -56,81 +50,136 @@ static void discard_one(struct fixture *f)
         assert_true(at != MAP_FAILED);
         fd_close(handle.fd);
         memset(at, 1, BYTES);
-        f->mapped[f->n_mapped++] = at;
-        discard_extent(&f->store, e);
+        assert_true(f->n < MANY);
+        f->theirs[f->n++] = at;
+        return e;
 }
 
-/* So many bytes of it are left. */
-static uint64_t n_left(const struct fixture *f, unsigned i)
+/* Of n extents, n_mapped of them mapped here. */
+static struct discard *make(struct fixture *f, uint32_t n, uint32_t n_mapped)
 {
-        uint64_t n = 0;
+        const struct device_ops *ops = f->device->ops;
+        struct discard *what = discard_new(n);
 
-        for (uint64_t at = 0; at < BYTES; at++)
-                n += f->mapped[i][at];
-        return n;
+        assert_non_null(what);
+        what->extent_bytes = BYTES;
+        if (n_mapped > 0)
+                assert_int_equal(ops->arena_reserve(f->device, n * BYTES, 0, &what->arena), 0);
+        for (uint32_t i = 0; i < n; i++) {
+                what->extents[what->n++] = make_extent(f);
+                if (i < n_mapped)
+                        assert_int_equal(ops->arena_map(what->arena, i * BYTES, what->extents[i],
+                                                 DEVICE_READ_WRITE),
+                                0);
+                what->n_mapped += i < n_mapped;
+        }
+        return what;
 }
 
-static void test_pieces(void **state)
+static bool is_full(const struct fixture *f, unsigned i)
+{
+        return f->theirs[i][0] == 1 && f->theirs[i][BYTES - 1] == 1;
+}
+
+static bool is_empty(const struct fixture *f, unsigned i)
+{
+        for (uint64_t at = 0; at < BYTES; at++)
+                if (f->theirs[i][at] != 0)
+                        return false;
+        return true;
+}
+
+/* Is there anything at these addresses? */
+static bool is_mapped(const void *at)
+{
+        unsigned char in;
+
+        return mincore((void *)(uintptr_t)at, 1, &in) == 0;
+}
+
+static void test_thread(void **state)
+{
+        struct fixture f;
+        struct discard *what;
+        const void *at;
+
+        open_fixture(&f);
+        assert_int_equal(discards_start(&f.discards), 0);
+        what = make(&f, 3, 2);
+        at = f.device->ops->arena_base(what->arena);
+        assert_true(is_mapped(at));
+        discard_submit(&f.discards, what);
+        discards_stop(&f.discards); /* ends when all is given back */
+        assert_false(is_mapped(at));
+        for (unsigned i = 0; i < f.n; i++)
+                assert_true(is_empty(&f, i));
+        discards_stop(&f.discards);
+        close_fixture(&f);
+}
+
+/* While the thread can't begin: no more than so many extents wait, or one set of more. */
+static void test_bound(void **state)
 {
         struct fixture f;
 
         open_fixture(&f);
-        discard_one(&f);
-        assert_int_equal(f.n_told, 1);
-        assert_int_equal(n_left(&f, 0), BYTES);
-        for (uint64_t left = BYTES - PIECE; left > 0; left -= PIECE) {
-                assert_true(discard_work(&f.store));
-                assert_int_equal(n_left(&f, 0), left);
-        }
-        assert_false(discard_work(&f.store));
-        assert_int_equal(n_left(&f, 0), 0);
-        assert_int_equal(f.store.discards.n, 0);
-        assert_false(discard_work(&f.store));
+        assert_int_equal(discards_start(&f.discards), 0);
+        pthread_mutex_lock(&f.discards.lock);
+        f.discards.n_extents = DISCARDS_MAX - 2; /* as if they waited */
+        pthread_mutex_unlock(&f.discards.lock);
+        discard_submit(&f.discards, make(&f, 3, 3));
+        for (unsigned i = 0; i < 3; i++)
+                assert_true(is_empty(&f, i));
+        pthread_mutex_lock(&f.discards.lock);
+        assert_int_equal(f.discards.n_extents, DISCARDS_MAX - 2);
+        f.discards.n_extents = 0;
+        pthread_mutex_unlock(&f.discards.lock);
+        discard_submit(&f.discards, make(&f, DISCARDS_MAX + 1, 0));
+        discards_stop(&f.discards);
+        for (unsigned i = 0; i < f.n; i++)
+                assert_true(is_empty(&f, i));
         close_fixture(&f);
 }
 
-/* The oldest first; no more than so many wait. */
+/* Faster than the thread goes. */
 static void test_many(void **state)
 {
         struct fixture f;
 
         open_fixture(&f);
-        discard_one(&f);
-        assert_true(discard_work(&f.store));
-        while (f.n_mapped <= DISCARDS_MAX)
-                discard_one(&f);
-        assert_int_equal(f.store.discards.n, DISCARDS_MAX);
-        assert_int_equal(n_left(&f, 0), 0);
-        assert_int_equal(n_left(&f, 1), BYTES);
-        assert_true(discard_work(&f.store));
-        assert_int_equal(f.mapped[1][0], 0); /* from its start */
-        assert_int_equal(n_left(&f, 1), BYTES - PIECE);
-        assert_int_equal(n_left(&f, 2), BYTES);
-        discard_all(&f.store);
-        for (unsigned i = 0; i < f.n_mapped; i++)
-                assert_int_equal(n_left(&f, i), 0);
+        assert_int_equal(discards_start(&f.discards), 0);
+        for (unsigned i = 0; i < MANY; i++)
+                discard_submit(&f.discards, make(&f, 1, i % 2));
+        discards_stop(&f.discards);
+        for (unsigned i = 0; i < MANY; i++)
+                assert_true(is_empty(&f, i));
         close_fixture(&f);
 }
 
-/* Nobody calls discard_work(). */
-static void test_at_once(void **state)
+static void test_no_thread(void **state)
 {
         struct fixture f;
+        struct discard *what;
 
         open_fixture(&f);
-        f.store.on_work = NULL;
-        discard_one(&f);
-        assert_int_equal(n_left(&f, 0), 0);
-        assert_int_equal(f.store.discards.n, 0);
+        what = make(&f, 1, 1);
+        assert_true(is_full(&f, 0));
+        discard_submit(&f.discards, what);
+        assert_true(is_empty(&f, 0));
+        /* Of a disk. */
+        what = discard_new(0);
+        assert_non_null(what);
+        discard_submit(&f.discards, what);
         close_fixture(&f);
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_pieces),
+                cmocka_unit_test(test_thread),
+                cmocka_unit_test(test_bound),
                 cmocka_unit_test(test_many),
-                cmocka_unit_test(test_at_once),
+                cmocka_unit_test(test_no_thread),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
