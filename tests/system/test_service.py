@@ -225,6 +225,20 @@ def test_watchdog():
     machine.ctl("check")
 
 
+def test_realtime():
+    """Its loop is scheduled as docs/OPERATIONS.md says it can be; other threads aren't."""
+    start_kvleased()
+    machine.set_in_unit(KVLEASED, CPUSchedulingPolicy="rr", CPUSchedulingPriority=1,
+                        CPUSchedulingResetOnFork="yes")
+    machine.systemctl("restart", KVLEASED)
+    pid = machine.main_pid()
+    assert os.sched_getscheduler(pid) == os.SCHED_RR | os.SCHED_RESET_ON_FORK
+    others = [int(t) for t in os.listdir(f"/proc/{pid}/task") if int(t) != pid]
+    assert others
+    assert {os.sched_getscheduler(t) for t in others} == {os.SCHED_OTHER}
+    machine.ctl("check")
+
+
 def test_stop_and_start():
     """The cache is gone with the service."""
     start_kvleased()
