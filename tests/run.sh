@@ -189,6 +189,7 @@ part_asan() {
         [ "$built" = yes ] || return 0
         export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
         export UBSAN_OPTIONS=print_stacktrace=1
+        export LSAN_OPTIONS="suppressions=$top/tests/lsan.supp:print_suppressions=0"
         # shellcheck disable=SC2086
         run_tests asan build-asan $suites
         if [ "$full" = 1 ]; then
@@ -196,7 +197,7 @@ part_asan() {
                 run_tests asan-long build-asan --suite long --no-suite vmm
                 as=
         fi
-        unset ASAN_OPTIONS UBSAN_OPTIONS
+        unset ASAN_OPTIONS UBSAN_OPTIONS LSAN_OPTIONS
 }
 
 part_tsan() {
