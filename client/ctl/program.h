@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define PROGRAM_PATH_BYTES 4096
-#define PROGRAM_MSEC       5000 /* that program_read() waits. Not tuned: they print and exit */
+#define PROGRAM_MSEC       20000 /* that program_read() waits. Not tuned: they print and exit */
 
 /*
  * The file that a process was started from, or what has its name now: an upgrade replaces it.

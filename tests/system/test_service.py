@@ -239,6 +239,32 @@ def test_realtime():
     machine.ctl("check")
 
 
+def doctor():
+    """States of what `kvleasectl doctor` looks at, by check."""
+    found = {}
+    shown = machine.ctl("doctor", "--json", "--binary", str(machine.BUILD / "daemon/server/kvleased"),
+                        check=False)
+    for finding in json.loads(shown.stdout)["findings"]:
+        found.setdefault(finding["check"], []).append(finding["state"])
+    return found
+
+
+def test_doctor():
+    """It finds the service as it is installed well, and what a drop-in changes about it."""
+    start_kvleased()
+    found = doctor()
+    for check in ("config", "unit", "daemon", "index-guard", "open-files", "locked-memory", "fd-store",
+                  "runtime-dir", "admin-socket", "admin-group", "tenant-sockets"):
+        assert found[check] == ["ok"], (check, found)
+    machine.set_in_unit(KVLEASED, Restart="no", WatchdogSec=0)
+    assert sorted(doctor()["unit"]) == ["error", "warning"]
+    machine.set_in_unit(KVLEASED, FileDescriptorStoreMax=64)
+    assert doctor()["unit"] == ["warning"]  # the daemon that runs was told of more
+    machine.systemctl("restart", KVLEASED)
+    found = doctor()
+    assert found["unit"] == ["ok"] and found["fd-store"] != ["ok"], found
+
+
 def test_stop_and_start():
     """The cache is gone with the service."""
     start_kvleased()
