@@ -260,10 +260,13 @@ def test_sizes(daemon):
     top.end(0)
 
 
-def read_over_restart(batch):
-    """Objects of a batch until one of the next daemon has hits: no rate below 0, and none at first."""
-    uptime, is_next = 0, False
+def read_over_restart(batch, uptime):
+    """Objects of a batch until one of the next daemon has hits: no rate below 0, and none at first.
+    uptime: of the daemon before, by the last object that was read."""
+    is_next = False
+    until = time.monotonic() + PATIENCE
     for line in batch.stdout:
+        expect(time.monotonic() < until, f"no hits of the next daemon: {line}")
         look = json.loads(line)
         rates = look["totals"]
         expect(all(v is None or v >= 0 for v in rates.values()), f"negative: {line}")
@@ -282,7 +285,8 @@ def test_restart(daemon, load):
     batch = start([kvleasectl, "top", "--batch", "--json", "--interval=0.1"], env=daemon.env,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     top.see(r"^chat +[1-9]")
-    expect(json.loads(batch.stdout.readline())["totals"]["hit_ratio"] == 1, "not everything was found")
+    look = json.loads(batch.stdout.readline())
+    expect(look["totals"]["hit_ratio"] == 1, "not everything was found")
     daemon.stop()
     top.see(r"^waiting for kvleased: (there is no socket|nobody listens)")
     expect(b"\x1b[31m" in top.raw, "it isn't red")
@@ -296,7 +300,7 @@ def test_restart(daemon, load):
     expect(not re.search(r" -\d", top.text()), f"a rate is negative\n{top.text()}")
     os.write(top.master, b"q")
     top.end(0)
-    read_over_restart(batch)
+    read_over_restart(batch, look["uptime_sec"])
     batch.terminate()
     expect(batch.stderr.read() == "", "it said more than that it waits")
     batch.stdout.close()
