@@ -70,7 +70,7 @@ static void test_random_layouts(void **state)
                 assert_true(g.n_set_slots > 0 && g.n_set_slots * g.set_bytes <= budget);
                 assert_true(g.capacity_pages <= SHARED_MAX_PAGES);
         }
-        assert_true(n_ok > 1000);
+        assert_true(n_ok > 800); /* some 1,050 of them */
 }
 
 /* The sentence names the field and what to do. */

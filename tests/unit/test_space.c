@@ -83,11 +83,23 @@ static unsigned count_in(struct tiers *w, unsigned n_keys, enum tier_kind kind)
 
 /* ---- down and up ----------------------------------------------------------------------------- */
 
+/* Until what was found on the disk is known: before, nothing goes there. */
+static void await_space(struct tiers *w)
+{
+        struct pollfd fd = {.fd = disk_fd(w->disk), .events = POLLIN};
+
+        while (!w->ns->space.is_ready) {
+                assert_true(poll(&fd, 1, 10000) > 0);
+                (void)disk_reap(w->disk);
+        }
+}
+
 static void goes_down(struct tiers_want o, unsigned n_keys)
 {
         struct tiers w;
 
         tiers_open(&w, &o);
+        await_space(&w);
         for (unsigned key = 0; key < n_keys; key++)
                 cache(&w, key, 1);
         assert_int_equal(w.store.counters.evictions, 0);
