@@ -1,8 +1,8 @@
 /*
  * Memory of the host on its way back to the system. To unmap a set and to give its memory back
  * takes a millisecond for some megabytes, and requests would wait for it: a thread does it. Nobody
- * else ever gets such an extent, so nothing waits for it either. A GPU's memory goes back on its
- * queue instead.
+ * else ever gets such an extent, so nothing waits for it either; it is charged to nobody any more.
+ * A GPU's memory goes back on its queue instead.
  *
  * Threads: all functions from one (the loop).
  */

@@ -20,6 +20,22 @@ struct fixture {
         unsigned n;
 };
 
+/* The host's functions, and who called the last one. */
+static const struct device_ops *host_ops;
+static struct device_ops spy_ops;
+static _Atomic pthread_t destroyed_by;
+
+static void spy_destroy(struct extent *e, bool last_owner)
+{
+        destroyed_by = pthread_self();
+        host_ops->extent_destroy(e, last_owner);
+}
+
+static bool is_by_caller(void)
+{
+        return pthread_equal(destroyed_by, pthread_self()) != 0;
+}
+
 static void open_fixture(struct fixture *f)
 {
         const struct device_options options = {.side = DEVICE_OWNER};
@@ -27,6 +43,10 @@ static void open_fixture(struct fixture *f)
 
         *f = (struct fixture){0};
         assert_int_equal(device_open("host", &options, &f->device, why), 0);
+        host_ops = f->device->ops;
+        spy_ops = *host_ops;
+        spy_ops.extent_destroy = spy_destroy;
+        f->device->ops = &spy_ops;
 }
 
 static void close_fixture(struct fixture *f)
@@ -110,6 +130,7 @@ static void test_thread(void **state)
         assert_true(is_mapped(at));
         discard_submit(&f.discards, what);
         discards_stop(&f.discards); /* ends when all is given back */
+        assert_false(is_by_caller());
         assert_false(is_mapped(at));
         for (unsigned i = 0; i < f.n; i++)
                 assert_true(is_empty(&f, i));
@@ -117,7 +138,7 @@ static void test_thread(void **state)
         close_fixture(&f);
 }
 
-/* While the thread can't begin: no more than so many extents wait, or one set of more. */
+/* No more than so many extents wait, or one set of more; what is beyond that goes at once. */
 static void test_bound(void **state)
 {
         struct fixture f;
@@ -128,6 +149,7 @@ static void test_bound(void **state)
         f.discards.n_extents = DISCARDS_MAX - 2; /* as if they waited */
         pthread_mutex_unlock(&f.discards.lock);
         discard_submit(&f.discards, make(&f, 3, 3));
+        assert_true(is_by_caller());
         for (unsigned i = 0; i < 3; i++)
                 assert_true(is_empty(&f, i));
         pthread_mutex_lock(&f.discards.lock);
@@ -136,6 +158,7 @@ static void test_bound(void **state)
         pthread_mutex_unlock(&f.discards.lock);
         discard_submit(&f.discards, make(&f, DISCARDS_MAX + 1, 0));
         discards_stop(&f.discards);
+        assert_false(is_by_caller());
         for (unsigned i = 0; i < f.n; i++)
                 assert_true(is_empty(&f, i));
         close_fixture(&f);
