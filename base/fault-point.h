@@ -34,6 +34,7 @@ struct fault_aim {
  * time that the test arms it. Names are written before that, n_aims last (release). */
 struct fault_table {
         _Atomic uint32_t is_armed, n_aims;
+        _Atomic int32_t signal; /* that kills; 0: SIGKILL. SIGABRT: as a fault of its own would */
         struct fault_aim aims[FAULT_MAX_AIMS];
 };
 
@@ -97,7 +98,7 @@ static inline void fault_point_pass(const char *name, _Atomic unsigned long *n_p
         struct fault_table *table = fault_table_get();
 
         if (table && fault_table_hit(table, name))
-                raise(SIGKILL);
+                raise(atomic_load(&table->signal) ? atomic_load(&table->signal) : SIGKILL);
         if (!armed || !pass || strcmp(armed, name) != 0)
                 return;
         if (strcmp(pass, "yield") == 0)

@@ -79,6 +79,21 @@ int memfd_create_sized(const char *name, uint64_t bytes)
         return fd_take(&fd);
 }
 
+void *memory_map(int fd, uint64_t bytes)
+{
+        int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, saved;
+        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+
+        if (base == MAP_FAILED)
+                return NULL;
+        if (madvise(base, bytes, MADV_DONTDUMP) == 0)
+                return base;
+        saved = errno;
+        munmap(base, bytes);
+        errno = saved;
+        return NULL;
+}
+
 int fd_punch_hole(int fd, uint64_t offset, uint64_t len)
 {
         int r;

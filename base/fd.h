@@ -12,8 +12,9 @@
 
 /*
  * Another descriptor of the same memory file, that can only be read from and mapped for reading.
- * Where /proc can be seen another process of the same uid can undo that; of another it can't, as
- * memfd_create_sized() leaves no other the right. Returns an owned fd or -errno.
+ * Where /proc can be seen, a process of the same uid can undo that, and one with CAP_DAC_OVERRIDE
+ * over the file; others can't, as memfd_create_sized() leaves them no right. Returns an owned fd or
+ * -errno.
  */
 int fd_reopen_read_only(int fd);
 
@@ -50,6 +51,14 @@ int fd_count_open(void);
  * PUNCH_HOLE keeps working on it (seen on Linux 6.1 and 6.18).
  */
 int memfd_create_sized(const char *name, uint64_t bytes);
+
+/*
+ * Maps the first `bytes` bytes of a memory file to read and write, shared with whoever else has
+ * them mapped. fd -1: memory of this process alone, which costs nothing until it is touched. No
+ * core dump has them (they are tenants' keys, and as large as a device is). To be unmapped by
+ * munmap(). NULL with errno.
+ */
+void *memory_map(int fd, uint64_t bytes);
 
 /* Gives `len` bytes at `offset` back to the system; they read as zeros afterwards. 0 or -errno. */
 int fd_punch_hole(int fd, uint64_t offset, uint64_t len);

@@ -272,3 +272,34 @@ bool name_is_valid(const char *s, size_t max_len)
                         return false;
         return len > 0;
 }
+
+static bool continues(const unsigned char *s, size_t n, size_t wanted)
+{
+        for (size_t i = 1; i < wanted; i++)
+                if (i >= n || (s[i] & 0xc0) != 0x80)
+                        return false;
+        return true;
+}
+
+size_t utf8_char_len(const char *text, size_t n)
+{
+        const unsigned char *s = (const unsigned char *)text;
+
+        if (s[0] < 0x80)
+                return 1;
+        if (s[0] >= 0xc2 && s[0] <= 0xdf)
+                return continues(s, n, 2) ? 2 : 0;
+        if ((s[0] & 0xf0) == 0xe0) {
+                bool whole = continues(s, n, 3), overlong = s[0] == 0xe0 && whole && s[1] < 0xa0;
+                bool surrogate = s[0] == 0xed && whole && s[1] > 0x9f;
+
+                return whole && !overlong && !surrogate ? 3 : 0;
+        }
+        if (s[0] >= 0xf0 && s[0] <= 0xf4) {
+                bool whole = continues(s, n, 4), overlong = s[0] == 0xf0 && whole && s[1] < 0x90;
+                bool beyond = s[0] == 0xf4 && whole && s[1] > 0x8f;
+
+                return whole && !overlong && !beyond ? 4 : 0;
+        }
+        return 0;
+}

@@ -41,6 +41,11 @@ char *format_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX]);
 #define FORMAT_EXCERPT_MAX 64
 char *format_excerpt(const char *text, size_t len, char buf[FORMAT_EXCERPT_MAX]);
 
+/* Bytes of the character of UTF-8 that `s`, n > 0 bytes, begins with (RFC 3629, section 4): 1 to 4.
+ * 0: it is none. Where what follows is another byte than one that continues it, a NUL for one, n
+ * may be more than there are. */
+size_t utf8_char_len(const char *s, size_t n);
+
 /*
  * Names of tenants and namespaces: 1 to max_len bytes of [A-Za-z0-9._-], not starting with '.'
  * or '-' (they become file names and command arguments).

@@ -165,9 +165,9 @@ static int make_memfd(const char *name, uint64_t bytes, int *ret_fd, int *ret_re
 
 static int map(struct segment *s)
 {
-        void *base = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+        void *base = memory_map(s->fd, s->bytes);
 
-        if (base == MAP_FAILED)
+        if (!base)
                 return -errno;
         s->base = base;
         return madvise(base, s->bytes, MADV_DONTFORK) < 0 ? -errno : 0;

@@ -34,9 +34,6 @@
 /* The kernel's smallest page on any architecture. */
 #define PAGE_BYTES_MIN 4096
 
-/* On the stack; not tuned. */
-#define HOST_COPY_BYTES (64 * 1024)
-
 #define HOST_NAME "host"
 
 /* What the kernel does for memory files: all of its words, the one that counts in brackets. */
@@ -203,44 +200,73 @@ static int host_extent_read(struct extent *e, uint64_t offset, void *dst, uint64
         return 0;
 }
 
+/* Of an extent, for a moment. */
+struct window {
+        void *base;
+        size_t bytes;
+        uint8_t *at; /* where `offset` is */
+};
+
+/*
+ * Written to by a mapping, never by write(): that would wait for the file's lock, which a client
+ * that has the file can hold as long as it likes, and a client that sets O_APPEND on it would have
+ * it written to elsewhere. Every page is there when this returns, or it fails, where a touch would
+ * be SIGBUS.
+ */
+static int open_window(struct extent *e, uint64_t offset, uint64_t len, struct window *ret)
+{
+        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = offset % page;
+        size_t bytes = len + skip;
+        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, host_extent(e)->fd,
+                (off_t)(offset - skip));
+        int r;
+
+        if (base == MAP_FAILED)
+                return -errno;
+        /* Linux before 5.14 doesn't know it. */
+        r = madvise(base, bytes, MADV_POPULATE_WRITE) < 0 && errno != EINVAL ? -errno : 0;
+        if (r < 0) {
+                munmap(base, bytes);
+                return r;
+        }
+        *ret = (struct window){.base = base, .bytes = bytes, .at = (uint8_t *)base + skip};
+        return 0;
+}
+
 static int host_extent_write(struct extent *e, uint64_t offset, const void *src, uint64_t len)
 {
+        struct window w;
+        int r;
+
         assert(is_within(e, offset, len));
 
-        for (uint64_t done = 0; done < len;) {
-                ssize_t n = pwrite(host_extent(e)->fd, (const uint8_t *)src + done, len - done,
-                        (off_t)(offset + done));
-
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n <= 0)
-                        return n < 0 ? -errno : -EIO;
-                done += (uint64_t)n;
-        }
+        if (len == 0)
+                return 0;
+        r = open_window(e, offset, len, &w);
+        if (r < 0)
+                return r;
+        memcpy(w.at, src, len);
+        munmap(w.base, w.bytes);
         return 0;
 }
 
 static int host_extent_copy(struct extent *dst, uint64_t dst_offset, struct extent *src,
         uint64_t src_offset, uint64_t len)
 {
-        uint8_t buffer[HOST_COPY_BYTES];
+        struct window w;
         int r;
 
         assert(is_within(dst, dst_offset, len) && is_within(src, src_offset, len));
         assert(dst != src || dst_offset + len <= src_offset || src_offset + len <= dst_offset);
 
-        for (uint64_t done = 0; done < len;) {
-                uint64_t n = MIN(len - done, (uint64_t)sizeof(buffer));
-
-                r = host_extent_read(src, src_offset + done, buffer, n);
-                if (r < 0)
-                        return r;
-                r = host_extent_write(dst, dst_offset + done, buffer, n);
-                if (r < 0)
-                        return r;
-                done += n;
-        }
-        return 0;
+        if (len == 0)
+                return 0;
+        r = open_window(dst, dst_offset, len, &w);
+        if (r < 0)
+                return r;
+        r = host_extent_read(src, src_offset, w.at, len);
+        munmap(w.base, w.bytes);
+        return r;
 }
 
 /* Reserves addresses without backing: anywhere, or in the place of whatever is at `at`. */

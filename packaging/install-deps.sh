@@ -11,17 +11,18 @@ set -eu
 
 build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler
 libsystemd-dev libssl-dev libsmartcols-dev libjansson-dev libncurses-dev zlib1g-dev
-liburing-dev libxxhash-dev libmicrohttpd-dev systemtap-sdt-dev scdoc'
+liburing-dev libxxhash-dev libmicrohttpd-dev systemtap-sdt-dev scdoc python3-dev python3-venv'
 # g++: the public header must compile as C++, too. clang, libclang-rt: fuzzers. util-linux: unshare,
 # nsenter. mount, systemd: tests beside a systemd of their own; on the machine it isn't started.
 # chromium: opens the report of kvleasectl trace analyze. fio: what the disk tier is compared to.
 # prometheus: promtool, for metrics and alerts.
 # man-db, mandoc, groff-base: manual pages; zsh: completion. abigail-tools: abidiff. bpftrace: its
 # scripts. python3-pyte: reads the screen of kvleasectl top.
-test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck python3 python3-pyte strace
+test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck python3 python3-protobuf
+protobuf-compiler libatomic1 python3-pyte strace
 util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
 abigail-tools bpftrace'
-package='dpkg-dev debhelper lintian python3 python3-venv systemd debootstrap'
+package='dpkg-dev debhelper lintian python3 python3-dev python3-venv systemd debootstrap'
 
 usage() {
         sed -n 's/^# \{0,1\}//; 2,9p' "$0"

@@ -2,8 +2,10 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #include "base/macros.h"
+#include "base/parse.h"
 #include "proto/kvlease.pb-c.h"
 
 #define DESCRIPTOR(name) &kvlease__v1__##name##__descriptor
@@ -73,4 +75,134 @@ ProtobufCMessage *msg_unpack(
 {
         assert(len <= FRAME_MAX_PAYLOAD);
         return protobuf_c_message_unpack(d, &a->allocator, len, payload);
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+enum wire_type { WIRE_TYPE_VARINT, WIRE_TYPE_64BIT, WIRE_TYPE_LENGTH, WIRE_TYPE_32BIT = 5 };
+
+/* Longest forms, in bytes, of a number, and of a tag or length. */
+#define VARINT_MAX 10
+#define SHORT_MAX  5
+
+struct scan {
+        const uint8_t *at, *end;
+        bool may_be_raw;
+        const char *field; /* where something is wrong */
+};
+
+/* False: it doesn't end. */
+static bool read_varint(struct scan *s, unsigned max, uint64_t *ret)
+{
+        *ret = 0;
+        for (unsigned i = 0; i < max && s->at < s->end; i++) {
+                uint8_t byte = *s->at++;
+
+                *ret |= (uint64_t)(byte & 0x7f) << (7 * i);
+                if (!(byte & 0x80))
+                        return true;
+        }
+        return false;
+}
+
+static bool skip(struct scan *s, uint64_t n)
+{
+        if (n > (uint64_t)(s->end - s->at))
+                return false;
+        s->at += n;
+        return true;
+}
+
+/* C0, DEL, and C1 as UTF-8 has them: terminals obey all of these. */
+static bool is_control(const char *c, size_t len)
+{
+        const unsigned char *u = (const unsigned char *)c;
+
+        return (len == 1 && (u[0] < 0x20 || u[0] == 0x7f)) ||
+               (len == 2 && u[0] == 0xc2 && u[1] < 0xa0);
+}
+
+static const char *check_text(const struct scan *s, const char *text, size_t len)
+{
+        if (memchr(text, '\0', len))
+                return "a NUL byte";
+        for (size_t n; !s->may_be_raw && len > 0; text += n, len -= n) {
+                n = utf8_char_len(text, len);
+                if (n == 0)
+                        return "bytes that aren't UTF-8";
+                if (is_control(text, n))
+                        return "a control character";
+        }
+        return NULL;
+}
+
+static const char *check_message(struct scan *s, const ProtobufCMessageDescriptor *d);
+
+/* Of `len` bytes, which are there. */
+static const char *check_field(
+        struct scan *s, const ProtobufCFieldDescriptor *field, const uint8_t *data, size_t len)
+{
+        struct scan inner = {.at = data, .end = data + len, .may_be_raw = s->may_be_raw};
+        const char *wrong = NULL;
+
+        if (field && field->type == PROTOBUF_C_TYPE_STRING) {
+                wrong = check_text(s, (const char *)data, len);
+                s->field = field->name;
+        } else if (field && field->type == PROTOBUF_C_TYPE_MESSAGE) {
+                wrong = check_message(&inner, field->descriptor);
+                s->field = inner.field;
+        }
+        return wrong;
+}
+
+/* No message contains itself: this goes as deep as the table has messages in messages. */
+static const char *check_message(struct scan *s, const ProtobufCMessageDescriptor *d)
+{
+        static const char cut[] = "a field that is cut off";
+        const char *wrong = NULL;
+
+        s->field = d->short_name;
+        while (s->at < s->end && !wrong) {
+                const uint8_t *data;
+                uint64_t tag, n;
+                bool whole = read_varint(s, SHORT_MAX, &tag);
+
+                switch (whole ? tag & 7 : UINT64_MAX) {
+                case WIRE_TYPE_VARINT:
+                        whole = read_varint(s, VARINT_MAX, &n);
+                        break;
+                case WIRE_TYPE_64BIT:
+                        whole = skip(s, sizeof(uint64_t));
+                        break;
+                case WIRE_TYPE_32BIT:
+                        whole = skip(s, sizeof(uint32_t));
+                        break;
+                case WIRE_TYPE_LENGTH:
+                        whole = read_varint(s, SHORT_MAX, &n);
+                        data = s->at;
+                        whole = whole && skip(s, n);
+                        if (whole)
+                                wrong = check_field(s,
+                                        protobuf_c_message_descriptor_get_field(
+                                                d, (unsigned)(tag >> 3)),
+                                        data, n);
+                        break;
+                default:
+                        whole = false;
+                }
+                if (!whole)
+                        return cut;
+        }
+        return wrong;
+}
+
+const char *msg_bad_text(const ProtobufCMessageDescriptor *d, const uint8_t *payload, size_t len,
+        bool may_be_raw, const char **ret_field)
+{
+        struct scan s = {.at = payload, .end = payload + len, .may_be_raw = may_be_raw};
+        const char *wrong = check_message(&s, d);
+
+        if (wrong)
+                *ret_field = s.field;
+        return wrong;
 }

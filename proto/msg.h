@@ -57,6 +57,8 @@ enum msg_socket {
         X(SESSION_CLOSE, 46, session_close_request, simple_reply, MSG_ON_TENANT, false, 0)         \
         X(EXPLAIN, 47, explain_request, explain_reply, MSG_ON_TENANT, false, 0)                    \
         X(FETCH, 48, fetch_request, fetch_reply, MSG_ON_TENANT, false, 0)                          \
+        X(PIN, 49, pin_request, simple_reply, MSG_ON_TENANT, false, 0)                             \
+        X(HELD, 50, held_request, simple_reply, MSG_ON_TENANT, false, 0)                           \
         X(ADMIN_STATUS, 64, admin_status_request, admin_status_reply, MSG_READS, false, 0)         \
         X(ADMIN_DEVICES, 65, admin_list_request, admin_devices_reply, MSG_READS, false, 0)         \
         X(ADMIN_TENANTS, 66, admin_list_request, admin_tenants_reply, MSG_READS, false, 0)         \
@@ -122,5 +124,15 @@ int msg_pack(uint8_t *buf, uint16_t version, uint16_t type, uint16_t flags, uint
  */
 ProtobufCMessage *msg_unpack(
         const ProtobufCMessageDescriptor *d, struct arena *a, const uint8_t *payload, size_t len);
+
+/*
+ * What is wrong with a text in a payload that msg_unpack() took, at any depth: unpacked, a string
+ * ends at its first NUL, and what comes after it is gone without a trace. NULL: nothing. Else a
+ * static phrase ("a NUL byte"), and *ret_field is the field's name, static. `may_be_raw`: only NULs
+ * are wrong; else control characters, too, and what isn't UTF-8, which is what protobuf's strings
+ * are.
+ */
+const char *msg_bad_text(const ProtobufCMessageDescriptor *d, const uint8_t *payload, size_t len,
+        bool may_be_raw, const char **ret_field);
 
 #endif

@@ -62,13 +62,16 @@ enum page_state {
 
 /*
  * A slot: the upper half of the key's hash, and page + 1; 0: empty. A key is in one of the slots of
- * its home bucket or of the one after it, in no order. hash: SipHash-1-3 (base/hash.h) of the 32
- * bytes with the seed of the header.
+ * its home bucket or of the one after it, in no order. It may go from the first to the second,
+ * where it is written before it leaves the first: who looks reads the home bucket, then an acquire
+ * fence, then the one after it (tests/model/index-move.pml). hash: SipHash-1-3 (base/hash.h) of the
+ * 32 bytes with the seed of the header.
  */
 #define SHM_BUCKET_SLOTS 8 /* a cache line */
 /* Buckets are so many that there are these or more. With 3, and keys going to the emptier bucket
  * once the home has four, 0.2 of 1 M keys find both full in a full namespace, and 7 % are in the
- * second (simulated with random hashes; with 2 slots 42 and 14 %). */
+ * second (simulated with random hashes; with 2 slots 42 and 14 %). One that finds both full moves
+ * others on (daemon/core/shared.c). */
 #define SHM_SLOTS_PER_PAGE 3
 
 struct shm_bucket {

@@ -11,15 +11,10 @@
 #include "base/fd.h"
 #include "base/macros.h"
 
-#define FDS_SPACE   CMSG_SPACE(FRAME_MAX_FDS * sizeof(int))
-#define CREDS_SPACE CMSG_SPACE(sizeof(struct ucred))
+#define FDS_SPACE CMSG_SPACE(FRAME_MAX_FDS * sizeof(int))
 
-/* Where no credentials come, the kernel fills their room with fds, too. */
-#define CONTROL_MAX_FDS ((FDS_SPACE + CREDS_SPACE) / sizeof(int))
-
-struct control {
-        struct sock_creds creds;
-        int fds[CONTROL_MAX_FDS];
+struct received {
+        int fds[FDS_SPACE / sizeof(int)];
         unsigned n_fds;
 };
 
@@ -58,28 +53,22 @@ ssize_t sock_send(int fd, const void *data, size_t len, const int *fds, unsigned
         return n < 0 ? -errno : n;
 }
 
-static void read_control(struct msghdr *msg, struct control *ret)
+static void read_control(struct msghdr *msg, struct received *ret)
 {
         for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
                 size_t bytes = c->cmsg_len - CMSG_LEN(0);
-                struct ucred cred;
 
-                if (c->cmsg_level != SOL_SOCKET)
+                if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
                         continue;
-                if (c->cmsg_type == SCM_RIGHTS) {
-                        memcpy(ret->fds + ret->n_fds, CMSG_DATA(c), bytes);
-                        ret->n_fds += (unsigned)(bytes / sizeof(int));
-                } else if (c->cmsg_type == SCM_CREDENTIALS && bytes >= sizeof(cred)) {
-                        memcpy(&cred, CMSG_DATA(c), sizeof(cred));
-                        ret->creds = (struct sock_creds){true, cred.pid, cred.uid, cred.gid};
-                }
+                memcpy(ret->fds + ret->n_fds, CMSG_DATA(c), bytes);
+                ret->n_fds += (unsigned)(bytes / sizeof(int));
         }
 }
 
-ssize_t sock_receive(int fd, struct frame_parser *p, struct sock_creds *ret_creds)
+ssize_t sock_receive(int fd, struct frame_parser *p)
 {
         union {
-                char bytes[FDS_SPACE + CREDS_SPACE];
+                char bytes[FDS_SPACE];
                 struct cmsghdr align;
         } buf;
         struct iovec iov;
@@ -89,7 +78,7 @@ ssize_t sock_receive(int fd, struct frame_parser *p, struct sock_creds *ret_cred
                 .msg_control = &buf,
                 .msg_controllen = sizeof(buf),
         };
-        struct control control;
+        struct received got;
         ssize_t n;
         int r;
 
@@ -101,22 +90,17 @@ ssize_t sock_receive(int fd, struct frame_parser *p, struct sock_creds *ret_cred
         while (n < 0 && errno == EINTR);
         if (n < 0)
                 return -errno;
-        control.creds.present = false;
-        control.n_fds = 0;
-        read_control(&msg, &control);
+        got.n_fds = 0;
+        read_control(&msg, &got);
         if (msg.msg_flags & MSG_CTRUNC) {
                 /* Room was left for more: it is this process that can't take another one. */
-                r = control.n_fds < FRAME_MAX_FDS ? -EMFILE : -EPROTO;
-                while (control.n_fds > 0)
-                        fd_close(control.fds[--control.n_fds]);
+                r = got.n_fds < FRAME_MAX_FDS ? -EMFILE : -EPROTO;
+                while (got.n_fds > 0)
+                        fd_close(got.fds[--got.n_fds]);
                 return r;
         }
-        r = frame_parser_fed(p, (size_t)n, control.fds, control.n_fds);
-        if (r < 0)
-                return r;
-        if (ret_creds)
-                *ret_creds = control.creds;
-        return n;
+        r = frame_parser_fed(p, (size_t)n, got.fds, got.n_fds);
+        return r < 0 ? r : n;
 }
 
 static int make_address(const char *path, struct sockaddr_un *ret_address)

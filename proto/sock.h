@@ -18,22 +18,14 @@
  */
 ssize_t sock_send(int fd, const void *data, size_t len, const int *fds, unsigned n_fds);
 
-/* Credentials the kernel attached (SO_PASSCRED). */
-struct sock_creds {
-        bool present;
-        pid_t pid;
-        uid_t uid;
-        gid_t gid;
-};
-
 /*
  * Receives once into `p`, MSG_DONTWAIT | MSG_CMSG_CLOEXEC. Returns bytes (> 0), 0 on end of file,
  * -EAGAIN, -EPROTO where more fds were sent than a frame may have (those that came are closed) or
  * frame_parser_fed() said so, -EMFILE where this process can't take those that were sent
  * (likewise), -ENOBUFS where whole frames that nobody took out fill the parser, or another -errno.
- * ret_creds may be NULL.
+ * For who trusts the sender, as a client does the daemon: see daemon/server/inbound.h.
  */
-ssize_t sock_receive(int fd, struct frame_parser *p, struct sock_creds *ret_creds);
+ssize_t sock_receive(int fd, struct frame_parser *p);
 
 /*
  * Connects a stream socket (non-blocking, close-on-exec) to `path`. Owned fd, -ENAMETOOLONG where

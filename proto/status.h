@@ -54,7 +54,8 @@ enum {
         X(TOO_MANY, 43, -EMFILE, "too many clients or open objects")                         \
         X(CORRUPT, 44, -EUCLEAN, "an invariant of the daemon's state is broken")             \
         X(LOST, 45, -ESTALE, "the daemon was restarted without its state")                   \
-        X(CANCELED, 46, -ECANCELED, "called off")
+        X(CANCELED, 46, -ECANCELED, "called off")                                            \
+        X(AGAIN, 47, -EAGAIN, "too much of it waits already")
 
 enum wire_status {
 #define X(name, wire, code, text) WIRE_##name = wire,

@@ -22,6 +22,12 @@ static void status_daemon(const void *row, const struct show_format *f, struct v
                 s->draining ? ", draining: new clients are refused" : "");
 }
 
+/* Of the loop that serves everybody. */
+static void status_longest_turn(const void *row, const struct show_format *f, struct value *ret)
+{
+        derive_text(ret, "%.1f ms", (double)((const status_row *)row)->longest_turn_nsec / 1e6);
+}
+
 static void status_memory(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -257,6 +263,8 @@ static const struct column status_columns[] = {
         STATUS(pid, NULL, COUNT),
         STATUS(draining, NULL, BOOL),
         STATUS(uptime_sec, "UPTIME", SECONDS),
+        {.heading = "LONGEST TURN", .kind = COLUMN_TEXT, .derive = status_longest_turn},
+        STATUS(longest_turn_nsec, NULL, COUNT),
         {.key = "boot_epoch", .kind = COLUMN_TEXT, .derive = status_boot_epoch},
         {.heading = "MEMORY", .kind = COLUMN_TEXT, .derive = status_memory},
         STATUS(budget_bytes, NULL, BYTES),

@@ -12,7 +12,7 @@
         "  memory     limit, host_limit, disk_limit, weight, priority\n"                   \
         "  guarantee  class, reserve, reserve_min, reserve_max, sizer, schedule, burst,\n" \
         "             lend_idle_reserve\n"                                                 \
-        "  overload   when_full, max_wait, max_connects, max_requests\n"                   \
+        "  overload   when_full, max_wait, max_connects, max_requests, max_pins\n"         \
         "  cache      evict, expire, expire_unused, free_ahead, prefetch_steps,\n"         \
         "             session_expire, warm_tags\n"                                         \
         "  devices    placement, exclusive\n"                                              \
@@ -102,11 +102,11 @@ const struct verb verbs[] = {
                 "happens within a\n"
                 "second is one event: so many pages of a tenant that made room for another's "
                 "leases. kvleased\n"
-                "keeps the last 2048, and none over a restart; how many were lost is said. "
-                "--follow goes on\n"
-                "until it is interrupted (exit code 0), and over restarts of kvleased. --tenant "
-                "also names whose\n"
-                "leases they were for. Kinds are\n" EVENT_KIND_TABLE(
+                "keeps 2048, of each tenant a part, and none over a restart; how many were lost "
+                "is said.\n"
+                "--follow goes on until it is interrupted (exit code 0), and over restarts of "
+                "kvleased.\n"
+                "--tenant also names whose leases they were for. Kinds are\n" EVENT_KIND_TABLE(
                         KIND_LINE) "\nExample: kvleasectl events --follow --tenant chat --kind "
                                    "evicted,refused\n",
                 0, 0, O(TENANT) | O(NAMESPACE) | O(KIND) | O(COUNT) | O(SINCE) | O(FOLLOW), false,

@@ -9,7 +9,7 @@ int main(void)
                 .plane_page_bytes = 4096, .tp_size = 1};
         uint32_t tokens[16] = {'H', 'e', 'l', 'l', 'o'}, page, n_pages;
         uint8_t root[KVL_KEY_BYTES], key[KVL_KEY_BYTES];
-        struct kvl_publish publish = {sizeof(publish), &page, key, 1, NULL, 16, 0};
+        struct kvl_publish publish = {sizeof(publish), &page, key, .n_pages = 1, .last_tokens = 16};
         char kv[64] = "what attention computed for them";
         struct kvl_conn *conn;
         struct kvl_ns *ns;

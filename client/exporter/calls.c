@@ -13,28 +13,46 @@ bool calls_make_sense(const Kvlease__V1__AdminCountersReply *m)
         for (size_t i = 0; i < m->n_calls; i++)
                 if (m->calls[i]->n_counts != m->n_bounds_nsec + 1)
                         return false;
-        return true;
+        return !m->turns || m->turns->n_counts == m->n_bounds_nsec + 1;
 }
 
-static void tell_calls(struct text *t, const Kvlease__V1__AdminCountersReply *m)
+/* Histograms have the same bounds. */
+static void tell_histogram(struct text *t, const struct text_labels *labels,
+        const Kvlease__V1__AdminCountersReply *m, const Kvlease__V1__AdminCall *call)
 {
         double bounds[BOUNDS_MAX];
 
         for (size_t i = 0; i < m->n_bounds_nsec; i++)
                 bounds[i] = (double)m->bounds_nsec[i] / 1e9;
+        text_histogram(
+                t, labels, bounds, call->counts, m->n_bounds_nsec, (double)call->sum_nsec / 1e9);
+}
+
+static void tell_calls(struct text *t, const Kvlease__V1__AdminCountersReply *m)
+{
         text_family(t, "request_duration_seconds", TEXT_HISTOGRAM,
                 "From a request on a socket to its answer, by type; without what it waited for.");
         for (size_t i = 0; i < m->n_calls; i++) {
                 struct text_labels labels = {{{"type", m->calls[i]->name}}, 1};
 
-                text_histogram(t, &labels, bounds, m->calls[i]->counts, m->n_bounds_nsec,
-                        (double)m->calls[i]->sum_nsec / 1e9);
+                tell_histogram(t, &labels, m, m->calls[i]);
         }
+}
+
+/* An older kvleased doesn't say. */
+static void tell_turns(struct text *t, const Kvlease__V1__AdminCountersReply *m)
+{
+        if (!m->turns)
+                return;
+        text_family(t, "loop_turn_seconds", TEXT_HISTOGRAM,
+                "Turns of the loop that serves all tenants, without waits for a processor.");
+        tell_histogram(t, &(struct text_labels){0}, m, m->turns);
 }
 
 void calls_tell(struct text *t, const Kvlease__V1__AdminCountersReply *m)
 {
         tell_calls(t, m);
+        tell_turns(t, m);
         text_family(t, "violations", TEXT_COUNTER,
                 "Violations of the protocol by clients, by the rule that was broken.");
         for (size_t i = 0; i < m->n_violations; i++) {

@@ -1,23 +1,93 @@
 #include "client/exporter/serve.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
 
 #include <microhttpd.h>
 
 #include "base/fd.h"
 #include "client/exporter/accept.h"
+#include "client/exporter/slots.h"
 
 /* Of a request's line and headers; longer ones are refused. Not tuned. */
 #define MEMORY_BYTES ((size_t)32 * 1024)
 /* A scrape needs a few KiB of it. Not tuned. */
 #define STACK_BYTES ((size_t)256 * 1024)
+/* The thread that accepts waits so long for each that is sent away: its thread has to end. Not
+ * tuned. */
+#define AWAY_NSEC (200 * NSEC_PER_USEC)
 
 struct server {
         struct MHD_Daemon *http;
         struct scraper *scraper; /* borrowed */
+        pthread_mutex_t lock;    /* of what follows */
+        struct slots slots;
 };
+
+/* ---- connections ---------------------------------------------------------------------------- */
+
+/* NULL: it has none, and is about to be closed. */
+static struct slot *slot_of(struct MHD_Connection *c)
+{
+        return MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+/* No more is read from it. What has come already is, and is answered. */
+static bool send_away_one(struct server *s)
+{
+        struct slot *slot = slots_send_away(&s->slots, clock_now_nsec());
+
+        if (slot)
+                shutdown(slot->fd, slot->is_busy ? SHUT_RDWR : SHUT_RD);
+        return slot;
+}
+
+/* In the thread that accepts: when one comes, and, with its own thread over, when its descriptor is
+ * about to be closed. */
+static void on_connection(void *data, struct MHD_Connection *c, void **context,
+        enum MHD_ConnectionNotificationCode what)
+{
+        struct timespec pause = {.tv_nsec = AWAY_NSEC};
+        struct server *s = data;
+        bool is_full = false;
+
+        pthread_mutex_lock(&s->lock);
+        if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+                int fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+
+                *context = slots_enter(&s->slots, fd, clock_now_nsec());
+                is_full = send_away_one(s);
+        } else if (*context) {
+                slots_leave(&s->slots, *context);
+                *context = NULL;
+        }
+        pthread_mutex_unlock(&s->lock);
+        if (is_full)
+                nanosleep(&pause, NULL);
+}
+
+static void note_request(struct server *s, struct MHD_Connection *c,
+        void (*note)(struct slot *slot, uint64_t now_nsec))
+{
+        struct slot *slot = slot_of(c);
+
+        pthread_mutex_lock(&s->lock);
+        if (slot)
+                note(slot, clock_now_nsec());
+        pthread_mutex_unlock(&s->lock);
+}
+
+static void on_completed(
+        void *data, struct MHD_Connection *c, void **request, enum MHD_RequestTerminationCode why)
+{
+        note_request(data, c, slot_answered);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
 
 static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *type,
         const char *body, size_t len, enum MHD_ResponseMemoryMode mode)
@@ -91,6 +161,7 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *c, const ch
         /* The first call comes before a body: what has one is answered behind it, unread. */
         if (!*request) {
                 *request = &begun;
+                note_request(data, c, slot_ask);
                 return MHD_YES;
         }
         if (*upload_size > 0) {
@@ -117,18 +188,22 @@ int serve_start(int fd, struct scraper *s, struct server **ret)
                 return -ENOMEM;
         }
         server->scraper = s;
+        pthread_mutex_init(&server->lock, NULL);
+        slots_init(&server->slots);
         errno = 0;
         server->http = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD |
                                                 MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
                                                 MHD_USE_ITC,
                 0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET, fd,
-                MHD_OPTION_CONNECTION_LIMIT, SERVE_MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-                SERVE_IDLE_SEC, MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_BYTES,
-                MHD_OPTION_THREAD_STACK_SIZE, STACK_BYTES, MHD_OPTION_END);
+                MHD_OPTION_CONNECTION_LIMIT, SLOTS_ALL, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+                server, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
+                MHD_OPTION_CONNECTION_TIMEOUT, SERVE_IDLE_SEC, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                MEMORY_BYTES, MHD_OPTION_THREAD_STACK_SIZE, STACK_BYTES, MHD_OPTION_END);
         if (!server->http) {
                 int r = errno ? -errno : -EIO;
 
                 fd_close(fd);
+                pthread_mutex_destroy(&server->lock);
                 free(server);
                 return r;
         }
@@ -141,5 +216,6 @@ void serve_stop(struct server *s)
         if (!s)
                 return;
         MHD_stop_daemon(s->http);
+        pthread_mutex_destroy(&s->lock);
         free(s);
 }

@@ -1,14 +1,15 @@
 /*
  * HTTP: /metrics, / and /-/healthy, by GET and HEAD; nothing else, and nothing is taken from a
- * request but its method, path and Accept header. A thread a connection, SERVE_MAX_CONNECTIONS of
- * them at most: one that waits for a daemon that hangs keeps nobody from /-/healthy.
+ * request but its method, path and Accept header. A thread a connection: one that waits for a
+ * daemon that hangs keeps nobody from /-/healthy. Beyond SLOTS_KEPT of them (slots.h) who has asked
+ * nothing for the longest time is sent away for each that comes; a request that has come whole is
+ * answered all the same.
  */
 #ifndef KVL_EXPORTER_SERVE_H
 #define KVL_EXPORTER_SERVE_H
 
 #include "client/exporter/scrape.h"
 
-#define SERVE_MAX_CONNECTIONS 32 /* not tuned: a Prometheus or two, and people */
 /* A connection without requests ends. Longer than the minute between two scrapes that is
  * Prometheus' default. */
 #define SERVE_IDLE_SEC 120

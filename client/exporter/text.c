@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parse.h"
+
 #define FIRST_SIZE 4096 /* bytes; doubles. Not tuned */
 
 void text_init(struct text *t, enum text_format format)
@@ -79,36 +81,6 @@ void text_printf(struct text *t, const char *format, ...)
 
 /* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
-static bool continues(const unsigned char *s, size_t n)
-{
-        for (size_t i = 1; i <= n; i++)
-                if ((s[i] & 0xc0) != 0x80)
-                        return false;
-        return true;
-}
-
-/* Bytes of the character that `s` begins with (RFC 3629, section 4); 0: it is none. */
-static size_t character_len(const unsigned char *s)
-{
-        if (s[0] < 0x80)
-                return 1;
-        if (s[0] >= 0xc2 && s[0] <= 0xdf)
-                return continues(s, 1) ? 2 : 0;
-        if ((s[0] & 0xf0) == 0xe0) {
-                bool overlong = s[0] == 0xe0 && s[1] < 0xa0;
-                bool surrogate = s[0] == 0xed && s[1] > 0x9f;
-
-                return !overlong && !surrogate && continues(s, 2) ? 3 : 0;
-        }
-        if (s[0] >= 0xf0 && s[0] <= 0xf4) {
-                bool overlong = s[0] == 0xf0 && s[1] < 0x90;
-                bool beyond = s[0] == 0xf4 && s[1] > 0x8f;
-
-                return !overlong && !beyond && continues(s, 3) ? 4 : 0;
-        }
-        return 0;
-}
-
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
 /* Each character, but those that `escape` has another text for; NULL: it has none. */
@@ -117,7 +89,7 @@ static void put_escaped(struct text *t, const char *value, const char *(*escape)
         const unsigned char *s = (const unsigned char *)value;
 
         while (*s) {
-                size_t len = character_len(s);
+                size_t len = utf8_char_len((const char *)s, 4);
                 const char *other = escape((char)*s);
 
                 if (other)

@@ -11,7 +11,9 @@
 #include "kvlease-version.h"
 #include "proto/status.h"
 
-#define DEFAULT_SOCKET "/run/kvlease/sock"
+#define DEFAULT_SOCKET         "/run/kvlease/sock"
+#define GROUP_SECRET_MIN_BYTES 16 /* as a token has */
+#define GROUP_SECRET_MAX_BYTES 256
 #define DEFAULT_TIMEOUT_MSEC \
         30000 /* longer than any request takes on a host that isn't broken; not tuned */
 #define DEFAULT_RECONNECT_MSEC 60000 /* a restart takes less than a second; not tuned */
@@ -283,6 +285,13 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
                 o.socket_path = variable && *variable ? variable : DEFAULT_SOCKET;
         if (!*o.socket_path)
                 return error_set(-EINVAL, "the socket path is empty");
+        if (o.group_token && o.group_secret)
+                return error_set(
+                        -EINVAL, "a group is joined by its token or by a secret, not by both");
+        if (o.group_secret && (o.group_secret_bytes < GROUP_SECRET_MIN_BYTES ||
+                                      o.group_secret_bytes > GROUP_SECRET_MAX_BYTES))
+                return error_set(-EINVAL, "group_secret has %zu bytes: %d to %d are allowed",
+                        o.group_secret_bytes, GROUP_SECRET_MIN_BYTES, GROUP_SECRET_MAX_BYTES);
         if (!o.client_name)
                 o.client_name = program_invocation_short_name;
         if (o.timeout_msec == 0)
@@ -330,9 +339,11 @@ static int outlive(const struct kvl_connect_options *o, const struct conn_hello 
 static int open_and_hello(const struct kvl_connect_options *o, struct conn_welcome *ret_welcome,
         struct conn **ret_conn)
 {
+        uint8_t token[KVL_GROUP_TOKEN_BYTES];
         const struct conn_hello hello = {
                 .client_name = o->client_name,
-                .group_token = o->group_token,
+                .group_token = o->group_secret ? token : o->group_token,
+                .group_create = o->group_secret != NULL,
                 .metadata_only = o->flags & KVL_CONNECT_METADATA_ONLY,
                 .has_safepoints = o->flags & KVL_CONNECT_SAFEPOINTS,
         };
@@ -340,7 +351,9 @@ static int open_and_hello(const struct kvl_connect_options *o, struct conn_welco
         struct conn *c;
         int r;
 
-        r = conn_open(o->socket_path, deadline, &c);
+        r = o->group_secret ? client_group_token(o->group_secret, o->group_secret_bytes, token) : 0;
+        if (r == 0)
+                r = conn_open(o->socket_path, deadline, &c);
         if (r < 0)
                 return r;
         r = conn_hello(c, &hello, deadline, ret_welcome);

@@ -147,6 +147,11 @@ int client_copy_struct(void *dst, size_t size, const void *src);
 /* The reverse: fills what a struct of the user has room for, but for its size. NULL: nothing. */
 void client_fill_struct(void *dst, const void *src, size_t size);
 
+/* The token of the group that a secret names; a public contract: docs/PROTOCOL.md. 0; -EIO with the
+ * sentence. */
+int client_group_token(
+        const void *secret, size_t secret_bytes, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES]);
+
 /* The layout with defaults filled in (texts never NULL). -EINVAL: the sentence names field and
  * range. */
 int client_copy_layout(const struct kvl_layout *layout, struct kvl_layout *ret_layout);

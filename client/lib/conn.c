@@ -410,7 +410,7 @@ bool conn_receive(struct conn *c)
         assert(!c->is_stalled);
         if (c->broken || c->link == CONN_AWAY)
                 return false;
-        n = sock_receive(c->fd, &c->in, NULL);
+        n = sock_receive(c->fd, &c->in);
         if (n == -EAGAIN)
                 return false;
         if (n == 0)

@@ -241,6 +241,7 @@ void conn_close_in_child(struct conn *c);
 struct conn_hello {
         const char *client_name;    /* cut to CONN_NAME_MAX bytes */
         const uint8_t *group_token; /* CONN_TOKEN_BYTES, or NULL */
+        bool group_create;          /* the group is made where there is none */
         bool metadata_only;
         bool has_safepoints; /* the engine promises to call kvl_safepoint() */
         /* To go on as a client of the daemon before: its token, CONN_TOKEN_BYTES, or NULL; its id;

@@ -1,4 +1,4 @@
-/* Why keys hit or miss, as the daemon remembers it. */
+/* What is known of keys without making use of their pages: whether they are cached, and why. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -6,7 +6,7 @@
 #include "client/lib/error.h"
 #include "client/lib/op.h"
 
-#define MAX_KEYS 256 /* protocol */
+#define MAX_KEYS 256 /* of one EXPLAIN; protocol */
 
 struct explain_call {
         struct conn_call call;
@@ -45,17 +45,14 @@ static void on_reply(struct conn *c, struct conn_call *call, int code,
         conn_finish(c, call, code);
 }
 
-int kvl_explain(
+/* At most MAX_KEYS. */
+static int explain(
         struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, struct kvl_explanation *ret)
 {
         Kvlease__V1__ExplainRequest m = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
         struct explain_call e = {.call.on_reply = on_reply, .n_keys = n_keys, .ret = ret};
-        int r = op_check_keys(ns, keys, n_keys, MAX_KEYS);
+        int r;
 
-        if (r == 0 && !ret)
-                r = error_set(-EINVAL, "there is no room for the explanations");
-        if (r < 0)
-                return r;
         m.ns_id = ns->id;
         m.keys.data = (uint8_t *)keys;
         m.keys.len = (size_t)n_keys * KVL_KEY_BYTES;
@@ -65,4 +62,77 @@ int kvl_explain(
                 r = conn_wait(conn_of(ns), &e.call, client_deadline(ns->conn));
         conn_unlock(conn_of(ns));
         return error_note(r, e.call.detail);
+}
+
+int kvl_explain(
+        struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, struct kvl_explanation *ret)
+{
+        int r = op_check_keys(ns, keys, n_keys, MAX_KEYS);
+
+        if (r == 0 && !ret)
+                r = error_set(-EINVAL, "there is no room for the explanations");
+        return r < 0 ? r : explain(ns, keys, n_keys, ret);
+}
+
+/* ---- probe -------------------------------------------------------------------------------------
+ */
+
+/* Of at most MAX_KEYS: how many are cached, from the first on, 0 included. tiers may be NULL. 0, or
+ * what kvl_probe() returns. */
+typedef int probe_some_fn(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *tiers,
+        uint32_t *ret_n_keys);
+
+static int probe_shared(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *tiers,
+        uint32_t *ret_n_keys)
+{
+        uint32_t pages[MAX_KEYS];
+
+        if (fast_is_stale(&ns->fast))
+                return error_note(KVL_STALE, "");
+        *ret_n_keys = fast_peek(&ns->fast, keys, n_keys, pages);
+        for (uint32_t i = 0; tiers && i < *ret_n_keys; i++)
+                tiers[i] = (uint8_t)kvl_page_tier(ns, pages[i]);
+        return 0;
+}
+
+static int probe_on_socket(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *tiers,
+        uint32_t *ret_n_keys)
+{
+        struct kvl_explanation found[MAX_KEYS];
+        uint32_t n = 0;
+        int r = explain(ns, keys, n_keys, found);
+
+        if (r != 0)
+                return r;
+        for (; n < n_keys && found[n].state == KVL_EXPLAIN_CACHED; n++)
+                if (tiers)
+                        tiers[n] = (uint8_t)found[n].tier;
+        *ret_n_keys = n;
+        return 0;
+}
+
+int kvl_probe(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *ret_tiers,
+        uint32_t *ret_n_keys)
+{
+        uint32_t n_found = 0, n, found;
+        probe_some_fn *probe_some;
+        int r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
+
+        if (r < 0)
+                return r;
+        if (!ret_n_keys)
+                return error_set(-EINVAL, "there is no room for the number of keys");
+        probe_some = fast_is_open(&ns->fast) ? probe_shared : probe_on_socket;
+        do {
+                n = MIN(n_keys - n_found, (uint32_t)MAX_KEYS);
+                r = probe_some(ns, keys + (size_t)n_found * KVL_KEY_BYTES, n,
+                        ret_tiers ? ret_tiers + n_found : NULL, &found);
+                if (r != 0)
+                        return r;
+                n_found += found;
+        } while (found == n && n_found < n_keys);
+        if (n_found == 0)
+                return error_note(KVL_MISS, "");
+        *ret_n_keys = n_found;
+        return 0;
 }

@@ -90,6 +90,8 @@ static inline bool probe_next(const struct fast *f, struct probe *p)
                         if (p->bucket == 1)
                                 return false;
                         p->bucket = 1;
+                        /* A key that goes there is written there first. */
+                        atomic_thread_fence(memory_order_acquire);
                         p->matches = match(bucket_of(f, p), p->hash);
                         continue;
                 }
@@ -259,6 +261,61 @@ enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *re
         return FAST_MISS;
 }
 
+/* SEALED with this key, when it was looked at. */
+static bool is_cached(const struct fast *f, uint32_t page, const uint8_t *key, uint64_t epoch)
+{
+        const struct shm_line *line = &f->lines[page];
+        uint64_t state = atomic_load_explicit(&line->state, memory_order_acquire);
+
+        if ((uint8_t)state != PAGE_SEALED || !shows(line, key, epoch))
+                return false;
+        atomic_thread_fence(memory_order_acquire);
+        return atomic_load_explicit(&line->state, memory_order_relaxed) == state;
+}
+
+/* As lookup_block(). */
+static uint32_t peek_block(const struct fast *f, const uint8_t *keys, uint32_t n_keys,
+        uint64_t epoch, uint32_t *ret_pages)
+{
+        struct probe probes[BLOCK_KEYS];
+
+        for (uint32_t i = 0; i < n_keys; i++) {
+                probe_init(f, &probes[i], keys + (size_t)i * SHM_KEY_BYTES);
+                __builtin_prefetch(bucket_of(f, &probes[i]));
+        }
+        for (uint32_t i = 0; i < n_keys; i++) {
+                probe_start(f, &probes[i]);
+                if (!probe_next(f, &probes[i])) {
+                        n_keys = i;
+                        break;
+                }
+                __builtin_prefetch(&f->lines[probes[i].page]);
+        }
+        for (uint32_t i = 0; i < n_keys; i++) {
+                const uint8_t *key = keys + (size_t)i * SHM_KEY_BYTES;
+
+                while (!is_cached(f, probes[i].page, key, epoch))
+                        if (!probe_next(f, &probes[i]))
+                                return i;
+                ret_pages[i] = probes[i].page;
+        }
+        return n_keys;
+}
+
+uint32_t fast_peek(const struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages)
+{
+        uint64_t epoch = atomic_load_explicit(&f->index->epoch, memory_order_acquire);
+        uint32_t n_found = 0, n, found;
+
+        do {
+                n = MIN(n_keys - n_found, n_found == 0 ? (uint32_t)FIRST_BLOCK_KEYS : BLOCK_KEYS);
+                found = peek_block(
+                        f, keys + (size_t)n_found * SHM_KEY_BYTES, n, epoch, ret_pages + n_found);
+                n_found += found;
+        } while (found == n && n_found < n_keys);
+        return n_found;
+}
+
 /* ---- pins --------------------------------------------------------------------------------------
  */
 
@@ -285,6 +342,42 @@ void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages)
                 atomic_fetch_add_explicit(&f->counters[pages[i]], 1, PUBLISHERS_PIN);
                 FAULT_POINT("publish-pinned");
         }
+}
+
+/* Half of what a counter holds, as other threads may be adding to it. */
+#define MAX_PINS (UINT32_C(1) << 31)
+
+/* Not from 0 to 1: nobody would keep the page meanwhile. */
+static int add_pin(_Atomic uint32_t *counter)
+{
+        uint32_t n = atomic_load_explicit(counter, memory_order_relaxed);
+
+        do {
+                if (n == 0)
+                        return -EINVAL;
+                if (n >= MAX_PINS)
+                        return -EOVERFLOW;
+        } while (!atomic_compare_exchange_weak_explicit(
+                counter, &n, n + 1, memory_order_relaxed, memory_order_relaxed));
+        return 0;
+}
+
+int fast_pin_again(struct fast *f, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_page)
+{
+        uint32_t i = 0;
+        int r = 0;
+
+        while (i < n_pages && r == 0) {
+                r = add_pin(&f->counters[pages[i]]);
+                if (r == 0)
+                        i++;
+        }
+        if (r == 0)
+                return 0;
+        *ret_page = pages[i];
+        while (i-- > 0)
+                atomic_fetch_sub_explicit(&f->counters[pages[i]], 1, memory_order_release);
+        return r;
 }
 
 int fast_release(struct fast *f, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_page)

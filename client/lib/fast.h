@@ -81,6 +81,12 @@ struct fast_word {
  */
 enum fast_key fast_look(struct fast *f, const uint8_t *key, struct fast_word *ret_word);
 
+/*
+ * The longest run of cached pages for n_keys keys of 32 bytes, as a lookup finds it, but nothing is
+ * pinned or written: a hint. ret_pages: room for n_keys. Returns how many.
+ */
+uint32_t fast_peek(const struct fast *f, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages);
+
 /* Of a page that is pinned. */
 static inline uint64_t fast_generation(const struct fast *f, uint32_t page)
 {
@@ -111,6 +117,13 @@ void fast_pin(struct fast *f, const uint32_t *pages, uint32_t n_pages);
  * and those before it are: what was let go for a moment may be somebody else's already.
  */
 int fast_release(struct fast *f, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_page);
+
+/*
+ * One pin more of each, where this client has one: that keeps the page while the counter goes up.
+ * Pages are below the capacity. 0; -EINVAL: *ret_page isn't pinned (or was let go by another thread
+ * meanwhile), -EOVERFLOW: it is pinned 2^31 times; then none has another pin.
+ */
+int fast_pin_again(struct fast *f, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_page);
 
 /* By this connection, through this segment. A hint, where other threads pin and let go. */
 static inline bool fast_is_pinned(const struct fast *f, uint32_t page)

@@ -89,6 +89,7 @@ int conn_send_hello(
         if (hello->group_token) {
                 m.group_token.data = (uint8_t *)hello->group_token;
                 m.group_token.len = CONN_TOKEN_BYTES;
+                m.group_create = hello->group_create;
         }
         m.metadata_only = hello->metadata_only;
         m.safepoints = hello->has_safepoints;

@@ -159,6 +159,25 @@ static int hash_fields(const struct fields *f, uint8_t ret_key[KVL_KEY_BYTES])
         return 0;
 }
 
+int client_group_token(
+        const void *secret, size_t secret_bytes, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES])
+{
+        static const char domain[] = "kvlease group secret 1"; /* hashed with its NUL */
+        uint8_t digest[EVP_MAX_MD_SIZE];
+        EVP_MD_CTX *md = EVP_MD_CTX_new();
+        unsigned len = 0;
+        bool done = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1 &&
+                    EVP_DigestUpdate(md, domain, sizeof(domain)) == 1 &&
+                    EVP_DigestUpdate(md, secret, secret_bytes) == 1 &&
+                    EVP_DigestFinal_ex(md, digest, &len) == 1 && len == KVL_KEY_BYTES;
+
+        EVP_MD_CTX_free(md);
+        if (!done)
+                return error_set(-EIO, "libcrypto couldn't compute a SHA-256");
+        memcpy(ret_token, digest, KVL_GROUP_TOKEN_BYTES);
+        return 0;
+}
+
 int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES])
 {
         struct kvl_layout l;

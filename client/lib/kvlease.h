@@ -12,7 +12,9 @@
  *
  * Returns. 0: done. Negative: an errno, the operation failed and changed nothing, where not said
  * otherwise. Positive: a KVL_* condition listed at the function. kvl_last_error() has a sentence.
- * ret_ parameters are untouched on failure, but for the contents of arrays (ret_pages).
+ * ret_ parameters are set where 0 is returned. Anything else, conditions such as KVL_MISS included,
+ * leaves them untouched, but for the contents of arrays (ret_pages), and where a function says
+ * otherwise: after KVL_MISS *ret_n_pages is what it was before.
  * After -ETIMEDOUT the outcome is unknown: the daemon may still do it. What a late answer to a
  * lookup or lease brings, and the pins of a late publish, the library gives back by itself. After
  * -ENOTCONN, -ESTALE, -ECONNRESET or -EPROTO the connection is over: nothing can be said on
@@ -172,6 +174,14 @@ struct kvl_connect_options {
         /* How long the daemon may be away (KVL_EVENT_AWAY) before the connection is over; < 0: for
          * ever; 0: the default, 60 s. Counted from when the library notices. */
         int reconnect_msec;
+        /*
+         * Instead of group_token: joins the group that this secret names, or makes it. For the
+         * processes of an engine (tensor-parallel ranks) that share nothing else: 16..256 bytes
+         * that nobody else can guess, others each time the engine starts; they never leave the
+         * process. NULL, 0: none.
+         */
+        const void *group_secret;
+        size_t group_secret_bytes;
 };
 
 /*
@@ -403,9 +413,9 @@ void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane);
  */
 void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane);
 
-/* Maps pages that another member of the group leased or pinned, those below the device as far as
- * they can be. 0; -ENOENT not leased by anybody;
- * -EACCES metadata-only. */
+/* Maps pages that another member of the group leased or pinned (any number), those below the device
+ * as far as they can be. 0; -ENOENT: one is neither leased by the group nor pinned by one of its
+ * members, and none was mapped for it; -EACCES metadata-only. */
 int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
 
 /*
@@ -448,7 +458,8 @@ int kvl_request_end(struct kvl_ns *ns, uint64_t request);
  * page on; any number), pinned and mapped. Those that lie below the device are brought to it first,
  * within the connection's timeout: the run ends before one that can't be, or isn't by then.
  * ret_pages: room for n_keys. 0: *ret_n_pages > 0 pages holding *ret_n_tokens tokens, each to be
- * released. KVL_MISS: none. KVL_STALE. -EINVAL; -ENOMEM; -EIO.
+ * released. KVL_MISS: none. KVL_STALE. KVL_QUOTA: over the socket, more pins than a client of the
+ * tenant may have (kvl_last_error() has the limit). -EINVAL; -ENOMEM; -EIO.
  */
 int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens);
@@ -460,6 +471,17 @@ int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_
 int kvl_find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens);
 
+/*
+ * How many of keys[0..n_keys-1] (any number, in order of the text) are cached, from the first on,
+ * and in which tier each of these lies: ret_tiers (room for n_keys, enum kvl_tier; may be NULL).
+ * Pins nothing, moves nothing and counts as no use of the pages: what it says may be different
+ * right after. Where memory is shared it makes no system call. 0: *ret_n_keys > 0; KVL_MISS: not
+ * even the first is cached (*ret_n_keys is untouched); KVL_STALE; -EINVAL; over the socket also
+ * -ENOTCONN, -ETIMEDOUT, -EPROTO.
+ */
+int kvl_probe(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *ret_tiers,
+        uint32_t *ret_n_keys);
+
 /* Tier that the page's number belongs to (enum kvl_tier). -EINVAL: no such page. Doesn't block. */
 int kvl_page_tier(const struct kvl_ns *ns, uint32_t page);
 
@@ -468,9 +490,9 @@ int kvl_page_tier(const struct kvl_ns *ns, uint32_t page);
  * `pages`) is the page that has now what pages[i] had, mapped, and the pin on pages[i] is one on it
  * from now on. What is on the device stays; so does what can't be brought up: then ret_pages[i] is
  * pages[i], still pinned. 0: all are on the device. KVL_FULL: no room for one; KVL_MISS: one is
- * gone, or was damaged; -ETIMEDOUT: those that aren't brought up by then; -EINVAL: one isn't
- * pinned; -ENOMEM; -ENOTCONN; -EIO. Whatever is returned but -EINVAL of an argument: ret_pages is
- * filled.
+ * gone, or was damaged; KVL_QUOTA: as kvl_lookup(); -ETIMEDOUT: those that aren't brought up by
+ * then; -EINVAL: one isn't pinned; -ENOMEM; -ENOTCONN; -EIO. Whatever is returned but -EINVAL of an
+ * argument: ret_pages is filled.
  */
 int kvl_fetch(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint32_t *ret_pages);
 
@@ -536,7 +558,9 @@ struct kvl_publish {
  * first. *ret_n_pages (may be NULL): how many were handled,
  * whatever is returned but -EINVAL before the first. 0: all. KVL_DUPLICATE: all handled, for some
  * somebody was first: ret_pages[i] != pages[i], and pages[i] is still leased: free it.
- * KVL_NO_PARENT, KVL_STALE, -EINVAL: stopped there; the rest is still leased.
+ * KVL_NO_PARENT, KVL_STALE, KVL_QUOTA (pins, as kvl_lookup()), -EINVAL: stopped there; the rest is
+ * still leased. -EINVAL also where a page would end beyond token 2^32 - 1 of its text, what was
+ * truncated of the session included: a text can't be longer, begin another session.
  */
 int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *ret_pages,
         uint32_t *ret_n_pages);
@@ -545,12 +569,25 @@ int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *
  * none dropped within its batch of KVL_MAX_LEASE_PAGES. */
 int kvl_release(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
 
+/*
+ * One pin more of each page (any number, in any order, also one page more than once), which this
+ * connection has pinned already: a sequence that forks. Each pin needs a kvl_release() of its own.
+ * Where memory is shared it makes no system call. 0; -EINVAL: one isn't pinned by this connection;
+ * -EOVERFLOW: one is pinned some 2^31 times; KVL_QUOTA: over the socket, more pins than the tenant
+ * allows a client. Then none has another pin; but over the socket those before it in other batches
+ * of KVL_MAX_LEASE_PAGES may.
+ */
+int kvl_pin(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
+
 /* Gives leased, unpublished pages back (any number). -EINVAL as above. */
 int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
 
 /*
- * Makes the page with `key` and everything after it unfindable at once; NULL: the whole namespace.
- * Pinned pages stay readable. *ret_n_pages (may be NULL): pages dropped.
+ * Drops the page with `key` and everything after it; NULL: the whole namespace. When it returns
+ * nobody finds any of it; before, lookups of others find less and less (of a whole namespace: all
+ * or nothing). Some 1 s for a million pages; other calls of this connection that need kvleased wait
+ * meanwhile. Pinned pages stay readable. *ret_n_pages (may be NULL): pages dropped. -EAGAIN: so
+ * many are under way that this one wasn't begun.
  */
 int kvl_invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t *ret_n_pages);
 
@@ -609,8 +646,8 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
 /*
  * kvl_lookup() that waits for keys somebody else is computing, page by page, up to timeout_msec in
  * all. Returns with the longest run there is once a key is neither cached nor being computed, or
- * the time is over. Returns as kvl_lookup(); *ret_is_pending (may be NULL): 1 where the key after
- * the last found is still being computed.
+ * the time is over. Returns as kvl_lookup(); *ret_is_pending (may be NULL; set with KVL_MISS, too):
+ * 1 where the key after the last found is still being computed.
  */
 int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         int timeout_msec, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens,
@@ -679,7 +716,8 @@ struct kvl_session_page {
  * Its pages in order of the text, from index `from` on, at most `max` (any number), each pinned and
  * mapped: to be released. From below the device they are brought up as in kvl_lookup(), but for
  * what a truncation found and left there: that is read through a window (kvl_window_open()). 0:
- * *ret_n_pages > 0; KVL_MISS: none; -ENOENT: somebody dropped the session; KVL_STALE.
+ * *ret_n_pages > 0; KVL_MISS: none; -ENOENT: somebody dropped the session; KVL_STALE; KVL_QUOTA: as
+ * kvl_lookup().
  */
 int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
         struct kvl_session_page *ret_pages, uint32_t *ret_n_pages);

@@ -562,8 +562,66 @@ int kvl_release_start(
         return op_start(op, NULL);
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------
+/* ---- pages that are held -----------------------------------------------------------------------
  */
+
+#define MAX_HELD_PAGES 256 /* of one HELD; protocol */
+
+static int pin_shared(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
+{
+        uint32_t page = 0;
+        int r = fast_pin_again(&ns->fast, pages, n_pages, &page);
+
+        if (r == -EOVERFLOW)
+                return error_set(r, "page %u is pinned too often: release some of its pins", page);
+        if (r < 0)
+                return error_set(r, "page %u isn't pinned by this connection", page);
+        return 0;
+}
+
+int kvl_pin(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
+{
+        uint64_t deadline;
+        int r = op_check_pages(ns, pages, n_pages, UINT32_MAX);
+
+        if (r < 0)
+                return r;
+        if (fast_is_open(&ns->fast))
+                return pin_shared(ns, pages, n_pages);
+        deadline = client_deadline(ns->conn);
+        for (uint32_t i = 0, n; i < n_pages && r == 0; i += n) {
+                Kvlease__V1__PinRequest m = KVLEASE__V1__PIN_REQUEST__INIT;
+                struct op op;
+
+                n = MIN(n_pages - i, (uint32_t)KVL_MAX_LEASE_PAGES);
+                m.ns_id = ns->id;
+                m.pages = (uint32_t *)pages + i;
+                m.n_pages = n;
+                op_init(&op, ns, MSG_PIN, NULL, 0);
+                r = op_run(&op, &m.base, deadline);
+        }
+        return r;
+}
+
+/* 0; -ENOENT: one isn't the group's; as a call on the socket. */
+static int check_held(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
+{
+        uint64_t deadline = client_deadline(ns->conn);
+        int r = 0;
+
+        for (uint32_t i = 0, n; i < n_pages && r == 0; i += n) {
+                Kvlease__V1__HeldRequest m = KVLEASE__V1__HELD_REQUEST__INIT;
+                struct op op;
+
+                n = MIN(n_pages - i, (uint32_t)MAX_HELD_PAGES);
+                m.ns_id = ns->id;
+                m.pages = (uint32_t *)pages + i;
+                m.n_pages = n;
+                op_init(&op, ns, MSG_HELD, NULL, 0);
+                r = op_run(&op, &m.base, deadline);
+        }
+        return r;
+}
 
 int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
 {
@@ -573,8 +631,12 @@ int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
                 return r;
         if (ns->conn->metadata_only)
                 return error_set(-EACCES, "a metadata-only connection maps nothing");
-        return map_got(ns, MSG_MAP, (uint32_t *)pages, n_pages);
+        r = check_held(ns, pages, n_pages);
+        return r != 0 ? r : map_got(ns, MSG_MAP, (uint32_t *)pages, n_pages);
 }
+
+/* ---- the rest ----------------------------------------------------------------------------------
+ */
 
 static int invalidate(struct kvl_ns *ns, const uint8_t *key, uint64_t tag, uint64_t *ret_n_pages)
 {

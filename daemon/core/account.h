@@ -11,7 +11,8 @@
 
 struct account {
         uint64_t limit_bytes;
-        uint64_t charged_bytes; /* may exceed the limit only after the limit was lowered */
+        uint64_t charged_bytes; /* may exceed the limit only after the limit was lowered, or
+                                   by what is held up (discard.h) */
 };
 
 struct stake;

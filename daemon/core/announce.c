@@ -164,7 +164,7 @@ static void end(struct ns *ns, uint32_t page)
         p->announced = 0; /* after: recovery wakes those of pages that have it */
         FAULT_POINT("announce-after-wake");
         if (s->on_announce_end)
-                s->on_announce_end(ns, shared_hash(&ns->shared, p->key), s->callback_data);
+                s->on_announce_end(ns, p->key, s->callback_data);
 }
 
 /* GRANTED as any other; it has no slot any more. */

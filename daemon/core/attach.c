@@ -291,6 +291,8 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
         list_init(&a->ns_link);
         a->member = m;
         a->ns = ns;
+        ns->tenant->n_attachments++;
+        ns->idle_nsec = 0;
         map_init(&a->pins);
         map_init(&a->mapped);
         map_init(&a->sessions);
@@ -300,6 +302,7 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
 
 static void attach_free(struct attach *a)
 {
+        a->ns->tenant->n_attachments--;
         leave_grants(a->grants);
         list_remove(&a->member_link);
         list_remove(&a->ns_link);
@@ -383,6 +386,37 @@ void member_set_read_only(struct member *m, bool read_only)
                 if (a->magazine)
                         magazine_drain(a);
         }
+}
+
+int attach_check_pins(const struct attach *a, uint32_t n, struct detail *d)
+{
+        const struct tenant *t = a->ns->tenant;
+        uint32_t max = t->attrs.max_pins;
+
+        if (max == 0 || a->member->n_pins + n <= max)
+                return 0;
+        return detail_set(d, KVL_STATUS_QUOTA,
+                "this client has %llu pins, and %u more would be beyond the %u that a client of "
+                "tenant %s may have: release some, or raise it with: kvleasectl tenants set %s "
+                "max_pins=...",
+                (unsigned long long)a->member->n_pins, n, max, t->name, t->name);
+}
+
+/* As many members as a tenant can have: of an earlier daemon, then up to max_clients. */
+static_assert(PAGE_MAX_CLIENT_PINS * (uint64_t)CLIENT_SLOTS < UINT32_MAX &&
+                      TENANT_MAX_CLIENTS <= CLIENT_SLOTS,
+        "page.n_pins");
+
+int attach_check_page_pins(const struct attach *a, uint32_t page, uint32_t n, struct detail *d)
+{
+        const uint64_t *count = map_find((struct map *)&a->pins, page);
+
+        if ((count ? *count : 0) + n <= PAGE_MAX_CLIENT_PINS)
+                return 0;
+        return detail_set(d, KVL_STATUS_QUOTA,
+                "page %u of namespace %s is pinned %llu times by this client, and %u more could be "
+                "beyond the %d that a client may have of a page: release some",
+                page, a->ns->name, (unsigned long long)*count, n, PAGE_MAX_CLIENT_PINS);
 }
 
 void attach_note_pin(struct attach *a, uint32_t page)

@@ -9,6 +9,7 @@
 #include "daemon/core/announce.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
@@ -570,25 +571,18 @@ static int check_grants(struct checker *c)
 
 static int check_structures(struct checker *c)
 {
+        static const char *(*const parts[])(const struct ns *) = {announce_check, sessions_check,
+                tags_check, drops_check, prefetch_check, records_check};
         const char *why = tree_check(&c->ns->tree);
 
         if (!why)
                 why = c->ns->evict->check(c->ns->policy);
-        if (!why)
-                why = announce_check(c->ns);
-        if (!why)
-                why = sessions_check(c->ns);
-        if (!why)
-                why = tags_check(c->ns);
-        if (!why)
-                why = prefetch_check(c->ns);
-        if (!why)
-                why = records_check(c->ns);
+        for (size_t i = 0; i < ARRAY_SIZE(parts) && !why; i++)
+                why = parts[i](c->ns);
         if (why)
                 return BROKEN(c->d,
-                        "records, announcements, sessions, tags, prefetch, prefix tree or eviction "
-                        "policy of "
-                        "namespace %s/%s: %s",
+                        "records, announcements, sessions, tags, drops, prefetch, prefix tree or "
+                        "eviction policy of namespace %s/%s: %s",
                         c->ns->tenant->name, c->ns->name, why);
         return 0;
 }
@@ -735,6 +729,9 @@ static int check_pool(struct checker *c, const struct pool *pool)
                 bytes += set->charge.bytes;
                 n_preparing++;
         }
+        list_for_each (what, &pool->discards->going, struct discard, link)
+                if (what->charge.pool == &pool->account)
+                        bytes += what->charge.bytes;
         r = expect(c, "charge of device", name, pool->account.charged_bytes, bytes);
         if (r == 0)
                 r = expect(c, "number of sets on device", name, pool->n_sets, n_sets);

@@ -17,28 +17,122 @@ static const struct {
 };
 _Static_assert(EVENT_KINDS <= 32, "a filter has a bit for each");
 
+/* Whose events they are. */
+struct owner {
+        char name[TENANT_NAME_MAX + 1]; /* "": the daemon's own */
+        uint32_t n;                     /* kept; 0: this one is free */
+};
+
+struct chronicle_kept {
+        uint32_t n, n_owners;                /* owners: the highest in use, and 1 */
+        uint16_t order[CHRONICLE_EVENTS];    /* of events, by their numbers */
+        uint16_t owner_of[CHRONICLE_EVENTS]; /* by event */
+        struct chronicle_event events[CHRONICLE_EVENTS];
+        struct owner owners[CHRONICLE_EVENTS]; /* each has an event */
+        struct chronicle_event open[CHRONICLE_OPEN_EVENTS];
+};
+
 int chronicle_open(struct chronicle *c)
 {
-        struct chronicle_event *events =
-                calloc(CHRONICLE_EVENTS + CHRONICLE_OPEN_EVENTS, sizeof(*events));
+        struct chronicle_kept *kept = calloc(1, sizeof(*kept));
 
-        if (!events)
+        if (!kept)
                 return -ENOMEM;
-        c->ring = events;
-        c->open = events + CHRONICLE_EVENTS;
+        c->kept = kept;
+        c->open = kept->open;
         return 0;
 }
 
 void chronicle_close(struct chronicle *c)
 {
-        free(c->ring);
+        free(c->kept);
         *c = (struct chronicle){0};
 }
 
-static struct chronicle_event *slot(const struct chronicle *c, uint64_t number)
+/* ---- what is kept --------------------------------------------------------------------------- */
+
+/* Who makes many has many: nobody else can fill this with what is told of them. */
+static const char *owner_name(const struct chronicle_event *e)
 {
-        return &c->ring[number % CHRONICLE_EVENTS];
+        return e->by_tenant[0] ? e->by_tenant : e->tenant;
 }
+
+static uint16_t find_owner(struct chronicle_kept *k, const char *name)
+{
+        uint32_t free_at = k->n_owners;
+
+        for (uint32_t i = k->n_owners; i-- > 0;) {
+                if (k->owners[i].n > 0 && strcmp(k->owners[i].name, name) == 0)
+                        return (uint16_t)i;
+                if (k->owners[i].n == 0)
+                        free_at = i;
+        }
+        assert(free_at < CHRONICLE_EVENTS); /* there is room for an event: one has none */
+        k->n_owners = MAX(k->n_owners, free_at + 1);
+        strcpy(k->owners[free_at].name, name);
+        return (uint16_t)free_at;
+}
+
+/* The oldest event of whoever has most. Returns its place. */
+static uint16_t drop_one(struct chronicle_kept *k)
+{
+        uint32_t most = 0, i = 0;
+        uint16_t at;
+
+        for (uint32_t o = 1; o < k->n_owners; o++)
+                if (k->owners[o].n > k->owners[most].n)
+                        most = o;
+        while (k->owner_of[k->order[i]] != most)
+                i++;
+        at = k->order[i];
+        k->owners[most].n--;
+        k->n--;
+        memmove(&k->order[i], &k->order[i + 1], (k->n - i) * sizeof(k->order[0]));
+        return at;
+}
+
+/* It has its number, which is higher than all before it. */
+static struct chronicle_event *keep(struct chronicle *c, const struct chronicle_event *e)
+{
+        struct chronicle_kept *k = c->kept;
+        /* Places are used in order until all are. */
+        uint16_t at = k->n < CHRONICLE_EVENTS ? (uint16_t)k->n : drop_one(k);
+        uint16_t owner = find_owner(k, owner_name(e));
+
+        k->order[k->n++] = at;
+        k->owner_of[at] = owner;
+        k->owners[owner].n++;
+        k->events[at] = *e;
+        return &k->events[at];
+}
+
+static const struct chronicle_event *nth(const struct chronicle *c, uint32_t i)
+{
+        return &c->kept->events[c->kept->order[i]];
+}
+
+/* How many are kept that are numbered up to `number`. */
+static uint32_t count_to(const struct chronicle *c, uint64_t number)
+{
+        uint32_t low = 0, high = c->kept ? c->kept->n : 0;
+
+        while (low < high) {
+                uint32_t middle = low + (high - low) / 2;
+
+                if (nth(c, middle)->number <= number)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return low;
+}
+
+uint64_t chronicle_lost(const struct chronicle *c, uint64_t after)
+{
+        return after < c->last ? c->last - after - (c->kept->n - count_to(c, after)) : 0;
+}
+
+/* ---- what is noted -------------------------------------------------------------------------- */
 
 static const char *text_of(const char *s)
 {
@@ -104,15 +198,15 @@ static void add(struct chronicle_event *e, uint64_t now_nsec, const struct chron
                 copy_text(e->detail, sizeof(e->detail), n->detail);
 }
 
-/* The first of the open ones goes to the ring. */
+/* The first of the open ones is kept. */
 static void close_first(struct chronicle *c)
 {
         struct chronicle_event *e;
 
         assert(c->n_open > 0);
-        e = slot(c, ++c->last);
-        *e = c->open[0];
-        e->number = c->last;
+        e = &c->open[0];
+        e->number = ++c->last;
+        (void)keep(c, e);
         c->n_open--;
         memmove(c->open, c->open + 1, c->n_open * sizeof(*c->open));
         c->recent = 0;
@@ -156,9 +250,9 @@ static struct chronicle_event *open_one(
 void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronicle_note *note)
 {
         struct chronicle_note copy = *note, *n = &copy;
-        struct chronicle_event *e;
+        struct chronicle_event *e, alone;
 
-        if (!c->ring)
+        if (!c->kept)
                 return;
         if (!n->by)
                 n->by = c->by;
@@ -170,8 +264,8 @@ void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronic
         } else {
                 /* What led to it comes first. */
                 chronicle_settle(c, now_nsec, true);
-                e = slot(c, ++c->last);
-                begin(e, c->last, now_nsec, n);
+                begin(&alone, ++c->last, now_nsec, n);
+                e = keep(c, &alone);
         }
         add(e, now_nsec, n);
         if (c->on_note)
@@ -181,11 +275,6 @@ void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronic
 uint64_t chronicle_due(const struct chronicle *c)
 {
         return c->n_open > 0 ? c->open[0].first_nsec + CHRONICLE_WINDOW_NSEC : UINT64_MAX;
-}
-
-uint64_t chronicle_first(const struct chronicle *c)
-{
-        return c->last > CHRONICLE_EVENTS ? c->last - CHRONICLE_EVENTS + 1 : 1;
 }
 
 static bool is_wanted(const struct chronicle_event *e, const struct chronicle_filter *f)
@@ -203,25 +292,23 @@ const struct chronicle_event *chronicle_next(
 {
         if (after >= c->last)
                 return NULL;
-        for (uint64_t i = MAX(after + 1, chronicle_first(c)); i <= c->last; i++)
-                if (is_wanted(slot(c, i), f))
-                        return slot(c, i);
+        for (uint32_t i = count_to(c, after); i < c->kept->n; i++)
+                if (is_wanted(nth(c, i), f))
+                        return nth(c, i);
         return NULL;
 }
 
 uint64_t chronicle_before_last(
         const struct chronicle *c, const struct chronicle_filter *f, uint64_t n)
 {
-        uint64_t i = c->last;
-
-        for (; i >= chronicle_first(c); i--) {
-                if (!is_wanted(slot(c, i), f))
+        for (uint32_t i = c->kept ? c->kept->n : 0; i-- > 0;) {
+                if (!is_wanted(nth(c, i), f))
                         continue;
                 if (n == 0)
-                        return i;
+                        return nth(c, i)->number;
                 n--;
         }
-        return i;
+        return 0;
 }
 
 const char *chronicle_kind_name(enum event_kind kind)

@@ -1,12 +1,15 @@
 /*
- * What happened lately, and why: for who asks afterwards (ADMIN_EVENTS). A ring of the last
- * CHRONICLE_EVENTS, numbered from 1. Evictions are many: what is alike (kind, tenant, namespace, by
- * whom, reason, tier) is added up in an *open* event, which goes to the ring, and gets its number,
- * when its window is over.
+ * What happened lately, and why: for who asks afterwards (ADMIN_EVENTS). CHRONICLE_EVENTS of them,
+ * numbered from 1. Evictions are many: what is alike (kind, tenant, namespace, by whom, reason,
+ * tier) is added up in an *open* event, which is kept, and gets its number, when its window is
+ * over.
  *
- * Noting costs no allocation and no clock, and never fails: where the ring is full the oldest goes,
- * and readers see by the numbers how many they missed. Nothing here outlives the process. Names and
- * sentences for people only, as in the log: never keys, page contents or tokens. Loop thread only.
+ * Noting costs no allocation and no clock, and never fails: where there is no room, the oldest goes
+ * of whoever has most. An event is its tenant's, one that was for a lease that lease's tenant's,
+ * others are the daemon's own: of n that have any, each keeps its last CHRONICLE_EVENTS / n,
+ * however many others have. Readers see by the numbers how many they missed. Nothing here outlives
+ * the process. Names and sentences for people only, as in the log: never keys, page contents or
+ * tokens. Loop thread only.
  */
 #ifndef KVL_CORE_CHRONICLE_H
 #define KVL_CORE_CHRONICLE_H
@@ -18,7 +21,7 @@
 #include "base/parse.h"
 #include "proto/event-kind.h"
 
-#define CHRONICLE_EVENTS      2048         /* 1.4 MiB where all are used; not tuned */
+#define CHRONICLE_EVENTS      2048         /* 1.5 MiB where all are used; not tuned */
 #define CHRONICLE_OPEN_EVENTS 64           /* then the oldest is closed early; not tuned */
 #define CHRONICLE_WINDOW_NSEC NSEC_PER_SEC /* not tuned */
 
@@ -52,8 +55,10 @@ struct chronicle_event {
         char detail[CHRONICLE_DETAIL_MAX + 1];
 };
 
+struct chronicle_kept;
+
 struct chronicle {
-        struct chronicle_event *ring; /* owned; NULL: nothing is noted */
+        struct chronicle_kept *kept;  /* owned; NULL: nothing is noted */
         struct chronicle_event *open; /* in the same memory; in order of their beginning */
         uint32_t n_open;
         uint32_t recent; /* of open, that a note was added to last */
@@ -86,8 +91,8 @@ void chronicle_settle(struct chronicle *c, uint64_t now_nsec, bool all);
 /* When the next window is over; UINT64_MAX: nothing is open. */
 uint64_t chronicle_due(const struct chronicle *c);
 
-/* The number of the oldest event in the ring; last + 1 where there is none. */
-uint64_t chronicle_first(const struct chronicle *c);
+/* Of the events numbered above `after`, how many aren't kept any more. */
+uint64_t chronicle_lost(const struct chronicle *c, uint64_t after);
 
 /* The first event numbered above `after` that is wanted. Borrowed until the next call that changes
  * something; NULL: none. */

@@ -25,9 +25,9 @@ static struct store *store_of(const struct member *m)
 
 static int map_tables(struct client_table *t, int fd)
 {
-        uint8_t *base = mmap(NULL, CLIENT_TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        uint8_t *base = memory_map(fd, CLIENT_TABLE_BYTES);
 
-        if (base == MAP_FAILED)
+        if (!base)
                 return -errno;
         t->header = (struct client_table_header *)(void *)base;
         t->clients = (struct client_slot *)(void *)(base + CLIENT_HEADER_BYTES);
@@ -537,8 +537,8 @@ static int make_socket_pins(struct attach *a, struct attach_slot *slot, struct d
 
         if (fd < 0)
                 return detail_set(d, fd, "no memory to count pins in: %s", status_text(fd));
-        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (base == MAP_FAILED)
+        base = memory_map(fd, bytes);
+        if (!base)
                 return detail_set(d, -ENOMEM, "no memory to count pins in");
         r = keep_add(&store_of(a->member)->keep, KEEP_SOCKET_PINS, a->record - 1, fd, d);
         if (r < 0) {
@@ -558,6 +558,10 @@ int attach_reserve_pins(struct attach *a, uint32_t n, struct detail *d)
 {
         struct attach_slot *slot = slot_of(a);
 
+        int r = attach_check_pins(a, n, d);
+
+        if (r != 0)
+                return r;
         if (map_reserve(&a->pins, n) < 0)
                 return detail_set(d, -ENOMEM, "no memory for %u pins", n);
         return n > 0 && slot && !a->kept_pins ? make_socket_pins(a, slot, d) : 0;

@@ -226,7 +226,7 @@ int attach_record_share(struct attach *a, struct detail *d);
 
 /*
  * Room for n pins more that are taken over the socket: attach_note_pin() can't fail then. 0;
- * -ENOMEM, or as add() of keep.h, with the sentence.
+ * KVL_STATUS_QUOTA, as attach_check_pins(); -ENOMEM, or as add() of keep.h, with the sentence.
  */
 int attach_reserve_pins(struct attach *a, uint32_t n, struct detail *d);
 

@@ -1,10 +1,17 @@
 #include "daemon/core/discard.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "daemon/core/pool.h"
+#include "daemon/core/region.h"
+#include "daemon/core/store.h"
+#include "daemon/core/tenant.h"
+#include "daemon/core/wait.h"
 #include "gpu/device.h"
+#include "gpu/queue.h"
 
 struct discard *discard_new(uint32_t n)
 {
@@ -30,7 +37,7 @@ static void give_back(struct discard *what)
                 ops->arena_release(what->arena);
         }
         for (uint32_t i = 0; i < what->n; i++)
-                what->extents[i]->device->ops->extent_destroy(what->extents[i], true);
+                what->extents[i]->device->ops->extent_destroy(what->extents[i], i >= what->n_given);
         free(what);
 }
 
@@ -58,13 +65,6 @@ static void *thread_main(void *data)
         return NULL;
 }
 
-static void free_lock(struct discards *d)
-{
-        pthread_mutex_destroy(&d->lock);
-        pthread_cond_destroy(&d->wake);
-        *d = (struct discards){0};
-}
-
 /* Signals are the loop's. */
 int discards_start(struct discards *d)
 {
@@ -78,14 +78,33 @@ int discards_start(struct discards *d)
         pthread_sigmask(SIG_SETMASK, &all, &old);
         r = pthread_create(&d->thread, NULL, thread_main, d);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
-        if (r != 0)
-                free_lock(d);
+        if (r != 0) {
+                pthread_mutex_destroy(&d->lock);
+                pthread_cond_destroy(&d->wake);
+        }
         d->has_thread = r == 0;
         return -r;
 }
 
+void discards_init(struct discards *d)
+{
+        list_init(&d->going);
+}
+
+void discards_set_ops(struct discards *d, const struct discard_ops *ops, void *data)
+{
+        d->ops = ops;
+        d->ops_data = data;
+}
+
 void discards_stop(struct discards *d)
 {
+        if (d->ops) {
+                d->is_over = true;
+                d->ops->finish(d->ops_data);
+                d->ops = NULL;
+                assert(list_is_empty(&d->going));
+        }
         if (!d->has_thread)
                 return;
         pthread_mutex_lock(&d->lock);
@@ -93,7 +112,9 @@ void discards_stop(struct discards *d)
         pthread_cond_signal(&d->wake);
         pthread_mutex_unlock(&d->lock);
         pthread_join(d->thread, NULL);
-        free_lock(d);
+        pthread_mutex_destroy(&d->lock);
+        pthread_cond_destroy(&d->wake);
+        d->has_thread = d->stopping = false;
 }
 
 static bool has_room(const struct discards *d, uint32_t n)
@@ -101,7 +122,8 @@ static bool has_room(const struct discards *d, uint32_t n)
         return d->n_extents == 0 || (n <= DISCARDS_MAX && d->n_extents <= DISCARDS_MAX - n);
 }
 
-void discard_submit(struct discards *d, struct discard *what)
+/* By the thread, or here. */
+static void finish(struct discards *d, struct discard *what)
 {
         bool is_taken = false;
 
@@ -118,4 +140,148 @@ void discard_submit(struct discards *d, struct discard *what)
                 pthread_cond_signal(&d->wake);
         else
                 give_back(what);
+}
+
+/* ---- by others ------------------------------------------------------------------------------- */
+
+static void end_hold(struct discard *what)
+{
+        struct tenant *t = what->stake ? what->stake->tenant : NULL;
+
+        if (what->is_held && t) {
+                t->held.n_sets--;
+                t->held.bytes -= what->bytes;
+        }
+        what->is_held = false;
+}
+
+/* Nothing of it is in memory any more, or never will be known to be. */
+static void end_going(struct discard *what)
+{
+        struct discards *d = what->discards;
+        struct store *s = what->stake ? what->stake->tenant->store : NULL;
+        bool was_charged = what->charge.pool != NULL;
+
+        list_remove(&what->link);
+        d->n_going--;
+        end_hold(what);
+        charge_drop(&what->charge);
+        if (!what->parting) {
+                finish(d, what);
+        } else if (!d->is_over) {
+                what->parting->lets_go = what->n_given == what->parting->n;
+                queue_submit(what->queue, TAKE(what->parting));
+                free(what);
+        } else {
+                /* The process ends; whoever keeps them for the next one has them still. */
+                job_free(TAKE(what->parting));
+                free(what);
+        }
+        if (was_charged && s && !d->is_over)
+                wait_wake(s);
+}
+
+static void on_punched(void *data, int result)
+{
+        struct discard *what = data;
+
+        if (--what->n_going == 0)
+                end_going(what);
+}
+
+/* An owned descriptor of its n-th extent, or a negative number. */
+static int open_extent(const struct discard *what, uint32_t n)
+{
+        struct extent_handle handle;
+        int r;
+
+        if (what->parting)
+                return fcntl(what->parting->extents[n].handle.fd, F_DUPFD_CLOEXEC, 0);
+        r = what->extents[n]->device->ops->extent_export(what->extents[n], &handle);
+        return r < 0 ? r : handle.fd;
+}
+
+/* False: nothing of it could be handed on. */
+static bool begin_going(struct discards *d, struct discard *what)
+{
+        uint32_t n = what->parting ? (uint32_t)what->parting->n : what->n;
+        uint32_t owner = what->stake ? what->stake->tenant->number : 0;
+
+        what->discards = d;
+        what->n_going = 1; /* ours */
+        for (; what->n_given < n; what->n_given++) {
+                int fd = open_extent(what, what->n_given);
+
+                if (fd < 0)
+                        break;
+                what->n_going++;
+                d->ops->punch(d->ops_data, owner, fd, what->bytes / n, on_punched, what);
+        }
+        if (what->n_given == 0)
+                return false;
+        list_append(&d->going, &what->link);
+        d->n_going++;
+        on_punched(what, 0);
+        return true;
+}
+
+void discard_submit(struct discards *d, struct discard *what)
+{
+        if (d->is_over) {
+                what->n_given = what->n;
+                if (what->parting)
+                        what->parting->lets_go = true;
+        }
+        if (d->ops && begin_going(d, what))
+                return;
+        charge_drop(&what->charge);
+        if (!what->parting) {
+                finish(d, what);
+                return;
+        }
+        queue_submit(what->queue, TAKE(what->parting));
+        free(what);
+}
+
+static void look_at(struct discard *what, uint64_t now_nsec)
+{
+        struct stake *s = what->stake;
+
+        if (what->since_nsec == 0)
+                what->since_nsec = now_nsec;
+        if (!s || now_nsec - what->since_nsec < DISCARD_HELD_NSEC)
+                return;
+        if (!what->is_held) {
+                what->is_held = true;
+                s->tenant->held.n_sets++;
+                s->tenant->held.bytes += what->bytes;
+        }
+        if (!what->charge.pool && region_has_room(s, what->bytes))
+                charge_adopt(&what->charge, s, what->bytes);
+}
+
+bool discards_look(struct discards *d, uint64_t now_nsec)
+{
+        list_for_each (what, &d->going, struct discard, link)
+                look_at(what, now_nsec);
+        return !list_is_empty(&d->going);
+}
+
+void discard_leave_tenant(struct discard *what)
+{
+        end_hold(what);
+        charge_leave_tenant(&what->charge);
+        what->stake = NULL;
+}
+
+void discards_leave_tenant(struct discards *d, const struct tenant *t)
+{
+        list_for_each (what, &d->going, struct discard, link)
+                if (what->stake && what->stake->tenant == t)
+                        discard_leave_tenant(what);
+}
+
+bool discard_is_charged(const struct tenant *t)
+{
+        return t->held.n_sets > 0;
 }

@@ -146,6 +146,13 @@ bool dma_takes(struct extent_set *set, struct discard *what)
         return true;
 }
 
+void dma_leave_tenant(struct pool *pool, const struct tenant *t)
+{
+        list_for_each (dma, &pool->leaving, struct dma, link)
+                if (dma->gone->stake && dma->gone->stake->tenant == t)
+                        discard_leave_tenant(dma->gone);
+}
+
 void dma_end(struct pool *pool, bool is_over)
 {
         list_for_each_safe (dma, &pool->leaving, struct dma, link)

@@ -22,6 +22,7 @@
 struct discard;
 struct extent_set;
 struct pool;
+struct tenant;
 
 /* The set is mapped here. Nothing where no GPU lies above it. */
 void dma_begin(struct extent_set *set);
@@ -32,6 +33,9 @@ void dma_begin(struct extent_set *set);
  * nowhere.
  */
 bool dma_takes(struct extent_set *set, struct discard *what);
+
+/* The tenant goes; what is still there is nobody's. */
+void dma_leave_tenant(struct pool *pool, const struct tenant *t);
 
 /* After the end of the queue above `pool`: gives back what is still there. is_over: the driver has
  * let go of all of it; otherwise it stays as it is, for the process' end. */

@@ -1,6 +1,7 @@
 #include "daemon/core/expire.h"
 
 #include "base/clock.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"

@@ -5,6 +5,7 @@
 
 #include "base/probe.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/group.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/prefetch.h"

@@ -47,13 +47,15 @@ static struct group *group_make(
         return g;
 }
 
-static struct group *group_new(struct tenant *t)
+/* token NULL: a random one. */
+static struct group *group_new(struct tenant *t, const uint8_t *token)
 {
-        uint8_t token[GROUP_TOKEN_BYTES];
+        uint8_t random[GROUP_TOKEN_BYTES];
 
         static_assert(GROUP_TOKEN_BYTES == CLIENT_TOKEN_BYTES, "made by the same function");
-        client_token_random(token);
-        return group_make(t, next_group_id(t->store), token);
+        if (!token)
+                client_token_random(random);
+        return group_make(t, next_group_id(t->store), token ? token : random);
 }
 
 static void group_free(struct group *g)
@@ -105,6 +107,15 @@ struct member *member_adopt(struct tenant *t, uint64_t id, uint32_t group_id,
 int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
         struct member **ret_member, struct detail *d)
 {
+        if (token && !group_find(t, token))
+                return detail_set(d, -ENOENT,
+                        "no group with this token: its last member has left; start a new one");
+        return member_new_or_join(t, token, metadata_only, ret_member, d);
+}
+
+int member_new_or_join(struct tenant *t, const uint8_t *token, bool metadata_only,
+        struct member **ret_member, struct detail *d)
+{
         struct member *m;
         struct group *g;
 
@@ -114,11 +125,8 @@ int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
                         "tenants set %s max_clients=...",
                         t->name, t->n_members, t->name);
         g = token ? group_find(t, token) : NULL;
-        if (token && !g)
-                return detail_set(d, -ENOENT,
-                        "no group with this token: its last member has left; start a new one");
         if (!g)
-                g = group_new(t);
+                g = group_new(t, token);
         m = g ? member_make(g, state_next(&t->store->state->last_member_id)) : NULL;
         if (!m)
                 return detail_set(d, -ENOMEM, "no memory for another client");

@@ -28,6 +28,13 @@ struct store;
 struct tenant;
 struct detail;
 
+/*
+ * Pins of one client on one page that it took over the socket. A page's record has the sum over its
+ * clients in 32 bits: as many as a tenant can have, those of an earlier daemon included, don't
+ * reach the end of that, whatever max_pins is. No reader needs as many.
+ */
+#define PAGE_MAX_CLIENT_PINS 65535
+
 #define GROUP_TOKEN_BYTES  16
 #define CLIENT_TOKEN_BYTES 16
 
@@ -115,6 +122,10 @@ struct attach {
 int member_new(struct tenant *t, const uint8_t *token, bool metadata_only,
         struct member **ret_member, struct detail *d);
 
+/* The same, but that the group is made, with this token, where there is none. Never -ENOENT. */
+int member_new_or_join(struct tenant *t, const uint8_t *token, bool metadata_only,
+        struct member **ret_member, struct detail *d);
+
 /* Of recovery: with the id that it had, in the group that has this id and token, which is made
  * where the tenant has none. NULL: no memory. */
 struct member *member_adopt(struct tenant *t, uint64_t id, uint32_t group_id,
@@ -181,7 +192,15 @@ bool attach_settle(struct attach *a);
 /* Pins of the member, in segments or not. O(bound pages of its namespaces). */
 uint64_t member_count_pins(const struct member *m);
 
-/* The member has one more pin of the page, for which attach_reserve_pins() made room. */
+/*
+ * Whether the client may take n pins more over the socket: 0; KVL_STATUS_QUOTA with the sentence.
+ * attach_check_page_pins(): n of them on this page, by PAGE_MAX_CLIENT_PINS alone.
+ */
+int attach_check_pins(const struct attach *a, uint32_t n, struct detail *d);
+int attach_check_page_pins(const struct attach *a, uint32_t page, uint32_t n, struct detail *d);
+
+/* The member has one more pin of the page, for which attach_reserve_pins() made room, and which
+ * attach_check_page_pins() allows. */
 void attach_note_pin(struct attach *a, uint32_t page);
 
 /* The page, GRANTED, and the group its owner, is in its grants from now on. */

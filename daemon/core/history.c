@@ -96,7 +96,7 @@ static void note(struct ns *ns, uint32_t page, struct entry e)
 
         if (!h)
                 return;
-        e.hash = shared_hash(&ns->shared, ns_page(ns, page)->key);
+        e.hash = store_hash_key(ns->tenant->store, ns_page(ns, page)->key);
         e.client = ns_note(ns, page)->client;
         e.used = 1;
         *entry_for(h, e.hash) = e;
@@ -199,7 +199,8 @@ void history_explain(
 {
         uint64_t hash = shared_hash(&ns->shared, key);
         uint32_t page = shared_find(ns, hash, key), pending = announce_find(ns, hash, key);
-        const struct entry *e = ns->history ? find(ns->history, hash) : NULL;
+        const struct entry *e =
+                ns->history ? find(ns->history, store_hash_key(ns->tenant->store, key)) : NULL;
 
         store_set_now(ns->tenant->store, now_nsec);
         if (page != PAGE_NONE)

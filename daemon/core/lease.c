@@ -144,6 +144,9 @@ static void note_publish(const struct attach *a, uint32_t page)
         n->was_found = 0;
 }
 
+/* What page_note.depth holds. */
+#define DEPTH_MAX ((UINT32_C(1) << 31) - 1)
+
 /* Where it lies in its text. */
 static void note_place(struct ns *ns, const struct publish_one *o)
 {
@@ -151,8 +154,9 @@ static void note_place(struct ns *ns, const struct publish_one *o)
         struct page_note *n = ns_note(ns, o->page);
         uint64_t end = (up ? up->end_token : 0) + (uint64_t)o->tokens;
 
-        n->depth = up ? up->depth + 1 : 1;
-        n->end_token = (uint32_t)MIN(end, (uint64_t)UINT32_MAX);
+        n->depth = up ? MIN((uint32_t)up->depth + 1, DEPTH_MAX) : 1;
+        /* More only of one that a session's window puts where it is in that text. */
+        n->end_token = (uint32_t)MIN(end, (uint64_t)TEXT_TOKENS_MAX);
 }
 
 /* A lookup has found it as its deepest page: that speaks for its ancestors, too (drop_leaf()). */
@@ -227,8 +231,9 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
                 tag_enter(ns, o->page);
         tree_insert(&ns->tree, o->page, o->parent);
         ns->evict->insert(ns->policy, o->page,
-                &(struct evict_insert){
-                        .id = hash, .tokens = o->tokens, .request = request_of(a, o->request)},
+                &(struct evict_insert){.id = store_hash_key(store_of(ns), o->key),
+                        .tokens = o->tokens,
+                        .request = request_of(a, o->request)},
                 store_of(ns)->now_nsec);
         tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
         nsset_sealed(ns, o->page);
@@ -249,6 +254,19 @@ static int check_publish(const struct attach *a, const struct publish_one *o, st
                         "page %u was granted before namespace %s was invalidated; free it", o->page,
                         ns->name);
         return 0;
+}
+
+/* Positions in a text have 32 bits. A session that is truncated as often as it grows gets there. */
+static int check_length(struct attach *a, const struct publish_one *o, struct detail *d)
+{
+        uint64_t begin = session_next_token(a, o->session, o->parent);
+
+        if (begin + o->tokens <= TEXT_TOKENS_MAX)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "page %u would end at token %llu of its text, what was truncated included, and %u "
+                "is the last: begin another session",
+                o->page, (unsigned long long)(begin + o->tokens), TEXT_TOKENS_MAX);
 }
 
 /* What can fail once the page is sealed is made ready. */
@@ -334,10 +352,13 @@ static int publish_again(struct attach *a, const struct publish_one *o, struct d
 
         if (r < 0 || ns_page_is_stale(a->ns, p))
                 return r;
-        if (p->state == PAGE_SEALED || (session_is_private(a, o->session) &&
-                                               !session_may_continue(a, o->session, o->page)))
+        if (p->state != PAGE_SEALED && (!session_is_private(a, o->session) ||
+                                               session_may_continue(a, o->session, o->page)))
+                return 0;
+        r = check_length(a, o, d);
+        if (r == 0)
                 enter(a, o, o->page);
-        return 0;
+        return r;
 }
 
 /* As publish_shared(), with the pin in the member's own map, which has room for it. */
@@ -360,17 +381,21 @@ static int publish_private(
         }
         r = check_publish(a, o, d);
         if (r == 0)
+                r = check_length(a, o, d);
+        if (r == 0)
                 r = reserve_publish(a, o, d);
         if (r != 0)
                 return r;
         existing = find_existing(a, o, hash);
         /* Somebody was first: that page is the caller's from now on as much as theirs. */
         if (existing != PAGE_NONE) {
-                bool is_taken = take_over(a, o, existing);
+                bool is_taken;
 
+                r = attach_check_page_pins(a, existing, 1, d);
+                if (r != 0)
+                        return r;
+                is_taken = take_over(a, o, existing);
                 *ret_page = is_taken ? o->page : existing;
-                if (ns_page(ns, *ret_page)->n_pins == UINT32_MAX)
-                        return detail_set(d, -EINVAL, "page %u is pinned too often", existing);
                 ns_pin_page(ns, *ret_page);
                 attach_note_pin(a, *ret_page);
                 enter(a, o, *ret_page);
@@ -413,6 +438,9 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
         if (o->parent != PAGE_NONE && !page_may_be_parent(ns, o->parent) &&
                 !session_may_continue(a, o->session, o->parent))
                 return detail_set(d, KVL_STATUS_NO_PARENT, "the parent page isn't cached");
+        r = check_length(a, o, d);
+        if (r != 0)
+                return r;
         existing = find_existing(a, o, hash);
         if (existing != PAGE_NONE) {
                 if (take_over(a, o, existing)) {
@@ -446,6 +474,20 @@ bool page_may_be_parent(const struct ns *ns, uint32_t page)
         return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
 }
 
+/* What it published before, and has pinned, isn't pinned once more (publish_private()). */
+static uint32_t count_new_pins(struct attach *a, const struct publish *p)
+{
+        uint32_t n = p->n;
+
+        for (uint32_t i = 0; i < p->n && a->member->repeats; i++) {
+                const struct publish_one o = {
+                        .page = p->pages[i], .key = p->keys + (size_t)i * KEY_BYTES};
+
+                n -= was_published(a, &o) && map_find(&a->pins, o.page);
+        }
+        return n;
+}
+
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
         uint32_t *ret_n, struct detail *d)
 {
@@ -465,8 +507,8 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
                                 "the parent page isn't cached in namespace %s (any more)",
                                 a->ns->name);
         }
-        r = attach_reserve_pins(a, p->n, d);
-        if (r < 0)
+        r = attach_reserve_pins(a, count_new_pins(a, p), d);
+        if (r != 0)
                 return r;
         for (i = 0; i < p->n; i++) {
                 struct publish_one o = {
@@ -491,7 +533,7 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
         return duplicates ? detail_set(d, KVL_STATUS_DUPLICATE, "already published") : 0;
 }
 
-/* ---- look up, release, free, invalidate ----------------------------------------------------- */
+/* ---- look up, release, free ----------------------------------------------------------------- */
 
 static void pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uint64_t request)
 {
@@ -532,15 +574,17 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
         for (; found < n; found++) {
                 uint32_t page = ns_find_page(ns, keys + (size_t)found * KEY_BYTES);
 
-                /* A run may name a page n times; a page that can't take that counts as not there.
-                 */
-                if (page == PAGE_NONE || ns_page(ns, page)->n_pins > UINT32_MAX - n)
+                if (page == PAGE_NONE)
                         break;
+                /* The run may name it n times. */
+                r = attach_check_page_pins(a, page, n, d);
+                if (r != 0)
+                        return r;
                 ret_pages[found] = page;
                 tokens += ns_page(ns, page)->tokens;
         }
         r = found > 0 ? attach_reserve_pins(a, found, d) : 0;
-        if (r < 0)
+        if (r != 0)
                 return r;
         count_lookups(ns, 1, n, found);
         if (found == 0)
@@ -619,32 +663,6 @@ void free_pages_again(struct attach *a, const uint32_t *pages, uint32_t n)
                 if (lease_check_granted(a, pages[i], NULL) == 0 &&
                         ns_note(a->ns, pages[i])->client == a->member->id)
                         grants_give_back(a->grants, pages[i]);
-}
-
-int invalidate_key(
-        struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *d)
-{
-        uint32_t page;
-        int r;
-
-        r = lease_check_version(a, d);
-        if (r != 0)
-                return r;
-        page = ns_find_page(a->ns, key);
-        store_of(a->ns)->cause = CAUSE_KEY;
-        *ret_pages = page == PAGE_NONE ? 0 : ns_drop_subtree(a->ns, page, EVICT_INVALIDATE);
-        store_of(a->ns)->cause = CAUSE_NONE;
-        space_drop_unclaimed(a->ns);
-        return 0;
-}
-
-int invalidate_tag(struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *d)
-{
-        int r = lease_check_version(a, d);
-
-        if (r == 0)
-                *ret_pages = tag_invalidate(a->ns, tag);
-        return r;
 }
 
 uint32_t touch_page(

@@ -74,15 +74,17 @@ struct publish {
  * page stays GRANTED until freed). What is published to a truncated session has no key to be found
  * by, and no duplicates. *ret_n: pages handled. 0; KVL_STATUS_DUPLICATE: all handled, at
  * least one was a duplicate; KVL_STATUS_NO_PARENT, KVL_STATUS_STALE (granted before an
- * invalidation), -EINVAL, -ENOENT (the session is gone), -ENOMEM: stopped at page *ret_n, which
- * stays GRANTED.
+ * invalidation), KVL_STATUS_QUOTA (pins: attach_check_pins() before the first page, and its kind of
+ * the page that has the key), -EINVAL, -ENOENT (the session is gone), -ENOMEM: stopped at page
+ * *ret_n, which stays GRANTED.
  */
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
         uint32_t *ret_n, struct detail *d);
 
 /*
  * The longest run of cached pages for keys[0..n-1], each pinned once. 0 with *ret_n > 0 pages and
- * *ret_tokens tokens in them; KVL_STATUS_MISS with *ret_n = 0; -ENOMEM, -EMFILE: nothing pinned.
+ * *ret_tokens tokens in them; KVL_STATUS_MISS with *ret_n = 0; KVL_STATUS_QUOTA (more pins than a
+ * client may have), -ENOMEM, -EMFILE: nothing pinned.
  */
 int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t request,
         uint64_t now_nsec, uint32_t *ret_pages, uint32_t *ret_n, uint64_t *ret_tokens,
@@ -171,14 +173,6 @@ void free_pages_again(struct attach *a, const uint32_t *pages, uint32_t n);
 /* Gives granted pages back (grants_give_back()): they are no more the group's. -EINVAL where one
  * isn't granted to the group: none given back. */
 int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d);
-
-/* Drops the page with `key` and everything below it. 0 with the count, which is 0 where nothing has
- * the key. */
-int invalidate_key(
-        struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *d);
-
-/* The same for pages published with the tag (> 0). 0 with the count. */
-int invalidate_tag(struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *d);
 
 void request_end(struct attach *a, uint64_t request, uint64_t now_nsec);
 

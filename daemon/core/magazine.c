@@ -19,6 +19,13 @@
 #define SLOW_NSEC (1000 * NSEC_PER_MSEC)
 #define LEVEL_MIN 8u
 
+/*
+ * A refill that evicts, and asks others, and still finds too little goes through all that could
+ * give way; a client asks for it with one store. So long nobody of the namespace does it again:
+ * what comes free meanwhile is handed out as ever. Not tuned.
+ */
+#define VAIN_NSEC (10 * NSEC_PER_MSEC)
+
 /* Of what the tenant may have, all magazines of a namespace take at most this part, and one of them
  * half of that. Not tuned. */
 #define SHARE_OF_REACH 4
@@ -253,17 +260,26 @@ static uint32_t put_pages(struct attach *a, uint32_t wanted, uint32_t n_dear, ui
         return n_put;
 }
 
+static bool was_vain(const struct ns *ns, uint64_t now_nsec)
+{
+        return ns->vain_nsec > 0 && now_nsec - ns->vain_nsec < VAIN_NSEC;
+}
+
 static uint32_t fill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
 {
         uint64_t reach = pages_allowed(a->ns);
         struct magazine *m = a->magazine;
-        uint32_t n, n_dear;
+        uint32_t n, n_dear, n_put;
 
         adapt_level(a, reach, now_nsec);
         n = shortage(a, MAX((uint64_t)m->n_pages + wanted, (uint64_t)m->level), reach);
         /* What is cached gives way to a client that has shown that it goes on. */
-        n_dear = m->level > LEVEL_MIN ? shortage(a, m->level, reach) : 0;
-        return put_pages(a, n, n_dear, now_nsec);
+        n_dear = m->level > LEVEL_MIN && !was_vain(a->ns, now_nsec) ? shortage(a, m->level, reach)
+                                                                    : 0;
+        n_put = put_pages(a, n, n_dear, now_nsec);
+        if (n_put < n_dear)
+                a->ns->vain_nsec = now_nsec;
+        return n_put;
 }
 
 void magazine_top_up(struct attach *a, uint64_t now_nsec)

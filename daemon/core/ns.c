@@ -11,8 +11,10 @@
 #include "daemon/core/announce.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/happened.h"
 #include "daemon/core/history.h"
+#include "daemon/core/idle.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/prefetch.h"
@@ -34,15 +36,6 @@ const char *page_state_name(enum page_state s)
                 "detached", "quarantined", "null", "pending"};
 
         return (unsigned)s < ARRAY_SIZE(names) ? names[s] : "unknown";
-}
-
-static uint32_t count_namespaces(const struct tenant *t)
-{
-        uint32_t n = 0;
-
-        list_for_each (ns, &t->namespaces, struct ns, link)
-                n++;
-        return n;
 }
 
 /* As many as have pages: a policy that knows one tier gets no more. */
@@ -87,6 +80,7 @@ static int ns_alloc(
                 list_init(&ns->tiers[i].sets_preparing);
         }
         list_init(&ns->attachments);
+        list_init(&ns->drops);
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
         ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
         if (!ns->sets || !ns->slots_preparing) {
@@ -153,6 +147,7 @@ static void enter(struct ns *ns)
         struct store *s = ns->tenant->store;
 
         list_append(&ns->tenant->namespaces, &ns->link);
+        ns->tenant->n_namespaces++;
         if (s->on_ns)
                 s->on_ns(ns, false, s->callback_data);
 }
@@ -237,7 +232,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
 
         assert(name_is_valid(name, NS_NAME_MAX) && !ns_find(t, name));
 
-        if (count_namespaces(t) >= NS_MAX_PER_TENANT)
+        if (t->n_namespaces >= NS_MAX_PER_TENANT && idle_drop(t, 1) == 0)
                 return detail_set(d, -EMFILE,
                         "tenant %s has %d namespaces, the most there may be; drop unused ones "
                         "with: "
@@ -277,6 +272,7 @@ void ns_free(struct ns *ns)
 
         if (store->on_ns)
                 store->on_ns(ns, true, store->callback_data);
+        drops_end(ns);
         records_end(ns);
         nsset_leave(ns);
         history_free(ns);
@@ -293,6 +289,7 @@ void ns_free(struct ns *ns)
                         set_orphan(set);
         }
         list_remove(&ns->link);
+        ns->tenant->n_namespaces--;
         ns_discard(ns);
 }
 
@@ -481,9 +478,8 @@ void ns_pin_page(struct ns *ns, uint32_t page)
                 ns->evict->hold(ns->policy, page);
 }
 
-/* A page that can't be found any more, and that nobody pins over the socket. Retired: nor in a
- * segment. What windows hold stays DETACHED for them. */
-static void let_go(struct ns *ns, uint32_t page, bool is_retired)
+/* What windows hold stays DETACHED for them. */
+void ns_let_go(struct ns *ns, uint32_t page, bool is_retired)
 {
         struct page *p = ns_page(ns, page);
 
@@ -513,7 +509,7 @@ void ns_leave_page(struct ns *ns, uint32_t page)
         if (ns_page(ns, page)->n_pins > 0)
                 ns_set_state(ns, page, PAGE_DETACHED);
         else
-                let_go(ns, page, false);
+                ns_let_go(ns, page, false);
 }
 
 void ns_settle_page(struct ns *ns, uint32_t page)
@@ -523,7 +519,7 @@ void ns_settle_page(struct ns *ns, uint32_t page)
         assert(p->state == PAGE_DETACHED && !p->watched);
 
         if (p->n_pins == 0 && ns_note(ns, page)->n_windows == 0)
-                let_go(ns, page, false);
+                ns_let_go(ns, page, false);
 }
 
 bool ns_page_is_kept(const struct ns *ns, uint32_t page)
@@ -545,7 +541,7 @@ void ns_unkeep_page(struct ns *ns, uint32_t page)
         assert(ns_note(ns, page)->n_windows > 0);
 
         if (--ns_note(ns, page)->n_windows == 0 && was_kept)
-                let_go(ns, page, false);
+                ns_let_go(ns, page, false);
 }
 
 void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
@@ -559,7 +555,7 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
                 return;
         ns_set_of(ns, page)->tier->n_pinned--;
         if (p->state == PAGE_DETACHED || ns_page_is_stale(ns, p)) {
-                let_go(ns, page, false);
+                ns_let_go(ns, page, false);
         } else {
                 ns_note_use(ns, page);
                 ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
@@ -583,7 +579,7 @@ void ns_look_again(struct ns *ns, uint32_t budget)
                         ns_note_use(ns, page);
                         ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
                 } else {
-                        let_go(ns, page, false);
+                        ns_let_go(ns, page, false);
                 }
         }
 }
@@ -639,6 +635,7 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         }
         tree_deinit(&ns->tree);
         ns->tree = tree;
+        drops_reset(ns);
         prefetch_reset(ns);
         sessions_reset(ns);
         tags_reset(ns);
@@ -665,7 +662,7 @@ void ns_sweep_page(struct ns *ns, uint32_t page)
         if (!ns_page_is_stale(ns, p))
                 return;
         if (p->n_pins == 0) {
-                let_go(ns, page, false);
+                ns_let_go(ns, page, false);
                 return;
         }
         (void)shared_remove(ns, page);
@@ -690,111 +687,4 @@ bool ns_sweep(struct ns *ns, uint32_t budget)
                         ns->sweep_page += set_pages - ns->sweep_page % set_pages;
         }
         return more || ns->n_stale > 0;
-}
-
-/* Only the deepest page of what is found is noted: what is known of a leaf holds for its parent. */
-static void hand_up(struct ns *ns, uint32_t page)
-{
-        const struct page_note *note = ns_note(ns, page);
-        uint32_t up = tree_parent(&ns->tree, page);
-        struct page_note *parent;
-
-        if (up == NODE_NONE)
-                return;
-        parent = ns_note(ns, up);
-        parent->used_sec = MAX(parent->used_sec, note->used_sec);
-        parent->was_found |= note->was_found;
-}
-
-static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool is_retired)
-{
-        const struct page *p = ns_page(ns, page);
-
-        assert(p->state == PAGE_SEALED && !ns_page_is_stale(ns, p));
-
-        /* Whoever can write the segment (a memfd, and the same uid) can have taken its slot away.
-         */
-        (void)shared_remove(ns, page);
-        if (why == EVICT_INVALIDATE && ns->tenant->store->cause != CAUSE_SESSION &&
-                tier_of_page(&ns->geometry, page) == TIER_DISK)
-                space_forget(ns, page); /* whoever reads it: it is not to be found by anybody */
-        history_note_drop(ns, page, why);
-        happened_gone(ns, page, why);
-        PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, ns->tenant->store->cause,
-                ns->tenant->store->making_room);
-        hand_up(ns, page);
-        sessions_page_goes(ns, page);
-        nsset_gone(ns, page, why);
-        prefetch_note_gone(ns, page, why);
-        tag_remove(ns, page);
-        ns->evict->remove(ns->policy, page, why);
-        tree_remove(&ns->tree, page);
-        if (p->n_pins > 0)
-                ns_set_state(ns, page, PAGE_DETACHED);
-        else
-                let_go(ns, page, is_retired);
-}
-
-static void count_evictions(struct ns *ns, uint64_t n)
-{
-        ns->counters.evictions += n;
-        ns->tenant->counters.evictions += n;
-        ns->tenant->store->counters.evictions += n;
-}
-
-static bool drop_idle_leaf(struct ns *ns, uint32_t page, enum evict_reason why)
-{
-        assert(ns_page(ns, page)->n_pins == 0);
-
-        if (!nsset_may_evict(ns, page) || !shared_retire(ns, page)) {
-                ns->evict->hold(ns->policy, page);
-                ns_watch(ns, page);
-                return false;
-        }
-        drop_leaf(ns, page, why, true);
-        return true;
-}
-
-bool ns_evict_leaf(struct ns *ns, uint32_t page)
-{
-        if (!drop_idle_leaf(ns, page, EVICT_PRESSURE))
-                return false;
-        count_evictions(ns, 1);
-        return true;
-}
-
-bool ns_expire_leaf(struct ns *ns, uint32_t page)
-{
-        struct store *store = ns->tenant->store;
-        bool went;
-
-        store->cause = CAUSE_EXPIRED;
-        went = drop_idle_leaf(ns, page, EVICT_INVALIDATE);
-        store->cause = CAUSE_NONE;
-        ns->counters.expired += went;
-        store->counters.pages_expired += went;
-        return went;
-}
-
-uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_reason why)
-{
-        uint32_t up = page, leaf;
-        uint64_t n = 0;
-
-        /* On from the parent each time: from the top, a chain would cost the square of its length.
-         */
-        do {
-                leaf = tree_leaf_below(&ns->tree, up);
-                up = tree_parent(&ns->tree, leaf);
-                drop_leaf(ns, leaf, why, false);
-                n++;
-        } while (leaf != page && n < most);
-        if (why == EVICT_PRESSURE)
-                count_evictions(ns, n);
-        return n;
-}
-
-uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why)
-{
-        return ns_drop_leaves(ns, page, UINT64_MAX, why);
 }

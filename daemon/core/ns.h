@@ -91,12 +91,14 @@ struct ns {
         struct ns_space space;          /* what it has on a disk */
         struct tree tree;
         const struct evict_ops *evict;
-        void *policy;                   /* of evict; owned */
-        struct list_link attachments;   /* struct attach.ns_link */
-        uint64_t n_ready;               /* GRANTED pages in magazines */
-        uint32_t first_announced;       /* page + 1 of announce.c's list; 0: none */
-        uint32_t n_announced;           /* in it */
-        uint64_t look_round;            /* of store.recall_round, when recall_work() looked last */
+        void *policy;                 /* of evict; owned */
+        struct list_link attachments; /* struct attach.ns_link */
+        struct list_link drops;       /* struct drop.link */
+        uint64_t n_ready;             /* GRANTED pages in magazines */
+        uint64_t vain_nsec;       /* when a refill last found less than it wanted, for all it did */
+        uint32_t first_announced; /* page + 1 of announce.c's list; 0: none */
+        uint32_t n_announced;     /* in it */
+        uint64_t look_round;      /* of store.recall_round, when recall_work() looked last */
         uint32_t watched, last_watched; /* list of watched pages through prev and next; PAGE_NONE */
         uint64_t n_watched;
         uint64_t n_stale;    /* SEALED pages of an older epoch, not swept yet */
@@ -112,6 +114,8 @@ struct ns {
         uint64_t expire_round_nsec;      /* expire.h: when the last round began */
         uint32_t expire_page;            /* where it goes on */
         bool is_expiring;                /* it isn't over */
+        uint64_t idle_nsec;              /* idle.h: since then; 0: it isn't */
+        bool was_idle;                   /* likewise: it goes, as nobody wants it */
         bool was_used;                   /* since store_policy_work() */
         uint64_t saved_mark, saved_nsec; /* of the server (learnt.h): what was saved, and when */
         bool unsaved;                    /* was_used since then */
@@ -288,6 +292,10 @@ void ns_trim(struct ns *ns);
  * while somebody reads it, else FREE. */
 void ns_leave_page(struct ns *ns, uint32_t page);
 
+/* A page that can't be found any more, and that nobody pins over the socket. Retired: nor in a
+ * segment. DETACHED while a segment pins it or a window holds it, else FREE. */
+void ns_let_go(struct ns *ns, uint32_t page, bool is_retired);
+
 /* Pins of one member or another, counted per page. The first holds it, the last lets it go. */
 void ns_pin_page(struct ns *ns, uint32_t page);
 void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n);
@@ -307,15 +315,6 @@ void ns_settle_page(struct ns *ns, uint32_t page);
 /* The page is met with pins in segments and none of its own: the policy has it as held, or it is
  * DETACHED. From now on ns_look_again() looks after it. */
 void ns_watch(struct ns *ns, uint32_t page);
-
-/*
- * Evicts an idle leaf, unless a client has pinned it in its segment: then it counts as held, and is
- * watched. True where it went.
- */
-bool ns_evict_leaf(struct ns *ns, uint32_t page);
-
-/* The same for one that is too old. */
-bool ns_expire_leaf(struct ns *ns, uint32_t page);
 
 /* Watched pages looked at by what can't wait for all: below a millisecond with 64 clients. Not
  * tuned. */
@@ -345,14 +344,6 @@ void ns_sweep_page(struct ns *ns, uint32_t page);
 /* Looks at up to `budget` page records, frees or detaches the stale ones. True while there are
  * more. */
 bool ns_sweep(struct ns *ns, uint32_t budget);
-
-/* Removes a findable page and everything below it; pinned ones become DETACHED. Returns their
- * number. */
-uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why);
-
-/* The same, leaves first, and at most `most` (> 0) of them: the page is still findable where it
- * took these. */
-uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_reason why);
 
 /* No attachments. Frees everything it holds. */
 void ns_free(struct ns *ns);

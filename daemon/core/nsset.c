@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/map.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/history.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -425,8 +426,8 @@ static void expire(struct nsset *set, uint64_t now_nsec, uint32_t budget)
         }
 }
 
-/* In one namespace, with what is below it there, at most `budget` pages. Returns how many looks it
- * took, > 0. */
+/* In one namespace, with what is below it there: at most `budget` looks, and the rest in
+ * drops_work(), while other keys come first. Returns how many looks it took, > 0. */
 static uint64_t drop_one(struct nsset *set, struct entry *e, uint32_t budget)
 {
         struct ns *ns = set->members[__builtin_ctzll(e->doomed)];
@@ -438,10 +439,12 @@ static uint64_t drop_one(struct nsset *set, struct entry *e, uint32_t budget)
                 update(set, e, e->here, e->doomed & ~bit_of(ns), s->now_nsec);
                 return 1;
         }
+        list_remove(&e->doomed_link);
+        list_append(&set->keys->doomed, &e->doomed_link);
         s->cause = e->cause;
-        n = ns_drop_leaves(ns, page, budget, e->why);
+        n = drop_below_soon(ns, page, e->why, budget);
         s->cause = CAUSE_NONE;
-        return n;
+        return MAX(n, UINT64_C(1));
 }
 
 static bool work(struct nsset *set, uint64_t now_nsec, uint32_t budget)

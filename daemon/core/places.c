@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fault-point.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/prefetch.h"
 #include "daemon/core/session.h"
@@ -67,6 +68,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         if (!shared_replace(ns, from, to))
                 (void)shared_insert(ns, shared_hash(&ns->shared, p->key), to);
         tree_move(&ns->tree, from, to);
+        drops_page_moved(ns, from, to);
         adopt_children(ns, to);
         FAULT_POINT("move-before-free");
         tag_moved(ns, from, to);

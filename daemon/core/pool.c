@@ -70,23 +70,49 @@ static const struct keep *keep_of(const struct extent_set *set)
         return &set->ns->tenant->store->keep;
 }
 
-/* On a queue, whose thread drops what is kept of them: to be destroyed, in order. */
-static void destroy_extents(struct extent_set *set)
+/* Of what clients had: nothing of the process may wait for it (discard.h). */
+static bool goes_by_discard(const struct extent_set *set)
+{
+        return set->n_extents > 0 && set->pool->props->is_cpu_memory;
+}
+
+/* By the queue, whose thread drops what is kept of them, too. Where the set was emptied before, it
+ * is kept until then: a daemon that comes next empties it again. */
+static void destroy_on_queue(struct extent_set *set)
 {
         struct discard *what = TAKE(set->discard);
 
-        if (set->parting) {
+        if (!what) {
                 queue_submit(set->pool->queue, TAKE(set->parting));
                 return;
         }
+        what->parting = TAKE(set->parting);
+        what->queue = set->pool->queue;
+        what->bytes = set->n_extents * set->extents[0]->bytes;
+        discard_submit(set->pool->discards, what);
+}
+
+/* To be destroyed, in order where there is a queue. */
+static void destroy_extents(struct extent_set *set)
+{
+        struct discard *what = set->discard;
+
+        if (set->parting) {
+                destroy_on_queue(set);
+                return;
+        }
+        set->discard = NULL;
         for (uint32_t i = 0; i < set->n_extents && set->extents[i]; i++) {
                 keep_drop(keep_of(set), KEEP_EXTENT, set_extent_number(set, i));
                 what->extents[what->n++] = TAKE(set->extents[i]);
         }
         what->arena = TAKE(set->arena);
         what->extent_bytes = geometry_of(set)->extent_bytes;
+        what->bytes = what->n * what->extent_bytes;
         what->n_mapped = set->n_arena;
         set->n_arena = 0;
+        if (set->dma)
+                charge_drop(&what->charge);
         if (!dma_takes(set, what))
                 discard_submit(set->pool->discards, what);
 }
@@ -134,12 +160,15 @@ static void init_pages(struct extent_set *set)
         uint32_t skip = set->index == 0 && set->ns->keep_page_zero;
 
         for (uint32_t i = 0; i < n; i++) {
-                /* Lines outlive sets: generations go on where the last set here left off. */
-                uint64_t line = atomic_load_explicit(
-                        &set->ns->shared.lines[first + i].state, memory_order_relaxed);
+                /* Lines outlive sets: generations go on where the last set here left off. One that
+                 * was lost in a restart left its pages as they were shown. */
+                _Atomic uint64_t *line = &set->ns->shared.lines[first + i].state;
+                uint64_t word =
+                        page_word(atomic_load_explicit(line, memory_order_relaxed) >> 8, PAGE_FREE);
 
-                atomic_store_explicit(
-                        &set->pages[i].word, page_word(line >> 8, PAGE_FREE), memory_order_relaxed);
+                atomic_store_explicit(&set->pages[i].word, word, memory_order_relaxed);
+                if (atomic_load_explicit(line, memory_order_relaxed) != word)
+                        atomic_store_explicit(line, word, memory_order_release);
                 set->pages[i].prev = PAGE_NONE;
                 set->pages[i].next = i + 1 < n ? first + i + 1 : PAGE_NONE;
         }
@@ -223,9 +252,12 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         set->notes = &ns->records.notes[index * ns->geometry.set_pages];
         if (set->pool->queue)
                 set->parting = job_new(JOB_DESTROY, n);
-        else
+        if (!set->pool->queue || (set->parting && goes_by_discard(set)))
                 set->discard = discard_new(n);
-        if (!set->parting && !set->discard) {
+        if (set->pool->queue && goes_by_discard(set) && !set->discard)
+                job_free(TAKE(set->parting));
+        if (set->pool->queue ? !set->parting : !set->discard) {
+                job_free(set->parting);
                 free(set);
                 return -ENOMEM;
         }
@@ -251,6 +283,16 @@ static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         init_pages(set);
         *ret_set = set;
         return 0;
+}
+
+/* Of the namespace's tenant, from when they are charged. */
+static void count_extents(const struct extent_set *set, bool more)
+{
+        struct store *s = set->ns->tenant->store;
+        uint64_t n = more ? set->n_extents : -(uint64_t)set->n_extents;
+
+        s->n_extents += n;
+        set->tier->stake->n_extents += n;
 }
 
 /* From here on the set counts. */
@@ -300,7 +342,7 @@ int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
         set->n_usable = ns->geometry.set_pages - (index == 0 && ns->keep_page_zero);
         set->free_head = PAGE_NONE;
         enter(set);
-        ns->tenant->store->n_extents += set->n_extents;
+        count_extents(set, true);
         *ret_set = set;
         return 0;
 }
@@ -453,7 +495,7 @@ static void on_made(struct job *job, int result, void *data)
                 set_link(set);
                 return;
         }
-        ns->tenant->store->n_extents -= set->n_extents;
+        count_extents(set, false);
         charge_drop(&set->charge);
         if (result == 0)
                 destroy_extents(set);
@@ -488,12 +530,11 @@ unsigned pool_reap(struct pool *pool)
 
 void set_orphan(struct extent_set *set)
 {
-        struct ns *ns = set->ns;
         struct stake *s = set->tier->stake;
         uint64_t idle = stake_idle(s);
 
         end_preparing(set);
-        ns->tenant->store->n_extents -= set->n_extents;
+        count_extents(set, false);
         charge_leave_tenant(&set->charge);
         /* Of its reservation: there when the orphan is gone. */
         s->unbacked_bytes = MIN(s->unbacked_bytes, idle) + stake_idle(s) - idle;
@@ -598,7 +639,7 @@ static int bind_charged(
                 set_free(set);
                 return r;
         }
-        ns->tenant->store->n_extents += set->n_extents;
+        count_extents(set, true);
         *ret_set = set;
         return r;
 }
@@ -645,6 +686,21 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d)
         return set_bind_in(ns, TIER_DEVICE, ret_set, d);
 }
 
+/* Its memory is as good as free, unless the tenant holds up what it let go of before. */
+static void part_with_charge(struct extent_set *set)
+{
+        struct tenant *t = set->ns->tenant;
+
+        if (set->discard) {
+                set->discard->stake = set->tier->stake;
+                if (discard_is_charged(t)) {
+                        set->discard->charge = set->charge;
+                        set->charge = (struct charge){0};
+                }
+        }
+        charge_drop(&set->charge);
+}
+
 void set_discard(struct extent_set *set)
 {
         struct ns *ns = set->ns;
@@ -659,8 +715,8 @@ void set_discard(struct extent_set *set)
         ns->sets[set->index] = NULL;
         set->tier->n_sets--;
         set->pool->n_sets--;
-        ns->tenant->store->n_extents -= set->n_extents;
-        charge_drop(&set->charge);
+        count_extents(set, false);
+        part_with_charge(set);
         destroy_extents(set);
         set_free(set);
         wait_wake(ns->tenant->store);

@@ -8,6 +8,7 @@
 #include "daemon/core/announce.h"
 #include "daemon/core/blame.h"
 #include "daemon/core/compact.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/group.h"
 #include "daemon/core/happened.h"
 #include "daemon/core/history.h"

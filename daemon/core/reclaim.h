@@ -26,7 +26,7 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec);
  * What follows frees whole unmapped sets, first the ones that take the least out of the cache with
  * them; without memory to find these out, none. Nothing in a set that is freed is granted or
  * pinned, nor, as far as that was so when it was looked for, is anything below it in the tree: in a
- * namespace of more than some thousand pages that is looked for once in 10 ms.
+ * namespace of more than some thousand pages that is looked for once in 10 ms for each 4,096.
  */
 
 /* The tenant's limit of a tier is in the way of `bytes` more: of this tenant, in any pool of that

@@ -42,15 +42,6 @@ static uint64_t all_bytes(const struct ns_geometry *g)
         return RECORDS_HEADER_BYTES + sets_bytes(g) + pages_bytes(g) + notes_bytes(g);
 }
 
-/* NULL: errno. What isn't kept is the process' alone, and costs nothing until it is touched. */
-static void *map_bytes(int fd, uint64_t bytes)
-{
-        int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-
-        return base == MAP_FAILED ? NULL : base;
-}
-
 static void lay_out(struct records *r, const struct ns_geometry *g, void *base)
 {
         uint8_t *at = base;
@@ -95,7 +86,7 @@ int records_new(struct store *s, const struct ns_geometry *g, struct records *re
                         return r.fd;
                 r.number = next_number(s);
         }
-        base = map_bytes(r.fd, all_bytes(g));
+        base = memory_map(r.fd, all_bytes(g));
         if (!base) {
                 int error = -errno;
 
@@ -129,7 +120,7 @@ static bool is_header(const struct records_header *h)
 /* The header of a kept file: 0 with a copy; -ENOENT, -EINVAL. */
 static int read_header(int fd, uint64_t bytes, struct records_header *ret_header)
 {
-        void *base = bytes >= RECORDS_HEADER_BYTES ? map_bytes(fd, RECORDS_HEADER_BYTES) : NULL;
+        void *base = bytes >= RECORDS_HEADER_BYTES ? memory_map(fd, RECORDS_HEADER_BYTES) : NULL;
         bool is_right;
 
         if (!base)
@@ -155,7 +146,7 @@ int records_adopt(int fd, struct records *ret_records)
         error = read_header(fd, (uint64_t)st.st_size, &h);
         if (error < 0)
                 return error;
-        base = map_bytes(fd, all_bytes(&h.identity.geometry));
+        base = memory_map(fd, all_bytes(&h.identity.geometry));
         if (!base)
                 return -errno;
         r = (struct records){.fd = fd,
@@ -514,7 +505,9 @@ const char *records_check_page(const struct ns *ns, uint32_t page)
 
         if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
                 return NULL;
-        if (!records_page_holds(ns, page))
+        /* What was damaged stays for who pins it, and is nothing else any more: recover-pages.c. */
+        if (!records_page_holds(ns, page) &&
+                (p->state == PAGE_SEALED || p->unindexed || note->n_windows > 0))
                 return "its record's sum is wrong";
         if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p) &&
                 note->place.parent != tree_parent(&ns->tree, page))

@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/fd.h"
 #include "daemon/core/client-table.h"
+#include "daemon/core/culprit.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/recover.h"
 #include "daemon/core/store.h"
@@ -15,12 +15,14 @@
  */
 
 /* 0 with the member, or with NULL where the row is of no use. */
-static int recover_member(struct store *s, uint32_t row, struct member **ret_member)
+static int recover_member(
+        struct store *s, uint32_t row, struct member **ret_member, struct recovery *recovery)
 {
         struct client_slot *c = &s->clients->clients[row - 1];
         uint64_t id = atomic_load_explicit(&c->live, memory_order_acquire);
         struct tenant *t;
         struct member *m;
+        bool is_unread;
 
         *ret_member = NULL;
         c->tenant[sizeof(c->tenant) - 1] = c->name[CLIENT_NAME_MAX] = '\0';
@@ -36,6 +38,11 @@ static int recover_member(struct store *s, uint32_t row, struct member **ret_mem
         m->metadata_only = c->flags & CLIENT_METADATA_ONLY;
         m->safepoints = c->flags & CLIENT_SAFEPOINTS;
         *ret_member = m;
+        if (culprit_is_client(s, t->mark, id, &is_unread)) {
+                client_lose(m);
+                client_mute(m);
+                recovery->n_culprits++;
+        }
         return 0;
 }
 
@@ -85,10 +92,11 @@ static int recover_share(
         return r;
 }
 
-/* The page is pinned `n` times over the socket, if it can be. */
-static int recover_pins(struct attach *a, uint32_t page, uint32_t n)
+/* The page is pinned as often over the socket as was kept, if it can be, and can be as often. */
+static int recover_pins(struct attach *a, uint32_t page)
 {
         struct page *p = ns_page(a->ns, page);
+        uint32_t n = MIN(a->kept_pins[page], (uint32_t)PAGE_MAX_CLIENT_PINS);
 
         if ((p->state != PAGE_SEALED && p->state != PAGE_DETACHED) || p->n_pins > UINT32_MAX - n) {
                 a->kept_pins[page] = 0;
@@ -96,6 +104,7 @@ static int recover_pins(struct attach *a, uint32_t page, uint32_t n)
         }
         if (map_put(&a->pins, page, n) < 0)
                 return -ENOMEM;
+        a->kept_pins[page] = n;
         ns_pin_page(a->ns, page);
         p->n_pins += n - 1;
         a->member->n_pins += n;
@@ -118,14 +127,14 @@ static int recover_socket_pins(
                 forget_pins(s, a, slot, ATTACH_SOCKET_PINS, recovery);
                 return 0;
         }
-        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (base == MAP_FAILED)
+        base = memory_map(fd, bytes);
+        if (!base)
                 return -ENOMEM;
         a->kept_pins = base;
         ns_for_each_set (set, a->ns)
                 for (uint32_t i = set->index * set_pages; i < (set->index + 1) * set_pages; i++)
                         if (a->kept_pins[i] > 0 && r == 0)
-                                r = recover_pins(a, i, a->kept_pins[i]);
+                                r = recover_pins(a, i);
         return r;
 }
 
@@ -147,6 +156,7 @@ static int recover_attach(
         struct member *m = owner_of(s, slot, members);
         struct ns *ns = m ? store_find_records(s, slot->records) : NULL;
         struct attach *a;
+        bool is_unread;
         int r;
 
         if (!ns || ns->tenant != m->group->tenant || slot->id == 0 || attach_find(m, slot->id)) {
@@ -160,9 +170,11 @@ static int recover_attach(
         a->open_frame = slot->open_frame;
         a->pins_lost = slot->marks & ATTACH_LOST;
         r = map_all(a);
-        if (r == 0)
+        if (culprit_is_client(s, ns->tenant->mark, m->id, &is_unread) && is_unread)
+                attach_lose_pins(a);
+        if (r == 0 && !is_unread)
                 r = recover_share(s, a, slot, recovery);
-        if (r == 0)
+        if (r == 0 && !is_unread)
                 r = recover_socket_pins(s, a, slot, recovery);
         return r;
 }
@@ -176,11 +188,18 @@ static int recover_all(struct store *s, struct member **members, struct recovery
         int r = 0;
 
         for (uint32_t row = 1; row <= h->n_clients && r == 0; row++) {
-                r = recover_member(s, row, &members[row - 1]);
+                r = recover_member(s, row, &members[row - 1], recovery);
                 recovery->n_clients += r == 0 && members[row - 1];
         }
-        for (uint32_t row = 1; row <= h->n_attaches && r == 0; row++)
+        for (uint32_t row = 1; row <= h->n_attaches && r == 0; row++) {
+                const struct member *m = owner_of(s, &s->clients->attaches[row - 1], members);
+
+                struct state_serving was =
+                        culprit_take_over(s, m ? m->group->tenant->mark : 0, m ? m->id : 0);
+
                 r = recover_attach(s, row, members, recovery);
+                culprit_serve_end(s, was);
+        }
         return r;
 }
 

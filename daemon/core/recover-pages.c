@@ -276,7 +276,8 @@ static void enter(struct rebuild *b, uint32_t page, uint32_t parent)
                 records_reparent(ns, page, parent);
         tree_insert(&ns->tree, page, parent);
         ns->evict->insert(ns->policy, page,
-                &(struct evict_insert){.id = shared_hash(&ns->shared, p->key), .tokens = p->tokens},
+                &(struct evict_insert){
+                        .id = store_hash_key(ns->tenant->store, p->key), .tokens = p->tokens},
                 b->oldest_sec * NSEC_PER_SEC);
         nsset_sealed(ns, page);
 }

@@ -48,6 +48,7 @@ struct recovery {
         uint32_t n_sessions;    /* there again */
         uint32_t n_logs_lost;   /* namespaces whose sessions are gone, or those after a damage */
         uint32_t n_clients;     /* there again, dead or alive */
+        uint32_t n_culprits;    /* of n_clients, lost by culprit.h */
         uint32_t n_pins_lost;   /* pins of a client in a namespace that aren't known */
         uint32_t n_sets;        /* bound again */
         uint64_t n_bytes;       /* of these */

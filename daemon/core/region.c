@@ -501,6 +501,11 @@ enum lease_reason region_admits(const struct stake *s, uint64_t bytes)
         return LEASE_REASON_POOL_FULL;
 }
 
+bool region_has_room(const struct stake *s, uint64_t bytes)
+{
+        return account_fits(&s->pool->account, bytes) && keeps_rule(s, bytes);
+}
+
 void region_note_charge(struct stake *s, uint64_t bytes)
 {
         uint64_t waited_nsec = now_of(s) - s->owed_since_nsec;
@@ -747,6 +752,9 @@ static const char *check_stake(const struct stake *s)
                         if (set->recall.state != RECALL_NONE && !set->recall.quarantined)
                                 recalled += set->charge.bytes;
         }
+        list_for_each (what, &s->pool->discards->going, struct discard, link)
+                if (what->charge.stake == s)
+                        charged += what->charge.bytes;
         if (charged != s->charged_bytes)
                 return "a stake's charge isn't the sum of its sets";
         if (recalled != s->recalled_bytes)
@@ -771,6 +779,9 @@ const char *region_check(const struct pool *pool)
         }
         list_for_each (set, &pool->orphans, struct extent_set, link)
                 charged += set->charge.bytes;
+        list_for_each (what, &pool->discards->going, struct discard, link)
+                if (what->charge.pool == &pool->account && !what->charge.tenant)
+                        charged += what->charge.bytes;
         if (charged != pool->account.charged_bytes)
                 return "the charges of its stakes aren't its own";
         if (reserved != pool->reserved_bytes)

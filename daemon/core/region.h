@@ -37,6 +37,7 @@ struct stake {
         struct account *account;   /* the tenant's of the pool's tier; borrowed */
         uint64_t reserve_bytes;    /* multiple of pool.extent_bytes */
         uint64_t charged_bytes;    /* sets bound, preparing, quarantined */
+        uint64_t n_extents;        /* of these sets */
         uint64_t recalled_bytes;   /* of these: being taken back, and not quarantined */
         uint64_t wants_until_nsec; /* it got less than it wanted: until then it counts as wanting
                                       all it may have */
@@ -129,6 +130,9 @@ bool stake_is_safe(const struct stake *s);
  * nothing. LEASE_REASON_NONE: yes. O(stakes of the pool).
  */
 enum lease_reason region_admits(const struct stake *s, uint64_t bytes);
+
+/* Would the pool's rule still hold with `bytes` more charged to it? Whatever the limit says. */
+bool region_has_room(const struct stake *s, uint64_t bytes);
 
 /* It was charged `bytes` more: what is lent is noted. */
 void region_note_charge(struct stake *s, uint64_t bytes);

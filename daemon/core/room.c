@@ -205,7 +205,8 @@ static int make_room(struct ns *ns, uint32_t n, struct detail *d)
                 magazine_drain_ns(ns);
                 if (ns_n_coming(ns) >= n)
                         return 0;
-                if (r < 0 || !is_less)
+                /* Of descriptors a set of its own gives some back, as of memory. */
+                if ((r < 0 && r != -EMFILE) || !is_less)
                         return take_windows(ns, n, true) ? 0 : r;
                 /* Recalled sets may be gone by now, too. */
                 is_less = reclaim_own(ns, n);

@@ -121,9 +121,4 @@ bool sessions_may_have_room(const struct ns *ns, uint64_t n);
 /* The policy hears of its hint. */
 void session_pass_hint(struct session *s, uint64_t now_nsec);
 
-/* Pages of the tree from `page` up to (without) `stop`, as far as nobody has use for them, leave
- * it.
- */
-void session_leave_pages(struct ns *ns, uint32_t page, uint32_t stop);
-
 #endif

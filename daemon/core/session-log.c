@@ -352,9 +352,9 @@ void session_log_rewrite(struct ns *ns)
 /* Mapped, with the fd taken; -errno. */
 static int map(struct session_log *log, int fd, uint64_t bytes)
 {
-        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        void *base = memory_map(fd, bytes);
 
-        if (base == MAP_FAILED)
+        if (!base)
                 return -errno;
         (void)madvise(base, bytes, MADV_DONTFORK);
         log->head = base;

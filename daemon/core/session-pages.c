@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/core/client-record.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/history.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/session-impl.h"
@@ -139,25 +140,10 @@ void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to)
         put_ending(ns, e, to);
 }
 
-/* Is it of use to anybody but a window? */
-static bool is_shared(const struct ns *ns, uint32_t page)
+bool session_page_is_shared(const struct ns *ns, uint32_t page)
 {
         return !tree_is_leaf(&ns->tree, page) || ns_note(ns, page)->tails != 0 ||
                ns_page(ns, page)->n_pins > 0 || shared_is_pinned(ns, page);
-}
-
-void session_leave_pages(struct ns *ns, uint32_t page, uint32_t stop)
-{
-        struct store *store = store_of(ns);
-
-        store->cause = CAUSE_SESSION;
-        while (page != stop && !is_shared(ns, page)) {
-                uint32_t up = tree_parent(&ns->tree, page);
-
-                (void)ns_drop_leaves(ns, page, 1, EVICT_INVALIDATE);
-                page = up;
-        }
-        store->cause = CAUSE_NONE;
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
@@ -324,6 +310,17 @@ static uint32_t place_in_window(const struct session *s, uint32_t page)
         return 0;
 }
 
+uint64_t session_next_token(struct attach *a, uint32_t handle, uint32_t parent)
+{
+        const struct session *s = session_or_none(a, handle);
+        uint32_t n;
+
+        if (!s || !s->is_truncated)
+                return parent != PAGE_NONE && ns_page(a->ns, parent) ? end_token(a->ns, parent) : 0;
+        n = place_in_window(s, parent);
+        return n > 0 ? end_token(a->ns, s->window[n - 1]) : s->window_token;
+}
+
 bool session_may_continue(struct attach *a, uint32_t handle, uint32_t page)
 {
         const struct session *s = session_or_none(a, handle);
@@ -358,7 +355,7 @@ static void append_to_window(struct session *s, uint32_t page, uint32_t parent)
         struct ns *ns = s->ns;
 
         cut_window(s, place_in_window(s, parent));
-        s->n_tokens = (uint32_t)session_window_end(s) + ns_page(ns, page)->tokens;
+        s->n_tokens = session_window_end(s) + ns_page(ns, page)->tokens;
         put_at(ns, page, (uint32_t)s->n_tokens);
         if (!may_hold(ns, page)) {
                 session_drop_window(s);
@@ -446,7 +443,8 @@ static void list_pages(const struct session *s, uint32_t from, uint32_t n, struc
 static uint32_t count_pinnable(const struct attach *a, const struct session_page *pages, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
-                if (!pins_is_open(&a->share) && ns_page(a->ns, pages[i].page)->n_pins == UINT32_MAX)
+                if (!pins_is_open(&a->share) &&
+                        attach_check_page_pins(a, pages[i].page, 1, NULL) != 0)
                         return i;
         return n;
 }
@@ -474,9 +472,11 @@ int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t m
         *ret_n = 0;
         n = from < total ? MIN(max, total - from) : 0;
         list_pages(s, from, n, ret);
+        if (n > 0 && count_pinnable(a, ret, n) == 0)
+                return attach_check_page_pins(a, ret[0].page, 1, d);
         n = count_pinnable(a, ret, n);
         r = pins_is_open(&a->share) ? 0 : attach_reserve_pins(a, n, d);
-        if (r < 0)
+        if (r != 0)
                 return r;
         session_use(s, now_nsec);
         session_log_used(s);
@@ -513,7 +513,7 @@ static void end_earlier(struct session *s, uint32_t head)
         session_end_at(s, head);
         session_log_put(s);
         if (tail != PAGE_NONE)
-                session_leave_pages(s->ns, tail, head);
+                drop_text(s->ns, tail, head == PAGE_NONE ? 0 : ns_note(s->ns, head)->depth);
 }
 
 /* The pages of the tree up to `tail` are its window. Those of recalled sets can't be. */

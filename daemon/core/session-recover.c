@@ -263,8 +263,10 @@ static bool may_hold(const struct ns *ns, struct session_log_page name, uint64_t
 {
         const struct page *p = find_page(ns, name);
 
+        /* Positions that went beyond 32 bits began anew from 0 once. */
         return p && (p->state == PAGE_SEALED || p->state == PAGE_DETACHED) &&
-               ns_note(ns, name.page)->end_token > end_token;
+               ns_note(ns, name.page)->end_token > end_token &&
+               ns_note(ns, name.page)->end_token >= p->tokens;
 }
 
 /* Pages that others let go at either end aren't there. */
@@ -294,14 +296,19 @@ static void restore_window(struct replay *r, struct session *s, const struct rep
         s->n_window = n;
 }
 
+static uint64_t at_most(uint64_t tokens)
+{
+        return MIN(tokens, (uint64_t)TEXT_TOKENS_MAX);
+}
+
 /* No less than there is. */
 static void restore_tokens(struct session *s, const struct session_put *p)
 {
         uint32_t tail = session_tail(s);
         uint64_t head = tail == PAGE_NONE ? 0 : ns_note(s->ns, tail)->end_token;
 
-        s->head_tokens = s->is_truncated ? MAX(p->head_tokens, head) : 0;
-        s->n_tokens = MAX(p->n_tokens, s->is_truncated ? session_window_end(s) : head);
+        s->head_tokens = s->is_truncated ? MAX(at_most(p->head_tokens), head) : 0;
+        s->n_tokens = MAX(at_most(p->n_tokens), s->is_truncated ? session_window_end(s) : head);
 }
 
 static void restore(struct replay *r, struct session *s, const struct replayed *from)
@@ -315,7 +322,7 @@ static void restore(struct replay *r, struct session *s, const struct replayed *
         s->hint = p->hint <= EVICT_HINT_RETURNS ? (enum evict_hint)p->hint : EVICT_HINT_UNKNOWN;
         s->returns_nsec = p->returns_nsec;
         s->is_truncated = p->is_truncated == 1;
-        s->window_token = p->window_token;
+        s->window_token = at_most(p->window_token);
         session_end_at(s, end.page);
         restore_window(r, s, from);
         restore_tokens(s, p);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/drop.h"
 #include "daemon/core/happened.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/session-impl.h"
@@ -247,7 +248,7 @@ static void session_drop(struct session *s)
         struct ns *ns = s->ns;
 
         session_free(s);
-        session_leave_pages(ns, tail, PAGE_NONE);
+        drop_text(ns, tail, 0);
 }
 
 uint32_t sessions_count(const struct ns *ns)

@@ -40,6 +40,9 @@
 #define SESSION_HANDLES_MAX 4096
 /* How far back from the end of its window a session can be continued. Not tuned. */
 #define SESSION_REWIND_PAGES 256
+/* Tokens of a text up to the end of its last page, gaps included: pages know it in 32 bits
+ * (page.h). */
+#define TEXT_TOKENS_MAX UINT32_MAX
 
 struct session;
 
@@ -110,6 +113,10 @@ bool session_is_private(struct attach *a, uint32_t handle);
  * the last SESSION_REWIND_PAGES of its window. PAGE_NONE: none. */
 uint32_t session_find_parent(struct attach *a, uint32_t handle, const uint8_t key[KEY_BYTES]);
 
+/* Where in the text a page begins that is published after `parent` (PAGE_NONE: none), to the
+ * session of a handle that may be 0: tokens, at most TEXT_TOKENS_MAX. */
+uint64_t session_next_token(struct attach *a, uint32_t handle, uint32_t parent);
+
 /* Is the page one of those in its window? */
 bool session_may_continue(struct attach *a, uint32_t handle, uint32_t page);
 
@@ -147,6 +154,10 @@ int session_close(
 void sessions_close_all(struct attach *a, uint64_t now_nsec);
 
 /* ---- for the rest of the core ---------------------------------------------------------------- */
+
+/* Is a page of the tree of use to anybody but a window: to what continues it, to sessions that end
+ * there, to who has it pinned? */
+bool session_page_is_shared(const struct ns *ns, uint32_t page);
 
 /* Sessions there are. */
 uint32_t sessions_count(const struct ns *ns);

@@ -191,6 +191,67 @@ static uint32_t count_taken(
         return n_taken;
 }
 
+/* A slot of the bucket that is empty or stale; NULL: none. */
+static _Atomic uint64_t *find_room(const struct ns *ns, uint32_t bucket)
+{
+        struct shm_bucket *b = &ns->shared.buckets[bucket];
+
+        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++)
+                if (!is_taken(ns, atomic_load_explicit(&b->slots[i], memory_order_relaxed)))
+                        return &b->slots[i];
+        return NULL;
+}
+
+/* A slot of the full bucket whose key could be in the bucket after it as well; NULL: none. */
+static _Atomic uint64_t *find_movable(const struct ns *ns, uint32_t bucket)
+{
+        const struct shared *s = &ns->shared;
+
+        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++) {
+                _Atomic uint64_t *at = &s->buckets[bucket].slots[i];
+                uint32_t page = (uint32_t)atomic_load_explicit(at, memory_order_relaxed) - 1;
+                uint64_t hash = shared_hash(s, ns_page(ns, page)->key);
+
+                if (shm_bucket_index(hash, s->n_buckets, 0) == bucket)
+                        return at;
+        }
+        return NULL;
+}
+
+/*
+ * Both buckets of the hash are full. An entry of the second that is at home there goes to the one
+ * after it; where that is full, too, one of its own goes on first, and so forth. Returns the slot
+ * of the second bucket, which still names the moved page: it is there twice until it is
+ * overwritten. Entries only ever go from home to the bucket after it, and are written there first:
+ * a reader, who looks in that order, meets every key at one of the two. NULL: there is no way, as
+ * where a client has chosen its keys so.
+ */
+static _Atomic uint64_t *make_room(struct ns *ns, uint64_t hash)
+{
+        struct shared *s = &ns->shared;
+        _Atomic uint64_t *way[SHARED_MAX_MOVES], *room = NULL;
+        uint32_t bucket = shm_bucket_index(hash, s->n_buckets, 1), n = 0;
+
+        while (!room && n < SHARED_MAX_MOVES) {
+                way[n] = find_movable(ns, bucket);
+                if (!way[n++])
+                        return NULL;
+                bucket = bucket + 1 == s->n_buckets ? 0 : bucket + 1;
+                room = find_room(ns, bucket);
+        }
+        if (!room)
+                return NULL;
+        s->n_indexed += atomic_load_explicit(room, memory_order_relaxed) == 0;
+        for (; n > 0; room = way[n]) {
+                n--;
+                FAULT_POINT("slot-before-move");
+                atomic_store_explicit(room, atomic_load_explicit(way[n], memory_order_relaxed),
+                        memory_order_release);
+                FAULT_POINT("slot-after-move");
+        }
+        return room;
+}
+
 bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page)
 {
         _Atomic uint64_t *at, *next;
@@ -198,9 +259,12 @@ bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page)
 
         if (n_home >= SHM_BUCKET_SLOTS / 2 && count_taken(ns, hash, 1, &next) < n_home)
                 at = next;
+        if (at)
+                ns->shared.n_indexed += atomic_load_explicit(at, memory_order_relaxed) == 0;
+        else
+                at = make_room(ns, hash);
         if (!at)
                 return false;
-        ns->shared.n_indexed += atomic_load_explicit(at, memory_order_relaxed) == 0;
         FAULT_POINT("slot-before-insert");
         atomic_store_explicit(at, shm_slot(hash, page), memory_order_release);
         FAULT_POINT("slot-after-insert");
@@ -265,7 +329,9 @@ static void show(struct ns *ns, uint32_t page, enum page_state state)
 
 void shared_show_state(struct ns *ns, uint32_t page)
 {
-        show(ns, page, ns_page(ns, page)->state);
+        enum page_state s = (enum page_state)ns_page(ns, page)->state;
+
+        show(ns, page, s == PAGE_SEALED || s == PAGE_DETACHED ? s : PAGE_FREE);
 }
 
 void shared_show_pending(struct ns *ns, uint32_t page)
@@ -320,8 +386,8 @@ void shared_end_kept(int fd)
 
         if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)SHM_HEADER_BYTES)
                 return;
-        base = mmap(NULL, SHM_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (base == MAP_FAILED)
+        base = memory_map(fd, SHM_HEADER_BYTES);
+        if (!base)
                 return;
         end(base);
         munmap(base, SHM_HEADER_BYTES);
@@ -350,9 +416,8 @@ bool shared_correct_line(struct ns *ns, uint32_t page)
         struct page *p = ns_page(ns, page);
         struct shm_line *line = &ns->shared.lines[page];
         uint64_t is = atomic_load_explicit(&line->state, memory_order_relaxed);
-        bool is_sealed = p->state == PAGE_SEALED;
 
-        if (!is_sealed && p->state != PAGE_DETACHED) {
+        if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED) {
                 if ((is & 0xff) == PAGE_FREE)
                         return false;
                 if ((is & 0xff) == PAGE_PENDING)
@@ -361,9 +426,10 @@ bool shared_correct_line(struct ns *ns, uint32_t page)
                         show(ns, page, PAGE_FREE);
                 return true;
         }
-        if (is == page_word(p->generation, p->state) && (!is_sealed || is_described(ns, page)))
+        if (is == page_word(p->generation, p->state) && is_described(ns, page))
                 return false;
-        if (is_sealed && !is_described(ns, page)) {
+        /* Of a detached one, too, which a client may have pinned for long. */
+        if (!is_described(ns, page)) {
                 show(ns, page, PAGE_RETIRING);
                 memcpy(line->key, p->key, KEY_BYTES);
                 line->epoch = epoch_of(ns, p);
@@ -500,9 +566,9 @@ uint64_t pins_bytes(uint32_t capacity_pages)
 static int map_pins(struct pins *p, const struct shared *shared, int fd)
 {
         uint64_t bytes = pins_bytes(shared->capacity_pages);
-        uint8_t *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        uint8_t *base = memory_map(fd, bytes);
 
-        if (base == MAP_FAILED)
+        if (!base)
                 return -errno;
         *p = (struct pins){
                 .segment = {.fd = fd, .reader_fd = -1, .base = base, .bytes = bytes},

@@ -33,6 +33,13 @@ struct page;
 /* Page + 1 has 32 bits in a slot, lines and slots fit an address space. */
 #define SHARED_MAX_PAGES (UINT32_C(1) << 30)
 
+/*
+ * Entries that one insertion moves at most. In a full namespace of random keys one in some million
+ * finds its two buckets full, and the next bucket after them has room nearly always: a third of all
+ * slots is taken. Not tuned; it bounds what keys cost that a client chose.
+ */
+#define SHARED_MAX_MOVES 16
+
 struct shared {
         struct segment segment;
         struct shm_index *header;   /* in the segment */
@@ -91,8 +98,9 @@ void shared_hide_pending(struct ns *ns, uint32_t page);
 void shared_wake(struct ns *ns, uint32_t page);
 
 /*
- * Lets a page that is SEALED or PENDING be found: its key isn't findable yet. False: all slots
- * where the key could be have findable or announced pages.
+ * Lets a page that is SEALED or PENDING be found: its key isn't findable yet. May move entries of
+ * other pages to the other bucket where they could be. False: all slots where the key could be have
+ * findable or announced pages, and none of them can make room: only where keys were chosen so.
  */
 bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page);
 
@@ -130,7 +138,7 @@ enum shared_slot shared_correct_slot(
  * least. Returns how many. */
 uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked);
 
-/* The state word of a page as its record has it. */
+/* The state word of a page as its record has it: FREE where that is of no matter to clients. */
 void shared_show_state(struct ns *ns, uint32_t page);
 
 /* Epochs into the header. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "daemon/core/drop.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/places.h"
 #include "daemon/core/pool.h"

@@ -8,8 +8,10 @@
 #include <openssl/evp.h>
 
 #include "daemon/core/carry.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
@@ -45,7 +47,7 @@ bool space_takes(const struct ns *ns)
 
 static uint64_t hash_of(const struct ns *ns, const uint8_t key[KEY_BYTES])
 {
-        return shared_hash(&ns->shared, key) >> 1; /* a map's key isn't UINT64_MAX */
+        return store_hash_key(ns->tenant->store, key) >> 1; /* a map's key isn't UINT64_MAX */
 }
 
 static void wake(struct store *s)
@@ -275,8 +277,8 @@ static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_
         uint64_t hash = shared_hash(&ns->shared, d->key);
         uint32_t page;
 
-        if (d->tokens == 0 || d->tokens > ns->layout.page_tokens ||
-                (d->tag != 0 && tag_reserve(ns) < 0))
+        if (d->tokens == 0 || d->tokens > ns->layout.page_tokens || d->end_token < d->tokens ||
+                d->end_token > TEXT_TOKENS_MAX || (d->tag != 0 && tag_reserve(ns) < 0))
                 return false;
         page = take_place(ns);
         if (page == PAGE_NONE)
@@ -293,7 +295,9 @@ static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_
         if (d->tag != 0)
                 tag_enter(ns, page);
         tree_insert(&ns->tree, page, parent);
-        ns->evict->insert(ns->policy, page, &(struct evict_insert){.id = hash, .tokens = d->tokens},
+        ns->evict->insert(ns->policy, page,
+                &(struct evict_insert){
+                        .id = store_hash_key(ns->tenant->store, d->key), .tokens = d->tokens},
                 store_of(ns)->now_nsec);
         ns->evict->idle(ns->policy, page, store_of(ns)->now_nsec);
         nsset_sealed(ns, page);

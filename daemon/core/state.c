@@ -54,9 +54,9 @@ void state_drop_kept(const struct keep *k)
 
 static int map_root(int fd, struct state_root **ret_state)
 {
-        void *base = mmap(NULL, STATE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        void *base = memory_map(fd, STATE_BYTES);
 
-        if (base == MAP_FAILED)
+        if (!base)
                 return -errno;
         *ret_state = base;
         return 0;

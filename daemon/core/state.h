@@ -40,6 +40,21 @@ struct state_canary {
         uint8_t reserved[7];
 };
 
+/* Whom the daemon serves, and at how many deaths of a daemon it served whom: culprit.h. Zeros:
+ * nobody. */
+struct state_serving {
+        uint64_t tenant, client; /* culprit_mark(); id, 0: of a tenant, without one */
+        uint64_t takes_over;     /* what it left is being taken over (0, 1) */
+};
+
+#define STATE_SUSPECTS 16 /* not tuned */
+struct state_suspect {
+        uint64_t tenant, client; /* client 0: all of the tenant */
+        uint64_t last_nsec;      /* CLOCK_MONOTONIC: kept memory is gone when the machine stops */
+        uint32_t n_deaths;       /* 0: the row is free */
+        uint32_t n_taking_over;  /* of these */
+};
+
 /*
  * Counters hold the last number given, stored before the number is used: a kill leaves one out at
  * most. Recovery raises those that are below what it finds.
@@ -57,10 +72,17 @@ struct state_root {
         _Atomic uint64_t last_extent, last_records; /* numbers of keep.h; start over at the end */
         _Atomic uint64_t is_unsure; /* clients may have been told of what wasn't kept (0, 1) */
         struct state_canary canaries[STATE_CANARIES];
-        uint8_t reserved2[STATE_BYTES - 96 - STATE_CANARIES * sizeof(struct state_canary)];
+        struct state_serving serving;
+        _Atomic uint64_t crashed; /* it died by a fault of its own (0, 1) */
+        struct state_suspect suspects[STATE_SUSPECTS];
+        uint8_t reserved2[STATE_BYTES - 128 - STATE_CANARIES * sizeof(struct state_canary) -
+                          STATE_SUSPECTS * sizeof(struct state_suspect)];
 };
 static_assert(sizeof(struct state_canary) == 80, "layout");
 static_assert(offsetof(struct state_root, canaries) == 96, "layout");
+static_assert(offsetof(struct state_root, serving) == 2656, "layout");
+static_assert(offsetof(struct state_root, suspects) == 2688, "layout");
+static_assert(sizeof(struct state_suspect) == 32, "layout");
 static_assert(sizeof(struct state_root) == STATE_BYTES, "layout");
 
 /*

@@ -10,9 +10,11 @@
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/dma.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/expire.h"
 #include "daemon/core/group.h"
 #include "daemon/core/history.h"
+#include "daemon/core/idle.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
@@ -28,6 +30,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
         *s = (struct store){
                 .evict = evict,
                 .min_page_bytes = NS_MIN_PAGE_BYTES,
+                .secret = hash_seed_random(),
                 .room = {.guard = SEGMENT_MEMFD, .write_fd = -1, .read_fd = -1},
         };
         s->state = &s->own_state;
@@ -36,10 +39,13 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->tenants);
         list_init(&s->recalls);
         list_init(&s->waits);
+        list_init(&s->dropping);
+        s->drop_slice_pages = DROP_SLICE_PAGES;
         list_init(&s->moves);
         list_init(&s->transfers);
         list_init(&s->carries);
         list_init(&s->fetches);
+        discards_init(&s->discards);
 }
 
 static bool pool_free(struct pool *pool)
@@ -309,6 +315,7 @@ bool store_work(struct store *s, uint32_t budget)
 
         more |= expire_work(s, budget);
         more |= nssets_work(s, budget);
+        more |= idle_work(s);
         return more;
 }
 

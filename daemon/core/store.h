@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/list.h"
 #include "base/segment.h"
 #include "daemon/core/chronicle.h"
@@ -73,6 +74,7 @@ struct store {
         struct client_table *clients; /* owned; client-record.h; NULL: none is kept */
         struct segment_room room;     /* of index segments; memfds until the server opens it */
         uint64_t boot_epoch;          /* shown in segments */
+        struct hash_seed secret;      /* of store_hash_key(); no segment and no file has it */
         uint64_t min_page_bytes;      /* of a namespace's pages, over all planes: NS_MIN_PAGE_BYTES;
                                          tests on devices without memory lower it */
         uint64_t next_address; /* where the next namespace's range is looked for (address.h) */
@@ -85,6 +87,8 @@ struct store {
         struct store_counters counters;
         struct chronicle chronicle;       /* off until the server opens it */
         struct list_link waits;           /* struct attach.wait.link */
+        struct list_link dropping;        /* struct tenant.drops_link; whose turn it is first */
+        uint32_t drop_slice_pages;        /* DROP_SLICE_PAGES; tests set less */
         const struct attach *asking;      /* whose lease is being tried; NULL: nobody's */
         const struct tenant *making_room; /* whose lease pages give way to; NULL: nobody's */
         unsigned cause; /* enum history_cause: what pages are dropped for. Whoever begins it sets
@@ -97,9 +101,9 @@ struct store {
         /* Told when a namespace was invalidated as a whole: the server sends NS_STALE. May be NULL.
          */
         void (*on_stale)(struct ns *ns, void *data);
-        /* Told when a key with this hash (shared_hash()) isn't announced any more: it is cached, or
-         * nobody computes it. Changes no state of the store. May be NULL. */
-        void (*on_announce_end)(struct ns *ns, uint64_t hash, void *data);
+        /* Told when a key isn't announced any more: it is cached, or nobody computes it. Changes no
+         * state of the store. May be NULL. */
+        void (*on_announce_end)(struct ns *ns, const uint8_t key[KEY_BYTES], void *data);
         /*
          * Tells a client of a set that is recalled (RecallEvent). False: it can't take it now and
          * is tried again. May be NULL.
@@ -174,6 +178,15 @@ struct pool *store_next_pool(const struct store *s, const struct pool *pool);
 struct pool *store_find_pool(struct store *s, const char *device);
 
 /* In whole seconds, as page notes have it. */
+/*
+ * Of a key, for the daemon's own tables and what policies remember: clients choose keys, and the
+ * seed of an index (shared_hash()) they can read. Another one after every start.
+ */
+static inline uint64_t store_hash_key(const struct store *s, const uint8_t key[KEY_BYTES])
+{
+        return hash_bytes(s->secret, key, KEY_BYTES);
+}
+
 static inline uint32_t store_now_sec(const struct store *s)
 {
         return (uint32_t)(s->now_nsec / NSEC_PER_SEC);

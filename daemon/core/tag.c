@@ -5,9 +5,6 @@
 
 #include "base/fault-point.h"
 #include "base/map.h"
-#include "daemon/core/history.h"
-#include "daemon/core/store.h"
-#include "daemon/core/tenant.h"
 
 struct tags {
         struct map heads; /* tag - 1 -> the tag's first page */
@@ -84,18 +81,11 @@ void tag_moved(struct ns *ns, uint32_t page, uint32_t to)
         tag_add(ns, to, tag);
 }
 
-uint64_t tag_invalidate(struct ns *ns, uint64_t tag)
+uint32_t tag_first(const struct ns *ns, uint64_t tag)
 {
-        struct store *s = ns->tenant->store;
-        const uint64_t *head;
-        uint64_t n = 0;
+        const uint64_t *head = head_of(ns, tag);
 
-        s->cause = CAUSE_TAG;
-        while ((head = head_of(ns, tag)))
-                n += ns_drop_subtree(ns, (uint32_t)*head, EVICT_INVALIDATE);
-        s->cause = CAUSE_NONE;
-        space_drop_unclaimed(ns);
-        return n;
+        return head ? (uint32_t)*head : PAGE_NONE;
 }
 
 void tags_reset(struct ns *ns)

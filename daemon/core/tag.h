@@ -25,8 +25,8 @@ void tag_remove(struct ns *ns, uint32_t page);
 /* It has moved (compaction). */
 void tag_moved(struct ns *ns, uint32_t page, uint32_t to);
 
-/* Drops the pages of a tag, and all below them. Their number. */
-uint64_t tag_invalidate(struct ns *ns, uint64_t tag);
+/* Some page with the tag; PAGE_NONE: there is none. */
+uint32_t tag_first(const struct ns *ns, uint64_t tag);
 
 /* Everything in the namespace is unfindable, or goes. */
 void tags_reset(struct ns *ns);

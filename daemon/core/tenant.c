@@ -6,11 +6,14 @@
 #include <string.h>
 
 #include "daemon/core/blame.h"
+#include "daemon/core/culprit.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/group.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/placing.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/reclaim.h"
+#include "daemon/core/dma.h"
 #include "daemon/core/region.h"
 #include "daemon/core/store.h"
 #include "daemon/core/wait.h"
@@ -62,7 +65,7 @@ static int check_attrs(const struct store *s, const struct tenant_attrs *attrs, 
         } ranges[] = {
                 {"weight", attrs->weight, 1, 1000},
                 {"priority", attrs->priority, 0, 100},
-                {"max_clients", attrs->max_clients, 1, 65535},
+                {"max_clients", attrs->max_clients, 1, TENANT_MAX_CLIENTS},
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(ranges); i++)
@@ -214,6 +217,7 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         t->store = s;
         t->number = ++s->last_tenant_number;
         memcpy(t->name, name, strlen(name) + 1);
+        t->mark = culprit_mark(name);
         t->attrs = *attrs;
         set_limits(t);
         list_init(&t->namespaces);
@@ -221,6 +225,8 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         list_init(&t->groups);
         list_init(&t->stakes);
         list_init(&t->blames);
+        list_init(&t->drops);
+        list_init(&t->drops_link);
         store_for_each_pool (pool, s)
                 if (r == 0)
                         r = stake_new(t, pool);
@@ -281,6 +287,9 @@ void tenant_free(struct tenant *t)
 
         list_for_each_safe (ns, &t->namespaces, struct ns, link)
                 ns_free(ns);
+        discards_leave_tenant(&t->store->discards, t);
+        store_for_each_pool (pool, t->store)
+                dma_leave_tenant(pool, t);
         free_stakes(t);
         sizing_free(t);
         blame_free(t);
@@ -313,6 +322,34 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
         return 0;
 }
 
+/* What the server counts descriptors by. */
+static const char *check_counts(const struct tenant *t)
+{
+        uint32_t n_namespaces = 0, n_attachments = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link) {
+                n_namespaces++;
+                list_for_each (a, &ns->attachments, struct attach, ns_link)
+                        n_attachments++;
+        }
+        if (t->n_namespaces != n_namespaces || t->n_attachments != n_attachments)
+                return "it has other numbers of namespaces or attachments than are counted";
+        list_for_each (s, &t->stakes, struct stake, tenant_link) {
+                uint64_t n = 0;
+
+                list_for_each (ns, &t->namespaces, struct ns, link) {
+                        const struct ns_tier *tier = ns_tier_on(ns, s->pool);
+
+                        if (tier)
+                                n += (uint64_t)(tier->n_sets + tier->n_preparing) *
+                                     ns->geometry.tiers[s->pool->tier].n_extents;
+                }
+                if (s->n_extents != n)
+                        return "it has another number of extents than is counted";
+        }
+        return NULL;
+}
+
 const char *tenant_check(const struct tenant *t)
 {
         for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++) {
@@ -322,8 +359,11 @@ const char *tenant_check(const struct tenant *t)
                         return "the limit of an account isn't what its attributes say";
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         bytes += ns_charged_bytes(ns, tier);
+                list_for_each (what, &t->store->discards.going, struct discard, link)
+                        if (what->charge.tenant == &t->accounts[tier])
+                                bytes += what->charge.bytes;
                 if (t->accounts[tier].charged_bytes != bytes)
                         return "what is charged to an account isn't the sum of its sets";
         }
-        return NULL;
+        return check_counts(t);
 }

@@ -21,6 +21,9 @@ struct store;
 struct detail;
 struct evict_ops;
 
+/* Of max_clients; a page's pins are counted by it (group.h). */
+#define TENANT_MAX_CLIENTS 65535
+
 /* Zero is what a test that doesn't care wants: dynamic, refused where there is no room. */
 enum tenant_class { TENANT_DYNAMIC, TENANT_PINNED };
 enum when_full { WHEN_FULL_REJECT, WHEN_FULL_QUEUE, WHEN_FULL_DEGRADE };
@@ -33,7 +36,8 @@ struct tenant_attrs {
         uint64_t disk_limit_bytes; /* and on disk */
         uint32_t weight;           /* 1..1000, share of the dynamic pool */
         uint32_t priority;         /* 0..100 */
-        uint32_t max_clients;      /* 1..65535 */
+        uint32_t max_clients;      /* 1..TENANT_MAX_CLIENTS */
+        uint32_t max_pins;         /* of one client, over the socket; 0: no limit but group.h's */
         enum tenant_class class;
         uint64_t reserve_bytes; /* pinned: guaranteed, over all devices; 0 where dynamic */
         enum when_full when_full;
@@ -62,6 +66,7 @@ struct tenant_counters {
 
 struct tenant {
         char name[TENANT_NAME_MAX + 1]; /* first: base/probe.h */
+        uint64_t mark;                  /* culprit.h */
         uint32_t number;                /* not reused before 2^32 others */
         struct list_link link;          /* store.tenants */
         struct store *store;            /* borrowed */
@@ -75,10 +80,17 @@ struct tenant {
         struct list_link groups;     /* struct group.link */
         struct list_link stakes;     /* struct stake.tenant_link: one for each pool */
         struct list_link blames;     /* struct blame.link: who its pages gave way to */
+        struct list_link drops;      /* struct drop.turn_link; whose turn it is first */
+        struct list_link drops_link; /* store.dropping, where there are any */
         struct sizing sizing;
         uint32_t n_members;
+        uint32_t n_namespaces, n_attachments; /* in namespaces, and of all its clients */
         uint32_t n_recalled;     /* sets that are being taken back, quarantined ones included */
         uint64_t recalled_bytes; /* of these */
+        struct {
+                uint32_t n_sets;
+                uint64_t bytes;
+        } held; /* let go of, and their memory is held up (discard.h) */
         struct tenant_counters counters;
         void *server_data; /* the server's object for this tenant; borrowed, not touched here */
 };

@@ -7,6 +7,7 @@
 #include "base/fault-point.h"
 #include "base/probe.h"
 #include "daemon/core/carry.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/fetch.h"
 #include "daemon/core/happened.h"
 #include "daemon/core/history.h"
@@ -96,13 +97,19 @@ static void leave_sets(struct transfer *t)
                         ns_settle_set(t->sets[i]);
 }
 
-/* Is the page that was to be moved still there, as it was? */
-static bool is_there(const struct transfer *t)
+/* The policy has the page that was to be moved, locked where the transfer locked it. */
+static bool is_in_policy(const struct transfer *t)
 {
         const struct page *p = ns_page(t->ns, t->from);
 
         return p && p->generation == t->from_generation && p->state == PAGE_SEALED &&
-               !ns_page_is_stale(t->ns, p) && ns_note(t->ns, t->from)->n_windows == 0;
+               !ns_page_is_stale(t->ns, p);
+}
+
+/* It is there as it was: no window has taken hold of it meanwhile. */
+static bool is_there(const struct transfer *t)
+{
+        return is_in_policy(t) && ns_note(t->ns, t->from)->n_windows == 0;
 }
 
 /* Nobody's, but for a page of a copy whose client still has it. */
@@ -125,8 +132,8 @@ static void give_up(struct transfer *t, int result)
         bool is_gone = is_from_disk(t) && (p->result == -ENOENT || p->result == -ENODEV);
 
         if (((t->kind == TRANSFER_DOWN && result == -EDOM) || is_gone) && is_there(t))
-                (void)ns_drop_subtree(t->ns, t->from, EVICT_PRESSURE);
-        if (t->kind != TRANSFER_COPY && !t->is_unwanted && is_there(t))
+                drop_below(t->ns, t->from, EVICT_PRESSURE);
+        if (t->kind != TRANSFER_COPY && !t->is_unwanted && is_in_policy(t))
                 t->ns->evict->unlock(t->ns->policy, t->from);
         if (p->is_written)
                 space_discard(t->ns, p->content, p->disk.key);
@@ -144,7 +151,7 @@ static void drop_damaged(struct transfer *t)
         s->counters.pages_damaged++;
         ns->tiers[tier_of_page(&ns->geometry, t->from)].n_damaged++;
         s->cause = CAUSE_DAMAGED;
-        (void)ns_drop_subtree(ns, t->from, EVICT_INVALIDATE);
+        drop_below(ns, t->from, EVICT_INVALIDATE);
         s->cause = CAUSE_NONE;
 }
 
@@ -370,7 +377,7 @@ bool transfer_call_off(struct ns *ns)
         list_for_each (t, &store_of(ns)->transfers, struct transfer, link) {
                 if (t->ns != ns || t->kind != TRANSFER_DOWN || t->is_unwanted)
                         continue;
-                if (is_there(t))
+                if (is_in_policy(t))
                         ns->evict->unlock(ns->policy, t->from);
                 stop_wanting(t);
                 any = true;

@@ -5,15 +5,22 @@
 
 const uint64_t calls_bounds_nsec[CALLS_BUCKETS - 1] = CALLS_BOUNDS;
 
-void calls_note(struct calls *c, const struct msg_info *info, uint64_t nsec)
+void call_times_note(struct call_times *t, uint64_t nsec)
 {
-        size_t row = (size_t)(info - msg_at(0)), bucket = 0;
+        size_t bucket = 0;
 
-        assert(row < CALLS_KINDS);
         while (bucket + 1 < CALLS_BUCKETS && nsec > calls_bounds_nsec[bucket])
                 bucket++;
-        c->times[row].counts[bucket]++;
-        c->times[row].sum_nsec += nsec;
+        t->counts[bucket]++;
+        t->sum_nsec += nsec;
+}
+
+void calls_note(struct calls *c, const struct msg_info *info, uint64_t nsec)
+{
+        size_t row = (size_t)(info - msg_at(0));
+
+        assert(row < CALLS_KINDS);
+        call_times_note(&c->times[row], nsec);
 }
 
 void calls_note_violation(struct calls *c, const char *rule)

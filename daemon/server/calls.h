@@ -51,6 +51,9 @@ struct calls {
 
 extern const uint64_t calls_bounds_nsec[CALLS_BUCKETS - 1];
 
+/* Something took so long. */
+void call_times_note(struct call_times *t, uint64_t nsec);
+
 /* A request of a type that is in the table was answered. */
 void calls_note(struct calls *c, const struct msg_info *info, uint64_t nsec);
 

@@ -1,6 +1,7 @@
 #include "daemon/server/disk-tier.h"
 #include "daemon/server/config.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -334,17 +335,21 @@ static int apply_override(struct reader *r, const char *text)
         return ok ? 0 : -EINVAL;
 }
 
+/* Without the NUL at its end, which Linux could do without and others couldn't. */
+#define SOCKET_PATH_MAX (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
+static_assert(CONFIG_RUNTIME_DIR_MAX + sizeof("/monitor.sock") == SOCKET_PATH_MAX + 1, "sun_path");
+
 int config_check_socket_path(const char *runtime_dir, const char *tenant, char *err, size_t err_len)
 {
         size_t len = strlen(runtime_dir) + strlen("/t/") + strlen(tenant) + strlen("/sock");
 
-        if (len < sizeof(((struct sockaddr_un *)0)->sun_path))
+        if (len <= SOCKET_PATH_MAX)
                 return 0;
         snprintf(err, err_len,
                 "tenant %s: its socket's path below runtime_dir = %s would have %zu bytes, the "
-                "kernel "
-                "allows %zu: choose a shorter directory or name",
-                tenant, runtime_dir, len, sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
+                "kernel allows %zu: choose a name that is at least %zu shorter, or a shorter "
+                "directory",
+                tenant, runtime_dir, len, SOCKET_PATH_MAX, len - SOCKET_PATH_MAX);
         return -EINVAL;
 }
 

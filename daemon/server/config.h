@@ -16,10 +16,13 @@
 #define CONFIG_DEFAULT_FILE "/etc/kvlease/kvleased.conf"
 #define CONFIG_FILE_MAX     (1024 * 1024) /* bytes of a configuration file; not tuned */
 #define CONFIG_PATH_MAX     255
-#define CONFIG_GROUP_MAX    32   /* useradd(8) */
-#define CONFIG_TENANTS_MAX  4096 /* not tuned */
-#define CONFIG_DEVICES_MAX  16   /* not tuned */
-#define CONFIG_DEVICES_TEXT 511
+/* The longest name of a socket in runtime_dir itself, "/monitor.sock", must fit in sun_path
+ * (unix(7)), NUL included. That of each tenant is looked at by itself. */
+#define CONFIG_RUNTIME_DIR_MAX (108 - (int)sizeof("/monitor.sock"))
+#define CONFIG_GROUP_MAX       32   /* useradd(8) */
+#define CONFIG_TENANTS_MAX     4096 /* not tuned */
+#define CONFIG_DEVICES_MAX     16   /* not tuned */
+#define CONFIG_DEVICES_TEXT    511
 
 enum liveness { LIVENESS_AUTO, LIVENESS_CHALLENGE };
 
@@ -69,6 +72,7 @@ struct device_config {
 #define TENANT_RESERVE_AUTO  UINT64_MAX
 #define TENANT_SCHEDULE_MAX  511
 #define TENANT_WARM_TAGS_MAX 255
+#define TENANT_PINS_MAX      1000000000 /* a uint32_t; not tuned */
 #define TENANT_PLACEMENT_MAX (sizeof("device=") - 1 + DEVICE_NAME_MAX)
 
 struct tenant_config {
@@ -76,7 +80,7 @@ struct tenant_config {
         char name[TENANT_NAME_MAX + 1];
         uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
         uint64_t host_limit_bytes, disk_limit_bytes; /* TENANT_LIMIT_NONE; 0: keeps out */
-        uint32_t weight, priority, max_clients;
+        uint32_t weight, priority, max_clients, max_pins;
         uint32_t max_connects, max_requests; /* a second; 0: no limit */
         unsigned class, when_full, burst;    /* enums of core/tenant.h */
         uint64_t reserve_bytes;

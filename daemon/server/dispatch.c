@@ -7,12 +7,16 @@
 #include "base/fd.h"
 #include "daemon/core/group.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/ns.h"
 #include "daemon/core/tenant.h"
+#include "daemon/server/crash.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/parked.h"
+#include "daemon/server/peer.h"
 #include "daemon/server/pending.h"
 #include "daemon/server/resume.h"
 #include "daemon/server/server.h"
+#include "daemon/server/tenants.h"
 #include "daemon/server/test-clock.h"
 #include "daemon/server/turns.h"
 #include "proto/kvlease.pb-c.h"
@@ -88,8 +92,6 @@ static const char *broken_rule(
         unsigned socket = peer_is_watcher(p) ? MSG_ON_ADMIN : MSG_ON_TENANT;
         bool is_hello = f->header.type == MSG_HELLO;
 
-        if (f->header.fd_count > 0)
-                return "fds-in-request";
         if (f->header.flags & ~FRAME_NO_REPLY)
                 return "flags-in-request";
         if (p->state == PEER_NEW && !is_hello)
@@ -107,14 +109,33 @@ static const char *broken_rule(
         return NULL;
 }
 
-/* All that clients did in shared memory until now is in the records. */
+/* Watched pages looked at between two looks at the clock: a millisecond with 64 clients. Not tuned.
+ */
+#define LOOK_PAGES 1024
+
+/* Of the namespace's watched pages as many as its tenant has time for. */
+static void look_at_watched(struct tenancy *t, struct ns *ns)
+{
+        for (uint64_t left = ns->n_watched; left > 0 && turns_may_visit(t);) {
+                uint64_t began = clock_now_nsec();
+                uint32_t n = (uint32_t)MIN(left, (uint64_t)LOOK_PAGES);
+
+                ns_look_again(ns, n);
+                turns_visited(t, began);
+                left -= n;
+        }
+}
+
+/* All that clients did in shared memory until now is in the records, but for those of a tenant that
+ * did more than it has time for. */
 static void catch_up_all(struct server *s)
 {
+        turns_begin_visits(s, TURNS_FIGURES_NSEC);
         list_for_each (p, &s->peers, struct peer, link)
-                peer_catch_up(p);
-        list_for_each (t, &s->store.tenants, struct tenant, link)
-                list_for_each (ns, &t->namespaces, struct ns, link)
-                        ns_look_again(ns, UINT32_MAX);
+                turns_visit(p, peer_catch_up);
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                list_for_each (ns, &t->tenant->namespaces, struct ns, link)
+                        look_at_watched(t, ns);
 }
 
 /*
@@ -179,6 +200,27 @@ static int check_may_change(struct request *rq, const struct msg_info *info)
                 *c->admin_group ? " or a member of group " : "", c->admin_group);
 }
 
+static void close_after_reply(struct peer *p)
+{
+        p->state = PEER_CLOSING;
+        peer_schedule(p);
+}
+
+/* 0, or -EINVAL with the sentence. What a peer calls itself in HELLO is made printable there. */
+static int check_texts(struct request *rq, const struct msg_info *info, const struct frame *f)
+{
+        bool is_hello = info->type == MSG_HELLO;
+        const char *field, *wrong = msg_bad_text(
+                                   info->request, f->payload, f->header.length, is_hello, &field);
+
+        if (!wrong)
+                return 0;
+        if (is_hello)
+                rq->after = close_after_reply;
+        return detail_set(&rq->detail, -EINVAL,
+                "%s has %s: texts are UTF-8 without control characters", field, wrong);
+}
+
 /* False: it waits. */
 static bool handle(struct peer *p, const struct frame *f, const struct msg_info *info)
 {
@@ -195,7 +237,9 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
         }
         assert(info->reply->sizeof_message <= sizeof(storage));
         protobuf_c_message_init(info->reply, storage);
-        code = check_may_publish(&rq, info->type);
+        code = check_texts(&rq, info, f);
+        if (code == 0)
+                code = check_may_publish(&rq, info->type);
         if (code == 0)
                 code = check_may_change(&rq, info);
         p->server->store.chronicle.by = p->who;
@@ -252,7 +296,12 @@ void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char
 
 bool dispatch_again(struct peer *p, const struct frame *f)
 {
-        return handle_timed(p, f, msg_find(f->header.type), clock_now_nsec());
+        struct server *s = p->server;
+        const struct state_serving was = crash_serve(p);
+        bool answered = handle_timed(p, f, msg_find(f->header.type), clock_now_nsec());
+
+        crash_serve_end(s, was);
+        return answered;
 }
 
 static void let_wait(struct peer *p, const struct frame *f)
@@ -266,16 +315,11 @@ static void let_wait(struct peer *p, const struct frame *f)
                                     : PENDING_FULL_TEXT);
 }
 
-void dispatch_frame(struct peer *p, const struct frame *f)
+/* One that breaks no rule. */
+static void serve_frame(struct peer *p, const struct frame *f, const struct msg_info *info)
 {
-        const struct msg_info *info = msg_find(f->header.type);
-        const char *rule = broken_rule(p, f, info);
         uint64_t start_nsec = clock_now_nsec();
 
-        if (rule) {
-                peer_violation(p, rule);
-                return;
-        }
         p->n_requests++;
         turns_charge(p, 1);
         server_wake(p->server);
@@ -293,4 +337,18 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                         "the client resumes: what it has open comes first, then RESUMED");
         else if (parked_comes_behind(p, info->type) || !handle_timed(p, f, info, start_nsec))
                 let_wait(p, f);
+}
+
+void dispatch_frame(struct peer *p, const struct frame *f)
+{
+        struct server *s = p->server;
+        const struct state_serving was = crash_serve(p);
+        const struct msg_info *info = msg_find(f->header.type);
+        const char *rule = broken_rule(p, f, info);
+
+        if (rule)
+                peer_violation(p, rule);
+        else
+                serve_frame(p, f, info);
+        crash_serve_end(s, was);
 }

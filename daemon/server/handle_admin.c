@@ -161,6 +161,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->pid_namespace = pid_namespace();
         reply->uptime_sec = (clock_now_nsec() - s->start_nsec) / NSEC_PER_SEC;
         reply->boot_epoch = s->store.boot_epoch;
+        reply->longest_turn_nsec = s->turn_watch.longest_nsec;
         reply->draining = s->store.draining;
         count_peers(s, reply);
         count_pages(s, reply);

@@ -123,6 +123,7 @@ static void show_options(const struct tenant_config *c, Kvlease__V1__AdminTenant
         row->weight = c->weight;
         row->priority = c->priority;
         row->max_clients = c->max_clients;
+        row->max_pins = c->max_pins;
         row->uids = (char *)c->uids.text;
         row->gids = (char *)c->gids.text;
         row->group = (char *)c->group;
@@ -161,6 +162,21 @@ static void show_load(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
         row->pauses_msec = pauses_nsec / NSEC_PER_MSEC;
         row->connects_refused = u->n_refused;
         row->pending_bytes = t->pending_bytes;
+}
+
+static void show_descriptors(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
+{
+        struct descriptors_part open = descriptors_of(t, DESCRIPTORS_OPEN), kept;
+
+        row->open_files = open.used;
+        row->open_files_sure = open.sure;
+        row->open_files_limit = open.limit;
+        if (!keeping_is_on(&t->server->keeping))
+                return;
+        kept = descriptors_of(t, DESCRIPTORS_KEPT);
+        row->kept_fds = kept.used;
+        row->kept_fds_sure = kept.sure;
+        row->kept_fds_limit = kept.limit;
 }
 
 static void show_regions(const struct tenant *t, Kvlease__V1__AdminTenant *row)
@@ -209,12 +225,15 @@ static ProtobufCMessage *make_tenant(struct request *rq, void *object)
         row->socket_path = listener_tenant_path(rq->server, t->config.name, path);
         row->source = (char *)(t->from_config ? "config" : "admin");
         row->recalled_sets = t->tenant->n_recalled;
+        row->held_sets = t->tenant->held.n_sets;
+        row->held_bytes = t->tenant->held.bytes;
         show_options(&t->config, row);
         show_load(t, row);
         row->evict =
                 (char *)(t->tenant->attrs.evict ? t->tenant->attrs.evict : rq->server->store.evict)
                         ->name;
         show_regions(t->tenant, row);
+        show_descriptors(t, row);
         show_counters(t->tenant, row);
         count_tenant_pages(t->tenant, row);
         return &row->base;

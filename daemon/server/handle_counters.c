@@ -6,14 +6,15 @@
 #include "proto/kvlease.pb-c.h"
 
 /* Borrows from the counters. NULL: no room. */
-static Kvlease__V1__AdminCall *make_call(struct arena *arena, struct call_times *t, unsigned row)
+static Kvlease__V1__AdminCall *make_call(
+        struct arena *arena, struct call_times *t, const char *name)
 {
         Kvlease__V1__AdminCall *m = arena_alloc(arena, sizeof(*m));
 
         if (!m)
                 return NULL;
         kvlease__v1__admin_call__init(m);
-        m->name = (char *)msg_at(row)->name;
+        m->name = (char *)name;
         m->counts = t->counts;
         m->n_counts = CALLS_BUCKETS;
         m->sum_nsec = t->sum_nsec;
@@ -42,7 +43,7 @@ static int list_calls(struct request *rq, Kvlease__V1__AdminCountersReply *reply
 
                 if (!has_any(t))
                         continue;
-                reply->calls[reply->n_calls] = make_call(arena, t, row);
+                reply->calls[reply->n_calls] = make_call(arena, t, msg_at(row)->name);
                 if (!reply->calls[reply->n_calls])
                         return -ENOMEM;
                 reply->n_calls++;
@@ -78,6 +79,9 @@ int handle_ADMIN_COUNTERS(struct request *rq)
 
         if (r == 0)
                 r = list_violations(rq, reply);
+        reply->turns = make_call(&rq->server->arena, &rq->server->turn_watch.turns, "turn");
+        if (!reply->turns)
+                r = -ENOMEM;
         if (r < 0) {
                 reply->n_calls = reply->n_violations = 0;
                 return r;

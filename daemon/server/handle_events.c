@@ -60,13 +60,13 @@ int events_fill(struct server *s, const struct event_query *q, Kvlease__V1__Admi
 {
         const struct chronicle *c = &s->store.chronicle;
         const struct chronicle_event *e;
-        uint64_t first = chronicle_first(c), at = q->after;
+        uint64_t at = q->after;
         size_t bytes = 0;
 
         reply->events = arena_alloc(&s->arena, EVENTS_MOST * sizeof(*reply->events));
         if (!reply->events)
                 return -ENOMEM;
-        reply->lost = first > at + 1 ? first - at - 1 : 0;
+        reply->lost = chronicle_lost(c, at);
         while ((e = chronicle_next(c, &q->filter, at)) && reply->n_events < EVENTS_MOST) {
                 Kvlease__V1__AdminEvent *m = make(s, e);
 

@@ -33,12 +33,14 @@ static const char *name_of(const struct explanation *e, const struct tenant *ask
         return !asker || asker == e->by ? e->by->name : "another tenant";
 }
 
-static void fill(
-        const struct explanation *e, const struct tenant *asker, Kvlease__V1__Explanation *ret)
+static void fill(const struct ns *ns, const struct explanation *e, const struct tenant *asker,
+        Kvlease__V1__Explanation *ret)
 {
         kvlease__v1__explanation__init(ret);
         ret->state = e->state;
         ret->page = e->page == PAGE_NONE ? 0 : e->page;
+        if (e->page != PAGE_NONE)
+                ret->tier = tier_of_page(&ns->geometry, e->page);
         ret->age_sec = e->age_sec;
         ret->unused_sec = e->unused_sec;
         ret->client_id = e->client_id;
@@ -66,7 +68,7 @@ static int explain(struct request *rq, struct ns *ns, const ProtobufCBinaryData 
                 struct explanation e;
 
                 history_explain(ns, keys->data + i * KEY_BYTES, now_nsec, &e);
-                fill(&e, asker, &rows[i]);
+                fill(ns, &e, asker, &rows[i]);
                 reply->explanations[i] = &rows[i];
         }
         reply->n_explanations = n;

@@ -5,6 +5,7 @@
 #include "base/macros.h"
 #include "daemon/core/client-record.h"
 #include "daemon/core/lease.h"
+#include "daemon/server/crash.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
 #include "daemon/server/fetches.h"
@@ -40,9 +41,11 @@ struct peer_fetch {
 /* The client has the page from now on, as it has what it looks up. */
 static int pin(struct attach *a, uint32_t page)
 {
-        int r = attach_reserve_pins(a, 1, NULL);
+        int r = attach_check_page_pins(a, page, 1, NULL);
 
-        if (r < 0)
+        if (r == 0)
+                r = attach_reserve_pins(a, 1, NULL);
+        if (r != 0)
                 return r;
         ns_pin_page(a->ns, page);
         attach_note_pin(a, page);
@@ -91,6 +94,8 @@ static struct peer *forget(struct peer_fetch *f)
 static void end(struct peer_fetch *f, int status, uint32_t page)
 {
         struct peer *p = forget(f);
+        struct server *s = p->server;
+        const struct state_serving was = crash_serve(p);
 
         if (f->batch) {
                 note_result(f->batch, f->index, status, page);
@@ -99,6 +104,7 @@ static void end(struct peer_fetch *f, int status, uint32_t page)
                 complete(p, f->user_data, status, page);
         }
         free(f);
+        crash_serve_end(s, was);
 }
 
 static void on_done(struct fetch *fetch, int status, uint32_t page, void *data)
@@ -233,6 +239,8 @@ int handle_FETCH(struct request *rq)
                 return detail_set(&rq->detail, -EINVAL,
                         "pages that go down the tiers are copied into no targets");
         r = lease_check_version(a, &rq->detail);
+        if (r == 0 && m->n_targets == 0)
+                r = attach_check_pins(a, (uint32_t)m->n_pages, &rq->detail);
         if (r != 0)
                 return r;
         b = batch_new(rq, a, m);

@@ -3,10 +3,11 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 
 #include "base/macros.h"
+#include "daemon/core/culprit.h"
 #include "daemon/core/tenant.h"
+#include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
 #include "daemon/server/fetches.h"
@@ -16,6 +17,7 @@
 #include "daemon/server/resume.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
+#include "daemon/server/test-clock.h"
 #include "kvlease-version.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
@@ -65,12 +67,27 @@ static int check_room(struct request *rq)
 {
         const struct server *s = rq->server;
 
-        if (s->n_adopted == 0 || s->n_peers - s->n_refused <= s->config.daemon.max_clients)
+        if (s->n_adopted == 0)
                 return 0;
+        if (s->n_peers - s->n_refused <= s->config.daemon.max_clients)
+                return descriptors_admit_connection(rq->peer->tenancy, true, &rq->detail);
         return detail_set(&rq->detail, -EMFILE,
                 "kvleased has %u connections, the most it may have, and keeps places for %u "
                 "clients that it had before it was restarted: raise max_clients in [daemon]",
                 s->config.daemon.max_clients, s->n_adopted);
+}
+
+/* New clients could go on where those left off that are lost by it. */
+static int check_culprit(struct request *rq)
+{
+        const struct tenant *t = rq->peer->tenancy->tenant;
+
+        if (!culprit_is_tenant(t->store, t->mark, server_now(rq->server)))
+                return 0;
+        return detail_set(&rq->detail, -EACCES,
+                "kvleased died %d times while it served clients of tenant %s: they are refused for "
+                "an hour after the last time, or until kvleasectl restart",
+                CULPRIT_TENANT_DEATHS, t->name);
 }
 
 static int join(struct request *rq, const Kvlease__V1__HelloRequest *m)
@@ -85,9 +102,12 @@ static int join(struct request *rq, const Kvlease__V1__HelloRequest *m)
         if (rq->server->store.draining || rq->server->stopping)
                 return KVL_STATUS_DRAINING;
         r = check_room(rq);
+        if (r == 0)
+                r = check_culprit(rq);
         if (r < 0)
                 return r;
-        r = member_new(p->tenancy->tenant, token, m->metadata_only, &p->member, &rq->detail);
+        r = (m->group_create ? member_new_or_join : member_new)(
+                p->tenancy->tenant, token, m->metadata_only, &p->member, &rq->detail);
         if (r < 0)
                 return r;
         p->member->server_data = p;
@@ -103,12 +123,6 @@ static void send_challenge(struct peer *p)
         event.nonce.data = p->nonce;
         event.nonce.len = sizeof(p->nonce);
         events_send(p, MSG_CHALLENGE, &event.base);
-}
-
-/* Has the kernel attach the sender's credentials from now on, or not. */
-static int pass_credentials(struct peer *p, int on)
-{
-        return setsockopt(p->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
 }
 
 /*
@@ -151,7 +165,7 @@ static int start_session(struct request *rq)
                 return activate(rq);
         if (getrandom(p->nonce, sizeof(p->nonce), 0) != sizeof(p->nonce))
                 return -EIO;
-        r = pass_credentials(p, 1);
+        r = inbound_pass_creds(&p->inbound, p->fd, true);
         if (r < 0)
                 return detail_set(&rq->detail, -EIO, "SO_PASSCRED: %s", strerror(-r));
         p->state = PEER_AUTH;
@@ -228,7 +242,7 @@ int handle_AUTH(struct request *rq)
                         (int)p->sent_creds.pid, (int)p->pid);
         if (p->pidfd >= 0 && creds_pidfd_exited(p->pidfd))
                 return detail_set(&rq->detail, -EACCES, "process %d has exited", (int)p->pid);
-        if (pass_credentials(p, 0) < 0)
+        if (inbound_pass_creds(&p->inbound, p->fd, false) < 0)
                 return -EIO;
         r = activate(rq);
         if (r == 0)

@@ -4,10 +4,12 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/store.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
+#include "daemon/server/drops.h"
 #include "daemon/server/durable.h"
 #include "daemon/server/fetches.h"
 #include "daemon/server/key-waits.h"
@@ -130,8 +132,9 @@ int handle_NS_OPEN(struct request *rq)
         reply->tiers = make_tiers(rq);
         if (r == 0 && !reply->tiers)
                 r = -ENOMEM;
-        if (r == 0 && !ns_find(rq->peer->tenancy->tenant, m->name))
-                r = descriptors_admit(rq->server, descriptors_per_ns(rq->server), &rq->detail);
+        if (r == 0)
+                r = descriptors_admit_ns(rq->peer->tenancy,
+                        ns_find(rq->peer->tenancy->tenant, m->name), &rq->detail);
         if (r == 0)
                 r = attach_open_with(rq->peer->member, m->name, &layout, &o, &a, &rq->detail);
         if (r != 0)
@@ -201,7 +204,7 @@ int handle_INVALIDATE(struct request *rq)
         const Kvlease__V1__InvalidateRequest *m = rq->message;
         Kvlease__V1__CountReply *reply = rq->reply;
         struct attach *a = request_attach(rq, m->ns_id);
-        uint64_t n_pages = 0;
+        struct drop drop;
         int r;
 
         if (!a)
@@ -214,15 +217,13 @@ int handle_INVALIDATE(struct request *rq)
         r = durable_check(rq);
         if (r < 0)
                 return r;
-        if (m->tag != 0)
-                r = invalidate_tag(a, m->tag, &n_pages, &rq->detail);
-        else if (m->key.len > 0)
-                r = invalidate_key(a, m->key.data, &n_pages, &rq->detail);
-        else if (a->version_epoch != a->ns->version_epoch)
-                r = KVL_STATUS_STALE;
-        else
-                r = ns_invalidate(a->ns, &n_pages);
-        reply->count = n_pages;
         server_kick(rq->server);
-        return r == 0 ? durable_answer(rq) : r;
+        if (m->tag == 0 && m->key.len == 0) {
+                r = a->version_epoch == a->ns->version_epoch ? ns_invalidate(a->ns, &reply->count)
+                                                             : KVL_STATUS_STALE;
+                return r == 0 ? durable_answer(rq) : r;
+        }
+        r = m->tag != 0 ? drop_tag(&drop, a, m->tag, &rq->detail)
+                        : drop_key(&drop, a, m->key.data, &rq->detail);
+        return r == 0 ? drops_answer(rq, &drop) : r;
 }

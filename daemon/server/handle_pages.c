@@ -1,9 +1,11 @@
-/* LEASE, PUBLISH, LOOKUP, RELEASE, FREE, REPORT, REQUEST_END: what workers do all day. */
+/* LEASE, PUBLISH, LOOKUP, PIN, HELD, RELEASE, FREE, REPORT, REQUEST_END: what workers do all day.
+ */
 #include <errno.h>
 
 #include "base/clock.h"
 #include "daemon/core/client-record.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/pin.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/server.h"
 #include "daemon/server/test-clock.h"
@@ -124,6 +126,24 @@ int handle_PUBLISH(struct request *rq)
         return r;
 }
 
+/* Where one lies below the device: who brings them up may have to end the run before it. */
+static void tell_page_tokens(struct request *rq, const struct ns *ns, uint32_t n)
+{
+        Kvlease__V1__LookupReply *reply = rq->reply;
+        const uint32_t *pages = rq->server->pages;
+        uint32_t *tokens = rq->server->page_tokens;
+        bool any_lower = false;
+
+        for (uint32_t i = 0; i < n; i++) {
+                any_lower |= tier_of_page(&ns->geometry, pages[i]) != TIER_DEVICE;
+                tokens[i] = ns_page(ns, pages[i])->tokens;
+        }
+        if (!any_lower)
+                return;
+        reply->page_tokens = tokens;
+        reply->n_page_tokens = n;
+}
+
 int handle_LOOKUP(struct request *rq)
 {
         const Kvlease__V1__LookupRequest *m = rq->message;
@@ -145,6 +165,8 @@ int handle_LOOKUP(struct request *rq)
         reply->pages = rq->server->pages;
         reply->n_pages = n;
         reply->tokens = (uint32_t)tokens;
+        if (r == 0)
+                tell_page_tokens(rq, a->ns, n);
         return r;
 }
 
@@ -161,6 +183,32 @@ int handle_RELEASE(struct request *rq)
                 return r;
         return release_pages(
                 a, m->pages, (uint32_t)m->n_pages, server_now(rq->server), &rq->detail);
+}
+
+int handle_PIN(struct request *rq)
+{
+        const Kvlease__V1__PinRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        if (r < 0 || !do_once(rq))
+                return r;
+        return pin_again(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
+}
+
+int handle_HELD(struct request *rq)
+{
+        const Kvlease__V1__HeldRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_HELD_PAGES);
+        return r < 0 ? r : pin_check_held(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
 }
 
 int handle_FREE(struct request *rq)

@@ -6,7 +6,6 @@
 
 #include "base/fd.h"
 #include "daemon/core/client-record.h"
-#include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/server.h"
 #include "proto/kvlease.pb-c.h"
@@ -113,9 +112,7 @@ int handle_NS_SHARE(struct request *rq)
                 return detail_set(&rq->detail, -EINVAL,
                         "this connection has no client segment: SHM_OPEN comes first");
         is_there = pins_is_open(&a->share) && client_is_recorded(a->member);
-        r = descriptors_admit(rq->server, is_there ? 0 : DESCRIPTORS_PER_SHARE, &rq->detail);
-        if (r == 0)
-                r = reserve_fds(rq, a->ns->shared.segment.reader_fd);
+        r = reserve_fds(rq, a->ns->shared.segment.reader_fd);
         if (r == 0 && !is_there)
                 r = attach_share(a, &rq->detail);
         if (r != 0)

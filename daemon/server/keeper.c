@@ -465,6 +465,26 @@ uint32_t keeper_count(struct keeper *k)
         return n;
 }
 
+uint32_t keeper_count_extents(struct keeper *k)
+{
+        uint32_t n;
+
+        pthread_mutex_lock(&k->lock);
+        n = k->n_extents;
+        pthread_mutex_unlock(&k->lock);
+        return n;
+}
+
+uint64_t keeper_room(const struct keeper *k)
+{
+        const struct keeper_options *o = &k->options;
+        uint64_t names =
+                (NAMES_MAX_BYTES - MIN(o->other_names_bytes, NAMES_MAX_BYTES)) / KEEP_NAME_BYTES;
+        uint64_t max = MIN((uint64_t)o->max, o->max_open);
+
+        return MIN(max, names);
+}
+
 /* ---- what was left --------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)

@@ -80,7 +80,11 @@ uint32_t keeper_release_rest(struct keeper *k);
  * or -EMFILE with the sentence. */
 int keeper_admit(struct keeper *k, uint64_t n_extents, uint32_t n, struct detail *d);
 
-/* Kept, or on the way. */
+/* Kept, or on the way: all; extents. */
 uint32_t keeper_count(struct keeper *k);
+uint32_t keeper_count_extents(struct keeper *k);
+
+/* How many can be kept, whatever their names are. */
+uint64_t keeper_room(const struct keeper *k);
 
 #endif

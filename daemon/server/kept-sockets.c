@@ -1,6 +1,7 @@
 #include "daemon/server/kept-sockets.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 #include <systemd/sd-daemon.h>
 
 #include "base/fd.h"
+#include "daemon/server/endings.h"
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
 
@@ -20,6 +22,14 @@ struct kept_socket {
         char path[sizeof(((struct sockaddr_un *)NULL)->sun_path) + 1];
 };
 
+/* Its tenant was removed; the daemon went before it was told to whoever kept it. */
+static bool is_shut_down(const struct kept_socket *k)
+{
+        struct pollfd p = {.fd = k->fd, .events = POLLRDHUP};
+
+        return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP));
+}
+
 /* Where it listens. False: nowhere that anybody finds. */
 static bool find_path(struct kept_socket *k)
 {
@@ -27,17 +37,18 @@ static bool find_path(struct kept_socket *k)
         socklen_t len = sizeof(address);
         struct stat st;
 
-        if (sd_is_socket_unix(k->fd, SOCK_STREAM, 1, NULL, 0) <= 0 ||
+        if (sd_is_socket_unix(k->fd, SOCK_STREAM, 1, NULL, 0) <= 0 || is_shut_down(k) ||
                 getsockname(k->fd, (struct sockaddr *)&address, &len) < 0)
                 return false;
         memcpy(k->path, address.sun_path, sizeof(address.sun_path)); /* '\0' is behind it */
         return k->path[0] && lstat(k->path, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
+/* What waits there to be accepted must not end where it is kept. */
 static void drop(struct server *s, struct kept_socket *k)
 {
+        endings_close_listening(s, fd_take(&k->fd));
         keep_drop(&s->store.keep, KEEP_LISTENER, k->number);
-        k->fd = fd_close(k->fd);
 }
 
 int kept_sockets_load(struct server *s)

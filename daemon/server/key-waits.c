@@ -4,20 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/macros.h"
 #include "daemon/core/announce.h"
+#include "daemon/core/store.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/pending.h"
 #include "daemon/server/server.h"
 #include "proto/status.h"
 
+/* Who waits for one key; or, very seldom, for two with one hash: whoever is looked at for nothing
+ * waits again. */
+struct key_group {
+        struct list_link link;  /* server.key_waits_due; or empty, and server.key_waits has it */
+        struct list_link waits; /* struct key_wait.link; not empty */
+        struct server *server;  /* borrowed */
+        uint64_t hash;
+};
+
 struct key_wait {
-        struct list_link link;      /* server.key_waits[]; server.key_waits_due */
+        struct list_link link;      /* key_group.waits */
         struct list_link peer_link; /* peer.key_waits */
+        struct key_group *group;    /* NULL: it is about to be answered */
         struct peer *peer;          /* borrowed */
         struct attach *attach;      /* borrowed; open as long as this waits */
         struct frame_header request;
-        uint64_t hash; /* of the key, in its namespace */
         uint8_t key[KEY_BYTES];
         uv_timer_t timer; /* of the deadline; its close callback frees this */
 };
@@ -27,9 +36,70 @@ static void on_closed(uv_handle_t *timer)
         free(container_of((uv_timer_t *)timer, struct key_wait, timer));
 }
 
+static uint64_t hash_of(const struct store *s, const struct ns *ns, const uint8_t *key)
+{
+        const uint64_t what[] = {ns->id, store_hash_key(s, key)};
+
+        return hash_bytes(s->secret, what, sizeof(what)) >> 1; /* never MAP_KEY_NONE */
+}
+
+static struct key_group *find_group(const struct server *s, uint64_t hash)
+{
+        const uint64_t *found = map_find(&s->key_waits, hash);
+
+        return found ? (struct key_group *)(uintptr_t)*found : NULL;
+}
+
+/* Without anybody in it. NULL: no memory. */
+static struct key_group *make_group(struct server *s, uint64_t hash)
+{
+        struct key_group *g = calloc(1, sizeof(*g));
+
+        if (!g)
+                return NULL;
+        *g = (struct key_group){.server = s, .hash = hash};
+        list_init(&g->link);
+        list_init(&g->waits);
+        if (map_put(&s->key_waits, hash, (uintptr_t)g) == 0)
+                return g;
+        free(g);
+        return NULL;
+}
+
+/* 0, or -ENOMEM. */
+static int join(struct key_wait *w)
+{
+        struct server *s = w->peer->server;
+        uint64_t hash = hash_of(&s->store, w->attach->ns, w->key);
+        struct key_group *g = find_group(s, hash);
+
+        if (!g)
+                g = make_group(s, hash);
+        if (!g)
+                return -ENOMEM;
+        w->group = g;
+        list_append(&g->waits, &w->link);
+        return 0;
+}
+
+static void leave(struct key_wait *w)
+{
+        struct key_group *g = w->group;
+
+        list_remove(&w->link);
+        w->group = NULL;
+        if (!list_is_empty(&g->waits))
+                return;
+        if (list_is_empty(&g->link))
+                (void)map_remove(&g->server->key_waits, g->hash);
+        list_remove(&g->link);
+        free(g);
+}
+
 static void forget(struct key_wait *w)
 {
-        list_remove(&w->link);
+        if (w->group)
+                leave(w);
         list_remove(&w->peer_link);
         w->peer->n_key_waits--;
         uv_close((uv_handle_t *)&w->timer, on_closed);
@@ -41,11 +111,6 @@ static void answer(struct key_wait *w, int code, const char *sentence)
 
         dispatch_refuse(w->peer, &f, code, sentence);
         forget(w);
-}
-
-static struct list_link *list_of(struct server *s, uint64_t hash)
-{
-        return &s->key_waits[hash % KEY_WAITS_LISTS];
 }
 
 static void on_deadline(uv_timer_t *timer)
@@ -69,9 +134,11 @@ int key_waits_add(struct peer *p, const struct frame_header *request, struct att
         w->peer = p;
         w->attach = a;
         w->request = *request;
-        w->hash = shared_hash(&a->ns->shared, key);
         memcpy(w->key, key, KEY_BYTES);
-        list_append(list_of(s, w->hash), &w->link);
+        if (join(w) < 0) {
+                free(w);
+                return -ENOMEM;
+        }
         list_append(&p->key_waits, &w->peer_link);
         p->n_key_waits++;
         uv_timer_init(&s->loop, &w->timer);
@@ -100,42 +167,54 @@ void key_waits_drop(struct peer *p)
 }
 
 /* In the middle of something: they are looked at in the next turn. */
-static void on_announce_end(struct ns *ns, uint64_t hash, void *data)
+static void on_announce_end(struct ns *ns, const uint8_t key[KEY_BYTES], void *data)
 {
         struct server *s = data;
+        struct key_group *g = find_group(s, hash_of(&s->store, ns, key));
 
-        list_for_each_safe (w, list_of(s, hash), struct key_wait, link)
-                if (w->hash == hash && w->attach->ns == ns) {
-                        list_remove(&w->link);
-                        list_append(&s->key_waits_due, &w->link);
-                        server_kick(s);
-                }
+        if (!g)
+                return;
+        (void)map_remove(&s->key_waits, g->hash);
+        list_append(&s->key_waits_due, &g->link);
+        server_kick(s);
+}
+
+/* Its announcement has ended. */
+static void look_at(struct key_wait *w)
+{
+        struct detail d = {""};
+        int r = announce_state(w->attach, w->key, &d);
+
+        if (r != KVL_STATUS_PENDING) {
+                answer(w, r, d.text);
+                return;
+        }
+        /* Announced anew meanwhile. */
+        leave(w);
+        if (join(w) < 0)
+                answer(w, -ENOMEM, "no memory to go on waiting: ask again");
 }
 
 bool key_waits_work(struct server *s)
 {
         for (unsigned i = 0; i < KEY_WAITS_PER_TURN; i++) {
-                struct key_wait *w = list_first(&s->key_waits_due, struct key_wait, link);
-                struct detail d = {""};
-                int r;
+                struct key_group *g = list_first(&s->key_waits_due, struct key_group, link);
 
-                if (!w)
+                if (!g)
                         return false;
-                r = announce_state(w->attach, w->key, &d);
-                if (r == KVL_STATUS_PENDING) { /* announced anew meanwhile */
-                        list_remove(&w->link);
-                        list_append(list_of(s, w->hash), &w->link);
-                } else {
-                        answer(w, r, d.text);
-                }
+                look_at(list_first(&g->waits, struct key_wait, link));
         }
         return true;
 }
 
 void key_waits_init(struct server *s)
 {
-        for (unsigned i = 0; i < KEY_WAITS_LISTS; i++)
-                list_init(&s->key_waits[i]);
+        map_init(&s->key_waits);
         list_init(&s->key_waits_due);
         s->store.on_announce_end = on_announce_end;
+}
+
+void key_waits_deinit(struct server *s)
+{
+        map_deinit(&s->key_waits);
 }

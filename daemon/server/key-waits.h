@@ -2,6 +2,10 @@
  * WAITs: requests for keys that somebody announced (daemon/core/announce.h), each answered by
  * itself: when the announcement has ended, at its deadline, or when its namespace is closed. What
  * else the peer says is handled meanwhile, further WAITs included.
+ *
+ * Those for one key are a group, which a map finds by a hash whose seed no client can read
+ * (store_hash_key()): what ends an announcement costs the same however many wait, for whatever
+ * keys. Loop thread only.
  */
 #ifndef KVL_SERVER_KEY_WAITS_H
 #define KVL_SERVER_KEY_WAITS_H
@@ -22,11 +26,10 @@ struct attach;
 /* Answered in one loop turn: each is a frame. Not tuned. */
 #define KEY_WAITS_PER_TURN 64
 
-/* They hang in so many lists, by the key's hash: what ends one announcement looks through one.
- * Power of two. Not tuned. */
-#define KEY_WAITS_LISTS 256
-
 void key_waits_init(struct server *s);
+
+/* Nobody waits any more. */
+void key_waits_deinit(struct server *s);
 
 /*
  * The request waits for the key, which is announced, of the peer's attachment. 0: it will be

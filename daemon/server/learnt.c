@@ -3,13 +3,14 @@
 #include <dirent.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/hash.h"
 #include "daemon/core/ns.h"
@@ -128,7 +129,10 @@ void learnt_load(struct server *s, struct ns *ns)
 
 static int make_dir(const char *path)
 {
-        return mkdir(path, 0750) < 0 && errno != EEXIST ? -errno : 0;
+        char why[DIR_WHY_BYTES];
+        int r = dir_make(path, DIR_NO_LINK, 0750, why);
+
+        return r < 0 ? r : 0;
 }
 
 static void run_save(struct disk_job *base)
@@ -253,14 +257,44 @@ uint64_t learnt_save_due(struct server *s, uint64_t now_nsec)
 
 /* ---- removed -------------------------------------------------------------------------------- */
 
+static void run_forget_ns(struct disk_job *base)
+{
+        struct job *job = container_of(base, struct job, base);
+
+        job->result = unlink(job->path) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+static void end_forget_ns(struct disk_job *base)
+{
+        struct job *job = container_of(base, struct job, base);
+
+        if (job->result < 0)
+                log_warning("cannot remove %s: %s", job->path, strerror(-job->result));
+        free(job);
+}
+
+void learnt_forget_ns(struct server *s, struct ns *ns)
+{
+        struct job *job = s->keeps_state && ns->saved_mark != 0 ? calloc(1, sizeof(*job)) : NULL;
+
+        if (!job)
+                return;
+        job->base.run = run_forget_ns;
+        job->base.done = end_forget_ns;
+        name_file(s, ns, job->path);
+        disk_do(&s->disk, &job->base);
+}
+
 static void run_forget(struct disk_job *base)
 {
         struct job *job = container_of(base, struct job, base);
-        DIR *dir = opendir(job->tenant_dir);
+        int fd = open(job->tenant_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
         const struct dirent *entry;
 
         if (!dir) {
                 job->result = errno == ENOENT ? 0 : -errno;
+                fd_close(fd);
                 return;
         }
         while ((entry = readdir(dir)))

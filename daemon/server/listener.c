@@ -9,9 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/dir.h"
 #include "base/fd.h"
 #include "daemon/server/access.h"
 #include "daemon/server/descriptors.h"
+#include "daemon/server/endings.h"
+#include "daemon/server/inbound.h"
 #include "daemon/server/log.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/server.h"
@@ -66,7 +69,7 @@ static bool give_to_group(const char *path, const char *group_name)
                         group_name, path, group_name);
                 return false;
         }
-        if (chown(path, (uid_t)-1, gid) < 0) {
+        if (lchown(path, (uid_t)-1, gid) < 0) {
                 log_warning(
                         "cannot give %s to group %s: %s; run kvleased as root or as a member of "
                         "the group",
@@ -84,21 +87,20 @@ void listener_update_group(struct listener *l)
                 return;
         if (*group_name)
                 give_to_group(l->dir, group_name);
-        else if (chown(l->dir, (uid_t)-1, getegid()) < 0)
+        else if (lchown(l->dir, (uid_t)-1, getegid()) < 0)
                 log_warning("cannot give %s back to gid %u: %s", l->dir, (unsigned)getegid(),
                         strerror(errno));
 }
 
 static int make_tenant_dir(struct listener *l, struct detail *d)
 {
-        if (mkdir(l->dir, 0750) == 0)
-                l->made_dir = true;
-        else if (errno != EEXIST)
-                return detail_set(d, -errno, "cannot make %s: %s", l->dir, strerror(errno));
+        char why[DIR_WHY_BYTES];
         /* One left by an earlier daemon may have other bits or another group. */
-        if (chmod(l->dir, 0750) < 0)
-                return detail_set(
-                        d, -errno, "cannot use %s: %s: remove it", l->dir, strerror(errno));
+        int r = dir_make(l->dir, DIR_NO_LINK, 0750, why);
+
+        if (r < 0)
+                return detail_set(d, r, "cannot use the tenant's directory %s: %s", l->dir, why);
+        l->made_dir = r > 0;
         listener_update_group(l);
         return 0;
 }
@@ -173,7 +175,7 @@ static int take_kept(struct listener *l)
 }
 
 /* The socket systemd made for it, else the one there was, else one of our own. */
-static int take_socket(struct listener *l, struct detail *d)
+static int find_socket(struct listener *l, struct detail *d)
 {
         static const char *const names[] = {[LISTEN_DEFAULT] = "default",
                 [LISTEN_ADMIN] = "admin",
@@ -191,6 +193,16 @@ static int take_socket(struct listener *l, struct detail *d)
         l->fd = fd;
         l->inherited = true;
         return 0;
+}
+
+static int take_socket(struct listener *l, struct detail *d)
+{
+        int r = find_socket(l, d);
+
+        if (r < 0 || l->server->old_sockets)
+                return r;
+        r = inbound_listen(l->fd);
+        return r < 0 ? detail_set(d, r, "cannot listen at %s: %s", l->path, strerror(-r)) : 0;
 }
 
 /* An administrator gets in also where clients fill the daemon: who else could help then? */
@@ -234,7 +246,9 @@ static int admit(
                 return detail_set(d, -EMFILE,
                         "%u connections read what kvleased tells, the most there may be: end one",
                         s->n_monitors);
-        r = t ? turns_connect(t, d) : 0;
+        r = t ? descriptors_admit_connection(t, false, d) : 0;
+        if (r == 0 && t)
+                r = turns_connect(t, d);
         if (r < 0)
                 return r;
         *ret_tenancy = t;
@@ -262,10 +276,9 @@ static void say_no_descriptors(void)
 static void welcome(struct listener *l, int fd)
 {
         struct server *s = l->server;
-        _cleanup_fd_ int owned = fd;
         struct creds c = {0};
         struct detail d = {""};
-        struct peer_origin origin = {.kind = l->kind};
+        struct peer_origin origin = {.kind = l->kind, .listener_id = l->id};
         struct peer *unused;
         int pidfd, r;
 
@@ -279,6 +292,7 @@ static void welcome(struct listener *l, int fd)
                         log_warning("cannot watch process %d of a new connection: %s", (int)c.pid,
                                 strerror(-pidfd));
                 creds_deinit(&c);
+                endings_refuse(s, fd, l->id);
                 return;
         }
         origin.pid = c.pid;
@@ -286,31 +300,44 @@ static void welcome(struct listener *l, int fd)
         origin.refuse_code = admit(l, &c, &origin.tenancy, &d);
         origin.refuse_detail = d.text;
         creds_deinit(&c);
-        if (origin.refuse_code < 0 && s->n_refused >= PEER_MAX_REFUSED) {
+        if (origin.refuse_code < 0 && s->n_refused >= descriptors_most_refused(s)) {
                 fd_close(pidfd);
+                endings_refuse(s, fd, l->id);
                 return;
         }
-        r = peer_new(s, &origin, fd_take(&owned), pidfd, &unused);
+        r = peer_new(s, &origin, fd, pidfd, &unused);
         if (r < 0 && log_first_of("peer-new"))
                 log_warning("cannot serve a new connection: %s", strerror(-r));
+}
+
+static void pause_listener(struct listener *l)
+{
+        l->paused = true;
+        uv_poll_stop(&l->poll);
 }
 
 /* No descriptor is left: without taking the connection the loop would spin on it. */
 static void refuse_without_fd(struct listener *l)
 {
         struct server *s = l->server;
+        int fd;
 
         s->spare_fd = fd_close(s->spare_fd);
-        fd_close(accept4(l->fd, NULL, NULL, SOCK_CLOEXEC));
+        fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+                endings_refuse(s, fd, l->id);
         s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
         say_no_descriptors();
+        /* It has none because of what waits for the reaper: there is one when that goes on. */
+        if (s->spare_fd < 0 && l->n_endings > 0)
+                pause_listener(l);
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
         struct listener *l = container_of(poll, struct listener, poll);
 
-        for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
+        for (unsigned i = 0; i < ACCEPTS_PER_TURN && !l->paused; i++) {
                 int fd;
 
                 if (l->kind == LISTEN_ADMIN) {
@@ -331,12 +358,56 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         }
 }
 
+/* Of one that somebody else has, too, it isn't the last descriptor. */
+static void close_fd(struct listener *l)
+{
+        if (l->kept > 0 || l->inherited)
+                fd_close(l->fd);
+        else
+                endings_close_listening(l->server, l->fd);
+        l->fd = -1;
+}
+
 static void remove_files(struct listener *l)
 {
         if (!l->inherited && l->fd >= 0)
                 unlink(l->path);
         if (l->made_dir)
                 rmdir(l->dir);
+}
+
+static struct listener *find_listener(const struct server *s, uint64_t id)
+{
+        struct listener *all[] = {s->default_listener, s->admin_listener, s->monitor_listener};
+
+        for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+                if (all[i] && all[i]->id == id)
+                        return all[i];
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                if (t->listener && t->listener->id == id)
+                        return t->listener;
+        return NULL;
+}
+
+void listener_note_ending(struct server *s, uint64_t id, bool begins)
+{
+        struct listener *l = find_listener(s, id);
+
+        if (!l)
+                return;
+        l->n_endings += begins ? 1 : -1;
+        if (l->n_endings >= ENDINGS_MAX && !l->paused) {
+                pause_listener(l);
+                if (log_first_of("endings"))
+                        log_warning(
+                                "%u connections at %s were sent descriptors whose closing takes "
+                                "long: nobody is accepted there until it is done; Linux 6.16 "
+                                "and later take none",
+                                l->n_endings, l->path);
+        } else if (l->n_endings < ENDINGS_MAX && l->paused) {
+                l->paused = false;
+                uv_poll_start(&l->poll, UV_READABLE, on_connection);
+        }
 }
 
 int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
@@ -348,6 +419,7 @@ int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
         if (!l)
                 return detail_set(d, -ENOMEM, "out of memory");
         *l = (struct listener){.server = s, .kind = kind, .tenancy = t, .fd = -1};
+        l->id = ++s->last_listener_id;
         set_paths(l);
         r = take_socket(l, d);
         if (r == 0) {
@@ -359,7 +431,7 @@ int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
                 if (l->kept > 0)
                         keep_drop(&s->store.keep, KEEP_LISTENER, l->kept);
                 remove_files(l);
-                fd_close(l->fd);
+                close_fd(l);
                 free(l);
                 return r;
         }
@@ -380,6 +452,20 @@ void listener_leave(struct listener *l)
         if (l->kept == 0)
                 remove_files(l);
         uv_close((uv_handle_t *)&l->poll, on_closed);
+        close_fd(l);
+}
+
+static void on_refuse(uv_poll_t *poll, int status, int events)
+{
+        struct listener *l = container_of(poll, struct listener, poll);
+
+        if (endings_empty(l->server, &l->fd, ACCEPTS_PER_TURN))
+                return;
+        /* Not before: who keeps it must not be the one that closes what was waiting. One that is
+         * found after a restart is known to be shut down (kept-sockets.c). */
+        if (l->kept > 0 && !l->server->leaving)
+                keep_drop(&l->server->store.keep, KEEP_LISTENER, l->kept);
+        uv_close((uv_handle_t *)&l->poll, on_closed);
         l->fd = fd_close(l->fd);
 }
 
@@ -387,8 +473,13 @@ void listener_close(struct listener *l)
 {
         if (!l)
                 return;
-        if (l->kept > 0)
-                keep_drop(&l->server->store.keep, KEEP_LISTENER, l->kept);
-        l->kept = 0;
-        listener_leave(l);
+        if (l->inherited) {
+                listener_leave(l);
+                return;
+        }
+        remove_files(l);
+        l->tenancy = NULL;
+        /* Its queue grows no more. */
+        shutdown(l->fd, SHUT_RDWR);
+        uv_poll_start(&l->poll, UV_READABLE, on_refuse);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "daemon/reap/reaper.h"
 #include "daemon/server/cmdline.h"
 #include "daemon/server/config.h"
 #include "daemon/server/log.h"
@@ -70,6 +71,8 @@ int main(int argc, char **argv)
         struct cmdline cmdline;
         int code = EXIT_OK, r;
 
+        if (reap_is_asked(argc, argv))
+                return reap_process();
         /* Of sockets, and of a log that nobody reads any more; of the parent, too. */
         signal(SIGPIPE, SIG_IGN);
         r = fd_open_standard();

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/parse.h"
+#include "daemon/core/tenant.h"
 #include "daemon/server/config.h"
 #include "policy/bucket.h"
 
@@ -32,8 +33,10 @@ const char *const config_sizer_names[] = {"off", "dry-run", "on", NULL};
 
 const struct option options[] = {
         {SECTION_DAEMON, "runtime_dir", OPTION_PATH, AT(daemon_config, runtime_dir), 1,
-                CONFIG_PATH_MAX, .default_text = "/run/kvlease",
-                .help = "Directory of the sockets and the lock file. Made where it is missing."},
+                CONFIG_RUNTIME_DIR_MAX, .default_text = "/run/kvlease",
+                .help = "Directory of the sockets and the lock file. Made where it is missing. The "
+                        "kernel takes paths of sockets of at most 107 bytes: with the name of a "
+                        "tenant it may have 99 together."},
         {SECTION_DAEMON, "state_dir", OPTION_PATH, AT(daemon_config, state_dir), 1, CONFIG_PATH_MAX,
                 .default_text = "/var/lib/kvlease",
                 .help = "Directory of what survives a restart: tenants made by kvleasectl."},
@@ -278,9 +281,14 @@ const struct option options[] = {
         {SECTION_TENANT, "publish_gids", OPTION_GIDS, AT(tenant_config, publish_gids),
                 .default_text = "", .reloadable = true,
                 .help = "Groups whose members' clients may, too."},
-        {SECTION_TENANT, "max_clients", OPTION_UINT, AT(tenant_config, max_clients), 1, 65535,
-                .default_text = "64", .reloadable = true,
+        {SECTION_TENANT, "max_clients", OPTION_UINT, AT(tenant_config, max_clients), 1,
+                TENANT_MAX_CLIENTS, .default_text = "64", .reloadable = true,
                 .help = "Most connections of the tenant."},
+        {SECTION_TENANT, "max_pins", OPTION_UINT, AT(tenant_config, max_pins), 1, TENANT_PINS_MAX,
+                .default_text = "4194304", .reloadable = true,
+                .help = "Most pins of one client of the tenant that it took over the socket, and "
+                        "of these at most 65535 on one page; what would go beyond is refused. "
+                        "Pins in shared memory aren't counted by it."},
         {SECTION_TENANT, "max_connects", OPTION_UINT, AT(tenant_config, max_connects), 1,
                 BUCKET_MAX_RATE, .word = "none", .word_value = 0, .default_text = "1000",
                 .reloadable = true,
@@ -310,7 +318,6 @@ const struct option options[] = {
                         "which others can't enter. Empty: the daemon's own."},
 };
 const size_t n_options = ARRAY_SIZE(options);
-static_assert(ARRAY_SIZE(options) <= 64, "option_bit() is a bit of a uint64_t");
 
 bool id_list_has(const struct id_list *l, uint32_t id)
 {
@@ -337,7 +344,11 @@ const struct option *option_find(enum option_section s, const char *key)
 
 uint64_t option_bit(const struct option *o)
 {
-        return UINT64_C(1) << (o - options);
+        const struct option *first = options;
+
+        while (first->section != o->section)
+                first++;
+        return UINT64_C(1) << (o - first);
 }
 
 /* Levenshtein distance of two keys; keys longer than the table's are far from everything. */

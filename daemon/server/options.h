@@ -62,7 +62,8 @@ const struct option *option_find(enum option_section s, const char *key);
 /* The key of that section that looks most like `key`, NULL where none is near. */
 const struct option *option_nearest(enum option_section s, const char *key);
 
-/* The row's bit in the `set` masks of config.h. */
+/* The row's bit in the `set` masks of config.h, among those of its section, whose rows stand
+ * together in the table and are 64 at most (tests/unit/test_options.c). */
 uint64_t option_bit(const struct option *o);
 
 /*

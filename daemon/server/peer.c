@@ -7,11 +7,14 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "daemon/server/crash.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/core/client-record.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
+#include "daemon/server/drops.h"
 #include "daemon/server/durable.h"
+#include "daemon/server/endings.h"
 #include "daemon/server/fetches.h"
 #include "daemon/server/followers.h"
 #include "daemon/server/key-waits.h"
@@ -32,6 +35,9 @@
  * tuned.
  */
 #define DRAIN_RECEIVES 64
+
+/* All that were received, as long as its turn lasts. */
+#define ALL_FRAMES (UINT32_MAX - 1)
 
 static void on_socket(uv_poll_t *handle, int status, int events);
 static void on_exit_seen(uv_poll_t *handle, int status, int events);
@@ -62,7 +68,7 @@ static void close_socket(struct peer *p)
         if (p->socket_open)
                 uv_close((uv_handle_t *)&p->socket, on_socket_closed);
         p->socket_open = false;
-        p->fd = fd_close(p->fd);
+        endings_close(p->server, &p->inbound, fd_take(&p->fd), p->tenancy, p->listener_id);
         outqueue_clear(&p->out);
         if (p->parser)
                 frame_parser_deinit(p->parser);
@@ -88,14 +94,17 @@ void peer_introduced(struct peer *p)
 static void end_member(struct peer *p)
 {
         struct member *m = p->member;
+        struct state_serving was;
 
         if (!m)
                 return;
+        was = crash_serve(p);
         p->member = NULL;
         events_member_left(m);
         /* Its sessions were used until then. */
         store_set_now(&p->server->store, server_now(p->server));
         member_free(m);
+        crash_serve_end(p->server, was);
         server_kick(p->server);
         upkeep_timer_expect(p->server);
 }
@@ -107,6 +116,7 @@ static void stop_waiting(struct peer *p)
         key_waits_drop(p);
         fetches_drop(p);
         durable_drop(p);
+        drops_leave(p);
         follower_drop(p);
         if (p->member)
                 member_withdraw(p->member);
@@ -200,9 +210,11 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         p->version = PROTO_VERSION_MAX;
         p->connected_nsec = p->state_nsec = p->heard_nsec = clock_now_nsec();
         p->kind = origin->kind;
+        p->listener_id = origin->listener_id;
         p->pid = origin->pid;
         p->uid = origin->uid;
         p->by_number = origin->by_number;
+        p->drain_left = SHM_SUB_ENTRIES;
         p->refuse_code = origin->refuse_code;
         p->tenancy = origin->refuse_code ? NULL : origin->tenancy;
         peer_set_who(p);
@@ -227,7 +239,7 @@ static void update_poll(struct peer *p)
         bool waits = turns_are_paused(p) && !list_is_empty(&p->backlog_link);
         int events = waits ? 0 : UV_DISCONNECT;
 
-        if (!p->held && !waits)
+        if (!p->held && !waits && !p->dropping && !p->inbound.tainted)
                 events |= UV_READABLE;
         if (!p->out.starved && !outqueue_is_held(&p->out, keeping_passed(p->server)))
                 events |= UV_WRITABLE;
@@ -244,7 +256,7 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
         int r;
 
         if (!p) {
-                fd_close(fd);
+                endings_refuse(s, fd, origin->listener_id);
                 fd_close(pidfd);
                 return -ENOMEM;
         }
@@ -256,7 +268,9 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
         s->n_monitors += p->kind == LISTEN_MONITOR;
         if (p->tenancy)
                 p->tenancy->n_peers++;
-        r = start_handles(p);
+        r = inbound_init(&p->inbound, fd);
+        if (r == 0)
+                r = start_handles(p);
         if (r < 0) {
                 peer_end(p);
                 return r;
@@ -399,43 +413,13 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
 /* Whether frames that were received may be handled now. */
 static bool may_handle(struct peer *p)
 {
-        if (p->muted || p->doomed || p->state == PEER_CLOSING || !p->parser)
+        if (p->muted || p->doomed || p->dropping || p->state == PEER_CLOSING || !p->parser)
                 return false;
         pending_recount(p);
         p->held = p->out.bytes > pending_hold_bytes(p) ||
                   (p->out.n_fds_unread >= OUTQUEUE_MAX_UNREAD_FDS && !p->broken &&
                           outqueue_unread_fds(&p->out, p->fd) >= OUTQUEUE_MAX_UNREAD_FDS);
         return !p->held;
-}
-
-void peer_take_submissions(struct peer *p, uint32_t budget)
-{
-        struct ring_turn turn;
-
-        if (!ring_is_open(&p->ring) || !p->member || p->state != PEER_ACTIVE || p->muted ||
-                p->doomed || p->resuming)
-                return;
-        turn = ring_drain(&p->ring, p->member, budget, server_now(p->server));
-        if (turn.n > 0) {
-                turns_charge(p, turn.n);
-                server_expect_quiet(p->server);
-        }
-        if (turn.n > 0 && ring_wakes_client(&p->ring))
-                events_ring(p);
-        if (turn.violation)
-                peer_violation(p, turn.violation);
-        else if (turn.more || !ring_sleep(&p->ring))
-                peer_schedule(p);
-}
-
-void peer_catch_up(struct peer *p)
-{
-        peer_take_submissions(p, SHM_SUB_ENTRIES);
-        if (!p->member)
-                return;
-        list_for_each (a, &p->member->attachments, struct attach, member_link)
-                if (!attach_settle(a))
-                        peer_violation(p, "magazine");
 }
 
 /* Handles at most `max` of the frames received; with a finite one as long as it is its turn. */
@@ -448,7 +432,8 @@ static void process(struct peer *p, unsigned max)
         for (unsigned i = 0; may_handle(p); i++) {
                 int r;
 
-                if (i == max || (i > 0 && max < UINT32_MAX && !turns_go_on(p))) {
+                if (i == max || (i > 0 && max < UINT32_MAX && !turns_go_on(p)) ||
+                        !peer_has_submitted_first(p)) {
                         p->backed_up = true;
                         peer_schedule(p);
                         return;
@@ -459,7 +444,6 @@ static void process(struct peer *p, unsigned max)
                 if (r <= 0)
                         return;
                 dispatch_frame(p, &f);
-                frame_close_fds(&f);
         }
 }
 
@@ -469,28 +453,37 @@ static bool receive(struct peer *p)
         struct sock_creds *creds = p->state == PEER_AUTH ? &p->sent_creds : NULL;
         ssize_t n;
 
+        if (p->inbound.tainted)
+                return false;
         if (p->muted || p->state == PEER_CLOSING)
                 frame_parser_deinit(p->parser); /* drained and ignored */
-        n = sock_receive(p->fd, p->parser, creds);
+        n = inbound_receive(&p->inbound, p->fd, p->parser, creds);
         if (n == -EAGAIN || n == -ENOBUFS)
                 return false;
-        if (n == -EPROTO || n == -EMFILE)
+        if (n == -EPROTO)
                 peer_violation(p, "fds");
         else if (n <= 0)
                 p->hung_up = true;
         return n > 0;
 }
 
-/* The rest of what it said before it hung up or died. */
-static void drain(struct peer *p)
+/* The rest of what it said before it hung up or died. False: its tenant's turn is over first. */
+static bool drain(struct peer *p)
 {
         /* Who goes on elsewhere takes its completions there. */
         p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->process_open ||
                         creds_pidfd_exited(p->pidfd);
-        process(p, UINT32_MAX);
-        for (unsigned i = 0; i < DRAIN_RECEIVES && !p->doomed && receive(p); i++)
-                process(p, UINT32_MAX);
-        peer_take_submissions(p, SHM_SUB_ENTRIES);
+        drops_leave(p);
+        process(p, ALL_FRAMES);
+        while (!p->backed_up && p->n_drained < DRAIN_RECEIVES && !p->doomed && receive(p)) {
+                p->n_drained++;
+                process(p, ALL_FRAMES);
+        }
+        if (p->backed_up)
+                return false;
+        p->drain_left -= peer_take_submissions(p, p->drain_left);
+        return p->drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring) ||
+               turns_go_on(p);
 }
 
 /* The stream is over. What it maps stays pinned until its process is. */
@@ -619,7 +612,10 @@ static void settle(struct peer *p)
         if (p->hung_up || p->broken) {
                 p->broken = true; /* replies to what is drained go nowhere */
                 outqueue_clear(&p->out);
-                drain(p);
+                if (!drain(p)) {
+                        peer_schedule(p);
+                        return;
+                }
                 stop_waiting(p);
                 hang_up(p);
                 return;
@@ -671,16 +667,19 @@ static void on_socket(uv_poll_t *handle, int status, int events)
 static void on_exit_seen(uv_poll_t *handle, int status, int events)
 {
         struct peer *p = container_of(handle, struct peer, process);
+        uint64_t began = clock_now_nsec();
+        struct tenancy *t = p->tenancy;
 
         p->refs++;
         if (p->state != PEER_WAITING) {
                 p->broken = true;
                 outqueue_clear(&p->out);
                 parked_drop(p);
-                drain(p);
+                (void)drain(p); /* it is no turn */
                 stop_waiting(p);
         }
         peer_exited(p);
+        turns_bill(t, began);
         peer_unref(p);
 }
 
@@ -693,6 +692,7 @@ void peer_exited(struct peer *p)
 bool peer_has_hung_up(struct peer *p)
 {
         struct pollfd poll_fd = {.fd = p->fd, .events = POLLRDHUP};
+        struct tenancy *turn_of = p->server->turn_of;
 
         if (peer_is_waiting(p) || p->state == PEER_GONE)
                 return true;
@@ -700,7 +700,9 @@ bool peer_has_hung_up(struct peer *p)
                 return false;
         p->refs++;
         p->hung_up = true;
+        p->server->turn_of = NULL; /* all at once */
         settle(p);
+        p->server->turn_of = turn_of;
         peer_unref(p);
         return true;
 }
@@ -734,7 +736,7 @@ void peer_turn(struct peer *p)
         if (parked_go_on(p, PEER_FRAMES_PER_TURN))
                 peer_schedule(p);
         /* While frames wait for the next turn nothing is received over them. */
-        if (readable && !p->hung_up && !p->backed_up && p->fd >= 0)
+        if (readable && !p->hung_up && !p->backed_up && !p->dropping && p->fd >= 0)
                 receive(p);
         process(p, PEER_FRAMES_PER_TURN);
         settle(p);

@@ -10,10 +10,11 @@
  *                                                    is out
  *
  * A peer keeps pages where it maps memory or has a pin segment. One that breaks the protocol is
- * gone if it keeps none; else it is *muted*: its input is drained and ignored, its ring isn't
- * looked at any more, its output is dropped, its pins stay until hang-up and exit, as the process
- * may be reading. Refcounted: the server's list holds one reference, each started uv handle one,
- * dropped in its close callback. Handlers never free a peer: they set flags, peer_settle() acts.
+ * gone if it keeps none; else it is *muted*: its input is drained and ignored (where descriptors
+ * are among it, left where it is: inbound.h), its ring isn't looked at any more, its output is
+ * dropped, its pins stay until hang-up and exit, as the process may be reading. Refcounted: the
+ * server's list holds one reference, each started uv handle one, dropped in its close callback.
+ * Handlers never free a peer: they set flags, peer_settle() acts.
  */
 #ifndef KVL_SERVER_PEER_H
 #define KVL_SERVER_PEER_H
@@ -27,11 +28,11 @@
 #include "base/list.h"
 #include "daemon/core/group.h"
 #include "daemon/server/access.h"
+#include "daemon/server/inbound.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/outqueue.h"
 #include "daemon/server/ring.h"
 #include "proto/frame.h"
-#include "proto/sock.h"
 
 struct server;
 struct tenancy;
@@ -78,6 +79,7 @@ struct peer {
         bool held;      /* isn't read from until it takes its output */
         bool backed_up; /* frames were left for the next turn */
         bool by_number; /* pidfd was opened by number: it must answer a challenge */
+        bool is_behind; /* frames are handled once its ring was executed up to ring_goal */
         bool adopted;   /* WAITING, and its member is one of the daemon before this one */
         bool resuming;  /* goes on with a member that was another's: until RESUMED */
         bool late;      /* was named for not giving recalled memory back */
@@ -89,6 +91,8 @@ struct peer {
         char *refuse_detail;     /* owned */
 
         int fd, pidfd; /* owned; -1 */
+        struct inbound inbound;
+        uint64_t listener_id; /* struct listener.id it came by; 0: none */
         uv_poll_t socket, process;
         bool socket_open, process_open; /* handles hold a reference */
         int socket_events;
@@ -102,12 +106,15 @@ struct peer {
         uint32_t n_fetches;
         struct list_link durables; /* of durable.c; owned by what they wait for */
         uint32_t n_durables;
+        struct dropping *dropping; /* of drops.c; owned by its tenant's drops; NULL: none */
         struct follower *follower; /* owned: an ADMIN_EVENTS that waits (followers.h); NULL */
         struct outqueue out;
-        struct ring ring;       /* open from SHM_OPEN to the end */
-        struct resume *resume;  /* owned; asked for, and not proven yet (resume.h); NULL */
-        uint64_t repeats_until; /* requests up to this number were sent before it resumed */
-        uint64_t *missed;       /* owned; ids of members that left while it was away; NULL: none */
+        struct ring ring;               /* open from SHM_OPEN to the end */
+        uint64_t ring_goal;             /* a position in it */
+        uint32_t n_drained, drain_left; /* once it has hung up: receives; submissions to execute */
+        struct resume *resume;          /* owned; asked for, and not proven yet (resume.h); NULL */
+        uint64_t repeats_until;         /* requests up to this number were sent before it resumed */
+        uint64_t *missed; /* owned; ids of members that left while it was away; NULL: none */
         uint32_t n_missed;
 
         uint16_t version; /* of the frames */
@@ -133,6 +140,7 @@ struct peer {
  */
 struct peer_origin {
         enum listener_kind kind;
+        uint64_t listener_id; /* of struct peer */
         struct tenancy *tenancy;
         pid_t pid;
         uid_t uid;
@@ -173,10 +181,18 @@ void peer_violation(struct peer *p, const char *rule);
 void peer_schedule(struct peer *p);
 
 /*
- * Executes up to `budget` submissions of its ring; what is left is for the next turn. Then the
- * peer may be muted or doomed. Nothing where it has no ring, or none that counts any more.
+ * Executes up to `budget` submissions of its ring, in its tenant's turn as long as that lasts; what
+ * is left is for the next turn. Then the peer may be muted or doomed. Nothing where it has no ring,
+ * or none that counts any more. Returns how many.
  */
-void peer_take_submissions(struct peer *p, uint32_t budget);
+uint32_t peer_take_submissions(struct peer *p, uint32_t budget);
+
+/* Its ring is read. */
+bool peer_may_submit(const struct peer *p);
+
+/* What it submitted before the frames that it has sent comes before them: true where it has, or
+ * where there is no next turn for it. */
+bool peer_has_submitted_first(struct peer *p);
 
 /* All that it did in shared memory until now is in the daemon's records. It may be muted or doomed
  * after. */

@@ -1,6 +1,7 @@
 #include "daemon/server/pending.h"
 
 #include "base/macros.h"
+#include "daemon/server/drops.h"
 #include "daemon/server/durable.h"
 #include "daemon/server/fetches.h"
 #include "daemon/server/key-waits.h"
@@ -12,7 +13,7 @@
 static size_t pending_of(const struct peer *p)
 {
         return p->out.bytes + parked_bytes(p) + key_waits_bytes(p) + fetches_bytes(p) +
-               durable_bytes(p);
+               durable_bytes(p) + drops_bytes(p);
 }
 
 void pending_recount(struct peer *p)

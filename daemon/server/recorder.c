@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/recorder-file.h"
@@ -281,14 +281,16 @@ void recorder_init(struct server *s)
 
 static int make_dir(const char *path, struct detail *d)
 {
-        int r = mkdir(path, 0750) < 0 && errno != EEXIST ? -errno : 0;
+        char why[DIR_WHY_BYTES];
+        int r = dir_make(path, 0, 0750, why);
 
-        if (r == 0 && access(path, W_OK | X_OK) < 0)
-                r = -errno;
-        return r == 0 ? 0
-                      : detail_set(d, r,
-                                "cannot write to %s: %s: make it writable for uid %u, then repeat",
-                                path, strerror(-r), (unsigned)geteuid());
+        if (r < 0)
+                return detail_set(d, r, "cannot record in %s: %s", path, why);
+        if (access(path, W_OK | X_OK) < 0)
+                return detail_set(d, -errno,
+                        "cannot write to %s: %s: make it writable for uid %u, then repeat", path,
+                        strerror(errno), (unsigned)geteuid());
+        return 0;
 }
 
 static int check_limits(uint64_t max_bytes, uint32_t max_files, struct detail *d)

@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "daemon/core/client-record.h"
+#include "daemon/core/culprit.h"
 #include "daemon/core/resume.h"
 #include "daemon/core/session.h"
 #include "daemon/core/tenant.h"
@@ -86,10 +87,22 @@ static int adopt_ring(struct peer *p)
         return r;
 }
 
+/* It goes on reading what it has mapped, and asks for nothing any more. */
+static void say_culprit(struct peer *p)
+{
+        log_warning(
+                "client %llu of tenant %s (%s) is not taken over, as earlier kvleaseds died while "
+                "they served it or others of its tenant: what it has stays until it exits",
+                (unsigned long long)p->member->id, p->tenancy->config.name, p->who);
+        peer_note_end(p, "kvleased died serving it");
+}
+
 static int adopt_member(struct server *s, struct member *m)
 {
         struct peer_origin origin = {.kind = LISTEN_TENANT};
+        struct state_serving was;
         struct client_who who;
+        bool is_unread;
         struct peer *p;
         int pidfd, r;
 
@@ -108,7 +121,14 @@ static int adopt_member(struct server *s, struct member *m)
         p->member = m;
         m->server_data = p;
         p->muted = client_is_muted(m);
-        return adopt_ring(p);
+        if (culprit_is_client(&s->store, m->group->tenant->mark, m->id, &is_unread))
+                say_culprit(p);
+        if (is_unread)
+                return 0;
+        was = culprit_take_over(&s->store, m->group->tenant->mark, m->id);
+        r = adopt_ring(p);
+        culprit_serve_end(&s->store, was);
+        return r;
 }
 
 static int adopt_group(struct server *s, struct group *g)
@@ -274,6 +294,7 @@ int resume_take(struct peer *p, struct detail *d)
 
         if (r != 0)
                 return r;
+        (void)culprit_serve(&p->server->store, m->group->tenant->mark, m->id); /* the frame's */
         p->server->n_resumed += peer_of_member(m)->adopted;
         resume = TAKE(p->resume);
         client_token_renew(m, resume->presented, resume->fresh);

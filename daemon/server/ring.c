@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "daemon/server/fetches.h"
 
@@ -28,10 +29,10 @@ static void fill_header(struct shm_client *shm, uint64_t client_id, uint64_t boo
 /* Nothing in it is read. */
 static int map_ring(struct ring *r, int fd)
 {
-        uint8_t *base = mmap(NULL, SHM_CLIENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        uint8_t *base = memory_map(fd, SHM_CLIENT_BYTES);
         uint8_t *submissions = base + SHM_HEADER_BYTES;
 
-        if (base == MAP_FAILED)
+        if (!base)
                 return -errno;
         *r = (struct ring){
                 .shm = (struct shm_client *)(void *)base,
@@ -171,9 +172,13 @@ static void begin_fetch(struct ring *r, const struct shm_submission *s, struct s
 static void execute(struct ring *r, struct member *m, const struct shm_submission *s,
         uint64_t now_nsec, struct submit_result *ret)
 {
+        *ret = (struct submit_result){0};
         if (m)
                 m->repeats = r->repeats;
-        submit_one(m, &r->chain, s, now_nsec, ret);
+        /* Of who is gone a TOUCH is lost, as any may be, and a REFILL is for nobody: many
+         * connections can end at once. */
+        if (!r->ended || (s->op != SHM_OP_TOUCH && s->op != SHM_OP_REFILL))
+                submit_one(m, &r->chain, s, now_nsec, ret);
         if (ret->fetching)
                 begin_fetch(r, s, ret);
         r->repeats = false;
@@ -183,25 +188,51 @@ static void execute(struct ring *r, struct member *m, const struct shm_submissio
         commit(r);
 }
 
-/* Executes n submissions that are there and have room. Returns the broken rule, or NULL. */
-static void run_batch(
-        struct ring *r, struct member *m, uint32_t n, uint64_t now_nsec, struct ring_turn *turn)
+/* What takes a microsecond at most is executed so often between two looks at the clock, which takes
+ * a twentieth of that. Not tuned. */
+#define CHEAP_PER_LOOK 8
+
+/* Of pages that TOUCHes went through: 0.1 us each. Not tuned. */
+#define WALK_PER_LOOK 64
+
+/* The submission was the turn's last. */
+static bool is_over(
+        const struct ring_turn *turn, const struct shm_submission *s, uint64_t ends_nsec)
 {
+        bool is_cheap = s->op == SHM_OP_PUBLISH || s->op == SHM_OP_PARENT || s->op == SHM_OP_WITH ||
+                        s->op == SHM_OP_TOUCH;
+
+        if (turn->violation || turn->n_walked >= RING_WALK_PAGES)
+                return true;
+        /* What a TOUCH walks is counted. */
+        if (is_cheap && turn->n % CHEAP_PER_LOOK != 0 && turn->n_walked < WALK_PER_LOOK)
+                return false;
+        return ends_nsec != UINT64_MAX && clock_now_nsec() >= ends_nsec;
+}
+
+/* Executes n submissions that are there and have room. False: the turn is over. */
+static bool run_batch(struct ring *r, struct member *m, uint32_t n, uint64_t now_nsec,
+        uint64_t ends_nsec, struct ring_turn *turn)
+{
+        bool goes_on = true;
+
         struct shm_submission batch[RING_BATCH];
 
         for (uint32_t i = 0; i < n; i++)
                 batch[i] = r->submissions[(r->sub_head + i) % SHM_SUB_ENTRIES];
         /* From here on the compiler, too, has only the copies. */
         atomic_signal_fence(memory_order_seq_cst);
-        for (uint32_t i = 0; i < n && !turn->violation && turn->n_walked < RING_WALK_PAGES; i++) {
+        for (uint32_t i = 0; i < n && goes_on; i++) {
                 struct submit_result result;
 
                 execute(r, m, &batch[i], now_nsec, &result);
                 turn->n++;
                 turn->n_walked += result.n_walked;
                 turn->violation = result.violation;
+                goes_on = !is_over(turn, &batch[i], ends_nsec);
         }
         show(r);
+        return goes_on;
 }
 
 /* How many can be executed now; *ret_rule is set where the client broke one. */
@@ -214,19 +245,28 @@ static uint64_t look(struct ring *r, const char **ret_rule)
         return *ret_rule ? 0 : MIN(r->sub_tail - r->sub_head, completion_room(r));
 }
 
-struct ring_turn ring_drain(struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec)
+struct ring_turn ring_drain(
+        struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec, uint64_t ends_nsec)
 {
         struct ring_turn turn = {0};
+        bool goes_on = true;
         uint64_t ready;
 
-        while ((ready = look(r, &turn.violation)) > 0 && turn.n < budget && !turn.violation &&
-                turn.n_walked < RING_WALK_PAGES) {
+        while ((ready = look(r, &turn.violation)) > 0 && turn.n < budget && goes_on) {
                 uint32_t n = MIN(budget - turn.n, (uint32_t)RING_BATCH);
 
-                run_batch(r, m, (uint32_t)MIN(ready, (uint64_t)n), now_nsec, &turn);
+                goes_on = run_batch(
+                        r, m, (uint32_t)MIN(ready, (uint64_t)n), now_nsec, ends_nsec, &turn);
         }
         turn.more = ready > 0 && !turn.violation;
         return turn;
+}
+
+bool ring_is_at(struct ring *r, uint64_t position)
+{
+        const char *rule = NULL;
+
+        return (int64_t)(r->sub_head - position) >= 0 || look(r, &rule) == 0;
 }
 
 void ring_complete(struct ring *r, uint64_t user_data, uint32_t status, uint32_t page)

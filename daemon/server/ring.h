@@ -77,9 +77,26 @@ static inline bool ring_is_open(const struct ring *r)
 
 /*
  * Executes up to `budget` submissions in order, each while its completion has room (one that
- * completes nothing waits for room, too).
+ * completes nothing waits for room, too). At least one, and none more once it is ends_nsec by
+ * clock_now_nsec(), but for some that take a microsecond each; UINT64_MAX: it has no end.
  */
-struct ring_turn ring_drain(struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec);
+struct ring_turn ring_drain(
+        struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec, uint64_t ends_nsec);
+
+/* Where the client has submitted up to, for ring_is_at(). */
+static inline uint64_t ring_tail(const struct ring *r)
+{
+        return r->shm ? atomic_load_explicit(&r->shm->sub_tail, memory_order_acquire) : 0;
+}
+
+/* All before this position is executed, or can't be now: its completions have no room. */
+bool ring_is_at(struct ring *r, uint64_t position);
+
+/* Something could be executed, as far as can be seen without a look at all of it. */
+static inline bool ring_has_any(const struct ring *r)
+{
+        return r->shm && ring_tail(r) != r->sub_head;
+}
 
 /* A FETCH that was under way is done, for which ring_drain() has kept room. Nothing where the
  * client takes no completions any more, but for the room. */

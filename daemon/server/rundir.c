@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/dir.h"
 #include "base/fd.h"
 #include "daemon/server/lockfile.h"
 #include "daemon/server/log.h"
@@ -63,16 +64,17 @@ static int explain(int r, const char *path, struct detail *d)
 /* Who can write there can put sockets of their own in the place of ours. */
 static int check_writers(const char *path, struct detail *d)
 {
+        char why[DIR_WHY_BYTES];
         struct stat st;
         int r = check_dir(path, &st);
 
         if (r < 0)
                 return explain(r, path, d);
-        if (st.st_mode & S_IWOTH)
-                return detail_set(d, -EPERM,
-                        "everybody may write to the runtime directory %s and take the place of "
-                        "kvleased there: chmod o-w it or give another by --runtime-dir",
-                        path);
+        r = dir_check(path, 0, 0, why);
+        if (r < 0)
+                return detail_set(d, r,
+                        "cannot use the runtime directory %s: %s, or give another by --runtime-dir",
+                        path, why);
         if (st.st_mode & S_IWGRP)
                 log_warning("group %u may write to the runtime directory %s and take the place of "
                             "kvleased there: chmod g-w it",
@@ -91,6 +93,34 @@ static int explain_busy(const char *lock_path, const char *path, struct detail *
                         (unsigned long long)pid, path);
         return detail_set(
                 d, -EBUSY, "another kvleased uses %s: stop it or give another --runtime-dir", path);
+}
+
+/* Of tenants' directories: whoever may write there can be a tenant to its clients. */
+static int make_tenants_dir(struct rundir *d, struct detail *detail)
+{
+        char name[PATH_SIZE], why[DIR_WHY_BYTES];
+        int r;
+
+        snprintf(name, sizeof(name), "%s/t", d->path);
+        r = dir_make(name, DIR_NO_LINK, 0755, why);
+        if (r < 0)
+                return detail_set(detail, r, "cannot use the tenants' directory %s: %s", name, why);
+        d->made_tenants_dir = r > 0;
+        return 0;
+}
+
+static int explain_lock(int r, const char *name, const char *path, struct detail *d)
+{
+        struct stat st;
+
+        if (r == -EACCES && lstat(name, &st) == 0 && st.st_uid != geteuid())
+                return detail_set(d, r,
+                        "cannot lock %s: it belongs to uid %u: remove it, once no kvleased of that "
+                        "user uses %s",
+                        name, (unsigned)st.st_uid, path);
+        if (r == -ELOOP || r == -EINVAL)
+                return detail_set(d, r, "cannot lock %s: it is no regular file: remove it", name);
+        return explain(r, path, d);
 }
 
 int rundir_open(struct rundir *d, const char *path, struct detail *detail)
@@ -113,10 +143,8 @@ int rundir_open(struct rundir *d, const char *path, struct detail *detail)
         if (d->lock_fd == -EBUSY)
                 return explain_busy(name, path, detail);
         if (d->lock_fd < 0)
-                return explain(d->lock_fd, path, detail);
-        snprintf(name, sizeof(name), "%s/t", path);
-        r = make_dir(name, &d->made_tenants_dir);
-        return r < 0 ? explain(r, path, detail) : 0;
+                return explain_lock(d->lock_fd, name, path, detail);
+        return make_tenants_dir(d, detail);
 }
 
 /* What a daemon that crashed made for a tenant, if nobody (systemd) listens there. */

@@ -16,8 +16,8 @@ struct rundir {
         bool after_crash; /* a daemon left its lock file, so what is in t/ was its */
 };
 
-/* 0, or -errno with the sentence; -EBUSY: another daemon has it; -EPERM: everybody may write there.
- */
+/* 0, or -errno with the sentence; -EBUSY: another daemon has it; -EPERM: it, or
+ * t/ in it, is somebody else's, or everybody may write there; -ELOOP: t/ is a symbolic link. */
 int rundir_open(struct rundir *d, const char *path, struct detail *detail);
 
 /* The process ends and leaves everything for the next one, as a crash would. */

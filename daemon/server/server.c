@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,10 +20,13 @@
 #include "daemon/core/space.h"
 #include "daemon/core/transfer.h"
 #include "daemon/server/compact-timer.h"
+#include "daemon/server/crash.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/devices.h"
+#include "daemon/server/drops.h"
 #include "daemon/server/events.h"
 #include "daemon/server/followers.h"
+#include "daemon/server/inbound.h"
 #include "daemon/server/learnt.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/log.h"
@@ -83,6 +87,7 @@ static void on_work(uv_idle_t *idle)
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
         more |= recalls_turn(s);
         more |= queues_work(s);
+        more |= drops_turn(s);
         more |= parked_work(s);
         more |= key_waits_work(s);
         compact_timer_turn(s);
@@ -120,10 +125,17 @@ void server_await_hello(struct server *s)
         uv_timer_start(&s->hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
 }
 
+static void look_at_ring(struct peer *p)
+{
+        peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
+}
+
 void server_look_at_rings(struct server *s)
 {
+        turns_begin_visits(s, s->turns_share_nsec);
         list_for_each (p, &s->peers, struct peer, link)
-                peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
+                if (ring_is_open(&p->ring))
+                        turns_visit(p, look_at_ring);
 }
 
 static void work_on_policies(struct server *s)
@@ -199,7 +211,10 @@ static void on_ns(struct ns *ns, bool goes, void *data)
                 learnt_load(s, ns);
                 return;
         }
-        learnt_save(s, ns);
+        if (ns->was_idle)
+                learnt_forget_ns(s, ns);
+        else
+                learnt_save(s, ns);
         recorder_forget(s, ns);
 }
 
@@ -254,7 +269,9 @@ static int init_base(struct server *s, struct config *config)
         parked_init(s);
         key_waits_init(s);
         turns_init(s);
+        turn_watch_init(&s->turn_watch, &s->loop);
         sizing_timer_init(s);
+        reaping_init(s);
         return 0;
 }
 
@@ -303,6 +320,15 @@ static int start_discards(struct server *s)
         return r;
 }
 
+static int start_reaper(struct server *s)
+{
+        int r = reaping_start(s);
+
+        if (r < 0)
+                log_error("cannot prepare to give memory back to the system: %s", strerror(-r));
+        return r;
+}
+
 enum exit_code server_init(
         struct server *s, struct config *config, const struct config_source *source)
 {
@@ -315,6 +341,10 @@ enum exit_code server_init(
                 return EXIT_OTHER;
         }
         s->source = *source;
+        s->old_sockets = getenv(INBOUND_TEST_VARIABLE) != NULL;
+        if (s->old_sockets)
+                log_warning("clients may send file descriptors (" INBOUND_TEST_VARIABLE
+                            "), as on kernels before 6.16: for tests alone");
         open_room(s);
         if (prepare_process() < 0 || take_descriptors(s) < 0)
                 code = EXIT_OTHER;
@@ -324,7 +354,7 @@ enum exit_code server_init(
                 code = EXIT_OTHER;
         else if (devices_open(s) < 0)
                 code = EXIT_DEVICE;
-        else if (start_discards(s) < 0)
+        else if (start_discards(s) < 0 || start_reaper(s) < 0)
                 code = EXIT_OTHER;
         else if (movement_start(s) < 0)
                 code = EXIT_DEVICE;
@@ -335,6 +365,8 @@ enum exit_code server_init(
         s->keeps_state = code == EXIT_OK;
         if (code == EXIT_OK && tenants_load(s) < 0)
                 code = EXIT_CONFIG;
+        if (code == EXIT_OK)
+                crash_watch(&s->store);
         if (code == EXIT_OK && takeover_end(s, &d) < 0)
                 code = EXIT_OTHER;
         if (code == EXIT_OK) {
@@ -444,8 +476,8 @@ static void note_start(struct server *s)
         if (s->took_over)
                 snprintf(detail, sizeof(detail),
                         "taken over: %" PRIu64 " pages in %u namespaces, %u clients; lost: %u "
-                        "namespaces",
-                        r->n_pages, r->n_namespaces, r->n_clients, r->n_lost);
+                        "namespaces, %u clients over which kvleased died",
+                        r->n_pages, r->n_namespaces, r->n_clients, r->n_lost, r->n_culprits);
         server_note(s, &(struct chronicle_note){.kind = EVENT_DAEMON,
                                .reason = "started",
                                .pages = s->took_over ? r->n_pages : 0,
@@ -489,12 +521,15 @@ enum exit_code server_start(struct server *s)
         keeping_say(s);
         keeping_settle(s); /* who is READY may be killed: nobody is served yet who would wait */
         start_handles(s);
+        if (s->took_over)
+                upkeep_timer_expect(s); /* for what nobody comes back to */
         say_ready(s);
         return EXIT_OK;
 }
 
 enum exit_code server_run(struct server *s)
 {
+        turn_watch_start(&s->turn_watch);
         uv_run(&s->loop, UV_RUN_DEFAULT);
         return s->restarting ? EXIT_RESTART : EXIT_OK;
 }
@@ -532,6 +567,7 @@ void server_stop(struct server *s)
         if (s->stopping)
                 return;
         s->stopping = true;
+        culprits_forget(&s->store);
         log_message(LOG_STOPPING, NULL, "stopping");
         server_note(s, &(struct chronicle_note){.kind = EVENT_DAEMON,
                                .reason = s->restarting ? "restarting" : "stopping"});
@@ -598,8 +634,10 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->upkeep_timer,
                 (uv_handle_t *)&s->follow_timer,
                 (uv_handle_t *)&s->sizing_timer,
+                (uv_handle_t *)&s->reaping.timer,
                 (uv_handle_t *)&s->turns_timer,
                 (uv_handle_t *)&s->turns_check,
+                (uv_handle_t *)&s->turn_watch.prepare,
                 (uv_handle_t *)&s->signals[0],
                 (uv_handle_t *)&s->signals[1],
                 (uv_handle_t *)&s->signals[2],
@@ -608,6 +646,8 @@ static void close_loop(struct server *s)
 
         queues_stop(s);
         movement_stop(s);
+        reaping_leave_loop(s);
+        turn_watch_stop(&s->turn_watch);
         leave_signals(s);
         for (size_t i = 0; i < ARRAY_SIZE(handles); i++)
                 uv_close(handles[i], NULL);
@@ -652,9 +692,11 @@ void server_deinit(struct server *s)
         size_t n_mapping = count_mapping(s);
         bool goes_on = keeping_is_on(&s->keeping), leaves = goes_on || n_mapping > 0;
 
+        crash_unwatch();
         if (n_mapping > 0 && !goes_on)
                 log_notice(
                         "%zu clients still map memory: it stays theirs until they exit", n_mapping);
+        s->leaving = true;
         close_listeners(s);
         keeping_stop(s);
         list_for_each_safe (p, &s->peers, struct peer, link) {
@@ -673,6 +715,7 @@ void server_deinit(struct server *s)
         tenants_free(s);
         close_loop(s);
         map_deinit(&s->recorder.requests);
+        key_waits_deinit(s);
         if (leaves)
                 leave_store(s);
         else

@@ -28,6 +28,7 @@
 #include "daemon/server/descriptors.h"
 #include "daemon/server/disk-tier.h"
 #include "daemon/server/disk.h"
+#include "daemon/server/reaping.h"
 #include "daemon/server/recorder.h"
 #include "daemon/server/keeping.h"
 #include "daemon/server/kept-sockets.h"
@@ -35,6 +36,7 @@
 #include "daemon/server/key-waits.h"
 #include "daemon/server/rundir.h"
 #include "daemon/server/tenantdb.h"
+#include "daemon/server/turn-watch.h"
 #include "proto/arena.h"
 #include "proto/frame.h"
 
@@ -54,6 +56,7 @@ enum exit_code {
 #define MAX_PUBLISH_PAGES 1024
 #define MAX_LOOKUP_KEYS   1536
 #define MAX_SESSION_PAGES 1024
+#define MAX_HELD_PAGES    256 /* each is looked for in all attachments of the group */
 
 struct listener;
 struct tenancy;
@@ -68,6 +71,7 @@ struct server {
         uint64_t start_nsec, ready_nsec;
         const _Atomic uint64_t *test_clock; /* NULL: none (test-clock.h) */
         uint64_t policies_nsec;             /* when policies did their housekeeping last */
+        bool old_sockets;                   /* INBOUND_TEST_VARIABLE is set */
         bool keeps_state;                   /* the state directory is there, and locked */
         struct disk disk;
         struct recorder recorder;
@@ -98,22 +102,24 @@ struct server {
         uint32_t n_peers, n_refused;
         uint32_t n_monitors; /* of these: on the monitor socket */
         uint32_t n_adopted;  /* of these: clients of the daemon before, that wait to resume */
-        uint64_t last_peer_id;
+        uint64_t last_peer_id, last_listener_id;
         uint64_t n_violations;
         struct calls calls;
+        struct turn_watch turn_watch;
 
         /* For the one request being handled at a time. */
         struct arena arena;
         uint8_t out[FRAME_MAX_SIZE];
         uint32_t pages[MAX_LEASE_PAGES];
+        uint32_t page_tokens[MAX_LOOKUP_KEYS]; /* of `pages`, where LOOKUP tells them */
 
         uv_idle_t work;
         uv_timer_t hello_timer, stop_timer, look_timer, quiet_timer, watchdog;
         struct list_link parked; /* struct peer.parked_link: has a lease that waits */
         struct list_link due;    /* struct peer.due_link: of these, to be tried again */
-        struct list_link key_waits[KEY_WAITS_LISTS]; /* of key-waits.c, by hash; */
-        struct list_link key_waits_due;              /* of these, to be looked at */
-        uv_timer_t wait_timer;      /* parked.c; runs while a lease waits for room */
+        struct map key_waits;    /* of key-waits.c: hash of a key -> struct key_group, owned */
+        struct list_link key_waits_due; /* struct key_group.link: their announcements have ended */
+        uv_timer_t wait_timer;          /* parked.c; runs while a lease waits for room */
         bool room_came;             /* something came free since the last round of tries began */
         bool in_round, is_retrying; /* parked.c */
         bool round_is_all;          /* the one begun last: not only of those at their deadline */
@@ -132,6 +138,7 @@ struct server {
         uv_timer_t follow_timer;     /* followers.c; runs while there are any */
         uint64_t followed;           /* events that were there when they were looked at last */
         struct list_link disk_tiers; /* struct disk_tier.link */
+        struct reaping reaping;
         uv_signal_t signals[3];
         uv_timer_t
                 sizing_timer; /* sizing-timer.c; runs while any tenant has a sizer or a schedule */
@@ -145,6 +152,7 @@ struct server {
         uv_check_t turns_check;
         uv_timer_t turns_timer; /* runs while tenants are paused */
         bool stopping;
+        bool leaving;    /* the process is about to end: server_deinit() */
         bool restarting; /* ends with EXIT_RESTART */
 };
 

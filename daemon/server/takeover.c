@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "daemon/core/canary.h"
 #include "daemon/core/client-record.h"
+#include "daemon/core/culprit.h"
 #include "daemon/core/recover.h"
 #include "daemon/core/state.h"
 #include "daemon/server/log.h"
@@ -21,6 +22,8 @@ int takeover_begin(struct server *s, struct detail *d)
         if (clients < 0)
                 return clients;
         is_lost |= are_clients_lost;
+        if (r == 1 && !is_lost && culprits_count(&s->store, server_now(s), d))
+                log_error("%s", d->text);
         s->took_over = r == 1 && !is_lost;
         if (is_lost)
                 log_warning("%s", d->text);

@@ -175,6 +175,7 @@ int tenant_attrs_of(struct server *s, const struct tenant_config *c, struct tena
                 .weight = c->weight,
                 .priority = c->priority,
                 .max_clients = c->max_clients,
+                .max_pins = c->max_pins,
                 .class = c->class,
                 .reserve_bytes = c->reserve_bytes,
                 .when_full = c->when_full,

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/macros.h"
 #include "daemon/server/lockfile.h"
@@ -26,6 +27,19 @@ static void report_error(config_report_fn report, void *data, const char *format
         report(data, true, sentence);
 }
 
+/* Who can write there can write down tenants of their own. */
+static int check_writers(const char *state_dir, config_report_fn report, void *data)
+{
+        char why[DIR_WHY_BYTES];
+        int r = dir_check(state_dir, 0, 0, why);
+
+        if (r < 0)
+                report_error(report, data,
+                        "cannot use the state directory %s: %s, or give another by --state-dir",
+                        state_dir, why);
+        return r;
+}
+
 static int open_dir(const char *state_dir, config_report_fn report, void *data)
 {
         int r = 0;
@@ -40,7 +54,7 @@ static int open_dir(const char *state_dir, config_report_fn report, void *data)
                         "or "
                         "give another by --state-dir",
                         state_dir, strerror(-r), (unsigned)geteuid());
-        return r;
+        return r < 0 ? r : check_writers(state_dir, report, data);
 }
 
 static int take_lock(
@@ -53,7 +67,10 @@ static int take_lock(
         if (db->lock_fd >= 0)
                 return 0;
         if (db->lock_fd != -EBUSY) {
-                report_error(report, data, "cannot lock %s: %s: make it writable for uid %u",
+                report_error(report, data,
+                        "cannot lock %s: %s: remove it, once no kvleased of another user uses it, "
+                        "or "
+                        "make it writable for uid %u",
                         db->lock_path, strerror(-db->lock_fd), (unsigned)geteuid());
                 return db->lock_fd;
         }

@@ -24,11 +24,13 @@ struct tenancy {
         struct tenant *tenant;       /* owned, of the store */
         struct tenant_config config; /* in force */
         bool from_config;
-        struct listener *listener; /* owned; NULL before the server serves */
-        uint32_t n_peers;          /* connections, also those not introduced yet */
-        uint32_t n_adopted;        /* of these: struct server.n_adopted */
+        struct listener *listener;    /* owned; NULL before the server serves */
+        uint32_t n_peers;             /* connections, also those not introduced yet */
+        uint32_t n_adopted;           /* of these: struct server.n_adopted */
+        unsigned descriptors_refused; /* of descriptors.c: what was said in the log */
         struct turns turns;
         size_t pending_bytes;     /* of pending.c */
+        bool said_held;           /* reaping.c */
         bool is_short;            /* at start: its reservation didn't fit */
         uint64_t reserved_before; /* during a reload: what was reserved before it */
 };

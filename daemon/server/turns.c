@@ -81,16 +81,23 @@ static void pause_tenancy(struct tenancy *t, uint64_t now)
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
+static void owe(struct tenancy *t, uint64_t nsec)
+{
+        uint64_t most = OWES_MAX_SHARES * t->server->turns_share_nsec;
+
+        t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
+}
+
 /* Serves its peers until its time is over, its requests are, or nobody waits. */
 static void serve(struct server *s, struct tenancy *t)
 {
         struct turns *u = &t->turns;
         uint64_t share = s->turns_share_nsec, now = clock_now_nsec();
-        uint64_t ends = now + share - MIN(u->owes_nsec, share);
         struct peer *p;
 
         s->turn_of = t;
-        s->turn_ends_nsec = ends;
+        s->turn_ends_nsec = now + share - MIN(u->owes_nsec, share);
+        u->owes_nsec -= MIN(u->owes_nsec, share);
         do {
                 if (bucket_wait_nsec(&u->requests, request_limit(t), now) > 0) {
                         pause_tenancy(t, now);
@@ -101,9 +108,10 @@ static void serve(struct server *s, struct tenancy *t)
                         break;
                 peer_turn(p);
                 now = clock_now_nsec();
-        } while (now < ends);
+        } while (now < s->turn_ends_nsec);
         s->turn_of = NULL;
-        u->owes_nsec = now > ends ? MIN(now - ends, OWES_MAX_SHARES * share) : 0;
+        if (now > s->turn_ends_nsec)
+                owe(t, now - s->turn_ends_nsec);
 }
 
 static void take_turn(struct server *s, struct tenancy *t, bool alone)
@@ -139,6 +147,13 @@ static void on_check(uv_check_t *check)
                 server_kick(s);
 }
 
+void turns_owe(struct tenancy *t, uint64_t nsec)
+{
+        uint64_t most = OWES_MAX_SHARES * t->server->turns_share_nsec;
+
+        t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
+}
+
 void turns_queue(struct peer *p)
 {
         struct turns *u = &p->tenancy->turns;
@@ -165,6 +180,68 @@ bool turns_go_on(const struct peer *p)
         now = clock_now_nsec();
         return now < s->turn_ends_nsec &&
                bucket_wait_nsec(&t->turns.requests, request_limit(t), now) == 0;
+}
+
+uint64_t turns_ends(const struct peer *p)
+{
+        const struct server *s = p->server;
+
+        return p->tenancy && s->turn_of == p->tenancy ? s->turn_ends_nsec : UINT64_MAX;
+}
+
+/* ---- outside of turns ----------------------------------------------------------------------- */
+
+void turns_begin_visits(struct server *s, uint64_t most_nsec)
+{
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                t->turns.visit_nsec = most_nsec;
+}
+
+bool turns_may_visit(const struct tenancy *t)
+{
+        return t->turns.visit_nsec > 0;
+}
+
+void turns_bill(struct tenancy *t, uint64_t began_nsec)
+{
+        struct server *s = t ? t->server : NULL;
+        uint64_t took = clock_now_nsec() - began_nsec;
+
+        if (!t || s->turn_of == t)
+                return;
+        if (s->turn_of)
+                s->turn_ends_nsec += took; /* not at the cost of whose turn it is */
+        owe(t, took);
+}
+
+void turns_visited(struct tenancy *t, uint64_t began_nsec)
+{
+        t->turns.visit_nsec -= MIN(clock_now_nsec() - began_nsec, t->turns.visit_nsec);
+        turns_bill(t, began_nsec);
+}
+
+/* As in a turn, which ends when it has no time left for this. */
+void turns_visit(struct peer *p, void (*visit)(struct peer *p))
+{
+        struct server *s = p->server;
+        struct tenancy *t = p->tenancy, *turn_of = s->turn_of;
+        uint64_t began = clock_now_nsec(), ends = s->turn_ends_nsec;
+
+        if (!t || turn_of == t) {
+                visit(p);
+                return;
+        }
+        if (!turns_may_visit(t)) {
+                if (ring_has_any(&p->ring))
+                        peer_schedule(p);
+                return;
+        }
+        s->turn_of = t;
+        s->turn_ends_nsec = began + t->turns.visit_nsec;
+        visit(p);
+        s->turn_of = turn_of;
+        s->turn_ends_nsec = ends;
+        turns_visited(t, began);
 }
 
 void turns_charge(struct peer *p, uint32_t n)

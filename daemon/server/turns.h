@@ -1,8 +1,9 @@
 /*
  * Whose turn it is. What the peers of tenants have for the daemon to do waits here, and is done
  * once in every turn of the loop: each tenant that has any gets the same time, however many its
- * peers are, and among these they are served in turn. What a tenant took beyond its time (one
- * request can take long) it lacks in the next turns, where others wait. Administrators aren't here:
+ * peers are, and among these they are served in turn, requests and submissions alike. What a tenant
+ * took beyond its time (one request can take long), or outside of its turns, it lacks in the next
+ * ones, where others wait. Administrators aren't here:
  * what they ask is answered as it comes, before all of this.
  *
  * A tenant with limits (max_requests, max_connects) has a bucket of each. Without requests left it
@@ -35,6 +36,7 @@ struct turns {
         struct list_link link;    /* server.turns_due or, paused, server.turns_paused */
         struct list_link waiting; /* struct peer.backlog_link: have work, the next first */
         uint64_t owes_nsec;       /* taken beyond its time */
+        uint64_t visit_nsec;      /* left of the visits under way */
         bool paused;
         uint64_t paused_nsec; /* since when */
         struct bucket requests, connects;
@@ -53,6 +55,10 @@ void turns_renew(struct tenancy *t);
 /* The tenancy goes: nobody of it waits any more. */
 void turns_drop(struct tenancy *t);
 
+/* Something was done for the tenant outside of its turn, which took so long: it lacks that as what
+ * it takes beyond its time. */
+void turns_owe(struct tenancy *t, uint64_t nsec);
+
 /* The peer of a tenant has work: peer_turn() will be called, soon. Doesn't wake the loop. Cheap to
  * repeat. */
 void turns_queue(struct peer *p);
@@ -62,6 +68,28 @@ bool turns_are_due(const struct server *s);
 
 /* The peer may have another request handled in this turn. Always, outside of its tenant's turn. */
 bool turns_go_on(const struct peer *p);
+
+/* When its tenant's turn ends, by clock_now_nsec(); UINT64_MAX: it isn't its tenant's turn. */
+uint64_t turns_ends(const struct peer *p);
+
+/*
+ * Visits: what is done with all peers at once, outside of their tenants' turns, as what lies in
+ * their rings is executed before an administrator is told figures. It is on each tenant's account:
+ * who has used up most_nsec is passed over, and what it submitted has its turn.
+ */
+void turns_begin_visits(struct server *s, uint64_t most_nsec); /* of each tenant */
+void turns_visit(struct peer *p, void (*visit)(struct peer *p));
+
+/* The same of a tenant: may something be done for it? It was, since began_nsec. */
+bool turns_may_visit(const struct tenancy *t);
+void turns_visited(struct tenancy *t, uint64_t began_nsec);
+
+/* Something was done for a tenant since began_nsec outside of turns. It may be NULL. */
+void turns_bill(struct tenancy *t, uint64_t began_nsec);
+
+/* What a visit takes at most before an administrator's request is answered, of each tenant: as long
+ * as figures are exact. Not tuned. */
+#define TURNS_FIGURES_NSEC (3 * NSEC_PER_MSEC)
 
 /* `n` requests of the peer, or submissions, are executed: it is heard of. */
 void turns_charge(struct peer *p, uint32_t n);

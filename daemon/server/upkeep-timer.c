@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "daemon/core/expire.h"
+#include "daemon/core/idle.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/prefetch.h"
 #include "daemon/core/session.h"
@@ -52,14 +53,24 @@ static uint64_t drop_incomplete(struct server *s, uint64_t now_nsec)
         return next;
 }
 
+/* Namespaces that hold nothing, and that nobody has opened for a while. */
+static uint64_t drop_idle(struct server *s, uint64_t now_nsec)
+{
+        uint64_t next = idle_look(&s->store, now_nsec);
+
+        if (next <= now_nsec)
+                server_kick(s);
+        return next;
+}
+
 /* Sessions that will be asked for soon. */
 static uint64_t look_ahead(struct server *s, uint64_t now_nsec)
 {
         return prefetch_look(&s->store, now_nsec);
 }
 
-static const upkeep_fn calls[] = {
-        expire, drop_incomplete, expire_sessions, look_ahead, learnt_save_due, recorder_end_idle};
+static const upkeep_fn calls[] = {expire, drop_incomplete, expire_sessions, drop_idle, look_ahead,
+        learnt_save_due, recorder_end_idle};
 
 static void on_tick(uv_timer_t *timer);
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/fault-point.h"
 #include "base/fd.h"
 #include "base/map.h"
@@ -127,19 +128,54 @@ static int fill(int fd, const struct disk_super *super)
         return r == 0 && fsync(fd) < 0 ? -errno : r;
 }
 
+/* The directory of the file at `path`: owned. NULL: no memory. */
+static char *directory_of(const char *path)
+{
+        const char *slash = strrchr(path, '/');
+
+        if (!slash)
+                return strdup(".");
+        return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
 static int sync_directory(const char *path)
 {
-        _cleanup_free_ char *dir = strdup(path);
+        _cleanup_free_ char *dir = directory_of(path);
         _cleanup_fd_ int fd = -1;
-        char *slash;
 
         if (!dir)
                 return -ENOMEM;
-        slash = strrchr(dir, '/');
-        if (slash)
-                slash[slash == dir] = '\0';
-        fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+}
+
+/* Who may take the file away there may put another in its place. */
+static int check_directory(const char *path, char why[DISK_WHY_BYTES])
+{
+        _cleanup_free_ char *dir = directory_of(path);
+        char what[DIR_WHY_BYTES];
+        int r;
+
+        if (!dir)
+                return say_errno(why, -ENOMEM, path, "can't open");
+        r = dir_check(dir, DIR_STICKY, 0, what);
+        return r < 0 ? say(why, r, "can't use the directory of %s: %s", path, what) : 0;
+}
+
+/* Of a file that is about to hold tenants' bytes: nobody else's, and known by no other name. */
+static int check_file(int fd, const char *path, char why[DISK_WHY_BYTES])
+{
+        struct stat st;
+
+        if (fstat(fd, &st) < 0)
+                return say_errno(why, -errno, path, "can't look at");
+        if (!S_ISREG(st.st_mode))
+                return say(why, -EINVAL, "%s is no regular file", path);
+        if (st.st_uid != geteuid())
+                return say(why, -EPERM, "%s is another user's", path);
+        if (st.st_nlink > 1)
+                return say(why, -EPERM, "%s has a second name (a hard link): remove that", path);
+        return fchmod(fd, 0600) < 0 ? say_errno(why, -errno, path, "can't protect") : 0;
 }
 
 static int lock(int fd)
@@ -153,15 +189,19 @@ static int lock(int fd)
 static int make_beside(const char *path, const char *beside, const struct disk_super *super,
         char why[DISK_WHY_BYTES])
 {
-        _cleanup_fd_ int fd = open(beside, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        _cleanup_fd_ int fd =
+                open(beside, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
         int r;
 
         if (fd < 0)
                 return say_errno(why, -errno, path, "can't make");
+        r = check_file(fd, beside, why);
+        if (r < 0)
+                return r;
         r = lock(fd);
         if (r < 0)
                 return say_errno(why, r, beside, "can't lock");
-        if (ftruncate(fd, 0) < 0 || fchmod(fd, 0600) < 0)
+        if (ftruncate(fd, 0) < 0)
                 return say_errno(why, -errno, path, "can't make");
         r = allocate(fd, path, super->bytes, why);
         if (r < 0)
@@ -203,17 +243,12 @@ static int make(
 static int open_there(const char *path, char why[DISK_WHY_BYTES])
 {
         _cleanup_fd_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        struct stat st;
+        int r;
 
         if (fd < 0)
                 return errno == ENOENT ? -ENOENT : say_errno(why, -errno, path, "can't open");
-        if (fstat(fd, &st) < 0)
-                return say_errno(why, -errno, path, "can't look at");
-        if (!S_ISREG(st.st_mode))
-                return say(why, -EINVAL, "%s is no regular file", path);
-        if (st.st_uid != geteuid())
-                return say(why, -EPERM, "%s is another user's", path);
-        return fchmod(fd, 0600) < 0 ? say_errno(why, -errno, path, "can't protect") : fd_take(&fd);
+        r = check_file(fd, path, why);
+        return r < 0 ? r : fd_take(&fd);
 }
 
 /* 0: it can be used. DISK_NEW with a sentence: it is to be given up. -errno with one. */
@@ -277,8 +312,10 @@ static int look(
 static int open_file(
         struct disk_file *d, uint64_t bytes, const struct disk_options *o, char why[DISK_WHY_BYTES])
 {
-        int r;
+        int r = check_directory(d->path, why);
 
+        if (r < 0)
+                return r;
         d->fd = open_there(d->path, why);
         if (d->fd == -ENOENT) {
                 d->fd = -1;

@@ -11,7 +11,7 @@
 static const struct bench *const benches[] = {&bench_hit, &bench_alloc, &bench_publish,
         &bench_rings, &bench_restart, &bench_throughput, &bench_interference, &bench_data,
         &bench_rpc, &bench_qos, &bench_policy, &bench_replay, &bench_footprint, &bench_gpu,
-        &bench_tiers, &bench_disk, &bench_observe};
+        &bench_tiers, &bench_disk, &bench_observe, &bench_neighbours};
 
 struct options {
         bool list, json, check, quick, help;
@@ -21,7 +21,7 @@ struct options {
 
 static void usage(FILE *to)
 {
-        fputs("Usage: kvlease-bench [OPTION...] BENCHMARK [TRACE|PART]\n"
+        fputs("Usage: kvlease-bench [OPTION...] BENCHMARK [TRACE|PART|KIND]\n"
               "Measures against a private kvleased ($KVLEASED, else the one built with it).\n\n"
               "  --list      what can be measured\n"
               "  --rounds N  repeat, and take medians over the rounds\n"
@@ -139,8 +139,8 @@ int main(int argc, char **argv)
                 fail_usage("no such benchmark; --list shows them", o.bench);
                 return 1;
         }
-        if (o.argument && b != &bench_replay && b != &bench_tiers) {
-                fail_usage("only replay and tiers take an argument", o.argument);
+        if (o.argument && b != &bench_replay && b != &bench_tiers && b != &bench_neighbours) {
+                fail_usage("only neighbours, replay and tiers take an argument", o.argument);
                 return 1;
         }
         return run_bench(b, &o);

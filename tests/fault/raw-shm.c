@@ -98,14 +98,21 @@ static void share_ns(struct raw_shm *s)
         s->counters = (_Atomic uint32_t *)(void *)(base + s->pins->counters_offset);
 }
 
-void raw_share(struct raw_shm *s, struct harness *h, const char *ns)
+void raw_share_at(struct raw_shm *s, const char *path, const char *ns)
 {
         memset(s, 0, sizeof(*s));
-        raw_open(&s->raw, h, NULL);
+        raw_open(&s->raw, NULL, path);
         assert_true(raw_authenticate(&s->raw, raw_hello(&s->raw, 1, 1)));
         open_ring(s);
         open_ns(s, ns);
         share_ns(s);
+}
+
+void raw_share(struct raw_shm *s, struct harness *h, const char *ns)
+{
+        char path[PRIVATE_PATH_MAX];
+
+        raw_share_at(s, private_daemon_socket(&h->daemon, "a", path), ns);
 }
 
 void raw_submit(struct raw_shm *s, const struct shm_submission *entry)

@@ -27,6 +27,9 @@ struct raw_shm {
  * plane), shares it. Everything by the rules. Ends with the process. */
 void raw_share(struct raw_shm *s, struct harness *h, const char *ns);
 
+/* The same at another tenant's socket. */
+void raw_share_at(struct raw_shm *s, const char *path, const char *ns);
+
 /* Stores one entry and the tail behind it; doesn't ring. The ring must have room. */
 void raw_submit(struct raw_shm *s, const struct shm_submission *entry);
 

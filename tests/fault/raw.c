@@ -88,7 +88,7 @@ static int receive(struct raw *r)
 
         if (poll(&p, 1, RAW_TIMEOUT_MSEC) <= 0)
                 return -EAGAIN;
-        n = sock_receive(r->fd, &r->parser, NULL);
+        n = sock_receive(r->fd, &r->parser);
         return n > 0 ? 1 : n == -ECONNRESET || n == 0 ? 0 : (int)n;
 }
 
@@ -207,7 +207,7 @@ uint32_t raw_attach(struct raw *r)
         return raw_open_ns(r);
 }
 
-uint32_t raw_open_ns(struct raw *r)
+const Kvlease__V1__NsOpenReply *raw_try_ns(struct raw *r, const char *name)
 {
         Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
         Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
@@ -219,11 +219,18 @@ uint32_t raw_open_ns(struct raw *r)
         layout.page_tokens = 16;
         layout.n_planes = layout.tp_size = 1;
         layout.plane_page_bytes = 4096;
-        open.name = (char *)"raw";
+        open.name = (char *)name;
         open.layout = &layout;
         assert_true(raw_request(r, MSG_NS_OPEN, 0, &open.base));
         reply = (const Kvlease__V1__NsOpenReply *)raw_answer(r);
         assert_non_null(reply);
+        return reply;
+}
+
+uint32_t raw_open_ns(struct raw *r)
+{
+        const Kvlease__V1__NsOpenReply *reply = raw_try_ns(r, "raw");
+
         assert_int_equal(reply->status, 0);
         return reply->ns_id;
 }

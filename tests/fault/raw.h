@@ -58,4 +58,7 @@ uint32_t raw_attach(struct raw *r);
 /* The same after a hello. */
 uint32_t raw_open_ns(struct raw *r);
 
+/* A namespace like that, of this name; the answer. */
+const Kvlease__V1__NsOpenReply *raw_try_ns(struct raw *r, const char *name);
+
 #endif

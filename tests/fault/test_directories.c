@@ -3,10 +3,12 @@
  * daemon that crashed left is gone after the next one's clean stop.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include "tests/integration/harness.h"
 
 #define DAEMON_TIMEOUT_MSEC 30000
+#define STRANGER            65533 /* no user of the system's */
 
 struct paths {
         char config[PRIVATE_PATH_MAX], runtime[PRIVATE_PATH_MAX], state[PRIVATE_PATH_MAX];
@@ -114,6 +117,81 @@ static void test_open_to_a_group(void **state)
         assert_int_equal(chmod(h->daemon.runtime, 0775), 0);
         assert_int_equal(private_daemon_start(&h->daemon), 0);
         assert_log(h, "chmod g-w");
+}
+
+/* What a daemon opens as root is in directories of its own: none is used that somebody else made.
+ */
+static void test_of_somebody_else(void **state)
+{
+        struct harness *h = *state;
+        struct paths p;
+        char t[PRIVATE_PATH_MAX], link[PRIVATE_PATH_MAX];
+
+        write_config(&p, h, "run3", "state3");
+        snprintf(t, sizeof(t), "%.60s/t", p.runtime);
+        snprintf(link, sizeof(link), "%.60s/elsewhere", h->daemon.dir);
+        assert_int_equal(mkdir(p.runtime, 0755), 0);
+        assert_int_equal(mkdir(link, 0700), 0);
+        assert_int_equal(symlink(link, t), 0);
+        refuses(p.config, 3, t, "symbolic link");
+        assert_int_equal(unlink(t), 0);
+        assert_int_equal(rmdir(link), 0); /* nothing was made in it */
+        if (geteuid() == 0) {
+                assert_int_equal(mkdir(t, 0755), 0);
+                assert_int_equal(chown(t, STRANGER, (gid_t)-1), 0);
+                refuses(p.config, 3, t, "belongs to uid");
+                assert_int_equal(rmdir(t), 0);
+                assert_int_equal(chown(p.runtime, STRANGER, (gid_t)-1), 0);
+                refuses(p.config, 3, p.runtime, "belongs to uid");
+                assert_int_equal(chown(p.runtime, 0, (gid_t)-1), 0);
+                assert_int_equal(mkdir(p.state, 0750), 0);
+                assert_int_equal(chown(p.state, STRANGER, (gid_t)-1), 0);
+                refuses(p.config, 5, p.state, "belongs to uid");
+                assert_int_equal(chown(p.state, 0, (gid_t)-1), 0);
+                assert_int_equal(chmod(p.state, 0777), 0);
+                refuses(p.config, 5, p.state, "chmod o-w");
+                assert_int_equal(rmdir(p.state), 0); /* nothing was left in it */
+        }
+        assert_int_equal(rmdir(p.runtime), 0);
+}
+
+static unsigned mode_of(const char *dir, const char *name)
+{
+        char path[PRIVATE_PATH_MAX];
+        struct stat st;
+
+        snprintf(path, sizeof(path), "%.60s/%.40s", dir, name);
+        assert_int_equal(stat(path, &st), 0);
+        return st.st_mode & 07777;
+}
+
+/* Left open to everybody, by an older daemon or by hand. A stranger has the old lock open still. */
+static void test_mended(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX];
+        int status, stranger;
+
+        assert_int_equal(kill(h->daemon.pid, SIGKILL), 0);
+        waitpid(h->daemon.pid, NULL, 0);
+        h->daemon.pid = 0;
+        snprintf(path, sizeof(path), "%.60s/t", h->daemon.runtime);
+        assert_int_equal(chmod(path, 0777), 0);
+        snprintf(path, sizeof(path), "%.60s/t/a", h->daemon.runtime);
+        assert_int_equal(chmod(path, 0777), 0);
+        snprintf(path, sizeof(path), "%.60s/lock", h->daemon.runtime);
+        assert_int_equal(chmod(path, 0644), 0);
+        stranger = open(path, O_RDONLY | O_CLOEXEC);
+        assert_int_equal(flock(stranger, LOCK_EX | LOCK_NB), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        assert_int_equal(mode_of(h->daemon.runtime, "t"), 0755);
+        assert_int_equal(mode_of(h->daemon.runtime, "t/a"), 0750);
+        assert_int_equal(mode_of(h->daemon.runtime, "lock"), 0600);
+        assert_int_equal(mode_of(h->daemon.state, "lock"), 0600);
+        assert_log(h, "holds a lock on the file");
+        fd_close(stranger);
+        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
 }
 
 /* Tenants get through to their sockets whatever umask the daemon was started with. */
@@ -219,6 +297,8 @@ int main(void)
                 harness_test(test_dangling_link, NULL),
                 harness_test(test_open_to_everybody, NULL),
                 harness_test(test_open_to_a_group, NULL),
+                harness_test(test_of_somebody_else, NULL),
+                harness_test(test_mended, NULL),
                 harness_test(test_umask, NULL),
                 harness_test(test_after_a_crash, NULL),
                 harness_test(test_unreadable_config, NULL),

@@ -48,7 +48,7 @@ static void serve(struct harness *h, unsigned chain)
 static bool mount_small(struct harness *h)
 {
         if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-                mount("tmpfs", h->daemon.state, "tmpfs", 0, "size=256k,nr_inodes=64") < 0)
+                mount("tmpfs", h->daemon.state, "tmpfs", 0, "size=256k,nr_inodes=64,mode=700") < 0)
                 return false;
         return true;
 }

@@ -29,6 +29,12 @@ static const struct private_tenant roomy[] = {
         {"a", "limit = 16MiB\nmax_clients = 512\nmax_connects = 1000000\n"}, {NULL, NULL}};
 static const struct private_options many_clients = {.tenants = roomy};
 
+/* As many pins as a client may have. */
+#define PINS_MAX 1000
+static const struct private_tenant few_pins[] = {
+        {"a", "limit = 16MiB\nmax_pins = 1000\n"}, {NULL, NULL}};
+static const struct private_options pinned = {.tenants = few_pins};
+
 static const struct private_options challenge = {.daemon_lines = "liveness = challenge\n"};
 
 /* ---- one violation each ---- */
@@ -66,35 +72,6 @@ static void lie_about_fds(struct raw *r)
 static void many_fds_declared(struct raw *r)
 {
         raw_frame(r, (struct frame_header){.type = MSG_HELLO, .fd_count = 0xffff});
-}
-
-static void send_with_fds(struct raw *r, unsigned n_declared, unsigned n_fds)
-{
-        struct frame_header header = {.magic = FRAME_MAGIC,
-                .version = 1,
-                .type = MSG_BYE,
-                .fd_count = (uint16_t)n_declared,
-                .seq = 99};
-        uint8_t buf[FRAME_HEADER_SIZE];
-
-        raw_attach(r);
-        frame_encode_header(&header, buf);
-        raw_send(r, buf, sizeof(buf), n_fds);
-}
-
-static void fds_undeclared(struct raw *r)
-{
-        send_with_fds(r, 0, 1);
-}
-
-static void fds_declared(struct raw *r)
-{
-        send_with_fds(r, 2, 2);
-}
-
-static void too_many_fds(struct raw *r)
-{
-        send_with_fds(r, 16, 60);
 }
 
 static void wrong_version(struct raw *r)
@@ -149,9 +126,6 @@ static const struct {
         {"before-hello", before_hello},
         {"lie-about-fds", lie_about_fds},
         {"many-fds-declared", many_fds_declared},
-        {"fds-undeclared", fds_undeclared},
-        {"fds-declared", fds_declared},
-        {"too-many-fds", too_many_fds},
         {"wrong-version", wrong_version},
         {"no-message", no_message},
         {"admin-on-tenant", admin_on_tenant},
@@ -229,6 +203,66 @@ static void test_wrong_objects(void **state)
         raw_request(&r, MSG_LEASE, 0, &lease.base);
         assert_int_not_equal(((const Kvlease__V1__LeaseReply *)raw_answer(&r))->status, WIRE_OK);
         raw_close(&r);
+}
+
+/* The request with each '\1' of its texts replaced by `byte`; the answer's status. */
+static uint32_t status_with(struct raw *r, uint16_t type, uint8_t byte, const ProtobufCMessage *m)
+{
+        static uint8_t buf[FRAME_MAX_SIZE];
+        int n = msg_pack(buf, 1, type, 0, ++r->seq, 0, m);
+        unsigned n_replaced = 0;
+
+        for (int i = FRAME_HEADER_SIZE + 1; i < n - 1; i++)
+                if (memcmp(buf + i - 1, "a\1b", 3) == 0) {
+                        buf[i] = byte;
+                        n_replaced++;
+                }
+        assert_true(n_replaced > 0);
+        assert_true(raw_send(r, buf, (size_t)n, 0));
+        /* Every reply begins with its status. */
+        return ((const Kvlease__V1__SimpleReply *)raw_answer(r))->status;
+}
+
+/* Unpacked, a name ends at its first NUL: one namespace could be opened by another's name. */
+static void test_texts(void **state)
+{
+        static const uint8_t bytes[] = {'\0', '\n', 0x1b, 0x7f, 0xff};
+        Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
+        Kvlease__V1__HelloRequest hello = KVLEASE__V1__HELLO_REQUEST__INIT;
+        Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
+        struct harness *h = *state;
+        struct raw r;
+
+        layout.dtype = 1;
+        layout.n_layers = layout.n_kv_heads = layout.head_size = 1;
+        layout.page_tokens = 16;
+        layout.n_planes = layout.tp_size = 1;
+        layout.plane_page_bytes = 4096;
+        open.layout = &layout;
+        raw_open(&r, h, NULL);
+        raw_attach(&r);
+        for (size_t i = 0; i < ARRAY_SIZE(bytes); i++) {
+                open.name = (char *)"a\1b";
+                layout.model = (char *)"model";
+                assert_int_equal(status_with(&r, MSG_NS_OPEN, bytes[i], &open.base), WIRE_INVALID);
+                open.name = (char *)"new";
+                layout.model = (char *)"a\1b";
+                assert_int_equal(status_with(&r, MSG_NS_OPEN, bytes[i], &open.base), WIRE_INVALID);
+        }
+        assert_int_equal(status_with(&r, MSG_NS_OPEN, '-', &open.base), WIRE_OK);
+        raw_close(&r);
+        /* What is no NUL in a client's own name is made printable. */
+        hello.min_version = hello.max_version = 1;
+        hello.client_name = (char *)"a\1b";
+        raw_open(&r, h, NULL);
+        assert_int_equal(status_with(&r, MSG_HELLO, '\0', &hello.base), WIRE_INVALID);
+        assert_true(raw_hung_up(&r));
+        raw_close(&r);
+        raw_open(&r, h, NULL);
+        assert_int_equal(status_with(&r, MSG_HELLO, 0x1b, &hello.base), WIRE_OK);
+        raw_close(&r);
+        h->violations = ctl_status(h, "violations");
+        assert_int_equal(h->violations, 0);
 }
 
 /* A client of another protocol version gets an answer that says which side to upgrade. */
@@ -442,7 +476,7 @@ static void mutate(struct raw *r, uint64_t *random)
                 /* Who has a pin segment stays a client until its process exits: this one. */
                 if (buf[6] == MSG_NS_SHARE)
                         continue;
-                if (!raw_send(r, buf, (size_t)n, (unsigned)(pattern_next(random) % 16 == 0)))
+                if (!raw_send(r, buf, (size_t)n, 0))
                         return;
         }
 }
@@ -472,12 +506,76 @@ static void test_mutations(void **state)
         assert_true(h->violations > 0);
 }
 
+/* ---- pins ---- */
+
+static uint32_t publish_one(struct raw *r, uint32_t ns_id, uint8_t *key)
+{
+        Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
+        Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
+        const Kvlease__V1__LeaseReply *leased;
+        uint32_t page;
+
+        lease.ns_id = m.ns_id = ns_id;
+        lease.n_pages = m.n_pages = 1;
+        assert_true(raw_request(r, MSG_LEASE, 0, &lease.base));
+        leased = (const Kvlease__V1__LeaseReply *)raw_answer(r);
+        assert_true(leased && leased->status == WIRE_OK);
+        page = leased->pages[0];
+        m.pages = &page;
+        m.keys = (ProtobufCBinaryData){KVL_KEY_BYTES, key};
+        m.last_tokens = 1;
+        assert_true(raw_request(r, MSG_PUBLISH, 0, &m.base));
+        assert_int_equal(((const Kvlease__V1__PublishReply *)raw_answer(r))->status, WIRE_OK);
+        return page;
+}
+
+/* One key, as often as a frame takes; then FETCHes of its page: the limit holds, says what it is,
+ * and nobody else notices. */
+static void test_pins(void **state)
+{
+        static uint8_t keys[PINS_MAX * KVL_KEY_BYTES];
+        Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;
+        Kvlease__V1__FetchRequest fetch = KVLEASE__V1__FETCH_REQUEST__INIT;
+        const Kvlease__V1__FetchReply *fetched;
+        const Kvlease__V1__LookupReply *found;
+        uint32_t pages[256], n_pins = 1;
+        struct harness *h = *state;
+        struct good good;
+        struct raw r;
+
+        good_start(&good, h, "a");
+        raw_open(&r, h, NULL);
+        lookup.ns_id = fetch.ns_id = raw_attach(&r);
+        pages[0] = publish_one(&r, lookup.ns_id, keys);
+        for (unsigned i = 1; i < ARRAY_SIZE(pages); i++)
+                pages[i] = pages[0];
+        lookup.keys = (ProtobufCBinaryData){sizeof(keys), keys};
+        assert_true(raw_request(&r, MSG_LOOKUP, 0, &lookup.base));
+        found = (const Kvlease__V1__LookupReply *)raw_answer(&r);
+        assert_int_equal(found->status, WIRE_QUOTA);
+        assert_non_null(strstr(found->detail, "kvleasectl tenants set a max_pins="));
+        fetch.pages = pages;
+        fetch.n_pages = ARRAY_SIZE(pages);
+        for (; n_pins + ARRAY_SIZE(pages) <= PINS_MAX; n_pins += ARRAY_SIZE(pages)) {
+                assert_true(raw_request(&r, MSG_FETCH, 0, &fetch.base));
+                fetched = (const Kvlease__V1__FetchReply *)raw_answer(&r);
+                assert_int_equal(fetched->status, WIRE_OK);
+                assert_int_equal(fetched->statuses[255], WIRE_OK);
+        }
+        assert_true(raw_request(&r, MSG_FETCH, 0, &fetch.base));
+        assert_int_equal(((const Kvlease__V1__FetchReply *)raw_answer(&r))->status, WIRE_QUOTA);
+        good_round(&good);
+        raw_close(&r);
+        good_stop(&good);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_violations, (void *)&few_clients),
                 harness_test(test_unknown_type, NULL),
                 harness_test(test_wrong_objects, NULL),
+                harness_test(test_texts, NULL),
                 harness_test(test_version, NULL),
                 harness_test(test_unproven, (void *)&challenge),
                 harness_test(test_half_frames, (void *)&few_clients),
@@ -485,6 +583,7 @@ int main(void)
                 harness_test(test_many_namespaces, NULL),
                 harness_test(test_many_clients, (void *)&few_clients),
                 harness_test(test_after_bye, NULL),
+                harness_test(test_pins, (void *)&pinned),
                 harness_test(test_mutations, (void *)&many_clients),
         };
 

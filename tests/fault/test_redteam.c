@@ -33,6 +33,7 @@
 #include "proto/sock.h"
 #include "proto/status.h"
 #include "tests/fault/actors.h"
+#include "tests/fault/good.h"
 #include "tests/fault/raw-shm.h"
 #include "tests/unit/child.h"
 
@@ -382,6 +383,8 @@ static void ask_about(struct raw *r, uint32_t ns_id)
         Kvlease__V1__MapRequest map = KVLEASE__V1__MAP_REQUEST__INIT;
         Kvlease__V1__FreeRequest give = KVLEASE__V1__FREE_REQUEST__INIT;
         Kvlease__V1__ReleaseRequest release = KVLEASE__V1__RELEASE_REQUEST__INIT;
+        Kvlease__V1__PinRequest pin = KVLEASE__V1__PIN_REQUEST__INIT;
+        Kvlease__V1__HeldRequest held = KVLEASE__V1__HELD_REQUEST__INIT;
         Kvlease__V1__InvalidateRequest invalidate = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
         Kvlease__V1__NsShareRequest share = KVLEASE__V1__NS_SHARE_REQUEST__INIT;
         Kvlease__V1__NsCloseRequest end = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
@@ -396,6 +399,8 @@ static void ask_about(struct raw *r, uint32_t ns_id)
                 {MSG_MAP, &map.base},
                 {MSG_FREE, &give.base},
                 {MSG_RELEASE, &release.base},
+                {MSG_PIN, &pin.base},
+                {MSG_HELD, &held.base},
                 {MSG_INVALIDATE, &invalidate.base},
                 {MSG_NS_SHARE, &share.base},
                 {MSG_SESSION_OPEN, &session.base},
@@ -403,12 +408,13 @@ static void ask_about(struct raw *r, uint32_t ns_id)
                 {MSG_NS_CLOSE, &end.base},
         };
 
-        lookup.ns_id = lease.ns_id = map.ns_id = give.ns_id = release.ns_id = ns_id;
+        lookup.ns_id = lease.ns_id = map.ns_id = give.ns_id = release.ns_id = pin.ns_id = ns_id;
+        held.ns_id = ns_id;
         invalidate.ns_id = share.ns_id = end.ns_id = session.ns_id = explain.ns_id = ns_id;
         lookup.keys = explain.keys = (ProtobufCBinaryData){sizeof(any_key), any_key};
         lease.n_pages = 1;
-        give.pages = release.pages = any_page;
-        give.n_pages = release.n_pages = 1;
+        give.pages = release.pages = pin.pages = held.pages = any_page;
+        give.n_pages = release.n_pages = pin.n_pages = held.n_pages = 1;
         session.id = (ProtobufCBinaryData){4, (uint8_t *)"text"};
         for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
                 if (status_of(r, all[i].type, all[i].m) != WIRE_NOT_FOUND)
@@ -642,11 +648,58 @@ static void test_handle_outlives_client(void **state)
         fd_close(fd);
 }
 
+/* ---- what a core would have ---- */
+
+/* Memory that it shares, but for what is the kernel's own: rings of io_uring, a driver's files. */
+static bool is_of_memory(const char *mapping)
+{
+        const char *path = strchr(mapping, '/');
+
+        return !strstr(mapping, "anon_inode:") && !(path && strncmp(path, "/dev/", 5) == 0);
+}
+
+/*
+ * Keys, tokens and tenants' bytes are in memory that is shared with clients, or kept: of all that
+ * the daemon can write there, a core dump gets nothing ("dd" of proc(5), smaps).
+ */
+static void test_core_of_daemon(void **state)
+{
+        struct harness *h = *state;
+        char path[64], line[512], mapping[512] = "";
+        unsigned n = 0;
+        struct good good;
+        FILE *f;
+
+        if (private_under_valgrind())
+                skip();
+        good_start(&good, h, "a");
+        good_round(&good);
+        snprintf(path, sizeof(path), "/proc/%d/smaps", (int)h->daemon.pid);
+        f = fopen(path, "re");
+        assert_non_null(f);
+        while (fgets(line, sizeof(line), f)) {
+                unsigned long long from, to;
+
+                if (sscanf(line, "%llx-%llx ", &from, &to) == 2)
+                        memcpy(mapping, line, sizeof(mapping));
+                if (strncmp(line, "VmFlags:", 8) != 0 || !strstr(line, " wr ") ||
+                        !strstr(line, " sh ") || !is_of_memory(mapping))
+                        continue;
+                n++;
+                if (!strstr(line, " dd"))
+                        fail_msg("%s would be in a core: %s", mapping, line);
+        }
+        assert_int_equal(fclose(f), 0);
+        assert_true(n >= 3); /* a ring, an index, pins; records, too, where they are kept */
+        good_stop(&good);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_daemon_process, (void *)&two_tenants),
                 harness_test(test_ptracer_of_daemon, (void *)&two_tenants),
+                harness_test(test_core_of_daemon, (void *)&two_tenants),
                 harness_test(test_worker_process, (void *)&two_tenants),
                 harness_test(test_sockets, (void *)&two_tenants),
                 harness_test(test_index_from_user_namespace, (void *)&two_tenants),

@@ -100,7 +100,7 @@ static void read_replies(struct client *c)
         struct frame f;
         int r;
 
-        while (sock_receive(c->fd, &c->parser, NULL) > 0) {
+        while (sock_receive(c->fd, &c->parser) > 0) {
                 while ((r = frame_parser_next(&c->parser, &f, NULL)) == 1) {
                         check_frame(&f);
                         frame_close_fds(&f);

@@ -4,17 +4,21 @@
  * key, unless the input took the trouble to make the sums right.
  *
  * Input: a byte of enum flags, then records of {target, how, offset (2), value (2)} that change the
- * root, the records, the index segment, or which descriptors there are, of a namespace with two
- * sets: texts, a stale page, a detached one, granted ones, one that is announced, tags, a recall.
+ * root, the records, the index segment, the clients' tables, what clients pin, or which descriptors
+ * there are, of a namespace with two sets: texts, a stale page, a detached one, granted ones, one
+ * that is announced, tags, a recall; and of a client with a client segment and pins of both kinds.
  */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "daemon/core/announce.h"
+#include "daemon/core/drop.h"
+#include "daemon/core/client-table.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/recover.h"
@@ -38,16 +42,20 @@ enum flags {
         FIX_PAGES = 2,    /* and of pages */
 };
 
-enum target { ROOT, RECORDS, INDEX, DESCRIPTORS, N_TARGETS };
+/* New ones come last: the corpus has their numbers. */
+enum target { ROOT, RECORDS, INDEX, DESCRIPTORS, CLIENTS, SOCKET_PINS, PINS, N_TARGETS };
 enum how { SET_BYTE, XOR_BYTE, SET_16, SET_32, FILL, N_HOWS };
 
-/* A kept descriptor's contents. */
+/* A kept descriptor's contents; of the clients' tables, which are large, the first rows of each. */
 struct kept {
         enum keep_kind kind;
         uint32_t number;
         uint8_t *bytes; /* owned */
         size_t len;
 };
+
+#define ROW_BYTES   (CLIENT_HEADER_BYTES + 8 * (uint64_t)sizeof(struct client_slot))
+#define ATTACHES_AT (CLIENT_HEADER_BYTES + CLIENT_SLOTS * (uint64_t)sizeof(struct client_slot))
 
 static struct kept template[KEEP_PARENT_MAX];
 static unsigned n_template;
@@ -69,12 +77,16 @@ static void begin(struct life *l)
                 .weight = 1, .priority = 50, .max_clients = 8, .limit_bytes = N_SETS * EXTENT};
         char why[DEVICE_WHY_BYTES] = "";
         struct device *device;
+        bool are_clients_lost;
 
         store_init(&l->store, &evict_lru);
         l->store.keep = (struct keep){&keep_parent_ops, &l->keep};
         store_set_now(&l->store, NOW_NSEC);
         l->opened = state_open(&l->store, &l->is_lost, NULL);
         CHECK(l->opened >= 0);
+        CHECK(client_records_open(&l->store, &are_clients_lost, NULL) == 0);
+        if (are_clients_lost)
+                l->opened = 0;
         CHECK(device_open("host", &options, &device, why) == 0);
         CHECK(store_add_pool(&l->store, device, N_SETS * EXTENT, EXTENT, NULL) == 0);
         CHECK(tenant_new(&l->store, "a", &attrs, &l->t, NULL) == 0);
@@ -149,25 +161,46 @@ static void copy(struct kept *to, const struct keep_entry *e)
 
         CHECK(fstat(e->fd, &st) == 0);
         *to = (struct kept){.kind = e->kind, .number = e->number, .len = (size_t)st.st_size};
-        to->bytes = malloc(to->len);
-        CHECK(to->bytes && pread(e->fd, to->bytes, to->len, 0) == (ssize_t)to->len);
+        to->bytes = malloc(to->kind == KEEP_CLIENTS ? 2 * ROW_BYTES : to->len);
+        CHECK(to->bytes);
+        if (to->kind == KEEP_CLIENTS)
+                CHECK(pread(e->fd, to->bytes, ROW_BYTES, 0) == (ssize_t)ROW_BYTES &&
+                        pread(e->fd, to->bytes + ROW_BYTES, ROW_BYTES, (off_t)ATTACHES_AT) ==
+                                (ssize_t)ROW_BYTES);
+        else
+                CHECK(pread(e->fd, to->bytes, to->len, 0) == (ssize_t)to->len);
+}
+
+/* Both a client segment and pin segments; what is published before is pinned over the socket. */
+static void share(struct member *m, struct attach *a)
+{
+        _cleanup_fd_ int ring = memfd_create_sized("fuzz-ring", SHM_CLIENT_BYTES);
+        struct client_cursors *cursors;
+
+        CHECK(ring >= 0 && client_record_ring(m, ring, &cursors, NULL) == 0);
+        CHECK(attach_share(a, NULL) == 0);
 }
 
 static void make_template(void)
 {
+        const struct client_who who = {.pid = getpid(), .name = "fuzz"};
+        int pidfd = pidfd_open(getpid(), 0);
         struct life l;
         struct member *m;
         struct attach *a;
 
         keep_parent_init(&l.keep);
         begin(&l);
-        CHECK(member_new(l.t, NULL, true, &m, NULL) == 0);
+        CHECK(member_new(l.t, NULL, false, &m, NULL) == 0);
+        CHECK(pidfd >= 0 && client_record(m, &who, pidfd, NULL) == 0);
+        fd_close(pidfd);
         a = open_ns(m, "v");
         CHECK(a);
         fill(a);
+        share(m, a);
         check(&l.store);
         for (unsigned i = 0; i < KEEP_PARENT_MAX; i++)
-                if (l.keep.entries[i].fd >= 0)
+                if (l.keep.entries[i].fd >= 0 && l.keep.entries[i].kind != KEEP_PROCESS)
                         copy(&template[n_template++], &l.keep.entries[i]);
         member_free(m);
         CHECK(store_deinit(&l.store));
@@ -192,6 +225,8 @@ static void change(int fd, const uint8_t *r)
         struct stat st;
 
         CHECK(fstat(fd, &st) == 0);
+        if (r[0] % N_TARGETS == CLIENTS && offset >= ROW_BYTES)
+                offset = ATTACHES_AT + offset % ROW_BYTES;
         memset(bytes, r[4], sizeof(bytes));
         switch (r[1] % N_HOWS) {
         case XOR_BYTE:
@@ -217,7 +252,8 @@ static void change(int fd, const uint8_t *r)
 
 static void apply(struct keep_parent *k, const uint8_t *r)
 {
-        static const enum keep_kind kinds[] = {KEEP_STATE, KEEP_RECORDS, KEEP_INDEX};
+        static const enum keep_kind kinds[N_TARGETS] = {KEEP_STATE, KEEP_RECORDS,
+                KEEP_INDEX, [CLIENTS] = KEEP_CLIENTS, KEEP_SOCKET_PINS, KEEP_PINS};
         unsigned target = r[0] % N_TARGETS;
         struct keep_entry *e;
 
@@ -248,6 +284,28 @@ static void reopen_reader(struct keep_parent *k)
         CHECK(reader->fd >= 0);
 }
 
+static uint64_t inode_of(struct keep_parent *k, enum keep_kind kind)
+{
+        const struct keep_entry *e = find(k, kind);
+        struct stat st;
+
+        CHECK(e && fstat(e->fd, &st) == 0);
+        return st.st_ino;
+}
+
+/* The tables know what is kept by its inode. */
+static void name_files(struct keep_parent *k)
+{
+        const uint64_t ring = inode_of(k, KEEP_RING);
+        const uint64_t pins[2] = {inode_of(k, KEEP_PINS), inode_of(k, KEEP_SOCKET_PINS)};
+        int fd = find(k, KEEP_CLIENTS)->fd;
+
+        CHECK(pwrite(fd, &ring, sizeof(ring),
+                      CLIENT_HEADER_BYTES + offsetof(struct client_slot, ring_inode)) > 0);
+        CHECK(pwrite(fd, pins, sizeof(pins),
+                      (off_t)(ATTACHES_AT + offsetof(struct attach_slot, pins_inode))) > 0);
+}
+
 /* Of an extent the first byte of each page is all that anybody looks at. */
 static void lay_out(struct keep_parent *k)
 {
@@ -259,11 +317,19 @@ static void lay_out(struct keep_parent *k)
                 int fd = memfd_create_sized("fuzz", t->len);
 
                 CHECK(fd >= 0);
+                if (t->kind == KEEP_CLIENTS) {
+                        CHECK(pwrite(fd, t->bytes, ROW_BYTES, 0) == (ssize_t)ROW_BYTES);
+                        CHECK(pwrite(fd, t->bytes + ROW_BYTES, ROW_BYTES, (off_t)ATTACHES_AT) ==
+                                (ssize_t)ROW_BYTES);
+                        step = t->len;
+                        len = 0;
+                }
                 for (size_t at = 0; at < t->len; at += step)
                         CHECK(pwrite(fd, t->bytes + at, len, (off_t)at) == (ssize_t)len);
                 k->entries[i] = (struct keep_entry){.kind = t->kind, .number = t->number, .fd = fd};
         }
         reopen_reader(k);
+        name_files(k);
         keep_parent_begin(k);
 }
 
@@ -338,10 +404,29 @@ static void use(struct life *l)
         check(&l->store);
 }
 
+/* Their processes have exited, and what nobody knows of is released as the server does it. */
+static void end_clients(struct life *l)
+{
+        static const enum keep_kind kinds[] = {KEEP_RING, KEEP_PINS, KEEP_SOCKET_PINS};
+
+        list_for_each_safe (g, &l->t->groups, struct group, link)
+                list_for_each_safe (m, &g->members, struct member, link) {
+                        bool is_last = m->link.next == m->link.prev;
+
+                        member_free(m);
+                        check(&l->store);
+                        if (is_last)
+                                break; /* the group is gone, too */
+                }
+        for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+                (void)state_drop_kind(&l->store.keep, kinds[i]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
         struct recovery r = {0};
         struct life l;
+        bool has_clients = true;
         unsigned flags;
 
         if (size < 1 || size > 1 + 64 * RECORD)
@@ -350,8 +435,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 make_template();
         flags = data[0];
         lay_out(&l.keep);
-        for (size_t at = 1; at + RECORD <= size; at += RECORD)
+        for (size_t at = 1; at + RECORD <= size; at += RECORD) {
+                unsigned target = data[at] % N_TARGETS;
+
+                has_clients &= target != ROOT && target != DESCRIPTORS && target != CLIENTS;
                 apply(&l.keep, data + at);
+        }
         fix_sums(&l.keep, flags);
         begin(&l);
         if (l.opened == 1)
@@ -359,12 +448,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!(flags & FIX_PAGES))
                 list_for_each (ns, &l.t->namespaces, struct ns, link)
                         check_bytes(ns);
+        CHECK(clients_recover(&l.store, &r, NULL) == 0);
+        CHECK(!has_clients || r.n_clients == 1);
         store_recover_end(&l.store, &r);
         check(&l.store);
         use(&l);
+        end_clients(&l);
         CHECK(store_deinit(&l.store));
         for (unsigned i = 0; i < KEEP_PARENT_MAX; i++)
                 CHECK(l.keep.entries[i].fd < 0 || l.keep.entries[i].kind == KEEP_STATE ||
+                        l.keep.entries[i].kind == KEEP_CLIENTS ||
                         l.keep.entries[i].number > KEEP_MAX_NUMBER);
         keep_parent_deinit(&l.keep);
         return 0;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "daemon/core/detail.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"

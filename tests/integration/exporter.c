@@ -71,7 +71,7 @@ void exporter_stop(struct exporter *e)
 
 /* ---- HTTP ------------------------------------------------------------------------------------ */
 
-static int connect_to(const struct exporter *e)
+int exporter_connect(const struct exporter *e)
 {
         struct sockaddr_un a = {.sun_family = AF_UNIX};
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -121,7 +121,7 @@ static char *read_all(int fd)
 
 void http_ask(const struct exporter *e, const char *head, struct http_answer *ret)
 {
-        _cleanup_fd_ int fd = connect_to(e);
+        _cleanup_fd_ int fd = exporter_connect(e);
         char *end;
 
         send_all(fd, head);

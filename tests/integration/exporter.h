@@ -19,6 +19,9 @@ void exporter_start(struct exporter *e, const struct harness *h, const char *con
 /* SIGTERM; its exit status must be 0. */
 void exporter_stop(struct exporter *e);
 
+/* A connection that has said nothing; owned. */
+int exporter_connect(const struct exporter *e);
+
 struct http_answer {
         int status;
         char *head, *body; /* owned; NUL-terminated */

@@ -72,6 +72,17 @@ struct worker *worker_start(
         return w;
 }
 
+static void fail_gone(const struct worker *w, const char *asked)
+{
+        int status = 0;
+
+        if (proc_wait(w->pid, ANSWER_TIMEOUT_MSEC, &status) < 0)
+                fail_msg("worker %d says nothing more after \"%s\"", (int)w->pid, asked);
+        fail_msg("worker %d is gone after \"%s\": %s %d", (int)w->pid, asked,
+                WIFSIGNALED(status) ? "signal" : "exit status",
+                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
 static void wait_answer(struct worker *w, const char *asked)
 {
         struct pollfd p = {fileno(w->out), POLLIN, 0};
@@ -79,7 +90,7 @@ static void wait_answer(struct worker *w, const char *asked)
         if (poll(&p, 1, ANSWER_TIMEOUT_MSEC) <= 0)
                 fail_msg("worker %d doesn't answer \"%s\"", (int)w->pid, asked);
         if (getline(&w->line, &w->line_size, w->out) <= 0)
-                fail_msg("worker %d is gone after \"%s\"", (int)w->pid, asked);
+                fail_gone(w, asked);
         w->line[strcspn(w->line, "\n")] = '\0';
         w->code = (int)strtol(w->line, (char **)&w->rest, 10);
 }

@@ -229,6 +229,13 @@ static void wait_exact(struct harness *h)
                 (unsigned long long)usage.pages);
 }
 
+void harness_assert_prompt(struct harness *h)
+{
+        if (private_measures_memory())
+                assert_in_range(ctl_status(h, "longest_turn_nsec"), 0,
+                        HARNESS_TURN_MSEC * UINT64_C(1000000));
+}
+
 void harness_assert_settled(struct harness *h)
 {
         ctl_wait_status(h, "n_clients", 0);

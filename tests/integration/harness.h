@@ -69,6 +69,11 @@ int ctl_run(struct harness *h, const char *words, struct proc_output *ret_output
 /* Fails where it doesn't exit with 0. */
 void ctl(struct harness *h, const char *words);
 
+/* The daemon's loop kept nobody waiting: none of its turns took longer than HARNESS_TURN_MSEC.
+ * Nothing under valgrind and sanitizers, where all takes longer. */
+#define HARNESS_TURN_MSEC 20
+void harness_assert_prompt(struct harness *h);
+
 /* A number of `kvleasectl status`. */
 uint64_t ctl_status(struct harness *h, const char *name);
 

@@ -152,6 +152,7 @@ int private_daemon_init(struct private_daemon *d, const struct private_options *
         if (!r)
                 r = private_device_init();
         d->is_kept = o->is_kept;
+        d->keep_max = o->keep_max;
         d->has_faults = o->has_faults;
         if (!r && o->has_faults)
                 r = open_faults(d);
@@ -214,7 +215,8 @@ int private_daemon_start(struct private_daemon *d)
 {
         const char *program = d->has_faults ? program_daemon_fault() : program_daemon();
         const char *argv[] = {program, "--config", d->config, d->is_kept ? "--keep" : NULL,
-                "--keep-young=1ms", NULL}; /* no pauses after deaths */
+                "--keep-young=1ms", /* no pauses after deaths */
+                d->keep_max ? "--keep-max" : NULL, d->keep_max, NULL};
         char notify[PRIVATE_PATH_MAX + 32], control[PRIVATE_PATH_MAX + 32];
         char faults[PRIVATE_PATH_MAX + 32];
         const char *env[MAX_ENV + 4] = {notify};

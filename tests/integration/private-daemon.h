@@ -34,6 +34,7 @@ struct private_options {
                 *env;          /* more environment, ends with NULL; kept until deinit. NULL: none */
         bool has_control;      /* private_daemon_inject() is going to be called */
         bool is_kept;          /* under kvleased --keep, which starts it again when it dies */
+        const char *keep_max;  /* "512": of its --keep-max; NULL: the default */
         bool has_faults;       /* the program with fault points; private_daemon_arm() */
         const char *disk_size; /* the device has a disk of that; NULL: none */
         const struct private_tenant *tenants; /* ends with a NULL name; NULL: one tenant "a" */
@@ -47,6 +48,7 @@ struct private_daemon {
         char disk[PRIVATE_PATH_MAX];    /* the file of a disk, where it has one */
         char control[PRIVATE_PATH_MAX]; /* "" where nothing is injected */
         bool is_kept, has_faults;
+        const char *keep_max;
         struct fault_table *faults; /* NULL without fault points */
         const char *const *env;
         pid_t pid;     /* 0: not running. Of one that is kept: its keeper's */

@@ -6,13 +6,16 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/macros.h"
 #include "proto/frame.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
 #include "tests/integration/exporter.h"
+#include "tests/unit/child.h"
 
 #define SET_PAGES   512 /* of 4 KiB */
 #define CHAIN_PAGES 256
@@ -159,6 +162,8 @@ static void test_counters(void **state)
         assert_true(count == 1 && beyond == 1);
         assert_true(metric_of(m, "kvlease_request_duration_seconds_sum{type=\"NS_OPEN\"}") > 0);
         assert_false(metric_exists(m, "kvlease_request_duration_seconds_count{type=\"MAP\"} 0"));
+        assert_true(metric_of(m, "kvlease_loop_turn_seconds_count") > 0);
+        assert_true(metric_of(m, "kvlease_loop_turn_seconds_sum") > 0);
         assert_true(metric_of(m, "kvlease_violations_total{rule=\"hello-first\"}") == 1);
         h->violations = 1;
         worker_stop(w);
@@ -343,6 +348,76 @@ static void test_http(void **state)
         exporter_stop(&e);
 }
 
+#define N_HALF_OPEN 48 /* more than SLOTS_KEPT */
+#define N_SCRAPES   20
+
+/* Connections that say a part of a request, or nothing: whoever asks is answered each time. */
+static void test_half_open(void **state)
+{
+        static const char part[] = "GET /metrics HTTP/1.1\r\n";
+        struct harness *h = *state;
+        struct http_answer a;
+        int fds[N_HALF_OPEN];
+        struct exporter e;
+        unsigned n_gone = 0;
+
+        exporter_start(&e, h, NULL);
+        for (unsigned i = 0; i < N_HALF_OPEN; i++) {
+                fds[i] = exporter_connect(&e);
+                if (i % 2)
+                        (void)send(fds[i], part, strlen(part), MSG_NOSIGNAL);
+        }
+        for (unsigned i = 0; i < N_SCRAPES; i++)
+                free(exporter_metrics(&e));
+        for (unsigned i = 0; i < N_HALF_OPEN; i++) {
+                char byte;
+
+                n_gone += recv(fds[i], &byte, 1, MSG_DONTWAIT) == 0;
+        }
+        /* One for each that came, and no more. */
+        assert_in_range(n_gone, N_HALF_OPEN - 32, N_HALF_OPEN - 32 + N_SCRAPES);
+        /* Who came last has waited for the shortest time. */
+        send(fds[N_HALF_OPEN - 1], "Host: x\r\n\r\n", strlen("Host: x\r\n\r\n"), MSG_NOSIGNAL);
+        http_ask(&e, "GET /-/healthy HTTP/1.1\r\n", &a);
+        assert_int_equal(a.status, 200);
+        http_answer_free(&a);
+        for (unsigned i = 0; i < N_HALF_OPEN; i++)
+                fd_close(fds[i]);
+        exporter_stop(&e);
+}
+
+/* Opens connections as fast as it can, and keeps as many as it may have. */
+static void open_for_ever(const struct exporter *e)
+{
+        int fds[256];
+
+        for (unsigned i = 0; i < ARRAY_SIZE(fds); i++)
+                fds[i] = -1;
+        for (unsigned i = 0;; i = (i + 1) % ARRAY_SIZE(fds)) {
+                fd_close(fds[i]);
+                fds[i] = exporter_connect(e);
+        }
+}
+
+static void test_stream_of_connections(void **state)
+{
+        struct harness *h = *state;
+        struct exporter e;
+        pid_t pid;
+
+        exporter_start(&e, h, NULL);
+        pid = child_fork();
+        if (pid == 0)
+                open_for_ever(&e);
+        assert_true(pid > 0);
+        for (unsigned i = 0; i < N_SCRAPES; i++)
+                free(exporter_metrics(&e));
+        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it goes on */
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        exporter_stop(&e);
+}
+
 /* `promtool check metrics` has nothing to say; status 3 would be that it has. */
 static void test_promtool(void **state)
 {
@@ -399,6 +474,8 @@ int main(void)
                 harness_test(test_wrong_socket, (void *)&options),
                 harness_test(test_limit, (void *)&options_many),
                 harness_test(test_http, (void *)&options),
+                harness_test(test_half_open, (void *)&options),
+                harness_test(test_stream_of_connections, (void *)&options),
                 harness_test(test_promtool, (void *)&options),
                 harness_test(test_command_line, (void *)&options),
         };

@@ -1,4 +1,5 @@
 /* Groups: a scheduler without mappings and its workers; deaths and what they end. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +69,37 @@ static void test_death(void **state)
         assert_int_equal(ctl_status(h, "pages_sealed"), 1);
 }
 
+/* Who knows the engine's secret is in its group, whoever comes first, on the same tenant's socket;
+ * another secret is another group. */
+static void test_secret(void **state)
+{
+        struct harness *h = *state;
+        char socket[PRIVATE_PATH_MAX];
+        struct worker *ranks[3], *other = worker_spawn(h);
+        uint32_t page;
+
+        private_daemon_socket(&h->daemon, "a", socket);
+        assert_int_equal(worker_ask(other, "connect %s secret=of-few-bytes", socket), -EINVAL);
+        worker_tell(other, "connect %s secret=another-engine's-secret", socket);
+        worker_tell(other, "open ns 1");
+        for (size_t i = 0; i < ARRAY_SIZE(ranks); ++i) {
+                ranks[i] = worker_spawn(h);
+                worker_tell(ranks[i], "connect %s secret=this-engine's-secret", socket);
+                worker_tell(ranks[i], "open ns 1");
+        }
+        worker_tell(ranks[0], "lease 1");
+        worker_numbers(ranks[0], &page, 1);
+        worker_tell(ranks[1], "map %u", page);
+        assert_int_equal(worker_ask(other, "map %u", page), -ENOENT);
+        /* It is there as long as any of them. */
+        worker_kill(ranks[0]);
+        ctl_wait_status(h, "n_clients", 3);
+        worker_tell(ranks[2], "free %u", page);
+        for (size_t i = 1; i < ARRAY_SIZE(ranks); ++i)
+                worker_stop(ranks[i]);
+        worker_stop(other);
+}
+
 /* A stranger of the same tenant may not free what a group holds. */
 static void test_stranger(void **state)
 {
@@ -81,6 +113,66 @@ static void test_stranger(void **state)
         assert_true(worker_ask(b, "release %u", page) < 0);
         assert_true(worker_ask(b, "publish 5:0 - %u", page) < 0);
         worker_tell(a, "free %u", page);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* What another group has leased is mapped by nobody else, also where its set is mapped already;
+ * what a member has leased or pinned is. */
+static void test_map(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        struct worker *mate = join(h, a, "");
+        uint32_t own[2], foreign, page;
+
+        worker_tell(a, "lease 2");
+        worker_numbers(a, own, 2);
+        worker_tell(b, "lease 1");
+        worker_numbers(b, &foreign, 1);
+        assert_int_equal(worker_ask(mate, "map %u", foreign), -ENOENT);
+        assert_int_equal(worker_ask(a, "map %u %u %u", own[0], foreign, own[1]), -ENOENT);
+        worker_tell(mate, "map %u %u", own[0], own[1]);
+        worker_tell(b, "fill %u 7", foreign);
+        worker_tell(b, "publish 1:0 - %u", foreign);
+        assert_int_equal(worker_ask(mate, "map %u", foreign), -ENOENT);
+        worker_tell(a, "lookup 1:0");
+        worker_numbers(a, &page, 1);
+        assert_int_equal(page, foreign);
+        worker_tell(mate, "map %u", page);
+        worker_tell(mate, "verify %u 7", page);
+        worker_tell(a, "release %u", page);
+        assert_int_equal(worker_ask(mate, "map %u", page), -ENOENT);
+        worker_stop(mate);
+        worker_stop(a);
+        worker_stop(b);
+}
+
+/* Each pin is let go by itself; one more is had by who has one, and for no page without it. */
+static void test_pin(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[2];
+
+        worker_publish_chain(a, 1, 2, pages);
+        worker_tell(a, "pin %u %u %u", pages[1], pages[0], pages[1]);
+        worker_tell(a, "release %u %u", pages[0], pages[1]);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 2);
+        assert_int_equal(worker_ask(b, "pin %u", pages[0]), -EINVAL);
+        worker_tell(a, "release %u", pages[0]);
+        /* None of those before it either. */
+        assert_int_equal(worker_ask(a, "pin %u %u", pages[1], pages[0]), -EINVAL);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 1);
+        worker_tell(a, "release %u", pages[1]);
+        worker_tell(a, "release %u", pages[1]);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 0);
+        assert_int_equal(worker_ask(a, "release %u", pages[1]), -EINVAL);
+        assert_int_equal(worker_ask(a, "pin %u", pages[1]), -EINVAL);
+        worker_tell(a, "lease 1");
+        worker_numbers(a, pages, 1);
+        assert_int_equal(worker_ask(a, "pin %u", pages[0]), -EINVAL);
+        worker_tell(a, "free %u", pages[0]);
         worker_stop(a);
         worker_stop(b);
 }
@@ -184,6 +276,9 @@ int main(void)
                 harness_test(test_scheduler, NULL),
                 harness_test(test_death, NULL),
                 harness_test(test_stranger, NULL),
+                harness_test(test_secret, NULL),
+                harness_test(test_map, NULL),
+                harness_test(test_pin, NULL),
                 harness_test(test_hangup, NULL),
                 harness_test(test_hangup_unmapped, NULL),
                 harness_test(test_bye, NULL),

@@ -313,6 +313,82 @@ static void test_set(void **state)
         worker_stop(scheduler);
 }
 
+/* ---- lookups whose end stays below --------------------------------------------------------------
+ */
+
+/* What can't come up, as all of the device is leased, ends the run; the worker looks at how many
+ * tokens that is. */
+static void test_cut(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *hog = worker_start(h, "a", "ns", 1);
+        uint32_t head[N_TEXT / 4], found[N_TEXT];
+        unsigned n_leased = 0;
+
+        worker_tell(w, "cache 1 %u", N_TEXT);
+        make_cold(w, "ns", 1, N_TEXT);
+        worker_tell(w, "lookup 1:0-%zu", ARRAY_SIZE(head) - 1);
+        assert_int_equal(worker_numbers(w, head, ARRAY_SIZE(head)), ARRAY_SIZE(head));
+        while (worker_ask(hog, "lease 16") == 0)
+                n_leased += 16;
+        while (worker_ask(hog, "lease 1") == 0)
+                n_leased++;
+        print_message("%u pages leased\n", n_leased);
+        worker_tell(w, "lookup 1:0-%u", N_TEXT - 1);
+        assert_int_equal(worker_numbers(w, found, N_TEXT), ARRAY_SIZE(head));
+        release(w, found, ARRAY_SIZE(head));
+        release(w, head, ARRAY_SIZE(head));
+        worker_stop(hog);
+        worker_stop(w);
+}
+
+/* ---- what is only looked at --------------------------------------------------------------------
+ */
+
+static struct where probe(struct worker *w, const char *keys)
+{
+        struct where at;
+
+        worker_tell(w, "probe %s", keys);
+        assert_int_equal(sscanf(w->rest, "%u %u", &at.n_found, &at.n_below), 2);
+        return at;
+}
+
+/* A probe finds what is cached from the first key on, wherever that lies, and leaves it there. */
+static void test_probe(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        uint32_t pages[N_TEXT / 4];
+        uint64_t n_lookups;
+        pid_t daemon = (pid_t)ctl_status(h, "pid");
+
+        assert_int_equal(worker_ask(w, "probe 1:0"), KVL_MISS);
+        worker_tell(w, "cache 1 %u", N_TEXT);
+        make_cold(w, "ns", 1, N_TEXT);
+        worker_tell(w, "lookup 1:0-%zu", ARRAY_SIZE(pages) - 1);
+        assert_int_equal(worker_numbers(w, pages, ARRAY_SIZE(pages)), ARRAY_SIZE(pages));
+        release(w, pages, ARRAY_SIZE(pages));
+        n_lookups = ctl_status(h, "lookups");
+        if (harness_shares())
+                kill(daemon, SIGSTOP); /* nobody is asked */
+        /* What isn't cached follows. */
+        for (unsigned i = 0; i < 3; ++i) {
+                struct where at = probe(w, "1:0-40");
+
+                assert_int_equal(at.n_found, N_TEXT);
+                assert_int_equal(at.n_below, N_TEXT - ARRAY_SIZE(pages));
+        }
+        assert_int_equal(probe(w, "1:30-31 2:0 1:0").n_found, 2);
+        assert_int_equal(worker_ask(w, "probe 2:0 1:0"), KVL_MISS);
+        kill(daemon, SIGCONT);
+        assert_int_equal(ctl_status(h, "pages_pinned"), 0);
+        assert_int_equal(ctl_status(h, "lookups"), n_lookups);
+        worker_tell(w, "invalidate all");
+        assert_int_equal(worker_ask(w, "probe 1:0"), KVL_MISS);
+        worker_stop(w);
+}
+
 /* ---- lookups that wait -------------------------------------------------------------------------
  */
 
@@ -421,6 +497,8 @@ int main(void)
                 harness_test(test_session_expires, (void *)&tiers),
                 harness_test(test_invalidation, (void *)&tiers),
                 harness_test(test_set, (void *)&tiers),
+                harness_test(test_cut, (void *)&tiers),
+                harness_test(test_probe, (void *)&tiers),
                 harness_test(test_lookup_wait, (void *)&tiers),
                 harness_test(test_share, (void *)&shared),
         };

@@ -283,6 +283,13 @@ static void do_lookup(struct worker_state *w, char **args, unsigned n_args)
         uint64_t n_tokens;
         int r = kvl_lookup(w->ns, 0, keys, n_keys, pages, &n, &n_tokens);
 
+        /* Of a text at most the last page isn't full. */
+        if (r == 0 && (n_tokens > (uint64_t)n * w->info.page_tokens ||
+                              n_tokens <= (uint64_t)(n - 1) * w->info.page_tokens)) {
+                fprintf(stderr, "lookup: %llu tokens in %u pages\n", (unsigned long long)n_tokens,
+                        n);
+                r = -EIO;
+        }
         worker_answer_pages(r, pages, r == 0 ? n : 0);
 }
 
@@ -312,6 +319,11 @@ static void do_hits(struct worker_state *w, char **args, unsigned n_args)
 static void do_release(struct worker_state *w, char **args, unsigned n_args)
 {
         worker_answer(kvl_release(w->ns, pages, worker_parse_pages(args, n_args, pages)));
+}
+
+static void do_pin(struct worker_state *w, char **args, unsigned n_args)
+{
+        worker_answer(kvl_pin(w->ns, pages, worker_parse_pages(args, n_args, pages)));
 }
 
 static void do_free(struct worker_state *w, char **args, unsigned n_args)
@@ -391,6 +403,7 @@ const struct worker_command worker_page_commands[] = {
         {"release", do_release},
         {"free", do_free},
         {"map", do_map},
+        {"pin", do_pin},
         {"invalidate", do_invalidate},
         {"invalidate-lookup", do_invalidate_lookup},
         {"poke", do_poke},

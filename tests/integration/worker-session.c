@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "tests/integration/pattern.h"
 #include "tests/integration/worker.h"
 
@@ -124,6 +125,45 @@ int worker_publish_next(struct worker_state *w, unsigned chain, unsigned index,
         return r == 0 ? kvl_publish(w->ns, &p, NULL, NULL) : r;
 }
 
+#define FILL_PAGES 1024u /* leased and published at once */
+
+/* Pages first.. of `chain`, nothing in them, nothing held after. 0 or the library's code. */
+static int fill_some(
+        struct worker_state *w, unsigned chain, unsigned first, uint32_t n, uint64_t tag)
+{
+        uint8_t parent[KVL_KEY_BYTES];
+        const struct kvl_publish p = {
+                .size = sizeof(p),
+                .pages = pages,
+                .keys = keys,
+                .n_pages = n,
+                .parent_key = first > 0 ? parent : NULL,
+                .last_tokens = w->info.page_tokens,
+                .session = session,
+                .tag = tag,
+        };
+        int r = kvl_lease(w->ns, 0, n, pages);
+
+        for (uint32_t i = 0; i < n; ++i)
+                pattern_key(chain, first + i, keys + (size_t)i * KVL_KEY_BYTES);
+        pattern_key(chain, first - 1, parent);
+        if (r == 0)
+                r = kvl_publish(w->ns, &p, NULL, NULL);
+        return r == 0 ? kvl_release(w->ns, pages, n) : r;
+}
+
+/* fill-chain CHAIN N TAG: a text of N pages that hold nothing, for the session that is open */
+static void do_fill(struct worker_state *w, char **args, unsigned n_args)
+{
+        unsigned n = (unsigned)atoi(args[1]);
+        int r = 0;
+
+        for (unsigned i = 0; i < n && r == 0; i += FILL_PAGES)
+                r = fill_some(w, (unsigned)atoi(args[0]), i, MIN(n - i, FILL_PAGES),
+                        strtoull(args[2], NULL, 10));
+        worker_answer(r);
+}
+
 /* One page more of `chain`. 0 or the library's code. */
 static int talk(struct worker_state *w, unsigned chain, unsigned index)
 {
@@ -228,6 +268,22 @@ static void do_tiers(struct worker_state *w, char **args, unsigned n_args)
                 printf("0 %u %u\n", n_cached, n_below);
 }
 
+/* probe KEYS...: as tiers, of the run that begins with the first */
+static void do_probe(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint8_t tiers[256];
+        uint32_t n_keys = worker_parse_keys(args, n_args, keys, 256), n = 0;
+        unsigned n_below = 0;
+        int r = kvl_probe(w->ns, keys, n_keys, tiers, &n);
+
+        for (uint32_t i = 0; i < n; ++i)
+                n_below += tiers[i] != KVL_TIER_DEVICE;
+        if (r)
+                worker_answer(r);
+        else
+                printf("0 %u %u\n", n, n_below);
+}
+
 const struct worker_command worker_session_commands[] = {
         {"session-open", do_open},
         {"session-pages", do_pages},
@@ -238,9 +294,11 @@ const struct worker_command worker_session_commands[] = {
         {"session-close", do_close},
         {"session-talk", do_talk},
         {"publish-with", do_publish},
+        {"fill-chain", do_fill},
         {"copy", do_copy},
         {"invalidate-tag", do_invalidate},
         {"explain", do_explain},
         {"tiers", do_tiers},
+        {"probe", do_probe},
         {NULL, NULL},
 };

@@ -91,7 +91,7 @@ static bool has_safepoints(void)
         return variable && strcmp(variable, "1") == 0;
 }
 
-/* connect SOCKET [TOKEN|-] [metadata|safepoints] */
+/* connect SOCKET [TOKEN|secret=TEXT|-] [metadata|safepoints] */
 static void do_connect(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_connect_options o = {
@@ -102,8 +102,12 @@ static void do_connect(struct worker_state *w, char **args, unsigned n_args)
 
         if (timeout)
                 o.timeout_msec = (int)strtol(timeout, NULL, 10);
-        if (n_args > 1 && parse_token(args[1], token))
+        if (n_args > 1 && strncmp(args[1], "secret=", 7) == 0) {
+                o.group_secret = args[1] + 7;
+                o.group_secret_bytes = strlen(args[1] + 7);
+        } else if (n_args > 1 && parse_token(args[1], token)) {
                 o.group_token = token;
+        }
         if (n_args > 2 && strcmp(args[2], "safepoints") != 0)
                 o.flags |= KVL_CONNECT_METADATA_ONLY;
         else if (n_args > 2 || has_safepoints())

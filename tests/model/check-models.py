@@ -50,6 +50,7 @@ HOLDS = [
     ("magazine", ""),
     ("doorbell", ""),
     ("announce", ""),
+    ("index-move", ""),
     ("recovery", ""),
 ]
 # Minutes of them, with the weaker memory.
@@ -60,6 +61,7 @@ HOLDS_FULL = [
     ("magazine", "WEAK"),
     ("doorbell", "WEAK N_OPS=3"),
     ("announce", "WEAK"),
+    ("index-move", "WEAK"),
     ("recovery", "WEAK"),
     ("recovery", "N_PAGES=2 NO_READER"),
     ("recovery", "N_PAGES=2"),
@@ -122,6 +124,11 @@ BREAKS = [
     ("doorbell", "WEAK", "COMP_TAIL_NO_RELEASE", r"n_seen"),
     ("doorbell", "", "HEAD_BEFORE_COPY", r"v/2"),
     ("doorbell", "", "COMPLETION_BEFORE_HEAD", r"n_seen"),
+    ("index-move", "", "NEXT_FIRST", r"is_gone"),
+    ("index-move", "", "LEAVE_FIRST", r"is_gone"),
+    ("index-move", "", "MOVE_BACK", r"is_gone"),
+    ("index-move", "", "RECOVERY_KEEPS_BOTH", r"mem\[0\]|mem\[1\]"),
+    ("index-move", "WEAK", "NO_RELEASE", r"is_gone"),
     ("announce", "", "NO_WAKE", STUCK),
     ("announce", "", "WAKE_ONE", STUCK),
     ("announce", "", "WAKE_BEFORE_CHANGE", STUCK),

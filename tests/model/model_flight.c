@@ -131,7 +131,7 @@ static uint32_t any_granted(const struct client *c, int s)
 
 /* ---- what ends ------------------------------------------------------------------------------- */
 
-static void note_end(struct ns *ns, uint64_t hash, void *data)
+static void note_end(struct ns *ns, const uint8_t key[KEY_BYTES], void *data)
 {
         n_ends++;
 }
@@ -420,6 +420,68 @@ static void op_invalidate_key(void)
         CHECK((n > 0) == (had[s][key] != 0), "%llu pages", (unsigned long long)n);
 }
 
+/* A drop that isn't over, and what was to go by it: keys from `key` on, as pages and generations.
+ */
+struct cut {
+        struct drop drop;
+        bool is_under_way;
+        int space;
+        uint32_t pages[4];
+        uint64_t generations[4]; /* + 1; 0: the key isn't cached */
+};
+
+static struct cut cuts[3];
+static unsigned n_cuts; /* that took several slices */
+
+static void check_cut(struct drop *drop)
+{
+        struct cut *c = container_of(drop, struct cut, drop);
+
+        for (int i = 0; i < 4; i++) {
+                const struct page *p = ns_page(space(c->space), c->pages[i]);
+
+                CHECK(c->generations[i] == 0 || !p || p->state != PAGE_SEALED ||
+                                p->generation + 1 != c->generations[i] ||
+                                ns_page_is_stale(space(c->space), p),
+                        "page %u is left", c->pages[i]);
+        }
+        c->is_under_way = false;
+}
+
+/* In slices of one look each: other steps come between. */
+static void op_cut(void)
+{
+        struct client *c = any_client(true);
+        int s = (int)rnd(N_SPACES), key = (int)rnd(N_KEYS);
+        struct cut *cut = &cuts[rnd(ARRAY_SIZE(cuts))];
+        uint8_t k[KEY_BYTES];
+
+        op = "cut";
+        if (!c || cut->is_under_way || !had[s][key])
+                return;
+        cut->space = s;
+        memset(cut->generations, 0, sizeof(cut->generations));
+        for (int i = key; i / 4 == key / 4 && had[s][i]; i++) {
+                make_keys(k, (unsigned)i, 1);
+                cut->pages[i % 4] = ns_find_page(space(s), k);
+                cut->generations[i % 4] = had[s][i];
+        }
+        make_keys(k, (unsigned)key, 1);
+        CHECK(drop_key(&cut->drop, c->a[s], k, &f.d) == 0, "%s", f.d.text);
+        cut->is_under_way = !drop_is_over(&cut->drop);
+        n_cuts += cut->is_under_way;
+        if (cut->is_under_way)
+                drop_queue(&cut->drop, check_cut);
+        else
+                check_cut(&cut->drop);
+}
+
+static void op_cut_more(void)
+{
+        op = "cut more";
+        (void)drops_work(&f.store);
+}
+
 static void op_invalidate(void)
 {
         int s = (int)rnd(N_SPACES);
@@ -552,9 +614,11 @@ static void note_losses(void)
 
 static void work(void)
 {
-        while (store_work(&f.store, 1 + rnd(8)))
+        while (store_work(&f.store, 1 + rnd(8)) || drops_are_left(&f.store)) {
+                (void)drops_work(&f.store);
                 if (rnd(4) == 0)
                         fixture_check(&f);
+        }
         for (int i = 0; i < N_RANKS; i++)
                 for (int key = 0; key < N_KEYS; key++) {
                         CHECK(must_go[i][key] == 0 || must_go[i][key] != generation(i, key),
@@ -606,6 +670,8 @@ static const struct {
         {op_free, 6},
         {op_lookup, 10},
         {op_invalidate_key, 3},
+        {op_cut, 6},
+        {op_cut_more, 20},
         {op_invalidate, 2},
         {op_read_only, 2},
         {op_recall, 2},
@@ -659,11 +725,16 @@ static void run_seed(unsigned long n_steps)
                         announced[s][key].member = -1;
         fixture_start(&f, BUDGET, BUDGET, BUDGET);
         f.store.on_announce_end = note_end;
+        f.store.drop_slice_pages = 1;
+        n_cuts = 0;
+        memset(cuts, 0, sizeof(cuts));
         while (!space(0))
                 op_join();
         for (step = 1; step <= n_steps; step++)
                 one_step();
         n_expired = (unsigned)space(0)->set->n_dropped;
+        while (drops_work(&f.store))
+                ;
         for (int i = 0; i < N_MEMBERS; i++)
                 if (clients[i].real)
                         member_free(clients[i].real);
@@ -671,7 +742,7 @@ static void run_seed(unsigned long n_steps)
         printf("model_flight: --seed %llu: %lu steps, %u pages published, %u announcements ended, "
                "%u pages gone with another rank's, %u keys incomplete for too long: ok\n",
                 (unsigned long long)seed, n_steps, n_published, n_ends, n_joint, n_expired);
-        CHECK(n_steps < 10000 || (n_published && n_ends && n_joint && n_expired),
+        CHECK(n_steps < 10000 || (n_published && n_ends && n_joint && n_expired && n_cuts),
                 "nothing of that happened");
 }
 

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "daemon/core/detail.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
@@ -493,6 +494,12 @@ static void op_free(void)
         CHECK(r == (ok ? 0 : -EINVAL), "%d", r);
 }
 
+static void note_done(struct drop *drop)
+{
+        CHECK(drop_is_over(drop), "told too early");
+}
+
+/* In slices; with nothing between them here, so that the count is what the model says. */
 static void op_invalidate_key(void)
 {
         int key = (int)rnd(N_KEYS), r;
@@ -501,7 +508,8 @@ static void op_invalidate_key(void)
         struct model_attach *a;
         struct model_ns *ns;
         struct detail d;
-        uint64_t n = 0;
+        struct drop drop;
+        uint64_t n_pages, n_sets;
 
         op = "invalidate key";
         a = any_attach(&m, &ns);
@@ -510,13 +518,19 @@ static void op_invalidate_key(void)
         for (int i = 0; i < N_KEYS && rnd(8) && ns->where[key] == NONE; i++)
                 key = (key + 1) % N_KEYS;
         key_bytes(key, bytes);
-        r = invalidate_key(a->real, bytes, &n, &d);
+        store.drop_slice_pages = 1 + rnd(8);
+        r = drop_key(&drop, a->real, bytes, &d);
         if (is_old(a, ns)) {
                 CHECK(r == KVL_STATUS_STALE, "%d", r);
                 return;
         }
-        CHECK(r == 0 && n == (ns->where[key] == NONE ? 0 : model_drop_subtree(ns, key)), "%d, %llu",
-                r, (unsigned long long)n);
+        CHECK(r == 0, "%d", r);
+        if (!drop_is_over(&drop))
+                drop_queue(&drop, note_done);
+        while (drops_work(&store))
+                CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
+        CHECK(drop.n_pages == (ns->where[key] == NONE ? 0 : model_drop_subtree(ns, key)), "%llu",
+                (unsigned long long)drop.n_pages);
 }
 
 static void op_invalidate_ns(void)

@@ -14,10 +14,12 @@
 
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
+#include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 #include "tests/unit/fake-device.h"
@@ -63,6 +65,10 @@ static struct ns *ns;
 static struct client clients[N_MEMBERS];
 static struct text texts[N_SESSIONS];
 static uint64_t seed, random_state, now_nsec;
+static struct {
+        uint64_t key;
+        unsigned long step; /* that it was sealed in last */
+} sealed[1 << 14];
 static unsigned long step;
 static const char *op;
 static bool windows_may_go;
@@ -99,6 +105,21 @@ static void key_bytes(uint64_t key, uint8_t bytes[KEY_BYTES])
         memcpy(bytes, &key, sizeof(key));
 }
 
+/* A row of `sealed`: there are fewer keys than rows. */
+static size_t row_of(uint64_t key)
+{
+        size_t i = mix(key) % ARRAY_SIZE(sealed);
+
+        while (sealed[i].key != key && sealed[i].key != 0)
+                i = (i + 1) % ARRAY_SIZE(sealed);
+        return i;
+}
+
+static unsigned long sealed_at(uint64_t key)
+{
+        return sealed[row_of(key)].step;
+}
+
 /* ---- the world ------------------------------------------------------------------------------- */
 
 static void join(struct client *c, bool shares)
@@ -123,6 +144,8 @@ static void begin(void)
         fake_device_init(&device, "fake", 256);
         store_init(&store, &evict_lru);
         store.min_page_bytes = PAGE_BYTES;
+        store.drop_slice_pages = 1 + rnd(3);
+        memset(sealed, 0, sizeof(sealed));
         CHECK(store_add_pool(&store, &device.device, 8 * SET_BYTES, SET_BYTES, &d) == 0, "%s",
                 d.text);
         CHECK(tenant_new(&store, "a", &attrs, &tenant, &d) == 0, "%s", d.text);
@@ -132,6 +155,8 @@ static void begin(void)
 
 static void end(void)
 {
+        while (drops_work(&store))
+                ;
         for (unsigned i = 0; i < N_MEMBERS; i++)
                 member_free(clients[i].member);
         store_deinit(&store);
@@ -349,6 +374,12 @@ static int publish(struct client *c, uint32_t handle, uint32_t page, uint64_t ke
 
         key_bytes(key, bytes);
         key_bytes(parent ? parent->key : 0, parent_bytes);
+        if (ns_find_page(ns, bytes) == PAGE_NONE) {
+                size_t row = row_of(key);
+
+                sealed[row].key = key;
+                sealed[row].step = step;
+        }
         if (!pins_is_open(&c->a->share)) {
                 r = publish_pages(c->a, &p, now_nsec, ret_page, &n, &d);
                 if (n > 0)
@@ -561,6 +592,104 @@ static void op_invalidate_tag(void)
         CHECK(invalidate_tag(clients[0].a, 1 + rnd(2), &n, &d) == 0, "%s", d.text);
 }
 
+/* A drop that isn't over: what it takes, and since which step. */
+struct cut {
+        struct drop drop;
+        bool is_under_way;
+        unsigned long since;
+        uint64_t keys[2 * MAX_LIST];
+        unsigned n;
+};
+
+static struct cut cuts[3];
+static unsigned n_cuts; /* that took several slices */
+
+static void list_subtree(struct cut *c, uint32_t top)
+{
+        for (uint32_t page = top; page != NODE_NONE && c->n < ARRAY_SIZE(c->keys);
+                page = tree_next_below(&ns->tree, top, page))
+                memcpy(&c->keys[c->n++], ns_page(ns, page)->key, sizeof(c->keys[0]));
+}
+
+static void end_cut(struct drop *drop)
+{
+        container_of(drop, struct cut, drop)->is_under_way = false;
+}
+
+/* Nothing is found any more but what was published since. */
+static void check_cut(struct drop *drop)
+{
+        struct cut *c = container_of(drop, struct cut, drop);
+
+        for (unsigned i = 0; i < c->n; i++) {
+                uint8_t key[KEY_BYTES];
+
+                key_bytes(c->keys[i], key);
+                CHECK(ns_find_page(ns, key) == PAGE_NONE || sealed_at(c->keys[i]) >= c->since,
+                        "page %u, sealed at step %lu, is left of a drop that began at %lu",
+                        ns_find_page(ns, key), sealed_at(c->keys[i]), c->since);
+        }
+        end_cut(drop);
+}
+
+static void begin_cut(struct cut *c, int r)
+{
+        CHECK(r == 0, "%s", d.text);
+        c->is_under_way = !drop_is_over(&c->drop);
+        n_cuts += c->is_under_way;
+        if (c->is_under_way)
+                drop_queue(&c->drop, check_cut);
+        else
+                check_cut(&c->drop);
+}
+
+static struct cut *spare_cut(void)
+{
+        struct cut *c = &cuts[rnd(ARRAY_SIZE(cuts))];
+
+        if (c->is_under_way)
+                return NULL;
+        c->n = 0;
+        c->since = step;
+        return c;
+}
+
+static void op_cut_key(void)
+{
+        unsigned i = rnd(N_SESSIONS);
+        const struct list *l = &texts[i].head;
+        struct cut *c = spare_cut();
+        uint8_t key[KEY_BYTES];
+
+        op = "cut key";
+        if (!c || l->n == 0)
+                return;
+        key_bytes(l->e[rnd(l->n)].key, key);
+        if (ns_find_page(ns, key) != PAGE_NONE)
+                list_subtree(c, ns_find_page(ns, key));
+        begin_cut(c, drop_key(&c->drop, clients[0].a, key, &d));
+}
+
+static void op_cut_tag(void)
+{
+        uint64_t tag = 1 + rnd(2);
+        struct cut *c = spare_cut();
+
+        op = "cut tag";
+        if (!c)
+                return;
+        if (tag_first(ns, tag) != PAGE_NONE)
+                list_subtree(c, tag_first(ns, tag));
+        begin_cut(c, drop_tag(&c->drop, clients[0].a, tag, &d));
+}
+
+static void op_cut_more(void)
+{
+        op = "cut more";
+        for (unsigned n = rnd(6); n > 0; n--)
+                (void)drops_work(&store);
+}
+
 static void op_invalidate_all(void)
 {
         uint64_t n;
@@ -676,6 +805,9 @@ static const struct {
         {op_evict, 12},
         {op_invalidate_key, 3},
         {op_invalidate_tag, 2},
+        {op_cut_key, 6},
+        {op_cut_tag, 2},
+        {op_cut_more, 60},
         {op_invalidate_all, 1},
         {op_sweep, 6},
         {op_give_way, 3},
@@ -728,8 +860,10 @@ int main(int argc, char **argv)
         for (; n_seeds > 0; n_seeds--, seed++) {
                 op = "begin";
                 begin();
+                n_cuts = 0;
                 for (step = 0; step < n_steps; step++)
                         one_step();
+                CHECK(n_steps < 5000 || n_cuts > 0, "no drop took several slices");
                 end();
         }
         return 0;

@@ -67,6 +67,15 @@ def test_privileges():
     assert status["Seccomp"] == "2"
 
 
+def test_nothing_on_disk():
+    """Neither cores nor swap have keys and pages."""
+    pid = start_kvleased()
+    with open(f"/proc/{pid}/limits", encoding="ascii") as f:
+        limits = f.read()
+    assert re.search(r"Max core file size +0 +0 ", limits), limits
+    assert machine.show(KVLEASED, "MemorySwapMax") == "0"
+
+
 def test_tenants_group():
     """A tenant's directory belongs to its group, though the daemon's umask lets nobody in."""
     start_kvleased()

@@ -19,13 +19,17 @@ EDGES = {
     "client/examples": {"client/examples"},
     # This one also finds the GPU's driver, by the loader alone.
     "client/examples/decoder": {"client/examples/decoder", "client/examples", "gpu"},
+    # So is the package for Python: it builds on the public header alone.
+    "client/python": {"client/python", "client/lib"},
     # The state of the daemon knows nothing of sockets, the loop or the configuration file.
     "daemon/core": {"daemon/core", "daemon/tier", "policy", "gpu", "proto", "base"},
     # Where cold pages lie knows nothing of the daemon's state.
     "daemon/tier": {"daemon/tier", "gpu", "base"},
     # The small parent of kvleased --keep knows nothing of what it keeps.
     "daemon/keep": {"daemon/keep", "base"},
-    "daemon/server": {"daemon/server", "daemon/keep", "daemon/core", "daemon/tier", "policy", "gpu", "proto", "base"},
+    # The process that does what others could hold up knows nothing of what it closes.
+    "daemon/reap": {"daemon/reap", "base"},
+    "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "policy", "gpu", "proto", "base"},
     "tests": None,  # anything
 }
 # policy/ is pure, daemon/core has no loop, base/ is libc only.

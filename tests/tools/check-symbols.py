@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails unless a shared library exports exactly the functions that its public header declares."""
+"""Fails unless a library, shared or static, has exactly the functions that its public header declares."""
 import pathlib
 import re
 import subprocess
@@ -12,10 +12,12 @@ def declared(header: str) -> set:
 
 
 def exported(library: str) -> set:
-    out = subprocess.run(["nm", "-D", "--defined-only", library], check=True, text=True,
+    which = "-g" if library.endswith(".a") else "-D"
+    out = subprocess.run(["nm", which, "--defined-only", library], check=True, text=True,
                          capture_output=True).stdout
-    # Not the version node itself (type A).
-    return {line.split()[2].split("@")[0] for line in out.splitlines() if line.split()[1] != "A"}
+    symbols = [line.split() for line in out.splitlines()]
+    # Not the version node itself (type A), nor the names of an archive's members.
+    return {s[2].split("@")[0] for s in symbols if len(s) == 3 and s[1] != "A"}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/core/detail.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"

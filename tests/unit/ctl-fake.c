@@ -146,7 +146,7 @@ static void serve_frame(struct fake *f, const struct frame *in)
 
 static void serve(struct fake *f)
 {
-        ssize_t n = sock_receive(f->fd, &f->parser, NULL);
+        ssize_t n = sock_receive(f->fd, &f->parser);
         const char *rule = "";
         struct frame in;
 

@@ -55,7 +55,7 @@ const ProtobufCMessage *fake_receive_any(struct fake_peer *p)
                 ssize_t n;
 
                 poll(&pfd, 1, -1);
-                n = sock_receive(p->fd, &p->in, NULL);
+                n = sock_receive(p->fd, &p->in);
                 if (n == 0 || n == -ECONNRESET)
                         return NULL;
                 FAKE_CHECK(n > 0 || n == -EAGAIN);

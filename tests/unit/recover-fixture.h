@@ -19,6 +19,7 @@
 #include "daemon/core/canary.h"
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/recover.h"

@@ -151,7 +151,7 @@ void world_turn(struct world *w)
                 struct client *c = &w->clients[i];
                 struct frame f;
 
-                while (c->fd >= 0 && sock_receive(c->fd, &c->parser, NULL) > 0)
+                while (c->fd >= 0 && sock_receive(c->fd, &c->parser) > 0)
                         while (frame_parser_next(&c->parser, &f, NULL) == 1) {
                                 take_frame(w, c, &f);
                                 frame_close_fds(&f);

@@ -2,7 +2,7 @@
 #ifndef KVL_TESTS_SESSION_FIXTURE_H
 #define KVL_TESTS_SESSION_FIXTURE_H
 
-#include "daemon/core/session.h"
+#include "daemon/core/session-impl.h"
 #include "tests/unit/core-fixture.h"
 
 #define ROOT UINT32_MAX /* no parent */
@@ -117,6 +117,21 @@ static inline void expect_tokens(
 
         assert_int_equal(info.n_tokens, n_pages * PAGE_TOKENS);
         assert_int_equal(info.lost_tokens, lost_pages * PAGE_TOKENS);
+}
+
+/* As if its text had been longer by so many tokens before its window, a multiple of PAGE_TOKENS. */
+static inline void push_window(struct attach *a, uint32_t session, uint64_t tokens)
+{
+        struct session *s = session_of(a, session, NULL);
+
+        for (uint32_t i = 0; i < s->n_window; i++) {
+                struct page_note *note = ns_note(a->ns, s->window[i]);
+
+                note->end_token += (uint32_t)tokens;
+                records_reparent(a->ns, s->window[i], note->place.parent); /* for the sum */
+        }
+        s->window_token += tokens;
+        s->n_tokens += tokens;
 }
 
 /* Evicts the idle leaf with this key. */

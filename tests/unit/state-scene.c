@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "daemon/core/announce.h"
 #include "daemon/core/client-record.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/recall.h"

@@ -127,19 +127,79 @@ static void test_overflow(void **state)
         struct chronicle c;
 
         open_one(&c);
-        assert_int_equal(chronicle_first(&c), 1);
+        assert_int_equal(chronicle_lost(&c, 0), 0);
         for (unsigned i = 0; i < CHRONICLE_EVENTS; i++)
                 note(&c, SEC, EVENT_DAEMON, NULL);
-        assert_int_equal(chronicle_first(&c), 1);
+        assert_int_equal(chronicle_lost(&c, 0), 0);
         assert_int_equal(count(&c, &all, 0), CHRONICLE_EVENTS);
         for (unsigned i = 0; i < 5; i++)
                 note(&c, SEC, EVENT_TENANT, "a");
-        assert_int_equal(chronicle_first(&c), 6);
+        assert_int_equal(chronicle_lost(&c, 0), 5);
+        assert_int_equal(chronicle_lost(&c, 3), 2);
+        assert_int_equal(chronicle_lost(&c, 5), 0);
+        assert_int_equal(chronicle_lost(&c, UINT64_MAX), 0);
         assert_int_equal(chronicle_next(&c, &all, 0)->number, 6);
         assert_int_equal(count(&c, &all, 0), CHRONICLE_EVENTS);
         assert_int_equal(chronicle_next(&c, &all, c.last - 1)->kind, EVENT_TENANT);
         assert_null(chronicle_next(&c, &all, c.last));
         assert_null(chronicle_next(&c, &all, UINT64_MAX));
+        chronicle_close(&c);
+}
+
+/* Whoever makes most loses its own oldest, and nobody else loses any, as far as each has no more
+ * than an equal part. */
+static void test_parts(void **state)
+{
+        enum { QUIET = 10, NOISY = 3 * CHRONICLE_EVENTS };
+        static const char *const loud[] = {"loud", "noisy"};
+        struct chronicle c;
+        uint64_t n_daemon, after = 0;
+
+        open_one(&c);
+        note(&c, SEC, EVENT_DAEMON, NULL);
+        for (unsigned i = 0; i < QUIET; i++)
+                note(&c, SEC, EVENT_TENANT, "quiet");
+        for (unsigned i = 0; i < NOISY; i++)
+                note(&c, SEC, EVENT_TENANT, loud[0]);
+        /* Of somebody's pages, and at their expense: who took them is who makes many. */
+        for (unsigned i = 0; i < NOISY; i++) {
+                evict(&c, (i + 2) * SEC, "quiet", loud[1]);
+                chronicle_settle(&c, (i + 2) * SEC, true);
+        }
+        assert_int_equal(
+                count(&c,
+                        &(struct chronicle_filter){.kinds = 1u << EVENT_TENANT, .tenant = "quiet"},
+                        0),
+                QUIET);
+        n_daemon = count(&c, &(struct chronicle_filter){.kinds = 1u << EVENT_DAEMON}, 0);
+        assert_int_equal(n_daemon, 1);
+        for (unsigned i = 0; i < ARRAY_SIZE(loud); i++)
+                assert_true(count(&c, &(struct chronicle_filter){.tenant = loud[i]}, 0) >=
+                            (CHRONICLE_EVENTS - QUIET - 1) / 2);
+        /* In order, all of them, and what is lost in between is said. */
+        assert_int_equal(count(&c, &all, after), CHRONICLE_EVENTS);
+        assert_int_equal(chronicle_lost(&c, 0), 2 * NOISY + QUIET + 1 - CHRONICLE_EVENTS);
+        assert_int_equal(chronicle_lost(&c, 1 + QUIET), chronicle_lost(&c, 0));
+        after = chronicle_before_last(&c,
+                &(struct chronicle_filter){.tenant = "quiet", .kinds = 1u << EVENT_TENANT}, QUIET);
+        assert_int_equal(count(&c, &all, after), CHRONICLE_EVENTS);
+        chronicle_close(&c);
+}
+
+/* As many as there are places: each has one. */
+static void test_many_owners(void **state)
+{
+        struct chronicle c;
+        char name[16];
+
+        open_one(&c);
+        for (unsigned i = 0; i < 2 * CHRONICLE_EVENTS; i++) {
+                snprintf(name, sizeof(name), "t%u", i);
+                note(&c, SEC, EVENT_TENANT, name);
+        }
+        assert_int_equal(count(&c, &all, 0), CHRONICLE_EVENTS);
+        assert_int_equal(chronicle_next(&c, &all, c.last - 1)->number, c.last);
+        assert_string_equal(chronicle_next(&c, &all, c.last - 1)->tenant, name);
         chronicle_close(&c);
 }
 
@@ -250,6 +310,8 @@ int main(void)
                 TEST(test_apart),
                 TEST(test_alone),
                 TEST(test_overflow),
+                TEST(test_parts),
+                TEST(test_many_owners),
                 TEST(test_many_open),
                 TEST(test_filter),
                 TEST(test_by),

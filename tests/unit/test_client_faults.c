@@ -632,7 +632,8 @@ static void script_one_after_the_other(struct fake_peer *p)
         uint32_t page = 0;
 
         fake_welcome_ns(p);
-        fake_serve_one(p, fake_receive_any(p));
+        fake_serve_one(p, fake_receive(p, MSG_HELD));
+        fake_serve_one(p, fake_receive(p, MSG_MAP));
         fake_receive(p, MSG_LEASE);
         first = p->seq;
         fake_receive(p, MSG_LEASE);

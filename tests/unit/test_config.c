@@ -175,6 +175,24 @@ static void test_socket_path_must_fit(void **state)
         assert_int_equal(r.n_errors, 1);
 }
 
+/* Without any tenant, too: those who administer and monitor have sockets there. */
+static void test_runtime_dir_must_fit(void **state)
+{
+        char dir[CONFIG_PATH_MAX] = "/", text[512];
+        struct config c;
+        struct reports r;
+
+        memset(dir + 1, 'd', 93); /* 94 + 13, "/monitor.sock" */
+        snprintf(text, sizeof(text), "[daemon]\nruntime_dir = %s\n", dir);
+        assert_int_equal(load(text, NULL, 0, &c, &r), 0);
+        config_deinit(&c);
+        dir[94] = 'd';
+        snprintf(text, sizeof(text), "[daemon]\nruntime_dir = %s\n", dir);
+        assert_int_equal(load(text, NULL, 0, &c, &r), -EINVAL);
+        assert_int_equal(r.n_errors, 1);
+        assert_non_null(strstr(r.text, "94 bytes"));
+}
+
 /* Options of a tenant that don't go together; each is found by itself. */
 static void test_tenants_that_contradict_themselves(void **state)
 {
@@ -351,6 +369,7 @@ int main(void)
                 TEST(test_missing_files),
                 TEST(test_overrides),
                 TEST(test_socket_path_must_fit),
+                TEST(test_runtime_dir_must_fit),
                 TEST(test_tenants_that_contradict_themselves),
                 TEST(test_tenants_that_fit_together),
                 TEST(test_tiers),

@@ -126,7 +126,7 @@ static void take(struct client *c, uint64_t first, uint32_t n)
 
 static struct ring_turn drain(struct client *c, uint32_t budget)
 {
-        return ring_drain(&c->ring, NULL, budget, 1);
+        return ring_drain(&c->ring, NULL, budget, 1, UINT64_MAX);
 }
 
 /* All of it went well. */
@@ -431,17 +431,41 @@ static void test_long_ways(void **state)
         client_open(&c);
         submit(&c, 10);
         executed.n_walked = RING_WALK_PAGES / 4;
-        turn = ring_drain(&c.ring, NULL, PLENTY, 0);
+        turn = ring_drain(&c.ring, NULL, PLENTY, 0, UINT64_MAX);
         assert_int_equal(turn.n, 4);
         assert_int_equal(turn.n_walked, RING_WALK_PAGES);
         assert_true(turn.more && !turn.violation);
         assert_int_equal(c.shm->sub_head, 4);
         executed.n_walked = RING_WALK_PAGES;
-        assert_int_equal(ring_drain(&c.ring, NULL, PLENTY, 0).n, 1);
+        assert_int_equal(ring_drain(&c.ring, NULL, PLENTY, 0, UINT64_MAX).n, 1);
         executed.n_walked = 0;
-        turn = ring_drain(&c.ring, NULL, PLENTY, 0);
+        turn = ring_drain(&c.ring, NULL, PLENTY, 0, UINT64_MAX);
         assert_int_equal(turn.n, 5);
         assert_false(turn.more);
+        client_close(&c);
+}
+
+/* A turn whose time is over executes one that may be long, or a few of the others; nothing is lost,
+ * and who waits for a position sees when it is reached. */
+static void test_time_is_up(void **state)
+{
+        const uint64_t over = 1; /* by a clock that began long ago */
+        struct client c;
+        struct ring_turn turn;
+
+        client_open(&c);
+        submit(&c, 32);
+        turn = ring_drain(&c.ring, NULL, PLENTY, 0, over);
+        assert_in_range(turn.n, 1, 8);
+        assert_true(turn.more && !turn.violation);
+        assert_int_equal(c.shm->sub_head, turn.n);
+        assert_true(ring_is_at(&c.ring, turn.n));
+        assert_false(ring_is_at(&c.ring, ring_tail(&c.ring)));
+        c.submissions[turn.n].op = SHM_OP_REFILL;
+        assert_int_equal(ring_drain(&c.ring, NULL, PLENTY, 0, over).n, 1);
+        assert_true(drain(&c, PLENTY).n > 1);
+        assert_true(ring_is_at(&c.ring, ring_tail(&c.ring)));
+        assert_false(ring_has_any(&c.ring));
         client_close(&c);
 }
 
@@ -552,6 +576,7 @@ int main(void)
                 TEST(test_changed_after_copy),
                 TEST(test_daemon_sleeps),
                 TEST(test_client_sleeps),
+                TEST(test_time_is_up),
                 TEST(test_fetches),
                 TEST(test_fetches_room),
                 TEST(test_fetches_ended),

@@ -76,6 +76,39 @@ static void test_new(void **state)
         end(&b);
 }
 
+/* A directory where others may put files, and a file that is going to be the store's with a second
+ * name, or another owner, who has it open. */
+static void refuses_what_others_made(struct bench *b)
+{
+        char beside[256], second[256], text[16] = "";
+        int fd;
+
+        snprintf(beside, sizeof(beside), "%s.new", b->path);
+        snprintf(second, sizeof(second), "%s.second", b->path);
+        assert_int_equal(file_replace(second, "kept", 4, 0600), 0);
+        assert_int_equal(link(second, beside), 0);
+        bench_expect(b, -EPERM);
+        assert_non_null(strstr(b->why, "second name"));
+        fd = open(second, O_RDONLY | O_CLOEXEC);
+        assert_int_equal(read(fd, text, sizeof(text)), 4);
+        fd_close(fd);
+        assert_int_equal(unlink(second), 0);
+        if (geteuid() == 0) {
+                assert_int_equal(file_replace(beside, "", 0, 0600), 0);
+                assert_int_equal(chown(beside, 12345, 0), 0);
+                bench_expect(b, -EPERM);
+                assert_non_null(strstr(b->why, "another user's"));
+        }
+        assert_int_equal(chmod(b->dir, 0777), 0);
+        bench_expect(b, -EPERM);
+        assert_non_null(strstr(b->why, "chmod o-w"));
+        assert_int_equal(chmod(b->dir, 01777), 0);
+        bench_expect(b, DISK_NEW);
+        bench_close(b);
+        assert_int_equal(unlink(b->path), 0);
+        assert_int_equal(chmod(b->dir, 0700), 0);
+}
+
 static void test_refused(void **state)
 {
         struct bench b;
@@ -103,6 +136,7 @@ static void test_refused(void **state)
         assert_int_equal(symlink("/dev/null", b.path), 0);
         bench_expect(&b, -ELOOP);
         assert_int_equal(unlink(b.path), 0);
+        refuses_what_others_made(&b);
         b.bytes = TEST_CHUNK;
         bench_expect(&b, -EINVAL);
         b.bytes = TEST_BYTES;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/fd.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"

@@ -2,18 +2,25 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/child.h"
+
+#define STRANGER 65533 /* no user of the system's */
 
 static void test_close_keeps_errno(void **state)
 {
@@ -66,6 +73,93 @@ static void test_reopen_read_only(void **state)
         fd_close(reader);
         fd_close(fd);
         assert_int_equal(fd_reopen_read_only(-1), -ENOENT);
+}
+
+/* 0 or the errno of opening the descriptor's file anew to write, as a user that it isn't of. */
+static int reopen_as_stranger(int reader, bool has_capability)
+{
+        pid_t pid = fork();
+        int status;
+
+        if (pid == 0) {
+                struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+                struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {0};
+                char path[64];
+                int fd;
+
+                sets[0].effective = sets[0].permitted = 1u << CAP_DAC_OVERRIDE;
+                snprintf(path, sizeof(path), "/proc/self/fd/%d", reader);
+                if (prctl(PR_SET_KEEPCAPS, 1) < 0 || setgroups(0, NULL) < 0 ||
+                        setresgid(STRANGER, STRANGER, STRANGER) < 0 ||
+                        setresuid(STRANGER, STRANGER, STRANGER) < 0)
+                        _exit(255);
+                if (has_capability && syscall(SYS_capset, &head, sets) < 0)
+                        _exit(254);
+                fd = open(path, O_RDWR | O_CLOEXEC);
+                _exit(fd >= 0 ? 0 : errno);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        return WEXITSTATUS(status);
+}
+
+/* Which is what docs/THREATS.md says of memory below a device: nothing but the mode guards it. */
+static void test_reopened_to_write(void **state)
+{
+        int fd = memfd_create_sized("test", 4096), reader = fd_reopen_read_only(fd), again;
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", reader);
+        again = open(path, O_RDWR | O_CLOEXEC); /* the same user */
+        assert_true(again >= 0);
+        fd_close(again);
+        if (geteuid() == 0) {
+                assert_int_equal(reopen_as_stranger(reader, false), EACCES);
+                assert_int_equal(reopen_as_stranger(reader, true), 0);
+        }
+        fd_close(reader);
+        fd_close(fd);
+}
+
+/* What VmFlags of proc(5), smaps, say of the mapping at an address. */
+static bool has_vm_flag(const void *at, const char *flag)
+{
+        FILE *f = fopen("/proc/self/smaps", "re");
+        unsigned long long start, end;
+        bool inside = false, found = false;
+        char line[512];
+
+        assert_non_null(f);
+        while (fgets(line, sizeof(line), f)) {
+                if (sscanf(line, "%llx-%llx ", &start, &end) == 2)
+                        inside = (uintptr_t)at >= start && (uintptr_t)at < end;
+                else if (inside && strncmp(line, "VmFlags:", 8) == 0)
+                        found = strstr(line, flag);
+        }
+        fclose(f);
+        return found;
+}
+
+static void test_memory_map(void **state)
+{
+        int fd = memfd_create_sized("test", 8192), pipe_fds[2];
+        char *one = memory_map(fd, 8192), *other = memory_map(fd, 4096), *own;
+
+        assert_true(one && other);
+        one[5] = 'x';
+        assert_int_equal(other[5], 'x');
+        own = memory_map(-1, UINT64_C(1) << 40); /* nothing is taken for it */
+        assert_non_null(own);
+        own[5] = 'y';
+        assert_true(has_vm_flag(one, " dd") && has_vm_flag(own, " dd"));
+        munmap(own, UINT64_C(1) << 40);
+        munmap(other, 4096);
+        munmap(one, 8192);
+        fd_close(fd);
+        assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+        assert_null(memory_map(pipe_fds[0], 4096));
+        fd_close(pipe_fds[0]);
+        fd_close(pipe_fds[1]);
 }
 
 /* Of a process that was started with these closed; 0: it went well. */
@@ -249,6 +343,8 @@ int main(void)
                 TEST(test_close_keeps_errno),
                 TEST(test_count_and_cleanup),
                 TEST(test_reopen_read_only),
+                TEST(test_reopened_to_write),
+                TEST(test_memory_map),
                 TEST(test_open_standard),
                 TEST(test_memfd),
                 TEST(test_memfd_errors),

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/core/client-record.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/tenant.h"
 #include "daemon/server/fetches.h"
 #include "proto/status.h"
 
@@ -208,6 +210,46 @@ static void test_at_once(void **state)
         }
 }
 
+/* A pin too many: of all pages before anything is begun, of one page as that page's outcome. */
+static void test_too_many_pins(void **state)
+{
+        struct scene s;
+
+        start(&s);
+        s.attach->ns->tenant->attrs.max_pins = N_PAGES + 1;
+        say_fetch(&s, s.pages, 2, NULL, 0);
+        expect(&s.w, s.c, "FETCH:3 ");
+        assert_int_equal(core.n_begun, 0);
+        say_fetch(&s, s.pages, 1, NULL, 0);
+        AWAIT(&s.w, core.n_begun == 1);
+        s.attach->ns->tenant->attrs.max_pins = N_PAGES; /* lowered meanwhile */
+        finish(0, 0, s.pages[1]);
+        expect(&s.w, s.c, "FETCH:0 ");
+        assert_outcome(&s, 0, WIRE_QUOTA, PAGE_NONE);
+        assert_int_equal(s.attach->member->n_pins, N_PAGES);
+        world_end(&s.w);
+}
+
+/* The attack: pins of one page up to their limit, then one more by FETCH. */
+static void test_too_many_pins_of_a_page(void **state)
+{
+        struct scene s;
+
+        start(&s);
+        core.answer = FETCH_THERE;
+        assert_int_equal(attach_reserve_pins(s.attach, PAGE_MAX_CLIENT_PINS, NULL), 0);
+        while (ns_page(s.attach->ns, s.pages[0])->n_pins < PAGE_MAX_CLIENT_PINS) {
+                ns_pin_page(s.attach->ns, s.pages[0]);
+                attach_note_pin(s.attach, s.pages[0]);
+        }
+        say_fetch(&s, s.pages, 2, NULL, 0);
+        expect(&s.w, s.c, "FETCH:0 ");
+        assert_outcome(&s, 0, WIRE_QUOTA, PAGE_NONE);
+        assert_outcome(&s, 1, WIRE_OK, s.pages[1]);
+        assert_int_equal(ns_page(s.attach->ns, s.pages[0])->n_pins, PAGE_MAX_CLIENT_PINS);
+        world_end(&s.w);
+}
+
 /* Copies: into what is granted, and without a pin. */
 static void test_copy(void **state)
 {
@@ -302,6 +344,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_batch),
                 TEST(test_at_once),
+                TEST(test_too_many_pins),
+                TEST(test_too_many_pins_of_a_page),
                 TEST(test_copy),
                 TEST(test_refused),
                 TEST(test_closed),

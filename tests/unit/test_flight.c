@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/core/announce.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/nsset.h"
 #include "daemon/server/key-waits.h"
@@ -308,6 +309,32 @@ static void test_only_so_many(void **state)
         world_end(&w);
 }
 
+/* Whatever their hashes by the seed that clients can read: what ends one announcement looks at who
+ * waits for that key, and for no other. */
+static void test_waits_of_one_key(void **state)
+{
+        struct client *c, *other;
+        struct world w;
+
+        c = start_two(&w, getpid(), &other);
+        for (unsigned i = 0; i < KEY_WAITS_MAX - 1; i++)
+                say_wait(other, 0, 60000);
+        say_wait(other, 1, 60000);
+        await_waits(&w, other, KEY_WAITS_MAX);
+        assert_int_equal(w.server.key_waits.n_used, 2);
+        say_free(c, 2); /* nobody waits for it */
+        say_free(c, 1);
+        expect(&w, c, "FREE:0 FREE:0 ");
+        expect(&w, other, "WAIT:1 ");
+        assert_int_equal(peer_of(&w, other)->n_key_waits, KEY_WAITS_MAX - 1);
+        assert_int_equal(w.server.key_waits.n_used, 1);
+        assert_true(list_is_empty(&w.server.key_waits_due));
+        say_bye(other);
+        AWAIT(&w, !peer_of(&w, other));
+        assert_int_equal(w.server.key_waits.n_used, 0);
+        world_end(&w);
+}
+
 static void test_without_memory(void **state)
 {
         struct client *other;
@@ -575,6 +602,7 @@ int main(void)
                 TEST(test_closed),
                 TEST(test_waiter_goes),
                 TEST(test_only_so_many),
+                TEST(test_waits_of_one_key),
                 TEST(test_without_memory),
                 TEST(test_bad_requests),
                 TEST(test_too_many_pages),

@@ -239,6 +239,41 @@ static void test_bounded(void **state)
         fixture_end(&f);
 }
 
+/* The next number from `from` on whose key has this bucket by the seed that clients can read. */
+static unsigned next_colliding(const struct attach *a, unsigned from, uint64_t bucket)
+{
+        uint8_t bytes[KEY_BYTES];
+
+        for (;; from++) {
+                make_keys(bytes, from, 1);
+                if (shared_hash(&a->ns->shared, bytes) % (HISTORY_KEYS / 4) == bucket)
+                        return from;
+        }
+}
+
+/* A client that makes keys of one bucket by the index's seed doesn't overwrite them here. */
+static void test_collisions(void **state)
+{
+        enum { N = 16 }; /* a bucket has 4 entries */
+        unsigned numbers[N];
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+
+        fixture_start(&f, 4, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "n");
+        for (unsigned i = 0; i < N; i++) {
+                numbers[i] = next_colliding(a, i > 0 ? numbers[i - 1] + 1 : 0, 7);
+                cache_chain(a, numbers[i], 1);
+                assert_int_equal(invalidate(a, numbers[i]), 1);
+        }
+        for (unsigned i = 0; i < N; i++)
+                assert_int_equal(explain(a, numbers[i], 1).state, HISTORY_INVALIDATED);
+        member_free(m);
+        fixture_end(&f);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -249,6 +284,7 @@ int main(void)
                 TEST(test_recalled),
                 TEST(test_pending),
                 TEST(test_bounded),
+                TEST(test_collisions),
         };
 
         return RUN_TESTS(tests);

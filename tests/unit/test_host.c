@@ -377,6 +377,30 @@ static void test_read_write_zero(void **state)
         device_close(d);
 }
 
+/* Who has the file can change what write() does with it; the device doesn't notice. */
+static void test_written_to_whatever_clients_set(void **state)
+{
+        struct device *d = open_host();
+        struct extent *e = create(d, STEP), *from = create(d, STEP);
+        int theirs = export(e); /* the same open file description */
+        char at[4] = "";
+
+        assert_int_equal(fcntl(theirs, F_SETFL, O_APPEND | O_NONBLOCK), 0);
+        assert_int_equal(lseek(theirs, 100, SEEK_SET), 100);
+        assert_int_equal(d->ops->extent_write(e, 4095, "abc", 3), 0);
+        assert_int_equal(d->ops->extent_write(from, 7, "def", 3), 0);
+        assert_int_equal(d->ops->extent_copy(e, STEP - 3, from, 7, 3), 0);
+        assert_int_equal(d->ops->extent_read(e, 4095, at, 3), 0);
+        assert_string_equal(at, "abc");
+        assert_int_equal(d->ops->extent_read(e, STEP - 3, at, 3), 0);
+        assert_string_equal(at, "def");
+        assert_int_equal(fcntl(theirs, F_ADD_SEALS, F_SEAL_WRITE), -1);
+        fd_close(theirs);
+        d->ops->extent_destroy(e, true);
+        d->ops->extent_destroy(from, true);
+        d->ops->close(d);
+}
+
 static void test_copy(void **state)
 {
         const uint64_t len = STEP - 12345, from = 1111, to = 12345; /* no multiple of anything */
@@ -663,6 +687,7 @@ int main(void)
                 TEST(test_failed_map_leaves_the_reservation),
                 TEST(test_not_inherited_nor_dumped),
                 TEST(test_read_write_zero),
+                TEST(test_written_to_whatever_clients_set),
                 TEST(test_copy),
                 TEST(test_destroy_punches),
                 TEST(test_extents_are_sealed),

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "daemon/core/idle.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/disk.h"
@@ -147,6 +148,25 @@ static void test_every_ten_minutes(void **state)
 }
 
 /* With its namespace it is written, with its tenant it goes. */
+/* As nobody wants the namespace, nor what was learnt in it. */
+static void test_goes_with_an_idle_namespace(void **state)
+{
+        struct world w;
+
+        begin();
+        (void)run_once(7);
+        assert_true(is_there(path));
+        start(&w);
+        learnt = 7;
+        hang_up(connect_client(&w, getpid(), NULL));
+        AWAIT(&w, tenant_find(&w.server.store, "a")->n_members == 0);
+        assert_int_equal(idle_drop(tenant_find(&w.server.store, "a"), 1), 1);
+        AWAIT(&w, !is_there(path));
+        world_end(&w);
+        assert_false(is_there(path));
+        finish();
+}
+
 static void test_goes_with_the_tenant(void **state)
 {
         struct world w;
@@ -307,6 +327,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_survives),
                 TEST(test_every_ten_minutes),
+                TEST(test_goes_with_an_idle_namespace),
                 TEST(test_goes_with_the_tenant),
                 TEST(test_refused),
                 TEST(test_too_large),

@@ -27,7 +27,7 @@ static void test_table(void **state)
                         row->sockets == MSG_ON_ADMIN || row->sockets == MSG_READS);
                 assert_in_range(row->max_reply_fds, 0, FRAME_MAX_FDS);
         }
-        assert_int_equal(n, 55);
+        assert_int_equal(n, 57);
         assert_null(msg_find(0));
         assert_null(msg_find(8));
         assert_null(msg_find(UINT16_MAX));
@@ -214,6 +214,140 @@ static void test_unpack_with_any_budget(void **state)
         assert_in_range(budget, 40 * sizeof(Kvlease__V1__AdminTenant), 64 * 1024);
 }
 
+/* A field of wire type 2 with these bytes; its length. */
+static size_t put_field(uint8_t *to, uint32_t id, const void *data, size_t len)
+{
+        assert_true(id < 2048 && len < 128);
+        to[0] = (uint8_t)(0x80 | (id << 3 & 0x78) | 2);
+        to[1] = (uint8_t)(id >> 4);
+        to[2] = (uint8_t)len;
+        memcpy(to + 3, data, len);
+        return len + 3;
+}
+
+static void test_bad_text(void **state)
+{
+        static const struct {
+                const char *text, *wrong;
+                size_t len;
+                bool is_raw_fine;
+        } cases[] = {
+                {"", NULL, 0, true},
+                {"decoder", NULL, 7, true},
+                {"na\xc3\xafve \xe2\x82\xac", NULL, 10, true},
+                {"cut\0off", "a NUL byte", 7, false},
+                {"end\0", "a NUL byte", 4, false},
+                {"two\nlines", "a control character", 9, true},
+                {"\x1b[31m", "a control character", 5, true},
+                {"\x7f", "a control character", 1, true},
+                {"\xc2\x9b", "a control character", 2, true}, /* CSI */
+                {"\xc2\xa0", NULL, 2, true},
+                {"\xff", "bytes that aren't UTF-8", 1, true},
+                {"\xe2\x82", "bytes that aren't UTF-8", 2, true},
+        };
+        const ProtobufCMessageDescriptor *d = &kvlease__v1__hello_request__descriptor;
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                uint8_t payload[128];
+                const char *field = NULL, *wrong;
+                size_t len = put_field(payload, 3, cases[i].text, cases[i].len);
+
+                wrong = msg_bad_text(d, payload, len, false, &field);
+                if (cases[i].wrong) {
+                        assert_string_equal(wrong, cases[i].wrong);
+                        assert_string_equal(field, "client_name");
+                } else {
+                        assert_null(wrong);
+                }
+                wrong = msg_bad_text(d, payload, len, true, &field);
+                assert_int_equal(wrong == NULL, cases[i].is_raw_fine);
+                /* Bytes are any, and what isn't known is nobody's. */
+                len = put_field(payload, 5, cases[i].text, cases[i].len);
+                len += put_field(payload + len, 1000, cases[i].text, cases[i].len);
+                assert_null(msg_bad_text(d, payload, len, false, &field));
+        }
+}
+
+/* Where a message is in another one. */
+struct nesting {
+        const struct nesting *outer;
+        uint32_t field;
+};
+
+/* Every text of the message, by itself and behind others, in messages of messages; their number. */
+static unsigned expect_refused(const ProtobufCMessageDescriptor *d,
+        const ProtobufCMessageDescriptor *top, const struct nesting *in)
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < d->n_fields; i++) {
+                const ProtobufCFieldDescriptor *f = &d->fields[i];
+                const struct nesting deeper = {in, f->id};
+                uint8_t payload[128], inner[128];
+                const char *field;
+                size_t len;
+
+                if (f->type == PROTOBUF_C_TYPE_MESSAGE)
+                        n += expect_refused(f->descriptor, top, &deeper);
+                if (f->type != PROTOBUF_C_TYPE_STRING)
+                        continue;
+                len = put_field(payload, f->id, "right", 5);
+                len += put_field(payload + len, f->id, "a\0b", 3);
+                for (const struct nesting *k = in; k; k = k->outer) {
+                        memcpy(inner, payload, len);
+                        len = put_field(payload, k->field, inner, len);
+                }
+                assert_string_equal(msg_bad_text(top, payload, len, false, &field), "a NUL byte");
+                assert_string_equal(field, f->name);
+                n++;
+        }
+        return n;
+}
+
+static void test_bad_text_of_every_request(void **state)
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; msg_at(i); i++)
+                if (msg_at(i)->request)
+                        n += expect_refused(msg_at(i)->request, msg_at(i)->request, NULL);
+        assert_true(n > 20);
+}
+
+/* Cut anywhere, and with any byte changed: it ends, within the bytes (a sanitizer looks). */
+static void test_bad_text_of_damaged_bytes(void **state)
+{
+        const ProtobufCMessageDescriptor *d = &kvlease__v1__ns_open_request__descriptor;
+        Kvlease__V1__NsOpenRequest m = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
+        Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
+        uint8_t payload[256];
+        const char *field;
+        size_t len;
+
+        m.name = (char *)"name";
+        m.layout = &layout;
+        layout.model = (char *)"model";
+        layout.page_tokens = 1 << 20;
+        len = kvlease__v1__ns_open_request__pack(&m, payload);
+        assert_null(msg_bad_text(d, payload, len, false, &field));
+        for (size_t i = 0; i < len; i++) {
+                uint8_t *copy = malloc(len);
+
+                assert_non_null(copy);
+                memcpy(copy, payload, len);
+                for (unsigned byte = 0; byte < 256; byte++) {
+                        copy[i] = (uint8_t)byte;
+                        (void)msg_bad_text(d, copy, len, false, &field);
+                }
+                copy = realloc(copy, MAX(i, (size_t)1));
+                assert_non_null(copy);
+                memcpy(copy, payload, i);
+                (void)msg_bad_text(d, copy, i, false, &field);
+                free(copy);
+        }
+        assert_string_equal(msg_bad_text(d, payload, 1, false, &field), "a field that is cut off");
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -227,6 +361,9 @@ int main(void)
                 TEST(test_unpack_bomb),
                 TEST(test_budget_is_enough),
                 TEST(test_unpack_with_any_budget),
+                TEST(test_bad_text),
+                TEST(test_bad_text_of_every_request),
+                TEST(test_bad_text_of_damaged_bytes),
         };
 
         return RUN_TESTS(tests);

@@ -252,6 +252,21 @@ static void test_copy_takes_only_the_mask(void **state)
         assert_string_equal(b.name, "b");
 }
 
+/* Each has a bit of its own in its section's masks, however many rows all sections have. */
+static void test_bits(void **state)
+{
+        uint64_t seen[N_SECTIONS] = {0};
+
+        for (size_t i = 0; i < n_options; i++) {
+                uint64_t *s = &seen[options[i].section], bit = option_bit(&options[i]);
+
+                assert_true(i == 0 || options[i].section >= options[i - 1].section);
+                assert_true(bit != 0 && (*s & bit) == 0);
+                *s |= bit;
+        }
+        assert_true(n_options > 64);
+}
+
 static void test_help_names_every_option(void **state)
 {
         char *text = NULL, *json = NULL;
@@ -284,6 +299,7 @@ int main(void)
                 TEST(test_words),
                 TEST(test_nearest),
                 TEST(test_copy_takes_only_the_mask),
+                TEST(test_bits),
                 TEST(test_help_names_every_option),
         };
 

@@ -1,3 +1,4 @@
+#include "daemon/core/pin.h"
 #include "daemon/core/submit.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
@@ -127,24 +128,138 @@ static void test_bad_requests(void **state)
         end(&f, m);
 }
 
-static void test_pin_count_does_not_overflow(void **state)
+/* Keys of one page, n times. */
+static void repeat_key(uint8_t *keys, uint32_t n)
 {
+        for (uint32_t i = 0; i < n; i++)
+                make_keys(keys + (size_t)i * KEY_BYTES, 0, 1);
+}
+
+/* More of one page than a client may have: refused, and nothing of the request is done. */
+static void test_pins_of_a_page(void **state)
+{
+        enum { RUN = 64 };
+        uint8_t keys[RUN * KEY_BYTES];
+        uint32_t page, dup, got[RUN], n;
+        struct publish p = {.pages = &dup, .keys = keys, .n = 1, .last_tokens = 1};
         struct fixture f;
         struct member *m;
         struct attach *a;
-        uint8_t key[KEY_BYTES];
-        uint32_t page, dup, got, n;
         uint64_t tokens;
-        struct publish p = {.pages = &dup, .keys = key, .n = 1, .last_tokens = 1};
 
         start(&f, &m, &a);
         publish_chain(a, 0, 1, &page);
         assert_int_equal(lease_pages(a, 1, 1, &dup, NULL), 0);
-        ns_page(a->ns, page)->n_pins = UINT32_MAX;
+        repeat_key(keys, RUN);
+        while (m->n_pins + RUN <= PAGE_MAX_CLIENT_PINS)
+                assert_int_equal(lookup_pages(a, keys, RUN, 0, 1, got, &n, &tokens, &f.d), 0);
+        assert_int_equal(m->n_pins, (PAGE_MAX_CLIENT_PINS - 1) / RUN * RUN + 1);
+        assert_int_equal(
+                lookup_pages(a, keys, RUN, 0, 1, got, &n, &tokens, &f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(f.d.text, "the 65535 that a client may have of a page: release"));
+        while (m->n_pins < PAGE_MAX_CLIENT_PINS)
+                assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
+        assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(ns_page(a->ns, dup)->state, PAGE_GRANTED);
+        assert_int_equal(ns_page(a->ns, page)->n_pins, PAGE_MAX_CLIENT_PINS);
+        end(&f, m);
+}
+
+/* Over all pages of the client, as its tenant's max_pins has it. */
+static void test_pins_of_a_client(void **state)
+{
+        uint8_t keys[3 * KEY_BYTES];
+        uint32_t pages[3], got[3], n;
+        struct publish p = {.pages = pages, .keys = keys, .n = 3, .last_tokens = 1};
+        struct member *m, *mate;
+        struct fixture f;
+        struct attach *a, *b;
+        uint64_t tokens;
+
+        start(&f, &m, &a);
+        f.a->attrs.max_pins = 4;
+        make_keys(keys, 0, 3);
+        assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), 0);
+        assert_int_equal(lookup_pages(a, keys, 2, 0, 1, got, &n, &tokens, &f.d), KVL_STATUS_QUOTA);
+        assert_string_equal(f.d.text,
+                "this client has 3 pins, and 2 more would be beyond the 4 that a client of tenant "
+                "a may have: release some, or raise it with: kvleasectl tenants set a "
+                "max_pins=...");
+        assert_int_equal(n, 0);
+        assert_int_equal(m->n_pins, 3);
+        assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
+        /* What is published would be pinned, too: nothing of it is. */
+        assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
+        make_keys(keys, 10, 3);
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(n, 0);
+        assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_GRANTED);
+        /* Another client has pins of its own, and who releases has room again. */
+        mate = join(f.a);
+        b = open_ns(mate, "x");
+        make_keys(keys, 0, 3);
+        assert_int_equal(lookup_pages(b, keys, 3, 0, 1, got, &n, &tokens, &f.d), 0);
+        assert_int_equal(release_pages(a, got, 1, 1, &f.d), 0);
+        assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
+        member_free(mate);
+        end(&f, m);
+}
+
+/* Pins that are added to others are pins like any: by client, and by page. */
+static void test_pinned_again(void **state)
+{
+        uint32_t page, got, n, many[1024];
+        uint8_t key[KEY_BYTES];
+        struct publish p = {.pages = &page, .keys = key, .n = 1, .last_tokens = 1};
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+
+        start(&f, &m, &a);
         make_keys(key, 0, 1);
-        assert_int_equal(lookup_pages(a, key, 1, 0, 1, &got, &n, &tokens, &f.d), KVL_STATUS_MISS);
-        assert_int_equal(publish_pages(a, &p, 1, &got, &n, &f.d), -EINVAL);
-        ns_page(a->ns, page)->n_pins = 1;
+        assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
+        assert_int_equal(pin_again(a, &page, 1, &f.d), -EINVAL); /* leased, not pinned */
+        assert_int_equal(publish_pages(a, &p, 1, &got, &n, &f.d), 0);
+        f.a->attrs.max_pins = 3;
+        many[0] = many[1] = many[2] = got;
+        assert_int_equal(pin_again(a, many, 3, &f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(m->n_pins, 1);
+        assert_int_equal(pin_again(a, many, 2, &f.d), 0);
+        assert_int_equal(m->n_pins, 3);
+        f.a->attrs.max_pins = 0; /* then a page's own bound is there all the same */
+        for (unsigned i = 0; i < ARRAY_SIZE(many); i++)
+                many[i] = got;
+        while (m->n_pins + ARRAY_SIZE(many) <= PAGE_MAX_CLIENT_PINS)
+                assert_int_equal(pin_again(a, many, ARRAY_SIZE(many), &f.d), 0);
+        n = (uint32_t)m->n_pins;
+        assert_int_equal(pin_again(a, many, ARRAY_SIZE(many), &f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(m->n_pins, n);
+        assert_int_equal(ns_page(a->ns, got)->n_pins, n);
+        end(&f, m);
+}
+
+/* What a client published for the daemon before this one it has pinned: asked again, at its limit,
+ * it is told so. */
+static void test_repeated_publish_at_the_limit(void **state)
+{
+        uint8_t keys[3 * KEY_BYTES];
+        uint32_t pages[3], got[3], n;
+        struct publish p = {.pages = pages, .keys = keys, .n = 3, .last_tokens = 1};
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+
+        start(&f, &m, &a);
+        f.a->attrs.max_pins = 3;
+        make_keys(keys, 0, 3);
+        assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), 0);
+        m->repeats = true;
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), 0);
+        assert_int_equal(n, 3);
+        assert_int_equal(m->n_pins, 3);
         end(&f, m);
 }
 
@@ -546,7 +661,10 @@ int main(void)
                 TEST(test_life_of_a_page),
                 TEST(test_duplicate),
                 TEST(test_bad_requests),
-                TEST(test_pin_count_does_not_overflow),
+                TEST(test_pins_of_a_page),
+                TEST(test_pins_of_a_client),
+                TEST(test_pinned_again),
+                TEST(test_repeated_publish_at_the_limit),
                 TEST(test_detached_until_released),
                 TEST(test_invalidation_and_sweep),
                 TEST(test_another_version),

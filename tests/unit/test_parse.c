@@ -192,6 +192,27 @@ static void test_names(void **state)
                 assert_false(name_is_valid(bad[i], 64));
 }
 
+static void test_utf8(void **state)
+{
+        static const struct {
+                const char *text;
+                size_t n, len;
+        } cases[] = {
+                {"a", 1, 1}, {"\0", 1, 1}, {"\x7f", 1, 1}, {"\x80", 1, 0}, /* continues nothing */
+                {"\xc1\xbf", 2, 0},                     /* longer than it must be */
+                {"\xc2\x80", 2, 2}, {"\xc2\x80", 1, 0}, /* cut */
+                {"\xdf\xbf", 2, 2}, {"\xdf\xc0", 2, 0}, {"\xe0\x9f\xbf", 3, 0},
+                {"\xe0\xa0\x80", 3, 3}, {"\xed\x9f\xbf", 3, 3},
+                {"\xed\xa0\x80", 3, 0}, /* half of a pair of UTF-16 */
+                {"\xef\xbf\xbd", 2, 0}, {"\xf0\x8f\xbf\xbf", 4, 0}, {"\xf0\x90\x80\x80", 4, 4},
+                {"\xf4\x8f\xbf\xbf", 4, 4}, {"\xf4\x90\x80\x80", 4, 0}, /* beyond Unicode */
+                {"\xf5\x80\x80\x80", 4, 0}, {"\xe2\x82", 4, 0},         /* a NUL ends it */
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+                assert_int_equal(utf8_char_len(cases[i].text, cases[i].n), cases[i].len);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -203,6 +224,7 @@ int main(void)
                 TEST(test_format_bytes),
                 TEST(test_format_excerpt),
                 TEST(test_names),
+                TEST(test_utf8),
         };
 
         return RUN_TESTS(tests);

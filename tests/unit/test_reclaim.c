@@ -529,6 +529,39 @@ static void test_magazine_in_a_cached_set(void **state)
         assert_int_equal(reclaim_beside_magazine(true), 0);
 }
 
+/* Four extents, and no more. */
+static int admit_four(const struct ns *ns, enum tier_kind kind, struct detail *d, void *data)
+{
+        return ns->tenant->store->n_extents < 4 ? 0 : detail_set(d, -EMFILE, "no descriptors");
+}
+
+/* Where descriptors are in the way, not memory, sets of the tenant's other namespaces give way all
+ * the same; what is mapped doesn't. */
+static void test_descriptors_of_own_sets(void **state)
+{
+        uint32_t pages[2 * SET_PAGES];
+        struct attach *a, *b;
+        struct member *m;
+        struct fixture f;
+
+        fixture_start(&f, 8, 8, 8);
+        f.store.admit_extents = admit_four;
+        m = join(f.a);
+        a = open_ns(m, "x");
+        b = open_ns(m, "y");
+        fill(a, 4);
+        assert_int_equal(lease_pages(b, SET_PAGES, 5, pages, &f.d), 0);
+        assert_int_equal(f.store.n_extents, 4);
+        assert_int_equal(a->ns->device.n_sets, 3);
+        map_all(a);
+        assert_int_equal(lease_pages(b, SET_PAGES, 6, pages, &f.d), -EMFILE);
+        assert_string_equal(f.d.text, "no descriptors");
+        assert_int_equal(a->ns->device.n_sets, 3);
+        fixture_check(&f);
+        member_free(m);
+        fixture_end(&f);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -549,6 +582,7 @@ int main(void)
                 TEST(test_magazine_is_enough),
                 TEST(test_magazine_is_enough_for_others),
                 TEST(test_magazine_in_a_cached_set),
+                TEST(test_descriptors_of_own_sets),
         };
 
         return RUN_TESTS(tests);

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "client/trace/trace.h"
+#include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/recorder.h"

@@ -111,6 +111,40 @@ static void script_other_ns(struct life *l)
         CHECK(store_purge(&l->store, l->t, ns, true, &n_pages, &n_kept) == 0);
 }
 
+/* The next key from *next on whose home is that bucket, as a page's without parent. */
+static void publish_at(struct life *l, struct attach *a, uint32_t home, uint32_t *next)
+{
+        const struct shared *s = &a->ns->shared;
+        uint8_t key[KEY_BYTES] = {0};
+        uint32_t page, sealed, n;
+        struct publish p = {.pages = &page, .keys = key, .n = 1, .last_tokens = PAGE_TOKENS};
+
+        do
+                memcpy(key, &(uint32_t){(*next)++}, sizeof(*next));
+        while (shm_bucket_index(shared_hash(s, key), s->n_buckets, 0) != home);
+        CHECK(lease_pages(a, 1, l->now_nsec, &page, &l->d) == 0);
+        CHECK(publish_pages(a, &p, l->now_nsec, &sealed, &n, &l->d) == 0);
+        CHECK(release_pages(a, &page, 1, l->now_nsec, &l->d) == 0);
+}
+
+/* Two buckets of an index are full, and one key more wants to be there. */
+static void script_crowd(struct life *l)
+{
+        struct attach *a = life_open(l, l->m, "crowd");
+        uint64_t n_pages, n_kept, n_unindexed = l->store.counters.unindexed;
+        struct ns *ns = a->ns;
+        uint32_t next = 1;
+
+        for (unsigned i = 0; i < SHM_BUCKET_SLOTS / 2; i++)
+                publish_at(l, a, 2, &next);
+        for (unsigned i = 0; i < SHM_BUCKET_SLOTS * 3 / 2 + 1; i++)
+                publish_at(l, a, 1, &next);
+        CHECK(l->store.counters.unindexed == n_unindexed);
+        life_check(l);
+        attach_close(a);
+        CHECK(store_purge(&l->store, l->t, ns, true, &n_pages, &n_kept) == 0);
+}
+
 /* All that is cached becomes stale, and sessions end, by another version of the weights. */
 static void script_version(struct life *l)
 {
@@ -160,6 +194,7 @@ static int run_script(struct keep_parent *k, void *data)
         script_tags(&l);
         script_compact(&l);
         script_other_ns(&l);
+        script_crowd(&l);
         script_session(&l);
         CHECK(l.store.counters.compacted_pages > 0);
         CHECK(recall_sets(l.t, l.a->ns, 1, SECOND) == 1);

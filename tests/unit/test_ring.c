@@ -432,6 +432,7 @@ static void script_lie(struct fake_peer *p)
 
         welcome_shared(p);
         fake_index_add(&p->index, 9, p->keys[FAKE_MAX_PAGES - 1], 16, 1);
+        fake_serve_one(p, fake_receive(p, MSG_HELD));
         fake_serve_one(p, fake_receive(p, MSG_MAP));
         fake_receive(p, MSG_DOORBELL);
         FAKE_CHECK(fake_rings_take(&p->rings, &first));
@@ -482,6 +483,7 @@ static void script_dies(struct fake_peer *p)
 
         welcome_shared(p);
         fake_pins_put(&p->shared_pins, 5);
+        fake_serve_one(p, fake_receive(p, MSG_HELD));
         fake_serve_one(p, fake_receive(p, MSG_MAP));
         fake_receive(p, MSG_DOORBELL);
         FAKE_CHECK(fake_rings_take(&p->rings, &first));

@@ -108,7 +108,7 @@ static bool run_daemon(int fd, const char *point, unsigned pass)
                 setenv("KVL_FAULT_POINT", point, 1);
                 setenv("KVL_FAULT_PASS", text, 1);
                 if (ring_adopt(&r, dup(fd), &scene->cursors) == 0)
-                        ring_drain(&r, &member, UINT32_MAX, NOW);
+                        ring_drain(&r, &member, UINT32_MAX, NOW, UINT64_MAX);
                 _exit(0);
         }
         assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -157,7 +157,7 @@ static void kill_and_go_on(const char *point, unsigned pass)
         if (!run_daemon(fd, point, pass))
                 fail_msg("%s is never passed %u times", point, pass);
         r = adopt(fd);
-        turn = ring_drain(&r, &member, UINT32_MAX, NOW);
+        turn = ring_drain(&r, &member, UINT32_MAX, NOW, UINT64_MAX);
         assert_null(turn.violation);
         assert_int_equal(r.sub_head, N_ENTRIES);
         assert_int_equal(shm->sub_head, N_ENTRIES);
@@ -201,7 +201,7 @@ static void test_killed_often(void **state)
                         n_kills += run_daemon(fd, points[j], strstr(points[j], "adopt") ? 1 : 4);
         assert_int_equal(n_kills, 28);
         r = adopt(fd);
-        assert_null(ring_drain(&r, &member, UINT32_MAX, NOW).violation);
+        assert_null(ring_drain(&r, &member, UINT32_MAX, NOW, UINT64_MAX).violation);
         assert_false(scene->is_broken_chain);
         for (uint32_t i = 0; i < N_ENTRIES; i++)
                 assert_true(scene->n_executed[i] >= 1);
@@ -230,19 +230,21 @@ static void test_hostile_words(void **state)
         r = adopt(fd);
         assert_int_equal(shm->sub_head, 40);
         assert_int_equal(shm->comp_tail, 40);
-        assert_null(ring_drain(&r, &member, UINT32_MAX, NOW).violation);
+        assert_null(ring_drain(&r, &member, UINT32_MAX, NOW, UINT64_MAX).violation);
         check_executed(0);
         assert_int_equal(shm->comp_tail, N_ENTRIES);
         ring_close(&r);
 
         shm->sub_tail = N_ENTRIES + SHM_SUB_ENTRIES + 1;
         r = adopt(fd);
-        assert_string_equal(ring_drain(&r, &member, UINT32_MAX, NOW).violation, "ring-tail");
+        assert_string_equal(
+                ring_drain(&r, &member, UINT32_MAX, NOW, UINT64_MAX).violation, "ring-tail");
         ring_close(&r);
         shm->sub_tail = N_ENTRIES;
         shm->comp_head = N_ENTRIES + 1;
         r = adopt(fd);
-        assert_string_equal(ring_drain(&r, &member, UINT32_MAX, NOW).violation, "ring-head");
+        assert_string_equal(
+                ring_drain(&r, &member, UINT32_MAX, NOW, UINT64_MAX).violation, "ring-head");
         ring_close(&r);
         munmap(shm, SHM_CLIENT_BYTES);
         fd_close(fd);
@@ -262,9 +264,9 @@ static void test_taken_meanwhile(void **state)
         shm->comp_head = 10;
         r = adopt(fd);
         shm->sub_tail = 5001;
-        assert_int_equal(ring_drain(&r, &member, UINT32_MAX, NOW).n, 0);
+        assert_int_equal(ring_drain(&r, &member, UINT32_MAX, NOW, UINT64_MAX).n, 0);
         shm->comp_head = 11;
-        assert_int_equal(ring_drain(&r, &member, UINT32_MAX, NOW).n, 1);
+        assert_int_equal(ring_drain(&r, &member, UINT32_MAX, NOW, UINT64_MAX).n, 1);
         ring_close(&r);
         munmap(shm, SHM_CLIENT_BYTES);
         fd_close(fd);

@@ -125,6 +125,59 @@ static void test_windows(void **state)
         end(&w);
 }
 
+/* A text that is as long as any can be; and one of a daemon that let positions begin anew at 2^32:
+ * what comes after that isn't there, and no position is less than nothing. */
+static void test_longest_text(void **state)
+{
+        const uint64_t most = (UINT64_C(1) << 32) - 8 * PAGE_TOKENS; /* page 7 ends at 2^32 */
+        struct session_info info;
+        struct bench w;
+        uint32_t s;
+
+        begin(&w, 8);
+        s = open_logged(&w, "s");
+        append(w.a, s, ROOT, 0, 7);
+        truncate_pages(w.a, s, 1, 2, 4);
+        push_window(w.a, s, most);
+        session_log_put(session_of(w.a, s, NULL));
+        expect_restart(&w);
+        s = open_session(w.a, "s");
+        expect_pages(w.a, s, "0@0 5@268435453 6@268435454");
+        end(&w);
+
+        begin(&w, 8);
+        s = open_logged(&w, "s");
+        append(w.a, s, ROOT, 0, 8);
+        truncate_pages(w.a, s, 1, 3, 4);
+        push_window(w.a, s, most); /* 5, 6, and 7, whose end is 0 */
+        session_log_put(session_of(w.a, s, NULL));
+        restart(&w);
+        fixture_check(&w.f);
+        s = open_session(w.a, "s");
+        expect_pages(w.a, s, "0@0 5@268435453 6@268435454");
+        assert_int_equal(info_of(w.a, s).n_tokens, TEXT_TOKENS_MAX);
+        end(&w);
+
+        begin(&w, 8);
+        s = open_logged(&w, "s");
+        append(w.a, s, ROOT, 0, 8);
+        truncate_pages(w.a, s, 1, 1, 6);
+        push_window(w.a, s, most + 4); /* its page began before, and ends at 4 */
+        session_log_put(session_of(w.a, s, NULL));
+        restart(&w);
+        fixture_check(&w.f);
+        s = open_session(w.a, "s");
+        info = info_of(w.a, s);
+        assert_int_equal(info.n_pages, 1);
+        assert_int_equal(info.n_tokens, TEXT_TOKENS_MAX);
+        assert_true(info.lost_tokens <= info.n_tokens);
+        truncate_pages(w.a, s, 1, 0, 0);
+        expect_tokens(w.a, s, 1, 0);
+        append(w.a, s, 0, 20, 1);
+        expect_pages(w.a, s, "0@0 20@1");
+        end(&w);
+}
+
 /* Windows give way in the order in which they were used. */
 static void test_window_order(void **state)
 {
@@ -630,6 +683,7 @@ int main(void)
                 cmocka_unit_test(test_ends),
                 cmocka_unit_test(test_page_first),
                 cmocka_unit_test(test_windows),
+                cmocka_unit_test(test_longest_text),
                 cmocka_unit_test(test_window_order),
                 cmocka_unit_test(test_used),
                 cmocka_unit_test(test_epoch),

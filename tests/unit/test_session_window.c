@@ -202,6 +202,61 @@ static void test_published_through_shared_memory(void **state)
         end(&w);
 }
 
+/* A page that would end beyond the last token that a text can have isn't published; what is there
+ * stays as it is, and can be continued further back. */
+static void test_longest_text(void **state)
+{
+        const uint64_t most = (UINT64_C(1) << 32) - 6 * PAGE_TOKENS; /* then page 5 ends at 2^32 */
+        uint32_t s, page, next, pages[2];
+        uint8_t key[KEY_BYTES];
+        struct bench w;
+
+        begin(&w, 8, 4, 4);
+        s = truncated(&w, "s", 0, 6, 1);
+        push_window(w.a, s, most - 2 * PAGE_TOKENS);
+        append(w.a, s, 5, 6, 1);
+        assert_int_equal(publish_tail(w.a, s, 6, 7, 1, PAGE_TOKENS, &page), -EINVAL);
+        assert_int_equal(publish_tail(w.a, s, 6, 7, 1, PAGE_TOKENS - 1, &page), 0);
+        assert_int_equal(release_pages(w.a, &page, 1, 1, NULL), 0);
+        assert_int_equal(info_of(w.a, s).n_tokens, TEXT_TOKENS_MAX);
+        fixture_check(&w.f);
+        assert_int_equal(publish_tail(w.a, s, 7, 8, 1, 1, &page), -EINVAL);
+        /* In the middle of what one message publishes. */
+        assert_int_equal(publish_tail(w.a, s, 5, 9, 2, PAGE_TOKENS, pages), -EINVAL);
+        assert_int_equal(info_of(w.a, s).n_tokens, TEXT_TOKENS_MAX + 1 - PAGE_TOKENS);
+        assert_int_equal(attach_share(w.a, NULL), 0);
+        make_keys(key, 9, 1);
+        page = session_find_parent(w.a, s, key);
+        assert_int_equal(publish_one_shared(w.a, s, 10, page, &next), -EINVAL);
+        truncate_pages(w.a, s, 1, 1, 1);
+        truncate_pages(w.a, s, 1, 0, 1);
+        expect_pages(w.a, s, "0@0");
+        fixture_check(&w.f);
+        end(&w);
+}
+
+/* The same of a text without a gap. */
+static void test_longest_text_of_a_tree(void **state)
+{
+        struct page_note *note;
+        uint8_t key[KEY_BYTES];
+        uint32_t page;
+        struct bench w;
+
+        begin(&w, 8, 4, 4);
+        append(w.a, 0, ROOT, 0, 1);
+        make_keys(key, 0, 1);
+        note = ns_note(w.ns, ns_find_page(w.ns, key));
+        note->end_token = TEXT_TOKENS_MAX - PAGE_TOKENS + 1;
+        records_reparent(w.ns, ns_find_page(w.ns, key), note->place.parent);
+        assert_int_equal(publish_tail(w.a, 0, 0, 1, 1, PAGE_TOKENS, &page), -EINVAL);
+        assert_int_equal(publish_tail(w.a, 0, 0, 1, 1, PAGE_TOKENS - 1, &page), 0);
+        assert_int_equal(ns_note(w.ns, page)->end_token, TEXT_TOKENS_MAX);
+        assert_int_equal(release_pages(w.a, &page, 1, 1, NULL), 0);
+        fixture_check(&w.f);
+        end(&w);
+}
+
 /* Back beyond SESSION_REWIND_PAGES nobody looks. */
 static void test_rewind_is_bounded(void **state)
 {
@@ -714,6 +769,8 @@ int main(void)
                 TEST(test_ranges),
                 TEST(test_published_to),
                 TEST(test_published_through_shared_memory),
+                TEST(test_longest_text),
+                TEST(test_longest_text_of_a_tree),
                 TEST(test_rewind_is_bounded),
                 TEST(test_shared_pages_stay),
                 TEST(test_head_goes),

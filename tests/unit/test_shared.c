@@ -1,119 +1,7 @@
 /* The daemon's half of the shared memory: the test plays the client, in its segments. */
 #include <pthread.h>
 
-#include "daemon/core/submit.h"
-#include "tests/unit/core-fixture.h"
-
-struct world {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
-        struct ns *ns;
-        struct submit_chain chain;
-        uint64_t now_nsec;
-};
-
-static void start(struct world *w, unsigned sets)
-{
-        *w = (struct world){0};
-        fixture_start(&w->f, sets, sets, sets);
-        w->m = join(w->f.a);
-        w->a = open_ns(w->m, "x");
-        w->ns = w->a->ns;
-        assert_int_equal(attach_share(w->a, NULL), 0);
-}
-
-static void end(struct world *w)
-{
-        fixture_check(&w->f);
-        member_free(w->m);
-        fixture_end(&w->f);
-}
-
-static struct submit_result submit(struct world *w, struct shm_submission s)
-{
-        struct submit_result result;
-
-        if (s.ns_id == 0)
-                s.ns_id = w->a->id;
-        submit_one(w->m, &w->chain, &s, ++w->now_nsec, &result);
-        fixture_check(&w->f);
-        return result;
-}
-
-static void pin(struct world *w, uint32_t page)
-{
-        w->a->share.counters[page]++;
-}
-
-static void unpin(struct world *w, uint32_t page)
-{
-        w->a->share.counters[page]--;
-}
-
-static uint32_t pins(const struct world *w, uint32_t page)
-{
-        return w->a->share.counters[page];
-}
-
-static struct shm_submission publishing(uint32_t page, unsigned key, unsigned flags)
-{
-        struct shm_submission s = {
-                .op = SHM_OP_PUBLISH, .flags = (uint8_t)flags, .tokens = PAGE_TOKENS, .page = page};
-
-        make_keys(s.key, key, 1);
-        return s;
-}
-
-static uint32_t lease_one(struct world *w)
-{
-        uint32_t page;
-
-        assert_int_equal(lease_pages(w->a, 1, 1, &page, NULL), 0);
-        return page;
-}
-
-/* Publishes as a client does: pinned first. Returns the page, still pinned. */
-static uint32_t publish_root(struct world *w, unsigned key)
-{
-        uint32_t page = lease_one(w);
-        struct submit_result r;
-
-        pin(w, page);
-        r = submit(w, publishing(page, key, SHM_PUBLISH_ROOT));
-        assert_null(r.violation);
-        assert_true(r.completes);
-        assert_int_equal(r.status, 0);
-        assert_int_equal(r.page, page);
-        return page;
-}
-
-static enum page_state shown(const struct world *w, uint32_t page)
-{
-        return (enum page_state)(w->ns->shared.lines[page].state & 0xff);
-}
-
-/* Does a client find the key in the segment, as proto/shm.h says it should look? */
-static uint32_t seen(const struct world *w, unsigned key)
-{
-        const struct shared *s = &w->ns->shared;
-        uint8_t bytes[KEY_BYTES];
-        uint64_t hash;
-
-        make_keys(bytes, key, 1);
-        hash = hash_bytes((struct hash_seed){s->header->seed[0], s->header->seed[1]}, bytes, 32);
-        for (unsigned i = 0; i < 16; i++) {
-                uint64_t slot = s->buckets[shm_bucket_index(hash, s->header->n_buckets, i / 8)]
-                                        .slots[i % 8];
-                const struct shm_line *line = &s->lines[(uint32_t)slot - 1];
-
-                if (slot >> 32 == hash >> 32 && (uint32_t)slot != 0 &&
-                        (line->state & 0xff) == PAGE_SEALED &&
-                        memcmp(line->key, bytes, KEY_BYTES) == 0 && line->epoch == s->header->epoch)
-                        return (uint32_t)slot - 1;
-        }
-        return PAGE_NONE;
-}
+#include "tests/unit/shared-fixture.h"
 
 static void test_publish_shows_the_page(void **state)
 {
@@ -508,6 +396,23 @@ static void test_touch_makes_recent(void **state)
         end(&w);
 }
 
+/* A set of pages that a daemon before this one had shown, and this one hasn't. */
+static void test_lines_of_a_lost_set(void **state)
+{
+        uint32_t pages[2 * SET_PAGES];
+        struct world w;
+
+        start(&w, 2);
+        for (uint32_t i = 0; i < 2 * SET_PAGES; i++)
+                w.ns->shared.lines[i].state =
+                        page_word(5, i % 2 == 0 ? PAGE_SEALED : PAGE_RETIRING);
+        assert_int_equal(lease_pages(w.a, 2 * SET_PAGES, 1, pages, NULL), 0);
+        fixture_check(&w.f);
+        for (uint32_t i = 0; i < 2 * SET_PAGES; i++)
+                assert_int_equal(ns_page(w.ns, i)->generation, 6);
+        end(&w);
+}
+
 /* Lookups in memory are figures all the same. */
 static void test_lookups_are_counted(void **state)
 {
@@ -522,59 +427,6 @@ static void test_lookups_are_counted(void **state)
         assert_int_equal(w.ns->counters.keys, 9);
         assert_int_equal(w.ns->counters.hits, 4);
         assert_int_equal(w.f.store.counters.lookups, 2);
-        end(&w);
-}
-
-/* Both buckets full of findable pages: published, not found, freed after its last pin. */
-static void test_page_without_a_slot(void **state)
-{
-        _Atomic uint64_t saved[2 * SHM_BUCKET_SLOTS];
-        struct shm_bucket *home, *next;
-        uint32_t page, child, filler;
-        uint8_t key[KEY_BYTES];
-        struct world w;
-        uint64_t hash;
-
-        start(&w, 4);
-        filler = publish_root(&w, 1);
-        make_keys(key, 2, 1);
-        hash = shared_hash(&w.ns->shared, key);
-        home = &w.ns->shared.buckets[shm_bucket_index(hash, w.ns->shared.n_buckets, 0)];
-        next = &w.ns->shared.buckets[shm_bucket_index(hash, w.ns->shared.n_buckets, 1)];
-        for (int i = 0; i < SHM_BUCKET_SLOTS; i++) {
-                saved[i] = home->slots[i];
-                saved[SHM_BUCKET_SLOTS + i] = next->slots[i];
-                home->slots[i] = next->slots[i] = shm_slot(0, filler);
-        }
-        page = lease_one(&w);
-        pin(&w, page);
-        submit_one(w.m, &w.chain,
-                &(struct shm_submission){.op = SHM_OP_PUBLISH,
-                        .flags = SHM_PUBLISH_ROOT,
-                        .tokens = 1,
-                        .ns_id = w.a->id,
-                        .page = page,
-                        .key = {3}},
-                1, &(struct submit_result){0});
-        for (int i = 0; i < SHM_BUCKET_SLOTS; i++) {
-                home->slots[i] = saved[i];
-                next->slots[i] = saved[SHM_BUCKET_SLOTS + i];
-        }
-        assert_int_equal(memcmp(key, (uint8_t[KEY_BYTES]){3}, KEY_BYTES), 0);
-        assert_int_equal(w.f.store.counters.unindexed, 1);
-        assert_int_equal(seen(&w, 2), PAGE_NONE);
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
-        /* Its children are no more findable than it is, and no failure either. */
-        child = lease_one(&w);
-        pin(&w, child);
-        w.chain = (struct submit_chain){
-                .ns_id = w.a->id, .page = page, .generation = ns_page(w.ns, page)->generation};
-        assert_int_equal(submit(&w, publishing(child, 3, SHM_PUBLISH_CHAIN)).status, 0);
-        assert_int_equal(w.f.store.counters.unindexed, 2);
-        unpin(&w, page);
-        unpin(&w, child);
-        ns_look_again(w.ns, UINT32_MAX);
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_FREE);
         end(&w);
 }
 
@@ -805,8 +657,8 @@ int main(void)
                 TEST(test_rubbish_is_a_violation),
                 TEST(test_wrong_is_answered),
                 TEST(test_touch_makes_recent),
+                TEST(test_lines_of_a_lost_set),
                 TEST(test_lookups_are_counted),
-                TEST(test_page_without_a_slot),
                 TEST(test_magazine_grants_ahead),
                 TEST(test_magazine_grows_and_keeps_to_its_part),
                 TEST(test_magazine_gives_way),

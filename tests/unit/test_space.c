@@ -305,7 +305,7 @@ static void invalidated(int (*fn)(struct tiers *w))
         remove_path(NULL);
 }
 
-static int drop_key(struct tiers *w)
+static int forget_key(struct tiers *w)
 {
         uint8_t key[KEY_BYTES];
         uint64_t n;
@@ -332,7 +332,7 @@ static int purge(struct tiers *w)
 
 static void test_invalidated(void **state)
 {
-        invalidated(drop_key);
+        invalidated(forget_key);
         invalidated(drop_ns);
         invalidated(purge);
 }

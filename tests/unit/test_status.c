@@ -24,6 +24,7 @@ static void test_wire_values_stay(void **state)
         assert_int_equal(status_from_wire(9), KVL_STATUS_VERSION);
         assert_int_equal(status_from_wire(32), -EINVAL);
         assert_int_equal(status_from_wire(44), -EUCLEAN);
+        assert_int_equal(status_to_wire(-EAGAIN), 47); /* not an I/O error */
 }
 
 static void test_unknown(void **state)

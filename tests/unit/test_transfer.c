@@ -1,5 +1,7 @@
 /* Pages between the device and memory of the host below it (daemon/core/transfer.h, sink.h,
  * fetch.h), on real memory. */
+#include <poll.h>
+
 #include "tests/unit/test-random.h"
 #include "tests/unit/tier-fixture.h"
 
@@ -449,6 +451,39 @@ static void test_copy(void **state)
         tiers_end(&w);
 }
 
+/* What is published while it is copied into, and gone before the copy has ended, is nobody's until
+ * then, and clients don't see it. */
+static void test_published_while_copied(void **state)
+{
+        uint8_t key[KEY_BYTES];
+        uint32_t page, to, n;
+        struct publish p = {.pages = &to, .keys = key, .n = 1};
+        struct told told;
+        struct tiers w;
+        uint64_t n_gone;
+
+        tiers_start(&w, &evict_lru, 2, 4, 2, CODEC_NONE);
+        fill_device(&w);
+        page = tier_pin(&w, any_below(&w));
+        p.last_tokens = w.ns->layout.page_tokens;
+        make_keys(key, 100000, 1);
+        assert_int_equal(lease_pages(w.attach, 1, 1, &to, NULL), 0);
+        assert_int_equal(tier_fetch(&w, page, to, &told), 0);
+        assert_int_equal(publish_pages(w.attach, &p, 1, &to, &n, NULL), 0);
+        assert_int_equal(release_pages(w.attach, &to, 1, 1, NULL), 0);
+        assert_int_equal(invalidate_key(w.attach, key, &n_gone, NULL), 0);
+        assert_int_equal(n_gone, 1);
+        assert_int_equal(ns_page(w.ns, to)->state, PAGE_MOVING);
+        assert_int_equal(w.ns->shared.lines[to].state & 0xff, PAGE_FREE);
+        tiers_check(&w);
+        tiers_settle(&w);
+        assert_int_equal(told.status, -ECANCELED);
+        assert_int_equal(ns_page(w.ns, to)->state, PAGE_FREE);
+        tiers_check(&w);
+        tier_unpin(&w, page);
+        tiers_end(&w);
+}
+
 /* ---- codecs ---------------------------------------------------------------------------------- */
 
 static double f16(uint16_t bits)
@@ -533,6 +568,45 @@ static void test_windows_hold(void **state)
         tier_unpin(&w, old);
         assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
         tiers_end(&w);
+}
+
+/* A window that takes hold of a page while it is copied ends the copy, and nothing else: once the
+ * window has let go the page moves as any other. */
+static void windows_hold_meanwhile(const struct evict_ops *evict)
+{
+        struct told told;
+        struct tiers w;
+        unsigned key;
+        uint32_t old;
+
+        tiers_start(&w, evict, 2, 4, 1, CODEC_NONE);
+        fill_device(&w);
+        key = any_below(&w);
+        old = tier_pin(&w, key);
+        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &told), 0);
+        ns_keep_page(w.ns, old); /* the checker misses the session of this */
+        for (unsigned i = 0; told.n == 0 && i < 10000; i++) {
+                (void)transfer_work(&w.store);
+                (void)mover_reap(w.store.mover);
+                poll(NULL, 0, 1);
+        }
+        assert_int_equal(told.n, 1);
+        assert_int_not_equal(told.status, 0);
+        assert_int_equal(tier_find(&w, key), old);
+        ns_unkeep_page(w.ns, old);
+        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &told), 0);
+        tiers_settle(&w);
+        assert_int_equal(told.status, 0);
+        assert_int_equal(tier_of(&w, key), TIER_DEVICE);
+        tier_unpin(&w, old);
+        tiers_end(&w);
+}
+
+static void test_windows_hold_meanwhile(void **state)
+{
+        windows_hold_meanwhile(&evict_pgi);
+        windows_hold_meanwhile(&evict_lru);
+        windows_hold_meanwhile(&evict_s3fifo);
 }
 
 /* What int8 doesn't take is dropped, once, and the others go down. */
@@ -680,8 +754,10 @@ int main(void)
                 cmocka_unit_test(test_client_goes_meanwhile),
                 cmocka_unit_test(test_ns_goes_meanwhile),
                 cmocka_unit_test(test_copy),
+                cmocka_unit_test(test_published_while_copied),
                 cmocka_unit_test(test_int8),
                 cmocka_unit_test(test_windows_hold),
+                cmocka_unit_test(test_windows_hold_meanwhile),
                 cmocka_unit_test(test_not_finite),
                 cmocka_unit_test(test_codec_refused),
                 cmocka_unit_test(test_random_lru),

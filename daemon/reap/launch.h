@@ -1,0 +1,12 @@
+#ifndef KVL_REAP_LAUNCH_H
+#define KVL_REAP_LAUNCH_H
+
+#include <sys/types.h>
+
+/*
+ * Starts the process. 0 with an owned end of its socket, and its pid, which the caller waits for;
+ * -errno: there is none. Takes about a millisecond: until it has called execve(2).
+ */
+int reap_launch(const char *exe, int *ret_fd, pid_t *ret_pid);
+
+#endif

@@ -1,0 +1,571 @@
+/* The daemon's side: who is next, and whether the process lives. */
+#include "daemon/reap/reaper.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/list.h"
+#include "base/macros.h"
+#include "base/map.h"
+#include "daemon/reap/launch.h"
+#include "daemon/reap/wire.h"
+
+/* Processes that died and aren't waited for yet, as threads of theirs hang. Of more the zombies
+ * stay until the daemon ends. Not tuned. */
+#define DEAD_MAX 16
+
+struct job {
+        struct list_link link; /* owner.waiting, reaper.running */
+        struct owner *owner;
+        uint64_t id, bytes, running_nsec;
+        enum reap_op op;
+        int fd; /* owned; -1 once it was sent */
+        reap_done_fn done;
+        void *data;
+};
+
+struct owner {
+        struct list_link ready_link; /* reaper.ready while something waits that may run */
+        struct list_link waiting;    /* struct job.link, the oldest first */
+        uint64_t id, bytes;
+        uint32_t n_waiting, n_running;
+};
+
+struct reaper {
+        const char *exe;
+        reap_say_fn say;
+        void *data;
+        int epoll_fd;
+        int fd;    /* owned; the process' socket; -1: there is none */
+        pid_t pid; /* its */
+        pid_t dead[DEAD_MAX];
+        unsigned n_dead;
+        uint64_t tried_nsec; /* when the process was started last, or couldn't be */
+        bool is_failing;     /* it couldn't, or died young; said */
+        bool wants_out;      /* the socket is full: told when it isn't */
+        bool is_stopping;
+        uint64_t last_id, gone_id; /* of the job that was sent last; that may be begun */
+        uint32_t n_strangers;      /* of what runs */
+        struct map owners;         /* uint64_t -> struct owner *, owned; with jobs */
+        struct map jobs;           /* id -> struct job *: what runs */
+        struct list_link running;  /* struct job.link, the oldest first; owned */
+        struct list_link ready;    /* struct owner.ready_link: by turns */
+};
+
+static bool is_stranger(uint64_t owner)
+{
+        return (owner & REAPER_STRANGER) != 0;
+}
+
+KVL_PRINTF(3, 4) static void say(const struct reaper *r, bool is_error, const char *format, ...)
+{
+        char text[256];
+        va_list args;
+
+        if (!r->say)
+                return;
+        va_start(args, format);
+        vsnprintf(text, sizeof(text), format, args);
+        va_end(args);
+        r->say(r->data, is_error, text);
+}
+
+/* ---- jobs and owners ------------------------------------------------------------------------- */
+
+static struct owner *find_owner(const struct reaper *r, uint64_t id)
+{
+        uint64_t *value = map_find(&r->owners, id);
+
+        return value ? (struct owner *)(uintptr_t)*value : NULL;
+}
+
+static struct owner *get_owner(struct reaper *r, uint64_t id)
+{
+        struct owner *o = find_owner(r, id);
+
+        if (o)
+                return o;
+        o = calloc(1, sizeof(*o));
+        if (!o)
+                return NULL;
+        list_init(&o->ready_link);
+        list_init(&o->waiting);
+        o->id = id;
+        if (map_put(&r->owners, id, (uintptr_t)o) == 0)
+                return o;
+        free(o);
+        return NULL;
+}
+
+/* Where nothing of it is left. */
+static void put_owner(struct reaper *r, struct owner *o)
+{
+        if (o->n_waiting + o->n_running > 0)
+                return;
+        list_remove(&o->ready_link);
+        map_remove(&r->owners, o->id);
+        free(o);
+}
+
+static void note_ready(struct reaper *r, struct owner *o)
+{
+        uint32_t max = r->is_stopping ? REAPER_OWNER_STOPPING : REAPER_OWNER_RUNNING;
+        bool is_ready = o->n_waiting > 0 && o->n_running < max;
+
+        if (!is_ready)
+                list_remove(&o->ready_link);
+        else if (list_is_empty(&o->ready_link))
+                list_append(&r->ready, &o->ready_link);
+}
+
+/* It isn't in any list. */
+static void end_job(struct reaper *r, struct job *job, int result)
+{
+        struct owner *o = job->owner;
+
+        o->bytes -= job->bytes;
+        note_ready(r, o);
+        put_owner(r, o);
+        fd_close(job->fd);
+        if (job->done)
+                job->done(job->data, result);
+        free(job);
+}
+
+static void end_running(struct reaper *r, struct job *job, int result)
+{
+        list_remove(&job->link);
+        map_remove(&r->jobs, job->id);
+        job->owner->n_running--;
+        r->n_strangers -= is_stranger(job->owner->id);
+        end_job(r, job, result);
+}
+
+static void end_waiting(struct reaper *r, struct job *job, int result)
+{
+        list_remove(&job->link);
+        job->owner->n_waiting--;
+        end_job(r, job, result);
+}
+
+/* In the caller, as if there were no reaper. */
+static int do_here(enum reap_op op, int fd, uint64_t bytes)
+{
+        int result = op == REAP_PUNCH ? fd_punch_hole(fd, 0, bytes) : 0;
+
+        fd_close(fd);
+        return result;
+}
+
+/* ---- the process ----------------------------------------------------------------------------- */
+
+static void watch(struct reaper *r, bool wants_out)
+{
+        struct epoll_event e = {.events = EPOLLIN | (wants_out ? EPOLLOUT : 0)};
+
+        if (wants_out != r->wants_out && epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, r->fd, &e) == 0)
+                r->wants_out = wants_out;
+}
+
+/* To be waited for. */
+static void note_dead(struct reaper *r)
+{
+        if (r->n_dead < DEAD_MAX)
+                r->dead[r->n_dead++] = r->pid;
+        r->pid = 0;
+}
+
+static void start_process(struct reaper *r, uint64_t now)
+{
+        struct epoll_event e = {.events = EPOLLIN};
+        int result;
+
+        r->tried_nsec = now;
+        result = reap_launch(r->exe, &r->fd, &r->pid);
+        if (result == 0 && epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->fd, &e) < 0) {
+                result = -errno;
+                r->fd = fd_close(r->fd); /* it exits */
+                note_dead(r);
+        }
+        r->wants_out = false;
+        if (result == 0)
+                return;
+        r->fd = -1;
+        r->pid = 0;
+        if (!r->is_failing)
+                say(r, true,
+                        "cannot start the process that gives memory back (%s): until it can be, "
+                        "who holds a lock of such memory holds up the daemon",
+                        strerror(-result));
+        r->is_failing = true;
+}
+
+static void wait_for_dead(struct reaper *r)
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < r->n_dead; i++)
+                if (waitpid(r->dead[i], NULL, WNOHANG) == 0)
+                        r->dead[n++] = r->dead[i];
+        r->n_dead = n;
+}
+
+/* What ran went with it. */
+static void bury(struct reaper *r)
+{
+        struct list_link lost;
+        uint32_t n_lost = 0;
+
+        r->fd = fd_close(r->fd); /* leaves the epoll by that */
+        note_dead(r);
+        r->gone_id = r->last_id;
+        list_take_all(&r->running, &lost);
+        list_for_each (job, &lost, struct job, link)
+                n_lost += job->op == REAP_PUNCH;
+        if (!r->is_stopping)
+                say(r, true,
+                        "the process that gives memory back died: what it had in hand, %u extents, "
+                        "may stay with who has it mapped, until those processes exit",
+                        n_lost);
+        while (!list_is_empty(&lost))
+                end_running(r, list_first(&lost, struct job, link), -ECANCELED);
+}
+
+/* There should be one: at once after a long life. */
+static void look_at_process(struct reaper *r)
+{
+        uint64_t now = clock_now_nsec();
+
+        wait_for_dead(r);
+        if (r->fd >= 0) {
+                if (r->is_failing && now - r->tried_nsec >= REAPER_YOUNG_NSEC) {
+                        r->is_failing = false;
+                        say(r, false, "the process that gives memory back runs again");
+                }
+                return;
+        }
+        if (now - r->tried_nsec >= REAPER_YOUNG_NSEC)
+                start_process(r, now);
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/*
+ * What was sent may be begun, now that our descriptors of it are closed. Not before: a process that
+ * closes sooner than we do would leave the last close() to us.
+ */
+static void let_go(struct reaper *r)
+{
+        struct reap_request request = {.id = r->last_id, .op = REAP_GO};
+
+        if (r->fd < 0 || r->gone_id == r->last_id)
+                return;
+        if (send(r->fd, &request, sizeof(request), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+                watch(r, errno == EAGAIN); /* else as with a job */
+        else
+                r->gone_id = r->last_id;
+}
+
+/* 0; -errno: it wasn't. */
+static int send_job(const struct reaper *r, const struct job *job)
+{
+        union {
+                struct cmsghdr align;
+                char bytes[CMSG_SPACE(sizeof(int))];
+        } control = {0};
+        struct reap_request request = {.id = job->id, .bytes = job->bytes, .op = job->op};
+        struct iovec iov = {&request, sizeof(request)};
+        struct msghdr h = {
+                .msg_iov = &iov,
+                .msg_iovlen = 1,
+                .msg_control = &control,
+                .msg_controllen = sizeof(control),
+        };
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(c), &job->fd, sizeof(int));
+        return sendmsg(r->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* The first of the owner's. False: not now. */
+static bool run_next(struct reaper *r, struct owner *o)
+{
+        struct job *job = list_first(&o->waiting, struct job, link);
+        int result;
+
+        job->id = r->last_id + 1;
+        if (map_put(&r->jobs, job->id, (uintptr_t)job) < 0)
+                return false;
+        result = send_job(r, job);
+        if (result < 0) {
+                map_remove(&r->jobs, job->id);
+                /* A process that has died is seen when receiving. Too many descriptors on their
+                 * way (ETOOMANYREFS), or no memory: again with the next reply, or in a second. */
+                watch(r, result == -EAGAIN);
+                return false;
+        }
+        r->last_id++;
+        job->fd = fd_close(job->fd); /* not the last one: it is on its way */
+        job->running_nsec = clock_now_nsec();
+        list_remove(&job->link);
+        list_append(&r->running, &job->link);
+        o->n_waiting--;
+        o->n_running++;
+        r->n_strangers += is_stranger(o->id);
+        list_remove(&o->ready_link); /* behind the others */
+        note_ready(r, o);
+        return true;
+}
+
+static struct owner *next_ready(const struct reaper *r)
+{
+        bool is_full = !r->is_stopping && r->n_strangers >= REAPER_STRANGERS_RUNNING;
+
+        list_for_each (o, &r->ready, struct owner, ready_link)
+                if (!is_full || !is_stranger(o->id))
+                        return o;
+        return NULL;
+}
+
+static void run_jobs(struct reaper *r)
+{
+        struct owner *o;
+
+        watch(r, false);
+        while (r->fd >= 0 && (o = next_ready(r)) && run_next(r, o))
+                ;
+        let_go(r);
+}
+
+/* There is no process, and won't be for a while: nothing waits for one. */
+static void do_all_here(struct reaper *r)
+{
+        struct owner *o;
+
+        while ((o = list_first(&r->ready, struct owner, ready_link))) {
+                struct job *job = list_first(&o->waiting, struct job, link);
+
+                end_waiting(r, job, do_here(job->op, fd_take(&job->fd), job->bytes));
+        }
+}
+
+static void go_on(struct reaper *r)
+{
+        look_at_process(r);
+        if (r->fd >= 0)
+                run_jobs(r);
+        else
+                do_all_here(r);
+}
+
+/* False: there is nothing more, or the process is no more. */
+static bool take_reply(struct reaper *r)
+{
+        struct reap_reply m;
+        ssize_t len = r->fd < 0 ? 0 : recv(r->fd, &m, sizeof(m), MSG_DONTWAIT);
+        uint64_t *value;
+
+        if (r->fd < 0 || (len < 0 && (errno == EAGAIN || errno == EINTR)))
+                return false;
+        if (len != sizeof(m)) {
+                bury(r);
+                return false;
+        }
+        value = map_find(&r->jobs, m.id);
+        if (value)
+                end_running(r, (struct job *)(uintptr_t)*value, MIN(m.result, 0));
+        return true;
+}
+
+void reaper_dispatch(struct reaper *r)
+{
+        while (take_reply(r))
+                ;
+        go_on(r);
+}
+
+void reaper_submit(struct reaper *r, enum reap_op op, uint64_t owner, int fd, uint64_t bytes,
+        reap_done_fn done, void *data)
+{
+        struct job *job = calloc(1, sizeof(*job));
+        struct owner *o = job ? get_owner(r, owner) : NULL;
+        int result;
+
+        assert(fd >= 0 && (op == REAP_PUNCH) == (bytes > 0));
+
+        if (!o) {
+                free(job);
+                result = do_here(op, fd, bytes);
+                if (done)
+                        done(data, result);
+                return;
+        }
+        *job = (struct job){
+                .owner = o, .bytes = bytes, .op = op, .fd = fd, .done = done, .data = data};
+        list_append(&o->waiting, &job->link);
+        o->n_waiting++;
+        o->bytes += bytes;
+        note_ready(r, o);
+        /* A full socket says when it isn't. */
+        if (!r->wants_out)
+                go_on(r);
+}
+
+/* ---- beginning and end ----------------------------------------------------------------------- */
+
+int reaper_start(const struct reaper_options *o, struct reaper **ret)
+{
+        struct reaper *r = calloc(1, sizeof(*r));
+        int result;
+
+        if (!r)
+                return -ENOMEM;
+        *r = (struct reaper){.exe = o->exe ? o->exe : "/proc/self/exe",
+                .say = o->say,
+                .data = o->data,
+                .fd = -1,
+                .epoll_fd = epoll_create1(EPOLL_CLOEXEC)};
+        if (r->epoll_fd < 0) {
+                result = -errno;
+                free(r);
+                return result;
+        }
+        map_init(&r->owners);
+        map_init(&r->jobs);
+        list_init(&r->running);
+        list_init(&r->ready);
+        start_process(r, clock_now_nsec());
+        *ret = r;
+        return 0;
+}
+
+static bool is_busy(const struct reaper *r)
+{
+        return r->fd >= 0 && (!list_is_empty(&r->running) || !list_is_empty(&r->ready));
+}
+
+/* Milliseconds, up; 0 afterwards. */
+static int msec_until(uint64_t until)
+{
+        uint64_t now = clock_now_nsec();
+
+        return until <= now ? 0 : (int)((until - now) / NSEC_PER_MSEC + 1);
+}
+
+/* While anything gets on. */
+static void finish(struct reaper *r)
+{
+        uint64_t until = clock_now_nsec() + REAPER_STOP_NSEC;
+        struct pollfd p = {.fd = r->epoll_fd, .events = POLLIN};
+        struct map_slot slot;
+        size_t iter = 0;
+
+        r->is_stopping = true;
+        while (map_next(&r->owners, &iter, &slot))
+                note_ready(r, (struct owner *)(uintptr_t)slot.value);
+        while (is_busy(r) && msec_until(until) > 0) {
+                run_jobs(r);
+                poll(&p, 1, msec_until(until));
+                while (take_reply(r))
+                        ;
+        }
+}
+
+/* Nothing of it hangs, as far as we know. */
+static void wait_for_process(struct reaper *r)
+{
+        static const struct timespec pause = {.tv_nsec = NSEC_PER_MSEC};
+        uint64_t until = clock_now_nsec() + REAPER_STOP_NSEC;
+
+        while (waitpid(r->pid, NULL, WNOHANG) == 0 && msec_until(until) > 0)
+                nanosleep(&pause, NULL);
+}
+
+void reaper_stop(struct reaper *r)
+{
+        bool hangs;
+
+        if (!r)
+                return;
+        finish(r);
+        hangs = !list_is_empty(&r->running);
+        r->fd = fd_close(r->fd);
+        if (r->pid > 0 && !hangs)
+                wait_for_process(r);
+        while (!list_is_empty(&r->running))
+                end_running(r, list_first(&r->running, struct job, link), -ECANCELED);
+        while (r->owners.n_used > 0) {
+                struct map_slot slot;
+                size_t iter = 0;
+                struct owner *o;
+
+                map_next(&r->owners, &iter, &slot);
+                o = (struct owner *)(uintptr_t)slot.value;
+                end_waiting(r, list_first(&o->waiting, struct job, link), -ECANCELED);
+        }
+        wait_for_dead(r);
+        fd_close(r->epoll_fd);
+        map_deinit(&r->owners);
+        map_deinit(&r->jobs);
+        free(r);
+}
+
+/* ---- what can be seen ------------------------------------------------------------------------ */
+
+int reaper_fd(const struct reaper *r)
+{
+        return r->epoll_fd;
+}
+
+int reaper_pid(const struct reaper *r)
+{
+        return r->pid;
+}
+
+/* The oldest of what runs is the first of its owner in that list. */
+static void describe(const struct reaper *r, const struct owner *o, struct reaper_owner *ret)
+{
+        *ret = (struct reaper_owner){.owner = o->id,
+                .n_waiting = o->n_waiting,
+                .n_running = o->n_running,
+                .bytes = o->bytes};
+        if (o->n_running > 0)
+                list_for_each (job, &r->running, struct job, link)
+                        if (job->owner == o && ret->running_nsec == 0)
+                                ret->running_nsec = job->running_nsec;
+}
+
+bool reaper_find_owner(const struct reaper *r, uint64_t owner, struct reaper_owner *ret)
+{
+        const struct owner *o = find_owner(r, owner);
+
+        if (o)
+                describe(r, o, ret);
+        return o != NULL;
+}
+
+bool reaper_next_owner(const struct reaper *r, size_t *iter, struct reaper_owner *ret)
+{
+        struct map_slot slot;
+
+        if (!map_next(&r->owners, iter, &slot))
+                return false;
+        describe(r, (const struct owner *)(uintptr_t)slot.value, ret);
+        return true;
+}

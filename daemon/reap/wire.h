@@ -1,0 +1,38 @@
+/*
+ * Between the daemon and its reaper: packets of a SOCK_SEQPACKET socketpair, one struct each. The
+ * two are one program: there is no version.
+ */
+#ifndef KVL_REAP_WIRE_H
+#define KVL_REAP_WIRE_H
+
+#include <stdint.h>
+
+/* The only argument of the process. Not for users: it isn't in --help. */
+#define REAP_ARGUMENT "--internal-reaper"
+
+/* Descriptors of the process: 0 to 2 are /dev/null. Each thread has a table of its own, of those up
+ * to REAP_JOB_FD: what it never has it can't keep open when the process is killed. */
+#define REAP_EVENT_FD  3 /* threads say by it that they are done */
+#define REAP_JOB_FD    4 /* the job's, while its thread is started, and in its thread */
+#define REAP_SOCKET_FD 5 /* the main thread's alone: it closes with that one, whoever hangs */
+
+/* Not of a job: those up to this id are to be begun, the daemon has closed its descriptors of them.
+ * Else its close() could be the last one, where it is late. */
+#define REAP_GO 0
+
+/* To the process: jobs with one descriptor each, in the order of their ids, and REAP_GO. */
+struct reap_request {
+        uint64_t id;
+        uint64_t bytes; /* PUNCH */
+        uint32_t op;    /* enum reap_op, REAP_GO */
+        uint32_t unused;
+};
+
+/* Back, when the job is done. */
+struct reap_reply {
+        uint64_t id;
+        int32_t result; /* 0 or -errno */
+        uint32_t unused;
+};
+
+#endif

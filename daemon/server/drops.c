@@ -1,0 +1,105 @@
+#include "daemon/server/drops.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "daemon/core/drop.h"
+#include "daemon/core/tenant.h"
+#include "daemon/server/dispatch.h"
+#include "daemon/server/durable.h"
+#include "daemon/server/pending.h"
+#include "daemon/server/server.h"
+#include "daemon/server/tenants.h"
+#include "daemon/server/turns.h"
+#include "proto/kvlease.pb-c.h"
+
+/* A request whose drop isn't over. */
+struct dropping {
+        struct drop drop;
+        struct peer *peer; /* borrowed; NULL: nobody is to be answered */
+        struct frame_header request;
+};
+
+/* All of it is gone: now disks have their say. */
+static void answer(struct peer *p, const struct frame_header *header, uint64_t n_pages)
+{
+        Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
+        struct request rq = {.server = p->server, .peer = p, .reply = &reply, .header = header};
+        int r;
+
+        reply.count = n_pages;
+        r = durable_answer(&rq);
+        if (!rq.is_deferred)
+                dispatch_end(p, header, &reply.base, r, rq.detail.text);
+}
+
+static void on_done(struct drop *drop)
+{
+        struct dropping *d = container_of(drop, struct dropping, drop);
+        struct peer *p = d->peer;
+
+        if (p) {
+                p->dropping = NULL;
+                answer(p, &d->request, drop->n_pages);
+                peer_schedule(p);
+        }
+        free(d);
+}
+
+/* What is behind it is not read while it isn't over, but for who hung up: all of that is. */
+static bool may_wait(const struct peer *p)
+{
+        return !p->hung_up && !p->broken;
+}
+
+int drops_answer(struct request *rq, struct drop *drop)
+{
+        struct peer *p = rq->peer;
+        struct dropping *d;
+
+        ((Kvlease__V1__CountReply *)rq->reply)->count = drop->n_pages;
+        if (drop_is_over(drop))
+                return durable_answer(rq);
+        d = sizeof(*d) > pending_left(p) ? NULL : malloc(sizeof(*d));
+        if (!d) {
+                drop_cancel(drop);
+                return detail_set(&rq->detail, -ENOMEM, PENDING_FULL_TEXT);
+        }
+        *d = (struct dropping){.request = *rq->header};
+        drop_move(drop, &d->drop);
+        drop_queue(&d->drop, on_done);
+        rq->is_deferred = true;
+        if (may_wait(p)) {
+                d->peer = p;
+                p->dropping = d;
+        }
+        return 0;
+}
+
+bool drops_turn(struct server *s)
+{
+        uint64_t began = clock_now_nsec(), now = began;
+        struct tenant *t;
+
+        while (now - began < DROPS_TURN_NSEC && (t = drops_work(&s->store))) {
+                uint64_t then = now;
+
+                now = clock_now_nsec();
+                if (t->server_data)
+                        turns_owe(t->server_data, now - then);
+        }
+        return drops_are_left(&s->store);
+}
+
+size_t drops_bytes(const struct peer *p)
+{
+        return p->dropping ? sizeof(*p->dropping) : 0;
+}
+
+void drops_leave(struct peer *p)
+{
+        if (p->dropping)
+                p->dropping->peer = NULL;
+        p->dropping = NULL;
+}

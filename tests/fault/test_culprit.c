@@ -1,0 +1,176 @@
+/*
+ * A client that reaches a fault of kvleased's: its requests end the daemon, again and again, by a
+ * fault point that takes the place of such a fault (SIGABRT). Under `kvleased --keep` the cache and
+ * the clients of others outlive that: who was served at two deaths is lost, and where a tenant's
+ * clients go on with it, new ones are refused. A kill from outside blames nobody.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define WAIT_MSEC 60000 /* not tuned */
+#define LOG_MAX   (1 << 20)
+
+static const struct private_tenant tenants[] = {
+        {"good", "limit = 16MiB\n"}, {"bad", "limit = 16MiB\n"}, {NULL, NULL}};
+static const struct private_options options = {
+        .tenants = tenants, .is_kept = true, .has_faults = true};
+
+/* Where a pin that is taken over the socket is noted: clients with shared memory don't come by. */
+static const char *const fatal[] = {"socket-pin-before"};
+
+struct scene {
+        struct harness *h;
+        struct worker *good;
+        uint32_t pages[4];
+};
+
+static struct worker *start_bad(struct scene *s, unsigned chain)
+{
+        static const char *const socket_only[] = {"KVLEASE_NO_SHM=1", NULL};
+        struct worker *w = worker_spawn_with(s->h, program_worker(), socket_only);
+        uint32_t pages[2];
+
+        worker_attach(w, "bad", "n", 1);
+        worker_publish_chain(w, chain, 2, pages);
+        return w;
+}
+
+static void await_daemon(struct scene *s)
+{
+        int r = private_daemon_await(&s->h->daemon);
+
+        if (r < 0)
+                private_daemon_show_log(&s->h->daemon);
+        assert_int_equal(r, 0);
+        ctl(s->h, "check");
+}
+
+/* It has lost nothing, and goes on. */
+static void assert_good(struct scene *s)
+{
+        uint32_t found[4];
+
+        worker_tell(s->good, "lookup 1:0-3");
+        assert_int_equal(worker_numbers(s->good, found, ARRAY_SIZE(found)), ARRAY_SIZE(found));
+        assert_memory_equal(found, s->pages, sizeof(found));
+        worker_tell(s->good, "release %u %u %u %u", found[0], found[1], found[2], found[3]);
+}
+
+/* What the client asks for next is fatal, once. Returns what it is told in the end. */
+static int strike(struct scene *s, struct worker *w, unsigned chain, int number)
+{
+        struct private_daemon *d = &s->h->daemon;
+        int r;
+
+        private_daemon_aim(d, fatal, 1, 1);
+        atomic_store(&d->faults->signal, number);
+        private_daemon_arm(d);
+        worker_say(w, "lookup %u:0-1", chain);
+        await_daemon(s);
+        assert_true(private_daemon_has_died(d));
+        assert_good(s);
+        assert_true(worker_answers(w, WAIT_MSEC));
+        r = worker_ask(w, "lookup %u:0-1", chain);
+        assert_good(s);
+        return r;
+}
+
+/* What was under way when it was told so is lost, and all that it asks for after that. */
+static bool is_lost(int code)
+{
+        return code == -ESTALE || code == -ENOTCONN;
+}
+
+static bool log_says(struct scene *s, const char *text)
+{
+        _cleanup_free_ char *log = NULL;
+        size_t len;
+
+        assert_int_equal(file_read(s->h->daemon.log, LOG_MAX, &log, &len), 0);
+        return strstr(log, text) != NULL;
+}
+
+static void begin(struct scene *s, struct harness *h)
+{
+        *s = (struct scene){.h = h};
+        s->good = worker_start(h, "good", "n", 1);
+        worker_publish_chain(s->good, 1, 4, s->pages);
+}
+
+static void test_culprit(void **state)
+{
+        struct scene s;
+        struct worker *bad, *again, *mate;
+        struct proc_output out = {0};
+
+        begin(&s, *state);
+        bad = start_bad(&s, 2);
+        mate = start_bad(&s, 3);
+        assert_int_equal(strike(&s, bad, 2, SIGABRT), 0); /* once may be a coincidence */
+        assert_false(log_says(&s, "is not taken over"));
+        assert_true(is_lost(strike(&s, bad, 2, SIGSEGV)));
+        assert_true(log_says(&s, "is not taken over"));
+        assert_int_equal(worker_ask(mate, "lookup 3:0-1"), 0);
+        assert_int_equal(ctl_run(s.h, "events --kind client", &out), 0);
+        assert_non_null(strstr(out.out, "kvleased died serving it"));
+        proc_output_free(&out);
+
+        /* Another one of that tenant: then all of it. */
+        again = start_bad(&s, 4);
+        assert_int_equal(strike(&s, again, 4, SIGABRT), 0);
+        assert_true(is_lost(strike(&s, again, 4, SIGABRT)));
+        assert_true(is_lost(worker_ask(mate, "lookup 3:0-1")));
+        worker_kill(again);
+        again = worker_spawn(s.h);
+        {
+                char socket[PRIVATE_PATH_MAX];
+
+                assert_int_equal(worker_ask(again, "connect %s",
+                                         private_daemon_socket(&s.h->daemon, "bad", socket)),
+                        -EACCES);
+        }
+        assert_good(&s);
+
+        /* Until a restart in peace. */
+        ctl(s.h, "restart");
+        await_daemon(&s);
+        worker_attach(again, "bad", "n", 1);
+        assert_good(&s);
+        worker_kill(bad);
+        worker_kill(mate);
+        worker_stop(again);
+        worker_stop(s.good);
+        harness_assert_settled(s.h);
+}
+
+static void test_killed_from_outside(void **state)
+{
+        struct worker *bad;
+        struct scene s;
+
+        begin(&s, *state);
+        bad = start_bad(&s, 2);
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(strike(&s, bad, 2, SIGKILL), 0);
+        assert_false(log_says(&s, "is not taken over"));
+        worker_stop(bad);
+        worker_stop(s.good);
+        harness_assert_settled(s.h);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_culprit, (void *)&options),
+                harness_test(test_killed_from_outside, (void *)&options),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

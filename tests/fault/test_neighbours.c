@@ -1,0 +1,114 @@
+/*
+ * Tenants that make the daemon work for a store each (neighbour.h): whoever keeps to what is usual
+ * is answered as ever, and no turn of the loop is long.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "tests/fault/good.h"
+#include "tests/fault/neighbour.h"
+
+#define N_ROUNDS 50
+
+/* However loaded the machine is: an answer that takes longer is none. A round has a dozen. */
+#define ROUND_NSEC (2 * NSEC_PER_SEC * (private_under_valgrind() ? 20 : 1))
+
+static const struct private_tenant tenants[] = {
+        {"bad", "limit = 32MiB\nmax_clients = 64\n"}, {"big", NULL}, {"c", NULL}, {NULL, NULL}};
+static const struct private_options options = {
+        .tenants = tenants, .device_lines = "memory = 64MiB\nextent = 2MiB\n"};
+
+static void be_neighbour(struct harness *h, void *data)
+{
+        neighbour_run(data);
+}
+
+static void test_beside(void **state, enum neighbour kind)
+{
+        struct harness *h = *state;
+        struct neighbour_run run = {.kind = kind, .n_pages = kind == NEIGHBOUR_ASKS ? 16384 : 8192};
+        struct raw_child child;
+        struct good g;
+
+        run.ready = mmap(NULL, sizeof(*run.ready), PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_true(run.ready != MAP_FAILED);
+        private_daemon_socket(&h->daemon, "bad", run.socket);
+        private_daemon_socket(&h->daemon, "big", run.other);
+        good_start(&g, h, "c");
+        child = raw_fork_start(h, be_neighbour, &run);
+        for (unsigned i = 0; i < 6000 && atomic_load(run.ready) == 0; i++)
+                sleep_msec(10);
+        assert_int_equal(atomic_load(run.ready), 1);
+        for (unsigned i = 0; i < N_ROUNDS; i++) {
+                uint64_t began = now_nsec();
+
+                good_round(&g);
+                assert_true(now_nsec() - began < ROUND_NSEC);
+        }
+        harness_assert_prompt(h);
+        /* It keeps to the protocol, and goes on. */
+        assert_int_equal(ctl_status(h, "violations"), 0);
+        assert_int_equal(proc_wait(child.pid, 0, NULL), -ETIMEDOUT);
+        kill(child.pid, SIGKILL);
+        assert_int_equal(proc_wait(child.pid, 5000, NULL), 0);
+        fd_close(child.fd);
+        munmap(run.ready, sizeof(*run.ready));
+        ctl_wait_status(h, "n_clients", 1);
+        good_stop(&g);
+        harness_assert_prompt(h);
+}
+
+static void test_refills(void **state)
+{
+        test_beside(state, NEIGHBOUR_REFILLS);
+}
+
+static void test_pins(void **state)
+{
+        test_beside(state, NEIGHBOUR_PINS);
+}
+
+static void test_asks(void **state)
+{
+        test_beside(state, NEIGHBOUR_ASKS);
+}
+
+static void test_churn(void **state)
+{
+        test_beside(state, NEIGHBOUR_CHURN);
+}
+
+static void test_touches(void **state)
+{
+        test_beside(state, NEIGHBOUR_TOUCHES);
+}
+
+static void test_leases(void **state)
+{
+        test_beside(state, NEIGHBOUR_LEASES);
+}
+
+static void test_waits(void **state)
+{
+        test_beside(state, NEIGHBOUR_WAITS);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_refills, (void *)&options),
+                harness_test(test_pins, (void *)&options),
+                harness_test(test_asks, (void *)&options),
+                harness_test(test_churn, (void *)&options),
+                harness_test(test_touches, (void *)&options),
+                harness_test(test_leases, (void *)&options),
+                harness_test(test_waits, (void *)&options),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,259 @@
+/*
+ * An hour (some seconds in the short run) under attack: enemies (enemy.h) of two tenants and three
+ * users, who come, die at any moment and come again, while kvleased is killed and takes over;
+ * beside them the workers of restart-scene.h, who look at every byte and know what was
+ * acknowledged. Their tenant's memory is reserved: nothing of it may be lost, whatever the others
+ * do. With sanitizers none of them may have anything to say.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "tests/fault/enemy.h"
+#include "tests/fault/restart-scene.h"
+#include "tests/integration/pattern.h"
+#include "tests/unit/child.h"
+
+#define N_ENEMIES 6 /* at a time: more of them would only wait for each other. Not tuned */
+#define SHORT_SEC 20
+#define FULL_SEC  3600
+#define STEP_MSEC 20
+
+static const struct private_tenant tenants[] = {
+        {"calm", "limit = 160MiB\nclass = pinned\nreserve = 160MiB\n"},
+        {"busy", "limit = 8MiB\n"},
+        {"churn", "limit = 64MiB\n"},
+        {"a", "limit = 256MiB\nmax_clients = 100\n" ENEMY_UIDS},
+        {"mob", "limit = 32MiB\nmax_clients = 20\nmax_requests = 20000\n" ENEMY_UIDS},
+        {NULL, NULL},
+};
+static const struct private_options options = {
+        .tenants = tenants,
+        .device_lines = "memory = 320MiB\nextent = 2MiB\nhost_memory = 32MiB\n",
+        .is_kept = true,
+};
+
+struct attack {
+        struct harness *h;
+        struct scene scene;
+        uint64_t random;
+        pid_t enemies[N_ENEMIES];               /* 0: none */
+        unsigned n_enemies, n_lives, n_stalled; /* of those whose turns are looked at */
+        uint64_t longest_nsec, violations;
+};
+
+/* ---- enemies ---- */
+
+static void start_enemy(struct attack *a, unsigned i)
+{
+        uint64_t seed = pattern_next(&a->random);
+
+        fflush(NULL);
+        a->enemies[i] = child_fork();
+        assert_true(a->enemies[i] >= 0);
+        if (a->enemies[i] == 0)
+                enemy_run(a->h, seed);
+        a->n_enemies++;
+}
+
+/* They end as they want to, but not by a fault of theirs. */
+static void reap_enemies(struct attack *a)
+{
+        for (unsigned i = 0; i < N_ENEMIES; ++i) {
+                int status;
+
+                if (!a->enemies[i] || waitpid(a->enemies[i], &status, WNOHANG) != a->enemies[i])
+                        continue;
+                a->enemies[i] = 0;
+                assert_true(WIFEXITED(status));
+                assert_int_equal(WEXITSTATUS(status), 0);
+        }
+}
+
+static void kill_enemy(struct attack *a, unsigned i)
+{
+        if (!a->enemies[i])
+                return;
+        kill(a->enemies[i], SIGKILL);
+        waitpid(a->enemies[i], NULL, 0);
+        a->enemies[i] = 0;
+}
+
+/* Who has ended is followed by another one; some are killed in the middle of it. */
+static void stir_enemies(struct attack *a)
+{
+        reap_enemies(a);
+        if (pattern_next(&a->random) % 16 == 0)
+                kill_enemy(a, (unsigned)(pattern_next(&a->random) % N_ENEMIES));
+        for (unsigned i = 0; i < N_ENEMIES; ++i)
+                if (!a->enemies[i])
+                        start_enemy(a, i);
+}
+
+/* ---- lives of the daemon ---- */
+
+/* Every other life has administrators, who have files written and everything looked through: in
+ * those the loop keeps others waiting, and it isn't the enemies' doing. */
+static bool is_administered(const struct attack *a)
+{
+        return a->n_lives % 2 == 0;
+}
+
+/* What it has to say of itself before it dies. */
+static void note(struct attack *a)
+{
+        uint64_t turn_nsec = ctl_status(a->h, "longest_turn_nsec");
+
+        a->violations += ctl_status(a->h, "violations");
+        if (!is_administered(a)) {
+                a->longest_nsec = MAX(a->longest_nsec, turn_nsec);
+                a->n_stalled += turn_nsec > HARNESS_TURN_MSEC * NSEC_PER_MSEC;
+        }
+        ctl(a->h, "check");
+}
+
+static void die(struct attack *a)
+{
+        int r;
+
+        scene_kill_daemon(&a->scene);
+        r = private_daemon_await(&a->h->daemon);
+        if (r < 0)
+                private_daemon_show_log(&a->h->daemon);
+        assert_int_equal(r, 0);
+        scene_await_progress(&a->scene);
+}
+
+static void live(struct attack *a, uint64_t until_nsec)
+{
+        for (unsigned n = 0; now_nsec() < until_nsec; ++n) {
+                stir_enemies(a);
+                if (n % 4 == 0 && is_administered(a))
+                        scene_stir(&a->scene);
+                sleep_msec(STEP_MSEC);
+        }
+        scene_await_progress(&a->scene);
+        note(a);
+}
+
+/* Short ones and long ones, until the time is over. */
+static uint64_t next_death(struct attack *a, uint64_t end_nsec)
+{
+        uint64_t longest_msec = private_full() && pattern_next(&a->random) % 4 == 0 ? 60000 : 4000;
+        uint64_t msec = 50 + pattern_next(&a->random) % longest_msec;
+
+        return MIN(now_nsec() + msec * NSEC_PER_MSEC, end_nsec);
+}
+
+/* ---- what the daemons' log says ---- */
+
+/* Lines of the log with a word in them; they are shown where `shows`. */
+static unsigned count_lines(struct harness *h, const char *word, bool shows)
+{
+        size_t size = 0;
+        char *line = NULL;
+        unsigned n = 0;
+        FILE *f = fopen(h->daemon.log, "re");
+
+        assert_non_null(f);
+        while (getline(&line, &size, f) >= 0) {
+                if (!strstr(line, word))
+                        continue;
+                n++;
+                if (shows)
+                        print_error("%s", line);
+        }
+        free(line);
+        fclose(f);
+        return n;
+}
+
+static void assert_no_reports(struct attack *a)
+{
+        static const char *const words[] = {
+                "AddressSanitizer", "LeakSanitizer", "runtime error:", "Assertion"};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(words); ++i)
+                assert_int_equal(count_lines(a->h, words[i], true), 0);
+        /* Nobody died but those that were killed here. */
+        assert_int_equal(count_lines(a->h, "ready in", false), a->n_lives);
+}
+
+/* ---- the test ---- */
+
+/*
+ * What enemies can do to the loop they do in each of its lives. A turn is long, too, where the loop
+ * sleeps on a lock of the kernel whose holder isn't given a processor, which several want each: few
+ * lives have such a turn, unless the machine is busy with other things, too.
+ */
+static void assert_prompt(const struct attack *a)
+{
+        unsigned n_lives = (a->n_lives + 1) / 2;
+
+        print_message("longest turn %llu us; beyond %d ms in %u of %u lives\n",
+                (unsigned long long)(a->longest_nsec / NSEC_PER_USEC), HARNESS_TURN_MSEC,
+                a->n_stalled, n_lives);
+        if (private_measures_memory())
+                assert_in_range(a->n_stalled, 0, n_lives / 2);
+}
+
+static void run(struct attack *a, uint64_t seconds)
+{
+        uint64_t end_nsec = now_nsec() + seconds * NSEC_PER_SEC;
+
+        for (;;) {
+                a->n_lives++;
+                enemy_open_paths(a->h);
+                live(a, next_death(a, end_nsec));
+                assert_no_reports(a);
+                if (now_nsec() >= end_nsec)
+                        return;
+                die(a);
+        }
+}
+
+/* Enemies' windows are kept, and what they cached. */
+static void clear_away(struct attack *a)
+{
+        for (unsigned i = 0; i < N_ENEMIES; ++i)
+                kill_enemy(a, i);
+        ctl(a->h, "sessions purge a");
+        ctl(a->h, "sessions purge mob");
+        ctl(a->h, "purge a --remove");
+        ctl(a->h, "purge mob --remove");
+}
+
+static void test_redteam(void **state)
+{
+        struct attack a = {.h = *state};
+        unsigned seconds = private_full() ? FULL_SEC : SHORT_SEC;
+        const char *other = getenv("KVL_REDTEAM_SEC");
+
+        if (other)
+                seconds = (unsigned)strtoul(other, NULL, 10);
+        a.random = harness_seed();
+        scene_begin(&a.scene, a.h);
+        run(&a, seconds);
+        clear_away(&a);
+        scene_end(&a.scene);
+        assert_no_reports(&a);
+        a.h->violations = ctl_status(a.h, "violations");
+        print_message("%u lives of the daemon, %u enemies, %llu violations\n", a.n_lives,
+                a.n_enemies, (unsigned long long)a.violations);
+        assert_true(a.violations > 0);
+        assert_prompt(&a);
+        /* The enemies are forgotten: a rule of theirs broken at the end is none of the test's. */
+        harness_assert_settled(a.h);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {harness_test(test_redteam, (void *)&options)};
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,17 @@
+/*
+ * What a daemon keeps, as it is at one moment: so that a fuzzer can have it killed then, and free
+ * what is left of it in peace, in one process. The files stay the same ones, by inode.
+ */
+#ifndef KVL_FUZZ_KEPT_IMAGE_H
+#define KVL_FUZZ_KEPT_IMAGE_H
+
+#include "tests/unit/keep-parent.h"
+
+/* One at a time; until kept_image_restore(). Holes aren't copied. Aborts where that fails. */
+void kept_image_take(const struct keep_parent *keep);
+void kept_image_restore(const struct keep_parent *keep);
+
+/* For the daemon meanwhile: it adds and drops nothing. */
+extern const struct keep_ops kept_image_ops;
+
+#endif

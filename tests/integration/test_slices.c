@@ -1,0 +1,185 @@
+/* What takes long is done in slices: other tenants are served meanwhile, and whoever asked for it
+ * is told when it is done. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define N_PAGES 131072
+#define TAG     7
+
+static const struct private_tenant two_tenants[] = {{"a", "limit = 1GiB\n"}, {"b", NULL}, {0}};
+static const struct private_options many_pages = {
+        .device_lines = "memory = 1152MiB\n", .tenants = two_tenants};
+static const struct private_options kept_pages = {
+        .device_lines = "memory = 1152MiB\n", .tenants = two_tenants, .is_kept = true};
+
+/* Of a text of N_PAGES pages: how many of these few are found, each by its key alone. */
+static unsigned count_found(struct worker *w)
+{
+        static const unsigned sample[] = {0, 1, 77, 1023, 40000, 99999, N_PAGES - 1};
+        unsigned n = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(sample); i++) {
+                worker_tell(w, "hits 1 1:%u", sample[i]);
+                n += (unsigned)atoi(w->rest);
+        }
+        return n;
+}
+
+/* How often `other` is answered until `w` is. */
+static unsigned serve_others(struct worker *w, struct worker *other)
+{
+        unsigned n = 0;
+
+        while (!worker_answers(w, 0)) {
+                worker_tell(other, "invalidate 5:5"); /* which the daemon alone can do */
+                n++;
+        }
+        return n;
+}
+
+/* Another tenant is served while this one's `words` are done. The number that is answered. */
+static unsigned run_beside(struct harness *h, struct worker *w, const char *words)
+{
+        struct worker *other = worker_start(h, "b", "ns", 1);
+        unsigned n;
+
+        worker_say(w, "%s", words);
+        n = serve_others(w, other);
+        assert_int_equal(w->code, 0);
+        print_message("%s: others were answered %u times\n", words, n);
+        harness_assert_prompt(h);
+        n = (unsigned)atoi(w->rest);
+        worker_stop(other);
+        return n;
+}
+
+static void test_key(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
+
+        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
+        worker_tell(w, "fill-chain 2 10 0");
+        assert_int_equal(count_found(reader), 7);
+        assert_int_equal(run_beside(h, w, "invalidate 1:0"), N_PAGES);
+        assert_int_equal(count_found(reader), 0);
+        worker_tell(reader, "hits 1 2:0-9");
+        assert_int_equal(atoi(reader->rest), 1);
+        worker_stop(reader);
+        worker_stop(w);
+}
+
+static void test_tag(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
+        char words[32];
+
+        snprintf(words, sizeof(words), "invalidate-tag %u", TAG);
+        worker_tell(w, "fill-chain 1 %u %u", N_PAGES, TAG);
+        assert_int_equal(count_found(reader), 7);
+        assert_int_equal(run_beside(h, w, words), N_PAGES);
+        assert_int_equal(count_found(reader), 0);
+        worker_stop(reader);
+        worker_stop(w);
+}
+
+/* Those that left aren't the session's any more when it is answered; they go soon. */
+static void test_session(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        worker_tell(w, "session-open chat");
+        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
+        assert_int_equal(run_beside(h, w, "session-truncate 64 0"), N_PAGES - 4);
+        ctl_wait_status(h, "pages_sealed", 4);
+        worker_tell(w, "fill-chain 2 %u 0", N_PAGES);
+        worker_tell(w, "session-close drop");
+        ctl_wait_status(h, "pages_sealed", 4);
+        harness_assert_prompt(h);
+        worker_stop(w);
+}
+
+/* A reader in shared memory beside it: what it finds of the text gets shorter, never longer, and
+ * nothing is found once the other is told. */
+static void test_reader(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
+        unsigned last = 1;
+
+        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
+        worker_say(w, "invalidate 1:0");
+        while (!worker_answers(w, 0)) {
+                unsigned now;
+
+                worker_tell(reader, "hits 1 1:0-2047");
+                now = (unsigned)atoi(reader->rest);
+                assert_true(now <= last);
+                last = now;
+        }
+        assert_int_equal(w->code, 0);
+        worker_tell(reader, "hits 1 1:0");
+        assert_int_equal(atoi(reader->rest), 0);
+        assert_int_equal(count_found(reader), 0);
+        worker_stop(reader);
+        worker_stop(w);
+}
+
+/* The asker dies, others of its tenant leave: it is done all the same. */
+static void test_asker_dies(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
+
+        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
+        worker_say(w, "invalidate 1:0");
+        do /* it has reached the daemon */
+                worker_tell(reader, "hits 1 1:%u", N_PAGES - 1);
+        while (atoi(reader->rest) == 1);
+        worker_kill(w);
+        ctl_wait_status(h, "pages_sealed", 0);
+        harness_assert_prompt(h);
+        worker_stop(reader);
+}
+
+/* The daemon dies in the middle: the client asks the next one again, and that does the rest. */
+static void test_daemon_dies(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
+        pid_t daemon = (pid_t)ctl_status(h, "pid");
+
+        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
+        worker_say(w, "invalidate 1:0");
+        do
+                worker_tell(reader, "hits 1 1:%u", N_PAGES - 1);
+        while (atoi(reader->rest) == 1);
+        kill(daemon, SIGKILL);
+        assert_true(worker_answers(w, 60000));
+        assert_int_equal(w->code, 0);
+        print_message("the second daemon dropped %s", w->rest);
+        assert_int_equal(count_found(reader), 0);
+        worker_stop(reader);
+        worker_stop(w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_key, (void *)&many_pages),
+                harness_test(test_tag, (void *)&many_pages),
+                harness_test(test_session, (void *)&many_pages),
+                harness_test(test_reader, (void *)&many_pages),
+                harness_test(test_asker_dies, (void *)&many_pages),
+                harness_test(test_daemon_dies, (void *)&kept_pages),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

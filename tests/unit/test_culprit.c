@@ -1,0 +1,143 @@
+/* Who was served when daemons died: what the next one makes of it. */
+#include "daemon/core/culprit.h"
+
+#include <string.h>
+
+#include "daemon/core/detail.h"
+#include "daemon/core/store.h"
+#include "tests/unit/test-support.h"
+
+#define NOW (UINT64_C(1000000) * NSEC_PER_SEC)
+#define A   culprit_mark("a")
+#define B   culprit_mark("b")
+
+static void open_store(struct store *s)
+{
+        bool is_lost;
+
+        store_init(s, &evict_lru);
+        assert_int_equal(state_open(s, &is_lost, NULL), 0);
+}
+
+/* A daemon dies over this client, and the next one counts. */
+static bool die(struct store *s, uint64_t tenant, uint64_t client, uint64_t now)
+{
+        struct detail d;
+
+        (void)culprit_serve(s, tenant, client);
+        culprit_note_crash(s->state);
+        return culprits_count(s, now, &d);
+}
+
+static bool is_client(const struct store *s, uint64_t tenant, uint64_t client)
+{
+        bool unread;
+        bool is = culprit_is_client(s, tenant, client, &unread);
+
+        assert_false(unread);
+        return is;
+}
+
+static void test_two_deaths(void **state)
+{
+        struct store s;
+
+        open_store(&s);
+        assert_true(die(&s, A, 1, NOW));
+        assert_false(is_client(&s, A, 1));
+        assert_true(die(&s, A, 2, NOW));
+        assert_false(is_client(&s, A, 1) || is_client(&s, A, 2));
+        assert_true(die(&s, A, 1, NOW));
+        assert_true(is_client(&s, A, 1));
+        assert_false(is_client(&s, A, 2) || is_client(&s, B, 1));
+        assert_false(culprit_is_tenant(&s, A, NOW));
+        culprits_forget(&s);
+        assert_false(is_client(&s, A, 1));
+        store_deinit(&s);
+}
+
+/* Nobody was served, or it was killed from outside; and what was served before is over. */
+static void test_nobody(void **state)
+{
+        struct state_serving was, inner;
+        struct store s;
+        struct detail d;
+
+        open_store(&s);
+        (void)culprit_serve(&s, A, 1);
+        assert_false(culprits_count(&s, NOW, &d)); /* SIGKILL */
+        assert_int_equal(s.state->serving.tenant, 0);
+        was = culprit_serve(&s, A, 1);
+        inner = culprit_serve(&s, B, 7); /* on its behalf */
+        culprit_serve_end(&s, inner);
+        assert_int_equal(s.state->serving.client, 1);
+        culprit_serve_end(&s, was);
+        culprit_note_crash(s.state);
+        assert_false(culprits_count(&s, NOW, &d));
+        assert_int_equal(s.state->crashed, 0);
+        store_deinit(&s);
+}
+
+/* What a client left killed a daemon: once is enough, and it isn't read again. */
+static void test_taking_over(void **state)
+{
+        struct store s;
+        struct detail d;
+        bool unread;
+
+        open_store(&s);
+        (void)culprit_take_over(&s, A, 3);
+        culprit_note_crash(s.state);
+        assert_true(culprits_count(&s, NOW, &d));
+        assert_true(culprit_is_client(&s, A, 3, &unread));
+        assert_true(unread);
+        assert_false(culprit_is_client(&s, A, 4, &unread));
+        assert_false(unread);
+        store_deinit(&s);
+}
+
+/* Another client each time: its tenant, which is forgotten after an hour. */
+static void test_tenant(void **state)
+{
+        struct store s;
+
+        open_store(&s);
+        for (uint64_t i = 0; i < CULPRIT_TENANT_DEATHS; i++) {
+                assert_false(culprit_is_tenant(&s, A, NOW));
+                assert_true(die(&s, A, i % 2 == 0 ? 0 : i, NOW));
+        }
+        assert_true(culprit_is_tenant(&s, A, NOW));
+        assert_true(is_client(&s, A, 99));
+        assert_false(culprit_is_tenant(&s, B, NOW) || is_client(&s, B, 99));
+        assert_false(culprit_is_tenant(&s, A, NOW + CULPRIT_FORGET_NSEC));
+        assert_true(die(&s, B, 1, NOW + CULPRIT_FORGET_NSEC));
+        assert_false(is_client(&s, A, 99));
+        store_deinit(&s);
+}
+
+/* More than there are rows for: the oldest goes. */
+static void test_full(void **state)
+{
+        struct store s;
+
+        open_store(&s);
+        for (uint64_t i = 1; i <= 2 * STATE_SUSPECTS; i++)
+                assert_true(die(&s, culprit_mark("x") + 2 * i, i, NOW + i));
+        assert_true(die(&s, A, 1, NOW + 100));
+        assert_true(die(&s, A, 1, NOW + 100));
+        assert_true(is_client(&s, A, 1));
+        store_deinit(&s);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_two_deaths),
+                TEST(test_nobody),
+                TEST(test_taking_over),
+                TEST(test_tenant),
+                TEST(test_full),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

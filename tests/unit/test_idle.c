@@ -1,0 +1,169 @@
+/* Namespaces that hold nothing go (daemon/core/idle.h). */
+#include "daemon/core/idle.h"
+
+#include "daemon/core/group.h"
+#include "daemon/core/ns.h"
+#include "daemon/core/session.h"
+#include "tests/unit/core-fixture.h"
+
+#define SEC       NSEC_PER_SEC
+#define START_SEC 1000
+
+/* As the daemon does it. */
+static void pass(struct fixture *f, uint64_t now_nsec)
+{
+        (void)idle_look(&f->store, now_nsec);
+        while (store_work(&f->store, 1000))
+                ;
+        fixture_check(f);
+}
+
+static void leave(struct attach *a)
+{
+        attach_close(a);
+}
+
+static void test_goes_after_a_while(void **state)
+{
+        struct fixture f;
+        struct member *m;
+
+        fixture_start(&f, 8, 8, 8);
+        m = join(f.a);
+        leave(open_ns(m, "n"));
+        assert_int_equal(f.a->n_namespaces, 1);
+        assert_int_equal(idle_look(&f.store, START_SEC * SEC), START_SEC * SEC + NS_IDLE_NSEC);
+        pass(&f, START_SEC * SEC + NS_IDLE_NSEC - 1);
+        assert_non_null(ns_find(f.a, "n"));
+        pass(&f, START_SEC * SEC + NS_IDLE_NSEC);
+        assert_null(ns_find(f.a, "n"));
+        assert_int_equal(f.a->n_namespaces, 0);
+        assert_int_equal(idle_look(&f.store, START_SEC * SEC + NS_IDLE_NSEC), UINT64_MAX);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* Whoever opens it again begins the time anew; while it is open there is none. */
+static void test_opened_again(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+
+        fixture_start(&f, 8, 8, 8);
+        m = join(f.a);
+        leave(open_ns(m, "n"));
+        pass(&f, START_SEC * SEC);
+        a = open_ns(m, "n");
+        pass(&f, START_SEC * SEC + NS_IDLE_NSEC);
+        leave(a);
+        pass(&f, START_SEC * SEC + NS_IDLE_NSEC + SEC);
+        assert_non_null(ns_find(f.a, "n"));
+        leave(open_ns(m, "n")); /* between two looks */
+        pass(&f, START_SEC * SEC + 2 * NS_IDLE_NSEC + SEC);
+        assert_non_null(ns_find(f.a, "n"));
+        pass(&f, START_SEC * SEC + 3 * NS_IDLE_NSEC + SEC);
+        assert_null(ns_find(f.a, "n"));
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* A page that is cached, a session: it stays. */
+static void test_what_stays(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        struct attach *pages, *sessions;
+        uint32_t handle;
+        bool created;
+        uint64_t n;
+
+        fixture_start(&f, 8, 8, 8);
+        m = join(f.a);
+        pages = open_ns(m, "pages");
+        sessions = open_ns(m, "sessions");
+        cache_chain(pages, 0, 4);
+        assert_int_equal(session_open(sessions, (const uint8_t *)"s", 1, false, 0, SEC, &handle,
+                                 &created, NULL),
+                0);
+        leave(pages);
+        leave(sessions);
+        pass(&f, START_SEC * SEC);
+        assert_int_equal(idle_drop(f.a, 10), 0);
+        pass(&f, START_SEC * SEC + 2 * NS_IDLE_NSEC);
+        assert_int_equal(f.a->n_namespaces, 2);
+        /* And goes when these have gone. */
+        assert_int_equal(ns_invalidate(ns_find(f.a, "pages"), &n), 0);
+        assert_int_equal(ns_invalidate(ns_find(f.a, "sessions"), &n), 0);
+        pass(&f, START_SEC * SEC + 2 * NS_IDLE_NSEC);
+        pass(&f, START_SEC * SEC + 3 * NS_IDLE_NSEC);
+        pass(&f, START_SEC * SEC + 4 * NS_IDLE_NSEC);
+        assert_int_equal(f.a->n_namespaces, 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* All of them, some in each call. */
+static void test_many(void **state)
+{
+        struct fixture f;
+        struct member *m;
+        char name[16];
+        unsigned n_calls = 1;
+
+        fixture_start(&f, 8, 8, 8);
+        m = join(f.a);
+        for (unsigned i = 0; i < 100; i++) {
+                snprintf(name, sizeof(name), "n%u", i);
+                leave(open_ns(m, name));
+        }
+        (void)idle_look(&f.store, START_SEC * SEC);
+        store_set_now(&f.store, START_SEC * SEC + NS_IDLE_NSEC);
+        while (idle_work(&f.store))
+                n_calls++;
+        assert_in_range(n_calls, 2, 100);
+        assert_int_equal(f.a->n_namespaces, 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* At the limit of a tenant's namespaces an idle one makes place, of its own and no other's. */
+static void test_makes_place(void **state)
+{
+        struct ns_layout l = test_layout();
+        struct member *m, *other;
+        struct attach *a;
+        struct fixture f;
+        char name[16];
+
+        fixture_start(&f, 8, 8, 8);
+        m = join(f.a);
+        other = join(f.b);
+        leave(open_ns(other, "n"));
+        for (unsigned i = 0; i < NS_MAX_PER_TENANT; i++) {
+                snprintf(name, sizeof(name), "n%u", i);
+                a = open_ns(m, name);
+        }
+        assert_int_equal(attach_open(m, "more", &l, "", false, &a, &f.d), -EMFILE);
+        assert_non_null(strstr(f.d.text, "has 1024 namespaces, the most"));
+        leave(attach_find(m, 7));
+        open_ns(m, "more");
+        assert_int_equal(f.a->n_namespaces, NS_MAX_PER_TENANT);
+        assert_int_equal(f.b->n_namespaces, 1);
+        member_free(m);
+        member_free(other);
+        fixture_end(&f);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_goes_after_a_while),
+                cmocka_unit_test(test_opened_again),
+                cmocka_unit_test(test_what_stays),
+                cmocka_unit_test(test_many),
+                cmocka_unit_test(test_makes_place),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
