@@ -3,8 +3,8 @@
 #
 #   sh tests/run.sh                  short numbers: some 15 minutes on two cores
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
-#   sh tests/run.sh --part NAME      one part (repeatable): static release asan tsan valgrind fuzz
-#                                    coverage (only with --full, or by name)
+#   sh tests/run.sh --part NAME      one part (repeatable): static release python asan tsan valgrind
+#                                    fuzz coverage (only with --full, or by name)
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
 # The last line says how many checks passed, failed and were skipped; the exit status is 0 where
@@ -26,9 +26,9 @@ while [ $# -gt 0 ]; do
         --no-deps) deps=0 ;;
         --part)
                 case "${2-}" in
-                static | release | asan | tsan | valgrind | fuzz | coverage) parts="$parts $2" ;;
+                static | release | python | asan | tsan | valgrind | fuzz | coverage) parts="$parts $2" ;;
                 *)
-                        echo "run.sh: --part needs one of: static release asan tsan valgrind fuzz coverage" >&2
+                        echo "run.sh: --part needs one of: static release python asan tsan valgrind fuzz coverage" >&2
                         exit 2
                         ;;
                 esac
@@ -45,7 +45,7 @@ while [ $# -gt 0 ]; do
         esac
         shift
 done
-all='static release asan tsan valgrind fuzz'
+all='static release python asan tsan valgrind fuzz'
 if [ "$full" = 1 ]; then
         export KVL_FULL=1
         all="$all coverage"
@@ -175,6 +175,51 @@ part_release() {
                 run_tests release-hour build --suite hour
                 as=
         fi
+}
+
+# The package for Python, in a virtual environment with pinned tools (client/python/tests/requirements.txt).
+part_python() {
+        # shellcheck disable=SC2086
+        [ -e build/build.ninja ] || build build --buildtype=release $symbols || return 0
+        say "building client/python"
+        check compile-for-python ninja -C build daemon/server/kvleased client/ctl/kvleasectl \
+                client/lib/libkvlease.a || return 0
+        venv=$top/build/python-venv
+        [ -x "$venv/bin/pip" ] || check python-venv /usr/bin/python3 -m venv "$venv" || return 0
+        check python-tools "$venv/bin/pip" install -q --disable-pip-version-check \
+                -r client/python/tests/requirements.txt || return 0
+        # Built as a user builds it, but with the library of build/.
+        check python-install env CFLAGS=-Werror PATH="$venv/bin:$PATH" "$venv/bin/pip" install -q --disable-pip-version-check --no-deps \
+                --no-build-isolation --force-reinstall \
+                --config-settings=setup-args=-Dlibkvlease="$top/build/client/lib/libkvlease.a" \
+                --config-settings=build-dir="$top/build/python" ./client/python || return 0
+        say "testing python"
+        # -X dev: debug hooks of the allocators, and asyncio's debug mode.
+        if check python-tests env KVL_BUILD="$top/build" "$venv/bin/python" -X dev -W error \
+                -m pytest -p no:cacheprovider client/python/tests; then
+                tail -n 1 "$work/log"
+        fi
+        # The extension alone is built with the sanitizers; the interpreter loads them first.
+        checked=$top/build/python-asan
+        check python-asan-build env PATH="$venv/bin:$PATH" sh -ec '
+                [ -e "$1/build.ninja" ] || meson setup "$1" client/python -Dlibkvlease="$2" \
+                        -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
+                        -Dpython.purelibdir=/ -Dpython.platlibdir=/
+                ninja -C "$1"
+                DESTDIR=$1/root meson install -C "$1"' \
+                - "$checked" "$top/build/client/lib/libkvlease.a" &&
+                check python-asan env PYTHONPATH="$checked/root" KVL_BUILD="$top/build" \
+                        LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
+                        PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+                        UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+                        "$venv/bin/python" -W error -m pytest -p no:cacheprovider \
+                        -k 'not costs_little' client/python/tests || true
+        check python-types "$venv/bin/mypy" --config-file client/python/pyproject.toml \
+                --cache-dir build/mypy client/python/kvlease client/python/tests || true
+        check python-stubs "$venv/bin/python" -m mypy.stubtest \
+                --allowlist client/python/tests/stubtest-allowed kvlease || true
+        check python-ruff "$venv/bin/ruff" check --no-cache client/python || true
+        check python-format "$venv/bin/ruff" format --no-cache --check client/python || true
 }
 
 part_asan() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails where README.md or docs/PROTOCOL.md say something else than the source does.
 
-README's C example must be client/examples/hello.c to the letter; PROTOCOL.md must have every message
+README's examples must be client/examples/hello.c and client/python/examples/hello.py to the letter; PROTOCOL.md must have every message
 of proto/msg.h under its number and reply, every status of proto/status.h, and the limits of proto/frame.h; links between
 documents must lead somewhere; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs.
 """
@@ -25,6 +25,9 @@ def check_example():
     blocks = re.findall(r"```c\n(.*?)```", read("README.md"), re.S)
     if read("client/examples/hello.c") not in blocks:
         problems.append("README.md: the C example is not client/examples/hello.c")
+    blocks = re.findall(r"```python\n(.*?)```", read("README.md"), re.S)
+    if read("client/python/examples/hello.py") not in blocks:
+        problems.append("README.md: the Python example is not client/python/examples/hello.py")
 
 
 def check_messages():

@@ -1,0 +1,336 @@
+/* Arguments: of methods called with METH_FASTCALL | METH_KEYWORDS, and their conversions. */
+#include "client/python/src/module.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool take_named(const struct signature *s, PyObject *name, PyObject *value, PyObject **ret)
+{
+        for (int i = 0; s->names[i]; ++i) {
+                if (PyUnicode_CompareWithASCIIString(name, s->names[i]) != 0)
+                        continue;
+                if (!ret[i]) {
+                        ret[i] = value;
+                        return true;
+                }
+                PyErr_Format(PyExc_TypeError, "%s() got two values for '%s'", s->name, s->names[i]);
+                return false;
+        }
+        PyErr_Format(PyExc_TypeError, "%s() has no argument '%U'", s->name, name);
+        return false;
+}
+
+bool args_parse(const struct signature *s, PyObject *const *args, Py_ssize_t n, PyObject *names,
+        PyObject **ret)
+{
+        Py_ssize_t n_names = names ? PyTuple_Size(names) : 0;
+
+        for (int i = 0; s->names[i]; ++i)
+                ret[i] = i < n ? args[i] : NULL;
+        if (n > s->n_positional) {
+                PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments, not %zd",
+                        s->name, s->n_positional, n);
+                return false;
+        }
+        for (Py_ssize_t i = 0; i < n_names; ++i) {
+                if (!take_named(s, PyTuple_GetItem(names, i), args[n + i], ret))
+                        return false;
+        }
+        for (int i = 0; i < s->n_required; ++i) {
+                if (ret[i])
+                        continue;
+                PyErr_Format(PyExc_TypeError, "%s() needs '%s'", s->name, s->names[i]);
+                return false;
+        }
+        return true;
+}
+
+bool arg_u64(PyObject *object, const char *name, uint64_t *ret)
+{
+        PyObject *number;
+
+        if (!object)
+                return true;
+        number = PyNumber_Index(object);
+        if (!number)
+                return false;
+        *ret = PyLong_AsUnsignedLongLong(number);
+        Py_DECREF(number);
+        if (!PyErr_Occurred())
+                return true;
+        PyErr_Format(PyExc_ValueError, "%s must be an int from 0 to 2**64 - 1", name);
+        return false;
+}
+
+bool arg_u32(PyObject *object, const char *name, uint32_t *ret)
+{
+        uint64_t v = *ret;
+
+        if (!arg_u64(object, name, &v) && !PyErr_ExceptionMatches(PyExc_ValueError))
+                return false;
+        if (PyErr_Occurred() || v > UINT32_MAX) {
+                PyErr_Format(PyExc_ValueError, "%s must be an int from 0 to 2**32 - 1", name);
+                return false;
+        }
+        *ret = (uint32_t)v;
+        return true;
+}
+
+bool arg_bool(PyObject *object, bool *ret)
+{
+        int r;
+
+        if (!object)
+                return true;
+        r = PyObject_IsTrue(object);
+        *ret = r > 0;
+        return r >= 0;
+}
+
+bool arg_text(PyObject *object, const char *name, const char **ret)
+{
+        Py_ssize_t n;
+
+        if (!object)
+                return true;
+        *ret = NULL;
+        if (Py_IsNone(object))
+                return true;
+        if (!PyUnicode_Check(object)) {
+                PyErr_Format(PyExc_TypeError, "%s must be a str or None", name);
+                return false;
+        }
+        *ret = PyUnicode_AsUTF8AndSize(object, &n);
+        if (*ret && strlen(*ret) != (size_t)n) {
+                PyErr_Format(PyExc_ValueError, "%s has a NUL character", name);
+                return false;
+        }
+        return *ret != NULL;
+}
+
+bool arg_msec(PyObject *object, const char *name, int forever, int *ret)
+{
+        double seconds;
+
+        if (!object)
+                return true;
+        if (Py_IsNone(object)) {
+                *ret = forever;
+                return true;
+        }
+        seconds = PyFloat_AsDouble(object);
+        if (PyErr_Occurred())
+                return false;
+        if (!(seconds >= 0 && seconds <= INT_MAX / 1000)) {
+                PyErr_Format(
+                        PyExc_ValueError, "%s must be seconds from 0 to %d", name, INT_MAX / 1000);
+                return false;
+        }
+        *ret = (int)(seconds * 1000);
+        if (*ret == 0 && seconds > 0)
+                *ret = 1;
+        return true;
+}
+
+bool arg_stream(PyObject *object, kvl_stream *ret)
+{
+        uint64_t v = 0;
+
+        if (object && !Py_IsNone(object) && !arg_u64(object, "stream", &v))
+                return false;
+        *ret = (kvl_stream)(uintptr_t)v;
+        return true;
+}
+
+bool arg_request(PyObject *object, uint64_t *ret)
+{
+        *ret = 0;
+        if (!object || Py_IsNone(object))
+                return true;
+        if (Py_TYPE(object) == request_type) {
+                *ret = request_id(object);
+                return true;
+        }
+        return arg_u64(object, "request", ret);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static bool set_count(struct keys *keys, Py_ssize_t n_bytes)
+{
+        if (n_bytes % KVL_KEY_BYTES == 0 && n_bytes / KVL_KEY_BYTES <= UINT32_MAX) {
+                keys->n = (uint32_t)(n_bytes / KVL_KEY_BYTES);
+                return true;
+        }
+        PyErr_Format(PyExc_ValueError, "keys have %d bytes each: %zd bytes is no number of them",
+                KVL_KEY_BYTES, n_bytes);
+        return false;
+}
+
+static bool copy_key(PyObject *object, uint8_t *to)
+{
+        Py_buffer buffer;
+        bool ok;
+
+        if (PyObject_GetBuffer(object, &buffer, PyBUF_SIMPLE) < 0)
+                return false;
+        ok = buffer.len == KVL_KEY_BYTES;
+        if (ok)
+                memcpy(to, buffer.buf, KVL_KEY_BYTES);
+        else
+                PyErr_Format(
+                        PyExc_ValueError, "a key has %d bytes, not %zd", KVL_KEY_BYTES, buffer.len);
+        PyBuffer_Release(&buffer);
+        return ok;
+}
+
+static bool copy_keys(PyObject *object, struct keys *ret)
+{
+        PyObject *list = PySequence_List(object); /* nobody else changes its length */
+        Py_ssize_t n = list ? PyList_Size(list) : 0;
+        uint8_t *to = ret->inline_copy;
+        bool ok = list && set_count(ret, n * KVL_KEY_BYTES);
+
+        if (ok && (size_t)n * KVL_KEY_BYTES > sizeof(ret->inline_copy)) {
+                to = ret->copy = malloc((size_t)n * KVL_KEY_BYTES);
+                if (!to) {
+                        PyErr_NoMemory();
+                        ok = false;
+                }
+        }
+        for (Py_ssize_t i = 0; ok && i < n; ++i)
+                ok = copy_key(PyList_GetItem(list, i), to + i * KVL_KEY_BYTES);
+        ret->bytes = to;
+        Py_XDECREF(list);
+        return ok;
+}
+
+bool keys_get(PyObject *object, struct keys *ret)
+{
+        char *bytes;
+        Py_ssize_t n;
+        bool ok;
+
+        ret->copy = NULL;
+        ret->object = NULL;
+        ret->buffer.obj = NULL;
+        ret->bytes = ret->inline_copy;
+        ret->n = 0;
+        if (PyBytes_Check(object)) {
+                if (PyBytes_AsStringAndSize(object, &bytes, &n) < 0 || !set_count(ret, n))
+                        return false;
+                ret->object = Py_NewRef(object);
+                ret->bytes = (const uint8_t *)bytes;
+                return true;
+        }
+        if (PyObject_CheckBuffer(object)) {
+                if (PyObject_GetBuffer(object, &ret->buffer, PyBUF_SIMPLE) < 0)
+                        return false;
+                ret->bytes = ret->buffer.buf;
+                ok = set_count(ret, ret->buffer.len);
+        } else {
+                ok = copy_keys(object, ret);
+        }
+        if (!ok)
+                keys_free(ret);
+        return ok;
+}
+
+void keys_free(struct keys *keys)
+{
+        if (keys->buffer.obj)
+                PyBuffer_Release(&keys->buffer);
+        Py_CLEAR(keys->object);
+        free(keys->copy);
+        keys->copy = NULL;
+}
+
+/* ---- page numbers ---------------------------------------------------------------------------- */
+
+static bool copy_numbers(PyObject *object, struct numbers *ret)
+{
+        PyObject *list = PySequence_List(object);
+        Py_ssize_t n = list ? PyList_Size(list) : -1;
+
+        if (n < 0)
+                return false;
+        ret->copy = malloc(n ? (size_t)n * sizeof(*ret->copy) : 1);
+        if (!ret->copy)
+                PyErr_NoMemory();
+        for (Py_ssize_t i = 0; ret->copy && i < n; ++i) {
+                ret->copy[i] = 0;
+                if (!arg_u32(PyList_GetItem(list, i), "a page", &ret->copy[i]))
+                        numbers_free(ret);
+        }
+        Py_DECREF(list);
+        ret->at = ret->copy;
+        ret->n = (uint32_t)n;
+        return ret->copy != NULL;
+}
+
+/* A contiguous array of 4-byte integers, copied: what it is of may change without the GIL. */
+static bool copy_array(PyObject *object, struct numbers *ret)
+{
+        Py_buffer buffer;
+        bool ok;
+
+        if (PyObject_GetBuffer(object, &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0)
+                return false;
+        ok = buffer.itemsize == sizeof(uint32_t) && buffer.format &&
+             strchr("IiLl", buffer.format[strlen(buffer.format) - 1]);
+        if (!ok) {
+                PyErr_SetString(PyExc_TypeError, "page numbers in an array have 4 bytes each");
+        } else {
+                ret->copy = malloc(buffer.len ? (size_t)buffer.len : 1);
+                ok = ret->copy != NULL;
+                if (ok)
+                        memcpy(ret->copy, buffer.buf, (size_t)buffer.len);
+                else
+                        PyErr_NoMemory();
+        }
+        ret->at = ret->copy;
+        ret->n = (uint32_t)(buffer.len / (Py_ssize_t)sizeof(uint32_t));
+        PyBuffer_Release(&buffer);
+        return ok;
+}
+
+bool numbers_get(PyObject *object, struct numbers *ret)
+{
+        ret->copy = NULL;
+        if (Py_TYPE(object) == pages_type) {
+                const struct pages_object *pages = (const struct pages_object *)object;
+
+                if (pages->state == PAGES_CLOSED)
+                        return raise_closed("pages object"), false;
+                ret->n = pages->n;
+                ret->at = ret->copy = malloc(pages->n ? pages->n * sizeof(*ret->copy) : 1);
+                if (!ret->copy)
+                        return PyErr_NoMemory(), false;
+                if (pages->n)
+                        memcpy(ret->copy, pages->numbers, pages->n * sizeof(*ret->copy));
+                return true;
+        }
+        if (PyObject_CheckBuffer(object))
+                return copy_array(object, ret);
+        return copy_numbers(object, ret);
+}
+
+void numbers_free(struct numbers *numbers)
+{
+        free(numbers->copy);
+        numbers->copy = NULL;
+}
+
+PyObject *numbers_tuple(const uint32_t *at, uint32_t n)
+{
+        PyObject *tuple = PyTuple_New(n);
+
+        for (uint32_t i = 0; tuple && i < n; ++i) {
+                PyObject *number = PyLong_FromUnsignedLong(at[i]);
+
+                if (!number || PyTuple_SetItem(tuple, i, number) < 0)
+                        Py_CLEAR(tuple);
+        }
+        return tuple;
+}

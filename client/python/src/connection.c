@@ -1,0 +1,470 @@
+/* Connection: connect, events, dispatch, safe points, close. */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+PyTypeObject *conn_type;
+
+/* Counted up in each child: a connection of another count is its parent's. */
+static unsigned fork_count;
+
+static void count_fork(void)
+{
+        ++fork_count;
+}
+
+bool conn_is_inherited(const struct conn_object *self)
+{
+        return self->fork_count != fork_count;
+}
+
+bool conn_enter(struct conn_object *self)
+{
+        if (self->fork_count != fork_count) {
+                raise_code_as(-ECHILD,
+                        "this connection is the parent process's: connect anew after a fork", NULL);
+                return false;
+        }
+        if (!self->conn) {
+                raise_closed("connection");
+                return false;
+        }
+        ++self->n_calls;
+        return true;
+}
+
+void conn_leave(struct conn_object *self)
+{
+        --self->n_calls;
+}
+
+PyObject *types_new(const char *name, PyObject *arguments)
+{
+        PyObject *module, *type = NULL, *ret = NULL;
+
+        if (!arguments)
+                return NULL;
+        module = PyImport_ImportModule("kvlease._types");
+        if (module)
+                type = PyObject_GetAttrString(module, name);
+        if (type)
+                ret = PyObject_CallObject(type, arguments);
+        Py_XDECREF(type);
+        Py_XDECREF(module);
+        Py_DECREF(arguments);
+        return ret;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static PyObject *find_ns(struct conn_object *self, const struct kvl_ns *ns)
+{
+        for (struct ns_object *it = self->first_ns; it; it = it->next_ns) {
+                if (it->ns == ns)
+                        return Py_NewRef((PyObject *)it);
+        }
+        return Py_NewRef(Py_None);
+}
+
+static PyObject *event_object(struct conn_object *self, const struct kvl_event *e)
+{
+        return types_new("Event",
+                Py_BuildValue("(iNKsIIdN)", (int)e->type, find_ns(self, e->ns),
+                        (unsigned long long)e->client_id, e->detail ? e->detail : "", e->first_page,
+                        e->n_pages, e->timeout_msec / 1000.0, PyBool_FromLong(e->is_idle)));
+}
+
+static void on_event(struct kvl_conn *conn, const struct kvl_event *e, void *data)
+{
+        PyGILState_STATE gil = PyGILState_Ensure();
+        struct conn_object *self = data;
+        PyObject *handler = Py_XNewRef(self->handler), *event, *ret = NULL;
+
+        (void)conn;
+        event = event_object(self, e);
+        if (event && handler)
+                ret = PyObject_CallFunctionObjArgs(handler, event, NULL);
+        else if (event)
+                ret = types_new("log_event", PyTuple_Pack(1, event));
+        if (!ret)
+                PyErr_WriteUnraisable(handler ? handler : (PyObject *)self);
+        Py_XDECREF(ret);
+        Py_XDECREF(event);
+        Py_XDECREF(handler);
+        PyGILState_Release(gil);
+}
+
+/* ---- connect and close ----------------------------------------------------------------------- */
+
+static bool set_secrets(PyObject *token, PyObject *secret, struct kvl_connect_options *o,
+        Py_buffer *token_buffer, Py_buffer *secret_buffer)
+{
+        if (token && !Py_IsNone(token)) {
+                if (PyObject_GetBuffer(token, token_buffer, PyBUF_SIMPLE) < 0)
+                        return false;
+                if (token_buffer->len != KVL_GROUP_TOKEN_BYTES) {
+                        PyErr_Format(PyExc_ValueError, "group_token has %d bytes, not %zd",
+                                KVL_GROUP_TOKEN_BYTES, token_buffer->len);
+                        return false;
+                }
+                o->group_token = token_buffer->buf;
+        }
+        if (secret && !Py_IsNone(secret)) {
+                if (PyObject_GetBuffer(secret, secret_buffer, PyBUF_SIMPLE) < 0)
+                        return false;
+                o->group_secret = secret_buffer->buf;
+                o->group_secret_bytes = (size_t)secret_buffer->len;
+        }
+        return true;
+}
+
+static PyObject *raise_connect(int r)
+{
+        /* No socket there is another thing than no such group. */
+        if (r == -ENOENT)
+                return raise_code_as(-ECONNREFUSED, kvl_last_error(), "not-found");
+        return raise_code(r);
+}
+
+static PyObject *connect_with(const struct kvl_connect_options *o)
+{
+        struct conn_object *self = object_new(conn_type);
+        int r;
+
+        if (!self)
+                return NULL;
+        self->fork_count = fork_count;
+        UNLOCKED(r = kvl_connect(o, &self->conn));
+        if (r) {
+                self->conn = NULL;
+                if (o->group_token && r == -ENOENT)
+                        raise_code(r);
+                else
+                        raise_connect(r);
+                Py_DECREF((PyObject *)self);
+                return NULL;
+        }
+        kvl_set_event_handler(self->conn, on_event, self);
+        return (PyObject *)self;
+}
+
+PyObject *connection_connect(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"connect",
+                {"socket", "client_name", "group_token", "group_secret", "metadata_only", "shm",
+                        "safepoints", "timeout", "reconnect"},
+                0, 1};
+        struct kvl_connect_options o = {.size = sizeof(o)};
+        Py_buffer token = {0}, secret = {0};
+        bool is_metadata = false, wants_shm = true, has_safepoints = false;
+        PyObject *a[9], *path = NULL, *ret = NULL;
+
+        (void)module;
+        if (!args_parse(&s, args, n, names, a))
+                return NULL;
+        if (a[0] && !Py_IsNone(a[0])) {
+                if (!PyUnicode_FSConverter(a[0], &path))
+                        return NULL;
+                o.socket_path = PyBytes_AsString(path);
+        }
+        if (arg_text(a[1], "client_name", &o.client_name) &&
+                set_secrets(a[2], a[3], &o, &token, &secret) && arg_bool(a[4], &is_metadata) &&
+                arg_bool(a[5], &wants_shm) && arg_bool(a[6], &has_safepoints) &&
+                arg_msec(a[7], "timeout", -1, &o.timeout_msec) &&
+                arg_msec(a[8], "reconnect", -1, &o.reconnect_msec)) {
+                o.flags = (is_metadata ? KVL_CONNECT_METADATA_ONLY : 0) |
+                          (wants_shm ? 0 : KVL_CONNECT_NO_SHM) |
+                          (has_safepoints ? KVL_CONNECT_SAFEPOINTS : 0);
+                ret = connect_with(&o);
+        }
+        if (token.obj)
+                PyBuffer_Release(&token);
+        if (secret.obj)
+                PyBuffer_Release(&secret);
+        Py_XDECREF(path);
+        return ret;
+}
+
+/* The library's half of closing, and the objects below. */
+static void disconnect(struct conn_object *self)
+{
+        struct kvl_conn *conn = self->conn;
+
+        self->conn = NULL;
+        while (self->first_ns)
+                ns_forget(self->first_ns);
+        /* In a child of fork() it gives back the child's descriptor alone. */
+        UNLOCKED(kvl_disconnect(conn));
+        Py_CLEAR(self->handler);
+}
+
+static PyObject *conn_close(struct conn_object *self, PyObject *unused)
+{
+        (void)unused;
+        if (!self->conn)
+                Py_RETURN_NONE;
+        if (!conn_is_inherited(self)) {
+                if (self->n_views > 0)
+                        return PyErr_Format(PyExc_BufferError,
+                                "the connection has %u views that are still used", self->n_views);
+                if (self->n_calls > 0)
+                        return raise_busy("calls of other threads, or a dispatch(), use the "
+                                          "connection: let them end before it is closed");
+        }
+        disconnect(self);
+        Py_RETURN_NONE;
+}
+
+static PyObject *conn_exit(struct conn_object *self, PyObject *args)
+{
+        (void)args;
+        return conn_close(self, NULL);
+}
+
+static int conn_traverse(struct conn_object *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE((PyObject *)self));
+        Py_VISIT(self->handler);
+        return 0;
+}
+
+static int conn_clear(struct conn_object *self)
+{
+        Py_CLEAR(self->handler);
+        return 0;
+}
+
+static void conn_dealloc(struct conn_object *self)
+{
+        PyObject *type, *value, *traceback;
+
+        PyObject_GC_UnTrack(self);
+        if (self->conn) {
+                PyErr_Fetch(&type, &value, &traceback);
+                if (!conn_is_inherited(self) &&
+                        PyErr_ResourceWarning(NULL, 1, "a kvlease.Connection was not closed") < 0)
+                        PyErr_WriteUnraisable(NULL);
+                /* Nobody can have it any more: callbacks that are still to come find no handler. */
+                Py_CLEAR(self->handler);
+                if (!conn_is_inherited(self))
+                        kvl_set_event_handler(self->conn, NULL, NULL);
+                disconnect(self);
+                PyErr_Restore(type, value, traceback);
+        }
+        Py_CLEAR(self->handler);
+        object_free((PyObject *)self);
+}
+
+/* ---- methods --------------------------------------------------------------------------------- */
+
+static PyObject *conn_namespace(
+        struct conn_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        return (PyObject *)namespace_open(self, args, n, names);
+}
+
+static PyObject *conn_set_event_handler(struct conn_object *self, PyObject *handler)
+{
+        PyObject *old = self->handler;
+
+        if (!Py_IsNone(handler) && !PyCallable_Check(handler)) {
+                PyErr_SetString(PyExc_TypeError, "the handler must be callable, or None");
+                return NULL;
+        }
+        if (!conn_enter(self))
+                return NULL;
+        conn_leave(self);
+        self->handler = Py_IsNone(handler) ? NULL : Py_NewRef(handler);
+        Py_XDECREF(old);
+        Py_RETURN_NONE;
+}
+
+static PyObject *conn_fileno(struct conn_object *self, PyObject *unused)
+{
+        int fd;
+
+        (void)unused;
+        if (!conn_enter(self))
+                return NULL;
+        UNLOCKED(fd = kvl_fd(self->conn));
+        conn_leave(self);
+        if (fd < 0)
+                return raise_code_as(-ENOTCONN, "the connection is over", NULL);
+        return PyLong_FromLong(fd);
+}
+
+static PyObject *conn_dispatch(struct conn_object *self, PyObject *unused)
+{
+        int r;
+
+        (void)unused;
+        if (!conn_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_dispatch(self->conn));
+        conn_leave(self);
+        return r < 0 ? raise_code(r) : PyLong_FromLong(r);
+}
+
+static PyObject *conn_safepoint(
+        struct conn_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"safepoint", {"stream"}, 0, 1};
+        kvl_stream stream;
+        PyObject *a[1];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_stream(a[0], &stream) || !conn_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_safepoint(self->conn, stream));
+        conn_leave(self);
+        return r < 0 ? raise_code(r) : PyLong_FromLong(r);
+}
+
+static PyObject *conn_get_tenant(struct conn_object *self, void *unused)
+{
+        PyObject *ret;
+
+        (void)unused;
+        if (!conn_enter(self))
+                return NULL;
+        ret = PyUnicode_FromString(kvl_tenant(self->conn));
+        conn_leave(self);
+        return ret;
+}
+
+static PyObject *conn_get_client_id(struct conn_object *self, void *unused)
+{
+        uint64_t id;
+
+        (void)unused;
+        if (!conn_enter(self))
+                return NULL;
+        UNLOCKED(id = kvl_client_id(self->conn));
+        conn_leave(self);
+        return PyLong_FromUnsignedLongLong(id);
+}
+
+static PyObject *conn_get_group_token(struct conn_object *self, void *unused)
+{
+        uint8_t token[KVL_GROUP_TOKEN_BYTES];
+
+        (void)unused;
+        if (!conn_enter(self))
+                return NULL;
+        UNLOCKED(kvl_group_token(self->conn, token));
+        conn_leave(self);
+        return PyBytes_FromStringAndSize((const char *)token, sizeof(token));
+}
+
+static PyObject *conn_get_wants_write(struct conn_object *self, void *unused)
+{
+        int r;
+
+        (void)unused;
+        if (!conn_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_wants_write(self->conn));
+        conn_leave(self);
+        return PyBool_FromLong(r);
+}
+
+static PyObject *conn_get_is_connected(struct conn_object *self, void *unused)
+{
+        int r;
+
+        (void)unused;
+        if (!conn_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_is_connected(self->conn));
+        conn_leave(self);
+        return PyBool_FromLong(r);
+}
+
+static PyObject *conn_get_is_closed(struct conn_object *self, void *unused)
+{
+        (void)unused;
+        return PyBool_FromLong(!self->conn);
+}
+
+static PyObject *conn_get_n_views(struct conn_object *self, void *unused)
+{
+        (void)unused;
+        return PyLong_FromUnsignedLong(self->n_views);
+}
+
+static PyMethodDef methods[] = {
+        METHOD("namespace", conn_namespace,
+                "namespace($self, name, layout, *, device=None, keep_page_zero=False, "
+                "same_address=False, "
+                "set=None, set_size=0, expire=0, host_codec=0, disk_codec=0)\n--\n\n"
+                "Opens a namespace of the tenant, makes it where it doesn't exist.\n\n"
+                "device: the UUID of a GPU, 'host', or None for the daemon's default. set, "
+                "set_size: the\nnamespace set it belongs to, and how many that has. expire: "
+                "seconds, "
+                "pages that nobody used\nfor so long go. host_codec, disk_codec: a Codec. Raises "
+                "LayoutMismatch, NotFound (no such\ndevice), Busy (open on this connection "
+                "already), Draining."),
+        {"set_event_handler", (PyCFunction)conn_set_event_handler, METH_O,
+                "set_event_handler($self, handler, /)\n--\n\n"
+                "handler(event) is called in dispatch() and blocking calls, in their thread. None: "
+                "events go\nto the logger 'kvlease'."},
+        {"fileno", (PyCFunction)conn_fileno, METH_NOARGS,
+                "fileno($self)\n--\n\nThe descriptor to poll. Disconnected once the connection is "
+                "over."},
+        {"dispatch", (PyCFunction)conn_dispatch, METH_NOARGS,
+                "dispatch($self)\n--\n\n"
+                "Does what can be done without blocking, runs callbacks; how many it ran."},
+        METHOD("safepoint", conn_safepoint,
+                "safepoint($self, stream=0)\n--\n\n"
+                "Between two steps: nothing on the stream uses pages that aren't held. Number of "
+                "extent sets\ngiven back. Views of the arena must not be used where pages went."),
+        {"close", (PyCFunction)conn_close, METH_NOARGS,
+                "close($self)\n--\n\n"
+                "Unmaps everything and ends the connection. BufferError while views live; Busy "
+                "while other\nthreads use it. Published pages stay cached."},
+        {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__exit__", (PyCFunction)conn_exit, METH_VARARGS, NULL},
+        {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef getset[] = {
+        {"tenant", (getter)conn_get_tenant, NULL, "Tenant the socket stands for.", NULL},
+        {"client_id", (getter)conn_get_client_id, NULL, "Id that kvleasectl shows.", NULL},
+        {"group_token", (getter)conn_get_group_token, NULL,
+                "16 bytes for other processes of this engine to join; a secret.", NULL},
+        {"wants_write", (getter)conn_get_wants_write, NULL,
+                "Poll for writing, too, and dispatch().", NULL},
+        {"is_connected", (getter)conn_get_is_connected, NULL,
+                "There is a daemon that knows this connection.", NULL},
+        {"is_closed", (getter)conn_get_is_closed, NULL, "close() was called.", NULL},
+        {"n_views", (getter)conn_get_n_views, NULL, "Views that live.", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+        {Py_tp_doc, (void *)"A connection to the daemon: kvlease.connect()."},
+        {Py_tp_dealloc, conn_dealloc},
+        {Py_tp_traverse, conn_traverse},
+        {Py_tp_clear, conn_clear},
+        {Py_tp_methods, methods},
+        {Py_tp_getset, getset},
+        {0, NULL},
+};
+
+static PyType_Spec spec = {"kvlease.Connection", sizeof(struct conn_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+int connection_init(PyObject *module)
+{
+        int r = pthread_atfork(NULL, NULL, count_fork);
+
+        if (r) {
+                errno = r;
+                PyErr_SetFromErrno(PyExc_OSError);
+                return -1;
+        }
+        conn_type = type_add(module, &spec, "Connection");
+        return conn_type ? 0 : -1;
+}

@@ -1,0 +1,236 @@
+/* Layouts, and the keys of a text under one. */
+#include "client/python/src/module.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool get_u32(PyObject *object, const char *name, uint32_t *ret)
+{
+        PyObject *value = PyObject_GetAttrString(object, name);
+        bool ok = value && arg_u32(value, name, ret);
+
+        Py_XDECREF(value);
+        return ok;
+}
+
+static bool get_text(PyObject *object, const char *name, PyObject **held, const char **ret)
+{
+        *held = PyObject_GetAttrString(object, name);
+        return *held && arg_text(*held, name, ret);
+}
+
+bool layout_get(PyObject *object, struct layout *ret)
+{
+        struct kvl_layout *l = &ret->layout;
+        uint32_t dtype = 0;
+        PyObject *bytes;
+        bool ok;
+
+        memset(ret, 0, sizeof(*ret));
+        l->size = sizeof(*l);
+        ok = get_text(object, "model", &ret->held[0], &l->model) &&
+             get_text(object, "version", &ret->held[1], &l->version) &&
+             get_u32(object, "dtype", &dtype) && get_u32(object, "n_layers", &l->n_layers) &&
+             get_u32(object, "n_kv_heads", &l->n_kv_heads) &&
+             get_u32(object, "head_size", &l->head_size) &&
+             get_u32(object, "page_tokens", &l->page_tokens) &&
+             get_u32(object, "n_planes", &l->n_planes) && get_u32(object, "tp_rank", &l->tp_rank) &&
+             get_u32(object, "tp_size", &l->tp_size) &&
+             get_u32(object, "layer_group", &l->layer_group);
+        l->dtype = (enum kvl_dtype)dtype;
+        bytes = ok ? PyObject_GetAttrString(object, "plane_page_bytes") : NULL;
+        ok = bytes && arg_u64(bytes, "plane_page_bytes", &l->plane_page_bytes);
+        Py_XDECREF(bytes);
+        if (ok)
+                ret->held[2] = PyObject_GetAttrString(object, "salt");
+        ok = ok && ret->held[2] && PyObject_GetBuffer(ret->held[2], &ret->salt, PyBUF_SIMPLE) == 0;
+        if (!ok) {
+                layout_free(ret);
+                return false;
+        }
+        l->salt = ret->salt.buf;
+        l->salt_bytes = (size_t)ret->salt.len;
+        return true;
+}
+
+void layout_free(struct layout *layout)
+{
+        if (layout->salt.obj)
+                PyBuffer_Release(&layout->salt);
+        for (int i = 0; i < 3; ++i)
+                Py_CLEAR(layout->held[i]);
+}
+
+static PyObject *key_root(PyObject *module, PyObject *object)
+{
+        uint8_t key[KVL_KEY_BYTES];
+        struct layout layout;
+        int r;
+
+        (void)module;
+        if (!layout_get(object, &layout))
+                return NULL;
+        UNLOCKED(r = kvl_key_root(&layout.layout, key));
+        layout_free(&layout);
+        return r ? raise_code(r) : PyBytes_FromStringAndSize((const char *)key, sizeof(key));
+}
+
+/* ---- token ids ------------------------------------------------------------------------------- */
+
+struct tokens {
+        uint32_t *at; /* malloc */
+        size_t n;
+};
+
+/* Of an array of signed or unsigned 4- or 8-byte integers, or the bytes of a uint32 array. */
+static bool tokens_of_array(const Py_buffer *b, struct tokens *ret)
+{
+        const char *format = b->format ? b->format : "B";
+        char type =
+                format[0] == '=' || format[0] == '<' || format[0] == '@' ? format[1] : format[0];
+        bool is_wide = b->itemsize == 8;
+        bool is_signed = type == 'i' || type == 'l' || type == 'q';
+
+        if ((type == 'B' || type == 'c') && b->itemsize == 1 && b->len % 4 == 0) {
+                is_wide = is_signed = false;
+        } else if (!strchr("iIlLqQ", type) || !type || (b->itemsize != 4 && b->itemsize != 8)) {
+                PyErr_Format(PyExc_TypeError,
+                        "token ids in an array are 4- or 8-byte integers in "
+                        "native order, or bytes of uint32; not '%s'",
+                        format);
+                return false;
+        }
+        ret->n = (size_t)b->len / (is_wide ? 8 : 4);
+        ret->at = malloc(ret->n * sizeof(*ret->at) + 1);
+        if (!ret->at)
+                return PyErr_NoMemory(), false;
+        if (!is_wide)
+                memcpy(ret->at, b->buf, ret->n * 4);
+        for (size_t i = 0; i < ret->n; ++i) {
+                uint64_t v = is_wide ? ((const uint64_t *)b->buf)[i] : ret->at[i];
+
+                if (v > (is_signed && !is_wide ? (uint32_t)INT32_MAX : UINT32_MAX)) {
+                        PyErr_SetString(
+                                PyExc_ValueError, "a token id must be an int from 0 to 2**32 - 1");
+                        return false;
+                }
+                ret->at[i] = (uint32_t)v;
+        }
+        return true;
+}
+
+static bool tokens_of_list(PyObject *object, struct tokens *ret)
+{
+        PyObject *list = PySequence_List(object);
+        bool ok = list != NULL;
+
+        if (ok) {
+                ret->n = (size_t)PyList_Size(list);
+                ret->at = malloc(ret->n * sizeof(*ret->at) + 1);
+                ok = ret->at != NULL;
+                if (!ok)
+                        PyErr_NoMemory();
+        }
+        for (size_t i = 0; ok && i < ret->n; ++i) {
+                ret->at[i] = 0;
+                ok = arg_u32(PyList_GetItem(list, (Py_ssize_t)i), "a token id", &ret->at[i]);
+        }
+        Py_XDECREF(list);
+        return ok;
+}
+
+static bool tokens_get(PyObject *object, struct tokens *ret)
+{
+        Py_buffer buffer;
+        bool ok;
+
+        *ret = (struct tokens){NULL, 0};
+        if (!PyObject_CheckBuffer(object)) {
+                ok = tokens_of_list(object, ret);
+        } else {
+                if (PyObject_GetBuffer(object, &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0)
+                        return false;
+                ok = tokens_of_array(&buffer, ret);
+                PyBuffer_Release(&buffer);
+        }
+        if (!ok)
+                free(ret->at);
+        return ok;
+}
+
+static int chain(const uint8_t *parent, const struct tokens *tokens, uint32_t page_tokens,
+        uint8_t *keys, size_t n_keys)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < n_keys && !r; ++i) {
+                size_t rest = tokens->n - i * page_tokens;
+
+                r = kvl_key_chain(i ? keys + (i - 1) * KVL_KEY_BYTES : parent,
+                        tokens->at + i * page_tokens,
+                        rest < page_tokens ? (uint32_t)rest : page_tokens,
+                        keys + i * KVL_KEY_BYTES);
+        }
+        return r;
+}
+
+static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {
+                "chain_keys", {"parent", "tokens", "page_tokens", "partial"}, 3, 3};
+        uint32_t page_tokens = 0;
+        PyObject *a[4], *ret = NULL;
+        struct tokens tokens;
+        bool is_partial = false;
+        struct keys parent;
+        size_t n_keys;
+        uint8_t *keys;
+        int r;
+
+        (void)module;
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[2], "page_tokens", &page_tokens) ||
+                !arg_bool(a[3], &is_partial))
+                return NULL;
+        if (page_tokens < 1 || page_tokens > 1024) {
+                PyErr_SetString(PyExc_ValueError, "page_tokens must be from 1 to 1024");
+                return NULL;
+        }
+        if (!keys_get(a[0], &parent))
+                return NULL;
+        if (parent.n != 1) {
+                PyErr_SetString(PyExc_ValueError, "parent must be one key");
+                keys_free(&parent);
+                return NULL;
+        }
+        if (!tokens_get(a[1], &tokens)) {
+                keys_free(&parent);
+                return NULL;
+        }
+        n_keys = (tokens.n + (is_partial ? page_tokens - 1 : 0)) / page_tokens;
+        keys = malloc(n_keys * KVL_KEY_BYTES + 1);
+        if (!keys) {
+                PyErr_NoMemory();
+        } else {
+                UNLOCKED(r = chain(parent.bytes, &tokens, page_tokens, keys, n_keys));
+                ret = r ? raise_code(r)
+                        : PyBytes_FromStringAndSize(
+                                  (const char *)keys, (Py_ssize_t)(n_keys * KVL_KEY_BYTES));
+        }
+        free(keys);
+        free(tokens.at);
+        keys_free(&parent);
+        return ret;
+}
+
+PyMethodDef keys_methods[] = {
+        {"key_root", key_root, METH_O,
+                "key_root($module, layout, /)\n--\n\n"
+                "Key that begins every text under a layout: 32 bytes."},
+        METHOD("chain_keys", chain_keys,
+                "chain_keys($module, parent, tokens, page_tokens, *, partial=False)\n--\n\n"
+                "Keys of all pages of a text, one call for a whole prompt: n * 32 bytes.\n\n"
+                "parent: the key of the page before, or key_root(). tokens: an array of 4- or "
+                "8-byte integers,\nthe bytes of a uint32 array, or a sequence of ints. One key for "
+                "each page_tokens of them;\npartial: one for a partly filled last page, too."),
+        {NULL, NULL, 0, NULL},
+};

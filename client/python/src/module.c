@@ -1,0 +1,113 @@
+/* The module, and what is measured beside it (python -m kvlease bench). */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+static PyObject *module_version(PyObject *module, PyObject *unused)
+{
+        (void)module;
+        (void)unused;
+        return PyUnicode_FromString(kvl_version());
+}
+
+static double now_sec(void)
+{
+        struct timespec t;
+
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int lookup_rounds(
+        struct kvl_ns *ns, const struct keys *keys, uint32_t rounds, uint32_t *pages)
+{
+        uint32_t n_pages = 0;
+        uint64_t n_tokens;
+        int r = 0;
+
+        for (uint32_t i = 0; i < rounds && !r; ++i) {
+                r = kvl_lookup(ns, 0, keys->bytes, keys->n, pages, &n_pages, &n_tokens);
+                if (!r)
+                        r = kvl_release(ns, pages, n_pages);
+        }
+        return r;
+}
+
+static PyObject *bench(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"bench_lookup", {"namespace", "keys", "rounds"}, 3, 3};
+        struct ns_object *ns;
+        uint32_t rounds = 0, *pages;
+        struct keys keys;
+        double seconds;
+        PyObject *a[3];
+        int r;
+
+        (void)module;
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[2], "rounds", &rounds))
+                return NULL;
+        ns = (struct ns_object *)a[0];
+        if (Py_TYPE(a[0]) != ns_type || rounds == 0)
+                return raise_code_as(-EINVAL, "a Namespace and rounds > 0 are needed", NULL);
+        if (!keys_get(a[1], &keys))
+                return NULL;
+        pages = malloc(((size_t)keys.n + 1) * sizeof(*pages));
+        if (!pages || !ns_enter(ns)) {
+                if (!pages)
+                        PyErr_NoMemory();
+                free(pages);
+                keys_free(&keys);
+                return NULL;
+        }
+        seconds = -now_sec();
+        UNLOCKED(r = lookup_rounds(ns->ns, &keys, rounds, pages));
+        seconds += now_sec();
+        ns_leave(ns);
+        free(pages);
+        keys_free(&keys);
+        return r ? raise_code(r) : PyFloat_FromDouble(seconds / rounds);
+}
+
+static PyMethodDef functions[] = {
+        METHOD("connect", connection_connect,
+                "connect($module, socket=None, *, client_name=None, group_token=None, "
+                "group_secret=None, "
+                "metadata_only=False, shm=True, safepoints=False, timeout=30, reconnect=60)"
+                "\n--\n\n"
+                "Connects to kvleased: a Connection.\n\n"
+                "socket: a path; None: $KVLEASE_SOCKET, else /run/kvlease/sock. timeout: seconds "
+                "of "
+                "every blocking\ncall; reconnect: how long the daemon may be away before the "
+                "connection is over; None: for ever.\nUnreachable, Denied, Draining, "
+                "VersionMismatch, NotFound (no such group), Timeout."),
+        METHOD("lookup_set", namespace_lookup_set,
+                "lookup_set($module, namespaces, keys, request=0)\n--\n\n"
+                "The longest run that is cached in all namespaces of a set: a Pages for each."),
+        {"version", module_version, METH_NOARGS,
+                "version($module)\n--\n\nVersion of the library that is linked in."},
+        METHOD("bench_lookup", bench,
+                "bench_lookup($module, namespace, keys, rounds)\n--\n\n"
+                "Seconds that the C library alone takes for a lookup and the release of what it "
+                "found."),
+        {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kvlease._kvlease",
+        "libkvlease for Python; import kvlease instead.", -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kvlease(void);
+
+PyMODINIT_FUNC PyInit__kvlease(void)
+{
+        PyObject *module = PyModule_Create(&definition);
+
+        if (module && PyModule_AddFunctions(module, keys_methods) == 0 &&
+                errors_init(module) == 0 && connection_init(module) == 0 &&
+                namespace_init(module) == 0 && pages_init(module) == 0 && view_init(module) == 0 &&
+                session_init(module) == 0 && request_init(module) == 0 && window_init(module) == 0)
+                return module;
+        Py_XDECREF(module);
+        return NULL;
+}

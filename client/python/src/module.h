@@ -1,0 +1,292 @@
+/*
+ * The extension kvlease._kvlease: libkvlease.so's interface as Python objects.
+ *
+ * CPython's limited API of 3.11, so that one build serves every version from there on. One file per
+ * kind of object. All state of objects is guarded by the GIL, which is released around every call
+ * of the library that may block, take a lock or run callbacks.
+ *
+ * Lifetimes. A view holds its pages, pages their namespace, a namespace its connection. Closing
+ * looks downwards by counters: what has views is not closed (BufferError), what other threads are
+ * calling isn't either (Busy). Closing a namespace or a connection leaves the Python objects below
+ * it in place, closed.
+ */
+#ifndef KVLEASE_PYTHON_MODULE_H
+#define KVLEASE_PYTHON_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/lib/kvlease.h"
+
+/* ---- errors.c -------------------------------------------------------------------------------- */
+
+int errors_init(PyObject *module);
+
+/* Sets the exception for what a call of the library returned, with the sentence of the calling
+ * thread's last call. Returns NULL. */
+PyObject *raise_code(int code);
+
+/* The same where kvl_last_error() says nothing of it (a callback), or the daemon gave a reason.
+ * reason: NULL, or what .reason shall be. */
+PyObject *raise_code_as(int code, const char *sentence, const char *reason);
+
+/* The exception that stands for code, as an object. New reference; NULL with an exception set. */
+PyObject *error_new(int code, const char *sentence, const char *reason);
+
+PyObject *raise_closed(const char *what);
+PyObject *raise_busy(const char *sentence);
+
+/* Name of a kvl_reason; NULL for KVL_REASON_NONE. */
+const char *reason_name(enum kvl_reason reason);
+
+/* ---- args.c: arguments ----------------------------------------------------------------------- */
+
+#define MAX_ARGS 20
+
+/* Of a method: names in order, ending with NULL. */
+struct signature {
+        const char *name;
+        const char *names[MAX_ARGS];
+        int n_required;
+        int n_positional; /* the others are named by the caller */
+};
+
+/* ret: borrowed references, NULL where nothing was given. false: an exception is set. */
+bool args_parse(const struct signature *s, PyObject *const *args, Py_ssize_t n, PyObject *names,
+        PyObject **ret);
+
+#define METHOD(name, fn, doc)                                                               \
+        {                                                                                   \
+                name, (PyCFunction)(void (*)(void))(fn), METH_FASTCALL | METH_KEYWORDS, doc \
+        }
+
+/* Each leaves *ret as it is where object is NULL (not given). false: an exception is set. */
+bool arg_u64(PyObject *object, const char *name, uint64_t *ret);
+bool arg_u32(PyObject *object, const char *name, uint32_t *ret);
+bool arg_bool(PyObject *object, bool *ret);
+bool arg_text(PyObject *object, const char *name, const char **ret); /* None: NULL */
+/* Seconds, a float or an int; None: ret is `forever`. In ms, at least 1 where it isn't 0. */
+bool arg_msec(PyObject *object, const char *name, int forever, int *ret);
+bool arg_stream(PyObject *object, kvl_stream *ret); /* an int; None: NULL */
+bool arg_request(PyObject *object, uint64_t *ret);  /* a Request, an int, or None */
+
+/* Keys, as any buffer of n * 32 bytes or a sequence of such buffers. Owned: keys_free(). */
+struct keys {
+        const uint8_t *bytes;
+        uint32_t n;
+        Py_buffer buffer;
+        void *copy;
+        PyObject *object;
+        uint8_t inline_copy[KVL_KEY_BYTES * 4];
+};
+bool keys_get(PyObject *object, struct keys *ret);
+void keys_free(struct keys *keys);
+
+/* Page numbers: Pages, a buffer of uint32, or a sequence of ints. Owned: numbers_free(). */
+struct numbers {
+        const uint32_t *at;
+        uint32_t n;
+        uint32_t *copy;
+};
+bool numbers_get(PyObject *object, struct numbers *ret);
+void numbers_free(struct numbers *numbers);
+
+PyObject *numbers_tuple(const uint32_t *at, uint32_t n);
+
+/* ---- keys.c ---------------------------------------------------------------------------------- */
+
+struct layout {
+        struct kvl_layout layout;
+        PyObject *held[3]; /* what its pointers point into */
+        Py_buffer salt;
+};
+/* object: a kvlease.Layout. Owned: layout_free(). */
+bool layout_get(PyObject *object, struct layout *ret);
+void layout_free(struct layout *layout);
+
+extern PyMethodDef keys_methods[];
+
+/* ---- connection.c ---------------------------------------------------------------------------- */
+
+struct ns_object;
+
+struct conn_object {
+        PyObject_HEAD struct kvl_conn *conn; /* NULL: closed */
+        struct ns_object *first_ns;          /* open ones */
+        PyObject *handler;                   /* or NULL */
+        unsigned fork_count;                 /* of the process that made it */
+        uint32_t n_calls;                    /* that run now, in all its namespaces, too */
+        uint32_t n_views;
+};
+extern PyTypeObject *conn_type;
+
+int connection_init(PyObject *module);
+
+/* Begins and ends a call. false: closed, or the parent's; an exception is set. */
+bool conn_enter(struct conn_object *self);
+void conn_leave(struct conn_object *self);
+bool conn_is_inherited(const struct conn_object *self); /* a child's, of its parent */
+
+PyObject *connection_connect(
+        PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
+/* Types of kvlease._types, by name: called with `arguments` (stolen). */
+PyObject *types_new(const char *name, PyObject *arguments);
+
+/* ---- namespace.c, namespace-calls.c ---------------------------------------------------------- */
+
+struct ns_object {
+        PyObject_HEAD struct kvl_ns *ns; /* NULL: closed */
+        struct conn_object *conn;
+        struct ns_object *next_ns, **prev_ns;
+        uint32_t n_calls;
+        uint32_t n_views;
+        uint32_t page_tokens, n_planes, n_device_pages, capacity_pages;
+        uint64_t plane_page_bytes;
+        bool is_cpu_memory, is_contiguous;
+        char device[65];
+};
+extern PyTypeObject *ns_type;
+
+int namespace_init(PyObject *module);
+struct ns_object *namespace_open(
+        struct conn_object *conn, PyObject *const *args, Py_ssize_t n, PyObject *names);
+bool ns_enter(struct ns_object *self);
+void ns_leave(struct ns_object *self);
+/* Its connection closes: ns->ns is no more. */
+void ns_forget(struct ns_object *self);
+
+extern PyMethodDef ns_call_methods[];  /* namespace-calls.c */
+extern PyMethodDef ns_start_methods[]; /* start.c */
+PyObject *namespace_lookup_set(
+        PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
+/* ---- pages.c --------------------------------------------------------------------------------- */
+
+enum pages_state {
+        PAGES_LEASED, /* writable, to be freed */
+        PAGES_PINNED, /* read-only, to be released */
+        PAGES_MAPPED, /* somebody else holds them: neither */
+        PAGES_CLOSED
+};
+
+struct pages_object {
+        PyObject_HEAD struct ns_object *ns;
+        uint32_t *numbers; /* owned, malloc; NULL where n is 0 */
+        uint32_t n;
+        enum pages_state state;
+        uint32_t n_views;
+        uint32_t n_busy; /* started calls that have some of them */
+        uint64_t n_tokens;
+        enum kvl_reason reason; /* of a lease */
+        uint64_t waited_usec;
+        bool is_pending;
+        PyObject *spans; /* of a session, or NULL */
+};
+extern PyTypeObject *pages_type;
+
+int pages_init(PyObject *module);
+/* numbers: taken over (malloc), freed where this fails. */
+struct pages_object *pages_new(
+        struct ns_object *ns, uint32_t *numbers, uint32_t n, enum pages_state state);
+/* false, with an exception: closed, has views, is part of a started call. */
+bool pages_can_change(struct pages_object *self, const char *what);
+/* Takes the first n numbers away. */
+void pages_drop_first(struct pages_object *self, uint32_t n);
+/* Puts numbers before the others. false: no memory, an exception is set; nothing changed. */
+bool pages_put_first(struct pages_object *self, const uint32_t *numbers, uint32_t n);
+PyObject *namespace_adopt(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
+/* What publishing is told: pages, keys, parent, last_tokens, request, session, tag. */
+struct publish_args {
+        struct kvl_publish publish;
+        struct pages_object *source; /* NULL: `numbers` alone were given */
+        struct numbers numbers;
+        struct keys keys, parent;
+        struct session_object *session;
+};
+bool publish_args_get(struct ns_object *ns, PyObject **args, struct publish_args *ret);
+void publish_args_free(struct publish_args *a);
+/* After a publish handled n_done pages: *ret_pages (malloc, taken over) carry the keys. Gives the
+ * source back what is still leased of n_taken numbers that were taken from it. */
+struct pages_object *publish_settle(struct ns_object *ns, struct pages_object *source,
+        const uint32_t *taken, uint32_t n_taken, uint32_t *ret_pages, uint32_t n_done);
+
+/* ---- view.c ---------------------------------------------------------------------------------- */
+
+int view_init(PyObject *module);
+/* Of pages[first..first + n - 1], which lie one after the other, in a plane. */
+PyObject *view_of_pages(struct pages_object *pages, uint32_t first, uint32_t n, bool is_one,
+        uint32_t plane, PyObject *dtype);
+PyObject *view_of_arena(struct ns_object *ns, uint32_t plane, bool is_writable, PyObject *dtype);
+
+/* ---- session.c, window.c --------------------------------------------------------------------- */
+
+struct session_object {
+        PyObject_HEAD struct ns_object *ns;
+        struct kvl_session *session; /* NULL: closed */
+        PyObject *info;
+        uint32_t n_calls;
+};
+extern PyTypeObject *session_type;
+int session_init(PyObject *module);
+PyObject *namespace_session(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+bool session_enter(struct session_object *self);
+void session_leave(struct session_object *self);
+
+extern PyTypeObject *request_type;
+uint64_t request_id(PyObject *request);
+int request_init(PyObject *module);
+PyObject *namespace_request(struct ns_object *self, PyObject *unused);
+
+int window_init(PyObject *module);
+PyObject *namespace_window(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
+/* ---- small things ---------------------------------------------------------------------------- */
+
+/* `call`, without the GIL. */
+#define UNLOCKED(call)                       \
+        do {                                 \
+                Py_BEGIN_ALLOW_THREADS call; \
+                Py_END_ALLOW_THREADS         \
+        } while (0)
+
+/* A type from its spec, added to the module where it has a public name. */
+static inline PyTypeObject *type_add(PyObject *module, PyType_Spec *spec, const char *name)
+{
+        PyObject *type = PyType_FromSpec(spec);
+
+        if (type && PyModule_AddObjectRef(module, name, type) < 0)
+                Py_CLEAR(type);
+        return (PyTypeObject *)type;
+}
+
+/* Objects are freed as their type says, which they hold a reference to. */
+static inline void object_free(PyObject *self)
+{
+        PyTypeObject *type = Py_TYPE(self);
+        freefunc fn = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+        fn(self);
+        Py_DECREF((PyObject *)type);
+}
+
+static inline void *object_new(PyTypeObject *type)
+{
+        allocfunc fn = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+
+        return fn(type, 0);
+}
+
+static inline PyObject *return_self(PyObject *self, PyObject *unused)
+{
+        (void)unused;
+        return Py_NewRef(self);
+}
+
+#endif

@@ -1,0 +1,373 @@
+/* Namespace: open, close, what it is. Its calls are in namespace-calls.c and start.c. */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+#include <string.h>
+
+PyTypeObject *ns_type;
+
+bool ns_enter(struct ns_object *self)
+{
+        if (!self->ns && !conn_is_inherited(self->conn)) {
+                raise_closed("namespace");
+                return false;
+        }
+        if (!conn_enter(self->conn))
+                return false;
+        ++self->n_calls;
+        return true;
+}
+
+void ns_leave(struct ns_object *self)
+{
+        --self->n_calls;
+        conn_leave(self->conn);
+}
+
+static void unlink_ns(struct ns_object *self)
+{
+        *self->prev_ns = self->next_ns;
+        if (self->next_ns)
+                self->next_ns->prev_ns = self->prev_ns;
+        self->ns = NULL;
+}
+
+void ns_forget(struct ns_object *self)
+{
+        unlink_ns(self);
+}
+
+static void link_ns(struct ns_object *self, struct kvl_ns *ns)
+{
+        struct conn_object *conn = self->conn;
+
+        self->ns = ns;
+        self->next_ns = conn->first_ns;
+        self->prev_ns = &conn->first_ns;
+        if (self->next_ns)
+                self->next_ns->prev_ns = &self->next_ns;
+        conn->first_ns = self;
+}
+
+/* ---- open ------------------------------------------------------------------------------------ */
+
+static bool get_options(PyObject *const *a, struct kvl_ns_options *o)
+{
+        bool keeps_zero = false, is_same = false;
+        uint32_t host = 0, disk = 0;
+        int expire_msec = 0;
+
+        if (!arg_text(a[2], "device", &o->device) || !arg_bool(a[3], &keeps_zero) ||
+                !arg_bool(a[4], &is_same) || !arg_text(a[5], "set", &o->set) ||
+                !arg_u32(a[6], "set_size", &o->set_size) ||
+                !arg_msec(a[7], "expire", 0, &expire_msec) || !arg_u32(a[8], "host_codec", &host) ||
+                !arg_u32(a[9], "disk_codec", &disk))
+                return false;
+        o->flags = (keeps_zero ? KVL_NS_KEEP_PAGE_ZERO : 0) | (is_same ? KVL_NS_SAME_ADDRESS : 0);
+        o->expire_sec = ((uint32_t)expire_msec + 999) / 1000;
+        o->host_codec = (enum kvl_codec)host;
+        o->disk_codec = (enum kvl_codec)disk;
+        return true;
+}
+
+static void remember(struct ns_object *self)
+{
+        struct kvl_ns_info info = {.size = sizeof(info)};
+
+        kvl_ns_info(self->ns, &info);
+        self->page_tokens = info.page_tokens;
+        self->n_planes = info.n_planes;
+        self->plane_page_bytes = info.plane_page_bytes;
+        self->capacity_pages = info.capacity_pages;
+        self->n_device_pages = info.n_tiers > 0 ? info.tiers[0].n_pages : info.capacity_pages;
+        self->is_cpu_memory = info.is_cpu_memory;
+        self->is_contiguous = info.is_contiguous;
+        memcpy(self->device, info.device, sizeof(self->device));
+}
+
+struct ns_object *namespace_open(
+        struct conn_object *conn, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"namespace",
+                {"name", "layout", "device", "keep_page_zero", "same_address", "set", "set_size",
+                        "expire", "host_codec", "disk_codec"},
+                2, 2};
+        struct kvl_ns_options o = {.size = sizeof(o)};
+        const char *name = NULL;
+        struct ns_object *self;
+        struct layout layout;
+        struct kvl_ns *ns = NULL;
+        PyObject *a[10];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_text(a[0], "name", &name) ||
+                !get_options(a, &o))
+                return NULL;
+        if (!name) {
+                PyErr_SetString(PyExc_TypeError, "name must be a str");
+                return NULL;
+        }
+        if (!layout_get(a[1], &layout))
+                return NULL;
+        self = object_new(ns_type);
+        if (!self || !conn_enter(conn)) {
+                layout_free(&layout);
+                Py_XDECREF((PyObject *)self);
+                return NULL;
+        }
+        self->conn = (struct conn_object *)Py_NewRef((PyObject *)conn);
+        UNLOCKED(r = kvl_ns_open_with(conn->conn, name, &layout.layout, &o, &ns));
+        conn_leave(conn);
+        layout_free(&layout);
+        if (r) {
+                raise_code(r);
+                Py_DECREF((PyObject *)self);
+                return NULL;
+        }
+        link_ns(self, ns);
+        remember(self);
+        return self;
+}
+
+/* ---- close ----------------------------------------------------------------------------------- */
+
+static void close_ns(struct ns_object *self)
+{
+        struct kvl_ns *ns = self->ns;
+
+        unlink_ns(self);
+        ++self->conn->n_calls;
+        UNLOCKED(kvl_ns_close(ns));
+        --self->conn->n_calls;
+}
+
+static PyObject *ns_close(struct ns_object *self, PyObject *unused)
+{
+        (void)unused;
+        if (!self->ns)
+                Py_RETURN_NONE;
+        if (conn_is_inherited(self->conn)) {
+                unlink_ns(self); /* it goes with the child's copy of the connection */
+                Py_RETURN_NONE;
+        }
+        if (self->n_views > 0)
+                return PyErr_Format(PyExc_BufferError,
+                        "the namespace has %u views that are still used", self->n_views);
+        if (self->n_calls > 0)
+                return raise_busy("other threads use the namespace: let their calls end before it "
+                                  "is closed");
+        close_ns(self);
+        Py_RETURN_NONE;
+}
+
+static PyObject *ns_exit(struct ns_object *self, PyObject *args)
+{
+        (void)args;
+        return ns_close(self, NULL);
+}
+
+static int ns_traverse(struct ns_object *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE((PyObject *)self));
+        Py_VISIT(self->conn);
+        return 0;
+}
+
+static void ns_dealloc(struct ns_object *self)
+{
+        PyObject *type, *value, *traceback;
+
+        PyObject_GC_UnTrack(self);
+        if (self->ns) {
+                PyErr_Fetch(&type, &value, &traceback);
+                if (conn_is_inherited(self->conn)) {
+                        unlink_ns(self);
+                } else {
+                        if (PyErr_ResourceWarning(NULL, 1, "a kvlease.Namespace was not closed") <
+                                0)
+                                PyErr_WriteUnraisable(NULL);
+                        close_ns(self);
+                }
+                PyErr_Restore(type, value, traceback);
+        }
+        Py_CLEAR(self->conn);
+        object_free((PyObject *)self);
+}
+
+/* ---- what it is ------------------------------------------------------------------------------ */
+
+static PyObject *tier_object(const struct kvl_tier_info *t)
+{
+        return types_new("TierInfo",
+                Py_BuildValue("(iIIKN)", (int)t->tier, t->first_page, t->n_pages,
+                        (unsigned long long)t->page_bytes, PyBool_FromLong(t->is_readable)));
+}
+
+static PyObject *tiers_object(const struct kvl_ns_info *info)
+{
+        PyObject *tiers = PyTuple_New(info->n_tiers);
+
+        for (uint32_t i = 0; tiers && i < info->n_tiers; ++i) {
+                PyObject *tier = tier_object(&info->tiers[i]);
+
+                if (!tier || PyTuple_SetItem(tiers, i, tier) < 0)
+                        Py_CLEAR(tiers);
+        }
+        return tiers;
+}
+
+static PyObject *ns_get_info(struct ns_object *self, void *unused)
+{
+        struct kvl_ns_info info = {.size = sizeof(info)};
+        PyObject *tiers;
+
+        (void)unused;
+        if (!ns_enter(self))
+                return NULL;
+        UNLOCKED(kvl_ns_info(self->ns, &info));
+        ns_leave(self);
+        tiers = tiers_object(&info);
+        if (!tiers)
+                return NULL;
+        return types_new("NamespaceInfo",
+                Py_BuildValue("(IIIIKKsNNN)", info.capacity_pages, info.set_pages, info.page_tokens,
+                        info.n_planes, (unsigned long long)info.plane_page_bytes,
+                        (unsigned long long)info.epoch, info.device,
+                        PyBool_FromLong(info.is_cpu_memory), PyBool_FromLong(info.is_contiguous),
+                        tiers));
+}
+
+static PyObject *ns_get_name(struct ns_object *self, void *unused)
+{
+        PyObject *ret;
+
+        (void)unused;
+        if (!ns_enter(self))
+                return NULL;
+        ret = PyUnicode_FromString(kvl_ns_name(self->ns));
+        ns_leave(self);
+        return ret;
+}
+
+static PyObject *ns_get_uses_shm(struct ns_object *self, void *unused)
+{
+        int r;
+
+        (void)unused;
+        if (!ns_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_uses_shm(self->ns));
+        ns_leave(self);
+        return PyBool_FromLong(r);
+}
+
+static PyObject *ns_get_connection(struct ns_object *self, void *unused)
+{
+        (void)unused;
+        return Py_NewRef((PyObject *)self->conn);
+}
+
+static PyObject *ns_get_is_closed(struct ns_object *self, void *unused)
+{
+        (void)unused;
+        return PyBool_FromLong(!self->ns);
+}
+
+static PyObject *ns_get_n_views(struct ns_object *self, void *unused)
+{
+        (void)unused;
+        return PyLong_FromUnsignedLong(self->n_views);
+}
+
+static PyObject *ns_arena(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"arena", {"plane", "writable", "dtype"}, 0, 1};
+        bool is_writable = false;
+        uint32_t plane = 0;
+        PyObject *a[3];
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "plane", &plane) ||
+                !arg_bool(a[1], &is_writable))
+                return NULL;
+        return view_of_arena(self, plane, is_writable, a[2]);
+}
+
+static PyMethodDef own_methods[] = {
+        METHOD("arena", ns_arena,
+                "arena($self, plane=0, *, writable=False, dtype='u8')\n--\n\n"
+                "View of a whole plane, of shape (pages of the device, elements of a page): page i "
+                "is row i.\n\nOnly rows of pages that are leased or pinned here may be touched: "
+                "others fault (SIGSEGV).\nwritable: write to leased, unpublished pages alone; "
+                "nothing checks it."),
+        METHOD("session", namespace_session,
+                "session($self, id, *, must_exist=False, expire=0)\n--\n\n"
+                "Opens the conversation with this id (1..64 bytes), or makes it. NotFound where it "
+                "must exist."),
+        {"request", (PyCFunction)namespace_request, METH_NOARGS,
+                "request($self)\n--\n\n"
+                "Begins a request: what one prompt looks up, leases and publishes belongs "
+                "together."},
+        METHOD("window", namespace_window,
+                "window($self, *, first_tokens=0, last_tokens=0, chunk_pages=0, request=0, "
+                "session=None)"
+                "\n--\n\nOpens a window over a text that is larger than the device, and leases its "
+                "buffer."),
+        METHOD("adopt", namespace_adopt,
+                "adopt($self, pages, state)\n--\n\n"
+                "Pages of these numbers. state: 'leased' or 'pinned' where this connection (of a "
+                "lease, its\ngroup) has them already and the object shall give them back; 'mapped' "
+                "maps what another\nmember of the group has."),
+        {"close", (PyCFunction)ns_close, METH_NOARGS,
+                "close($self)\n--\n\n"
+                "Unmaps it, drops its pins. BufferError while views live; Busy while other threads "
+                "use it."},
+        {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__exit__", (PyCFunction)ns_exit, METH_VARARGS, NULL},
+};
+
+static PyGetSetDef getset[] = {
+        {"name", (getter)ns_get_name, NULL, "As it was opened.", NULL},
+        {"info", (getter)ns_get_info, NULL, "A NamespaceInfo.", NULL},
+        {"connection", (getter)ns_get_connection, NULL, "The Connection it is of.", NULL},
+        {"uses_shm", (getter)ns_get_uses_shm, NULL, "Through shared memory; else the socket.",
+                NULL},
+        {"is_closed", (getter)ns_get_is_closed, NULL, "It, or its connection, was closed.", NULL},
+        {"n_views", (getter)ns_get_n_views, NULL, "Views that live.", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+};
+
+/* A type has one table of methods: those of all files. */
+#define MAX_METHODS 64
+static PyMethodDef methods[MAX_METHODS];
+
+static void gather(void)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < sizeof(own_methods) / sizeof(own_methods[0]); ++i)
+                methods[n++] = own_methods[i];
+        for (const PyMethodDef *m = ns_call_methods; m->ml_name; ++m)
+                methods[n++] = *m;
+        for (const PyMethodDef *m = ns_start_methods; m->ml_name; ++m)
+                methods[n++] = *m;
+}
+
+static PyType_Slot slots[] = {
+        {Py_tp_doc, (void *)"A model context of the tenant: Connection.namespace()."},
+        {Py_tp_dealloc, ns_dealloc},
+        {Py_tp_traverse, ns_traverse},
+        {Py_tp_methods, methods},
+        {Py_tp_getset, getset},
+        {0, NULL},
+};
+
+static PyType_Spec spec = {"kvlease.Namespace", sizeof(struct ns_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+int namespace_init(PyObject *module)
+{
+        gather();
+        ns_type = type_add(module, &spec, "Namespace");
+        return ns_type ? 0 : -1;
+}

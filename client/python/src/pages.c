@@ -1,0 +1,769 @@
+/* Pages: what was leased or pinned together, given back together. */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+PyTypeObject *pages_type;
+
+static const char *const state_names[] = {"leased", "pinned", "mapped", "closed"};
+
+struct pages_object *pages_new(
+        struct ns_object *ns, uint32_t *numbers, uint32_t n, enum pages_state state)
+{
+        struct pages_object *self = object_new(pages_type);
+
+        if (!self) {
+                free(numbers);
+                return NULL;
+        }
+        self->ns = (struct ns_object *)Py_NewRef((PyObject *)ns);
+        self->numbers = numbers;
+        self->n = n;
+        self->state = state;
+        return self;
+}
+
+static bool is_open(struct pages_object *self)
+{
+        if (self->state != PAGES_CLOSED)
+                return true;
+        raise_closed("pages object");
+        return false;
+}
+
+bool pages_can_change(struct pages_object *self, const char *what)
+{
+        if (!is_open(self))
+                return false;
+        if (self->n_views > 0) {
+                PyErr_Format(PyExc_BufferError, "%u views of the pages are still used: %s",
+                        self->n_views, what);
+                return false;
+        }
+        if (self->n_busy > 0) {
+                raise_busy("another call that was begun has some of these pages");
+                return false;
+        }
+        return true;
+}
+
+void pages_drop_first(struct pages_object *self, uint32_t n)
+{
+        self->n -= n;
+        memmove(self->numbers, self->numbers + n, self->n * sizeof(*self->numbers));
+}
+
+bool pages_put_first(struct pages_object *self, const uint32_t *numbers, uint32_t n)
+{
+        uint32_t *at;
+
+        if (n == 0)
+                return true;
+        at = malloc(((size_t)n + self->n) * sizeof(*at));
+        if (!at) {
+                PyErr_NoMemory();
+                return false;
+        }
+        memcpy(at, numbers, n * sizeof(*at));
+        if (self->n)
+                memcpy(at + n, self->numbers, self->n * sizeof(*at));
+        free(self->numbers);
+        self->numbers = at;
+        self->n += n;
+        return true;
+}
+
+/* ---- publishing ------------------------------------------------------------------------------ */
+
+static bool set_parent(struct ns_object *ns, PyObject **a, struct publish_args *ret)
+{
+        ret->publish.last_tokens = ns->page_tokens;
+        if (a[3] && !Py_IsNone(a[3]) && !arg_u32(a[3], "last_tokens", &ret->publish.last_tokens))
+                return false;
+        if (a[2] && !Py_IsNone(a[2])) {
+                if (!keys_get(a[2], &ret->parent))
+                        return false;
+                if (ret->parent.n != 1) {
+                        PyErr_SetString(PyExc_ValueError, "parent must be one key");
+                        return false;
+                }
+                ret->publish.parent_key = ret->parent.bytes;
+        }
+        if (a[5] && !Py_IsNone(a[5])) {
+                if (Py_TYPE(a[5]) != session_type) {
+                        PyErr_SetString(PyExc_TypeError, "session must be a Session or None");
+                        return false;
+                }
+                if (!session_enter((struct session_object *)a[5]))
+                        return false;
+                ret->session = (struct session_object *)Py_NewRef(a[5]);
+                ret->publish.session = ret->session->session;
+        }
+        return true;
+}
+
+bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *ret)
+{
+        struct pages_object *source = NULL;
+
+        memset(ret, 0, sizeof(*ret));
+        ret->publish.size = sizeof(ret->publish);
+        if (Py_TYPE(a[0]) == pages_type) {
+                source = (struct pages_object *)a[0];
+                if (!pages_can_change(source, "close them before they are published"))
+                        return false;
+                if (source->state != PAGES_LEASED || source->ns != ns) {
+                        raise_code_as(
+                                -EINVAL, "only pages leased in this namespace are published", NULL);
+                        return false;
+                }
+        }
+        if (!arg_request(a[4], &ret->publish.request) || !arg_u64(a[6], "tag", &ret->publish.tag) ||
+                !numbers_get(a[0], &ret->numbers))
+                return false;
+        if (!keys_get(a[1], &ret->keys) || !set_parent(ns, a, ret)) {
+                publish_args_free(ret);
+                return false;
+        }
+        if (ret->keys.n < 1 || ret->keys.n > ret->numbers.n) {
+                PyErr_Format(PyExc_ValueError, "%u keys for %u pages", ret->keys.n, ret->numbers.n);
+                publish_args_free(ret);
+                return false;
+        }
+        /* Converting an argument may have run Python code that changed them. */
+        if (source && (!pages_can_change(source, "close them before they are published") ||
+                              source->n != ret->numbers.n)) {
+                if (!PyErr_Occurred())
+                        raise_busy("the pages changed meanwhile");
+                publish_args_free(ret);
+                return false;
+        }
+        ret->source = (struct pages_object *)Py_XNewRef((PyObject *)source);
+        ret->publish.pages = ret->numbers.at;
+        ret->publish.keys = ret->keys.bytes;
+        ret->publish.n_pages = ret->keys.n;
+        return true;
+}
+
+void publish_args_free(struct publish_args *a)
+{
+        if (a->session) {
+                session_leave(a->session);
+                Py_CLEAR(a->session);
+        }
+        numbers_free(&a->numbers);
+        keys_free(&a->keys);
+        keys_free(&a->parent);
+        Py_CLEAR(a->source);
+}
+
+struct pages_object *publish_settle(struct ns_object *ns, struct pages_object *source,
+        const uint32_t *taken, uint32_t n_taken, uint32_t *ret_pages, uint32_t n_done)
+{
+        uint32_t *left = malloc(((size_t)n_taken + 1) * sizeof(*left)), n_left = 0;
+        bool ok = left != NULL;
+
+        if (!ok)
+                PyErr_NoMemory();
+        for (uint32_t i = 0; ok && i < n_taken; ++i) {
+                if (i >= n_done || ret_pages[i] != taken[i])
+                        left[n_left++] = taken[i];
+        }
+        if (ok && source)
+                ok = pages_put_first(source, left, n_left);
+        free(left);
+        if (ok)
+                return pages_new(ns, ret_pages, n_done, PAGES_PINNED);
+        free(ret_pages);
+        return NULL;
+}
+
+/* ---- giving back ----------------------------------------------------------------------------- */
+
+/* An end of the connection gives everything back as well. */
+static bool is_over(int r)
+{
+        return r == -ENOTCONN || r == -ESTALE || r == -ECONNRESET || r == -EPROTO;
+}
+
+/* Meanwhile the object is closed to others. Where nothing happened it is as before. */
+static int give_back(struct pages_object *self, kvl_stream stream, bool has_stream)
+{
+        enum pages_state state = self->state;
+        struct ns_object *ns = self->ns;
+        uint32_t *numbers = self->numbers, n = self->n;
+        int r = 0;
+
+        self->state = PAGES_CLOSED;
+        self->numbers = NULL;
+        self->n = 0;
+        if (n > 0 && state != PAGES_MAPPED && ns->ns && !conn_is_inherited(ns->conn)) {
+                ++ns->n_calls;
+                ++ns->conn->n_calls;
+                if (has_stream && state == PAGES_LEASED)
+                        UNLOCKED(r = kvl_free_on_stream(ns->ns, numbers, n, stream));
+                else if (has_stream)
+                        UNLOCKED(r = kvl_release_on_stream(ns->ns, numbers, n, stream));
+                else if (state == PAGES_LEASED)
+                        UNLOCKED(r = kvl_free(ns->ns, numbers, n));
+                else
+                        UNLOCKED(r = kvl_release(ns->ns, numbers, n));
+                ns_leave(ns);
+        }
+        if (is_over(r))
+                r = 0;
+        if (r && r != -ETIMEDOUT) {
+                self->state = state;
+                self->numbers = numbers;
+                self->n = n;
+                return r;
+        }
+        free(numbers);
+        return r;
+}
+
+static PyObject *pages_close(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"close", {"stream"}, 0, 0};
+        kvl_stream stream = NULL;
+        PyObject *a[1];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_stream(a[0], &stream))
+                return NULL;
+        if (self->state == PAGES_CLOSED)
+                Py_RETURN_NONE;
+        if (!pages_can_change(self, "they keep their pages"))
+                return NULL;
+        r = give_back(self, stream, a[0] && !Py_IsNone(a[0]));
+        if (r)
+                return raise_code(r);
+        Py_RETURN_NONE;
+}
+
+static PyObject *pages_exit(struct pages_object *self, PyObject *args)
+{
+        (void)args;
+        return pages_close(self, NULL, 0, NULL);
+}
+
+/* Sends the pins or leases back without waiting for an answer: for callbacks and event loops. */
+static PyObject *pages_close_soon(struct pages_object *self, PyObject *unused)
+{
+        struct ns_object *ns = self->ns;
+        int r = 0;
+
+        (void)unused;
+        if (self->state == PAGES_CLOSED)
+                Py_RETURN_NONE;
+        if (!pages_can_change(self, "they keep their pages"))
+                return NULL;
+        if (self->n > 0 && self->state != PAGES_MAPPED && ns->ns && !conn_is_inherited(ns->conn)) {
+                ++ns->n_calls;
+                ++ns->conn->n_calls;
+                ++self->n_busy;
+                if (self->state == PAGES_LEASED)
+                        UNLOCKED(r = kvl_free_start(ns->ns, self->numbers, self->n, NULL, NULL));
+                else
+                        UNLOCKED(r = kvl_release_start(ns->ns, self->numbers, self->n, NULL, NULL));
+                --self->n_busy;
+                ns_leave(ns);
+        }
+        if (r && !is_over(r))
+                return raise_code(r);
+        free(self->numbers);
+        self->numbers = NULL;
+        self->n = 0;
+        self->state = PAGES_CLOSED;
+        Py_RETURN_NONE;
+}
+
+static void pages_dealloc(struct pages_object *self)
+{
+        PyObject *type, *value, *traceback;
+
+        if (self->state != PAGES_CLOSED && self->state != PAGES_MAPPED && self->n > 0 &&
+                self->ns->ns && !conn_is_inherited(self->ns->conn)) {
+                PyErr_Fetch(&type, &value, &traceback);
+                if (PyErr_ResourceWarning(NULL, 1, "kvlease.Pages (%u, %s) were not closed",
+                            self->n, state_names[self->state]) < 0)
+                        PyErr_WriteUnraisable(NULL);
+                give_back(self, NULL, false);
+                PyErr_Restore(type, value, traceback);
+        }
+        free(self->numbers);
+        Py_XDECREF(self->spans);
+        Py_XDECREF((PyObject *)self->ns);
+        object_free((PyObject *)self);
+}
+
+static PyObject *pages_detach(struct pages_object *self, PyObject *unused)
+{
+        PyObject *ret;
+
+        (void)unused;
+        if (!pages_can_change(self, "they keep their pages"))
+                return NULL;
+        ret = numbers_tuple(self->numbers, self->n);
+        if (!ret)
+                return NULL;
+        free(self->numbers);
+        self->numbers = NULL;
+        self->n = 0;
+        self->state = PAGES_CLOSED;
+        return ret;
+}
+
+static PyObject *pages_take(struct pages_object *self, PyObject *object)
+{
+        struct pages_object *ret;
+        uint32_t n = 0, *at;
+        uint64_t n_tokens;
+
+        if (!arg_u32(object, "n_pages", &n) || !pages_can_change(self, "they can't be divided"))
+                return NULL;
+        if (n > self->n) {
+                PyErr_Format(PyExc_ValueError, "%u pages of %u", n, self->n);
+                return NULL;
+        }
+        at = malloc(((size_t)n + 1) * sizeof(*at));
+        if (!at)
+                return PyErr_NoMemory();
+        if (n)
+                memcpy(at, self->numbers, n * sizeof(*at));
+        ret = pages_new(self->ns, at, n, self->state);
+        if (!ret)
+                return NULL;
+        n_tokens = (uint64_t)n * self->ns->page_tokens;
+        if (n_tokens > self->n_tokens)
+                n_tokens = self->n_tokens;
+        if (n)
+                pages_drop_first(self, n);
+        self->n_tokens -= n_tokens;
+        ret->n_tokens = n_tokens;
+        return (PyObject *)ret;
+}
+
+/* ---- calls that leave them as they are ------------------------------------------------------- */
+
+/* A call that needs the pages to stay meanwhile. */
+static bool begin(struct pages_object *self)
+{
+        if (!is_open(self) || !ns_enter(self->ns))
+                return false;
+        ++self->n_busy;
+        return true;
+}
+
+static void end(struct pages_object *self)
+{
+        --self->n_busy;
+        ns_leave(self->ns);
+}
+
+static bool get_index(struct pages_object *self, PyObject *object, uint32_t *ret)
+{
+        Py_ssize_t i = PyNumber_AsSsize_t(object, PyExc_IndexError);
+
+        if (i == -1 && PyErr_Occurred())
+                return false;
+        if (!is_open(self))
+                return false;
+        if (i < 0)
+                i += self->n;
+        if (i < 0 || i >= (Py_ssize_t)self->n) {
+                PyErr_Format(PyExc_IndexError, "there are %u pages", self->n);
+                return false;
+        }
+        *ret = (uint32_t)i;
+        return true;
+}
+
+static PyObject *pages_pin(struct pages_object *self, PyObject *unused)
+{
+        struct pages_object *ret;
+        uint32_t *at;
+        int r = 0;
+
+        (void)unused;
+        if (!begin(self))
+                return NULL;
+        at = malloc(((size_t)self->n + 1) * sizeof(*at));
+        if (!at) {
+                end(self);
+                return PyErr_NoMemory();
+        }
+        if (self->n) {
+                memcpy(at, self->numbers, self->n * sizeof(*at));
+                UNLOCKED(r = kvl_pin(self->ns->ns, at, self->n));
+        }
+        end(self);
+        if (r) {
+                free(at);
+                return raise_code(r);
+        }
+        ret = pages_new(self->ns, at, self->n, PAGES_PINNED);
+        if (ret)
+                ret->n_tokens = self->n_tokens;
+        return (PyObject *)ret;
+}
+
+static PyObject *pages_fetch(struct pages_object *self, PyObject *unused)
+{
+        int r = 0;
+
+        (void)unused;
+        if (!pages_can_change(self, "their pages would move") || !begin(self))
+                return NULL;
+        if (self->n)
+                UNLOCKED(r = kvl_fetch(self->ns->ns, self->numbers, self->n, self->numbers));
+        end(self);
+        if (r)
+                return raise_code(r);
+        Py_RETURN_NONE;
+}
+
+static PyObject *pages_tier(struct pages_object *self, PyObject *object)
+{
+        uint32_t i = 0;
+        int r;
+
+        if (!get_index(self, object, &i) || !begin(self))
+                return NULL;
+        r = kvl_page_tier(self->ns->ns, self->numbers[i]);
+        end(self);
+        return r < 0 ? raise_code(r) : types_new("Tier", Py_BuildValue("(i)", r));
+}
+
+static PyObject *pages_read(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"read", {"index", "n_bytes", "plane", "offset"}, 1, 2};
+        uint64_t offset = 0, n_bytes;
+        uint32_t i = 0, plane = 0;
+        PyObject *a[4], *ret;
+        char *to;
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[2], "plane", &plane) ||
+                !arg_u64(a[3], "offset", &offset))
+                return NULL;
+        n_bytes = offset < self->ns->plane_page_bytes ? self->ns->plane_page_bytes - offset : 0;
+        if ((a[1] && !Py_IsNone(a[1]) && !arg_u64(a[1], "n_bytes", &n_bytes)) ||
+                !get_index(self, a[0], &i))
+                return NULL;
+        if (n_bytes > self->ns->plane_page_bytes)
+                return raise_code_as(-EINVAL, "a page isn't that large in a plane", NULL);
+        ret = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n_bytes);
+        to = ret ? PyBytes_AsString(ret) : NULL;
+        if (!to || !begin(self)) {
+                Py_XDECREF(ret);
+                return NULL;
+        }
+        UNLOCKED(r = kvl_page_read(self->ns->ns, self->numbers[i], plane, offset, to, n_bytes));
+        end(self);
+        if (r == 0)
+                return ret;
+        Py_DECREF(ret);
+        return raise_code(r);
+}
+
+static PyObject *pages_write(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"write", {"index", "data", "plane", "offset"}, 2, 2};
+        uint32_t i = 0, plane = 0;
+        uint64_t offset = 0;
+        Py_buffer data;
+        PyObject *a[4];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[2], "plane", &plane) ||
+                !arg_u64(a[3], "offset", &offset) ||
+                PyObject_GetBuffer(a[1], &data, PyBUF_C_CONTIGUOUS) < 0)
+                return NULL;
+        if (!get_index(self, a[0], &i) || !begin(self)) {
+                PyBuffer_Release(&data);
+                return NULL;
+        }
+        if (self->state != PAGES_LEASED) {
+                raise_code_as(-EACCES, "only leased pages are written: these are published", NULL);
+        } else {
+                UNLOCKED(r = kvl_page_write(self->ns->ns, self->numbers[i], plane, offset, data.buf,
+                                 (uint64_t)data.len));
+                if (r)
+                        raise_code(r);
+        }
+        end(self);
+        PyBuffer_Release(&data);
+        if (PyErr_Occurred())
+                return NULL;
+        Py_RETURN_NONE;
+}
+
+static PyObject *pages_copy_page(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"copy_page", {"index", "source", "source_index"}, 3, 3};
+        struct pages_object *from;
+        uint32_t i = 0, j = 0;
+        PyObject *a[3];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !get_index(self, a[0], &i))
+                return NULL;
+        from = (struct pages_object *)a[1];
+        if (Py_TYPE(a[1]) != pages_type || from->ns != self->ns || self->state != PAGES_LEASED)
+                return raise_code_as(
+                        -EINVAL, "a page of the same namespace is copied into a leased one", NULL);
+        if (!get_index(from, a[2], &j) || !begin(self))
+                return NULL;
+        ++from->n_busy;
+        UNLOCKED(r = kvl_page_copy(self->ns->ns, from->numbers[j], self->numbers[i]));
+        --from->n_busy;
+        end(self);
+        if (r)
+                return raise_code(r);
+        Py_RETURN_NONE;
+}
+
+/* ---- views ----------------------------------------------------------------------------------- */
+
+static PyObject *pages_page(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"page", {"index", "plane", "dtype"}, 1, 2};
+        uint32_t i = 0, plane = 0;
+        PyObject *a[3];
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[1], "plane", &plane) ||
+                !get_index(self, a[0], &i))
+                return NULL;
+        return view_of_pages(self, i, 1, true, plane, a[2]);
+}
+
+static PyObject *pages_view(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"view", {"plane", "start", "stop", "dtype"}, 0, 1};
+        uint32_t plane = 0, start = 0, stop = self->n;
+        PyObject *a[4];
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "plane", &plane) ||
+                !arg_u32(a[1], "start", &start) || !arg_u32(a[2], "stop", &stop) || !is_open(self))
+                return NULL;
+        if (stop > self->n || start >= stop) {
+                PyErr_Format(PyExc_IndexError, "pages %u to %u of %u", start, stop, self->n);
+                return NULL;
+        }
+        return view_of_pages(self, start, stop - start, false, plane, a[3]);
+}
+
+/* ---- what they are --------------------------------------------------------------------------- */
+
+static Py_ssize_t pages_len(struct pages_object *self)
+{
+        return self->n;
+}
+
+static PyObject *pages_item(struct pages_object *self, Py_ssize_t i)
+{
+        if (!is_open(self))
+                return NULL;
+        if (i < 0 || i >= (Py_ssize_t)self->n) {
+                PyErr_Format(PyExc_IndexError, "there are %u pages", self->n);
+                return NULL;
+        }
+        return PyLong_FromUnsignedLong(self->numbers[i]);
+}
+
+static PyObject *pages_repr(struct pages_object *self)
+{
+        return PyUnicode_FromFormat("<kvlease.Pages %s %u>", state_names[self->state], self->n);
+}
+
+static PyObject *get_numbers(struct pages_object *self, void *unused)
+{
+        (void)unused;
+        return is_open(self) ? numbers_tuple(self->numbers, self->n) : NULL;
+}
+
+static PyObject *get_state(struct pages_object *self, void *unused)
+{
+        (void)unused;
+        return PyUnicode_FromString(state_names[self->state]);
+}
+
+static PyObject *get_namespace(struct pages_object *self, void *unused)
+{
+        (void)unused;
+        return Py_NewRef((PyObject *)self->ns);
+}
+
+static PyObject *get_n_tokens(struct pages_object *self, void *unused)
+{
+        (void)unused;
+        return PyLong_FromUnsignedLongLong(self->n_tokens);
+}
+
+static PyObject *get_reason(struct pages_object *self, void *unused)
+{
+        const char *name = reason_name(self->reason);
+
+        (void)unused;
+        return name ? PyUnicode_FromString(name) : Py_NewRef(Py_None);
+}
+
+static PyObject *get_waited(struct pages_object *self, void *unused)
+{
+        (void)unused;
+        return PyFloat_FromDouble((double)self->waited_usec / 1e6);
+}
+
+static PyObject *get_is_pending(struct pages_object *self, void *unused)
+{
+        (void)unused;
+        return PyBool_FromLong(self->is_pending);
+}
+
+static PyObject *get_spans(struct pages_object *self, void *unused)
+{
+        (void)unused;
+        return Py_NewRef(self->spans ? self->spans : Py_None);
+}
+
+static PyObject *get_is_closed(struct pages_object *self, void *unused)
+{
+        (void)unused;
+        return PyBool_FromLong(self->state == PAGES_CLOSED || !self->ns->ns);
+}
+
+static PyObject *get_n_views(struct pages_object *self, void *unused)
+{
+        (void)unused;
+        return PyLong_FromUnsignedLong(self->n_views);
+}
+
+PyObject *namespace_adopt(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"adopt", {"pages", "state"}, 2, 2};
+        enum pages_state state = PAGES_CLOSED;
+        struct numbers numbers;
+        PyObject *a[2];
+        int r = 0;
+
+        if (!args_parse(&s, args, n, names, a))
+                return NULL;
+        for (int i = PAGES_LEASED; i < PAGES_CLOSED; ++i) {
+                if (PyUnicode_Check(a[1]) &&
+                        PyUnicode_CompareWithASCIIString(a[1], state_names[i]) == 0)
+                        state = (enum pages_state)i;
+        }
+        if (state == PAGES_CLOSED) {
+                PyErr_SetString(PyExc_ValueError, "state must be 'leased', 'pinned' or 'mapped'");
+                return NULL;
+        }
+        if (!numbers_get(a[0], &numbers))
+                return NULL;
+        if (!ns_enter(self)) {
+                numbers_free(&numbers);
+                return NULL;
+        }
+        if (numbers.n)
+                UNLOCKED(r = kvl_map_pages(self->ns, numbers.at, numbers.n));
+        ns_leave(self);
+        /* A scheduler process handles pages that it never maps. */
+        if (r == -EACCES && state != PAGES_MAPPED)
+                r = 0;
+        if (r) {
+                numbers_free(&numbers);
+                return raise_code(r);
+        }
+        return (PyObject *)pages_new(self, numbers.copy, numbers.n, state);
+}
+
+static PyMethodDef methods[] = {
+        METHOD("close", pages_close,
+                "close($self, *, stream=None)\n--\n\n"
+                "Releases pins, frees what is still leased. stream: after what was put on it, "
+                "without waiting.\nBufferError while views live. An end of the connection is no "
+                "error. Where it raises the pages\nstay as they are, but after Timeout."),
+        {"close_soon", (PyCFunction)pages_close_soon, METH_NOARGS,
+                "close_soon($self)\n--\n\nAs close(), without waiting for the daemon's answer."},
+        {"detach", (PyCFunction)pages_detach, METH_NOARGS,
+                "detach($self)\n--\n\n"
+                "Their numbers, which the caller gives back: Namespace.release(), free(), "
+                "adopt()."},
+        {"take", (PyCFunction)pages_take, METH_O,
+                "take($self, n_pages, /)\n--\n\nMoves the first n pages into an object of their "
+                "own."},
+        {"pin", (PyCFunction)pages_pin, METH_NOARGS,
+                "pin($self)\n--\n\nOne pin more of each page, in an object of its own."},
+        {"fetch", (PyCFunction)pages_fetch, METH_NOARGS,
+                "fetch($self)\n--\n\n"
+                "Brings pinned pages up to the device; their numbers change. Full, NotFound, "
+                "Timeout where some\nstay where they are, still pinned."},
+        {"tier", (PyCFunction)pages_tier, METH_O,
+                "tier($self, index, /)\n--\n\nWhere a page lies."},
+        METHOD("read", pages_read,
+                "read($self, index, n_bytes=None, *, plane=0, offset=0)\n--\n\n"
+                "Copies out of a page, wherever it lies. None: to its end."),
+        METHOD("write", pages_write,
+                "write($self, index, data, *, plane=0, offset=0)\n--\n\nCopies into a leased "
+                "page."),
+        METHOD("copy_page", pages_copy_page,
+                "copy_page($self, index, source, source_index)\n--\n\n"
+                "Copies a pinned page into a leased one of these, in all planes."),
+        METHOD("page", pages_page,
+                "page($self, index, plane=0, *, dtype='u8')\n--\n\n"
+                "View of one page, of shape (elements,): a buffer, for DLPack and CUDA arrays, "
+                "without a copy."),
+        METHOD("view", pages_view,
+                "view($self, plane=0, *, start=0, stop=..., dtype='u8')\n--\n\n"
+                "View of pages that lie one after the other, of shape (pages, elements of one). "
+                "Invalid where\nthey don't."),
+        {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__exit__", (PyCFunction)pages_exit, METH_VARARGS, NULL},
+        {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef getset[] = {
+        {"numbers", (getter)get_numbers, NULL, "Their numbers, a tuple.", NULL},
+        {"state", (getter)get_state, NULL, "'leased', 'pinned', 'mapped' or 'closed'.", NULL},
+        {"namespace", (getter)get_namespace, NULL, "The Namespace they are of.", NULL},
+        {"n_tokens", (getter)get_n_tokens, NULL, "Tokens in what a lookup found.", NULL},
+        {"reason", (getter)get_reason, NULL,
+                "Why a lease waited or got fewer pages than it asked for, or None.", NULL},
+        {"waited", (getter)get_waited, NULL, "Seconds a lease waited for room.", NULL},
+        {"is_pending", (getter)get_is_pending, NULL,
+                "lookup_wait(): the key after the last found is still being computed.", NULL},
+        {"spans", (getter)get_spans, NULL, "Of a session: a Span for each page; else None.", NULL},
+        {"is_closed", (getter)get_is_closed, NULL, "They were given back.", NULL},
+        {"n_views", (getter)get_n_views, NULL, "Views that live.", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+        {Py_tp_doc,
+                (void *)"Pages that were leased or pinned together. A sequence of their numbers."},
+        {Py_tp_dealloc, pages_dealloc},
+        {Py_tp_methods, methods},
+        {Py_tp_getset, getset},
+        {Py_tp_repr, pages_repr},
+        {Py_sq_length, pages_len},
+        {Py_sq_item, pages_item},
+        {0, NULL},
+};
+
+static PyType_Spec spec = {"kvlease.Pages", sizeof(struct pages_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+int pages_init(PyObject *module)
+{
+        pages_type = type_add(module, &spec, "Pages");
+        return pages_type ? 0 : -1;
+}

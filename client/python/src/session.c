@@ -1,0 +1,404 @@
+/* Session: a conversation that the daemon keeps. Request: what one prompt does. */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+PyTypeObject *session_type, *request_type;
+
+bool session_enter(struct session_object *self)
+{
+        if (!ns_enter(self->ns))
+                return false;
+        if (!self->session) {
+                ns_leave(self->ns);
+                raise_closed("session");
+                return false;
+        }
+        ++self->n_calls;
+        return true;
+}
+
+void session_leave(struct session_object *self)
+{
+        --self->n_calls;
+        ns_leave(self->ns);
+}
+
+static PyObject *info_object(const struct kvl_session_info *i)
+{
+        return types_new("SessionInfo",
+                Py_BuildValue("(NIKKN)", PyBool_FromLong(i->is_new), i->n_pages,
+                        (unsigned long long)i->n_tokens, (unsigned long long)i->lost_tokens,
+                        i->n_pages ? PyBytes_FromStringAndSize(
+                                             (const char *)i->last_key, sizeof(i->last_key))
+                                   : Py_NewRef(Py_None)));
+}
+
+static PyObject *open_session(
+        struct ns_object *ns, const Py_buffer *id, const struct kvl_session_options *o)
+{
+        struct kvl_session_info info = {.size = sizeof(info)};
+        struct session_object *self = object_new(session_type);
+        int r;
+
+        if (!self)
+                return NULL;
+        self->ns = (struct ns_object *)Py_NewRef((PyObject *)ns);
+        if (!ns_enter(ns)) {
+                Py_DECREF((PyObject *)self);
+                return NULL;
+        }
+        UNLOCKED(r = kvl_session_open(ns->ns, id->buf, (size_t)id->len, o, &info, &self->session));
+        ns_leave(ns);
+        if (r) {
+                self->session = NULL;
+                raise_code(r);
+                Py_DECREF((PyObject *)self);
+                return NULL;
+        }
+        self->info = info_object(&info);
+        if (!self->info)
+                Py_CLEAR(self);
+        return (PyObject *)self;
+}
+
+PyObject *namespace_session(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"session", {"id", "must_exist", "expire"}, 1, 1};
+        struct kvl_session_options o = {.size = sizeof(o)};
+        PyObject *a[3], *bytes, *ret;
+        bool must_exist = false;
+        int expire_msec = 0;
+        Py_buffer id;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_bool(a[1], &must_exist) ||
+                !arg_msec(a[2], "expire", 0, &expire_msec))
+                return NULL;
+        o.must_exist = must_exist;
+        o.expire_sec = ((uint32_t)expire_msec + 999) / 1000;
+        bytes = PyUnicode_Check(a[0]) ? PyUnicode_AsUTF8String(a[0]) : Py_NewRef(a[0]);
+        if (!bytes || PyObject_GetBuffer(bytes, &id, PyBUF_SIMPLE) < 0) {
+                Py_XDECREF(bytes);
+                return NULL;
+        }
+        ret = open_session(self, &id, &o);
+        PyBuffer_Release(&id);
+        Py_DECREF(bytes);
+        return ret;
+}
+
+/* ---- its pages ------------------------------------------------------------------------------- */
+
+static PyObject *span_object(const struct kvl_session_page *p)
+{
+        return types_new(
+                "Span", Py_BuildValue("(KIy#)", (unsigned long long)p->first_token, p->n_tokens,
+                                (const char *)p->key, (Py_ssize_t)sizeof(p->key)));
+}
+
+static PyObject *found(struct ns_object *ns, const struct kvl_session_page *all, uint32_t n)
+{
+        uint32_t *numbers = malloc(((size_t)n + 1) * sizeof(*numbers));
+        struct pages_object *pages;
+
+        if (!numbers)
+                return PyErr_NoMemory();
+        for (uint32_t i = 0; i < n; ++i)
+                numbers[i] = all[i].page;
+        pages = pages_new(ns, numbers, n, PAGES_PINNED);
+        if (!pages)
+                return NULL;
+        pages->spans = PyTuple_New(n);
+        for (uint32_t i = 0; pages->spans && i < n; ++i) {
+                PyObject *span = span_object(&all[i]);
+
+                pages->n_tokens += all[i].n_tokens;
+                if (!span || PyTuple_SetItem(pages->spans, i, span) < 0)
+                        Py_CLEAR(pages->spans);
+        }
+        if (!pages->spans)
+                Py_CLEAR(pages);
+        return (PyObject *)pages;
+}
+
+/* All that it had when it was asked: it may grow meanwhile. */
+static PyObject *session_pages(
+        struct session_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"pages", {"start", "max_pages"}, 0, 2};
+        uint32_t start = 0, max = 65536, count = 0;
+        struct kvl_session_page *all;
+        PyObject *a[2], *ret;
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "start", &start) ||
+                !arg_u32(a[1], "max_pages", &max))
+                return NULL;
+        if (max < 1 || max > 1 << 20)
+                return raise_code_as(-EINVAL, "max_pages must be from 1 to 1048576", NULL);
+        all = calloc(max, sizeof(*all));
+        if (!all)
+                return PyErr_NoMemory();
+        if (!session_enter(self)) {
+                free(all);
+                return NULL;
+        }
+        UNLOCKED(r = kvl_session_pages(self->session, start, max, all, &count));
+        session_leave(self);
+        ret = r == 0 || r == KVL_MISS ? found(self->ns, all, r ? 0 : count) : raise_code(r);
+        free(all);
+        return ret;
+}
+
+static PyObject *session_truncate(
+        struct session_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"truncate", {"first_tokens", "last_tokens"}, 2, 2};
+        uint64_t first = 0, last = 0;
+        uint32_t n_pages = 0;
+        PyObject *a[2];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u64(a[0], "first_tokens", &first) ||
+                !arg_u64(a[1], "last_tokens", &last) || !session_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_session_truncate(self->session, first, last, &n_pages));
+        session_leave(self);
+        return r ? raise_code(r) : PyLong_FromUnsignedLong(n_pages);
+}
+
+static PyObject *session_hint(
+        struct session_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"hint", {"hint", "after"}, 1, 1};
+        uint32_t hint = 0;
+        PyObject *a[2];
+        int r, msec = 0;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "hint", &hint) ||
+                !arg_msec(a[1], "after", 0, &msec) || !session_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_session_hint(self->session, (enum kvl_hint)hint, (uint32_t)msec));
+        session_leave(self);
+        if (r)
+                return raise_code(r);
+        Py_RETURN_NONE;
+}
+
+/* ---- close ----------------------------------------------------------------------------------- */
+
+static int close_session(struct session_object *self, bool drops)
+{
+        struct kvl_session *session = self->session;
+        int r = 0;
+
+        self->session = NULL;
+        if (self->ns->ns && !conn_is_inherited(self->ns->conn)) {
+                ++self->ns->n_calls;
+                ++self->ns->conn->n_calls;
+                UNLOCKED(r = kvl_session_close(session, drops));
+                ns_leave(self->ns);
+        }
+        return r;
+}
+
+static PyObject *session_close(
+        struct session_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"close", {"drop"}, 0, 0};
+        bool drops = false;
+        PyObject *a[1];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_bool(a[0], &drops))
+                return NULL;
+        if (!self->session)
+                Py_RETURN_NONE;
+        if (self->n_calls > 0)
+                return raise_busy("other threads use the session");
+        r = close_session(self, drops);
+        if (r && drops)
+                return raise_code(r);
+        Py_RETURN_NONE;
+}
+
+static PyObject *session_exit(struct session_object *self, PyObject *args)
+{
+        (void)args;
+        return session_close(self, NULL, 0, NULL);
+}
+
+static void session_dealloc(struct session_object *self)
+{
+        PyObject *type, *value, *traceback;
+
+        if (self->session) {
+                PyErr_Fetch(&type, &value, &traceback);
+                close_session(self, false);
+                PyErr_Restore(type, value, traceback);
+        }
+        Py_XDECREF(self->info);
+        Py_XDECREF((PyObject *)self->ns);
+        object_free((PyObject *)self);
+}
+
+static PyObject *get_info(struct session_object *self, void *unused)
+{
+        (void)unused;
+        return Py_NewRef(self->info);
+}
+
+static PyObject *session_is_closed(struct session_object *self, void *unused)
+{
+        (void)unused;
+        return PyBool_FromLong(!self->session || !self->ns->ns);
+}
+
+static PyMethodDef session_methods[] = {
+        METHOD("pages", session_pages,
+                "pages($self, start=0, max_pages=65536)\n--\n\n"
+                "Its pages from an index on, pinned: Pages with .spans. Empty where there are "
+                "none."),
+        METHOD("truncate", session_truncate,
+                "truncate($self, first_tokens, last_tokens)\n--\n\n"
+                "Keeps the pages of the first and last so many tokens: how many pages were given "
+                "up."),
+        METHOD("hint", session_hint,
+                "hint($self, hint, *, after=0)\n--\n\n"
+                "What is known of its next turn, a Hint; after: seconds, for Hint.RETURNS."),
+        METHOD("close", session_close,
+                "close($self, *, drop=False)\n--\n\nCloses it; drop: forgets it for everybody."),
+        {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__exit__", (PyCFunction)session_exit, METH_VARARGS, NULL},
+        {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef session_getset[] = {
+        {"info", (getter)get_info, NULL, "A SessionInfo, of when it was opened.", NULL},
+        {"is_closed", (getter)session_is_closed, NULL, "It, or its namespace, was closed.", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot session_slots[] = {
+        {Py_tp_doc, (void *)"A conversation that the daemon keeps: Namespace.session()."},
+        {Py_tp_dealloc, session_dealloc},
+        {Py_tp_methods, session_methods},
+        {Py_tp_getset, session_getset},
+        {0, NULL},
+};
+
+static PyType_Spec session_spec = {"kvlease.Session", sizeof(struct session_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, session_slots};
+
+int session_init(PyObject *module)
+{
+        session_type = type_add(module, &session_spec, "Session");
+        return session_type ? 0 : -1;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+struct request_object {
+        PyObject_HEAD struct ns_object *ns;
+        uint64_t id; /* 0: ended */
+};
+
+uint64_t request_id(PyObject *request)
+{
+        return ((struct request_object *)request)->id;
+}
+
+PyObject *namespace_request(struct ns_object *self, PyObject *unused)
+{
+        struct request_object *request;
+
+        (void)unused;
+        request = object_new(request_type);
+        if (!request)
+                return NULL;
+        request->ns = (struct ns_object *)Py_NewRef((PyObject *)self);
+        if (!ns_enter(self)) {
+                Py_DECREF((PyObject *)request);
+                return NULL;
+        }
+        UNLOCKED(request->id = kvl_request_begin(self->ns));
+        ns_leave(self);
+        return (PyObject *)request;
+}
+
+/* The daemon forgets requests by itself: that it can't be told right now is no error. */
+static PyObject *request_end(struct request_object *self, PyObject *unused)
+{
+        struct ns_object *ns = self->ns;
+        uint64_t id = self->id;
+        int r = 0;
+
+        (void)unused;
+        self->id = 0;
+        if (id && ns->ns && !conn_is_inherited(ns->conn)) {
+                ++ns->n_calls;
+                ++ns->conn->n_calls;
+                UNLOCKED(r = kvl_request_end(ns->ns, id));
+                ns_leave(ns);
+        }
+        if (r == -EINVAL || r == -ENOMEM)
+                return raise_code(r);
+        Py_RETURN_NONE;
+}
+
+static PyObject *request_exit(struct request_object *self, PyObject *args)
+{
+        (void)args;
+        return request_end(self, NULL);
+}
+
+static void request_dealloc(struct request_object *self)
+{
+        PyObject *type, *value, *traceback;
+
+        if (self->id) {
+                PyErr_Fetch(&type, &value, &traceback);
+                Py_XDECREF(request_end(self, NULL));
+                PyErr_Restore(type, value, traceback);
+        }
+        Py_XDECREF((PyObject *)self->ns);
+        object_free((PyObject *)self);
+}
+
+static PyObject *get_id(struct request_object *self, void *unused)
+{
+        (void)unused;
+        return PyLong_FromUnsignedLongLong(self->id);
+}
+
+static PyMethodDef request_methods[] = {
+        {"end", (PyCFunction)request_end, METH_NOARGS, "end($self)\n--\n\nEnds it; doesn't wait."},
+        {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__exit__", (PyCFunction)request_exit, METH_VARARGS, NULL},
+        {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef request_getset[] = {
+        {"id", (getter)get_id, NULL, "Unique in the connection; 0 once it ended.", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot request_slots[] = {
+        {Py_tp_doc, (void *)"What one prompt looks up, leases and publishes: Namespace.request()."},
+        {Py_tp_dealloc, request_dealloc},
+        {Py_tp_methods, request_methods},
+        {Py_tp_getset, request_getset},
+        {0, NULL},
+};
+
+static PyType_Spec request_spec = {"kvlease.Request", sizeof(struct request_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, request_slots};
+
+int request_init(PyObject *module)
+{
+        request_type = type_add(module, &request_spec, "Request");
+        return request_type ? 0 : -1;
+}

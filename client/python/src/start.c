@@ -1,0 +1,384 @@
+/*
+ * Calls that don't wait: callback(result, error) is called once, from Connection.dispatch() or a
+ * blocking call, with one of both None. kvlease.aio makes awaitables of them.
+ */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A call under way. Owned by the library until its callback ran. */
+struct started {
+        struct ns_object *ns;
+        PyObject *callback;
+        struct pages_object *source; /* publish, fetch: whose pages it has */
+        uint32_t *taken;             /* publish: these, in order */
+        uint32_t n_taken;
+};
+
+static struct started *started_new(struct ns_object *ns, PyObject *callback)
+{
+        struct started *s;
+
+        if (!PyCallable_Check(callback)) {
+                PyErr_SetString(PyExc_TypeError, "callback must be callable");
+                return NULL;
+        }
+        s = calloc(1, sizeof(*s));
+        if (!s) {
+                PyErr_NoMemory();
+                return NULL;
+        }
+        s->ns = (struct ns_object *)Py_NewRef((PyObject *)ns);
+        s->callback = Py_NewRef(callback);
+        return s;
+}
+
+static void started_free(struct started *s)
+{
+        if (s->source) {
+                --s->source->n_busy;
+                Py_DECREF((PyObject *)s->source);
+        }
+        free(s->taken);
+        Py_DECREF(s->callback);
+        Py_DECREF((PyObject *)s->ns);
+        free(s);
+}
+
+/* result: stolen; NULL: the exception that is set, or the one of `code`. */
+static void finish(struct started *s, PyObject *result, int code, const char *reason)
+{
+        PyObject *callback = Py_NewRef(s->callback), *error = NULL, *type, *traceback, *ret;
+
+        started_free(s);
+        if (!result && !PyErr_Occurred())
+                raise_code_as(code, kvl_strerror(code), reason);
+        if (!result) {
+                PyErr_Fetch(&type, &error, &traceback);
+                PyErr_NormalizeException(&type, &error, &traceback);
+                Py_XDECREF(type);
+                Py_XDECREF(traceback);
+        }
+        ret = PyObject_CallFunctionObjArgs(
+                callback, result ? result : Py_None, error ? error : Py_None, NULL);
+        if (!ret)
+                PyErr_WriteUnraisable(callback);
+        Py_XDECREF(ret);
+        Py_XDECREF(result);
+        Py_XDECREF(error);
+        Py_DECREF(callback);
+}
+
+static uint32_t *copy_of(const uint32_t *pages, uint32_t n)
+{
+        uint32_t *at = malloc(((size_t)n + 1) * sizeof(*at));
+
+        if (!at)
+                PyErr_NoMemory();
+        else if (n)
+                memcpy(at, pages, n * sizeof(*at));
+        return at;
+}
+
+static PyObject *pages_of(
+        struct ns_object *ns, const uint32_t *pages, uint32_t n, enum pages_state state)
+{
+        uint32_t *at = copy_of(pages, n);
+
+        return at ? (PyObject *)pages_new(ns, at, n, state) : NULL;
+}
+
+/* After a *_start() that didn't. */
+static PyObject *refused(struct started *s, int r)
+{
+        started_free(s);
+        return raise_code(r);
+}
+
+/* ---- lookup ---------------------------------------------------------------------------------- */
+
+static void on_lookup(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n,
+        uint64_t n_tokens, void *data)
+{
+        PyGILState_STATE gil = PyGILState_Ensure();
+        struct started *s = data;
+        PyObject *result = NULL;
+
+        (void)ns;
+        if (code == 0 || code == KVL_MISS) {
+                result = pages_of(s->ns, pages, code ? 0 : n, PAGES_PINNED);
+                if (result && code == 0)
+                        ((struct pages_object *)result)->n_tokens = n_tokens;
+        }
+        finish(s, result, code, NULL);
+        PyGILState_Release(gil);
+}
+
+static PyObject *ns_start_lookup(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature sig = {"start_lookup", {"callback", "keys", "request"}, 2, 3};
+        struct started *s;
+        struct keys keys;
+        uint64_t request;
+        PyObject *a[3];
+        int r;
+
+        if (!args_parse(&sig, args, n, names, a) || !arg_request(a[2], &request) ||
+                !keys_get(a[1], &keys))
+                return NULL;
+        s = started_new(self, a[0]);
+        if (!s || !ns_enter(self)) {
+                if (s)
+                        started_free(s);
+                keys_free(&keys);
+                return NULL;
+        }
+        UNLOCKED(r = kvl_lookup_start(self->ns, request, keys.bytes, keys.n, on_lookup, s));
+        ns_leave(self);
+        keys_free(&keys);
+        if (r)
+                return refused(s, r);
+        Py_RETURN_NONE;
+}
+
+/* ---- lease ----------------------------------------------------------------------------------- */
+
+static void on_lease(struct kvl_ns *ns, int code, const uint32_t *pages,
+        const struct kvl_lease_result *lease, void *data)
+{
+        PyGILState_STATE gil = PyGILState_Ensure();
+        struct started *s = data;
+        PyObject *result = NULL;
+
+        (void)ns;
+        if (code == 0) {
+                result = pages_of(s->ns, pages, lease->n_pages, PAGES_LEASED);
+                if (result) {
+                        ((struct pages_object *)result)->reason = lease->reason;
+                        ((struct pages_object *)result)->waited_usec = lease->waited_usec;
+                }
+        }
+        finish(s, result, code, lease ? reason_name(lease->reason) : NULL);
+        PyGILState_Release(gil);
+}
+
+static PyObject *ns_start_lease(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature sig = {
+                "start_lease", {"callback", "n_pages", "request", "min_pages", "max_wait"}, 2, 3};
+        struct kvl_lease_options o = {.size = sizeof(o)};
+        uint32_t n_pages = 0;
+        struct started *s;
+        uint64_t request;
+        PyObject *a[5];
+        int r, msec = -1;
+
+        if (!args_parse(&sig, args, n, names, a) || !arg_u32(a[1], "n_pages", &n_pages) ||
+                !arg_request(a[2], &request) || !arg_u32(a[3], "min_pages", &o.min_pages) ||
+                !arg_msec(a[4], "max_wait", -1, &msec))
+                return NULL;
+        o.max_wait_msec = msec < 0 ? 0 : msec == 0 ? -1 : msec;
+        s = started_new(self, a[0]);
+        if (!s || !ns_enter(self)) {
+                if (s)
+                        started_free(s);
+                return NULL;
+        }
+        UNLOCKED(r = kvl_lease_with_start(self->ns, request, n_pages, &o, on_lease, s));
+        ns_leave(self);
+        if (r)
+                return refused(s, r);
+        Py_RETURN_NONE;
+}
+
+/* ---- publish --------------------------------------------------------------------------------- */
+
+static void on_publish(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n,
+        uint64_t n_tokens, void *data)
+{
+        PyGILState_STATE gil = PyGILState_Ensure();
+        struct started *s = data;
+        struct pages_object *done = NULL;
+        uint32_t *at = copy_of(pages, n);
+        PyObject *error;
+
+        (void)ns;
+        (void)n_tokens;
+        if (at)
+                done = publish_settle(s->ns, s->source, s->taken, s->n_taken, at, n);
+        if (done && code != 0 && code != KVL_DUPLICATE) {
+                error = error_new(code, kvl_strerror(code), NULL);
+                if (error && PyObject_SetAttrString(error, "published", (PyObject *)done) == 0)
+                        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+                Py_XDECREF(error);
+                Py_CLEAR(done);
+        }
+        finish(s, (PyObject *)done, code, NULL);
+        PyGILState_Release(gil);
+}
+
+static PyObject *ns_start_publish(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature sig = {"start_publish",
+                {"pages", "keys", "parent", "last_tokens", "request", "session", "tag", "callback",
+                        "stream"},
+                2, 2};
+        kvl_stream stream = NULL;
+        struct publish_args p;
+        struct started *s;
+        PyObject *a[9];
+        int r;
+
+        if (!args_parse(&sig, args, n, names, a) || !arg_stream(a[8], &stream))
+                return NULL;
+        if (!a[7])
+                return PyErr_Format(PyExc_TypeError, "start_publish() needs 'callback'");
+        if (!publish_args_get(self, a, &p))
+                return NULL;
+        s = started_new(self, a[7]);
+        if (s) {
+                s->n_taken = p.publish.n_pages;
+                s->taken = copy_of(p.publish.pages, s->n_taken);
+        }
+        if (!s || !s->taken || !ns_enter(self)) {
+                if (s)
+                        started_free(s);
+                publish_args_free(&p);
+                return NULL;
+        }
+        if (p.source) {
+                s->source = (struct pages_object *)Py_NewRef((PyObject *)p.source);
+                ++s->source->n_busy;
+                pages_drop_first(s->source, s->n_taken);
+        }
+        if (a[8] && !Py_IsNone(a[8]))
+                UNLOCKED(r = kvl_publish_on_stream(self->ns, &p.publish, stream, on_publish, s));
+        else
+                UNLOCKED(r = kvl_publish_start(self->ns, &p.publish, on_publish, s));
+        ns_leave(self);
+        if (r && p.source && !pages_put_first(p.source, p.publish.pages, p.publish.n_pages)) {
+                publish_args_free(&p);
+                started_free(s);
+                return NULL;
+        }
+        publish_args_free(&p);
+        if (r)
+                return refused(s, r);
+        Py_RETURN_NONE;
+}
+
+/* ---- fetch ----------------------------------------------------------------------------------- */
+
+static void on_fetch(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n,
+        uint64_t n_tokens, void *data)
+{
+        PyGILState_STATE gil = PyGILState_Ensure();
+        struct started *s = data;
+        PyObject *result = NULL;
+
+        (void)ns;
+        (void)n_tokens;
+        if (pages && n == s->source->n)
+                memcpy(s->source->numbers, pages, n * sizeof(*pages));
+        if (code == 0)
+                result = Py_NewRef((PyObject *)s->source);
+        finish(s, result, code, NULL);
+        PyGILState_Release(gil);
+}
+
+static PyObject *ns_start_fetch(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature sig = {"start_fetch", {"callback", "pages"}, 2, 2};
+        struct pages_object *source;
+        struct started *s;
+        PyObject *a[2];
+        int r;
+
+        if (!args_parse(&sig, args, n, names, a))
+                return NULL;
+        source = (struct pages_object *)a[1];
+        if (Py_TYPE(a[1]) != pages_type || source->ns != self)
+                return raise_code_as(-EINVAL, "pages must be Pages of the namespace", NULL);
+        if (!pages_can_change(source, "their pages would move"))
+                return NULL;
+        s = started_new(self, a[0]);
+        if (!s || !ns_enter(self)) {
+                if (s)
+                        started_free(s);
+                return NULL;
+        }
+        s->source = (struct pages_object *)Py_NewRef(a[1]);
+        ++source->n_busy;
+        UNLOCKED(r = kvl_fetch_start(self->ns, source->numbers, source->n, on_fetch, s));
+        ns_leave(self);
+        if (r)
+                return refused(s, r);
+        Py_RETURN_NONE;
+}
+
+/* ---- wait ------------------------------------------------------------------------------------ */
+
+static void on_wait(struct kvl_ns *ns, int code, void *data)
+{
+        PyGILState_STATE gil = PyGILState_Ensure();
+
+        (void)ns;
+        finish(data, code == 0 || code == KVL_MISS ? PyBool_FromLong(code == 0) : NULL, code, NULL);
+        PyGILState_Release(gil);
+}
+
+static PyObject *ns_start_wait(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature sig = {"start_wait", {"callback", "key", "timeout"}, 2, 3};
+        struct started *s;
+        struct keys key;
+        PyObject *a[3];
+        int r, msec = 600000;
+
+        if (!args_parse(&sig, args, n, names, a) || !arg_msec(a[2], "timeout", 600000, &msec) ||
+                !keys_get(a[1], &key))
+                return NULL;
+        s = key.n == 1 ? started_new(self, a[0]) : NULL;
+        if (key.n != 1)
+                PyErr_SetString(PyExc_ValueError, "one key is needed");
+        if (!s || !ns_enter(self)) {
+                if (s)
+                        started_free(s);
+                keys_free(&key);
+                return NULL;
+        }
+        UNLOCKED(r = kvl_wait_start(self->ns, key.bytes, msec ? msec : 1, on_wait, s));
+        ns_leave(self);
+        keys_free(&key);
+        if (r)
+                return refused(s, r);
+        Py_RETURN_NONE;
+}
+
+PyMethodDef ns_start_methods[] = {
+        METHOD("start_lookup", ns_start_lookup,
+                "start_lookup($self, callback, keys, request=0)\n--\n\n"
+                "lookup() without waiting, of 1536 keys at most: callback(Pages, None) or "
+                "callback(None, error) from\nConnection.dispatch(). Call that once after it."),
+        METHOD("start_lease", ns_start_lease,
+                "start_lease($self, callback, n_pages, request=0, *, min_pages=0, "
+                "max_wait=None)\n--\n\n"
+                "lease() without waiting."),
+        METHOD("start_publish", ns_start_publish,
+                "start_publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "
+                "session=None, tag=0, callback, stream=None)\n--\n\n"
+                "publish() without waiting, of 1024 pages at most; stream: after everything that "
+                "was put on it before."),
+        METHOD("start_fetch", ns_start_fetch,
+                "start_fetch($self, callback, pages)\n--\n\nPages.fetch() without waiting."),
+        METHOD("start_wait", ns_start_wait,
+                "start_wait($self, callback, key, timeout=600)\n--\n\nwait() without waiting."),
+        {NULL, NULL, 0, NULL},
+};

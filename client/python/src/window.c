@@ -1,0 +1,289 @@
+/* Window: over a text that is larger than the device. */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct window_object {
+        PyObject_HEAD struct ns_object *ns;
+        struct kvl_window *window;  /* NULL: closed */
+        struct pages_object *taken; /* of the last take(), or NULL */
+        bool is_used;               /* by a call: one thread at a time */
+};
+static PyTypeObject *window_type;
+
+PyObject *namespace_window(
+        struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"window",
+                {"first_tokens", "last_tokens", "chunk_pages", "request", "session"}, 0, 0};
+        struct kvl_window_options o = {.size = sizeof(o)};
+        struct session_object *session = NULL;
+        struct window_object *window;
+        PyObject *a[5];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u64(a[0], "first_tokens", &o.first_tokens) ||
+                !arg_u64(a[1], "last_tokens", &o.last_tokens) ||
+                !arg_u32(a[2], "chunk_pages", &o.chunk_pages) || !arg_request(a[3], &o.request))
+                return NULL;
+        if (a[4] && !Py_IsNone(a[4])) {
+                session = (struct session_object *)a[4];
+                if (Py_TYPE(a[4]) != session_type || session->ns != self)
+                        return raise_code_as(
+                                -EINVAL, "session must be a Session of the namespace", NULL);
+        }
+        window = object_new(window_type);
+        if (!window)
+                return NULL;
+        window->ns = (struct ns_object *)Py_NewRef((PyObject *)self);
+        if (session ? !session_enter(session) : !ns_enter(self)) {
+                Py_DECREF((PyObject *)window);
+                return NULL;
+        }
+        o.session = session ? session->session : NULL;
+        UNLOCKED(r = kvl_window_open(self->ns, &o, &window->window));
+        if (session)
+                session_leave(session);
+        else
+                ns_leave(self);
+        if (!r)
+                return (PyObject *)window;
+        window->window = NULL;
+        raise_code(r);
+        Py_DECREF((PyObject *)window);
+        return NULL;
+}
+
+static bool begin(struct window_object *self)
+{
+        if (!ns_enter(self->ns))
+                return false;
+        if (self->window && !self->is_used) {
+                self->is_used = true;
+                return true;
+        }
+        ns_leave(self->ns);
+        if (self->window)
+                raise_busy("another thread uses the window");
+        else
+                raise_closed("window");
+        return false;
+}
+
+static void end(struct window_object *self)
+{
+        self->is_used = false;
+        ns_leave(self->ns);
+}
+
+/* What was handed out before ends with the next call. */
+static bool end_taken(struct window_object *self)
+{
+        struct pages_object *taken = self->taken;
+
+        if (taken && taken->n_views > 0) {
+                PyErr_SetString(PyExc_BufferError,
+                        "views of the pages that take() handed out are still used");
+                return false;
+        }
+        if (taken) {
+                taken->state = PAGES_CLOSED;
+                taken->n = 0;
+        }
+        self->taken = NULL;
+        Py_XDECREF((PyObject *)taken);
+        return true;
+}
+
+static PyObject *window_append(
+        struct window_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"append", {"pages", "stream"}, 1, 1};
+        struct pages_object *source = NULL;
+        struct numbers numbers;
+        kvl_stream stream;
+        PyObject *a[2];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_stream(a[1], &stream) ||
+                !numbers_get(a[0], &numbers))
+                return NULL;
+        if (Py_TYPE(a[0]) == pages_type) {
+                source = (struct pages_object *)a[0];
+                if (!pages_can_change(source, "the window takes them over")) {
+                        numbers_free(&numbers);
+                        return NULL;
+                }
+        }
+        if (!begin(self)) {
+                numbers_free(&numbers);
+                return NULL;
+        }
+        if (!end_taken(self)) {
+                end(self);
+                numbers_free(&numbers);
+                return NULL;
+        }
+        if (source)
+                ++source->n_busy;
+        UNLOCKED(r = kvl_window_append(self->window, numbers.at, numbers.n, stream));
+        end(self);
+        if (source)
+                --source->n_busy;
+        /* But for these it has them, and their pins, whatever else happened. */
+        if (source && r != -EINVAL && r != -ENOMEM && r != -ECHILD) {
+                source->state = PAGES_CLOSED;
+                source->n = 0;
+        }
+        numbers_free(&numbers);
+        if (r)
+                return raise_code(r);
+        Py_RETURN_NONE;
+}
+
+static PyObject *window_take(
+        struct window_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"take", {"first", "n_pages", "stream"}, 2, 2};
+        uint32_t first = 0, n_pages = 0, count = 0, *copy;
+        const uint32_t *at = NULL;
+        kvl_stream stream;
+        PyObject *a[3];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "first", &first) ||
+                !arg_u32(a[1], "n_pages", &n_pages) || !arg_stream(a[2], &stream) || !begin(self))
+                return NULL;
+        if (!end_taken(self)) {
+                end(self);
+                return NULL;
+        }
+        UNLOCKED(r = kvl_window_take(self->window, first, n_pages, stream, &at, &count));
+        copy = r ? NULL : malloc(((size_t)count + 1) * sizeof(*copy));
+        if (copy)
+                memcpy(copy, at, count * sizeof(*copy));
+        end(self);
+        if (r)
+                return raise_code(r);
+        if (!copy)
+                return PyErr_NoMemory();
+        self->taken = pages_new(self->ns, copy, count, PAGES_MAPPED);
+        return Py_XNewRef((PyObject *)self->taken);
+}
+
+static PyObject *window_get_pages(struct window_object *self, void *unused)
+{
+        const uint32_t *at;
+        PyObject *ret;
+        uint32_t n = 0;
+
+        (void)unused;
+        if (!begin(self))
+                return NULL;
+        at = kvl_window_pages(self->window, &n);
+        ret = numbers_tuple(at, at ? n : 0);
+        end(self);
+        return ret;
+}
+
+static int close_window(struct window_object *self, kvl_stream stream)
+{
+        struct kvl_window *window = self->window;
+        int r = 0;
+
+        self->window = NULL;
+        if (self->ns->ns && !conn_is_inherited(self->ns->conn)) {
+                ++self->ns->n_calls;
+                ++self->ns->conn->n_calls;
+                UNLOCKED(r = kvl_window_close(window, stream));
+                ns_leave(self->ns);
+        }
+        return r;
+}
+
+static PyObject *window_close(
+        struct window_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"close", {"stream"}, 0, 0};
+        kvl_stream stream;
+        PyObject *a[1];
+        int r;
+
+        if (!args_parse(&s, args, n, names, a) || !arg_stream(a[0], &stream))
+                return NULL;
+        if (!self->window)
+                Py_RETURN_NONE;
+        if (self->is_used)
+                return raise_busy("another thread uses the window");
+        if (!end_taken(self))
+                return NULL;
+        r = close_window(self, stream);
+        if (r && r != -ENOTCONN)
+                return raise_code(r);
+        Py_RETURN_NONE;
+}
+
+static PyObject *window_exit(struct window_object *self, PyObject *args)
+{
+        (void)args;
+        return window_close(self, NULL, 0, NULL);
+}
+
+/* Views hold what was taken, that holds no window: so it may go while they live, and its buffer
+ * with it. Then it stays until the namespace is closed, which views prevent. */
+static void window_dealloc(struct window_object *self)
+{
+        PyObject *type, *value, *traceback;
+
+        if (self->window && !(self->taken && self->taken->n_views > 0)) {
+                PyErr_Fetch(&type, &value, &traceback);
+                end_taken(self);
+                close_window(self, NULL);
+                PyErr_Restore(type, value, traceback);
+        }
+        Py_XDECREF((PyObject *)self->taken);
+        Py_XDECREF((PyObject *)self->ns);
+        object_free((PyObject *)self);
+}
+
+static PyMethodDef methods[] = {
+        METHOD("append", window_append,
+                "append($self, pages, *, stream=0)\n--\n\n"
+                "Appends pinned pages in order of the text; the window takes them over, also where "
+                "it raises Full,\nNotFound, Stale or Timeout: then some stay where they are."),
+        METHOD("take", window_take,
+                "take($self, first, n_pages, *, stream=0)\n--\n\n"
+                "Pages of the text from an index on, at least one, on the device: valid until the "
+                "next call on the\nwindow, which raises BufferError while views of them live."),
+        METHOD("close", window_close,
+                "close($self, *, stream=0)\n--\n\nCloses it: pins and buffer go. The text stays "
+                "cached."),
+        {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__exit__", (PyCFunction)window_exit, METH_VARARGS, NULL},
+        {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef getset[] = {
+        {"pages", (getter)window_get_pages, NULL,
+                "Numbers of the text's pages, where each lies now.", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+        {Py_tp_doc, (void *)"Over a text that is larger than the device: Namespace.window()."},
+        {Py_tp_dealloc, window_dealloc},
+        {Py_tp_methods, methods},
+        {Py_tp_getset, getset},
+        {0, NULL},
+};
+
+static PyType_Spec spec = {"kvlease.Window", sizeof(struct window_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+int window_init(PyObject *module)
+{
+        window_type = type_add(module, &spec, "Window");
+        return window_type ? 0 : -1;
+}

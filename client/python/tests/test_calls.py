@@ -1,0 +1,263 @@
+"""Sessions, single flight, sets, windows, explain, events, streams, and what a lookup costs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from conftest import LAYOUT, Daemon, MakeDaemon, wait_until
+from test_core import key, publish, text
+
+import kvlease
+from kvlease import bench
+
+
+def test_session(namespace: kvlease.Namespace) -> None:
+    keys = text(3)
+    with namespace.session("chat") as session:
+        assert session.info.is_new
+        assert session.info.last_key is None
+        assert len(session.pages()) == 0
+        session.hint(kvlease.Hint.RETURNS, after=1.5)
+        with namespace.lease(3) as pages:
+            namespace.publish(pages, keys, last_tokens=4, session=session).close()
+    with namespace.session(b"chat", must_exist=True, expire=60) as session:
+        info = session.info
+        assert (info.is_new, info.n_pages, info.n_tokens) == (False, 3, 36)
+        assert info.last_key == key(keys, 2)
+        with session.pages() as pages:
+            assert len(pages) == 3
+            assert pages.n_tokens == 36
+            assert pages.spans
+            assert [(s.first_token, s.n_tokens) for s in pages.spans] == [
+                (0, 16),
+                (16, 16),
+                (32, 4),
+            ]
+            assert b"".join(s.key for s in pages.spans) == keys
+        with session.pages(1, 1) as pages:
+            assert len(pages) == 1
+        assert session.truncate(16, 4) == 1
+        with session.pages() as pages:
+            assert pages.spans
+            assert [s.first_token for s in pages.spans] == [0, 32]
+        session.close(drop=True)
+        with pytest.raises(kvlease.Closed):
+            session.pages()
+    with pytest.raises(kvlease.NotFound):
+        namespace.session("chat", must_exist=True)
+    with pytest.raises(kvlease.Invalid):
+        namespace.session("x" * 65)
+
+
+def test_single_flight(shared_daemon: Daemon, namespace: kvlease.Namespace) -> None:
+    keys = text(2)
+    with (
+        kvlease.connect(shared_daemon.socket) as other,
+        other.namespace(namespace.name, LAYOUT) as mine,
+        namespace.lease(2) as pages,
+        mine.lease(2) as own,
+    ):
+        assert namespace.announce(pages, keys) == (2, None)
+        assert mine.announce(own, keys) == (0, "pending")
+        with pytest.raises(kvlease.Timeout):
+            mine.wait(keys[:32], 0.05)
+        with mine.lookup_wait(keys, 0.05) as found:
+            assert len(found) == 0
+            assert found.is_pending
+        assert mine.explain(keys)[0].state == kvlease.ExplainState.PENDING
+
+        timer = threading.Timer(0.05, lambda: namespace.publish(pages, keys).close())
+        timer.start()
+        with mine.lookup_wait(keys, 60) as found:
+            assert len(found) == 2
+            assert not found.is_pending
+        timer.join()
+        assert mine.wait(keys[:32], 1) is True
+        assert mine.announce(own, keys) == (0, "cached")
+        assert mine.wait(b"\5" * 32, 1) is False
+        with pytest.raises(ValueError, match="one key"):
+            mine.wait(keys, 1)
+        with pytest.raises(ValueError, match="3 keys"):
+            mine.announce(own, text(3))
+
+
+def test_explain(namespace: kvlease.Namespace) -> None:
+    keys = text(2)
+    publish(namespace, key(keys, 0))
+    cached, never = namespace.explain(keys)
+    assert cached.state == kvlease.ExplainState.CACHED
+    assert cached.page is not None
+    assert cached.tier == kvlease.Tier.DEVICE
+    assert cached.client_id == namespace.connection.client_id
+    assert never.state == kvlease.ExplainState.NEVER_SEEN
+    assert never.page is None
+    assert namespace.explain(b"") == []
+    with pytest.raises(kvlease.Invalid, match="256"):
+        namespace.explain(text(257))
+
+
+def test_namespace_sets(connection: kvlease.Connection) -> None:
+    keys = text(3)
+    with (
+        connection.namespace("rank0", LAYOUT, set="ranks", set_size=2) as one,
+        connection.namespace("rank1", LAYOUT, set="ranks", set_size=2) as two,
+    ):
+        publish(one, keys)
+        assert [len(pages) for pages in kvlease.lookup_set([one, two], keys)] == [0, 0]
+        publish(two, keys[:64])
+        with_both = kvlease.lookup_set([one, two], keys)
+        assert [len(pages) for pages in with_both] == [2, 2]
+        assert [pages.namespace for pages in with_both] == [one, two]
+        assert with_both[0].n_tokens == 32
+        for pages in with_both:
+            pages.close()
+        with pytest.raises(TypeError):
+            kvlease.lookup_set([], keys)
+        with pytest.raises(TypeError):
+            kvlease.lookup_set([one, None], keys)  # type: ignore[list-item]
+        one.invalidate()
+        two.invalidate()
+
+
+def publish_numbered(ns: kvlease.Namespace, keys: bytes) -> None:
+    """Each page has its number; slowly, so that what gives way goes down instead of being lost."""
+    n = len(keys) // 32
+    end = time.monotonic() + 60
+    while (i := len(ns.probe(keys))) < n:
+        assert time.monotonic() < end
+        with ns.lease(min(10, n - i)) as pages:
+            for j in range(len(pages)):
+                pages.write(j, (i + j).to_bytes(4, "little"))
+            parent = key(keys, i - 1) if i else None
+            try:
+                ns.publish(pages, keys[32 * i : 32 * (i + len(pages))], parent=parent).close()
+            except kvlease.NoParent as error:  # lost all the same: it is published again
+                error.published.close()
+        time.sleep(0.005)
+
+
+def test_tiers_and_windows(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(
+        device="memory = 2MiB\nextent = 2MiB\nhost_memory = 16MiB", tenant="limit = 2MiB"
+    )
+    with kvlease.connect(daemon.socket) as conn, conn.namespace("n", LAYOUT) as ns:
+        keys = text(600)
+        publish_numbered(ns, keys)
+        tiers = ns.probe(keys)
+        assert len(tiers) == 600
+        assert kvlease.Tier.HOST in tiers
+        with ns.find(keys) as found:
+            assert {found.tier(i) for i in range(600)} == {kvlease.Tier.DEVICE, kvlease.Tier.HOST}
+            low = tiers.index(kvlease.Tier.HOST)
+            with found.page(low) as view:
+                assert bytes(memoryview(view)[:4]) == low.to_bytes(4, "little")
+                assert view.is_read_only
+            numbers = found.detach()
+        with ns.adopt(numbers[low : low + 1], "pinned") as one:
+            try:
+                one.fetch()
+                assert one.tier(0) == kvlease.Tier.DEVICE
+                assert one.numbers != numbers[low : low + 1]
+            except kvlease.Full:
+                assert one.numbers == numbers[low : low + 1]
+            assert one.read(0, 4) == low.to_bytes(4, "little")
+        with ns.adopt(numbers[:low] + numbers[low + 1 :], "pinned"):
+            pass
+        with ns.window(first_tokens=16, last_tokens=32, chunk_pages=8) as window:
+            window.append(ns.find(keys))
+            assert len(window.pages) == 600
+            at = 0
+            while at < 600:
+                taken = window.take(at, 16)
+                with taken.page(0) as view:
+                    assert bytes(memoryview(view)[:4]) == at.to_bytes(4, "little")
+                    with pytest.raises(BufferError):
+                        window.take(at, 16)
+                    with pytest.raises(BufferError):
+                        window.close()
+                at += len(taken)
+            assert at == 600
+            assert window.take(0, 1) and taken.is_closed
+        with pytest.raises(kvlease.Closed):
+            window.take(0, 1)
+
+
+def test_events_and_safe_points(make_daemon: MakeDaemon) -> None:
+    """An administrator asks for a tenant's memory: REVOKE, and what is left is given back."""
+    daemon = make_daemon(device="memory = 8MiB\nextent = 2MiB", tenant="limit = 8MiB")
+    events: list[kvlease.Event] = []
+    with (
+        kvlease.connect(daemon.socket, safepoints=True) as conn,
+        conn.namespace("n", LAYOUT) as ns,
+    ):
+        conn.set_event_handler(events.append)
+        publish(ns, text(1))
+        pages = ns.lookup(text(1))
+        ctl = daemon.ctl("recall", "a", "--size", "2MiB")
+        wait_until(lambda: conn.dispatch() >= 0 and bool(events))
+        assert ctl.wait(60) == 0
+        revoke = events[0]
+        assert revoke.type == kvlease.EventType.REVOKE
+        assert revoke.namespace is ns
+        assert revoke.first_page <= pages[0] < revoke.first_page + revoke.n_pages
+        assert 0 < revoke.timeout <= 5
+        assert not revoke.is_idle
+        assert conn.safepoint() == 0
+        pages.close()
+        wait_until(lambda: conn.dispatch() >= 0 and conn.safepoint(0) == 1)
+
+
+def test_handler_that_fails(make_daemon: MakeDaemon, recwarn: pytest.WarningsRecorder) -> None:
+    daemon = make_daemon()
+    unraisable = []
+    with kvlease.connect(daemon.socket) as conn, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.unraisablehook", lambda u: unraisable.append(u.exc_value))
+
+        def fail(event: kvlease.Event) -> None:
+            raise RuntimeError(event.detail)
+
+        conn.set_event_handler(fail)
+        kvlease.connect(daemon.socket, group_token=conn.group_token).close()
+        wait_until(lambda: conn.dispatch() >= 0 and bool(unraisable))
+        conn.set_event_handler(None)
+        with pytest.raises(TypeError):
+            conn.set_event_handler(5)  # type: ignore[arg-type]
+    assert isinstance(unraisable[0], RuntimeError)
+
+
+def test_streams_of_the_host(namespace: kvlease.Namespace) -> None:
+    """There is but the stream 0, and what is said takes effect at once."""
+    keys = text(1)
+    done: list[tuple[kvlease.Pages | None, Exception | None]] = []
+    with namespace.lease(2) as pages:
+        namespace.start_publish(pages, keys, callback=lambda p, e: done.append((p, e)), stream=0)
+        wait_until(lambda: namespace.connection.dispatch() >= 0 and bool(done))
+        published, error = done[0]
+        assert error is None
+        assert published
+        published.close(stream=0)
+        pages.close(stream=0)
+    with namespace.lookup(keys) as found:
+        assert len(found) == 1
+        with pytest.raises(kvlease.Invalid):
+            found.close(stream=1234)
+        assert found.state == "pinned"
+        numbers = found.numbers
+    with pytest.raises(kvlease.Invalid):
+        namespace.release(numbers)
+
+
+@pytest.mark.skipif("KVL_VALGRIND" in os.environ, reason="it measures time")
+def test_a_lookup_costs_little(make_daemon: MakeDaemon) -> None:
+    """At most 3 times the C library at 64 keys. The machine is shared: the best of some tries."""
+    daemon = make_daemon()
+    with kvlease.connect(daemon.socket) as conn:
+        ratio = 9.0
+        end = time.monotonic() + 60
+        while ratio > 3 and time.monotonic() < end:
+            _, python, c = bench.run(conn, 2000)[1]
+            ratio = min(ratio, python / c)
+    assert ratio <= 3

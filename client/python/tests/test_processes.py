@@ -1,0 +1,295 @@
+"""Threads, children, daemons that are killed, and what leaks."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import LAYOUT, TREE, Daemon, MakeDaemon, wait_until
+from test_core import key, publish, text
+
+import kvlease
+
+
+def test_threads(namespace: kvlease.Namespace) -> None:
+    """Every thread publishes texts of its own, and finds all others' whole or not at all."""
+    n_threads, n_rounds = 4, 60
+
+    def work(thread: int) -> int:
+        hits = 0
+        for i in range(n_rounds):
+            seed = 1000 * (i % 7)
+            keys = text(3, seed)
+            with namespace.lookup(keys) as found:
+                for j in range(len(found)):
+                    assert found.read(j) == bytes([i % 7]) * 4096
+                hits += len(found)
+                rest = keys[32 * len(found) :]
+                parent = key(keys, len(found) - 1) if found else None
+                if rest:
+                    with namespace.lease(len(rest) // 32) as pages:
+                        for j in range(len(pages)):
+                            with pages.page(j) as view:
+                                memoryview(view)[:] = bytes([i % 7]) * 4096
+                        try:
+                            namespace.publish(pages, rest, parent=parent).close()
+                        except kvlease.NoParent as error:  # another thread invalidated it
+                            error.published.close()
+            if i % 13 == thread:
+                namespace.invalidate(key(keys, 1))
+        return hits
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        assert sum(pool.map(work, range(n_threads))) > 0
+    assert namespace.report([]) == 0, "a lease was lost"
+
+
+def test_other_threads_run_while_one_waits(namespace: kvlease.Namespace) -> None:
+    """A call that blocks has let go of the GIL, and keeps what it uses from being closed."""
+    keys = text(1)
+    with namespace.lease(1) as pages:
+        assert namespace.announce(pages, keys).stopped is None
+        results: list[bool] = []
+        thread = threading.Thread(target=lambda: results.append(namespace.wait(keys, 60)))
+        thread.start()
+        before = time.monotonic()
+        while time.monotonic() - before < 0.05:
+            pass
+        assert thread.is_alive()
+        with pytest.raises(kvlease.Busy, match="other threads"):
+            namespace.close()
+        with pytest.raises(kvlease.Busy):
+            namespace.connection.close()
+        namespace.publish(pages, keys).close()
+        thread.join(30)
+        assert results == [True]
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Runs it in a child of fork(); its exit status."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException as error:
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_fork(shared_daemon: Daemon, namespace: kvlease.Namespace) -> None:
+    keys = text(1)
+    publish(namespace, keys, fill=8)
+    connection = namespace.connection
+    found = namespace.lookup(keys)
+
+    def child() -> None:
+        uses: list[Callable[[], object]] = [
+            lambda: connection.tenant,
+            connection.dispatch,
+            connection.fileno,
+            lambda: namespace.lookup(keys),
+            lambda: namespace.lease(1),
+            lambda: namespace.info,
+            lambda: found.read(0),
+            lambda: found.page(0),
+            found.pin,
+            namespace.request,
+        ]
+        for use in uses:
+            with pytest.raises(kvlease.Forked):
+                use()
+        found.close()
+        namespace.close()
+        connection.close()
+        assert connection.is_closed
+        with (
+            kvlease.connect(shared_daemon.socket) as own,
+            own.namespace(name, LAYOUT) as ns,
+            ns.lookup(keys) as again,
+        ):
+            assert again.read(0, 1) == b"\x08"
+
+    name = namespace.name
+    assert in_child(child) == 0
+    # The parent's went on, and its pin, too.
+    assert found.read(0, 1) == b"\x08"
+    assert connection.is_connected
+    found.close()
+
+
+def test_killed_daemon_that_keeps(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(keep=True)
+    events: list[int] = []
+    with kvlease.connect(daemon.socket) as conn, conn.namespace("n", LAYOUT) as ns:
+        conn.set_event_handler(lambda event: events.append(event.type))
+        keys = text(2)
+        publish(ns, keys, fill=6)
+        leased = ns.lease(1)
+        with ns.lookup(keys) as found, found.page(0) as view:
+            array = np.from_dlpack(view)
+            for _ in range(3):
+                daemon.kill()
+                assert array.sum() == 6 * 4096
+                with ns.lease(1) as more:
+                    more.write(0, b"after it came back")
+            leased.write(0, b"as before")
+            with ns.publish(leased, text(1, 5000)) as done:
+                assert done.read(0, 9) == b"as before"
+            assert array.sum() == 6 * 4096
+            del array
+        conn.dispatch()
+        assert kvlease.EventType.AWAY in events
+        assert kvlease.EventType.BACK in events
+        assert kvlease.EventType.DISCONNECTED not in events
+        leased.close()
+
+
+def test_killed_daemon_that_does_not_keep(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    with kvlease.connect(daemon.socket, reconnect=0.05, timeout=10) as conn:
+        conn.set_event_handler(lambda event: None)
+        with conn.namespace("n", LAYOUT) as ns:
+            keys = text(1)
+            publish(ns, keys)
+            with ns.lookup(keys) as found, found.page(0) as view:
+                daemon.kill()
+                with pytest.raises(kvlease.Disconnected) as caught:
+                    ns.invalidate()
+                assert caught.value.reason == "disconnected"
+                assert bytes(memoryview(view)[:2]) == b"\7\7"
+            with pytest.raises(kvlease.Error):
+                conn.fileno()
+
+
+def test_timeout(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    with kvlease.connect(daemon.socket, timeout=0.1) as conn, conn.namespace("n", LAYOUT) as ns:
+        daemon.pause(True)
+        try:
+            with pytest.raises(kvlease.Timeout) as caught:
+                ns.invalidate()
+            assert isinstance(caught.value, TimeoutError)
+        finally:
+            daemon.pause(False)
+        wait_until(lambda: ns.invalidate() == 0)
+
+
+def test_nothing_leaks(shared_daemon: Daemon) -> None:
+    """Descriptors, mappings, and references of what is made in every round."""
+
+    def round_trip() -> None:
+        with kvlease.connect(shared_daemon.socket) as conn, conn.namespace("leak", LAYOUT) as ns:
+            conn.set_event_handler(lambda event: ns)
+            keys = text(4)
+            with ns.request() as request, ns.lease(4, request) as pages:
+                with pages.page(0) as view:
+                    np.from_dlpack(view)[0] = 1
+                    memoryview(view).release()
+                    view.__dlpack__()
+                with ns.session("chat") as session, ns.publish(pages, keys, session=session):
+                    session.pages().close()
+            for _ in range(3):
+                ns.lookup([key(keys, i) for i in range(4)]).close()
+                ns.lookup(np.frombuffer(keys, np.uint8)).close()
+                ns.explain(keys)
+                _ = ns.info
+                with pytest.raises(kvlease.NoParent):
+                    with ns.lease(1) as more:
+                        ns.publish(more, b"\1" * 32, parent=b"\2" * 32)
+                with pytest.raises(kvlease.Invalid):
+                    ns.release([1])
+                with pytest.raises(TypeError):
+                    ns.lookup(5)  # type: ignore[arg-type]
+                LAYOUT.keys(np.arange(100))
+            ns.invalidate()
+
+    def counts() -> tuple[int, int]:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("memfd:")
+
+    for _ in range(200):  # until caches of the interpreter are full
+        round_trip()
+    before = counts()
+    references = [sys.getrefcount(o) for o in (kvlease.Pages, kvlease.Namespace, LAYOUT)]
+    n_rounds = 100
+    growth = []
+    for _ in range(5):
+        blocks = sys.getallocatedblocks()
+        for _ in range(n_rounds):
+            round_trip()
+        assert counts() == before
+        growth.append(sys.getallocatedblocks() - blocks)
+    after = [sys.getrefcount(o) for o in (kvlease.Pages, kvlease.Namespace, LAYOUT)]
+    assert all(b - a < n_rounds for a, b in zip(references, after, strict=True))
+    # Caches of the interpreter grow now and then; what leaks an object a round does so each time.
+    assert min(growth) < n_rounds
+
+
+def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """python -m kvlease."""
+    return subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-m", "kvlease", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_module_as_a_program(shared_daemon: Daemon, tmp_path: Path) -> None:
+    path = str(shared_daemon.socket)
+    done = run_module("--socket", path)
+    assert done.returncode == 0, done.stderr
+    assert path in done.stdout
+    assert "tenant     a" in done.stdout
+    assert kvlease.version() in done.stdout
+    done = run_module("--socket", str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert "reachable  no" in done.stdout
+    done = run_module("--socket", path, "--rounds", "200", "bench")
+    assert done.returncode == 0, done.stderr
+    assert "64 keys" in done.stdout
+    assert run_module("what").returncode == 2
+
+
+def test_importing_needs_the_standard_library_alone() -> None:
+    code = (
+        "import sys, kvlease, kvlease.aio; print([m for m in sys.modules "
+        "if m.split('.')[0] in ('numpy', 'torch', 'typing_extensions', 'cffi')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_example_of_the_readme(shared_daemon: Daemon) -> None:
+    """It is client/python/examples/hello.py (tests/tools/check-docs.py compares them)."""
+
+    def run() -> str:
+        return subprocess.run(
+            [sys.executable, "-X", "dev", "-W", "error", TREE / "client/python/examples/hello.py"],
+            env=os.environ | {"KVLEASE_SOCKET": str(shared_daemon.socket)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+
+    assert run() == ""
+    again = run()
+    assert again.count("found page") == 3
+    assert "b'KV 2'" in again

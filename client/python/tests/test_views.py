@@ -1,0 +1,177 @@
+"""Views: buffers, DLPack, CUDA arrays, and what they keep from being closed."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from conftest import LAYOUT
+from test_core import publish, text
+
+import kvlease
+
+
+def test_write_and_read_in_place(namespace: kvlease.Namespace) -> None:
+    keys = text(1)
+    with namespace.lease(1) as pages:
+        with pages.page(0) as view:
+            assert view.shape == (4096,)
+            assert view.n_bytes == 4096
+            assert not view.is_read_only
+            assert view.__dlpack_device__() == (1, 0)
+            memoryview(view)[:5] = b"in it"
+        with pages.page(0, dtype="f16") as view:
+            tensor = np.from_dlpack(view)
+            assert tensor.dtype == np.float16
+            assert tensor.shape == (2048,)
+            assert tensor.ctypes.data == view.address
+            tensor[3] = 1.5
+            del tensor
+        with namespace.publish(pages, keys):
+            pass
+    with namespace.lookup(keys) as found, found.page(0) as view:
+        assert view.is_read_only
+        assert bytes(memoryview(view)[:5]) == b"in it"
+        array = np.from_dlpack(view)
+        assert not array.flags.writeable
+        assert array.view(np.float16)[3] == 1.5
+        with pytest.raises(TypeError):
+            memoryview(view)[0] = 1
+        del array
+
+
+def test_views_keep_pages_open(
+    connection: kvlease.Connection, namespace: kvlease.Namespace
+) -> None:
+    keys = text(1)
+    publish(namespace, keys)
+    found = namespace.lookup(keys)
+    array = np.from_dlpack(found.page(0))
+    assert found.n_views == namespace.n_views == connection.n_views == 1
+    for owner in (found, namespace, connection):
+        with pytest.raises(BufferError, match="1 views"):
+            owner.close()
+    with pytest.raises(BufferError):
+        found.detach()
+    with pytest.raises(BufferError):
+        found.take(1)
+    assert array[0] == 7
+    del array
+    gc.collect()
+    assert connection.n_views == 0
+    found.close()
+
+
+def test_a_view_outlives_the_name_of_its_pages(namespace: kvlease.Namespace) -> None:
+    keys = text(1)
+    publish(namespace, keys, fill=3)
+    array = np.asarray(memoryview(namespace.lookup(keys).page(0)))
+    gc.collect()
+    assert namespace.n_views == 1
+    assert array.sum() == 3 * 4096
+    with pytest.warns(ResourceWarning, match="1, pinned"):
+        del array
+        gc.collect()
+    assert namespace.n_views == 0
+
+
+def test_release_of_a_view(namespace: kvlease.Namespace) -> None:
+    with namespace.lease(1) as pages:
+        view = pages.page(0)
+        buffer = memoryview(view)
+        with pytest.raises(BufferError, match="1 buffers"):
+            view.release()
+        buffer.release()
+        capsule = view.__dlpack__(max_version=(1, 0))
+        with pytest.raises(BufferError):
+            view.release()
+        del capsule
+        view.release()
+        view.release()
+        assert view.is_released
+        for use in (lambda: memoryview(view), lambda: view.address, lambda: np.from_dlpack(view)):
+            with pytest.raises(kvlease.Closed):
+                use()
+
+
+def test_publishing_what_has_views(namespace: kvlease.Namespace) -> None:
+    with namespace.lease(1) as pages:
+        with pages.page(0), pytest.raises(BufferError):
+            namespace.publish(pages, text(1))
+        namespace.publish(pages, text(1)).close()
+
+
+def test_versions_of_dlpack(namespace: kvlease.Namespace) -> None:
+    keys = text(1)
+    publish(namespace, keys)
+    with namespace.lookup(keys) as found, found.page(0) as view:
+        with pytest.raises(BufferError, match="read-only"):
+            view.__dlpack__()
+        assert '"dltensor_versioned"' in repr(view.__dlpack__(max_version=(1, 1)))
+        with pytest.raises(BufferError, match="copy"):
+            view.__dlpack__(max_version=(1, 0), copy=True)
+        with pytest.raises(BufferError, match="device"):
+            view.__dlpack__(max_version=(1, 0), dl_device=(2, 0))
+        assert view.__dlpack__(max_version=(1, 0), dl_device=(1, 0), copy=False)
+        with pytest.raises(AttributeError, match="GPU"):
+            _ = view.__cuda_array_interface__
+    with namespace.lease(1) as pages, pages.page(0) as view:
+        assert '"dltensor"' in repr(view.__dlpack__())
+
+
+def test_dtypes(namespace: kvlease.Namespace) -> None:
+    with namespace.lease(1) as pages:
+        for name, size in (("i8", 1), ("f16", 2), ("f32", 4), ("bf16", 2), ("f8_e4m3", 1)):
+            with pages.page(0, dtype=name) as view:  # type: ignore[arg-type]
+                assert view.shape == (4096 // size,)
+                assert view.dtype == name
+                assert view.__dlpack__()
+                if name in ("bf16", "f8_e4m3"):
+                    with pytest.raises(BufferError, match="DLPack"):
+                        memoryview(view)
+        with pytest.raises(ValueError, match="dtype"):
+            pages.page(0, dtype="f64")  # type: ignore[arg-type]
+
+
+def test_runs_of_pages(namespace: kvlease.Namespace) -> None:
+    with namespace.lease(8) as pages:
+        numbers = sorted(pages.detach())
+    with namespace.adopt(numbers, "leased") as pages:
+        assert numbers == list(range(numbers[0], numbers[0] + 8)), "a fresh namespace"
+        with pages.view() as view:
+            array = np.from_dlpack(view)
+            assert array.shape == (8, 4096)
+            array[:] = np.arange(8, dtype=np.uint8)[:, None]
+            del array
+        assert [pages.read(i, 1)[0] for i in range(8)] == list(range(8))
+        with pages.view(start=2, stop=4) as view:
+            assert view.shape == (2, 4096)
+            assert memoryview(view)[1, 0] == 3
+        with pytest.raises(IndexError):
+            pages.view(start=4, stop=9)
+        with pytest.raises(kvlease.NotFound, match="plane"):
+            pages.page(0, plane=1)
+        pages.detach()
+    with namespace.adopt(numbers[::-1], "leased") as pages:
+        with pytest.raises(kvlease.Invalid, match="one after the other"):
+            pages.view()
+
+
+def test_arena(namespace: kvlease.Namespace) -> None:
+    keys = text(2)
+    with namespace.arena(writable=True) as arena, namespace.lease(2) as pages:
+        array = np.from_dlpack(arena)
+        assert array.shape == (namespace.info.tiers[0].n_pages, LAYOUT.plane_page_bytes)
+        array[list(pages)] = 5
+        # The arena's is a view of the namespace, not of pages: they are published under it.
+        with namespace.publish(pages, keys) as done:
+            assert done.read(1, 3) == b"\5\5\5"
+            assert (array[done[0]] == 5).all()
+        with pytest.raises(BufferError):
+            namespace.close()
+        del array
+    with namespace.arena() as arena:
+        assert not np.from_dlpack(arena).flags.writeable
+    with pytest.raises(kvlease.NotFound):
+        namespace.arena(1)

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Builds the wheel of the Python package: one for Python 3.11 and later, with libkvlease inside.
+#
+#   sh packaging/wheel.sh DIRECTORY
+#
+# It ends in DIRECTORY, which is made where it is missing. Needs what install-deps.sh build installs, python3
+# 3.11 or later with venv, and the package index for the build tools that client/python/pyproject.toml pins.
+# libprotobuf-c and libcrypto are linked in: the wheel needs nothing but libc (that of this host, or
+# a newer one).
+# Exit status: 0 built, 1 not, 2 wrong command line.
+set -eu
+
+usage() {
+        sed -n 's/^# \{0,1\}//; 2,11p' "$0"
+}
+
+case "$#:${1-}" in
+1:-h | 1:--help)
+        usage
+        exit 0
+        ;;
+1:-* | 0:* | [2-9]*)
+        usage >&2
+        exit 2
+        ;;
+esac
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" wheel --disable-pip-version-check --no-deps --wheel-dir "$work/out" "$top/client/python"
+cp "$work"/out/*.whl "$out"
