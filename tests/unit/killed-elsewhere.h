@@ -20,6 +20,8 @@
         X("page-after-reparent")      \
         X("slot-before-replace")      \
         X("slot-after-replace")       \
+        X("slot-before-move")         \
+        X("slot-after-move")          \
         X("tag-before-store")         \
         X("tag-after-store")          \
         X("session-log-before-magic") \
