@@ -17,6 +17,7 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
+#include "daemon/core/transfer.h"
 #include "gpu/queue.h"
 #include "policy/compact.h"
 
@@ -101,12 +102,18 @@ uint64_t compact_count_moves(const struct ns *ns)
         return n;
 }
 
+/* Nobody uses it, nor is it on its way to another tier: that has locked it where it is. */
+static bool is_movable(const struct ns *ns, uint32_t page)
+{
+        return places_is_idle(ns, page) && !transfer_find(ns, page);
+}
+
 /* Is the page that was to be moved still there, as it was? */
 static bool is_there(const struct move *m)
 {
         const struct page *p = ns_page(m->ns, m->from);
 
-        return p && p->generation == m->generation && places_is_idle(m->ns, m->from);
+        return p && p->generation == m->generation && is_movable(m->ns, m->from);
 }
 
 static void end_move(struct move *m)
@@ -342,7 +349,7 @@ static int begin_moves(struct extent_set *set, uint32_t budget, uint32_t *n_look
                         ns_sweep_page(ns, page);
                         continue;
                 }
-                if (!places_is_idle(ns, page) || is_moving(ns, page) || shared_is_pinned(ns, page))
+                if (!is_movable(ns, page) || is_moving(ns, page) || shared_is_pinned(ns, page))
                         continue;
                 r = begin_move(ns, page);
                 n_moves++;
@@ -398,7 +405,7 @@ static uint32_t count_movable(const struct extent_set *set)
 
                 if (p->state == PAGE_FREE || p->state == PAGE_NULL || p->ready)
                         continue;
-                if (!places_is_idle(ns, page) || shared_is_pinned(ns, page))
+                if (!is_movable(ns, page) || shared_is_pinned(ns, page))
                         return UINT32_MAX;
                 n++;
         }

@@ -4,7 +4,8 @@
  * says which set), under a recall of kind RECALL_COMPACT.
  *
  *   a page:   SEALED -> copying -> the key is at the new page, the old one is FREE
- *                          \-> given up: pinned, evicted or stale by then, or the copy failed
+ *                          \-> given up: pinned, evicted, stale or on its way to another tier by
+ *                              then, or the copy failed
  *   a set:    chosen -> recalled (ASKED) -> empty (IDLE) -> unmapped by its clients -> unbound
  *                          \-> called off
  *

@@ -2,10 +2,13 @@
  * fetch.h), on real memory. */
 #include <poll.h>
 
+#include "daemon/core/compact.h"
+#include "daemon/core/recall.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/tier-fixture.h"
 
 #define N_DEVICE 64 /* pages of two sets */
+#define N_PLANES 16 /* a page of so many isn't copied in one visit of compaction */
 
 /* ---- down ------------------------------------------------------------------------------------ */
 
@@ -360,6 +363,41 @@ static void test_pinned_meanwhile(void **state)
         tier_unpin(&w, page);
         tiers_settle(&w);
         tiers_end(&w);
+}
+
+/* A set is emptied where one of its pages is on its way down, before its copy within the tier
+ * begins or after: it goes down. */
+static void compacted_meanwhile(bool is_copied_first)
+{
+        uint32_t page = 0;
+        struct tiers w;
+        unsigned key = 0;
+
+        tiers_start(&w, &evict_pgi, 3, 4, N_PLANES, CODEC_NONE);
+        while (page < TIER_SET_PAGES) { /* until there is one in the second set */
+                assert_true(tier_cache(&w, ++key, 1));
+                page = tier_find(&w, key);
+        }
+        (void)ns_drop_subtree(w.ns, tier_find(&w, 1), EVICT_PRESSURE); /* room in the first one */
+        recall_set(ns_set_of(w.ns, page), RECALL_COMPACT);
+        if (is_copied_first)
+                (void)compact_visit(ns_set_of(w.ns, page), w.now_nsec, TIER_SET_PAGES);
+        assert_int_equal(compact_count_moves(w.ns), is_copied_first);
+        assert_int_equal(sink_page(w.ns, page), 0);
+        do
+                recall_poll(&w.store);
+        while (recall_work(&w.store, w.now_nsec, UINT64_MAX, 1000) == RECALL_MORE);
+        assert_int_equal(tier_find(&w, key), page);
+        tiers_settle(&w);
+        assert_int_equal(tier_of(&w, key), TIER_HOST);
+        assert_true(tier_is_filled(&w, tier_find(&w, key), key));
+        tiers_end(&w);
+}
+
+static void test_compacted_meanwhile(void **state)
+{
+        compacted_meanwhile(false);
+        compacted_meanwhile(true);
 }
 
 static void test_invalidated_meanwhile(void **state)
@@ -750,6 +788,7 @@ int main(void)
                 cmocka_unit_test(test_damaged),
                 cmocka_unit_test(test_leased_meanwhile),
                 cmocka_unit_test(test_pinned_meanwhile),
+                cmocka_unit_test(test_compacted_meanwhile),
                 cmocka_unit_test(test_invalidated_meanwhile),
                 cmocka_unit_test(test_client_goes_meanwhile),
                 cmocka_unit_test(test_ns_goes_meanwhile),
