@@ -7,7 +7,7 @@
 #include "tests/unit/compact-fixture.h"
 
 #define PATIENT_MSEC  60000 /* a deadline of the driver that no test reaches */
-#define HASTY_MSEC    250   /* one that nothing but a blocked call reaches */
+#define HASTY_MSEC    1000  /* one that nothing but a blocked call reaches */
 #define PATIENCE_MSEC 10000
 
 static void start_slow(struct world *w, unsigned deadline_msec)
