@@ -70,10 +70,11 @@ static PyObject *find_ns(struct conn_object *self, const struct kvl_ns *ns)
 
 static PyObject *event_object(struct conn_object *self, const struct kvl_event *e)
 {
-        return types_new("Event",
-                Py_BuildValue("(iNKsIIdN)", (int)e->type, find_ns(self, e->ns),
-                        (unsigned long long)e->client_id, e->detail ? e->detail : "", e->first_page,
-                        e->n_pages, e->timeout_msec / 1000.0, PyBool_FromLong(e->is_idle)));
+        return types_new(
+                "Event", Py_BuildValue("(iNKNIIdN)", (int)e->type, find_ns(self, e->ns),
+                                 (unsigned long long)e->client_id,
+                                 text_new(e->detail ? e->detail : ""), e->first_page, e->n_pages,
+                                 e->timeout_msec / 1000.0, PyBool_FromLong(e->is_idle)));
 }
 
 static void on_event(struct kvl_conn *conn, const struct kvl_event *e, void *data)
@@ -120,14 +121,6 @@ static bool set_secrets(PyObject *token, PyObject *secret, struct kvl_connect_op
         return true;
 }
 
-static PyObject *raise_connect(int r)
-{
-        /* No socket there is another thing than no such group. */
-        if (r == -ENOENT)
-                return raise_code_as(-ECONNREFUSED, kvl_last_error(), "not-found");
-        return raise_code(r);
-}
-
 static PyObject *connect_with(const struct kvl_connect_options *o)
 {
         struct conn_object *self = object_new(conn_type);
@@ -139,10 +132,11 @@ static PyObject *connect_with(const struct kvl_connect_options *o)
         UNLOCKED(r = kvl_connect(o, &self->conn));
         if (r) {
                 self->conn = NULL;
-                if (o->group_token && r == -ENOENT)
-                        raise_code(r);
+                /* No socket there is another thing than no such group. */
+                if (r == -ENOENT && !o->group_token)
+                        raise_unreachable(r, kvl_last_error());
                 else
-                        raise_connect(r);
+                        raise_code(r);
                 Py_DECREF((PyObject *)self);
                 return NULL;
         }
@@ -329,7 +323,7 @@ static PyObject *conn_get_tenant(struct conn_object *self, void *unused)
         (void)unused;
         if (!conn_enter(self))
                 return NULL;
-        ret = PyUnicode_FromString(kvl_tenant(self->conn));
+        ret = text_new(kvl_tenant(self->conn));
         conn_leave(self);
         return ret;
 }

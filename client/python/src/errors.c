@@ -142,9 +142,14 @@ const char *reason_name(enum kvl_reason reason)
         return names[reason];
 }
 
+PyObject *text_new(const char *text)
+{
+        return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+}
+
 static PyObject *new_of(enum error_class class, int code, const char *sentence, const char *reason)
 {
-        PyObject *error = PyObject_CallFunction(classes[class], "s", sentence);
+        PyObject *error = PyObject_CallFunction(classes[class], "N", text_new(sentence));
         PyObject *word = PyUnicode_FromString(reason), *number = PyLong_FromLong(code);
 
         if (!error || !word || !number || PyObject_SetAttrString(error, "reason", word) < 0 ||
@@ -188,6 +193,11 @@ PyObject *raise_code(int code)
         const char *sentence = kvl_last_error();
 
         return raise_code_as(code, sentence && sentence[0] ? sentence : kvl_strerror(code), NULL);
+}
+
+PyObject *raise_unreachable(int code, const char *sentence)
+{
+        return raise(new_of(UNREACHABLE, code, sentence, "unreachable"));
 }
 
 PyObject *raise_closed(const char *what)

@@ -35,8 +35,13 @@ PyObject *raise_code_as(int code, const char *sentence, const char *reason);
 /* The exception that stands for code, as an object. New reference; NULL with an exception set. */
 PyObject *error_new(int code, const char *sentence, const char *reason);
 
+/* Unreachable: code is another thing where no socket is connected yet. */
+PyObject *raise_unreachable(int code, const char *sentence);
 PyObject *raise_closed(const char *what);
 PyObject *raise_busy(const char *sentence);
+
+/* A str of text from outside: bytes that are no UTF-8 (of a path) become escapes. */
+PyObject *text_new(const char *text);
 
 /* Name of a kvl_reason; NULL for KVL_REASON_NONE. */
 const char *reason_name(enum kvl_reason reason);

@@ -511,12 +511,12 @@ static PyObject *ns_wait(
 static PyObject *explanation(const struct kvl_explanation *e)
 {
         return types_new(
-                "Explanation", Py_BuildValue("(iNiKKKs)", (int)e->state,
+                "Explanation", Py_BuildValue("(iNiKKKN)", (int)e->state,
                                        e->page == KVL_PAGE_NONE ? Py_NewRef(Py_None)
                                                                 : PyLong_FromUnsignedLong(e->page),
                                        (int)e->tier, (unsigned long long)e->age_sec,
                                        (unsigned long long)e->unused_sec,
-                                       (unsigned long long)e->client_id, e->by));
+                                       (unsigned long long)e->client_id, text_new(e->by)));
 }
 
 static PyObject *ns_explain(struct ns_object *self, PyObject *object)
