@@ -3,23 +3,70 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 
 from kvlease import bench
-from kvlease._kvlease import Error, connect, version
+from kvlease._kvlease import Busy, Draining, Error, Timeout, VersionMismatch, connect, version
+
+_TIMEOUT_SECONDS = 5.0  # of the connection. Not tuned.
+
+# Of what the library's own sentence doesn't end in.
+_REMEDIES: list[tuple[type[Error], str]] = [
+    (Busy, "end some of the processes that kvleasectl clients shows"),
+    (Draining, "wait until kvleasectl status says that it serves again"),
+    (Timeout, "kvleasectl status says whether it is stopped or overloaded"),
+    (VersionMismatch, "install kvlease in the version of kvleased --version"),
+]
 
 
-def _status(path: str) -> int:
-    out = sys.stdout.write
-    out(f"version    {version()}\nsocket     {path}\n")
+def _sentence(path: str, error: Error) -> str:
+    """What went wrong, at which socket, and what to do about it."""
+    if path in str(error):  # the library knows both
+        return str(error)
+    for kind, remedy in _REMEDIES:
+        if isinstance(error, kind):
+            return f"{path}: {error}: {remedy}"
+    return f"{path}: {error}: journalctl -u kvleased may say why"
+
+
+def _printable(text: str) -> str:
+    """Paths may have bytes that are no characters."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _status(path: str, as_json: bool) -> int:
+    tenant, error = None, None
     try:
-        with connect(path, timeout=5) as connection:
-            out(f"tenant     {connection.tenant}\nreachable  yes\n")
-    except Error as error:
-        out(f"tenant     unknown\nreachable  no: {error}\n")
-        return 1
-    return 0
+        with connect(path, timeout=_TIMEOUT_SECONDS) as connection:
+            tenant = connection.tenant
+    except Error as caught:
+        error = caught
+    shown = _printable(path)
+    if as_json:
+        said: dict[str, object] = {
+            "version": version(),
+            "socket": shown,
+            "tenant": tenant,
+            "reachable": error is None,
+            "error": None,
+        }
+        if error:
+            said["error"] = {
+                "reason": error.reason,
+                "code": error.code,
+                "sentence": _sentence(shown, error),
+            }
+        sys.stdout.write(json.dumps(said, indent=2) + "\n")
+    else:
+        sys.stdout.write(
+            f"version    {version()}\nsocket     {shown}\n"
+            f"tenant     {tenant or 'unknown'}\nreachable  {'no' if error else 'yes'}\n"
+        )
+        if error:
+            sys.stderr.write(f"kvlease: {_sentence(shown, error)}\n")
+    return 1 if error else 0
 
 
 def _bench(path: str, rounds: int) -> int:
@@ -39,13 +86,15 @@ def _bench(path: str, rounds: int) -> int:
 
 
 def main() -> int:
-    """Exit status: 0: reached; 1: not."""
+    """Exit status: 0: reached; 1: not; 2: wrong command line."""
     parser = argparse.ArgumentParser(
         prog="python -m kvlease",
         description="Says version, socket, tenant, and whether kvleased can be reached.",
         epilog="Exit status: 0: reached; 1: not; 2: wrong command line.",
     )
+    parser.add_argument("--version", action="version", version=f"kvlease {version()}")
     parser.add_argument("--socket", help="default: $KVLEASE_SOCKET, else /run/kvlease/sock")
+    parser.add_argument("--json", action="store_true", help="of status: as a JSON object")
     parser.add_argument("--rounds", type=int, default=20000, help="of bench (default: 20000)")
     parser.add_argument(
         "command",
@@ -57,8 +106,10 @@ def main() -> int:
     options = parser.parse_args()
     path = options.socket or os.environ.get("KVLEASE_SOCKET") or "/run/kvlease/sock"
     if options.command == "bench":
+        if options.json:
+            parser.error("--json goes with status alone")
         return _bench(path, max(1, options.rounds))
-    return _status(path)
+    return _status(path, options.json)
 
 
 if __name__ == "__main__":

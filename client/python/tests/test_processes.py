@@ -238,44 +238,6 @@ def test_nothing_leaks(shared_daemon: Daemon) -> None:
     assert min(growth) < n_rounds
 
 
-def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """python -m kvlease."""
-    return subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-m", "kvlease", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-
-def test_module_as_a_program(shared_daemon: Daemon, tmp_path: Path) -> None:
-    path = str(shared_daemon.socket)
-    done = run_module("--socket", path)
-    assert done.returncode == 0, done.stderr
-    assert path in done.stdout
-    assert "tenant     a" in done.stdout
-    assert kvlease.version() in done.stdout
-    done = run_module("--socket", str(tmp_path / "none"))
-    assert done.returncode == 1
-    assert "reachable  no" in done.stdout
-    done = run_module("--socket", path, "--rounds", "200", "bench")
-    assert done.returncode == 0, done.stderr
-    assert "64 keys" in done.stdout
-    assert run_module("what").returncode == 2
-
-
-def test_importing_needs_the_standard_library_alone() -> None:
-    code = (
-        "import sys, kvlease, kvlease.aio; print([m for m in sys.modules "
-        "if m.split('.')[0] in ('numpy', 'torch', 'typing_extensions', 'cffi')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == "[]\n"
-
-
 def test_example_of_the_readme(shared_daemon: Daemon) -> None:
     """It is client/python/examples/hello.py (tests/tools/check-docs.py compares them)."""
 
