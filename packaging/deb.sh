@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the Debian packages of this tree: kvleased, kvlease-tools, libkvlease0, libkvlease-dev.
+# Builds the Debian packages of this tree: kvleased, kvlease-tools, libkvlease0, libkvlease-dev,
+# python3-kvlease.
 #
 #   sh packaging/deb.sh [--lintian] DIRECTORY
 #
@@ -9,7 +10,7 @@
 set -eu
 
 usage() {
-        sed -n 's/^# \{0,1\}//; 2,8p' "$0"
+        sed -n 's/^# \{0,1\}//; 2,9p' "$0"
 }
 
 lintian=0

@@ -20,6 +20,9 @@ NOT_OURS = re.compile("^/(proc|sys|dev|tmp|kvl|run/(systemd|log|dpkg|lock)|root|
                       "|var/lib/(dpkg|apt|systemd|ucf|man-db)|usr/share/info/dir)")
 
 
+DIST_PACKAGES = "/usr/lib/python3/dist-packages/kvlease"
+
+
 def readme_commands():
     """Those of the section Install; the first one builds the packages that lie in /kvl/packages."""
     text = (machine.SOURCE / "README.md").read_text().split("## Install")[1].split("\n## ")[0]
@@ -93,6 +96,27 @@ def test_worker_of_another_user():
     assert "found page" in hello("setpriv", "--reuid=65534", "--regid=games", "--clear-groups")
 
 
+def python(*words, check=True):
+    """Debian's own, as a worker of the tenant that README.md makes."""
+    return machine.command("env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock", "/usr/bin/python3", "-I",
+                           *words, check=check)
+
+
+def test_python():
+    """python3-kvlease: in Debian's Python, with its libkvlease0, byte-compiled."""
+    where = "import kvlease; print(kvlease.__file__, kvlease.__version__)"
+    said = python("-W", "error", "-c", where).stdout.split()
+    assert said == [f"{DIST_PACKAGES}/__init__.py", shell("kvleased --version").split()[-1]], said
+    needed = machine.command("ldd", f"{DIST_PACKAGES}/_kvlease.abi3.so").stdout
+    assert re.search("libkvlease.so.0 => /(usr/)?lib/", needed), needed
+    assert list(pathlib.Path(DIST_PACKAGES, "__pycache__").glob("__init__.*.pyc"))
+    said = python("-m", "kvlease").stdout
+    assert "tenant     prod\nreachable  yes\n" in said, said
+    example = "/usr/share/doc/python3-kvlease/examples/hello.py"
+    assert python(example).stdout == ""
+    assert "found page" in python(example).stdout
+
+
 def test_exporter():
     """Isn't started by itself, and then serves as a user of its own."""
     unit = "kvlease-exporter.service"
@@ -113,6 +137,7 @@ def test_upgrade():
     assert os.stat("/run/kvlease/admin.sock").st_ino == socket
     assert "found page" in hello()
     assert "max_clients = 77" in config.read_text()
+    assert "reachable  yes" in python("-m", "kvlease").stdout
     machine.command("kvleasectl", "check")
 
 
@@ -122,6 +147,8 @@ def test_remove():
     assert machine.show(KVLEASED, "ActiveState") == "inactive"
     assert not pathlib.Path("/usr/sbin/kvleased").exists()
     assert pathlib.Path("/etc/kvlease/kvleased.conf").exists()
+    missed = python("-m", "kvlease", check=False)
+    assert missed.returncode == 1 and "systemctl start kvleased" in missed.stderr, missed
     install("kvleased_*.deb")
     assert machine.show(KVLEASED, "ActiveState") == "active"
     assert "publish: " in hello()
@@ -130,7 +157,8 @@ def test_remove():
 def test_purge():
     """Nothing is left of them, and of what came with them."""
     names = installed() - BEFORE_PACKAGES
-    assert {"kvleased", "kvlease-tools", "libkvlease0", "libkvlease-dev"} <= names, names
+    assert {"kvleased", "kvlease-tools", "libkvlease0", "libkvlease-dev",
+            "python3-kvlease"} <= names, names
     machine.command("dpkg", "-P", *names)
     left = sorted(files() - BEFORE_FILES)
     assert not left, "\n".join(left)
