@@ -3,10 +3,11 @@
 #
 #   sh packaging/wheel.sh DIRECTORY
 #
-# It ends in DIRECTORY, which is made where it is missing. Needs what install-deps.sh build installs, python3
-# 3.11 or later with venv, and the package index for the build tools that client/python/pyproject.toml pins.
-# libprotobuf-c and libcrypto are linked in: the wheel needs nothing but libc (that of this host, or
-# a newer one).
+# It ends in DIRECTORY, which is made where it is missing. Needs what install-deps.sh build installs, python3.11
+# with venv (or python3, where that is newer: then the wheel is for that version and later), and the
+# package index for the build tools that client/python/pyproject.toml pins. libprotobuf-c and libcrypto
+# are linked in, with their licences beside them: the wheel needs nothing but libc (that of this host,
+# or a newer one).
 # Exit status: 0 built, 1 not, 2 wrong command line.
 set -eu
 
@@ -32,6 +33,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-python3 -m venv "$work/venv"
+# It is named after the Python that builds it, which may be a shim that doesn't start.
+python=python3
+if python3.11 -c '' 2>/dev/null; then
+        python=python3.11
+fi
+"$python" -m venv "$work/venv"
 "$work/venv/bin/pip" wheel --disable-pip-version-check --no-deps --wheel-dir "$work/out" "$top/client/python"
 cp "$work"/out/*.whl "$out"

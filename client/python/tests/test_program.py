@@ -20,7 +20,7 @@ def run_module(
     """python -m kvlease."""
     return subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-m", "kvlease", *arguments],
-        env=os.environ | environment,  # type: ignore[arg-type]
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
