@@ -1,6 +1,7 @@
 /* Arguments: of methods called with METH_FASTCALL | METH_KEYWORDS, and their conversions. */
 #include "client/python/src/module.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,18 +270,35 @@ static bool copy_numbers(PyObject *object, struct numbers *ret)
         return ret->copy != NULL;
 }
 
+char array_type(const char *format)
+{
+        static const union {
+                uint16_t number;
+                uint8_t first;
+        } one = {1};
+        char native = one.first ? '<' : '>';
+
+        if (!format)
+                return 'B';
+        if (format[0] == '=' || format[0] == '@' || format[0] == native)
+                ++format;
+        return format[0] && !format[1] ? format[0] : '\0';
+}
+
 /* A contiguous array of 4-byte integers, copied: what it is of may change without the GIL. */
 static bool copy_array(PyObject *object, struct numbers *ret)
 {
         Py_buffer buffer;
+        char type;
         bool ok;
 
         if (PyObject_GetBuffer(object, &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0)
                 return false;
-        ok = buffer.itemsize == sizeof(uint32_t) && buffer.format &&
-             strchr("IiLl", buffer.format[strlen(buffer.format) - 1]);
+        type = array_type(buffer.format);
+        ok = buffer.itemsize == sizeof(uint32_t) && type && strchr("IiLl", type);
         if (!ok) {
-                PyErr_SetString(PyExc_TypeError, "page numbers in an array have 4 bytes each");
+                PyErr_SetString(PyExc_TypeError,
+                        "page numbers in an array are integers of 4 bytes in native order");
         } else {
                 ret->copy = malloc(buffer.len ? (size_t)buffer.len : 1);
                 ok = ret->copy != NULL;
@@ -314,6 +332,15 @@ bool numbers_get(PyObject *object, struct numbers *ret)
         if (PyObject_CheckBuffer(object))
                 return copy_array(object, ret);
         return copy_numbers(object, ret);
+}
+
+bool numbers_get_of(PyObject *object, const struct ns_object *ns, struct numbers *ret)
+{
+        if (Py_TYPE(object) == pages_type && ((const struct pages_object *)object)->ns != ns) {
+                raise_code_as(-EINVAL, "the pages are of another namespace", NULL);
+                return false;
+        }
+        return numbers_get(object, ret);
 }
 
 void numbers_free(struct numbers *numbers)

@@ -168,6 +168,11 @@ PyObject *connection_connect(PyObject *module, PyObject *const *args, Py_ssize_t
                 arg_bool(a[5], &wants_shm) && arg_bool(a[6], &has_safepoints) &&
                 arg_msec(a[7], "timeout", -1, &o.timeout_msec) &&
                 arg_msec(a[8], "reconnect", -1, &o.reconnect_msec)) {
+                /* In C 0 is the default. */
+                if (a[7] && o.timeout_msec == 0)
+                        o.timeout_msec = 1;
+                if (a[8] && o.reconnect_msec == 0)
+                        o.reconnect_msec = 1;
                 o.flags = (is_metadata ? KVL_CONNECT_METADATA_ONLY : 0) |
                           (wants_shm ? 0 : KVL_CONNECT_NO_SHM) |
                           (has_safepoints ? KVL_CONNECT_SAFEPOINTS : 0);

@@ -90,7 +90,7 @@ static const struct {
         {-ENOTCONN, DISCONNECTED, "disconnected"},
         {-ECONNRESET, DISCONNECTED, "disconnected"},
         {-EPROTO, DISCONNECTED, "protocol"},
-        {-ECANCELED, DISCONNECTED, "canceled"},
+        {-ECANCELED, CLOSED, "canceled"},
         {-ESTALE, STALE, "stale"},
         {-ECONNREFUSED, UNREACHABLE, "unreachable"},
         {-ENOENT, NOT_FOUND, "not-found"},

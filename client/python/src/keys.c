@@ -85,9 +85,7 @@ struct tokens {
 /* Of an array of signed or unsigned 4- or 8-byte integers, or the bytes of a uint32 array. */
 static bool tokens_of_array(const Py_buffer *b, struct tokens *ret)
 {
-        const char *format = b->format ? b->format : "B";
-        char type =
-                format[0] == '=' || format[0] == '<' || format[0] == '@' ? format[1] : format[0];
+        char type = array_type(b->format);
         bool is_wide = b->itemsize == 8;
         bool is_signed = type == 'i' || type == 'l' || type == 'q';
 
@@ -97,18 +95,22 @@ static bool tokens_of_array(const Py_buffer *b, struct tokens *ret)
                 PyErr_Format(PyExc_TypeError,
                         "token ids in an array are 4- or 8-byte integers in "
                         "native order, or bytes of uint32; not '%s'",
-                        format);
+                        b->format ? b->format : "B");
                 return false;
         }
         ret->n = (size_t)b->len / (is_wide ? 8 : 4);
         ret->at = malloc(ret->n * sizeof(*ret->at) + 1);
         if (!ret->at)
                 return PyErr_NoMemory(), false;
-        if (!is_wide)
+        if (is_wide)
+                memset(ret->at, 0, ret->n * 4);
+        else if (ret->n)
                 memcpy(ret->at, b->buf, ret->n * 4);
         for (size_t i = 0; i < ret->n; ++i) {
-                uint64_t v = is_wide ? ((const uint64_t *)b->buf)[i] : ret->at[i];
+                uint64_t v = ret->at[i];
 
+                if (is_wide) /* it may lie anywhere */
+                        memcpy(&v, (const char *)b->buf + 8 * i, sizeof(v));
                 if (v > (is_signed && !is_wide ? (uint32_t)INT32_MAX : UINT32_MAX)) {
                         PyErr_SetString(
                                 PyExc_ValueError, "a token id must be an int from 0 to 2**32 - 1");

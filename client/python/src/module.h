@@ -7,8 +7,9 @@
  *
  * Lifetimes. A view holds its pages, pages their namespace, a namespace its connection. Closing
  * looks downwards by counters: what has views is not closed (BufferError), what other threads are
- * calling isn't either (Busy). Closing a namespace or a connection leaves the Python objects below
- * it in place, closed.
+ * calling isn't either (Busy). An event handler may hold any of them, so that all take part in the
+ * collection of cycles; connections are where it breaks those. Closing a namespace or a connection
+ * leaves the Python objects below it in place, closed.
  */
 #ifndef KVLEASE_PYTHON_MODULE_H
 #define KVLEASE_PYTHON_MODULE_H
@@ -96,7 +97,13 @@ struct numbers {
         uint32_t *copy;
 };
 bool numbers_get(PyObject *object, struct numbers *ret);
+/* The same, but not Pages of another namespace, whose numbers mean something else. */
+struct ns_object;
+bool numbers_get_of(PyObject *object, const struct ns_object *ns, struct numbers *ret);
 void numbers_free(struct numbers *numbers);
+
+/* Of a buffer: its one type character in native byte order; 0: it has more, or another order. */
+char array_type(const char *format);
 
 PyObject *numbers_tuple(const uint32_t *at, uint32_t n);
 
@@ -184,6 +191,7 @@ struct pages_object {
         enum pages_state state;
         uint32_t n_views;
         uint32_t n_busy; /* started calls that have some of them */
+        bool is_moving;  /* one of these is a fetch: their numbers change at its end */
         uint64_t n_tokens;
         enum kvl_reason reason; /* of a lease */
         uint64_t waited_usec;
@@ -193,9 +201,12 @@ struct pages_object {
 extern PyTypeObject *pages_type;
 
 int pages_init(PyObject *module);
-/* numbers: taken over (malloc), freed where this fails. */
+/* numbers: taken over (malloc). Where this fails they are freed, and the pages given back. */
 struct pages_object *pages_new(
         struct ns_object *ns, uint32_t *numbers, uint32_t n, enum pages_state state);
+/* Of pages that no object could be made for: without waiting, an exception that is set stays. */
+void numbers_give_back(
+        struct ns_object *ns, const uint32_t *numbers, uint32_t n, enum pages_state state);
 /* false, with an exception: closed, has views, is part of a started call. */
 bool pages_can_change(struct pages_object *self, const char *what);
 /* Takes the first n numbers away. */

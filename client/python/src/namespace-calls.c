@@ -164,14 +164,19 @@ static PyObject *found_in_set(struct ns_object **all, uint32_t n, const uint32_t
 {
         PyObject *list = PyList_New(0);
 
-        for (uint32_t i = 0; list && i < n; ++i) {
-                uint32_t *own = numbers_alloc(n_pages);
+        for (uint32_t i = 0; i < n; ++i) {
+                const uint32_t *from = at + (size_t)i * n_keys;
+                uint32_t *own = list ? numbers_alloc(n_pages) : NULL;
                 PyObject *pages = NULL;
 
                 if (own) {
-                        memcpy(own, at + (size_t)i * n_keys, n_pages * sizeof(*own));
+                        memcpy(own, from, n_pages * sizeof(*own));
                         pages = found(all[i], n_pages ? 0 : KVL_MISS, own, n_pages, n_tokens);
+                } else {
+                        numbers_give_back(all[i], from, n_pages, PAGES_PINNED);
                 }
+                if (!list)
+                        continue;
                 if (!pages || PyList_Append(list, pages) < 0)
                         Py_CLEAR(list);
                 Py_XDECREF(pages);
@@ -286,7 +291,8 @@ static PyObject *ns_lease(
 /* The exception of a publish that stopped, with what was published before it. */
 static PyObject *raise_stopped(int code, struct pages_object *done)
 {
-        PyObject *error = error_new(code, kvl_last_error(), NULL);
+        const char *sentence = kvl_last_error();
+        PyObject *error = error_new(code, sentence[0] ? sentence : kvl_strerror(code), NULL);
 
         if (error && PyObject_SetAttrString(error, "published", (PyObject *)done) == 0)
                 PyErr_SetObject((PyObject *)Py_TYPE(error), error);
@@ -380,7 +386,7 @@ static PyObject *ns_report(struct ns_object *self, PyObject *object)
         uint64_t n_freed = 0;
         int r;
 
-        if (!numbers_get(object, &numbers))
+        if (!numbers_get_of(object, self, &numbers))
                 return NULL;
         if (!ns_enter(self)) {
                 numbers_free(&numbers);
@@ -458,7 +464,7 @@ static PyObject *ns_announce(
         PyObject *a[2];
         int r;
 
-        if (!args_parse(&s, args, n, names, a) || !numbers_get(a[0], &numbers))
+        if (!args_parse(&s, args, n, names, a) || !numbers_get_of(a[0], self, &numbers))
                 return NULL;
         if (!keys_get(a[1], &keys)) {
                 numbers_free(&numbers);

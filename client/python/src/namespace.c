@@ -117,25 +117,26 @@ struct ns_object *namespace_open(
         }
         self->conn = (struct conn_object *)Py_NewRef((PyObject *)conn);
         UNLOCKED(r = kvl_ns_open_with(conn->conn, name, &layout.layout, &o, &ns));
+        if (r) {
+                raise_code(r);
+        } else {
+                link_ns(self, ns);
+                remember(self);
+        }
         conn_leave(conn);
         layout_free(&layout);
         if (r) {
-                raise_code(r);
                 Py_DECREF((PyObject *)self);
                 return NULL;
         }
-        link_ns(self, ns);
-        remember(self);
         return self;
 }
 
 /* ---- close ----------------------------------------------------------------------------------- */
 
-static void close_ns(struct ns_object *self)
+/* ns: that was the namespace's, which has none any more. */
+static void close_ns(struct ns_object *self, struct kvl_ns *ns)
 {
-        struct kvl_ns *ns = self->ns;
-
-        unlink_ns(self);
         ++self->conn->n_calls;
         UNLOCKED(kvl_ns_close(ns));
         --self->conn->n_calls;
@@ -143,6 +144,8 @@ static void close_ns(struct ns_object *self)
 
 static PyObject *ns_close(struct ns_object *self, PyObject *unused)
 {
+        struct kvl_ns *ns;
+
         (void)unused;
         if (!self->ns)
                 Py_RETURN_NONE;
@@ -156,7 +159,9 @@ static PyObject *ns_close(struct ns_object *self, PyObject *unused)
         if (self->n_calls > 0)
                 return raise_busy("other threads use the namespace: let their calls end before it "
                                   "is closed");
-        close_ns(self);
+        ns = self->ns;
+        unlink_ns(self);
+        close_ns(self, ns);
         Py_RETURN_NONE;
 }
 
@@ -176,17 +181,18 @@ static int ns_traverse(struct ns_object *self, visitproc visit, void *arg)
 static void ns_dealloc(struct ns_object *self)
 {
         PyObject *type, *value, *traceback;
+        struct kvl_ns *ns = self->ns;
 
         PyObject_GC_UnTrack(self);
-        if (self->ns) {
+        if (ns) {
                 PyErr_Fetch(&type, &value, &traceback);
-                if (conn_is_inherited(self->conn)) {
-                        unlink_ns(self);
-                } else {
+                /* Before the warning, whose hook may dispatch events of it. */
+                unlink_ns(self);
+                if (!conn_is_inherited(self->conn)) {
                         if (PyErr_ResourceWarning(NULL, 1, "a kvlease.Namespace was not closed") <
                                 0)
                                 PyErr_WriteUnraisable(NULL);
-                        close_ns(self);
+                        close_ns(self, ns);
                 }
                 PyErr_Restore(type, value, traceback);
         }

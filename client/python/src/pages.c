@@ -9,12 +9,31 @@ PyTypeObject *pages_type;
 
 static const char *const state_names[] = {"leased", "pinned", "mapped", "closed"};
 
+void numbers_give_back(
+        struct ns_object *ns, const uint32_t *numbers, uint32_t n, enum pages_state state)
+{
+        PyObject *type, *value, *traceback;
+
+        if (n == 0 || !ns->ns || conn_is_inherited(ns->conn))
+                return;
+        PyErr_Fetch(&type, &value, &traceback);
+        ++ns->n_calls;
+        ++ns->conn->n_calls;
+        if (state == PAGES_LEASED)
+                UNLOCKED(kvl_free_start(ns->ns, numbers, n, NULL, NULL));
+        else if (state == PAGES_PINNED)
+                UNLOCKED(kvl_release_start(ns->ns, numbers, n, NULL, NULL));
+        ns_leave(ns);
+        PyErr_Restore(type, value, traceback);
+}
+
 struct pages_object *pages_new(
         struct ns_object *ns, uint32_t *numbers, uint32_t n, enum pages_state state)
 {
         struct pages_object *self = object_new(pages_type);
 
         if (!self) {
+                numbers_give_back(ns, numbers, n, state);
                 free(numbers);
                 return NULL;
         }
@@ -176,6 +195,7 @@ struct pages_object *publish_settle(struct ns_object *ns, struct pages_object *s
         free(left);
         if (ok)
                 return pages_new(ns, ret_pages, n_done, PAGES_PINNED);
+        numbers_give_back(ns, ret_pages, n_done, PAGES_PINNED);
         free(ret_pages);
         return NULL;
 }
@@ -281,10 +301,19 @@ static PyObject *pages_close_soon(struct pages_object *self, PyObject *unused)
         Py_RETURN_NONE;
 }
 
+static int pages_traverse(struct pages_object *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE((PyObject *)self));
+        Py_VISIT(self->ns);
+        Py_VISIT(self->spans);
+        return 0;
+}
+
 static void pages_dealloc(struct pages_object *self)
 {
         PyObject *type, *value, *traceback;
 
+        PyObject_GC_UnTrack(self);
         if (self->state != PAGES_CLOSED && self->state != PAGES_MAPPED && self->n > 0 &&
                 self->ns->ns && !conn_is_inherited(self->ns->conn)) {
                 PyErr_Fetch(&type, &value, &traceback);
@@ -352,7 +381,13 @@ static PyObject *pages_take(struct pages_object *self, PyObject *object)
 /* A call that needs the pages to stay meanwhile. */
 static bool begin(struct pages_object *self)
 {
-        if (!is_open(self) || !ns_enter(self->ns))
+        if (!is_open(self))
+                return false;
+        if (self->is_moving) {
+                raise_busy("the pages are being fetched, and lie elsewhere after it");
+                return false;
+        }
+        if (!ns_enter(self->ns))
                 return false;
         ++self->n_busy;
         return true;
@@ -413,13 +448,25 @@ static PyObject *pages_pin(struct pages_object *self, PyObject *unused)
 
 static PyObject *pages_fetch(struct pages_object *self, PyObject *unused)
 {
+        uint32_t *at;
         int r = 0;
 
         (void)unused;
         if (!pages_can_change(self, "their pages would move") || !begin(self))
                 return NULL;
-        if (self->n)
-                UNLOCKED(r = kvl_fetch(self->ns->ns, self->numbers, self->n, self->numbers));
+        at = malloc(((size_t)self->n + 1) * sizeof(*at));
+        if (!at) {
+                end(self);
+                return PyErr_NoMemory();
+        }
+        if (self->n) {
+                memcpy(at, self->numbers, self->n * sizeof(*at));
+                self->is_moving = true;
+                UNLOCKED(r = kvl_fetch(self->ns->ns, self->numbers, self->n, at));
+                self->is_moving = false;
+                memcpy(self->numbers, at, self->n * sizeof(*at));
+        }
+        free(at);
         end(self);
         if (r)
                 return raise_code(r);
@@ -521,6 +568,11 @@ static PyObject *pages_copy_page(
                         -EINVAL, "a page of the same namespace is copied into a leased one", NULL);
         if (!get_index(from, a[2], &j) || !begin(self))
                 return NULL;
+        /* Converting an index may have run Python code that changed the other. */
+        if (i >= self->n || from->is_moving) {
+                end(self);
+                return raise_busy("the pages changed meanwhile");
+        }
         ++from->n_busy;
         UNLOCKED(r = kvl_page_copy(self->ns->ns, from->numbers[j], self->numbers[i]));
         --from->n_busy;
@@ -751,6 +803,7 @@ static PyType_Slot slots[] = {
         {Py_tp_doc,
                 (void *)"Pages that were leased or pinned together. A sequence of their numbers."},
         {Py_tp_dealloc, pages_dealloc},
+        {Py_tp_traverse, pages_traverse},
         {Py_tp_methods, methods},
         {Py_tp_getset, getset},
         {Py_tp_repr, pages_repr},
@@ -760,7 +813,7 @@ static PyType_Slot slots[] = {
 };
 
 static PyType_Spec spec = {"kvlease.Pages", sizeof(struct pages_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 int pages_init(PyObject *module)
 {

@@ -104,8 +104,12 @@ static PyObject *found(struct ns_object *ns, const struct kvl_session_page *all,
         uint32_t *numbers = malloc(((size_t)n + 1) * sizeof(*numbers));
         struct pages_object *pages;
 
-        if (!numbers)
-                return PyErr_NoMemory();
+        if (!numbers) {
+                PyErr_NoMemory();
+                for (uint32_t i = 0; i < n; ++i)
+                        numbers_give_back(ns, &all[i].page, 1, PAGES_PINNED);
+                return NULL;
+        }
         for (uint32_t i = 0; i < n; ++i)
                 numbers[i] = all[i].page;
         pages = pages_new(ns, numbers, n, PAGES_PINNED);
@@ -231,10 +235,19 @@ static PyObject *session_exit(struct session_object *self, PyObject *args)
         return session_close(self, NULL, 0, NULL);
 }
 
+static int session_traverse(struct session_object *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE((PyObject *)self));
+        Py_VISIT(self->ns);
+        Py_VISIT(self->info);
+        return 0;
+}
+
 static void session_dealloc(struct session_object *self)
 {
         PyObject *type, *value, *traceback;
 
+        PyObject_GC_UnTrack(self);
         if (self->session) {
                 PyErr_Fetch(&type, &value, &traceback);
                 close_session(self, false);
@@ -285,13 +298,14 @@ static PyGetSetDef session_getset[] = {
 static PyType_Slot session_slots[] = {
         {Py_tp_doc, (void *)"A conversation that the daemon keeps: Namespace.session()."},
         {Py_tp_dealloc, session_dealloc},
+        {Py_tp_traverse, session_traverse},
         {Py_tp_methods, session_methods},
         {Py_tp_getset, session_getset},
         {0, NULL},
 };
 
 static PyType_Spec session_spec = {"kvlease.Session", sizeof(struct session_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, session_slots};
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, session_slots};
 
 int session_init(PyObject *module)
 {
@@ -355,10 +369,18 @@ static PyObject *request_exit(struct request_object *self, PyObject *args)
         return request_end(self, NULL);
 }
 
+static int request_traverse(struct request_object *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE((PyObject *)self));
+        Py_VISIT(self->ns);
+        return 0;
+}
+
 static void request_dealloc(struct request_object *self)
 {
         PyObject *type, *value, *traceback;
 
+        PyObject_GC_UnTrack(self);
         if (self->id) {
                 PyErr_Fetch(&type, &value, &traceback);
                 Py_XDECREF(request_end(self, NULL));
@@ -389,13 +411,14 @@ static PyGetSetDef request_getset[] = {
 static PyType_Slot request_slots[] = {
         {Py_tp_doc, (void *)"What one prompt looks up, leases and publishes: Namespace.request()."},
         {Py_tp_dealloc, request_dealloc},
+        {Py_tp_traverse, request_traverse},
         {Py_tp_methods, request_methods},
         {Py_tp_getset, request_getset},
         {0, NULL},
 };
 
 static PyType_Spec request_spec = {"kvlease.Request", sizeof(struct request_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, request_slots};
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, request_slots};
 
 int request_init(PyObject *module)
 {

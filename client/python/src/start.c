@@ -39,6 +39,7 @@ static void started_free(struct started *s)
 {
         if (s->source) {
                 --s->source->n_busy;
+                s->source->is_moving = false;
                 Py_DECREF((PyObject *)s->source);
         }
         free(s->taken);
@@ -87,7 +88,10 @@ static PyObject *pages_of(
 {
         uint32_t *at = copy_of(pages, n);
 
-        return at ? (PyObject *)pages_new(ns, at, n, state) : NULL;
+        if (at)
+                return (PyObject *)pages_new(ns, at, n, state);
+        numbers_give_back(ns, pages, n, state);
+        return NULL;
 }
 
 /* After a *_start() that didn't. */
@@ -208,7 +212,9 @@ static void on_publish(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
 
         (void)ns;
         (void)n_tokens;
-        if (at)
+        if (!at)
+                numbers_give_back(s->ns, pages, n, PAGES_PINNED);
+        else
                 done = publish_settle(s->ns, s->source, s->taken, s->n_taken, at, n);
         if (done && code != 0 && code != KVL_DUPLICATE) {
                 error = error_new(code, kvl_strerror(code), NULL);
@@ -315,6 +321,7 @@ static PyObject *ns_start_fetch(
         }
         s->source = (struct pages_object *)Py_NewRef(a[1]);
         ++source->n_busy;
+        source->is_moving = true;
         UNLOCKED(r = kvl_fetch_start(self->ns, source->numbers, source->n, on_fetch, s));
         ns_leave(self);
         if (r)

@@ -211,6 +211,8 @@ PyObject *view_of_pages(struct pages_object *pages, uint32_t first, uint32_t n, 
         uint8_t *at;
         int tier;
 
+        if (pages->is_moving)
+                return raise_busy("the pages are being fetched, and lie elsewhere after it");
         if (!ns_enter(ns))
                 return NULL;
         at = kvl_page_ptr(ns->ns, pages->numbers[first], plane);
@@ -294,8 +296,18 @@ static PyObject *view_exit(struct view_object *self, PyObject *args)
         return view_release(self, NULL);
 }
 
+static int view_traverse(struct view_object *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE((PyObject *)self));
+        Py_VISIT(self->holder);
+        if (self->holder)
+                Py_VISIT(self->ns);
+        return 0;
+}
+
 static void view_dealloc(struct view_object *self)
 {
+        PyObject_GC_UnTrack(self);
         if (self->holder)
                 let_go(self);
         object_free((PyObject *)self);
@@ -315,6 +327,10 @@ static int view_getbuffer(struct view_object *self, Py_buffer *buffer, int flags
         }
         if ((flags & PyBUF_WRITABLE) && self->is_read_only) {
                 PyErr_SetString(PyExc_BufferError, "published pages are read-only");
+                return -1;
+        }
+        if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && self->ndim == 2) {
+                PyErr_SetString(PyExc_BufferError, "pages are rows: the view is C-contiguous");
                 return -1;
         }
         if (!self->dtype->format) {
@@ -588,6 +604,7 @@ static PyType_Slot slots[] = {
         {Py_tp_doc, (void *)"Memory of pages without a copy. It keeps what it is of from being "
                             "closed."},
         {Py_tp_dealloc, view_dealloc},
+        {Py_tp_traverse, view_traverse},
         {Py_tp_methods, methods},
         {Py_tp_getset, getset},
         {Py_bf_getbuffer, view_getbuffer},
@@ -596,7 +613,7 @@ static PyType_Slot slots[] = {
 };
 
 static PyType_Spec spec = {"kvlease.View", sizeof(struct view_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 int view_init(PyObject *module)
 {

@@ -88,6 +88,10 @@ static bool end_taken(struct window_object *self)
                         "views of the pages that take() handed out are still used");
                 return false;
         }
+        if (taken && taken->n_busy > 0) {
+                raise_busy("another thread reads pages that take() handed out");
+                return false;
+        }
         if (taken) {
                 taken->state = PAGES_CLOSED;
                 taken->n = 0;
@@ -108,7 +112,7 @@ static PyObject *window_append(
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_stream(a[1], &stream) ||
-                !numbers_get(a[0], &numbers))
+                !numbers_get_of(a[0], self->ns, &numbers))
                 return NULL;
         if (Py_TYPE(a[0]) == pages_type) {
                 source = (struct pages_object *)a[0];
@@ -231,12 +235,21 @@ static PyObject *window_exit(struct window_object *self, PyObject *args)
         return window_close(self, NULL, 0, NULL);
 }
 
+static int window_traverse(struct window_object *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE((PyObject *)self));
+        Py_VISIT(self->ns);
+        Py_VISIT(self->taken);
+        return 0;
+}
+
 /* Views hold what was taken, that holds no window: so it may go while they live, and its buffer
  * with it. Then it stays until the namespace is closed, which views prevent. */
 static void window_dealloc(struct window_object *self)
 {
         PyObject *type, *value, *traceback;
 
+        PyObject_GC_UnTrack(self);
         if (self->window && !(self->taken && self->taken->n_views > 0)) {
                 PyErr_Fetch(&type, &value, &traceback);
                 end_taken(self);
@@ -274,13 +287,14 @@ static PyGetSetDef getset[] = {
 static PyType_Slot slots[] = {
         {Py_tp_doc, (void *)"Over a text that is larger than the device: Namespace.window()."},
         {Py_tp_dealloc, window_dealloc},
+        {Py_tp_traverse, window_traverse},
         {Py_tp_methods, methods},
         {Py_tp_getset, getset},
         {0, NULL},
 };
 
 static PyType_Spec spec = {"kvlease.Window", sizeof(struct window_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 int window_init(PyObject *module)
 {
