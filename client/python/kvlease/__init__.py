@@ -6,7 +6,13 @@ it. Any worker of the same tenant that looks the keys up gets the very same memo
 
 Objects are closed, or used with `with`; what is only forgotten is given back, too, with a
 ResourceWarning. Every call may be made from any thread, releases the GIL while it may block, and
-raises kvlease.Error (one of its subclasses) where it fails. A miss is no error but an empty result.
+raises kvlease.Error (one of its subclasses, with .reason, a word, and .code) where it fails. A miss
+is no error but an empty result. Not of that family, as everywhere in Python: TypeError, ValueError
+and IndexError for arguments that can be none, BufferError for what views still use, MemoryError.
+
+Units: seconds, bytes, tokens, pages. Keys are 32 bytes each, in one buffer or a sequence of them.
+Streams are CUstreams as ints (torch: stream.cuda_stream).
+
 Events and restarts of the daemon go to the logger "kvlease" where no handler is set.
 
 A child of fork() can't use what its parent opened: calls raise kvlease.Forked, and memory of pages

@@ -417,8 +417,13 @@ static PyMethodDef methods[] = {
                 "Does what can be done without blocking, runs callbacks; how many it ran."},
         METHOD("safepoint", conn_safepoint,
                 "safepoint($self, stream=0)\n--\n\n"
-                "Between two steps: nothing on the stream uses pages that aren't held. Number of "
-                "extent sets\ngiven back. Views of the arena must not be used where pages went."),
+                "Between two steps: nothing on the stream uses pages that aren't held. Gives back "
+                "what "
+                "EventType.REVOKE\nasked for: the number of extent sets. stream: a CUstream as an "
+                "int; 0 or None: the default one. Views of the\narena must not be used where pages "
+                "went. Raises DeviceFailure (the stream is broken), Invalid (it is "
+                "being\ncaptured), "
+                "Timeout, Disconnected."),
         {"close", (PyCFunction)conn_close, METH_NOARGS,
                 "close($self)\n--\n\n"
                 "Unmaps everything and ends the connection. BufferError while views live; Busy "

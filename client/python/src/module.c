@@ -77,14 +77,23 @@ static PyMethodDef functions[] = {
                 "metadata_only=False, shm=True, safepoints=False, timeout=30, reconnect=60)"
                 "\n--\n\n"
                 "Connects to kvleased: a Connection.\n\n"
-                "socket: a path; None: $KVLEASE_SOCKET, else /run/kvlease/sock. timeout: seconds "
-                "of "
-                "every blocking\ncall; reconnect: how long the daemon may be away before the "
-                "connection is over; None: for ever.\nUnreachable, Denied, Draining, "
-                "VersionMismatch, NotFound (no such group), Timeout."),
+                "socket: a path; None: $KVLEASE_SOCKET, else /run/kvlease/sock. client_name: at "
+                "most 64 bytes, which\nkvleasectl clients shows. group_token: 16 bytes of a member "
+                "whose group it joins; group_secret: 16..256\nbytes that name the group. "
+                "metadata_only: no page is mapped. shm: shared memory, where the daemon "
+                "offers\nit. "
+                "safepoints: the engine calls Connection.safepoint(). timeout: seconds of every "
+                "blocking call;\nreconnect: how long the daemon may be away before the connection "
+                "is over; None: for ever.\n\nRaises Unreachable, Denied, Draining, "
+                "VersionMismatch, "
+                "NotFound (no such group, or, with a token, no\nsuch socket), Invalid, Busy (too "
+                "many clients, or descriptors), Timeout, Disconnected."),
         METHOD("lookup_set", namespace_lookup_set,
                 "lookup_set($module, namespaces, keys, request=0)\n--\n\n"
-                "The longest run that is cached in all namespaces of a set: a Pages for each."),
+                "The longest run that is cached in all namespaces of a set: a list of Pages, one "
+                "for "
+                "each, of equal length\n(0: a miss).\n\nnamespaces: 1..64 open ones, of any "
+                "connections of the process. Raises as Namespace.lookup()."),
         {"version", module_version, METH_NOARGS,
                 "version($module)\n--\n\nVersion of the library that is linked in."},
         METHOD("bench_lookup", bench,

@@ -568,22 +568,29 @@ static PyObject *ns_explain(struct ns_object *self, PyObject *object)
 PyMethodDef ns_call_methods[] = {
         METHOD("lookup", ns_lookup,
                 "lookup($self, keys, request=0)\n--\n\n"
-                "The longest run of cached pages from the first key on, pinned and mapped: empty "
-                "where even the\nfirst isn't cached. What lies below the device is brought up."),
+                "The longest run of cached pages from the first key on, pinned and mapped: Pages, "
+                "empty "
+                "where even the\nfirst isn't cached. What lies below the device is brought up.\n\n"
+                "keys: n * 32 bytes in one buffer, or a sequence of n buffers, any number, from "
+                "the "
+                "text's first page\non. request: a Request or its id. Raises Stale, Quota (pins), "
+                "DeviceFailure, Timeout, Disconnected."),
         METHOD("find", ns_find,
                 "find($self, keys, request=0)\n--\n\n"
                 "As lookup(), but each page stays in the tier where it lies."),
         METHOD("lookup_wait", ns_lookup_wait,
                 "lookup_wait($self, keys, timeout, *, request=0)\n--\n\n"
-                "As lookup(), but waits for keys that somebody else is computing, seconds in all. "
-                "Pages.is_pending:\nthe key after the last found still is."),
+                "As lookup(), but waits for keys that somebody else is computing, timeout seconds "
+                "in all "
+                "(None: 600).\nPages.is_pending: the key after the last found still is."),
         {"probe", (PyCFunction)ns_probe, METH_O,
                 "probe($self, keys, /)\n--\n\n"
                 "How many leading keys are cached, and where: bytes of that length, each a Tier. "
                 "Pins nothing."},
         METHOD("lease", ns_lease,
                 "lease($self, n_pages, request=0, *, min_pages=0, max_wait=None)\n--\n\n"
-                "Leases 1..4096 pages for writing, all or none, mapped. min_pages: fewest of use, "
+                "Leases 1..4096 pages for writing, all or none, mapped: leased Pages. min_pages: "
+                "fewest of use, "
                 "where the tenant\nis degraded when it is full. max_wait: seconds to wait for "
                 "room; "
                 "None: what the tenant allows.\nRaises Full, Quota, Draining, Stale, Timeout, with "
@@ -608,22 +615,32 @@ PyMethodDef ns_call_methods[] = {
         {"report", (PyCFunction)ns_report, METH_O,
                 "report($self, pages, /)\n--\n\n"
                 "Which leased pages this connection still holds; the group's others are freed: how "
-                "many."},
+                "many. Busy where\nother members of the group have the namespace open, too."},
         {"page_tier", (PyCFunction)ns_page_tier, METH_O,
                 "page_tier($self, page, /)\n--\n\nTier that a page's number belongs to."},
         METHOD("invalidate", ns_invalidate,
                 "invalidate($self, key=None, *, tag=...)\n--\n\n"
-                "Makes a page and all after it unfindable, or those published with a tag, or, "
-                "without either, the\nwhole namespace. How many pages were dropped."),
+                "Makes a page and all after it unfindable, or those published with a tag (not 0), "
+                "or, "
+                "without either, the\nwhole namespace. How many pages were dropped. What is pinned "
+                "stays readable. Raises Invalid, Busy (too\nmany are under way)."),
         METHOD("announce", ns_announce,
                 "announce($self, pages, keys)\n--\n\n"
-                "Says that these leased pages are about to get these keys: an Announcement."),
+                "Says that these leased pages (1024 at most) are about to get these keys, one "
+                "each, so "
+                "that others\nwait() for them: an Announcement. It ends with the pages' publish or "
+                "close. Raises Invalid (a page isn't\nleased, or announced already), Busy (no "
+                "room: "
+                "go on without), Stale."),
         METHOD("wait", ns_wait,
                 "wait($self, key, timeout=600)\n--\n\n"
-                "Waits for whoever announced the key. True: it is cached; False: nobody computes "
-                "it. Timeout."),
+                "Waits for whoever announced the key. True: it is cached, look it up; False: "
+                "nobody "
+                "computes it.\ntimeout: seconds up to 600; None: 600. Raises Timeout, Stale, "
+                "Busy."),
         {"explain", (PyCFunction)ns_explain, METH_O,
                 "explain($self, keys, /)\n--\n\nWhy these keys (256 at most) would hit or miss, "
-                "for people."},
+                "for people: a list of Explanation,\none for each. Pins nothing. Raises Invalid, "
+                "Stale."},
         {NULL, NULL, 0, NULL},
 };

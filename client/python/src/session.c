@@ -273,12 +273,17 @@ static PyObject *session_is_closed(struct session_object *self, void *unused)
 static PyMethodDef session_methods[] = {
         METHOD("pages", session_pages,
                 "pages($self, start=0, max_pages=65536)\n--\n\n"
-                "Its pages from an index on, pinned: Pages with .spans. Empty where there are "
-                "none."),
+                "Its pages from an index on, max_pages (1..1048576) at most, pinned: Pages with a "
+                "Span "
+                "for each in .spans.\nEmpty where there are none. Raises NotFound (somebody "
+                "dropped "
+                "the session), Stale, Quota."),
         METHOD("truncate", session_truncate,
                 "truncate($self, first_tokens, last_tokens)\n--\n\n"
                 "Keeps the pages of the first and last so many tokens: how many pages were given "
-                "up."),
+                "up. "
+                "What is after the\ngap can be found through the session alone. Raises Invalid, "
+                "NotFound."),
         METHOD("hint", session_hint,
                 "hint($self, hint, *, after=0)\n--\n\n"
                 "What is known of its next turn, a Hint; after: seconds, for Hint.RETURNS."),

@@ -269,7 +269,12 @@ static PyMethodDef methods[] = {
         METHOD("take", window_take,
                 "take($self, first, n_pages, *, stream=0)\n--\n\n"
                 "Pages of the text from an index on, at least one, on the device: valid until the "
-                "next call on the\nwindow, which raises BufferError while views of them live."),
+                "next call on the\nwindow, which raises BufferError while views of them live. "
+                "Pages, at "
+                "most n_pages. stream: what was put\non it may still read those of the call "
+                "before. "
+                "Raises NotFound (a page is damaged or gone), Timeout\n(then close it), "
+                "DeviceFailure."),
         METHOD("close", window_close,
                 "close($self, *, stream=0)\n--\n\nCloses it: pins and buffer go. The text stays "
                 "cached."),

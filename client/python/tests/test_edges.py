@@ -91,23 +91,25 @@ def test_pages_that_an_index_changes(namespace: kvlease.Namespace) -> None:
             pages.copy_page(1, found, Index())  # type: ignore[arg-type]
 
 
-def test_what_was_begun_when_it_closes(make_daemon: MakeDaemon) -> None:
+@pytest.mark.parametrize("what", ["namespace", "connection"])
+def test_what_was_begun_when_it_closes(make_daemon: MakeDaemon, what: str) -> None:
     daemon = make_daemon()
     done: list[tuple[object, Exception | None]] = []
-    with kvlease.connect(daemon.socket, shm=False) as conn:
-        conn.set_event_handler(lambda event: None)
-        for close in (lambda: ns.close(), lambda: conn.close()):
-            ns = conn.namespace("n", LAYOUT)
-            daemon.pause(True)
-            ns.start_lookup(lambda *result: done.append(result), text(1))
-            stopper = threading.Timer(0.05, lambda: daemon.pause(False))
-            stopper.start()
-            close()
-            stopper.join()
-            result, error = done.pop()
-            assert result is None
-            assert isinstance(error, kvlease.Closed)
-            assert error.reason == "canceled"
+    conn = kvlease.connect(daemon.socket, shm=False)
+    conn.set_event_handler(lambda event: None)
+    ns = conn.namespace("n", LAYOUT)
+    daemon.pause(True)
+    ns.start_lookup(lambda *result: done.append(result), text(1))
+    timer = threading.Timer(0.05, lambda: daemon.pause(False))
+    timer.start()
+    if what == "namespace":
+        ns.close()
+    conn.close()
+    timer.join()
+    ((result, error),) = done
+    assert result is None
+    assert isinstance(error, kvlease.Closed)
+    assert error.reason == "canceled"
 
 
 def test_no_time_at_all(make_daemon: MakeDaemon) -> None:
@@ -152,7 +154,7 @@ def test_a_namespace_that_is_forgotten_gets_no_event(shared_daemon: Daemon) -> N
 
 
 def test_cycles_are_collected(shared_daemon: Daemon) -> None:
-    """An engine whose method is the handler of its connection, and that holds all kinds of objects."""
+    """An engine whose method is its connection's handler, and that holds all kinds of objects."""
 
     class Engine:
         def __init__(self) -> None:
