@@ -4,7 +4,8 @@
 #   sh tests/run.sh                  short numbers: some 15 minutes on two cores
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
 #   sh tests/run.sh --part NAME      one part (repeatable): static release python asan tsan valgrind
-#                                    fuzz coverage (only with --full, or by name)
+#                                    fuzz coverage (only with --full, or by name) torch (by name)
+#   sh tests/run.sh --also NAME      this part after the others (repeatable)
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
 # The last line says how many checks passed, failed and were skipped; the exit status is 0 where
@@ -20,18 +21,24 @@ cd "$top"
 full=0
 deps=1
 parts=
+also=
 while [ $# -gt 0 ]; do
         case "$1" in
         --full) full=1 ;;
         --no-deps) deps=0 ;;
-        --part)
+        --part | --also)
                 case "${2-}" in
-                static | release | python | asan | tsan | valgrind | fuzz | coverage) parts="$parts $2" ;;
+                static | release | python | torch | asan | tsan | valgrind | fuzz | coverage) ;;
                 *)
-                        echo "run.sh: --part needs one of: static release python asan tsan valgrind fuzz coverage" >&2
+                        echo "run.sh: $1 needs one of: static release python torch asan tsan valgrind fuzz coverage" >&2
                         exit 2
                         ;;
                 esac
+                if [ "$1" = --part ]; then
+                        parts="$parts $2"
+                else
+                        also="$also $2"
+                fi
                 shift
                 ;;
         -h | --help)
@@ -50,7 +57,7 @@ if [ "$full" = 1 ]; then
         export KVL_FULL=1
         all="$all coverage"
 fi
-parts=${parts:-$all}
+parts=${parts:-$all}$also
 # Of the part "coverage": tests (in both transports those of tests/integration), and what they need.
 COVERAGE_UNIT='host queue cuda_load cuda cuda_faults cuda_ipc cuda_work'
 COVERAGE_INTEGRATION='share recall gpu_client gpu_faults gpu_start'
@@ -177,22 +184,30 @@ part_release() {
         fi
 }
 
-# The package for Python, in a virtual environment with pinned tools (client/python/tests/requirements.txt).
-part_python() {
+# Where the package for Python is installed, with pinned tools (client/python/tests/requirements.txt).
+venv=$top/build/python-venv
+python_is_installed=no
+
+python_install() {
+        [ "$python_is_installed" = no ] || return 0
         # shellcheck disable=SC2086
-        [ -e build/build.ninja ] || build build --buildtype=release $symbols || return 0
+        [ -e build/build.ninja ] || build build --buildtype=release $symbols || return 1
         say "building client/python"
         check compile-for-python ninja -C build daemon/server/kvleased client/ctl/kvleasectl \
-                client/lib/libkvlease.a || return 0
-        venv=$top/build/python-venv
-        [ -x "$venv/bin/pip" ] || check python-venv /usr/bin/python3 -m venv "$venv" || return 0
+                client/lib/libkvlease.a || return 1
+        [ -x "$venv/bin/pip" ] || check python-venv /usr/bin/python3 -m venv "$venv" || return 1
         check python-tools "$venv/bin/pip" install -q --disable-pip-version-check \
-                -r client/python/tests/requirements.txt || return 0
+                -r client/python/tests/requirements.txt || return 1
         # Built as a user builds it, but with the library of build/.
         check python-install env CFLAGS=-Werror PATH="$venv/bin:$PATH" "$venv/bin/pip" install -q --disable-pip-version-check --no-deps \
                 --no-build-isolation --force-reinstall \
                 --config-settings=setup-args=-Dlibkvlease="$top/build/client/lib/libkvlease.a" \
-                --config-settings=build-dir="$top/build/python" ./client/python || return 0
+                --config-settings=build-dir="$top/build/python" ./client/python || return 1
+        python_is_installed=yes
+}
+
+part_python() {
+        python_install || return 0
         say "testing python"
         # -X dev: debug hooks of the allocators, and asyncio's debug mode.
         if check python-tests env KVL_BUILD="$top/build" "$venv/bin/python" -X dev -W error \
@@ -220,6 +235,33 @@ part_python() {
                 --allowlist client/python/tests/stubtest-allowed kvlease || true
         check python-ruff "$venv/bin/ruff" check --no-cache client/python || true
         check python-format "$venv/bin/ruff" format --no-cache --check client/python || true
+}
+
+# The package for Python beside torch, on the CPU. PyPI's torch is the one for CUDA: what else it wants
+# of CUDA is left out, 3 GB, and replaced (client/python/tests/cuda_stubs.py). It is kept for later runs.
+part_torch() {
+        python_install || return 0
+        inputs='client/python/tests/requirements-torch.txt client/python/tests/cuda_stubs.py'
+        # shellcheck disable=SC2086
+        torch=${XDG_CACHE_HOME:-$HOME/.cache}/kvlease/torch-$({
+                cat $inputs
+                "$venv/bin/python" --version
+        } | cksum | cut -d ' ' -f 1)
+        if [ ! -e "$torch" ]; then
+                say "installing torch in $torch: 540 MB from the package index, 1.2 GB on disk"
+                new=$torch.$$
+                check torch-install "$venv/bin/pip" install -q --disable-pip-version-check --no-deps \
+                        --no-cache-dir --target "$new" -r client/python/tests/requirements-torch.txt &&
+                        check torch-stubs "$venv/bin/python" client/python/tests/cuda_stubs.py "$new" &&
+                        { mv -T "$new" "$torch" 2>/dev/null || [ -e "$torch" ]; } || true
+                rm -rf "$new"
+                [ -e "$torch" ] || return 0
+        fi
+        say "testing torch"
+        if check torch-tests env KVL_BUILD="$top/build" PYTHONPATH="$torch" "$venv/bin/python" \
+                -X dev -W error -m pytest -p no:cacheprovider client/python/tests/torch_tensors.py; then
+                tail -n 1 "$work/log"
+        fi
 }
 
 part_asan() {

@@ -602,7 +602,9 @@ static PyGetSetDef getset[] = {
 
 static PyType_Slot slots[] = {
         {Py_tp_doc, (void *)"Memory of pages without a copy. It keeps what it is of from being "
-                            "closed."},
+                            "closed.\n\nPublished pages are read-only, and consumers are told. "
+                            "torch.from_dlpack() doesn't care: writing\nto such a tensor changes "
+                            "the pages for everybody who finds them."},
         {Py_tp_dealloc, view_dealloc},
         {Py_tp_traverse, view_traverse},
         {Py_tp_methods, methods},
