@@ -190,8 +190,9 @@ struct pages_object {
         uint32_t n;
         enum pages_state state;
         uint32_t n_views;
-        uint32_t n_busy; /* started calls that have some of them */
-        bool is_moving;  /* one of these is a fetch: their numbers change at its end */
+        uint32_t n_busy;   /* calls under way that have some of them */
+        bool is_moving;    /* one of them takes them away, or changes their numbers */
+        bool is_of_window; /* of take(): the window's next call ends them */
         uint64_t n_tokens;
         enum kvl_reason reason; /* of a lease */
         uint64_t waited_usec;
@@ -207,8 +208,12 @@ struct pages_object *pages_new(
 /* Of pages that no object could be made for: without waiting, an exception that is set stays. */
 void numbers_give_back(
         struct ns_object *ns, const uint32_t *numbers, uint32_t n, enum pages_state state);
-/* false, with an exception: closed, has views, is part of a started call. */
+/* false, with an exception: closed, has views, is part of a call under way. */
 bool pages_can_change(struct pages_object *self, const char *what);
+/* Begins and ends a call that takes them away, or changes their numbers: nobody gets a view, or
+ * uses them otherwise, meanwhile. After pages_can_change(). */
+void pages_begin_move(struct pages_object *self);
+void pages_end_move(struct pages_object *self);
 /* Takes the first n numbers away. */
 void pages_drop_first(struct pages_object *self, uint32_t n);
 /* Puts numbers before the others. false: no memory, an exception is set; nothing changed. */

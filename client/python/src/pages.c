@@ -52,6 +52,27 @@ static bool is_open(struct pages_object *self)
         return false;
 }
 
+static bool is_usable(struct pages_object *self)
+{
+        if (!is_open(self))
+                return false;
+        if (self->is_moving)
+                raise_busy("a call that was begun moves these pages, or gives them back");
+        return !self->is_moving;
+}
+
+void pages_begin_move(struct pages_object *self)
+{
+        ++self->n_busy;
+        self->is_moving = true;
+}
+
+void pages_end_move(struct pages_object *self)
+{
+        --self->n_busy;
+        self->is_moving = false;
+}
+
 bool pages_can_change(struct pages_object *self, const char *what)
 {
         if (!is_open(self))
@@ -284,12 +305,12 @@ static PyObject *pages_close_soon(struct pages_object *self, PyObject *unused)
         if (self->n > 0 && self->state != PAGES_MAPPED && ns->ns && !conn_is_inherited(ns->conn)) {
                 ++ns->n_calls;
                 ++ns->conn->n_calls;
-                ++self->n_busy;
+                pages_begin_move(self);
                 if (self->state == PAGES_LEASED)
                         UNLOCKED(r = kvl_free_start(ns->ns, self->numbers, self->n, NULL, NULL));
                 else
                         UNLOCKED(r = kvl_release_start(ns->ns, self->numbers, self->n, NULL, NULL));
-                --self->n_busy;
+                pages_end_move(self);
                 ns_leave(ns);
         }
         if (r && !is_over(r))
@@ -354,6 +375,8 @@ static PyObject *pages_take(struct pages_object *self, PyObject *object)
 
         if (!arg_u32(object, "n_pages", &n) || !pages_can_change(self, "they can't be divided"))
                 return NULL;
+        if (self->is_of_window)
+                return raise_code_as(-EINVAL, "pages of a window's take() can't be divided", NULL);
         if (n > self->n) {
                 PyErr_Format(PyExc_ValueError, "%u pages of %u", n, self->n);
                 return NULL;
@@ -381,13 +404,7 @@ static PyObject *pages_take(struct pages_object *self, PyObject *object)
 /* A call that needs the pages to stay meanwhile. */
 static bool begin(struct pages_object *self)
 {
-        if (!is_open(self))
-                return false;
-        if (self->is_moving) {
-                raise_busy("the pages are being fetched, and lie elsewhere after it");
-                return false;
-        }
-        if (!ns_enter(self->ns))
+        if (!is_usable(self) || !ns_enter(self->ns))
                 return false;
         ++self->n_busy;
         return true;
@@ -399,13 +416,9 @@ static void end(struct pages_object *self)
         ns_leave(self->ns);
 }
 
-static bool get_index(struct pages_object *self, PyObject *object, uint32_t *ret)
+static bool is_index(struct pages_object *self, Py_ssize_t i, uint32_t *ret)
 {
-        Py_ssize_t i = PyNumber_AsSsize_t(object, PyExc_IndexError);
-
-        if (i == -1 && PyErr_Occurred())
-                return false;
-        if (!is_open(self))
+        if (!is_usable(self))
                 return false;
         if (i < 0)
                 i += self->n;
@@ -415,6 +428,14 @@ static bool get_index(struct pages_object *self, PyObject *object, uint32_t *ret
         }
         *ret = (uint32_t)i;
         return true;
+}
+
+/* Converting the number may run Python code that changes the pages: it comes first. */
+static bool get_index(struct pages_object *self, PyObject *object, uint32_t *ret)
+{
+        Py_ssize_t i = PyNumber_AsSsize_t(object, PyExc_IndexError);
+
+        return !(i == -1 && PyErr_Occurred()) && is_index(self, i, ret);
 }
 
 static PyObject *pages_pin(struct pages_object *self, PyObject *unused)
@@ -556,23 +577,27 @@ static PyObject *pages_copy_page(
 {
         static const struct signature s = {"copy_page", {"index", "source", "source_index"}, 3, 3};
         struct pages_object *from;
+        Py_ssize_t to_index, from_index;
         uint32_t i = 0, j = 0;
         PyObject *a[3];
         int r;
 
-        if (!args_parse(&s, args, n, names, a) || !get_index(self, a[0], &i))
+        if (!args_parse(&s, args, n, names, a))
+                return NULL;
+        to_index = PyNumber_AsSsize_t(a[0], PyExc_IndexError);
+        if (to_index == -1 && PyErr_Occurred())
+                return NULL;
+        from_index = PyNumber_AsSsize_t(a[2], PyExc_IndexError);
+        if (from_index == -1 && PyErr_Occurred())
                 return NULL;
         from = (struct pages_object *)a[1];
+        if (!is_usable(self))
+                return NULL;
         if (Py_TYPE(a[1]) != pages_type || from->ns != self->ns || self->state != PAGES_LEASED)
                 return raise_code_as(
                         -EINVAL, "a page of the same namespace is copied into a leased one", NULL);
-        if (!get_index(from, a[2], &j) || !begin(self))
+        if (!is_index(self, to_index, &i) || !is_index(from, from_index, &j) || !begin(self))
                 return NULL;
-        /* Converting an index may have run Python code that changed the other. */
-        if (i >= self->n || from->is_moving) {
-                end(self);
-                return raise_busy("the pages changed meanwhile");
-        }
         ++from->n_busy;
         UNLOCKED(r = kvl_page_copy(self->ns->ns, from->numbers[j], self->numbers[i]));
         --from->n_busy;
@@ -605,7 +630,8 @@ static PyObject *pages_view(
         PyObject *a[4];
 
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "plane", &plane) ||
-                !arg_u32(a[1], "start", &start) || !arg_u32(a[2], "stop", &stop) || !is_open(self))
+                !arg_u32(a[1], "start", &start) || !arg_u32(a[2], "stop", &stop) ||
+                !is_usable(self))
                 return NULL;
         if (stop > self->n || start >= stop) {
                 PyErr_Format(PyExc_IndexError, "pages %u to %u of %u", start, stop, self->n);

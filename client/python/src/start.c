@@ -12,7 +12,7 @@
 struct started {
         struct ns_object *ns;
         PyObject *callback;
-        struct pages_object *source; /* publish, fetch: whose pages it has */
+        struct pages_object *source; /* publish, fetch: whose pages it has, by n_busy */
         uint32_t *taken;             /* publish: these, in order */
         uint32_t n_taken;
 };
@@ -289,6 +289,7 @@ static void on_fetch(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_
 
         (void)ns;
         (void)n_tokens;
+        s->source->is_moving = false;
         if (pages && n == s->source->n)
                 memcpy(s->source->numbers, pages, n * sizeof(*pages));
         if (code == 0)
@@ -320,12 +321,13 @@ static PyObject *ns_start_fetch(
                 return NULL;
         }
         s->source = (struct pages_object *)Py_NewRef(a[1]);
-        ++source->n_busy;
-        source->is_moving = true;
+        pages_begin_move(source);
         UNLOCKED(r = kvl_fetch_start(self->ns, source->numbers, source->n, on_fetch, s));
         ns_leave(self);
-        if (r)
+        if (r) {
+                source->is_moving = false;
                 return refused(s, r);
+        }
         Py_RETURN_NONE;
 }
 

@@ -116,6 +116,11 @@ static PyObject *window_append(
                 return NULL;
         if (Py_TYPE(a[0]) == pages_type) {
                 source = (struct pages_object *)a[0];
+                if (source->state != PAGES_PINNED || source->ns != self->ns) {
+                        numbers_free(&numbers);
+                        return raise_code_as(
+                                -EINVAL, "a window takes pinned pages of its namespace", NULL);
+                }
                 if (!pages_can_change(source, "the window takes them over")) {
                         numbers_free(&numbers);
                         return NULL;
@@ -131,11 +136,11 @@ static PyObject *window_append(
                 return NULL;
         }
         if (source)
-                ++source->n_busy;
+                pages_begin_move(source);
         UNLOCKED(r = kvl_window_append(self->window, numbers.at, numbers.n, stream));
         end(self);
         if (source)
-                --source->n_busy;
+                pages_end_move(source);
         /* But for these it has them, and their pins, whatever else happened. */
         if (source && r != -EINVAL && r != -ENOMEM && r != -ECHILD) {
                 source->state = PAGES_CLOSED;
@@ -174,6 +179,8 @@ static PyObject *window_take(
         if (!copy)
                 return PyErr_NoMemory();
         self->taken = pages_new(self->ns, copy, count, PAGES_MAPPED);
+        if (self->taken)
+                self->taken->is_of_window = true;
         return Py_XNewRef((PyObject *)self->taken);
 }
 

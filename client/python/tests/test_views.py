@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
+import threading
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import pytest
-from conftest import LAYOUT
-from test_core import publish, text
+from conftest import LAYOUT, wait_until
+from test_core import key, publish, text
 
 import kvlease
 
@@ -175,3 +180,127 @@ def test_arena(namespace: kvlease.Namespace) -> None:
         assert not np.from_dlpack(arena).flags.writeable
     with pytest.raises(kvlease.NotFound):
         namespace.arena(1)
+
+
+def test_no_view_of_what_moves(namespace: kvlease.Namespace) -> None:
+    keys = text(1)
+    publish(namespace, keys)
+    done: list[object] = []
+    with namespace.lookup(keys) as found:
+        namespace.start_fetch(lambda pages, error: done.append(error), found)
+        uses: list[Callable[[], object]] = [
+            lambda: found.page(0),
+            found.view,
+            lambda: found.read(0),
+            lambda: found.tier(0),
+            found.pin,
+            found.fetch,
+            found.close,
+        ]
+        for use in uses:
+            with pytest.raises(kvlease.Busy):
+                use()
+        wait_until(lambda: namespace.connection.dispatch() >= 0 and bool(done))
+        assert done == [None]
+        found.fetch()
+        with found.page(0) as view, found.pin():
+            assert view.shape == (4096,)
+
+
+@pytest.mark.parametrize("how", ["close", "close_soon", "append", "fetch"])
+def test_no_view_while_another_thread_gives_back(
+    namespace: kvlease.Namespace, how: Literal["close", "close_soon", "append", "fetch"]
+) -> None:
+    """The one who waits for the GIL gets it just when the call lets go of it."""
+    keys = text(1)
+    publish(namespace, keys)
+    n_rounds = 300
+    box: list[kvlease.Pages] = []
+    is_over = threading.Event()
+    views: list[kvlease.View] = []
+
+    def look() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(IndexError, kvlease.Closed, kvlease.Busy):
+                views.append(box[0].page(0))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        with namespace.window() as window:
+            for _ in range(n_rounds):
+                pages = namespace.lookup(keys)
+                box[:] = [pages]
+                # With a view it is refused; after it, whatever was tried, there is none.
+                with contextlib.suppress(BufferError, kvlease.Full):
+                    if how == "append":
+                        window.append(pages)
+                    else:
+                        getattr(pages, how)()
+                        assert not pages.is_closed or pages.n_views == 0
+                box.clear()
+                assert not pages.is_closed or pages.n_views == 0
+                views.clear()
+                pages.close()
+    finally:
+        is_over.set()
+        thread.join()
+    assert namespace.n_views == 0
+
+
+def test_numbers_that_change_the_pages(namespace: kvlease.Namespace) -> None:
+    """An index that is an object may run code."""
+    keys = text(1)
+    publish(namespace, keys)
+
+    class Index:
+        def __init__(self, run: Callable[[], kvlease.Pages | None]) -> None:
+            self.run = run
+            self.result: kvlease.Pages | None = None
+
+        def __index__(self) -> int:
+            self.result = self.run()
+            return 0
+
+    with namespace.lookup(keys) as found:
+        for is_first in (True, False):
+            pages = namespace.lease(1)
+            index = Index(functools.partial(namespace.publish, pages, text(1, 900)))
+            with pytest.raises((IndexError, kvlease.Closed)):
+                pages.copy_page(index if is_first else 0, found, 0 if is_first else index)
+            assert index.result
+            index.result.close()
+            pages.close()
+            namespace.invalidate(key(text(1, 900), 0))
+        for use in (
+            kvlease.Pages.page,
+            kvlease.Pages.read,
+            kvlease.Pages.tier,
+            lambda pages, index: pages.write(index, b"x"),
+        ):
+            pages = namespace.lease(1)
+            with pytest.raises(kvlease.Closed):
+                use(pages, Index(pages.close))
+
+
+def test_windows_take_pins_of_their_namespace(
+    connection: kvlease.Connection, namespace: kvlease.Namespace
+) -> None:
+    keys = text(2)
+    publish(namespace, keys)
+    with (
+        connection.namespace(f"{namespace.name}-other", LAYOUT) as other,
+        namespace.window() as window,
+    ):
+        publish(other, keys)
+        with other.lookup(keys) as theirs, namespace.lease(1) as leased:
+            for pages in (theirs, leased):
+                with pytest.raises(kvlease.Invalid, match="pinned pages"):
+                    window.append(pages)
+            assert theirs.state == "pinned"
+        window.append(namespace.lookup(keys))
+        taken = window.take(0, 1)
+        # Its views end with the window's next call, so no other object has them.
+        with pytest.raises(kvlease.Invalid, match="divided"):
+            taken.take(1)
+        other.invalidate()
