@@ -67,6 +67,8 @@ static PyObject *bench(PyObject *module, PyObject *const *args, Py_ssize_t n, Py
         ns_leave(ns);
         free(pages);
         keys_free(&keys);
+        if (r == KVL_MISS)
+                return raise_code_as(-ENOENT, "a page was evicted meanwhile", NULL);
         return r ? raise_code(r) : PyFloat_FromDouble(seconds / rounds);
 }
 
