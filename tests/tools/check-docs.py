@@ -91,11 +91,21 @@ def check_test(page, room, name, function):
         problems.append(f"{page}: {test}: {source.name} has no such test")
 
 
+def check_python_test(page, name, function):
+    """python/NAME:FUNCTION of client/python/tests/test_NAME.py, or NAME.py (what torch is for)."""
+    files = [top / "client/python/tests" / f"{prefix}{name}.py" for prefix in ("test_", "")]
+    if not any(f.exists() and re.search(rf"^def {function}\(", f.read_text(), re.M) for f in files):
+        problems.append(f"{page}: python/{name}:{function}: client/python/tests has no such test")
+
+
 def check_threats():
     page = "docs/THREATS.md"
     text = read(page)
-    for test in re.findall(r"\b(unit|integration|fault|fuzz)/(\w+)(?::(\w+))?", " ".join(re.findall(r"\((?:tests|shown by): ([^)]+)\)", text))):
+    named = " ".join(re.findall(r"\((?:tests|shown by): ([^)]+)\)", text))
+    for test in re.findall(r"\b(unit|integration|fault|fuzz)/(\w+)(?::(\w+))?", named):
         check_test(page, *test)
+    for test in re.findall(r"\bpython/(\w+):(\w+)", named):
+        check_python_test(page, *test)
     protected = text.split("## Protected")[1].split("## Not protected")[0]
     for promise in re.split(r"^(?=- \*\*)", protected, flags=re.M)[1:]:
         if "(tests: " not in promise:

@@ -429,6 +429,7 @@ static PyMethodDef methods[] = {
                 "Unmaps everything and ends the connection. BufferError while views live; Busy "
                 "while other\nthreads use it. Published pages stay cached."},
         {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)conn_exit, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };

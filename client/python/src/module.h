@@ -310,4 +310,12 @@ static inline PyObject *return_self(PyObject *self, PyObject *unused)
         return Py_NewRef(self);
 }
 
+/* __reduce__: what lives in this process is neither pickled nor copied. */
+static inline PyObject *refuse_pickling(PyObject *self, PyObject *unused)
+{
+        (void)unused;
+        return PyErr_Format(PyExc_TypeError,
+                "cannot pickle an object of %R: it is this process's alone", Py_TYPE(self));
+}
+
 #endif

@@ -329,6 +329,7 @@ static PyMethodDef own_methods[] = {
                 "Unmaps it, drops its pins. BufferError while views live; Busy while other threads "
                 "use it."},
         {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)ns_exit, METH_VARARGS, NULL},
 };
 

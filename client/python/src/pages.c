@@ -805,6 +805,7 @@ static PyMethodDef methods[] = {
                 "View of pages that lie one after the other, of shape (pages, elements of one). "
                 "Invalid where\nthey don't."),
         {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)pages_exit, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };

@@ -290,6 +290,7 @@ static PyMethodDef session_methods[] = {
         METHOD("close", session_close,
                 "close($self, *, drop=False)\n--\n\nCloses it; drop: forgets it for everybody."),
         {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)session_exit, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };
@@ -404,6 +405,7 @@ static PyObject *get_id(struct request_object *self, void *unused)
 static PyMethodDef request_methods[] = {
         {"end", (PyCFunction)request_end, METH_NOARGS, "end($self)\n--\n\nEnds it; doesn't wait."},
         {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)request_exit, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };

@@ -585,6 +585,7 @@ static PyMethodDef methods[] = {
                 "release($self)\n--\n\nEnds the view. BufferError while buffers or tensors of it "
                 "live."},
         {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)view_exit, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };

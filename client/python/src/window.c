@@ -286,6 +286,7 @@ static PyMethodDef methods[] = {
                 "close($self, *, stream=0)\n--\n\nCloses it: pins and buffer go. The text stays "
                 "cached."),
         {"__enter__", return_self, METH_NOARGS, NULL},
+        {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)window_exit, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import copy
 import gc
 import hashlib
 import logging
+import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -401,3 +403,28 @@ def test_keys_chain() -> None:
             field(0, b"kvlease chain key 1") + field(12, parent) + field(13, page)
         ).digest()
         assert key(keys, i) == parent
+
+
+def test_nothing_live_is_pickled(namespace: kvlease.Namespace) -> None:
+    """Plain data alone can be sent to other processes."""
+    keys = text(1)
+    with (
+        namespace.lease(1) as pages,
+        pages.page(0) as view,
+        namespace.session("pickled") as session,
+        namespace.request() as request,
+        namespace.window() as window,
+    ):
+        live = [namespace.connection, namespace, pages, view, session, request, window]
+        for thing in live:
+            for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+                with pytest.raises(TypeError, match="cannot pickle"):
+                    pickle.dumps(thing, protocol)
+            for function in (copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match="cannot pickle"):
+                    function(thing)
+            with pytest.raises(TypeError, match="cannot create"):
+                type(thing)()
+        session.close(drop=True)
+        for plain in (LAYOUT, namespace.info, pages.numbers, namespace.explain(keys)):
+            assert pickle.loads(pickle.dumps(plain)) == plain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from conftest import LAYOUT, TREE, Daemon, MakeDaemon, wait_until
 from test_core import key, publish, text
 
 import kvlease
+from kvlease import _kvlease
 
 
 def test_threads(namespace: kvlease.Namespace) -> None:
@@ -236,6 +238,22 @@ def test_nothing_leaks(shared_daemon: Daemon) -> None:
     assert all(b - a < n_rounds for a, b in zip(references, after, strict=True))
     # Caches of the interpreter grow now and then; what leaks an object a round does so each time.
     assert min(growth) < n_rounds
+
+
+def test_what_the_extension_brings() -> None:
+    """Names of the bundled libraries stay inside, and nothing but libc is loaded with them."""
+
+    def said_by(*command: str) -> str:
+        return subprocess.run(
+            [*command, str(_kvlease.__file__)], capture_output=True, text=True, check=True
+        ).stdout
+
+    names = {line.split()[0] for line in said_by("nm", "-D", "-P", "--defined-only").splitlines()}
+    assert {n for n in names if not n.startswith(("__asan", "__odr_asan"))} == {"PyInit__kvlease"}
+    dynamic = said_by("readelf", "-dW")
+    assert "PATH" not in dynamic
+    needed = set(re.findall(r"\(NEEDED\).*\[(\w+)", dynamic))
+    assert needed - {"libasan", "libubsan"} <= {"libc", "libm", "libdl", "libpthread", "ld"}
 
 
 def test_example_of_the_readme(shared_daemon: Daemon) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import struct
 import threading
 from collections.abc import Callable
 from typing import Literal
@@ -43,6 +44,8 @@ def test_write_and_read_in_place(namespace: kvlease.Namespace) -> None:
         assert array.view(np.float16)[3] == 1.5
         with pytest.raises(TypeError):
             memoryview(view)[0] = 1
+        with pytest.raises(TypeError, match="read-write"):
+            struct.pack_into("B", view, 0, 1)
         del array
 
 
