@@ -147,7 +147,7 @@ def main() -> int:
         "--rounds",
         type=_count,
         default=bench.ROUNDS,
-        help="of 2000 calls each, from Python and from C (default: %(default)s)",
+        help="of 200 calls each, from Python and from C (default: %(default)s)",
     )
     for command in (status, measure):  # after it, too
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=as_json)

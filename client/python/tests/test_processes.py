@@ -76,6 +76,31 @@ def test_other_threads_run_while_one_waits(namespace: kvlease.Namespace) -> None
         assert results == [True]
 
 
+def test_what_a_call_uses_is_not_closed(shared_daemon: Daemon) -> None:
+    """A callback runs in the midst of a blocking call, as other threads do."""
+    caught: list[type[BaseException]] = []
+    with (
+        kvlease.connect(shared_daemon.socket, shm=False) as conn,
+        conn.namespace("n", LAYOUT) as ns,
+        ns.session("used") as session,
+    ):
+
+        def close_all(pages: kvlease.Pages | None, error: Exception | None) -> None:
+            assert pages is not None
+            pages.close()
+            for thing in (session, ns, conn):
+                try:
+                    thing.close()
+                except kvlease.Busy as busy:
+                    caught.append(type(busy))
+
+        ns.start_lookup(close_all, text(1))
+        assert len(session.pages()) == 0
+        assert len(caught) == 3
+        assert not session.is_closed
+        session.close(drop=True)
+
+
 def in_child(work: Callable[[], None]) -> int:
     """Runs it in a child of fork(); its exit status."""
     pid = os.fork()
