@@ -214,6 +214,24 @@ def test_timeout(make_daemon: MakeDaemon) -> None:
         wait_until(lambda: ns.invalidate() == 0)
 
 
+def started_calls(ns: kvlease.Namespace, keys: bytes) -> None:
+    """Calls with callbacks: one that finds something, one that fails."""
+    found: list[kvlease.Pages | None] = []
+    errors: list[Exception | None] = []
+    with ns.lease(1) as pages:
+        ns.start_lookup(lambda pages, error: found.append(pages), keys)
+        ns.start_publish(
+            pages,
+            b"\1" * 32,
+            parent=b"\2" * 32,
+            callback=lambda published, error: errors.append(error),
+        )
+        wait_until(lambda: ns.connection.dispatch() >= 0 and bool(found and errors))
+    assert found[0] is not None
+    found[0].close()
+    assert isinstance(errors[0], kvlease.NoParent)
+
+
 def test_nothing_leaks(shared_daemon: Daemon) -> None:
     """Descriptors, mappings, and references of what is made in every round."""
 
@@ -241,6 +259,7 @@ def test_nothing_leaks(shared_daemon: Daemon) -> None:
                 with pytest.raises(TypeError):
                     ns.lookup(5)  # type: ignore[arg-type]
                 LAYOUT.keys(np.arange(100))
+                started_calls(ns, keys)
             ns.invalidate()
 
     def counts() -> tuple[int, int]:
