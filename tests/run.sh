@@ -64,7 +64,8 @@ COVERAGE_INTEGRATION='share recall gpu_client gpu_faults gpu_start'
 COVERAGE_PROGRAMS='daemon/server/kvleased client/ctl/kvleasectl tests/integration/kvl-worker
 tests/fakecuda/libcuda.so.1'
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+partial= # a folder outside of it that isn't whole yet
+trap 'rm -rf "$work" ${partial:+"$partial"}' EXIT
 trap 'exit 130' INT TERM
 passed=0
 failed=0
@@ -243,19 +244,19 @@ part_torch() {
         python_install || return 0
         inputs='client/python/tests/requirements-torch.txt client/python/tests/cuda_stubs.py'
         # shellcheck disable=SC2086
-        torch=${XDG_CACHE_HOME:-$HOME/.cache}/kvlease/torch-$({
+        torch=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/kvlease/torch-$({
                 cat $inputs
                 "$venv/bin/python" --version
         } | cksum | cut -d ' ' -f 1)
         if [ ! -e "$torch" ]; then
                 say "installing torch in $torch: 540 MB from the package index, 1.2 GB on disk"
-                new=$torch.$$
+                partial=$torch.$$
                 check torch-install "$venv/bin/pip" install -q --disable-pip-version-check --no-deps \
-                        --no-cache-dir --target "$new" -r client/python/tests/requirements-torch.txt &&
-                        check torch-stubs "$venv/bin/python" client/python/tests/cuda_stubs.py "$new" &&
-                        { mv -T "$new" "$torch" 2>/dev/null || [ -e "$torch" ]; } || true
-                rm -rf "$new"
-                [ -e "$torch" ] || return 0
+                        --no-cache-dir --target "$partial" -r client/python/tests/requirements-torch.txt &&
+                        check torch-stubs "$venv/bin/python" client/python/tests/cuda_stubs.py "$partial" ||
+                        return 0
+                # Another run may have made it meanwhile.
+                mv -T "$partial" "$torch" 2>/dev/null || [ -e "$torch" ] || return 0
         fi
         say "testing torch"
         if check torch-tests env KVL_BUILD="$top/build" PYTHONPATH="$torch" "$venv/bin/python" \

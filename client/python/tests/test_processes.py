@@ -76,6 +76,50 @@ def test_other_threads_run_while_one_waits(namespace: kvlease.Namespace) -> None
         assert results == [True]
 
 
+def test_calls_that_block_let_others_run(make_daemon: MakeDaemon) -> None:
+    """The daemon is stopped during each, and another thread lets it go on."""
+    daemon = make_daemon()
+    keys = text(2)
+    with (
+        kvlease.connect(daemon.socket, shm=False, timeout=20) as conn,
+        conn.namespace("n", LAYOUT) as ns,
+        ns.session("s") as session,
+        ns.lease(4) as pages,
+    ):
+        publish(ns, keys)
+        calls: list[Callable[[], object]] = [
+            lambda: ns.lookup(keys).close(),
+            lambda: ns.find(keys).close(),
+            lambda: ns.lookup_wait(keys, 1).close(),
+            lambda: kvlease.lookup_set([ns], keys).pop().close(),
+            lambda: ns.probe(keys),
+            lambda: ns.lease(1).close(),
+            lambda: ns.announce(pages, text(1, 800)),
+            lambda: ns.publish(pages, text(1, 900)).close(),
+            lambda: ns.wait(b"\1" * 32, 1),
+            lambda: ns.explain(keys),
+            lambda: ns.report(pages),
+            lambda: ns.free(ns.lease(1).detach()),
+            lambda: ns.invalidate(b"\1" * 32),
+            lambda: ns.invalidate(tag=7),
+            lambda: ns.session("t").close(drop=True),
+            session.pages,
+            lambda: session.truncate(16, 0),
+            lambda: session.hint(kvlease.Hint.DONE),
+            lambda: conn.namespace("other", LAYOUT).close(),
+            lambda: kvlease.connect(daemon.socket, timeout=20).close(),
+        ]
+        for call in calls:
+            daemon.pause(True)
+            helper = threading.Timer(0.02, daemon.pause, [False])
+            helper.start()
+            try:
+                call()  # Timeout, where the helper can't run
+            finally:
+                daemon.pause(False)
+                helper.join()
+
+
 def test_what_a_call_uses_is_not_closed(shared_daemon: Daemon) -> None:
     """A callback runs in the midst of a blocking call, as other threads do."""
     caught: list[type[BaseException]] = []
