@@ -87,6 +87,8 @@ def test_calls_that_block_let_others_run(make_daemon: MakeDaemon) -> None:
         ns.lease(4) as pages,
     ):
         publish(ns, keys)
+        number = ns.lease(1).detach()
+        dropped = ns.session("dropped")
         calls: list[Callable[[], object]] = [
             lambda: ns.lookup(keys).close(),
             lambda: ns.find(keys).close(),
@@ -98,14 +100,14 @@ def test_calls_that_block_let_others_run(make_daemon: MakeDaemon) -> None:
             lambda: ns.publish(pages, text(1, 900)).close(),
             lambda: ns.wait(b"\1" * 32, 1),
             lambda: ns.explain(keys),
-            lambda: ns.report(pages),
-            lambda: ns.free(ns.lease(1).detach()),
+            lambda: ns.free(number),
+            lambda: ns.report(pages),  # frees what it doesn't name
             lambda: ns.invalidate(b"\1" * 32),
             lambda: ns.invalidate(tag=7),
-            lambda: ns.session("t").close(drop=True),
+            lambda: ns.session("t").close(),
+            lambda: dropped.close(drop=True),
             session.pages,
             lambda: session.truncate(16, 0),
-            lambda: session.hint(kvlease.Hint.DONE),
             lambda: conn.namespace("other", LAYOUT).close(),
             lambda: kvlease.connect(daemon.socket, timeout=20).close(),
         ]
