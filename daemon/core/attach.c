@@ -598,7 +598,7 @@ void attach_close(struct attach *a)
                 stock_forget(ns);
         /* The limit may have been lowered while this held more: what is let go now falls under it.
          */
-        (void)reclaim_over_limits(t);
+        reclaim_over_limits(t);
 }
 
 static void close_handles(struct extent_handle *handles, uint32_t n)

@@ -117,21 +117,40 @@ void recall_forget_tenant(struct store *s, const struct tenant *t)
                         set->recall.by = NULL;
 }
 
-/* Recalled softly already, nobody maps it, least in use, bound last: it continues what the earlier
- * ones began. */
+/* Recalled softly already, nobody maps it. 0: they are equal. */
+static int compare_use(const struct extent_set *x, const struct extent_set *y)
+{
+        if (x->recall.state != y->recall.state)
+                return x->recall.state == RECALL_NONE ? 1 : -1;
+        if ((x->n_mapped > 0) != (y->n_mapped > 0))
+                return x->n_mapped > 0 ? 1 : -1;
+        return 0;
+}
+
+/* The same, then least in use, bound last: it continues what the earlier ones began. */
 static int compare_sets(const void *a, const void *b)
 {
         const struct extent_set *x = *(struct extent_set *const *)a;
         const struct extent_set *y = *(struct extent_set *const *)b;
         uint32_t x_used = x->n_usable - x->n_free, y_used = y->n_usable - y->n_free;
+        int r = compare_use(x, y);
 
-        if (x->recall.state != y->recall.state)
-                return x->recall.state == RECALL_NONE ? 1 : -1;
-        if ((x->n_mapped > 0) != (y->n_mapped > 0))
-                return x->n_mapped > 0 ? 1 : -1;
+        if (r != 0)
+                return r;
         if (x_used != y_used)
                 return x_used > y_used ? 1 : -1;
         return (x->index < y->index) - (x->index > y->index);
+}
+
+/* With what goes with them, as reclaim.c has weighed it, before what is in use. */
+static int compare_costs(const void *a, const void *b)
+{
+        const struct extent_set *x = *(struct extent_set *const *)a;
+        const struct extent_set *y = *(struct extent_set *const *)b;
+
+        if (compare_use(x, y) == 0 && x->cost_bytes != y->cost_bytes)
+                return x->cost_bytes > y->cost_bytes ? 1 : -1;
+        return compare_sets(a, b);
 }
 
 /* Granted and pinned, as far as the daemon was told. */
@@ -179,7 +198,7 @@ static uint32_t begin_sorted(struct extent_set **sets, uint32_t n, const struct 
 {
         uint32_t i = 0;
 
-        qsort(sets, n, sizeof(struct extent_set *), compare_sets);
+        qsort(sets, n, sizeof(struct extent_set *), rq->by_cost ? compare_costs : compare_sets);
         if (n > 1 && rq->kind == RECALL_SOFT)
                 prefer_unheld(sets, n);
         for (uint64_t sum = 0; i < n && sum < rq->bytes; i++) {
@@ -334,6 +353,17 @@ static uint64_t going_bytes(const struct tenant *t, enum tier_kind tier)
         return bytes;
 }
 
+bool recall_is_under_way(const struct tenant *t, enum tier_kind tier)
+{
+        if (t->n_recalled == 0)
+                return false;
+        list_for_each (set, &t->store->recalls, struct extent_set, recall.link)
+                if (set->ns->tenant == t && set->pool->tier == tier && !is_pressable(set) &&
+                        !set->recall.quarantined)
+                        return true;
+        return false;
+}
+
 static uint32_t recall_excess_of(struct tenant *t, enum tier_kind tier)
 {
         uint64_t limit = t->accounts[tier].limit_bytes, bound = bound_bytes(t, tier);
@@ -343,6 +373,7 @@ static uint32_t recall_excess_of(struct tenant *t, enum tier_kind tier)
                 .tier = tier,
                 .bytes = bound - MIN(bound, most),
                 .kind = RECALL_FORCED,
+                .by_cost = true,
         };
 
         return most < limit || bound <= most ? 0 : recall_ask(&rq);

@@ -52,6 +52,7 @@ struct recall_request {
         uint64_t bytes;        /* UINT64_MAX: all */
         uint64_t timeout_nsec; /* 0: recall_work()'s */
         enum recall_kind kind;
+        bool by_cost;      /* extent_set.cost_bytes is of now, and goes before pages in use */
         struct tenant *by; /* whose lease it is for; NULL: nobody's */
 };
 
@@ -79,6 +80,10 @@ uint32_t recall_sets(
  * already, softly recalled sets of which something is held left out. What is being made over it is
  * dropped when it is made (pool_reap()). */
 uint32_t recall_excess(struct tenant *t);
+
+/* Is a set of the tenant in that tier being taken back that isn't late? Not one that goes only when
+ * somebody likes. */
+bool recall_is_under_way(const struct tenant *t, enum tier_kind tier);
 
 /* The daemon before this one had recalled it by force, with that timeout: it is asked anew, and the
  * time begins anew. It stays bound until recall_work(). */

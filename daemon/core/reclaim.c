@@ -10,6 +10,7 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/places.h"
 #include "daemon/core/nsset.h"
+#include "daemon/core/recall.h"
 #include "daemon/core/region.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
@@ -19,6 +20,9 @@
 /* Between two looks at all pages of a large namespace, for each NS_LOOK_PAGES of it, which take 0.1
  * ms: a hundredth of the time at most. Not tuned. */
 #define WEIGH_NSEC (10 * NSEC_PER_MSEC)
+
+/* Looks at pages of a set that take as long as one page that is dropped. Not tuned. */
+#define LOOKS_PER_PAGE 64
 
 static void count_own(struct tenant *t, uint64_t n)
 {
@@ -314,6 +318,12 @@ static struct extent_set *cheapest_set(struct tenant *t, const struct place *p)
         return best;
 }
 
+/* Over its limit, and something of it is going: no more goes in its stead. */
+static bool is_shrinking(const struct tenant *t, enum tier_kind tier)
+{
+        return !account_fits(&t->accounts[tier], 0) && recall_is_under_way(t, tier);
+}
+
 bool reclaim_sets_of_tenant(
         struct tenant *t, enum tier_kind tier, const struct ns *spare, uint64_t bytes)
 {
@@ -321,6 +331,8 @@ bool reclaim_sets_of_tenant(
 
         if (account_fits(&t->accounts[tier], bytes))
                 return true;
+        if (is_shrinking(t, tier))
+                return false;
         weigh_sets(t, &place);
         while (!account_fits(&t->accounts[tier], bytes)) {
                 struct extent_set *set = cheapest_set(t, &place);
@@ -332,13 +344,46 @@ bool reclaim_sets_of_tenant(
         return true;
 }
 
-bool reclaim_over_limits(struct tenant *t)
+/* Page records that a set that is weighed takes, more or less: those of it are looked at, and its
+ * pages go with all below them. */
+static uint64_t pages_to_evict(const struct extent_set *set)
+{
+        const struct ns_layout *l = &set->ns->layout;
+
+        return set->cost_bytes / (l->plane_page_bytes * l->n_planes) +
+               set->ns->geometry.set_pages / LOOKS_PER_PAGE + 1;
+}
+
+/* As many sets as a slice of pages has room for. */
+static void evict_slice(struct tenant *t, enum tier_kind tier)
+{
+        const struct place place = {.tier = tier};
+        uint64_t left = t->store->drop_slice_pages;
+        struct extent_set *set;
+
+        weigh_sets(t, &place);
+        while (!account_fits(&t->accounts[tier], 0) && (set = cheapest_set(t, &place))) {
+                uint64_t n = pages_to_evict(set);
+
+                if (n > left)
+                        return;
+                left -= n;
+                evict_set(set, NULL);
+        }
+}
+
+void reclaim_over_limits(struct tenant *t)
 {
         bool all = true;
 
-        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++)
-                all &= reclaim_sets_of_tenant(t, tier, NULL, 0);
-        return all;
+        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++) {
+                if (account_fits(&t->accounts[tier], 0))
+                        continue;
+                evict_slice(t, tier);
+                all &= account_fits(&t->accounts[tier], 0);
+        }
+        if (!all)
+                (void)recall_excess(t);
 }
 
 bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare)
@@ -347,6 +392,8 @@ bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare)
         uint64_t before = t->account.charged_bytes;
         struct extent_set *set;
 
+        if (is_shrinking(t, TIER_DEVICE))
+                return false;
         weigh_sets(t, &place);
         while (t->account.charged_bytes >= before && (set = cheapest_set(t, &place)))
                 evict_set(set, t);

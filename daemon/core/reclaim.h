@@ -31,13 +31,17 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec);
 
 /* The tenant's limit of a tier is in the way of `bytes` more: of this tenant, in any pool of that
  * tier, until they fit. Sets of `spare`, whose lease it is, are left alone; NULL: nobody's lease.
- * True where they fit. */
+ * True where they fit. False also while what is over the limit already is being taken back. */
 bool reclaim_sets_of_tenant(
         struct tenant *t, enum tier_kind tier, const struct ns *spare, uint64_t bytes);
 
-/* The same for no lease, where the tenant is over its limits: in each tier. True where it isn't any
- * more. */
-bool reclaim_over_limits(struct tenant *t);
+/*
+ * The tenant may be over its limits: in each tier. As many sets as hold a slice of pages
+ * (store.drop_slice_pages) in sum go at once, of any namespace; of the rest as many are recalled as
+ * are too many, first those that would have gone (recall_excess()), and go in recall_work(). While
+ * that is under way the functions beside this one take no other sets of the tenant in that tier.
+ */
+void reclaim_over_limits(struct tenant *t);
 
 /* One set of the tenant, on any device, not of `spare`, for a lease of its own. True where less is
  * charged to it after. */

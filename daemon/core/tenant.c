@@ -266,8 +266,7 @@ int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct 
                 region_changed(pool);
                 region_work(pool); /* what was lent may be no more */
         }
-        if (!reclaim_over_limits(t))
-                recall_excess(t);
+        reclaim_over_limits(t);
         wait_wake(t->store);
         return 0;
 }

@@ -107,9 +107,10 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         struct tenant **ret_tenant, struct detail *d);
 
 /*
- * Takes effect at once. A limit below what is charged first gives idle sets back and evicts cached
- * pages in sets that nobody has mapped; of what remains as many sets are recalled as are too many
- * (recall.h), and nothing new is bound: in each tier. A higher limit later calls no recall off.
+ * Takes effect at once: nothing new is bound beyond a lower limit, in each tier. Where more is
+ * charged, idle sets are given back and cached pages evicted in sets that nobody has mapped, a
+ * slice of them now; of what remains as many sets are recalled as are too many, those first
+ * (reclaim_over_limits()). A higher limit later calls no recall off.
  * Reservations stay where they are (and as large as the sizer made them) unless class,
  * reserve_bytes, or where the tenant is placed differs. 0; -EINVAL, -ENOSPC, -ENOENT: unchanged.
  */

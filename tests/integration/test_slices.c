@@ -170,6 +170,28 @@ static void test_daemon_dies(void **state)
         worker_stop(w);
 }
 
+/* A limit under what is cached, which nobody has mapped: it is answered at once, and what is too
+ * much goes soon. */
+static void test_lower_limit(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
+        unsigned n = 0;
+
+        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 1);
+        ctl(h, "tenants set a limit=128MiB");
+        for (; ctl_tenant(h, "a", "charged_bytes") > UINT64_C(128) << 20; n++)
+                worker_tell(other, "invalidate 5:5");
+        print_message("a lower limit: others were answered %u times\n", n);
+        harness_assert_prompt(h);
+        worker_stop(other);
+        w = worker_start(h, "a", "ns", 1);
+        assert_int_equal(count_found(w), 4); /* its beginning is what is left */
+        worker_stop(w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -178,6 +200,7 @@ int main(void)
                 harness_test(test_session, (void *)&many_pages),
                 harness_test(test_reader, (void *)&many_pages),
                 harness_test(test_asker_dies, (void *)&many_pages),
+                harness_test(test_lower_limit, (void *)&many_pages),
                 harness_test(test_daemon_dies, (void *)&kept_pages),
         };
 
