@@ -212,7 +212,7 @@ void drop_init(struct drop *d)
 {
         *d = (struct drop){.top = PAGE_NONE, .at = PAGE_NONE};
         list_init(&d->link);
-        list_init(&d->turn_link);
+        chore_init(&d->chore);
 }
 
 static uint64_t begin(struct drop *d, struct ns *ns, uint64_t budget)
@@ -316,7 +316,7 @@ void drop_move(struct drop *d, struct drop *to)
 
         *to = *d;
         list_init(&to->link);
-        list_init(&to->turn_link);
+        chore_init(&to->chore);
         if (!is_over)
                 list_append(&to->ns->drops, &to->link);
         end(d);
@@ -329,50 +329,25 @@ void drop_cancel(struct drop *d)
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
+static bool work(struct chore *c, uint64_t budget)
+{
+        struct drop *d = container_of(c, struct drop, chore);
+
+        if (!drop_is_over(d))
+                (void)take_slice(d, budget);
+        if (!drop_is_over(d))
+                return true;
+        d->done(d);
+        return false;
+}
+
 void drop_queue(struct drop *d, void (*done)(struct drop *d))
 {
-        struct tenant *t = d->ns->tenant;
-        struct store *s = t->store;
-
         assert(!drop_is_over(d));
 
         d->done = done;
-        list_append(&t->drops, &d->turn_link);
-        if (list_is_empty(&t->drops_link))
-                list_append(&s->dropping, &t->drops_link);
-        if (s->on_work)
-                s->on_work(s->callback_data);
-}
-
-bool drops_are_left(const struct store *s)
-{
-        return !list_is_empty(&s->dropping);
-}
-
-/* Behind the others of its tenant, and that behind other tenants; or it is done. */
-static void end_turn(struct drop *d, struct tenant *t)
-{
-        list_remove(&t->drops_link);
-        list_remove(&d->turn_link);
-        if (!drop_is_over(d))
-                list_append(&t->drops, &d->turn_link);
-        if (!list_is_empty(&t->drops))
-                list_append(&t->store->dropping, &t->drops_link);
-        if (drop_is_over(d))
-                d->done(d);
-}
-
-struct tenant *drops_work(struct store *s)
-{
-        struct tenant *t = list_first(&s->dropping, struct tenant, drops_link);
-        struct drop *d = t ? list_first(&t->drops, struct drop, turn_link) : NULL;
-
-        if (!d)
-                return NULL;
-        if (!drop_is_over(d))
-                (void)take_slice(d, s->drop_slice_pages);
-        end_turn(d, t);
-        return t;
+        d->chore.work = work;
+        chore_queue(&d->chore, d->ns->tenant);
 }
 
 /* Who waits for one hears of it in its turn. */
@@ -387,9 +362,14 @@ void drops_end(struct ns *ns)
         struct tenant *t = ns->tenant;
 
         drops_reset(ns);
-        list_for_each_safe (d, &t->drops, struct drop, turn_link)
-                if (d->ns == ns)
-                        end_turn(d, t);
+        list_for_each_safe (c, &t->chores, struct chore, link) {
+                struct drop *d = container_of(c, struct drop, chore);
+
+                if (c->work != work || d->ns != ns)
+                        continue;
+                chore_remove(c, t);
+                d->done(d);
+        }
 }
 
 /* ---- drops that nobody waits for ------------------------------------------------------------ */
@@ -480,7 +460,7 @@ static bool is_below(const struct ns *ns, uint32_t page, uint32_t top)
 const char *drops_check(const struct ns *ns)
 {
         list_for_each (d, &ns->drops, struct drop, link) {
-                if (d->ns != ns || list_is_empty(&d->turn_link))
+                if (d->ns != ns || !chore_is_queued(&d->chore))
                         return "a drop that isn't over waits for no turn";
                 if (d->at != PAGE_NONE && !tree_has(&ns->tree, d->at))
                         return "a drop goes on at a page that isn't cached";

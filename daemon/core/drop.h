@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "daemon/core/chore.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/page.h"
 #include "policy/evict.h"
@@ -46,9 +47,9 @@ struct tenant;
 enum drop_kind { DROP_SUBTREE, DROP_TAG, DROP_TEXT };
 
 struct drop {
-        struct list_link link;      /* ns.drops, while it isn't over */
-        struct list_link turn_link; /* tenant.drops, once it is queued */
-        struct ns *ns;              /* borrowed */
+        struct list_link link; /* ns.drops, while it isn't over */
+        struct chore chore;    /* once it is queued */
+        struct ns *ns;         /* borrowed */
         enum drop_kind kind;
         enum evict_reason why;
         unsigned cause;      /* enum history_cause */
@@ -84,7 +85,7 @@ void drop_move(struct drop *d, struct drop *to);
 /* One that isn't queued is over, with what it has dropped. */
 void drop_cancel(struct drop *d);
 
-/* One that isn't over has its turns in drops_work() from now on. */
+/* One that isn't over has its turns in chores_work() from now on (chore.h). done: it is over. */
 void drop_queue(struct drop *d, void (*done)(struct drop *d));
 
 /* The pages and all below them, at once, however many there are: for tests, and for what has few.
@@ -94,7 +95,7 @@ int invalidate_key(
 int invalidate_tag(struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *detail);
 
 /*
- * A page and everything below it, which nobody waits for: a slice now, the rest in drops_work().
+ * A page and everything below it, which nobody waits for: a slice now, the rest in chores_work().
  * All of it now where there is no memory, or DROPS_MAX.
  */
 void drop_below(struct ns *ns, uint32_t page, enum evict_reason why);
@@ -107,19 +108,9 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, ui
 /*
  * The pages of the tree from `page` (PAGE_NONE: none) up to where its text is `stop_depth` pages
  * long, as far as nobody has use for them (session_page_is_shared()): a slice now, the rest in
- * drops_work(), or never: what stays is cached as anything else.
+ * chores_work(), or never: what stays is cached as anything else.
  */
 void drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth);
-
-/*
- * A slice of the drop whose turn it is, of the tenant whose turn it is: at most DROP_SLICE_PAGES
- * looks at pages (store.drop_slice_pages). NULL: there is none. Else the tenant; ask again, when
- * there is time.
- */
-struct tenant *drops_work(struct store *s);
-
-/* Is any queued? */
-bool drops_are_left(const struct store *s);
 
 /* ---- for the rest of the core ---------------------------------------------------------------- */
 

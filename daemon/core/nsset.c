@@ -427,7 +427,7 @@ static void expire(struct nsset *set, uint64_t now_nsec, uint32_t budget)
 }
 
 /* In one namespace, with what is below it there: at most `budget` looks, and the rest in
- * drops_work(), while other keys come first. Returns how many looks it took, > 0. */
+ * chores_work(), while other keys come first. Returns how many looks it took, > 0. */
 static uint64_t drop_one(struct nsset *set, struct entry *e, uint32_t budget)
 {
         struct ns *ns = set->members[__builtin_ctzll(e->doomed)];

@@ -87,8 +87,8 @@ struct store {
         struct store_counters counters;
         struct chronicle chronicle;       /* off until the server opens it */
         struct list_link waits;           /* struct attach.wait.link */
-        struct list_link dropping;        /* struct tenant.drops_link; whose turn it is first */
-        uint32_t drop_slice_pages;        /* DROP_SLICE_PAGES; tests set less */
+        struct list_link chores;          /* struct tenant.chores_link; whose turn it is first */
+        uint32_t drop_slice_pages;        /* of a chore: DROP_SLICE_PAGES; tests set less */
         const struct attach *asking;      /* whose lease is being tried; NULL: nobody's */
         const struct tenant *making_room; /* whose lease pages give way to; NULL: nobody's */
         unsigned cause; /* enum history_cause: what pages are dropped for. Whoever begins it sets

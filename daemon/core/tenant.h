@@ -75,13 +75,13 @@ struct tenant {
                 struct account accounts[TIER_COUNT]; /* with the limits that attrs has */
                 struct account account;              /* of TIER_DEVICE */
         };
-        struct list_link namespaces; /* struct ns.link */
-        struct list_link nssets;     /* struct nsset.link */
-        struct list_link groups;     /* struct group.link */
-        struct list_link stakes;     /* struct stake.tenant_link: one for each pool */
-        struct list_link blames;     /* struct blame.link: who its pages gave way to */
-        struct list_link drops;      /* struct drop.turn_link; whose turn it is first */
-        struct list_link drops_link; /* store.dropping, where there are any */
+        struct list_link namespaces;  /* struct ns.link */
+        struct list_link nssets;      /* struct nsset.link */
+        struct list_link groups;      /* struct group.link */
+        struct list_link stakes;      /* struct stake.tenant_link: one for each pool */
+        struct list_link blames;      /* struct blame.link: who its pages gave way to */
+        struct list_link chores;      /* struct chore.link; whose turn it is first */
+        struct list_link chores_link; /* store.chores, where there are any */
         struct sizing sizing;
         uint32_t n_members;
         uint32_t n_namespaces, n_attachments; /* in namespaces, and of all its clients */

@@ -3,15 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "daemon/core/drop.h"
-#include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/durable.h"
 #include "daemon/server/pending.h"
 #include "daemon/server/server.h"
-#include "daemon/server/tenants.h"
-#include "daemon/server/turns.h"
 #include "proto/kvlease.pb-c.h"
 
 /* A request whose drop isn't over. */
@@ -75,21 +71,6 @@ int drops_answer(struct request *rq, struct drop *drop)
                 p->dropping = d;
         }
         return 0;
-}
-
-bool drops_turn(struct server *s)
-{
-        uint64_t began = clock_now_nsec(), now = began;
-        struct tenant *t;
-
-        while (now - began < DROPS_TURN_NSEC && (t = drops_work(&s->store))) {
-                uint64_t then = now;
-
-                now = clock_now_nsec();
-                if (t->server_data)
-                        turns_owe(t->server_data, now - then);
-        }
-        return drops_are_left(&s->store);
 }
 
 size_t drops_bytes(const struct peer *p)

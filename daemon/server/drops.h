@@ -10,25 +10,16 @@
 #ifndef KVL_SERVER_DROPS_H
 #define KVL_SERVER_DROPS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 struct drop;
 struct peer;
 struct request;
-struct server;
-
-/* Of the loop's turn, for drops of all tenants together, give or take a slice; it is charged to the
- * tenants whose they are. Not tuned. */
-#define DROPS_TURN_NSEC 1000000
 
 /* The drop was begun for the request; *d is copied where it isn't over. Returns what the handler
  * returns: 0, with the request deferred where it isn't over or a disk has to be written first; as
  * durable_answer(). -ENOMEM with the sentence: not all of it is gone. */
 int drops_answer(struct request *rq, struct drop *d);
-
-/* A turn of the loop. True: there is more to do. */
-bool drops_turn(struct server *s);
 
 /* Of what waits for the peer. */
 size_t drops_bytes(const struct peer *p);

@@ -106,7 +106,7 @@ struct peer {
         uint32_t n_fetches;
         struct list_link durables; /* of durable.c; owned by what they wait for */
         uint32_t n_durables;
-        struct dropping *dropping; /* of drops.c; owned by its tenant's drops; NULL: none */
+        struct dropping *dropping; /* of drops.c; owned by its tenant's chores; NULL: none */
         struct follower *follower; /* owned: an ADMIN_EVENTS that waits (followers.h); NULL */
         struct outqueue out;
         struct ring ring;               /* open from SHM_OPEN to the end */

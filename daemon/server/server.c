@@ -23,7 +23,6 @@
 #include "daemon/server/crash.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/devices.h"
-#include "daemon/server/drops.h"
 #include "daemon/server/events.h"
 #include "daemon/server/followers.h"
 #include "daemon/server/inbound.h"
@@ -87,7 +86,7 @@ static void on_work(uv_idle_t *idle)
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
         more |= recalls_turn(s);
         more |= queues_work(s);
-        more |= drops_turn(s);
+        more |= turns_do_chores(s);
         more |= parked_work(s);
         more |= key_waits_work(s);
         compact_timer_turn(s);

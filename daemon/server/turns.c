@@ -3,6 +3,8 @@
 #include <errno.h>
 
 #include "base/macros.h"
+#include "daemon/core/chore.h"
+#include "daemon/core/tenant.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
@@ -275,6 +277,23 @@ int turns_connect(struct tenancy *t, struct detail *d)
         }
         bucket_take(&t->turns.connects, limit, 1, now);
         return 0;
+}
+
+/* ---- chores --------------------------------------------------------------------------------- */
+
+bool turns_do_chores(struct server *s)
+{
+        uint64_t began = clock_now_nsec(), now = began;
+        struct tenant *t;
+
+        while (now - began < TURNS_CHORES_NSEC && (t = chores_work(&s->store))) {
+                uint64_t then = now;
+
+                now = clock_now_nsec();
+                if (t->server_data)
+                        turns_owe(t->server_data, now - then);
+        }
+        return chores_are_left(&s->store);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -91,6 +91,13 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec);
  * as figures are exact. Not tuned. */
 #define TURNS_FIGURES_NSEC (3 * NSEC_PER_MSEC)
 
+/* Of the loop's turn, for the chores (daemon/core/chore.h) of all tenants together, give or take a
+ * slice; it is charged to the tenants whose they are. Not tuned. */
+#define TURNS_CHORES_NSEC NSEC_PER_MSEC
+
+/* A turn of the loop. True: there is more to do. */
+bool turns_do_chores(struct server *s);
+
 /* `n` requests of the peer, or submissions, are executed: it is heard of. */
 void turns_charge(struct peer *p, uint32_t n);
 

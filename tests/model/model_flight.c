@@ -479,7 +479,7 @@ static void op_cut(void)
 static void op_cut_more(void)
 {
         op = "cut more";
-        (void)drops_work(&f.store);
+        (void)chores_work(&f.store);
 }
 
 static void op_invalidate(void)
@@ -614,8 +614,8 @@ static void note_losses(void)
 
 static void work(void)
 {
-        while (store_work(&f.store, 1 + rnd(8)) || drops_are_left(&f.store)) {
-                (void)drops_work(&f.store);
+        while (store_work(&f.store, 1 + rnd(8)) || chores_are_left(&f.store)) {
+                (void)chores_work(&f.store);
                 if (rnd(4) == 0)
                         fixture_check(&f);
         }
@@ -733,7 +733,7 @@ static void run_seed(unsigned long n_steps)
         for (step = 1; step <= n_steps; step++)
                 one_step();
         n_expired = (unsigned)space(0)->set->n_dropped;
-        while (drops_work(&f.store))
+        while (chores_work(&f.store))
                 ;
         for (int i = 0; i < N_MEMBERS; i++)
                 if (clients[i].real)

@@ -527,7 +527,7 @@ static void op_invalidate_key(void)
         CHECK(r == 0, "%d", r);
         if (!drop_is_over(&drop))
                 drop_queue(&drop, note_done);
-        while (drops_work(&store))
+        while (chores_work(&store))
                 CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
         CHECK(drop.n_pages == (ns->where[key] == NONE ? 0 : model_drop_subtree(ns, key)), "%llu",
                 (unsigned long long)drop.n_pages);

@@ -155,7 +155,7 @@ static void begin(void)
 
 static void end(void)
 {
-        while (drops_work(&store))
+        while (chores_work(&store))
                 ;
         for (unsigned i = 0; i < N_MEMBERS; i++)
                 member_free(clients[i].member);
@@ -687,7 +687,7 @@ static void op_cut_more(void)
 {
         op = "cut more";
         for (unsigned n = rnd(6); n > 0; n--)
-                (void)drops_work(&store);
+                (void)chores_work(&store);
 }
 
 static void op_invalidate_all(void)

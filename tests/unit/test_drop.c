@@ -34,7 +34,7 @@ static void begin(struct bench *w, unsigned slice)
 
 static void end(struct bench *w)
 {
-        assert_false(drops_are_left(&w->f.store));
+        assert_false(chores_are_left(&w->f.store));
         fixture_check(&w->f);
         member_free(w->m);
         fixture_end(&w->f);
@@ -77,7 +77,7 @@ static void drop_from(struct bench *w, unsigned key, struct waiting *d)
 static struct tenant *slice(struct bench *w)
 {
         uint64_t before = n_cached(w);
-        struct tenant *t = drops_work(&w->f.store);
+        struct tenant *t = chores_work(&w->f.store);
 
         assert_true(before - n_cached(w) <= w->f.store.drop_slice_pages);
         fixture_check(&w->f);
@@ -238,7 +238,7 @@ static void test_published_meanwhile(void **state)
         assert_int_equal(n_cached(&w), 4 + 8);
         /* Over again: that is another text. */
         append(w.a, 0, 3, 4, 2);
-        assert_false(drops_are_left(&w.f.store));
+        assert_false(chores_are_left(&w.f.store));
         assert_int_equal(count_hits(w.a, 0, 6), 6);
         end(&w);
 }
@@ -358,11 +358,11 @@ static void test_turns(void **state)
         drop_from(&w, 0, &other);
         w.a = own;
         for (unsigned i = 0; i < 10; i++) {
-                assert_ptr_equal(drops_work(&w.f.store), w.f.a);
-                assert_ptr_equal(drops_work(&w.f.store), w.f.b);
+                assert_ptr_equal(chores_work(&w.f.store), w.f.a);
+                assert_ptr_equal(chores_work(&w.f.store), w.f.b);
         }
         fixture_check(&w.f);
-        while (drops_work(&w.f.store))
+        while (chores_work(&w.f.store))
                 ;
         assert_true(d[0].n_done == 1 && d[1].n_done == 1 && d[2].n_done == 1);
         assert_int_equal(other.n_done, 1);

@@ -333,7 +333,7 @@ static void test_work_is_bounded(void **state)
         assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 19)));
         w.f.store.drop_slice_pages = 4;
         while (nssets_work(&w.f.store, 4)) {
-                (void)drops_work(&w.f.store);
+                (void)chores_work(&w.f.store);
                 fixture_check(&w.f);
                 n_rounds++;
         }
