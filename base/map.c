@@ -114,6 +114,18 @@ bool map_remove(struct map *m, uint64_t key)
         return true;
 }
 
+/* Before *iter all are free: no follower of one that is removed comes to lie there. */
+bool map_take(struct map *m, size_t *iter, size_t max, struct map_slot *ret_slot)
+{
+        for (; max > 0 && *iter < m->n_slots; max--, (*iter)++) {
+                if (m->slots[*iter].key == MAP_KEY_NONE)
+                        continue;
+                *ret_slot = m->slots[*iter];
+                return map_remove(m, ret_slot->key);
+        }
+        return false;
+}
+
 bool map_next(const struct map *m, size_t *iter, struct map_slot *ret_slot)
 {
         for (; *iter < m->n_slots; (*iter)++) {

@@ -42,22 +42,21 @@ static struct grants *join_grants(struct group *g, struct ns *ns)
                 grants->group = g;
                 grants->ns = ns;
                 grants->head = PAGE_NONE;
+                list_init(&grants->closing);
                 list_append(&g->grants, &grants->link);
         }
         grants->n_attach++;
         return grants;
 }
 
-/* Does a lingering member of the group, other than `except`, have the page's set mapped? */
-static bool may_be_written(const struct grants *g, uint32_t page, const struct attach *except)
+bool grants_may_be_written(const struct grants *g, uint32_t page)
 {
         uint32_t set = page / g->ns->geometry.set_pages;
 
         if (g->group->n_lingering == 0)
                 return false;
         list_for_each (a, &g->ns->attachments, struct attach, ns_link)
-                if (a->grants == g && a->member->lingers && a != except &&
-                        map_find(&a->mapped, set))
+                if (a->grants == g && a->member->lingers && map_find(&a->mapped, set))
                         return true;
         return false;
 }
@@ -69,7 +68,7 @@ void grants_give_back(struct grants *g, uint32_t page)
         assert(p->state == PAGE_GRANTED && !p->ready && !p->given_back);
 
         announce_withdraw(g->ns, page);
-        if (may_be_written(g, page, NULL)) {
+        if (grants_may_be_written(g, page)) {
                 p->given_back = 1;
                 p->reported = 0;
                 g->n_given_back++;
@@ -77,38 +76,6 @@ void grants_give_back(struct grants *g, uint32_t page)
         }
         grants_remove(g, page);
         ns_free_page(g->ns, page);
-}
-
-/* A lingering member ends: what was given back and waited for it alone is FREE. */
-static void end_grace(struct attach *a)
-{
-        struct grants *g = a->grants;
-        uint32_t next = g->head;
-
-        while (g->n_given_back > 0 && next != PAGE_NONE) {
-                uint32_t page = next;
-
-                next = ns_page(g->ns, page)->next;
-                if (!ns_page(g->ns, page)->given_back || may_be_written(g, page, a))
-                        continue;
-                grants_remove(g, page);
-                ns_free_page(g->ns, page);
-        }
-}
-
-/* The last attachment gives the grants back: nobody could publish or free them any more. */
-static void leave_grants(struct grants *grants)
-{
-        if (--grants->n_attach > 0)
-                return;
-        while (grants->head != PAGE_NONE) {
-                uint32_t page = grants->head;
-
-                grants_remove(grants, page);
-                ns_free_page(grants->ns, page);
-        }
-        list_remove(&grants->link);
-        free(grants);
 }
 
 struct attach *attach_find(struct member *m, uint32_t id)
@@ -289,6 +256,7 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
         }
         list_init(&a->member_link);
         list_init(&a->ns_link);
+        list_init(&a->grants_link);
         a->member = m;
         a->ns = ns;
         ns->tenant->n_attachments++;
@@ -300,14 +268,16 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
         return a;
 }
 
+/* One that couldn't be opened. */
 static void attach_free(struct attach *a)
 {
+        struct grants *g = a->grants;
+
         a->ns->tenant->n_attachments--;
-        leave_grants(a->grants);
-        list_remove(&a->member_link);
-        list_remove(&a->ns_link);
-        if (a->kept_pins)
-                munmap(a->kept_pins, attach_socket_pins_bytes(a->ns));
+        if (--g->n_attach == 0 && list_is_empty(&g->closing)) {
+                list_remove(&g->link);
+                free(g);
+        }
         map_deinit(&a->pins);
         map_deinit(&a->mapped);
         map_deinit(&a->sessions);
@@ -500,19 +470,6 @@ bool attach_settle(struct attach *a)
         return magazine_settle(a);
 }
 
-/* What it pinned there isn't any more, and what lay in its magazine is nobody's. */
-static void end_share(struct attach *a)
-{
-        if (!pins_is_open(&a->share))
-                return;
-        (void)attach_settle(a); /* what it did to its magazine is of no interest any more */
-        magazine_drain(a);
-        pins_close(&a->share);
-        free(a->magazine);
-        a->magazine = NULL;
-        ns_look_again(a->ns, NS_LOOK_PAGES);
-}
-
 uint64_t member_count_pins(const struct member *m)
 {
         uint64_t n = m->n_pins;
@@ -568,37 +525,6 @@ int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d)
                                                          : "has pages that somebody holds");
         attach_forget_mapped(a, set_index);
         return 0;
-}
-
-void attach_close(struct attach *a)
-{
-        struct tenant *t = a->ns->tenant;
-        struct ns *ns = a->ns;
-        struct map_slot slot;
-        size_t iter = 0;
-
-        attach_unrecord(a);
-        while (map_next(&a->pins, &iter, &slot)) {
-                a->member->n_pins -= slot.value;
-                ns_unpin_page(a->ns, (uint32_t)slot.key, (uint32_t)slot.value);
-        }
-        lease_call_off(a);
-        fetch_end_all(a);
-        prefetch_forget(a);
-        announce_withdraw_all(a);
-        sessions_close_all(a, t->store->now_nsec);
-        end_share(a);
-        iter = 0;
-        while (map_next(&a->mapped, &iter, &slot))
-                let_go(a, a->ns->sets[slot.key], slot.value);
-        if (a->member->lingers)
-                end_grace(a);
-        attach_free(a);
-        if (list_is_empty(&ns->attachments))
-                stock_forget(ns);
-        /* The limit may have been lowered while this held more: what is let go now falls under it.
-         */
-        reclaim_over_limits(t);
 }
 
 static void close_handles(struct extent_handle *handles, uint32_t n)

@@ -454,14 +454,16 @@ static int sum_pins(struct checker *c, const struct attach *a, uint64_t *n_pins)
 
 static int check_mapped(struct checker *c)
 {
+        const struct list_link *lists[] = {&c->ns->attachments, &c->ns->closing};
         uint64_t n_mapped = 0, n_entries = 0;
         struct map_slot slot;
 
         ns_for_each_set (set, c->ns) {
                 uint32_t n = 0;
 
-                list_for_each (a, &c->ns->attachments, struct attach, ns_link)
-                        n += map_find(&a->mapped, set->index) != NULL;
+                for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+                        list_for_each (a, lists[i], struct attach, ns_link)
+                                n += map_find(&a->mapped, set->index) != NULL;
                 if (n != set->n_mapped)
                         return BROKEN(c->d,
                                 "set %u of namespace %s/%s is mapped by %u clients, it "
@@ -469,9 +471,10 @@ static int check_mapped(struct checker *c)
                                 set->index, c->ns->tenant->name, c->ns->name, n, set->n_mapped);
                 n_mapped += n;
         }
-        list_for_each (a, &c->ns->attachments, struct attach, ns_link)
-                for (size_t iter = 0; map_next(&a->mapped, &iter, &slot);)
-                        n_entries++;
+        for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+                list_for_each (a, lists[i], struct attach, ns_link)
+                        for (size_t iter = 0; map_next(&a->mapped, &iter, &slot);)
+                                n_entries++;
         return expect(c, "clients' entries of mapped sets", c->ns->name, n_entries, n_mapped);
 }
 
@@ -481,6 +484,9 @@ static bool is_waited_for(const struct checker *c, const struct grants *g, uint3
         list_for_each (a, &c->ns->attachments, struct attach, ns_link)
                 if (a->member->group == g->group && a->member->lingers &&
                         map_find(&a->mapped, page / c->ns->geometry.set_pages))
+                        return true;
+        list_for_each (a, &g->closing, struct attach, grants_link)
+                if (a->grants_at != PAGE_NONE)
                         return true;
         return false;
 }
@@ -608,6 +614,12 @@ static int check_ns_parts(struct checker *c)
                 if (r < 0)
                         return r;
         }
+        list_for_each (a, &c->ns->closing, struct attach, ns_link) {
+                r = chore_is_queued(&a->chore) ? sum_pins(c, a, &n_pins)
+                                               : BROKEN(c->d, "what is closing waits for no turn");
+                if (r < 0)
+                        return r;
+        }
         r = check_pages(c);
         if (r == 0)
                 r = check_mapped(c);
@@ -635,17 +647,19 @@ static int check_ns(struct checker *c, struct ns *ns)
 
 static int check_member(struct checker *c, const struct member *m)
 {
+        const struct list_link *lists[] = {&m->attachments, &m->closing};
         uint64_t n_pins = 0, n_mapped = 0, n_quarantined = 0;
         struct map_slot slot;
 
-        list_for_each (a, &m->attachments, struct attach, member_link) {
-                for (size_t iter = 0; map_next(&a->pins, &iter, &slot);)
-                        n_pins += slot.value;
-                for (size_t iter = 0; map_next(&a->mapped, &iter, &slot);) {
-                        n_mapped++;
-                        n_quarantined += (slot.value & MAPPED_QUARANTINE) != 0;
+        for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+                list_for_each (a, lists[i], struct attach, member_link) {
+                        for (size_t iter = 0; map_next(&a->pins, &iter, &slot);)
+                                n_pins += slot.value;
+                        for (size_t iter = 0; map_next(&a->mapped, &iter, &slot);) {
+                                n_mapped++;
+                                n_quarantined += (slot.value & MAPPED_QUARANTINE) != 0;
+                        }
                 }
-        }
         if (m->n_quarantined_sets != n_quarantined)
                 return BROKEN(c->d, "client %llu counts %u quarantined sets, has %llu", llu(m->id),
                         m->n_quarantined_sets, llu(n_quarantined));
@@ -668,6 +682,12 @@ static int check_group(struct checker *c, const struct group *g, uint64_t *n_mem
                         return r;
                 (*n_members)++;
                 n_lingering += m->lingers;
+        }
+        list_for_each (m, &g->leaving, struct member, link) {
+                int r = check_member(c, m);
+
+                if (r < 0)
+                        return r;
         }
         return expect(
                 c, "lingering clients of a group", g->tenant->name, g->n_lingering, n_lingering);

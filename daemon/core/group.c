@@ -42,6 +42,7 @@ static struct group *group_make(
         g->id = id;
         memcpy(g->token, token, GROUP_TOKEN_BYTES);
         list_init(&g->members);
+        list_init(&g->leaving);
         list_init(&g->grants);
         list_append(&t->groups, &g->link);
         return g;
@@ -58,17 +59,20 @@ static struct group *group_new(struct tenant *t, const uint8_t *token)
         return group_make(t, next_group_id(t->store), token ? token : random);
 }
 
-static void group_free(struct group *g)
+void group_settle(struct group *g)
 {
-        assert(list_is_empty(&g->members) && list_is_empty(&g->grants));
+        if (!list_is_empty(&g->members) || !list_is_empty(&g->leaving))
+                return;
+        assert(list_is_empty(&g->grants));
         list_remove(&g->link);
         free(g);
 }
 
+/* Not one that is on its way out. */
 static struct group *group_find(struct tenant *t, const uint8_t *token)
 {
         list_for_each (g, &t->groups, struct group, link)
-                if (memcmp(g->token, token, GROUP_TOKEN_BYTES) == 0)
+                if (!list_is_empty(&g->members) && memcmp(g->token, token, GROUP_TOKEN_BYTES) == 0)
                         return g;
         return NULL;
 }
@@ -79,13 +83,13 @@ static struct member *member_make(struct group *g, uint64_t id)
         struct member *m = calloc(1, sizeof(*m));
 
         if (!m) {
-                if (list_is_empty(&g->members))
-                        group_free(g);
+                group_settle(g);
                 return NULL;
         }
         m->group = g;
         m->id = id;
         list_init(&m->attachments);
+        list_init(&m->closing);
         list_append(&g->members, &m->link);
         g->tenant->n_members++;
         g->tenant->store->n_members++;
@@ -151,21 +155,4 @@ void member_linger(struct member *m)
         m->group->n_lingering += !m->lingers;
         m->lingers = true;
         member_withdraw(m);
-}
-
-void member_free(struct member *m)
-{
-        struct group *g = m->group;
-
-        client_unrecord(m);
-        while (!list_is_empty(&m->attachments))
-                attach_close(list_first(&m->attachments, struct attach, member_link));
-        assert(m->n_pins == 0 && m->n_mapped_sets == 0);
-        list_remove(&m->link);
-        g->n_lingering -= m->lingers;
-        g->tenant->n_members--;
-        g->tenant->store->n_members--;
-        if (list_is_empty(&g->members))
-                group_free(g);
-        free(m);
 }

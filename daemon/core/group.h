@@ -6,7 +6,7 @@
  *   attachment  one member with one namespace open
  *
  * Grants end with the last member that has the namespace open; pins and mappings end with their
- * member. When a member may be freed (hang-up *and* exit, or BYE) is the server's decision.
+ * member (leave.h). When a member may leave (hang-up *and* exit, or BYE) is the server's decision.
  *
  * A member lingers while its process is dead but its work on a device may not be. It keeps what it
  * holds until it is freed. What its living mates give back meanwhile, in sets that it has mapped,
@@ -20,6 +20,8 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "daemon/core/chore.h"
+#include "daemon/core/leave.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/wait.h"
@@ -43,8 +45,9 @@ struct group {
         struct tenant *tenant; /* borrowed */
         uint32_t id;           /* unique among living groups, > 0 */
         uint8_t token[GROUP_TOKEN_BYTES];
-        struct list_link members; /* struct member.link */
-        uint32_t n_lingering;     /* of these */
+        struct list_link members; /* struct member.link; none: nobody finds it */
+        struct list_link leaving; /* struct member.link; leave.h */
+        uint32_t n_lingering;     /* of the members */
         struct list_link grants;  /* struct grants.link */
 };
 
@@ -55,9 +58,10 @@ struct grants {
         struct ns *ns;         /* borrowed */
         uint32_t head;         /* page index, PAGE_NONE */
         uint32_t n_pages;
-        uint32_t n_given_back; /* of these, page.given_back */
-        uint32_t n_attach;     /* attachments of the group to ns; freed with the last */
-        bool is_reporting;     /* a REPORT is under way (lease.h): pages have page.reported */
+        uint32_t n_given_back;    /* of these, page.given_back */
+        uint32_t n_attach;        /* attachments of the group to ns; freed with the last */
+        struct list_link closing; /* struct attach.grants_link: not counted there any more */
+        bool is_reporting;        /* a REPORT is under way (lease.h): pages have page.reported */
 };
 
 struct member {
@@ -75,7 +79,9 @@ struct member {
         bool repeats;                 /* what it asks for now may have been done already, by the
                                          daemon before this one: publishing a page that it has
                                          published as this is 0, not -EINVAL */
+        bool has_left;                /* leave.h: it ends with the last that is closing */
         struct list_link attachments; /* struct attach.member_link */
+        struct list_link closing;     /* likewise; leave.h */
         uint32_t last_attach_id;
         uint32_t n_mapped_sets;      /* 0: may be dropped at hang-up */
         uint32_t n_quarantined_sets; /* of these, that it didn't give back in time */
@@ -113,6 +119,15 @@ struct attach {
         struct map sessions;       /* handle -> struct opening (session-impl.h) */
         uint32_t last_session;     /* handle */
         struct readers *readers;   /* owned; prefetch.h; NULL: it has fetched nothing */
+        /* While it is closing (leave.h): */
+        struct chore chore;
+        struct list_link grants_link; /* grants.closing */
+        bool ends_grants;             /* it was the last of its group */
+        uint32_t grants_at;           /* the next page to look at; PAGE_NONE: none */
+        size_t pins_at;               /* of map_take() */
+        uint32_t mapped_at;           /* the next set to look at */
+        void (*closed)(void *data);   /* NULL: nobody is told */
+        void *closed_data;
 };
 
 /*
@@ -141,8 +156,8 @@ void member_withdraw(struct member *m);
 /* Its process is dead; what it has mapped may be written to until it is freed. Safe to repeat. */
 void member_linger(struct member *m);
 
-/* Ends everything it holds: closes its attachments, leaves the group. */
-void member_free(struct member *m);
+/* The group goes where nobody is in it, or leaving it, any more. */
+void group_settle(struct group *g);
 
 struct attach_options {
         const char *device;  /* NULL, "": none is named */
@@ -169,10 +184,6 @@ int attach_open_with(struct member *m, const char *name, const struct ns_layout 
 /* With these options alone. */
 int attach_open(struct member *m, const char *name, const struct ns_layout *layout,
         const char *device, bool keep_page_zero, struct attach **ret_attach, struct detail *d);
-
-/* Pins and mappings end; grants too where it was the group's last attachment. What lies unclaimed
- * in its magazine is freed in any case. */
-void attach_close(struct attach *a);
 
 /* Of recovery: the namespace is open, with the ns_id and the version that it had. NULL: no memory.
  */
@@ -212,6 +223,9 @@ void grants_remove(struct grants *g, uint32_t page);
 /* The group gives a page back that is granted to it, not in a magazine and not given back before:
  * it is FREE, or will be when no lingering member of the group has its set mapped. */
 void grants_give_back(struct grants *g, uint32_t page);
+
+/* Does a lingering member of the group have the page's set mapped? */
+bool grants_may_be_written(const struct grants *g, uint32_t page);
 
 struct attach *attach_find(struct member *m, uint32_t id);
 

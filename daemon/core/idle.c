@@ -11,8 +11,9 @@
 
 bool ns_is_idle(const struct ns *ns)
 {
-        return list_is_empty(&ns->attachments) && ns_n_sets(ns) == 0 && !ns->space.load &&
-               sessions_count(ns) == 0 && !sessions_are_left(ns);
+        return list_is_empty(&ns->attachments) && list_is_empty(&ns->closing) &&
+               ns_n_sets(ns) == 0 && !ns->space.load && sessions_count(ns) == 0 &&
+               !sessions_are_left(ns);
 }
 
 static void drop(struct ns *ns)

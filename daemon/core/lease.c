@@ -56,6 +56,9 @@ void grants_remove(struct grants *g, uint32_t page)
 
         assert(p->state == PAGE_GRANTED && p->owner == g->group->id);
 
+        list_for_each (a, &g->closing, struct attach, grants_link)
+                if (a->grants_at == page)
+                        a->grants_at = p->next;
         if (p->prev != PAGE_NONE)
                 ns_page(g->ns, p->prev)->next = p->next;
         else

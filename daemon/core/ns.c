@@ -80,6 +80,7 @@ static int ns_alloc(
                 list_init(&ns->tiers[i].sets_preparing);
         }
         list_init(&ns->attachments);
+        list_init(&ns->closing);
         list_init(&ns->drops);
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
         ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
@@ -268,7 +269,7 @@ void ns_free(struct ns *ns)
 {
         struct store *store = ns->tenant->store;
 
-        assert(list_is_empty(&ns->attachments));
+        assert(list_is_empty(&ns->attachments) && list_is_empty(&ns->closing));
 
         if (store->on_ns)
                 store->on_ns(ns, true, store->callback_data);

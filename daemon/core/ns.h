@@ -93,6 +93,7 @@ struct ns {
         const struct evict_ops *evict;
         void *policy;                 /* of evict; owned */
         struct list_link attachments; /* struct attach.ns_link */
+        struct list_link closing;     /* likewise; leave.h */
         struct list_link drops;       /* struct drop.link */
         uint64_t n_ready;             /* GRANTED pages in magazines */
         uint64_t vain_nsec;       /* when a refill last found less than it wanted, for all it did */
@@ -345,7 +346,7 @@ void ns_sweep_page(struct ns *ns, uint32_t page);
  * more. */
 bool ns_sweep(struct ns *ns, uint32_t budget);
 
-/* No attachments. Frees everything it holds. */
+/* No attachments, nor any that is closing. Frees everything it holds. */
 void ns_free(struct ns *ns);
 
 #endif

@@ -324,7 +324,7 @@ static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_k
         uint64_t n = ns_count_findable(ns);
         int r;
 
-        if (remove && list_is_empty(&ns->attachments)) {
+        if (remove && list_is_empty(&ns->attachments) && list_is_empty(&ns->closing)) {
                 r = space_erase(ns);
                 if (r < 0)
                         return r;

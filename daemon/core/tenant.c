@@ -284,6 +284,7 @@ void tenant_free(struct tenant *t)
 {
         assert(t->n_members == 0);
 
+        leave_finish(t);
         list_for_each_safe (ns, &t->namespaces, struct ns, link)
                 ns_free(ns);
         discards_leave_tenant(&t->store->discards, t);
@@ -297,6 +298,14 @@ void tenant_free(struct tenant *t)
         free(t);
 }
 
+int tenant_refuse_leaving(const struct tenant *t, struct detail *d)
+{
+        return detail_set(d, -EBUSY,
+                "clients of tenant %s have just ended, and what they held is being let go of: ask "
+                "again in a moment",
+                t->name);
+}
+
 int tenant_remove(struct tenant *t, bool force, struct detail *d)
 {
         char held[FORMAT_BYTES_MAX];
@@ -304,6 +313,8 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
         if (t->n_members > 0)
                 return detail_set(d, -EBUSY, "tenant %s has %u clients; stop them first", t->name,
                         t->n_members);
+        if (!list_is_empty(&t->groups))
+                return tenant_refuse_leaving(t, d);
         if (!force && !list_is_empty(&t->namespaces))
                 return detail_set(d, -EBUSY,
                         "tenant %s has cached pages or namespaces (%s in all tiers); drop them "

@@ -127,8 +127,11 @@ int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, stru
 /* It has no members. What it has on disks stays there. */
 void tenant_free(struct tenant *t);
 
-/* -EBUSY while it has members; with memory or namespaces only where `force`; -ENOMEM. 0: it is
- * freed, and what it has on disks is gone (space_promise()). */
+/* It has no members, but what some have left goes yet (leave.h): -EBUSY with the sentence. */
+int tenant_refuse_leaving(const struct tenant *t, struct detail *d);
+
+/* -EBUSY while it has members, or what they left goes yet; with memory or namespaces only where
+ * `force`; -ENOMEM. 0: it is freed, and what it has on disks is gone (space_promise()). */
 int tenant_remove(struct tenant *t, bool force, struct detail *d);
 
 struct tenant *tenant_find(struct store *s, const char *name);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/core/drop.h"
+#include "daemon/core/leave.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/durable.h"
 #include "daemon/server/pending.h"
@@ -78,8 +79,35 @@ size_t drops_bytes(const struct peer *p)
         return p->dropping ? sizeof(*p->dropping) : 0;
 }
 
+static void on_closed(void *data)
+{
+        Kvlease__V1__SimpleReply reply = KVLEASE__V1__SIMPLE_REPLY__INIT;
+        struct peer *p = data;
+
+        p->closing = NULL;
+        dispatch_end(p, &p->close_request, &reply.base, 0, "");
+        peer_schedule(p);
+}
+
+int drops_close(struct request *rq, struct attach *a)
+{
+        struct peer *p = rq->peer;
+
+        if (!may_wait(p)) {
+                (void)attach_close_soon(a, NULL, NULL);
+        } else if (!attach_close_soon(a, on_closed, p)) {
+                p->closing = a;
+                p->close_request = *rq->header;
+                rq->is_deferred = true;
+        }
+        return 0;
+}
+
 void drops_leave(struct peer *p)
 {
+        if (p->closing)
+                attach_close_quietly(p->closing);
+        p->closing = NULL;
         if (p->dropping)
                 p->dropping->peer = NULL;
         p->dropping = NULL;

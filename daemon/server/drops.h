@@ -4,6 +4,9 @@
  * sent after it is handled: requests of a connection take effect in their order. Leases that wait
  * are answered meanwhile, as these come in any order.
  *
+ * The same holds for an NS_CLOSE of an attachment that held much: neither is anything of its peer
+ * handled before it is over.
+ *
  * A peer that hangs up isn't answered; the drop ends all the same, and what the peer had sent is
  * handled at once. A daemon that is killed has not answered: the client asks the next one again.
  */
@@ -12,6 +15,7 @@
 
 #include <stddef.h>
 
+struct attach;
 struct drop;
 struct peer;
 struct request;
@@ -20,6 +24,11 @@ struct request;
  * returns: 0, with the request deferred where it isn't over or a disk has to be written first; as
  * durable_answer(). -ENOMEM with the sentence: not all of it is gone. */
 int drops_answer(struct request *rq, struct drop *d);
+
+/* Closes the attachment for an NS_CLOSE, which is answered when nothing that it held is held any
+ * more (daemon/core/leave.h). Returns 0, with the request deferred until then where that takes more
+ * than a slice. */
+int drops_close(struct request *rq, struct attach *a);
 
 /* Of what waits for the peer. */
 size_t drops_bytes(const struct peer *p);

@@ -261,7 +261,7 @@ int handle_BYE(struct request *rq)
         p->member = NULL;
         peer_note_end(p, "said goodbye");
         events_member_left(m);
-        member_free(m);
+        member_leave(m);
         server_kick(rq->server);
         rq->after = close_after_reply;
         return 0;

@@ -163,9 +163,8 @@ int handle_NS_CLOSE(struct request *rq)
         parked_cancel(rq->peer, m->ns_id);
         key_waits_cancel(rq->peer, m->ns_id);
         fetches_cancel(rq->peer, m->ns_id);
-        attach_close(a);
         server_kick(rq->server);
-        return 0;
+        return drops_close(rq, a);
 }
 
 int handle_MAP(struct request *rq)

@@ -10,7 +10,7 @@
 bool peer_may_submit(const struct peer *p)
 {
         return ring_is_open(&p->ring) && p->member && p->state == PEER_ACTIVE && !p->muted &&
-               !p->doomed && !p->resuming && !p->dropping;
+               !p->doomed && !p->resuming && !peer_awaits_drop(p);
 }
 
 uint32_t peer_take_submissions(struct peer *p, uint32_t budget)

@@ -103,7 +103,7 @@ static void end_member(struct peer *p)
         events_member_left(m);
         /* Its sessions were used until then. */
         store_set_now(&p->server->store, server_now(p->server));
-        member_free(m);
+        member_leave(m);
         crash_serve_end(p->server, was);
         server_kick(p->server);
         upkeep_timer_expect(p->server);
@@ -239,7 +239,7 @@ static void update_poll(struct peer *p)
         bool waits = turns_are_paused(p) && !list_is_empty(&p->backlog_link);
         int events = waits ? 0 : UV_DISCONNECT;
 
-        if (!p->held && !waits && !p->dropping && !p->inbound.tainted)
+        if (!p->held && !waits && !peer_awaits_drop(p) && !p->inbound.tainted)
                 events |= UV_READABLE;
         if (!p->out.starved && !outqueue_is_held(&p->out, keeping_passed(p->server)))
                 events |= UV_WRITABLE;
@@ -413,7 +413,7 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
 /* Whether frames that were received may be handled now. */
 static bool may_handle(struct peer *p)
 {
-        if (p->muted || p->doomed || p->dropping || p->state == PEER_CLOSING || !p->parser)
+        if (p->muted || p->doomed || peer_awaits_drop(p) || p->state == PEER_CLOSING || !p->parser)
                 return false;
         pending_recount(p);
         p->held = p->out.bytes > pending_hold_bytes(p) ||
@@ -736,7 +736,7 @@ void peer_turn(struct peer *p)
         if (parked_go_on(p, PEER_FRAMES_PER_TURN))
                 peer_schedule(p);
         /* While frames wait for the next turn nothing is received over them. */
-        if (readable && !p->hung_up && !p->backed_up && !p->dropping && p->fd >= 0)
+        if (readable && !p->hung_up && !p->backed_up && !peer_awaits_drop(p) && p->fd >= 0)
                 receive(p);
         process(p, PEER_FRAMES_PER_TURN);
         settle(p);

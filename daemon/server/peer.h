@@ -106,6 +106,8 @@ struct peer {
         uint32_t n_fetches;
         struct list_link durables; /* of durable.c; owned by what they wait for */
         uint32_t n_durables;
+        struct attach *closing; /* of drops.c: its NS_CLOSE isn't over; borrowed; NULL: none */
+        struct frame_header close_request; /* that */
         struct dropping *dropping; /* of drops.c; owned by its tenant's chores; NULL: none */
         struct follower *follower; /* owned: an ADMIN_EVENTS that waits (followers.h); NULL */
         struct outqueue out;
@@ -235,6 +237,12 @@ static inline bool peer_is_waiting(const struct peer *p)
 static inline bool peer_is_watcher(const struct peer *p)
 {
         return p->kind == LISTEN_ADMIN || p->kind == LISTEN_MONITOR;
+}
+
+/* Nothing is handled before what it asked for last is over (drops.h). */
+static inline bool peer_awaits_drop(const struct peer *p)
+{
+        return p->dropping || p->closing;
 }
 
 static inline struct peer *peer_of_member(const struct member *m)

@@ -618,6 +618,8 @@ static int check_removable(const struct tenancy *t, bool force, struct detail *d
         if (core->n_members > 0)
                 return detail_set(d, -EBUSY, "tenant %s has %u clients: stop them first",
                         t->config.name, core->n_members);
+        if (!list_is_empty(&core->groups))
+                return tenant_refuse_leaving(core, d);
         if (!force && !list_is_empty(&core->namespaces))
                 return detail_set(d, -EBUSY,
                         "tenant %s still has namespaces with cached pages: add --force to drop "

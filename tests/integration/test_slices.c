@@ -170,8 +170,8 @@ static void test_daemon_dies(void **state)
         worker_stop(w);
 }
 
-/* A limit under what is cached, which nobody has mapped: it is answered at once, and what is too
- * much goes soon. */
+/* A limit under what is cached, which nobody has mapped: it is answered when it is on disk, and what
+ * is too much goes soon. How long a turn takes is the disk's to say here. */
 static void test_lower_limit(void **state)
 {
         struct harness *h = *state;
@@ -185,11 +185,58 @@ static void test_lower_limit(void **state)
         for (; ctl_tenant(h, "a", "charged_bytes") > UINT64_C(128) << 20; n++)
                 worker_tell(other, "invalidate 5:5");
         print_message("a lower limit: others were answered %u times\n", n);
-        harness_assert_prompt(h);
         worker_stop(other);
         w = worker_start(h, "a", "ns", 1);
         assert_int_equal(count_found(w), 4); /* its beginning is what is left */
         worker_stop(w);
+}
+
+#define N_HELD 65536 /* pages, pinned and leased */
+
+static void hold_many(struct worker *w)
+{
+        char words[32];
+
+        snprintf(words, sizeof(words), "hold 1 %u %u", N_HELD, N_HELD / 2);
+        worker_tell(w, words);
+}
+
+/* A client is killed that has very much pinned and leased: all of it goes soon, and its successor
+ * needn't wait for that. */
+static void test_client_dies(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
+
+        hold_many(w);
+        assert_true(ctl_status(h, "pages_granted") >= N_HELD / 2);
+        worker_kill(w);
+        w = worker_start(h, "a", "ns", 1);
+        for (unsigned i = 0; i < 20; i++)
+                worker_tell(other, "invalidate 5:5");
+        worker_tell(w, "hits 1 1:%u", N_HELD - 1);
+        assert_int_equal(atoi(w->rest), 1);
+        ctl_wait_status(h, "pages_pinned", 0);
+        ctl_wait_status(h, "pages_detached", 0);
+        harness_assert_prompt(h);
+        worker_stop(other);
+        worker_stop(w);
+}
+
+/* It closes the namespace instead: nothing of it is held once it is told, and others are served
+ * until then. */
+static void test_close(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+
+        hold_many(w);
+        (void)run_beside(h, w, "close");
+        assert_int_equal(ctl_status(h, "pages_pinned"), 0);
+        assert_int_equal(ctl_status(h, "pages_detached"), 0);
+        assert_int_equal(ctl_status(h, "pages_granted"), 0);
+        assert_int_equal(ctl_status(h, "pages_sealed"), N_HELD);
+        worker_kill(w);
 }
 
 int main(void)
@@ -201,6 +248,8 @@ int main(void)
                 harness_test(test_reader, (void *)&many_pages),
                 harness_test(test_asker_dies, (void *)&many_pages),
                 harness_test(test_lower_limit, (void *)&many_pages),
+                harness_test(test_client_dies, (void *)&many_pages),
+                harness_test(test_close, (void *)&many_pages),
                 harness_test(test_daemon_dies, (void *)&kept_pages),
         };
 

@@ -127,8 +127,8 @@ int worker_publish_next(struct worker_state *w, unsigned chain, unsigned index,
 
 #define FILL_PAGES 1024u /* leased and published at once */
 
-/* Pages first.. of `chain`, nothing in them, nothing held after. 0 or the library's code. */
-static int fill_some(
+/* Pages first.. of `chain`, nothing in them, pinned after. 0 or the library's code. */
+static int publish_some(
         struct worker_state *w, unsigned chain, unsigned first, uint32_t n, uint64_t tag)
 {
         uint8_t parent[KVL_KEY_BYTES];
@@ -149,7 +149,29 @@ static int fill_some(
         pattern_key(chain, first - 1, parent);
         if (r == 0)
                 r = kvl_publish(w->ns, &p, NULL, NULL);
+        return r;
+}
+
+/* The same, and nothing is held after. */
+static int fill_some(
+        struct worker_state *w, unsigned chain, unsigned first, uint32_t n, uint64_t tag)
+{
+        int r = publish_some(w, chain, first, n, tag);
+
         return r == 0 ? kvl_release(w->ns, pages, n) : r;
+}
+
+/* hold CHAIN N M: a text of N pages, which stay pinned, and M pages that stay leased */
+static void do_hold(struct worker_state *w, char **args, unsigned n_args)
+{
+        unsigned n = (unsigned)atoi(args[1]), n_leased = (unsigned)atoi(args[2]);
+        int r = 0;
+
+        for (unsigned i = 0; i < n && r == 0; i += FILL_PAGES)
+                r = publish_some(w, (unsigned)atoi(args[0]), i, MIN(n - i, FILL_PAGES), 0);
+        for (unsigned i = 0; i < n_leased && r == 0; i += FILL_PAGES)
+                r = kvl_lease(w->ns, 0, MIN(n_leased - i, FILL_PAGES), pages);
+        worker_answer(r);
 }
 
 /* fill-chain CHAIN N TAG: a text of N pages that hold nothing, for the session that is open */
@@ -295,6 +317,7 @@ const struct worker_command worker_session_commands[] = {
         {"session-talk", do_talk},
         {"publish-with", do_publish},
         {"fill-chain", do_fill},
+        {"hold", do_hold},
         {"copy", do_copy},
         {"invalidate-tag", do_invalidate},
         {"explain", do_explain},

@@ -18,6 +18,7 @@
 #include "daemon/core/client-record.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/recall.h"
 #include "daemon/core/recover.h"
 #include "daemon/core/resume.h"
 #include "daemon/core/state.h"
@@ -714,6 +715,105 @@ static void test_killed(void **state)
         }
 }
 
+/* ---- killed between two slices ----------------------------------------------------------------
+ */
+
+static unsigned n_slices;
+
+/* Both of the group go, a page at a time, and aren't done. */
+static void leave_slowly(struct daemon *dm, struct attach *a, struct attach *b)
+{
+        dm->store.drop_slice_pages = 1;
+        member_leave(b->member);
+        member_leave(a->member);
+        for (unsigned i = 0; i < n_slices; i++)
+                assert_non_null(chores_work(&dm->store));
+        assert_true(chores_are_left(&dm->store));
+        daemon_check(dm);
+}
+
+/* What they held is nobody's, and their ids are nobody else's. */
+static void check_left(struct daemon *dm)
+{
+        struct ns *ns = ns_find(dm->a, "n");
+
+        daemon_check(dm);
+        assert_true(!find(dm, facts->one) && !find(dm, facts->mate));
+        assert_non_null(find(dm, facts->other));
+        assert_true(list_is_empty(&dm->a->groups));
+        assert_int_equal(ns_n_pages(ns, PAGE_GRANTED), 0);
+        assert_int_equal(ns_n_pinned(ns), 0);
+        assert_int_equal(ns_n_pages(ns, PAGE_SEALED), 4);
+        assert_true(join(dm->a, NULL, false)->id > facts->other);
+}
+
+static void test_killed_while_they_leave(void **state)
+{
+        for (n_slices = 0; n_slices < 8; n_slices++) {
+                struct fake_keep *k = calloc(1, sizeof(*k));
+                struct daemon dm;
+
+                fake_keep_init(k);
+                assert_int_equal(fake_keep_fork(k, NULL, 0, live, leave_slowly), 0);
+                daemon_start(&dm, &k->keep);
+                release_rest(k);
+                check_left(&dm);
+                daemon_end(&dm);
+                check_nothing_kept(k);
+                fake_keep_deinit(k);
+                free(k);
+        }
+}
+
+#define N_CACHED (4 * SET_PAGES)
+
+/* What nobody maps is too much, and some of it has gone. */
+static void lower_slowly(struct fake_keep *k, void *data)
+{
+        uint32_t pages[N_CACHED];
+        struct tenant_attrs attrs;
+        struct daemon dm;
+        struct attach *a;
+
+        daemon_start(&dm, &k->keep);
+        dm.store.drop_slice_pages = 1;
+        a = open_ns(join(dm.a, NULL, true), "n", 1);
+        lease(a, N_CACHED, 2, pages);
+        for (unsigned i = 0; i < 4; i++)
+                need(publish(a, i * SET_PAGES, SET_PAGES, pages + i * SET_PAGES));
+        need(release_pages(a, pages, N_CACHED, NOW, NULL));
+        attrs = dm.a->attrs;
+        attrs.limit_bytes = SET_BYTES;
+        need(tenant_set_attrs(dm.a, &attrs, NULL));
+        assert_int_equal(dm.a->n_recalled, 3);
+        for (unsigned i = 0; i < n_slices; i++)
+                assert_int_equal(recall_work(&dm.store, NOW, NOW, 3), RECALL_MORE);
+        daemon_check(&dm);
+}
+
+/* The next one, whose limit is another, takes back what was being taken back. */
+static void test_killed_while_a_limit_is_met(void **state)
+{
+        for (n_slices = 0; n_slices < 12; n_slices++) {
+                struct fake_keep *k = calloc(1, sizeof(*k));
+                struct daemon dm;
+
+                fake_keep_init(k);
+                assert_int_equal(fake_keep_fork(k, NULL, 0, lower_slowly, NULL), 0);
+                daemon_start(&dm, &k->keep);
+                release_rest(k);
+                daemon_check(&dm);
+                recall_poll(&dm.store);
+                while (recall_work(&dm.store, NOW, NOW, 3) == RECALL_MORE)
+                        daemon_check(&dm);
+                assert_int_equal(dm.a->account.charged_bytes, SET_BYTES);
+                assert_int_equal(dm.a->n_recalled, 0);
+                daemon_end(&dm);
+                fake_keep_deinit(k);
+                free(k);
+        }
+}
+
 /* ---- no room ----------------------------------------------------------------------------------
  */
 
@@ -820,6 +920,8 @@ int main(void)
                 TEST(test_lost_pins),
                 TEST(test_tables_lost),
                 TEST(test_killed),
+                TEST(test_killed_while_they_leave),
+                TEST(test_killed_while_a_limit_is_met),
                 TEST(test_no_room),
                 TEST(test_rows),
                 TEST(test_tokens),

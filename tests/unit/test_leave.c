@@ -1,0 +1,293 @@
+/* What clients leave, in slices: how much goes in one, what is held between two, and what others
+ * may do meanwhile. */
+#include "daemon/core/drop.h"
+#include "tests/unit/recall-fixture.h"
+
+#define SLICE 4
+#define N     40 /* pages */
+
+static void begin(struct world *w)
+{
+        start(w, 16);
+        w->f.store.drop_slice_pages = SLICE;
+}
+
+static uint64_t granted(const struct attach *a)
+{
+        return a->ns->device.n_pages[PAGE_GRANTED];
+}
+
+static uint64_t pinned(const struct ns *ns)
+{
+        return ns->device.n_pinned;
+}
+
+/* What one slice lets go of is bounded, and each state in between is sound. Number of slices. */
+static unsigned run(struct world *w, struct ns *ns)
+{
+        unsigned n = 0;
+
+        for (;; n++) {
+                uint64_t held = ns->device.n_pages[PAGE_GRANTED] + pinned(ns);
+
+                if (!chores_work(&w->f.store))
+                        return n;
+                assert_true(held - ns->device.n_pages[PAGE_GRANTED] - pinned(ns) <= SLICE);
+                fixture_check(&w->f);
+        }
+}
+
+static void note(void *data)
+{
+        ++*(unsigned *)data;
+}
+
+/* Whom nobody but the test sees: so that the namespace is there to be asked. */
+static struct attach *open_beside(struct world *w)
+{
+        return open_ns(join(w->f.a), "n");
+}
+
+static void test_pins(void **state)
+{
+        struct attach *a, *beside;
+        uint32_t pages[N];
+        struct member *m;
+        struct world w;
+
+        begin(&w);
+        beside = open_beside(&w);
+        m = join(w.f.a);
+        a = open_ns(m, "n");
+        publish_chain(a, 0, N, pages);
+        member_leave(m);
+        fixture_check(&w.f);
+        assert_int_equal(w.f.a->n_members, 1);
+        assert_int_equal(w.f.a->n_attachments, 1);
+        assert_in_range(pinned(beside->ns), N - SLICE, N - 1);
+        assert_true(run(&w, beside->ns) >= N / SLICE - 1);
+        assert_int_equal(pinned(beside->ns), 0);
+        assert_int_equal(count_hits(beside, 0, N), N);
+        member_free(beside->member);
+        fixture_end(&w.f);
+}
+
+/* What is pinned yet isn't evicted, whatever somebody else wants. */
+static void test_pinned_until_then(void **state)
+{
+        uint32_t pages[N], more[16 * SET_PAGES];
+        struct attach *a, *beside;
+        struct member *m;
+        struct world w;
+
+        begin(&w);
+        beside = open_beside(&w);
+        m = join(w.f.a);
+        a = open_ns(m, "n");
+        publish_chain(a, 0, N, pages);
+        member_leave(m);
+        assert_int_equal(lease_pages(beside, 16 * SET_PAGES - N + SLICE + 1, 1, more, NULL),
+                KVL_STATUS_FULL);
+        assert_in_range(count_hits(beside, 0, N), N - SLICE, N);
+        fixture_check(&w.f);
+        (void)run(&w, beside->ns);
+        assert_int_equal(lease_pages(beside, 16 * SET_PAGES, 1, more, NULL), 0);
+        member_free(beside->member);
+        fixture_end(&w.f);
+}
+
+/* A group that ends: its grants are nobody's before they are freed, and who comes with its token
+ * isn't in it. */
+static void test_grants(void **state)
+{
+        uint8_t token[GROUP_TOKEN_BYTES];
+        struct attach *a, *beside;
+        struct member *m, *again;
+        uint32_t pages[N], page, id;
+        struct world w;
+
+        begin(&w);
+        beside = open_beside(&w);
+        m = join(w.f.a);
+        id = m->group->id;
+        memcpy(token, m->group->token, sizeof(token));
+        a = open_ns(m, "n");
+        assert_int_equal(lease_pages(a, N, 1, pages, NULL), 0);
+        member_leave(m);
+        fixture_check(&w.f);
+        assert_in_range(granted(beside), N - SLICE, N - 1);
+        assert_int_equal(member_new(w.f.a, token, false, &again, NULL), -ENOENT);
+        assert_int_equal(member_new_or_join(w.f.a, token, false, &again, NULL), 0);
+        assert_int_not_equal(again->group->id, id);
+        assert_int_equal(free_pages(open_ns(again, "n"), &pages[0], 1, NULL), -EINVAL);
+        assert_int_equal(free_pages(beside, &pages[N / 2], 1, NULL), -EINVAL);
+        fixture_check(&w.f);
+        assert_true(run(&w, beside->ns) >= N / SLICE - 1);
+        assert_int_equal(granted(beside), 0);
+        assert_int_equal(lease_pages(beside, 1, 1, &page, NULL), 0);
+        member_free(again);
+        member_free(beside->member);
+        fixture_end(&w.f);
+}
+
+/* NS_CLOSE: it is told when nothing is held any more. Another of the group opens it meanwhile: what
+ * was granted before goes, what is granted to that one stays. */
+static void test_close(void **state)
+{
+        struct attach *a, *mate;
+        uint32_t pages[N], own[8], id;
+        struct member *m, *other;
+        unsigned n_closed = 0;
+        struct world w;
+        struct ns *ns;
+
+        begin(&w);
+        m = join(w.f.a);
+        other = join_group(w.f.a, m);
+        a = open_ns(m, "n");
+        ns = a->ns;
+        id = a->id;
+        assert_int_equal(lease_pages(a, N, 1, pages, NULL), 0);
+        assert_false(attach_close_soon(a, note, &n_closed));
+        assert_null(attach_find(m, id));
+        fixture_check(&w.f);
+        mate = open_ns(other, "n");
+        assert_ptr_equal(mate->ns, ns);
+        assert_int_equal(lease_pages(mate, 8, 1, own, NULL), 0);
+        assert_int_equal(free_pages(mate, &own[3], 1, NULL), 0);
+        assert_int_equal(free_pages(mate, &pages[N / 2], 1, NULL), 0); /* its group's yet */
+        fixture_check(&w.f);
+        assert_int_equal(n_closed, 0);
+        (void)run(&w, ns);
+        assert_int_equal(n_closed, 1);
+        assert_int_equal(ns->device.n_pages[PAGE_GRANTED], 7);
+        assert_int_equal(mate->grants->n_pages, 7);
+        assert_true(attach_close_soon(open_ns(m, "n"), note, &n_closed));
+        assert_int_equal(n_closed, 1); /* it was over */
+        member_free(m);
+        member_free(other);
+        fixture_end(&w.f);
+}
+
+/* Nobody is told, and the member goes in the middle. */
+static void test_close_then_leave(void **state)
+{
+        uint32_t pages[N], more[N];
+        struct attach *a, *b;
+        unsigned n_closed = 0;
+        struct member *m;
+        struct world w;
+        struct ns *ns;
+
+        begin(&w);
+        m = join(w.f.a);
+        a = open_ns(m, "n");
+        b = open_ns(m, "other");
+        ns = a->ns;
+        assert_int_equal(lease_pages(a, N, 1, pages, NULL), 0);
+        publish_chain(b, 0, N, more);
+        assert_false(attach_close_soon(a, note, &n_closed));
+        attach_close_quietly(a);
+        (void)chores_work(&w.f.store);
+        member_leave(m);
+        fixture_check(&w.f);
+        (void)run(&w, ns);
+        assert_int_equal(n_closed, 0);
+        assert_true(list_is_empty(&w.f.a->groups));
+        fixture_end(&w.f);
+}
+
+/* Sets that it had mapped are unbound one after the other. */
+static void test_mapped(void **state)
+{
+        struct attach *a;
+        uint32_t pages[64];
+        struct member *m;
+        struct world w;
+        struct ns *ns;
+        unsigned n;
+
+        begin(&w);
+        m = join(w.f.a);
+        a = open_ns(m, "n");
+        ns = a->ns;
+        assert_int_equal(lease_pages(a, 8 * SET_PAGES, 1, pages, NULL), 0);
+        for (unsigned i = 0; i < 8; i++)
+                assert_int_equal(map_set(a, i), 1);
+        assert_int_equal(free_pages(a, pages, 8 * SET_PAGES, NULL), 0);
+        member_leave(m);
+        fixture_check(&w.f);
+        assert_int_equal(n_sets(&w), 7);
+        for (n = 7; n > 0; n--) {
+                assert_int_equal(n_sets(&w), n);
+                assert_non_null(chores_work(&w.f.store));
+                fixture_check(&w.f);
+        }
+        assert_null(chores_work(&w.f.store));
+        assert_true(list_is_empty(&ns->closing));
+        fixture_end(&w.f);
+}
+
+/* A namespace and a tenant don't go under it; the store does. */
+static void test_what_stays(void **state)
+{
+        uint64_t n_pages, n_kept;
+        uint32_t pages[N];
+        struct attach *a;
+        struct member *m;
+        struct world w;
+
+        begin(&w);
+        m = join(w.f.a);
+        a = open_ns(m, "n");
+        assert_int_equal(lease_pages(a, N, 1, pages, NULL), 0);
+        member_leave(m);
+        assert_int_equal(store_purge(&w.f.store, w.f.a, NULL, true, &n_pages, &n_kept), 0);
+        assert_int_equal(n_kept, 1);
+        assert_int_equal(tenant_remove(w.f.a, true, &w.f.d), -EBUSY);
+        assert_non_null(strstr(w.f.d.text, "in a moment"));
+        fixture_check(&w.f);
+        fixture_end(&w.f);
+}
+
+/* Of very many pins few are left: a slice doesn't look for them for as long as it likes. */
+static void test_take_from_map(void **state)
+{
+        struct map_slot slot;
+        size_t at = 0, n_calls = 0, n = 0;
+        struct map m;
+
+        map_init(&m);
+        for (uint64_t key = 0; key < 5000; key++)
+                assert_int_equal(map_put(&m, key, key), 0);
+        for (uint64_t key = 0; key < 4990; key++)
+                assert_true(map_remove(&m, key));
+        for (; m.n_used > 0; n_calls++) {
+                size_t before = at;
+
+                if (map_take(&m, &at, 16, &slot)) {
+                        assert_true(slot.key == slot.value && slot.key >= 4990);
+                        n++;
+                }
+                assert_true(at - before <= 16);
+        }
+        assert_int_equal(n, 10);
+        assert_true(n_calls > m.n_slots / 16 / 4);
+        map_deinit(&m);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_pins),
+                cmocka_unit_test(test_pinned_until_then),
+                cmocka_unit_test(test_grants),
+                cmocka_unit_test(test_close),
+                cmocka_unit_test(test_close_then_leave),
+                cmocka_unit_test(test_mapped),
+                cmocka_unit_test(test_what_stays),
+                cmocka_unit_test(test_take_from_map),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
