@@ -75,7 +75,7 @@ static const char *check_slots(const struct sessions *all, const struct ns *ns, 
                         t->n_live += session_is_live(s);
                         t->n_dead += !session_is_live(s);
                         t->n_windows += s->n_window;
-                        t->n_room += s->room;
+                        t->n_room += session_is_live(s) ? s->room : 0;
                 }
         }
         return NULL;

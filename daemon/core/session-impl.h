@@ -30,7 +30,8 @@ struct session {
         uint32_t slot;
         uint32_t next;  /* of its bucket: slot + 1; 0 ends */
         uint64_t hash;  /* of the id */
-        uint64_t epoch; /* of the namespace when it was made: gone where that is another */
+        uint64_t epoch; /* of the namespace when it was made: gone where that is another; one before
+                           that of the namespace where it was dropped and isn't swept yet */
         struct list_link openings; /* struct opening.session_link */
         uint32_t n_open;
         struct ending *end; /* NULL: nowhere */
@@ -70,7 +71,7 @@ struct sessions {
         struct session_slot *slots;       /* owned */
         uint32_t n_slots;                 /* 0, or a power of two */
         uint32_t free_slot;               /* slot + 1; 0: none */
-        uint32_t n_live, n_dead;          /* dead: of an older epoch, not swept yet */
+        uint32_t n_live, n_dead;          /* dead: of an older epoch, or dropped; not swept yet */
         uint32_t expire_slot, sweep_slot; /* where these go on */
         uint64_t next_expiry_nsec; /* of those that the round has passed, or that were closed since
                                       it began */
@@ -79,7 +80,7 @@ struct sessions {
         struct session_log log;
         struct sessions_recovered recovered; /* all 0 where nothing was */
         struct list_link spare_endings;
-        uint64_t n_room;             /* pages that all windows together have room for */
+        uint64_t n_room; /* pages that the windows of live sessions together have room for */
         struct list_link windows[2]; /* [n_open > 0]: those with a window, least recently used first
                                       */
 };
@@ -114,6 +115,9 @@ void session_end_at(struct session *s, uint32_t page);
 
 /* Its window is lost; the log doesn't know yet. */
 void session_drop_window(struct session *s);
+
+/* At most so many pages leave it, the last ones; returns how many. Of a session that isn't live. */
+uint32_t session_shed_window(struct session *s, uint32_t most);
 
 /* May all windows have room for n pages in sum? */
 bool sessions_may_have_room(const struct ns *ns, uint64_t n);

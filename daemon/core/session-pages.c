@@ -184,7 +184,8 @@ static void cut_window(struct session *s, uint32_t n)
 /* It is empty. */
 static void free_window(struct session *s)
 {
-        s->ns->sessions->n_room -= s->room;
+        if (session_is_live(s))
+                s->ns->sessions->n_room -= s->room;
         free(s->window);
         s->window = NULL;
         s->room = 0;
@@ -194,6 +195,14 @@ void session_drop_window(struct session *s)
 {
         cut_window(s, 0);
         free_window(s);
+}
+
+uint32_t session_shed_window(struct session *s, uint32_t most)
+{
+        uint32_t n = MIN(s->n_window, most);
+
+        cut_window(s, s->n_window - n);
+        return n;
 }
 
 /* The same, and it is written down. */

@@ -216,16 +216,21 @@ static int session_new(
         return *ret_s ? 0 : -ENOMEM;
 }
 
+static void forget_openings(struct session *s)
+{
+        list_for_each_safe (o, &s->openings, struct opening, session_link) {
+                o->session = NULL;
+                list_remove(&o->session_link);
+        }
+}
+
 /* Handles find nothing from now on. Its pages in the tree stay. */
 static void session_free(struct session *s)
 {
         struct sessions *all = s->ns->sessions;
         struct session_slot *slot = &all->slots[s->slot];
 
-        list_for_each_safe (o, &s->openings, struct opening, session_link) {
-                o->session = NULL;
-                list_remove(&o->session_link);
-        }
+        forget_openings(s);
         if (session_is_live(s)) {
                 session_log_gone(s);
                 all->n_live--;
@@ -241,13 +246,35 @@ static void session_free(struct session *s)
         free(s);
 }
 
+/* As session_free(), of one that is live; what has a long window is left to the sweep. */
+static void session_end(struct session *s)
+{
+        struct store *store = store_of(s->ns);
+        struct sessions *all = s->ns->sessions;
+
+        if (s->n_window <= store->drop_slice_pages) {
+                session_free(s);
+                return;
+        }
+        forget_openings(s);
+        session_log_gone(s);
+        session_end_at(s, PAGE_NONE);
+        list_remove(&s->window_link);
+        all->n_room -= s->room;
+        all->n_live--;
+        all->n_dead++;
+        s->epoch = s->ns->epoch - 1;
+        if (store->on_work)
+                store->on_work(store->callback_data);
+}
+
 /* It, and pages that nobody else has use for. */
 static void session_drop(struct session *s)
 {
         uint32_t tail = session_tail(s);
         struct ns *ns = s->ns;
 
-        session_free(s);
+        session_end(s);
         drop_text(ns, tail, 0);
 }
 
@@ -264,6 +291,7 @@ void sessions_reset(struct ns *ns)
                 return;
         all->n_dead += all->n_live;
         all->n_live = 0;
+        all->n_room = 0;
 }
 
 bool sessions_are_left(const struct ns *ns)
@@ -277,14 +305,15 @@ bool sessions_sweep(struct ns *ns, uint32_t *budget)
 
         while (all && all->n_dead > 0 && *budget > 0) {
                 struct session *s = *owner_of(all, all->sweep_slot);
-                uint32_t cost = 1;
+                bool is_dead = s && !session_is_live(s);
 
+                *budget -= is_dead ? session_shed_window(s, *budget) : 0;
+                if (is_dead && s->n_window > 0)
+                        break; /* the rest of it next time */
                 all->sweep_slot = (all->sweep_slot + 1) & (all->n_slots - 1);
-                if (s && !session_is_live(s)) {
-                        cost += s->n_window;
+                if (is_dead)
                         session_free(s);
-                }
-                *budget -= MIN(cost, *budget);
+                *budget -= MIN(*budget, 1u);
         }
         return sessions_are_left(ns);
 }
@@ -572,8 +601,8 @@ uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
                 uint32_t cost = 1;
 
                 if (expiry_nsec <= now_nsec) {
-                        cost += s->n_window;
-                        session_free(s);
+                        cost += MIN(s->n_window, store_of(ns)->drop_slice_pages);
+                        session_end(s);
                         store_of(ns)->counters.sessions_expired++;
                         happened_session_expired(ns);
                 } else {

@@ -170,8 +170,8 @@ static void test_daemon_dies(void **state)
         worker_stop(w);
 }
 
-/* A limit under what is cached, which nobody has mapped: it is answered when it is on disk, and what
- * is too much goes soon. How long a turn takes is the disk's to say here. */
+/* A limit under what is cached, which nobody has mapped: it is answered when it is on disk, and
+ * what is too much goes soon. How long a turn takes is the disk's to say here. */
 static void test_lower_limit(void **state)
 {
         struct harness *h = *state;

@@ -762,9 +762,47 @@ static void test_no_memory_for_publish(void **state)
         end(&w);
 }
 
+/* The pages of a long window that a session leaves go a slice at a time; it is gone at once, and
+ * its room is others'. */
+static void test_long_window_goes_in_slices(void **state)
+{
+        uint64_t n_kept;
+        unsigned n = 0;
+        struct bench w;
+        uint32_t s;
+
+        begin(&w, 16, 16, 16);
+        w.f.store.drop_slice_pages = 4;
+        s = open_session(w.a, "s");
+        append(w.a, s, ROOT, 0, 60);
+        truncate_pages(w.a, s, 1, 50, 9);
+        while (chores_work(&w.f.store)) /* the windows' pages leave the tree */
+                ;
+        n_kept = ns_n_pages(w.ns, PAGE_DETACHED);
+        assert_int_equal(n_kept, 50);
+        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
+        fixture_check(&w.f);
+        assert_int_equal(sessions_count(w.ns), 0);
+        assert_int_equal(w.ns->sessions->n_room, 0);
+        s = open_session(w.a, "s"); /* another one */
+        assert_int_equal(info_of(w.a, s).n_pages, 0);
+        for (bool more = true; more; n++) {
+                uint64_t before = ns_n_pages(w.ns, PAGE_DETACHED);
+
+                more = store_work(&w.f.store, 4);
+                assert_true(before - ns_n_pages(w.ns, PAGE_DETACHED) <= 4);
+                fixture_check(&w.f);
+        }
+        assert_true(n >= n_kept / 4);
+        assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), 0);
+        assert_int_equal(sessions_count(w.ns), 1);
+        end(&w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_long_window_goes_in_slices),
                 TEST(test_truncate),
                 TEST(test_ranges),
                 TEST(test_published_to),
