@@ -24,6 +24,10 @@
 /* Looks at pages of a set that take as long as one page that is dropped. Not tuned. */
 #define LOOKS_PER_PAGE 64
 
+/* Of a tenant with more slices of pages than this sets aren't weighed when its limit is lowered:
+ * that would take more than some 1.5 ms. Not tuned. */
+#define WEIGH_SLICES 128
+
 static void count_own(struct tenant *t, uint64_t n)
 {
         if (n > 0)
@@ -354,6 +358,24 @@ static uint64_t pages_to_evict(const struct extent_set *set)
                set->ns->geometry.set_pages / LOOKS_PER_PAGE + 1;
 }
 
+/* To weigh goes through all pages of the tenant's namespaces. */
+static bool may_weigh(const struct tenant *t)
+{
+        uint64_t most = (uint64_t)WEIGH_SLICES * t->store->drop_slice_pages, n = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                n += (uint64_t)ns_n_sets(ns) * ns->geometry.set_pages;
+        return n <= most;
+}
+
+/* They go by what is in use of each alone. */
+static void forget_costs(struct tenant *t, enum tier_kind tier)
+{
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                list_for_each (set, &ns->tiers[tier].sets_bound, struct extent_set, link)
+                        set->cost_bytes = 0;
+}
+
 /* As many sets as a slice of pages has room for. */
 static void evict_slice(struct tenant *t, enum tier_kind tier)
 {
@@ -379,7 +401,10 @@ void reclaim_over_limits(struct tenant *t)
         for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++) {
                 if (account_fits(&t->accounts[tier], 0))
                         continue;
-                evict_slice(t, tier);
+                if (may_weigh(t))
+                        evict_slice(t, tier);
+                else
+                        forget_costs(t, tier);
                 all &= account_fits(&t->accounts[tier], 0);
         }
         if (!all)

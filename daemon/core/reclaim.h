@@ -38,7 +38,9 @@ bool reclaim_sets_of_tenant(
 /*
  * The tenant may be over its limits: in each tier. As many sets as hold a slice of pages
  * (store.drop_slice_pages) in sum go at once, of any namespace; of the rest as many are recalled as
- * are too many, first those that would have gone (recall_excess()), and go in recall_work(). While
+ * are too many, first those that would have gone (recall_excess()), and go in recall_work(). Where
+ * the tenant has more pages than can be looked at in a turn (128 slices), all of it is recalled,
+ * those sets first that have the fewest pages in use. While
  * that is under way the functions beside this one take no other sets of the tenant in that tier.
  */
 void reclaim_over_limits(struct tenant *t);

@@ -125,6 +125,36 @@ static void test_cheapest_first(void **state)
         fixture_end(&w.f);
 }
 
+/* More pages than are looked at in one turn: none is, nothing goes at once, and what was bound last
+ * goes first. */
+static void test_many_pages(void **state)
+{
+        struct attach *a;
+        struct member *m;
+        struct world w;
+
+        start(&w, 20);
+        w.f.store.drop_slice_pages = 1;
+        m = join(w.f.a);
+        a = open_ns(m, "n");
+        for (unsigned i = 0; i < 20; i++)
+                cache_chain(a, i * SET_PAGES, SET_PAGES);
+        for (unsigned i = 0; i < 20; i++)
+                a->ns->sets[i]->cost_bytes = i; /* of some earlier look, and wrong by now */
+        lower(&w, 14);
+        assert_int_equal(charged(&w), 20 * SET_BYTES);
+        assert_int_equal(w.f.a->n_recalled, 6);
+        for (unsigned i = 0; i < 20; i++) {
+                assert_int_equal(a->ns->sets[i]->recall.state != RECALL_NONE, i >= 14);
+                assert_int_equal(a->ns->sets[i]->cost_bytes, 0); /* nobody has weighed it */
+        }
+        assert_int_equal(work_in_steps(&w, BUDGET), RECALL_NOTHING);
+        assert_int_equal(charged(&w), 14 * SET_BYTES);
+        assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
+        member_free(m);
+        fixture_end(&w.f);
+}
+
 /* Raised again in the middle: what is going goes, no more. Lowered again: as much more. */
 static void test_again_meanwhile(void **state)
 {
@@ -158,6 +188,7 @@ int main(void)
                 cmocka_unit_test(test_slices),
                 cmocka_unit_test(test_lease_meanwhile),
                 cmocka_unit_test(test_cheapest_first),
+                cmocka_unit_test(test_many_pages),
                 cmocka_unit_test(test_again_meanwhile),
         };
 
