@@ -23,6 +23,7 @@
 #include "daemon/server/followers.h"
 #include "daemon/server/log.h"
 #include "daemon/server/server.h"
+#include "daemon/server/tenant-changes.h"
 #include "daemon/server/tenants.h"
 #include "daemon/server/tier-figures.h"
 #include "kvlease-version.h"
@@ -213,76 +214,16 @@ static char *peer_uid(const struct request *rq, char buf[UID_TEXT_MAX])
         return buf;
 }
 
-/* With what was set, as far as there is room for it. */
-static void note_tenant(
-        struct server *s, const char *name, const char *what, char **set, size_t n_set)
-{
-        char text[CHRONICLE_DETAIL_MAX + 1] = "";
-        size_t len = 0;
-
-        for (size_t i = 0; i < n_set && len < sizeof(text); i++)
-                len += (size_t)snprintf(
-                        text + len, sizeof(text) - len, "%s%s", i > 0 ? " " : "", set[i]);
-        server_note(
-                s, &(struct chronicle_note){
-                           .kind = EVENT_TENANT, .tenant = name, .reason = what, .detail = text});
-}
-
-/* 0 also where there is no such tenant. */
-static uint64_t reserved_bytes(struct server *s, const char *name)
-{
-        const struct tenant *t = tenant_find(&s->store, name);
-
-        return t ? sizing_reserved(t) : 0;
-}
-
-static void note_reserve(struct server *s, const char *name, uint64_t before_bytes)
-{
-        uint64_t bytes = reserved_bytes(s, name);
-
-        if (bytes != before_bytes)
-                server_note(s, &(struct chronicle_note){.kind = EVENT_RESIZED,
-                                       .tenant = name,
-                                       .reason = "set",
-                                       .before_bytes = before_bytes,
-                                       .bytes = bytes});
-}
-
 int handle_ADMIN_TENANT_SET(struct request *rq)
 {
-        const Kvlease__V1__AdminTenantSetRequest *m = rq->message;
-        char uid[UID_TEXT_MAX];
-        uint64_t reserved = reserved_bytes(rq->server, m->name);
-        int r = tenants_set(rq->server, m->name, m->create, m->options, m->n_options, &rq->detail);
-
-        if (r < 0)
-                return r;
-        log_message(m->create ? LOG_TENANT_MADE : LOG_TENANT_CHANGED,
-                LOG_FIELDS({"TENANT", m->name}, {"PEER_UID", peer_uid(rq, uid)}),
-                "tenant %s was %s by uid %s", m->name, m->create ? "made" : "changed", uid);
-        note_tenant(rq->server, m->name, m->create ? "made" : "changed", m->options, m->n_options);
-        note_reserve(rq->server, m->name, reserved);
-        if (m->create)
-                server_notify_status(rq->server);
-        return 0;
+        return tenant_changes_ask(rq);
 }
 
 int handle_ADMIN_TENANT_REMOVE(struct request *rq)
 {
-        const Kvlease__V1__AdminTenantRemoveRequest *m = rq->message;
-        char uid[UID_TEXT_MAX];
         int r = durable_check(rq);
 
-        if (r == 0)
-                r = tenants_remove(rq->server, m->name, m->force, &rq->detail);
-        if (r < 0)
-                return r;
-        log_message(LOG_TENANT_REMOVED,
-                LOG_FIELDS({"TENANT", m->name}, {"PEER_UID", peer_uid(rq, uid)}),
-                "tenant %s was removed by uid %s", m->name, uid);
-        note_tenant(rq->server, m->name, "removed", NULL, 0);
-        server_notify_status(rq->server);
-        return durable_answer(rq);
+        return r < 0 ? r : tenant_changes_ask(rq);
 }
 
 int handle_ADMIN_PURGE(struct request *rq)

@@ -24,6 +24,7 @@
 #include "daemon/server/pending.h"
 #include "daemon/server/resume.h"
 #include "daemon/server/server.h"
+#include "daemon/server/tenant-changes.h"
 #include "daemon/server/tenants.h"
 #include "daemon/server/test-clock.h"
 #include "daemon/server/turns.h"
@@ -117,6 +118,7 @@ static void stop_waiting(struct peer *p)
         fetches_drop(p);
         durable_drop(p);
         drops_leave(p);
+        tenant_changes_leave(p);
         follower_drop(p);
         if (p->member)
                 member_withdraw(p->member);
@@ -232,6 +234,12 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         return p;
 }
 
+/* Nothing that it sent after such a request is handled before that is answered. */
+static bool waits_for_answer(const struct peer *p)
+{
+        return peer_awaits_drop(p) || p->tenant_change;
+}
+
 /* Listens to what the flags ask for. No system call where that is what it did before. */
 static void update_poll(struct peer *p)
 {
@@ -239,7 +247,7 @@ static void update_poll(struct peer *p)
         bool waits = turns_are_paused(p) && !list_is_empty(&p->backlog_link);
         int events = waits ? 0 : UV_DISCONNECT;
 
-        if (!p->held && !waits && !peer_awaits_drop(p) && !p->inbound.tainted)
+        if (!p->held && !waits && !waits_for_answer(p) && !p->inbound.tainted)
                 events |= UV_READABLE;
         if (!p->out.starved && !outqueue_is_held(&p->out, keeping_passed(p->server)))
                 events |= UV_WRITABLE;
@@ -413,7 +421,7 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
 /* Whether frames that were received may be handled now. */
 static bool may_handle(struct peer *p)
 {
-        if (p->muted || p->doomed || peer_awaits_drop(p) || p->state == PEER_CLOSING || !p->parser)
+        if (p->muted || p->doomed || waits_for_answer(p) || p->state == PEER_CLOSING || !p->parser)
                 return false;
         pending_recount(p);
         p->held = p->out.bytes > pending_hold_bytes(p) ||
@@ -474,6 +482,7 @@ static bool drain(struct peer *p)
         p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->process_open ||
                         creds_pidfd_exited(p->pidfd);
         drops_leave(p);
+        tenant_changes_leave(p);
         process(p, ALL_FRAMES);
         while (!p->backed_up && p->n_drained < DRAIN_RECEIVES && !p->doomed && receive(p)) {
                 p->n_drained++;
@@ -736,7 +745,7 @@ void peer_turn(struct peer *p)
         if (parked_go_on(p, PEER_FRAMES_PER_TURN))
                 peer_schedule(p);
         /* While frames wait for the next turn nothing is received over them. */
-        if (readable && !p->hung_up && !p->backed_up && !peer_awaits_drop(p) && p->fd >= 0)
+        if (readable && !p->hung_up && !p->backed_up && !waits_for_answer(p) && p->fd >= 0)
                 receive(p);
         process(p, PEER_FRAMES_PER_TURN);
         settle(p);

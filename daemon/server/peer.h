@@ -109,6 +109,7 @@ struct peer {
         struct attach *closing; /* of drops.c: its NS_CLOSE isn't over; borrowed; NULL: none */
         struct frame_header close_request; /* that */
         struct dropping *dropping; /* of drops.c; owned by its tenant's chores; NULL: none */
+        struct tenant_change *tenant_change; /* of tenant-changes.c, whose it is; NULL: none */
         struct follower *follower; /* owned: an ADMIN_EVENTS that waits (followers.h); NULL */
         struct outqueue out;
         struct ring ring;               /* open from SHM_OPEN to the end */

@@ -37,6 +37,7 @@
 #include "daemon/server/reload.h"
 #include "daemon/server/sizing-timer.h"
 #include "daemon/server/takeover.h"
+#include "daemon/server/tenant-changes.h"
 #include "daemon/server/tenants.h"
 #include "daemon/server/turns.h"
 #include "daemon/server/test-clock.h"
@@ -263,6 +264,8 @@ static int init_base(struct server *s, struct config *config)
         movement_init(s);
         upkeep_timer_init(s);
         disk_init(&s->disk, &s->loop);
+        s->db.disk = &s->disk;
+        tenant_changes_init(s);
         recorder_init(s);
         s->store.on_ns = on_ns;
         parked_init(s);
@@ -359,7 +362,7 @@ enum exit_code server_init(
                 code = EXIT_DEVICE;
         else if (rundir_open(&s->rundir, s->config.daemon.runtime_dir, &d) < 0)
                 code = EXIT_SOCKET;
-        else if (tenantdb_open(&s->db, s->config.daemon.state_dir, log_report, NULL) < 0)
+        else if (tenantdb_open(&s->db, s->config.daemon.state_dir, &s->disk, log_report, NULL) < 0)
                 code = EXIT_STATE;
         s->keeps_state = code == EXIT_OK;
         if (code == EXIT_OK && tenants_load(s) < 0)
@@ -535,7 +538,7 @@ enum exit_code server_run(struct server *s)
 
 void server_output_drained(struct server *s)
 {
-        if (!s->stopping)
+        if (!s->stopping || tenant_changes_are_left(s))
                 return;
         list_for_each (p, &s->peers, struct peer, link)
                 if (p->state != PEER_GONE && !outqueue_is_empty(&p->out))

@@ -134,10 +134,12 @@ struct server {
         bool stock_wanted;        /* compact-timer.c */
         uint64_t stock_nsec;      /* when leases made it look last */
         struct movement movement;
-        struct list_link followers;  /* struct follower.link */
-        uv_timer_t follow_timer;     /* followers.c; runs while there are any */
-        uint64_t followed;           /* events that were there when they were looked at last */
-        struct list_link disk_tiers; /* struct disk_tier.link */
+        struct list_link followers;      /* struct follower.link */
+        uv_timer_t follow_timer;         /* followers.c; runs while there are any */
+        uint64_t followed;               /* events that were there when they were looked at last */
+        struct list_link disk_tiers;     /* struct disk_tier.link */
+        struct list_link tenant_changes; /* of tenant-changes.c; owned */
+        unsigned n_tenant_changes;
         struct reaping reaping;
         uv_signal_t signals[3];
         uv_timer_t

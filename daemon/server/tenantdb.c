@@ -1,8 +1,10 @@
 #include "daemon/server/tenantdb.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -108,34 +110,6 @@ static int read_table(struct tenantdb *db, config_report_fn report, void *data)
         return r;
 }
 
-int tenantdb_open(struct tenantdb *db, const char *state_dir, config_report_fn report, void *data)
-{
-        int r;
-
-        *db = (struct tenantdb){.lock_fd = -1};
-        snprintf(db->path, sizeof(db->path), "%s/tenants.conf", state_dir);
-        snprintf(db->lock_path, sizeof(db->lock_path), "%s/lock", state_dir);
-        r = open_dir(state_dir, report, data);
-        if (r == 0)
-                r = take_lock(db, state_dir, report, data);
-        if (r == 0)
-                r = read_table(db, report, data);
-        if (r < 0)
-                tenantdb_close(db);
-        return r;
-}
-
-void tenantdb_close(struct tenantdb *db)
-{
-        db->lock_fd = lockfile_drop(db->lock_path, db->lock_fd);
-        tenant_table_deinit(&db->table);
-}
-
-const struct tenant_config *tenantdb_find(const struct tenantdb *db, const char *name)
-{
-        return tenant_table_find(&db->table, name);
-}
-
 static void write_row(FILE *f, const struct tenant_config *row)
 {
         char value[OPTION_VALUE_MAX];
@@ -169,38 +143,149 @@ static char *format_table(const struct tenant_table *t, size_t *ret_len)
         return text;
 }
 
-static int write_table(const struct tenantdb *db, const struct tenant_table *t)
+int tenantdb_open(struct tenantdb *db, const char *state_dir, struct disk *disk,
+        config_report_fn report, void *data)
+{
+        int r;
+
+        *db = (struct tenantdb){.lock_fd = -1, .disk = disk};
+        snprintf(db->path, sizeof(db->path), "%s/tenants.conf", state_dir);
+        snprintf(db->lock_path, sizeof(db->lock_path), "%s/lock", state_dir);
+        r = open_dir(state_dir, report, data);
+        if (r == 0)
+                r = take_lock(db, state_dir, report, data);
+        if (r == 0)
+                r = read_table(db, report, data);
+        if (r < 0)
+                tenantdb_close(db);
+        return r;
+}
+
+/* The disk may be better by now; if it isn't, that was said. */
+static void mend(struct tenantdb *db)
 {
         size_t len = 0;
-        _cleanup_free_ char *text = format_table(t, &len);
+        _cleanup_free_ char *text = format_table(&db->table, &len);
 
-        if (!text)
-                return -ENOMEM;
-        if (len > CONFIG_FILE_MAX)
-                return -ENOSPC; /* what it couldn't read again */
-        return file_replace(db->path, text, len, 0640);
+        if (text && file_replace(db->path, text, len, 0640) == 0)
+                db->is_torn = false;
 }
 
-/* Writes `next` and makes it the table; takes it in any case. */
-static int commit(struct tenantdb *db, struct tenant_table *next, struct detail *d)
+void tenantdb_close(struct tenantdb *db)
 {
-        int r = write_table(db, next);
-
-        if (r < 0) {
-                /* The new file may be in place already, without being sure to last. */
-                (void)write_table(db, &db->table);
-                tenant_table_deinit(next);
-                return detail_set(d, r,
-                        "cannot write %s: %s: nothing was changed; make room or make the state "
-                        "directory writable, then repeat",
-                        db->path, strerror(-r));
-        }
+        assert(!db->change.text);
+        if (db->is_torn)
+                mend(db);
+        db->lock_fd = lockfile_drop(db->lock_path, db->lock_fd);
         tenant_table_deinit(&db->table);
-        db->table = *next;
-        return 0;
 }
 
-int tenantdb_put(struct tenantdb *db, const struct tenant_config *row, struct detail *d)
+const struct tenant_config *tenantdb_find(const struct tenantdb *db, const char *name)
+{
+        return tenant_table_find(&db->table, name);
+}
+
+/* ---- in the disk's thread ------------------------------------------------------------------- */
+
+static void run_write(struct disk_job *job)
+{
+        struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
+
+        c->result = file_replace(c->path, c->text, c->len, 0640);
+}
+
+/* Nothing, where the change isn't in the file: it was never replaced then. What can't be read for
+ * want of memory may have it. */
+static void run_undo(struct disk_job *job)
+{
+        struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
+        _cleanup_free_ char *text = NULL;
+        size_t len = 0;
+        int r = file_read(c->path, CONFIG_FILE_MAX, &text, &len);
+        bool has_change =
+                r == -ENOMEM || (r == 0 && len == c->len && memcmp(text, c->text, len) == 0);
+
+        c->result = has_change ? file_replace(c->path, c->before, c->before_len, 0640) : 0;
+}
+
+/* ---- in the loop's -------------------------------------------------------------------------- */
+
+static void free_change(struct tenantdb_change *c)
+{
+        tenant_table_deinit(&c->next);
+        free(c->text);
+        free(c->before);
+        *c = (struct tenantdb_change){0};
+}
+
+static void end_undo(struct disk_job *job)
+{
+        struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
+        struct tenantdb *db = container_of(c, struct tenantdb, change);
+        tenantdb_done_fn done = c->done;
+        void *data = c->data;
+        int r = c->failure;
+
+        db->is_torn = c->result < 0;
+        free_change(c);
+        done(data, r);
+}
+
+static void undo(struct tenantdb *db)
+{
+        db->change.job.run = run_undo;
+        db->change.job.done = end_undo;
+        disk_do(db->disk, &db->change.job);
+}
+
+static void end_write(struct disk_job *job)
+{
+        struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
+        struct tenantdb *db = container_of(c, struct tenantdb, change);
+
+        if (c->result == 0) {
+                c->is_written = true;
+                c->done(c->data, 0);
+                return;
+        }
+        /* The new file may be in place already, without being sure to last. */
+        c->failure = c->result;
+        undo(db);
+}
+
+/* Begins to write `next`; takes it in any case. */
+static int begin(struct tenantdb *db, struct tenant_table *next, tenantdb_done_fn done, void *data,
+        struct detail *d)
+{
+        struct tenantdb_change *c = &db->change;
+        int r = 0;
+
+        assert(!c->text);
+        *c = (struct tenantdb_change){
+                .job = {.run = run_write, .done = end_write},
+                .path = db->path,
+                .next = *next,
+                .done = done,
+                .data = data,
+        };
+        list_init(&c->job.link);
+        c->text = format_table(next, &c->len);
+        c->before = format_table(&db->table, &c->before_len);
+        if (!c->text || !c->before)
+                r = detail_set(d, -ENOMEM, "out of memory: nothing was changed");
+        else if (c->len > CONFIG_FILE_MAX)
+                r = detail_set(d, -ENOSPC, /* what it couldn't read again */
+                        "%s would be larger than %d bytes: nothing was changed", db->path,
+                        CONFIG_FILE_MAX);
+        if (r < 0)
+                free_change(c);
+        else
+                disk_do(db->disk, &c->job);
+        return r;
+}
+
+int tenantdb_put(struct tenantdb *db, const struct tenant_config *row, tenantdb_done_fn done,
+        void *data, struct detail *d)
 {
         struct tenant_table next;
         struct tenant_config *slot;
@@ -217,19 +302,52 @@ int tenantdb_put(struct tenantdb *db, const struct tenant_config *row, struct de
                         d, r, "tenant %s: %s: nothing was changed", row->name, strerror(-r));
         }
         *slot = *row;
-        return commit(db, &next, d);
+        return begin(db, &next, done, data, d);
 }
 
-int tenantdb_remove(struct tenantdb *db, const char *name, struct detail *d)
+int tenantdb_remove(
+        struct tenantdb *db, const char *name, tenantdb_done_fn done, void *data, struct detail *d)
 {
         struct tenant_table next;
-        int r;
+        int r = tenant_table_copy(&db->table, &next);
 
-        if (!tenantdb_find(db, name))
-                return 0;
-        r = tenant_table_copy(&db->table, &next);
         if (r < 0)
                 return detail_set(d, r, "out of memory: nothing was changed");
-        tenant_table_remove(&next, name);
-        return commit(db, &next, d);
+        if (tenant_table_find(&next, name))
+                tenant_table_remove(&next, name);
+        return begin(db, &next, done, data, d);
+}
+
+void tenantdb_keep(struct tenantdb *db)
+{
+        struct tenantdb_change *c = &db->change;
+
+        assert(c->is_written);
+        tenant_table_deinit(&db->table);
+        db->table = c->next;
+        c->next = (struct tenant_table){0};
+        db->is_torn = false;
+        free_change(c);
+}
+
+void tenantdb_undo(struct tenantdb *db, int failure)
+{
+        assert(db->change.is_written && failure < 0);
+        db->change.is_written = false;
+        db->change.failure = failure;
+        undo(db);
+}
+
+int tenantdb_explain(const struct tenantdb *db, int failure, struct detail *d)
+{
+        if (db->is_torn)
+                return detail_set(d, failure,
+                        "cannot write %s: %s: nothing was changed, but the file has the change and "
+                        "can't be written back: the next start of kvleased would find it; make "
+                        "room or make the state directory writable, then repeat",
+                        db->path, strerror(-failure));
+        return detail_set(d, failure,
+                "cannot write %s: %s: nothing was changed; make room or make the state directory "
+                "writable, then repeat",
+                db->path, strerror(-failure));
 }

@@ -110,6 +110,15 @@ static int make(struct server *s, const struct tenant_config *config, bool from_
         return 0;
 }
 
+int tenancy_check(struct server *s, const struct tenant_config *config, struct detail *d)
+{
+        struct sizing_attrs sizing;
+        struct tenant_attrs attrs;
+        int r = check(s, config, &attrs, &sizing, d);
+
+        return r == -ENODEV ? -EINVAL : r;
+}
+
 int tenancy_add(struct server *s, const struct tenant_config *config, bool from_config,
         struct tenancy **ret_tenancy, struct detail *d)
 {
@@ -293,8 +302,7 @@ static int put_in_force(
         return detail_set(d, r, "no memory for the sizer of tenant %s", config->name);
 }
 
-/* `asked`: also a reservation that is configured already, as it was asked for. */
-static int change_config(
+int tenancy_change(
         struct tenancy *t, const struct tenant_config *config, bool asked, struct detail *d)
 {
         bool new_group = strcmp(t->config.group, config->group) != 0;
@@ -312,11 +320,6 @@ static int change_config(
         if (new_group && t->listener)
                 listener_update_group(t->listener);
         return 0;
-}
-
-int tenancy_change(struct tenancy *t, const struct tenant_config *config, struct detail *d)
-{
-        return change_config(t, config, false, d);
 }
 
 /* Frees a tenancy whose tenant is gone; connections not introduced yet end with it. */
@@ -384,7 +387,7 @@ static int ensure(struct server *s, const struct config *config, const char *nam
                 return add_at_start(s, &effective, from_config, d);
         if (!t)
                 return tenancy_add(s, &effective, from_config, &t, d);
-        r = tenancy_change(t, &effective, d);
+        r = tenancy_change(t, &effective, false, d);
         if (r == 0)
                 t->from_config = from_config;
         return r;
@@ -517,128 +520,6 @@ void tenants_reload(struct server *s, const struct config *next)
         for (size_t i = 0; i < s->db.table.n; i++)
                 if (!tenant_table_find(&next->tenants, s->db.table.rows[i].name))
                         reload_tenant(s, next, s->db.table.rows[i].name);
-}
-
-/* Lays assignments over *config, notes them in *row. *ret_asked: the reservation is among them. */
-static int apply_options(struct tenant_config *config, struct tenant_config *row,
-        char *const *texts, size_t n, bool *ret_asked, struct detail *d)
-{
-        uint64_t stored = row->set;
-
-        row->set = 0;
-        for (size_t i = 0; i < n; i++) {
-                int r = tenant_config_apply(config, texts[i], d->text, sizeof(d->text));
-
-                if (r == 0)
-                        r = tenant_config_apply(row, texts[i], d->text, sizeof(d->text));
-                if (r < 0)
-                        return r;
-        }
-        *ret_asked = row->set & option_bit(option_find(SECTION_TENANT, "reserve"));
-        row->set |= stored;
-        return 0;
-}
-
-static int create(struct server *s, const struct tenant_config *config,
-        const struct tenant_config *row, struct detail *d)
-{
-        struct tenancy *t;
-        int r = tenancy_add(s, config, false, &t, d);
-
-        if (r < 0)
-                return r;
-        r = tenantdb_put(&s->db, row, d);
-        if (r < 0)
-                tenancy_remove(t, true, NULL);
-        return r;
-}
-
-/* Disk first: putting it in force may evict, which can't be undone. */
-static int change(struct server *s, struct tenancy *t, const struct tenant_config *config,
-        const struct tenant_config *row, bool asked, struct detail *d)
-{
-        const struct tenant_config *stored = tenantdb_find(&s->db, config->name);
-        struct tenant_config before;
-        int r;
-
-        if (stored)
-                before = *stored;
-        r = tenantdb_put(&s->db, row, d);
-        if (r < 0)
-                return r;
-        r = change_config(t, config, asked, d);
-        if (r < 0 && (stored ? tenantdb_put(&s->db, &before, NULL)
-                             : tenantdb_remove(&s->db, config->name, NULL)) < 0)
-                log_error("%s still has the refused change of tenant %s: correct it by hand",
-                        s->db.path, config->name);
-        return r;
-}
-
-int tenants_set(struct server *s, const char *name, bool is_new, char *const *texts, size_t n,
-        struct detail *d)
-{
-        struct tenancy *t = tenancy_find(s, name);
-        const struct tenant_config *stored = tenantdb_find(&s->db, name);
-        struct tenant_config config, row;
-        bool asked;
-        int r;
-
-        if (!name_is_valid(name, TENANT_NAME_MAX))
-                return detail_set(d, -EINVAL,
-                        "a tenant's name is 1 to %d of A-Z a-z 0-9 . _ - and starts with none of . "
-                        "-",
-                        TENANT_NAME_MAX);
-        if (is_new && t)
-                return detail_set(d, -EEXIST,
-                        "tenant %s exists already: change it with kvleasectl tenants set", name);
-        if (!is_new && !t)
-                return detail_set(
-                        d, -ENOENT, "no tenant %s: make it with kvleasectl tenants add", name);
-        tenant_config_init(&config, name);
-        row = stored ? *stored : config;
-        if (t)
-                config = t->config;
-        r = apply_options(&config, &row, texts, n, &asked, d);
-        if (r < 0)
-                return r;
-        return is_new ? create(s, &config, &row, d) : change(s, t, &config, &row, asked, d);
-}
-
-/* What tenant_remove() will refuse, asked before anything is written. */
-static int check_removable(const struct tenancy *t, bool force, struct detail *d)
-{
-        const struct tenant *core = t->tenant;
-
-        if (t->from_config)
-                return detail_set(d, -EBUSY,
-                        "tenant %s comes from the configuration file: remove its section there, "
-                        "then "
-                        "reload kvleased (SIGHUP)",
-                        t->config.name);
-        if (core->n_members > 0)
-                return detail_set(d, -EBUSY, "tenant %s has %u clients: stop them first",
-                        t->config.name, core->n_members);
-        if (!list_is_empty(&core->groups))
-                return tenant_refuse_leaving(core, d);
-        if (!force && !list_is_empty(&core->namespaces))
-                return detail_set(d, -EBUSY,
-                        "tenant %s still has namespaces with cached pages: add --force to drop "
-                        "them",
-                        t->config.name);
-        return 0;
-}
-
-int tenants_remove(struct server *s, const char *name, bool force, struct detail *d)
-{
-        struct tenancy *t = tenancy_find(s, name);
-        int r;
-
-        if (!t)
-                return detail_set(d, -ENOENT, "no tenant %s", name);
-        r = check_removable(t, force, d);
-        if (r == 0)
-                r = tenantdb_remove(&s->db, name, d);
-        return r < 0 ? r : tenancy_remove(t, force, d);
 }
 
 int tenants_of_uid(

@@ -1,7 +1,7 @@
 /*
  * The server's side of a tenant: its rules, its socket, its connections. Made from the
- * configuration, or by an administrator and then kept in the database. A change happens in the
- * state, on the socket and on disk, or nowhere.
+ * configuration, or by an administrator (tenant-changes.h) and then kept in the database. A change
+ * happens in the state, on the socket and on disk, or nowhere.
  */
 #ifndef KVL_SERVER_TENANTS_H
 #define KVL_SERVER_TENANTS_H
@@ -42,9 +42,15 @@ struct tenancy *tenancy_find(struct server *s, const char *name);
 int tenancy_add(struct server *s, const struct tenant_config *config, bool from_config,
         struct tenancy **ret_tenancy, struct detail *d);
 
-/* Puts a configuration in force. 0; -EINVAL, -ENOSPC (the reservation doesn't fit), -EBUSY (it
+/* Can it be in force, as far as the machine and the other options go? 0, -EINVAL with the sentence.
+ * What is free of the devices isn't asked. */
+int tenancy_check(struct server *s, const struct tenant_config *config, struct detail *d);
+
+/* Puts a configuration in force. `asked`: also a reservation that is configured already, as it was
+ * asked for. 0; -EINVAL, -ENOSPC (the reservation doesn't fit), -EBUSY (it
  * can't have a device for itself), -ENOMEM with the sentence, nothing changed. */
-int tenancy_change(struct tenancy *t, const struct tenant_config *config, struct detail *d);
+int tenancy_change(
+        struct tenancy *t, const struct tenant_config *config, bool asked, struct detail *d);
 
 /* 0; -EBUSY with the sentence: it has members, or memory and not `force`. Nothing changed then. */
 int tenancy_remove(struct tenancy *t, bool force, struct detail *d);
@@ -65,11 +71,6 @@ int tenants_load(struct server *s);
 void tenants_reload(struct server *s, const struct config *next);
 
 void tenants_free(struct server *s);
-
-/* The administrator's verbs. 0 or -errno with the sentence, then nothing changed. */
-int tenants_set(struct server *s, const char *name, bool create, char *const *options,
-        size_t n_options, struct detail *d);
-int tenants_remove(struct server *s, const char *name, bool force, struct detail *d);
 
 /* The one tenant whose uids rule names `uid`, share groups aside. 0, or -EACCES with the sentence.
  */

@@ -55,6 +55,18 @@ void arm(unsigned f, uint64_t k)
         atomic_store(&s->fail_at, k ? atomic_load(&s->n_calls) + k : 0);
 }
 
+void hold_from(unsigned f, uint64_t k)
+{
+        struct inject_slot *s = &shared->slots[f];
+
+        atomic_store(&s->hold_at, k ? atomic_load(&s->n_calls) + k : 0);
+}
+
+uint64_t count_held(unsigned f)
+{
+        return atomic_load(&shared->slots[f].n_held);
+}
+
 void reset_counts(void)
 {
         memset(shared, 0, sizeof(*shared));

@@ -33,6 +33,12 @@ int close_shared(void **state);
 /* The k-th call of it from now fails; 0: none. */
 void arm(unsigned f, uint64_t k);
 
+/* The k-th call of it from now waits, and so do those after it; 0: none does any more. */
+void hold_from(unsigned f, uint64_t k);
+
+/* How many have come to wait since the counts were reset. */
+uint64_t count_held(unsigned f);
+
 void reset_counts(void);
 
 struct counts {

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/macros.h"
@@ -150,6 +151,19 @@ static void tell(enum inject_function f, uint64_t n, const void *caller)
         syscall(SYS_write, STDERR_FILENO, line, len);
 }
 
+/* As on a disk that is slow. */
+static void hold(struct inject_slot *s, uint64_t n)
+{
+        const struct timespec moment = {.tv_nsec = 1000000};
+        uint64_t hold_at = atomic_load(&s->hold_at);
+
+        if (hold_at == 0 || n < hold_at)
+                return;
+        atomic_fetch_add(&s->n_held, 1);
+        while (atomic_load(&s->hold_at) == hold_at)
+                nanosleep(&moment, NULL);
+}
+
 /* 0, or the errno that the call is to fail with. */
 static int error_of(enum inject_function f, const void *caller)
 {
@@ -161,6 +175,7 @@ static int error_of(enum inject_function f, const void *caller)
                 return 0;
         s = &shared->slots[f];
         n = atomic_fetch_add(&s->n_calls, 1) + 1;
+        hold(s, n);
         if (n != atomic_load(&s->fail_at) && !draws(s))
                 return 0;
         atomic_fetch_add(&s->n_failed, 1);

@@ -1,6 +1,6 @@
 /*
  * What inject.so (inject.c), loaded by LD_PRELOAD, and who drives it share: a file that both map.
- * Counts the calls of some functions of libc in one process and makes some of them fail.
+ * Counts the calls of some functions of libc in one process and makes some of them fail, or wait.
  *
  * Environment of the process:
  *   KVL_INJECT_FILE=PATH       of `struct inject`, made by inject_open(); unset: nothing is counted
@@ -68,6 +68,9 @@ struct inject_slot {
         _Atomic uint64_t random;  /* state of that; seeded by who sets one_in */
         _Atomic uint64_t n_failed;
         _Atomic int32_t error;
+        _Atomic uint64_t
+                hold_at;         /* calls from this number on wait as long as it is that; 0: none */
+        _Atomic uint64_t n_held; /* that have come to wait */
 };
 
 struct inject {

@@ -15,6 +15,7 @@
 #include "daemon/server/log.h"
 #include "daemon/server/peer.h"
 #include "daemon/server/server.h"
+#include "daemon/server/tenant-changes.h"
 #include "daemon/server/tenants.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
@@ -111,7 +112,9 @@ static void read_replies(struct client *c)
 
 static void turn(struct client *c)
 {
-        uv_run(&server.loop, UV_RUN_NOWAIT);
+        do
+                uv_run(&server.loop, UV_RUN_NOWAIT);
+        while (tenant_changes_are_left(&server)); /* by a thread: the same each time */
         read_replies(c);
 }
 

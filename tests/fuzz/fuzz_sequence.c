@@ -24,6 +24,7 @@
 #include "daemon/server/peer.h"
 #include "daemon/server/server.h"
 #include "daemon/server/takeover.h"
+#include "daemon/server/tenant-changes.h"
 #include "daemon/server/tenants.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
@@ -111,7 +112,9 @@ static void stop_server(void)
 
 static void turn(void)
 {
-        uv_run(&server.loop, UV_RUN_NOWAIT);
+        do
+                uv_run(&server.loop, UV_RUN_NOWAIT);
+        while (tenant_changes_are_left(&server)); /* by a thread: the same each time */
         for (unsigned i = 0; i < N_ACTORS; i++)
                 client_read(&clients[i]);
 }

@@ -1,4 +1,5 @@
-/* Tenants on disk: what was put is there after a restart; a failed write changes nothing. */
+/* Tenants on disk: what was put is there after a restart; a failed write changes nothing, nor does
+ * one that is refused; while a disk takes its time the loop goes on. */
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
@@ -19,6 +20,93 @@ static void note(void *data, bool is_error, const char *sentence)
         snprintf(reported, sizeof(reported), "%s", sentence);
 }
 
+static uv_loop_t loop;
+static struct disk disk;
+
+static int open_loop(void **state)
+{
+        if (uv_loop_init(&loop) < 0)
+                return -1;
+        disk_init(&disk, &loop);
+        return 0;
+}
+
+static int close_loop(void **state)
+{
+        return uv_loop_close(&loop);
+}
+
+/* What becomes of a change that is written. */
+struct outcome {
+        struct tenantdb *db;
+        int refusal;     /* 0: it is kept */
+        bool disk_fills; /* before it is refused */
+        unsigned n_done;
+        int result;
+};
+
+/* No file may grow: the nearest to a full disk that needs no mount. */
+static void set_full(bool is_full)
+{
+        static struct rlimit before;
+        struct rlimit none;
+
+        signal(SIGXFSZ, SIG_IGN);
+        if (is_full) {
+                assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+                none = before;
+                none.rlim_cur = 0;
+        }
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, is_full ? &none : &before), 0);
+}
+
+static void on_done(void *data, int result)
+{
+        struct outcome *o = data;
+
+        o->n_done++;
+        o->result = result;
+        if (o->disk_fills && o->n_done == 1)
+                set_full(true);
+        if (result == 0 && o->refusal < 0)
+                tenantdb_undo(o->db, o->refusal);
+        else if (result == 0)
+                tenantdb_keep(o->db);
+}
+
+/* Begun; now to its end. */
+static int end(struct outcome *o, struct detail *d)
+{
+        assert_int_equal(o->n_done, 0); /* never at once */
+        assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+        assert_int_equal(o->n_done, o->refusal < 0 && o->result == o->refusal ? 2 : 1);
+        if (o->result < 0 && d)
+                tenantdb_explain(o->db, o->result, d);
+        return o->result;
+}
+
+static int put_row(
+        struct tenantdb *db, const struct tenant_config *row, int refusal, struct detail *d)
+{
+        struct outcome o = {.db = db, .refusal = refusal};
+        int r = tenantdb_put(db, row, on_done, &o, d);
+
+        return r < 0 ? r : end(&o, d);
+}
+
+static int remove_row(struct tenantdb *db, const char *name, struct detail *d)
+{
+        struct outcome o = {.db = db};
+        int r = tenantdb_remove(db, name, on_done, &o, d);
+
+        return r < 0 ? r : end(&o, d);
+}
+
+static int open_db(struct tenantdb *db, const char *dir)
+{
+        return tenantdb_open(db, dir, &disk, note, NULL);
+}
+
 static void put(struct tenantdb *db, const char *name, const char *assignment)
 {
         struct tenant_config row;
@@ -27,7 +115,7 @@ static void put(struct tenantdb *db, const char *name, const char *assignment)
 
         tenant_config_init(&row, name);
         assert_int_equal(tenant_config_apply(&row, assignment, why, sizeof(why)), 0);
-        assert_int_equal(tenantdb_put(db, &row, &d), 0);
+        assert_int_equal(put_row(db, &row, 0, &d), 0);
 }
 
 static char *read_db(const struct tenantdb *db)
@@ -47,15 +135,15 @@ static void test_survives_a_restart(void **state)
         struct detail d;
         const struct tenant_config *t;
 
-        assert_int_equal(tenantdb_open(&db, state_dir, note, NULL), 0);
+        assert_int_equal(open_db(&db, state_dir), 0);
         put(&db, "a", "limit=4GiB");
         put(&db, "b", "uids=root, 7");
         put(&db, "a", "limit=none"); /* replaces the row */
         put(&db, "gone", "weight=1");
-        assert_int_equal(tenantdb_remove(&db, "gone", &d), 0);
-        assert_int_equal(tenantdb_remove(&db, "never", &d), 0);
+        assert_int_equal(remove_row(&db, "gone", &d), 0);
+        assert_int_equal(remove_row(&db, "never", &d), 0);
         tenantdb_close(&db);
-        assert_int_equal(tenantdb_open(&db, state_dir, note, NULL), 0);
+        assert_int_equal(open_db(&db, state_dir), 0);
         assert_int_equal(db.table.n, 2);
         t = tenantdb_find(&db, "a");
         assert_true(t->limit_bytes == TENANT_LIMIT_NONE);
@@ -89,10 +177,10 @@ static void test_qos_survives_a_restart(void **state)
         tenant_config_init(&row, "a");
         for (size_t i = 0; i < ARRAY_SIZE(assignments); i++)
                 assert_int_equal(tenant_config_apply(&row, assignments[i], why, sizeof(why)), 0);
-        assert_int_equal(tenantdb_open(&db, state_dir, note, NULL), 0);
-        assert_int_equal(tenantdb_put(&db, &row, &d), 0);
+        assert_int_equal(open_db(&db, state_dir), 0);
+        assert_int_equal(put_row(&db, &row, 0, &d), 0);
         tenantdb_close(&db);
-        assert_int_equal(tenantdb_open(&db, state_dir, note, NULL), 0);
+        assert_int_equal(open_db(&db, state_dir), 0);
         t = tenantdb_find(&db, "a");
         assert_non_null(t);
         assert_true(t->set == row.set);
@@ -116,10 +204,10 @@ static void check_unchanged_on_failure(struct tenantdb *db, int expected)
         char *before = read_db(db), *after;
 
         tenant_config_init(&row, "new");
-        assert_int_equal(tenantdb_put(db, &row, &d), expected);
+        assert_int_equal(put_row(db, &row, 0, &d), expected);
         assert_non_null(strstr(d.text, db->path));
         assert_non_null(strstr(d.text, "nothing was changed"));
-        assert_int_equal(tenantdb_remove(db, "a", &d), expected);
+        assert_int_equal(remove_row(db, "a", &d), expected);
         assert_int_equal(db->table.n, 1);
         assert_int_equal(tenantdb_find(db, "a")->weight, 5);
         after = read_db(db);
@@ -131,21 +219,73 @@ static void check_unchanged_on_failure(struct tenantdb *db, int expected)
 static void test_a_full_disk(void **state)
 {
         const char *dir = test_dir_make();
-        struct rlimit before, none;
         struct tenantdb db;
 
-        assert_int_equal(tenantdb_open(&db, dir, note, NULL), 0);
+        assert_int_equal(open_db(&db, dir), 0);
         put(&db, "a", "weight=5");
-        /* No file may grow: the nearest to a full disk that needs no mount. */
-        signal(SIGXFSZ, SIG_IGN);
-        assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-        none = before;
-        none.rlim_cur = 0;
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+        set_full(true);
         check_unchanged_on_failure(&db, -EFBIG);
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        set_full(false);
         assert_int_equal(test_dir_count(dir), 2); /* and the lock */
         put(&db, "a", "weight=6");
+        tenantdb_close(&db);
+        test_dir_remove(dir);
+}
+
+/* Whoever asked for it can't put it in force: the file is as it was, to the letter. */
+static void test_a_refused_change(void **state)
+{
+        const char *dir = test_dir_make();
+        char *before, *after;
+        struct tenant_config row;
+        struct tenantdb db;
+        struct detail d;
+
+        assert_int_equal(open_db(&db, dir), 0);
+        tenant_config_init(&row, "first");
+        assert_int_equal(put_row(&db, &row, -ENOSPC, &d), -ENOSPC);
+        assert_int_equal(db.table.n, 0);
+        put(&db, "a", "weight=5");
+        before = read_db(&db);
+        tenant_config_init(&row, "b");
+        assert_int_equal(put_row(&db, &row, -ENOSPC, &d), -ENOSPC);
+        assert_int_equal(db.table.n, 1);
+        assert_false(db.is_torn);
+        after = read_db(&db);
+        assert_string_equal(after, before);
+        free(before);
+        free(after);
+        tenantdb_close(&db);
+        test_dir_remove(dir);
+}
+
+/* It is refused, and the disk takes nothing any more: said, and mended at the end. */
+static void test_a_change_that_stays(void **state)
+{
+        const char *dir = test_dir_make();
+        struct outcome o = {.refusal = -EBUSY, .disk_fills = true};
+        struct tenant_config row;
+        struct tenantdb db;
+        struct detail d;
+        char *text;
+
+        assert_int_equal(open_db(&db, dir), 0);
+        put(&db, "a", "weight=5");
+        o.db = &db;
+        tenant_config_init(&row, "b");
+        assert_int_equal(tenantdb_put(&db, &row, on_done, &o, &d), 0);
+        assert_int_equal(end(&o, &d), -EBUSY);
+        set_full(false);
+        assert_true(db.is_torn);
+        assert_int_equal(db.table.n, 1);
+        assert_non_null(strstr(d.text, "the file has the change"));
+        text = read_db(&db);
+        assert_non_null(strstr(text, "[tenant b]"));
+        free(text);
+        tenantdb_close(&db);
+        assert_int_equal(open_db(&db, dir), 0);
+        assert_int_equal(db.table.n, 1);
+        assert_non_null(tenantdb_find(&db, "a"));
         tenantdb_close(&db);
         test_dir_remove(dir);
 }
@@ -156,7 +296,7 @@ static void test_out_of_memory(void **state)
         struct tenantdb db;
         unsigned n_failed = 0;
 
-        assert_int_equal(tenantdb_open(&db, dir, note, NULL), 0);
+        assert_int_equal(open_db(&db, dir), 0);
         put(&db, "a", "weight=5");
         alloc_fail_each(n)
         {
@@ -164,14 +304,14 @@ static void test_out_of_memory(void **state)
                 int r;
 
                 tenant_config_init(&row, "b");
-                r = tenantdb_put(&db, &row, NULL);
+                r = put_row(&db, &row, 0, NULL);
                 assert_int_equal(db.table.n, r < 0 ? 1 : 2);
                 n_failed += r < 0;
                 /* The failure may come here only; it comes once. */
-                if (r == 0 && tenantdb_remove(&db, "b", NULL) < 0) {
+                if (r == 0 && remove_row(&db, "b", NULL) < 0) {
                         assert_int_equal(db.table.n, 2);
                         n_failed++;
-                        assert_int_equal(tenantdb_remove(&db, "b", NULL), 0);
+                        assert_int_equal(remove_row(&db, "b", NULL), 0);
                 }
                 assert_int_equal(db.table.n, 1);
         }
@@ -189,7 +329,7 @@ static void test_a_broken_file_is_refused(void **state)
         size_t len;
 
         assert_int_equal(file_replace(path, bad, strlen(bad), 0600), 0);
-        assert_int_equal(tenantdb_open(&db, dir, note, NULL), -EINVAL);
+        assert_int_equal(open_db(&db, dir), -EINVAL);
         assert_non_null(strstr(reported, path));
         assert_int_equal(file_read(path, 4096, &text, &len), 0);
         assert_string_equal(text, bad);
@@ -204,7 +344,7 @@ static void test_an_unusable_directory(void **state)
         char *nested = test_path(dir, "no/such/parent");
         struct tenantdb db;
 
-        assert_int_equal(tenantdb_open(&db, nested, note, NULL), -ENOENT);
+        assert_int_equal(open_db(&db, nested), -ENOENT);
         assert_non_null(strstr(reported, nested));
         assert_non_null(strstr(reported, "--state-dir"));
         free(nested);
@@ -217,10 +357,12 @@ int main(void)
                 TEST(test_survives_a_restart),
                 TEST(test_qos_survives_a_restart),
                 TEST(test_a_full_disk),
+                TEST(test_a_refused_change),
+                TEST(test_a_change_that_stays),
                 TEST(test_out_of_memory),
                 TEST(test_a_broken_file_is_refused),
                 TEST(test_an_unusable_directory),
         };
 
-        return RUN_TESTS(tests);
+        return cmocka_run_group_tests(tests, open_loop, close_loop);
 }

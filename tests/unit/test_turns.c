@@ -184,15 +184,15 @@ static void test_max_requests_changes(void **state)
         a->turns.requests.full_nsec = 0;
         config = a->config;
         config.max_requests = 0;
-        assert_int_equal(tenancy_change(a, &config, &d), 0);
+        assert_int_equal(tenancy_change(a, &config, false, &d), 0);
         c = connect_client(&w, getpid(), NULL);
         config.max_requests = 1;
-        assert_int_equal(tenancy_change(a, &config, &d), 0);
+        assert_int_equal(tenancy_change(a, &config, false, &d), 0);
         ping(c, 50);
         AWAIT(&w, a->turns.paused);
         a->turns.requests.full_nsec += 3600 * NSEC_PER_SEC;
         config.max_requests = 1000;
-        assert_int_equal(tenancy_change(a, &config, &d), 0);
+        assert_int_equal(tenancy_change(a, &config, false, &d), 0);
         assert_false(a->turns.paused);
         await_handled(&w, "a", 50);
         world_end(&w);

@@ -1,0 +1,309 @@
+/* Changes of tenants whose file takes its time (tenant-changes.h): everybody else is served, they
+ * come in their order, and what can't be put in force any more is nowhere. */
+#include "tests/unit/server-fixture.h"
+
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fd.h"
+#include "daemon/core/tenant.h"
+#include "daemon/server/disk.h"
+#include "daemon/server/tenant-changes.h"
+#include "daemon/server/tenants.h"
+#include "proto/status.h"
+
+/* A disk that does nothing until it is told to: what comes after this job waits for it. */
+struct slow_disk {
+        struct disk_job job;
+        sem_t go_on;
+        bool is_done;
+};
+
+static void wait_for_test(struct disk_job *job)
+{
+        while (sem_wait(&container_of(job, struct slow_disk, job)->go_on) < 0)
+                ;
+}
+
+static void note_done(struct disk_job *job)
+{
+        container_of(job, struct slow_disk, job)->is_done = true;
+}
+
+static void begin_slow(struct slow_disk *d, struct world *w)
+{
+        *d = (struct slow_disk){.job = {.run = wait_for_test, .done = note_done}};
+        list_init(&d->job.link);
+        assert_int_equal(sem_init(&d->go_on, 0, 0), 0);
+        disk_do(&w->server.disk, &d->job);
+}
+
+static void end_slow(struct slow_disk *d, struct world *w)
+{
+        sem_post(&d->go_on);
+        AWAIT(w, d->is_done);
+        sem_destroy(&d->go_on);
+}
+
+static const char *dir;
+
+static void start(struct world *w)
+{
+        dir = test_dir_make();
+        world_init(w, "fake");
+        world_serve(w, "[tenant a]\nlimit=1MiB\n", 16);
+        snprintf(w->server.db.path, sizeof(w->server.db.path), "%s/tenants.conf", dir);
+}
+
+static void finish(struct world *w)
+{
+        world_end(w);
+        test_dir_remove(dir);
+}
+
+static void say_set(struct client *admin, const char *name, bool create, const char *option)
+{
+        Kvlease__V1__AdminTenantSetRequest m = KVLEASE__V1__ADMIN_TENANT_SET_REQUEST__INIT;
+        char *texts[] = {(char *)option};
+
+        m.name = (char *)name;
+        m.create = create;
+        m.options = texts;
+        m.n_options = option != NULL;
+        say(admin, MSG_ADMIN_TENANT_SET, &m.base);
+}
+
+static void say_remove(struct client *admin, const char *name)
+{
+        Kvlease__V1__AdminTenantRemoveRequest m = KVLEASE__V1__ADMIN_TENANT_REMOVE_REQUEST__INIT;
+
+        m.name = (char *)name;
+        say(admin, MSG_ADMIN_TENANT_REMOVE, &m.base);
+}
+
+static void say_status(struct client *admin)
+{
+        Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
+
+        say(admin, MSG_ADMIN_DEVICES, &m.base);
+}
+
+static uint32_t weight_of(struct world *w, const char *name)
+{
+        struct tenancy *t = tenancy_find(&w->server, name);
+
+        return t ? t->config.weight : 0;
+}
+
+/* What the next start would find. */
+static bool file_says(const char *text)
+{
+        _cleanup_free_ char *path = test_path(dir, "tenants.conf"), *is = NULL;
+        size_t len;
+
+        return file_read(path, 1 << 20, &is, &len) == 0 && strstr(is, text);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_others_are_served(void **state)
+{
+        struct slow_disk slow;
+        struct world w;
+        struct client *admin, *other, *c;
+        pid_t pid = start_process();
+
+        start(&w);
+        admin = connect_admin(&w);
+        other = connect_admin(&w);
+        c = connect_client(&w, pid, NULL);
+        begin_slow(&slow, &w);
+        say_set(admin, "a", false, "weight=7");
+        say_status(admin); /* comes after the change */
+        say_status(other);
+        expect(&w, other, "ADMIN_DEVICES:0 ");
+        say_lease(c, 1);
+        expect(&w, c, "LEASE:0 ");
+        assert_string_equal(admin->replies, "");
+        assert_int_not_equal(weight_of(&w, "a"), 7);
+        assert_false(file_says("weight"));
+        end_slow(&slow, &w);
+        expect(&w, admin, "ADMIN_TENANT_SET:0 ADMIN_DEVICES:0 ");
+        assert_int_equal(weight_of(&w, "a"), 7);
+        assert_true(file_says("[tenant a]\nweight = 7\n"));
+        finish(&w);
+        kill_process(pid);
+}
+
+/* Of several administrators: each is checked against what the one before it made. */
+static void test_in_order(void **state)
+{
+        struct slow_disk slow;
+        struct client *admins[4];
+        struct world w;
+
+        start(&w);
+        for (unsigned i = 0; i < ARRAY_SIZE(admins); i++)
+                admins[i] = connect_admin(&w);
+        begin_slow(&slow, &w);
+        say_set(admins[0], "new", true, "weight=2");
+        AWAIT(&w, w.server.n_tenant_changes == 1);
+        say_set(admins[1], "new", true, "weight=3");
+        AWAIT(&w, w.server.n_tenant_changes == 2);
+        say_set(admins[2], "new", false, "weight=4");
+        AWAIT(&w, w.server.n_tenant_changes == 3);
+        say_remove(admins[3], "new");
+        AWAIT(&w, w.server.n_tenant_changes == 4);
+        end_slow(&slow, &w);
+        AWAIT(&w, !tenant_changes_are_left(&w.server));
+        expect(&w, admins[0], "ADMIN_TENANT_SET:0 ");
+        AWAIT(&w, admins[1]->status != UINT32_MAX);
+        assert_int_equal(admins[1]->status, WIRE_EXISTS);
+        expect(&w, admins[2], "ADMIN_TENANT_SET:0 ");
+        expect(&w, admins[3], "ADMIN_TENANT_REMOVE:0 ");
+        assert_null(tenancy_find(&w.server, "new"));
+        assert_false(file_says("new"));
+        finish(&w);
+}
+
+/* Who asked is gone: it is carried out, and nobody is answered. */
+static void test_hang_up(void **state)
+{
+        struct slow_disk slow;
+        struct client *admin, *second;
+        struct world w;
+
+        start(&w);
+        admin = connect_admin(&w);
+        second = connect_admin(&w);
+        begin_slow(&slow, &w);
+        say_set(admin, "a", false, "weight=7");
+        AWAIT(&w, w.server.n_tenant_changes == 1);
+        say_set(second, "a", false, "weight=8"); /* waits behind it */
+        AWAIT(&w, w.server.n_tenant_changes == 2);
+        hang_up(admin);
+        hang_up(second);
+        AWAIT(&w, w.server.n_peers == 0);
+        end_slow(&slow, &w);
+        AWAIT(&w, !tenant_changes_are_left(&w.server));
+        assert_int_equal(weight_of(&w, "a"), 8);
+        assert_true(file_says("weight = 8\n"));
+        finish(&w);
+}
+
+/* While it was written a client came, who keeps its tenant: the file has it again. */
+static void test_refused_once_written(void **state)
+{
+        struct slow_disk slow;
+        struct client *admin;
+        struct world w;
+        pid_t pid = start_process();
+
+        start(&w);
+        admin = connect_admin(&w);
+        say_set(admin, "b", true, "limit=1MiB");
+        expect(&w, admin, "ADMIN_TENANT_SET:0 ");
+        begin_slow(&slow, &w);
+        say_remove(admin, "b");
+        AWAIT(&w, w.server.n_tenant_changes == 1);
+        connect_client_of(&w, "b", pid, NULL);
+        end_slow(&slow, &w);
+        AWAIT(&w, admin->status != UINT32_MAX);
+        assert_int_equal(admin->status, WIRE_BUSY);
+        assert_non_null(strstr(admin->detail, "stop them first"));
+        assert_non_null(tenancy_find(&w.server, "b"));
+        assert_true(file_says("[tenant b]\nlimit = 1"));
+        finish(&w);
+        kill_process(pid);
+}
+
+static void test_cannot_be_written(void **state)
+{
+        struct slow_disk slow;
+        struct client *admin;
+        struct world w;
+
+        start(&w);
+        strcpy(w.server.db.path, "/dev/null/tenants.conf");
+        admin = connect_admin(&w);
+        begin_slow(&slow, &w);
+        say_set(admin, "b", true, NULL);
+        end_slow(&slow, &w);
+        AWAIT(&w, admin->status != UINT32_MAX);
+        assert_int_not_equal(admin->status, WIRE_OK);
+        assert_non_null(strstr(admin->detail, "nothing was changed"));
+        assert_null(tenancy_find(&w.server, "b"));
+        say_set(admin, "a", false, "weight=7");
+        AWAIT(&w, admin->status != UINT32_MAX);
+        assert_int_not_equal(admin->status, WIRE_OK);
+        assert_int_not_equal(weight_of(&w, "a"), 7);
+        finish(&w);
+}
+
+/* No more than that wait, whoever comes. */
+static void test_most(void **state)
+{
+        struct slow_disk slow;
+        struct client *admin;
+        struct world w;
+
+        start(&w);
+        begin_slow(&slow, &w);
+        for (unsigned i = 0; i < TENANT_CHANGES_MAX; i++) {
+                w.n_clients = 0;
+                admin = connect_admin(&w);
+                say_set(admin, "a", false, "weight=7");
+                AWAIT(&w, w.server.n_tenant_changes == i + 1);
+                hang_up(admin);
+                AWAIT(&w, w.server.n_peers == 0);
+        }
+        w.n_clients = 0;
+        admin = connect_admin(&w);
+        say_set(admin, "a", false, "weight=8");
+        AWAIT(&w, admin->status != UINT32_MAX);
+        assert_int_equal(admin->status, WIRE_AGAIN);
+        end_slow(&slow, &w);
+        AWAIT(&w, !tenant_changes_are_left(&w.server));
+        assert_int_equal(weight_of(&w, "a"), 7);
+        finish(&w);
+}
+
+/* The daemon ends while one is written, and two wait: the file has the first, nobody is answered.
+ */
+static void test_end(void **state)
+{
+        struct slow_disk slow;
+        struct client *admins[3];
+        struct world w;
+
+        start(&w);
+        for (unsigned i = 0; i < ARRAY_SIZE(admins); i++)
+                admins[i] = connect_admin(&w);
+        begin_slow(&slow, &w);
+        for (unsigned i = 0; i < ARRAY_SIZE(admins); i++) {
+                say_set(admins[i], "a", false, i == 0 ? "weight=7" : "weight=8");
+                AWAIT(&w, w.server.n_tenant_changes == i + 1);
+        }
+        sem_post(&slow.go_on);
+        world_end(&w);
+        assert_true(file_says("weight = 7\n"));
+        sem_destroy(&slow.go_on);
+        test_dir_remove(dir);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_others_are_served),
+                TEST(test_in_order),
+                TEST(test_hang_up),
+                TEST(test_refused_once_written),
+                TEST(test_cannot_be_written),
+                TEST(test_most),
+                TEST(test_end),
+        };
+
+        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+}
