@@ -68,12 +68,19 @@ static int spawn(const char *exe, int fd, pid_t *ret_pid)
         return r;
 }
 
-int reap_launch(const char *exe, int *ret_fd, pid_t *ret_pid)
+static void limit_sockets(const int pair[2], int bytes)
+{
+        for (unsigned i = 0; i < 2 && bytes > 0; i++)
+                (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
+int reap_launch(const char *exe, int socket_bytes, int *ret_fd, pid_t *ret_pid)
 {
         int pair[2], high, r;
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return -errno;
+        limit_sockets(pair, socket_bytes);
         /* Beyond the numbers that the actions open first. */
         high = fcntl(pair[1], F_DUPFD_CLOEXEC, REAP_SOCKET_FD + 1);
         r = high < 0 ? -errno : spawn(exe, high, ret_pid);

@@ -49,6 +49,7 @@ struct reaper {
         reap_say_fn say;
         void *data;
         int epoll_fd;
+        int socket_bytes;
         int fd;    /* owned; the process' socket; -1: there is none */
         pid_t pid; /* its */
         pid_t dead[DEAD_MAX];
@@ -194,7 +195,7 @@ static void start_process(struct reaper *r, uint64_t now)
         int result;
 
         r->tried_nsec = now;
-        result = reap_launch(r->exe, &r->fd, &r->pid);
+        result = reap_launch(r->exe, r->socket_bytes, &r->fd, &r->pid);
         if (result == 0 && epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->fd, &e) < 0) {
                 result = -errno;
                 r->fd = fd_close(r->fd); /* it exits */
@@ -439,6 +440,7 @@ int reaper_start(const struct reaper_options *o, struct reaper **ret)
         *r = (struct reaper){.exe = o->exe ? o->exe : "/proc/self/exe",
                 .say = o->say,
                 .data = o->data,
+                .socket_bytes = o->socket_bytes,
                 .fd = -1,
                 .epoll_fd = epoll_create1(EPOLL_CLOEXEC)};
         if (r->epoll_fd < 0) {

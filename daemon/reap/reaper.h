@@ -86,6 +86,8 @@ struct reaper_options {
                           */
         reap_say_fn say; /* may be NULL */
         void *data;      /* its; borrowed */
+        int socket_bytes; /* most that is on its way in either direction; 0: the system's. For tests
+                           */
 };
 
 struct reaper;
