@@ -237,6 +237,21 @@ char *format_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX])
         return buf;
 }
 
+char *format_opaque(const void *data, size_t len, char *buf)
+{
+        const uint8_t *bytes = data;
+
+        for (size_t i = 0; i < len; i++)
+                if (bytes[i] < ' ' || bytes[i] > '~') {
+                        memcpy(buf, "0x", 2);
+                        format_hex(data, len, buf + 2);
+                        return buf;
+                }
+        memcpy(buf, data, len);
+        buf[len] = '\0';
+        return buf;
+}
+
 char *format_excerpt(const char *text, size_t len, char buf[FORMAT_EXCERPT_MAX])
 {
         char *out = buf;

@@ -30,6 +30,13 @@ int parse_hex(const char *s, void *ret_data, size_t len);
 /* Writes 2 * len lower-case digits and a NUL to buf. Returns buf. */
 char *format_hex(const void *data, size_t len, char *buf);
 
+/*
+ * Opaque bytes for people: as they are where all are printable ASCII, else "0x" and format_hex().
+ * buf: FORMAT_OPAQUE_BYTES(len). Returns buf.
+ */
+#define FORMAT_OPAQUE_BYTES(len) (2 * (len) + sizeof("0x"))
+char *format_opaque(const void *data, size_t len, char *buf);
+
 /* "1.5 GiB", "64 MiB", "512 B": at most two decimals, binary units. Returns buf (>= 16 bytes). */
 #define FORMAT_BYTES_MAX 16
 char *format_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX]);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "client/ctl/columns.h"
 #include "client/lib/kvlease.h"
 #include "proto/kvlease.pb-c.h"
@@ -370,12 +371,26 @@ static void ns_dtype(const void *row, const struct show_format *f, struct value 
                 derive_text(ret, "%s", dtype_name(n->layout->dtype));
 }
 
+static void ns_format(const void *row, const struct show_format *f, struct value *ret)
+{
+        const Kvlease__V1__NsLayout *l = ((const Kvlease__V1__AdminNamespace *)row)->layout;
+        size_t len = l ? l->format.len : 0; /* a peer's word: any */
+
+        if (!l)
+                return;
+        ret->text = ret->buf;
+        ret->present = len > 0 && FORMAT_OPAQUE_BYTES(len) <= sizeof(ret->buf);
+        if (ret->present)
+                format_opaque(l->format.data, len, ret->buf);
+}
+
 static const struct column namespaces_columns[] = {
         NS(tenant, "TENANT", TEXT),
         NS(name, "NAME", TEXT),
         LAYOUT(model, "MODEL", TEXT),
         LAYOUT(version, "VERSION", TEXT),
         {.heading = "DTYPE", .key = "dtype", .kind = COLUMN_TEXT, .derive = ns_dtype},
+        {.heading = "FORMAT", .key = "format", .kind = COLUMN_TEXT, .derive = ns_format},
         LAYOUT(n_layers, NULL, COUNT),
         LAYOUT(n_kv_heads, NULL, COUNT),
         LAYOUT(head_size, NULL, COUNT),

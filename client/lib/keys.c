@@ -13,6 +13,7 @@
 /* Limits of the protocol. */
 #define TEXT_MAX             128
 #define SALT_MAX             64
+#define FORMAT_MAX           64
 #define PAGE_TOKENS_MAX      1024
 #define PLANES_MAX           1024
 #define TP_MAX               1024
@@ -46,6 +47,7 @@ static int check_layout(const struct kvl_layout *l)
                 {"plane_page_bytes", l->plane_page_bytes, 1, INT64_MAX},
                 {"tp_size", l->tp_size, 1, TP_MAX},
                 {"salt_bytes", l->salt_bytes, 0, SALT_MAX},
+                {"format_bytes", l->format_bytes, 0, FORMAT_MAX},
         };
         int r = 0;
 
@@ -59,6 +61,8 @@ static int check_layout(const struct kvl_layout *l)
                         (unsigned long long)l->plane_page_bytes, PLANE_PAGE_ALIGNMENT);
         if (l->salt_bytes > 0 && !l->salt)
                 return error_set(-EINVAL, "layout: salt_bytes is set, but no salt");
+        if (l->format_bytes > 0 && !l->format)
+                return error_set(-EINVAL, "layout: format_bytes is set, but no format");
         return check_range("tp_rank", l->tp_rank, 0, l->tp_size - 1);
 }
 
@@ -106,6 +110,7 @@ enum key_tag {
         TAG_SALT = 11,
         TAG_PARENT = 12,
         TAG_TOKENS = 13,
+        TAG_FORMAT = 14,
 };
 
 #define ROOT_DOMAIN  "kvlease root key 1"
@@ -203,6 +208,9 @@ int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES]
         add_u32(&f, TAG_TP_SIZE, l.tp_size);
         add_u32(&f, TAG_LAYER_GROUP, l.layer_group);
         add_bytes(&f, TAG_SALT, l.salt, l.salt_bytes);
+        /* Later than the others: without one the key is what it was before layouts had any. */
+        if (l.format_bytes > 0)
+                add_bytes(&f, TAG_FORMAT, l.format, l.format_bytes);
         return hash_fields(&f, ret_key);
 }
 

@@ -293,6 +293,13 @@ struct kvl_layout {
         uint32_t layer_group; /* 0 unless the model has groups of layers with caches of their own */
         const void *salt;     /* keeps equal prompts apart; 0..64 bytes */
         size_t salt_bytes;
+        /*
+         * How kernels lay K and V out inside a page, in the engine's own words: engine, version,
+         * attention backend, inner layout. 0..64 opaque bytes. Engines that name different ones
+         * never read each other's pages: it is part of root keys, and a namespace has one.
+         */
+        const void *format;
+        size_t format_bytes;
 };
 
 enum kvl_ns_flags {
@@ -433,8 +440,8 @@ int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint6
 
 /*
  * Chain keys for engines that have none of their own: SHA-256 over tagged, length-prefixed fields.
- * The root binds model, version, dtype, geometry, rank and salt. 0; -EINVAL; -EIO: libcrypto
- * failed.
+ * The root binds model, version, dtype, geometry, rank, salt and format. 0; -EINVAL; -EIO:
+ * libcrypto failed.
  */
 int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES]);
 

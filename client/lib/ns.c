@@ -169,6 +169,8 @@ static void fill_layout(Kvlease__V1__NsLayout *m, const struct kvl_layout *l)
         m->layer_group = l->layer_group;
         m->salt.data = (uint8_t *)l->salt;
         m->salt.len = l->salt_bytes;
+        m->format.data = (uint8_t *)l->format;
+        m->format.len = l->format_bytes;
 }
 
 /* [L] */

@@ -42,6 +42,7 @@ int ns_layout_check(const struct ns_layout *l, struct detail *d)
                 {"plane_page_bytes", l->plane_page_bytes, 64, NS_MAX_SET_BYTES},
                 {"tp_size", l->tp_size, 1, 1024},
                 {"salt_len", l->salt_len, 0, NS_SALT_MAX},
+                {"format_len", l->format_len, 0, NS_FORMAT_MAX},
         };
         int r;
 
@@ -93,6 +94,8 @@ const char *ns_layout_difference(const struct ns_layout *a, const struct ns_layo
                 return "layer_group";
         if (a->salt_len != b->salt_len || memcmp(a->salt, b->salt, a->salt_len) != 0)
                 return "salt";
+        if (a->format_len != b->format_len || memcmp(a->format, b->format, a->format_len) != 0)
+                return "format";
         return NULL;
 }
 
@@ -103,14 +106,17 @@ bool ns_layout_same(const struct ns_layout *a, const struct ns_layout *b)
 
 char *ns_layout_format(const struct ns_layout *l, char *buf, size_t size)
 {
+        char format[FORMAT_OPAQUE_BYTES(NS_FORMAT_MAX)];
+
         /* Of the salt only its length: it is what keeps a cache from being guessed. */
         snprintf(buf, size,
                 "model %s version %s dtype %s %u layers %u KV heads of %u, %u tokens a page in %u "
-                "planes of %llu bytes, rank %u of %u, layer group %u, salt of %u bytes",
+                "planes of %llu bytes, rank %u of %u, layer group %u, salt of %u bytes, format %s",
                 l->model, l->version[0] ? l->version : "(none)", dtype_name(l->dtype), l->n_layers,
                 l->n_kv_heads, l->head_size, l->page_tokens, l->n_planes,
                 (unsigned long long)l->plane_page_bytes, l->tp_rank, l->tp_size, l->layer_group,
-                l->salt_len);
+                l->salt_len,
+                l->format_len > 0 ? format_opaque(l->format, l->format_len, format) : "(none)");
         return buf;
 }
 

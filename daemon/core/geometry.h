@@ -1,6 +1,6 @@
 /*
  * What a namespace's pages are made of (layout), and how many of them lie in a set and in the whole
- * (geometry). Both lie in the namespace's records (records.h) as they are here.
+ * (geometry). Both lie in the namespace's records (records.h).
  */
 #ifndef KVL_CORE_GEOMETRY_H
 #define KVL_CORE_GEOMETRY_H
@@ -18,6 +18,7 @@ struct detail;
 
 #define NS_TEXT_MAX       128
 #define NS_SALT_MAX       64
+#define NS_FORMAT_MAX     64
 #define NS_MAX_PLANES     1024
 #define NS_MAX_PER_TENANT 1024 /* namespaces; bounds what names cost the daemon; not tuned */
 /* Over all planes. A page costs the daemon about 270 bytes that nobody is charged for (measured by
@@ -37,6 +38,9 @@ struct ns_layout {
         uint32_t tp_rank, tp_size, layer_group;
         uint8_t salt[NS_SALT_MAX];
         uint32_t salt_len;
+        /* Up to here it lies in records as it is here (records.h). */
+        uint32_t format_len;
+        uint8_t format[NS_FORMAT_MAX]; /* opaque; zeros behind format_len */
 };
 
 /*
@@ -137,7 +141,7 @@ const char *ns_layout_difference(const struct ns_layout *a, const struct ns_layo
 bool ns_layout_same(const struct ns_layout *a, const struct ns_layout *b);
 
 /* "model m version v dtype bf16 32 layers ..." for messages. Returns buf. */
-#define NS_LAYOUT_TEXT_MAX 512
+#define NS_LAYOUT_TEXT_MAX 656
 char *ns_layout_format(const struct ns_layout *l, char *buf, size_t size);
 
 #endif

@@ -156,11 +156,11 @@ static void enter(struct ns *ns)
 int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns)
 {
         const struct records_identity *i = &kept->records.header->identity;
-        struct ns_layout layout = i->layout;
+        struct ns_layout layout;
         struct ns *ns;
         int r;
 
-        memcpy(layout.version, kept->options->version, sizeof(layout.version));
+        records_layout(kept->records.header, kept->options, &layout);
         r = ns_alloc(&layout, &i->geometry, &ns);
         if (r < 0)
                 return r;

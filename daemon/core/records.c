@@ -98,23 +98,39 @@ int records_new(struct store *s, const struct ns_geometry *g, struct records *re
         return 0;
 }
 
-uint32_t records_identity_sum(const struct records_identity *i)
+uint32_t records_identity_sum(const struct records_header *h)
 {
-        struct hash_seed seed = {RECORDS_MAGIC, sizeof(*i)};
+        struct hash_seed seed = {RECORDS_MAGIC, sizeof(h->identity)};
+        uint64_t sum = hash_bytes(seed, &h->identity, sizeof(h->identity));
 
-        return (uint32_t)hash_bytes(seed, i, sizeof(*i));
+        if (h->format.len > 0) {
+                seed.k1 = sum;
+                sum = hash_bytes(seed, &h->format, sizeof(h->format));
+        }
+        return (uint32_t)sum;
+}
+
+void records_layout(const struct records_header *h, const struct records_options *o,
+        struct ns_layout *ret_layout)
+{
+        *ret_layout = (struct ns_layout){.format_len = h->format.len};
+        memcpy(ret_layout, h->identity.layout, RECORDS_LAYOUT_BYTES);
+        memcpy(ret_layout->version, o->version, sizeof(ret_layout->version));
+        memcpy(ret_layout->format, h->format.bytes, sizeof(ret_layout->format));
 }
 
 static bool is_header(const struct records_header *h)
 {
         const struct records_identity *i = &h->identity;
+        struct ns_layout layout;
 
+        memcpy(&layout, i->layout, RECORDS_LAYOUT_BYTES);
         return h->magic == RECORDS_MAGIC && h->version == STATE_LAYOUT_VERSION &&
                atomic_load_explicit(&h->live, memory_order_relaxed) == RECORDS_LIVE &&
-               h->sum == records_identity_sum(i) && memchr(i->tenant, '\0', sizeof(i->tenant)) &&
+               h->sum == records_identity_sum(h) && memchr(i->tenant, '\0', sizeof(i->tenant)) &&
                memchr(i->device, '\0', sizeof(i->device)) &&
                memchr(i->name, '\0', sizeof(i->name)) && memchr(i->nsset, '\0', sizeof(i->nsset)) &&
-               ns_geometry_holds(&i->geometry, &i->layout);
+               ns_geometry_holds(&i->geometry, &layout);
 }
 
 /* The header of a kept file: 0 with a copy; -ENOENT, -EINVAL. */
@@ -209,8 +225,12 @@ void records_commit_epoch(struct ns *ns)
         FAULT_POINT("epoch-after-store");
 }
 
-static void fill_identity(const struct ns *ns, struct records_identity *i)
+static void fill_identity(const struct ns *ns, struct records_header *h)
 {
+        struct records_identity *i = &h->identity;
+        struct ns_layout layout = ns->layout;
+
+        memset(layout.version, 0, sizeof(layout.version));
         *i = (struct records_identity){
                 .number = ns->records.number,
                 .keep_page_zero = ns->keep_page_zero,
@@ -218,9 +238,10 @@ static void fill_identity(const struct ns *ns, struct records_identity *i)
                 .seed = {ns->records.seed.k0, ns->records.seed.k1},
                 .address = ns->address,
                 .geometry = ns->geometry,
-                .layout = ns->layout,
         };
-        memset(i->layout.version, 0, sizeof(i->layout.version));
+        memcpy(i->layout, &layout, RECORDS_LAYOUT_BYTES);
+        h->format.len = layout.format_len;
+        memcpy(h->format.bytes, layout.format, sizeof(h->format.bytes));
         memcpy(i->tenant, ns->tenant->name, strlen(ns->tenant->name));
         memcpy(i->device, ns->device.pool->props->name, strlen(ns->device.pool->props->name));
         memcpy(i->name, ns->name, sizeof(i->name));
@@ -270,9 +291,9 @@ int records_begin(struct ns *ns, struct detail *d)
         FAULT_POINT("records-after-keep");
         if (r < 0)
                 return r;
-        fill_identity(ns, &h->identity);
+        fill_identity(ns, h);
         FAULT_POINT("records-after-identity");
-        h->sum = records_identity_sum(&h->identity);
+        h->sum = records_identity_sum(h);
         h->version = STATE_LAYOUT_VERSION;
         h->magic = RECORDS_MAGIC;
         records_commit_options(ns);

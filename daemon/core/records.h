@@ -35,6 +35,10 @@ struct extent_set;
 #define RECORDS_HEADER_BYTES 4096
 #define RECORDS_LIVE         UINT64_C(0x6576696c) /* "live" */
 
+/* Of struct ns_layout, what there was before layouts had a format: records_layout(). */
+#define RECORDS_LAYOUT_BYTES offsetof(struct ns_layout, format_len)
+static_assert(RECORDS_LAYOUT_BYTES == 376, "layout");
+
 /* Constant while the namespace lives. */
 struct records_identity {
         uint32_t number; /* its own, of keep.h */
@@ -45,11 +49,21 @@ struct records_identity {
         uint64_t nsset_id; /* 0: in none */
         uint32_t nsset_size, reserved;
         struct ns_geometry geometry;
-        struct ns_layout layout; /* version is "": see the options */
+        uint8_t layout[RECORDS_LAYOUT_BYTES]; /* version is "": see the options */
         char tenant[TENANT_NAME_MAX + 1];
         char device[DEVICE_NAME_MAX + 1];
         char name[NS_NAME_MAX + 1];
         char nsset[NS_NAME_MAX + 1];
+};
+
+/*
+ * The layout's format, as constant. Zeros where it has none, which is what daemons that knew none
+ * left there. Such a daemon finds a sum that is wrong where there is one, and drops the namespace:
+ * it couldn't tell clients of another format that they are.
+ */
+struct records_format {
+        uint32_t len;
+        uint8_t bytes[NS_FORMAT_MAX];
 };
 
 /* What changes as a whole. */
@@ -64,16 +78,18 @@ struct records_options {
 struct records_header {
         uint64_t magic;
         uint32_t version;      /* STATE_LAYOUT_VERSION */
-        uint32_t sum;          /* of the identity */
+        uint32_t sum;          /* of identity and format */
         _Atomic uint64_t live; /* RECORDS_LIVE: the rest holds */
         _Atomic uint64_t epoch;
         _Atomic uint64_t selector; /* 0, 1: options[] */
         struct records_options options[2];
         struct records_identity identity;
+        struct records_format format;
 };
 static_assert(sizeof(struct records_header) <= RECORDS_HEADER_BYTES, "layout");
 static_assert(offsetof(struct records_header, live) == 16, "layout");
 static_assert(offsetof(struct records_header, options) == 40, "layout");
+static_assert(sizeof(struct records_identity) == 976, "layout");
 
 #define SET_RECORD_BOUND UINT64_C(1)
 
@@ -121,8 +137,12 @@ void records_commit_options(struct ns *ns);
 /* The copy of the options that counts; NULL: it is damaged. */
 const struct records_options *records_options(const struct records *r);
 
+/* The layout with its format, as records_header and options have them. */
+void records_layout(const struct records_header *h, const struct records_options *o,
+        struct ns_layout *ret_layout);
+
 /* What their `sum` has to be. The second goes by the header's seed: after the identity. */
-uint32_t records_identity_sum(const struct records_identity *i);
+uint32_t records_identity_sum(const struct records_header *h);
 uint32_t records_options_sum(const struct records_header *h, const struct records_options *o);
 
 /* The namespace's epoch. */

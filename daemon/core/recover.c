@@ -245,11 +245,11 @@ static int check_identity(const struct recoverer *v, const struct ns_kept *k, ui
         struct tenant **ret_tenant, struct pool **ret_pool, struct detail *d)
 {
         const struct records_identity *i = &k->records.header->identity;
-        struct ns_layout layout = i->layout;
+        struct ns_layout layout;
         struct tenant *t = tenant_find(v->store, i->tenant);
         struct pool *pool = i->device[0] ? store_find_pool(v->store, i->device) : NULL;
 
-        memcpy(layout.version, k->options->version, sizeof(layout.version));
+        records_layout(k->records.header, k->options, &layout);
         if (i->number != number || ns_layout_check(&layout, NULL) < 0 ||
                 !name_is_valid(i->name, NS_NAME_MAX))
                 return detail_set(d, -EINVAL, "its records are damaged");

@@ -97,7 +97,12 @@ static int add_identity(EVP_MD_CTX *md, const struct ns *ns)
                 r = add_text(md, l->version);
         if (r == 0)
                 r = add_bytes(md, l->salt, l->salt_len);
-        return r == 0 ? add_bytes(md, numbers, sizeof(numbers)) : r;
+        if (r == 0)
+                r = add_bytes(md, numbers, sizeof(numbers));
+        /* Without one it is what it was before layouts had any. */
+        if (r == 0 && l->format_len > 0)
+                r = add_bytes(md, l->format, l->format_len);
+        return r;
 }
 
 /* Of a namespace; NULL: of the tenant alone. SHA-256: nobody can make a name that has another's. */

@@ -279,6 +279,8 @@ static Kvlease__V1__NsLayout *make_layout(struct arena *arena, struct ns_layout 
         m->layer_group = l->layer_group;
         m->salt.data = l->salt;
         m->salt.len = l->salt_len;
+        m->format.data = l->format;
+        m->format.len = l->format_len;
         return m;
 }
 

@@ -32,6 +32,18 @@ static int take_text(
         return 0;
 }
 
+static int take_bytes(struct request *rq, const char *field, const ProtobufCBinaryData *bytes,
+        size_t max, uint8_t *ret, uint32_t *ret_len)
+{
+        if (bytes->len > max)
+                return detail_set(&rq->detail, -EINVAL,
+                        "layout.%s has %zu bytes, at most %zu are allowed", field, bytes->len, max);
+        *ret_len = (uint32_t)bytes->len;
+        if (bytes->len > 0)
+                memcpy(ret, bytes->data, bytes->len);
+        return 0;
+}
+
 /* From the wire; ranges of numbers are ns_layout_check()'s. */
 static int take_layout(struct request *rq, const Kvlease__V1__NsLayout *m, struct ns_layout *ret)
 {
@@ -54,16 +66,12 @@ static int take_layout(struct request *rq, const Kvlease__V1__NsLayout *m, struc
         r = take_text(rq, "model", m->model, ret->model, sizeof(ret->model));
         if (r == 0)
                 r = take_text(rq, "version", m->version, ret->version, sizeof(ret->version));
-        if (r < 0)
-                return r;
-        if (m->salt.len > NS_SALT_MAX)
-                return detail_set(&rq->detail, -EINVAL,
-                        "layout.salt has %zu bytes, at most %d are allowed", m->salt.len,
-                        NS_SALT_MAX);
-        ret->salt_len = (uint32_t)m->salt.len;
-        if (m->salt.len > 0)
-                memcpy(ret->salt, m->salt.data, m->salt.len);
-        return 0;
+        if (r == 0)
+                r = take_bytes(rq, "salt", &m->salt, NS_SALT_MAX, ret->salt, &ret->salt_len);
+        if (r == 0)
+                r = take_bytes(
+                        rq, "format", &m->format, NS_FORMAT_MAX, ret->format, &ret->format_len);
+        return r;
 }
 
 static int take_codec(struct request *rq, const char *field, uint32_t value, enum codec *ret)

@@ -71,6 +71,7 @@ def keys_are_those_of_the_library(daemon: Daemon) -> None:
         {}, {"model": "m", "version": "", "salt": b""}, {"dtype": 255, "n_layers": 80, "n_kv_heads": 1},
         {"tp_rank": 3, "tp_size": 8, "layer_group": 2}, {"page_tokens": 1}, {"page_tokens": 1024},
         {"head_size": 2**32 - 1, "n_planes": 7}, {"model": "x" * 128, "version": "y" * 128, "salt": b"z" * 64},
+        {"format": b"engine 1 flash NHD"}, {"salt": b"", "format": b"f"}, {"salt": b"z" * 64, "format": b"w" * 64},
     ]
     n_keys = 0
     for changes in layouts:
@@ -84,7 +85,8 @@ def keys_are_those_of_the_library(daemon: Daemon) -> None:
     expect(n_keys > 300, n_keys)
     page = (source / "docs/PROTOCOL.md").read_text()
     root = kv.root_key(pb.NsLayout(model="m", dtype=1, n_layers=1, n_kv_heads=1, head_size=1, page_tokens=1, tp_size=1))
-    for key in (root, kv.chain_key(root, [7])):
+    other = kv.root_key(pb.NsLayout(model="m", dtype=1, n_layers=1, n_kv_heads=1, head_size=1, page_tokens=1, tp_size=1, format=b"f"))
+    for key in (root, kv.chain_key(root, [7]), other):
         expect(f"`{key.hex()}`" in page, "the keys in PROTOCOL.md are others")
 
 

@@ -117,7 +117,10 @@ def root_key(layout: pb.NsLayout) -> bytes:
     text = _field(0, b"kvlease root key 1") + _field(1, layout.model.encode()) + _field(2, layout.version.encode())
     for tag, number in enumerate(numbers, 3):
         text += _field(tag, struct.pack("<I", number))
-    return hashlib.sha256(text + _field(11, layout.salt)).digest()
+    text += _field(11, layout.salt)
+    if layout.format:
+        text += _field(14, layout.format)
+    return hashlib.sha256(text).digest()
 
 
 def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:

@@ -74,6 +74,10 @@ static void set_field(struct kvl_layout *l, const char *name, char *value)
                 l->salt = value;
                 l->salt_bytes = (uint32_t)strlen(value);
         }
+        if (strcmp(name, "format") == 0) {
+                l->format = value;
+                l->format_bytes = strlen(value);
+        }
 }
 
 /* Words with a "=" are of the layout, the others are tokens. 0 or 1. */

@@ -339,7 +339,7 @@ static void fix_header(int fd)
 
         if (pread(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h))
                 return;
-        h.sum = records_identity_sum(&h.identity);
+        h.sum = records_identity_sum(&h);
         for (unsigned i = 0; i < 2; i++)
                 h.options[i].sum = records_options_sum(&h, &h.options[i]);
         CHECK(pwrite(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h));

@@ -30,6 +30,25 @@ static void test_layout(void **state)
         worker_stop(b);
 }
 
+/* Engines whose kernels lay pages out differently don't share a namespace, and are told so. */
+static void test_format(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = connected(h), *b = connected(h), *c = connected(h);
+
+        worker_tell(a, "open ns 1 - - - - flash-NHD");
+        assert_int_equal(worker_ask(b, "open ns 1 - - - - flash-HND"), 8); /* KVL_LAYOUT */
+        if (!strstr(b->rest, "another format") || !strstr(b->rest, "flash-NHD") ||
+                !strstr(b->rest, "flash-HND"))
+                fail_msg("not both formats in \"%s\"", b->rest);
+        assert_int_equal(worker_ask(c, "open ns 1"), 8);
+        worker_tell(b, "open ns 1 - - - - flash-NHD");
+        worker_tell(c, "open other 1");
+        worker_stop(a);
+        worker_stop(b);
+        worker_stop(c);
+}
+
 /* Another version of the weights retires what the old one computed; its pins last. */
 static void test_version(void **state)
 {
@@ -158,6 +177,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_layout, NULL),
+                harness_test(test_format, NULL),
                 harness_test(test_version, NULL),
                 harness_test(test_invalidate_key, NULL),
                 harness_test(test_invalidate_all, NULL),

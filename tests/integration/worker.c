@@ -120,7 +120,7 @@ static void do_connect(struct worker_state *w, char **args, unsigned n_args)
         kvl_set_event_handler(w->conn, on_event, w);
 }
 
-/* open NAME PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|-] [DEVICE] */
+/* open NAME PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|-] [DEVICE|-] [FORMAT] */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_layout layout = worker_layout((unsigned)strtoul(args[1], NULL, 10));
@@ -133,7 +133,12 @@ static void do_open(struct worker_state *w, char **args, unsigned n_args)
                 layout.version = args[2];
         if (n_args > 3 && args[3][0] != '-')
                 layout.plane_page_bytes = strtoull(args[3], NULL, 10);
-        r = kvl_ns_open(w->conn, args[0], &layout, n_args > 5 ? args[5] : NULL, flags, &w->ns);
+        if (n_args > 6) {
+                layout.format = args[6];
+                layout.format_bytes = strlen(args[6]);
+        }
+        r = kvl_ns_open(w->conn, args[0], &layout, n_args > 5 && args[5][0] != '-' ? args[5] : NULL,
+                flags, &w->ns);
         w->info = (struct kvl_ns_info){.size = sizeof(w->info)};
         if (r == 0)
                 kvl_ns_info(w->ns, &w->info);

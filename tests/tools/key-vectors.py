@@ -8,12 +8,13 @@ def field(tag: int, data: bytes) -> bytes:
     return bytes([tag]) + struct.pack("<I", len(data)) + data
 
 
-def root(model, version, dtype, layers, heads, head_size, page_tokens, rank, size, group, salt):
+def root(model, version, dtype, layers, heads, head_size, page_tokens, rank, size, group, salt, form=b""):
     numbers = (dtype, layers, heads, head_size, page_tokens, rank, size, group)
     text = field(0, b"kvlease root key 1") + field(1, model) + field(2, version)
     for tag, number in enumerate(numbers, 3):
         text += field(tag, struct.pack("<I", number))
-    return hashlib.sha256(text + field(11, salt)).digest()
+    text += field(11, salt)
+    return hashlib.sha256(text + (field(14, form) if form else b"")).digest()
 
 
 def chain(parent, tokens):
@@ -27,4 +28,5 @@ if __name__ == "__main__":
     print("ROOT", top.hex())
     print("CHAIN1", first.hex())
     print("CHAIN2", chain(first, [1]).hex())
+    print("ROOT_FORMAT", root(b"llama-3-8b", b"r1", 3, 32, 8, 128, 16, 1, 2, 3, b"pepper\0x", b"vllm 1\0").hex())
     print("ROOT2", root(b"m", b"", 1, 1, 1, 1, 1, 0, 1, 0, b"").hex())

@@ -164,6 +164,8 @@ static M(AdminTenant) tenants[] = {
                 .group = ""},
 };
 
+static uint8_t format[] = "vllm 0.33 flash NHD";
+
 static M(NsLayout) layout = {
         .model = "llama-3-8b",
         .version = "v1",
@@ -175,6 +177,7 @@ static M(NsLayout) layout = {
         .n_planes = 1,
         .plane_page_bytes = 2 << 20,
         .tp_size = 1,
+        .format = {sizeof(format) - 1, format},
 };
 
 static M(AdminNamespace) namespaces[] = {

@@ -125,6 +125,7 @@ static void test_layout_check(void **state)
         REFUSED(tp_size, 0);
         REFUSED(tp_rank, 1);
         REFUSED(salt_len, 65);
+        REFUSED(format_len, 65);
         l.model[0] = '\0';
         check_refused(&l, "model");
         l.model[0] = '\n';
@@ -164,8 +165,28 @@ static void test_layout_difference(void **state)
         b = test_layout();
         b.salt[b.salt_len++] = 1;
         assert_string_equal(ns_layout_difference(&a, &b), "salt");
+        b = test_layout();
+        b.format[b.format_len++] = 'x';
+        assert_string_equal(ns_layout_difference(&a, &b), "format");
+        a.format[a.format_len++] = 'y';
+        assert_string_equal(ns_layout_difference(&a, &b), "format");
+        a.format[0] = 'x';
+        assert_true(ns_layout_same(&a, &b));
+        ns_layout_format(&a, text, sizeof(text));
+        assert_non_null(strstr(text, ", format x"));
+        a = test_layout();
         ns_layout_format(&a, text, sizeof(text));
         assert_non_null(strstr(text, "model toy version v1 dtype bf16 2 layers"));
+        assert_non_null(strstr(text, ", format (none)"));
+        /* The longest there is fits. */
+        memset(&a, 0xff, sizeof(a));
+        memset(a.model, 'm', NS_TEXT_MAX);
+        memset(a.version, 'v', NS_TEXT_MAX);
+        a.model[NS_TEXT_MAX] = a.version[NS_TEXT_MAX] = '\0';
+        a.format_len = NS_FORMAT_MAX;
+        ns_layout_format(&a, text, sizeof(text));
+        assert_true(strlen(text) < sizeof(text) - 1);
+        assert_string_equal(text + strlen(text) - 4, "ffff");
 }
 
 /* By the page over all planes; a tenant could otherwise spend the daemon's memory, not its own. */

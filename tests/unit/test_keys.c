@@ -66,6 +66,31 @@ static void test_vector_without_the_optional(void **state)
         assert_key(key, "426829500f6a7575a1f6f4a1056a972000f783da490ad1d4a529490cb5a06b2f");
 }
 
+/* Of the first vector's layout with one field more: what is there was there before it. */
+static void test_vector_with_format(void **state)
+{
+        struct kvl_layout l = layout;
+        uint8_t key[KVL_KEY_BYTES];
+
+        l.format = "vllm 1";
+        l.format_bytes = 7;
+        assert_int_equal(kvl_key_root(&l, key), 0);
+        assert_key(key, "9cf07fcd0eed1d7598bd56153b4bffa45d81b7e9be62843e3dfda92a4a6d7bcb");
+}
+
+/* A program that was built before there was a format. */
+static void test_shorter_struct_of_an_older_program(void **state)
+{
+        struct kvl_layout l = layout;
+        uint8_t key[KVL_KEY_BYTES];
+
+        l.size = offsetof(struct kvl_layout, format);
+        l.format = (const void *)1; /* isn't there */
+        l.format_bytes = 64;
+        assert_int_equal(kvl_key_root(&l, key), 0);
+        assert_key(key, "e133b76cfda2fad67f3d48fc50fedfd8cbb6e5de572084fbd98f1996f9c7e246");
+}
+
 static void assert_differs(const struct kvl_layout *l)
 {
         uint8_t a[KVL_KEY_BYTES], b[KVL_KEY_BYTES];
@@ -95,6 +120,7 @@ static void test_every_field_counts(void **state)
         CHANGED(layer_group, 0);
         CHANGED(salt, "pepper\0y");
         CHANGED(salt_bytes, 7);
+        CHANGED(format, "vllm"; l.format_bytes = 4);
         /* The boundary between two fields belongs to neither. */
         l = layout;
         l.model = "llama-3-8br";
@@ -137,6 +163,8 @@ static void test_refusals(void **state)
         REFUSED(tp_rank, 2, "tp_rank is 2, must be 0 to 1");
         REFUSED(salt_bytes, 65, "salt_bytes");
         REFUSED(salt, NULL, "salt");
+        REFUSED(format_bytes, 65, "format_bytes is 65, must be 0 to 64");
+        REFUSED(format_bytes, 1, "no format");
         assert_int_equal(kvl_key_chain(NULL, &token, 1, key), -EINVAL);
         assert_int_equal(kvl_key_chain(key, NULL, 1, key), -EINVAL);
         assert_int_equal(kvl_key_chain(key, &token, 0, key), -EINVAL);
@@ -173,6 +201,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_vectors),
                 TEST(test_vector_without_the_optional),
+                TEST(test_vector_with_format),
+                TEST(test_shorter_struct_of_an_older_program),
                 TEST(test_every_field_counts),
                 TEST(test_planes_do_not_count),
                 TEST(test_refusals),

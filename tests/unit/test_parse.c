@@ -163,6 +163,17 @@ static void test_format_bytes(void **state)
                 assert_string_equal(format_bytes(rows[i].bytes, buf), rows[i].text);
 }
 
+static void test_format_opaque(void **state)
+{
+        char buf[FORMAT_OPAQUE_BYTES(4)];
+
+        assert_string_equal(format_opaque("a ~.", 4, buf), "a ~.");
+        assert_string_equal(format_opaque("", 0, buf), "");
+        assert_string_equal(format_opaque("ab\x7f\xff", 4, buf), "0x61627fff");
+        assert_string_equal(format_opaque("a\0b", 3, buf), "0x610062");
+        assert_string_equal(format_opaque("\x1f", 1, buf), "0x1f");
+}
+
 static void test_format_excerpt(void **state)
 {
         char buf[FORMAT_EXCERPT_MAX], bad[200];
@@ -222,6 +233,7 @@ int main(void)
                 TEST(test_bool),
                 TEST(test_hex),
                 TEST(test_format_bytes),
+                TEST(test_format_opaque),
                 TEST(test_format_excerpt),
                 TEST(test_names),
                 TEST(test_utf8),

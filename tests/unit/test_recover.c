@@ -701,6 +701,96 @@ static void test_lost_extents(void **state)
         is_on_queue = false;
 }
 
+/* ---- a layout's format ------------------------------------------------------------------------
+ */
+
+static struct ns_layout format_layout(const char *format)
+{
+        struct ns_layout l = life_layout("v1");
+
+        l.format_len = (uint32_t)strlen(format);
+        memcpy(l.format, format, l.format_len);
+        return l;
+}
+
+static int run_format(struct keep_parent *k, void *data)
+{
+        struct ns_layout with = format_layout("flash NHD"), without = format_layout("");
+        struct life l;
+
+        life_begin(&l, k, data);
+        CHECK(store_recover_end(&l.store, &l.o->recovery) == 0);
+        CHECK(member_new(l.t, NULL, true, &l.m, &l.d) == 0);
+        CHECK(attach_open(l.m, "with", &with, "", false, &l.a, &l.d) == 0);
+        CHECK(attach_open(l.m, "without", &without, "", false, &l.a, &l.d) == 0);
+        life_check(&l);
+        return 0;
+}
+
+static int run_with_format(struct keep_parent *k, void *data)
+{
+        struct ns_layout with = format_layout("flash NHD"), other = format_layout("flash HND");
+        struct life l;
+        struct ns *ns;
+
+        life_begin(&l, k, data);
+        CHECK(store_recover_end(&l.store, &l.o->recovery) == 0);
+        CHECK(l.o->recovery.n_lost == 0);
+        ns = ns_find(l.t, "without");
+        CHECK(ns && ns->layout.format_len == 0);
+        CHECK(member_new(l.t, NULL, true, &l.m, &l.d) == 0);
+        CHECK(attach_open(l.m, "with", &other, "", false, &l.a, &l.d) == KVL_STATUS_LAYOUT);
+        CHECK(strstr(l.d.text, "another format") && strstr(l.d.text, "format flash NHD"));
+        CHECK(attach_open(l.m, "with", &with, "", false, &l.a, &l.d) == 0);
+        life_check(&l);
+        return 0;
+}
+
+static int run_without_with(struct keep_parent *k, void *data)
+{
+        struct life l;
+
+        life_begin(&l, k, data);
+        CHECK(store_recover_end(&l.store, &l.o->recovery) == 0);
+        CHECK(l.o->recovery.n_lost == 1 && !ns_find(l.t, "with") && ns_find(l.t, "without"));
+        life_check(&l);
+        return 0;
+}
+
+/* Records of a namespace with a format: found again with it. Where its bytes are damaged, or gone
+ * as for a daemon that knows none, that namespace is. */
+static void test_format(void **state)
+{
+        static const uint8_t zeros[sizeof(struct records_format)];
+        struct records_header h;
+
+        for (unsigned i = 0; i < 3; i++) {
+                struct oracle *o = oracle_new();
+                struct keep_parent k;
+                int fd = -1;
+
+                keep_parent_init(&k);
+                assert_exited(in_child(&k, run_format, o));
+                assert_exited(in_child(&k, run_with_format, o));
+                for (unsigned n = 0; n < KEEP_PARENT_MAX; n++)
+                        if (k.entries[n].fd >= 0 && k.entries[n].kind == KEEP_RECORDS &&
+                                pread(k.entries[n].fd, &h, sizeof(h), 0) == sizeof(h) &&
+                                h.format.len > 0)
+                                fd = k.entries[n].fd;
+                assert_true(fd >= 0);
+                if (i > 0) {
+                        h.format.bytes[0] ^= 1;
+                        assert_true(pwrite(fd, i == 1 ? (const void *)&h.format : zeros,
+                                            sizeof(h.format),
+                                            offsetof(struct records_header, format)) ==
+                                    sizeof(h.format));
+                        assert_exited(in_child(&k, run_without_with, o));
+                }
+                keep_parent_deinit(&k);
+                munmap(o, sizeof(*o));
+        }
+}
+
 /* ---- what is refused --------------------------------------------------------------------------
  */
 
@@ -749,6 +839,7 @@ int main(void)
                 TEST(test_canary),
                 TEST(test_canary_killed),
                 TEST(test_lost_extents),
+                TEST(test_format),
                 TEST(test_other_version),
         };
 

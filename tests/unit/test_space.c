@@ -290,6 +290,28 @@ static void test_other_version(void **state)
         tiers_end(&w);
 }
 
+/* Pages of other kernels aren't found again by a namespace that lays them out differently; those of
+ * the same kernels are. */
+static void test_other_format(void **state)
+{
+        struct tiers_want o = want(2);
+        struct tiers w;
+
+        o.format = "flash NHD";
+        tiers_open(&w, &o);
+        assert_true(fill(&w, 150) > 50);
+        o.format = "flash HND";
+        restart(&w, &o);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
+        o.format = NULL;
+        restart(&w, &o);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
+        o.format = "flash NHD";
+        restart(&w, &o);
+        assert_true(count_in(&w, 300, TIER_DISK) > 50);
+        tiers_end(&w);
+}
+
 static void invalidated(int (*fn)(struct tiers *w))
 {
         const struct tiers_want o = want(2);
@@ -546,6 +568,7 @@ int main(void)
                 DISK_TEST(test_codecs),
                 DISK_TEST(test_found_again),
                 DISK_TEST(test_other_version),
+                DISK_TEST(test_other_format),
                 DISK_TEST(test_invalidated),
                 DISK_TEST(test_invalidated_unclaimed),
                 DISK_TEST(test_invalidated_unread),

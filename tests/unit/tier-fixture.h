@@ -58,7 +58,8 @@ struct tiers_want {
         unsigned n_device, n_host; /* n_host 0: no such tier */
         unsigned n_planes;
         enum codec host_codec, disk_codec;
-        const char *disk; /* NULL: none */
+        const char *format; /* of the layout; NULL: none */
+        const char *disk;   /* NULL: none */
         uint64_t disk_bytes;
         disk_engine_start_fn start; /* of another engine, with data; NULL: the disk's own */
         void *start_data;
@@ -95,6 +96,10 @@ static inline void tiers_open_ns(struct tiers *w, const struct tiers_want *o, co
         }
         if (version)
                 (void)snprintf(l.version, sizeof(l.version), "%s", version);
+        if (o->format) {
+                l.format_len = (uint32_t)strlen(o->format);
+                memcpy(l.format, o->format, l.format_len);
+        }
         if (attach_open_with(w->m, "n", &l, &options, &w->attach, &w->d) != 0)
                 fail_msg("%s", w->d.text);
         w->ns = w->attach->ns;
