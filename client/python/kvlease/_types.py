@@ -85,7 +85,9 @@ class Layout:
 
     plane_page_bytes: bytes of one page in one plane, a multiple of 64; times n_planes at least
     4096. version: of the weights; another one retires the contents. salt: keeps equal prompts
-    apart.
+    apart. format: how kernels lay K and V out inside a page, in the engine's own words (engine,
+    version, attention backend, inner layout; at most 64 bytes, a str counts as its UTF-8): engines
+    that name different ones never read each other's pages.
     """
 
     model: str
@@ -101,9 +103,10 @@ class Layout:
     tp_size: int = 1
     layer_group: int = 0
     salt: bytes = b""
+    format: bytes | str = b""
 
     def root_key(self) -> bytes:
-        """Key that begins every text: binds model, version, dtype, geometry, rank and salt."""
+        """Key that begins every text: binds model, version, dtype, geometry, rank, salt, format."""
         return _kvlease.key_root(self)
 
     def keys(

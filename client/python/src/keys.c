@@ -19,6 +19,25 @@ static bool get_text(PyObject *object, const char *name, PyObject **held, const 
         return *held && arg_text(*held, name, ret);
 }
 
+/* A str (its UTF-8), or any buffer. */
+static bool get_bytes(PyObject *object, const char *name, PyObject **held, Py_buffer *buffer,
+        const void **ret, size_t *ret_bytes)
+{
+        Py_ssize_t n;
+
+        *held = PyObject_GetAttrString(object, name);
+        if (*held && PyUnicode_Check(*held)) {
+                *ret = PyUnicode_AsUTF8AndSize(*held, &n);
+                *ret_bytes = (size_t)n;
+                return *ret != NULL;
+        }
+        if (!*held || PyObject_GetBuffer(*held, buffer, PyBUF_SIMPLE) < 0)
+                return false;
+        *ret = buffer->buf;
+        *ret_bytes = (size_t)buffer->len;
+        return true;
+}
+
 bool layout_get(PyObject *object, struct layout *ret)
 {
         struct kvl_layout *l = &ret->layout;
@@ -41,23 +60,20 @@ bool layout_get(PyObject *object, struct layout *ret)
         bytes = ok ? PyObject_GetAttrString(object, "plane_page_bytes") : NULL;
         ok = bytes && arg_u64(bytes, "plane_page_bytes", &l->plane_page_bytes);
         Py_XDECREF(bytes);
-        if (ok)
-                ret->held[2] = PyObject_GetAttrString(object, "salt");
-        ok = ok && ret->held[2] && PyObject_GetBuffer(ret->held[2], &ret->salt, PyBUF_SIMPLE) == 0;
-        if (!ok) {
+        ok = ok && get_bytes(object, "salt", &ret->held[2], &ret->salt, &l->salt, &l->salt_bytes) &&
+             get_bytes(object, "format", &ret->held[3], &ret->format, &l->format, &l->format_bytes);
+        if (!ok)
                 layout_free(ret);
-                return false;
-        }
-        l->salt = ret->salt.buf;
-        l->salt_bytes = (size_t)ret->salt.len;
-        return true;
+        return ok;
 }
 
 void layout_free(struct layout *layout)
 {
         if (layout->salt.obj)
                 PyBuffer_Release(&layout->salt);
-        for (int i = 0; i < 3; ++i)
+        if (layout->format.obj)
+                PyBuffer_Release(&layout->format);
+        for (int i = 0; i < 4; ++i)
                 Py_CLEAR(layout->held[i]);
 }
 

@@ -111,8 +111,8 @@ PyObject *numbers_tuple(const uint32_t *at, uint32_t n);
 
 struct layout {
         struct kvl_layout layout;
-        PyObject *held[3]; /* what its pointers point into */
-        Py_buffer salt;
+        PyObject *held[4]; /* what its pointers point into */
+        Py_buffer salt, format;
 };
 /* object: a kvlease.Layout. Owned: layout_free(). */
 bool layout_get(PyObject *object, struct layout *ret);

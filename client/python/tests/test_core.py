@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import copy
+import dataclasses
 import gc
 import hashlib
 import logging
@@ -156,6 +157,27 @@ def test_keys_of_all_kinds_of_tokens() -> None:
         LAYOUT.root_key()
         != kvlease.Layout("other", kvlease.DType.F16, 1, 1, 64, 16, 4096).root_key()
     )
+
+
+def test_format() -> None:
+    layout = dataclasses.replace(LAYOUT, format="vllm 0.33 flash NHD")
+    same = dataclasses.replace(LAYOUT, format=b"vllm 0.33 flash NHD")
+    assert layout.root_key() != LAYOUT.root_key()
+    assert layout.root_key() == same.root_key()
+    assert dataclasses.replace(LAYOUT, format=b"").root_key() == LAYOUT.root_key()
+    assert dataclasses.replace(LAYOUT, format=b"\0").root_key() != LAYOUT.root_key()
+    with pytest.raises(kvlease.Invalid, match="format_bytes is 65"):
+        dataclasses.replace(LAYOUT, format="x" * 65).root_key()
+    with pytest.raises(TypeError):
+        wrong: Any = 7
+        dataclasses.replace(LAYOUT, format=wrong).root_key()
+
+
+def test_format_of_a_namespace(connection: kvlease.Connection) -> None:
+    with connection.namespace("formats", dataclasses.replace(LAYOUT, format=b"NHD")):
+        pass
+    with pytest.raises(kvlease.LayoutMismatch, match="another format"):
+        connection.namespace("formats", dataclasses.replace(LAYOUT, format="HND"))
 
 
 def test_bad_tokens() -> None:
