@@ -270,22 +270,33 @@ char *format_excerpt(const char *text, size_t len, char buf[FORMAT_EXCERPT_MAX])
         return buf;
 }
 
-static bool is_name_char(char c)
+bool is_name_char(char c)
 {
         return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
                c == '_' || c == '-';
 }
 
-bool name_is_valid(const char *s, size_t max_len)
+/* also: a character more; NUL: none. */
+static bool is_name(const char *s, size_t max_len, char also)
 {
         size_t len = 0;
 
-        if (*s == '.' || *s == '-')
+        if (*s == '.' || *s == '-' || *s == '@')
                 return false;
         for (; s[len]; len++)
-                if (len >= max_len || !is_name_char(s[len]))
+                if (len >= max_len || (!is_name_char(s[len]) && s[len] != also))
                         return false;
         return len > 0;
+}
+
+bool name_is_valid(const char *s, size_t max_len)
+{
+        return is_name(s, max_len, '\0');
+}
+
+bool ns_name_is_valid(const char *s)
+{
+        return is_name(s, NS_NAME_MAX, '@');
 }
 
 static bool continues(const unsigned char *s, size_t n, size_t wanted)

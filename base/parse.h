@@ -54,11 +54,18 @@ char *format_excerpt(const char *text, size_t len, char buf[FORMAT_EXCERPT_MAX])
 size_t utf8_char_len(const char *s, size_t n);
 
 /*
- * Names of tenants and namespaces: 1 to max_len bytes of [A-Za-z0-9._-], not starting with '.'
- * or '-' (they become file names and command arguments).
+ * Names of tenants: 1 to max_len bytes of [A-Za-z0-9._-], not starting with '.' or '-' (they become
+ * file names and command arguments).
  */
 bool name_is_valid(const char *s, size_t max_len);
 #define TENANT_NAME_MAX 64
 #define NS_NAME_MAX     128
+
+/* Names of namespaces and their sets: as those of tenants, at most NS_NAME_MAX bytes, and with '@'
+ * that isn't the first (kvl_layout_name()). */
+bool ns_name_is_valid(const char *s);
+
+/* Of a name of either kind, but for where it begins. */
+bool is_name_char(char c);
 
 #endif

@@ -89,7 +89,7 @@ int verb_tenants_remove(const struct ctl *ctl)
 int check_purge(const struct ctl *ctl)
 {
         /* An empty name would mean all of them. */
-        if (ctl->n_args > 1 && !name_is_valid(ctl->args[1], NS_NAME_MAX))
+        if (ctl->n_args > 1 && !ns_name_is_valid(ctl->args[1]))
                 return fail(CTL_USAGE, "'%s' is no name of a namespace", ctl->args[1]);
         return check_tenant(ctl);
 }
@@ -169,7 +169,7 @@ int check_recall(const struct ctl *ctl)
         const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
         uint64_t nsec, bytes;
 
-        if (ns && !name_is_valid(ns, NS_NAME_MAX))
+        if (ns && !ns_name_is_valid(ns))
                 return fail(CTL_USAGE, "'%s' is no name of a namespace", ns);
         if (timeout && (parse_duration(timeout, &nsec) < 0 || nsec < NSEC_PER_MSEC ||
                                nsec > RECALL_MAX_TIMEOUT_NSEC))

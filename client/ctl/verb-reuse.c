@@ -46,7 +46,7 @@ int check_sessions_purge(const struct ctl *ctl)
         uint64_t nsec;
         size_t len;
 
-        if (ns && !name_is_valid(ns, NS_NAME_MAX))
+        if (ns && !ns_name_is_valid(ns))
                 return fail(CTL_USAGE, "'%s' is no name of a namespace", ns);
         if (session && !parse_session(session, id, &len))
                 return fail(CTL_USAGE,
@@ -96,7 +96,7 @@ int check_explain(const struct ctl *ctl)
 {
         uint8_t key[KVL_KEY_BYTES];
 
-        if (!name_is_valid(ctl->args[1], NS_NAME_MAX))
+        if (!ns_name_is_valid(ctl->args[1]))
                 return fail(CTL_USAGE, "'%s' is no name of a namespace", ctl->args[1]);
         for (unsigned i = 2; i < ctl->n_args; i++)
                 if (strlen(ctl->args[i]) != 2 * KVL_KEY_BYTES ||

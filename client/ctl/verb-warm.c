@@ -52,7 +52,7 @@ int check_warm(const struct ctl *ctl)
                      (ctl->options[CTL_OPTION_ALL] != NULL);
         uint64_t nsec;
 
-        if (!name_is_valid(ctl->args[1], NS_NAME_MAX))
+        if (!ns_name_is_valid(ctl->args[1]))
                 return fail(CTL_USAGE, "'%s' is no name of a namespace", ctl->args[1]);
         if (n > 1)
                 return fail(

@@ -21,7 +21,7 @@
 #include "client/lib/kvlease.h"
 #include "gpu/device.h"
 
-#define NS_NAME_BYTES_MAX 128 /* protocol */
+#define NS_NAME_BYTES_MAX (KVL_NS_NAME_BYTES - 1)
 
 struct kvl_conn {
         struct conn *
@@ -151,6 +151,9 @@ void client_fill_struct(void *dst, const void *src, size_t size);
  * sentence. */
 int client_group_token(
         const void *secret, size_t secret_bytes, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES]);
+
+/* kvl_layout_name() of a layout that client_copy_layout() made. 0; -EIO with the sentence. */
+int client_layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_BYTES]);
 
 /* The layout with defaults filled in (texts never NULL). -EINVAL: the sentence names field and
  * range. */

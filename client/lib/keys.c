@@ -7,6 +7,7 @@
 #include <openssl/evp.h>
 
 #include "base/macros.h"
+#include "base/parse.h"
 #include "client/lib/client.h"
 #include "client/lib/error.h"
 
@@ -111,10 +112,13 @@ enum key_tag {
         TAG_PARENT = 12,
         TAG_TOKENS = 13,
         TAG_FORMAT = 14,
+        TAG_N_PLANES = 15,
+        TAG_PLANE_PAGE_BYTES = 16,
 };
 
 #define ROOT_DOMAIN  "kvlease root key 1"
 #define CHAIN_DOMAIN "kvlease chain key 1"
+#define NAME_DOMAIN  "kvlease layout name 1"
 
 #define FIELD_HEAD_BYTES 5
 
@@ -183,6 +187,27 @@ int client_group_token(
         return 0;
 }
 
+/* What keys and names of layouts have in common, up to what a page holds. version NULL: not that.
+ */
+static void add_layout(struct fields *f, const struct kvl_layout *l, const char *version)
+{
+        add_bytes(f, TAG_MODEL, l->model, strlen(l->model));
+        if (version)
+                add_bytes(f, TAG_VERSION, version, strlen(version));
+        add_u32(f, TAG_DTYPE, l->dtype);
+        add_u32(f, TAG_N_LAYERS, l->n_layers);
+        add_u32(f, TAG_N_KV_HEADS, l->n_kv_heads);
+        add_u32(f, TAG_HEAD_SIZE, l->head_size);
+        add_u32(f, TAG_PAGE_TOKENS, l->page_tokens);
+        add_u32(f, TAG_TP_RANK, l->tp_rank);
+        add_u32(f, TAG_TP_SIZE, l->tp_size);
+        add_u32(f, TAG_LAYER_GROUP, l->layer_group);
+        add_bytes(f, TAG_SALT, l->salt, l->salt_bytes);
+        /* Later than the others: without one a key is what it was before layouts had any. */
+        if (l->format_bytes > 0)
+                add_bytes(f, TAG_FORMAT, l->format, l->format_bytes);
+}
+
 int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES])
 {
         struct kvl_layout l;
@@ -196,22 +221,47 @@ int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES]
                 return r;
         f.len = 0;
         add_bytes(&f, TAG_DOMAIN, ROOT_DOMAIN, strlen(ROOT_DOMAIN));
-        add_bytes(&f, TAG_MODEL, l.model, strlen(l.model));
-        add_bytes(&f, TAG_VERSION, l.version, strlen(l.version));
-        add_u32(&f, TAG_DTYPE, l.dtype);
-        add_u32(&f, TAG_N_LAYERS, l.n_layers);
-        add_u32(&f, TAG_N_KV_HEADS, l.n_kv_heads);
-        add_u32(&f, TAG_HEAD_SIZE, l.head_size);
         /* Not the planes: how a page lies in memory doesn't change what it says. */
-        add_u32(&f, TAG_PAGE_TOKENS, l.page_tokens);
-        add_u32(&f, TAG_TP_RANK, l.tp_rank);
-        add_u32(&f, TAG_TP_SIZE, l.tp_size);
-        add_u32(&f, TAG_LAYER_GROUP, l.layer_group);
-        add_bytes(&f, TAG_SALT, l.salt, l.salt_bytes);
-        /* Later than the others: without one the key is what it was before layouts had any. */
-        if (l.format_bytes > 0)
-                add_bytes(&f, TAG_FORMAT, l.format, l.format_bytes);
+        add_layout(&f, &l, l.version);
         return hash_fields(&f, ret_key);
+}
+
+#define NAME_HASH_BYTES 6
+#define NAME_MODEL_MAX  (KVL_NS_NAME_BYTES - 1 - 1 - 2 * NAME_HASH_BYTES)
+
+int client_layout_name(const struct kvl_layout *l, char ret_name[KVL_NS_NAME_BYTES])
+{
+        uint64_t le_bytes = htole64(l->plane_page_bytes);
+        uint8_t digest[KVL_KEY_BYTES];
+        struct fields f = {.len = 0};
+        size_t n = MIN(strlen(l->model), (size_t)NAME_MODEL_MAX);
+        int r;
+
+        add_bytes(&f, TAG_DOMAIN, NAME_DOMAIN, strlen(NAME_DOMAIN));
+        add_layout(&f, l, NULL);
+        add_u32(&f, TAG_N_PLANES, l->n_planes);
+        add_bytes(&f, TAG_PLANE_PAGE_BYTES, &le_bytes, sizeof(le_bytes));
+        r = hash_fields(&f, digest);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < n; i++)
+                ret_name[i] = is_name_char(l->model[i]) ? l->model[i] : '_';
+        if (ret_name[0] == '.' || ret_name[0] == '-')
+                ret_name[0] = '_';
+        ret_name[n] = '@';
+        format_hex(digest, NAME_HASH_BYTES, ret_name + n + 1);
+        return 0;
+}
+
+int kvl_layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_BYTES])
+{
+        struct kvl_layout l;
+        int r;
+
+        if (!ret_name)
+                return error_set(-EINVAL, "there is no room for the name");
+        r = client_copy_layout(layout, &l);
+        return r < 0 ? r : client_layout_name(&l, ret_name);
 }
 
 int kvl_key_chain(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,

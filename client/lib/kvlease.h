@@ -308,10 +308,22 @@ enum kvl_ns_flags {
         KVL_NS_SAME_ADDRESS = 1 << 1
 };
 
+#define KVL_NS_NAME_BYTES 129 /* the longest name there is, and its NUL */
+
+/*
+ * The name that follows from a layout: of the same one everywhere, and from one version of this
+ * library to the next. The model, as far as there is room, with '_' for what a name may not have,
+ * '@', and 12 hexadecimal digits of a SHA-256 over all of the layout but its version. They tell
+ * whoever sees the name as much of the salt: guess by guess, where that can be guessed.
+ * 0; -EINVAL; -EIO: libcrypto failed.
+ */
+int kvl_layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_BYTES]);
+
 /*
  * Opens a namespace of the connection's tenant, makes it where it doesn't exist, and reserves its
  * whole address range (backed as pages are leased or found; addresses never change). Borrows the
- * arguments. device: UUID, "host", or NULL for the daemon's default.
+ * arguments. name: 1..128 of A-Z a-z 0-9 . _ - @, not beginning with one of . - @; NULL or "": as
+ * kvl_layout_name() has it. device: UUID, "host", or NULL for the daemon's default.
  * 0: *ret_ns, owned by the connection (kvl_ns_close() or kvl_disconnect()). KVL_LAYOUT: the
  * sentence has both layouts. KVL_DRAINING. -EEXIST: open on this connection already. -ENOENT: no
  * such device, or this process can't use it (the sentence says why: no driver, one of

@@ -234,13 +234,10 @@ static int check_set(const struct kvl_ns_options *o)
         return 0;
 }
 
-static int check_open(const struct kvl_conn *conn, const char *name, const struct kvl_ns_options *o)
+static int check_options(const struct kvl_conn *conn, const struct kvl_ns_options *o)
 {
         int r;
 
-        if (!name || !is_name(name))
-                return error_set(
-                        -EINVAL, "a namespace's name has 1 to %d bytes", NS_NAME_BYTES_MAX);
         if (o->device && strlen(o->device) > DEVICE_NAME_MAX)
                 return error_set(-EINVAL, "a device's name has at most %d bytes", DEVICE_NAME_MAX);
         if (o->flags & ~(unsigned)(KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS))
@@ -250,6 +247,18 @@ static int check_open(const struct kvl_conn *conn, const char *name, const struc
                         MAX((unsigned)o->host_codec, (unsigned)o->disk_codec));
         r = check_set(o);
         return r < 0 ? r : client_check_process(conn);
+}
+
+/* Its own, or the layout's. */
+static int take_name(const char *name, const struct kvl_layout *l, char ret_name[KVL_NS_NAME_BYTES])
+{
+        if (!name || !*name)
+                return client_layout_name(l, ret_name);
+        if (!is_name(name))
+                return error_set(
+                        -EINVAL, "a namespace's name has 1 to %d bytes", NS_NAME_BYTES_MAX);
+        memcpy(ret_name, name, strlen(name) + 1);
+        return 0;
 }
 
 static struct kvl_ns *ns_new(struct kvl_conn *conn, const char *name, const struct kvl_layout *l)
@@ -312,6 +321,7 @@ int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_l
         const struct kvl_ns_options *options, struct kvl_ns **ret_ns)
 {
         struct kvl_ns_options o = {0};
+        char full_name[KVL_NS_NAME_BYTES];
         struct kvl_layout l;
         struct kvl_ns *ns;
         int r = 0;
@@ -321,12 +331,14 @@ int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_l
         if (options)
                 r = client_copy_struct(&o, sizeof(o), options);
         if (r == 0)
-                r = check_open(conn, name, &o);
+                r = check_options(conn, &o);
         if (r == 0)
                 r = client_copy_layout(layout, &l);
+        if (r == 0)
+                r = take_name(name, &l, full_name);
         if (r < 0)
                 return r;
-        ns = ns_new(conn, name, &l);
+        ns = ns_new(conn, full_name, &l);
         if (!ns)
                 return error_set(-ENOMEM, "out of memory");
         conn_lock(conn->conn);

@@ -189,11 +189,10 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
         struct ns *ns;
         int r;
 
-        if (!name_is_valid(name, NS_NAME_MAX))
+        if (!ns_name_is_valid(name))
                 return detail_set(d, -EINVAL,
-                        "a namespace's name is 1 to %d of A-Z a-z 0-9 . _ - and starts with none "
-                        "of "
-                        ". -",
+                        "a namespace's name is 1 to %d of A-Z a-z 0-9 . _ - @ and starts with none "
+                        "of . - @",
                         NS_NAME_MAX);
         r = ns_layout_check(layout, d);
         if (r < 0)

@@ -231,7 +231,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         struct ns *ns;
         int r;
 
-        assert(name_is_valid(name, NS_NAME_MAX) && !ns_find(t, name));
+        assert(ns_name_is_valid(name) && !ns_find(t, name));
 
         if (t->n_namespaces >= NS_MAX_PER_TENANT && idle_drop(t, 1) == 0)
                 return detail_set(d, -EMFILE,

@@ -221,9 +221,10 @@ int nsset_join(struct ns *ns, const char *name, uint32_t size, struct detail *d)
 
         assert(!ns->set && ns_n_sets(ns) == 0);
 
-        if (!name_is_valid(name, NS_NAME_MAX))
+        if (!ns_name_is_valid(name))
                 return detail_set(d, -EINVAL,
-                        "a set's name is 1 to %d of A-Z a-z 0-9 . _ - and starts with none of . -",
+                        "a set's name is 1 to %d of A-Z a-z 0-9 . _ - @ and starts with none of . "
+                        "- @",
                         NS_NAME_MAX);
         if (size < 2 || size > NSSET_MAX_SIZE)
                 return detail_set(

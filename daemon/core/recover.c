@@ -250,8 +250,7 @@ static int check_identity(const struct recoverer *v, const struct ns_kept *k, ui
         struct pool *pool = i->device[0] ? store_find_pool(v->store, i->device) : NULL;
 
         records_layout(k->records.header, k->options, &layout);
-        if (i->number != number || ns_layout_check(&layout, NULL) < 0 ||
-                !name_is_valid(i->name, NS_NAME_MAX))
+        if (i->number != number || ns_layout_check(&layout, NULL) < 0 || !ns_name_is_valid(i->name))
                 return detail_set(d, -EINVAL, "its records are damaged");
         if (!t)
                 return detail_set(d, -ENOENT, "there is no tenant %s any more", i->tenant);

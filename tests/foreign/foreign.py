@@ -71,7 +71,7 @@ def keys_are_those_of_the_library(daemon: Daemon) -> None:
         {}, {"model": "m", "version": "", "salt": b""}, {"dtype": 255, "n_layers": 80, "n_kv_heads": 1},
         {"tp_rank": 3, "tp_size": 8, "layer_group": 2}, {"page_tokens": 1}, {"page_tokens": 1024},
         {"head_size": 2**32 - 1, "n_planes": 7}, {"model": "x" * 128, "version": "y" * 128, "salt": b"z" * 64},
-        {"format": b"engine 1 flash NHD"}, {"salt": b"", "format": b"f"}, {"salt": b"z" * 64, "format": b"w" * 64},
+        {"format": b"engine 1 flash NHD", "model": "-a/b c@d"}, {"salt": b"", "format": b"f"}, {"salt": b"z" * 64, "format": b"w" * 64},
     ]
     n_keys = 0
     for changes in layouts:
@@ -80,7 +80,7 @@ def keys_are_those_of_the_library(daemon: Daemon) -> None:
             words = [f"{k}={v.decode() if isinstance(v, bytes) else v}" for k, v in changes.items()]
             lines = ask_peer("keys", *words, *TOKENS[:n])
             mine = [kv.root_key(lay), *kv.text_keys(lay, TOKENS[:n])]
-            expect(lines == [k.hex() for k in mine], f"{changes}, {n} tokens")
+            expect(lines == [kv.layout_name(lay), *(k.hex() for k in mine)], f"{changes}, {n} tokens")
             n_keys += len(mine)
     expect(n_keys > 300, n_keys)
     page = (source / "docs/PROTOCOL.md").read_text()

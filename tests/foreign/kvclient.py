@@ -7,6 +7,7 @@ from __future__ import annotations
 import array
 import hashlib
 import os
+import re
 import select
 import socket
 import struct
@@ -121,6 +122,20 @@ def root_key(layout: pb.NsLayout) -> bytes:
     if layout.format:
         text += _field(14, layout.format)
     return hashlib.sha256(text).digest()
+
+
+def layout_name(layout: pb.NsLayout) -> str:
+    numbers = (layout.dtype, layout.n_layers, layout.n_kv_heads, layout.head_size, layout.page_tokens,
+               layout.tp_rank, layout.tp_size, layout.layer_group)
+    text = _field(0, b"kvlease layout name 1") + _field(1, layout.model.encode())
+    for tag, number in enumerate(numbers, 3):
+        text += _field(tag, struct.pack("<I", number))
+    text += _field(11, layout.salt)
+    if layout.format:
+        text += _field(14, layout.format)
+    text += _field(15, struct.pack("<I", layout.n_planes)) + _field(16, struct.pack("<Q", layout.plane_page_bytes))
+    model = re.sub("[^A-Za-z0-9._-]", "_", layout.model)[:115]
+    return re.sub("^[.-]", "_", model) + "@" + hashlib.sha256(text).hexdigest()[:12]
 
 
 def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:

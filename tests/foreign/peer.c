@@ -1,9 +1,10 @@
 /*
  * The other side of the foreign client's tests: what libkvlease makes of the same words.
  *
- *   foreign-peer keys FIELD=VALUE... TOKEN...   root key and the chain's keys, in hex, a line each
- *   foreign-peer publish SOCKET NAME TOKEN...   leases, writes and publishes a text
- *   foreign-peer lookup SOCKET NAME TOKEN...    tokens found; each page's bytes in hex, a line each
+ *   foreign-peer keys FIELD=VALUE... TOKEN...   the layout's name; root key and the chain's keys,
+ * in hex, a line each foreign-peer publish SOCKET NAME TOKEN...   leases, writes and publishes a
+ * text foreign-peer lookup SOCKET NAME TOKEN...    tokens found; each page's bytes in hex, a line
+ * each
  *
  * The namespace's layout is that of shared_layout; a page's bytes follow from its key.
  */
@@ -119,6 +120,11 @@ static void print_key(const uint8_t *key)
 
 static int print_keys(const struct text *t)
 {
+        char name[KVL_NS_NAME_BYTES];
+
+        if (kvl_layout_name(&t->layout, name) < 0)
+                return fail("kvl_layout_name");
+        printf("%s\n", name);
         print_key(t->root);
         for (uint32_t i = 0; i < t->n_pages; ++i)
                 print_key(t->keys[i]);

@@ -49,6 +49,31 @@ static void test_format(void **state)
         worker_stop(c);
 }
 
+/* Without a name two workers of one layout find each other, and those of another one don't. */
+static void test_no_name(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = connected(h), *b = connected(h), *c = connected(h);
+        char name[101], words[128];
+        uint32_t pages[3];
+
+        worker_tell(a, "open - 1 - - - - flash-NHD");
+        worker_tell(b, "open - 1 - - - - flash-NHD");
+        worker_tell(c, "open - 1 - - - - flash-HND");
+        worker_publish_chain(a, 1, 3, pages);
+        worker_tell(b, "lookup 1:0-2");
+        assert_int_equal(worker_ask(c, "lookup 1:0-2"), 1);
+        worker_tell(b, "name");
+        assert_int_equal(sscanf(b->rest, "%100s", name), 1);
+        assert_int_equal(strncmp(name, "test-model@", 11), 0);
+        snprintf(words, sizeof(words), "purge a %s", name);
+        ctl(h, words);
+        assert_int_equal(worker_ask(b, "lookup 1:0-2"), 1);
+        worker_stop(a);
+        worker_stop(b);
+        worker_stop(c);
+}
+
 /* Another version of the weights retires what the old one computed; its pins last. */
 static void test_version(void **state)
 {
@@ -178,6 +203,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 harness_test(test_layout, NULL),
                 harness_test(test_format, NULL),
+                harness_test(test_no_name, NULL),
                 harness_test(test_version, NULL),
                 harness_test(test_invalidate_key, NULL),
                 harness_test(test_invalidate_all, NULL),

@@ -120,7 +120,7 @@ static void do_connect(struct worker_state *w, char **args, unsigned n_args)
         kvl_set_event_handler(w->conn, on_event, w);
 }
 
-/* open NAME PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|-] [DEVICE|-] [FORMAT] */
+/* open NAME|- PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|-] [DEVICE|-] [FORMAT] */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_layout layout = worker_layout((unsigned)strtoul(args[1], NULL, 10));
@@ -137,8 +137,8 @@ static void do_open(struct worker_state *w, char **args, unsigned n_args)
                 layout.format = args[6];
                 layout.format_bytes = strlen(args[6]);
         }
-        r = kvl_ns_open(w->conn, args[0], &layout, n_args > 5 && args[5][0] != '-' ? args[5] : NULL,
-                flags, &w->ns);
+        r = kvl_ns_open(w->conn, args[0][0] != '-' ? args[0] : NULL, &layout,
+                n_args > 5 && args[5][0] != '-' ? args[5] : NULL, flags, &w->ns);
         w->info = (struct kvl_ns_info){.size = sizeof(w->info)};
         if (r == 0)
                 kvl_ns_info(w->ns, &w->info);
@@ -158,6 +158,11 @@ static void do_info(struct worker_state *w, char **args, unsigned n_args)
                 w->info.capacity_pages, w->info.set_pages,
                 (unsigned long long)kvl_client_id(w->conn), w->tenant, w->info.device,
                 w->info.is_cpu_memory ? "cpu" : "gpu");
+}
+
+static void do_name(struct worker_state *w, char **args, unsigned n_args)
+{
+        printf("0 %s\n", kvl_ns_name(w->ns));
 }
 
 static void do_token(struct worker_state *w, char **args, unsigned n_args)
@@ -229,6 +234,7 @@ static const struct worker_command commands[] = {
         {"open", do_open},
         {"close", do_close},
         {"info", do_info},
+        {"name", do_name},
         {"token", do_token},
         {"events", do_events},
         {"disconnect", do_disconnect},

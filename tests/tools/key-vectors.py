@@ -17,6 +17,16 @@ def root(model, version, dtype, layers, heads, head_size, page_tokens, rank, siz
     return hashlib.sha256(text + (field(14, form) if form else b"")).digest()
 
 
+def name(model, dtype, layers, heads, head_size, page_tokens, rank, size, group, salt, form, planes, plane_page_bytes):
+    numbers = (dtype, layers, heads, head_size, page_tokens, rank, size, group)
+    text = field(0, b"kvlease layout name 1") + field(1, model)
+    for tag, number in enumerate(numbers, 3):
+        text += field(tag, struct.pack("<I", number))
+    text += field(11, salt) + (field(14, form) if form else b"")
+    text += field(15, struct.pack("<I", planes)) + field(16, struct.pack("<Q", plane_page_bytes))
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
 def chain(parent, tokens):
     text = field(0, b"kvlease chain key 1") + field(12, parent)
     return hashlib.sha256(text + field(13, struct.pack(f"<{len(tokens)}I", *tokens))).digest()
@@ -29,4 +39,9 @@ if __name__ == "__main__":
     print("CHAIN1", first.hex())
     print("CHAIN2", chain(first, [1]).hex())
     print("ROOT_FORMAT", root(b"llama-3-8b", b"r1", 3, 32, 8, 128, 16, 1, 2, 3, b"pepper\0x", b"vllm 1\0").hex())
+    numbers = (3, 32, 8, 128, 16, 1, 2, 3)
+    print("NAME", name(b"llama-3-8b", *numbers, b"pepper\0x", b"", 1, 2097152))
+    print("NAME_FORMAT", name(b"llama-3-8b", *numbers, b"pepper\0x", b"vllm 1\0", 1, 2097152))
+    print("NAME_OTHER", name(b".org/llama 3@8b", *numbers, b"pepper\0x", b"", 1, 2097152))
+    print("NAME_LONG", name(b"m" * 128, *numbers, b"pepper\0x", b"", 1, 2097152))
     print("ROOT2", root(b"m", b"", 1, 1, 1, 1, 1, 0, 1, 0, b"").hex())

@@ -185,6 +185,32 @@ static void with_planes(void **state, uint32_t n_planes)
         fake_stop(&f);
 }
 
+/* The layout's, as what the daemon is asked for. */
+static void test_no_name(void **state)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES), other = layout;
+        char name[KVL_NS_NAME_BYTES], long_name[KVL_NS_NAME_BYTES + 1] = "";
+        struct kvl_conn *conn;
+        struct kvl_ns *ns, *again;
+        struct fake f;
+
+        fake_start(&f, script_serve);
+        assert_int_equal(connect_as(state, &f, 0, &conn), 0);
+        assert_int_equal(kvl_layout_name(&layout, name), 0);
+        assert_int_equal(kvl_ns_open(conn, NULL, &layout, NULL, 0, &ns), 0);
+        assert_string_equal(kvl_ns_name(ns), name);
+        assert_int_equal(kvl_ns_open(conn, "", &layout, NULL, 0, &again), -EEXIST);
+        assert_int_equal(kvl_ns_open(conn, name, &layout, NULL, 0, &again), -EEXIST);
+        kvl_ns_close(ns);
+        memset(long_name, 'n', KVL_NS_NAME_BYTES);
+        assert_int_equal(kvl_ns_open(conn, long_name, &layout, NULL, 0, &ns), -EINVAL);
+        other.tp_size = 1025;
+        assert_int_equal(kvl_ns_open(conn, NULL, &other, NULL, 0, &ns), -EINVAL);
+        assert_int_equal(kvl_ns_open(conn, NULL, NULL, NULL, 0, &ns), -EINVAL);
+        kvl_disconnect(conn);
+        fake_stop(&f);
+}
+
 static void test_one_plane(void **state)
 {
         with_planes(state, 1);
@@ -546,6 +572,7 @@ int main(void)
                 TEST(test_connect_and_disconnect),
                 TEST(test_options_and_environment),
                 TEST(test_nobody_there),
+                TEST(test_no_name),
                 TEST(test_one_plane),
                 TEST(test_many_planes),
                 TEST(test_duplicates_and_invalidate),

@@ -140,6 +140,73 @@ static void test_planes_do_not_count(void **state)
         assert_memory_equal(a, b, sizeof(a));
 }
 
+static void assert_name(const struct kvl_layout *l, const char *expected)
+{
+        char name[KVL_NS_NAME_BYTES];
+
+        memset(name, 'x', sizeof(name));
+        assert_int_equal(kvl_layout_name(l, name), 0);
+        assert_string_equal(name, expected);
+}
+
+static void test_name_vectors(void **state)
+{
+        char model[129] = "", longest[KVL_NS_NAME_BYTES];
+        struct kvl_layout l = layout;
+
+        assert_name(&l, "llama-3-8b@88a8bad38974");
+        l.version = "another";
+        assert_name(&l, "llama-3-8b@88a8bad38974");
+        l.format = "vllm 1";
+        l.format_bytes = 7;
+        assert_name(&l, "llama-3-8b@7e08021a633b");
+        /* What a name may not have, or not begin with. */
+        l = layout;
+        l.model = ".org/llama 3@8b";
+        assert_name(&l, "_org_llama_3_8b@9cf08d610eef");
+        memset(model, 'm', 128);
+        l.model = model;
+        snprintf(longest, sizeof(longest), "%.115s@474a0a8e50a5", model);
+        assert_name(&l, longest);
+}
+
+static void test_every_field_but_version_is_in_the_name(void **state)
+{
+        char a[KVL_NS_NAME_BYTES], b[KVL_NS_NAME_BYTES], model[129] = "";
+        struct kvl_layout l;
+
+        assert_int_equal(kvl_layout_name(&layout, a), 0);
+#define RENAMED(field, value)                        \
+        l = layout;                                  \
+        l.field = value;                             \
+        assert_int_equal(kvl_layout_name(&l, b), 0); \
+        assert_string_not_equal(a, b);               \
+        assert_memory_equal(a, b, sizeof("llama-3-8b"))
+        RENAMED(dtype, KVL_DTYPE_F16);
+        RENAMED(n_layers, 31);
+        RENAMED(n_kv_heads, 7);
+        RENAMED(head_size, 64);
+        RENAMED(page_tokens, 32);
+        RENAMED(n_planes, 2);
+        RENAMED(plane_page_bytes, 1048576);
+        RENAMED(tp_rank, 0);
+        RENAMED(tp_size, 4);
+        RENAMED(layer_group, 0);
+        RENAMED(salt, "pepper\0y");
+        RENAMED(format, "vllm"; l.format_bytes = 4);
+        /* What is cut off counts, too. */
+        memset(model, 'm', 128);
+        l = layout;
+        l.model = model;
+        assert_int_equal(kvl_layout_name(&l, a), 0);
+        model[127] = 'n';
+        assert_int_equal(kvl_layout_name(&l, b), 0);
+        assert_string_not_equal(a, b);
+        assert_int_equal(kvl_layout_name(&layout, NULL), -EINVAL);
+        l.model = NULL;
+        assert_int_equal(kvl_layout_name(&l, b), -EINVAL);
+}
+
 static void test_refusals(void **state)
 {
         uint8_t key[KVL_KEY_BYTES] = {0};
@@ -203,6 +270,8 @@ int main(void)
                 TEST(test_vector_without_the_optional),
                 TEST(test_vector_with_format),
                 TEST(test_shorter_struct_of_an_older_program),
+                TEST(test_name_vectors),
+                TEST(test_every_field_but_version_is_in_the_name),
                 TEST(test_every_field_counts),
                 TEST(test_planes_do_not_count),
                 TEST(test_refusals),

@@ -194,13 +194,21 @@ static void test_names(void **state)
 {
         static const char *const bad[] = {
                 "", ".", "..", ".a", "-a", "a/b", "a b", "a\n", "\xc3\xa4"};
+        char longest[NS_NAME_MAX + 2] = "";
 
         assert_true(name_is_valid("a", 64));
         assert_true(name_is_valid("Llama-3_8b.v1", 64));
         assert_true(name_is_valid("12345678", 8));
         assert_false(name_is_valid("123456789", 8));
         for (unsigned i = 0; i < ARRAY_SIZE(bad); i++)
-                assert_false(name_is_valid(bad[i], 64));
+                assert_false(name_is_valid(bad[i], 64) || ns_name_is_valid(bad[i]));
+        assert_false(name_is_valid("a@b", 64) || name_is_valid("@", 64));
+        assert_true(ns_name_is_valid("a@b") && ns_name_is_valid("Llama-3_8b.v1"));
+        assert_false(ns_name_is_valid("@b"));
+        memset(longest, 'x', NS_NAME_MAX);
+        assert_true(ns_name_is_valid(longest));
+        longest[NS_NAME_MAX] = '@';
+        assert_false(ns_name_is_valid(longest));
 }
 
 static void test_utf8(void **state)

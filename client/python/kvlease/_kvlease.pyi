@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, final
+from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, final, overload
 
 from typing_extensions import Buffer
 
@@ -73,11 +73,27 @@ class Connection:
     def is_closed(self) -> bool: ...
     @property
     def n_views(self) -> int: ...
+    @overload
     def namespace(
         self,
-        name: str,
+        name: str | None,
         layout: Layout,
         *,
+        device: str | None = None,
+        keep_page_zero: bool = False,
+        same_address: bool = False,
+        set: str | None = None,
+        set_size: int = 0,
+        expire: float | None = 0,
+        host_codec: Codec | int = 0,
+        disk_codec: Codec | int = 0,
+    ) -> Namespace: ...
+    @overload
+    def namespace(
+        self,
+        name: str | None = None,
+        *,
+        layout: Layout,
         device: str | None = None,
         keep_page_zero: bool = False,
         same_address: bool = False,
@@ -367,6 +383,7 @@ def lookup_set(
 ) -> list[Pages]: ...
 def version() -> str: ...
 def key_root(layout: Layout, /) -> bytes: ...
+def layout_name(layout: Layout, /) -> str: ...
 def chain_keys(
     parent: KeysLike, tokens: TokensLike, page_tokens: int, *, partial: bool = False
 ) -> bytes: ...

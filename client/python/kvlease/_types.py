@@ -109,6 +109,11 @@ class Layout:
         """Key that begins every text: binds model, version, dtype, geometry, rank, salt, format."""
         return _kvlease.key_root(self)
 
+    def name(self) -> str:
+        """Name of its namespace where none is given: the model, '@', and 12 hexadecimal digits of
+        a hash over all but the version."""
+        return _kvlease.layout_name(self)
+
     def keys(
         self, tokens: TokensLike, *, parent: KeysLike | None = None, partial: bool = False
     ) -> bytes:

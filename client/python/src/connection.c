@@ -395,10 +395,12 @@ static PyObject *conn_get_n_views(struct conn_object *self, void *unused)
 
 static PyMethodDef methods[] = {
         METHOD("namespace", conn_namespace,
-                "namespace($self, name, layout, *, device=None, keep_page_zero=False, "
+                "namespace($self, name=None, layout=None, *, device=None, keep_page_zero=False, "
                 "same_address=False, "
                 "set=None, set_size=0, expire=0, host_codec=0, disk_codec=0)\n--\n\n"
-                "Opens a namespace of the tenant, makes it where it doesn't exist.\n\n"
+                "Opens a namespace of the tenant, makes it where it doesn't exist.\n\nname: None: "
+                "that of "
+                "the layout (Layout.name()). "
                 "device: the UUID of a GPU, 'host', or None for the daemon's default. set, "
                 "set_size: the\nnamespace set it belongs to, and how many that has. expire: "
                 "seconds, "

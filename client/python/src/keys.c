@@ -91,6 +91,20 @@ static PyObject *key_root(PyObject *module, PyObject *object)
         return r ? raise_code(r) : PyBytes_FromStringAndSize((const char *)key, sizeof(key));
 }
 
+static PyObject *layout_name(PyObject *module, PyObject *object)
+{
+        char name[KVL_NS_NAME_BYTES];
+        struct layout layout;
+        int r;
+
+        (void)module;
+        if (!layout_get(object, &layout))
+                return NULL;
+        UNLOCKED(r = kvl_layout_name(&layout.layout, name));
+        layout_free(&layout);
+        return r ? raise_code(r) : PyUnicode_FromString(name);
+}
+
 /* ---- token ids ------------------------------------------------------------------------------- */
 
 struct tokens {
@@ -244,6 +258,9 @@ PyMethodDef keys_methods[] = {
         {"key_root", key_root, METH_O,
                 "key_root($module, layout, /)\n--\n\n"
                 "Key that begins every text under a layout: 32 bytes."},
+        {"layout_name", layout_name, METH_O,
+                "layout_name($module, layout, /)\n--\n\n"
+                "Name of the namespace of a layout where none is given: 'model@0123456789ab'."},
         METHOD("chain_keys", chain_keys,
                 "chain_keys($module, parent, tokens, page_tokens, *, partial=False)\n--\n\n"
                 "Keys of all pages of a text, one call for a whole prompt: n * 32 bytes.\n\n"

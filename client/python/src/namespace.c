@@ -91,7 +91,7 @@ struct ns_object *namespace_open(
         static const struct signature s = {"namespace",
                 {"name", "layout", "device", "keep_page_zero", "same_address", "set", "set_size",
                         "expire", "host_codec", "disk_codec"},
-                2, 2};
+                0, 2};
         struct kvl_ns_options o = {.size = sizeof(o)};
         const char *name = NULL;
         struct ns_object *self;
@@ -103,8 +103,8 @@ struct ns_object *namespace_open(
         if (!args_parse(&s, args, n, names, a) || !arg_text(a[0], "name", &name) ||
                 !get_options(a, &o))
                 return NULL;
-        if (!name) {
-                PyErr_SetString(PyExc_TypeError, "name must be a str");
+        if (!a[1] || Py_IsNone(a[1])) {
+                PyErr_SetString(PyExc_TypeError, "namespace() needs 'layout'");
                 return NULL;
         }
         if (!layout_get(a[1], &layout))

@@ -180,6 +180,20 @@ def test_format_of_a_namespace(connection: kvlease.Connection) -> None:
         connection.namespace("formats", dataclasses.replace(LAYOUT, format="HND"))
 
 
+def test_no_name(connection: kvlease.Connection) -> None:
+    layout = dataclasses.replace(LAYOUT, model="org/no name")
+    assert layout.name().startswith("org_no_name@") and len(layout.name()) == 24
+    assert dataclasses.replace(layout, version="2").name() == layout.name()
+    with connection.namespace(layout=layout) as ns:
+        assert ns.name == layout.name()
+        with pytest.raises(kvlease.Busy):
+            connection.namespace("", layout)
+    with connection.namespace(None, layout) as ns:
+        assert ns.name == layout.name()
+    with pytest.raises(TypeError, match="layout"):
+        connection.namespace("only")  # type: ignore[call-overload]
+
+
 def test_bad_tokens() -> None:
     for bad in ([-1], [1 << 32], np.array([-1]), np.array([1 << 40]), np.array([-3], np.int32)):
         with pytest.raises(ValueError, match="2\\*\\*32"):
