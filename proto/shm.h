@@ -119,13 +119,18 @@ struct shm_index {
         /* 128 */
         _Atomic uint64_t epoch;         /* D: a page whose line has another isn't findable */
         _Atomic uint64_t version_epoch; /* D: changes with the version of the weights */
-        uint8_t reserved2[SHM_HEADER_BYTES - 144];
+        uint8_t reserved2[48];
+        /* 192: in a cache line of its own, as it changes all the time */
+        _Atomic uint32_t leasable; /* D: pages that a lease would get now, magazines aside, + 1: a
+                                      hint; 0: not known (yet), ask by LEASABLE */
+        uint8_t reserved3[SHM_HEADER_BYTES - 196];
 };
 static_assert(offsetof(struct shm_index, capacity_pages) == 64, "layout");
 static_assert(offsetof(struct shm_index, buckets_offset) == 72, "layout");
 static_assert(offsetof(struct shm_index, seed) == 88, "layout");
 static_assert(offsetof(struct shm_index, epoch) == 128, "layout");
 static_assert(offsetof(struct shm_index, version_epoch) == 136, "layout");
+static_assert(offsetof(struct shm_index, leasable) == 192, "layout");
 static_assert(sizeof(struct shm_index) == SHM_HEADER_BYTES, "layout");
 
 /* ---- pin segment ----------------------------------------------------------------------------- */

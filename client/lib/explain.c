@@ -1,5 +1,7 @@
-/* What is known of keys without making use of their pages: whether they are cached, and why. */
+/* What is known without making use of pages: whether keys are cached, and why; what leases would
+ * get. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 
 #include "base/macros.h"
@@ -72,6 +74,55 @@ int kvl_explain(
         if (r == 0 && !ret)
                 r = error_set(-EINVAL, "there is no room for the explanations");
         return r < 0 ? r : explain(ns, keys, n_keys, ret);
+}
+
+/* ---- leasable pages ----------------------------------------------------------------------------
+ */
+
+struct leasable_call {
+        struct conn_call call;
+        uint64_t n_pages;
+};
+
+static void on_leasable(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame)
+{
+        if (reply && code == 0)
+                container_of(call, struct leasable_call, call)->n_pages =
+                        ((const Kvlease__V1__CountReply *)reply)->count;
+        conn_finish(c, call, code);
+}
+
+static int ask_leasable(struct kvl_ns *ns)
+{
+        Kvlease__V1__LeasableRequest m = KVLEASE__V1__LEASABLE_REQUEST__INIT;
+        struct leasable_call l = {.call.on_reply = on_leasable};
+        int r;
+
+        m.ns_id = ns->id;
+        conn_lock(conn_of(ns));
+        r = conn_start(conn_of(ns), &l.call, MSG_LEASABLE, &m.base);
+        if (r == 0)
+                r = conn_wait(conn_of(ns), &l.call, client_deadline(ns->conn));
+        conn_unlock(conn_of(ns));
+        if (r != 0)
+                return error_note(r, l.call.detail);
+        return (int)MIN(l.n_pages, (uint64_t)INT_MAX);
+}
+
+int kvl_leasable_pages(struct kvl_ns *ns)
+{
+        uint32_t n;
+        int r;
+
+        if (!ns)
+                return error_set(-EINVAL, "a namespace is needed");
+        r = client_check_process(ns->conn);
+        if (r < 0)
+                return r;
+        if (fast_is_open(&ns->fast) && fast_leasable(&ns->fast, &n))
+                return (int)MIN(n, (uint32_t)INT_MAX);
+        return ask_leasable(ns);
 }
 
 /* ---- probe -------------------------------------------------------------------------------------

@@ -413,6 +413,16 @@ static uint32_t n_left(const struct fast *f)
         return left <= SHM_MAGAZINE_SLOTS ? (uint32_t)left : 0;
 }
 
+bool fast_leasable(const struct fast *f, uint32_t *ret_n_pages)
+{
+        uint32_t shown = atomic_load_explicit(&f->index->leasable, memory_order_relaxed);
+
+        if (shown == 0)
+                return false;
+        *ret_n_pages = fast_is_stale(f) ? 0 : shown - 1 + n_left(f);
+        return true;
+}
+
 /* Where to look first: the daemon fills the first slots that are empty. */
 static uint32_t first_slot(struct fast *f)
 {

@@ -105,6 +105,9 @@ static inline void fast_count(struct fast *f, uint32_t n_keys, uint32_t n_hits)
                         memory_order_relaxed);
 }
 
+/* Pages that a lease would get now, as far as the daemon has looked. False: it hasn't said. */
+bool fast_leasable(const struct fast *f, uint32_t *ret_n_pages);
+
 /* Pins the page where it has this key, is SEALED and can be found. False: it isn't pinned. */
 bool fast_pin_key(struct fast *f, uint32_t page, const uint8_t *key);
 

@@ -524,6 +524,20 @@ int kvl_fetch(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint32
  */
 int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *ret_pages);
 
+/*
+ * How many pages leases would get now without waiting, where nobody else gives way: what is free in
+ * the namespace, what it has cached and nobody holds, this connection's share granted ahead, and
+ * what the tenant may still take of the device, without what others have reserved. A hint, and not
+ * promised to anybody: what it says may be different right after, and what was released in shared
+ * memory counts only once the daemon has looked, some milliseconds after it was next asked for
+ * anything. So neither is 0 a refusal (others may be made to give way), nor a number a promise (of
+ * a text that somebody reads the end, nothing before that can go). Where memory is shared it costs
+ * a few loads and no system call, also while the daemon is stopped or away. Pages (>= 0): 0 where
+ * limit or memory are used up and all of it is held, while the daemon drains, and where the
+ * namespace is stale. -EINVAL; -ECHILD; over the socket also -ENOTCONN, -ETIMEDOUT, -EPROTO.
+ */
+int kvl_leasable_pages(struct kvl_ns *ns);
+
 struct kvl_lease_options {
         size_t size;        /* sizeof(struct kvl_lease_options) */
         uint32_t min_pages; /* fewest of use, where the tenant is degraded when it is full

@@ -149,6 +149,7 @@ static void enter(struct ns *ns)
 
         list_append(&ns->tenant->namespaces, &ns->link);
         ns->tenant->n_namespaces++;
+        leasable_begin(ns);
         if (s->on_ns)
                 s->on_ns(ns, false, s->callback_data);
 }
@@ -291,6 +292,7 @@ void ns_free(struct ns *ns)
         }
         list_remove(&ns->link);
         ns->tenant->n_namespaces--;
+        leasable_end(ns);
         ns_discard(ns);
 }
 

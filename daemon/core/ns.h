@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/geometry.h"
+#include "daemon/core/leasable.h"
 #include "daemon/core/page.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/records.h"
@@ -123,13 +124,14 @@ struct ns {
         struct ahead ahead;              /* stock.h */
         uint32_t stock_pages;            /* FREE ones to be kept ready; 0: none */
         uint32_t free_pages;             /* FREE ones to be made by evicting (free_ahead) */
-        bool has_looked;                 /* scratch of sink.c */
-        bool may_be_due;                 /* pages were taken since nothing had to go down */
-        uint32_t burst_pages;            /* sink.h: leased at once, lately */
-        bool is_freeing;                 /* until there are that many */
-        bool is_leased;                  /* lately */
-        bool may_compact;                /* compact.h: there may be something to do */
-        uint64_t compact_after_nsec;     /* not before */
+        struct leasable leasable;
+        bool has_looked;             /* scratch of sink.c */
+        bool may_be_due;             /* pages were taken since nothing had to go down */
+        uint32_t burst_pages;        /* sink.h: leased at once, lately */
+        bool is_freeing;             /* until there are that many */
+        bool is_leased;              /* lately */
+        bool may_compact;            /* compact.h: there may be something to do */
+        uint64_t compact_after_nsec; /* not before */
 };
 static_assert(offsetof(struct ns, name) == 0, "probes");
 

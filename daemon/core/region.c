@@ -303,6 +303,16 @@ uint64_t region_reach(const struct stake *s)
         return MIN(s->account->limit_bytes, most_of_pool(s));
 }
 
+uint64_t region_free(const struct stake *s)
+{
+        const struct account *limit = s->account, *budget = &s->pool->account;
+        uint64_t left = budget->limit_bytes - MIN(budget->charged_bytes, budget->limit_bytes);
+        uint64_t reserved = MIN(s->pool->idle_reserve_bytes - stake_idle(s), left);
+        uint64_t most = keeps_to_reserve(s) ? MIN(left, stake_idle(s)) : left - reserved;
+
+        return MIN(most, limit->limit_bytes - MIN(limit->charged_bytes, limit->limit_bytes));
+}
+
 /* ---- fair shares ---------------------------------------------------------------------------- */
 
 void region_changed(struct pool *pool)

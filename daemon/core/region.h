@@ -131,6 +131,10 @@ bool stake_is_safe(const struct stake *s);
  */
 enum lease_reason region_admits(const struct stake *s, uint64_t bytes);
 
+/* Bytes that may be charged to the stake, as far as limit, budget and reservations go, without
+ * anybody giving way: neither what others have reserved nor what they lend. */
+uint64_t region_free(const struct stake *s);
+
 /* Would the pool's rule still hold with `bytes` more charged to it? Whatever the limit says. */
 bool region_has_room(const struct stake *s, uint64_t bytes);
 

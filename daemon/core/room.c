@@ -375,6 +375,32 @@ int room_find(
         return -EINPROGRESS;
 }
 
+/* Sets that the tenant may still bind. */
+static uint64_t n_sets_left(const struct ns *ns)
+{
+        uint64_t bytes = ns->geometry.set_bytes;
+        uint64_t slots =
+                ns->geometry.tiers[TIER_DEVICE].n_sets - ns->device.n_sets - ns->device.n_preparing;
+        uint64_t n = MIN(region_free(ns->device.stake) / bytes, slots);
+
+        /* By fair shares, and leases that wait, it may be fewer. */
+        if (n > 0 && region_admits(ns->device.stake, n * bytes) != LEASE_REASON_NONE)
+                n = n_admitted(ns, n);
+        return n;
+}
+
+uint64_t room_leasable(const struct ns *ns, uint64_t idle)
+{
+        uint64_t sets = n_sets_left(ns), wanted = ns->n_wanted;
+        uint64_t pages = ns_n_room(ns) + idle + sets * ns->geometry.set_pages;
+
+        if (store_of(ns)->draining)
+                return 0;
+        if (sets > 0 && ns->keep_page_zero && !ns->sets[0])
+                wanted++;
+        return pages - MIN(pages, wanted);
+}
+
 bool room_leaves_another(const struct ns *ns)
 {
         uint64_t another = MAX(ns->geometry.set_bytes, ns->device.pool->extent_bytes);

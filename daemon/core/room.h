@@ -25,6 +25,10 @@ struct detail;
 int room_find(
         struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d);
 
+/* Pages that a lease would get at once, and without anybody else giving way, where `idle` of those
+ * that are cached in the namespace can be evicted. O(stakes of the pool). */
+uint64_t room_leasable(const struct ns *ns, uint64_t idle);
+
 /*
  * Without need the last set of a limit, a reservation or a pool isn't bound: it is for who needs
  * it now, and nobody can take it back while it is being made. False: it would be the last.

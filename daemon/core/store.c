@@ -39,6 +39,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->tenants);
         list_init(&s->recalls);
         list_init(&s->waits);
+        list_init(&s->leasables);
         list_init(&s->chores);
         s->drop_slice_pages = DROP_SLICE_PAGES;
         list_init(&s->moves);

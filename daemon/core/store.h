@@ -85,8 +85,10 @@ struct store {
                                dies) */
         uint64_t n_extents; /* of all sets */
         struct store_counters counters;
-        struct chronicle chronicle;       /* off until the server opens it */
-        struct list_link waits;           /* struct attach.wait.link */
+        struct chronicle chronicle; /* off until the server opens it */
+        struct list_link waits;     /* struct attach.wait.link */
+        struct list_link leasables; /* struct ns.leasable.link; whose turn it is first */
+        uint32_t n_leasables;
         struct list_link chores;          /* struct tenant.chores_link; whose turn it is first */
         uint32_t drop_slice_pages;        /* of a chore: DROP_SLICE_PAGES; tests set less */
         const struct attach *asking;      /* whose lease is being tried; NULL: nobody's */

@@ -1,9 +1,11 @@
-/* LEASE, PUBLISH, LOOKUP, PIN, HELD, RELEASE, FREE, REPORT, REQUEST_END: what workers do all day.
+/* LEASE, LEASABLE, PUBLISH, LOOKUP, PIN, HELD, RELEASE, FREE, REPORT, REQUEST_END: what workers do
+ * all day.
  */
 #include <errno.h>
 
 #include "base/clock.h"
 #include "daemon/core/client-record.h"
+#include "daemon/core/leasable.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/pin.h"
 #include "daemon/server/dispatch.h"
@@ -209,6 +211,20 @@ int handle_HELD(struct request *rq)
                 return -ENOENT;
         r = check_count(rq, "pages", m->n_pages, MAX_HELD_PAGES);
         return r < 0 ? r : pin_check_held(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
+}
+
+int handle_LEASABLE(struct request *rq)
+{
+        const Kvlease__V1__LeasableRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        uint32_t budget = MAX_LEASABLE_LOOK;
+
+        if (!a)
+                return -ENOENT;
+        (void)leasable_look(a->ns, &budget);
+        reply->count = a->version_epoch == a->ns->version_epoch ? leasable_pages(a->ns) : 0;
+        return 0;
 }
 
 int handle_FREE(struct request *rq)

@@ -18,6 +18,7 @@
 #include "daemon/server/fetches.h"
 #include "daemon/server/followers.h"
 #include "daemon/server/key-waits.h"
+#include "daemon/server/leasables.h"
 #include "daemon/server/log.h"
 #include "daemon/server/options.h"
 #include "daemon/server/parked.h"
@@ -738,6 +739,7 @@ void peer_turn(struct peer *p)
 {
         bool readable = p->readable;
 
+        leasables_expect(p->server);
         p->refs++;
         p->readable = false;
         list_remove(&p->backlog_link);

@@ -27,6 +27,7 @@
 #include "daemon/server/followers.h"
 #include "daemon/server/inbound.h"
 #include "daemon/server/learnt.h"
+#include "daemon/server/leasables.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/log.h"
 #include "daemon/server/notify.h"
@@ -83,6 +84,7 @@ static void on_work(uv_idle_t *idle)
         bool more;
 
         uv_idle_stop(idle); /* whoever kicks from here on gets another turn */
+        leasables_expect(s);
         run_backlog(s);
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
         more |= recalls_turn(s);
@@ -127,6 +129,7 @@ void server_await_hello(struct server *s)
 
 static void look_at_ring(struct peer *p)
 {
+        leasables_expect(p->server);
         peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
 }
 
@@ -263,6 +266,7 @@ static int init_base(struct server *s, struct config *config)
         compact_timer_init(s);
         movement_init(s);
         upkeep_timer_init(s);
+        leasables_init(s);
         disk_init(&s->disk, &s->loop);
         s->db.disk = &s->disk;
         tenant_changes_init(s);
@@ -634,6 +638,7 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->grace_timer,
                 (uv_handle_t *)&s->compact_timer,
                 (uv_handle_t *)&s->upkeep_timer,
+                (uv_handle_t *)&s->leasables_timer,
                 (uv_handle_t *)&s->follow_timer,
                 (uv_handle_t *)&s->sizing_timer,
                 (uv_handle_t *)&s->reaping.timer,

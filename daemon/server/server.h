@@ -56,7 +56,8 @@ enum exit_code {
 #define MAX_PUBLISH_PAGES 1024
 #define MAX_LOOKUP_KEYS   1536
 #define MAX_SESSION_PAGES 1024
-#define MAX_HELD_PAGES    256 /* each is looked for in all attachments of the group */
+#define MAX_LEASABLE_LOOK 8192 /* pages looked at for a LEASABLE: some 100 us; not tuned */
+#define MAX_HELD_PAGES    256  /* each is looked for in all attachments of the group */
 
 struct listener;
 struct tenancy;
@@ -126,13 +127,15 @@ struct server {
         uint64_t round_ended_nsec, round_busy_nsec; /* of the last round of all */
         struct list_link queues;                    /* of queues.c */
         uv_prepare_t queue_prepare;                 /* queues.c; active where there are queues */
-        bool left_behind;         /* a thread is in a driver, or may be: _exit() */
-        uv_timer_t recall_timer;  /* recalls.c; runs while sets are recalled */
-        uv_timer_t grace_timer;   /* peer.c; runs while peers linger */
-        uv_timer_t upkeep_timer;  /* upkeep-timer.c; runs while there is something to wait for */
-        uv_timer_t compact_timer; /* compact-timer.c; runs after work, and while there is some */
-        bool stock_wanted;        /* compact-timer.c */
-        uint64_t stock_nsec;      /* when leases made it look last */
+        bool left_behind;           /* a thread is in a driver, or may be: _exit() */
+        uv_timer_t recall_timer;    /* recalls.c; runs while sets are recalled */
+        uv_timer_t grace_timer;     /* peer.c; runs while peers linger */
+        uv_timer_t leasables_timer; /* leasables.c; runs until all namespaces were looked at */
+        uint32_t n_leasables_due;   /* that weren't since something was executed */
+        uv_timer_t upkeep_timer;    /* upkeep-timer.c; runs while there is something to wait for */
+        uv_timer_t compact_timer;   /* compact-timer.c; runs after work, and while there is some */
+        bool stock_wanted;          /* compact-timer.c */
+        uint64_t stock_nsec;        /* when leases made it look last */
         struct movement movement;
         struct list_link followers;      /* struct follower.link */
         uv_timer_t follow_timer;         /* followers.c; runs while there are any */

@@ -385,6 +385,7 @@ static void ask_about(struct raw *r, uint32_t ns_id)
         Kvlease__V1__ReleaseRequest release = KVLEASE__V1__RELEASE_REQUEST__INIT;
         Kvlease__V1__PinRequest pin = KVLEASE__V1__PIN_REQUEST__INIT;
         Kvlease__V1__HeldRequest held = KVLEASE__V1__HELD_REQUEST__INIT;
+        Kvlease__V1__LeasableRequest leasable = KVLEASE__V1__LEASABLE_REQUEST__INIT;
         Kvlease__V1__InvalidateRequest invalidate = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
         Kvlease__V1__NsShareRequest share = KVLEASE__V1__NS_SHARE_REQUEST__INIT;
         Kvlease__V1__NsCloseRequest end = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
@@ -401,6 +402,7 @@ static void ask_about(struct raw *r, uint32_t ns_id)
                 {MSG_RELEASE, &release.base},
                 {MSG_PIN, &pin.base},
                 {MSG_HELD, &held.base},
+                {MSG_LEASABLE, &leasable.base},
                 {MSG_INVALIDATE, &invalidate.base},
                 {MSG_NS_SHARE, &share.base},
                 {MSG_SESSION_OPEN, &session.base},
@@ -409,7 +411,7 @@ static void ask_about(struct raw *r, uint32_t ns_id)
         };
 
         lookup.ns_id = lease.ns_id = map.ns_id = give.ns_id = release.ns_id = pin.ns_id = ns_id;
-        held.ns_id = ns_id;
+        held.ns_id = leasable.ns_id = ns_id;
         invalidate.ns_id = share.ns_id = end.ns_id = session.ns_id = explain.ns_id = ns_id;
         lookup.keys = explain.keys = (ProtobufCBinaryData){sizeof(any_key), any_key};
         lease.n_pages = 1;

@@ -220,6 +220,11 @@ def pages_over_the_socket(daemon: Daemon) -> None:
 
     expect(other.connection.ask("HELD", ns_id=other.id, pages=mine).status == kv.NOT_FOUND, "another group's")
     connection.tell("HELD", ns_id=space.id, pages=mine)
+    before = connection.tell("LEASABLE", ns_id=space.id).count
+    more = space.lease(3)
+    expect(connection.tell("LEASABLE", ns_id=space.id).count == before - 3, before)
+    connection.tell("FREE", ns_id=space.id, pages=more)
+    expect(connection.tell("LEASABLE", ns_id=space.id).count == before > 3, before)
     other.connection.tell("HELD", ns_id=other.id, pages=pages)
 
     # A pin more, of what is pinned.

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "tests/integration/harness.h"
@@ -72,6 +73,49 @@ static void test_no_name(void **state)
         worker_stop(a);
         worker_stop(b);
         worker_stop(c);
+}
+
+/* The daemon has looked some time after a request of whomever. */
+static void await_leasable(struct harness *h, struct worker *w, int n)
+{
+        int is = -1;
+
+        for (unsigned i = 0; i < 3000 && is != n; i++) {
+                if (i > 0)
+                        usleep(10000);
+                (void)ctl_status(h, "pages_detached");
+                worker_tell(w, "leasable");
+                is = atoi(w->rest);
+        }
+        assert_int_equal(is, n);
+}
+
+/* How many pages leases would get, as all that counts changes. */
+static void test_leasable(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        uint32_t pages[5], cached[3];
+        int all;
+
+        worker_tell(a, "leasable");
+        all = atoi(a->rest);
+        assert_true(all > 100);
+        await_leasable(h, b, all);
+        worker_tell(a, "lease 5");
+        worker_numbers(a, pages, 5);
+        await_leasable(h, a, all - 5);
+        worker_tell(a, "free %u %u %u %u %u", pages[0], pages[1], pages[2], pages[3], pages[4]);
+        await_leasable(h, a, all);
+        worker_publish_chain(a, 1, 3, cached);
+        await_leasable(h, a, all - 3);
+        worker_tell(b, "lookup 1:0");
+        worker_tell(a, "release %u %u %u", cached[0], cached[1], cached[2]);
+        await_leasable(h, a, all - 1);
+        worker_tell(b, "release %u", cached[0]);
+        await_leasable(h, a, all);
+        worker_stop(a);
+        worker_stop(b);
 }
 
 /* Another version of the weights retires what the old one computed; its pins last. */
@@ -204,6 +248,7 @@ int main(void)
                 harness_test(test_layout, NULL),
                 harness_test(test_format, NULL),
                 harness_test(test_no_name, NULL),
+                harness_test(test_leasable, NULL),
                 harness_test(test_version, NULL),
                 harness_test(test_invalidate_key, NULL),
                 harness_test(test_invalidate_all, NULL),

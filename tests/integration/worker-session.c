@@ -290,6 +290,17 @@ static void do_tiers(struct worker_state *w, char **args, unsigned n_args)
                 printf("0 %u %u\n", n_cached, n_below);
 }
 
+/* How many pages leases would get. */
+static void do_leasable(struct worker_state *w, char **args, unsigned n_args)
+{
+        int r = kvl_leasable_pages(w->ns);
+
+        if (r < 0)
+                worker_answer(r);
+        else
+                printf("0 %d\n", r);
+}
+
 /* probe KEYS...: as tiers, of the run that begins with the first */
 static void do_probe(struct worker_state *w, char **args, unsigned n_args)
 {
@@ -323,5 +334,6 @@ const struct worker_command worker_session_commands[] = {
         {"explain", do_explain},
         {"tiers", do_tiers},
         {"probe", do_probe},
+        {"leasable", do_leasable},
         {NULL, NULL},
 };

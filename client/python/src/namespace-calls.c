@@ -143,6 +143,18 @@ static PyObject *ns_probe(struct ns_object *self, PyObject *object)
         return ret;
 }
 
+static PyObject *ns_leasable_pages(struct ns_object *self, PyObject *unused)
+{
+        int r;
+
+        (void)unused;
+        if (!ns_enter(self))
+                return NULL;
+        UNLOCKED(r = kvl_leasable_pages(self->ns));
+        ns_leave(self);
+        return r < 0 ? raise_code(r) : PyLong_FromLong(r);
+}
+
 /* ---- lookups in several namespaces ----------------------------------------------------------- */
 
 #define MAX_SET 64
@@ -583,6 +595,10 @@ PyMethodDef ns_call_methods[] = {
                 "As lookup(), but waits for keys that somebody else is computing, timeout seconds "
                 "in all "
                 "(None: 600).\nPages.is_pending: the key after the last found still is."),
+        {"leasable_pages", (PyCFunction)ns_leasable_pages, METH_NOARGS,
+                "leasable_pages($self)\n--\n\n"
+                "How many pages leases would get now without waiting, where nobody else gives "
+                "way: a hint, and no\npromise. Where memory is shared it asks nobody."},
         {"probe", (PyCFunction)ns_probe, METH_O,
                 "probe($self, keys, /)\n--\n\n"
                 "How many leading keys are cached, and where: bytes of that length, each a Tier. "

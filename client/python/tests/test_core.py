@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LAYOUT, Daemon, MakeDaemon
+from conftest import LAYOUT, Daemon, MakeDaemon, wait_until
 
 import kvlease
 
@@ -192,6 +192,23 @@ def test_no_name(connection: kvlease.Connection) -> None:
         assert ns.name == layout.name()
     with pytest.raises(TypeError, match="layout"):
         connection.namespace("only")  # type: ignore[call-overload]
+
+
+def test_leasable_pages(shared_daemon: Daemon, namespace: kvlease.Namespace) -> None:
+    def is_about(n: int) -> bool:
+        # Other tests' namespaces are of the same tenant; any request makes the daemon look.
+        with kvlease.connect(shared_daemon.socket):
+            return namespace.leasable_pages() == n
+
+    before = namespace.leasable_pages()
+    assert before > 8
+    wait_until(lambda: is_about(before))
+    with namespace.lease(5):
+        wait_until(lambda: is_about(before - 5))
+    wait_until(lambda: is_about(before))
+    namespace.close()
+    with pytest.raises(kvlease.Closed):
+        namespace.leasable_pages()
 
 
 def test_bad_tokens() -> None:

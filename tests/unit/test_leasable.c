@@ -1,0 +1,212 @@
+/* How many pages leases would get: daemon/core/leasable.h. */
+#include "daemon/core/group.h"
+#include "daemon/core/leasable.h"
+#include "daemon/core/ns.h"
+#include "tests/unit/region-fixture.h"
+
+/* After a whole round. What is shown is that. */
+static uint32_t count(struct attach *a)
+{
+        uint32_t budget = UINT32_MAX, n;
+
+        while (!leasable_look(a->ns, &budget))
+                ;
+        n = leasable_pages(a->ns);
+        assert_int_equal(atomic_load(&a->ns->shared.header->leasable), n + 1);
+        return n;
+}
+
+/* So many are granted, and none more at once. */
+static void assert_true_to_word(struct world *w, struct attach *a)
+{
+        uint32_t pages[64 * SET_PAGES], n = count(a);
+
+        if (n > 0)
+                assert_int_equal(ask(w, a, n, pages, NULL), 0);
+        assert_int_equal(count(a), 0);
+        if (n > 0)
+                assert_int_equal(free_pages(a, pages, n, NULL), 0);
+        assert_int_equal(count(a), n);
+}
+
+static void test_limit(void **state)
+{
+        uint32_t pages[4 * SET_PAGES], page;
+        enum lease_reason reason;
+        struct member *m;
+        struct attach *a;
+        struct world w;
+
+        start(&w, 8);
+        set_limit(&w, w.f.a, 4);
+        m = join(w.f.a);
+        a = open_ns(m, "x");
+        assert_int_equal(atomic_load(&a->ns->shared.header->leasable), 0); /* nobody has looked */
+        assert_int_equal(count(a), 4 * SET_PAGES);
+        assert_true_to_word(&w, a);
+        assert_int_equal(ask(&w, a, 3, pages, NULL), 0);
+        assert_int_equal(count(a), 4 * SET_PAGES - 3);
+        assert_int_equal(ask(&w, a, 4 * SET_PAGES - 3, pages + 3, NULL), 0);
+        assert_int_equal(count(a), 0);
+        assert_int_equal(ask(&w, a, 1, &page, &reason), KVL_STATUS_QUOTA);
+        w.f.store.draining = true;
+        assert_int_equal(free_pages(a, pages, 4 * SET_PAGES, NULL), 0);
+        assert_int_equal(count(a), 0);
+        w.f.store.draining = false;
+        assert_int_equal(count(a), 4 * SET_PAGES);
+        member_free(m);
+        fixture_end(&w.f);
+}
+
+/* What is cached and nobody holds gives way; what is pinned, by whatever means, doesn't. */
+static void test_cached(void **state)
+{
+        uint32_t pages[SET_PAGES];
+        struct member *m, *other;
+        struct attach *a, *b;
+        struct world w;
+
+        start(&w, 2);
+        m = join(w.f.a);
+        other = join(w.f.a);
+        a = open_ns(m, "x");
+        b = open_ns(other, "x");
+        publish_chain(a, 0, SET_PAGES, pages);
+        assert_int_equal(count(a), SET_PAGES);
+        assert_int_equal(release_pages(a, pages, SET_PAGES, 1, NULL), 0);
+        assert_int_equal(count(a), 2 * SET_PAGES);
+        assert_true_to_word(&w, a);
+        publish_chain(a, 0, SET_PAGES, pages);
+        assert_int_equal(attach_share(b, NULL), 0);
+        for (unsigned i = 0; i < SET_PAGES; i++) {
+                pins_add(&b->share, pages[i]);
+                pins_add(&b->share, pages[i]);
+        }
+        assert_int_equal(release_pages(a, pages, SET_PAGES, 1, NULL), 0);
+        assert_int_equal(count(a), SET_PAGES);
+        for (unsigned i = 2; i < SET_PAGES; i++)
+                atomic_store(&b->share.counters[pages[i]], 0);
+        assert_int_equal(count(a), 2 * SET_PAGES - 2);
+        assert_true_to_word(&w, a);
+        member_free(m);
+        member_free(other);
+        fixture_end(&w.f);
+}
+
+/* What others have reserved isn't among it, lent or not; what one has reserved oneself is. */
+static void test_reservations(void **state)
+{
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct world w;
+
+        start(&w, 8);
+        ma = join(w.f.a);
+        mb = join(w.f.b);
+        a = open_ns(ma, "x");
+        b = open_ns(mb, "x");
+        assert_int_equal(set_reserve(&w, w.f.b, 3 * SET_BYTES), 0);
+        assert_int_equal(count(a), 5 * SET_PAGES);
+        assert_int_equal(count(b), 8 * SET_PAGES);
+        w.f.b->attrs.lend_idle_reserve = true;
+        assert_int_equal(count(a), 5 * SET_PAGES);
+        w.f.b->attrs.lend_idle_reserve = false;
+        assert_int_equal(grab_all(&w, a), 5);
+        assert_int_equal(count(a), 0);
+        assert_int_equal(count(b), 3 * SET_PAGES);
+        assert_true_to_word(&w, b);
+        w.f.b->attrs.burst = BURST_QUEUE;
+        member_free(ma);
+        assert_int_equal(count(b), 3 * SET_PAGES);
+        member_free(mb);
+        fixture_end(&w.f);
+}
+
+/* Memory that another tenant holds isn't among it, though some would be given by fair share. */
+static void test_others_hold_it(void **state)
+{
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct world w;
+
+        start(&w, 8);
+        ma = join(w.f.a);
+        mb = join(w.f.b);
+        a = open_ns(ma, "x");
+        b = open_ns(mb, "x");
+        cache_sets(a, 0, 7);
+        assert_int_equal(count(b), SET_PAGES);
+        assert_int_equal(count(a), 8 * SET_PAGES);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&w.f);
+}
+
+static void test_page_zero(void **state)
+{
+        struct ns_layout l = test_layout();
+        struct attach *a;
+        struct member *m;
+        struct world w;
+
+        start(&w, 2);
+        m = join(w.f.a);
+        assert_int_equal(attach_open(m, "x", &l, "", true, &a, NULL), 0);
+        assert_int_equal(count(a), 2 * SET_PAGES - 1);
+        assert_true_to_word(&w, a);
+        member_free(m);
+        fixture_end(&w.f);
+}
+
+/* A round in small steps, of one namespace after the other; sets come and go meanwhile. */
+static void test_rounds(void **state)
+{
+        struct attach *a, *b;
+        uint32_t pages[4 * SET_PAGES], budget, n_rounds = 0, n_steps = 0;
+        struct member *m;
+        struct world w;
+
+        start(&w, 16);
+        m = join(w.f.a);
+        a = open_ns(m, "x");
+        b = open_ns(m, "y");
+        for (unsigned i = 0; i < 4; i++)
+                publish_chain(a, i * 100, SET_PAGES, pages + i * SET_PAGES);
+        assert_int_equal(leasable_pages(a->ns), 16 * SET_PAGES); /* not looked at yet */
+        while (n_rounds < 2) {
+                budget = 3;
+                n_rounds += leasables_look(&w.f.store, 1, &budget);
+                assert_true(budget <= 3);
+                n_steps++;
+        }
+        /* 4 sets of 8 pages in steps of 3, 12 unbound ones; 16 unbound ones. */
+        assert_in_range(n_steps, 16, 32);
+        assert_int_equal(atomic_load(&a->ns->shared.header->leasable), 12 * SET_PAGES + 1);
+        assert_int_equal(atomic_load(&b->ns->shared.header->leasable), 12 * SET_PAGES + 1);
+        budget = 20;
+        assert_false(leasable_look(a->ns, &budget));
+        assert_int_equal(budget, 0);
+        assert_int_equal(release_pages(a, pages, 4 * SET_PAGES, 1, NULL), 0);
+        budget = UINT32_MAX;
+        assert_true(leasable_look(a->ns, &budget));
+        assert_int_equal(count(a), 16 * SET_PAGES);
+        budget = UINT32_MAX;
+        assert_int_equal(leasables_look(&w.f.store, 2, &budget), 2);
+        attach_close(b);
+        member_free(m);
+        fixture_end(&w.f);
+}
+
+int main(void)
+{
+        static const struct CMUnitTest tests[] = {
+                TEST(test_limit),
+                TEST(test_cached),
+                TEST(test_reservations),
+                TEST(test_others_hold_it),
+                TEST(test_page_zero),
+                TEST(test_rounds),
+        };
+
+        return RUN_TESTS(tests);
+}
