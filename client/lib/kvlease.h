@@ -529,7 +529,7 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
  * the namespace, what it has cached and nobody holds, this connection's share granted ahead, and
  * what the tenant may still take of the device, without what others have reserved. A hint, and not
  * promised to anybody: what it says may be different right after, and what was released in shared
- * memory counts only once the daemon has looked, some milliseconds after it was next asked for
+ * memory counts only once the daemon has looked, some 10 ms or more after it was next asked for
  * anything. So neither is 0 a refusal (others may be made to give way), nor a number a promise (of
  * a text that somebody reads the end, nothing before that can go). Where memory is shared it costs
  * a few loads and no system call, also while the daemon is stopped or away. Pages (>= 0): 0 where

@@ -1,6 +1,6 @@
 /*
- * When it is looked how many pages leases would get (daemon/core/leasable.h): a millisecond after
- * something was executed, and then each millisecond until every namespace had its round. Where
+ * When it is looked how many pages leases would get (daemon/core/leasable.h): 10 ms after something
+ * was executed, and then each 10 ms until every namespace had its round. Where
  * nothing is executed no timer runs. Loop thread only.
  */
 #ifndef KVL_SERVER_LEASABLES_H
