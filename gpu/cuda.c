@@ -165,7 +165,7 @@ static int set_up_vmm(struct cuda_device *d)
         d->memory = &vmm_memory;
         d->device.ops = &vmm_ops;
         d->device.props.transport = TRANSPORT_VMM;
-        d->device.props.granularity_bytes = granularity_bytes;
+        d->device.props.unit_bytes = d->device.props.granularity_bytes = granularity_bytes;
         d->device.props.survives_restart = true;
         d->device.props.is_contiguous = true;
         return 0;
@@ -176,7 +176,7 @@ static void set_up_ipc(struct cuda_device *d)
         d->memory = &ipc_memory;
         d->device.ops = &ipc_ops;
         d->device.props.transport = TRANSPORT_CUDAIPC;
-        d->device.props.granularity_bytes = IPC_GRANULARITY_BYTES;
+        d->device.props.unit_bytes = d->device.props.granularity_bytes = IPC_GRANULARITY_BYTES;
 }
 
 /* 0 with a sentence: had to take another transport than the best. */

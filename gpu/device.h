@@ -46,9 +46,12 @@ struct device_props {
         char name[DEVICE_NAME_MAX + 1]; /* UUID of a GPU, or "host", "host-1" ... */
         const char *backend;            /* "host", "cuda"; static */
         enum device_transport transport;
-        uint64_t granularity_bytes; /* extents are multiples of it; >= 1 */
-        uint64_t total_bytes;       /* memory of the device */
-        bool survives_restart;      /* exported memory outlives this process */
+        uint64_t unit_bytes; /* extents are multiples of it; >= 1 */
+        /* They had best be multiples of it, a multiple of unit_bytes: huge pages of the host. On a
+         * GPU the same. */
+        uint64_t granularity_bytes;
+        uint64_t total_bytes;  /* memory of the device */
+        bool survives_restart; /* exported memory outlives this process */
         /* Calls can block for long, or for ever: not from a loop (queue.h). */
         bool may_block;
         /*
@@ -103,7 +106,7 @@ struct device_batch {
 struct device_ops {
         void (*close)(struct device *d);
 
-        /* New zeroed extent of `bytes` (multiple of the granularity). 0; -ENOMEM where the device
+        /* New zeroed extent of `bytes` (multiple of the unit). 0; -ENOMEM where the device
          * is full; -errno. */
         int (*extent_create)(struct device *d, uint64_t bytes, struct extent **ret_extent);
 
@@ -167,7 +170,7 @@ struct device_ops {
         void *(*extent_address)(const struct extent *e);
 
         /*
-         * Maps a whole extent at `offset` (multiple of the granularity). The arena shares the
+         * Maps a whole extent at `offset` (multiple of the unit). The arena shares the
          * extent until unmap. A user's extent is mapped once, and may only be unmapped and
          * destroyed from then on (and read and written, where addresses aren't the CPU's): the
          * backend gives its handle back, which the mapping doesn't need.

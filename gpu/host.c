@@ -27,8 +27,8 @@
 #include "base/fd.h"
 #include "base/macros.h"
 
-/* As on a GPU, so that extent sets have one geometry everywhere; also the size of a huge page on
- * x86-64. */
+/* As on a GPU, so that extent sets have one geometry everywhere that is fine in all of them; also
+ * the size of a huge page on x86-64. */
 #define HOST_GRANULARITY_BYTES (2ULL << 20)
 
 /* The kernel's smallest page on any architecture. */
@@ -88,9 +88,15 @@ static bool is_within(const struct extent *e, uint64_t offset, uint64_t len)
         return offset <= e->bytes && len <= e->bytes - offset;
 }
 
+/* The kernel's page: what can be mapped. */
+static uint64_t unit_bytes(void)
+{
+        return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 static bool is_extent_size(uint64_t bytes)
 {
-        return bytes > 0 && bytes % HOST_GRANULARITY_BYTES == 0 && bytes <= INT64_MAX;
+        return bytes > 0 && bytes % unit_bytes() == 0 && bytes <= INT64_MAX;
 }
 
 /* Takes fd, also on failure. */
@@ -215,7 +221,7 @@ struct window {
  */
 static int open_window(struct extent *e, uint64_t offset, uint64_t len, struct window *ret)
 {
-        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = offset % page;
+        uint64_t skip = offset % unit_bytes();
         size_t bytes = len + skip;
         void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, host_extent(e)->fd,
                 (off_t)(offset - skip));
@@ -379,7 +385,7 @@ static void *host_extent_address(const struct extent *e)
 
 static uint8_t *address_of(const struct host_arena *a, uint64_t offset, const struct extent *e)
 {
-        assert(offset % HOST_GRANULARITY_BYTES == 0);
+        assert(offset % unit_bytes() == 0);
         assert(offset <= a->arena.bytes && e->bytes <= a->arena.bytes - offset);
         return a->base + offset;
 }
@@ -564,6 +570,7 @@ static int host_props(const char *name, struct device_props *ret_props)
         *ret_props = (struct device_props){
                 .backend = "host",
                 .transport = TRANSPORT_MEMFD,
+                .unit_bytes = unit_bytes(),
                 .granularity_bytes = HOST_GRANULARITY_BYTES,
                 .total_bytes = (uint64_t)info.totalram * info.mem_unit,
                 .survives_restart = true,

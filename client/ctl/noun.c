@@ -397,6 +397,7 @@ static const struct column namespaces_columns[] = {
         LAYOUT(page_tokens, "PAGE TOKENS", COUNT),
         LAYOUT(n_planes, NULL, COUNT),
         LAYOUT(plane_page_bytes, NULL, BYTES),
+        NS(stride_bytes, NULL, BYTES),
         LAYOUT(tp_rank, NULL, COUNT),
         LAYOUT(tp_size, NULL, COUNT),
         LAYOUT(layer_group, NULL, COUNT),

@@ -67,7 +67,7 @@ struct kvl_ns {
         bool is_open; /* [L] its user has it, or is about to: nothing of it is missing */
         uint32_t id;
         struct kvl_ns_info info;
-        uint64_t extent_bytes;       /* set_pages * plane_page_bytes */
+        uint64_t extent_bytes;       /* set_pages * stride_bytes */
         uint32_t transport;          /* enum device_transport, as the daemon says */
         uint32_t n_sets;             /* that capacity_pages make */
         uint32_t n_device_sets;      /* the first of them; the others are below the device */

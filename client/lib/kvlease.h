@@ -356,7 +356,7 @@ struct kvl_tier_info {
         enum kvl_tier tier;
         uint32_t first_page; /* of those numbers; the device: 0 */
         uint32_t n_pages;
-        uint64_t page_bytes; /* that a page takes there */
+        uint64_t page_bytes; /* that a page takes there, over all planes */
         uint8_t is_readable; /* HOST: kvl_page_ptr() has its pages (they aren't encoded) */
 };
 
@@ -371,10 +371,16 @@ struct kvl_ns_info {
         char device[65]; /* UUID or "host" */
         /* 1: kvl_page_ptr() gives addresses of the CPU; 0: of the GPU. */
         uint8_t is_cpu_memory;
-        /* 1: kvl_plane_base() + i * plane_page_bytes is page i. 0 (cudaipc): ask kvl_page_ptr(). */
+        /* 1: kvl_plane_base() + i * stride_bytes is page i. 0 (cudaipc): ask kvl_page_ptr(). */
         uint8_t is_contiguous;
         uint32_t n_tiers; /* in order of their pages; the first is the device */
         struct kvl_tier_info tiers[KVL_TIERS];
+        /*
+         * From a page to the next one in a plane on the device: plane_page_bytes where that makes
+         * extent sets of a good size, else at most 4 % of it more. What lies between is nobody's:
+         * kvleased neither reads nor copies it.
+         */
+        uint64_t stride_bytes;
 };
 
 /* Fills what fits info->size. */
@@ -406,10 +412,18 @@ struct kvl_ns_options {
          * one is KVL_LAYOUT then, NONE takes what there is. Of dtype F32, F16 and BF16 alone
          * (-EINVAL). disk_codec: on a disk below that. */
         enum kvl_codec host_codec, disk_codec;
+        /*
+         * kvl_ns_info.stride_bytes as it must be: plane_page_bytes (pages one right behind the
+         * other) up to 4 % of the stride more, a multiple of 64; fixed by the first who opens it,
+         * another one is KVL_LAYOUT then. -EINVAL: the extent sets that it needs are too large (the
+         * sentence says how large, and what the limit is). 0: kvleased chooses; takes what there
+         * is.
+         */
+        uint64_t stride_bytes;
 };
 
 /* As kvl_ns_open(). options NULL: none of it. -EINVAL also: the set has another size, or is full; a
- * codec can't be had for the layout. */
+ * codec can't be had for the layout; stride_bytes. */
 int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
         const struct kvl_ns_options *options, struct kvl_ns **ret_ns);
 
@@ -417,9 +431,9 @@ int kvl_ns_open_with(struct kvl_conn *conn, const char *name, const struct kvl_l
 int kvl_uses_shm(const struct kvl_ns *ns);
 
 /*
- * First byte of a plane: page i lies at base + i * plane_page_bytes, in every process at its own
- * base. NULL for a metadata-only connection, a plane out of range, or where pages aren't contiguous
- * (kvl_ns_info). Doesn't block.
+ * First byte of a plane: page i lies at base + i * stride_bytes (kvl_ns_info), in every process at
+ * its own base. NULL for a metadata-only connection, a plane out of range, or where pages aren't
+ * contiguous (kvl_ns_info). Doesn't block.
  */
 void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane);
 

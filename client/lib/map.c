@@ -52,7 +52,7 @@ static int open_device(struct kvl_ns *ns)
                 r = -EOPNOTSUPP;
         if (r < 0)
                 return refuse_device(ns, r, why);
-        if (ns->extent_bytes % ns->device->props.granularity_bytes != 0)
+        if (ns->extent_bytes % ns->device->props.unit_bytes != 0)
                 return error_set(-EPROTO, "kvleased sent an extent size that can't be mapped");
         ns->info.is_cpu_memory = ns->device->props.is_cpu_memory;
         ns->info.is_contiguous = ns->device->props.is_contiguous;
@@ -195,7 +195,7 @@ static int reserve_host(struct kvl_ns *ns)
                 r = device_open("host", &options, &ns->host_device, why);
         if (r < 0 || ns->host_arena)
                 return r;
-        if (ns->host_extent_bytes % ns->host_device->props.granularity_bytes != 0)
+        if (ns->host_extent_bytes % ns->host_device->props.unit_bytes != 0)
                 return -EPROTO;
         return ns->host_device->ops->arena_reserve(
                 ns->host_device, n_sets * ns->host_extent_bytes, 0, &ns->host_arena);
@@ -375,6 +375,12 @@ void ns_unmap_all(struct kvl_ns *ns)
 /* ---- addresses ---------------------------------------------------------------------------------
  */
 
+/* Of a page on the device. */
+static uint64_t offset_in_extent(const struct kvl_ns *ns, uint32_t page)
+{
+        return (page - ns_set_of(ns, page) * ns->info.set_pages) * ns->info.stride_bytes;
+}
+
 void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane)
 {
         if (!ns->base || plane >= ns->info.n_planes)
@@ -395,10 +401,9 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
         if (!ns_is_mapped(ns, set_index))
                 return NULL;
         if (ns->base)
-                return ns->base + plane * ns->plane_stride_bytes + page * ns->info.plane_page_bytes;
+                return ns->base + plane * ns->plane_stride_bytes + page * ns->info.stride_bytes;
         base = atomic_load_explicit(&ns->sets[set_index].bases[plane], memory_order_relaxed);
-        return base ? base + (page - set_index * ns->info.set_pages) * ns->info.plane_page_bytes
-                    : NULL;
+        return base ? base + offset_in_extent(ns, page) : NULL;
 }
 
 /* ---- copies ------------------------------------------------------------------------------------
@@ -447,7 +452,7 @@ static int copy_on_device(const struct kvl_ns *ns, uint32_t page, uint32_t plane
         if (!ns_is_mapped(ns, set_index))
                 return refuse_unmapped(page);
         e = ns->sets[set_index].extents[plane];
-        offset += (page - set_index * ns->info.set_pages) * ns->info.plane_page_bytes;
+        offset += offset_in_extent(ns, page);
         ns->device->why[0] = '\0';
         r = direction == DEVICE_TO_HOST ? ops->extent_read(e, offset, memory, bytes)
                                         : ops->extent_write(e, offset, memory, bytes);
@@ -497,7 +502,6 @@ int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint6
 static int copy_page_on_device(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
 {
         uint32_t from_set = ns_set_of(ns, from), to_set = ns_set_of(ns, to);
-        uint64_t bytes = ns->info.plane_page_bytes;
         struct device *d = ns->device;
         int r;
 
@@ -506,9 +510,9 @@ static int copy_page_on_device(const struct kvl_ns *ns, uint32_t from, uint32_t 
         if (!ns_is_mapped(ns, to_set))
                 return refuse_unmapped(to);
         d->why[0] = '\0';
-        r = d->ops->extent_copy(ns->sets[to_set].extents[plane],
-                (to - to_set * ns->info.set_pages) * bytes, ns->sets[from_set].extents[plane],
-                (from - from_set * ns->info.set_pages) * bytes, bytes);
+        r = d->ops->extent_copy(ns->sets[to_set].extents[plane], offset_in_extent(ns, to),
+                ns->sets[from_set].extents[plane], offset_in_extent(ns, from),
+                ns->info.plane_page_bytes);
         if (note_result(ns, r) < 0)
                 return error_set(-EIO, "can't copy page %u to page %u on the device %s: %s", from,
                         to, ns->info.device, *d->why ? d->why : status_text(r));

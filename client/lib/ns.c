@@ -73,8 +73,8 @@ static bool take_tiers(struct kvl_ns *ns, const Kvlease__V1__NsOpenReply *m)
 {
         const struct kvl_tier_info *last;
         struct kvl_ns_info *info = &ns->info;
-        const Kvlease__V1__Tier device = {.n_pages = info->capacity_pages,
-                .page_bytes = info->plane_page_bytes * info->n_planes};
+        const Kvlease__V1__Tier device = {
+                .n_pages = info->capacity_pages, .page_bytes = info->stride_bytes * info->n_planes};
 
         if (m->n_tiers == 0 && !take_tier(ns, &device))
                 return false;
@@ -99,12 +99,14 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         ns->n_sets = m->capacity_pages / m->set_pages;
         info->capacity_pages = m->capacity_pages;
         info->set_pages = m->set_pages;
+        info->stride_bytes = m->stride_bytes ? m->stride_bytes : info->plane_page_bytes;
         if (!take_tiers(ns, m))
                 return "kvleased sent a namespace with broken tiers";
         ns->set_factor = m->set_pages > 1 ? UINT64_MAX / m->set_pages + 1 : 0;
         ns->extent_bytes = m->extent_bytes;
-        if (info->plane_page_bytes > ARENA_MAX_BYTES / m->set_pages ||
-                m->extent_bytes != m->set_pages * info->plane_page_bytes ||
+        if (info->stride_bytes < info->plane_page_bytes ||
+                info->stride_bytes > ARENA_MAX_BYTES / m->set_pages ||
+                m->extent_bytes != m->set_pages * info->stride_bytes ||
                 m->extent_bytes > ARENA_MAX_BYTES / ns->n_device_sets / info->n_planes)
                 return "kvleased sent a namespace with a broken extent size";
         ns->plane_stride_bytes = ns->n_device_sets * ns->extent_bytes;
@@ -193,6 +195,7 @@ static int ask_open(
         m.expire_sec = options->expire_sec;
         m.host_codec = options->host_codec;
         m.disk_codec = options->disk_codec;
+        m.stride_bytes = options->stride_bytes;
         r = conn_start(c, &call.call, MSG_NS_OPEN, &m.base);
         if (r == 0)
                 r = conn_wait(c, &call.call, client_deadline(ns->conn));

@@ -127,6 +127,12 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
         if (ns->device.pool != pool)
                 return detail_set(d, KVL_STATUS_LAYOUT, "namespace %s is on device %s, not on %s",
                         ns->name, ns->device.pool->props->name, pool->props->name);
+        if (o->stride_bytes != 0 && o->stride_bytes != geometry_stride(&ns->geometry))
+                return detail_set(d, KVL_STATUS_LAYOUT,
+                        "namespace %s has a stride of %llu bytes, not of %llu: who opened it first "
+                        "said so, or left it to kvleased; use another name",
+                        ns->name, (unsigned long long)geometry_stride(&ns->geometry),
+                        (unsigned long long)o->stride_bytes);
         for (unsigned kind = TIER_HOST; kind < TIER_COUNT; kind++)
                 if (ns->geometry.tiers[kind].n_sets > 0 && codec_asked(o, kind) != CODEC_NONE &&
                         codec_asked(o, kind) != ns->geometry.tiers[kind].codec)
@@ -159,10 +165,11 @@ static int make_ns(struct tenant *t, const char *name, const struct ns_layout *l
         const struct attach_options *o, struct ns **ret_ns, struct detail *d)
 {
         const struct ns_options options = {.keep_page_zero = o->keep_page_zero,
+                .stride_bytes = o->stride_bytes,
                 .codecs = {[TIER_HOST] = o->host_codec, [TIER_DISK] = o->disk_codec}};
         struct pool *pool;
         struct ns *ns;
-        int r = placing_choose(t, layout, o->device, &pool, d);
+        int r = placing_choose(t, layout, o->stride_bytes, o->device, &pool, d);
 
         if (r == 0)
                 r = ns_new(t, pool, name, layout, &options, &ns, d);

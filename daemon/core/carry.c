@@ -372,7 +372,7 @@ static int run_job(struct carry *c, unsigned end)
                         continue;
                 for (uint32_t n = 0; n < ns->layout.n_planes; n++)
                         job->copies[k++] = (struct device_copy){.extent = p->sets[end]->extents[n],
-                                .offset = page % ns->geometry.set_pages * bytes,
+                                .offset = ns_offset(ns, page),
                                 .host = plain_at(c, i, n),
                                 .len = bytes};
         }

@@ -153,11 +153,6 @@ static void finish(struct move *m, int result)
 
 /* ---- copies --------------------------------------------------------------------------------- */
 
-static uint64_t offset_of(const struct ns *ns, uint32_t page)
-{
-        return page % ns->geometry.set_pages * ns->layout.plane_page_bytes;
-}
-
 /* A part of it, inline. 0: it is all there; -EAGAIN: there is more; -errno. */
 static int copy_piece(struct move *m, uint64_t *bytes)
 {
@@ -172,8 +167,8 @@ static int copy_piece(struct move *m, uint64_t *bytes)
                 if (len == 0)
                         return -EAGAIN;
                 r = ns->device.pool->device->ops->extent_copy(to->extents[m->plane],
-                        offset_of(ns, m->to) + m->offset, from->extents[m->plane],
-                        offset_of(ns, m->from) + m->offset, len);
+                        ns_offset(ns, m->to) + m->offset, from->extents[m->plane],
+                        ns_offset(ns, m->from) + m->offset, len);
                 if (r < 0)
                         return r;
                 *bytes -= len;
@@ -230,12 +225,12 @@ static int submit(struct move *m)
         for (uint32_t i = 0; i < ns->layout.n_planes; i++) {
                 job->copies[2 * i] = (struct device_copy){
                         .extent = ns_set_of(ns, m->to)->extents[i],
-                        .offset = offset_of(ns, m->to),
+                        .offset = ns_offset(ns, m->to),
                         .len = ns->layout.plane_page_bytes,
                 };
                 job->copies[2 * i + 1] = (struct device_copy){
                         .extent = ns_set_of(ns, m->from)->extents[i],
-                        .offset = offset_of(ns, m->from),
+                        .offset = ns_offset(ns, m->from),
                 };
         }
         job->done = on_copied;

@@ -131,18 +131,84 @@ static uint64_t greatest_common_divisor(uint64_t a, uint64_t b)
         return a;
 }
 
-/* An extent is a multiple of `unit`: the wanted share of one plane, rounded down, at least one. */
-static bool set_bytes_of(const struct ns_layout *l, uint64_t wanted_bytes,
-        uint64_t granularity_bytes, uint64_t *ret_extent_bytes, uint64_t *ret_set_bytes)
-{
-        uint64_t page = l->plane_page_bytes, unit, n_units;
+/* How far apart pages of a plane lie, and the smallest extent that this allows. */
+struct stride {
+        uint64_t bytes;
+        uint64_t extent_bytes;
+};
 
-        if (__builtin_mul_overflow(
-                    granularity_bytes / greatest_common_divisor(granularity_bytes, page), page,
-                    &unit))
-                return false;
-        n_units = MAX(wanted_bytes / l->n_planes / unit, UINT64_C(1));
-        *ret_extent_bytes = n_units * unit; /* no overflow: one unit, or at most what is wanted */
+static bool least_extent(uint64_t stride, uint64_t multiple_of, uint64_t *ret_bytes)
+{
+        return !__builtin_mul_overflow(
+                multiple_of / greatest_common_divisor(multiple_of, stride), stride, ret_bytes);
+}
+
+/* Of the memory of a plane. */
+static bool loses_little(uint64_t page_bytes, uint64_t stride)
+{
+        return stride - page_bytes <= stride / NS_MAX_LOSS_DIVISOR;
+}
+
+/* With pages one behind the other, as well as any layout of so many planes could be? */
+static bool is_dense_fine(
+        const struct ns_layout *l, const struct set_source *source, uint64_t limit_bytes)
+{
+        uint64_t bytes;
+
+        return least_extent(l->plane_page_bytes, source->granularity_bytes, &bytes) &&
+               bytes <= MAX(source->wanted_bytes / l->n_planes, source->granularity_bytes) &&
+               bytes <= limit_bytes / l->n_planes;
+}
+
+/*
+ * The page, then multiples of ever larger powers of two. An extent of both a stride and a unit is a
+ * unit for each odd factor that the stride has and the unit hasn't: what takes such factors out is
+ * to be a multiple of a larger part of the unit. No other strides than these need be looked at: of
+ * those with an equally large part the first has the smallest extent.
+ */
+static bool choose_stride(
+        const struct ns_layout *l, const struct set_source *source, struct stride *ret)
+{
+        uint64_t page = l->plane_page_bytes, stride = page, align = NS_STRIDE_ALIGNMENT, bytes;
+        uint64_t enough = MAX(source->wanted_bytes / l->n_planes, source->unit_bytes);
+        bool has_one = false;
+
+        while (loses_little(page, stride)) {
+                if (least_extent(stride, source->unit_bytes, &bytes) &&
+                        (!has_one || bytes < ret->extent_bytes)) {
+                        *ret = (struct stride){.bytes = stride, .extent_bytes = bytes};
+                        has_one = true;
+                }
+                if ((has_one && ret->extent_bytes <= enough) || source->unit_bytes % align != 0)
+                        break;
+                stride = round_up_u64(page, align);
+                align *= 2;
+        }
+        return has_one;
+}
+
+/* `asked` 0: any. False: there is none, the extents would be too large for a number. */
+static bool stride_of(const struct ns_layout *l, const struct set_source *source, uint64_t asked,
+        uint64_t limit_bytes, struct stride *ret)
+{
+        bool is_dense = asked == 0 || asked == l->plane_page_bytes;
+
+        *ret = (struct stride){.bytes = is_dense ? l->plane_page_bytes : asked};
+        if (is_dense && is_dense_fine(l, source, limit_bytes))
+                return least_extent(ret->bytes, source->granularity_bytes, &ret->extent_bytes);
+        if (asked == 0)
+                return choose_stride(l, source, ret);
+        return least_extent(asked, source->unit_bytes, &ret->extent_bytes);
+}
+
+/* An extent is the wanted share of one plane, rounded down to what it must be a multiple of; at
+ * least that. */
+static bool set_bytes_of(const struct ns_layout *l, uint64_t wanted_bytes, uint64_t multiple_of,
+        uint64_t *ret_extent_bytes, uint64_t *ret_set_bytes)
+{
+        uint64_t n = MAX(wanted_bytes / l->n_planes / multiple_of, UINT64_C(1));
+
+        *ret_extent_bytes = n * multiple_of; /* no overflow: one, or at most what is wanted */
         return !__builtin_mul_overflow(*ret_extent_bytes, (uint64_t)l->n_planes, ret_set_bytes);
 }
 
@@ -163,43 +229,68 @@ static void enter_tier(struct ns_geometry *g, enum tier_kind kind)
                 g->tiers[below].first_set = g->n_set_slots;
 }
 
-int ns_geometry_of(const struct ns_layout *layout, uint64_t wanted_bytes,
-        uint64_t granularity_bytes, uint64_t budget_bytes, struct ns_geometry *ret_geometry,
-        struct detail *d)
+static int check_stride(const struct ns_layout *l, uint64_t stride, struct detail *d)
 {
-        char set_text[FORMAT_BYTES_MAX] = "2^64 B or more", limit_text[FORMAT_BYTES_MAX];
-        uint64_t limit_bytes = MIN(NS_MAX_SET_BYTES, budget_bytes), extent_bytes, set_bytes = 0;
-        struct ns_geometry g;
-        bool fits;
+        if (stride == 0 || (stride >= l->plane_page_bytes && stride % 64 == 0 &&
+                                   loses_little(l->plane_page_bytes, stride)))
+                return 0;
+        return detail_set(d, -EINVAL,
+                "stride_bytes is %llu: 0 (kvleased chooses), or plane_page_bytes (%llu) and up to "
+                "4 %% of the stride more, a multiple of 64",
+                (unsigned long long)stride, (unsigned long long)l->plane_page_bytes);
+}
 
-        assert(granularity_bytes > 0 && layout->plane_page_bytes > 0 && layout->n_planes > 0);
+/* `set_bytes` 0: more than a number holds. */
+static int refuse_set_bytes(const struct ns_layout *l, const struct set_source *source,
+        uint64_t asked, uint64_t limit_bytes, uint64_t set_bytes, struct detail *d)
+{
+        char set[FORMAT_BYTES_MAX] = "2^64 B or more", limit[FORMAT_BYTES_MAX];
 
-        fits = set_bytes_of(layout, MIN(wanted_bytes, limit_bytes), granularity_bytes,
-                &extent_bytes, &set_bytes);
-        if (fits)
-                format_bytes(set_bytes, set_text);
-        if (!fits || set_bytes > limit_bytes)
-                return detail_set(d, -EINVAL,
-                        "plane_page_bytes %llu in %u planes needs extent sets of %s, more than the "
-                        "%s "
-                        "%s: an extent is a multiple of the page and of the device's %llu bytes; "
-                        "choose a plane_page_bytes with more factors of two, or fewer planes",
-                        (unsigned long long)layout->plane_page_bytes, layout->n_planes, set_text,
-                        limit_bytes == budget_bytes ? "device's budget of"
+        if (set_bytes > 0)
+                format_bytes(set_bytes, set);
+        return detail_set(d, -EINVAL,
+                "%s %llu in %u planes needs extent sets of %s, more than the %s %s: an extent is a "
+                "multiple of the stride and of the device's %llu bytes; choose a plane_page_bytes "
+                "with more factors of two, %sor fewer planes",
+                asked ? "stride_bytes" : "plane_page_bytes",
+                (unsigned long long)(asked ? asked : l->plane_page_bytes), l->n_planes, set,
+                limit_bytes == source->budget_bytes ? "device's budget of"
                                                     : "largest set there is,",
-                        format_bytes(limit_bytes, limit_text),
-                        (unsigned long long)granularity_bytes);
+                format_bytes(limit_bytes, limit), (unsigned long long)source->unit_bytes,
+                asked ? "stride_bytes 0, " : "");
+}
+
+int ns_geometry_of(const struct ns_layout *layout, const struct set_source *source,
+        uint64_t stride_bytes, struct ns_geometry *ret_geometry, struct detail *d)
+{
+        uint64_t limit_bytes = MIN(NS_MAX_SET_BYTES, source->budget_bytes), extent_bytes = 0,
+                 set_bytes = 0;
+        struct stride stride;
+        struct ns_geometry g;
+        int r = check_stride(layout, stride_bytes, d);
+
+        assert(source->unit_bytes > 0 && source->granularity_bytes % source->unit_bytes == 0);
+        assert(layout->plane_page_bytes > 0 && layout->n_planes > 0);
+
+        if (r < 0)
+                return r;
+        if (!stride_of(layout, source, stride_bytes, limit_bytes, &stride) ||
+                !set_bytes_of(layout, MIN(source->wanted_bytes, limit_bytes), stride.extent_bytes,
+                        &extent_bytes, &set_bytes))
+                set_bytes = 0;
+        if (set_bytes == 0 || set_bytes > limit_bytes)
+                return refuse_set_bytes(layout, source, stride_bytes, limit_bytes, set_bytes, d);
         g = (struct ns_geometry){
                 .extent_bytes = extent_bytes,
                 .set_bytes = set_bytes,
-                .set_pages = (uint32_t)(extent_bytes / layout->plane_page_bytes),
+                .set_pages = (uint32_t)(extent_bytes / stride.bytes),
         };
         g.tiers[TIER_DEVICE] = (struct tier_geometry){
                 .set_bytes = set_bytes,
                 .extent_bytes = extent_bytes,
-                .stored_bytes = layout->plane_page_bytes,
+                .stored_bytes = stride.bytes,
                 .n_extents = layout->n_planes,
-                .n_sets = n_sets_of(&g, budget_bytes, set_bytes),
+                .n_sets = n_sets_of(&g, source->budget_bytes, set_bytes),
         };
         enter_tier(&g, TIER_DEVICE);
         *ret_geometry = g;
@@ -241,7 +332,7 @@ static bool tier_holds(const struct ns_geometry *g, enum tier_kind kind)
 bool ns_geometry_holds(const struct ns_geometry *g, const struct ns_layout *l)
 {
         const struct tier_geometry *device = &g->tiers[TIER_DEVICE];
-        uint64_t n_sets = 0;
+        uint64_t n_sets = 0, stride = geometry_stride(g);
 
         for (enum tier_kind kind = TIER_DEVICE; kind < TIER_COUNT; kind++) {
                 if (g->tiers[kind].first_set != n_sets || !tier_holds(g, kind))
@@ -249,13 +340,13 @@ bool ns_geometry_holds(const struct ns_geometry *g, const struct ns_layout *l)
                 n_sets += g->tiers[kind].n_sets;
         }
         return l->n_planes > 0 && l->n_planes <= NS_MAX_PLANES && l->plane_page_bytes > 0 &&
-               g->extent_bytes <= NS_MAX_SET_BYTES && device->n_sets > 0 &&
-               g->n_set_slots == n_sets && g->set_pages == g->extent_bytes / l->plane_page_bytes &&
-               g->set_pages > 0 && g->extent_bytes % l->plane_page_bytes == 0 &&
-               g->set_bytes == g->extent_bytes * l->n_planes &&
+               stride >= l->plane_page_bytes && g->extent_bytes <= NS_MAX_SET_BYTES &&
+               device->n_sets > 0 && g->n_set_slots == n_sets &&
+               g->set_pages == g->extent_bytes / stride && g->set_pages > 0 &&
+               g->extent_bytes % stride == 0 && g->set_bytes == g->extent_bytes * l->n_planes &&
                device->extent_bytes == g->extent_bytes && device->set_bytes == g->set_bytes &&
-               device->stored_bytes == l->plane_page_bytes && device->n_extents == l->n_planes &&
-               device->codec == CODEC_NONE && g->capacity_pages <= SHARED_MAX_PAGES &&
+               device->n_extents == l->n_planes && device->codec == CODEC_NONE &&
+               g->capacity_pages <= SHARED_MAX_PAGES &&
                (uint64_t)g->set_pages * g->n_set_slots == g->capacity_pages;
 }
 

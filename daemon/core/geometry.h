@@ -27,6 +27,11 @@ struct detail;
 #define NS_MIN_PAGE_BYTES 4096
 #define NS_MAX_SET_BYTES \
         (UINT64_C(1) << 30) /* a set is granted, zeroed and given back whole; not tuned */
+/* A stride that isn't the page itself is a multiple of it: what every allocation of CUDA is aligned
+ * to at least (CUDA C++ Programming Guide, "Size and Alignment Requirement"). */
+#define NS_STRIDE_ALIGNMENT 256
+/* Of a plane's memory, at most this part lies between pages: 4 %. */
+#define NS_MAX_LOSS_DIVISOR 25
 
 struct ns_layout {
         char model[NS_TEXT_MAX + 1];
@@ -55,7 +60,8 @@ struct tier_geometry {
         uint32_t n_sets;    /* that the pool's whole budget could hold; 0: there is no such tier */
         uint64_t set_bytes; /* that are charged; n_extents * extent_bytes, but for the disk */
         uint64_t extent_bytes; /* multiple of the granularity */
-        uint64_t stored_bytes; /* a page takes of an extent: its plane, on the device */
+        uint64_t stored_bytes; /* a page takes of an extent: on the device the stride, its plane and
+                                  what lies between that and the next one's */
         uint32_t n_extents;    /* of a set */
         uint32_t codec;        /* enum codec: of what lies below the device */
 };
@@ -64,7 +70,7 @@ struct tier_geometry {
 struct ns_geometry {
         uint64_t extent_bytes;   /* of the device, as in its tier_geometry */
         uint64_t set_bytes;      /* likewise */
-        uint32_t set_pages;      /* extent_bytes / plane_page_bytes */
+        uint32_t set_pages;      /* extent_bytes / stride */
         uint32_t n_set_slots;    /* of all tiers */
         uint32_t capacity_pages; /* set_pages * n_set_slots */
         uint32_t reserved;
@@ -72,14 +78,33 @@ struct ns_geometry {
 };
 static_assert(sizeof(struct ns_geometry) == 32 + TIER_COUNT * 40, "layout");
 
+/* What sets on a device are made of. */
+struct set_source {
+        uint64_t wanted_bytes;      /* of a set */
+        uint64_t granularity_bytes; /* extents had best be multiples of it */
+        uint64_t unit_bytes;        /* they must be multiples of it; it divides granularity_bytes */
+        uint64_t budget_bytes;
+};
+
 /*
- * Set size for a layout: per-plane extents that are multiples of both the device granularity and
- * the page (so that no page straddles two extents), as near to `wanted_bytes` per set as that
- * allows. 0, or -EINVAL with the sentence why (a set over NS_MAX_SET_BYTES or over the budget).
+ * Stride and set size for a layout. Per-plane extents are multiples of what the device needs and of
+ * the stride (so that no page straddles two extents, and pages of consecutive sets lie at the same
+ * distance): the page where sets of the wanted size come of that, else the smallest stride above it
+ * that makes them; where none does with 4 % lost at most, the one that makes the smallest set. Sets
+ * are as near to `wanted_bytes` as the stride allows.
+ *
+ * stride_bytes: 0, or the one it must be. 0, or -EINVAL with the sentence why: a set over
+ * NS_MAX_SET_BYTES or over the budget; a stride below the page, of more than 4 % above it, or no
+ * multiple of 64.
  */
-int ns_geometry_of(const struct ns_layout *layout, uint64_t wanted_bytes,
-        uint64_t granularity_bytes, uint64_t budget_bytes, struct ns_geometry *ret_geometry,
-        struct detail *d);
+int ns_geometry_of(const struct ns_layout *layout, const struct set_source *source,
+        uint64_t stride_bytes, struct ns_geometry *ret_geometry, struct detail *d);
+
+/* From a page to the next one, in a plane on the device. */
+static inline uint64_t geometry_stride(const struct ns_geometry *g)
+{
+        return g->tiers[TIER_DEVICE].stored_bytes;
+}
 
 /* What a tier below the device is made of. */
 struct tier_source {

@@ -169,6 +169,7 @@ struct attach_options {
         uint64_t frame;       /* number of the request; 0: none */
         /* Fixed by the first who opens it; who asks for none takes what there is. */
         enum codec host_codec, disk_codec;
+        uint64_t stride_bytes; /* likewise; 0: any */
 };
 
 /*

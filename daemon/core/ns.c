@@ -229,6 +229,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         const struct ns_options *options, struct ns **ret_ns, struct detail *d)
 {
         struct ns_geometry geometry;
+        struct set_source source;
         struct ns *ns;
         int r;
 
@@ -243,8 +244,8 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         r = check_page_bytes(layout, t->store->min_page_bytes, d);
         if (r < 0)
                 return r;
-        r = ns_geometry_of(layout, pool->extent_bytes, pool->props->granularity_bytes,
-                pool->account.limit_bytes, &geometry, d);
+        source = pool_set_source(pool);
+        r = ns_geometry_of(layout, &source, options->stride_bytes, &geometry, d);
         if (r < 0)
                 return r;
         if (options->keep_page_zero && tier_n_pages(&geometry, TIER_DEVICE) == 1)

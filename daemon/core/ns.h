@@ -138,6 +138,7 @@ static_assert(offsetof(struct ns, name) == 0, "probes");
 /* Fixed when it is made. */
 struct ns_options {
         bool keep_page_zero;
+        uint64_t stride_bytes;         /* as of ns_geometry_of() */
         enum codec codecs[TIER_COUNT]; /* of what lies in tiers below the device */
 };
 
@@ -171,6 +172,12 @@ static inline struct ns_tier *ns_tier_on(struct ns *ns, const struct pool *pool)
         struct ns_tier *tier = &ns->tiers[pool->tier];
 
         return tier->pool == pool ? tier : NULL;
+}
+
+/* Where a page on the device begins in each of its set's extents. */
+static inline uint64_t ns_offset(const struct ns *ns, uint32_t page)
+{
+        return page % ns->geometry.set_pages * geometry_stride(&ns->geometry);
 }
 
 /* FREE pages that can be granted. */

@@ -105,19 +105,19 @@ static int refuse(const struct tenant *t, struct detail *d)
 
 /* The largest set of the layout on any of the devices. Those that can't hold one count as broken.
  */
-static uint64_t set_bytes_of(
-        const struct tenant *t, const struct ns_layout *layout, struct place_device *devices)
+static uint64_t set_bytes_of(const struct tenant *t, const struct ns_layout *layout,
+        uint64_t stride_bytes, struct place_device *devices)
 {
         struct place_device *device = devices;
         uint64_t bytes = 0;
 
         list_for_each (pool, &t->store->pools, struct pool, link) {
+                struct set_source source = pool_set_source(pool);
                 struct ns_geometry g;
 
                 if (device == devices + DEVICES_MAX)
                         break;
-                if (ns_geometry_of(layout, pool->extent_bytes, pool->props->granularity_bytes,
-                            pool->account.limit_bytes, &g, NULL) == 0)
+                if (ns_geometry_of(layout, &source, stride_bytes, &g, NULL) == 0)
                         bytes = MAX(bytes, g.set_bytes);
                 else
                         device->is_broken = true;
@@ -134,8 +134,8 @@ static struct pool *pool_at(const struct store *s, size_t index)
         return NULL;
 }
 
-int placing_choose(const struct tenant *t, const struct ns_layout *layout, const char *device,
-        struct pool **ret_pool, struct detail *d)
+int placing_choose(const struct tenant *t, const struct ns_layout *layout, uint64_t stride_bytes,
+        const char *device, struct pool **ret_pool, struct detail *d)
 {
         struct place_device devices[DEVICES_MAX];
         bool is_named = device && device[0];
@@ -148,7 +148,7 @@ int placing_choose(const struct tenant *t, const struct ns_layout *layout, const
         if (is_named)
                 return check_named(t, *ret_pool, d);
         n = placing_look(t, devices, DEVICES_MAX);
-        set_bytes = set_bytes_of(t, layout, devices);
+        set_bytes = set_bytes_of(t, layout, stride_bytes, devices);
         found = place_choose(devices, n, t->attrs.placement, t->attrs.exclusive, set_bytes);
         if (found == SIZE_MAX) {
                 /* What fails there is told by who tries. */

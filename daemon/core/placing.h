@@ -25,11 +25,11 @@ const struct tenant *placing_owner(const struct pool *pool);
 size_t placing_look(const struct tenant *t, struct place_device *ret_devices, size_t max);
 
 /*
- * The pool for a new namespace: `device` where it names one, else by the tenant's placement. 0 with
- * a borrowed *ret_pool; -ENOENT: no such device; -EACCES: another tenant has it for itself, or this
- * one is to have it for itself and doesn't.
+ * The pool for a new namespace (stride_bytes: as of ns_geometry_of()): `device` where it names one,
+ * else by the tenant's placement. 0 with a borrowed *ret_pool; -ENOENT: no such device; -EACCES:
+ * another tenant has it for itself, or this one is to have it for itself and doesn't.
  */
-int placing_choose(const struct tenant *t, const struct ns_layout *layout, const char *device,
-        struct pool **ret_pool, struct detail *d);
+int placing_choose(const struct tenant *t, const struct ns_layout *layout, uint64_t stride_bytes,
+        const char *device, struct pool **ret_pool, struct detail *d);
 
 #endif

@@ -528,6 +528,14 @@ unsigned pool_reap(struct pool *pool)
         return queue_reap(pool->queue);
 }
 
+struct set_source pool_set_source(const struct pool *pool)
+{
+        return (struct set_source){.wanted_bytes = pool->extent_bytes,
+                .granularity_bytes = pool->props->granularity_bytes,
+                .unit_bytes = pool->props->unit_bytes,
+                .budget_bytes = pool->account.limit_bytes};
+}
+
 void set_orphan(struct extent_set *set)
 {
         struct stake *s = set->tier->stake;

@@ -36,6 +36,7 @@ struct queue;
 struct disk_file;
 struct job;
 struct job_extent;
+struct set_source;
 
 struct pool {
         struct list_link link; /* store.pools, store.lower_pools */
@@ -163,6 +164,9 @@ void set_adopted(struct extent_set *set);
  * the leases that waited are to be tried again, in order, and then store_settle(). Number of jobs.
  */
 unsigned pool_reap(struct pool *pool);
+
+/* What sets on a device are made of, for ns_geometry_of(). */
+struct set_source pool_set_source(const struct pool *pool);
 
 /* Its namespace goes while it is PREPARING. */
 void set_orphan(struct extent_set *set);

@@ -261,7 +261,7 @@ static int check_identity(const struct recoverer *v, const struct ns_kept *k, ui
                         "memory of device %s doesn't outlive kvleased; with transport = vmm it "
                         "does",
                         i->device);
-        if (i->geometry.extent_bytes % pool->props->granularity_bytes != 0)
+        if (i->geometry.extent_bytes % pool->props->unit_bytes != 0)
                 return detail_set(d, -EINVAL, "device %s has another granularity", i->device);
         if (ns_find(t, i->name))
                 return detail_set(d, -EEXIST, "another one has its name");

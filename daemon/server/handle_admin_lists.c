@@ -327,6 +327,7 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->n_clients = count_attachments(ns);
         row->capacity_pages = ns->geometry.capacity_pages;
         row->set_pages = ns->geometry.set_pages;
+        row->stride_bytes = geometry_stride(&ns->geometry);
         row->hits = ns->counters.hits;
         row->keys = ns->counters.keys;
         row->set = (char *)(ns->set ? ns->set->name : "");

@@ -128,6 +128,7 @@ int handle_NS_OPEN(struct request *rq)
                 .set_size = m->set_size,
                 .expire_nsec = m->expire_sec * NSEC_PER_SEC,
                 .frame = rq->header->seq,
+                .stride_bytes = m->stride_bytes,
         };
         struct ns_layout layout;
         struct attach *a;
@@ -155,6 +156,7 @@ int handle_NS_OPEN(struct request *rq)
         reply->device = (char *)a->ns->device.pool->props->name;
         reply->transport = a->ns->device.pool->props->transport;
         reply->address = a->ns->address;
+        reply->stride_bytes = geometry_stride(&a->ns->geometry);
         fill_tiers(reply, &a->ns->geometry);
         /* Another version may have retired the old contents. */
         server_kick(rq->server);

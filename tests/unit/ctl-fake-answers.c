@@ -196,6 +196,7 @@ static M(AdminNamespace) namespaces[] = {
                 .n_clients = 2,
                 .capacity_pages = 2048,
                 .set_pages = 32,
+                .stride_bytes = 2 << 20,
                 .hits = 750,
                 .keys = 1000,
                 .pages_ready = 6,

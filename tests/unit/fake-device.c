@@ -93,7 +93,7 @@ static int fake_extent_create(struct device *d, uint64_t bytes, struct extent **
         struct extent *e;
         int r = enter(f, "create");
 
-        assert(bytes > 0 && bytes % d->props.granularity_bytes == 0);
+        assert(bytes > 0 && bytes % d->props.unit_bytes == 0);
 
         if (r < 0)
                 return leave(f, r);
@@ -236,7 +236,7 @@ void fake_device_init(struct fake_device *f, const char *name, uint64_t granular
         strncpy(f->device.props.name, name, DEVICE_NAME_MAX);
         f->device.props.backend = "fake";
         f->device.props.transport = TRANSPORT_CUDAIPC;
-        f->device.props.granularity_bytes = granularity_bytes;
+        f->device.props.unit_bytes = f->device.props.granularity_bytes = granularity_bytes;
         pthread_mutex_init(&f->lock, NULL);
         pthread_cond_init(&f->changed, NULL);
 }

@@ -306,7 +306,7 @@ int __wrap_device_open(const char *name, const struct device_options *options,
         d->ops = &ops;
         snprintf(d->props.name, sizeof(d->props.name), "%s", name);
         d->props.transport = options->transport;
-        d->props.granularity_bytes = GRANULARITY;
+        d->props.unit_bytes = d->props.granularity_bytes = GRANULARITY;
         d->props.is_contiguous = options->transport == TRANSPORT_VMM;
         fake_gpu.n_open++;
         *ret_device = d;

@@ -14,6 +14,32 @@ static struct ns_layout with_planes(uint64_t plane_page_bytes, uint32_t n_planes
         return l;
 }
 
+static struct set_source on_gpu(uint64_t budget_bytes)
+{
+        return (struct set_source){.wanted_bytes = 64 * MIB,
+                .granularity_bytes = 2 * MIB,
+                .unit_bytes = 2 * MIB,
+                .budget_bytes = budget_bytes};
+}
+
+static struct set_source on_host(uint64_t budget_bytes)
+{
+        struct set_source s = on_gpu(budget_bytes);
+
+        s.unit_bytes = 4 * KIB;
+        return s;
+}
+
+static void check_sizes(const struct ns_geometry *g, const struct ns_layout *l, uint64_t stride)
+{
+        assert_int_equal(geometry_stride(g), stride);
+        assert_int_equal(g->extent_bytes, g->set_pages * stride);
+        assert_int_equal(g->set_bytes, g->extent_bytes * l->n_planes);
+        assert_int_equal(g->capacity_pages, g->set_pages * g->n_set_slots);
+        assert_true(ns_geometry_holds(g, l));
+}
+
+/* Pages one behind the other, where that makes sets of a good size: on the host as on a GPU. */
 static void test_sizes(void **state)
 {
         static const struct {
@@ -26,30 +52,91 @@ static void test_sizes(void **state)
                 {64 * KIB, 32, 2 * MIB, 32, 16},
                 {64 * KIB, 33, 2 * MIB, 32, 15},  /* one unit each is the least */
                 {96 * KIB, 1, 60 * MIB, 640, 17}, /* lcm(2 MiB, 96 KiB) = 6 MiB */
+                {31 * 128 * KIB, 1, 62 * MIB, 16, 16},
                 {64, 1, 64 * MIB, 1 << 20, 16},
-                {64, 1024, 2 * MIB, 32768, 0}, /* 2 GiB: refused below */
                 {3 * MIB, 4, 12 * MIB, 4, 21},
         };
 
-        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-                struct ns_layout l = with_planes(cases[i].page_bytes, cases[i].n_planes);
+        for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
+                struct set_source source = i % 2 ? on_host(GIB) : on_gpu(GIB);
+                struct ns_layout l = with_planes(cases[i / 2].page_bytes, cases[i / 2].n_planes);
                 struct ns_geometry g = {0};
-                struct detail d;
-                int r = ns_geometry_of(&l, 64 * MIB, 2 * MIB, GIB, &g, &d);
 
-                if (cases[i].n_set_slots == 0) {
-                        assert_int_equal(r, -EINVAL);
-                        continue;
-                }
-                assert_int_equal(r, 0);
-                assert_int_equal(g.extent_bytes, cases[i].extent_bytes);
-                assert_int_equal(g.set_pages, cases[i].set_pages);
-                assert_int_equal(g.set_bytes, cases[i].extent_bytes * cases[i].n_planes);
-                assert_int_equal(g.n_set_slots, cases[i].n_set_slots);
-                assert_int_equal(g.capacity_pages, g.set_pages * g.n_set_slots);
+                assert_int_equal(ns_geometry_of(&l, &source, 0, &g, NULL), 0);
+                check_sizes(&g, &l, cases[i / 2].page_bytes);
+                assert_int_equal(g.extent_bytes, cases[i / 2].extent_bytes);
+                assert_int_equal(g.set_pages, cases[i / 2].set_pages);
+                assert_int_equal(g.n_set_slots, cases[i / 2].n_set_slots);
         }
 }
 
+/* Pages of a size that makes sets too large of a GPU's units have a stride there. On the host
+ * smaller units do. */
+static void test_strides(void **state)
+{
+        static const struct {
+                uint64_t page_bytes;
+                uint32_t n_planes;
+                uint64_t stride, set_bytes, host_stride, host_set_bytes;
+        } cases[] = {
+                {1576960, 1, 1638400, 50 * MIB, 1576960, 42 * 1576960},
+                /* Qwen3 235B, one rank of four */
+                {47 * 16 * KIB, 1, 48 * 16 * KIB, 60 * MIB, 47 * 16 * KIB, 87 * 47 * 16 * KIB},
+                /* DeepSeek V3: 64 MiB would cost 4.7 % */
+                {61 * 18 * KIB, 1, 35 * 32 * KIB, 70 * MIB, 61 * 18 * KIB, 58 * 61 * 18 * KIB},
+                /* Its layers apart: 1,098 MiB is the least, but not on the host */
+                {18 * KIB, 61, 0, 0, 18 * KIB, UINT64_C(61) * 29 * 36 * KIB},
+                {1000003 * 64, 1, 31 * 2 * MIB, 62 * MIB, 1000064 * 64, 1000064 * 64},
+                /* No stride is near enough. */
+                {1536 * KIB, 36, 1536 * KIB, 36 * 6 * MIB, 1536 * KIB, 36 * 1536 * KIB},
+        };
+
+        for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
+                struct set_source source = i % 2 ? on_host(2 * GIB) : on_gpu(2 * GIB);
+                struct ns_layout l = with_planes(cases[i / 2].page_bytes, cases[i / 2].n_planes);
+                uint64_t stride = i % 2 ? cases[i / 2].host_stride : cases[i / 2].stride;
+                struct ns_geometry g = {0};
+                int r = ns_geometry_of(&l, &source, 0, &g, NULL);
+
+                assert_int_equal(r, stride == 0 ? -EINVAL : 0);
+                if (r < 0)
+                        continue;
+                check_sizes(&g, &l, stride);
+                assert_int_equal(
+                        g.set_bytes, i % 2 ? cases[i / 2].host_set_bytes : cases[i / 2].set_bytes);
+        }
+}
+
+/* As an engine asks for it: to be had, or refused with what is in the way. */
+static void test_stride_asked_for(void **state)
+{
+        struct ns_layout l = with_planes(1576960, 1), deepseek = with_planes(61 * 18 * KIB, 1);
+        struct set_source gpu = on_gpu(4 * GIB);
+        struct ns_geometry g = {.set_pages = 77};
+        struct detail d = {0};
+
+        assert_int_equal(ns_geometry_of(&deepseek, &gpu, 61 * 18 * KIB, &g, &d), -EINVAL);
+        assert_non_null(strstr(d.text, "stride_bytes 1124352 in 1 planes needs extent sets of"));
+        assert_non_null(strstr(d.text, "1.07 GiB, more than the largest set there is, 1 GiB"));
+        assert_non_null(strstr(d.text, "stride_bytes 0, or fewer planes"));
+        assert_int_equal(ns_geometry_of(&l, &gpu, 1576960 - 64, &g, &d), -EINVAL);
+        assert_non_null(strstr(d.text, "plane_page_bytes (1576960) and up to 4 %"));
+        assert_int_equal(ns_geometry_of(&l, &gpu, 1576960 + 1, &g, &d), -EINVAL);
+        assert_int_equal(ns_geometry_of(&l, &gpu, 1642688, &g, &d), -EINVAL); /* 4.002 % */
+        assert_int_equal(ns_geometry_of(&l, &gpu, UINT64_MAX - 63, &g, &d), -EINVAL);
+        assert_int_equal(g.set_pages, 77);
+        assert_int_equal(ns_geometry_of(&l, &gpu, 1576960, &g, &d), 0);
+        check_sizes(&g, &l, 1576960);
+        assert_int_equal(g.set_bytes, 770 * MIB);
+        assert_int_equal(ns_geometry_of(&l, &gpu, 1638400, &g, &d), 0);
+        check_sizes(&g, &l, 1638400);
+        assert_int_equal(g.set_bytes, 50 * MIB);
+        gpu.budget_bytes = 512 * MIB;
+        assert_int_equal(ns_geometry_of(&l, &gpu, 1576960, &g, &d), -EINVAL);
+        assert_non_null(strstr(d.text, "770 MiB, more than the device's budget of 512 MiB"));
+}
+
+/* No set is larger than it must be, and little is lost. */
 static void test_random_layouts(void **state)
 {
         unsigned n_ok = 0;
@@ -57,38 +144,68 @@ static void test_random_layouts(void **state)
         for (int i = 0; i < 20000; i++) {
                 uint64_t page = 64 * (1 + random_u64() % (UINT64_C(1) << random_below(24)));
                 struct ns_layout l = with_planes(page, 1 + random_below(NS_MAX_PLANES));
-                uint64_t budget = MIB << random_below(20);
-                struct ns_geometry g;
+                uint64_t budget = MIB << random_below(20), stride;
+                struct set_source source = i % 2 ? on_host(budget) : on_gpu(budget);
+                struct ns_geometry g, dense;
+                int r = ns_geometry_of(&l, &source, 0, &g, NULL);
+                int r_dense = ns_geometry_of(&l, &source, page, &dense, NULL);
 
-                if (ns_geometry_of(&l, 64 * MIB, 2 * MIB, budget, &g, NULL) < 0)
+                if (r < 0) {
+                        assert_int_equal(r_dense, r);
                         continue;
+                }
                 n_ok++;
-                assert_int_equal(g.extent_bytes % (2 * MIB), 0);
-                assert_int_equal(g.extent_bytes, g.set_pages * page);
-                assert_int_equal(g.set_bytes, g.extent_bytes * l.n_planes);
+                stride = geometry_stride(&g);
+                check_sizes(&g, &l, stride);
+                assert_int_equal(g.extent_bytes % source.unit_bytes, 0);
+                assert_true(stride >= page && (stride - page) * 25 <= stride);
                 assert_true(g.set_bytes <= NS_MAX_SET_BYTES && g.set_bytes <= budget);
                 assert_true(g.n_set_slots > 0 && g.n_set_slots * g.set_bytes <= budget);
                 assert_true(g.capacity_pages <= SHARED_MAX_PAGES);
+                if (stride == page)
+                        continue;
+                assert_int_equal(stride % 256, 0);
+                assert_true(r_dense < 0 || dense.set_bytes > MIN(64 * MIB, budget));
+                assert_true(r_dense < 0 || g.set_bytes < dense.set_bytes);
         }
-        assert_true(n_ok > 800); /* some 1,050 of them */
+        assert_true(n_ok > 2000);
+}
+
+/* In one plane no set of a GPU is over 100 MiB, whatever the page is, up to 32 MiB. */
+static void test_one_plane(void **state)
+{
+        struct set_source source = on_gpu(100 * GIB);
+
+        for (uint64_t page = 4 * KIB; page <= 32 * MIB; page += 64 * (1 + random_below(400))) {
+                struct ns_layout l = with_planes(page, 1);
+                struct ns_geometry g;
+
+                assert_int_equal(ns_geometry_of(&l, &source, 0, &g, NULL), 0);
+                assert_true(g.set_bytes <= 100 * MIB);
+        }
 }
 
 /* The sentence names the field and what to do. */
 static void test_refusals(void **state)
 {
-        struct ns_layout odd = with_planes(1000003 * 64, 1), big = with_planes(64 * MIB, 8);
+        struct ns_layout odd = with_planes(18 * KIB, 61), big = with_planes(64 * MIB, 8);
+        struct set_source large = on_gpu(100 * GIB), small = on_gpu(256 * MIB), huge = on_gpu(GIB);
         struct ns_geometry g = {.set_pages = 77};
         struct detail d = {0};
 
-        assert_int_equal(ns_geometry_of(&odd, 64 * MIB, 2 * MIB, 100 * GIB, &g, &d), -EINVAL);
-        assert_non_null(strstr(d.text, "plane_page_bytes 64000192"));
-        assert_non_null(strstr(d.text, "more factors of two"));
-        assert_int_equal(ns_geometry_of(&big, 64 * MIB, 2 * MIB, 256 * MIB, &g, &d), -EINVAL);
+        assert_int_equal(ns_geometry_of(&odd, &large, 0, &g, &d), -EINVAL);
+        assert_non_null(strstr(d.text, "plane_page_bytes 18432"));
+        assert_non_null(strstr(d.text, "more factors of two, or fewer planes"));
+        assert_int_equal(ns_geometry_of(&big, &small, 0, &g, &d), -EINVAL);
         assert_non_null(strstr(d.text, "budget of 256 MiB"));
+        odd = with_planes(64, 1024);
+        assert_int_equal(ns_geometry_of(&odd, &large, 0, &g, &d), -EINVAL);
+        assert_non_null(strstr(d.text, "extent sets of 2 GiB"));
         assert_int_equal(g.set_pages, 77);
 
         odd = with_planes(NS_MAX_SET_BYTES - 64, 1024);
-        assert_int_equal(ns_geometry_of(&odd, 64 * MIB, (1ULL << 62) + 1, GIB, &g, &d), -EINVAL);
+        huge.granularity_bytes = huge.unit_bytes = (1ULL << 62) + 1;
+        assert_int_equal(ns_geometry_of(&odd, &huge, 0, &g, &d), -EINVAL);
 }
 
 static void check_refused(const struct ns_layout *l, const char *field)
@@ -222,7 +339,10 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_sizes),
+                TEST(test_strides),
+                TEST(test_stride_asked_for),
                 TEST(test_random_layouts),
+                TEST(test_one_plane),
                 TEST(test_refusals),
                 TEST(test_layout_check),
                 TEST(test_layout_difference),

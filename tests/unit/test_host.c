@@ -155,6 +155,7 @@ static void test_open_and_enumerate(void **state)
         assert_int_equal(host_backend.open("", NULL, &d, why), 0);
         assert_int_equal(d->props.transport, TRANSPORT_MEMFD);
         assert_int_equal(d->props.granularity_bytes, STEP);
+        assert_int_equal(d->props.unit_bytes, sysconf(_SC_PAGESIZE));
         assert_true(d->props.total_bytes > 64 << 20);
         assert_false(d->props.may_block);
         device_close(d);
@@ -258,6 +259,39 @@ static void test_extents_are_contiguous(void **state)
         unmap(a, STEP, second);
         unmap(a, 0, first);
         d->ops->arena_release(a);
+        d->ops->extent_destroy(first, true);
+        d->ops->extent_destroy(second, true);
+        device_close(d);
+}
+
+/* Of the kernel's pages, where sets of 2 MiB would be too large: one behind the other, and given
+ * back whole. */
+static void test_extents_of_small_units(void **state)
+{
+        struct device *d = open_host();
+        uint64_t unit = d->props.unit_bytes, bytes = 3 * unit;
+        struct extent *first = create(d, bytes), *second = create(d, bytes), *theirs;
+        uint8_t *base, across[16], seen[8];
+        struct device_arena *a = reserve(d, 2 * bytes, &base);
+
+        theirs = import_again(second);
+        map(a, 0, first);
+        map(a, bytes, theirs);
+        memset(across, 0xc3, sizeof(across));
+        memcpy(base + bytes - 8, across, 16);
+        assert_int_equal(d->ops->extent_read(first, bytes - 8, seen, 8), 0);
+        assert_memory_equal(seen, across, 8);
+        assert_int_equal(d->ops->extent_read(second, 0, seen, 8), 0);
+        assert_memory_equal(seen, across, 8);
+        base[2 * bytes - 1] = 7;
+        assert_int_equal(d->ops->extent_zero(second, 0, bytes), 0);
+        assert_true(all_zero(base + bytes, bytes));
+        unmap(a, bytes, theirs);
+        assert_true(is_writable(base + bytes - 1));
+        assert_false(is_readable(base + bytes));
+        unmap(a, 0, first);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(theirs, false);
         d->ops->extent_destroy(first, true);
         d->ops->extent_destroy(second, true);
         device_close(d);
@@ -498,7 +532,7 @@ static void test_import_refuses(void **state)
         refuse(d, -1, STEP);
         refuse(d, memfd_of(STEP, F_SEAL_SHRINK), 2 * STEP);
         refuse(d, memfd_of(2 * STEP, F_SEAL_SHRINK), STEP);
-        refuse(d, memfd_of(STEP + 4096, F_SEAL_SHRINK), STEP + 4096);
+        refuse(d, memfd_of(STEP + 512, F_SEAL_SHRINK), STEP + 512);
         refuse(d, memfd_of(0, F_SEAL_SHRINK), 0);
         refuse(d, memfd_of(STEP, F_SEAL_SHRINK), UINT64_MAX);
         refuse(d, memfd_of(STEP, 0), STEP);
@@ -682,6 +716,7 @@ int main(void)
                 TEST(test_two_arenas_see_the_same_bytes),
                 TEST(test_mapped_import_holds_no_fd),
                 TEST(test_extents_are_contiguous),
+                TEST(test_extents_of_small_units),
                 TEST(test_unmap_leaves_the_reservation),
                 TEST(test_read_only_mapping),
                 TEST(test_failed_map_leaves_the_reservation),

@@ -1,0 +1,156 @@
+/*
+ * What pages of real models take (docs/PAGES.md): the table there is what this program makes, and
+ * it fails where the document has another. `test_page_models --print` shows it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/core-fixture.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+
+/* As the models' published configurations have it, of one rank; all layers in one plane. */
+static const struct model {
+        const char *name, *dtype;
+        uint32_t number_bytes, block_tokens, n_layers, n_kv_heads, head_size;
+        uint32_t n_matrices; /* of a layer: K and V; 1: one for both (MLA) */
+} models[] = {
+        {"Llama 3.1 8B", "bf16", 2, 16, 32, 8, 128, 2},
+        {"Llama 3.2 3B", "bf16", 2, 16, 28, 8, 128, 2},
+        {"Llama 3.1 405B, a rank of 8", "f8e4m3", 1, 16, 126, 1, 128, 2},
+        {"Qwen2.5 7B", "bf16", 2, 16, 28, 4, 128, 2},
+        {"Qwen2.5 14B", "bf16", 2, 16, 48, 8, 128, 2},
+        {"Qwen3 235B A22B, a rank of 4", "bf16", 2, 16, 94, 1, 128, 2},
+        {"Gemma 2 9B", "bf16", 2, 16, 42, 8, 256, 2},
+        {"Gemma 3 27B", "bf16", 2, 16, 62, 16, 128, 2},
+        {"Phi-3 mini", "bf16", 2, 16, 32, 32, 96, 2},
+        {"Phi-4", "bf16", 2, 16, 40, 10, 128, 2},
+        {"gpt-oss 120B", "bf16", 2, 16, 36, 8, 64, 2},
+        {"DeepSeek V3 (MLA)", "bf16", 2, 64, 61, 1, 576, 1},
+};
+
+static uint64_t page_bytes_of(const struct model *m)
+{
+        return (uint64_t)m->n_matrices * m->number_bytes * m->block_tokens * m->n_layers *
+               m->n_kv_heads * m->head_size;
+}
+
+/* In one plane, as kvleased does by default. `dense`: without a stride of its own. */
+static struct ns_geometry geometry_of(const struct model *m, uint64_t unit_bytes, bool dense)
+{
+        const struct set_source source = {.wanted_bytes = 64 * MIB,
+                .granularity_bytes = 2 * MIB,
+                .unit_bytes = unit_bytes,
+                .budget_bytes = 80 * GIB};
+        struct ns_layout l = test_layout();
+        struct ns_geometry g = {0};
+
+        l.n_planes = 1;
+        l.plane_page_bytes = page_bytes_of(m);
+        if (ns_geometry_of(&l, &source, dense ? l.plane_page_bytes : 0, &g, NULL) < 0)
+                g.set_bytes = 0;
+        return g;
+}
+
+static void print_mib(FILE *to, uint64_t bytes)
+{
+        if (bytes == 0)
+                fprintf(to, " refused |");
+        else if (bytes % MIB == 0)
+                fprintf(to, " %llu |", (unsigned long long)(bytes / MIB));
+        else
+                fprintf(to, " %.1f |", (double)bytes / MIB);
+}
+
+static double loss_of(const struct ns_geometry *g, uint64_t page_bytes)
+{
+        uint64_t stride = geometry_stride(g);
+
+        return 100.0 * (double)(stride - page_bytes) / (double)stride;
+}
+
+static void print_table(FILE *to)
+{
+        fprintf(to,
+                "| model | dtype | block | layers | KV heads | head size | page | stride | lost | "
+                "set | dense | host |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+        for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
+                const struct model *m = &models[i];
+                struct ns_geometry g = geometry_of(m, 2 * MIB, false);
+                uint64_t page = page_bytes_of(m);
+
+                fprintf(to, "| %s | %s | %u | %u | %u | %u | %llu | %llu | %.1f %% |", m->name,
+                        m->dtype, m->block_tokens, m->n_layers, m->n_kv_heads, m->head_size,
+                        (unsigned long long)page, (unsigned long long)geometry_stride(&g),
+                        loss_of(&g, page));
+                print_mib(to, g.set_bytes);
+                print_mib(to, geometry_of(m, 2 * MIB, true).set_bytes);
+                print_mib(to, geometry_of(m, 4 * KIB, false).set_bytes);
+                fprintf(to, "\n");
+        }
+}
+
+/* Owned. */
+static char *read_document(void)
+{
+        char *text = NULL;
+        size_t n_bytes = 0;
+        FILE *from = fopen(PAGES_DOCUMENT, "re"), *to = open_memstream(&text, &n_bytes);
+        int c;
+
+        assert_non_null(from);
+        assert_non_null(to);
+        while ((c = getc(from)) != EOF)
+                putc(c, to);
+        fclose(from);
+        fclose(to);
+        return text;
+}
+
+static void test_document(void **state)
+{
+        char *document = read_document(), *table = NULL;
+        size_t n_bytes = 0;
+        FILE *to = open_memstream(&table, &n_bytes);
+
+        assert_non_null(to);
+        print_table(to);
+        fclose(to);
+        if (!strstr(document, table))
+                fail_msg("%s has another table than:\n%s", PAGES_DOCUMENT, table);
+        free(table);
+        free(document);
+}
+
+/* DeepSeek's 549 KiB times 2^n are 4.7 % away from what would make sets of 64 MiB at most. */
+static void test_bounds(void **state)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
+                struct ns_geometry gpu = geometry_of(&models[i], 2 * MIB, false);
+                struct ns_geometry host = geometry_of(&models[i], 4 * KIB, false);
+                uint64_t page = page_bytes_of(&models[i]);
+                bool is_mla = models[i].n_matrices == 1;
+
+                assert_true(gpu.set_bytes > 0 && gpu.set_bytes <= (is_mla ? 70 : 64) * MIB);
+                assert_true(loss_of(&gpu, page) <= 4);
+                assert_true(host.set_bytes > 0 && host.set_bytes <= 64 * MIB);
+                assert_int_equal(geometry_stride(&host), page);
+        }
+}
+
+int main(int argc, char **argv)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_document),
+                TEST(test_bounds),
+        };
+
+        if (argc > 1 && strcmp(argv[1], "--print") == 0) {
+                print_table(stdout);
+                return 0;
+        }
+        return RUN_TESTS(tests);
+}
