@@ -275,6 +275,7 @@ def layouts(daemon: Daemon) -> None:
     connection = daemon.client()
     space = Space(connection, "layouts", keep_page_zero=True)
     expect(space.reply.transport == 1 and space.reply.device == "host", space.reply)
+    expect(space.reply.stride_bytes == PAGE_BYTES, space.reply)
     expect(space.reply.extent_bytes == space.reply.set_pages * PAGE_BYTES, space.reply)
     expect(0 not in space.lease(64), "page 0 was granted")
     expect(connection.ask("NS_OPEN", name="layouts", layout=layout()).status == kv.EXISTS, "open twice")
@@ -291,6 +292,26 @@ def layouts(daemon: Daemon) -> None:
     _, keys = space.publish(TOKENS[:16])
     expect(other.tell("NS_OPEN", name="layouts", layout=layout(version="r2")).ns_id, "another version")
     expect(connection.ask("LOOKUP", ns_id=space.id, keys=keys[0]).status == kv.STALE, "the old version")
+
+
+@test()
+def strides(daemon: Daemon) -> None:
+    apart = layout(plane_page_bytes=61440)
+    writer = Space(daemon.client(), "apart", apart, stride_bytes=63488)
+    expect(writer.reply.stride_bytes == 63488, writer.reply)
+    expect(writer.reply.extent_bytes == writer.reply.set_pages * 63488, writer.reply)
+    pages, keys = writer.publish(TOKENS[:64])
+    reader = Space(daemon.client(), "apart", apart)
+    expect(reader.reply.stride_bytes == 63488, reader.reply)
+    expect(reader.lookup(keys) == pages, "another client finds them")
+    reader.check(pages, keys)
+    writer.release(pages)
+    reader.release(pages)
+    for stride in 61440 - 64, 61440 + 1, 65536:
+        reply = daemon.client().ask("NS_OPEN", name="no", layout=apart, stride_bytes=stride)
+        expect(reply.status == kv.INVALID and "stride_bytes" in reply.detail, reply)
+    reply = daemon.client().ask("NS_OPEN", name="apart", layout=apart, stride_bytes=61440)
+    expect(reply.status == kv.LAYOUT and "63488" in reply.detail, reply)
 
 
 @test()

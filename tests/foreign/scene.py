@@ -141,7 +141,7 @@ class Space:
         maps, size = self.map_set(number), self.layout.plane_page_bytes
         if self.tier(page):
             return maps[0], i * self.tier_of(number).page_bytes + plane * size
-        return maps[plane], i * size
+        return maps[plane], i * (self.reply.stride_bytes or size)
 
     def write(self, page: int, data: list[bytes]) -> None:
         for plane, part in enumerate(data):

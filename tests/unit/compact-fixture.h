@@ -15,20 +15,21 @@ static inline uint8_t *bytes_of(const struct ns *ns, uint32_t page, uint32_t pla
 {
         struct extent_set *set = ns_set_of(ns, page);
 
-        return fake_bytes(set->extents[plane]) + page % ns->geometry.set_pages * PAGE_BYTES;
+        return fake_bytes(set->extents[plane]) +
+               page % ns->geometry.set_pages * (ns->geometry.extent_bytes / ns->geometry.set_pages);
 }
 
 static inline void fill(const struct ns *ns, uint32_t page, unsigned seed)
 {
         for (uint32_t plane = 0; plane < ns->layout.n_planes; plane++)
-                for (unsigned i = 0; i < PAGE_BYTES; i++)
+                for (unsigned i = 0; i < ns->layout.plane_page_bytes; i++)
                         bytes_of(ns, page, plane)[i] = (uint8_t)(seed * 31 + plane * 7 + i);
 }
 
 static inline void assert_filled(const struct ns *ns, uint32_t page, unsigned seed)
 {
         for (uint32_t plane = 0; plane < ns->layout.n_planes; plane++)
-                for (unsigned i = 0; i < PAGE_BYTES; i++)
+                for (unsigned i = 0; i < ns->layout.plane_page_bytes; i++)
                         assert_int_equal(
                                 bytes_of(ns, page, plane)[i], (uint8_t)(seed * 31 + plane * 7 + i));
 }
@@ -100,6 +101,39 @@ static inline struct attach *open_planes(struct member *m, unsigned n_planes)
         l.n_planes = n_planes;
         assert_int_equal(attach_open(m, "n", &l, "", false, &a, NULL), 0);
         return a;
+}
+
+/* Pages that lie a stride apart which isn't their size, as many to a set. The store has four sets
+ * of them for 56 of others. */
+#define APART_PAGE_BYTES 1728
+#define APART_STRIDE     1792 /* 7 * 256 */
+#define APART_SETS(n)    ((n)*SET_PAGES * APART_STRIDE / SET_BYTES)
+
+static inline struct attach *open_apart(struct world *w, struct member *m, unsigned n_planes)
+{
+        const struct attach_options o = {.stride_bytes = APART_STRIDE};
+        struct ns_layout l = test_layout();
+        struct attach *a = NULL;
+
+        l.plane_page_bytes = APART_PAGE_BYTES;
+        l.n_planes = n_planes;
+        store_find_pool(&w->f.store, "")->extent_bytes = n_planes * SET_PAGES * APART_STRIDE;
+        assert_int_equal(attach_open_with(m, "n", &l, &o, &a, NULL), 0);
+        assert_int_equal(a->ns->geometry.set_pages, SET_PAGES);
+        assert_int_equal(a->ns->geometry.extent_bytes, SET_PAGES * APART_STRIDE);
+        return a;
+}
+
+/* What lies between pages has never been written to. */
+static inline void assert_nothing_between(const struct ns *ns)
+{
+        static const uint8_t nothing[APART_STRIDE - APART_PAGE_BYTES];
+
+        ns_for_each_set (set, ns)
+                for (uint32_t i = 0; i < SET_PAGES * ns->layout.n_planes; i++)
+                        assert_memory_equal(fake_bytes(set->extents[i / SET_PAGES]) +
+                                                    i % SET_PAGES * APART_STRIDE + APART_PAGE_BYTES,
+                                nothing, sizeof(nothing));
 }
 
 /* Set 0 with six pages of keys 2 to 7, set 1 with two of keys 8 and 9. */

@@ -12,7 +12,7 @@
 #define PATIENCE_SEC 10
 
 /* Small ones have bytes, which the daemon's copies move. */
-#define BYTES_MAX 4096
+#define BYTES_MAX 16384
 
 struct fake_extent {
         struct extent extent;

@@ -70,6 +70,29 @@ static void test_all_planes(void **state)
         end(&w, m);
 }
 
+/* By strides, as many bytes as a page has. */
+static void test_apart(void **state)
+{
+        for (unsigned n_planes = 1; n_planes <= 2; n_planes++) {
+                struct world w;
+                struct member *m;
+                struct attach *a;
+
+                start(&w, n_planes * APART_SETS(4));
+                m = join(w.f.a);
+                a = open_apart(&w, m, n_planes);
+                scatter(a);
+                w.now_nsec = LATER;
+                assert_true(turn(&w));
+                assert_int_equal(work(&w), RECALL_NOTHING);
+                assert_int_equal(a->ns->device.n_sets, 1);
+                for (unsigned key = 2; key < 10; key++)
+                        assert_cached(a, key);
+                assert_nothing_between(a->ns);
+                end(&w, m);
+        }
+}
+
 /* Parents and children of what was moved, and its place in the order of eviction. */
 static void test_tree_and_order(void **state)
 {
@@ -601,6 +624,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_empties_a_set),
                 TEST(test_all_planes),
+                TEST(test_apart),
                 TEST(test_tree_and_order),
                 TEST(test_fullest_is_filled),
                 TEST(test_called_off_for_who_waits),

@@ -10,10 +10,10 @@
 #define HASTY_MSEC    1000  /* one that nothing but a blocked call reaches */
 #define PATIENCE_MSEC 10000
 
-static void start_slow(struct world *w, unsigned deadline_msec)
+static void start_slow(struct world *w, unsigned deadline_msec, unsigned n_sets)
 {
         struct tenant_attrs attrs = {
-                .limit_bytes = 4 * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
+                .limit_bytes = n_sets * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
         struct queue *queue;
 
         *w = (struct world){.now_nsec = LATER};
@@ -22,7 +22,8 @@ static void start_slow(struct world *w, unsigned deadline_msec)
         store_init(&w->f.store, &evict_lru);
         w->f.store.min_page_bytes = PAGE_BYTES;
         assert_int_equal(queue_open_device(&w->f.device.device, deadline_msec, &queue), 0);
-        assert_int_equal(store_add_queue(&w->f.store, queue, 4 * SET_BYTES, SET_BYTES, &w->f.d), 0);
+        assert_int_equal(
+                store_add_queue(&w->f.store, queue, n_sets * SET_BYTES, SET_BYTES, &w->f.d), 0);
         assert_int_equal(tenant_new(&w->f.store, "a", &attrs, &w->f.a, &w->f.d), 0);
         w->f.store.on_recall = note_told;
         w->f.store.on_recall_work = note_work;
@@ -54,15 +55,16 @@ static void reap(struct world *w)
         fail_msg("no job ended");
 }
 
+/* `apart`: pages of open_apart(). */
 static struct attach *begin_slow(
-        struct world *w, unsigned deadline_msec, struct member **ret_member)
+        struct world *w, unsigned deadline_msec, bool apart, struct member **ret_member)
 {
         uint32_t pages[16];
         struct attach *a;
 
-        start_slow(w, deadline_msec);
+        start_slow(w, deadline_msec, apart ? APART_SETS(4) : 4);
         *ret_member = join(w->f.a);
-        a = open_ns(*ret_member, "n");
+        a = apart ? open_apart(w, *ret_member, 1) : open_ns(*ret_member, "n");
         assert_int_equal(lease_pages(a, 16, 1, pages, NULL), -EINPROGRESS);
         while (a->ns->device.n_preparing > 0)
                 reap(w);
@@ -87,10 +89,10 @@ static struct attach *begin_slow(
 }
 
 /* Chosen, and its copies are under way in the driver. */
-static struct attach *begin_copies(
-        struct world *w, unsigned deadline_msec, struct member **ret_member)
+static struct attach *begin_copies_of(
+        struct world *w, unsigned deadline_msec, bool apart, struct member **ret_member)
 {
-        struct attach *a = begin_slow(w, deadline_msec, ret_member);
+        struct attach *a = begin_slow(w, deadline_msec, apart, ret_member);
 
         fake_device_block(&w->f.device, "copy");
         assert_true(turn(w));
@@ -98,6 +100,12 @@ static struct attach *begin_copies(
         fake_device_wait_inside(&w->f.device);
         assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 2);
         return a;
+}
+
+static struct attach *begin_copies(
+        struct world *w, unsigned deadline_msec, struct member **ret_member)
+{
+        return begin_copies_of(w, deadline_msec, false, ret_member);
 }
 
 static void end_slow(struct world *w, struct member *m)
@@ -132,6 +140,20 @@ static void test_slow_device(void **state)
         assert_int_equal(w.f.store.counters.compacted_sets, 1);
         for (unsigned key = 2; key < 10; key++)
                 assert_cached(a, key);
+        end_slow(&w, m);
+}
+
+static void test_apart(void **state)
+{
+        struct world w;
+        struct member *m;
+        struct attach *a = begin_copies_of(&w, PATIENT_MSEC, true, &m);
+
+        finish_copies(&w, a);
+        assert_int_equal(a->ns->device.n_sets, 1);
+        for (unsigned key = 2; key < 10; key++)
+                assert_cached(a, key);
+        assert_nothing_between(a->ns);
         end_slow(&w, m);
 }
 
@@ -318,6 +340,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_slow_device),
+                TEST(test_apart),
                 TEST(test_pinned_during_the_copy),
                 TEST(test_stale_during_the_copy),
                 TEST(test_reused_during_the_copy),

@@ -206,6 +206,70 @@ static void test_up(void **state)
         tiers_end(&w);
 }
 
+/* So far apart: 30 of them are 15 times the least extent of the host. */
+#define APART_STRIDE (66 * UINT64_C(1024))
+#define APART_PAGES  30
+
+/* Between the pages of all sets of the device: what was written there, or writes it. */
+static void fill_between(struct tiers *w, bool is_filled)
+{
+        list_for_each (set, &w->ns->device.sets_bound, struct extent_set, link)
+                for (uint32_t i = 0; i < APART_PAGES * w->n_planes; i++) {
+                        uint8_t *at = set_address(set, 0, i / APART_PAGES) +
+                                      i % APART_PAGES * APART_STRIDE + TIER_PAGE_BYTES;
+
+                        for (unsigned n = 0; is_filled && n < APART_STRIDE - TIER_PAGE_BYTES; n++)
+                                assert_int_equal(at[n], 0xbe);
+                        memset(at, 0xbe, APART_STRIDE - TIER_PAGE_BYTES);
+                }
+}
+
+/* Pages that lie further apart than they are large go down and come up as others do, and nothing
+ * of what lies between goes with them. */
+static void goes_apart(unsigned n_planes, enum codec codec)
+{
+        const struct tiers_want want = {.evict = &evict_lru,
+                .n_device = 2,
+                .n_host = 4,
+                .n_planes = n_planes,
+                .host_codec = codec,
+                .stride_bytes = APART_STRIDE};
+        unsigned key;
+        uint32_t old;
+        struct told told;
+        struct tiers w;
+
+        tiers_open(&w, &want);
+        assert_int_equal(w.ns->geometry.set_pages, APART_PAGES);
+        assert_true(w.ns->geometry.tiers[TIER_HOST].stored_bytes <= n_planes * TIER_PAGE_BYTES);
+        for (key = 0; w.ns->device.n_sets < 2; key++)
+                assert_true(tier_cache(&w, key, 1));
+        fill_between(&w, false);
+        for (; key < N_DEVICE; key++) {
+                assert_true(tier_cache(&w, key, 1));
+                tiers_settle(&w);
+        }
+        key = any_below(&w);
+        old = tier_pin(&w, key);
+        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &told), 0);
+        tiers_settle(&w);
+        assert_int_equal(told.status, 0);
+        assert_int_equal(tier_of(&w, key), TIER_DEVICE);
+        assert_int_equal(tier_find(&w, key), told.page);
+        for (key = 0; key < N_DEVICE && codec == CODEC_NONE; key++)
+                assert_true(tier_is_filled(&w, tier_find(&w, key), key));
+        tier_unpin(&w, old);
+        fill_between(&w, true);
+        tiers_end(&w);
+}
+
+static void test_apart(void **state)
+{
+        goes_apart(1, CODEC_NONE);
+        goes_apart(2, CODEC_NONE);
+        goes_apart(1, CODEC_INT8);
+}
+
 static void test_there(void **state)
 {
         struct told told;
@@ -782,6 +846,7 @@ int main(void)
                 cmocka_unit_test(test_tips_give_way),
                 cmocka_unit_test(test_host_limit),
                 cmocka_unit_test(test_up),
+                cmocka_unit_test(test_apart),
                 cmocka_unit_test(test_there),
                 cmocka_unit_test(test_no_room_above),
                 cmocka_unit_test(test_published_again),

@@ -58,8 +58,9 @@ struct tiers_want {
         unsigned n_device, n_host; /* n_host 0: no such tier */
         unsigned n_planes;
         enum codec host_codec, disk_codec;
-        const char *format; /* of the layout; NULL: none */
-        const char *disk;   /* NULL: none */
+        uint64_t stride_bytes; /* 0: TIER_PAGE_BYTES */
+        const char *format;    /* of the layout; NULL: none */
+        const char *disk;      /* NULL: none */
         uint64_t disk_bytes;
         disk_engine_start_fn start; /* of another engine, with data; NULL: the disk's own */
         void *start_data;
@@ -84,8 +85,9 @@ static inline void tiers_add_disk(struct tiers *w, struct pool *above, const str
 static inline void tiers_open_ns(struct tiers *w, const struct tiers_want *o, const char *version)
 {
         struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
-        const struct attach_options options = {
-                .host_codec = o->host_codec, .disk_codec = o->disk_codec};
+        const struct attach_options options = {.host_codec = o->host_codec,
+                .disk_codec = o->disk_codec,
+                .stride_bytes = o->stride_bytes};
 
         l.n_planes = o->n_planes;
         if (o->host_codec != CODEC_NONE || o->disk_codec != CODEC_NONE) {
