@@ -37,13 +37,13 @@ static void test_format(void **state)
         struct harness *h = *state;
         struct worker *a = connected(h), *b = connected(h), *c = connected(h);
 
-        worker_tell(a, "open ns 1 - - - - flash-NHD");
-        assert_int_equal(worker_ask(b, "open ns 1 - - - - flash-HND"), 8); /* KVL_LAYOUT */
+        worker_tell(a, "open ns 1 - - - - - flash-NHD");
+        assert_int_equal(worker_ask(b, "open ns 1 - - - - - flash-HND"), 8); /* KVL_LAYOUT */
         if (!strstr(b->rest, "another format") || !strstr(b->rest, "flash-NHD") ||
                 !strstr(b->rest, "flash-HND"))
                 fail_msg("not both formats in \"%s\"", b->rest);
         assert_int_equal(worker_ask(c, "open ns 1"), 8);
-        worker_tell(b, "open ns 1 - - - - flash-NHD");
+        worker_tell(b, "open ns 1 - - - - - flash-NHD");
         worker_tell(c, "open other 1");
         worker_stop(a);
         worker_stop(b);
@@ -58,9 +58,9 @@ static void test_no_name(void **state)
         char name[101], words[128];
         uint32_t pages[3];
 
-        worker_tell(a, "open - 1 - - - - flash-NHD");
-        worker_tell(b, "open - 1 - - - - flash-NHD");
-        worker_tell(c, "open - 1 - - - - flash-HND");
+        worker_tell(a, "open - 1 - - - - - flash-NHD");
+        worker_tell(b, "open - 1 - - - - - flash-NHD");
+        worker_tell(c, "open - 1 - - - - - flash-HND");
         worker_publish_chain(a, 1, 3, pages);
         worker_tell(b, "lookup 1:0-2");
         assert_int_equal(worker_ask(c, "lookup 1:0-2"), 1);

@@ -364,18 +364,19 @@ static void do_invalidate_lookup(struct worker_state *w, char **args, unsigned n
                 printf("0 %u\n", n);
 }
 
-/* poke PAGE VALUE, peek PAGE: first byte of plane 0. Nothing a worker may do to a sealed page; it
- * shows that memory is shared. */
+/* poke PAGE VALUE [OFFSET], peek PAGE [OFFSET]: a byte of plane 0. Nothing a worker may do to a
+ * sealed page; it shows that memory is shared. */
 static void do_poke(struct worker_state *w, char **args, unsigned n_args)
 {
-        worker_answer(worker_page_poke(w->ns, (uint32_t)strtoul(args[0], NULL, 10), 0, 0,
-                (char)strtol(args[1], NULL, 10)));
+        worker_answer(worker_page_poke(w->ns, (uint32_t)strtoul(args[0], NULL, 10), 0,
+                n_args > 2 ? strtoull(args[2], NULL, 10) : 0, (char)strtol(args[1], NULL, 10)));
 }
 
 static void do_peek(struct worker_state *w, char **args, unsigned n_args)
 {
         char byte = 0;
-        int r = worker_page_peek(w->ns, (uint32_t)strtoul(args[0], NULL, 10), 0, 0, &byte);
+        int r = worker_page_peek(w->ns, (uint32_t)strtoul(args[0], NULL, 10), 0,
+                n_args > 1 ? strtoull(args[1], NULL, 10) : 0, &byte);
 
         if (r)
                 worker_answer(r);

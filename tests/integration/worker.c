@@ -120,25 +120,29 @@ static void do_connect(struct worker_state *w, char **args, unsigned n_args)
         kvl_set_event_handler(w->conn, on_event, w);
 }
 
-/* open NAME|- PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|-] [DEVICE|-] [FORMAT] */
+/* open NAME|- PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|-] [DEVICE|-] [STRIDE|-] [FORMAT] */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_layout layout = worker_layout((unsigned)strtoul(args[1], NULL, 10));
-        unsigned flags = 0;
+        struct kvl_ns_options o = {.size = sizeof(o)};
         int r;
 
         if (n_args > 4 && args[4][0] != '-')
-                flags = strcmp(args[4], "same") == 0 ? KVL_NS_SAME_ADDRESS : KVL_NS_KEEP_PAGE_ZERO;
+                o.flags =
+                        strcmp(args[4], "same") == 0 ? KVL_NS_SAME_ADDRESS : KVL_NS_KEEP_PAGE_ZERO;
         if (n_args > 2 && args[2][0] != '-')
                 layout.version = args[2];
         if (n_args > 3 && args[3][0] != '-')
                 layout.plane_page_bytes = strtoull(args[3], NULL, 10);
-        if (n_args > 6) {
-                layout.format = args[6];
-                layout.format_bytes = strlen(args[6]);
+        if (n_args > 5 && args[5][0] != '-')
+                o.device = args[5];
+        if (n_args > 6 && args[6][0] != '-')
+                o.stride_bytes = strtoull(args[6], NULL, 10);
+        if (n_args > 7) {
+                layout.format = args[7];
+                layout.format_bytes = strlen(args[7]);
         }
-        r = kvl_ns_open(w->conn, args[0][0] != '-' ? args[0] : NULL, &layout,
-                n_args > 5 && args[5][0] != '-' ? args[5] : NULL, flags, &w->ns);
+        r = kvl_ns_open_with(w->conn, args[0][0] != '-' ? args[0] : NULL, &layout, &o, &w->ns);
         w->info = (struct kvl_ns_info){.size = sizeof(w->info)};
         if (r == 0)
                 kvl_ns_info(w->ns, &w->info);
@@ -154,10 +158,10 @@ static void do_close(struct worker_state *w, char **args, unsigned n_args)
 
 static void do_info(struct worker_state *w, char **args, unsigned n_args)
 {
-        printf("0 capacity=%u set=%u client=%llu tenant=%s device=%s memory=%s\n",
+        printf("0 capacity=%u set=%u client=%llu tenant=%s device=%s memory=%s stride=%llu\n",
                 w->info.capacity_pages, w->info.set_pages,
                 (unsigned long long)kvl_client_id(w->conn), w->tenant, w->info.device,
-                w->info.is_cpu_memory ? "cpu" : "gpu");
+                w->info.is_cpu_memory ? "cpu" : "gpu", (unsigned long long)w->info.stride_bytes);
 }
 
 static void do_name(struct worker_state *w, char **args, unsigned n_args)

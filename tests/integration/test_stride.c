@@ -1,0 +1,220 @@
+/*
+ * Pages of a size that models have (1,576,960 bytes, 2,048 times 770) are shared by processes, over
+ * a restart of the daemon too, and lie below the device meanwhile. On a GPU they lie further apart
+ * than they are large; on the host they do where the worker asks for it.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "tests/integration/harness.h"
+
+#define PAGE_BYTES 1576960
+#define APART      1638400 /* 25 times 64 KiB */
+#define CHAIN      5       /* pages */
+
+static const struct private_tenant tenants[] = {{"a", NULL}, {"b", NULL}, {NULL, NULL}};
+#define DEVICE_LINES "memory = 160MiB\nextent = 64MiB\n"
+static const struct private_options plain = {.tenants = tenants, .device_lines = DEVICE_LINES};
+static const struct private_options kept = {
+        .tenants = tenants, .device_lines = DEVICE_LINES, .is_kept = true};
+static const struct private_options tiers = {.tenants = tenants,
+        .device_lines = "memory = 64MiB\nextent = 64MiB\nhost_memory = 256MiB\n",
+        .is_kept = true};
+
+/* With its namespace open; stride 0: as kvleased likes it. */
+static struct worker *start_worker(struct harness *h, const char *tenant, unsigned stride)
+{
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+
+        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, tenant, socket));
+        worker_tell(w, "open ns 1 - %u - - %u", PAGE_BYTES, stride);
+        return w;
+}
+
+static unsigned stride_of(struct worker *w)
+{
+        const char *at = strstr(worker_tell(w, "info"), "stride=");
+
+        assert_non_null(at);
+        return (unsigned)strtoul(at + strlen("stride="), NULL, 10);
+}
+
+/* Found by another worker than the one that published it; how many of a chain are. */
+static unsigned read_chain(struct worker *w, unsigned chain)
+{
+        uint32_t pages[CHAIN];
+        unsigned n = 0;
+
+        if (worker_ask(w, "lookup %u:0-%u", chain, CHAIN - 1) == 0)
+                n = worker_numbers(w, pages, CHAIN);
+        for (unsigned i = 0; i < n; ++i) {
+                worker_tell(w, "verify %u %u", pages[i], 1000 * chain + i);
+                worker_tell(w, "release %u", pages[i]);
+        }
+        return n;
+}
+
+static void publish(struct worker *w, unsigned chain)
+{
+        uint32_t pages[CHAIN];
+
+        worker_publish_chain(w, chain, CHAIN, pages);
+        for (unsigned i = 0; i < CHAIN; ++i)
+                worker_tell(w, "release %u", pages[i]);
+}
+
+static void test_shared(void **state)
+{
+        struct harness *h = *state;
+        struct worker *one = start_worker(h, "a", 0), *two = start_worker(h, "a", 0);
+
+        assert_int_equal(stride_of(one), private_on_gpu() ? APART : PAGE_BYTES);
+        assert_int_equal(stride_of(two), stride_of(one));
+        publish(one, 1);
+        publish(two, 2);
+        assert_int_equal(read_chain(two, 1), CHAIN);
+        assert_int_equal(read_chain(one, 2), CHAIN);
+        worker_stop(one);
+        worker_stop(two);
+}
+
+/* What a worker asks for is what it gets, or it is told why not. */
+static void test_asked_for(void **state)
+{
+        struct harness *h = *state;
+        struct worker *one = start_worker(h, "a", APART), *two = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+
+        assert_int_equal(stride_of(one), APART);
+        publish(one, 1);
+        worker_tell(two, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
+        assert_int_equal(
+                worker_ask(two, "open ns 1 - %u - - %u", PAGE_BYTES, PAGE_BYTES), KVL_LAYOUT);
+        assert_non_null(strstr(two->rest, "has a stride of 1638400 bytes"));
+        assert_int_equal(
+                worker_ask(two, "open other 1 - %u - - %u", PAGE_BYTES, PAGE_BYTES + 1), -EINVAL);
+        if (private_on_gpu()) {
+                assert_int_equal(
+                        worker_ask(two, "open other 1 - %u - - %u", PAGE_BYTES, PAGE_BYTES),
+                        -EINVAL);
+                assert_non_null(strstr(two->rest, "extent sets of 770 MiB"));
+                assert_non_null(strstr(two->rest, "budget of 160 MiB"));
+        }
+        worker_tell(two, "open ns 1 - %u", PAGE_BYTES);
+        assert_int_equal(stride_of(two), APART);
+        assert_int_equal(read_chain(two, 1), CHAIN);
+        worker_stop(one);
+        worker_stop(two);
+}
+
+/* What a tenant writes between pages no other one reads. */
+static void test_nothing_left(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a, *b;
+        uint32_t pages[CHAIN];
+
+        if (private_on_gpu())
+                skip(); /* a worker reads pages there, and nothing else */
+        a = start_worker(h, "a", APART);
+        worker_publish_chain(a, 1, CHAIN, pages);
+        for (unsigned i = 0; i < CHAIN; ++i)
+                worker_tell(a, "poke %u 119 %u", pages[i], PAGE_BYTES + 1000);
+        worker_stop(a);
+        ctl(h, "purge a --remove");
+        b = start_worker(h, "b", APART);
+        worker_tell(b, "lease %u", CHAIN);
+        assert_int_equal(worker_numbers(b, pages, CHAIN), CHAIN);
+        for (unsigned i = 0; i < CHAIN; ++i) {
+                worker_tell(b, "zeros %u", pages[i]);
+                assert_int_equal(
+                        strtol(worker_tell(b, "peek %u %u", pages[i], PAGE_BYTES + 1000), NULL, 10),
+                        0);
+        }
+        worker_stop(b);
+}
+
+static void kill_daemon(struct harness *h)
+{
+        assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
+        assert_int_equal(private_daemon_await(&h->daemon), 0);
+}
+
+static void survives(struct harness *h, unsigned asked)
+{
+        struct worker *one, *two, *three;
+        unsigned stride;
+
+        if (!private_is_contiguous()) {
+                print_message("skipped: this memory doesn't outlive the daemon\n");
+                skip();
+        }
+        one = start_worker(h, "a", asked);
+        two = start_worker(h, "a", 0);
+        stride = stride_of(one);
+        publish(one, 1);
+        kill_daemon(h);
+        ctl_wait_status(h, "n_clients", 2);
+        assert_int_equal(read_chain(two, 1), CHAIN);
+        publish(two, 2);
+        three = start_worker(h, "a", 0);
+        assert_int_equal(stride_of(three), stride);
+        assert_int_equal(read_chain(one, 2), CHAIN);
+        assert_int_equal(read_chain(three, 1), CHAIN);
+        assert_int_equal(read_chain(three, 2), CHAIN);
+        worker_stop(one);
+        worker_stop(two);
+        worker_stop(three);
+}
+
+static void test_survives(void **state)
+{
+        survives(*state, 0);
+}
+
+static void test_survives_apart(void **state)
+{
+        survives(*state, APART);
+}
+
+/* More than the device holds; what is found has its bytes, wherever it was. */
+static void test_below(void **state)
+{
+        struct harness *h = *state;
+        struct worker *one = start_worker(h, "a", APART), *two = start_worker(h, "a", 0);
+        unsigned n = 0;
+
+        for (unsigned chain = 0; chain < 16; ++chain) {
+                publish(one, chain);
+                ctl_wait_status(h, "pages_granted", 0);
+        }
+        if (private_is_contiguous()) {
+                kill_daemon(h);
+                ctl_wait_status(h, "n_clients", 2);
+        }
+        for (unsigned chain = 0; chain < 16; ++chain)
+                n += read_chain(two, chain);
+        print_message("%u of %u pages found\n", n, 16 * CHAIN);
+        assert_true(n > (private_on_gpu() ? 0 : 40)); /* the device holds 40 */
+        worker_stop(one);
+        worker_stop(two);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_shared, (void *)&plain),
+                harness_test(test_asked_for, (void *)&plain),
+                harness_test(test_nothing_left, (void *)&plain),
+                harness_test(test_survives, (void *)&kept),
+                harness_test(test_survives_apart, (void *)&kept),
+                harness_test(test_below, (void *)&tiers),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
