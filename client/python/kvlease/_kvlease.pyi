@@ -87,6 +87,7 @@ class Connection:
         expire: float | None = 0,
         host_codec: Codec | int = 0,
         disk_codec: Codec | int = 0,
+        stride_bytes: int = 0,
     ) -> Namespace: ...
     @overload
     def namespace(
@@ -102,6 +103,7 @@ class Connection:
         expire: float | None = 0,
         host_codec: Codec | int = 0,
         disk_codec: Codec | int = 0,
+        stride_bytes: int = 0,
     ) -> Namespace: ...
     def set_event_handler(self, handler: Callable[[Event], object] | None, /) -> None: ...
     def fileno(self) -> int: ...

@@ -137,7 +137,11 @@ class TierInfo(NamedTuple):
 
 
 class NamespaceInfo(NamedTuple):
-    """What an open namespace is; device: a UUID, or 'host'."""
+    """What an open namespace is; device: a UUID, or 'host'.
+
+    stride_bytes: from a page to the next one in a plane on the device, plane_page_bytes or a little
+    more.
+    """
 
     capacity_pages: int
     set_pages: int
@@ -149,6 +153,7 @@ class NamespaceInfo(NamedTuple):
     is_cpu_memory: bool
     is_contiguous: bool
     tiers: tuple[TierInfo, ...]
+    stride_bytes: int
 
 
 class SessionInfo(NamedTuple):

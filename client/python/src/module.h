@@ -156,7 +156,7 @@ struct ns_object {
         uint32_t n_calls;
         uint32_t n_views;
         uint32_t page_tokens, n_planes, n_device_pages, capacity_pages;
-        uint64_t plane_page_bytes;
+        uint64_t plane_page_bytes, stride_bytes;
         bool is_cpu_memory, is_contiguous;
         char device[65];
 };

@@ -61,7 +61,8 @@ static bool get_options(PyObject *const *a, struct kvl_ns_options *o)
                 !arg_bool(a[4], &is_same) || !arg_text(a[5], "set", &o->set) ||
                 !arg_u32(a[6], "set_size", &o->set_size) ||
                 !arg_msec(a[7], "expire", 0, &expire_msec) || !arg_u32(a[8], "host_codec", &host) ||
-                !arg_u32(a[9], "disk_codec", &disk))
+                !arg_u32(a[9], "disk_codec", &disk) ||
+                !arg_u64(a[10], "stride_bytes", &o->stride_bytes))
                 return false;
         o->flags = (keeps_zero ? KVL_NS_KEEP_PAGE_ZERO : 0) | (is_same ? KVL_NS_SAME_ADDRESS : 0);
         o->expire_sec = ((uint32_t)expire_msec + 999) / 1000;
@@ -78,6 +79,7 @@ static void remember(struct ns_object *self)
         self->page_tokens = info.page_tokens;
         self->n_planes = info.n_planes;
         self->plane_page_bytes = info.plane_page_bytes;
+        self->stride_bytes = info.stride_bytes;
         self->capacity_pages = info.capacity_pages;
         self->n_device_pages = info.n_tiers > 0 ? info.tiers[0].n_pages : info.capacity_pages;
         self->is_cpu_memory = info.is_cpu_memory;
@@ -90,14 +92,14 @@ struct ns_object *namespace_open(
 {
         static const struct signature s = {"namespace",
                 {"name", "layout", "device", "keep_page_zero", "same_address", "set", "set_size",
-                        "expire", "host_codec", "disk_codec"},
+                        "expire", "host_codec", "disk_codec", "stride_bytes"},
                 0, 2};
         struct kvl_ns_options o = {.size = sizeof(o)};
         const char *name = NULL;
         struct ns_object *self;
         struct layout layout;
         struct kvl_ns *ns = NULL;
-        PyObject *a[10];
+        PyObject *a[11];
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_text(a[0], "name", &name) ||
@@ -236,11 +238,11 @@ static PyObject *ns_get_info(struct ns_object *self, void *unused)
         if (!tiers)
                 return NULL;
         return types_new("NamespaceInfo",
-                Py_BuildValue("(IIIIKKsNNN)", info.capacity_pages, info.set_pages, info.page_tokens,
-                        info.n_planes, (unsigned long long)info.plane_page_bytes,
+                Py_BuildValue("(IIIIKKsNNNK)", info.capacity_pages, info.set_pages,
+                        info.page_tokens, info.n_planes, (unsigned long long)info.plane_page_bytes,
                         (unsigned long long)info.epoch, info.device,
                         PyBool_FromLong(info.is_cpu_memory), PyBool_FromLong(info.is_contiguous),
-                        tiers));
+                        tiers, (unsigned long long)info.stride_bytes));
 }
 
 static PyObject *ns_get_name(struct ns_object *self, void *unused)

@@ -152,9 +152,9 @@ static const struct dtype *dtype_get(PyObject *object)
         return NULL;
 }
 
-/* n pages from `at` on, one after the other. */
+/* n pages from `at` on, `stride` bytes from one to the next. */
 static struct view_object *view_new(
-        struct ns_object *ns, void *at, uint32_t n, bool is_one, PyObject *dtype)
+        struct ns_object *ns, void *at, uint32_t n, uint64_t stride, bool is_one, PyObject *dtype)
 {
         const struct dtype *type = dtype_get(dtype);
         Py_ssize_t row = (Py_ssize_t)ns->plane_page_bytes;
@@ -170,7 +170,7 @@ static struct view_object *view_new(
         self->dtype = type;
         self->ndim = is_one ? 1 : 2;
         self->shape[0] = n;
-        self->strides[0] = row;
+        self->strides[0] = (Py_ssize_t)stride;
         self->shape[self->ndim - 1] = row / type->bytes;
         self->strides[self->ndim - 1] = type->bytes;
         return self;
@@ -208,6 +208,7 @@ PyObject *view_of_pages(struct pages_object *pages, uint32_t first, uint32_t n, 
 {
         struct ns_object *ns = pages->ns;
         struct view_object *self;
+        uint64_t stride;
         uint8_t *at;
         int tier;
 
@@ -217,9 +218,9 @@ PyObject *view_of_pages(struct pages_object *pages, uint32_t first, uint32_t n, 
                 return NULL;
         at = kvl_page_ptr(ns->ns, pages->numbers[first], plane);
         tier = kvl_page_tier(ns->ns, pages->numbers[first]);
+        stride = tier == KVL_TIER_DEVICE ? ns->stride_bytes : ns->plane_page_bytes;
         for (uint32_t i = 1; at && i < n; ++i) {
-                if (kvl_page_ptr(ns->ns, pages->numbers[first + i], plane) ==
-                        at + i * ns->plane_page_bytes)
+                if (kvl_page_ptr(ns->ns, pages->numbers[first + i], plane) == at + i * stride)
                         continue;
                 ns_leave(ns);
                 return raise_code_as(-EINVAL,
@@ -231,7 +232,7 @@ PyObject *view_of_pages(struct pages_object *pages, uint32_t first, uint32_t n, 
                         "the page is not mapped here (a metadata-only connection, another tier, "
                         "no such plane)",
                         NULL);
-        self = view_new(ns, at, n, is_one, dtype);
+        self = view_new(ns, at, n, stride, is_one, dtype);
         if (!self)
                 return NULL;
         self->is_read_only = pages->state != PAGES_LEASED;
@@ -256,7 +257,7 @@ PyObject *view_of_arena(struct ns_object *ns, uint32_t plane, bool is_writable, 
                         "the plane has no address here (a metadata-only connection, no such plane, "
                         "or memory by cudaipc, which isn't contiguous)",
                         NULL);
-        self = view_new(ns, at, ns->n_device_pages, false, dtype);
+        self = view_new(ns, at, ns->n_device_pages, ns->stride_bytes, false, dtype);
         if (!self)
                 return NULL;
         self->is_read_only = !is_writable;
@@ -315,6 +316,22 @@ static void view_dealloc(struct view_object *self)
 
 /* ---- the buffer protocol --------------------------------------------------------------------- */
 
+/* One page, or pages one right behind the other. */
+static bool is_contiguous(const struct view_object *self)
+{
+        return self->ndim == 1 || self->shape[0] <= 1 ||
+               self->strides[0] == self->shape[1] * self->strides[1];
+}
+
+/* Whatever they are. */
+static bool takes_strides(int flags)
+{
+        return (flags & PyBUF_STRIDES) == PyBUF_STRIDES &&
+               (flags & PyBUF_C_CONTIGUOUS) != PyBUF_C_CONTIGUOUS &&
+               (flags & PyBUF_F_CONTIGUOUS) != PyBUF_F_CONTIGUOUS &&
+               (flags & PyBUF_ANY_CONTIGUOUS) != PyBUF_ANY_CONTIGUOUS;
+}
+
 static int view_getbuffer(struct view_object *self, Py_buffer *buffer, int flags)
 {
         buffer->obj = NULL;
@@ -336,6 +353,12 @@ static int view_getbuffer(struct view_object *self, Py_buffer *buffer, int flags
         if (!self->dtype->format) {
                 PyErr_Format(PyExc_BufferError, "buffers have no format for %s: use DLPack",
                         self->dtype->name);
+                return -1;
+        }
+        if (!is_contiguous(self) && !takes_strides(flags)) {
+                PyErr_SetString(PyExc_BufferError,
+                        "the pages lie stride_bytes apart, not one right behind the other: take a "
+                        "buffer with strides, DLPack, or a view of each page");
                 return -1;
         }
         buffer->obj = Py_NewRef((PyObject *)self);

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import gc
+import hashlib
 import struct
 import threading
 from collections.abc import Callable
@@ -164,6 +166,35 @@ def test_runs_of_pages(namespace: kvlease.Namespace) -> None:
     with namespace.adopt(numbers[::-1], "leased") as pages:
         with pytest.raises(kvlease.Invalid, match="one after the other"):
             pages.view()
+
+
+def test_pages_apart(connection: kvlease.Connection) -> None:
+    """The distance between pages isn't their size: views have it, or say that they can't."""
+    layout = dataclasses.replace(LAYOUT, plane_page_bytes=61440)
+    with connection.namespace("apart", layout, stride_bytes=63488) as namespace:
+        assert namespace.info.stride_bytes == 63488
+        with namespace.arena(writable=True) as arena, namespace.lease(3) as pages:
+            for i in range(3):
+                pages.write(i, bytes([i + 1]) * 61440)
+            array = np.from_dlpack(arena)
+            assert array.shape == (namespace.info.tiers[0].n_pages, 61440)
+            assert array.strides == (63488, 1)
+            for i, number in enumerate(pages):
+                assert (array[number] == i + 1).all()
+                assert array[number].nbytes == 61440
+            assert memoryview(arena).strides == (63488, 1)
+            with pytest.raises(BufferError, match="stride_bytes apart"):
+                pages.write(0, arena)
+            with pytest.raises(BufferError, match="stride_bytes apart"):
+                hashlib.sha256(arena)
+            del array
+            with pages.page(0) as view:
+                assert bytes(view) == b"\1" * 61440
+            numbers = sorted(pages.detach())
+        with namespace.adopt(numbers, "leased") as pages, pages.view() as view:
+            array = np.from_dlpack(view)
+            assert array.shape == (3, 61440) and array.strides == (63488, 1)
+            del array
 
 
 def test_arena(namespace: kvlease.Namespace) -> None:
