@@ -89,6 +89,17 @@ struct device_arena; /* likewise */
 
 enum device_access { DEVICE_READ_ONLY, DEVICE_READ_WRITE };
 
+/* What an arena has where no extent is mapped. All 0: nothing, touching it faults. */
+struct arena_backing {
+        bool reads_zeros; /* it can be read, as zeros; writing faults */
+        /*
+         * The first null_bytes of every null_stride_bytes from the arena's beginning on are memory
+         * of this process alone, zero at first, to be read and written. 0: none. An extent that is
+         * mapped there takes its place; when that is unmapped it is zero again.
+         */
+        uint64_t null_bytes, null_stride_bytes;
+};
+
 enum device_direction { DEVICE_TO_HOST, DEVICE_FROM_HOST };
 
 struct device_copy {
@@ -160,6 +171,14 @@ struct device_ops {
         int (*arena_reserve)(
                 struct device *d, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena);
 
+        /*
+         * Backs what isn't mapped, from now on: arena_map() and arena_unmap() replace it and bring
+         * it back without a moment at which a reader faults. Once, before anything is mapped. 0;
+         * -EOPNOTSUPP: the device can't back it like that; -errno: some of it may be backed. NULL:
+         * it can back nothing.
+         */
+        int (*arena_back)(struct device_arena *a, const struct arena_backing *backing);
+
         /* Everything in it must be unmapped. */
         void (*arena_release)(struct device_arena *a);
 
@@ -178,7 +197,7 @@ struct device_ops {
         int (*arena_map)(struct device_arena *a, uint64_t offset, struct extent *e,
                 enum device_access access);
 
-        /* Leaves the range reserved, without backing. */
+        /* Leaves the range reserved, with arena_back()'s backing or none. */
         int (*arena_unmap)(struct device_arena *a, uint64_t offset, struct extent *e);
 
         /*

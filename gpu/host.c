@@ -64,7 +64,8 @@ struct host_extent {
 struct host_arena {
         struct device_arena arena;
         uint8_t *base;
-        size_t reserved_bytes; /* arena.bytes up to the granularity */
+        size_t reserved_bytes;        /* arena.bytes up to the granularity */
+        struct arena_backing backing; /* null_bytes in whole pages of the system */
         unsigned n_maps;
 };
 
@@ -275,16 +276,21 @@ static int host_extent_copy(struct extent *dst, uint64_t dst_offset, struct exte
         return r;
 }
 
-/* Reserves addresses without backing: anywhere, or in the place of whatever is at `at`. */
-static int reserve(void *at, size_t bytes, void **ret_at)
+/*
+ * Addresses without memory that others have: anywhere, or in the place of whatever is at `at`, at
+ * once. prot: PROT_NONE; to be read, which gives zeros (the kernel's one page of them, so that it
+ * costs page tables and no memory); or to be written, too.
+ */
+static int reserve(void *at, size_t bytes, int prot, void **ret_at)
 {
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0);
-        void *p = mmap(at, bytes, PROT_NONE, flags, -1, 0);
+        void *p = mmap(at, bytes, prot, flags, -1, 0);
         int r;
 
         if (p == MAP_FAILED)
                 return -errno;
-        if (madvise(p, bytes, MADV_DONTFORK) < 0) {
+        if (madvise(p, bytes, MADV_DONTFORK) < 0 ||
+                (prot != PROT_NONE && madvise(p, bytes, MADV_DONTDUMP) < 0)) {
                 r = -errno;
                 /* Inside an arena it stays: a gap could become somebody else's. */
                 if (!at)
@@ -306,7 +312,7 @@ static int reserve_aligned(size_t bytes, uint8_t **ret_base)
         void *p;
         int r;
 
-        r = reserve(NULL, bytes + slack, &p);
+        r = reserve(NULL, bytes + slack, PROT_NONE, &p);
         if (r < 0)
                 return r;
         head = round_up_u64((uintptr_t)p, HOST_GRANULARITY_BYTES) - (uintptr_t)p;
@@ -361,6 +367,55 @@ static int host_arena_reserve(
                 return r;
         *ret_arena = &TAKE(a)->arena;
         return 0;
+}
+
+/* As much from `offset` on, of at most `bytes`, as is backed in the same way, and how. */
+static size_t piece_at(const struct host_arena *a, uint64_t offset, size_t bytes, int *ret_prot)
+{
+        const struct arena_backing *b = &a->backing;
+        uint64_t end = bytes, within;
+
+        *ret_prot = b->reads_zeros ? PROT_READ : PROT_NONE;
+        if (b->null_bytes == 0)
+                return bytes;
+        within = offset % b->null_stride_bytes;
+        if (within < b->null_bytes) {
+                *ret_prot = PROT_READ | PROT_WRITE;
+                end = b->null_bytes - within;
+        } else {
+                end = b->null_stride_bytes - within;
+        }
+        return MIN(bytes, end);
+}
+
+/* What the arena has where nothing is mapped takes the place of what is there. */
+static int back(struct host_arena *a, uint64_t offset, size_t bytes)
+{
+        size_t n;
+        int r = 0;
+
+        for (; bytes > 0 && r == 0; offset += n, bytes -= n) {
+                void *p;
+                int prot;
+
+                n = piece_at(a, offset, bytes, &prot);
+                r = reserve(a->base + offset, n, prot, &p);
+        }
+        return r;
+}
+
+static int host_arena_back(struct device_arena *arena, const struct arena_backing *backing)
+{
+        struct host_arena *a = host_arena(arena);
+        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+        assert(a->n_maps == 0);
+        assert(backing->null_bytes <= backing->null_stride_bytes);
+        assert(backing->null_stride_bytes % HOST_GRANULARITY_BYTES == 0);
+
+        a->backing = *backing;
+        a->backing.null_bytes = round_up_u64(backing->null_bytes, page);
+        return back(a, 0, a->reserved_bytes);
 }
 
 static void host_arena_release(struct device_arena *arena)
@@ -494,7 +549,7 @@ static int host_arena_map(
                  * Older kernels unmap what was there before they fail. Were this to fail as well,
                  * the arena would have a gap, but the error that counts is the first.
                  */
-                reserve(at, e->bytes, &p);
+                (void)back(a, offset, e->bytes);
                 return r;
         }
         host_extent(e)->n_maps++;
@@ -509,12 +564,12 @@ static int host_arena_map(
 static int host_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *e)
 {
         struct host_arena *a = host_arena(arena);
-        void *p;
         int r;
 
         assert(a->n_maps > 0 && host_extent(e)->n_maps > 0);
+        (void)address_of(a, offset, e);
 
-        r = reserve(address_of(a, offset, e), e->bytes, &p);
+        r = back(a, offset, e->bytes);
         if (r < 0)
                 return r;
         host_extent(e)->n_maps--;
@@ -538,6 +593,7 @@ static const struct device_ops host_ops = {
         .extent_read = host_extent_read,
         .extent_write = host_extent_write,
         .arena_reserve = host_arena_reserve,
+        .arena_back = host_arena_back,
         .arena_release = host_arena_release,
         .arena_base = host_arena_base,
         .extent_address = host_extent_address,

@@ -14,6 +14,7 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
+#include "tests/unit/touchable.h"
 
 #define STEP ((uint64_t)2 << 20)
 
@@ -75,36 +76,6 @@ static void map(struct device_arena *a, uint64_t offset, struct extent *e)
 static void unmap(struct device_arena *a, uint64_t offset, struct extent *e)
 {
         assert_int_equal(a->device->ops->arena_unmap(a, offset, e), 0);
-}
-
-/* The kernel touches the byte for us, so nothing needs to catch SIGSEGV. */
-static bool is_readable(const void *at)
-{
-        int fds[2];
-        ssize_t n;
-
-        assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-        n = write(fds[1], at, 1);
-        close(fds[0]);
-        close(fds[1]);
-        return n == 1;
-}
-
-static bool is_writable(void *at)
-{
-        int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-        ssize_t n = read(fd, at, 1);
-
-        close(fd);
-        return n == 1;
-}
-
-/* Is there a mapping, of whatever access? */
-static bool is_reserved(void *at)
-{
-        unsigned char resident;
-
-        return mincore(at, 1, &resident) == 0;
 }
 
 /* "dc" don't copy on fork, "dd" don't dump. */

@@ -1,0 +1,195 @@
+/* What an arena of the host's memory has where nothing is mapped. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/device.h"
+#include "tests/unit/test-support.h"
+#include "tests/unit/touchable.h"
+
+#define STEP ((uint64_t)2 << 20)
+
+static struct device *open_host(void)
+{
+        char why[DEVICE_WHY_BYTES];
+        struct device *d = NULL;
+
+        assert_int_equal(device_open("host", NULL, &d, why), 0);
+        return d;
+}
+
+static struct extent *create(struct device *d)
+{
+        struct extent *e = NULL;
+
+        assert_int_equal(d->ops->extent_create(d, STEP, &e), 0);
+        return e;
+}
+
+static void map(struct device_arena *a, uint64_t offset, struct extent *e)
+{
+        assert_int_equal(a->device->ops->arena_map(a, offset, e, DEVICE_READ_WRITE), 0);
+}
+
+static void unmap(struct device_arena *a, uint64_t offset, struct extent *e)
+{
+        assert_int_equal(a->device->ops->arena_unmap(a, offset, e), 0);
+}
+
+static bool is_zero(const uint8_t *at, size_t bytes)
+{
+        for (size_t i = 0; i < bytes; i += 4096)
+                if (at[i] != 0)
+                        return false;
+        return true;
+}
+
+static struct device_arena *reserve_backed(
+        struct device *d, uint64_t bytes, const struct arena_backing *backing, uint8_t **ret_base)
+{
+        struct device_arena *a = NULL;
+
+        assert_int_equal(d->ops->arena_reserve(d, bytes, 0, &a), 0);
+        assert_int_equal(d->ops->arena_back(a, backing), 0);
+        *ret_base = d->ops->arena_base(a);
+        return a;
+}
+
+static void test_holes_read_zeros(void **state)
+{
+        const struct arena_backing backing = {.reads_zeros = true};
+        struct device *d = open_host();
+        struct extent *e = create(d);
+        uint8_t *base;
+        struct device_arena *a = reserve_backed(d, 3 * STEP, &backing, &base);
+
+        assert_true(is_readable(base) && is_zero(base, 3 * STEP));
+        assert_false(is_writable(base) || is_writable(base + 3 * STEP - 1));
+        map(a, STEP, e);
+        memset(base + STEP, 7, STEP);
+        assert_true(is_zero(base, STEP) && is_zero(base + 2 * STEP, STEP));
+        assert_false(is_writable(base + STEP - 1) || is_writable(base + 2 * STEP));
+        unmap(a, STEP, e);
+        assert_true(is_readable(base + STEP) && is_zero(base + STEP, STEP));
+        assert_false(is_writable(base + STEP));
+        d->ops->arena_release(a);
+        assert_false(is_reserved(base));
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+/* Two planes of two extents; a null page that ends in the middle of a page of the system. */
+static void test_null_pages(void **state)
+{
+        const struct arena_backing backing = {
+                .null_bytes = 4096 + 64, .null_stride_bytes = 2 * STEP};
+        struct device *d = open_host();
+        struct extent *e = create(d);
+        uint8_t *base;
+        struct device_arena *a = reserve_backed(d, 4 * STEP, &backing, &base);
+
+        for (unsigned i = 0; i < 2; i++) {
+                uint8_t *plane = base + 2 * i * STEP;
+
+                assert_true(is_zero(plane, 4096 + 64) && is_writable(plane + 4096 + 63));
+                assert_false(is_readable(plane + 8192) || is_readable(plane + STEP));
+        }
+        base[0] = 1;
+        map(a, 2 * STEP, e);
+        assert_int_equal(base[2 * STEP], 0);
+        base[2 * STEP] = 2;
+        assert_true(is_writable(base + 3 * STEP - 1));
+        unmap(a, 2 * STEP, e);
+        assert_true(base[0] == 1 && base[2 * STEP] == 0 && is_writable(base + 2 * STEP));
+        assert_false(is_readable(base + 2 * STEP + 8192));
+        /* The extent had what was written to it. */
+        map(a, STEP, e);
+        assert_int_equal(base[STEP], 2);
+        unmap(a, STEP, e);
+        assert_false(is_readable(base + STEP));
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+struct reader {
+        const volatile uint8_t *base;
+        atomic_bool stop;
+};
+
+/* Reads all the time, holes and what comes and goes there. */
+static void *read_on(void *data)
+{
+        struct reader *reader = data;
+        uint64_t sum = 0;
+
+        while (!atomic_load(&reader->stop))
+                for (size_t i = 0; i < 2 * STEP; i += 4096)
+                        sum += reader->base[i];
+        return (void *)(uintptr_t)sum;
+}
+
+/* A reader that met a moment without anything would end the test by SIGSEGV. */
+static void test_holes_are_always_there(void **state)
+{
+        const struct arena_backing backing = {
+                .reads_zeros = true, .null_bytes = 4096, .null_stride_bytes = 2 * STEP};
+        struct device *d = open_host();
+        struct extent *e = create(d);
+        struct reader reader = {0};
+        uint8_t *base;
+        struct device_arena *a = reserve_backed(d, 2 * STEP, &backing, &base);
+        pthread_t thread;
+        void *sum;
+
+        reader.base = base;
+        assert_int_equal(pthread_create(&thread, NULL, read_on, &reader), 0);
+        for (unsigned i = 0; i < 2000; i++) {
+                map(a, 0, e);
+                unmap(a, 0, e);
+        }
+        atomic_store(&reader.stop, true);
+        pthread_join(thread, &sum);
+        assert_null(sum);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+/* A set that can't be mapped leaves what was there. */
+static void test_mapping_fails(void **state)
+{
+        const struct arena_backing backing = {.reads_zeros = true};
+        struct device *d = open_host();
+        struct extent *e = create(d), *read_only = NULL;
+        struct extent_handle handle, reader = {.fd = -1};
+        char path[64];
+        uint8_t *base;
+        struct device_arena *a = reserve_backed(d, STEP, &backing, &base);
+
+        assert_int_equal(d->ops->extent_export(e, &handle), 0);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", handle.fd);
+        reader.fd = open(path, O_RDONLY | O_CLOEXEC);
+        close(handle.fd);
+        assert_int_equal(d->ops->extent_import(d, &reader, STEP, &read_only), 0);
+        assert_int_equal(d->ops->arena_map(a, 0, read_only, DEVICE_READ_WRITE), -EACCES);
+        assert_true(is_readable(base) && is_zero(base, STEP));
+        d->ops->extent_destroy(read_only, false);
+        d->ops->arena_release(a);
+        d->ops->extent_destroy(e, true);
+        device_close(d);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_holes_read_zeros),
+                TEST(test_null_pages),
+                TEST(test_holes_are_always_there),
+                TEST(test_mapping_fails),
+        };
+
+        return RUN_TESTS(tests);
+}
