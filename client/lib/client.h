@@ -77,6 +77,7 @@ struct kvl_ns {
         struct touches touches;      /* likewise */
         struct device *device;       /* owned; NULL and the rest too where metadata-only */
         struct device_arena *arena;  /* owned; plane after plane */
+        bool has_null_page;          /* page 0 is there, whatever is mapped */
         uint8_t *base;               /* of the arena; NULL where extents aren't contiguous */
         uint64_t address;            /* common to all clients; 0: none */
         uint64_t plane_stride_bytes; /* n_device_sets * extent_bytes */
@@ -251,9 +252,10 @@ void client_back(void *data);
 
 /* ---- memory: map.c --------------------------------------------------------------------------- */
 
-/* Opens the device and reserves the addresses of everything the namespace can ever hold. 0;
- * -ENOENT, -EOPNOTSUPP, -EBUSY, another -errno, with the sentence; ns_free() undoes. */
-int ns_reserve(struct kvl_ns *ns, bool same_address);
+/* Opens the device and reserves the addresses of everything the namespace can ever hold, backed as
+ * the flags (enum kvl_ns_flags) say. 0; -ENOENT, -EOPNOTSUPP, -EBUSY, another -errno, with the
+ * sentence; ns_free() undoes. */
+int ns_reserve(struct kvl_ns *ns, unsigned flags);
 
 /*
  * [L] Maps what a MAP reply brought for `set` from `first_plane` on. 0: as much of it as is of use;

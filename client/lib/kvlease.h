@@ -303,9 +303,24 @@ struct kvl_layout {
 };
 
 enum kvl_ns_flags {
-        KVL_NS_KEEP_PAGE_ZERO = 1 << 0, /* page 0 is never granted: an engine's null block */
+        /*
+         * Page 0 is never granted: an engine's null block. On host memory it is there from
+         * kvl_ns_open() on, as long as the namespace is open: zeros, as long as nobody writes to
+         * it. What is written there may be seen by this process alone or by others of the tenant,
+         * and be gone again. On a GPU it is mapped with other pages of its set, which may be never.
+         */
+        KVL_NS_KEEP_PAGE_ZERO = 1 << 0,
         /* Pages at the same addresses in every process that asks for it. Not with cudaipc. */
-        KVL_NS_SAME_ADDRESS = 1 << 1
+        KVL_NS_SAME_ADDRESS = 1 << 1,
+        /*
+         * What of the planes isn't mapped can be read, as zeros; writing there is SIGSEGV as ever.
+         * For engines that have a tensor over a whole plane. A set that is mapped takes the place
+         * of the zeros, and they come back when it is unmapped, without a moment at which a reader
+         * faults. The zeros take no memory but page tables, of what is read: 1/512 of it. On host
+         * memory alone: -EOPNOTSUPP where the device is a GPU, whose mappings can't be exchanged in
+         * one step. Nothing is mapped by a metadata-only connection, which may say it.
+         */
+        KVL_NS_BACK_HOLES = 1 << 2
 };
 
 #define KVL_NS_NAME_BYTES 129 /* the longest name there is, and its NUL */
@@ -328,7 +343,7 @@ int kvl_layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_B
  * sentence has both layouts. KVL_DRAINING. -EEXIST: open on this connection already. -ENOENT: no
  * such device, or this process can't use it (the sentence says why: no driver, one of
  * a wrong version, not visible). -EBUSY: with KVL_NS_SAME_ADDRESS, its addresses are in use here.
- * -EOPNOTSUPP: the transport can't do that. -EINVAL; -ENOMEM.
+ * -EOPNOTSUPP: the transport, or the device, can't do that. -EINVAL; -ENOMEM.
  */
 int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
         const char *device, unsigned flags, struct kvl_ns **ret_ns);

@@ -77,8 +77,47 @@ static int reserve_arena(struct kvl_ns *ns, uint64_t wanted)
         return 0;
 }
 
-int ns_reserve(struct kvl_ns *ns, bool same_address)
+static int refuse_backing(const struct kvl_ns *ns, int error)
 {
+        const char *why = ns->device->why;
+
+        if (error == -EOPNOTSUPP)
+                return error_set(error,
+                        "the arena's holes can't be backed on the device %s: memory of a GPU can't "
+                        "take the place of other memory in one step, and a kernel that read there "
+                        "meanwhile would break its context; open namespace %s without "
+                        "KVL_NS_BACK_HOLES",
+                        ns->info.device, ns->name);
+        return error_set(error, "can't back what isn't mapped of namespace %s: %s", ns->name,
+                *why ? why : status_text(error));
+}
+
+/* What it has before, between and after its sets. */
+static int back_arena(struct kvl_ns *ns, unsigned flags)
+{
+        const struct device_ops *ops = ns->device->ops;
+        struct arena_backing backing = {.reads_zeros = flags & KVL_NS_BACK_HOLES};
+        int r = -EOPNOTSUPP;
+
+        if (flags & KVL_NS_KEEP_PAGE_ZERO) {
+                backing.null_bytes = ns->info.plane_page_bytes;
+                backing.null_stride_bytes = ns->plane_stride_bytes;
+        }
+        ns->device->why[0] = '\0';
+        if (!backing.reads_zeros && backing.null_bytes == 0)
+                return 0;
+        if (ops->arena_back)
+                r = ops->arena_back(ns->arena, &backing);
+        /* Where it can't, page 0 is mapped with its set. */
+        if (r == -EOPNOTSUPP && !backing.reads_zeros)
+                return 0;
+        ns->has_null_page = r == 0 && backing.null_bytes > 0;
+        return r < 0 ? refuse_backing(ns, r) : 0;
+}
+
+int ns_reserve(struct kvl_ns *ns, unsigned flags)
+{
+        bool same_address = flags & KVL_NS_SAME_ADDRESS;
         uint64_t wanted = same_address ? ns->address : 0;
         int r = open_device(ns);
 
@@ -94,7 +133,8 @@ int ns_reserve(struct kvl_ns *ns, bool same_address)
         ns->sets = calloc(ns->n_sets, sizeof(*ns->sets));
         if (!ns->sets)
                 return error_set(-ENOMEM, "out of memory");
-        return reserve_arena(ns, wanted);
+        r = reserve_arena(ns, wanted);
+        return r < 0 ? r : back_arena(ns, flags);
 }
 
 /* ---- mapping -----------------------------------------------------------------------------------
@@ -398,7 +438,7 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
         if (ns_is_lower(ns, page))
                 return host_page(ns, page, plane);
         set_index = ns_set_of(ns, page);
-        if (!ns_is_mapped(ns, set_index))
+        if (!ns_is_mapped(ns, set_index) && !(page == 0 && ns->has_null_page))
                 return NULL;
         if (ns->base)
                 return ns->base + plane * ns->plane_stride_bytes + page * ns->info.stride_bytes;

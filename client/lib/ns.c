@@ -243,7 +243,7 @@ static int check_options(const struct kvl_conn *conn, const struct kvl_ns_option
 
         if (o->device && strlen(o->device) > DEVICE_NAME_MAX)
                 return error_set(-EINVAL, "a device's name has at most %d bytes", DEVICE_NAME_MAX);
-        if (o->flags & ~(unsigned)(KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS))
+        if (o->flags & ~(unsigned)(KVL_NS_KEEP_PAGE_ZERO | KVL_NS_SAME_ADDRESS | KVL_NS_BACK_HOLES))
                 return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", o->flags);
         if (o->host_codec > KVL_CODEC_FP8 || o->disk_codec > KVL_CODEC_FP8)
                 return error_set(-EINVAL, "codec %u isn't known: upgrade libkvlease",
@@ -306,7 +306,7 @@ static int open_ns(
         r = ask_open(ns, layout, options);
         if (r != 0)
                 return r;
-        r = conn->metadata_only ? 0 : ns_reserve(ns, options->flags & KVL_NS_SAME_ADDRESS);
+        r = conn->metadata_only ? 0 : ns_reserve(ns, options->flags);
         if (r == 0)
                 r = share_ns(ns);
         if (r < 0) {

@@ -1,0 +1,241 @@
+/* Addresses that are there before anything is mapped: the null page, and the arena's holes. */
+#include "client/lib/op.h"
+#include "tests/unit/client-support.h"
+#include "tests/unit/fake-gpu.h"
+#include "tests/unit/touchable.h"
+
+#define SET_PAGES 32 /* FAKE_EXTENT_BYTES / PAGE_BYTES */
+#define N_PLANES  3
+
+/* A key of an INVALIDATE that begins so has the fake daemon take back set 0. */
+#define ORDER_RECALL 200
+
+static void serve(struct fake_peer *p)
+{
+        const Kvlease__V1__InvalidateRequest *order;
+        const ProtobufCMessage *m;
+
+        p->shares = true;
+        fake_welcome(p);
+        do {
+                while (p->has_rings && !fake_rings_sleep(&p->rings))
+                        p->type = 0, fake_serve_one(p, NULL);
+                m = fake_receive_any(p);
+                order = (const Kvlease__V1__InvalidateRequest *)m;
+                if (m && p->type == MSG_INVALIDATE && order->key.len > 0 &&
+                        order->key.data[0] == ORDER_RECALL)
+                        fake_recall(p, 0, true, 1500);
+        } while (fake_serve_one(p, m));
+}
+
+static void serve_vmm(struct fake_peer *p)
+{
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_VMM;
+        serve(p);
+}
+
+static void serve_ipc(struct fake_peer *p)
+{
+        p->device = FAKE_GPU_NAME;
+        p->transport = TRANSPORT_CUDAIPC;
+        serve(p);
+}
+
+struct world {
+        struct fake f;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        int r; /* of kvl_ns_open() */
+};
+
+/* *state of a test: not NULL where it runs in shared memory. */
+static void open_world(
+        void **state, struct world *w, fake_script script, unsigned flags, unsigned connect_flags)
+{
+        struct kvl_layout layout = test_layout(N_PLANES, PAGE_BYTES);
+
+        fake_start(&w->f, script);
+        connect_flags |= *state ? 0 : KVL_CONNECT_NO_SHM;
+        assert_int_equal(test_connect_flags(&w->f, 0, connect_flags, &w->conn), 0);
+        w->r = kvl_ns_open(w->conn, "chat", &layout, NULL, flags, &w->ns);
+}
+
+static void close_world(struct world *w)
+{
+        kvl_disconnect(w->conn);
+        fake_stop(&w->f);
+}
+
+static bool is_zero(const uint8_t *at, size_t bytes)
+{
+        for (size_t i = 0; i < bytes; i += 64)
+                if (at[i] != 0)
+                        return false;
+        return true;
+}
+
+static uint8_t *at(const struct world *w, uint32_t page, uint32_t plane)
+{
+        return (uint8_t *)kvl_plane_base(w->ns, plane) + (size_t)page * PAGE_BYTES;
+}
+
+/* Leases a page of set 0, and frees it: the set stays mapped. */
+static void map_set(struct world *w)
+{
+        uint32_t page;
+
+        assert_int_equal(kvl_lease(w->ns, 0, 1, &page), 0);
+        assert_true(page < SET_PAGES);
+        assert_int_equal(kvl_free(w->ns, &page, 1), 0);
+}
+
+static void unmap_set(struct world *w)
+{
+        const uint8_t order[KVL_KEY_BYTES] = {ORDER_RECALL};
+        uint64_t n;
+
+        assert_int_equal(kvl_invalidate(w->ns, order, &n), 0);
+        assert_int_equal(kvl_safepoint(w->conn, NULL), 1);
+        assert_null(kvl_page_ptr(w->ns, 1, 0));
+}
+
+static void check_page_zero(struct world *w)
+{
+        for (uint32_t plane = 0; plane < N_PLANES; plane++) {
+                uint8_t got[2] = {1, 1};
+
+                assert_ptr_equal(kvl_page_ptr(w->ns, 0, plane), at(w, 0, plane));
+                assert_true(is_zero(at(w, 0, plane), PAGE_BYTES));
+                assert_true(is_writable(at(w, 0, plane) + PAGE_BYTES - 1));
+                assert_int_equal(
+                        kvl_page_read(w->ns, 0, plane, PAGE_BYTES - 2, got, sizeof(got)), 0);
+                assert_true(got[0] == 0 && got[1] == 0);
+        }
+}
+
+static void test_page_zero(void **state)
+{
+        struct world w;
+
+        open_world(state, &w, serve, KVL_NS_KEEP_PAGE_ZERO, 0);
+        assert_int_equal(w.r, 0);
+        check_page_zero(&w);
+        assert_null(kvl_page_ptr(w.ns, 1, 0));
+        assert_false(is_readable(at(&w, 1, 0)) || is_readable(at(&w, 1, N_PLANES - 1)));
+        map_set(&w);
+        check_page_zero(&w);
+        assert_true(is_writable(at(&w, 1, 1)));
+        unmap_set(&w);
+        check_page_zero(&w);
+        assert_false(is_readable(at(&w, 1, 0)));
+        map_set(&w);
+        check_page_zero(&w);
+        close_world(&w);
+}
+
+static void test_without(void **state)
+{
+        struct world w;
+
+        open_world(state, &w, serve, 0, 0);
+        assert_int_equal(w.r, 0);
+        assert_null(kvl_page_ptr(w.ns, 0, 0));
+        assert_false(is_readable(at(&w, 0, 0)));
+        map_set(&w);
+        unmap_set(&w);
+        assert_false(is_readable(at(&w, 0, 0)));
+        close_world(&w);
+}
+
+static void check_hole(struct world *w, uint32_t first_page)
+{
+        for (uint32_t plane = 0; plane < N_PLANES; plane++)
+                for (uint32_t page = first_page; page < FAKE_N_SETS * SET_PAGES; page++) {
+                        assert_true(is_readable(at(w, page, plane)));
+                        assert_true(is_zero(at(w, page, plane), PAGE_BYTES));
+                        assert_false(is_writable(at(w, page, plane)));
+                        assert_null(kvl_page_ptr(w->ns, page, plane));
+                }
+}
+
+static void with_holes(void **state, unsigned flags)
+{
+        uint32_t first = flags & KVL_NS_KEEP_PAGE_ZERO ? 1 : 0;
+        struct world w;
+
+        open_world(state, &w, serve, KVL_NS_BACK_HOLES | flags, 0);
+        assert_int_equal(w.r, 0);
+        check_hole(&w, first);
+        map_set(&w);
+        check_hole(&w, SET_PAGES);
+        memset(kvl_page_ptr(w.ns, 1, 2), 7, PAGE_BYTES);
+        unmap_set(&w);
+        check_hole(&w, first);
+        if (first > 0)
+                check_page_zero(&w);
+        map_set(&w);
+        assert_true(is_writable(at(&w, 1, 2)));
+        close_world(&w);
+}
+
+static void test_holes(void **state)
+{
+        with_holes(state, 0);
+        with_holes(state, KVL_NS_KEEP_PAGE_ZERO);
+}
+
+static void test_metadata_only(void **state)
+{
+        struct world w;
+
+        open_world(state, &w, serve, KVL_NS_BACK_HOLES | KVL_NS_KEEP_PAGE_ZERO,
+                KVL_CONNECT_METADATA_ONLY);
+        assert_int_equal(w.r, 0);
+        assert_null(kvl_page_ptr(w.ns, 0, 0));
+        assert_null(kvl_plane_base(w.ns, 0));
+        close_world(&w);
+}
+
+/* Its holes can't be backed. The null page is mapped with its set. */
+static void test_gpu(void **state)
+{
+        static const struct {
+                fake_script script;
+                enum device_transport transport;
+        } gpus[] = {{serve_vmm, TRANSPORT_VMM}, {serve_ipc, TRANSPORT_CUDAIPC}};
+        struct world w;
+
+        for (unsigned i = 0; i < 2; i++) {
+                fake_gpu_reset(gpus[i].transport);
+                open_world(state, &w, gpus[i].script, KVL_NS_BACK_HOLES, 0);
+                assert_int_equal(w.r, -EOPNOTSUPP);
+                assert_non_null(strstr(kvl_last_error(), "without KVL_NS_BACK_HOLES"));
+                close_world(&w);
+                open_world(state, &w, gpus[i].script, KVL_NS_KEEP_PAGE_ZERO, 0);
+                assert_int_equal(w.r, 0);
+                assert_null(kvl_page_ptr(w.ns, 0, 0));
+                map_set(&w);
+                assert_non_null(kvl_page_ptr(w.ns, 0, 0));
+                close_world(&w);
+        }
+}
+
+#define TEST_BOTH(fn)                                                              \
+        {#fn, fn, test_fds_note, test_fds_check, NULL},                            \
+        {                                                                          \
+#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
+        }
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST_BOTH(test_page_zero),
+                TEST_BOTH(test_without),
+                TEST_BOTH(test_holes),
+                TEST_BOTH(test_metadata_only),
+                TEST_BOTH(test_gpu),
+        };
+
+        return RUN_TESTS(tests);
+}
