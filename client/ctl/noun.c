@@ -108,6 +108,7 @@ static const char *const reason_names[] = {
         [KVL_REASON_DEADLINE] = "deadline",
         [KVL_REASON_DRAINING] = "draining",
         [KVL_REASON_DEVICE] = "device",
+        [KVL_REASON_NO_RUN] = "no run",
 };
 
 static void tenant_refused_by(const void *row, const struct show_format *f, struct value *ret)
@@ -142,6 +143,7 @@ REFUSED(POOL_FULL)
 REFUSED(DEADLINE)
 REFUSED(DRAINING)
 REFUSED(DEVICE)
+REFUSED(NO_RUN)
 #define TENANT_REFUSED(json_key, reason)                                                   \
         {                                                                                  \
                 .key = (json_key), .kind = COLUMN_COUNT, .derive = tenant_refused_##reason \
@@ -272,6 +274,7 @@ static const struct column tenants_columns[] = {
         TENANT_REFUSED("refused_deadline", DEADLINE),
         TENANT_REFUSED("refused_draining", DRAINING),
         TENANT_REFUSED("refused_device", DEVICE),
+        TENANT_REFUSED("refused_no_run", NO_RUN),
         TENANT_DETAIL(degraded, "DEGRADED LEASES", COUNT),
         TENANT(waiting, "WAITING", COUNT),
         TENANT_DETAIL(waits, "WAITED LEASES", COUNT),

@@ -265,6 +265,7 @@ REFUSED(refused_pool, KVL_REASON_POOL_FULL)
 REFUSED(refused_deadline, KVL_REASON_DEADLINE)
 REFUSED(refused_draining, KVL_REASON_DRAINING)
 REFUSED(refused_device, KVL_REASON_DEVICE)
+REFUSED(refused_no_run, KVL_REASON_NO_RUN)
 
 static const struct metric tenant_metrics[] = {
         INFO("tenant", "How the tenant is configured.", LABEL("class", class_),
@@ -299,6 +300,7 @@ static const struct metric tenant_metrics[] = {
         MORE_DERIVED("reason", "deadline", refused_deadline),
         MORE_DERIVED("reason", "draining", refused_draining),
         MORE_DERIVED("reason", "device", refused_device),
+        MORE_DERIVED("reason", "no_run", refused_no_run),
         GAUGE("tenant_waiting_leases", "Its leases that wait for room now.", waiting),
         COUNTER("tenant_waited_leases", "Its leases that waited.", waits),
         MILLI_COUNTER("tenant_lease_wait_seconds", "Time that these waited.", waited_msec),

@@ -123,7 +123,8 @@ enum kvl_reason {
         KVL_REASON_DEADLINE = 4,         /* it has waited as long as it may */
         KVL_REASON_DEGRADED = 5,         /* fewer pages than asked for, by the tenant's policy */
         KVL_REASON_DRAINING = 6,         /* the daemon grants nothing new */
-        KVL_REASON_DEVICE = 7            /* memory was being made; the device failed */
+        KVL_REASON_DEVICE = 7,           /* memory was being made; the device failed */
+        KVL_REASON_NO_RUN = 8            /* KVL_LEASE_CONTIGUOUS: no such pages are free */
 };
 
 enum kvl_dtype {
@@ -567,6 +568,21 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
  */
 int kvl_leasable_pages(struct kvl_ns *ns);
 
+/* For pages with consecutive numbers, which lie one behind the other where kvl_ns_info says that
+ * pages are contiguous. */
+enum kvl_lease_flags {
+        /*
+         * All pages of the lease, in ascending order, or KVL_FULL: with KVL_REASON_NO_RUN where
+         * enough pages are free and no such ones. It isn't waited for them, and nothing that is
+         * cached gives way for them. -EOPNOTSUPP: a daemon that is too old. Where the tenant is
+         * degraded when it is full, and with min_pages: as many as there are.
+         */
+        KVL_LEASE_CONTIGUOUS = 1 << 0,
+        /* In few runs of such pages, each ascending: of the longest there are, as far as can be
+         * told without much searching. Never refused for that. */
+        KVL_LEASE_PREFER_CONTIGUOUS = 1 << 1
+};
+
 struct kvl_lease_options {
         size_t size;        /* sizeof(struct kvl_lease_options) */
         uint32_t min_pages; /* fewest of use, where the tenant is degraded when it is full
@@ -574,6 +590,7 @@ struct kvl_lease_options {
         /* For room, at most what the tenant allows; < 0: not at all; 0: what the tenant allows, in
          * a blocking call at most the connection's timeout. */
         int max_wait_msec;
+        unsigned flags; /* enum kvl_lease_flags: one of them, or 0 */
 };
 
 struct kvl_lease_result {

@@ -18,6 +18,10 @@
  * What more is needed is for the magazine's level to grow to. Not tuned. */
 #define REFILL_MAX_PAGES 16u
 
+/* LeaseRequest.contiguous; protocol. */
+#define CONTIGUOUS_ALL       1
+#define CONTIGUOUS_PREFERRED 2
+
 /* What begins every reply that brings pages. */
 typedef Kvlease__V1__LeaseReply pages_reply;
 
@@ -72,6 +76,10 @@ static int send_lease(struct op *op)
         m.no_wait = lease->max_wait_msec < 0;
         m.max_wait_msec = lease->max_wait_msec > 0 ? (uint32_t)lease->max_wait_msec : 0;
         m.holds_some = op->n_claimed > 0 && !m.no_wait;
+        if (lease->flags & KVL_LEASE_CONTIGUOUS)
+                m.contiguous = CONTIGUOUS_ALL;
+        else if (lease->flags & KVL_LEASE_PREFER_CONTIGUOUS)
+                m.contiguous = CONTIGUOUS_PREFERRED;
         return conn_start(conn_of(op->ns), &op->call, MSG_LEASE, &m.base);
 }
 
@@ -354,7 +362,16 @@ static void lease_whole(struct op *op)
                 conn_finish(conn_of(op->ns), &op->call, r);
 }
 
-/* False: it was asked for anew. */
+/* An older daemon gives any pages. */
+static bool is_run_right(const struct op *op)
+{
+        for (uint32_t i = 1; op->lease.flags & KVL_LEASE_CONTIGUOUS && i < op->n_pages; i++)
+                if (op->pages[i] != op->pages[0] + i)
+                        return false;
+        return true;
+}
+
+/* False: it was asked for anew, or is over. */
 static bool take_lease(struct op *op, int code, const Kvlease__V1__LeaseReply *m, bool is_wrong)
 {
         if (m && code == -EBUSY && op->n_claimed > 0) {
@@ -364,6 +381,12 @@ static bool take_lease(struct op *op, int code, const Kvlease__V1__LeaseReply *m
         if (m && !is_wrong) {
                 op->lease.reason = (enum kvl_reason)reason_of(code, m);
                 op->lease.waited_usec = m->waited_usec;
+        }
+        if (code == 0 && !is_wrong && !is_run_right(op)) {
+                snprintf(op->call.detail, sizeof(op->call.detail),
+                        "kvleased doesn't know KVL_LEASE_CONTIGUOUS: upgrade it");
+                op_fail(op, -EOPNOTSUPP);
+                return false;
         }
         if (code != 0)
                 give_back_claimed(op);

@@ -59,6 +59,7 @@ struct op {
                 uint64_t request;
                 uint32_t n_min;    /* fewest of use, 1..n_asked */
                 int max_wait_msec; /* 0: as the tenant's; < 0: not at all */
+                unsigned flags;    /* enum kvl_lease_flags */
                 kvl_lease_done_fn done;
                 enum kvl_reason reason;
                 uint64_t waited_usec;

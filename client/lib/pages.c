@@ -407,7 +407,20 @@ static int check_options(
                         ret->min_pages, n_pages);
         if (ret->min_pages == 0)
                 ret->min_pages = n_pages;
+        if (ret->flags & ~(unsigned)(KVL_LEASE_CONTIGUOUS | KVL_LEASE_PREFER_CONTIGUOUS))
+                return error_set(
+                        -EINVAL, "flags 0x%x aren't known: upgrade libkvlease", ret->flags);
+        if (ret->flags & KVL_LEASE_CONTIGUOUS && ret->flags & KVL_LEASE_PREFER_CONTIGUOUS)
+                return error_set(-EINVAL,
+                        "KVL_LEASE_CONTIGUOUS and KVL_LEASE_PREFER_CONTIGUOUS: one of them");
         return 0;
+}
+
+/* Pages from the magazine lie anywhere; one page is a run. */
+static uint32_t claim_as(struct kvl_ns *ns, uint32_t n_pages,
+        const struct kvl_lease_options *options, uint32_t *ret_pages)
+{
+        return options->flags == 0 || n_pages == 1 ? claim(ns, n_pages, ret_pages) : 0;
 }
 
 /* The magazine alone has as many as are of use: how many more there are to be is the daemon's to
@@ -418,6 +431,7 @@ static void prepare_options(
         op->lease.request = request;
         op->lease.n_min = options->min_pages;
         op->lease.max_wait_msec = options->max_wait_msec;
+        op->lease.flags = options->flags;
         if (op->n_claimed < options->min_pages || op->n_claimed == op->n_asked)
                 return;
         conn_lock(conn_of(op->ns));
@@ -462,7 +476,7 @@ static int lease_with(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
         int r = 0;
 
         PROBE(kvlease, lease, ns, request, n_pages);
-        n_claimed = claim(ns, n_pages, ret_pages);
+        n_claimed = claim_as(ns, n_pages, options, ret_pages);
         if (n_claimed < n_pages)
                 return lease_more_with(ns, request, n_pages, options, n_claimed, ret_pages, ret);
         if (!ns_are_mapped(ns, ret_pages, n_pages))
@@ -508,7 +522,7 @@ int kvl_lease_with_start(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
         if (!op)
                 return -ENOMEM;
         op->lease.done = done;
-        op->n_claimed = claim(ns, n_pages, op->pages);
+        op->n_claimed = claim_as(ns, n_pages, &o, op->pages);
         prepare_options(op, request, &o);
         return start_lease(op);
 }

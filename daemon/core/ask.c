@@ -7,7 +7,9 @@
 #include "daemon/core/detail.h"
 #include "daemon/core/happened.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/magazine.h"
 #include "daemon/core/room.h"
+#include "daemon/core/run.h"
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -114,6 +116,7 @@ struct ask {
         bool by_device;           /* it waited for sets that were being made */
         bool failed;              /* they weren't */
         uint32_t n;               /* pages to grant or to wait for */
+        struct run run;           /* LEASE_RUN: the pages to grant are the first of these */
         enum lease_reason reason; /* why not, where it isn't 0 that was returned */
         struct detail *d;
 };
@@ -130,6 +133,39 @@ static int refuse_behind(struct ask *k, const struct attach *before)
                 k->a->ns->name, k->a->ns->tenant->name);
 }
 
+static int refuse_run(struct ask *k, uint32_t n)
+{
+        const struct ns *ns = k->a->ns;
+
+        k->reason = LEASE_REASON_NO_RUN;
+        return detail_set(k->d, KVL_STATUS_FULL,
+                "of the %llu free pages of namespace %s at most %u have consecutive numbers, not "
+                "%u: lease fewer at once, or in several runs, or release and free pages around "
+                "them",
+                (unsigned long long)ns_n_room(ns), ns->name, k->run.n, n);
+}
+
+/* There are n FREE pages for it. 0: so many of them with consecutive numbers. */
+static int find_run(struct ask *k, uint32_t n)
+{
+        struct ns *ns = k->a->ns;
+        int r;
+
+        if (run_find(ns, n, &k->run))
+                return 0;
+        /* What a device has made for it was for a run: not again. */
+        r = k->by_device ? 0 : room_bind_run(ns, n);
+        if (r == -EINPROGRESS) {
+                k->reason = LEASE_REASON_DEVICE;
+                return r;
+        }
+        if (run_find(ns, n, &k->run))
+                return 0;
+        if (magazine_drain_ns(ns) > 0 && run_find(ns, n, &k->run))
+                return 0;
+        return refuse_run(k, n);
+}
+
 /* 0: there are n FREE pages for it. */
 static int find_pages(struct ask *k, uint32_t n)
 {
@@ -139,13 +175,27 @@ static int find_pages(struct ask *k, uint32_t n)
         if (before)
                 return refuse_behind(k, before);
         if (ns_n_room(k->a->ns) >= n)
-                return 0;
+                return k->rq->how == LEASE_RUN ? find_run(k, n) : 0;
         r = room_find(k->a, n, k->by_device, &k->reason, k->d);
+        if (r == 0 && k->rq->how == LEASE_RUN)
+                return find_run(k, n);
         if (k->failed || r == -EIO)
                 k->reason = LEASE_REASON_DEVICE;
         else if (r > 0 && k->reason == LEASE_REASON_NONE)
                 k->reason = r == KVL_STATUS_QUOTA ? LEASE_REASON_QUOTA : LEASE_REASON_POOL_FULL;
         return r;
+}
+
+/* The longest run that is FREE, without making room for another one. */
+static int degrade_run(struct ask *k, int why)
+{
+        if (!k->by_device && wait_before(k->a))
+                return why;
+        (void)run_find(k->a->ns, k->rq->n, &k->run);
+        if (k->run.n < k->rq->min)
+                return why;
+        k->n = MIN(k->run.n, k->rq->n);
+        return 0;
 }
 
 /*
@@ -157,6 +207,8 @@ static int degrade(struct ask *k, int why)
         const struct ns *ns = k->a->ns;
         int r = why;
 
+        if (k->rq->how == LEASE_RUN)
+                return degrade_run(k, why);
         for (uint32_t n = k->rq->n; r > 0 && n > k->rq->min && !k->failed;) {
                 n = MAX(n / 2, k->rq->min);
                 r = find_pages(k, n);
@@ -242,7 +294,7 @@ static int wait_for_room(struct ask *k, int refusal)
         uint64_t most = longest_wait(a, k->rq, k->reason);
         uint64_t deadline = add_nsec(a->wait.arrived_nsec, most);
 
-        if (most == 0)
+        if (most == 0 || k->reason == LEASE_REASON_NO_RUN)
                 return refusal;
         if (k->rq->holds_some)
                 return detail_set(k->d, -EBUSY,
@@ -299,6 +351,8 @@ static int check(struct attach *a, const struct lease_request *rq, struct detail
 {
         if (rq->n == 0)
                 return detail_set(d, -EINVAL, "a lease of 0 pages");
+        if (rq->how > LEASE_RUNS)
+                return detail_set(d, -EINVAL, "contiguous is %u: 0 to 2 are known", rq->how);
         if (rq->min == 0 || rq->min > rq->n)
                 return detail_set(d, -EINVAL, "at least %u of %u pages: 1 to %u are allowed",
                         rq->min, rq->n, rq->n);
@@ -323,6 +377,24 @@ static int refuse(const struct ask *k, int r, bool waited, struct lease_result *
         return r;
 }
 
+/* There are so many, and k->run for a run. */
+static void take_pages(const struct ask *k, uint32_t n, uint32_t *ret_pages)
+{
+        struct attach *a = k->a;
+        uint32_t n_picked = 0;
+
+        if (k->rq->how == LEASE_RUNS)
+                n_picked = run_pick(a->ns, n, ret_pages);
+        for (uint32_t i = 0; i < n; i++) {
+                if (k->rq->how == LEASE_RUN)
+                        ret_pages[i] = k->run.first + i;
+                if (k->rq->how == LEASE_RUN || i < n_picked)
+                        lease_take(a, ret_pages[i], k->rq->seq);
+                else
+                        ret_pages[i] = lease_take_page(a, k->rq->seq);
+        }
+}
+
 int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nsec,
         uint32_t *ret_pages, struct lease_result *ret, struct detail *d)
 {
@@ -338,12 +410,11 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         r = check(a, rq, d);
         if (r != 0)
                 r = refuse(&k, r, waited, ret);
-        else if (waited || ns->n_queued > 0 || ns_n_room(ns) < rq->n)
+        else if (waited || ns->n_queued > 0 || ns_n_room(ns) < rq->n || rq->how == LEASE_RUN)
                 r = ask_for_room(&k, waited, ret);
         else
                 ret->n = rq->n;
-        for (uint32_t i = 0; i < ret->n; i++)
-                ret_pages[i] = lease_take_page(a, rq->seq);
+        take_pages(&k, ret->n, ret_pages);
         if (ret->n > 0) {
                 stock_leased(ns, ret->n, now_nsec);
                 PROBE(kvleased, lease, ns->tenant, ns, a->member->id, ret->n, rq->n,

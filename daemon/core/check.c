@@ -15,6 +15,7 @@
 #include "daemon/core/nsset.h"
 #include "daemon/core/prefetch.h"
 #include "daemon/core/recall.h"
+#include "daemon/core/run.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
@@ -55,7 +56,7 @@ static int page_broken(const struct checker *c, uint32_t page, const char *why)
 
 static int check_free_list(struct checker *c, const struct extent_set *set)
 {
-        uint32_t page = set->free_head, n = 0;
+        uint32_t page = set->free_head, before = PAGE_NONE, n = 0;
 
         for (; page != PAGE_NONE && n <= set->n_free; n++) {
                 const struct page *p = ns_page(c->ns, page);
@@ -64,6 +65,9 @@ static int check_free_list(struct checker *c, const struct extent_set *set)
                         return page_broken(c, page, "is in the free list of another set");
                 if (p->state != PAGE_FREE)
                         return page_broken(c, page, "is in a free list but not free");
+                if (p->prev != before || !run_is_marked(set, page))
+                        return page_broken(c, page, "is in a free list, but that knows it not");
+                before = page;
                 page = p->next;
         }
         if (n != set->n_free || page != PAGE_NONE)
@@ -71,6 +75,9 @@ static int check_free_list(struct checker *c, const struct extent_set *set)
                         "set %u of namespace %s/%s: its free list has not n_free (%u) "
                         "pages",
                         set->index, c->ns->tenant->name, c->ns->name, set->n_free);
+        if (run_count_marks(set) != n)
+                return BROKEN(c->d, "set %u of namespace %s/%s: %u pages are marked as free of %u",
+                        set->index, c->ns->tenant->name, c->ns->name, run_count_marks(set), n);
         return 0;
 }
 

@@ -71,16 +71,23 @@ void grants_remove(struct grants *g, uint32_t page)
         p->given_back = 0;
 }
 
-uint32_t lease_take_page(struct attach *a, uint32_t seq)
+void lease_take(struct attach *a, uint32_t page, uint32_t seq)
 {
-        struct extent_set *set = list_first(&a->ns->device.sets_room, struct extent_set, room_link);
         const struct page_use use = {.state = PAGE_GRANTED,
                 .owner = a->grants->group->id,
                 .client = a->member->id,
                 .seq = seq};
-        uint32_t page = set_take_page(set, &use);
 
+        set_take(ns_set_of(a->ns, page), page, &use);
         grants_add(a->grants, page);
+}
+
+uint32_t lease_take_page(struct attach *a, uint32_t seq)
+{
+        struct extent_set *set = list_first(&a->ns->device.sets_room, struct extent_set, room_link);
+        uint32_t page = set->free_head;
+
+        lease_take(a, page, seq);
         return page;
 }
 

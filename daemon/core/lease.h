@@ -13,6 +13,13 @@
 
 #include "daemon/core/group.h"
 
+/* Which pages: on the wire as LeaseRequest.contiguous. */
+enum lease_how {
+        LEASE_ANY = 0,
+        LEASE_RUN = 1,  /* with consecutive numbers, or none */
+        LEASE_RUNS = 2, /* in as long runs of these as there are (run.h) */
+};
+
 struct lease_request {
         uint32_t n;             /* pages wanted, > 0 */
         uint32_t min;           /* fewest that are of use: fewer than n only where the tenant is
@@ -24,6 +31,7 @@ struct lease_request {
         uint64_t take_back_nsec;
         bool holds_some; /* who asks holds other pages meanwhile: it must not wait for room */
         uint32_t seq;    /* page_note.seq of what is granted */
+        enum lease_how how;
 };
 
 struct lease_result {
@@ -41,6 +49,10 @@ struct lease_result {
  * (cached pages may have been evicted). *ret is set in any case. -EINPROGRESS: it waits (wait.h):
  * extent sets are being made for it, or it waits for room. The same call is made again when
  * something has changed, or its deadline has passed; lease_call_off() ends it, too.
+ *
+ * LEASE_RUN: where so many are FREE, but no run of them, sets are bound for one that may be without
+ * anybody giving way, and magazines of the namespace emptied; else KVL_STATUS_FULL, NO_RUN. Nothing
+ * is evicted for a run, and nothing waited for but a device: what comes free needn't be a run.
  *
  * It waits for room where the tenant queues, or where what it lacks is its own by reservation; not
  * for what can't come: more than limit, budget and others' reservations leave. FREE pages go to who
@@ -152,8 +164,9 @@ int lease_check_version(const struct attach *a, struct detail *d);
  * else it is. */
 int lease_check_granted(const struct attach *a, uint32_t page, struct detail *d);
 
-/* The namespace has a FREE page: it is the group's. seq: page_note.seq. */
+/* The namespace has a FREE page: it is the group's. seq: page_note.seq. lease_take(): this one. */
 uint32_t lease_take_page(struct attach *a, uint32_t seq);
+void lease_take(struct attach *a, uint32_t page, uint32_t seq);
 
 /* page_note.seq of what the LEASE with this number is granted. */
 static inline uint32_t lease_seq(uint64_t frame)

@@ -130,6 +130,7 @@ struct ns {
         uint32_t burst_pages;        /* sink.h: leased at once, lately */
         bool is_freeing;             /* until there are that many */
         bool is_leased;              /* lately */
+        uint32_t run_slot;           /* run.h: where the next search begins */
         bool may_compact;            /* compact.h: there may be something to do */
         uint64_t compact_after_nsec; /* not before */
 };

@@ -49,8 +49,8 @@ struct page {
         uint32_t n_pins; /* taken over the socket, of all members; SEALED, DETACHED. Those in pin
                             segments are counted there (shared.h) */
         uint32_t owner;  /* GRANTED: group id */
-        uint32_t prev, next; /* FREE: its set's free list (next only); GRANTED: its group's grants;
-                                watched: its namespace's list. PAGE_NONE ends */
+        uint32_t prev, next; /* FREE: its set's free list; GRANTED: its group's grants; watched: its
+                                namespace's list. PAGE_NONE ends */
         uint16_t tokens;     /* SEALED, DETACHED; ready: the slot it lies in */
         uint16_t mark : 1;   /* scratch of one call (free_pages); 0 outside of it */
         uint16_t ready : 1;  /* GRANTED: in a magazine, and not seen to be claimed */

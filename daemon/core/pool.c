@@ -18,6 +18,7 @@
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/recall.h"
+#include "daemon/core/run.h"
 #include "daemon/core/sink.h"
 #include "daemon/core/stock.h"
 #include "daemon/core/store.h"
@@ -154,6 +155,12 @@ static int create_extents(struct extent_set *set)
         return 0;
 }
 
+static struct page *page_of(struct extent_set *set, uint32_t page)
+{
+        assert(page / set->ns->geometry.set_pages == set->index);
+        return &set->pages[page % set->ns->geometry.set_pages];
+}
+
 static void init_pages(struct extent_set *set)
 {
         uint32_t n = set->ns->geometry.set_pages, first = set->index * n;
@@ -169,22 +176,22 @@ static void init_pages(struct extent_set *set)
                 atomic_store_explicit(&set->pages[i].word, word, memory_order_relaxed);
                 if (atomic_load_explicit(line, memory_order_relaxed) != word)
                         atomic_store_explicit(line, word, memory_order_release);
-                set->pages[i].prev = PAGE_NONE;
-                set->pages[i].next = i + 1 < n ? first + i + 1 : PAGE_NONE;
+                set->pages[i].prev = set->pages[i].next = PAGE_NONE;
         }
-        if (skip) {
+        if (skip)
                 atomic_store_explicit(
                         &set->pages[0].word, page_word(0, PAGE_NULL), memory_order_relaxed);
-                set->pages[0].next = PAGE_NONE;
-        }
-        set->n_usable = set->n_free = n - skip;
-        set->free_head = set->n_free > 0 ? first + skip : PAGE_NONE;
+        set->n_usable = n - skip;
+        set->free_head = PAGE_NONE;
+        for (uint32_t i = n; i-- > skip;)
+                set_list_page(set, first + i);
 }
 
 static void set_free(struct extent_set *set)
 {
         job_free(set->parting);
         free(set->discard);
+        free(set->free_bits);
         if (set->ns) /* an orphan's records went with its namespace */
                 records_wipe(set->ns, set->index, 1);
         free(set);
@@ -250,14 +257,17 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         set->index = index;
         set->pages = &ns->records.pages[index * ns->geometry.set_pages];
         set->notes = &ns->records.notes[index * ns->geometry.set_pages];
+        set->free_bits = calloc(run_words(ns->geometry.set_pages), sizeof(*set->free_bits));
         if (set->pool->queue)
                 set->parting = job_new(JOB_DESTROY, n);
         if (!set->pool->queue || (set->parting && goes_by_discard(set)))
                 set->discard = discard_new(n);
         if (set->pool->queue && goes_by_discard(set) && !set->discard)
                 job_free(TAKE(set->parting));
-        if (set->pool->queue ? !set->parting : !set->discard) {
+        if (!set->free_bits || (set->pool->queue ? !set->parting : !set->discard)) {
                 job_free(set->parting);
+                free(set->discard);
+                free(set->free_bits);
                 free(set);
                 return -ENOMEM;
         }
@@ -739,25 +749,44 @@ void set_unbind(struct extent_set *set)
         set_discard(set);
 }
 
-static struct page *page_of(struct extent_set *set, uint32_t page)
+void set_list_page(struct extent_set *set, uint32_t page)
 {
-        assert(page / set->ns->geometry.set_pages == set->index);
-        return &set->pages[page % set->ns->geometry.set_pages];
+        struct page *p = page_of(set, page);
+
+        p->prev = PAGE_NONE;
+        p->next = set->free_head;
+        if (set->free_head != PAGE_NONE)
+                page_of(set, set->free_head)->prev = page;
+        set->free_head = page;
+        set->n_free++;
+        run_mark(set, page, true);
 }
 
-uint32_t set_take_page(struct extent_set *set, const struct page_use *use)
+static void unlist_page(struct extent_set *set, uint32_t page)
 {
-        uint32_t page = set->free_head;
+        struct page *p = page_of(set, page);
+
+        if (p->prev != PAGE_NONE)
+                page_of(set, p->prev)->next = p->next;
+        else
+                set->free_head = p->next;
+        if (p->next != PAGE_NONE)
+                page_of(set, p->next)->prev = p->prev;
+        p->prev = p->next = PAGE_NONE;
+        set->n_free--;
+        run_mark(set, page, false);
+}
+
+void set_take(struct extent_set *set, uint32_t page, const struct page_use *use)
+{
         struct page *p = page_of(set, page);
         struct page_note *note = ns_note(set->ns, page);
 
         assert(set->n_free > 0 && p->state == PAGE_FREE);
 
-        set->free_head = p->next;
-        set->n_free--;
+        unlist_page(set, page);
         if (set->n_free == 0)
                 list_remove(&set->room_link);
-        p->next = PAGE_NONE;
         p->epoch = (uint32_t)set->ns->epoch;
         p->owner = use->owner;
         note->client = use->client;
@@ -766,6 +795,13 @@ uint32_t set_take_page(struct extent_set *set, const struct page_use *use)
         ns_set_granted(set->ns, page, use->state);
         if (set_kind(set) == TIER_DEVICE)
                 sink_note_taken(set->ns);
+}
+
+uint32_t set_take_page(struct extent_set *set, const struct page_use *use)
+{
+        uint32_t page = set->free_head;
+
+        set_take(set, page, use);
         return page;
 }
 
@@ -787,9 +823,6 @@ void set_put_page(struct extent_set *set, uint32_t page)
         p->tokens = 0;
         p->ready = p->reported = p->unindexed = 0;
         p->owner = 0;
-        p->prev = PAGE_NONE;
-        p->next = set->free_head;
-        set->free_head = page;
-        set->n_free++;
+        set_list_page(set, page);
         set->ns->may_compact = true;
 }

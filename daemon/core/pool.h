@@ -118,6 +118,7 @@ struct extent_set {
         uint32_t n_usable;   /* pages that can be granted */
         uint32_t n_free;     /* of these FREE */
         uint32_t free_head;  /* page index, PAGE_NONE */
+        uint64_t *free_bits; /* owned; the same as a bitmap, by place in the set (run.h) */
         uint32_t n_mapped;   /* attachments that were sent its extents */
         uint32_t n_ready;    /* pages in magazines */
         uint32_t n_busy;     /* ends of transfers (transfer.h): its memory is read or written */
@@ -155,6 +156,9 @@ int set_bind(struct ns *ns, struct extent_set **ret_set, struct detail *d);
  */
 int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
         const struct job_extent *extents, struct extent_set **ret_set);
+
+/* Of a set that is adopted: the page, which is FREE, comes first in its list. */
+void set_list_page(struct extent_set *set, uint32_t page);
 
 /* Its list of FREE pages was made by who adopted it. */
 void set_adopted(struct extent_set *set);
@@ -217,9 +221,11 @@ struct page_use {
 };
 
 /*
- * Takes one FREE page off the set's list, which isn't empty, in its next generation. Putting it
- * back makes it FREE; go through ns_free_page(), which also gives an idle set back.
+ * Takes a FREE page off the set's list, in its next generation; set_take_page(): the first, of a
+ * list that isn't empty. Putting it back makes it FREE; go through ns_free_page(), which also gives
+ * an idle set back.
  */
+void set_take(struct extent_set *set, uint32_t page, const struct page_use *use);
 uint32_t set_take_page(struct extent_set *set, const struct page_use *use);
 void set_put_page(struct extent_set *set, uint32_t page);
 

@@ -174,9 +174,7 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
                         shared_wake(ns, first + i);
                 if (p->state != PAGE_FREE)
                         continue;
-                p->next = set->free_head;
-                set->free_head = first + i;
-                set->n_free++;
+                set_list_page(set, first + i);
         }
         set_adopted(set);
 }

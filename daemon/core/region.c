@@ -28,7 +28,7 @@
 const char *lease_reason_name(enum lease_reason r)
 {
         static const char *const names[] = {"none", "quota", "reservation full", "pool full",
-                "deadline passed", "degraded by policy", "draining", "device"};
+                "deadline passed", "degraded by policy", "draining", "device", "no run"};
 
         return names[r];
 }

@@ -87,7 +87,9 @@ enum lease_reason {
         LEASE_REASON_DEGRADED = 5,         /* fewer pages than asked, by policy */
         LEASE_REASON_DRAINING = 6,
         LEASE_REASON_DEVICE = 7, /* memory is being made on the device; it failed to make it */
+        LEASE_REASON_NO_RUN = 8, /* enough is free, but not with consecutive numbers */
 };
+#define LEASE_REASONS 9
 
 /* "quota", "reservation full", ...; static. */
 const char *lease_reason_name(enum lease_reason r);

@@ -401,6 +401,21 @@ uint64_t room_leasable(const struct ns *ns, uint64_t idle)
         return pages - MIN(pages, wanted);
 }
 
+int room_bind_run(struct ns *ns, uint32_t n)
+{
+        uint64_t n_sets = (n + (uint64_t)ns->geometry.set_pages - 1) / ns->geometry.set_pages;
+        struct extent_set *set;
+        int r = 0;
+
+        if (n_admitted(ns, n_sets) < n_sets)
+                return 0;
+        ns->keep_idle_sets = true;
+        compact_call_off(ns);
+        for (; n_sets > 0 && (r == 0 || r == -EINPROGRESS); n_sets--)
+                r = set_bind(ns, &set, NULL);
+        return r == -EINPROGRESS ? r : 0;
+}
+
 bool room_leaves_another(const struct ns *ns)
 {
         uint64_t another = MAX(ns->geometry.set_bytes, ns->device.pool->extent_bytes);

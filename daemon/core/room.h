@@ -30,6 +30,13 @@ int room_find(
 uint64_t room_leasable(const struct ns *ns, uint64_t idle);
 
 /*
+ * Binds as many sets as n pages with consecutive numbers need, where all of them are admitted with
+ * nobody giving way. 0: they are bound, or none is; -EINPROGRESS: they are being made.
+ * ns.keep_idle_sets is set, as above.
+ */
+int room_bind_run(struct ns *ns, uint32_t n);
+
+/*
  * Without need the last set of a limit, a reservation or a pool isn't bound: it is for who needs
  * it now, and nobody can take it back while it is being made. False: it would be the last.
  */

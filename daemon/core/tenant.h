@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "base/parse.h"
 #include "daemon/core/account.h"
+#include "daemon/core/region.h"
 #include "daemon/core/sizing.h"
 #include "gpu/device.h"
 #include "policy/place.h"
@@ -61,7 +62,7 @@ struct tenant_counters {
         uint64_t waited_nsec;   /* of these, in sum */
         uint64_t max_wait_nsec; /* the longest */
         uint64_t degraded;      /* lease requests that got fewer pages than they asked for */
-        uint64_t by_reason[8];  /* refusals, by enum lease_reason */
+        uint64_t by_reason[LEASE_REASONS]; /* refusals, by enum lease_reason */
 };
 
 struct tenant {

@@ -65,6 +65,7 @@ int handle_LEASE(struct request *rq)
                 .take_back_nsec = rq->server->config.daemon.revoke_timeout_nsec,
                 .holds_some = m->holds_some,
                 .seq = lease_seq(rq->header->seq),
+                .how = (enum lease_how)m->contiguous,
         };
         struct lease_result result;
         int r;

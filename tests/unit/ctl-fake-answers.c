@@ -82,7 +82,7 @@ static M(AdminDevice) devices[] = {
 };
 
 /* The last is of a daemon that knows a reason more. */
-static uint64_t refused_by[] = {0, 1, 2, 3, 4, 0, 5, 6, 7};
+static uint64_t refused_by[] = {0, 1, 2, 3, 4, 0, 5, 6, 7, 8};
 
 static M(AdminTenant) tenants[] = {
         {.name = "search",

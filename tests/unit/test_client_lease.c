@@ -197,6 +197,59 @@ static void test_refusals(void **state)
         close_client(&c);
 }
 
+/* ---- pages with consecutive numbers -----------------------------------------------------------
+ */
+
+static void script_runs(struct fake_peer *p)
+{
+        Kvlease__V1__LeaseReply other = KVLEASE__V1__LEASE_REPLY__INIT;
+        uint32_t pages[] = {1, 2, 4};
+        const Kvlease__V1__FreeRequest *m;
+
+        fake_welcome_ns(p);
+        FAKE_CHECK(receive_lease(p)->contiguous == 1);
+        answer_lease(p, (struct answer){.n_pages = 3, .first = 5});
+        FAKE_CHECK(receive_lease(p)->contiguous == 2);
+        other.n_pages = 3;
+        other.pages = pages;
+        fake_send(p, MSG_LEASE, FRAME_REPLY, p->seq, &other.base, NULL, 0);
+        FAKE_CHECK(receive_lease(p)->contiguous == 1);
+        answer_lease(p, (struct answer){.status = WIRE_FULL, .reason = KVL_REASON_NO_RUN});
+        /* An older daemon: what it gave comes back. */
+        FAKE_CHECK(receive_lease(p)->contiguous == 1);
+        fake_send(p, MSG_LEASE, FRAME_REPLY, p->seq, &other.base, NULL, 0);
+        m = (const Kvlease__V1__FreeRequest *)receive(p, MSG_FREE);
+        FAKE_CHECK(m->n_pages == 3 && m->pages[0] == 1 && m->pages[2] == 4);
+        fake_expect_end(p);
+}
+
+static void test_runs(void **state)
+{
+        struct kvl_lease_options o = {.size = sizeof(o), .flags = KVL_LEASE_CONTIGUOUS};
+        struct kvl_lease_result result = {.size = sizeof(result)};
+        uint32_t pages[3];
+        struct client c;
+
+        open_client(&c, script_runs, LONG_MSEC, METADATA);
+        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, NULL), 0);
+        assert_true(pages[0] == 5 && pages[1] == 6 && pages[2] == 7);
+        o.flags = KVL_LEASE_PREFER_CONTIGUOUS;
+        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, NULL), 0);
+        assert_true(pages[0] == 1 && pages[1] == 2 && pages[2] == 4);
+        o.flags = KVL_LEASE_CONTIGUOUS;
+        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, &result), KVL_FULL);
+        assert_result(&result, 0, KVL_REASON_NO_RUN, 0);
+        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, &result), -EOPNOTSUPP);
+        assert_non_null(strstr(kvl_last_error(), "upgrade it"));
+        assert_int_equal(result.n_pages, 0);
+        o.flags = KVL_LEASE_CONTIGUOUS | KVL_LEASE_PREFER_CONTIGUOUS;
+        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, NULL), -EINVAL);
+        o.flags = 4;
+        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, NULL), -EINVAL);
+        assert_int_equal(kvl_lease_with_start(c.ns, 0, 3, &o, NULL, NULL), -EINVAL);
+        close_client(&c);
+}
+
 static void script_few(struct fake_peer *p)
 {
         fake_welcome_ns(p);
@@ -632,6 +685,33 @@ static void test_part_from_magazine(void **state)
         close_client(&c);
 }
 
+static void script_magazine_run(struct fake_peer *p)
+{
+        const Kvlease__V1__LeaseRequest *m;
+
+        welcome_shared(p);
+        m = receive_lease(p);
+        FAKE_CHECK(m->n_pages == 2 && m->contiguous == 1 && !m->holds_some);
+        answer_lease(p, (struct answer){.n_pages = 2, .first = 8});
+        fake_expect_end(p);
+}
+
+/* Its pages lie anywhere; one page of it is a run. */
+static void test_run_beside_magazine(void **state)
+{
+        struct kvl_lease_options o = {.size = sizeof(o), .flags = KVL_LEASE_CONTIGUOUS};
+        struct client c;
+        uint32_t pages[2];
+
+        open_client(&c, script_magazine_run, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
+        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
+        assert_int_equal(kvl_lease_with(c.ns, 0, 1, &o, pages, NULL), 0);
+        assert_int_equal(pages[0], 0);
+        assert_int_equal(kvl_lease_with(c.ns, 0, 2, &o, pages, NULL), 0);
+        assert_true(pages[0] == 8 && pages[1] == 9);
+        close_client(&c);
+}
+
 /* Enough are of use already: only the daemon may say that no more than these are to be had. */
 static void script_magazine_enough(struct fake_peer *p)
 {
@@ -705,6 +785,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_options),
                 TEST(test_refusals),
+                TEST(test_runs),
                 TEST(test_wrong_counts),
                 TEST(test_arguments),
                 TEST(test_safepoints_are_declared),
@@ -714,6 +795,7 @@ int main(void)
                 TEST(test_close_calls_it_off),
                 TEST(test_safepoint_of_another_thread),
                 TEST(test_safepoint_in_handler),
+                TEST(test_run_beside_magazine),
                 TEST(test_whole_from_magazine),
                 TEST(test_part_from_magazine),
                 TEST(test_enough_in_magazine),

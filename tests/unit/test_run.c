@@ -1,0 +1,293 @@
+/* daemon/core: leases of pages with consecutive numbers. */
+#include "daemon/core/magazine.h"
+#include "daemon/core/run.h"
+#include "tests/unit/core-fixture.h"
+
+#define ALL (8 * SET_PAGES)
+
+struct world {
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t pages[ALL];
+        struct lease_result result;
+};
+
+/* A device of 8 sets, and a tenant that may have `limit` of them. */
+static void start(struct world *w, unsigned limit)
+{
+        *w = (struct world){0};
+        fixture_start(&w->f, 8, limit, 8);
+        w->m = join(w->f.a);
+        w->a = open_ns(w->m, "x");
+}
+
+static void end(struct world *w)
+{
+        member_free(w->m);
+        fixture_end(&w->f);
+}
+
+static int ask(struct world *w, uint32_t n, uint32_t min, enum lease_how how)
+{
+        const struct lease_request rq = {
+                .n = n, .min = min, .max_wait_nsec = UINT64_MAX, .how = how};
+        int r = lease_ask(w->a, &rq, 1, w->pages, &w->result, &w->f.d);
+
+        fixture_check(&w->f);
+        return r;
+}
+
+static void give_back(struct world *w, const uint32_t *pages, uint32_t n)
+{
+        assert_int_equal(free_pages(w->a, pages, n, &w->f.d), 0);
+        fixture_check(&w->f);
+}
+
+/* All of the limit is leased, but for what `is_free` names: pages 0 to n - 1. */
+static void fragment(struct world *w, uint32_t n, const char *is_free)
+{
+        assert_int_equal(ask(w, n, n, LEASE_ANY), 0);
+        for (uint32_t i = 0; is_free[i]; i++)
+                if (is_free[i] == '.')
+                        give_back(w, &i, 1);
+}
+
+static void assert_run(const struct world *w, uint32_t first, uint32_t n)
+{
+        assert_int_equal(w->result.n, n);
+        for (uint32_t i = 0; i < n; i++)
+                assert_int_equal(w->pages[i], first + i);
+}
+
+static void test_fresh_sets(void **state)
+{
+        struct world w;
+
+        start(&w, 8);
+        assert_int_equal(ask(&w, 3, 3, LEASE_RUN), 0);
+        assert_run(&w, 0, 3);
+        /* Over the border of sets. */
+        assert_int_equal(ask(&w, 2 * SET_PAGES, 1, LEASE_RUN), 0);
+        assert_run(&w, 3, 2 * SET_PAGES);
+        assert_int_equal(ask(&w, SET_PAGES, 1, LEASE_RUN), 0);
+        assert_run(&w, 3 + 2 * SET_PAGES, SET_PAGES);
+        end(&w);
+}
+
+/* The shortest one that is long enough; in the list of its set it is anywhere. */
+static void test_best_fit(void **state)
+{
+        struct world w;
+
+        start(&w, 3);
+        fragment(&w, 3 * SET_PAGES,
+                "x....xxx"
+                "..xx...x"
+                "xxxxx..x");
+        assert_int_equal(ask(&w, 3, 3, LEASE_RUN), 0);
+        assert_run(&w, 12, 3);
+        assert_int_equal(ask(&w, 3, 3, LEASE_RUN), 0);
+        assert_run(&w, 1, 3);
+        assert_int_equal(ask(&w, 2, 2, LEASE_RUN), 0);
+        assert_run(&w, 8, 2);
+        assert_int_equal(ask(&w, 2, 2, LEASE_RUN), 0);
+        assert_run(&w, 21, 2);
+        assert_int_equal(ask(&w, 1, 1, LEASE_RUN), 0);
+        assert_run(&w, 4, 1);
+        end(&w);
+}
+
+static void test_refused(void **state)
+{
+        struct world w;
+
+        start(&w, 2);
+        fragment(&w, 2 * SET_PAGES,
+                "..x.x.xx"
+                "x...xxxx");
+        assert_int_equal(ask(&w, 4, 2, LEASE_RUN), KVL_STATUS_FULL);
+        assert_int_equal(w.result.reason, LEASE_REASON_NO_RUN);
+        assert_non_null(strstr(w.f.d.text, "of the 7 free pages of namespace x at most 3 have"));
+        assert_int_equal(w.f.a->counters.by_reason[LEASE_REASON_NO_RUN], 1);
+        /* By number there aren't enough: refused like any. */
+        assert_int_equal(ask(&w, 8, 8, LEASE_RUN), KVL_STATUS_QUOTA);
+        assert_int_equal(w.result.reason, LEASE_REASON_QUOTA);
+        assert_int_equal(ask(&w, 4, 4, (enum lease_how)3), -EINVAL);
+        assert_int_equal(ask(&w, 7, 7, LEASE_ANY), 0);
+        end(&w);
+}
+
+/* It isn't waited for: what comes free needn't be a run. */
+static void test_no_queue(void **state)
+{
+        struct tenant_attrs attrs;
+        struct world w;
+
+        start(&w, 1);
+        attrs = w.f.a->attrs;
+        attrs.when_full = WHEN_FULL_QUEUE;
+        attrs.max_wait_nsec = UINT64_C(1000000000);
+        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
+        fragment(&w, SET_PAGES, ".x.x.x.x");
+        assert_int_equal(ask(&w, 2, 2, LEASE_RUN), KVL_STATUS_FULL);
+        assert_true(list_is_empty(&w.f.store.waits));
+        end(&w);
+}
+
+static void test_degraded(void **state)
+{
+        struct tenant_attrs attrs;
+        struct world w;
+
+        start(&w, 2);
+        attrs = w.f.a->attrs;
+        attrs.when_full = WHEN_FULL_DEGRADE;
+        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
+        fragment(&w, 2 * SET_PAGES,
+                "..x.x.xx"
+                "x...xxxx");
+        assert_int_equal(ask(&w, 6, 2, LEASE_RUN), 0);
+        assert_run(&w, 9, 3);
+        assert_int_equal(w.result.reason, LEASE_REASON_DEGRADED);
+        assert_int_equal(ask(&w, 9, 2, LEASE_RUN), 0); /* more than are free */
+        assert_run(&w, 0, 2);
+        assert_int_equal(ask(&w, 6, 2, LEASE_RUN), KVL_STATUS_QUOTA);
+        end(&w);
+}
+
+/* Where the free pages are none, a set is bound for it; and goes again where it was for nothing. */
+static void test_set_for_it(void **state)
+{
+        struct world w;
+
+        start(&w, 3);
+        fragment(&w, 2 * SET_PAGES,
+                ".x.x.x.x"
+                ".x.x.x..");
+        assert_int_equal(ask(&w, 4, 4, LEASE_RUN), 0);
+        assert_run(&w, 2 * SET_PAGES - 2, 4);
+        give_back(&w, w.pages, 4);
+        assert_int_equal(w.a->ns->device.n_sets, 2);
+        /* Two sets aren't admitted: none is bound. */
+        assert_int_equal(ask(&w, SET_PAGES + 1, 1, LEASE_RUN), KVL_STATUS_FULL);
+        assert_int_equal(w.a->ns->device.n_sets, 2);
+        assert_int_equal(ask(&w, SET_PAGES, 1, LEASE_RUN), 0);
+        assert_run(&w, 2 * SET_PAGES - 2, SET_PAGES);
+        end(&w);
+}
+
+static void test_preferred(void **state)
+{
+        static const uint32_t longest[] = {1, 2, 3, 4, 8, 9, 10, 11, 14, 15};
+        struct world w;
+
+        start(&w, 3);
+        fragment(&w, 3 * SET_PAGES,
+                "x....x.x"
+                "....x.xx"
+                "..x.x.xx");
+        /* One run where there is one. */
+        assert_int_equal(ask(&w, 2, 2, LEASE_RUNS), 0);
+        assert_run(&w, 16, 2);
+        give_back(&w, w.pages, 2);
+        /* The two of four, and of the shorter ones the next. */
+        assert_int_equal(ask(&w, 10, 10, LEASE_RUNS), 0);
+        assert_memory_equal(w.pages, longest, 8 * sizeof(*longest));
+        assert_true(w.pages[8] == 16 && w.pages[9] == 17);
+        give_back(&w, w.pages, 10);
+        /* All there is. */
+        assert_int_equal(ask(&w, 14, 14, LEASE_RUNS), 0);
+        assert_int_equal(ns_n_room(w.a->ns), 0);
+        end(&w);
+}
+
+/* Of a set that is taken back nothing is granted, and no run goes over it. */
+static void test_cut_off(void **state)
+{
+        struct run run;
+        struct world w;
+
+        start(&w, 4);
+        assert_int_equal(ask(&w, 4 * SET_PAGES, 1, LEASE_RUN), 0);
+        for (uint32_t i = 1; i < 4 * SET_PAGES; i++)
+                if (i != 20)
+                        give_back(&w, &i, 1);
+        /* Sets 1 and 3 went: page 0 is held, and page 20. */
+        assert_int_equal(w.a->ns->device.n_sets, 2);
+        assert_true(run_find(w.a->ns, 7, &run));
+        assert_true(run.first == 1 && run.n == 7);
+        assert_false(run_find(w.a->ns, 8, &run));
+        assert_true(run.first == 1 && run.n == 7);
+        end(&w);
+}
+
+/* A search that is cut off goes on where it stopped, and finds what is there in the end. */
+static void test_many_sets(void **state)
+{
+        struct run run;
+        struct world w;
+        struct ns *ns;
+        unsigned n = 0;
+
+        start(&w, 8);
+        ns = w.a->ns;
+        assert_int_equal(ask(&w, 2, 2, LEASE_ANY), 0);
+        give_back(&w, &w.pages[0], 1);
+        ns->run_slot = 5;
+        assert_true(run_find(ns, 6, &run));
+        assert_true(ns->run_slot == 0 && run.n >= 6);
+        while (!run_find(ns, 1, &run) && n++ < 2)
+                ;
+        assert_int_equal(n, 0);
+        end(&w);
+}
+
+/* As a list and as a bitmap, whatever comes and goes: fixture_check() compares them. */
+static void test_random(void **state)
+{
+        uint32_t held[ALL], n_held = 0;
+        uint64_t random = 88172645463325252u;
+        struct world w;
+
+        start(&w, 6);
+        for (unsigned i = 0; i < 3000; i++) {
+                uint32_t n;
+
+                random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+                n = 1 + random % 11;
+                if (random >> 32 & 1 && n_held > 0) {
+                        uint32_t at = (uint32_t)(random >> 40) % n_held;
+
+                        give_back(&w, &held[at], 1);
+                        held[at] = held[--n_held];
+                        continue;
+                }
+                if (ask(&w, n, n, (enum lease_how)(random >> 33) % 3) != 0)
+                        continue;
+                for (uint32_t k = 1; k < n && (random >> 33) % 3 == LEASE_RUN; k++)
+                        assert_int_equal(w.pages[k], w.pages[0] + k);
+                memcpy(held + n_held, w.pages, n * sizeof(*held));
+                n_held += n;
+        }
+        assert_true(n_held > 0);
+        end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_fresh_sets),
+                TEST(test_best_fit),
+                TEST(test_refused),
+                TEST(test_no_queue),
+                TEST(test_degraded),
+                TEST(test_set_for_it),
+                TEST(test_preferred),
+                TEST(test_cut_off),
+                TEST(test_many_sets),
+                TEST(test_random),
+        };
+
+        return RUN_TESTS(tests);
+}
