@@ -264,6 +264,14 @@ int ns_reserve(struct kvl_ns *ns, unsigned flags);
 int ns_map(struct kvl_ns *ns, uint32_t set, uint32_t first_plane, const Kvlease__V1__MapReply *m,
         struct frame *frame);
 
+/* As kvl_page_read() and kvl_page_write(). */
+int ns_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset, void *memory,
+        uint64_t bytes, enum device_direction direction);
+
+/* What these refuse of pages, whatever is copied of them. */
+int ns_check_copies(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
+        enum device_direction direction);
+
 /* [L] The page can be mapped, and isn't. */
 bool ns_wants_map(const struct kvl_ns *ns, uint32_t page);
 

@@ -108,6 +108,13 @@ static inline void fast_count(struct fast *f, uint32_t n_keys, uint32_t n_hits)
 /* Pages that a lease would get now, as far as the daemon has looked. False: it hasn't said. */
 bool fast_leasable(const struct fast *f, uint32_t *ret_n_pages);
 
+/* Is it published, for sure? A page that is granted isn't. */
+static inline bool fast_is_sealed(const struct fast *f, uint32_t page)
+{
+        return (uint8_t)atomic_load_explicit(&f->lines[page].state, memory_order_relaxed) ==
+               PAGE_SEALED;
+}
+
 /* Pins the page where it has this key, is SEALED and can be found. False: it isn't pinned. */
 bool fast_pin_key(struct fast *f, uint32_t page, const uint8_t *key);
 

@@ -471,12 +471,38 @@ int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
  * Copies between a page, in one plane, and memory of this process, wherever the page lies; done
  * when it returns. The page is leased (to write) or pinned (to read), and mapped. On a GPU not
  * ordered with work on streams. 0; -EINVAL: offset + bytes beyond plane_page_bytes, out of range;
- * -EACCES metadata-only; -ENOENT: not mapped; -EIO.
+ * a page to be written is published, as far as that is known without asking (where memory is
+ * shared); -EACCES metadata-only; -ENOENT: not mapped; -EIO.
  */
 int kvl_page_read(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         void *dst, uint64_t bytes);
 int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         const void *src, uint64_t bytes);
+
+/* What is copied of many pages: of each, in each of the planes, `bytes` at `offset`. */
+struct kvl_page_io {
+        size_t size; /* sizeof(struct kvl_page_io) */
+        const uint32_t *pages;
+        uint32_t n_pages;               /* any number, 1 at least */
+        uint32_t first_plane, n_planes; /* n_planes 0: from first_plane to the last */
+        uint64_t offset, bytes;         /* bytes 0: from offset to the end of the page */
+        /*
+         * One of both, the other NULL: where all of it is, page after page, or where each page is
+         * (n_pages of them). Of a page its planes come one behind the other.
+         */
+        void *memory;
+        void *const *buffers;
+        uint64_t memory_bytes; /* of memory, or of each of buffers: just as many as are copied */
+};
+
+/*
+ * kvl_page_read() and kvl_page_write() of many pages and planes at once, in the order of `pages`.
+ * All is looked at before anything is copied: 0, or as there, with nothing copied; but -EIO: some
+ * of it may be. -EINVAL also: memory_bytes isn't what is copied. kvl_pages_write() reads `memory`
+ * and `buffers` alone.
+ */
+int kvl_pages_read(const struct kvl_ns *ns, const struct kvl_page_io *io);
+int kvl_pages_write(const struct kvl_ns *ns, const struct kvl_page_io *io);
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 

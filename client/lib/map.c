@@ -449,6 +449,38 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
 /* ---- copies ------------------------------------------------------------------------------------
  */
 
+static int refuse_unmapped(uint32_t page)
+{
+        return error_set(
+                -ENOENT, "page %u isn't mapped: lease it, look it up or kvl_map_pages()", page);
+}
+
+static int check_written(const struct kvl_ns *ns, uint32_t page)
+{
+        if (ns_is_lower(ns, page))
+                return error_set(
+                        -EINVAL, "page %u lies below the device: it can't be written", page);
+        if (fast_is_open(&ns->fast) && fast_is_sealed(&ns->fast, page))
+                return error_set(-EINVAL, "page %u is published: it can't be written", page);
+        return 0;
+}
+
+int ns_check_copies(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
+        enum device_direction direction)
+{
+        int r = op_check_pages(ns, pages, n_pages, UINT32_MAX);
+
+        if (r == 0 && !ns->sets)
+                r = error_set(-EACCES, "a metadata-only connection maps nothing");
+        for (uint32_t i = 0; r == 0 && i < n_pages; i++) {
+                if (direction == DEVICE_FROM_HOST)
+                        r = check_written(ns, pages[i]);
+                if (r == 0 && !kvl_page_ptr(ns, pages[i], 0))
+                        r = refuse_unmapped(pages[i]);
+        }
+        return r;
+}
+
 static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         const void *memory, uint64_t bytes, enum device_direction direction)
 {
@@ -466,18 +498,10 @@ static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, ui
                         (unsigned long long)ns->info.plane_page_bytes);
         if (!memory && bytes > 0)
                 return error_set(-EINVAL, "no memory to copy was given");
-        if (direction == DEVICE_FROM_HOST && ns_is_lower(ns, page))
-                return error_set(
-                        -EINVAL, "page %u lies below the device: it can't be written", page);
-        if (!ns->sets)
-                return error_set(-EACCES, "a metadata-only connection maps nothing");
-        return 0;
-}
-
-static int refuse_unmapped(uint32_t page)
-{
-        return error_set(
-                -ENOENT, "page %u isn't mapped: lease it, look it up or kvl_map_pages()", page);
+        r = direction == DEVICE_FROM_HOST ? check_written(ns, page) : 0;
+        if (r == 0 && !ns->sets)
+                r = error_set(-EACCES, "a metadata-only connection maps nothing");
+        return r;
 }
 
 /* [L] */
@@ -502,8 +526,8 @@ static int copy_on_device(const struct kvl_ns *ns, uint32_t page, uint32_t plane
         return 0;
 }
 
-static int copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
-        void *memory, uint64_t bytes, enum device_direction direction)
+int ns_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset, void *memory,
+        uint64_t bytes, enum device_direction direction)
 {
         uint8_t *at;
         int r = check_copy(ns, page, plane, offset, memory, bytes, direction);
@@ -529,13 +553,13 @@ static int copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t
 int kvl_page_read(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         void *dst, uint64_t bytes)
 {
-        return copy(ns, page, plane, offset, dst, bytes, DEVICE_TO_HOST);
+        return ns_copy(ns, page, plane, offset, dst, bytes, DEVICE_TO_HOST);
 }
 
 int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         const void *src, uint64_t bytes)
 {
-        return copy(ns, page, plane, offset, (void *)src, bytes, DEVICE_FROM_HOST);
+        return ns_copy(ns, page, plane, offset, (void *)src, bytes, DEVICE_FROM_HOST);
 }
 
 /* [L] */
@@ -574,7 +598,7 @@ static int copy_from_host(const struct kvl_ns *ns, uint32_t from, uint32_t to, u
 {
         void *src = kvl_page_ptr(ns, from, plane);
 
-        return src ? copy(ns, to, plane, 0, src, ns->info.plane_page_bytes, DEVICE_FROM_HOST)
+        return src ? ns_copy(ns, to, plane, 0, src, ns->info.plane_page_bytes, DEVICE_FROM_HOST)
                    : refuse_unmapped(from);
 }
 
@@ -599,9 +623,9 @@ int kvl_page_copy(struct kvl_ns *ns, uint32_t from_page, uint32_t to_page)
 
         if (r < 0)
                 return r;
-        if (ns_is_lower(ns, to_page))
-                return error_set(
-                        -EINVAL, "page %u lies below the device: it can't be written", to_page);
+        r = check_written(ns, to_page);
+        if (r < 0)
+                return r;
         if (from_page == to_page)
                 return error_set(-EINVAL, "page %u can't be copied into itself", to_page);
         if (!ns->sets)
