@@ -153,8 +153,11 @@ static int find_run(struct ask *k, uint32_t n)
 
         if (run_find(ns, n, &k->run))
                 return 0;
-        /* What a device has made for it was for a run: not again. */
-        r = k->by_device ? 0 : room_bind_run(ns, n);
+        /* What a device makes for it is for a run: not again. */
+        if (k->by_device)
+                r = ns->device.n_preparing > 0 ? -EINPROGRESS : 0;
+        else
+                r = room_bind_run(ns, n);
         if (r == -EINPROGRESS) {
                 k->reason = LEASE_REASON_DEVICE;
                 return r;

@@ -129,6 +129,42 @@ static void test_request_ends_the_wait(void **state)
         end(&s);
 }
 
+/* There are pages enough, but not one behind the other: a set is made for these. */
+static void test_run_waits_for_its_set(void **state)
+{
+        struct lease_request rq = {.n = SET_PAGES, .min = SET_PAGES, .how = LEASE_RUN};
+        uint32_t pages[2 * SET_PAGES], some[SET_PAGES];
+        struct lease_result result;
+        struct member *m;
+        struct attach *a;
+        struct slow s;
+
+        start(&s, PATIENT_MSEC, 4, 4);
+        m = join(s.f.a);
+        a = open_ns(m, "x");
+        assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
+        while (a->ns->device.n_preparing > 0)
+                reap(&s);
+        assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), 0);
+        for (uint32_t i = 0; i < SET_PAGES; i++)
+                some[i] = 2 * i;
+        assert_int_equal(free_pages(a, some, SET_PAGES, NULL), 0);
+        fake_device_block(&s.f.device, "create");
+        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), -EINPROGRESS);
+        assert_int_equal(a->ns->device.n_preparing, 1);
+        /* It isn't there yet: no reason to refuse, nor to make another one. */
+        assert_int_equal(lease_ask(a, &rq, 2, pages, &result, &s.f.d), -EINPROGRESS);
+        assert_int_equal(a->ns->device.n_preparing, 1);
+        fake_device_unblock(&s.f.device);
+        reap(&s);
+        assert_int_equal(lease_ask(a, &rq, 3, pages, &result, &s.f.d), 0);
+        assert_int_equal(pages[0], 2 * SET_PAGES);
+        assert_int_equal(pages[SET_PAGES - 1], 3 * SET_PAGES - 1);
+        settle(&s);
+        member_free(m);
+        end(&s);
+}
+
 static void test_two_leases_wait(void **state)
 {
         uint32_t pages[SET_PAGES];
@@ -568,6 +604,7 @@ int main(void)
                 TEST(test_map_needs_no_driver),
                 TEST(test_copied_handles),
                 TEST(test_request_ends_the_wait),
+                TEST(test_run_waits_for_its_set),
                 TEST(test_two_leases_wait),
                 TEST(test_second_lease_finds_its_set_taken),
                 TEST(test_waiter_leaves),
