@@ -88,6 +88,7 @@ class Connection:
         host_codec: Codec | int = 0,
         disk_codec: Codec | int = 0,
         stride_bytes: int = 0,
+        back_holes: bool = False,
     ) -> Namespace: ...
     @overload
     def namespace(
@@ -104,6 +105,7 @@ class Connection:
         host_codec: Codec | int = 0,
         disk_codec: Codec | int = 0,
         stride_bytes: int = 0,
+        back_holes: bool = False,
     ) -> Namespace: ...
     def set_event_handler(self, handler: Callable[[Event], object] | None, /) -> None: ...
     def fileno(self) -> int: ...
@@ -147,6 +149,7 @@ class Namespace:
         *,
         min_pages: int = 0,
         max_wait: float | None = None,
+        contiguous: bool | Literal["prefer"] = False,
     ) -> Pages: ...
     def publish(
         self,
@@ -182,6 +185,7 @@ class Namespace:
         *,
         min_pages: int = 0,
         max_wait: float | None = None,
+        contiguous: bool | Literal["prefer"] = False,
     ) -> None: ...
     def start_publish(
         self,
@@ -264,6 +268,38 @@ class Pages:
     ) -> bytes: ...
     def write(
         self, index: SupportsIndex, data: Buffer | _Array, *, plane: int = 0, offset: int = 0
+    ) -> None: ...
+    @overload
+    def read_many(
+        self,
+        indices: NumbersLike | None = None,
+        n_bytes: int | None = None,
+        *,
+        first_plane: int = 0,
+        n_planes: int | None = None,
+        offset: int = 0,
+        into: None = None,
+    ) -> bytes: ...
+    @overload
+    def read_many(
+        self,
+        indices: NumbersLike | None = None,
+        n_bytes: int | None = None,
+        *,
+        first_plane: int = 0,
+        n_planes: int | None = None,
+        offset: int = 0,
+        into: Buffer | _Array,
+    ) -> None: ...
+    def write_many(
+        self,
+        data: Buffer | _Array,
+        indices: NumbersLike | None = None,
+        *,
+        n_bytes: int | None = None,
+        first_plane: int = 0,
+        n_planes: int | None = None,
+        offset: int = 0,
     ) -> None: ...
     def copy_page(
         self, index: SupportsIndex, source: Pages, source_index: SupportsIndex

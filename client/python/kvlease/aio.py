@@ -14,7 +14,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
 
 from kvlease._kvlease import Busy, Closed, Connection, Error, Namespace, Pages, Session
 
@@ -173,13 +173,19 @@ class Dispatcher:
         *,
         min_pages: int = 0,
         max_wait: float | None = None,
+        contiguous: bool | Literal["prefer"] = False,
     ) -> Pages:
         """Namespace.lease()."""
         call = _Call(self, self.close)
         return await self._run(
             call,
             lambda: namespace.start_lease(
-                call.done, n_pages, request, min_pages=min_pages, max_wait=max_wait
+                call.done,
+                n_pages,
+                request,
+                min_pages=min_pages,
+                max_wait=max_wait,
+                contiguous=contiguous,
             ),
         )
 

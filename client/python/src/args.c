@@ -89,6 +89,26 @@ bool arg_bool(PyObject *object, bool *ret)
         return r >= 0;
 }
 
+bool arg_contiguous(PyObject *object, unsigned *ret)
+{
+        bool is_set = false;
+
+        if (object && PyUnicode_Check(object)) {
+                if (PyUnicode_CompareWithASCIIString(object, "prefer") != 0) {
+                        PyErr_SetString(
+                                PyExc_ValueError, "contiguous must be True, False or 'prefer'");
+                        return false;
+                }
+                *ret = KVL_LEASE_PREFER_CONTIGUOUS;
+                return true;
+        }
+        if (!arg_bool(object, &is_set))
+                return false;
+        if (is_set)
+                *ret = KVL_LEASE_CONTIGUOUS;
+        return true;
+}
+
 bool arg_text(PyObject *object, const char *name, const char **ret)
 {
         Py_ssize_t n;

@@ -398,7 +398,7 @@ static PyMethodDef methods[] = {
                 "namespace($self, name=None, layout=None, *, device=None, keep_page_zero=False, "
                 "same_address=False, "
                 "set=None, set_size=0, expire=0, host_codec=0, disk_codec=0, "
-                "stride_bytes=0)\n--\n\n"
+                "stride_bytes=0, back_holes=False)\n--\n\n"
                 "Opens a namespace of the tenant, makes it where it doesn't exist.\n\nname: None: "
                 "that of "
                 "the layout (Layout.name()). "
@@ -406,8 +406,9 @@ static PyMethodDef methods[] = {
                 "set_size: the\nnamespace set it belongs to, and how many that has. expire: "
                 "seconds, "
                 "pages that nobody used\nfor so long go. host_codec, disk_codec: a Codec. "
-                "stride_bytes: from a page "
-                "to the next one,\nas NamespaceInfo has it; 0: kvleased chooses. Raises "
+                "stride_bytes: from a page to the next one,\nas NamespaceInfo has it; 0: kvleased "
+                "chooses. back_holes: what isn't mapped of an arena()\nreads as zeros, on host "
+                "memory. Raises "
                 "LayoutMismatch, NotFound (no such\ndevice), Busy (open on this connection "
                 "already), Draining."),
         {"set_event_handler", (PyCFunction)conn_set_event_handler, METH_O,

@@ -135,7 +135,7 @@ int errors_init(PyObject *module)
 const char *reason_name(enum kvl_reason reason)
 {
         static const char *const names[] = {NULL, "quota", "reservation-full", "pool-full",
-                "deadline", "degraded", "draining", "device"};
+                "deadline", "degraded", "draining", "device", "no-run"};
 
         if ((unsigned)reason >= sizeof(names) / sizeof(names[0]))
                 return "other";

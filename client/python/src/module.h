@@ -72,6 +72,7 @@ bool args_parse(const struct signature *s, PyObject *const *args, Py_ssize_t n, 
 bool arg_u64(PyObject *object, const char *name, uint64_t *ret);
 bool arg_u32(PyObject *object, const char *name, uint32_t *ret);
 bool arg_bool(PyObject *object, bool *ret);
+bool arg_contiguous(PyObject *object, unsigned *ret);                /* enum kvl_lease_flags */
 bool arg_text(PyObject *object, const char *name, const char **ret); /* None: NULL */
 /* Seconds, a float or an int; None: ret is `forever`. In ms, at least 1 where it isn't 0. */
 bool arg_msec(PyObject *object, const char *name, int forever, int *ret);
@@ -215,6 +216,16 @@ bool pages_can_change(struct pages_object *self, const char *what);
 void pages_begin_move(struct pages_object *self);
 void pages_end_move(struct pages_object *self);
 /* Takes the first n numbers away. */
+/* Around a call that needs the pages to stay meanwhile. false: an exception is set. */
+bool pages_begin(struct pages_object *self);
+void pages_end(struct pages_object *self);
+
+/* page-io.c: methods. */
+PyObject *pages_read_many(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+PyObject *pages_write_many(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
 void pages_drop_first(struct pages_object *self, uint32_t n);
 /* Puts numbers before the others. false: no memory, an exception is set; nothing changed. */
 bool pages_put_first(struct pages_object *self, const uint32_t *numbers, uint32_t n);

@@ -264,18 +264,18 @@ static PyObject *ns_lease(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {
-                "lease", {"n_pages", "request", "min_pages", "max_wait"}, 1, 2};
+                "lease", {"n_pages", "request", "min_pages", "max_wait", "contiguous"}, 1, 2};
         struct kvl_lease_options o = {.size = sizeof(o)};
         struct kvl_lease_result result = {.size = sizeof(result)};
         struct pages_object *pages;
         uint32_t n_pages = 0, *at;
         uint64_t request;
-        PyObject *a[4];
+        PyObject *a[5];
         int r, msec = -1;
 
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "n_pages", &n_pages) ||
                 !arg_request(a[1], &request) || !arg_u32(a[2], "min_pages", &o.min_pages) ||
-                !arg_msec(a[3], "max_wait", -1, &msec))
+                !arg_msec(a[3], "max_wait", -1, &msec) || !arg_contiguous(a[4], &o.flags))
                 return NULL;
         /* In C 0 is what the tenant allows, and less is not at all. */
         o.max_wait_msec = msec < 0 ? 0 : msec == 0 ? -1 : msec;
@@ -604,12 +604,15 @@ PyMethodDef ns_call_methods[] = {
                 "How many leading keys are cached, and where: bytes of that length, each a Tier. "
                 "Pins nothing."},
         METHOD("lease", ns_lease,
-                "lease($self, n_pages, request=0, *, min_pages=0, max_wait=None)\n--\n\n"
+                "lease($self, n_pages, request=0, *, min_pages=0, max_wait=None, "
+                "contiguous=False)\n--\n\n"
                 "Leases 1..4096 pages for writing, all or none, mapped: leased Pages. min_pages: "
                 "fewest of use, "
                 "where the tenant\nis degraded when it is full. max_wait: seconds to wait for "
                 "room; "
-                "None: what the tenant allows.\nRaises Full, Quota, Draining, Stale, Timeout, with "
+                "None: what the tenant allows.\ncontiguous: pages with consecutive numbers, or "
+                "Full; 'prefer': in "
+                "few runs of these. Raises Full, Quota, Draining, Stale, Timeout, with "
                 ".reason."),
         METHOD("publish", ns_publish,
                 "publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "

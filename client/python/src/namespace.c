@@ -53,7 +53,7 @@ static void link_ns(struct ns_object *self, struct kvl_ns *ns)
 
 static bool get_options(PyObject *const *a, struct kvl_ns_options *o)
 {
-        bool keeps_zero = false, is_same = false;
+        bool keeps_zero = false, is_same = false, backs_holes = false;
         uint32_t host = 0, disk = 0;
         int expire_msec = 0;
 
@@ -62,9 +62,10 @@ static bool get_options(PyObject *const *a, struct kvl_ns_options *o)
                 !arg_u32(a[6], "set_size", &o->set_size) ||
                 !arg_msec(a[7], "expire", 0, &expire_msec) || !arg_u32(a[8], "host_codec", &host) ||
                 !arg_u32(a[9], "disk_codec", &disk) ||
-                !arg_u64(a[10], "stride_bytes", &o->stride_bytes))
+                !arg_u64(a[10], "stride_bytes", &o->stride_bytes) || !arg_bool(a[11], &backs_holes))
                 return false;
-        o->flags = (keeps_zero ? KVL_NS_KEEP_PAGE_ZERO : 0) | (is_same ? KVL_NS_SAME_ADDRESS : 0);
+        o->flags = (keeps_zero ? KVL_NS_KEEP_PAGE_ZERO : 0) | (is_same ? KVL_NS_SAME_ADDRESS : 0) |
+                   (backs_holes ? KVL_NS_BACK_HOLES : 0);
         o->expire_sec = ((uint32_t)expire_msec + 999) / 1000;
         o->host_codec = (enum kvl_codec)host;
         o->disk_codec = (enum kvl_codec)disk;
@@ -92,14 +93,14 @@ struct ns_object *namespace_open(
 {
         static const struct signature s = {"namespace",
                 {"name", "layout", "device", "keep_page_zero", "same_address", "set", "set_size",
-                        "expire", "host_codec", "disk_codec", "stride_bytes"},
+                        "expire", "host_codec", "disk_codec", "stride_bytes", "back_holes"},
                 0, 2};
         struct kvl_ns_options o = {.size = sizeof(o)};
         const char *name = NULL;
         struct ns_object *self;
         struct layout layout;
         struct kvl_ns *ns = NULL;
-        PyObject *a[11];
+        PyObject *a[12];
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_text(a[0], "name", &name) ||

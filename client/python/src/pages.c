@@ -401,8 +401,7 @@ static PyObject *pages_take(struct pages_object *self, PyObject *object)
 
 /* ---- calls that leave them as they are ------------------------------------------------------- */
 
-/* A call that needs the pages to stay meanwhile. */
-static bool begin(struct pages_object *self)
+bool pages_begin(struct pages_object *self)
 {
         if (!is_usable(self) || !ns_enter(self->ns))
                 return false;
@@ -410,7 +409,7 @@ static bool begin(struct pages_object *self)
         return true;
 }
 
-static void end(struct pages_object *self)
+void pages_end(struct pages_object *self)
 {
         --self->n_busy;
         ns_leave(self->ns);
@@ -445,18 +444,18 @@ static PyObject *pages_pin(struct pages_object *self, PyObject *unused)
         int r = 0;
 
         (void)unused;
-        if (!begin(self))
+        if (!pages_begin(self))
                 return NULL;
         at = malloc(((size_t)self->n + 1) * sizeof(*at));
         if (!at) {
-                end(self);
+                pages_end(self);
                 return PyErr_NoMemory();
         }
         if (self->n) {
                 memcpy(at, self->numbers, self->n * sizeof(*at));
                 UNLOCKED(r = kvl_pin(self->ns->ns, at, self->n));
         }
-        end(self);
+        pages_end(self);
         if (r) {
                 free(at);
                 return raise_code(r);
@@ -473,11 +472,11 @@ static PyObject *pages_fetch(struct pages_object *self, PyObject *unused)
         int r = 0;
 
         (void)unused;
-        if (!pages_can_change(self, "their pages would move") || !begin(self))
+        if (!pages_can_change(self, "their pages would move") || !pages_begin(self))
                 return NULL;
         at = malloc(((size_t)self->n + 1) * sizeof(*at));
         if (!at) {
-                end(self);
+                pages_end(self);
                 return PyErr_NoMemory();
         }
         if (self->n) {
@@ -488,7 +487,7 @@ static PyObject *pages_fetch(struct pages_object *self, PyObject *unused)
                 memcpy(self->numbers, at, self->n * sizeof(*at));
         }
         free(at);
-        end(self);
+        pages_end(self);
         if (r)
                 return raise_code(r);
         Py_RETURN_NONE;
@@ -499,10 +498,10 @@ static PyObject *pages_tier(struct pages_object *self, PyObject *object)
         uint32_t i = 0;
         int r;
 
-        if (!get_index(self, object, &i) || !begin(self))
+        if (!get_index(self, object, &i) || !pages_begin(self))
                 return NULL;
         r = kvl_page_tier(self->ns->ns, self->numbers[i]);
-        end(self);
+        pages_end(self);
         return r < 0 ? raise_code(r) : types_new("Tier", Py_BuildValue("(i)", r));
 }
 
@@ -527,12 +526,12 @@ static PyObject *pages_read(
                 return raise_code_as(-EINVAL, "a page isn't that large in a plane", NULL);
         ret = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n_bytes);
         to = ret ? PyBytes_AsString(ret) : NULL;
-        if (!to || !begin(self)) {
+        if (!to || !pages_begin(self)) {
                 Py_XDECREF(ret);
                 return NULL;
         }
         UNLOCKED(r = kvl_page_read(self->ns->ns, self->numbers[i], plane, offset, to, n_bytes));
-        end(self);
+        pages_end(self);
         if (r == 0)
                 return ret;
         Py_DECREF(ret);
@@ -553,7 +552,7 @@ static PyObject *pages_write(
                 !arg_u64(a[3], "offset", &offset) ||
                 PyObject_GetBuffer(a[1], &data, PyBUF_C_CONTIGUOUS) < 0)
                 return NULL;
-        if (!get_index(self, a[0], &i) || !begin(self)) {
+        if (!get_index(self, a[0], &i) || !pages_begin(self)) {
                 PyBuffer_Release(&data);
                 return NULL;
         }
@@ -565,7 +564,7 @@ static PyObject *pages_write(
                 if (r)
                         raise_code(r);
         }
-        end(self);
+        pages_end(self);
         PyBuffer_Release(&data);
         if (PyErr_Occurred())
                 return NULL;
@@ -596,12 +595,12 @@ static PyObject *pages_copy_page(
         if (Py_TYPE(a[1]) != pages_type || from->ns != self->ns || self->state != PAGES_LEASED)
                 return raise_code_as(
                         -EINVAL, "a page of the same namespace is copied into a leased one", NULL);
-        if (!is_index(self, to_index, &i) || !is_index(from, from_index, &j) || !begin(self))
+        if (!is_index(self, to_index, &i) || !is_index(from, from_index, &j) || !pages_begin(self))
                 return NULL;
         ++from->n_busy;
         UNLOCKED(r = kvl_page_copy(self->ns->ns, from->numbers[j], self->numbers[i]));
         --from->n_busy;
-        end(self);
+        pages_end(self);
         if (r)
                 return raise_code(r);
         Py_RETURN_NONE;
@@ -793,6 +792,17 @@ static PyMethodDef methods[] = {
         METHOD("write", pages_write,
                 "write($self, index, data, *, plane=0, offset=0)\n--\n\nCopies into a leased "
                 "page."),
+        METHOD("read_many", pages_read_many,
+                "read_many($self, indices=None, n_bytes=None, *, first_plane=0, n_planes=None, "
+                "offset=0, into=None)\n--\n\n"
+                "Copies out of many pages in one call: page after page, of each plane after plane. "
+                "Indices None:\nof all pages; n_planes None: to the last; n_bytes None: to the "
+                "end of each page. Bytes, or None\nwhere they were copied into the buffer `into`, "
+                "which has their size."),
+        METHOD("write_many", pages_write_many,
+                "write_many($self, data, indices=None, *, n_bytes=None, first_plane=0, "
+                "n_planes=None, offset=0)\n--\n\n"
+                "The reverse, into leased pages. Nothing is written where one is refused."),
         METHOD("copy_page", pages_copy_page,
                 "copy_page($self, index, source, source_index)\n--\n\n"
                 "Copies a pinned page into a leased one of these, in all planes."),

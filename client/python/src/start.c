@@ -172,18 +172,18 @@ static void on_lease(struct kvl_ns *ns, int code, const uint32_t *pages,
 static PyObject *ns_start_lease(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-        static const struct signature sig = {
-                "start_lease", {"callback", "n_pages", "request", "min_pages", "max_wait"}, 2, 3};
+        static const struct signature sig = {"start_lease",
+                {"callback", "n_pages", "request", "min_pages", "max_wait", "contiguous"}, 2, 3};
         struct kvl_lease_options o = {.size = sizeof(o)};
         uint32_t n_pages = 0;
         struct started *s;
         uint64_t request;
-        PyObject *a[5];
+        PyObject *a[6];
         int r, msec = -1;
 
         if (!args_parse(&sig, args, n, names, a) || !arg_u32(a[1], "n_pages", &n_pages) ||
                 !arg_request(a[2], &request) || !arg_u32(a[3], "min_pages", &o.min_pages) ||
-                !arg_msec(a[4], "max_wait", -1, &msec))
+                !arg_msec(a[4], "max_wait", -1, &msec) || !arg_contiguous(a[5], &o.flags))
                 return NULL;
         o.max_wait_msec = msec < 0 ? 0 : msec == 0 ? -1 : msec;
         s = started_new(self, a[0]);
@@ -378,7 +378,7 @@ PyMethodDef ns_start_methods[] = {
                 "callback(None, error) from\nConnection.dispatch(). Call that once after it."),
         METHOD("start_lease", ns_start_lease,
                 "start_lease($self, callback, n_pages, request=0, *, min_pages=0, "
-                "max_wait=None)\n--\n\n"
+                "max_wait=None, contiguous=False)\n--\n\n"
                 "lease() without waiting."),
         METHOD("start_publish", ns_start_publish,
                 "start_publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "

@@ -1,0 +1,156 @@
+/* Copies of many pages in one call: methods of Pages. */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The page numbers at these indices; None: all. malloc'd, NULL where an exception is set. */
+static uint32_t *pick_numbers(struct pages_object *self, PyObject *indices, uint32_t *ret_n)
+{
+        bool is_all = !indices || Py_IsNone(indices);
+        struct numbers at = {0};
+        uint32_t *ret;
+
+        if (!is_all && !numbers_get(indices, &at))
+                return NULL;
+        *ret_n = is_all ? self->n : at.n;
+        ret = malloc(((size_t)*ret_n + 1) * sizeof(*ret));
+        if (!ret)
+                PyErr_NoMemory();
+        for (uint32_t i = 0; ret && i < *ret_n; ++i) {
+                uint32_t index = is_all ? i : at.at[i];
+
+                if (index < self->n) {
+                        ret[i] = self->numbers[index];
+                        continue;
+                }
+                PyErr_Format(PyExc_IndexError, "there are %u pages", self->n);
+                free(ret);
+                ret = NULL;
+        }
+        if (!is_all)
+                numbers_free(&at);
+        return ret;
+}
+
+/* a: indices, n_bytes, first_plane, n_planes, offset. io->memory_bytes is set to what that makes;
+ * io->pages is malloc'd. */
+static bool get_io(struct pages_object *self, PyObject **a, struct kvl_page_io *io)
+{
+        uint64_t page_bytes = self->ns->plane_page_bytes, each;
+        uint32_t n_planes;
+
+        if ((a[1] && !Py_IsNone(a[1]) && !arg_u64(a[1], "n_bytes", &io->bytes)) ||
+                !arg_u32(a[2], "first_plane", &io->first_plane) ||
+                (a[3] && !Py_IsNone(a[3]) && !arg_u32(a[3], "n_planes", &io->n_planes)) ||
+                !arg_u64(a[4], "offset", &io->offset))
+                return false;
+        n_planes = io->n_planes;
+        if (n_planes == 0 && io->first_plane < self->ns->n_planes)
+                n_planes = self->ns->n_planes - io->first_plane;
+        if (n_planes > self->ns->n_planes || io->offset >= page_bytes ||
+                io->bytes > page_bytes - io->offset) {
+                raise_code_as(-EINVAL, "the namespace's pages aren't that large", NULL);
+                return false;
+        }
+        io->pages = pick_numbers(self, a[0], &io->n_pages);
+        if (!io->pages)
+                return false;
+        each = n_planes * (io->bytes > 0 ? io->bytes : page_bytes - io->offset);
+        if (io->n_pages > 0 && each > (uint64_t)PY_SSIZE_T_MAX / io->n_pages) {
+                free((void *)(uintptr_t)io->pages);
+                PyErr_NoMemory();
+                return false;
+        }
+        io->memory_bytes = each * io->n_pages;
+        return true;
+}
+
+/* True: done. */
+static bool run(struct pages_object *self, const struct kvl_page_io *io,
+        int (*fn)(const struct kvl_ns *ns, const struct kvl_page_io *io))
+{
+        int r = 0;
+
+        if (!pages_begin(self))
+                return false;
+        if (io->n_pages > 0)
+                UNLOCKED(r = fn(self->ns->ns, io));
+        pages_end(self);
+        if (r)
+                raise_code(r);
+        return r == 0;
+}
+
+static bool check_size(const struct kvl_page_io *io, const Py_buffer *buffer)
+{
+        if ((uint64_t)buffer->len == io->memory_bytes)
+                return true;
+        PyErr_Format(PyExc_ValueError, "the buffer has %zd bytes, these pages %llu", buffer->len,
+                (unsigned long long)io->memory_bytes);
+        return false;
+}
+
+static PyObject *read_into(struct pages_object *self, struct kvl_page_io *io, PyObject *into)
+{
+        Py_buffer buffer;
+        bool ok;
+
+        if (PyObject_GetBuffer(into, &buffer, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0)
+                return NULL;
+        io->memory = buffer.buf;
+        ok = check_size(io, &buffer) && run(self, io, kvl_pages_read);
+        PyBuffer_Release(&buffer);
+        return ok ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *read_bytes(struct pages_object *self, struct kvl_page_io *io)
+{
+        PyObject *ret = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)io->memory_bytes);
+
+        io->memory = ret ? PyBytes_AsString(ret) : NULL;
+        if (io->memory && run(self, io, kvl_pages_read))
+                return ret;
+        Py_XDECREF(ret);
+        return NULL;
+}
+
+PyObject *pages_read_many(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"read_many",
+                {"indices", "n_bytes", "first_plane", "n_planes", "offset", "into"}, 0, 2};
+        struct kvl_page_io io = {.size = sizeof(io)};
+        PyObject *a[6], *ret;
+
+        if (!args_parse(&s, args, n, names, a) || !get_io(self, a, &io))
+                return NULL;
+        ret = a[5] && !Py_IsNone(a[5]) ? read_into(self, &io, a[5]) : read_bytes(self, &io);
+        free((void *)(uintptr_t)io.pages);
+        return ret;
+}
+
+PyObject *pages_write_many(
+        struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"write_many",
+                {"data", "indices", "n_bytes", "first_plane", "n_planes", "offset"}, 1, 2};
+        struct kvl_page_io io = {.size = sizeof(io)};
+        Py_buffer data;
+        PyObject *a[6];
+        bool ok = false;
+
+        if (!args_parse(&s, args, n, names, a) || !get_io(self, a + 1, &io))
+                return NULL;
+        if (PyObject_GetBuffer(a[0], &data, PyBUF_C_CONTIGUOUS) == 0) {
+                io.memory = data.buf;
+                if (self->state != PAGES_LEASED)
+                        raise_code_as(-EACCES, "only leased pages are written: these aren't", NULL);
+                else
+                        ok = check_size(&io, &data) && run(self, &io, kvl_pages_write);
+                PyBuffer_Release(&data);
+        }
+        free((void *)(uintptr_t)io.pages);
+        return ok ? Py_NewRef(Py_None) : NULL;
+}
