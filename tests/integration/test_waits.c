@@ -189,6 +189,45 @@ static void test_stop(void **state)
         worker_kill(w[0]);
 }
 
+/* The first page of so many with consecutive numbers. */
+static unsigned first_of_run(struct worker *w, unsigned n)
+{
+        unsigned first, page;
+        int at, len;
+
+        if (sscanf(w->rest, "%*u %*u %*u %u%n", &first, &at) != 1)
+                fail_msg("'%s' has no pages", w->rest);
+        for (unsigned i = 1; i < n; ++i, at += len) {
+                assert_int_equal(sscanf(w->rest + at, " %u%n", &page, &len), 1);
+                assert_int_equal(page, first + i);
+        }
+        return first;
+}
+
+/* Pages with consecutive numbers are had or not: for them nobody waits. */
+static void test_runs(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "small", "ns", 1);
+        unsigned first;
+
+        worker_tell(w, "lease 3");
+        worker_tell(w, "lease-with 8 run");
+        first = first_of_run(w, 8);
+        worker_tell(w, "lease %u", SET_PAGES - 11);
+        worker_tell(w, "free %u %u %u", first + 1, first + 3, first + 6);
+        assert_int_equal(worker_ask(w, "lease-with 2 run"), KVL_FULL);
+        assert_int_equal(read_answer(w).reason, KVL_REASON_NO_RUN);
+        assert_int_equal(read_answer(w).waited_usec, 0);
+        assert_int_equal(ctl_tenant(h, "small", "refused_no_run"), 1);
+        worker_tell(w, "free %u", first + 2);
+        worker_tell(w, "lease-with 3 run");
+        assert_int_equal(first_of_run(w, 3), first + 1);
+        worker_tell(w, "free %u %u", first, first + 1);
+        worker_tell(w, "lease-with 3 runs");
+        worker_stop(w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -196,6 +235,7 @@ int main(void)
                 harness_test(test_own_free, (void *)&two_sets),
                 harness_test(test_how_long, (void *)&two_sets),
                 harness_test(test_degrade, (void *)&two_sets),
+                harness_test(test_runs, (void *)&two_sets),
                 harness_test(test_drain, (void *)&two_sets),
                 harness_test(test_stop, (void *)&two_sets),
         };

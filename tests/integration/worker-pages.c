@@ -22,7 +22,7 @@ static void do_lease(struct worker_state *w, char **args, unsigned n_args)
         worker_answer_pages(r, pages, r == 0 ? n : 0);
 }
 
-/* N [min=M] [wait=MSEC]; returns N. */
+/* N [min=M] [wait=MSEC] [run|runs]; returns N. */
 static uint32_t parse_lease(char **args, unsigned n_args, struct kvl_lease_options *ret)
 {
         *ret = (struct kvl_lease_options){.size = sizeof(*ret)};
@@ -31,6 +31,10 @@ static uint32_t parse_lease(char **args, unsigned n_args, struct kvl_lease_optio
                         ret->min_pages = (uint32_t)strtoul(args[i] + 4, NULL, 10);
                 else if (strncmp(args[i], "wait=", 5) == 0)
                         ret->max_wait_msec = (int)strtol(args[i] + 5, NULL, 10);
+                else if (strcmp(args[i], "run") == 0)
+                        ret->flags = KVL_LEASE_CONTIGUOUS;
+                else if (strcmp(args[i], "runs") == 0)
+                        ret->flags = KVL_LEASE_PREFER_CONTIGUOUS;
         }
         return (uint32_t)strtoul(args[0], NULL, 10);
 }
@@ -44,8 +48,8 @@ static void answer_lease(int code, const uint32_t *leased, const struct kvl_leas
         printf("%s%s\n", code ? " " : "", code ? kvl_last_error() : "");
 }
 
-/* lease-with N [min=M] [wait=MSEC] (wait=-1: not at all): pages granted, reason, microseconds
- * waited, then the pages, or the sentence */
+/* lease-with N [min=M] [wait=MSEC] [run|runs] (wait=-1: not at all): pages granted, reason,
+ * microseconds waited, then the pages, or the sentence */
 static void do_lease_with(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_lease_result result = {.size = sizeof(result)};
