@@ -130,7 +130,11 @@ static void test_free_lists(void **state)
         BREAK(&s, set->free_head, PAGE_NONE, "n_free");
         BREAK(&s, set->free_head, s.granted[0], "in a free list but not free");
         BREAK(&s, set->free_head, 100000, "free list of another set");
-        BREAK(&s, page(&s, set->free_head)->next, set->free_head, "n_free"); /* a cycle */
+        /* A cycle. */
+        BREAK(&s, page(&s, set->free_head)->next, set->free_head, "that knows it not");
+        BREAK(&s, page(&s, set->free_head)->prev, set->free_head, "that knows it not");
+        BREAK(&s, set->free_bits[0], 0, "that knows it not");
+        BREAK(&s, set->free_bits[0], UINT64_MAX, "pages are marked as free of");
         BREAK_STATE(&s, set->free_head, PAGE_GRANTED, "in a free list but not free");
         end(&s);
 }

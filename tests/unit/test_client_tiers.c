@@ -212,8 +212,9 @@ static void assert_finds(unsigned flags)
                 assert_int_equal(kvl_page_write(c.ns, c.pages[i], 0, 0, &number, 4), -EINVAL);
                 assert_int_equal(kvl_page_copy(c.ns, c.pages[0], c.pages[i]), -EINVAL);
         }
-        assert_int_equal(kvl_page_copy(c.ns, c.pages[2], c.pages[0]), 0);
-        assert_int_equal(*(uint32_t *)kvl_page_ptr(c.ns, c.pages[0], 0), c.pages[2]);
+        /* One beside it, that isn't published. */
+        assert_int_equal(kvl_page_copy(c.ns, c.pages[2], c.pages[0] + 2), 0);
+        assert_int_equal(*(uint32_t *)kvl_page_ptr(c.ns, c.pages[0] + 2, 0), c.pages[2]);
         assert_null(kvl_page_ptr(c.ns, 2 * N_DEVICE, 0));
         assert_null(kvl_page_ptr(c.ns, c.pages[2], 1));
         assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
