@@ -1,7 +1,10 @@
 /*
- * SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012; the 1-3 variant is
- * what Linux and Rust use for hash tables). Keys of tables come from peers: a secret seed keeps
- * them from choosing collisions. Not for identity: that is SHA-256 (client/lib).
+ * Hashes for tables. Not for identity: that is SHA-256 (client/lib).
+ *
+ * hash_bytes() is SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012; the
+ * 1-3 variant is what Linux and Rust use for hash tables): for keys that come from peers, with a
+ * seed that is secret, which keeps them from choosing collisions. hash_digest() is for the index of
+ * a namespace, whose readers know the seed.
  */
 #ifndef KVL_BASE_HASH_H
 #define KVL_BASE_HASH_H
@@ -71,17 +74,33 @@ static inline uint64_t sip_end(struct sip *s)
         return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-/* hash_bytes() of 32 bytes, to be inlined where hits are made. */
-static inline uint64_t hash_key32(struct hash_seed seed, const void *key)
-{
-        struct sip s = sip_init(seed);
-        uint64_t words[4];
+/* ---- of digests ------------------------------------------------------------------------------ */
 
-        memcpy(words, key, sizeof(words));
-        for (unsigned i = 0; i < 4; i++)
-                sip_word(&s, le64toh(words[i]));
-        sip_word(&s, UINT64_C(32) << 56);
-        return sip_end(&s);
+static inline uint64_t hash_fold(uint64_t a, uint64_t b)
+{
+        __extension__ typedef unsigned __int128 wide;
+        wide product = (wide)a * b;
+
+        return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/*
+ * Of a digest of 32 bytes, to be inlined where hits are made: three wide multiplications, each
+ * folded (the product's halves, one XOR the other), as in wyhash (Wang Yi, 2019). Evenly spread
+ * for keys that nobody chose with the seed in hand, digests or not; whoever knows the seed can
+ * choose keys that collide, which SipHash with a known seed doesn't prevent either. The constants
+ * are the fraction of pi.
+ */
+static inline uint64_t hash_digest(struct hash_seed seed, const void *digest)
+{
+        uint64_t words[4], low, high;
+
+        memcpy(words, digest, sizeof(words));
+        low = hash_fold(le64toh(words[0]) ^ seed.k0 ^ UINT64_C(0x243f6a8885a308d3),
+                le64toh(words[1]) ^ seed.k1 ^ UINT64_C(0x13198a2e03707344));
+        high = hash_fold(le64toh(words[2]) ^ seed.k0 ^ UINT64_C(0xa4093822299f31d0),
+                le64toh(words[3]) ^ seed.k1 ^ UINT64_C(0x082efa98ec4e6c89));
+        return hash_fold(low ^ UINT64_C(0x452821e638d01377), high ^ UINT64_C(0xbe5466cf34e90c6c));
 }
 
 #endif

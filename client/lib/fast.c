@@ -73,7 +73,7 @@ static inline uint32_t match(const struct shm_bucket *b, uint64_t hash)
 
 static inline void probe_init(const struct fast *f, struct probe *p, const uint8_t *key)
 {
-        p->hash = hash_key32(f->seed, key);
+        p->hash = hash_digest(f->seed, key);
         p->bucket = 0;
 }
 

@@ -75,7 +75,7 @@ void shared_deinit(struct shared *s);
 /* Of a key, for the two functions below. */
 static inline uint64_t shared_hash(const struct shared *s, const uint8_t key[KEY_BYTES])
 {
-        return hash_bytes(s->seed, key, KEY_BYTES);
+        return hash_digest(s->seed, key);
 }
 
 /* The page with the key of this hash, or PAGE_NONE. Only those that the private records say are

@@ -76,7 +76,7 @@ bool table_insert(struct table *t, const uint8_t key[32], uint32_t page, uint16_
 {
         _Atomic uint64_t *at, *next;
         unsigned home;
-        uint64_t hash = hash_bytes(t->seed, key, SHM_KEY_BYTES);
+        uint64_t hash = hash_digest(t->seed, key);
         struct shm_line *line = &t->lines[page];
 
         memcpy(line->key, key, SHM_KEY_BYTES);
@@ -157,7 +157,7 @@ static inline bool take(struct table *t, struct probe *p, const uint8_t *key, ui
 static uint32_t lookup_one(
         struct table *t, const uint8_t *key, uint32_t *ret_page, uint64_t *tokens)
 {
-        struct probe p = {.hash = hash_key32(t->seed, key)};
+        struct probe p = {.hash = hash_digest(t->seed, key)};
 
         p.matches = match(bucket_of(t, p.hash, 0), p.hash);
         if (!next_candidate(t, &p) || !take(t, &p, key, tokens))
@@ -173,7 +173,7 @@ static uint32_t lookup_chunk(
         struct probe probes[CHUNK];
 
         for (uint32_t i = 0; i < n; ++i) {
-                probes[i] = (struct probe){.hash = hash_key32(t->seed, keys + i * SHM_KEY_BYTES)};
+                probes[i] = (struct probe){.hash = hash_digest(t->seed, keys + i * SHM_KEY_BYTES)};
                 __builtin_prefetch(bucket_of(t, probes[i].hash, 0));
         }
         for (uint32_t i = 0; i < n; ++i) {

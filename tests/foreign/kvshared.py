@@ -99,35 +99,14 @@ class Segment:
         return int(_add8(self.at(at), ctypes.c_uint64(value), RELAXED))
 
 
-def siphash13(k0: int, k1: int, key: bytes) -> int:
-    """Of 32 bytes."""
-    v0, v1 = k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D
-    v2, v3 = k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573
+def key_hash(k0: int, k1: int, key: bytes) -> int:
+    def fold(a: int, b: int) -> int:
+        return (a * b & MASK) ^ (a * b >> 64)
 
-    def rotate(x: int, bits: int) -> int:
-        return (x << bits | x >> (64 - bits)) & MASK
-
-    def turn() -> None:
-        nonlocal v0, v1, v2, v3
-        v0 = (v0 + v1) & MASK
-        v1 = rotate(v1, 13) ^ v0
-        v0 = rotate(v0, 32)
-        v2 = (v2 + v3) & MASK
-        v3 = rotate(v3, 16) ^ v2
-        v0 = (v0 + v3) & MASK
-        v3 = rotate(v3, 21) ^ v0
-        v2 = (v2 + v1) & MASK
-        v1 = rotate(v1, 17) ^ v2
-        v2 = rotate(v2, 32)
-
-    for word in (*struct.unpack("<4Q", key), 32 << 56):
-        v3 ^= word
-        turn()
-        v0 ^= word
-    v2 ^= 0xFF
-    for _ in range(3):
-        turn()
-    return v0 ^ v1 ^ v2 ^ v3
+    a, b, c, d = struct.unpack("<4Q", key)
+    low = fold(a ^ k0 ^ 0x243F6A8885A308D3, b ^ k1 ^ 0x13198A2E03707344)
+    high = fold(c ^ k0 ^ 0xA4093822299F31D0, d ^ k1 ^ 0x082EFA98EC4E6C89)
+    return fold(low ^ 0x452821E638D01377, high ^ 0xBE5466CF34E90C6C)
 
 
 class Index:
@@ -154,7 +133,7 @@ class Index:
         return bool(self.index.load8(136) != self.version_epoch)
 
     def candidates(self, key: bytes) -> list[int]:
-        value = siphash13(self.k0, self.k1, key)
+        value = key_hash(self.k0, self.k1, key)
         home = (value & NO_PAGE) * self.n_buckets >> 32
         found = []
         for bucket in (home, (home + 1) % self.n_buckets):

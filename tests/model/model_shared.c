@@ -54,8 +54,7 @@ static uint32_t find_and_pin(const struct shared_case *s, int key)
         uint64_t hash;
 
         key_bytes(key, bytes);
-        hash = hash_bytes(
-                (struct hash_seed){sh->header->seed[0], sh->header->seed[1]}, bytes, KEY_BYTES);
+        hash = hash_digest((struct hash_seed){sh->header->seed[0], sh->header->seed[1]}, bytes);
         for (uint32_t n = 0; n < 2 * SHM_BUCKET_SLOTS; n++) {
                 uint32_t bucket =
                         shm_bucket_index(hash, sh->header->n_buckets, n / SHM_BUCKET_SLOTS);

@@ -117,7 +117,7 @@ static bool replace_slot(struct fake_index *x, uint64_t hash, uint64_t old, uint
 
 static void insert(struct fake_index *x, uint32_t page, const uint8_t *key)
 {
-        uint64_t hash = hash_bytes(FAKE_SEED, key, SHM_KEY_BYTES);
+        uint64_t hash = hash_digest(FAKE_SEED, key);
 
         if (!replace_slot(x, hash, 0, shm_slot(hash, page)))
                 abort();
@@ -168,7 +168,7 @@ void fake_index_seal(struct fake_index *x, uint32_t page, uint16_t tokens)
 
 void fake_index_withdraw(struct fake_index *x, uint32_t page)
 {
-        uint64_t hash = hash_bytes(FAKE_SEED, x->lines[page].key, SHM_KEY_BYTES);
+        uint64_t hash = hash_digest(FAKE_SEED, x->lines[page].key);
 
         if (!replace_slot(x, hash, shm_slot(hash, page), 0))
                 abort();
@@ -178,7 +178,7 @@ void fake_index_withdraw(struct fake_index *x, uint32_t page)
 
 void fake_index_detach(struct fake_index *x, uint32_t page)
 {
-        uint64_t hash = hash_bytes(FAKE_SEED, x->lines[page].key, SHM_KEY_BYTES);
+        uint64_t hash = hash_digest(FAKE_SEED, x->lines[page].key);
 
         if (!replace_slot(x, hash, shm_slot(hash, page), 0))
                 abort();

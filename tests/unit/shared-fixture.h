@@ -102,7 +102,7 @@ static inline uint32_t seen(const struct world *w, unsigned key)
         uint64_t hash;
 
         make_keys(bytes, key, 1);
-        hash = hash_bytes((struct hash_seed){s->header->seed[0], s->header->seed[1]}, bytes, 32);
+        hash = hash_digest((struct hash_seed){s->header->seed[0], s->header->seed[1]}, bytes);
         for (unsigned i = 0; i < 16; i++) {
                 uint64_t slot = s->buckets[shm_bucket_index(hash, s->header->n_buckets, i / 8)]
                                         .slots[i % 8];

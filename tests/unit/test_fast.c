@@ -169,7 +169,7 @@ static void test_collisions(void **state)
         struct world w;
 
         world_open(&w, 0);
-        hash = hash_bytes(FAKE_SEED, w.keys[5], SHM_KEY_BYTES);
+        hash = hash_digest(FAKE_SEED, w.keys[5]);
         home = shm_bucket_index(hash, w.index.header->n_buckets, 0);
         next = shm_bucket_index(hash, w.index.header->n_buckets, 1);
         for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++)
@@ -199,7 +199,7 @@ static void test_last_bucket(void **state)
         world_open(&w, 16);
         do
                 key_of(w.keys[5], 1000 + i++);
-        while ((hash = hash_bytes(FAKE_SEED, w.keys[5], SHM_KEY_BYTES)) % 16 != 15);
+        while ((hash = hash_digest(FAKE_SEED, w.keys[5])) % 16 != 15);
         fake_index_add(&w.index, 9, w.keys[5], 1, 1);
         w.index.buckets[0].slots[3] = w.index.buckets[15].slots[0];
         w.index.buckets[15].slots[0] = 0;
@@ -382,7 +382,7 @@ static bool retire(struct world *w, uint32_t page)
 
 static void replace(struct world *w, struct content *contents, uint32_t page, uint32_t text)
 {
-        uint64_t hash = hash_bytes(FAKE_SEED, w->index.lines[page].key, SHM_KEY_BYTES);
+        uint64_t hash = hash_digest(FAKE_SEED, w->index.lines[page].key);
         uint64_t generation = w->index.lines[page].state >> 8;
 
         for (unsigned i = 0; i < 2 * SHM_BUCKET_SLOTS; i++) {

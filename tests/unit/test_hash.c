@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/macros.h"
 
 /* First vector of SipHash-1-3 for key 00 01 .. 0f (the empty message), from Rust's core tests. */
 static void test_key_counting_up(void **state)
@@ -47,16 +48,62 @@ static void test_seeds_differ(void **state)
         assert_int_not_equal(hash_bytes(a, "x", 1), hash_bytes(b, "x", 1));
 }
 
-static void test_key32_is_the_same(void **state)
+/* Computed by another program (Python's whole numbers) from docs/PROTOCOL.md. */
+static void test_digest_vectors(void **state)
 {
-        uint8_t key[32 + 8];
+        const struct hash_seed zero = {0},
+                               seed = {UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)};
+        uint8_t key[32 + 1] = {0};
 
-        for (unsigned i = 0; i < 100; i++) {
-                const struct hash_seed seed = hash_seed_random(), more = hash_seed_random();
+        assert_int_equal(hash_digest(zero, key), UINT64_C(0x6f31184e94d851ba));
+        for (unsigned i = 0; i < 32; i++)
+                key[1 + i] = (uint8_t)i;
+        assert_int_equal(hash_digest(seed, key + 1), UINT64_C(0x810db8497576386d));
+}
 
-                for (unsigned j = 0; j < sizeof(key); j++)
-                        key[j] = (uint8_t)(more.k0 >> j % 8 * 8) ^ (uint8_t)(j * i);
-                assert_int_equal(hash_key32(seed, key + i % 8), hash_bytes(seed, key + i % 8, 32));
+#define N_BINS 4096
+#define N_EACH 16
+
+/* How far from even: the sum over bins of (count - expected)^2 / expected. */
+static double chi_square(const uint32_t counts[N_BINS])
+{
+        double sum = 0;
+
+        for (unsigned i = 0; i < N_BINS; i++)
+                sum += ((double)counts[i] - N_EACH) * ((double)counts[i] - N_EACH) / N_EACH;
+        return sum;
+}
+
+/*
+ * Keys that differ in two bytes alone, wherever: as evenly as by chance in buckets (by the lower
+ * half) and in tags (the upper half). By chance the sum is 4,095 with a deviation of
+ * sqrt(2 * 4,095) = 90.5; six of those are allowed, for the 248 sums of this test.
+ */
+static void test_digests_are_spread(void **state)
+{
+        const struct hash_seed seeds[] = {{0}, {3, 4}, {UINT64_MAX, 1}, {1, UINT64_C(1) << 63}};
+        uint32_t buckets[N_BINS], tags[N_BINS];
+
+        for (unsigned at = 0; at < 31; at++) {
+                for (size_t k = 0; k < ARRAY_SIZE(seeds); k++) {
+                        uint8_t key[32] = {0};
+
+                        memset(buckets, 0, sizeof(buckets));
+                        memset(tags, 0, sizeof(tags));
+                        for (unsigned i = 0; i < N_BINS * N_EACH; i++) {
+                                uint64_t hash;
+
+                                key[at] = (uint8_t)i;
+                                key[at + 1] = (uint8_t)(i >> 8);
+                                hash = hash_digest(seeds[k], key);
+                                buckets[(uint64_t)(uint32_t)hash * N_BINS >> 32]++;
+                                tags[hash >> 52]++;
+                        }
+                        if (chi_square(buckets) > 4095 + 6 * 90.5 ||
+                                chi_square(tags) > 4095 + 6 * 90.5)
+                                fail_msg("bytes %u and %u, seed %zu: %.0f, %.0f", at, at + 1, k,
+                                        chi_square(buckets), chi_square(tags));
+                }
         }
 }
 
@@ -67,7 +114,8 @@ int main(void)
                 TEST(test_key_zero),
                 TEST(test_any_alignment),
                 TEST(test_seeds_differ),
-                TEST(test_key32_is_the_same),
+                TEST(test_digest_vectors),
+                TEST(test_digests_are_spread),
         };
 
         return RUN_TESTS(tests);
