@@ -309,8 +309,9 @@ uint64_t region_free(const struct stake *s)
         uint64_t left = budget->limit_bytes - MIN(budget->charged_bytes, budget->limit_bytes);
         uint64_t reserved = MIN(s->pool->idle_reserve_bytes - stake_idle(s), left);
         uint64_t most = keeps_to_reserve(s) ? MIN(left, stake_idle(s)) : left - reserved;
+        uint64_t charged = MIN(limit->charged_bytes, limit->limit_bytes);
 
-        return MIN(most, limit->limit_bytes - MIN(limit->charged_bytes, limit->limit_bytes));
+        return MIN(most, limit->limit_bytes - charged);
 }
 
 /* ---- fair shares ---------------------------------------------------------------------------- */

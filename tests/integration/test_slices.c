@@ -195,10 +195,7 @@ static void test_lower_limit(void **state)
 
 static void hold_many(struct worker *w)
 {
-        char words[32];
-
-        snprintf(words, sizeof(words), "hold 1 %u %u", N_HELD, N_HELD / 2);
-        worker_tell(w, words);
+        worker_tell(w, "hold 1 %u %u", N_HELD, N_HELD / 2);
 }
 
 /* A client is killed that has very much pinned and leased: all of it goes soon, and its successor
