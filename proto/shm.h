@@ -64,8 +64,8 @@ enum page_state {
  * A slot: the upper half of the key's hash, and page + 1; 0: empty. A key is in one of the slots of
  * its home bucket or of the one after it, in no order. It may go from the first to the second,
  * where it is written before it leaves the first: who looks reads the home bucket, then an acquire
- * fence, then the one after it (tests/model/index-move.pml). hash: hash_digest() (base/hash.h) of the
- * 32 bytes with the seed of the header.
+ * fence, then the one after it (tests/model/index-move.pml). hash: hash_digest() (base/hash.h) of
+ * the 32 bytes with the seed of the header.
  */
 #define SHM_BUCKET_SLOTS 8 /* a cache line */
 /* Buckets are so many that there are these or more. With 3, and keys going to the emptier bucket
