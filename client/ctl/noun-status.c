@@ -162,6 +162,20 @@ static void status_resumed(const void *row, const struct show_format *f, struct 
                         s->clients_expired);
 }
 
+/* Only where there is something to say. */
+static void status_culprits(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        (void)f;
+        if (s->clients_lost > 0 || s->tenants_refused > 0)
+                derive_text(ret,
+                        "kvleased died more than once serving clients: %" PRIu32
+                        " of them weren't taken over, new ones of %" PRIu32
+                        " tenants are refused (kvleasectl restart lets them in again)",
+                        s->clients_lost, s->tenants_refused);
+}
+
 static void status_pages(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -377,6 +391,9 @@ static const struct column status_columns[] = {
         STATUS(clients_resumed, NULL, COUNT),
         STATUS(clients_waiting, NULL, COUNT),
         STATUS(clients_expired, NULL, COUNT),
+        {.heading = "CULPRITS", .kind = COLUMN_TEXT, .derive = status_culprits},
+        STATUS(clients_lost, NULL, COUNT),
+        STATUS(tenants_refused, NULL, COUNT),
         STATUS(ready_msec, NULL, COUNT),
         STATUS(config_file, "CONFIGURATION", TEXT),
         STATUS(runtime_dir, "RUNTIME DIR", TEXT),

@@ -101,6 +101,9 @@ static const struct metric status_metrics[] = {
         MORE("state", "waiting_exit", members_waiting_exit),
         MORE("state", "new", peers_new),
         GAUGE("tenants", "Tenants there are.", n_tenants),
+        GAUGE("tenants_refused",
+                "Tenants whose new clients are refused, because kvleased died serving theirs.",
+                tenants_refused),
         GAUGE("tenants_paused", "Tenants that have no requests left (max_requests).",
                 tenants_paused),
         GAUGE("namespaces", "Namespaces there are.", n_namespaces),
@@ -161,6 +164,8 @@ static const struct metric status_metrics[] = {
                 clients_resumed),
         MORE("outcome", "waiting", clients_waiting),
         MORE("outcome", "expired", clients_expired),
+        GAUGE("start_lost_clients", "Of these, clients that kvleased died serving more than once.",
+                clients_lost),
 };
 
 #undef ROW

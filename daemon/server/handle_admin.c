@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "daemon/core/compact.h"
+#include "daemon/core/culprit.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
@@ -25,6 +26,7 @@
 #include "daemon/server/server.h"
 #include "daemon/server/tenant-changes.h"
 #include "daemon/server/tenants.h"
+#include "daemon/server/test-clock.h"
 #include "daemon/server/tier-figures.h"
 #include "kvlease-version.h"
 #include "proto/kvlease.pb-c.h"
@@ -51,6 +53,8 @@ static void count_overload(const struct server *s, Kvlease__V1__AdminStatusReply
         reply->pending_overflows = s->n_overflows;
         list_for_each (t, &s->tenancies, struct tenancy, link) {
                 reply->tenants_paused += t->turns.paused;
+                reply->tenants_refused +=
+                        culprit_is_tenant(&s->store, t->tenant->mark, server_now(s));
                 reply->connects_refused += t->turns.n_refused;
         }
 }
@@ -139,6 +143,7 @@ static void tell_recovery(const struct server *s, Kvlease__V1__AdminStatusReply 
         reply->clients_resumed = s->n_resumed;
         reply->clients_waiting = s->n_adopted;
         reply->clients_expired = r->n_clients - s->n_resumed - s->n_adopted;
+        reply->clients_lost = r->n_culprits;
 }
 
 static uint64_t pid_namespace(void)

@@ -115,8 +115,11 @@ static void test_culprit(void **state)
         mate = start_bad(&s, 3);
         assert_int_equal(strike(&s, bad, 2, SIGABRT), 0); /* once may be a coincidence */
         assert_false(log_says(&s, "is not taken over"));
+        assert_int_equal(ctl_status(s.h, "clients_lost"), 0);
         assert_true(is_lost(strike(&s, bad, 2, SIGSEGV)));
         assert_true(log_says(&s, "is not taken over"));
+        assert_int_equal(ctl_status(s.h, "clients_lost"), 1);
+        assert_int_equal(ctl_status(s.h, "tenants_refused"), 0);
         assert_int_equal(worker_ask(mate, "lookup 3:0-1"), 0);
         assert_int_equal(ctl_run(s.h, "events --kind client", &out), 0);
         assert_non_null(strstr(out.out, "kvleased died serving it"));
@@ -136,11 +139,13 @@ static void test_culprit(void **state)
                                          private_daemon_socket(&s.h->daemon, "bad", socket)),
                         -EACCES);
         }
+        assert_int_equal(ctl_status(s.h, "tenants_refused"), 1);
         assert_good(&s);
 
         /* Until a restart in peace. */
         ctl(s.h, "restart");
         await_daemon(&s);
+        assert_int_equal(ctl_status(s.h, "tenants_refused"), 0);
         worker_attach(again, "bad", "n", 1);
         assert_good(&s);
         worker_kill(bad);
