@@ -1,4 +1,5 @@
 /* Two workers share a prefix: the same memory, found by key, in processes of their own. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,6 +17,7 @@ static void share(struct harness *h, unsigned n_planes)
         struct worker *a = worker_start(h, "a", "ns", n_planes);
         struct worker *b = worker_start(h, "a", "ns", n_planes);
         uint32_t mine[5], theirs[8];
+        int r;
 
         assert_int_equal(worker_ask(b, "lookup 7:0-4"), 1); /* KVL_MISS */
         worker_publish_chain(a, 7, 5, mine);
@@ -23,10 +25,16 @@ static void share(struct harness *h, unsigned n_planes)
         assert_int_equal(worker_numbers(b, theirs, 8), 5);
         assert_memory_equal(theirs, mine, sizeof(mine));
         assert_chain(b, 7, theirs, 5);
-        /* One byte changed in one process is seen in the other: nothing was copied. */
-        worker_tell(a, "poke %u 77", mine[3]);
-        worker_tell(b, "peek %u", theirs[3]);
-        assert_int_equal(atoi(b->rest), 77);
+        /* One byte changed in one process is seen in the other: nothing was copied. On a GPU the
+         * library writes it, which refuses that where it can tell that the page is published. */
+        r = worker_ask(a, "poke %u 77", mine[3]);
+        if (r == 0) {
+                worker_tell(b, "peek %u", theirs[3]);
+                assert_int_equal(atoi(b->rest), 77);
+        } else {
+                assert_true(private_on_gpu());
+                assert_int_equal(r, -EINVAL);
+        }
         assert_int_equal(ctl_status(h, "pages_pinned"), 5);
         assert_int_equal(ctl_status(h, "pages_sealed"), 5);
         assert_int_equal(ctl_status(h, "lookup_hits"), 5);

@@ -82,6 +82,8 @@ static void test_separation(void **state)
         worker_numbers(b, fresh, 600);
         worker_tell(b, "zeros %u %u %u %u", fresh[0], fresh[1], fresh[511], fresh[599]);
         assert_int_equal(atoi(b->rest), 0);
+        worker_tell(a, "lease 1");
+        worker_numbers(a, pages, 1);
         worker_tell(a, "poke %u 55", pages[0]);
         worker_tell(b, "zeros %u", fresh[0]);
         assert_int_equal(atoi(b->rest), 0);

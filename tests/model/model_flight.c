@@ -670,7 +670,7 @@ static const struct {
         {op_free, 6},
         {op_lookup, 10},
         {op_invalidate_key, 3},
-        {op_cut, 6},
+        {op_cut, 40},
         {op_cut_more, 20},
         {op_invalidate, 2},
         {op_read_only, 2},
@@ -740,8 +740,8 @@ static void run_seed(unsigned long n_steps)
                         member_free(clients[i].real);
         fixture_end(&f);
         printf("model_flight: --seed %llu: %lu steps, %u pages published, %u announcements ended, "
-               "%u pages gone with another rank's, %u keys incomplete for too long: ok\n",
-                (unsigned long long)seed, n_steps, n_published, n_ends, n_joint, n_expired);
+               "%u pages gone with another rank's, %u keys incomplete for too long, %u cuts in slices: ok\n",
+                (unsigned long long)seed, n_steps, n_published, n_ends, n_joint, n_expired, n_cuts);
         CHECK(n_steps < 10000 || (n_published && n_ends && n_joint && n_expired && n_cuts),
                 "nothing of that happened");
 }

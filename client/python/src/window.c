@@ -112,7 +112,7 @@ static PyObject *window_append(
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_stream(a[1], &stream) ||
-                !numbers_get_of(a[0], self->ns, &numbers))
+                !numbers_get(a[0], &numbers))
                 return NULL;
         if (Py_TYPE(a[0]) == pages_type) {
                 source = (struct pages_object *)a[0];
