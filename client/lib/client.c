@@ -220,6 +220,7 @@ int kvl_fd(const struct kvl_conn *conn)
         if (!conn || client_check_process(conn) < 0)
                 return -1;
         conn_lock(conn->conn);
+        conn_note_polled(conn->conn);
         fd = conn_poll_fd(conn->conn);
         conn_unlock(conn->conn);
         return fd;
@@ -233,7 +234,6 @@ int kvl_wants_write(const struct kvl_conn *conn)
                 return 0;
         conn_lock(conn->conn);
         wants = conn_has_unsent(conn->conn) || conn_has_finished(conn->conn);
-        conn_watch(conn->conn);
         conn_unlock(conn->conn);
         return wants;
 }
@@ -323,15 +323,15 @@ static void on_broken(void *data, int code, const char *why)
 }
 
 /* 0, or -errno with the sentence. */
-static int outlive(const struct kvl_connect_options *o, const struct conn_hello *hello,
+static int watch(const struct kvl_connect_options *o, const struct conn_hello *hello,
         const struct conn_welcome *welcome, struct conn *c)
 {
         int r;
 
-        if (!welcome->can_resume)
-                return 0;
         conn_lock(c);
-        r = conn_outlive(c, o->socket_path, hello, welcome, o->reconnect_msec);
+        r = conn_make_pollable(c);
+        if (r == 0 && welcome->can_resume)
+                r = conn_outlive(c, o->socket_path, hello, welcome, o->reconnect_msec);
         conn_unlock(c);
         return r;
 }
@@ -358,7 +358,7 @@ static int open_and_hello(const struct kvl_connect_options *o, struct conn_welco
                 return r;
         r = conn_hello(c, &hello, deadline, ret_welcome);
         if (r == 0)
-                r = outlive(o, &hello, ret_welcome, c);
+                r = watch(o, &hello, ret_welcome, c);
         if (r != 0) {
                 conn_close(c);
                 return r;

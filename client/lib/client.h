@@ -33,6 +33,7 @@ struct kvl_conn {
         struct flights flights;       /* of the client segment, where there is one */
         struct fetches fetches;       /* likewise, and over the socket */
         _Atomic uint64_t n_requests;  /* begun */
+        _Atomic uint32_t n_started;   /* calls whose callback hasn't begun */
         _Atomic uint32_t n_recalled;  /* sets to be given back at a safe point, of all namespaces */
         uint64_t n_safepoints;        /* that had something to do; the number of the last */
         uint64_t streams_looked_nsec; /* when streams were last asked whether they are in order */

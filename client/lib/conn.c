@@ -67,10 +67,22 @@ void conn_finish(struct conn *c, struct conn_call *call, int code)
                 conn_wake(c, &call->waiter->wakeup);
 }
 
+static int free_late(struct conn_call *call)
+{
+        free(call);
+        return 0;
+}
+
+/* Nobody waits for it. */
+static bool is_late(const struct conn_call *call)
+{
+        return call->on_done == free_late;
+}
+
 /* Its request isn't needed any more. */
 static void drop_frame(struct conn *c, struct conn_call *call)
 {
-        c->resume.n_frames -= call->frame != NULL;
+        c->resume.n_late_frames -= call->frame && is_late(call);
         free(call->frame);
         call->frame = NULL;
 }
@@ -105,7 +117,6 @@ void conn_break(struct conn *c, int code, const char *why)
         c->resume.n_waiting_bytes = 0;
         if (c->side.broken)
                 c->side.broken(c->side.data, code, c->detail);
-        conn_watch(c);
 }
 
 void conn_finish_violated(struct conn *c, struct conn_call *call, const char *what)
@@ -143,10 +154,13 @@ static int reserve_output(struct conn_output *out)
 
         if (out->size - out->end >= FRAME_MAX_SIZE)
                 return 0;
-        if (out->begin > 0)
-                memmove(out->data, out->data + out->begin, have);
-        out->begin = 0;
-        out->end = have;
+        /* No byte is moved before as many are sent: much may be unsent. */
+        if (out->begin >= have) {
+                if (have > 0)
+                        memmove(out->data, out->data + out->begin, have);
+                out->begin = 0;
+                out->end = have;
+        }
         if (out->size - out->end >= FRAME_MAX_SIZE)
                 return 0;
         data = realloc(out->data, 2 * out->size + FRAME_MAX_SIZE);
@@ -155,6 +169,20 @@ static int reserve_output(struct conn_output *out)
         out->data = data;
         out->size = 2 * out->size + FRAME_MAX_SIZE;
         return 0;
+}
+
+/* Nothing is unsent. */
+static void trim_output(struct conn_output *out)
+{
+        uint8_t *data;
+
+        if (out->size <= CONN_KEEP_OUTPUT_BYTES)
+                return;
+        data = realloc(out->data, CONN_KEEP_OUTPUT_BYTES);
+        if (!data)
+                return;
+        out->data = data;
+        out->size = CONN_KEEP_OUTPUT_BYTES;
 }
 
 void conn_flush(struct conn *c)
@@ -181,6 +209,7 @@ void conn_flush(struct conn *c)
                 c->n_sent += (uint64_t)n;
         }
         out->begin = out->end = 0;
+        trim_output(out);
 }
 
 /* Packs a frame behind what is unsent, which doesn't count it yet. Its bytes, or -errno. */
@@ -239,7 +268,7 @@ static int keep_frame(struct conn *c, struct conn_call *call, size_t bytes)
                 return -ENOMEM;
         call->frame->bytes = bytes;
         memcpy(call->frame->data, c->out.data + c->out.end, bytes);
-        c->resume.n_frames++;
+        c->resume.n_late_frames += is_late(call);
         return 0;
 }
 
@@ -430,12 +459,6 @@ bool conn_receive(struct conn *c)
 /* ---- late calls --------------------------------------------------------------------------------
  */
 
-static int free_late(struct conn_call *call)
-{
-        free(call);
-        return 0;
-}
-
 static void handle_late(struct conn *c, struct conn_call *call, int code,
         const ProtobufCMessage *reply, struct frame *frame)
 {
@@ -445,11 +468,6 @@ static void handle_late(struct conn *c, struct conn_call *call, int code,
                 fn(c, call, code, reply, frame);
         else
                 conn_finish(c, call, code);
-}
-
-static bool is_late(const struct conn_call *call)
-{
-        return call->on_done == free_late;
 }
 
 /* A call that is late from the start. */
@@ -520,6 +538,7 @@ void conn_abandon(struct conn *c, struct conn_call *call)
                 .was_sent = call->was_sent,
                 .outlived = call->outlived,
         };
+        c->resume.n_late_frames += late->frame != NULL;
         list_insert_before(&call->link, &late->link);
         list_remove(&call->link);
 }

@@ -32,6 +32,11 @@
  * errand may come (takes_errands, set with the lock): whoever hands in holds up something that was
  * set before.
  *
+ * An event loop polls without the lock, and nobody knows when. So who gives the lock back sees to
+ * it that what is polled becomes ready where he leaves something to do behind: a callback that
+ * waits, bytes that didn't fit the socket, a try to come. But for who runs callbacks himself: he
+ * goes on with what they started.
+ *
  * Callbacks (on_done, events) are queued and run without the lock, by conn_wait() and
  * conn_dispatch(). It must not be used in a child of the process that opened it; callers check.
  */
@@ -59,12 +64,16 @@
 #define CONN_NAME_MAX    64  /* bytes of a client's name; protocol */
 #define CONN_MAX_EVENTS  16  /* waiting for their handler; then nothing is read; not tuned */
 
-/* Unsent bytes past which callers that don't wait are to hold back; not tuned. */
+/* Unsent bytes past which hints are refused: nobody waits for them. Not tuned. */
 #define CONN_MAX_UNSENT_BYTES ((size_t)1 << 20)
 
-/* Calls without a reply past which the same: the next daemon is told of all that were sent, 4096 at
- * most (protocol). What is left is for those who wait, and for pages given back; not tuned. */
-#define CONN_MAX_CALLS 3072
+/* Requests that nobody waits for, and that have no reply, past which the same. The next daemon is
+ * told of all requests that were sent, 4096 at most (protocol): beside these there is room for
+ * KVL_MAX_STARTED, and for those who wait. Not tuned. */
+#define CONN_MAX_LATE 1024
+
+/* What was unsent and is sent leaves as much memory behind; not tuned. */
+#define CONN_KEEP_OUTPUT_BYTES ((size_t)4 << 20)
 
 #define CONN_FOREVER UINT64_MAX
 
@@ -185,7 +194,7 @@ struct conn_resume {
         uint64_t random;                      /* of the jitter */
         struct list_link calls;               /* sent while RESUMING; owned */
         uint64_t n_waiting_bytes;             /* of frames that wait for it to be UP */
-        size_t n_frames;                      /* kept by calls */
+        size_t n_late_frames;                 /* kept by calls that nobody waits for */
         bool tells_away, tells_back;          /* news that nobody was told yet */
         char why[CONN_DETAIL_BYTES];          /* it is away still */
 };
@@ -196,9 +205,10 @@ struct conn {
         bool takes_errands;         /* [L] */
         struct conn_errand *_Atomic errands; /* the youngest first */
         int fd;                              /* owned: the socket; -1: none */
-        /* Owned, where it can be resumed, else -1. To be polled instead of the socket, which is
-         * another one after a restart: an epoll of it and of the timer. */
+        /* Owned, once there is one (conn_make_pollable()), else -1. To be polled instead of the
+         * socket, which is another one after a restart: an epoll of it and of the timer. */
         int poll_fd, timer_fd;
+        bool is_polled;    /* [L] by an event loop */
         uint64_t timer_at; /* what the timer is set to; CONN_FOREVER: it isn't */
         bool polls_output; /* the epoll waits for room in the socket */
         enum conn_link link;
@@ -270,10 +280,18 @@ int conn_hello(struct conn *c, const struct conn_hello *hello, uint64_t deadline
         struct conn_welcome *ret_welcome);
 
 /*
- * [L] From now on a hang-up isn't the end: the connection is away until a daemon takes it up again
+ * [L] From now on there is something to poll that becomes ready whenever conn_dispatch() has
+ * something to do, whoever made it so (conn_poll_fd()). 0; -EMFILE or another -errno with the
+ * sentence, and all is as before.
+ */
+int conn_make_pollable(struct conn *c);
+
+/*
+ * [L] Of one that is pollable.
+ * From now on a hang-up isn't the end: the connection is away until a daemon takes it up again
  * (resume.c), and broken once it has been so for patience_msec (< 0: never): -ENOTCONN. -ESTALE:
  * the daemon that came has no more of what the one before it knew. path and hello as at the start,
- * copied. 0; -ENOMEM, -EMFILE or another -errno with the sentence, and all is as before.
+ * copied. 0; -ENOMEM with the sentence, and all is as before.
  */
 int conn_outlive(struct conn *c, const char *path, const struct conn_hello *hello,
         const struct conn_welcome *welcome, int patience_msec);
@@ -361,20 +379,22 @@ static inline bool conn_has_unsent(const struct conn *c)
         return c->n_sent < c->n_queued;
 }
 
-/* [L] The daemon doesn't read, doesn't answer, or is away: callers that don't wait are refused. */
+/* [L] The daemon doesn't read, doesn't answer, or is away: hints are refused. */
 static inline bool conn_is_congested(const struct conn *c)
 {
         return c->n_queued - c->n_sent + c->resume.n_waiting_bytes > CONN_MAX_UNSENT_BYTES ||
-               c->resume.n_frames >= CONN_MAX_CALLS;
+               c->resume.n_late_frames >= CONN_MAX_LATE;
 }
 
 /* [L] What becomes ready (to be read) when conn_dispatch() has something to do; -1 once broken.
- * Where it is the socket itself, users poll it for writing, too, while something is unsent. */
+ * Until it is pollable, the socket: then only for what comes from there. */
 int conn_poll_fd(const struct conn *c);
 
-/* [L] Sees to it that the above becomes ready, for what the daemon doesn't say: room in the socket,
- * callbacks that wait, the next try. No system call where nothing changed. */
-void conn_watch(struct conn *c);
+/* [L] conn_poll_fd() is polled from now on. */
+static inline void conn_note_polled(struct conn *c)
+{
+        c->is_polled = true;
+}
 
 /* ---- resuming: resume.c ---------------------------------------------------------------------- */
 
@@ -414,6 +434,13 @@ int conn_send_hello(struct conn *c, struct conn_call *call, const struct conn_he
         conn_start_fn start);
 
 /* ---- between conn.c, lock.c, wait.c and resume.c --------------------------------------------- */
+
+/* Whose callbacks this thread runs; NULL: none's. */
+extern _Thread_local const struct conn *conn_running;
+
+/* [L] Sees to it that conn_poll_fd() becomes ready, for what the daemon doesn't say: room in the
+ * socket, callbacks that wait, the next try. No system call where nothing changed. */
+void conn_watch(struct conn *c);
 
 static inline struct timespec conn_timespec(uint64_t nsec)
 {

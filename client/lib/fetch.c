@@ -647,11 +647,10 @@ int kvl_fetch_start(
         struct op *op;
         int r = check_fetch(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
+        if (r == 0)
+                r = op_new(ns, MSG_FETCH, n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        op = op_new(ns, MSG_FETCH, n_pages, done, data);
-        if (!op)
-                return -ENOMEM;
         memcpy(op->pages, pages, n_pages * sizeof(*pages));
         op->n_pages = n_pages;
         return op_start_done(op, 0);

@@ -440,10 +440,6 @@ int flight_start(struct op *op, const struct kvl_publish *publish)
                 conn_break(conn->conn, -EPROTO, LYING_RING); /* ends the call */
                 return 0;
         }
-        if (op->flight && op->call.on_done && f->n_submitted == 0) {
-                conn_abandon(conn->conn, &op->call);
-                return -EAGAIN;
-        }
         op->call.sent_at = conn->conn->n_queued;
         return 0;
 }

@@ -45,9 +45,8 @@ void flights_deinit(struct kvl_conn *conn);
 
 /*
  * Starts op->pages[0..op->n_asked-1]: a publish (each page is pinned first), or a free where
- * publish is NULL. Borrows both during the call. 0: the call is pending; it ends as over the
- * socket. -ENOTCONN (detail set); -ENOMEM; -EAGAIN: the ring is full, and op isn't one that is
- * waited for.
+ * publish is NULL. Borrows both during the call. 0: the call is pending, and waits for room in the
+ * ring where it is full; it ends as over the socket. -ENOTCONN (detail set); -ENOMEM.
  */
 int flight_start(struct op *op, const struct kvl_publish *publish);
 
@@ -55,8 +54,8 @@ int flight_start(struct op *op, const struct kvl_publish *publish);
  * The same in two steps: prepared, its pages and keys are copied and a publish's pages pinned (in
  * shared memory); it is in no queue, so that it holds up nothing, until it is launched or dropped.
  * NULL: out of memory. To launch ends its call where the connection is over, and else leaves it
- * pending as flight_start() does, but waits for room in the ring; without shared memory (a publish
- * only) the request goes over the socket. NULL is dropped without effect.
+ * pending as flight_start() does; without shared memory (a publish only) the request goes over the
+ * socket. NULL is dropped without effect.
  */
 struct flight *flight_prepare(struct op *op, const struct kvl_publish *publish);
 void flight_launch(struct flight *f);

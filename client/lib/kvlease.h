@@ -55,11 +55,7 @@
  * - kvl_free(), -EINVAL: none is freed within each KVL_SHM_FREE_PAGES of them; the others are.
  *
  * - kvl_*_start(): a lookup, release or lease may be done at once. Its callback waits for
- *   kvl_dispatch(), and kvl_wants_write() is 1 so long. Call kvl_dispatch() once after such calls:
- *   while the daemon is stopped or gone no descriptor may ever become ready for it.
- *
- * - -EAGAIN: also where the ring is full, of a daemon that is stopped or away, or of publishes
- *   before this one.
+ *   kvl_dispatch(), for which kvl_fd() is ready.
  *
  * - -ENOTCONN is no answer of a lookup or release: they are made all the same.
  *
@@ -97,6 +93,8 @@ extern "C" {
 #define KVL_MAX_PUBLISH_PAGES 1024
 #define KVL_SHM_FREE_PAGES    8
 #define KVL_PAGE_NONE         UINT32_MAX
+/* Started calls of one connection that may be under way at the same time: see kvl_done_fn. */
+#define KVL_MAX_STARTED 2048
 
 /* Conditions: not errors, listed at the functions that return them. */
 enum kvl_condition {
@@ -256,14 +254,19 @@ typedef void (*kvl_event_fn)(struct kvl_conn *conn, const struct kvl_event *even
 void kvl_set_event_handler(struct kvl_conn *conn, kvl_event_fn fn, void *data);
 
 /*
- * The descriptor to poll for reading (and, while kvl_wants_write(), for writing: something is
- * unsent, or a callback waits for kvl_dispatch()). Ask kvl_wants_write() before each poll. The same
- * one as long as the connection lasts, also while the daemon is away: it becomes ready when it is
- * time to try again. Level- or edge-triggered; an edge-triggered user calls kvl_dispatch() until it
- * returns 0. Borrowed: don't read, write or close it. -1 once disconnected.
+ * The descriptor to poll for reading. It is ready while kvl_dispatch() has something to do: the
+ * daemon sent something, or has room for what is unsent; a call that was started is done; it is
+ * time to try again to reach a daemon that is away. So a loop needs no timeout of its own for it.
+ * Whoever starts calls, in whatever thread, also while this one is polled, wakes who polls it,
+ * where there is something to do. The same one as long as the connection lasts. Level- or
+ * edge-triggered; an edge-triggered user calls kvl_dispatch() until it returns 0. Borrowed: don't
+ * read, write or close it. -1 once disconnected.
  */
 int kvl_fd(const struct kvl_conn *conn);
-int kvl_wants_write(const struct kvl_conn *conn); /* 0 or 1 */
+
+/* 1: something is unsent, or a callback waits for kvl_dispatch(); 0. Needn't be asked: kvl_fd()
+ * becomes ready for it. */
+int kvl_wants_write(const struct kvl_conn *conn);
 
 /* 1: there is a daemon that knows this connection; 0: it is away, or the connection is over (then
  * kvl_fd() is -1). */
@@ -523,7 +526,8 @@ int kvl_key_chain(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, u
  * A request: what one prompt's processing looks up, leases and publishes belongs together, and the
  * eviction policy wants to know. begin: an id unique in the connection, > 0. end: tells the daemon,
  * doesn't wait; request 0: nothing. 0; -EINVAL; -EAGAIN: the daemon doesn't read, or the ring is
- * full; -ENOTCONN; -EPROTO; -ENOMEM; -ECHILD. 0 may be passed as "no request" everywhere.
+ * full (the daemon isn't told: a hint, to be dropped, or told again once any call of the connection
+ * is done); -ENOTCONN; -EPROTO; -ENOMEM; -ECHILD. 0 may be passed as "no request" everywhere.
  */
 uint64_t kvl_request_begin(struct kvl_ns *ns);
 int kvl_request_end(struct kvl_ns *ns, uint64_t request);
@@ -839,7 +843,7 @@ int kvl_session_truncate(struct kvl_session *session, uint64_t first_tokens, uin
         uint32_t *ret_n_pages);
 
 /* What is known of its next turn; after_msec: RETURNS. For the eviction policy. Doesn't wait. 0;
- * -EINVAL; -EAGAIN: the daemon doesn't read; -ENOTCONN. */
+ * -EINVAL; -EAGAIN: as kvl_request_end(); -ENOTCONN. */
 int kvl_session_hint(struct kvl_session *session, enum kvl_hint hint, uint32_t after_msec);
 
 /* Closes it; drop: forgets it, too, for everybody, with what only it uses. The handle is gone,
@@ -919,9 +923,17 @@ int kvl_explain(
  * form returns. pages, n_pages, n_tokens: its results, valid during the callback. If *_start()
  * returns an error, the callback never runs. -ECANCELED: the namespace was closed, or the
  * connection by kvl_disconnect(). done may be NULL. *_start() itself: 0; -EINVAL; -ENOMEM;
- * -ENOTCONN; -ECHILD; -EAGAIN: the daemon doesn't read and much is unsent, or over the socket some
- * 3000 calls have no reply yet; kvl_dispatch() first.
+ * -ENOTCONN; -ECHILD; -EAGAIN: KVL_MAX_STARTED of them are under way.
  * They borrow their arguments during the call only. A started call has no timeout.
+ *
+ * They may be started from any thread and from callbacks, whether the daemon reads, is stopped or
+ * away: what it doesn't take yet waits in this process. A call is under way from *_start() until
+ * its callback begins, also one without a callback, which ends in kvl_dispatch() as well (but for a
+ * release in shared memory: without a callback it is over at once, and what is wrong with it is
+ * returned). So each callback may start one at least; those of all namespaces of the connection
+ * count, those of _on_stream() too. After -EAGAIN wait for the callback of any of them: no event
+ * but that makes room. kvl_wait_start() and kvl_lease_with_start() may wait for long: whoever fills
+ * the room with them has none for what they wait for.
  */
 typedef void (*kvl_done_fn)(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
         uint64_t n_tokens, void *data);
@@ -981,7 +993,7 @@ typedef void *kvl_stream;
  * leased until the namespace is closed or the process exits.
  *
  * 0; -EINVAL; -EIO: the context is broken; -ENOMEM; -ENOTCONN; -ECHILD; -EACCES: metadata-only;
- * -EAGAIN: on the host device, as kvl_publish_start().
+ * -EAGAIN: as kvl_publish_start().
  */
 int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, kvl_stream stream,
         kvl_done_fn done, void *data); /* n_pages <= KVL_MAX_PUBLISH_PAGES */

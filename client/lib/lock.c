@@ -1,7 +1,16 @@
-/* The lock of a connection: errands, sleeping (conn.h). */
+/* The lock of a connection: errands, sleeping, waking who polls (conn.h). */
 #include <stdatomic.h>
 
 #include "client/lib/conn.h"
+
+_Thread_local const struct conn *conn_running;
+
+/* [L] Before the lock is given back. */
+static void wake_poller(struct conn *c)
+{
+        if (c->is_polled && conn_running != c)
+                conn_watch(c);
+}
 
 void conn_lock(struct conn *c)
 {
@@ -41,11 +50,13 @@ void conn_unlock(struct conn *c)
         bool takes_errands = c->takes_errands;
 
         if (!takes_errands) {
+                wake_poller(c);
                 pthread_mutex_unlock(&c->lock);
                 return;
         }
         do {
                 conn_run_errands(c);
+                wake_poller(c);
                 pthread_mutex_unlock(&c->lock);
         } while (has_errands(c) && conn_try_lock(c));
 }
@@ -69,6 +80,7 @@ int conn_sleep(struct conn *c, pthread_cond_t *wakeup, uint64_t deadline_nsec)
         bool takes_errands = c->takes_errands, has = false;
         int r = 0;
 
+        wake_poller(c);
         /* Who wakes holds both locks: not before the wait has begun. */
         pthread_mutex_lock(&c->sleep_lock);
         pthread_mutex_unlock(&c->lock);

@@ -534,6 +534,24 @@ static void probe_started_call(const struct op *op, int code)
                 PROBE(kvlease, published, op->ns, code, op->n_pages);
 }
 
+/* False: as many are under way as may be. */
+static bool count_started(struct kvl_conn *conn)
+{
+        uint32_t n = atomic_load_explicit(&conn->n_started, memory_order_relaxed);
+
+        do
+                if (n == KVL_MAX_STARTED)
+                        return false;
+        while (!atomic_compare_exchange_weak_explicit(
+                &conn->n_started, &n, n + 1, memory_order_relaxed, memory_order_relaxed));
+        return true;
+}
+
+static void count_ended(struct kvl_conn *conn)
+{
+        atomic_fetch_sub_explicit(&conn->n_started, 1, memory_order_relaxed);
+}
+
 /* Runs the user's callback of a started call, and ends it. */
 static int on_op_done(struct conn_call *call)
 {
@@ -543,6 +561,8 @@ static int on_op_done(struct conn_call *call)
         struct ns_callback callback;
 
         conn_lock(conn_of(ns));
+        /* Its callback may start another one. */
+        count_ended(ns->conn);
         list_remove(&op->link);
         fetching_drop(op);
         ns_callback_enter(&callback, ns);
@@ -562,19 +582,33 @@ static int on_op_done(struct conn_call *call)
         return 1;
 }
 
-struct op *op_new(struct kvl_ns *ns, uint16_t type, uint32_t n_asked, kvl_done_fn done, void *data)
+int op_new(struct kvl_ns *ns, uint16_t type, uint32_t n_asked, kvl_done_fn done, void *data,
+        struct op **ret_op)
 {
-        struct op *op = malloc(sizeof(*op) + n_asked * sizeof(uint32_t));
+        struct op *op;
 
+        if (!count_started(ns->conn))
+                return error_set(-EAGAIN,
+                        "%d started calls of this connection are under way, the most there may be: "
+                        "start this one when one of them has called back",
+                        KVL_MAX_STARTED);
+        op = malloc(sizeof(*op) + n_asked * sizeof(uint32_t));
         if (!op) {
-                error_set(-ENOMEM, "out of memory");
-                return NULL;
+                count_ended(ns->conn);
+                return error_set(-ENOMEM, "out of memory");
         }
         op_init(op, ns, type, op->own_pages, n_asked);
         op->call.on_done = on_op_done;
         op->done = done;
         op->data = data;
-        return op;
+        *ret_op = op;
+        return 0;
+}
+
+void op_free(struct op *op)
+{
+        count_ended(op->ns->conn);
+        free(op);
 }
 
 /* [L] Takes the op. `started`: what starting it gave. */
@@ -586,9 +620,8 @@ static int keep_started(struct op *op, int started)
         }
         if (op->n_claimed > 0)
                 give_back_claimed(op);
-        free(op);
-        return error_note(started,
-                started == -EAGAIN ? "too much waits for kvleased: kvl_dispatch() first" : "");
+        op_free(op);
+        return error_note(started, "");
 }
 
 int op_start(struct op *op, const ProtobufCMessage *m)
@@ -598,12 +631,7 @@ int op_start(struct op *op, const ProtobufCMessage *m)
         int r;
 
         conn_lock(c);
-        if (conn_is_congested(c))
-                r = -EAGAIN;
-        else if (m)
-                r = conn_start(c, &op->call, op->type, m);
-        else
-                r = op_send_pages(op);
+        r = m ? conn_start(c, &op->call, op->type, m) : op_send_pages(op);
         r = keep_started(op, r);
         conn_unlock(c);
         return r;

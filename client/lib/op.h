@@ -74,8 +74,13 @@ static inline struct conn *conn_of(const struct kvl_ns *ns)
 
 void op_init(struct op *op, struct kvl_ns *ns, uint16_t type, uint32_t *pages, uint32_t n_asked);
 
-/* A started one, with pages of its own. NULL: out of memory; the sentence is noted. */
-struct op *op_new(struct kvl_ns *ns, uint16_t type, uint32_t n_asked, kvl_done_fn done, void *data);
+/* A started one, with pages of its own, which counts as under way from now on. 0; -EAGAIN:
+ * KVL_MAX_STARTED are; -ENOMEM. The sentence is noted. */
+int op_new(struct kvl_ns *ns, uint16_t type, uint32_t n_asked, kvl_done_fn done, void *data,
+        struct op **ret_op);
+
+/* It isn't started after all. */
+void op_free(struct op *op);
 
 /* ---- blocking: what the public function returns, with the sentence noted -----------------------
  */

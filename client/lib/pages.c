@@ -225,11 +225,10 @@ int kvl_lookup_start(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, u
         struct op *op;
         int r = op_check_keys(ns, keys, n_keys, KVL_MAX_LOOKUP_KEYS);
 
+        if (r == 0)
+                r = op_new(ns, MSG_LOOKUP, n_keys, done, data, &op);
         if (r < 0)
                 return r;
-        op = op_new(ns, MSG_LOOKUP, n_keys, done, data);
-        if (!op)
-                return -ENOMEM;
         if (fast_is_open(&ns->fast)) {
                 r = find(ns, request, keys, n_keys, op->pages, &hit);
                 op->n_pages = hit.n_pages;
@@ -382,11 +381,10 @@ int kvl_lease_start(
         struct op *op;
         int r = check_lease(ns, n_pages);
 
+        if (r == 0)
+                r = op_new(ns, MSG_LEASE, n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        op = op_new(ns, MSG_LEASE, n_pages, done, data);
-        if (!op)
-                return -ENOMEM;
         op->lease.request = request;
         op->n_claimed = claim(ns, n_pages, op->pages);
         return start_lease(op);
@@ -516,11 +514,10 @@ int kvl_lease_with_start(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
 
         if (r == 0)
                 r = check_options(options, n_pages, &o);
+        if (r == 0)
+                r = op_new(ns, MSG_LEASE, n_pages, NULL, data, &op);
         if (r < 0)
                 return r;
-        op = op_new(ns, MSG_LEASE, n_pages, NULL, data);
-        if (!op)
-                return -ENOMEM;
         op->lease.done = done;
         op->n_claimed = claim_as(ns, n_pages, &o, op->pages);
         prepare_options(op, request, &o);
@@ -565,11 +562,13 @@ int kvl_release_start(
         struct op *op;
         int r = op_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
+        /* There is nothing to be under way. */
+        if (r == 0 && !done && fast_is_open(&ns->fast))
+                return release_shared(ns, pages, n_pages);
+        if (r == 0)
+                r = op_new(ns, MSG_RELEASE, n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        op = op_new(ns, MSG_RELEASE, n_pages, done, data);
-        if (!op)
-                return -ENOMEM;
         memcpy(op->pages, pages, n_pages * sizeof(*pages));
         if (fast_is_open(&ns->fast))
                 return op_start_done(op, release_shared(ns, pages, n_pages));

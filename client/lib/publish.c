@@ -136,11 +136,10 @@ int kvl_publish_start(
         struct op *op;
         int r = op_copy_publish(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
 
+        if (r == 0)
+                r = op_new(ns, MSG_PUBLISH, p.n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        op = op_new(ns, MSG_PUBLISH, p.n_pages, done, data);
-        if (!op)
-                return -ENOMEM;
         memcpy(op->pages, p.pages, p.n_pages * sizeof(*op->pages));
         if (fast_is_open(&ns->fast))
                 return op_start_flight(op, &p);
@@ -176,11 +175,10 @@ int kvl_free_start(
         struct op *op;
         int r = op_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
+        if (r == 0)
+                r = op_new(ns, MSG_FREE, n_pages, done, data, &op);
         if (r < 0)
                 return r;
-        op = op_new(ns, MSG_FREE, n_pages, done, data);
-        if (!op)
-                return -ENOMEM;
         memcpy(op->pages, pages, n_pages * sizeof(*pages));
         return fast_is_open(&ns->fast) ? op_start_flight(op, NULL) : op_start(op, NULL);
 }

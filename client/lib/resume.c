@@ -141,19 +141,25 @@ static int open_poll(struct conn *c)
         return r < 0 ? r : add_to_poll(c, c->fd);
 }
 
+int conn_make_pollable(struct conn *c)
+{
+        int r = open_poll(c);
+
+        if (r == 0)
+                return 0;
+        c->poll_fd = fd_close(c->poll_fd);
+        c->timer_fd = fd_close(c->timer_fd);
+        return error_set(r, "can't watch the connection to kvleased: %s", status_text(r));
+}
+
 int conn_outlive(struct conn *c, const char *path, const struct conn_hello *hello,
         const struct conn_welcome *welcome, int patience_msec)
 {
         struct conn_resume *resume = &c->resume;
         char *copy = strdup(path);
-        int r = copy ? open_poll(c) : -ENOMEM;
 
-        if (r < 0) {
-                free(copy);
-                c->poll_fd = fd_close(c->poll_fd);
-                c->timer_fd = fd_close(c->timer_fd);
-                return error_set(r, "can't watch the connection to kvleased: %s", status_text(r));
-        }
+        if (!copy)
+                return error_set(-ENOMEM, "out of memory");
         resume->is_on = true;
         resume->path = copy;
         snprintf(resume->name, sizeof(resume->name), "%s", hello->client_name);

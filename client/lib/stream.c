@@ -288,7 +288,7 @@ static int start_op(struct op *op, const struct kvl_publish *publish, void *stre
         conn_unlock(conn_of(ns));
         if (r < 0) {
                 free(s);
-                free(op);
+                op_free(op);
         }
         return r;
 }
@@ -367,9 +367,9 @@ int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, 
                 return r;
         if (!has_streams(ns))
                 return kvl_publish_start(ns, publish, done, data);
-        op = op_new(ns, MSG_PUBLISH, p.n_pages, done, data);
-        if (!op)
-                return -ENOMEM;
+        r = op_new(ns, MSG_PUBLISH, p.n_pages, done, data, &op);
+        if (r < 0)
+                return r;
         memcpy(op->pages, p.pages, p.n_pages * sizeof(*op->pages));
         return start_op(op, &p, stream);
 }
@@ -377,10 +377,11 @@ int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, 
 static int put(
         struct kvl_ns *ns, uint16_t type, const uint32_t *pages, uint32_t n_pages, void *stream)
 {
-        struct op *op = op_new(ns, type, n_pages, NULL, NULL);
+        struct op *op;
+        int r = op_new(ns, type, n_pages, NULL, NULL, &op);
 
-        if (!op)
-                return -ENOMEM;
+        if (r < 0)
+                return r;
         memcpy(op->pages, pages, n_pages * sizeof(*pages));
         return start_op(op, NULL, stream);
 }

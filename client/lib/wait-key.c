@@ -148,11 +148,10 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
 
         if (r == 0)
                 r = op_check_keys(ns, key, 1, 1);
+        if (r == 0)
+                r = op_new(ns, MSG_WAIT, 0, NULL, data, &op);
         if (r < 0)
                 return r;
-        op = op_new(ns, MSG_WAIT, 0, NULL, data);
-        if (!op)
-                return -ENOMEM;
         op->waited = done;
         if (fast_is_open(&ns->fast)) {
                 r = look(ns, key, &word);

@@ -104,17 +104,20 @@ static int run_event(struct conn *c)
 
 static int run_callbacks(struct conn *c)
 {
+        const struct conn *outer = conn_running;
         int n = 0;
 
         if (!has_callbacks(c))
                 return 0;
         /* They may take long, and wait on this connection themselves: others go on reading. */
         hand_on(c);
+        conn_running = c;
         while (has_callbacks(c)) {
                 n += list_is_empty(&c->finished) ? run_event(c) : run_done(c);
                 if (c->is_stalled && c->n_events < CONN_MAX_EVENTS)
                         conn_take_frames(c);
         }
+        conn_running = outer;
         return n;
 }
 
@@ -137,7 +140,6 @@ int conn_dispatch(struct conn *c)
         look_beside(c);
         n = run_callbacks(c);
         hand_on(c);
-        conn_watch(c);
         r = c->broken ? c->broken : n;
         if (r < 0)
                 error_note(r, c->detail);

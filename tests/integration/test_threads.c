@@ -1,7 +1,9 @@
 /* Many threads on one connection, as the library's header allows. Runs under the thread sanitizer,
  * too. */
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -265,6 +267,79 @@ static void test_single_flight(void **state)
         kvl_disconnect(conn);
 }
 
+/* ---- calls that are started in callbacks, and beside who polls ---------------------------------
+ */
+
+struct storm {
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        uint32_t page; /* that nobody has leased: to free it is refused by the daemon */
+        unsigned n_refused;
+        sem_t done;
+        _Atomic unsigned n_started, n_done, n_wrong;
+};
+
+static void note_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct storm *s = data;
+
+        s->n_wrong += code != -EINVAL;
+        s->n_done++;
+        sem_post(&s->done);
+}
+
+/* As many as may be, one of them in its own place, and one more. */
+static void start_all(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct storm *s = data;
+        int r;
+
+        while ((r = kvl_free_start(ns, &s->page, 1, note_done, s)) == 0)
+                s->n_started++;
+        s->n_refused += r == -EAGAIN;
+        s->n_wrong += code != -EINVAL;
+        s->n_done++;
+}
+
+/* An event loop that knows nothing but the descriptor. */
+static void *poll_all(void *data)
+{
+        struct storm *s = data;
+        struct pollfd p = {.fd = kvl_fd(s->conn), .events = POLLIN};
+
+        while (s->n_done < 3 * KVL_MAX_STARTED && poll(&p, 1, 60000) == 1)
+                s->n_wrong += kvl_dispatch(s->conn) < 0;
+        return NULL;
+}
+
+static void test_started(void **state)
+{
+        struct storm s = {0};
+        struct kvl_ns_info info = {.size = sizeof(info)};
+        pthread_t loop;
+
+        open_namespace(*state, &s.conn, &s.ns);
+        kvl_ns_info(s.ns, &info);
+        s.page = info.capacity_pages - 1;
+        assert_int_equal(sem_init(&s.done, 0, 0), 0);
+        s.n_started = 1;
+        assert_int_equal(kvl_free_start(s.ns, &s.page, 1, start_all, &s), 0);
+        assert_int_equal(pthread_create(&loop, NULL, poll_all, &s), 0);
+        /* Each callback makes room for one. */
+        for (sem_wait(&s.done); s.n_started < 3 * KVL_MAX_STARTED; s.n_started++) {
+                assert_int_equal(kvl_free_start(s.ns, &s.page, 1, note_done, &s), 0);
+                sem_wait(&s.done);
+        }
+        pthread_join(loop, NULL);
+        assert_int_equal(s.n_refused, 1);
+        assert_int_equal(s.n_wrong, 0);
+        assert_int_equal(s.n_done, s.n_started);
+        kvl_disconnect(s.conn);
+        sem_destroy(&s.done);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -272,6 +347,7 @@ int main(void)
                 harness_test(test_close_under_callbacks, (void *)&small_tenant),
                 harness_test(test_close_from_callback, (void *)&small_tenant),
                 harness_test(test_single_flight, (void *)&small_tenant),
+                harness_test(test_started, (void *)&small_tenant),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

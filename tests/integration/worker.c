@@ -198,15 +198,22 @@ static void do_disconnect(struct worker_state *w, char **args, unsigned n_args)
 
 #define MAX_FDS 256 /* that are looked at for a socket */
 
-/* The socket hangs up while the process lives and keeps its mappings. Of a connection that outlives
- * the daemon kvl_fd() is something to poll: its socket is the process' only one. */
+/* The connection's, which is the process' only one; -1: there is none. */
+static int find_socket(void)
+{
+        socklen_t len = sizeof(int);
+        int type;
+
+        for (int fd = STDERR_FILENO + 1; fd < MAX_FDS; ++fd)
+                if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0)
+                        return fd;
+        return -1;
+}
+
+/* The socket hangs up while the process lives and keeps its mappings. */
 static void do_hangup(struct worker_state *w, char **args, unsigned n_args)
 {
-        int r = shutdown(kvl_fd(w->conn), SHUT_RDWR);
-
-        for (int fd = STDERR_FILENO + 1; r < 0 && fd < MAX_FDS; ++fd)
-                r = shutdown(fd, SHUT_RDWR);
-        worker_answer(r < 0 ? -errno : 0);
+        worker_answer(shutdown(find_socket(), SHUT_RDWR) < 0 ? -errno : 0);
 }
 
 /* Bytes that are no frame, behind the library's back. */
@@ -215,7 +222,7 @@ static void do_garbage(struct worker_state *w, char **args, unsigned n_args)
         char junk[64];
 
         memset(junk, 'x', sizeof(junk));
-        worker_answer(send(kvl_fd(w->conn), junk, sizeof(junk), MSG_NOSIGNAL) < 0 ? -errno : 0);
+        worker_answer(send(find_socket(), junk, sizeof(junk), MSG_NOSIGNAL) < 0 ? -errno : 0);
 }
 
 static void do_exit(struct worker_state *w, char **args, unsigned n_args)

@@ -1,0 +1,360 @@
+/* Calls that are started from callbacks, and from other threads than the one that polls. */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "tests/unit/client-support.h"
+
+#define LONG_MSEC 60000
+#define N_KEYS    200 /* of a lookup: KVL_MAX_STARTED of them don't fit a socket */
+
+/* [state] shared memory, or the socket alone. */
+static bool is_shared(void **state)
+{
+        return *state;
+}
+
+static void script_serve(struct fake_peer *p)
+{
+        p->shares = true;
+        fake_welcome(p);
+        fake_serve(p);
+}
+
+static void open_client(void **state, struct fake *f, fake_script script, struct kvl_conn **conn,
+        struct kvl_ns **ns)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        unsigned flags = is_shared(state) ? 0 : KVL_CONNECT_NO_SHM;
+
+        fake_start(f, script);
+        assert_int_equal(test_connect_flags(f, LONG_MSEC, flags, conn), 0);
+        assert_int_equal(kvl_ns_open(*conn, "chat", &layout, NULL, 0, ns), 0);
+        assert_int_equal(kvl_uses_shm(*ns), is_shared(state));
+}
+
+static void close_client(struct fake *f, struct kvl_conn *conn)
+{
+        kvl_disconnect(conn);
+        fake_stop(f);
+}
+
+/* An event loop that knows nothing but the descriptor. */
+static void poll_until(struct kvl_conn *conn, const _Atomic unsigned *n, unsigned goal)
+{
+        struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
+
+        while (*n < goal) {
+                assert_int_equal(poll(&p, 1, LONG_MSEC), 1);
+                assert_true(kvl_dispatch(conn) >= 0);
+        }
+}
+
+/* ---- from a callback ---------------------------------------------------------------------------
+ */
+
+struct started {
+        struct kvl_conn *conn;
+        uint8_t keys[N_KEYS * KVL_KEY_BYTES];
+        _Atomic unsigned n_started, n_done;
+        unsigned n_refused;
+};
+
+static void count_miss(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct started *s = data;
+
+        assert_int_equal(code, KVL_MISS);
+        s->n_done++;
+}
+
+/* Starts as many as may be, and tries one more. */
+static void start_all(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct started *s = data;
+        int r;
+
+        assert_int_equal(code, KVL_MISS);
+        while ((r = kvl_lookup_start(ns, 0, s->keys, N_KEYS, count_miss, s)) == 0)
+                s->n_started++;
+        assert_int_equal(r, -EAGAIN);
+        assert_non_null(strstr(kvl_last_error(), "2048 started calls"));
+        s->n_refused++;
+        s->n_done++;
+}
+
+static void test_callback_starts_all(void **state)
+{
+        static struct started s;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+
+        s = (struct started){0};
+        open_client(state, &f, script_serve, &conn, &ns);
+        assert_int_equal(kvl_lookup_start(ns, 0, s.keys, 1, start_all, &s), 0);
+        poll_until(conn, &s.n_done, 1 + KVL_MAX_STARTED);
+        /* Its own place was free again. */
+        assert_int_equal(s.n_started, KVL_MAX_STARTED);
+        /* And so are all, once more. */
+        assert_int_equal(kvl_lookup_start(ns, 0, s.keys, 1, start_all, &s), 0);
+        poll_until(conn, &s.n_done, 2 * (1 + KVL_MAX_STARTED));
+        assert_int_equal(s.n_started, 2 * KVL_MAX_STARTED);
+        assert_int_equal(s.n_refused, 2);
+        close_client(&f, conn);
+}
+
+/* After -EAGAIN, in the callback of any. */
+static void start_another(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct started *s = data;
+
+        s->n_done++;
+        if (s->n_started == 2 * KVL_MAX_STARTED)
+                return;
+        assert_int_equal(kvl_lookup_start(ns, 0, s->keys, N_KEYS, start_another, s), 0);
+        s->n_started++;
+}
+
+static void test_every_callback_starts_one(void **state)
+{
+        static struct started s;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+        int r;
+
+        s = (struct started){0};
+        open_client(state, &f, script_serve, &conn, &ns);
+        while ((r = kvl_lookup_start(ns, 0, s.keys, N_KEYS, start_another, &s)) == 0)
+                s.n_started++;
+        assert_int_equal(r, -EAGAIN);
+        assert_int_equal(s.n_started, KVL_MAX_STARTED);
+        poll_until(conn, &s.n_done, 2 * KVL_MAX_STARTED);
+        close_client(&f, conn);
+}
+
+static void script_leaves(struct fake_peer *p)
+{
+        fake_welcome_ns(p);
+}
+
+/* What wasn't started isn't under way. */
+static void test_refused_calls_do_not_count(void **state)
+{
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+
+        open_client(state, &f, script_leaves, &conn, &ns);
+        while (kvl_dispatch(conn) >= 0)
+                ;
+        for (unsigned i = 0; i <= KVL_MAX_STARTED; i++)
+                assert_int_equal(kvl_lease_start(ns, 0, 1, NULL, NULL), -ENOTCONN);
+        assert_int_equal(kvl_lease_start(ns, 0, 5000, NULL, NULL), -EINVAL);
+        close_client(&f, conn);
+}
+
+/* ---- from another thread -----------------------------------------------------------------------
+ */
+
+static int order_fd = -1; /* between a test and its script: read now */
+
+/* Reads nothing before the order, and answers nothing before all is read. */
+static void script_deaf_until_order(struct fake_peer *p)
+{
+        Kvlease__V1__LookupReply miss = KVLEASE__V1__LOOKUP_REPLY__INIT;
+        static uint64_t seqs[KVL_MAX_STARTED];
+        eventfd_t n;
+
+        miss.status = WIRE_MISS;
+        fake_welcome_ns(p);
+        FAKE_CHECK(eventfd_read(order_fd, &n) == 0);
+        for (size_t i = 0; i < ARRAY_SIZE(seqs); i++) {
+                fake_receive(p, MSG_LOOKUP);
+                seqs[i] = p->seq;
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(seqs); i++)
+                fake_send(p, MSG_LOOKUP, FRAME_REPLY, seqs[i], &miss.base, NULL, 0);
+        fake_serve(p);
+}
+
+struct starter {
+        struct started *s;
+        struct kvl_ns *ns;
+        unsigned n;
+};
+
+static void *start_many(void *data)
+{
+        struct starter *starter = data;
+
+        for (unsigned i = 0; i < starter->n; i++)
+                if (kvl_lookup_start(
+                            starter->ns, 0, starter->s->keys, N_KEYS, count_miss, starter->s) != 0)
+                        return NULL;
+        return starter;
+}
+
+static void start_in_thread(struct starter *starter)
+{
+        pthread_t thread;
+        void *result;
+
+        assert_int_equal(pthread_create(&thread, NULL, start_many, starter), 0);
+        pthread_join(thread, &result);
+        assert_ptr_equal(result, starter);
+}
+
+/* Who polls sends the rest, though it was another one who left it: the daemon says nothing. */
+static void test_poller_sends_the_rest(void **state)
+{
+        static struct started s;
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+
+        s = (struct started){0};
+        order_fd = eventfd(0, EFD_CLOEXEC);
+        assert_true(order_fd >= 0);
+        open_client(state, &f, script_deaf_until_order, &conn, &ns);
+        assert_true(kvl_fd(conn) >= 0);
+        assert_int_equal(kvl_dispatch(conn), 0);
+        start_in_thread(&(struct starter){&s, ns, KVL_MAX_STARTED});
+        assert_int_equal(eventfd_write(order_fd, 1), 0);
+        poll_until(conn, &s.n_done, KVL_MAX_STARTED);
+        close_client(&f, conn);
+        order_fd = fd_close(order_fd);
+}
+
+/* What another one started is done at once: the descriptor says so, and no longer than it is so. */
+static void test_poller_calls_back(void **state)
+{
+        static struct started s;
+        struct pollfd p = {.events = POLLIN};
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        struct fake f;
+
+        s = (struct started){0};
+        open_client(state, &f, script_serve, &conn, &ns);
+        p.fd = kvl_fd(conn);
+        for (unsigned i = 1; i <= 3; i++) {
+                assert_int_equal(kvl_dispatch(conn), 0);
+                assert_int_equal(poll(&p, 1, 0), 0);
+                start_in_thread(&(struct starter){&s, ns, 1});
+                poll_until(conn, &s.n_done, i);
+        }
+        close_client(&f, conn);
+}
+
+/* ---- many threads ------------------------------------------------------------------------------
+ */
+
+#define N_THREADS 3
+#define N_ROUNDS  2000 /* of each thread */
+
+struct crowd {
+        pthread_mutex_t lock;
+        pthread_cond_t ended; /* a round */
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        unsigned n_under_way; /* [lock] rounds */
+        _Atomic unsigned n_ended, n_bad;
+};
+
+/* A lookup, and the one that its callback starts. */
+static void end_round(struct crowd *crowd)
+{
+        pthread_mutex_lock(&crowd->lock);
+        crowd->n_under_way--;
+        pthread_cond_broadcast(&crowd->ended);
+        pthread_mutex_unlock(&crowd->lock);
+        crowd->n_ended++;
+}
+
+static void looked_again(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct crowd *crowd = data;
+
+        crowd->n_bad += code != KVL_MISS;
+        end_round(crowd);
+}
+
+static void look_again(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        const uint8_t key[KVL_KEY_BYTES] = {2};
+        struct crowd *crowd = data;
+
+        if (code == KVL_MISS && kvl_lookup_start(ns, 0, key, 1, looked_again, crowd) == 0)
+                return;
+        crowd->n_bad++;
+        end_round(crowd);
+}
+
+/* Has no more under way than may be, so that no start may fail. */
+static void *look(void *data)
+{
+        const uint8_t key[KVL_KEY_BYTES] = {1};
+        struct crowd *crowd = data;
+
+        for (unsigned i = 0; i < N_ROUNDS; i++) {
+                pthread_mutex_lock(&crowd->lock);
+                while (crowd->n_under_way == KVL_MAX_STARTED)
+                        pthread_cond_wait(&crowd->ended, &crowd->lock);
+                crowd->n_under_way++;
+                pthread_mutex_unlock(&crowd->lock);
+                if (kvl_lookup_start(crowd->ns, 0, key, 1, look_again, crowd) == 0)
+                        continue;
+                crowd->n_bad++;
+                end_round(crowd);
+        }
+        return NULL;
+}
+
+static void test_threads_and_a_poller(void **state)
+{
+        struct crowd crowd = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+        pthread_t threads[N_THREADS];
+        struct fake f;
+
+        open_client(state, &f, script_serve, &crowd.conn, &crowd.ns);
+        for (unsigned i = 0; i < N_THREADS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, look, &crowd), 0);
+        poll_until(crowd.conn, &crowd.n_ended, N_THREADS * N_ROUNDS);
+        for (unsigned i = 0; i < N_THREADS; i++)
+                pthread_join(threads[i], NULL);
+        assert_int_equal(crowd.n_bad, 0);
+        close_client(&f, crowd.conn);
+}
+
+#define TEST_SHARED(fn)                                                            \
+        {                                                                          \
+#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
+        }
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_callback_starts_all),
+                TEST(test_every_callback_starts_one),
+                TEST(test_refused_calls_do_not_count),
+                TEST(test_poller_sends_the_rest),
+                TEST(test_poller_calls_back),
+                TEST(test_threads_and_a_poller),
+                TEST_SHARED(test_callback_starts_all),
+                TEST_SHARED(test_every_callback_starts_one),
+                TEST_SHARED(test_poller_calls_back),
+                TEST_SHARED(test_threads_and_a_poller),
+        };
+
+        return RUN_TESTS(tests);
+}
