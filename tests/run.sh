@@ -4,7 +4,7 @@
 #   sh tests/run.sh                  short numbers: some 15 minutes on two cores
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
 #   sh tests/run.sh --part NAME      one part (repeatable): static release python asan tsan valgrind
-#                                    fuzz coverage (only with --full, or by name) torch (by name)
+#                                    fuzz coverage (only with --full, or by name) torch engines (by name)
 #   sh tests/run.sh --also NAME      this part after the others (repeatable)
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
@@ -28,9 +28,10 @@ while [ $# -gt 0 ]; do
         --no-deps) deps=0 ;;
         --part | --also)
                 case "${2-}" in
-                static | release | python | torch | asan | tsan | valgrind | fuzz | coverage) ;;
+                static | release | python | torch | engines | asan | tsan | valgrind | fuzz | \
+                        coverage) ;;
                 *)
-                        echo "run.sh: $1 needs one of: static release python torch asan tsan valgrind fuzz coverage" >&2
+                        echo "run.sh: $1 needs one of: static release python torch engines asan tsan valgrind fuzz coverage" >&2
                         exit 2
                         ;;
                 esac
@@ -238,30 +239,82 @@ part_python() {
         check python-format "$venv/bin/ruff" format --no-cache --check client/python || true
 }
 
-# The package for Python beside torch, on the CPU. PyPI's torch is the one for CUDA: what else it wants
-# of CUDA is left out, 3 GB, and replaced (client/python/tests/cuda_stubs.py). It is kept for later runs.
-part_torch() {
-        python_install || return 0
-        inputs='client/python/tests/requirements-torch.txt client/python/tests/cuda_stubs.py'
-        # shellcheck disable=SC2086
-        torch=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/kvlease/torch-$({
-                cat $inputs
+# keep NAME REQUIREMENTS DOWNLOAD DISK: pinned packages, without dependencies, in a folder of its own
+# that is kept for later runs: $kept. DOWNLOAD and DISK are MB. PyPI's torch is the one for CUDA: what
+# else it wants of CUDA is left out, 3 GB, and replaced (client/python/tests/cuda_stubs.py).
+keep() {
+        stubs=client/python/tests/cuda_stubs.py
+        cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/kvlease
+        kept=$cache/$1-$({
+                cat "$2" "$stubs"
                 "$venv/bin/python" --version
         } | cksum | cut -d ' ' -f 1)
-        if [ ! -e "$torch" ]; then
-                say "installing torch in $torch: 540 MB from the package index, 1.2 GB on disk"
-                partial=$torch.$$
-                check torch-install "$venv/bin/pip" install -q --disable-pip-version-check --no-deps \
-                        --no-cache-dir --target "$partial" -r client/python/tests/requirements-torch.txt &&
-                        check torch-stubs "$venv/bin/python" client/python/tests/cuda_stubs.py "$partial" ||
-                        return 0
-                # Another run may have made it meanwhile.
-                mv -T "$partial" "$torch" 2>/dev/null || [ -e "$torch" ] || return 0
+        [ ! -e "$kept" ] || return 0
+        say "installing $1 in $kept: $3 MB from the package index, $4 MB on disk"
+        mkdir -p "$cache"
+        free=$(($(df -Pk "$cache" | awk 'END { print $4 }') / 1000))
+        if ! check "$1-disk" test "$free" -ge "$4"; then
+                echo "$1 needs $4 MB in $cache (XDG_CACHE_HOME moves it), where $free MB are free"
+                return 1
         fi
+        partial=$kept.$$
+        if ! check "$1-install" "$venv/bin/pip" install -q --disable-pip-version-check --no-deps \
+                --no-cache-dir --target "$partial" -r "$2" ||
+                { [ -e "$partial/torch" ] &&
+                        ! check "$1-stubs" "$venv/bin/python" "$stubs" "$partial"; }; then
+                rm -rf "$partial"
+                return 1
+        fi
+        # Another run may have made it meanwhile.
+        mv -T "$partial" "$kept" 2>/dev/null || [ -e "$kept" ]
+}
+
+# The package for Python beside torch, on the CPU.
+part_torch() {
+        python_install || return 0
+        keep torch client/python/tests/requirements-torch.txt 540 1300 || return 0
         say "testing torch"
-        if check torch-tests env KVL_BUILD="$top/build" PYTHONPATH="$torch" "$venv/bin/python" \
+        if check torch-tests env KVL_BUILD="$top/build" PYTHONPATH="$kept" "$venv/bin/python" \
                 -X dev -W error -m pytest -p no:cacheprovider client/python/tests/torch_tensors.py; then
                 tail -n 1 "$work/log"
+        fi
+}
+
+# engine NAME VERSION PATH: the tests of an engine, with packages in the folders of PATH.
+engine() {
+        say "testing $1 $2"
+        if check "$1-$2-tests" env KVL_BUILD="$top/build" KVL_ENGINE_VERSION="$2" PYTHONPATH="$3" \
+                "$venv/bin/python" -m pytest -q -rs --import-mode=importlib -p no:cacheprovider -p no:anyio \
+                "tests/engines/$1"; then
+                # What was left out, with its reason, and the sum.
+                grep '^SKIPPED' "$work/log" || true
+                tail -n 1 "$work/log"
+        fi
+}
+
+# version PACKAGE REQUIREMENTS: the version that is pinned.
+version() {
+        sed -n "s/^$1==//p" "$2"
+}
+
+# Engines that compute on kvlease's pages, on the CPU, with small models of random weights that the
+# tests make: nothing is fetched but packages, and those once.
+part_engines() {
+        python_install || return 0
+        check engines-ruff "$venv/bin/ruff" check --no-cache \
+                --config client/python/pyproject.toml tests/engines || true
+        check engines-format "$venv/bin/ruff" format --no-cache --check \
+                --config client/python/pyproject.toml tests/engines || true
+        requirements=tests/engines/requirements
+        if keep torch client/python/tests/requirements-torch.txt 540 1300 &&
+                torch=$kept && keep transformers $requirements-transformers.txt 40 330; then
+                newest=$kept:$torch
+                engine transformers "$(version transformers $requirements-transformers.txt)" "$newest"
+                if keep transformers-oldest $requirements-transformers-oldest.txt 15 100; then
+                        engine transformers \
+                                "$(version transformers $requirements-transformers-oldest.txt)" \
+                                "$kept:$newest"
+                fi
         fi
 }
 
