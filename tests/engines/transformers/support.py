@@ -1,0 +1,106 @@
+"""Engines in processes of their own, beside a private daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+# Not tuned: long enough for a loaded machine that imports torch many times over.
+SECONDS = 240
+PAGE = 16
+MEMORY = "memory = 256MiB\nextent = 2MiB"
+LIMIT = "limit = 256MiB"
+
+
+class Engine:
+    """worker.py, started: call() waits for what a method returns, send() and receive() don't."""
+
+    def __init__(self, settings: dict[str, Any], path: str | None = None) -> None:
+        environment = os.environ | ({"PYTHONPATH": path} if path else {})
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "worker.py"), json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        self._left = b""
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    def send(self, *line: Any) -> None:
+        """Calls a method, and doesn't wait."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(line).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def receive(self) -> Any:
+        """What the oldest call that was sent has returned."""
+        assert self._process.stdout
+        end = time.monotonic() + SECONDS
+        while b"\n" not in self._left:
+            ready, _, _ = select.select([self._process.stdout], [], [], end - time.monotonic())
+            assert ready, "the engine says nothing"
+            got = os.read(self._process.stdout.fileno(), 65536)
+            assert got, f"the engine ended with {self._process.wait()}"
+            self._left += got
+        line, _, self._left = self._left.partition(b"\n")
+        return json.loads(line)
+
+    def call(self, *line: Any) -> Any:
+        """A method's result."""
+        self.send(*line)
+        return self.receive()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+        self._process.wait()
+
+    def end(self) -> None:
+        """The process is gone."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        try:
+            self._process.wait(SECONDS)
+        finally:
+            self._process.kill()
+            self._process.stdout.close()
+
+
+def on(daemon: Any, **options: Any) -> dict[str, Any]:
+    """Settings of an engine that computes on a daemon's pages."""
+    return {"kvlease": {"socket": str(daemon.socket), **options}}
+
+
+def make_prompts(seed: int, n_shared: int, *n_own: int) -> list[list[int]]:
+    """Prompts of random tokens whose first n_shared are the same."""
+    numbers = random.Random(seed)
+    shared = [numbers.randrange(3, 500) for _ in range(n_shared)]
+    return [shared + [numbers.randrange(3, 500) for _ in range(n)] for n in n_own]
+
+
+def ctl(daemon: Any, *arguments: str) -> str:
+    """What kvleasectl prints."""
+    program = Path(os.environ["KVL_BUILD"]) / "client/ctl/kvleasectl"
+    command = [program, "--socket", daemon.directory / "run/admin.sock", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def held(daemon: Any) -> tuple[int, int]:
+    """Pages that are leased and not published, and pages that are pinned, in all namespaces."""
+    namespaces = json.loads(ctl(daemon, "namespaces", "--json"))["namespaces"]
+    return (
+        sum(each["pages_granted"] for each in namespaces),
+        sum(each["pages_pinned"] for each in namespaces),
+    )

@@ -1,0 +1,61 @@
+"""Two engines on one daemon: what one has computed the other finds, and tokens stay the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kvlease_conftest as package
+from support import LIMIT, MEMORY, PAGE, ctl, held, make_prompts, on
+
+PROMPTS = make_prompts(1, 1000, 7, 20, 33)
+
+
+def findable(prompts: list[list[int]]) -> int:
+    """Tokens that are found where all prompts were computed before: full pages, never all of it."""
+    return sum((len(prompt) - 1) // PAGE * PAGE for prompt in prompts)
+
+
+def test_a_second_process_finds_what_the_first_computed(
+    make_daemon: package.MakeDaemon, start_engines: Any
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, first, second = start_engines({}, on(daemon), on(daemon))
+    expected = alone.call("run", PROMPTS, 24)
+    computed = first.call("run", PROMPTS, 24)
+    found = second.call("run", PROMPTS, 24)
+    print(
+        f"seconds: without kvlease {expected['seconds']:.2f}, first {computed['seconds']:.2f}, "
+        f"second {found['seconds']:.2f}"
+    )
+    assert computed["tokens"] == found["tokens"] == expected["tokens"]
+    stats = second.call("stats")
+    assert stats["requests"] == len(PROMPTS)
+    assert stats["asked_tokens"] == sum(map(len, PROMPTS))
+    assert stats["hit_tokens"] == findable(PROMPTS)
+    # Requests of one engine share, too, and what they computed beside each other is there once.
+    stats = first.call("stats")
+    texts = [tuple(p + t[:-1]) for p, t in zip(PROMPTS, expected["tokens"], strict=True)]
+    pages = {text[: end + PAGE] for text in texts for end in range(0, len(text) - PAGE + 1, PAGE)}
+    assert stats["published_pages"] - stats["duplicate_pages"] == len(pages)
+    # Without a request an engine holds the two pages of its padding, and nothing after its end.
+    package.wait_until(lambda: held(daemon) == (4, 0))
+    first.call("stop")
+    second.call("stop")
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_a_step_that_ends_the_request_is_published(
+    make_daemon: package.MakeDaemon, start_engines: Any
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    prefills, decodes = start_engines(on(daemon), on(daemon))
+    (prompt,) = make_prompts(2, 0, 10 * PAGE + 5)
+    (token,) = prefills.call("run", [prompt], 1)["tokens"]
+    (tokens,) = decodes.call("run", [prompt], 8)["tokens"]
+    assert tokens[:1] == token
+    assert decodes.call("stats")["hit_tokens"] == 10 * PAGE
+    # The first 5 + 7 of a page's 16 tokens are nobody's; with 5 more it is full.
+    (again,) = decodes.call("run", [prompt + tokens + [9] * 8], 1)["tokens"]
+    assert len(again) == 1
+    assert decodes.call("stats")["hit_tokens"] == 2 * 10 * PAGE

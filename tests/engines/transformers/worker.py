@@ -1,0 +1,122 @@
+"""An engine of the tests: a process with a small model of random weights, told what to do in lines.
+
+worker.py SETTINGS: JSON. A line on standard input is a JSON list of a method of Engine and its
+arguments; a line on standard output is what it returned, or {"error": ...}.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+import kvlease.transformers
+
+
+def make_model(seed: int = 0, attention: str = "sdpa", **settings: Any) -> LlamaForCausalLM:
+    """Large enough that tokens depend on the whole prompt, small enough for a CPU."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        **{
+            "vocab_size": 512,
+            "hidden_size": 128,
+            "intermediate_size": 344,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 4096,
+            "initializer_range": 0.2,
+            **settings,
+        }
+    )
+    config._attn_implementation = attention
+    return LlamaForCausalLM(config).eval()
+
+
+class Engine:
+    """What a test may call."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        torch.set_num_threads(1)
+        self.model = make_model(**settings.get("model", {}))
+        if "kvlease" in settings:
+            options = settings["kvlease"]
+            options["salt"] = options.get("salt", "").encode()
+            kvlease.transformers.enable(self.model, **options)
+        batching = {"num_blocks": 512, "page_size": 16, "max_batch_tokens": 256}
+        self.manager = self.model.init_continuous_batching(
+            generation_config=GenerationConfig(
+                do_sample=False, eos_token_id=511, pad_token_id=0, **settings.get("generation", {})
+            ),
+            continuous_batching_config=ContinuousBatchingConfig(
+                **batching | settings.get("batching", {})
+            ),
+        )
+        self.manager.start()
+
+    def add(self, prompt: list[int], n_tokens: int) -> str:
+        """Begins a request; its id."""
+        return self.manager.add_request(prompt, max_new_tokens=n_tokens)
+
+    def cancel(self, request: str) -> None:
+        """Ends it early."""
+        self.manager.cancel_request(request)
+
+    def result(self, timeout: float) -> dict[str, Any] | None:
+        """The next request that is over."""
+        result = self.manager.get_result(timeout=timeout)
+        if result is None:
+            fatal = self.manager.background_thread_status.fatal_error
+            return {"fatal": str(fatal)} if fatal else None
+        return {"id": result.request_id, "tokens": result.generated_tokens, "error": result.error}
+
+    def run(self, prompts: list[list[int]], n_tokens: int) -> dict[str, Any]:
+        """All of them at once, with the seconds that it took."""
+        started = time.monotonic()
+        requests = [self.add(prompt, n_tokens) for prompt in prompts]
+        results: dict[str, Any] = {}
+        while len(results) < len(requests) * self.manager.num_return_sequences:
+            result = self.result(1)
+            if result and "fatal" in result:
+                return result
+            if result:
+                results[result["id"]] = result
+        return {
+            "tokens": [results[request]["tokens"] for request in requests],
+            "all": {request: result["tokens"] for request, result in results.items()},
+            "errors": [result["error"] for result in results.values() if result["error"]],
+            "seconds": time.monotonic() - started,
+        }
+
+    def stats(self) -> dict[str, int] | None:
+        """Of the cache on kvlease."""
+        cache = self.manager.kvlease
+        return asdict(cache.stats) if cache else None
+
+    def stop(self) -> None:
+        """Ends the engine; what it held is given back."""
+        self.manager.stop(block=True, hard_stop=True)
+
+
+def main() -> None:
+    """Until standard input ends."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    engine = Engine(json.loads(sys.argv[1]))
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        method, *arguments = json.loads(line)
+        try:
+            answer = getattr(engine, method)(*arguments)
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
