@@ -57,6 +57,11 @@ class Engine:
         line, _, self._left = self._left.partition(b"\n")
         return json.loads(line)
 
+    def has_answer(self) -> bool:
+        """Whether receive() would return at once."""
+        assert self._process.stdout
+        return b"\n" in self._left or bool(select.select([self._process.stdout], [], [], 0)[0])
+
     def call(self, *line: Any) -> Any:
         """A method's result."""
         self.send(*line)

@@ -50,10 +50,9 @@ class Engine:
             options["salt"] = options.get("salt", "").encode()
             kvlease.transformers.enable(self.model, **options)
         batching = {"num_blocks": 512, "page_size": 16, "max_batch_tokens": 256}
+        generation = {"do_sample": False, "eos_token_id": 511, "pad_token_id": 0}
         self.manager = self.model.init_continuous_batching(
-            generation_config=GenerationConfig(
-                do_sample=False, eos_token_id=511, pad_token_id=0, **settings.get("generation", {})
-            ),
+            generation_config=GenerationConfig(**generation | settings.get("generation", {})),
             continuous_batching_config=ContinuousBatchingConfig(
                 **batching | settings.get("batching", {})
             ),

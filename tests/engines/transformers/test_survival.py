@@ -1,0 +1,174 @@
+"""What happens around an engine: others take its memory, processes are killed, layouts differ."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from typing import Any
+
+import kvlease_conftest as package
+import pytest
+from support import LIMIT, MEMORY, PAGE, ctl, held, make_prompts, on
+
+import kvlease
+
+# Of 24 KiB: some 40 a prompt. A set of 2 MiB has 85.
+PROMPTS = make_prompts(7, 160, *range(300, 300 + 8 * 40, 40))
+
+
+def test_more_requests_than_memory(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    """Both engines want more than the tenant may have, which shrinks while they compute."""
+    daemon = make_daemon(device=MEMORY, tenant="limit = 8MiB")
+    alone, first, second = start_engines({}, on(daemon), on(daemon))
+    other = make_prompts(8, 160, *range(300, 300 + 8 * 40, 40))
+    expected = alone.call("run", PROMPTS, 12), alone.call("run", other, 12)
+    first.send("run", PROMPTS, 12)
+    second.send("run", other, 12)
+    ctl(daemon, "tenants", "set", "a", "limit=4MiB")
+    got = first.receive(), second.receive()
+    assert [each["tokens"] for each in got] == [each["tokens"] for each in expected]
+    assert [each["errors"] for each in got] == [[], []]
+    package.wait_until(lambda: held(daemon) == (4, 0))
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_waits_for_what_others_hold(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    """Another client has leased all but what is left of the engine's set, where no prompt fits."""
+    daemon = make_daemon(device=MEMORY, tenant="limit = 8MiB")
+    alone, engine = start_engines({}, on(daemon))
+    prompts = make_prompts(11, 0, 1500, 1600)
+    expected = alone.call("run", prompts, 12)
+    with (
+        kvlease.connect(daemon.socket) as connection,
+        connection.namespace("holder", package.LAYOUT) as namespace,
+        contextlib.ExitStack() as leased,
+    ):
+        with contextlib.suppress(kvlease.Full, kvlease.Quota):
+            while True:
+                leased.enter_context(namespace.lease(128))
+        engine.send("run", prompts, 12)
+        time.sleep(1)
+        assert not engine.has_answer()
+    got = engine.receive()
+    assert (got["tokens"], got["errors"]) == (expected["tokens"], [])
+
+
+def test_forks_share_pages(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    three = {"generation": {"num_return_sequences": 3, "do_sample": True, "top_k": 1}}
+    alone, engine = start_engines(three, on(daemon) | three)
+    expected = alone.call("run", PROMPTS[:2], 40)["all"]
+    got = engine.call("run", PROMPTS[:2], 40)["all"]
+    assert len(got) == 6
+    assert sorted(got.values()) == sorted(expected.values())
+    package.wait_until(lambda: held(daemon) == (2, 0))
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_cancelled_requests_give_back(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    (engine,) = start_engines(on(daemon))
+    requests = [engine.call("add", prompt, 2000) for prompt in PROMPTS]
+    package.wait_until(lambda: held(daemon) > (2, 0))
+    for request in requests:
+        engine.call("cancel", request)
+    package.wait_until(lambda: held(daemon) == (2, 0))
+    (prompt,) = make_prompts(9, 0, 50)
+    assert len(engine.call("run", [prompt], 5)["tokens"][0]) == 5
+
+
+def test_killed_daemons_are_not_seen(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    """SIGKILL of kvleased under --keep, in the middle of prefills and decodes."""
+    daemon = make_daemon(keep=True, device=MEMORY, tenant=LIMIT)
+    alone, engine = start_engines({}, on(daemon))
+    numbers = random.Random(3)
+    for i in range(4):
+        prompts = make_prompts(20 + i, 100, 200, 400, 600)
+        expected = alone.call("run", prompts, 24)
+        engine.send("run", prompts, 24)
+        for _ in range(2):
+            time.sleep(numbers.uniform(0, 0.3))
+            daemon.kill()
+        got = engine.receive()
+        assert got["tokens"] == expected["tokens"]
+        assert got["errors"] == []
+    package.wait_until(lambda: held(daemon) == (2, 0))
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_killed_engines_leave_nothing(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    """What a killed engine has published is there for the next one; what it held isn't lost."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, killed = start_engines({}, on(daemon))
+    expected = alone.call("run", PROMPTS, 8)
+    for prompt in PROMPTS:
+        killed.call("add", prompt, 2000)
+    package.wait_until(lambda: held(daemon)[1] > 40)
+    killed.kill()
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    (engine,) = start_engines(on(daemon))
+    assert engine.call("run", PROMPTS, 8)["tokens"] == expected["tokens"]
+    assert "consistent" in ctl(daemon, "check")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": {"attention": "eager"}},
+        {"model": {"seed": 1}},
+        {"model": {"rope_theta": 20000.0}},
+        {"kvlease": {"salt": "somebody else"}},
+        {"batching": {"page_size": 2 * PAGE}},
+    ],
+    ids=["attention", "weights", "configuration", "salt", "page_size"],
+)
+def test_what_is_laid_out_otherwise_is_a_miss(
+    make_daemon: package.MakeDaemon, start_engines: Any, other: dict[str, Any]
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    settings = on(daemon)
+    differing = settings | other
+    differing["kvlease"] = settings["kvlease"] | other.get("kvlease", {})
+    first, second = start_engines(settings, differing)
+    first.call("run", PROMPTS[:1], 4)
+    second.call("run", PROMPTS[:1], 4)
+    assert second.call("stats")["hit_tokens"] == 0
+
+
+def test_gone_for_good_is_an_error(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    (engine,) = start_engines(on(daemon, reconnect=0.05))
+    engine.call("run", PROMPTS[:1], 4)
+    daemon.stop()
+    got = engine.call("run", PROMPTS, 4)
+    sentences = got.get("errors") or [got["fatal"]]
+    assert all("kvleased is gone" in sentence for sentence in sentences)
+
+
+def test_gone_for_good_goes_on(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    """A request that has its pages ends with its tokens."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, engine = start_engines({}, on(daemon, reconnect=0.05, on_loss="continue"))
+    (prompt,) = make_prompts(30, 0, 20)
+    expected = alone.call("run", [prompt], 11)
+    engine.call("run", PROMPTS, 4)
+    engine.send("run", [prompt], 11)
+    package.wait_until(lambda: held(daemon) > (2, 0) or bool(engine.has_answer()))
+    daemon.stop()
+    assert engine.receive()["tokens"] == expected["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"batching": {"use_async_batching": True}}, "use_async_batching"),
+        ({"batching": {"cpu_offload_space": 1}}, "offload"),
+    ],
+)
+def test_refused(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: dict[str, Any], sentence: str
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    (engine,) = start_engines(on(daemon) | settings)
+    assert sentence in engine.call("run", PROMPTS[:1], 4)["fatal"]
