@@ -164,6 +164,7 @@ def test_gone_for_good_goes_on(make_daemon: package.MakeDaemon, start_engines: A
     [
         ({"batching": {"use_async_batching": True}}, "use_async_batching"),
         ({"batching": {"cpu_offload_space": 1}}, "offload"),
+        ({"model": {"sliding_window": 64}}, "full attention"),
     ],
 )
 def test_refused(
@@ -171,4 +172,4 @@ def test_refused(
 ) -> None:
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     (engine,) = start_engines(on(daemon) | settings)
-    assert sentence in engine.call("run", PROMPTS[:1], 4)["fatal"]
+    assert sentence in str(engine.call("run", PROMPTS[:1], 4))

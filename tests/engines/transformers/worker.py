@@ -113,7 +113,9 @@ def main() -> None:
         try:
             answer = getattr(engine, method)(*arguments)
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            # What the engine's thread ended with says more than that it has ended.
+            fatal = engine.manager.background_thread_status.fatal_error
+            answer = {"fatal": str(fatal)} if fatal else {"error": f"{error!r}"}
         print(json.dumps(answer), flush=True)
 
 
