@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "client/lib/client.h"
 #include "client/lib/error.h"
+#include "client/lib/page-keys.h"
 
 /* Limits of the protocol. */
 #define TEXT_MAX             128
@@ -109,24 +110,20 @@ enum key_tag {
         TAG_TP_SIZE = 9,
         TAG_LAYER_GROUP = 10,
         TAG_SALT = 11,
-        TAG_PARENT = 12,
-        TAG_TOKENS = 13,
+        /* 12 and 13 were of chain keys 1. */
         TAG_FORMAT = 14,
         TAG_N_PLANES = 15,
         TAG_PLANE_PAGE_BYTES = 16,
 };
 
-#define ROOT_DOMAIN  "kvlease root key 1"
-#define CHAIN_DOMAIN "kvlease chain key 1"
-#define NAME_DOMAIN  "kvlease layout name 1"
+#define ROOT_DOMAIN "kvlease root key 1"
+#define NAME_DOMAIN "kvlease layout name 1"
 
 #define FIELD_HEAD_BYTES 5
 
 struct fields {
         size_t len;
-        /* The longest: a chain key's domain, parent and a page of tokens. */
-        uint8_t bytes[3 * FIELD_HEAD_BYTES + sizeof(CHAIN_DOMAIN) + KVL_KEY_BYTES +
-                      PAGE_TOKENS_MAX * 4];
+        uint8_t bytes[1024]; /* of a layout */
 };
 
 /* Returns where the field's bytes go. */
@@ -264,25 +261,25 @@ int kvl_layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_B
         return r < 0 ? r : client_layout_name(&l, ret_name);
 }
 
+int kvl_keys(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,
+        uint32_t page_tokens, uint8_t *ret_keys)
+{
+        if (!parent || (n_tokens > 0 && (!tokens || !ret_keys)))
+                return error_set(-EINVAL, "a parent key, tokens and room for the keys are needed");
+        if (page_tokens == 0 || page_tokens > PAGE_TOKENS_MAX)
+                return error_set(-EINVAL, "a page holds 1 to %d tokens, not %u", PAGE_TOKENS_MAX,
+                        page_tokens);
+        if (n_tokens == 0)
+                return 0;
+        if (page_keys_has_sha_ni())
+                page_keys_sha_ni(parent, tokens, n_tokens, page_tokens, ret_keys);
+        else
+                page_keys_portable(parent, tokens, n_tokens, page_tokens, ret_keys);
+        return 0;
+}
+
 int kvl_key_chain(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,
         uint8_t ret_key[KVL_KEY_BYTES])
 {
-        struct fields f;
-        uint8_t *at;
-
-        if (!parent || !tokens || !ret_key)
-                return error_set(-EINVAL, "a parent key, tokens and room for the key are needed");
-        if (n_tokens == 0 || n_tokens > PAGE_TOKENS_MAX)
-                return error_set(
-                        -EINVAL, "a page holds 1 to %d tokens, not %u", PAGE_TOKENS_MAX, n_tokens);
-        f.len = 0;
-        add_bytes(&f, TAG_DOMAIN, CHAIN_DOMAIN, strlen(CHAIN_DOMAIN));
-        add_bytes(&f, TAG_PARENT, parent, KVL_KEY_BYTES);
-        at = add_field(&f, TAG_TOKENS, n_tokens * sizeof(uint32_t));
-        for (uint32_t i = 0; i < n_tokens; i++) {
-                uint32_t token = htole32(tokens[i]);
-
-                memcpy(at + i * sizeof(token), &token, sizeof(token));
-        }
-        return hash_fields(&f, ret_key);
+        return kvl_keys(parent, tokens, n_tokens, n_tokens, ret_key);
 }

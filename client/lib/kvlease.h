@@ -510,13 +510,24 @@ int kvl_pages_write(const struct kvl_ns *ns, const struct kvl_page_io *io);
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 /*
- * Chain keys for engines that have none of their own: SHA-256 over tagged, length-prefixed fields.
- * The root binds model, version, dtype, geometry, rank, salt and format. 0; -EINVAL; -EIO:
- * libcrypto failed.
+ * Chain keys for engines that have none of their own, by SHA-256 (docs/PROTOCOL.md, "Keys"). The
+ * root binds model, version, dtype, geometry, rank, salt and format. 0; -EINVAL; -EIO: libcrypto
+ * failed.
  */
 int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES]);
 
-/* Key of a page with n_tokens token ids after the page with key `parent` (or the root key). */
+/*
+ * Keys of all pages of a text, in one call: n_tokens token ids, page_tokens (1 to 1,024, as in the
+ * layout) in each page but for the last, which has what is left. `parent`: key of the page before
+ * them, whose text goes on (so that only what is new is computed), or the root key. ret_keys has
+ * room for KVL_KEY_BYTES for each page, n_tokens / page_tokens of them, rounded up; neither parent
+ * nor tokens lie in that room. Any thread. 0, also for no tokens, which have no keys; -EINVAL,
+ * with nothing written.
+ */
+int kvl_keys(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,
+        uint32_t page_tokens, uint8_t *ret_keys);
+
+/* Key of one page of n_tokens (1 to 1,024) after the page with key `parent`, as kvl_keys(). */
 int kvl_key_chain(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,
         uint8_t ret_key[KVL_KEY_BYTES]);
 

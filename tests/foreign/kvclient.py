@@ -140,8 +140,8 @@ def layout_name(layout: pb.NsLayout) -> str:
 
 
 def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
-    text = _field(0, b"kvlease chain key 1") + _field(12, parent)
-    return hashlib.sha256(text + _field(13, struct.pack(f"<{len(tokens)}I", *tokens))).digest()
+    page = hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens) + b"kvlease page tokens 2").digest()
+    return hashlib.sha256(parent + page + b"kvlease chain key 2").digest()
 
 
 def text_keys(layout: pb.NsLayout, tokens: Sequence[int]) -> list[bytes]:

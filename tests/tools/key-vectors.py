@@ -28,8 +28,8 @@ def name(model, dtype, layers, heads, head_size, page_tokens, rank, size, group,
 
 
 def chain(parent, tokens):
-    text = field(0, b"kvlease chain key 1") + field(12, parent)
-    return hashlib.sha256(text + field(13, struct.pack(f"<{len(tokens)}I", *tokens))).digest()
+    page = hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens) + b"kvlease page tokens 2").digest()
+    return hashlib.sha256(parent + page + b"kvlease chain key 2").digest()
 
 
 if __name__ == "__main__":
@@ -45,3 +45,6 @@ if __name__ == "__main__":
     print("NAME_OTHER", name(b".org/llama 3@8b", *numbers, b"pepper\0x", b"", 1, 2097152))
     print("NAME_LONG", name(b"m" * 128, *numbers, b"pepper\0x", b"", 1, 2097152))
     print("ROOT2", root(b"m", b"", 1, 1, 1, 1, 1, 0, 1, 0, b"").hex())
+    print("FULL", chain(bytes(32), [7] + 1023 * [0]).hex())
+    root2 = root(b"m", b"", 1, 1, 1, 1, 1, 0, 1, 0, b"")
+    print("CHAIN_OF_ROOT2", chain(root2, [7]).hex())

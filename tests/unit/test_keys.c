@@ -2,9 +2,13 @@
 #include "client/lib/kvlease.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/macros.h"
+#include "client/lib/page-keys.h"
+#include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
 static const struct kvl_layout layout = {
@@ -42,9 +46,9 @@ static void test_vectors(void **state)
         assert_int_equal(kvl_key_root(&layout, root), 0);
         assert_key(root, "e133b76cfda2fad67f3d48fc50fedfd8cbb6e5de572084fbd98f1996f9c7e246");
         assert_int_equal(kvl_key_chain(root, tokens, 4, key), 0);
-        assert_key(key, "25c3f547104bce8ef3f262269cafa9561ad269a924694fbf8d19f9f9138f1471");
+        assert_key(key, "74daa87832880c359e8eb67c027f60c4e37d651b7a80514f325785b2a64c1438");
         assert_int_equal(kvl_key_chain(key, tokens, 1, key), 0);
-        assert_key(key, "3060332448810e27488b5a383aa7e4d2f5550fb779e330285681dcf985a2bfda");
+        assert_key(key, "171c06b0671a5796e9923ef860db2dc5fd8d347b0066ea4be5e7ee62a57165f6");
 }
 
 static void test_vector_without_the_optional(void **state)
@@ -60,10 +64,13 @@ static void test_vector_without_the_optional(void **state)
                 .n_planes = 1,
                 .plane_page_bytes = 64,
         };
-        uint8_t key[KVL_KEY_BYTES];
+        uint8_t key[KVL_KEY_BYTES], next[KVL_KEY_BYTES];
+        const uint32_t token = 7;
 
         assert_int_equal(kvl_key_root(&l, key), 0);
         assert_key(key, "426829500f6a7575a1f6f4a1056a972000f783da490ad1d4a529490cb5a06b2f");
+        assert_int_equal(kvl_key_chain(key, &token, 1, next), 0);
+        assert_key(next, "4fcd6a9a09dff3fa227111e25df39c358aef3d9869c516f10929fab6fa90f00e");
 }
 
 /* Of the first vector's layout with one field more: what is there was there before it. */
@@ -236,14 +243,136 @@ static void test_refusals(void **state)
         assert_int_equal(kvl_key_chain(key, NULL, 1, key), -EINVAL);
         assert_int_equal(kvl_key_chain(key, &token, 0, key), -EINVAL);
         assert_int_equal(kvl_key_chain(key, &token, 1025, key), -EINVAL);
+        assert_int_equal(kvl_keys(NULL, &token, 1, 1, key), -EINVAL);
+        assert_int_equal(kvl_keys(key, NULL, 1, 1, key), -EINVAL);
+        assert_int_equal(kvl_keys(key, &token, 1, 1, NULL), -EINVAL);
+        assert_int_equal(kvl_keys(key, &token, 1, 0, key), -EINVAL);
+        assert_int_equal(kvl_keys(key, &token, 1, 1025, key), -EINVAL);
 }
 
 static void test_a_full_page(void **state)
 {
         uint32_t tokens[1024] = {7};
-        uint8_t key[KVL_KEY_BYTES] = {0};
+        uint8_t parent[KVL_KEY_BYTES] = {0}, key[KVL_KEY_BYTES];
 
-        assert_int_equal(kvl_key_chain(key, tokens, 1024, key), 0);
+        assert_int_equal(kvl_key_chain(parent, tokens, 1024, key), 0);
+        assert_key(key, "cd765d18e7863be0420324291b6aa6c42e24d70f8bedae71a70c41eecaa3e167");
+}
+
+static void test_no_tokens(void **state)
+{
+        uint8_t parent[KVL_KEY_BYTES] = {0};
+
+        assert_int_equal(kvl_keys(parent, NULL, 0, 16, NULL), 0);
+}
+
+#define TEXT_TOKENS 4096u
+
+/* A text whose tokens have bytes that differ. */
+static void fill_text(uint32_t *tokens)
+{
+        for (uint32_t i = 0; i < TEXT_TOKENS; i++)
+                tokens[i] = (uint32_t)random_u64();
+}
+
+/* Page after page, each from the key before: whatever way it is computed. */
+static void assert_keys(page_keys_fn *fn, const uint8_t *parent, const uint32_t *tokens,
+        uint32_t n_tokens, uint32_t page_tokens)
+{
+        uint32_t n_pages = (n_tokens + page_tokens - 1) / page_tokens;
+        uint8_t *keys = calloc(n_pages + 1, KVL_KEY_BYTES), one[KVL_KEY_BYTES];
+        static const uint8_t untouched[KVL_KEY_BYTES];
+
+        assert_non_null(keys);
+        fn(parent, tokens, n_tokens, page_tokens, keys);
+        for (uint32_t i = 0, at = 0; i < n_pages; i++, at += page_tokens) {
+                uint32_t n = MIN(n_tokens - at, page_tokens);
+
+                page_keys_portable(
+                        i > 0 ? keys + (i - 1) * KVL_KEY_BYTES : parent, tokens + at, n, n, one);
+                assert_memory_equal(keys + i * KVL_KEY_BYTES, one, KVL_KEY_BYTES);
+        }
+        assert_memory_equal(keys + n_pages * KVL_KEY_BYTES, untouched, KVL_KEY_BYTES);
+        free(keys);
+}
+
+static void kvl_keys_or_fail(const uint8_t *parent, const uint32_t *tokens, uint32_t n_tokens,
+        uint32_t page_tokens, uint8_t *ret_keys)
+{
+        assert_int_equal(kvl_keys(parent, tokens, n_tokens, page_tokens, ret_keys), 0);
+}
+
+/* All lengths that matter to blocks of 64 bytes, then whatever comes. */
+static void assert_all_lengths(page_keys_fn *fn)
+{
+        static uint32_t text[TEXT_TOKENS];
+        uint8_t parent[KVL_KEY_BYTES];
+
+        fill_text(text);
+        memcpy(parent, text, sizeof(parent));
+        for (uint32_t page_tokens = 1; page_tokens <= 80; page_tokens++)
+                for (uint32_t n = 1; n <= 3 * page_tokens + 1; n++)
+                        assert_keys(fn, parent, text, n, page_tokens);
+        for (int i = 0; i < 200; i++)
+                assert_keys(
+                        fn, parent, text, 1 + random_below(TEXT_TOKENS), 1 + random_below(1024));
+        assert_keys(fn, parent, text, TEXT_TOKENS, 1);
+        assert_keys(fn, parent, text, TEXT_TOKENS, 1024);
+}
+
+static void test_a_whole_text(void **state)
+{
+        assert_all_lengths(kvl_keys_or_fail);
+        assert_all_lengths(page_keys_portable);
+}
+
+static void test_by_sha_instructions(void **state)
+{
+        if (!page_keys_has_sha_ni())
+                skip();
+        assert_all_lengths(page_keys_sha_ni);
+}
+
+/* What is known already needn't be computed again: the rest follows from its last key. */
+static void test_what_follows(void **state)
+{
+        static uint32_t text[TEXT_TOKENS];
+        uint8_t whole[40 * KVL_KEY_BYTES], parts[40 * KVL_KEY_BYTES], parent[KVL_KEY_BYTES] = {1};
+
+        fill_text(text);
+        assert_int_equal(kvl_keys(parent, text, 40 * 64 - 3, 64, whole), 0);
+        for (uint32_t known = 1; known < 40; known++) {
+                uint8_t *rest = parts + known * KVL_KEY_BYTES;
+
+                assert_int_equal(kvl_keys(parent, text, known * 64, 64, parts), 0);
+                assert_int_equal(kvl_keys(rest - KVL_KEY_BYTES, text + known * 64,
+                                         (40 - known) * 64 - 3, 64, rest),
+                        0);
+                assert_memory_equal(parts, whole, sizeof(whole));
+        }
+}
+
+/* Threads share nothing. */
+static void *make_keys(void *arg)
+{
+        static uint32_t text[1024];
+
+        for (int i = 0; i < 200; i++)
+                kvl_keys((const uint8_t *)arg, text, 1024, 16, (uint8_t *)arg + KVL_KEY_BYTES);
+        return NULL;
+}
+
+static void test_threads(void **state)
+{
+        static uint8_t keys[4][65 * KVL_KEY_BYTES];
+        pthread_t threads[4];
+
+        for (int i = 0; i < 4; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, make_keys, keys[i]), 0);
+        for (int i = 0; i < 4; i++)
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+        for (int i = 1; i < 4; i++)
+                assert_memory_equal(keys[i], keys[0], sizeof(keys[0]));
 }
 
 static void test_longer_struct_of_a_newer_program(void **state)
@@ -276,8 +405,14 @@ int main(void)
                 TEST(test_planes_do_not_count),
                 TEST(test_refusals),
                 TEST(test_a_full_page),
+                TEST(test_no_tokens),
+                TEST(test_a_whole_text),
+                TEST(test_by_sha_instructions),
+                TEST(test_what_follows),
+                TEST(test_threads),
                 TEST(test_longer_struct_of_a_newer_program),
         };
 
+        random_start("keys");
         return RUN_TESTS(tests);
 }

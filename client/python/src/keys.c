@@ -190,22 +190,6 @@ static bool tokens_get(PyObject *object, struct tokens *ret)
         return ok;
 }
 
-static int chain(const uint8_t *parent, const struct tokens *tokens, uint32_t page_tokens,
-        uint8_t *keys, size_t n_keys)
-{
-        int r = 0;
-
-        for (size_t i = 0; i < n_keys && !r; ++i) {
-                size_t rest = tokens->n - i * page_tokens;
-
-                r = kvl_key_chain(i ? keys + (i - 1) * KVL_KEY_BYTES : parent,
-                        tokens->at + i * page_tokens,
-                        rest < page_tokens ? (uint32_t)rest : page_tokens,
-                        keys + i * KVL_KEY_BYTES);
-        }
-        return r;
-}
-
 static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {
@@ -215,7 +199,7 @@ static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t 
         struct tokens tokens;
         bool is_partial = false;
         struct keys parent;
-        size_t n_keys;
+        size_t n_keys, n_hashed;
         uint8_t *keys;
         int r;
 
@@ -238,12 +222,21 @@ static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t 
                 keys_free(&parent);
                 return NULL;
         }
+        if (tokens.n > UINT32_MAX) {
+                PyErr_SetString(PyExc_ValueError, "a text has at most 2**32 - 1 tokens");
+                free(tokens.at);
+                keys_free(&parent);
+                return NULL;
+        }
         n_keys = (tokens.n + (is_partial ? page_tokens - 1 : 0)) / page_tokens;
         keys = malloc(n_keys * KVL_KEY_BYTES + 1);
         if (!keys) {
                 PyErr_NoMemory();
         } else {
-                UNLOCKED(r = chain(parent.bytes, &tokens, page_tokens, keys, n_keys));
+                /* Of whole pages, or of all that there is. */
+                n_hashed = is_partial ? tokens.n : n_keys * page_tokens;
+                UNLOCKED(r = kvl_keys(
+                                 parent.bytes, tokens.at, (uint32_t)n_hashed, page_tokens, keys));
                 ret = r ? raise_code(r)
                         : PyBytes_FromStringAndSize(
                                   (const char *)keys, (Py_ssize_t)(n_keys * KVL_KEY_BYTES));

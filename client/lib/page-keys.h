@@ -1,0 +1,28 @@
+/*
+ * Keys of the pages of a text (docs/PROTOCOL.md, "Keys"): each page's tokens are hashed on their
+ * own, and a chain over these digests gives the keys. What can be computed side by side is.
+ */
+#ifndef KVL_PAGE_KEYS_H
+#define KVL_PAGE_KEYS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Hashed behind what they name, without their NULs; with either the last block has room left. */
+#define PAGE_DOMAIN  "kvlease page tokens 2"
+#define CHAIN_DOMAIN "kvlease chain key 2"
+
+/*
+ * Keys of all pages of a text of n_tokens (> 0), page_tokens (> 0) in each but for the last, behind
+ * the page with key `parent`, which may lie anywhere but in what is written. Every way gives the
+ * same keys. Any thread, and any number of them.
+ */
+typedef void page_keys_fn(const uint8_t parent[32], const uint32_t *tokens, uint32_t n_tokens,
+        uint32_t page_tokens, uint8_t *ret_keys);
+
+page_keys_fn page_keys_portable; /* libcrypto, one hash after the other */
+page_keys_fn page_keys_sha_ni;   /* x86 with SHA instructions: two hashes at a time */
+
+bool page_keys_has_sha_ni(void); /* this processor runs page_keys_sha_ni() */
+
+#endif
