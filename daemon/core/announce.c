@@ -16,31 +16,37 @@ static struct store *store_of(const struct ns *ns)
         return ns->tenant->store;
 }
 
-/* ---- the namespace's list -------------------------------------------------------------------- */
+/* ---- the sets' lists ------------------------------------------------------------------------ */
 
 static void link_page(struct ns *ns, uint32_t page)
 {
+        struct extent_set *set = ns_set_of(ns, page);
         struct page_note *note = ns_note(ns, page);
 
+        if (set->first_announced == 0)
+                list_append(&ns->announced_sets, &set->announced_link);
         note->announced_prev = 0;
-        note->announced_next = ns->first_announced;
+        note->announced_next = set->first_announced;
         if (note->announced_next != 0)
                 ns_note(ns, note->announced_next - 1)->announced_prev = page + 1;
-        ns->first_announced = page + 1;
+        set->first_announced = page + 1;
         ns->n_announced++;
 }
 
 static void unlink_page(struct ns *ns, uint32_t page)
 {
+        struct extent_set *set = ns_set_of(ns, page);
         struct page_note *note = ns_note(ns, page);
 
         if (note->announced_prev != 0)
                 ns_note(ns, note->announced_prev - 1)->announced_next = note->announced_next;
         else
-                ns->first_announced = note->announced_next;
+                set->first_announced = note->announced_next;
         if (note->announced_next != 0)
                 ns_note(ns, note->announced_next - 1)->announced_prev = note->announced_prev;
         note->announced_prev = note->announced_next = 0;
+        if (set->first_announced == 0)
+                list_remove(&set->announced_link);
         ns->n_announced--;
 }
 
@@ -205,34 +211,38 @@ bool announce_fulfil(struct ns *ns, uint64_t hash, uint32_t page)
         return true;
 }
 
-/* Calls withdraw for those that `wants` says. The walk goes on from the next, which stays. */
-static void withdraw_those(struct ns *ns, const struct attach *of, const struct extent_set *in)
+/* Those of the set, of one attachment's member or (NULL) of all. The walk goes on from the next,
+ * which stays. */
+static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
 {
-        uint32_t next = ns->first_announced;
+        uint32_t next = set->first_announced;
+        uint64_t n = 0;
 
-        while (next != 0) {
+        for (; next != 0; n++) {
                 uint32_t page = next - 1;
 
-                next = ns_note(ns, page)->announced_next;
-                if ((!of || ns_note(ns, page)->announcer == of->member->id) &&
-                        (!in || ns_set_of(ns, page) == in))
-                        announce_withdraw(ns, page);
+                next = ns_note(set->ns, page)->announced_next;
+                if (!of || ns_note(set->ns, page)->announcer == of->member->id)
+                        announce_withdraw(set->ns, page);
         }
+        return n;
 }
 
 void announce_withdraw_all(struct attach *a)
 {
-        withdraw_those(a->ns, a, NULL);
+        list_for_each_safe (set, &a->ns->announced_sets, struct extent_set, announced_link)
+                (void)withdraw_those(set, a);
 }
 
 void announce_withdraw_ns(struct ns *ns)
 {
-        withdraw_those(ns, NULL, NULL);
+        list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
+                (void)withdraw_those(set, NULL);
 }
 
-void announce_withdraw_set(struct extent_set *set)
+uint64_t announce_withdraw_set(struct extent_set *set)
 {
-        withdraw_those(set->ns, NULL, set);
+        return withdraw_those(set, NULL);
 }
 
 /* ---- check ----------------------------------------------------------------------------------- */
@@ -257,19 +267,36 @@ const char *announce_check_page(const struct ns *ns, uint32_t page)
         return "is announced by nobody";
 }
 
-const char *announce_check(const struct ns *ns)
+/* Counts into *n, which ends above what the namespace has where the list has no end. */
+static const char *check_set(const struct extent_set *set, uint32_t *n)
 {
-        uint32_t page_1 = ns->first_announced, before = 0, n = 0;
+        const struct ns *ns = set->ns;
+        uint32_t page_1 = set->first_announced, before = 0;
 
-        for (; page_1 != 0 && n <= ns->n_announced; n++) {
+        for (; page_1 != 0 && *n <= ns->n_announced; (*n)++) {
                 const struct page *p = ns_page(ns, page_1 - 1);
 
-                if (!p || !p->announced)
+                if (!p || !p->announced || ns_set_of(ns, page_1 - 1) != set)
                         return "lists an announced page that isn't";
                 if (ns_note(ns, page_1 - 1)->announced_prev != before)
                         return "lists announced pages whose neighbours disagree";
                 before = page_1;
                 page_1 = ns_note(ns, page_1 - 1)->announced_next;
+        }
+        return NULL;
+}
+
+const char *announce_check(const struct ns *ns)
+{
+        uint32_t n = 0;
+
+        list_for_each (set, &ns->announced_sets, struct extent_set, announced_link) {
+                const char *wrong = check_set(set, &n);
+
+                if (wrong)
+                        return wrong;
+                if (set->first_announced == 0)
+                        return "lists a set without announced pages";
         }
         return n == ns->n_announced ? NULL : "counts its announced pages wrong";
 }

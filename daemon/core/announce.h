@@ -45,8 +45,9 @@ void announce_withdraw_all(struct attach *a);
 /* All of the namespace: it was invalidated. */
 void announce_withdraw_ns(struct ns *ns);
 
-/* All in this set: what is published there won't be found. */
-void announce_withdraw_set(struct extent_set *set);
+/* All in this set: what is published there won't be found. O(announced in the set); returns how
+ * many it looked at. */
+uint64_t announce_withdraw_set(struct extent_set *set);
 
 /*
  * The page was SEALED under a key that is reserved, for itself or for another: it has the slot from

@@ -82,6 +82,7 @@ static int ns_alloc(
         list_init(&ns->attachments);
         list_init(&ns->closing);
         list_init(&ns->drops);
+        list_init(&ns->announced_sets);
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
         ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
         if (!ns->sets || !ns->slots_preparing) {

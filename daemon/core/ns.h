@@ -97,10 +97,10 @@ struct ns {
         struct list_link closing;     /* likewise; leave.h */
         struct list_link drops;       /* struct drop.link */
         uint64_t n_ready;             /* GRANTED pages in magazines */
-        uint64_t vain_nsec;       /* when a refill last found less than it wanted, for all it did */
-        uint32_t first_announced; /* page + 1 of announce.c's list; 0: none */
-        uint32_t n_announced;     /* in it */
-        uint64_t look_round;      /* of store.recall_round, when recall_work() looked last */
+        uint64_t vain_nsec; /* when a refill last found less than it wanted, for all it did */
+        struct list_link announced_sets; /* struct extent_set.announced_link */
+        uint32_t n_announced;            /* pages, in these */
+        uint64_t look_round;             /* of store.recall_round, when recall_work() looked last */
         uint32_t watched, last_watched; /* list of watched pages through prev and next; PAGE_NONE */
         uint64_t n_watched;
         uint64_t n_stale;    /* SEALED pages of an older epoch, not swept yet */

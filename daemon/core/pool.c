@@ -247,6 +247,7 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
                 return -ENOMEM;
         list_init(&set->link);
         list_init(&set->room_link);
+        list_init(&set->announced_link);
         list_init(&set->recall.link);
         set->ns = ns;
         set->tier = &ns->tiers[kind];

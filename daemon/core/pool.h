@@ -110,9 +110,11 @@ struct extent_set {
         struct list_link link;      /* tier->sets_bound, in order of binding;
                                        tier->sets_preparing; pool.orphans */
         struct list_link room_link; /* tier->sets_room while n_free > 0 and it isn't recalled */
-        struct ns *ns;              /* borrowed; NULL: an orphan */
-        struct ns_tier *tier;       /* of ns */
-        struct pool *pool;          /* tier->pool */
+        struct list_link announced_link; /* ns.announced_sets while first_announced > 0 */
+        uint32_t first_announced;        /* page + 1 of announce.c's list; 0: none */
+        struct ns *ns;                   /* borrowed; NULL: an orphan */
+        struct ns_tier *tier;            /* of ns */
+        struct pool *pool;               /* tier->pool */
         struct charge charge;
         uint32_t index;      /* position in the namespace's arena */
         uint32_t n_usable;   /* pages that can be granted */

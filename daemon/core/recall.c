@@ -71,7 +71,7 @@ static void begin(struct extent_set *set, const struct recall_request *rq)
                 press(set, rq->timeout_nsec);
                 return;
         }
-        announce_withdraw_set(set);
+        (void)announce_withdraw_set(set);
         list_remove(&set->room_link);
         set->tier->n_withheld += set->n_free;
         set->recall.state = RECALL_ASKED;

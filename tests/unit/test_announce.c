@@ -424,6 +424,34 @@ static void test_every_end(void **state)
         }
 }
 
+/* A set that is taken back costs what is announced in it, however much is announced elsewhere. */
+static void test_looks_at_its_own_set(void **state)
+{
+        uint32_t pages[SET_PAGES], n, page, n_near = 0;
+        struct extent_set *near, *far;
+        uint8_t keys[SET_PAGES * KEY_BYTES];
+        struct world w;
+
+        start(&w);
+        make_keys(keys, 100, SET_PAGES);
+        assert_int_equal(lease_pages(w.b, SET_PAGES, 1, pages, NULL), 0);
+        near = ns_set_of(w.b->ns, pages[0]);
+        far = ns_set_of(w.b->ns, pages[SET_PAGES - 1]);
+        assert_ptr_not_equal(near, far);
+        for (unsigned i = 0; i < SET_PAGES; i++)
+                n_near += ns_set_of(w.b->ns, pages[i]) == near;
+        assert_int_equal(announce_pages(w.b, pages, keys, SET_PAGES, &n, &page, NULL), 0);
+        fixture_check(&w.f);
+        assert_int_equal(announce_withdraw_set(far), SET_PAGES - n_near);
+        fixture_check(&w.f);
+        assert_int_equal(w.b->ns->n_announced, n_near);
+        assert_int_equal(announce_state(w.a, keys, NULL), KVL_STATUS_PENDING);
+        assert_int_equal(announce_withdraw_set(far), 0);
+        assert_int_equal(announce_withdraw_set(near), n_near);
+        assert_true(list_is_empty(&w.b->ns->announced_sets));
+        end(&w);
+}
+
 /* A mate that has given a page back to a group with a dead member: it stays GRANTED. */
 static void test_given_back(void **state)
 {
@@ -586,6 +614,7 @@ static void test_checker(void **state)
         BREAK(&w, ns_note(w.a->ns, w.pages[1])->announced_next, 0,
                 "counts its announced pages wrong");
         BREAK(&w, note->announced_prev, 3, "neighbours disagree");
+        BREAK(&w, ns_set_of(w.a->ns, w.pages[0])->first_announced, 0, "set without announced");
         BREAK(&w, w.a->ns->n_announced, 3, "count of announced pages");
         BREAK(&w, w.m->is_over, true, "can't publish it");
         BREAK(&w, w.a->ns->shared.lines[w.pages[0]].state, 0, "another state");
@@ -605,6 +634,7 @@ int main(void)
                 TEST(test_no_slot),
                 TEST(test_below_a_page_without_slot),
                 TEST(test_every_end),
+                TEST(test_looks_at_its_own_set),
                 TEST(test_given_back),
                 TEST(test_word_does_not_come_back),
                 TEST(test_every_end_wakes),
