@@ -465,7 +465,7 @@ static bool purge(struct work *w, struct extent_set *set)
         if (nothing_held(set))
                 set->recall.n_purged = n;
         else if (!set->recall.left_windows)
-                spend(w, sessions_leave_set(ns, set->index));
+                spend(w, sessions_leave_set(set));
         set->recall.left_windows = true;
         while (set->recall.n_purged < n) {
                 uint32_t i = set->recall.n_purged, page = set->index * n + i;

@@ -284,7 +284,7 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
         ns->keep_idle_sets = true;
         t->store->making_room = by;
         set->recall.in_visit = true;
-        (void)sessions_leave_set(ns, set->index);
+        (void)sessions_leave_set(set);
         for (uint32_t page = first; page < first + n; page++) {
                 struct page *p = ns_page(ns, page);
 

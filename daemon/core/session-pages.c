@@ -227,23 +227,40 @@ bool sessions_give_way(struct ns *ns, bool open)
         return s;
 }
 
-static bool window_is_in(const struct session *s, uint32_t set_index)
-{
-        for (uint32_t i = 0; i < s->n_window; i++)
-                if (s->window[i] / s->ns->geometry.set_pages == set_index)
-                        return true;
-        return false;
-}
-
-uint64_t sessions_leave_set(struct ns *ns, uint32_t set_index)
+static uint64_t window_pages_in(const struct session *s, uint32_t set_index)
 {
         uint64_t n = 0;
 
-        for (int open = 0; ns->sessions && open < 2; open++)
-                list_for_each_safe (s, &ns->sessions->windows[open], struct session, window_link) {
+        for (uint32_t i = 0; i < s->n_window; i++)
+                n += s->window[i] / s->ns->geometry.set_pages == set_index;
+        return n;
+}
+
+/* How often windows hold pages of the set, those of sessions that are swept included. */
+static uint64_t count_held(const struct extent_set *set)
+{
+        uint64_t n = 0;
+
+        for (uint32_t i = 0; i < set->ns->geometry.set_pages; i++)
+                n += set->notes[i].n_windows;
+        return n;
+}
+
+uint64_t sessions_leave_set(struct extent_set *set)
+{
+        struct sessions *all = set->ns->sessions;
+        uint64_t n = 0, left = all && all->n_room > 0 ? count_held(set) : 0;
+
+        for (int open = 0; left > 0 && open < 2; open++)
+                list_for_each_safe (s, &all->windows[open], struct session, window_link) {
+                        uint64_t n_in = window_pages_in(s, set->index);
+
                         n += s->n_window;
-                        if (window_is_in(s, set_index))
+                        if (n_in > 0)
                                 lose_window(s);
+                        left -= n_in;
+                        if (left == 0)
+                                break;
                 }
         return n;
 }

@@ -616,20 +616,23 @@ uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
         return all->next_expiry_nsec;
 }
 
+static bool purge(struct session *s, uint64_t idle_nsec, uint64_t now_nsec)
+{
+        if (!s || !session_is_live(s) || !is_idle_for(s, idle_nsec, now_nsec))
+                return false;
+        session_drop(s);
+        return true;
+}
+
 uint64_t sessions_purge(
         struct ns *ns, const uint8_t *id, uint32_t id_len, uint64_t idle_nsec, uint64_t now_nsec)
 {
         struct sessions *all = ns->sessions;
         uint64_t n = 0;
 
-        for (uint32_t i = 0; all && i < all->n_slots; i++) {
-                struct session *s = *owner_of(all, i);
-
-                if (!s || !session_is_live(s) || !is_idle_for(s, idle_nsec, now_nsec) ||
-                        (id && (s->id_len != id_len || memcmp(s->id, id, id_len) != 0)))
-                        continue;
-                session_drop(s);
-                n++;
-        }
+        if (id)
+                return purge(session_find(ns, id, id_len), idle_nsec, now_nsec);
+        for (uint32_t i = 0; all && i < all->n_slots; i++)
+                n += purge(*owner_of(all, i), idle_nsec, now_nsec);
         return n;
 }

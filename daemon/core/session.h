@@ -184,8 +184,9 @@ bool sessions_sweep(struct ns *ns, uint32_t *budget);
  * also of those that somebody has open. */
 bool sessions_give_way(struct ns *ns, bool open);
 
-/* The set is taken back: windows with pages in it go. Returns how many pages it looked at. */
-uint64_t sessions_leave_set(struct ns *ns, uint32_t set_index);
+/* The set is taken back: windows with pages in it go. Where windows hold some it looks at windows
+ * until it has found them all. Returns how many pages of windows it looked at. */
+uint64_t sessions_leave_set(struct extent_set *set);
 
 /*
  * Drops those idle for too long; goes on where it stopped, budget: sessions to look at, and pages

@@ -577,6 +577,33 @@ static void test_recall_beside_windows(void **state)
         end(&w);
 }
 
+/* Who takes a set back looks at windows as long as one may hold something there, no longer. */
+static void test_leave_set_looks_at_few(void **state)
+{
+        struct bench w;
+        uint32_t s, t, u;
+
+        begin(&w, 8, 8, 8);
+        s = truncated(&w, "s", 0, 7, 3); /* all in the first set */
+        t = truncated(&w, "t", 20, 8, 2);
+        append(w.a, t, 27, 28, 4);
+        u = open_session(w.a, "u");
+        append(w.a, u, ROOT, 40, 8);
+        assert_true(w.ns->device.n_sets > 2);
+        assert_int_equal(sessions_leave_set(w.ns->sets[w.ns->device.n_sets - 1]), 0);
+        assert_int_equal(info_of(w.a, s).n_pages, 6);
+        /* The other one's window comes behind it. */
+        assert_int_equal(sessions_leave_set(w.ns->sets[0]), 3);
+        fixture_check(&w.f);
+        expect_tokens(w.a, s, 7, 3);
+        assert_int_equal(info_of(w.a, t).n_pages, 8);
+        assert_int_equal(sessions_leave_set(w.ns->sets[0]), 0);
+        assert_int_equal(sessions_leave_set(w.ns->sets[1]), 6);
+        fixture_check(&w.f);
+        assert_int_equal(info_of(w.a, t).n_pages, 2);
+        end(&w);
+}
+
 /* Sessions may end in the same text: what their windows take is bounded all the same. */
 static void test_windows_are_bounded(void **state)
 {
@@ -817,6 +844,7 @@ int main(void)
                 TEST(test_sets_are_given),
                 TEST(test_recall),
                 TEST(test_recall_beside_windows),
+                TEST(test_leave_set_looks_at_few),
                 TEST(test_windows_are_bounded),
                 TEST(test_invalidation_of_windows_alone),
                 TEST(test_truncate_in_recalled_set),
