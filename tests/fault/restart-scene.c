@@ -15,8 +15,8 @@
 #include "base/macros.h"
 #include "tests/integration/pattern.h"
 
-#define N_TEXTS   60    /* that each witness keeps: 390 pages */
-#define WAIT_MSEC 60000 /* for anything; not tuned */
+#define N_TEXTS   60     /* that each witness keeps: 390 pages */
+#define WAIT_MSEC 300000 /* for anything, a disk that others write to included; not tuned */
 
 static struct witness *make_witness(const char *path)
 {
