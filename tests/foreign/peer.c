@@ -84,8 +84,6 @@ static void set_field(struct kvl_layout *l, const char *name, char *value)
 /* Words with a "=" are of the layout, the others are tokens. 0 or 1. */
 static int read_text(struct text *t, char **words, int n_words)
 {
-        const uint8_t *parent = t->root;
-
         t->layout = shared_layout;
         for (int i = 0; i < n_words; ++i) {
                 char *value = strchr(words[i], '=');
@@ -99,15 +97,11 @@ static int read_text(struct text *t, char **words, int n_words)
         }
         if (kvl_key_root(&t->layout, t->root) < 0)
                 return fail("kvl_key_root");
-        for (uint32_t at = 0; at < t->n_tokens && t->n_pages < MAX_PAGES; ++t->n_pages) {
-                uint32_t left = t->n_tokens - at, n = t->layout.page_tokens;
-
-                n = left < n ? left : n;
-                if (kvl_key_chain(parent, t->tokens + at, n, t->keys[t->n_pages]) < 0)
-                        return fail("kvl_key_chain");
-                parent = t->keys[t->n_pages];
-                at += n;
-        }
+        t->n_pages = (t->n_tokens + t->layout.page_tokens - 1) / t->layout.page_tokens;
+        if (t->n_pages > MAX_PAGES)
+                return fail("more pages than there is room for");
+        if (kvl_keys(t->root, t->tokens, t->n_tokens, t->layout.page_tokens, t->keys[0]) < 0)
+                return fail("kvl_keys");
         return 0;
 }
 
