@@ -112,6 +112,7 @@ static int announce_page(
         }
         p->announced = 1;
         ns_note(ns, page)->announcer = a->member->id;
+        a->has_announced = true;
         link_page(ns, page);
         store_of(ns)->counters.announced++;
         return 0;
@@ -228,10 +229,16 @@ static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
         return n;
 }
 
-void announce_withdraw_all(struct attach *a)
+uint64_t announce_withdraw_all(struct attach *a)
 {
+        uint64_t n = 0;
+
+        if (!a->has_announced)
+                return 0;
+        a->has_announced = false;
         list_for_each_safe (set, &a->ns->announced_sets, struct extent_set, announced_link)
-                (void)withdraw_those(set, a);
+                n += withdraw_those(set, a);
+        return n;
 }
 
 void announce_withdraw_ns(struct ns *ns)

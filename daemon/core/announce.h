@@ -38,11 +38,12 @@ int announce_state(const struct attach *a, const uint8_t key[KEY_BYTES], struct 
  * waits is woken. */
 void announce_withdraw(struct ns *ns, uint32_t page);
 
-/* Those of this attachment's member, because it goes or lingers. O(announced in the namespace), as
- * the two below. */
-void announce_withdraw_all(struct attach *a);
+/* Those of this attachment's member, because it goes or lingers; where the attachment has announced
+ * nothing since the last time, nothing is done. O(announced in the namespace) else. Returns how
+ * many it looked at. */
+uint64_t announce_withdraw_all(struct attach *a);
 
-/* All of the namespace: it was invalidated. */
+/* All of the namespace: it was invalidated. O(announced in it). */
 void announce_withdraw_ns(struct ns *ns);
 
 /* All in this set: what is published there won't be found. O(announced in the set); returns how

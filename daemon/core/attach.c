@@ -358,7 +358,7 @@ void member_set_read_only(struct member *m, bool read_only)
         if (!read_only)
                 return;
         list_for_each (a, &m->attachments, struct attach, member_link) {
-                announce_withdraw_all(a);
+                (void)announce_withdraw_all(a);
                 if (a->magazine)
                         magazine_drain(a);
         }

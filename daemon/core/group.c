@@ -147,7 +147,7 @@ void member_withdraw(struct member *m)
                 return;
         m->is_over = true;
         list_for_each (a, &m->attachments, struct attach, member_link)
-                announce_withdraw_all(a);
+                (void)announce_withdraw_all(a);
 }
 
 void member_linger(struct member *m)

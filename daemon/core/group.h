@@ -107,6 +107,7 @@ struct attach {
         uint32_t id;            /* ns_id on the wire: unique within the member, > 0 */
         uint32_t record;        /* client-record.h: row; 0: none */
         uint64_t open_frame;    /* number of the NS_OPEN; 0: none */
+        bool has_announced;     /* since its member's announcements were withdrawn (announce.h) */
         uint64_t version_epoch; /* of the namespace when opened */
         struct map pins;        /* page -> count; taken over the socket */
         uint32_t *kept_pins;    /* the same for the next daemon; owned mapping; NULL: none yet */

@@ -166,7 +166,7 @@ static void begin(struct attach *a)
         lease_call_off(a);
         fetch_end_all(a);
         prefetch_forget(a);
-        announce_withdraw_all(a);
+        (void)announce_withdraw_all(a);
         sessions_close_all(a, ns->tenant->store->now_nsec);
         end_share(a);
         list_remove(&a->member_link);

@@ -452,6 +452,29 @@ static void test_looks_at_its_own_set(void **state)
         end(&w);
 }
 
+/* Who has announced nothing, or nothing more, looks at nothing when it goes. */
+static void test_looks_where_it_announced(void **state)
+{
+        uint32_t n, page;
+        struct world w;
+
+        start(&w);
+        announce_all(&w);
+        assert_int_equal(announce_withdraw_all(w.b), 0);
+        assert_int_equal(w.a->ns->n_announced, N_PAGES);
+        assert_int_equal(announce_withdraw_all(w.a), N_PAGES);
+        fixture_check(&w.f);
+        assert_int_equal(w.a->ns->n_announced, 0);
+        assert_int_equal(w.n_ends, N_PAGES);
+        assert_int_equal(announce(&w, 0, 1, &n, &page), 0);
+        assert_int_equal(announce_withdraw_all(w.a), 1);
+        assert_int_equal(lease_pages(w.b, 1, 1, &page, NULL), 0);
+        assert_int_equal(announce_pages(w.b, &page, w.keys, 1, &n, &page, NULL), 0);
+        assert_int_equal(announce_withdraw_all(w.a), 0);
+        assert_int_equal(w.a->ns->n_announced, 1);
+        end(&w);
+}
+
 /* A mate that has given a page back to a group with a dead member: it stays GRANTED. */
 static void test_given_back(void **state)
 {
@@ -635,6 +658,7 @@ int main(void)
                 TEST(test_below_a_page_without_slot),
                 TEST(test_every_end),
                 TEST(test_looks_at_its_own_set),
+                TEST(test_looks_where_it_announced),
                 TEST(test_given_back),
                 TEST(test_word_does_not_come_back),
                 TEST(test_every_end_wakes),

@@ -205,7 +205,7 @@ static void test_announced_anew(void **state)
         a = attach_of(&w, third);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
         make_key(k, 0);
-        announce_withdraw_all(attach_of(&w, c));
+        (void)announce_withdraw_all(attach_of(&w, c));
         assert_int_equal(announce_pages(a, &page, k, 1, &n, &was, NULL), 0);
         for (int i = 0; i < 5; i++)
                 world_turn(&w);
