@@ -234,6 +234,7 @@ part_python() {
         check python-types "$venv/bin/mypy" --config-file client/python/pyproject.toml \
                 --cache-dir build/mypy client/python/kvlease client/python/tests || true
         check python-stubs "$venv/bin/python" -m mypy.stubtest \
+                --mypy-config-file client/python/pyproject.toml \
                 --allowlist client/python/tests/stubtest-allowed kvlease || true
         check python-ruff "$venv/bin/ruff" check --no-cache client/python || true
         check python-format "$venv/bin/ruff" format --no-cache --check client/python || true
