@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_RETRY_SECONDS = 0.001  # after "the daemon doesn't read". Not tuned.
+# Where others' calls alone fill the connection, whose callbacks may run unseen. Not tuned.
+_UNSEEN_SECONDS = 0.05
 
 
 class _Call(Generic[T]):
@@ -47,6 +49,7 @@ class _Call(Generic[T]):
                 self._drop(result)
 
     def _settle(self, result: T | None, error: Exception | None) -> None:
+        self._dispatcher._ended()
         if self.future.done():
             if result is not None:
                 self._drop(result)
@@ -86,6 +89,10 @@ class Dispatcher:
         self._is_writing = False
         self._is_pumping_soon = False
         self._futures: set[asyncio.Future[object]] = set()
+        self._n_under_way = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()  # for room, in order
+        self._is_letting_in = False  # one that waited, and has yet to run
+        self._is_timed = False
 
     async def __aenter__(self) -> Self:
         """Begins to poll."""
@@ -111,6 +118,10 @@ class Dispatcher:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
         self._fd = -1
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiting.clear()
 
     def _pump(self) -> None:
         """Whenever something may have happened."""
@@ -129,6 +140,7 @@ class Dispatcher:
                 self._loop.add_writer(self._fd, self._pump)
             else:
                 self._loop.remove_writer(self._fd)
+        self._let_one_start()  # callbacks of calls that aren't the dispatcher's make room, too
 
     def _pump_soon(self) -> None:
         """After calls that were started: some are done at once, others wait to be sent."""
@@ -136,21 +148,67 @@ class Dispatcher:
             self._is_pumping_soon = True
             self._loop.call_soon(self._pump)
 
-    async def _run(self, call: _Call[T], start: Callable[[], None]) -> T:
-        if self._fd < 0:
-            raise Closed("the dispatcher isn't entered, or its connection is over")
-        self._futures.add(call.future)  # type: ignore[arg-type]
+    def _ended(self) -> None:
+        """A call's callback ran."""
+        self._n_under_way -= 1
+        self._let_one_start()
+
+    def _let_one_start(self) -> None:
+        """There may be room for a call. Whoever is let in and starts lets in the next one."""
+        while self._waiting and not self._is_letting_in:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._is_letting_in = True
+
+    def _look_again(self) -> None:
+        self._is_timed = False
+        self._let_one_start()
+
+    async def _wait_for_room(self, is_first: bool) -> None:
+        """Until a callback made room; is_first: before all that wait already."""
+        waiter = self._loop.create_future()
+        if is_first:
+            self._waiting.appendleft(waiter)
+        else:
+            self._waiting.append(waiter)
+        if self._n_under_way == 0 and not self._is_timed:
+            self._is_timed = True
+            self._loop.call_later(_UNSEEN_SECONDS, self._look_again)
         try:
+            await waiter
+        finally:
+            if not waiter.cancelled():
+                self._is_letting_in = False
+
+    async def _start(self, start: Callable[[], None]) -> None:
+        """Starts a call; while KVL_MAX_STARTED are under way it waits, in order."""
+        is_refused = False
+        try:
+            if self._fd >= 0 and (self._waiting or self._is_letting_in):
+                await self._wait_for_room(is_first=False)
             while True:
+                if self._fd < 0:
+                    raise Closed("the dispatcher isn't entered, or its connection is over")
                 try:
                     start()
                     break
                 except Busy as busy:
                     if busy.reason != "again":
                         raise
-                self._pump()
-                await asyncio.sleep(_RETRY_SECONDS)
-            self._pump_soon()
+                if not is_refused:
+                    self._pump_soon()  # others' calls may be done, and wait for that alone
+                is_refused = True
+                await self._wait_for_room(is_first=True)
+            self._n_under_way += 1
+        finally:
+            self._let_one_start()
+
+    async def _run(self, call: _Call[T], start: Callable[[], None]) -> T:
+        await self._start(start)
+        self._pump_soon()
+        self._futures.add(call.future)  # type: ignore[arg-type]
+        try:
             return await call.wait()
         finally:
             self._futures.discard(call.future)

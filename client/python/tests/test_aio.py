@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 from conftest import LAYOUT, Daemon, MakeDaemon
@@ -152,6 +153,112 @@ def test_results_come_back_in_the_loop(namespace: kvlease.Namespace) -> None:
     finally:
         is_over.set()
         thread.join()
+
+
+MAX_STARTED = 2048  # as kvlease.h has it
+
+
+class Counting:
+    """A namespace that counts lookups refused because too many calls are under way."""
+
+    def __init__(self, namespace: kvlease.Namespace) -> None:
+        self._namespace = namespace
+        self.n_refused = 0
+
+    def start_lookup(self, *arguments: Any) -> None:
+        """Namespace.start_lookup()."""
+        try:
+            self._namespace.start_lookup(*arguments)
+        except kvlease.Busy:
+            self.n_refused += 1
+            raise
+
+    def as_namespace(self) -> kvlease.Namespace:
+        """For the dispatcher, which asks for nothing else."""
+        return cast(kvlease.Namespace, self)
+
+
+@pytest.mark.parametrize("shm", [True, False])
+def test_more_than_may_be_under_way(make_daemon: MakeDaemon, shm: bool) -> None:
+    """They wait for callbacks, in order, and don't try again and again meanwhile."""
+    daemon = make_daemon()
+    with (
+        kvlease.connect(daemon.socket, shm=shm) as conn,
+        conn.namespace("n", LAYOUT) as ns,
+    ):
+        keys = text(1)
+        publish(ns, keys)
+        counting = Counting(ns)
+        begun: list[int] = []
+
+        async def one(kv: Dispatcher, i: int) -> None:
+            with await kv.lookup(counting.as_namespace(), keys) as found:
+                assert len(found) == 1
+            begun.append(i)
+
+        async def work(kv: Dispatcher) -> None:
+            daemon.pause(True)
+            tasks = [asyncio.create_task(one(kv, i)) for i in range(3 * MAX_STARTED)]
+            await asyncio.sleep(0.3)
+            assert 0 < counting.n_refused < 20
+            # The next to start, and one behind it: they are in nobody's way.
+            cancelled = (MAX_STARTED, MAX_STARTED + 9)
+            for i in cancelled:
+                tasks[i].cancel()
+            daemon.pause(False)
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            assert sum(isinstance(result, asyncio.CancelledError) for result in done) == 2
+            assert begun == [i for i in range(len(tasks)) if i not in cancelled]
+
+        run(conn, work)
+
+
+def test_others_fill_the_connection(make_daemon: MakeDaemon) -> None:
+    """Their callbacks run in another thread, where the dispatcher isn't told of them."""
+    daemon = make_daemon()
+    with (
+        kvlease.connect(daemon.socket, shm=False) as conn,
+        conn.namespace("n", LAYOUT) as ns,
+    ):
+        keys = text(1)
+        publish(ns, keys)
+        daemon.pause(True)
+        for _ in range(MAX_STARTED):
+            ns.start_wait(lambda result, error: None, keys)
+        thread = threading.Thread(target=ns.invalidate, args=(b"\3" * 32,))
+
+        async def work(kv: Dispatcher) -> None:
+            thread.start()
+            waiting = asyncio.create_task(kv.lookup(ns, keys))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            daemon.pause(False)
+            with await waiting as found:
+                assert len(found) == 1
+            thread.join()
+
+        run(conn, work)
+
+
+def test_leaving_while_calls_wait_for_room(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    with (
+        kvlease.connect(daemon.socket, shm=False) as conn,
+        conn.namespace("n", LAYOUT) as ns,
+    ):
+        keys = text(1)
+        publish(ns, keys)
+
+        async def main() -> None:
+            async with Dispatcher(conn) as kv:
+                daemon.pause(True)
+                tasks = [asyncio.create_task(kv.lookup(ns, keys)) for _ in range(MAX_STARTED + 3)]
+                await asyncio.sleep(0.05)
+            daemon.pause(False)
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(result, kvlease.Closed) for result in done)
+
+        asyncio.run(main())
 
 
 def test_leaving_while_calls_run(shared_daemon: Daemon) -> None:
