@@ -1,6 +1,8 @@
 /* Commands of the worker that concern pages. */
 #include <errno.h>
 #include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -388,6 +390,36 @@ static void do_peek(struct worker_state *w, char **args, unsigned n_args)
                 printf("0 %d\n", byte);
 }
 
+static sigjmp_buf fault;
+
+static void on_fault(int signal)
+{
+        siglongjmp(fault, signal);
+}
+
+/* touch PAGE PLANE [write]: the page's place in the arena, whether or not it is mapped; its last
+ * byte is written as it is. "faults", or is it "zeros" or "other"? */
+static void do_touch(struct worker_state *w, char **args, unsigned n_args)
+{
+        volatile char *at = kvl_plane_base(w->ns, (uint32_t)strtoul(args[1], NULL, 10));
+        struct sigaction action = {.sa_handler = on_fault}, before;
+        const char *volatile what = "faults";
+
+        at += strtoul(args[0], NULL, 10) * w->info.stride_bytes;
+        sigaction(SIGSEGV, &action, &before);
+        if (sigsetjmp(fault, 1) == 0) {
+                uint64_t n = w->info.plane_page_bytes, i = 0;
+
+                if (n_args > 2)
+                        at[n - 1] = at[n - 1];
+                while (i < n && at[i] == 0)
+                        ++i;
+                what = i == n ? "zeros" : "other";
+        }
+        sigaction(SIGSEGV, &before, NULL);
+        printf("0 %s\n", what);
+}
+
 const struct worker_command worker_page_commands[] = {
         {"lease", do_lease},
         {"lease-with", do_lease_with},
@@ -413,5 +445,6 @@ const struct worker_command worker_page_commands[] = {
         {"invalidate-lookup", do_invalidate_lookup},
         {"poke", do_poke},
         {"peek", do_peek},
+        {"touch", do_touch},
         {NULL, NULL},
 };

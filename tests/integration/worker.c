@@ -120,7 +120,19 @@ static void do_connect(struct worker_state *w, char **args, unsigned n_args)
         kvl_set_event_handler(w->conn, on_event, w);
 }
 
-/* open NAME|- PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|-] [DEVICE|-] [STRIDE|-] [FORMAT] */
+static unsigned parse_flags(const char *word)
+{
+        if (strcmp(word, "same") == 0)
+                return KVL_NS_SAME_ADDRESS;
+        if (strcmp(word, "holes") == 0)
+                return KVL_NS_BACK_HOLES;
+        if (strcmp(word, "zero,holes") == 0)
+                return KVL_NS_KEEP_PAGE_ZERO | KVL_NS_BACK_HOLES;
+        return KVL_NS_KEEP_PAGE_ZERO;
+}
+
+/* open NAME|- PLANES [VERSION|-] [PAGE_BYTES|-] [zero|same|holes|zero,holes|-] [DEVICE|-]
+ * [STRIDE|-] [FORMAT] */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
         struct kvl_layout layout = worker_layout((unsigned)strtoul(args[1], NULL, 10));
@@ -128,8 +140,7 @@ static void do_open(struct worker_state *w, char **args, unsigned n_args)
         int r;
 
         if (n_args > 4 && args[4][0] != '-')
-                o.flags =
-                        strcmp(args[4], "same") == 0 ? KVL_NS_SAME_ADDRESS : KVL_NS_KEEP_PAGE_ZERO;
+                o.flags = parse_flags(args[4]);
         if (n_args > 2 && args[2][0] != '-')
                 layout.version = args[2];
         if (n_args > 3 && args[3][0] != '-')
