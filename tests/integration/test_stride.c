@@ -24,6 +24,10 @@ static const struct private_options kept = {
 static const struct private_options tiers = {.tenants = tenants,
         .device_lines = "memory = 64MiB\nextent = 64MiB\nhost_memory = 256MiB\n",
         .is_kept = true};
+static const struct private_options disk = {.tenants = tenants,
+        .device_lines = "memory = 64MiB\nextent = 64MiB\n",
+        .disk_size = "512MiB",
+        .is_kept = true};
 
 /* With its namespace open; stride 0: as kvleased likes it. */
 static struct worker *start_worker(struct harness *h, const char *tenant, unsigned stride)
@@ -205,6 +209,79 @@ static void test_below(void **state)
         worker_stop(two);
 }
 
+/* ---- a disk below ---------------------------------------------------------------------------- */
+
+#define DISK_CHAINS 16
+
+/* It is asked for once more after it was published: what isn't doesn't go onto a disk, but is
+ * dropped for room as soon as nobody has it pinned. */
+static void publish_and_read(struct worker *w, unsigned chain)
+{
+        uint32_t pages[CHAIN];
+
+        worker_publish_chain(w, chain, CHAIN, pages);
+        assert_int_equal(read_chain(w, chain), CHAIN);
+        for (unsigned i = 0; i < CHAIN; ++i)
+                worker_tell(w, "release %u", pages[i]);
+}
+
+#define STILL 25 /* readings without a change, 10 ms and more apart */
+
+/* Until nothing goes down any more, nor is found on the disk after a start. */
+static void await_still(struct harness *h)
+{
+        uint64_t before = UINT64_MAX;
+        unsigned n_still = 0;
+
+        for (unsigned i = 0; i < 1000 && n_still < STILL; ++i) {
+                uint64_t now = ctl_status(h, "disk_pages_sealed") + ctl_status(h, "disk_arrived");
+
+                n_still = now == before ? n_still + 1 : 0;
+                before = now;
+                sleep_msec(10);
+        }
+        assert_int_equal(n_still, STILL);
+}
+
+/* Some lie on the disk. Pages that are found, each with its bytes. */
+static unsigned read_all(struct harness *h, struct worker *w)
+{
+        uint64_t n_below;
+        unsigned n = 0;
+
+        await_still(h);
+        n_below = ctl_status(h, "disk_pages_sealed");
+        assert_true(n_below > 0);
+        for (unsigned chain = 0; chain < DISK_CHAINS; ++chain)
+                n += read_chain(w, chain);
+        print_message("%u of %u pages found, %u were on the disk\n", n, DISK_CHAINS * CHAIN,
+                (unsigned)n_below);
+        assert_int_equal(ctl_status(h, "disk_damaged"), 0);
+        return n;
+}
+
+/* Twice what the device holds. */
+static void test_disk(void **state)
+{
+        struct harness *h = *state;
+        struct worker *one = start_worker(h, "a", APART), *two = start_worker(h, "a", 0);
+
+        assert_int_equal(stride_of(two), APART);
+        for (unsigned chain = 0; chain < DISK_CHAINS; ++chain) {
+                publish_and_read(one, chain);
+                ctl_wait_status(h, "pages_granted", 0);
+                await_still(h);
+        }
+        assert_true(read_all(h, two) > (private_on_gpu() ? 0 : 40)); /* the device holds 40 */
+        if (private_is_contiguous()) {
+                kill_daemon(h);
+                ctl_wait_status(h, "n_clients", 2);
+                assert_true(read_all(h, two) > DISK_CHAINS * CHAIN / 4);
+        }
+        worker_stop(one);
+        worker_stop(two);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -214,6 +291,7 @@ int main(void)
                 harness_test(test_survives, (void *)&kept),
                 harness_test(test_survives_apart, (void *)&kept),
                 harness_test(test_below, (void *)&tiers),
+                harness_test(test_disk, (void *)&disk),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
