@@ -39,5 +39,6 @@ if python3.11 -c '' 2>/dev/null; then
         python=python3.11
 fi
 "$python" -m venv "$work/venv"
-"$work/venv/bin/pip" wheel --disable-pip-version-check --no-deps --wheel-dir "$work/out" "$top/client/python"
+"$work/venv/bin/pip" wheel --disable-pip-version-check --no-deps \
+        --config-settings=build-dir="$work/build" --wheel-dir "$work/out" "$top/client/python"
 cp "$work"/out/*.whl "$out"
