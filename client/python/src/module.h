@@ -209,6 +209,8 @@ struct pages_object *pages_new(
 /* Of pages that no object could be made for: without waiting, an exception that is set stays. */
 void numbers_give_back(
         struct ns_object *ns, const uint32_t *numbers, uint32_t n, enum pages_state state);
+/* false, with an exception: closed, or a call under way moves them. */
+bool pages_is_usable(struct pages_object *self);
 /* false, with an exception: closed, has views, is part of a call under way. */
 bool pages_can_change(struct pages_object *self, const char *what);
 /* Begins and ends a call that takes them away, or changes their numbers: nobody gets a view, or

@@ -623,7 +623,9 @@ PyMethodDef ns_call_methods[] = {
                 "last_tokens: in the last page;\nNone: it is full. The result has the pages that "
                 "carry the keys, pinned. `pages` keeps what is\nstill leased: the rest, and those "
                 "whose key somebody published first. NoParent and Stale stop it;\ntheir .published "
-                "has the pages before that. BufferError while `pages` has views."),
+                "has the pages before that. BufferError while `pages` has views.\nA page whose key "
+                "somebody published first may lie below the device (Pages.tier()): fetch() "
+                "the\nresult before it is used there."),
         {"release", (PyCFunction)ns_release, METH_O,
                 "release($self, pages, /)\n--\n\nDrops one pin of each page, by numbers."},
         {"free", (PyCFunction)ns_free, METH_O,

@@ -52,7 +52,7 @@ static bool is_open(struct pages_object *self)
         return false;
 }
 
-static bool is_usable(struct pages_object *self)
+bool pages_is_usable(struct pages_object *self)
 {
         if (!is_open(self))
                 return false;
@@ -403,7 +403,7 @@ static PyObject *pages_take(struct pages_object *self, PyObject *object)
 
 bool pages_begin(struct pages_object *self)
 {
-        if (!is_usable(self) || !ns_enter(self->ns))
+        if (!pages_is_usable(self) || !ns_enter(self->ns))
                 return false;
         ++self->n_busy;
         return true;
@@ -417,7 +417,7 @@ void pages_end(struct pages_object *self)
 
 static bool is_index(struct pages_object *self, Py_ssize_t i, uint32_t *ret)
 {
-        if (!is_usable(self))
+        if (!pages_is_usable(self))
                 return false;
         if (i < 0)
                 i += self->n;
@@ -590,7 +590,7 @@ static PyObject *pages_copy_page(
         if (from_index == -1 && PyErr_Occurred())
                 return NULL;
         from = (struct pages_object *)a[1];
-        if (!is_usable(self))
+        if (!pages_is_usable(self))
                 return NULL;
         if (Py_TYPE(a[1]) != pages_type || from->ns != self->ns || self->state != PAGES_LEASED)
                 return raise_code_as(
@@ -630,7 +630,7 @@ static PyObject *pages_view(
 
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "plane", &plane) ||
                 !arg_u32(a[1], "start", &start) || !arg_u32(a[2], "stop", &stop) ||
-                !is_usable(self))
+                !pages_is_usable(self))
                 return NULL;
         if (stop > self->n || start >= stop) {
                 PyErr_Format(PyExc_IndexError, "pages %u to %u of %u", start, stop, self->n);

@@ -212,9 +212,7 @@ PyObject *view_of_pages(struct pages_object *pages, uint32_t first, uint32_t n, 
         uint8_t *at;
         int tier;
 
-        if (pages->is_moving)
-                return raise_busy("the pages are being fetched, and lie elsewhere after it");
-        if (!ns_enter(ns))
+        if (!pages_is_usable(pages) || !ns_enter(ns))
                 return NULL;
         at = kvl_page_ptr(ns->ns, pages->numbers[first], plane);
         tier = kvl_page_tier(ns->ns, pages->numbers[first]);
@@ -227,10 +225,12 @@ PyObject *view_of_pages(struct pages_object *pages, uint32_t first, uint32_t n, 
                         "the pages don't lie one after the other: take a view of each", NULL);
         }
         ns_leave(ns);
+        if (!at && tier > KVL_TIER_DEVICE && plane < ns->n_planes)
+                return raise_code_as(-ENOENT,
+                        "the page lies below the device: fetch() brings the pages up", NULL);
         if (!at)
                 return raise_code_as(-ENOENT,
-                        "the page is not mapped here (a metadata-only connection, another tier, "
-                        "no such plane)",
+                        "the page is not mapped here (a metadata-only connection, no such plane)",
                         NULL);
         self = view_new(ns, at, n, stride, is_one, dtype);
         if (!self)

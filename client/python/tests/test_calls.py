@@ -185,6 +185,25 @@ def test_tiers_and_windows(make_daemon: MakeDaemon) -> None:
             window.take(0, 1)
 
 
+def test_view_below_the_device(make_daemon: MakeDaemon) -> None:
+    """Where pages are encoded there, a view needs a fetch first, and says so."""
+    daemon = make_daemon(
+        device="memory = 2MiB\nextent = 2MiB\nhost_memory = 16MiB", tenant="limit = 2MiB"
+    )
+    with (
+        kvlease.connect(daemon.socket) as conn,
+        conn.namespace("n", LAYOUT, host_codec=kvlease.Codec.INT8) as ns,
+    ):
+        keys = text(600)
+        publish_numbered(ns, keys)
+        with ns.find(keys) as found:
+            low = next(i for i in range(len(found)) if found.tier(i) == kvlease.Tier.HOST)
+            with pytest.raises(kvlease.Error, match=r"below the device: fetch\(\)"):
+                found.page(low)
+            with pytest.raises(kvlease.Error, match="no such plane"):
+                found.page(low, 1)
+
+
 def test_events_and_safe_points(make_daemon: MakeDaemon) -> None:
     """An administrator asks for a tenant's memory: REVOKE, and what is left is given back."""
     daemon = make_daemon(device="memory = 8MiB\nextent = 2MiB", tenant="limit = 8MiB")
