@@ -475,7 +475,8 @@ int kvl_map_pages(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
  * when it returns. The page is leased (to write) or pinned (to read), and mapped. On a GPU not
  * ordered with work on streams. 0; -EINVAL: offset + bytes beyond plane_page_bytes, out of range;
  * a page to be written is published, as far as that is known without asking (where memory is
- * shared); -EACCES metadata-only; -ENOENT: not mapped; -EIO.
+ * shared; over the socket it is written, and changes for everybody who finds it); -EACCES
+ * metadata-only; -ENOENT: not mapped; -EIO.
  */
 int kvl_page_read(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         void *dst, uint64_t bytes);
