@@ -219,6 +219,123 @@ static void test_refused_once_written(void **state)
         kill_process(pid);
 }
 
+/* SIGHUP, with this configuration. */
+static void reload(struct world *w, const char *text)
+{
+        struct config next;
+
+        world_parse(text, &next);
+        tenants_reload(&w->server, &next);
+        tenant_table_deinit(&w->server.config.tenants);
+        w->server.config.tenants = next.tenants;
+}
+
+/* It has no part in what isn't written yet, and that is laid over what it brings. */
+static void test_reload_meanwhile(void **state)
+{
+        struct slow_disk slow;
+        struct client *admin;
+        struct world w;
+
+        start(&w);
+        admin = connect_admin(&w);
+        begin_slow(&slow, &w);
+        say_set(admin, "a", false, "weight=7");
+        AWAIT(&w, w.server.n_tenant_changes == 1);
+        reload(&w, "[tenant a]\nlimit=2MiB\nweight=3\n");
+        assert_int_equal(weight_of(&w, "a"), 3);
+        end_slow(&slow, &w);
+        expect(&w, admin, "ADMIN_TENANT_SET:0 ");
+        assert_int_equal(weight_of(&w, "a"), 7);
+        assert_int_equal(tenancy_find(&w.server, "a")->config.limit_bytes, 2 << 20);
+        reload(&w, "[tenant a]\nlimit=2MiB\nweight=3\n");
+        assert_int_equal(weight_of(&w, "a"), 7);
+        assert_true(file_says("[tenant a]\nweight = 7\n"));
+        finish(&w);
+}
+
+static void ask_add(struct client *admin)
+{
+        say_set(admin, "b", true, "weight=7");
+}
+
+static void ask_change(struct client *admin)
+{
+        say_set(admin, "a", false, "weight=7");
+}
+
+static void ask_removal(struct client *admin)
+{
+        say_remove(admin, "c");
+}
+
+/* While it is written SIGHUP makes or removes the tenant, or names it: refused, and the file is as
+ * it was. */
+static void test_reload_refuses(void **state)
+{
+        static const struct {
+                void (*ask)(struct client *admin);
+                const char *config;
+                int status;
+                bool stays; /* the tenant */
+        } cases[] = {
+                {ask_add, "[tenant a]\n[tenant b]\nweight=3\n", WIRE_EXISTS, true},
+                {ask_change, "[tenant b]\n", WIRE_NOT_FOUND, false},
+                {ask_removal, "[tenant c]\nweight=3\n", WIRE_BUSY, true},
+        };
+        static const char *const names[] = {"b", "a", "c"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                struct slow_disk slow;
+                struct client *admin;
+                struct world w;
+
+                start(&w);
+                admin = connect_admin(&w);
+                say_set(admin, "c", true, "weight=5");
+                expect(&w, admin, "ADMIN_TENANT_SET:0 ");
+                begin_slow(&slow, &w);
+                cases[i].ask(admin);
+                AWAIT(&w, w.server.n_tenant_changes == 1);
+                reload(&w, cases[i].config);
+                end_slow(&slow, &w);
+                AWAIT(&w, admin->status != UINT32_MAX);
+                assert_int_equal(admin->status, cases[i].status);
+                assert_int_equal(tenancy_find(&w.server, names[i]) != NULL, cases[i].stays);
+                assert_false(file_says("weight = 7"));
+                assert_true(file_says("[tenant c]\nweight = 5\n"));
+                finish(&w);
+        }
+}
+
+/* A client of the tenant is killed: what it held goes, and the change is put in force. */
+static void test_client_dies_meanwhile(void **state)
+{
+        struct slow_disk slow;
+        struct client *admin, *c;
+        struct world w;
+        pid_t pid = start_process();
+
+        start(&w);
+        admin = connect_admin(&w);
+        c = connect_client(&w, pid, NULL);
+        say_lease(c, 1);
+        expect(&w, c, "LEASE:0 ");
+        begin_slow(&slow, &w);
+        say_set(admin, "a", false, "weight=7");
+        AWAIT(&w, w.server.n_tenant_changes == 1);
+        kill_process(pid);
+        hang_up(c);
+        AWAIT(&w, tenancy_find(&w.server, "a")->tenant->n_members == 0);
+        assert_int_equal(w.server.n_tenant_changes, 1);
+        world_check(&w);
+        end_slow(&slow, &w);
+        expect(&w, admin, "ADMIN_TENANT_SET:0 ");
+        assert_int_equal(weight_of(&w, "a"), 7);
+        world_check(&w);
+        finish(&w);
+}
+
 static void test_cannot_be_written(void **state)
 {
         struct slow_disk slow;
@@ -300,6 +417,9 @@ int main(void)
                 TEST(test_in_order),
                 TEST(test_hang_up),
                 TEST(test_refused_once_written),
+                TEST(test_reload_meanwhile),
+                TEST(test_reload_refuses),
+                TEST(test_client_dies_meanwhile),
                 TEST(test_cannot_be_written),
                 TEST(test_most),
                 TEST(test_end),
