@@ -38,8 +38,9 @@ static uint64_t page_bytes_of(const struct model *m)
                m->n_kv_heads * m->head_size;
 }
 
-/* In one plane, as kvleased does by default. `dense`: without a stride of its own. */
-static struct ns_geometry geometry_of(const struct model *m, uint64_t unit_bytes, bool dense)
+/* In one plane. stride_bytes: 0 where kvleased chooses. */
+static struct ns_geometry geometry_of(
+        const struct model *m, uint64_t unit_bytes, uint64_t stride_bytes)
 {
         const struct set_source source = {.wanted_bytes = 64 * MIB,
                 .granularity_bytes = 2 * MIB,
@@ -50,7 +51,7 @@ static struct ns_geometry geometry_of(const struct model *m, uint64_t unit_bytes
 
         l.n_planes = 1;
         l.plane_page_bytes = page_bytes_of(m);
-        if (ns_geometry_of(&l, &source, dense ? l.plane_page_bytes : 0, &g, NULL) < 0)
+        if (ns_geometry_of(&l, &source, stride_bytes, &g, NULL) < 0)
                 g.set_bytes = 0;
         return g;
 }
@@ -79,7 +80,7 @@ static void print_table(FILE *to)
                 "set | dense | host |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
         for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
                 const struct model *m = &models[i];
-                struct ns_geometry g = geometry_of(m, 2 * MIB, false);
+                struct ns_geometry g = geometry_of(m, 2 * MIB, 0);
                 uint64_t page = page_bytes_of(m);
 
                 fprintf(to, "| %s | %s | %u | %u | %u | %u | %llu | %llu | %.1f %% |", m->name,
@@ -87,8 +88,8 @@ static void print_table(FILE *to)
                         (unsigned long long)page, (unsigned long long)geometry_stride(&g),
                         loss_of(&g, page));
                 print_mib(to, g.set_bytes);
-                print_mib(to, geometry_of(m, 2 * MIB, true).set_bytes);
-                print_mib(to, geometry_of(m, 4 * KIB, false).set_bytes);
+                print_mib(to, geometry_of(m, 2 * MIB, page).set_bytes);
+                print_mib(to, geometry_of(m, 4 * KIB, 0).set_bytes);
                 fprintf(to, "\n");
         }
 }
@@ -125,12 +126,11 @@ static void test_document(void **state)
         free(document);
 }
 
-/* DeepSeek's 549 KiB times 2^n are 4.7 % away from what would make sets of 64 MiB at most. */
 static void test_bounds(void **state)
 {
         for (size_t i = 0; i < ARRAY_SIZE(models); i++) {
-                struct ns_geometry gpu = geometry_of(&models[i], 2 * MIB, false);
-                struct ns_geometry host = geometry_of(&models[i], 4 * KIB, false);
+                struct ns_geometry gpu = geometry_of(&models[i], 2 * MIB, 0);
+                struct ns_geometry host = geometry_of(&models[i], 4 * KIB, 0);
                 uint64_t page = page_bytes_of(&models[i]);
                 bool is_mla = models[i].n_matrices == 1;
 
@@ -141,11 +141,35 @@ static void test_bounds(void **state)
         }
 }
 
+/*
+ * No stride that may be asked for makes sets of 64 MiB at most of DeepSeek's pages. Sets are
+ * multiples of 2 MiB times the stride's odd factor; the first stride that has one of less than 32
+ * is 9 times 512 KiB, and loses too much.
+ */
+static void test_deepseek(void **state)
+{
+        const struct model *m = &models[ARRAY_SIZE(models) - 1];
+        uint64_t page = page_bytes_of(m), wide = 9 * 512 * KIB, least = UINT64_MAX;
+        struct ns_geometry chosen = geometry_of(m, 2 * MIB, 0);
+
+        assert_int_equal(m->n_matrices, 1);
+        for (uint64_t stride = page; stride <= wide; stride += 64) {
+                uint64_t set_bytes = geometry_of(m, 2 * MIB, stride).set_bytes;
+
+                if (set_bytes > 0)
+                        least = MIN(least, set_bytes);
+        }
+        assert_int_equal(least, 70 * MIB);
+        assert_int_equal(chosen.set_bytes, least);
+        assert_int_equal((wide - page) * 10000 / wide, 468);
+}
+
 int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_document),
                 TEST(test_bounds),
+                TEST(test_deepseek),
         };
 
         if (argc > 1 && strcmp(argv[1], "--print") == 0) {
