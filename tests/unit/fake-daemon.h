@@ -57,6 +57,8 @@ struct fake_peer {
         void (*fill)(struct fake_peer *p);          /* likewise; before it shares a namespace */
         /* Set by the script: instead of bringing up the page of a FETCH in the ring. */
         void (*on_fetch)(struct fake_peer *p, const struct shm_submission *s);
+        bool has_broken; /* on_fetch: rules; the client may have let go of what it asked for since
+                          */
         uint32_t fetch_room; /* then WIRE_FULL; in pages, UINT32_MAX: no end */
         uint32_t n_fetches;
         /* fake_serve()'s world. */

@@ -229,16 +229,19 @@ static void test_restarted_socket(void **state)
 
 static void say_lower(struct fake_peer *p, const struct shm_submission *s)
 {
+        p->has_broken = true;
         fake_complete(p, s->user_data, WIRE_OK, s->page);
 }
 
 static void say_twice(struct fake_peer *p, const struct shm_submission *s)
 {
+        p->has_broken = true;
         fake_complete(p, s->user_data ^ 0x100, WIRE_OK, 5);
 }
 
 static void say_unknown(struct fake_peer *p, const struct shm_submission *s)
 {
+        p->has_broken = true;
         fake_complete(p, s->user_data, 9999, s->page);
 }
 
