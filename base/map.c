@@ -7,6 +7,11 @@
 
 #define MAP_MIN_SLOTS 16 /* power of two; 256 bytes, not tuned */
 
+/* Slots of the smaller table that are looked at with each key that is put: of n slots, 3/4 n are in
+ * use when the larger one begins, and that is as full after 3/4 n keys more: 7/3 at least. Not
+ * tuned. */
+#define MAP_MOVES 4
+
 void map_init(struct map *m)
 {
         *m = (struct map){.seed = hash_seed_random()};
@@ -15,38 +20,95 @@ void map_init(struct map *m)
 void map_deinit(struct map *m)
 {
         free(m->slots);
+        free(m->old);
         *m = (struct map){0};
 }
 
-static size_t slot_of(const struct map *m, uint64_t key)
+/* ---- one table ------------------------------------------------------------------------------- */
+
+struct table {
+        struct map_slot *slots;
+        size_t mask;
+        struct hash_seed seed;
+};
+
+static struct table table_of(const struct map *m)
 {
-        return hash_bytes(m->seed, &key, sizeof(key)) & (m->n_slots - 1);
+        return (struct table){m->slots, m->n_slots - 1, m->seed};
+}
+
+static struct table old_of(const struct map *m)
+{
+        return (struct table){m->old, m->n_old_slots - 1, m->seed};
+}
+
+static size_t home_of(struct table t, const struct map_slot *s)
+{
+        uint64_t key = ~s->key;
+
+        return hash_bytes(t.seed, &key, sizeof(key)) & t.mask;
 }
 
 /* The slot that has the key, or the empty one where it belongs. */
-static struct map_slot *probe(const struct map *m, uint64_t key)
+static struct map_slot *probe(struct table t, uint64_t key)
 {
-        size_t i = slot_of(m, key);
+        size_t i = hash_bytes(t.seed, &key, sizeof(key)) & t.mask;
 
-        while (m->slots[i].key != key && m->slots[i].key != MAP_KEY_NONE)
-                i = (i + 1) & (m->n_slots - 1);
-        return &m->slots[i];
+        while (t.slots[i].key != ~key && t.slots[i].key != 0)
+                i = (i + 1) & t.mask;
+        return t.slots + i;
+}
+
+/* Moves back every follower that the hole would cut off from its home slot. */
+static void take_out(struct table t, size_t hole)
+{
+        for (size_t i = (hole + 1) & t.mask; t.slots[i].key != 0; i = (i + 1) & t.mask) {
+                size_t home = home_of(t, &t.slots[i]);
+
+                if (((i - home) & t.mask) >= ((i - hole) & t.mask)) {
+                        t.slots[hole] = t.slots[i];
+                        hole = i;
+                }
+        }
+        t.slots[hole].key = 0;
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+/* Looks at so many slots of the smaller table. Before old_at all are free: no follower of one that
+ * is taken out comes to lie there. */
+static void move_some(struct map *m, size_t n)
+{
+        for (; n > 0 && m->n_old > 0; n--) {
+                struct map_slot s = m->old[m->old_at];
+
+                if (s.key == 0) {
+                        m->old_at++;
+                        continue;
+                }
+                take_out(old_of(m), m->old_at);
+                m->n_old--;
+                *probe(table_of(m), ~s.key) = s;
+        }
+        if (m->n_old > 0)
+                return;
+        free(m->old);
+        m->old = NULL;
+        m->n_old_slots = m->old_at = 0;
 }
 
 static int map_resize(struct map *m, size_t n_slots)
 {
-        struct map bigger = {.n_slots = n_slots, .n_used = m->n_used, .seed = m->seed};
+        struct map_slot *slots = calloc(n_slots, sizeof(*slots));
 
-        bigger.slots = calloc(n_slots, sizeof(*bigger.slots));
-        if (!bigger.slots)
+        if (!slots)
                 return -ENOMEM;
-        for (size_t i = 0; i < n_slots; i++)
-                bigger.slots[i].key = MAP_KEY_NONE;
-        for (size_t i = 0; i < m->n_slots; i++)
-                if (m->slots[i].key != MAP_KEY_NONE)
-                        *probe(&bigger, m->slots[i].key) = m->slots[i];
-        free(m->slots);
-        *m = bigger;
+        move_some(m, SIZE_MAX); /* has all moved, but for a reservation of very many */
+        m->old = m->slots;
+        m->n_old_slots = m->n_slots;
+        m->n_old = m->n_used;
+        m->slots = slots;
+        m->n_slots = n_slots;
         return 0;
 }
 
@@ -76,9 +138,18 @@ int map_put(struct map *m, uint64_t key, uint64_t value)
         r = map_reserve(m, 1);
         if (r < 0)
                 return r;
-        *probe(m, key) = (struct map_slot){key, value};
+        move_some(m, MAP_MOVES);
+        *probe(table_of(m), key) = (struct map_slot){~key, value};
         m->n_used++;
         return 0;
+}
+
+/* NULL: it isn't in the table. */
+static struct map_slot *look_up(struct table t, uint64_t key)
+{
+        struct map_slot *s = t.slots ? probe(t, key) : NULL;
+
+        return s && s->key != 0 ? s : NULL;
 }
 
 uint64_t *map_find(const struct map *m, uint64_t key)
@@ -88,39 +159,45 @@ uint64_t *map_find(const struct map *m, uint64_t key)
         assert(key != MAP_KEY_NONE);
         if (m->n_used == 0)
                 return NULL;
-        s = probe(m, key);
-        return s->key == key ? &s->value : NULL;
+        s = look_up(table_of(m), key);
+        if (!s)
+                s = look_up(old_of(m), key);
+        return s ? &s->value : NULL;
 }
 
 bool map_remove(struct map *m, uint64_t key)
 {
-        uint64_t *found = map_find(m, key);
-        size_t mask = m->n_slots - 1, hole, i;
+        struct map_slot *s = m->n_used > 0 ? look_up(table_of(m), key) : NULL;
 
-        if (!found)
-                return false;
-        hole = (size_t)(container_of(found, struct map_slot, value) - m->slots);
-        /* Moves back every follower that the hole would cut off from its home slot. */
-        for (i = (hole + 1) & mask; m->slots[i].key != MAP_KEY_NONE; i = (i + 1) & mask) {
-                size_t home = slot_of(m, m->slots[i].key);
-
-                if (((i - home) & mask) >= ((i - hole) & mask)) {
-                        m->slots[hole] = m->slots[i];
-                        hole = i;
-                }
+        if (s) {
+                take_out(table_of(m), (size_t)(s - m->slots));
+                m->n_used--;
+                return true;
         }
-        m->slots[hole].key = MAP_KEY_NONE;
+        s = m->n_old > 0 ? look_up(old_of(m), key) : NULL;
+        if (!s)
+                return false;
+        take_out(old_of(m), (size_t)(s - m->old));
+        m->n_old--;
         m->n_used--;
         return true;
+}
+
+/* The smaller table's slots come first. */
+static struct map_slot *slot_at(const struct map *m, size_t i)
+{
+        return i < m->n_old_slots ? &m->old[i] : &m->slots[i - m->n_old_slots];
 }
 
 /* Before *iter all are free: no follower of one that is removed comes to lie there. */
 bool map_take(struct map *m, size_t *iter, size_t max, struct map_slot *ret_slot)
 {
-        for (; max > 0 && *iter < m->n_slots; max--, (*iter)++) {
-                if (m->slots[*iter].key == MAP_KEY_NONE)
+        for (; max > 0 && *iter < m->n_old_slots + m->n_slots; max--, (*iter)++) {
+                const struct map_slot *s = slot_at(m, *iter);
+
+                if (s->key == 0)
                         continue;
-                *ret_slot = m->slots[*iter];
+                *ret_slot = (struct map_slot){~s->key, s->value};
                 return map_remove(m, ret_slot->key);
         }
         return false;
@@ -128,10 +205,13 @@ bool map_take(struct map *m, size_t *iter, size_t max, struct map_slot *ret_slot
 
 bool map_next(const struct map *m, size_t *iter, struct map_slot *ret_slot)
 {
-        for (; *iter < m->n_slots; (*iter)++) {
-                if (m->slots[*iter].key == MAP_KEY_NONE)
+        for (; *iter < m->n_old_slots + m->n_slots; (*iter)++) {
+                const struct map_slot *s = slot_at(m, *iter);
+
+                if (s->key == 0)
                         continue;
-                *ret_slot = m->slots[(*iter)++];
+                *ret_slot = (struct map_slot){~s->key, s->value};
+                (*iter)++;
                 return true;
         }
         return false;

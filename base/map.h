@@ -1,6 +1,8 @@
 /*
  * Hash map from uint64_t to uint64_t, open addressing, linear probing, backward-shift deletion.
- * Grows by doubling at 3/4 full, shrinks never; 16 bytes a slot. Any key but UINT64_MAX.
+ * Grows by doubling at 3/4 full, shrinks never; 16 bytes a slot. What it has then moves to the
+ * larger table a few slots at a time, with each key that is put after that: no call takes as long
+ * as all of it. Any key but UINT64_MAX.
  * For what one peer holds (pins, mapped sets), hence seeded. Not thread-safe.
  */
 #ifndef KVL_BASE_MAP_H
@@ -19,15 +21,19 @@ struct map_slot {
 };
 
 struct map {
-        struct map_slot *slots; /* owned */
-        size_t n_slots, n_used;
+        struct map_slot *slots;    /* owned; keys inverted, so that 0 is none */
+        size_t n_slots, n_used;    /* n_used: in both tables */
+        struct map_slot *old;      /* owned; the smaller table; NULL: all of it has moved */
+        size_t n_old_slots, n_old; /* n_old: in use there */
+        size_t old_at;             /* those before it have moved */
         struct hash_seed seed;
 };
 
 void map_init(struct map *m);
 void map_deinit(struct map *m);
 
-/* Makes room so that the next `n` new keys can't fail. 0 or -ENOMEM (map unchanged). */
+/* Makes room so that the next `n` new keys can't fail. 0 or -ENOMEM (nothing it has is lost). More
+ * than the map has already takes as long as all that is there. */
 int map_reserve(struct map *m, size_t n);
 
 /* Adds or replaces. 0 or -ENOMEM (map unchanged). */

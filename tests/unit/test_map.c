@@ -98,6 +98,71 @@ static void test_reserve(void **state)
         map_deinit(&m);
 }
 
+/* No put moves more than a few keys to a larger table, and all have moved before that is full. */
+static void test_grows_little_by_little(void **state)
+{
+        unsigned n_grown = 0;
+        struct map m;
+
+        map_init(&m);
+        for (uint64_t key = 0; key < 100000; key++) {
+                size_t n_slots = m.n_slots, n_old = m.n_old, n_used = m.n_used;
+
+                assert_int_equal(map_put(&m, key, key + 1), 0);
+                if (m.n_slots != n_slots) {
+                        assert_int_equal(n_old, 0);
+                        n_old = n_used;
+                        n_grown++;
+                }
+                assert_true(n_old - m.n_old <= 4);
+                assert_int_equal(*map_find(&m, key / 2), key / 2 + 1);
+        }
+        assert_int_equal(n_grown, 15); /* from none to 2^18 slots */
+        map_deinit(&m);
+}
+
+/* With keys in both tables: each is found, comes once, and can be replaced, removed and taken. */
+static void test_while_it_grows(void **state)
+{
+        struct map_slot slot;
+        bool seen[1000] = {false};
+        size_t iter = 0;
+        unsigned n = 0;
+        struct map m;
+
+        map_init(&m);
+        for (uint64_t key = 0; key < 780; key++)
+                assert_int_equal(map_put(&m, key, key), 0);
+        assert_in_range(m.n_old, 600, 768);
+        for (uint64_t key = 0; key < 780; key += 3)
+                assert_true(map_remove(&m, key));
+        for (uint64_t key = 1; key < 780; key += 3)
+                assert_int_equal(map_put(&m, key, key + 1000), 0);
+        assert_false(map_remove(&m, 3));
+        assert_int_equal(m.n_used, 520);
+        assert_true(m.n_old > 300);
+        while (map_next(&m, &iter, &slot)) {
+                assert_false(seen[slot.key]);
+                assert_int_equal(slot.value, slot.key % 3 == 1 ? slot.key + 1000 : slot.key);
+                assert_int_not_equal(slot.key % 3, 0);
+                seen[slot.key] = true;
+                n++;
+        }
+        assert_int_equal(n, 520);
+        for (iter = 0; m.n_used > 0;) {
+                if (!map_take(&m, &iter, 7, &slot))
+                        continue;
+                assert_true(seen[slot.key]);
+                seen[slot.key] = false;
+                n--;
+        }
+        assert_int_equal(n, 0);
+        assert_null(map_find(&m, 1));
+        assert_int_equal(map_put(&m, 1, 2), 0);
+        assert_int_equal(*map_find(&m, 1), 2);
+        map_deinit(&m);
+}
+
 static void test_no_memory_leaves_it_unchanged(void **state)
 {
         alloc_fail_each(n)
@@ -124,6 +189,8 @@ int main(void)
                 TEST(test_put_find_remove),
                 TEST(test_random_operations_match_a_model),
                 TEST(test_reserve),
+                TEST(test_grows_little_by_little),
+                TEST(test_while_it_grows),
                 TEST(test_no_memory_leaves_it_unchanged),
         };
 
