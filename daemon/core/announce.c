@@ -11,6 +11,10 @@
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 
+/* Whose pages aren't listed by who announced them: as many take as long as a withdrawal, more or
+ * less. Not tuned. */
+#define PAGES_PER_LOOK 16
+
 static struct store *store_of(const struct ns *ns)
 {
         return ns->tenant->store;
@@ -125,6 +129,7 @@ int announce_pages(struct attach *a, const uint32_t *pages, const uint8_t *keys,
         int r;
 
         *ret_n = 0;
+        (void)announce_withdraw_some(a, UINT64_MAX); /* or these would go, too */
         r = lease_check_version(a, d);
         for (uint32_t i = 0; i < n && r == 0; i++) {
                 const uint8_t *key = keys + (size_t)i * KEY_BYTES;
@@ -212,6 +217,11 @@ bool announce_fulfil(struct ns *ns, uint64_t hash, uint32_t page)
         return true;
 }
 
+static bool is_announced_by(const struct attach *a, uint32_t page)
+{
+        return ns_page(a->ns, page)->announced && ns_note(a->ns, page)->announcer == a->member->id;
+}
+
 /* Those of the set, of one attachment's member or (NULL) of all. The walk goes on from the next,
  * which stays. */
 static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
@@ -223,21 +233,75 @@ static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
                 uint32_t page = next - 1;
 
                 next = ns_note(set->ns, page)->announced_next;
-                if (!of || ns_note(set->ns, page)->announcer == of->member->id)
+                if (!of || is_announced_by(of, page))
                         announce_withdraw(set->ns, page);
         }
         return n;
 }
 
+/* From `at` on, or its whole set where nothing is announced in that. Returns how many looks. */
+static uint64_t withdraw_at(struct attach *a)
+{
+        struct ns *ns = a->ns;
+        uint32_t n = ns->geometry.set_pages, end = (a->withdraw_at / n + 1) * n;
+        const struct extent_set *set = ns->sets[a->withdraw_at / n];
+        uint64_t n_looks = 1;
+
+        if (!set || set->first_announced == 0) {
+                a->withdraw_at = end;
+                return n_looks;
+        }
+        end = MIN(end, a->withdraw_at + PAGES_PER_LOOK);
+        for (; a->withdraw_at < end; a->withdraw_at++) {
+                if (!is_announced_by(a, a->withdraw_at))
+                        continue;
+                announce_withdraw(ns, a->withdraw_at);
+                n_looks++;
+        }
+        return n_looks;
+}
+
+uint64_t announce_withdraw_some(struct attach *a, uint64_t budget)
+{
+        struct ns *ns = a->ns;
+        uint32_t n_pages = tier_n_pages(&ns->geometry, TIER_DEVICE);
+        uint64_t n = 0;
+
+        while (n < budget && a->withdraw_at != PAGE_NONE) {
+                n += withdraw_at(a);
+                if (a->withdraw_at >= n_pages || ns->n_announced == 0)
+                        a->withdraw_at = PAGE_NONE;
+        }
+        return n;
+}
+
+static bool withdraw(struct chore *c, uint64_t budget)
+{
+        struct attach *a = container_of(c, struct attach, withdrawal);
+
+        (void)announce_withdraw_some(a, budget);
+        return a->withdraw_at != PAGE_NONE;
+}
+
 uint64_t announce_withdraw_all(struct attach *a)
 {
+        struct ns *ns = a->ns;
         uint64_t n = 0;
 
         if (!a->has_announced)
                 return 0;
         a->has_announced = false;
-        list_for_each_safe (set, &a->ns->announced_sets, struct extent_set, announced_link)
-                n += withdraw_those(set, a);
+        if (ns->n_announced <= store_of(ns)->drop_slice_pages) {
+                list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
+                        n += withdraw_those(set, a);
+                return n;
+        }
+        a->withdraw_at = 0;
+        n = announce_withdraw_some(a, store_of(ns)->drop_slice_pages);
+        if (a->withdraw_at == PAGE_NONE || chore_is_queued(&a->withdrawal))
+                return n;
+        a->withdrawal.work = withdraw;
+        chore_queue(&a->withdrawal, ns->tenant);
         return n;
 }
 
@@ -254,6 +318,11 @@ uint64_t announce_withdraw_set(struct extent_set *set)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
+static bool is_withdrawn_soon(const struct attach *a, uint32_t page)
+{
+        return a->withdraw_at != PAGE_NONE && page >= a->withdraw_at;
+}
+
 const char *announce_check_page(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
@@ -266,11 +335,15 @@ const char *announce_check_page(const struct ns *ns, uint32_t page)
         if (p->epoch != (uint32_t)ns->epoch || ns_set_of(ns, page)->recall.state != RECALL_NONE)
                 return "is announced, of an older epoch or in a recalled set";
         list_for_each (a, &ns->attachments, struct attach, ns_link)
-                if (a->member->id == ns_note(ns, page)->announcer)
-                        return a->member->is_over || a->member->read_only ||
-                                               a->grants->group->id != p->owner
-                                       ? "is announced by a client that can't publish it"
-                                       : NULL;
+                if (is_announced_by(a, page))
+                        return is_withdrawn_soon(a, page) ||
+                                               (!a->member->is_over && !a->member->read_only &&
+                                                       a->grants->group->id == p->owner)
+                                       ? NULL
+                                       : "is announced by a client that can't publish it";
+        list_for_each (a, &ns->closing, struct attach, ns_link)
+                if (is_announced_by(a, page) && is_withdrawn_soon(a, page))
+                        return NULL;
         return "is announced by nobody";
 }
 

@@ -38,10 +38,17 @@ int announce_state(const struct attach *a, const uint8_t key[KEY_BYTES], struct 
  * waits is woken. */
 void announce_withdraw(struct ns *ns, uint32_t page);
 
-/* Those of this attachment's member, because it goes or lingers; where the attachment has announced
- * nothing since the last time, nothing is done. O(announced in the namespace) else. Returns how
- * many it looked at. */
+/*
+ * Those of this attachment's member, because it goes, lingers, or may only read; where the
+ * attachment has announced nothing since the last time, nothing is done. All of them now, where the
+ * namespace has no more than a slice of announcements (store.drop_slice_pages), by looking at
+ * these; else a slice now, and the rest in chores_work(). Returns how many looks it took.
+ */
 uint64_t announce_withdraw_all(struct attach *a);
+
+/* Of what announce_withdraw_all() left, with about so many looks; returns how many. Nothing is left
+ * where attach.withdraw_at is PAGE_NONE. */
+uint64_t announce_withdraw_some(struct attach *a, uint64_t budget);
 
 /* All of the namespace: it was invalidated. O(announced in it). */
 void announce_withdraw_ns(struct ns *ns);

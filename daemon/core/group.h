@@ -101,21 +101,23 @@ enum mapped_bits {
 
 struct attach {
         struct list_link member_link, ns_link;
-        struct member *member;  /* borrowed */
-        struct ns *ns;          /* borrowed */
-        struct grants *grants;  /* shared */
-        uint32_t id;            /* ns_id on the wire: unique within the member, > 0 */
-        uint32_t record;        /* client-record.h: row; 0: none */
-        uint64_t open_frame;    /* number of the NS_OPEN; 0: none */
-        bool has_announced;     /* since its member's announcements were withdrawn (announce.h) */
-        uint64_t version_epoch; /* of the namespace when opened */
-        struct map pins;        /* page -> count; taken over the socket */
-        uint32_t *kept_pins;    /* the same for the next daemon; owned mapping; NULL: none yet */
-        struct map mapped;      /* set index -> enum mapped_bits */
-        struct pins share;      /* its pin segment */
-        bool pins_lost;         /* at a restart: nobody knows what it pins, and until it is closed
-                                   all of the namespace counts as pinned */
-        struct wait wait;       /* its lease that waits, if any */
+        struct member *member;   /* borrowed */
+        struct ns *ns;           /* borrowed */
+        struct grants *grants;   /* shared */
+        uint32_t id;             /* ns_id on the wire: unique within the member, > 0 */
+        uint32_t record;         /* client-record.h: row; 0: none */
+        uint64_t open_frame;     /* number of the NS_OPEN; 0: none */
+        bool has_announced;      /* since its member's announcements were withdrawn (announce.h) */
+        uint32_t withdraw_at;    /* these are, up to this page; PAGE_NONE: all */
+        struct chore withdrawal; /* the rest of them, but for one that is closing */
+        uint64_t version_epoch;  /* of the namespace when opened */
+        struct map pins;         /* page -> count; taken over the socket */
+        uint32_t *kept_pins;     /* the same for the next daemon; owned mapping; NULL: none yet */
+        struct map mapped;       /* set index -> enum mapped_bits */
+        struct pins share;       /* its pin segment */
+        bool pins_lost;          /* at a restart: nobody knows what it pins, and until it is closed
+                                    all of the namespace counts as pinned */
+        struct wait wait;        /* its lease that waits, if any */
         struct magazine *magazine; /* owned; NULL where `share` isn't open */
         struct map sessions;       /* handle -> struct opening (session-impl.h) */
         uint32_t last_session;     /* handle */

@@ -120,13 +120,16 @@ static void end(struct attach *a)
 static bool work(struct chore *c, uint64_t budget)
 {
         struct attach *a = container_of(c, struct attach, chore);
-        uint64_t n = leave_pins(a, budget);
+        uint64_t n = announce_withdraw_some(a, budget);
 
+        if (n < budget)
+                n += leave_pins(a, budget - n);
         if (n < budget)
                 n += leave_sets(a, budget - n);
         if (n < budget)
                 n += leave_grants(a, budget - n);
-        if (a->pins.n_used > 0 || a->mapped.n_used > 0 || a->grants_at != PAGE_NONE)
+        if (a->withdraw_at != PAGE_NONE || a->pins.n_used > 0 || a->mapped.n_used > 0 ||
+                a->grants_at != PAGE_NONE)
                 return true;
         end(a);
         return false;
@@ -167,6 +170,7 @@ static void begin(struct attach *a)
         fetch_end_all(a);
         prefetch_forget(a);
         (void)announce_withdraw_all(a);
+        chore_remove(&a->withdrawal, ns->tenant); /* its part from now on */
         sessions_close_all(a, ns->tenant->store->now_nsec);
         end_share(a);
         list_remove(&a->member_link);

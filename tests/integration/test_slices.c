@@ -220,6 +220,25 @@ static void test_client_dies(void **state)
         worker_stop(w);
 }
 
+/* A client is killed that has announced very much: who waits for the last of it hears of that. */
+static void test_announcer_dies(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
+        struct worker *waiter = worker_start(h, "a", "ns", 1);
+
+        worker_tell(w, "announce-chain 1 %u", N_HELD);
+        worker_say(waiter, "wait 1:%u 60000", N_HELD - 1);
+        assert_false(worker_answers(waiter, 20));
+        worker_kill(w);
+        (void)serve_others(waiter, other);
+        assert_int_equal(waiter->code, KVL_MISS);
+        ctl_wait_status(h, "pages_granted", 0);
+        harness_assert_prompt(h);
+        worker_stop(waiter);
+        worker_stop(other);
+}
+
 /* It closes the namespace instead: nothing of it is held once it is told, and others are served
  * until then. */
 static void test_close(void **state)
@@ -246,6 +265,7 @@ int main(void)
                 harness_test(test_asker_dies, (void *)&many_pages),
                 harness_test(test_lower_limit, (void *)&many_pages),
                 harness_test(test_client_dies, (void *)&many_pages),
+                harness_test(test_announcer_dies, (void *)&many_pages),
                 harness_test(test_close, (void *)&many_pages),
                 harness_test(test_daemon_dies, (void *)&kept_pages),
         };

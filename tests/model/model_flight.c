@@ -150,6 +150,14 @@ static void expect_end_of(int s, uint32_t page)
                         expect_end(s, key);
 }
 
+/* What a member announced is withdrawn in slices, which unit tests count: here they come one right
+ * after the other, with what else is under way. */
+static void withdraw_all(void)
+{
+        while (chores_work(&f.store))
+                ;
+}
+
 static void expect_end_by(int member)
 {
         for (int s = 0; s < N_SPACES; s++)
@@ -189,6 +197,7 @@ static void op_leave(void)
                 return;
         expect_end_by((int)(c - clients));
         member_free(TAKE(c->real));
+        withdraw_all();
 }
 
 static void op_linger(void)
@@ -201,6 +210,7 @@ static void op_linger(void)
         expect_end_by((int)(c - clients));
         member_linger(c->real);
         c->is_over = true;
+        withdraw_all();
 }
 
 /* What is to go anyway may be taken by a lease, whoever found it before the work came by. */
@@ -507,6 +517,7 @@ static void op_read_only(void)
         expect_end_by((int)(c - clients));
         member_set_read_only(c->real, true);
         member_set_read_only(c->real, false);
+        withdraw_all();
 }
 
 static void op_recall(void)

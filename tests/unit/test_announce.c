@@ -475,6 +475,105 @@ static void test_looks_where_it_announced(void **state)
         end(&w);
 }
 
+#define MANY  60
+#define SLICE 4
+
+/* A world in which the first has announced MANY pages, keys 100.., and the other a few. */
+static void start_many(struct world *w)
+{
+        uint32_t pages[MANY], n, page;
+        uint8_t keys[MANY * KEY_BYTES];
+
+        *w = (struct world){0};
+        fixture_start(&w->f, 32, 32, 4);
+        w->f.store.on_announce_end = note_end;
+        w->f.store.drop_slice_pages = SLICE;
+        w->m = join(w->f.a);
+        w->other = join(w->f.a);
+        w->a = open_ns(w->m, "x");
+        w->b = open_ns(w->other, "x");
+        make_keys(keys, 100, MANY);
+        assert_int_equal(lease_pages(w->a, MANY, 1, pages, NULL), 0);
+        assert_int_equal(announce_pages(w->a, pages, keys, MANY, &n, &page, NULL), 0);
+        make_keys(w->keys, 0, N_PAGES);
+        assert_int_equal(lease_pages(w->b, N_PAGES, 1, w->pages, NULL), 0);
+        assert_int_equal(announce_pages(w->b, w->pages, w->keys, N_PAGES, &n, &page, NULL), 0);
+        fixture_check(&w->f);
+}
+
+/* The first's announcements end, a slice of them a turn; the other's stay. */
+static void expect_slices(struct world *w)
+{
+        unsigned before = w->n_ends, n = 0;
+
+        assert_in_range(before, 1, SLICE + SET_PAGES);
+        fixture_check(&w->f);
+        for (; w->n_ends < MANY; n++) {
+                assert_non_null(chores_work(&w->f.store));
+                assert_true(w->n_ends - before <= SLICE + SET_PAGES);
+                before = w->n_ends;
+                fixture_check(&w->f);
+        }
+        assert_true(n >= MANY / (SLICE + SET_PAGES) - 1);
+        while (chores_work(&w->f.store))
+                fixture_check(&w->f);
+        assert_int_equal(w->n_ends, MANY);
+        assert_int_equal(w->b->ns->n_announced, N_PAGES);
+}
+
+static void test_lingers_in_slices(void **state)
+{
+        struct world w;
+
+        start_many(&w);
+        member_linger(w.m);
+        expect_slices(&w);
+        end(&w);
+}
+
+/* Gone, before what was begun when it lingered is over, or at once. */
+static void test_goes_in_slices(void **state)
+{
+        for (int lingers = 0; lingers < 2; lingers++) {
+                struct world w;
+
+                start_many(&w);
+                if (lingers)
+                        member_linger(w.m);
+                member_leave(w.m);
+                w.m = NULL;
+                assert_in_range(w.n_ends, 1, 2 * (SLICE + SET_PAGES));
+                fixture_check(&w.f);
+                while (chores_work(&w.f.store))
+                        fixture_check(&w.f);
+                assert_int_equal(w.b->ns->n_announced, N_PAGES);
+                assert_int_equal(w.b->ns->device.n_pages[PAGE_GRANTED], N_PAGES);
+                end(&w);
+        }
+}
+
+/* It may only read, and then publish again: what it announces then stays. */
+static void test_announces_again(void **state)
+{
+        uint32_t page, n, got;
+        uint8_t again[KEY_BYTES];
+        struct world w;
+
+        start_many(&w);
+        member_set_read_only(w.m, true);
+        assert_true(w.n_ends < MANY);
+        member_set_read_only(w.m, false);
+        make_keys(again, 100 + MANY - 1, 1);
+        assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
+        assert_int_equal(announce_pages(w.a, &page, again, 1, &n, &got, NULL), 0);
+        assert_int_equal(w.n_ends, MANY);
+        while (chores_work(&w.f.store))
+                ;
+        assert_int_equal(w.a->ns->n_announced, N_PAGES + 1);
+        fixture_check(&w.f);
+        end(&w);
+}
+
 /* A mate that has given a page back to a group with a dead member: it stays GRANTED. */
 static void test_given_back(void **state)
 {
@@ -659,6 +758,9 @@ int main(void)
                 TEST(test_every_end),
                 TEST(test_looks_at_its_own_set),
                 TEST(test_looks_where_it_announced),
+                TEST(test_lingers_in_slices),
+                TEST(test_goes_in_slices),
+                TEST(test_announces_again),
                 TEST(test_given_back),
                 TEST(test_word_does_not_come_back),
                 TEST(test_every_end_wakes),
