@@ -432,9 +432,10 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, ui
         return n;
 }
 
-void drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth)
+uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth)
 {
         struct drop d;
+        uint64_t n;
 
         drop_init(&d);
         d.kind = DROP_TEXT;
@@ -442,9 +443,10 @@ void drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth)
         d.cause = CAUSE_SESSION;
         d.at = page;
         d.stop_depth = stop_depth;
-        (void)begin(&d, ns, store_of(ns)->drop_slice_pages);
+        n = begin(&d, ns, store_of(ns)->drop_slice_pages);
         if (!drop_is_over(&d) && (!has_room(ns) || !leave_rest(&d)))
                 end(&d);
+        return n;
 }
 
 /* ---- check ---------------------------------------------------------------------------------- */

@@ -108,9 +108,9 @@ uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, ui
 /*
  * The pages of the tree from `page` (PAGE_NONE: none) up to where its text is `stop_depth` pages
  * long, as far as nobody has use for them (session_page_is_shared()): a slice now, the rest in
- * chores_work(), or never: what stays is cached as anything else.
+ * chores_work(), or never: what stays is cached as anything else. Returns how many looks it took.
  */
-void drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth);
+uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth);
 
 /* ---- for the rest of the core ---------------------------------------------------------------- */
 

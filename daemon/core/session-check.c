@@ -25,6 +25,8 @@ static const char *check_one(const struct session *s)
                 return "a session has a window that can't be";
         if (s->n_logged > s->n_window)
                 return "a session's log has more of its window than there is";
+        if (s->n_shed > s->n_before || list_is_empty(&s->shed_link) != (s->n_shed == s->n_before))
+                return "a session holds pages that aren't its any more, and nobody lets them go";
         if (list_is_empty(&s->window_link) != (s->n_window == 0))
                 return "a session is in the list of those with a window, or missing, against that";
         for (uint32_t i = 0; i < s->n_window; i++) {
@@ -74,7 +76,7 @@ static const char *check_slots(const struct sessions *all, const struct ns *ns, 
                 if (s) {
                         t->n_live += session_is_live(s);
                         t->n_dead += !session_is_live(s);
-                        t->n_windows += s->n_window;
+                        t->n_windows += s->n_before - s->n_shed + s->n_window;
                         t->n_room += session_is_live(s) ? s->room : 0;
                 }
         }

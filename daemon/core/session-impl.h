@@ -43,8 +43,11 @@ struct session {
         bool is_truncated;
         uint64_t head_tokens;         /* truncated: where the head ended */
         uint64_t window_token;        /* truncated: where the window begins */
-        uint32_t *window;             /* owned */
+        uint32_t *window;             /* owned, from n_before pages before it on */
         uint32_t n_window, room;      /* pages in it; it has room for */
+        uint32_t n_before;            /* pages in front of it that were its */
+        uint32_t n_shed;              /* the first of these, which it doesn't hold any more */
+        struct list_link shed_link;   /* sessions.shedding, where it holds some of them yet */
         uint64_t window_first;        /* pages that were in it before the first */
         uint32_t n_logged;            /* its first pages, which the log has; with a log alone */
         bool is_logged;               /* the log has the session */
@@ -81,6 +84,7 @@ struct sessions {
         struct sessions_recovered recovered; /* all 0 where nothing was */
         struct list_link spare_endings;
         uint64_t n_room; /* pages that the windows of live sessions together have room for */
+        struct list_link shedding;
         struct list_link windows[2]; /* [n_open > 0]: those with a window, least recently used first
                                       */
 };
@@ -92,6 +96,12 @@ static inline bool session_is_live(const struct session *s)
 
 /* Without a log where they are made here. NULL: no memory. */
 struct sessions *sessions_get(struct ns *ns);
+
+/* All that its window takes; NULL: nothing. */
+static inline uint32_t *session_memory(const struct session *s)
+{
+        return s->window ? s->window - s->n_before : NULL;
+}
 
 /* With sessions_get() behind it; the limits are the caller's. NULL: no memory. */
 struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len);
@@ -115,6 +125,10 @@ void session_end_at(struct session *s, uint32_t page);
 
 /* Its window is lost; the log doesn't know yet. */
 void session_drop_window(struct session *s);
+
+/* At most so many of the pages that aren't in its window any more are let go of; returns how many.
+ */
+uint32_t session_shed(struct session *s, uint32_t most);
 
 /* At most so many pages leave it, the last ones; returns how many. Of a session that isn't live. */
 uint32_t session_shed_window(struct session *s, uint32_t most);

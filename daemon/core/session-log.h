@@ -24,8 +24,9 @@
  *   page goes   log first. Between: the page is still there; the session ends at it, because what
  *               is cached goes before what the log says of it having gone.
  *   page moves  log first. Whichever of the two pages is there is the end.
- *   window      pages are let go first, from either end of it. Between: its first or last pages
- *               aren't there; it is what is left.
+ *   window      some of the pages that leave it are let go first, from either end of it, the rest
+ *               after it. Between: its first or last pages aren't there; it is what is left. After
+ *               it: pages that nobody holds any more, which recovery frees.
  *   dropped     log first. Between: pages that are only cached, or that recovery frees.
  *
  * Bounds, bytes: a half has at most max(64 KiB, twice what is live) when a copy begins, and room

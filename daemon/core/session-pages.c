@@ -171,7 +171,66 @@ static bool may_hold(const struct ns *ns, uint32_t page)
         return r->state == RECALL_NONE || (r->kind == RECALL_COMPACT && r->state == RECALL_ASKED);
 }
 
-/* Only the first n pages stay in the window. */
+/* ---- what isn't its window any more ---------------------------------------------------------- */
+
+/* Nothing before the window is held any more. Moving what is left costs no more than that did. */
+static void close_gap(struct session *s)
+{
+        uint32_t *memory = session_memory(s), *smaller = NULL;
+
+        list_remove(&s->shed_link);
+        if (s->n_before < s->n_window)
+                return;
+        if (s->room > 0) {
+                memmove(memory, s->window, s->n_window * sizeof(*memory));
+                smaller = realloc(memory, s->room * sizeof(*memory));
+                s->window = smaller ? smaller : memory;
+        } else {
+                free(memory);
+                s->window = NULL;
+        }
+        s->n_before = s->n_shed = 0;
+}
+
+uint32_t session_shed(struct session *s, uint32_t most)
+{
+        uint32_t n = MIN(s->n_before - s->n_shed, most);
+
+        for (uint32_t i = 0; i < n; i++)
+                ns_unkeep_page(s->ns, session_memory(s)[s->n_shed++]);
+        if (n > 0 && s->n_shed == s->n_before)
+                close_gap(s);
+        return n;
+}
+
+/* The first n pages of its window aren't in it from now on. A slice of them is let go of now, the
+ * rest by sessions_sweep(). */
+static void leave_front(struct session *s, uint32_t n)
+{
+        struct store *store = store_of(s->ns);
+        struct sessions *all = s->ns->sessions;
+
+        if (n == 0)
+                return;
+        s->window += n;
+        s->n_before += n;
+        s->n_window -= n;
+        if (session_is_live(s))
+                all->n_room -= n;
+        s->room -= n;
+        s->n_logged -= MIN(n, s->n_logged);
+        if (s->n_window == 0)
+                list_remove(&s->window_link);
+        if (list_is_empty(&s->shed_link))
+                list_append(&all->shedding, &s->shed_link);
+        (void)session_shed(s, store->drop_slice_pages);
+        if (!list_is_empty(&s->shed_link) && store->on_work)
+                store->on_work(store->callback_data);
+}
+
+/* ---- windows that go ------------------------------------------------------------------------- */
+
+/* Only the first n pages stay in the window, of many that go. */
 static void cut_window(struct session *s, uint32_t n)
 {
         while (s->n_window > n)
@@ -181,20 +240,29 @@ static void cut_window(struct session *s, uint32_t n)
                 list_remove(&s->window_link);
 }
 
-/* It is empty. */
-static void free_window(struct session *s)
+/* It has no window, and no room for one; what was in it is left to sessions_sweep(). It may be gone
+ * itself. */
+static void abandon_window(struct session *s)
 {
         if (session_is_live(s))
-                s->ns->sessions->n_room -= s->room;
+                s->ns->sessions->n_room -= s->room - s->n_window;
+        s->room = s->n_window;
+        leave_front(s, s->n_window);
+        if (s->n_before > 0)
+                return;
         free(s->window);
         s->window = NULL;
-        s->room = 0;
 }
 
 void session_drop_window(struct session *s)
 {
+        (void)session_shed(s, UINT32_MAX);
         cut_window(s, 0);
-        free_window(s);
+        if (session_is_live(s))
+                s->ns->sessions->n_room -= s->room;
+        free(session_memory(s));
+        s->window = NULL;
+        s->room = s->n_before = s->n_shed = 0;
 }
 
 uint32_t session_shed_window(struct session *s, uint32_t most)
@@ -205,26 +273,29 @@ uint32_t session_shed_window(struct session *s, uint32_t most)
         return n;
 }
 
-/* The same, and it is written down. */
-static void lose_window(struct session *s)
+/* The window whose turn it is is abandoned. False: there is none. */
+static bool lose_window(struct sessions *all, bool open)
 {
-        session_drop_window(s);
+        struct session *s = list_first(&all->windows[false], struct session, window_link);
+
+        if (!s && open)
+                s = list_first(&all->windows[true], struct session, window_link);
+        if (!s)
+                return false;
+        abandon_window(s);
         session_log_put(s);
+        return true;
 }
 
 bool sessions_give_way(struct ns *ns, bool open)
 {
         struct sessions *all = ns->sessions;
-        struct session *s;
+        struct session *s = all ? list_first(&all->shedding, struct session, shed_link) : NULL;
 
-        if (!all)
-                return false;
-        s = list_first(&all->windows[false], struct session, window_link);
-        if (!s && open)
-                s = list_first(&all->windows[true], struct session, window_link);
-        if (s)
-                lose_window(s);
-        return s;
+        if (!s)
+                return all && lose_window(all, open);
+        (void)session_shed(s, store_of(ns)->drop_slice_pages);
+        return true;
 }
 
 static uint64_t window_pages_in(const struct session *s, uint32_t set_index)
@@ -256,8 +327,10 @@ uint64_t sessions_leave_set(struct extent_set *set)
                         uint64_t n_in = window_pages_in(s, set->index);
 
                         n += s->n_window;
-                        if (n_in > 0)
-                                lose_window(s);
+                        if (n_in > 0) {
+                                session_drop_window(s);
+                                session_log_put(s);
+                        }
                         left -= n_in;
                         if (left == 0)
                                 break;
@@ -285,23 +358,23 @@ static int reserve_window(struct session *s, uint64_t n, struct detail *d)
                 SESSION_WINDOWS_SHARE * (uint64_t)tier_n_pages(&s->ns->geometry, TIER_DEVICE);
         uint64_t wanted = s->n_window + n, room = MAX(wanted, 2 * (uint64_t)s->room);
         struct sessions *all = s->ns->sessions;
-        uint32_t *window;
+        uint32_t *memory;
 
         if (wanted <= s->room)
                 return 0;
         while (!sessions_may_have_room(s->ns, all->n_room - s->room + room))
-                if (!sessions_give_way(s->ns, false))
+                if (!lose_window(all, false))
                         return detail_set(d, -ENOMEM,
                                 "the windows of open sessions of namespace %s have %llu pages in "
                                 "sum, and may have %llu, %d times what it can hold: close some",
                                 s->ns->name, (unsigned long long)all->n_room,
                                 (unsigned long long)most, SESSION_WINDOWS_SHARE);
-        window = realloc(s->window, room * sizeof(*window));
-        if (!window)
+        memory = realloc(session_memory(s), (s->n_before + room) * sizeof(*memory));
+        if (!memory)
                 return detail_set(d, -ENOMEM, "no memory for %llu pages of a session",
                         (unsigned long long)room);
         all->n_room += room - s->room;
-        s->window = window;
+        s->window = memory + s->n_before;
         s->room = (uint32_t)room;
         return 0;
 }
@@ -378,13 +451,17 @@ static void put_at(struct ns *ns, uint32_t page, uint32_t end_token)
 
 static void append_to_window(struct session *s, uint32_t page, uint32_t parent)
 {
+        uint32_t n = place_in_window(s, parent);
         struct ns *ns = s->ns;
 
-        cut_window(s, place_in_window(s, parent));
+        if (n > 0)
+                cut_window(s, n);
+        else
+                leave_front(s, s->n_window);
         s->n_tokens = session_window_end(s) + ns_page(ns, page)->tokens;
         put_at(ns, page, (uint32_t)s->n_tokens);
         if (!may_hold(ns, page)) {
-                session_drop_window(s);
+                abandon_window(s);
                 return;
         }
         s->window[s->n_window++] = page;
@@ -552,7 +629,7 @@ static void fill_window(struct session *s, uint32_t tail, uint32_t n)
                 may &= may_hold(s->ns, page);
         }
         if (!may) {
-                free_window(s);
+                abandon_window(s);
                 return;
         }
         for (uint32_t i = 0; i < n; i++)
@@ -594,15 +671,12 @@ static void shift_window(struct session *s, uint32_t n)
 {
         uint64_t window_token = end_token(s->ns, s->window[n - 1]);
 
-        for (uint32_t i = 0; i < n; i++)
-                ns_unkeep_page(s->ns, s->window[i]);
-        s->n_window -= n;
-        s->n_logged -= MIN(n, s->n_logged);
         s->window_first += n;
-        memmove(s->window, s->window + n, s->n_window * sizeof(*s->window));
         s->window_token = window_token;
-        if (s->n_window == 0)
-                session_drop_window(s);
+        if (n == s->n_window)
+                abandon_window(s);
+        else
+                leave_front(s, n);
 }
 
 /* One that is truncated already: the gap grows. */

@@ -14,6 +14,9 @@
 
 #define FIRST_SLOTS 16 /* not tuned */
 
+/* That are passed in the time of a look at a page, more or less. Not tuned. */
+#define NAMESPACES_PER_LOOK 16
+
 static struct store *store_of(const struct ns *ns)
 {
         return ns->tenant->store;
@@ -110,6 +113,7 @@ struct sessions *sessions_get(struct ns *ns)
         all->seed = hash_seed_random();
         all->log.fd = -1;
         list_init(&all->spare_endings);
+        list_init(&all->shedding);
         list_init(&all->windows[false]);
         list_init(&all->windows[true]);
         ns->sessions = all;
@@ -179,6 +183,7 @@ struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len)
         memcpy(s->id, id, id_len);
         list_init(&s->openings);
         list_init(&s->end_link);
+        list_init(&s->shed_link);
         list_init(&s->window_link);
         all->free_slot = all->slots[s->slot].next_free;
         all->slots[s->slot].session = s;
@@ -192,14 +197,17 @@ static int session_new(
         struct ns *ns, const uint8_t *id, uint32_t id_len, struct session **ret_s, struct detail *d)
 {
         struct sessions *all;
-        uint32_t budget = UINT32_MAX;
         int r = begin(ns, d);
 
         if (r < 0)
                 return r;
         all = ns->sessions;
-        if (all->n_live + all->n_dead >= SESSIONS_MAX)
+        /* All of those that an invalidation ended would take too long. */
+        while (all->n_dead > 0 && all->n_live + all->n_dead >= SESSIONS_MAX) {
+                uint32_t budget = store_of(ns)->drop_slice_pages;
+
                 (void)sessions_sweep(ns, &budget);
+        }
         if (all->n_live >= SESSIONS_MAX)
                 return detail_set(d, -EMFILE,
                         "namespace %s has %u sessions, the most there may be: drop those that are "
@@ -252,7 +260,7 @@ static void session_end(struct session *s)
         struct store *store = store_of(s->ns);
         struct sessions *all = s->ns->sessions;
 
-        if (s->n_window <= store->drop_slice_pages) {
+        if (s->n_before - s->n_shed + s->n_window <= store->drop_slice_pages) {
                 session_free(s);
                 return;
         }
@@ -268,14 +276,16 @@ static void session_end(struct session *s)
                 store->on_work(store->callback_data);
 }
 
-/* It, and pages that nobody else has use for. */
-static void session_drop(struct session *s)
+/* It, and pages that nobody else has use for. Returns what took as long as so many looks at pages.
+ */
+static uint64_t session_drop(struct session *s)
 {
+        uint64_t n = 1 + s->n_open + MIN(s->n_window, store_of(s->ns)->drop_slice_pages);
         uint32_t tail = session_tail(s);
         struct ns *ns = s->ns;
 
         session_end(s);
-        drop_text(ns, tail, 0);
+        return n + drop_text(ns, tail, 0);
 }
 
 uint32_t sessions_count(const struct ns *ns)
@@ -296,13 +306,18 @@ void sessions_reset(struct ns *ns)
 
 bool sessions_are_left(const struct ns *ns)
 {
-        return ns->sessions && ns->sessions->n_dead > 0;
+        const struct sessions *all = ns->sessions;
+
+        return all && (all->n_dead > 0 || !list_is_empty(&all->shedding));
 }
 
 bool sessions_sweep(struct ns *ns, uint32_t *budget)
 {
         struct sessions *all = ns->sessions;
 
+        while (all && !list_is_empty(&all->shedding) && *budget > 0)
+                *budget -= session_shed(
+                        list_first(&all->shedding, struct session, shed_link), *budget);
         while (all && all->n_dead > 0 && *budget > 0) {
                 struct session *s = *owner_of(all, all->sweep_slot);
                 bool is_dead = s && !session_is_live(s);
@@ -327,7 +342,7 @@ void sessions_free(struct ns *ns)
         session_log_close(ns);
         for (uint32_t i = 0; i < all->n_slots; i++) {
                 if (all->slots[i].session)
-                        free(all->slots[i].session->window);
+                        free(session_memory(all->slots[i].session));
                 free(all->slots[i].session);
                 free(all->slots[i].ending);
         }
@@ -511,7 +526,7 @@ int session_close(struct attach *a, uint32_t handle, bool drop, uint64_t now_nse
         if (!drop)
                 return 0;
         if (s)
-                session_drop(s);
+                (void)session_drop(s);
         return s ? 0 : -ENOENT;
 }
 
@@ -616,23 +631,98 @@ uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
         return all->next_expiry_nsec;
 }
 
-static bool purge(struct session *s, uint64_t idle_nsec, uint64_t now_nsec)
+/* Returns what took as long as so many looks at pages. */
+static uint64_t purge(struct session_purge *p, struct session *s)
 {
-        if (!s || !session_is_live(s) || !is_idle_for(s, idle_nsec, now_nsec))
-                return false;
-        session_drop(s);
+        if (!s || !session_is_live(s) || !is_idle_for(s, p->idle_nsec, p->now_nsec))
+                return 0;
+        p->n_sessions++;
+        return session_drop(s);
+}
+
+void session_purge_init(
+        struct session_purge *p, struct tenant *t, uint64_t idle_nsec, uint64_t now_nsec)
+{
+        *p = (struct session_purge){.tenant = t, .idle_nsec = idle_nsec, .now_nsec = now_nsec};
+        chore_init(&p->chore);
+}
+
+void session_purge_id(struct session_purge *p, struct ns *ns, const uint8_t *id, uint32_t id_len)
+{
+        (void)purge(p, session_find(ns, id, id_len));
+}
+
+/* The one with the smallest number from p->ns_id on; NULL: there is none. */
+static struct ns *next_to_purge(const struct session_purge *p, uint64_t *ret_n_seen)
+{
+        struct ns *next = NULL;
+
+        list_for_each (ns, &p->tenant->namespaces, struct ns, link) {
+                bool is_wanted = p->only_ns_id ? ns->id == p->only_ns_id : ns->id >= p->ns_id;
+
+                if (is_wanted && (!next || ns->id < next->id))
+                        next = ns;
+                ++*ret_n_seen;
+        }
+        return next;
+}
+
+/* What is left of it: a slice. False: it is over. */
+static bool purge_some(struct session_purge *p, uint64_t budget)
+{
+        uint64_t n = 0;
+
+        while (n < budget) {
+                uint64_t n_seen = 0;
+                struct ns *ns = p->is_over ? NULL : next_to_purge(p, &n_seen);
+                struct sessions *all = ns ? ns->sessions : NULL;
+
+                if (!ns)
+                        return false;
+                if (p->ns_id != ns->id)
+                        p->slot = 0;
+                p->ns_id = ns->id;
+                for (; all && p->slot < all->n_slots && n < budget; n++)
+                        n += purge(p, *owner_of(all, p->slot++));
+                n += n_seen / NAMESPACES_PER_LOOK;
+                if (all && p->slot < all->n_slots)
+                        continue;
+                p->is_over = p->only_ns_id != 0;
+                p->ns_id++;
+                p->slot = 0;
+        }
         return true;
 }
 
-uint64_t sessions_purge(
-        struct ns *ns, const uint8_t *id, uint32_t id_len, uint64_t idle_nsec, uint64_t now_nsec)
+bool session_purge_begin(struct session_purge *p)
 {
-        struct sessions *all = ns->sessions;
-        uint64_t n = 0;
+        return purge_some(p, p->tenant->store->drop_slice_pages);
+}
 
-        if (id)
-                return purge(session_find(ns, id, id_len), idle_nsec, now_nsec);
-        for (uint32_t i = 0; all && i < all->n_slots; i++)
-                n += purge(*owner_of(all, i), idle_nsec, now_nsec);
-        return n;
+static bool work_purge(struct chore *c, uint64_t budget)
+{
+        struct session_purge *p = container_of(c, struct session_purge, chore);
+
+        if (purge_some(p, budget))
+                return true;
+        p->done(p);
+        return false;
+}
+
+void session_purge_queue(struct session_purge *p, void (*done)(struct session_purge *p))
+{
+        p->done = done;
+        p->chore.work = work_purge;
+        chore_queue(&p->chore, p->tenant);
+}
+
+void session_purges_end(struct tenant *t)
+{
+        list_for_each_safe (c, &t->chores, struct chore, link) {
+                if (c->work != work_purge)
+                        continue;
+                chore_remove(c, t);
+                container_of(c, struct session_purge, chore)
+                        ->done(container_of(c, struct session_purge, chore));
+        }
 }

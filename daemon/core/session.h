@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/core/chore.h"
 #include "daemon/core/group.h"
 #include "policy/evict.h"
 
@@ -176,12 +177,15 @@ void sessions_reset(struct ns *ns);
 /* Is there anything for sessions_sweep()? */
 bool sessions_are_left(const struct ns *ns);
 
-/* Frees what is left of sessions that are gone. *budget: sessions and pages, goes down. True: there
- * is more. */
+/* Frees what is left of sessions that are gone, and of windows. *budget: sessions and pages, goes
+ * down. True: there is more. */
 bool sessions_sweep(struct ns *ns, uint32_t *budget);
 
-/* Memory is needed: the window of the session whose turn it is goes. False: there is none. `open`:
- * also of those that somebody has open. */
+/*
+ * Memory is needed: the window of the session whose turn it is is lost, and a slice of its pages
+ * goes (store.drop_slice_pages); or a slice of those that left a window before. False: there is
+ * none. `open`: also of sessions that somebody has open.
+ */
 bool sessions_give_way(struct ns *ns, bool open);
 
 /* The set is taken back: windows with pages in it go. Where windows hold some it looks at windows
@@ -196,10 +200,38 @@ uint64_t sessions_leave_set(struct extent_set *set);
  */
 uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget);
 
-/* Drops those of the namespace with this id (NULL: all) that are idle for `idle_nsec`, as
- * session_close() does. Their number. */
-uint64_t sessions_purge(
-        struct ns *ns, const uint8_t *id, uint32_t id_len, uint64_t idle_nsec, uint64_t now_nsec);
+/*
+ * Sessions of a tenant that go because an administrator says so, as in session_close(): those that
+ * are idle for idle_nsec at now_nsec. A tenant may have very many, so they go in slices.
+ */
+struct session_purge {
+        struct chore chore;    /* once it is queued */
+        struct tenant *tenant; /* borrowed */
+        uint64_t only_ns_id;   /* a namespace's; 0: all of the tenant's */
+        uint64_t idle_nsec, now_nsec;
+        uint64_t n_sessions; /* that went until now */
+        uint64_t ns_id;      /* where it goes on */
+        uint32_t slot;
+        bool is_over;
+        void (*done)(struct session_purge *p);
+};
+
+/* Nothing goes yet. */
+void session_purge_init(
+        struct session_purge *p, struct tenant *t, uint64_t idle_nsec, uint64_t now_nsec);
+
+/* The one with this id goes, if there is one. */
+void session_purge_id(struct session_purge *p, struct ns *ns, const uint8_t *id, uint32_t id_len);
+
+/* A slice of all of them goes. False: it is over. */
+bool session_purge_begin(struct session_purge *p);
+
+/* The rest of one that was begun goes in chores_work() (chore.h). done: it is over, or the tenant
+ * goes; it is in no list, the owner may free it. */
+void session_purge_queue(struct session_purge *p, void (*done)(struct session_purge *p));
+
+/* The tenant goes: those that are queued are done. */
+void session_purges_end(struct tenant *t);
 
 /* One after the other, in no particular order; `after`: number of the last one seen, 0 for the
  * first. Numbers are used again. NULL at the end. Returns borrowed. */

@@ -15,6 +15,7 @@
 #include "daemon/core/reclaim.h"
 #include "daemon/core/dma.h"
 #include "daemon/core/region.h"
+#include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/wait.h"
 
@@ -284,6 +285,7 @@ void tenant_free(struct tenant *t)
 {
         assert(t->n_members == 0);
 
+        session_purges_end(t);
         leave_finish(t);
         list_for_each_safe (ns, &t->namespaces, struct ns, link)
                 ns_free(ns);

@@ -5,6 +5,7 @@
 
 #include "daemon/core/drop.h"
 #include "daemon/core/leave.h"
+#include "daemon/core/session.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/durable.h"
 #include "daemon/server/pending.h"
@@ -14,6 +15,13 @@
 /* A request whose drop isn't over. */
 struct dropping {
         struct drop drop;
+        struct peer *peer; /* borrowed; NULL: nobody is to be answered */
+        struct frame_header request;
+};
+
+/* An ADMIN_SESSION_PURGE that isn't over. */
+struct purging {
+        struct session_purge purge;
         struct peer *peer; /* borrowed; NULL: nobody is to be answered */
         struct frame_header request;
 };
@@ -74,6 +82,45 @@ int drops_answer(struct request *rq, struct drop *drop)
         return 0;
 }
 
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+static void on_purged(struct session_purge *purge)
+{
+        struct purging *g = container_of(purge, struct purging, purge);
+        Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
+        struct peer *p = g->peer;
+
+        if (p) {
+                p->purging = NULL;
+                reply.count = purge->n_sessions;
+                dispatch_end(p, &g->request, &reply.base, 0, "");
+                peer_schedule(p);
+        }
+        free(g);
+}
+
+int drops_purge(struct request *rq, struct session_purge *purge)
+{
+        struct peer *p = rq->peer;
+        bool more = session_purge_begin(purge);
+        struct purging *g = more ? malloc(sizeof(*g)) : NULL;
+
+        ((Kvlease__V1__CountReply *)rq->reply)->count = purge->n_sessions;
+        if (!g)
+                return more ? -ENOMEM : 0;
+        *g = (struct purging){.purge = *purge, .request = *rq->header};
+        chore_init(&g->purge.chore);
+        session_purge_queue(&g->purge, on_purged);
+        rq->is_deferred = true;
+        if (may_wait(p)) {
+                g->peer = p;
+                p->purging = g;
+        }
+        return 0;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
 size_t drops_bytes(const struct peer *p)
 {
         return p->dropping ? sizeof(*p->dropping) : 0;
@@ -111,4 +158,7 @@ void drops_leave(struct peer *p)
         if (p->dropping)
                 p->dropping->peer = NULL;
         p->dropping = NULL;
+        if (p->purging)
+                p->purging->peer = NULL;
+        p->purging = NULL;
 }

@@ -4,8 +4,8 @@
  * sent after it is handled: requests of a connection take effect in their order. Leases that wait
  * are answered meanwhile, as these come in any order.
  *
- * The same holds for an NS_CLOSE of an attachment that held much: neither is anything of its peer
- * handled before it is over.
+ * The same holds for an NS_CLOSE of an attachment that held much, and for an ADMIN_SESSION_PURGE of
+ * many sessions: neither is anything of its peer handled before it is over.
  *
  * A peer that hangs up isn't answered; the drop ends all the same, and what the peer had sent is
  * handled at once. A daemon that is killed has not answered: the client asks the next one again.
@@ -19,6 +19,7 @@ struct attach;
 struct drop;
 struct peer;
 struct request;
+struct session_purge;
 
 /* The drop was begun for the request; *d is copied where it isn't over. Returns what the handler
  * returns: 0, with the request deferred where it isn't over or a disk has to be written first; as
@@ -29,6 +30,11 @@ int drops_answer(struct request *rq, struct drop *d);
  * more (daemon/core/leave.h). Returns 0, with the request deferred until then where that takes more
  * than a slice. */
 int drops_close(struct request *rq, struct attach *a);
+
+/* Carries out what session_purge_init() has begun for an ADMIN_SESSION_PURGE. Returns 0, with the
+ * request deferred until all of them are gone where that takes more than a slice; -ENOMEM: not all
+ * of them are gone. */
+int drops_purge(struct request *rq, struct session_purge *purge);
 
 /* Of what waits for the peer. */
 size_t drops_bytes(const struct peer *p);

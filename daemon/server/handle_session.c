@@ -9,6 +9,7 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
+#include "daemon/server/drops.h"
 #include "daemon/server/list-page.h"
 #include "daemon/server/server.h"
 #include "daemon/server/test-clock.h"
@@ -265,22 +266,28 @@ int handle_ADMIN_SESSION_PURGE(struct request *rq)
         const Kvlease__V1__AdminSessionPurgeRequest *m = rq->message;
         Kvlease__V1__CountReply *reply = rq->reply;
         struct tenant *t = tenant_find(&rq->server->store, m->tenant);
+        struct ns *ns = t && *m->ns ? ns_find(t, m->ns) : NULL;
         uint64_t now_nsec = server_now(rq->server);
+        struct session_purge purge;
         uint64_t idle_nsec = MIN(m->idle_sec, UINT64_MAX / NSEC_PER_SEC) * NSEC_PER_SEC;
 
         if (!t)
                 return detail_set(&rq->detail, -ENOENT,
                         "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
-        if (*m->ns && !ns_find(t, m->ns))
+        if (*m->ns && !ns)
                 return detail_set(
                         &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
         if (m->id.len > SESSION_ID_MAX)
                 return detail_set(&rq->detail, -EINVAL, "a session's id has 1 to %d bytes, not %zu",
                         SESSION_ID_MAX, m->id.len);
         store_set_now(&rq->server->store, now_nsec);
-        list_for_each (ns, &t->namespaces, struct ns, link)
-                if (!*m->ns || strcmp(ns->name, m->ns) == 0)
-                        reply->count += sessions_purge(ns, m->id.len > 0 ? m->id.data : NULL,
-                                (uint32_t)m->id.len, idle_nsec, now_nsec);
+        session_purge_init(&purge, t, idle_nsec, now_nsec);
+        purge.only_ns_id = ns ? ns->id : 0;
+        if (m->id.len == 0)
+                return drops_purge(rq, &purge);
+        list_for_each (each, &t->namespaces, struct ns, link)
+                if (!ns || each == ns)
+                        session_purge_id(&purge, each, m->id.data, (uint32_t)m->id.len);
+        reply->count = purge.n_sessions;
         return 0;
 }

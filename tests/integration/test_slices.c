@@ -106,6 +106,26 @@ static void test_session(void **state)
         worker_stop(w);
 }
 
+/* A publish that continues none of a session's long window: all of that leaves the session. */
+static void test_window(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1);
+        char words[64];
+
+        snprintf(words, sizeof(words), "session-truncate 64 %u", (N_PAGES - 8) * 16);
+        worker_tell(w, "session-open chat");
+        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
+        assert_int_equal(run_beside(h, w, words), 4);
+        ctl_wait_status(h, "pages_detached", N_PAGES - 8);
+        (void)run_beside(h, w, "fill-chain 2 1 0");
+        ctl_wait_status(h, "pages_detached", 1);
+        assert_int_equal(ctl_status(h, "pages_sealed"), 4);
+        worker_tell(w, "session-close drop");
+        harness_assert_prompt(h);
+        worker_stop(w);
+}
+
 /* A reader in shared memory beside it: what it finds of the text gets shorter, never longer, and
  * nothing is found once the other is told. */
 static void test_reader(void **state)
@@ -261,6 +281,7 @@ int main(void)
                 harness_test(test_key, (void *)&many_pages),
                 harness_test(test_tag, (void *)&many_pages),
                 harness_test(test_session, (void *)&many_pages),
+                harness_test(test_window, (void *)&many_pages),
                 harness_test(test_reader, (void *)&many_pages),
                 harness_test(test_asker_dies, (void *)&many_pages),
                 harness_test(test_lower_limit, (void *)&many_pages),

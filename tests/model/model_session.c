@@ -747,11 +747,14 @@ static void op_expire(void)
 
 static void op_purge(void)
 {
+        struct session_purge purge;
         uint8_t i = (uint8_t)rnd(N_SESSIONS);
         uint64_t n;
 
         op = "purge";
-        n = sessions_purge(ns, &i, 1, 0, now_nsec);
+        session_purge_init(&purge, ns->tenant, 0, now_nsec);
+        session_purge_id(&purge, ns, &i, 1);
+        n = purge.n_sessions;
         CHECK(n == texts[i].exists, "%llu", (unsigned long long)n);
         end_text(i);
 }

@@ -489,6 +489,7 @@ static void test_lost_pages_of_another_text(void **state)
 
 static void test_purge(void **state)
 {
+        struct session_purge p;
         struct fixture f;
         struct member *m;
         struct attach *a;
@@ -501,14 +502,115 @@ static void test_purge(void **state)
         append(a, one, ROOT, 0, 2);
         (void)open_session(a, "two");
         (void)open_session(a, "three");
-        assert_int_equal(sessions_purge(a->ns, (const uint8_t *)"nobody", 6, 0, 9 * SEC), 0);
-        assert_int_equal(sessions_purge(a->ns, NULL, 0, 9 * SEC, 9 * SEC), 0);
-        assert_int_equal(sessions_purge(a->ns, (const uint8_t *)"one", 3, SEC, 9 * SEC), 1);
+        session_purge_init(&p, f.a, 9 * SEC, 9 * SEC);
+        assert_false(session_purge_begin(&p));
+        assert_int_equal(p.n_sessions, 0);
+        session_purge_init(&p, f.a, SEC, 9 * SEC);
+        session_purge_id(&p, a->ns, (const uint8_t *)"nobody", 6);
+        assert_int_equal(p.n_sessions, 0);
+        session_purge_id(&p, a->ns, (const uint8_t *)"one", 3);
+        assert_int_equal(p.n_sessions, 1);
         assert_null(session_of(a, one, NULL));
         assert_int_equal(count_hits(a, 0, 2), 0);
         fixture_check(&f);
-        assert_int_equal(sessions_purge(a->ns, NULL, 0, 0, 9 * SEC), 2);
+        session_purge_init(&p, f.a, 0, 9 * SEC);
+        assert_false(session_purge_begin(&p));
+        assert_int_equal(p.n_sessions, 2);
         assert_int_equal(sessions_count(a->ns), 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+#define MANY  40
+#define SLICE 4
+
+/* MANY sessions, used at 1 ns, that nobody has open. */
+static void open_many(struct attach *a)
+{
+        for (unsigned i = 0; i < MANY; i++) {
+                char id[16];
+
+                snprintf(id, sizeof(id), "many-%u", i);
+                assert_int_equal(session_close(a, open_session(a, id), false, 1, NULL), 0);
+        }
+}
+
+static unsigned n_done;
+
+static void note_done(struct session_purge *p)
+{
+        n_done++;
+}
+
+/* Those of all namespaces go, a slice of them a turn; who uses one meanwhile keeps it. */
+static void test_purge_in_slices(void **state)
+{
+        struct session_purge p;
+        struct attach *a, *b;
+        struct fixture f;
+        struct member *m;
+        unsigned n = 0;
+
+        fixture_start(&f, 8, 4, 4);
+        f.store.drop_slice_pages = SLICE;
+        m = join(f.a);
+        a = open_ns(m, "x");
+        b = open_ns(m, "y");
+        open_many(a);
+        open_many(b);
+        n_done = 0;
+        session_purge_init(&p, f.a, 0, 1);
+        assert_true(session_purge_begin(&p));
+        assert_in_range(p.n_sessions, 1, SLICE);
+        session_purge_queue(&p, note_done);
+        session_use(session_find(b->ns, (const uint8_t *)"many-7", 6), 2);
+        for (; n_done == 0; n++) {
+                uint64_t before = p.n_sessions;
+
+                assert_ptr_equal(chores_work(&f.store), f.a);
+                assert_true(p.n_sessions - before <= SLICE);
+                fixture_check(&f);
+        }
+        assert_true(n >= 2 * MANY / SLICE - 1);
+        assert_int_equal(p.n_sessions, 2 * MANY - 1);
+        assert_int_equal(sessions_count(a->ns), 0);
+        assert_int_equal(sessions_count(b->ns), 1);
+        assert_null(chores_work(&f.store));
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* Of one namespace; a text counts for as much as it takes; and the tenant may end before. */
+static void test_purge_ends_early(void **state)
+{
+        struct session_purge p;
+        struct attach *a, *b;
+        struct fixture f;
+        struct member *m;
+
+        fixture_start(&f, 8, 4, 4);
+        f.store.drop_slice_pages = SLICE;
+        m = join(f.a);
+        a = open_ns(m, "x");
+        b = open_ns(m, "y");
+        append(a, open_session(a, "long"), ROOT, 0, 10);
+        open_many(a);
+        open_many(b);
+        n_done = 0;
+        session_purge_init(&p, f.a, 0, 9);
+        p.only_ns_id = a->ns->id;
+        assert_true(session_purge_begin(&p));
+        assert_int_equal(p.n_sessions, 1);
+        session_purge_queue(&p, note_done);
+        session_purges_end(f.a);
+        assert_int_equal(n_done, 1);
+        assert_int_equal(sessions_count(a->ns), MANY);
+        session_purge_init(&p, f.a, 0, 9);
+        p.only_ns_id = a->ns->id;
+        for (bool more = session_purge_begin(&p); more; more = session_purge_begin(&p))
+                ;
+        assert_int_equal(p.n_sessions, MANY);
+        assert_int_equal(sessions_count(b->ns), MANY);
         member_free(m);
         fixture_end(&f);
 }
@@ -610,6 +712,10 @@ static void test_limits(void **state)
         /* What an invalidation ended makes room without waiting for the sweep. */
         assert_int_equal(ns_invalidate(a->ns, &n), 0);
         assert_int_equal(try_open(a, &id, sizeof(id), true, &handle, &created), -ENOENT);
+        assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);
+        assert_int_equal(session_close(a, handle, true, 1, NULL), 0);
+        /* As few of it as that takes. */
+        assert_in_range(a->ns->sessions->n_dead, SESSIONS_MAX - DROP_SLICE_PAGES, SESSIONS_MAX - 1);
         for (id = 0; id < SESSIONS_MAX; id++) {
                 assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);
                 assert_int_equal(session_close(a, handle, false, 1, NULL), 0);
@@ -750,6 +856,8 @@ int main(void)
                 TEST(test_expire_next),
                 TEST(test_lost_pages_of_another_text),
                 TEST(test_purge),
+                TEST(test_purge_in_slices),
+                TEST(test_purge_ends_early),
                 TEST(test_list),
                 TEST(test_limits),
                 TEST(test_page_without_a_slot),

@@ -385,6 +385,52 @@ static void test_long_list(void **state)
         world_end(&w);
 }
 
+#define MANY 65536
+
+static void make_many(struct attach *a)
+{
+        for (uint32_t i = 0; i < MANY; i++) {
+                bool created;
+                uint32_t s;
+
+                assert_int_equal(session_open(a, (const uint8_t *)&i, sizeof(i), false, 0, 1, &s,
+                                         &created, NULL),
+                        0);
+                assert_int_equal(session_close(a, s, false, 1, NULL), 0);
+        }
+}
+
+/* As many as take more than a turn of the loop: it is answered when all are gone. They go all the
+ * same where the administrator doesn't wait, and the tenant may. */
+static void test_purge_of_many(void **state)
+{
+        Kvlease__V1__AdminSessionPurgeRequest m = KVLEASE__V1__ADMIN_SESSION_PURGE_REQUEST__INIT;
+        struct client *c, *admin;
+        const struct ns *ns;
+        struct world w;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        c = connect_client(&w, getpid(), NULL);
+        ns = attach_of(&w, c)->ns;
+        for (int waits = 0; waits < 2; waits++) {
+                make_many(attach_of(&w, c));
+                admin = connect_admin(&w);
+                if (waits) {
+                        assert_int_equal(purge(&w, admin, "a", "", "", 0), OK);
+                        assert_int_equal(admin->count, MANY);
+                        assert_int_equal(sessions_count(ns), 0);
+                        continue;
+                }
+                m.tenant = (char *)"a";
+                say(admin, MSG_ADMIN_SESSION_PURGE, &m.base);
+                AWAIT(&w, sessions_count(ns) < MANY);
+                hang_up(admin);
+                AWAIT(&w, sessions_count(ns) == 0);
+        }
+        world_end(&w);
+}
+
 static void test_expiry(void **state)
 {
         Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
@@ -458,6 +504,7 @@ int main(void)
                 TEST(test_page_memory),
                 TEST(test_administration),
                 TEST(test_long_list),
+                TEST(test_purge_of_many),
                 TEST(test_expiry),
                 TEST(test_sleeps_until_expiry),
         };

@@ -659,6 +659,7 @@ static void test_invalidation_of_windows_alone(void **state)
 
 static void test_expiry_and_purge(void **state)
 {
+        struct session_purge purge;
         struct bench w;
         uint32_t s;
 
@@ -672,7 +673,9 @@ static void test_expiry_and_purge(void **state)
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
         assert_int_equal(count_hits(w.a, 0, 2), 2);
         (void)truncated(&w, "s", 0, 6, 2);
-        assert_int_equal(sessions_purge(w.ns, NULL, 0, 0, 7), 1);
+        session_purge_init(&purge, w.f.a, 0, 7);
+        assert_false(session_purge_begin(&purge));
+        assert_int_equal(purge.n_sessions, 1);
         assert_int_equal(
                 w.ns->device.n_pages[PAGE_DETACHED] + w.ns->device.n_pages[PAGE_SEALED], 0);
         end(&w);
@@ -826,9 +829,134 @@ static void test_long_window_goes_in_slices(void **state)
         end(&w);
 }
 
+#define LONG_WINDOW 50
+
+/* A session whose window has LONG_WINDOW pages, which nobody else has use for; 4 of them are let go
+ * of at once. */
+static uint32_t long_window(struct bench *w)
+{
+        uint32_t s;
+
+        begin(w, 16, 16, 16);
+        w->f.store.drop_slice_pages = 4;
+        s = open_session(w->a, "s");
+        append(w->a, s, ROOT, 0, 60);
+        truncate_pages(w->a, s, 1, LONG_WINDOW, 9);
+        while (chores_work(&w->f.store))
+                ;
+        assert_int_equal(ns_n_pages(w->ns, PAGE_DETACHED), LONG_WINDOW);
+        return s;
+}
+
+/* The pages that left the window go 4 at a time, the first 4 of them did; `n` stay. */
+static void expect_slices(struct bench *w, unsigned n)
+{
+        uint64_t now = ns_n_pages(w->ns, PAGE_DETACHED), before;
+
+        fixture_check(&w->f);
+        for (bool more = true; more;) {
+                before = now;
+                more = store_work(&w->f.store, 4);
+                now = ns_n_pages(w->ns, PAGE_DETACHED);
+                assert_true(before - now <= 4);
+                fixture_check(&w->f);
+        }
+        assert_int_equal(now, n);
+}
+
+/* What is published to the session continues none of its window: that isn't the session's any more,
+ * and the new page is. */
+static void test_window_begins_anew_in_slices(void **state)
+{
+        struct bench w;
+        uint32_t s = long_window(&w);
+
+        append(w.a, s, 0, 100, 1);
+        assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), LONG_WINDOW - 4 + 1);
+        expect_pages(w.a, s, "0@0 100@10");
+        append(w.a, s, 100, 101, 2); /* while pages of the first window are held */
+        expect_pages(w.a, s, "0@0 100@10 101@11 102@12");
+        append(w.a, s, 0, 110, 1); /* and once more */
+        append(w.a, s, 110, 111, 3);
+        expect_pages(w.a, s, "0@0 110@10 111@11 112@12 113@13");
+        expect_slices(&w, 4);
+        expect_pages(w.a, s, "0@0 110@10 111@11 112@12 113@13");
+        end(&w);
+}
+
+static void test_window_is_shortened_in_slices(void **state)
+{
+        struct bench w;
+        uint32_t s = long_window(&w);
+
+        truncate_pages(w.a, s, 1, 30, 20);
+        assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), LONG_WINDOW - 4);
+        assert_int_equal(info_of(w.a, s).n_pages, 1 + 30);
+        truncate_pages(w.a, s, 1, 3, 27);
+        expect_pages(w.a, s, "0@0 57@57 58@58 59@59");
+        append(w.a, s, 59, 60, 40); /* for which there is more room wanted */
+        assert_int_equal(info_of(w.a, s).n_pages, 1 + 43);
+        expect_slices(&w, 43);
+        assert_int_equal(info_of(w.a, s).n_pages, 1 + 43);
+        truncate_pages(w.a, s, 1, 0, 43); /* it is none that is truncated any more */
+        expect_pages(w.a, s, "0@0");
+        append(w.a, s, 0, 1, 9);
+        truncate_pages(w.a, s, 1, 1, 8);
+        expect_pages(w.a, s, "0@0 9@9");
+        while (chores_work(&w.f.store))
+                ;
+        expect_slices(&w, 1);
+        end(&w);
+}
+
+/* A window that is lost, too; and pages of it are the first that a lease takes after that, a slice
+ * at a time. */
+static void test_window_is_lost_in_slices(void **state)
+{
+        struct bench w;
+        uint32_t s = long_window(&w);
+
+        assert_true(sessions_give_way(w.ns, true));
+        expect_pages(w.a, s, "0@0");
+        assert_int_equal(w.ns->sessions->n_room, 0);
+        for (unsigned n = LONG_WINDOW - 4; n > 0; n -= MIN(n, 4u)) {
+                assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), n);
+                fixture_check(&w.f);
+                assert_true(sessions_give_way(w.ns, true));
+        }
+        assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), 0);
+        assert_false(sessions_give_way(w.ns, true));
+        end(&w);
+}
+
+/* The session ends, however it does, before all of them went. */
+static void test_slices_of_a_session_that_ends(void **state)
+{
+        for (int how = 0; how < 4; how++) {
+                struct bench w;
+                uint32_t s = long_window(&w);
+                uint64_t n;
+
+                truncate_pages(w.a, s, 1, 20, LONG_WINDOW - 20);
+                if (how == 0)
+                        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
+                if (how == 1 || how == 2)
+                        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+                while (how == 2 && sessions_give_way(w.ns, true))
+                        fixture_check(&w.f);
+                if (how < 3)
+                        expect_slices(&w, 0);
+                end(&w); /* or it is there when its namespace goes */
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                TEST(test_window_begins_anew_in_slices),
+                TEST(test_window_is_shortened_in_slices),
+                TEST(test_window_is_lost_in_slices),
+                TEST(test_slices_of_a_session_that_ends),
                 cmocka_unit_test(test_long_window_goes_in_slices),
                 TEST(test_truncate),
                 TEST(test_ranges),
