@@ -172,7 +172,7 @@ int ipc_arena_map(
         cu_deviceptr at = x->allocation;
         int r = cuda_start(cuda_device_of(x));
 
-        assert(x->arena_address == 0);
+        assert(x->arena_address == 0 || !x->is_imported);
         assert(offset <= arena->bytes && e->bytes <= arena->bytes - offset);
 
         if (r == 0 && x->is_imported)
@@ -203,7 +203,7 @@ int ipc_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *
         struct cuda_extent *x = cuda_extent(e);
         int r = 0;
 
-        assert(a->n_maps > 0 && x->arena_address != 0);
+        assert(a->n_maps > 0 && (x->arena_address != 0 || !x->is_imported));
 
         if (x->is_imported)
                 r = close_handle(x);

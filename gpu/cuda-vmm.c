@@ -275,7 +275,7 @@ int vmm_arena_map(
         bool is_mapped = false;
         int r = cuda_start(cuda_device_of(x));
 
-        assert(x->has_handle && x->arena_address == 0);
+        assert(x->has_handle && (x->arena_address == 0 || !x->is_imported));
 
         if (r < 0)
                 return r;
@@ -301,17 +301,19 @@ int vmm_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *
         struct cuda_arena *a = cuda_arena(arena);
         struct cuda_extent *x = cuda_extent(e);
         struct cuda_device *d = cuda_device_of(x);
+        cu_deviceptr at = address_of(a, offset, e);
         int r;
 
-        assert(a->n_maps > 0 && x->arena_address == address_of(a, offset, e));
+        assert(a->n_maps > 0 && (x->arena_address == at || !x->is_imported));
 
-        r = cuda_check(d, "cuMemUnmap", d->cuda->MemUnmap(x->arena_address, e->bytes));
+        r = cuda_check(d, "cuMemUnmap", d->cuda->MemUnmap(at, e->bytes));
         if (r < 0) {
                 a->has_stuck = x->has_stuck = true;
                 return r;
         }
         a->n_maps--;
-        x->arena_address = 0;
+        if (x->arena_address == at)
+                x->arena_address = 0;
         if (x->is_imported)
                 x->address = 0;
         return 0;

@@ -79,7 +79,7 @@ struct cuda_extent {
         /* Where copies find it: an owner's own mapping, or where it is mapped in an arena. 0: not
          * reachable. */
         cu_deviceptr address;
-        cu_deviceptr arena_address; /* of the arena it is mapped in; 0: none */
+        cu_deviceptr arena_address; /* where an arena has it, the last of several; 0: nowhere */
         bool has_stuck;             /* an unmap failed: it may be destroyed all the same */
 
         /* VMM */

@@ -185,14 +185,16 @@ struct device_ops {
         /* The arena's first address; constant. NULL where props.is_contiguous is false. */
         void *(*arena_base)(const struct device_arena *a);
 
-        /* Where an extent that is mapped lies. From any thread while it stays mapped. */
+        /* Where an extent that is mapped lies, of several places the last. From any thread while
+         * it stays mapped. */
         void *(*extent_address)(const struct extent *e);
 
         /*
          * Maps a whole extent at `offset` (multiple of the unit). The arena shares the
          * extent until unmap. A user's extent is mapped once, and may only be unmapped and
          * destroyed from then on (and read and written, where addresses aren't the CPU's): the
-         * backend gives its handle back, which the mapping doesn't need.
+         * backend gives its handle back, which the mapping doesn't need. One that a GPU's backend
+         * created may be mapped at several offsets, and is unmapped from the last one first.
          */
         int (*arena_map)(struct device_arena *a, uint64_t offset, struct extent *e,
                 enum device_access access);

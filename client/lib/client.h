@@ -79,6 +79,9 @@ struct kvl_ns {
         struct device *device;       /* owned; NULL and the rest too where metadata-only */
         struct device_arena *arena;  /* owned; plane after plane */
         bool has_null_page;          /* page 0 is there, whatever is mapped */
+        bool has_null_set;           /* set 0 is never bound: page 0 is this process' */
+        struct extent *null_extent;  /* owned; on a GPU, mapped at page 0 in every plane */
+        uint32_t n_null_planes;      /* in so many it is */
         uint8_t *base;               /* of the arena; NULL where extents aren't contiguous */
         uint64_t address;            /* common to all clients; 0: none */
         uint64_t plane_stride_bytes; /* n_device_sets * extent_bytes */

@@ -308,10 +308,14 @@ struct kvl_layout {
 
 enum kvl_ns_flags {
         /*
-         * Page 0 is never granted: an engine's null block. On host memory it is there from
-         * kvl_ns_open() on, as long as the namespace is open: zeros, as long as nobody writes to
-         * it. What is written there may be seen by this process alone or by others of the tenant,
-         * and be gone again. On a GPU it is mapped with other pages of its set, which may be never.
+         * Page 0 is never granted: an engine's null block. It is there from kvl_ns_open() on, as
+         * long as the namespace is open: zeros, as long as nobody writes to it. What is written
+         * there may be seen by this process alone or by others of the tenant, and be gone again.
+         * On a GPU it is memory that this process takes of the device itself, which no limit of
+         * kvleased counts: a page of one plane, rounded up to the device's unit (2 MiB). All planes
+         * share it, so what is written in one is seen in the others. No other page of its set is
+         * ever granted there. With a kvleased, or a namespace, from before that was so it is mapped
+         * with other pages of its set, which may be never.
          */
         KVL_NS_KEEP_PAGE_ZERO = 1 << 0,
         /* Pages at the same addresses in every process that asks for it. Not with cudaipc. */
@@ -347,7 +351,8 @@ int kvl_layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_B
  * sentence has both layouts. KVL_DRAINING. -EEXIST: open on this connection already. -ENOENT: no
  * such device, or this process can't use it (the sentence says why: no driver, one of
  * a wrong version, not visible). -EBUSY: with KVL_NS_SAME_ADDRESS, its addresses are in use here.
- * -EOPNOTSUPP: the transport, or the device, can't do that. -EINVAL; -ENOMEM.
+ * -EOPNOTSUPP: the transport, or the device, can't do that. -EIO: the GPU failed, with
+ * KVL_NS_KEEP_PAGE_ZERO. -EINVAL; -ENOMEM: also of the GPU, with that flag.
  */
 int kvl_ns_open(struct kvl_conn *conn, const char *name, const struct kvl_layout *layout,
         const char *device, unsigned flags, struct kvl_ns **ret_ns);

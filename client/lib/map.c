@@ -92,6 +92,43 @@ static int refuse_backing(const struct kvl_ns *ns, int error)
                 *why ? why : status_text(error));
 }
 
+/* Of a GPU: one piece of memory, as small as can be mapped, is page 0 of every plane. */
+static int make_null_page(struct kvl_ns *ns)
+{
+        const struct device_ops *ops = ns->device->ops;
+        uint64_t unit = ns->device->props.unit_bytes;
+        int r = ops->extent_create(
+                ns->device, round_up_u64(ns->info.plane_page_bytes, unit), &ns->null_extent);
+
+        while (r == 0 && ns->n_null_planes < ns->info.n_planes) {
+                r = ops->arena_map(ns->arena, ns->n_null_planes * ns->plane_stride_bytes,
+                        ns->null_extent, DEVICE_READ_WRITE);
+                ns->n_null_planes += r == 0;
+        }
+        ns->has_null_page = r == 0;
+        if (r == 0)
+                return 0;
+        return error_set(r == -ENOMEM ? r : -EIO,
+                "can't make page 0 of namespace %s on the device %s: %s", ns->name, ns->info.device,
+                *ns->device->why ? ns->device->why : status_text(r));
+}
+
+static int drop_null_page(struct kvl_ns *ns)
+{
+        const struct device_ops *ops = ns->device->ops;
+
+        for (; ns->n_null_planes > 0; ns->n_null_planes--) {
+                int r = ops->arena_unmap(ns->arena,
+                        (ns->n_null_planes - 1) * ns->plane_stride_bytes, ns->null_extent);
+
+                if (r < 0)
+                        return r;
+        }
+        if (ns->null_extent)
+                ops->extent_destroy(TAKE(ns->null_extent), false);
+        return 0;
+}
+
 /* What it has before, between and after its sets. */
 static int back_arena(struct kvl_ns *ns, unsigned flags)
 {
@@ -108,9 +145,9 @@ static int back_arena(struct kvl_ns *ns, unsigned flags)
                 return 0;
         if (ops->arena_back)
                 r = ops->arena_back(ns->arena, &backing);
-        /* Where it can't, page 0 is mapped with its set. */
+        /* Where it can't, page 0 is this process' own, or is mapped with its set. */
         if (r == -EOPNOTSUPP && !backing.reads_zeros)
-                return 0;
+                return ns->has_null_set ? make_null_page(ns) : 0;
         ns->has_null_page = r == 0 && backing.null_bytes > 0;
         return r < 0 ? refuse_backing(ns, r) : 0;
 }
@@ -401,6 +438,9 @@ void ns_unmap_all(struct kvl_ns *ns)
                 free(ns->sets[i].bases);
         }
         free(ns->sets);
+        r = ns->arena ? drop_null_page(ns) : 0;
+        if (r < 0)
+                first_error = r;
         /* What can't be unmapped stays until the process ends, and what it hangs on with it. */
         if (first_error < 0)
                 return;
@@ -442,6 +482,8 @@ void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
                 return NULL;
         if (ns->base)
                 return ns->base + plane * ns->plane_stride_bytes + page * ns->info.stride_bytes;
+        if (page == 0 && ns->has_null_page)
+                return ns->device->ops->extent_address(ns->null_extent);
         base = atomic_load_explicit(&ns->sets[set_index].bases[plane], memory_order_relaxed);
         return base ? base + offset_in_extent(ns, page) : NULL;
 }
@@ -504,18 +546,26 @@ static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, ui
         return r;
 }
 
+/* [L] NULL: it isn't mapped. */
+static struct extent *device_extent(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
+{
+        uint32_t set_index = ns_set_of(ns, page);
+
+        if (page == 0 && ns->null_extent)
+                return ns->null_extent;
+        return ns_is_mapped(ns, set_index) ? ns->sets[set_index].extents[plane] : NULL;
+}
+
 /* [L] */
 static int copy_on_device(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
         void *memory, uint64_t bytes, enum device_direction direction)
 {
-        uint32_t set_index = ns_set_of(ns, page);
         const struct device_ops *ops = ns->device->ops;
-        struct extent *e;
+        struct extent *e = device_extent(ns, page, plane);
         int r;
 
-        if (!ns_is_mapped(ns, set_index))
+        if (!e)
                 return refuse_unmapped(page);
-        e = ns->sets[set_index].extents[plane];
         offset += offset_in_extent(ns, page);
         ns->device->why[0] = '\0';
         r = direction == DEVICE_TO_HOST ? ops->extent_read(e, offset, memory, bytes)
@@ -565,17 +615,14 @@ int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint6
 /* [L] */
 static int copy_page_on_device(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
 {
-        uint32_t from_set = ns_set_of(ns, from), to_set = ns_set_of(ns, to);
+        struct extent *src = device_extent(ns, from, plane), *dst = device_extent(ns, to, plane);
         struct device *d = ns->device;
         int r;
 
-        if (!ns_is_mapped(ns, from_set))
-                return refuse_unmapped(from);
-        if (!ns_is_mapped(ns, to_set))
-                return refuse_unmapped(to);
+        if (!src || !dst)
+                return refuse_unmapped(src ? to : from);
         d->why[0] = '\0';
-        r = d->ops->extent_copy(ns->sets[to_set].extents[plane], offset_in_extent(ns, to),
-                ns->sets[from_set].extents[plane], offset_in_extent(ns, from),
+        r = d->ops->extent_copy(dst, offset_in_extent(ns, to), src, offset_in_extent(ns, from),
                 ns->info.plane_page_bytes);
         if (note_result(ns, r) < 0)
                 return error_set(-EIO, "can't copy page %u to page %u on the device %s: %s", from,

@@ -113,6 +113,7 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         ns->id = m->ns_id;
         ns->transport = m->transport;
         ns->address = m->address;
+        ns->has_null_set = m->null_set;
         info->epoch = m->epoch;
         info->is_cpu_memory = m->transport == TRANSPORT_MEMFD;
         info->is_contiguous = m->transport != TRANSPORT_CUDAIPC;

@@ -9,8 +9,8 @@
 
 uint64_t address_bytes(const struct ns *ns)
 {
-        /* No more than the device's budget. */
-        uint64_t bytes = ns->geometry.set_bytes * ns->geometry.tiers[TIER_DEVICE].n_sets;
+        /* No more than the device's budget, and a null set. */
+        uint64_t bytes = ns->geometry.set_bytes * geometry_device_slots(&ns->geometry);
 
         return bytes <= ADDRESS_END ? round_up_u64(bytes, ADDRESS_STEP) : UINT64_MAX;
 }

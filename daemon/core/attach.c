@@ -141,7 +141,7 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
                                 "it first said so; use another name",
                                 ns->name, kind, codec_name(ns->geometry.tiers[kind].codec),
                                 codec_name(codec_asked(o, kind)));
-        if (o->keep_page_zero && !ns->keep_page_zero)
+        if (o->keep_page_zero && !ns->keep_page_zero && !geometry_has_null_set(&ns->geometry))
                 return detail_set(d, KVL_STATUS_LAYOUT,
                         "namespace %s was opened first without keeping page 0 back, and page 0 may "
                         "be in use; use another name",

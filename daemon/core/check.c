@@ -89,6 +89,8 @@ static int check_set(struct checker *c, const struct extent_set *set)
 
         if (set->index >= ns->geometry.n_set_slots || ns->sets[set->index] != set)
                 why = "isn't in the slot it names";
+        else if (set->index < ns->geometry.tiers[TIER_DEVICE].first_set)
+                why = "is the null set, which is never bound";
         else if (set_kind(set) != tier_of_set(&ns->geometry, set->index))
                 why = "is in another tier than its number";
         else if (set->ns != ns)

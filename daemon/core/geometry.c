@@ -284,6 +284,7 @@ int ns_geometry_of(const struct ns_layout *layout, const struct set_source *sour
                 .extent_bytes = extent_bytes,
                 .set_bytes = set_bytes,
                 .set_pages = (uint32_t)(extent_bytes / stride.bytes),
+                .n_set_slots = source->has_null_set,
         };
         g.tiers[TIER_DEVICE] = (struct tier_geometry){
                 .set_bytes = set_bytes,
@@ -332,7 +333,7 @@ static bool tier_holds(const struct ns_geometry *g, enum tier_kind kind)
 bool ns_geometry_holds(const struct ns_geometry *g, const struct ns_layout *l)
 {
         const struct tier_geometry *device = &g->tiers[TIER_DEVICE];
-        uint64_t n_sets = 0, stride = geometry_stride(g);
+        uint64_t n_sets = device->first_set, stride = geometry_stride(g);
 
         for (enum tier_kind kind = TIER_DEVICE; kind < TIER_COUNT; kind++) {
                 if (g->tiers[kind].first_set != n_sets || !tier_holds(g, kind))
@@ -341,7 +342,7 @@ bool ns_geometry_holds(const struct ns_geometry *g, const struct ns_layout *l)
         }
         return l->n_planes > 0 && l->n_planes <= NS_MAX_PLANES && l->plane_page_bytes > 0 &&
                stride >= l->plane_page_bytes && g->extent_bytes <= NS_MAX_SET_BYTES &&
-               device->n_sets > 0 && g->n_set_slots == n_sets &&
+               device->first_set <= 1 && device->n_sets > 0 && g->n_set_slots == n_sets &&
                g->set_pages == g->extent_bytes / stride && g->set_pages > 0 &&
                g->extent_bytes % stride == 0 && g->set_bytes == g->extent_bytes * l->n_planes &&
                device->extent_bytes == g->extent_bytes && device->set_bytes == g->set_bytes &&

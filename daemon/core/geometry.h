@@ -56,7 +56,7 @@ struct ns_layout {
  * is stored_bytes, its planes one behind the other; on disk it is none.
  */
 struct tier_geometry {
-        uint32_t first_set;
+        uint32_t first_set; /* the device's: 0, or 1 where set 0 is the clients' own null set */
         uint32_t n_sets;    /* that the pool's whole budget could hold; 0: there is no such tier */
         uint64_t set_bytes; /* that are charged; n_extents * extent_bytes, but for the disk */
         uint64_t extent_bytes; /* multiple of the granularity */
@@ -71,7 +71,7 @@ struct ns_geometry {
         uint64_t extent_bytes;   /* of the device, as in its tier_geometry */
         uint64_t set_bytes;      /* likewise */
         uint32_t set_pages;      /* extent_bytes / stride */
-        uint32_t n_set_slots;    /* of all tiers */
+        uint32_t n_set_slots;    /* of all tiers, and the null set */
         uint32_t capacity_pages; /* set_pages * n_set_slots */
         uint32_t reserved;
         struct tier_geometry tiers[TIER_COUNT]; /* by enum tier_kind */
@@ -84,6 +84,7 @@ struct set_source {
         uint64_t granularity_bytes; /* extents had best be multiples of it */
         uint64_t unit_bytes;        /* they must be multiples of it; it divides granularity_bytes */
         uint64_t budget_bytes;
+        bool has_null_set; /* the device's sets begin with number 1 */
 };
 
 /*
@@ -104,6 +105,21 @@ int ns_geometry_of(const struct ns_layout *layout, const struct set_source *sour
 static inline uint64_t geometry_stride(const struct ns_geometry *g)
 {
         return g->tiers[TIER_DEVICE].stored_bytes;
+}
+
+/*
+ * Set 0 is nobody's: its numbers and addresses are there, and it is never bound. Clients put memory
+ * of their own at page 0.
+ */
+static inline bool geometry_has_null_set(const struct ns_geometry *g)
+{
+        return g->tiers[TIER_DEVICE].first_set > 0;
+}
+
+/* As clients count them: what has no tier in front of the device's pages is the device's, too. */
+static inline uint32_t geometry_device_slots(const struct ns_geometry *g)
+{
+        return g->tiers[TIER_DEVICE].first_set + g->tiers[TIER_DEVICE].n_sets;
 }
 
 /* What a tier below the device is made of. */

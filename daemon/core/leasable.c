@@ -49,7 +49,8 @@ static void show(struct ns *ns)
 bool leasable_look(struct ns *ns, uint32_t *budget)
 {
         struct leasable *l = &ns->leasable;
-        uint32_t set_pages = ns->geometry.set_pages, end = tier_n_pages(&ns->geometry, TIER_DEVICE);
+        uint32_t set_pages = ns->geometry.set_pages,
+                 end = geometry_device_slots(&ns->geometry) * set_pages;
 
         while (*budget > 0 && l->page < end) {
                 uint32_t left = set_pages - l->page % set_pages;

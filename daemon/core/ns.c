@@ -45,7 +45,7 @@ static void set_tiers(struct ns *ns)
 
         static_assert(TREE_TIERS >= TIER_COUNT, "a tier of the tree for each");
         for (unsigned i = 0; i < TIER_COUNT; i++) {
-                first[i] = tier_first_page(&ns->geometry, i);
+                first[i] = i == TIER_DEVICE ? 0 : tier_first_page(&ns->geometry, i);
                 n = ns->geometry.tiers[i].n_sets > 0 ? i + 1 : n;
         }
         tree_set_tiers(&ns->tree, first, n);
@@ -246,10 +246,12 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         if (r < 0)
                 return r;
         source = pool_set_source(pool);
+        source.has_null_set = options->keep_page_zero && !pool->props->is_cpu_memory;
         r = ns_geometry_of(layout, &source, options->stride_bytes, &geometry, d);
         if (r < 0)
                 return r;
-        if (options->keep_page_zero && tier_n_pages(&geometry, TIER_DEVICE) == 1)
+        if (options->keep_page_zero && !source.has_null_set &&
+                tier_n_pages(&geometry, TIER_DEVICE) == 1)
                 return detail_set(d, -EINVAL,
                         "the device's budget holds one page of this layout and page 0 is kept "
                         "back");
@@ -260,7 +262,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         if (r < 0)
                 return detail_set(d, r, "no memory for namespace %s: %s", name, status_text(r));
         place(ns, t, pool, name);
-        ns->keep_page_zero = options->keep_page_zero;
+        ns->keep_page_zero = options->keep_page_zero && !source.has_null_set;
         ns->address = address_take(t->store, ns);
         enter(ns);
         (void)space_open(ns, false); /* without it: what is cold is dropped */

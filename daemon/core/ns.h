@@ -70,6 +70,7 @@ struct ns {
         struct tenant *tenant;      /* borrowed */
         struct ns_layout layout;
         struct ns_geometry geometry;
+        /* Page 0 of set 0 is never granted. False where there is a null set (geometry.h) for it. */
         bool keep_page_zero;
         uint64_t address;         /* of its range, common to all clients (address.h); 0: none */
         uint64_t epoch;           /* one more with every invalidation of the whole namespace */
@@ -138,7 +139,7 @@ static_assert(offsetof(struct ns, name) == 0, "probes");
 
 /* Fixed when it is made. */
 struct ns_options {
-        bool keep_page_zero;
+        bool keep_page_zero;           /* page 0 is never granted */
         uint64_t stride_bytes;         /* as of ns_geometry_of() */
         enum codec codecs[TIER_COUNT]; /* of what lies in tiers below the device */
 };

@@ -209,7 +209,7 @@ static int recover_sets(struct recoverer *v, struct ns *ns)
 
                 if (!(word & SET_RECORD_BOUND))
                         continue;
-                if (!is_extents(first, n))
+                if (!is_extents(first, n) || i < ns->geometry.tiers[TIER_DEVICE].first_set)
                         return -EINVAL;
                 if (kind == TIER_DEVICE && ns->device.pool->is_doubted)
                         return -ESTALE;

@@ -80,7 +80,7 @@ static void walk_set(struct walk *w, const struct extent_set *set)
 /* All runs that can be granted, as far as the looks go. */
 static void walk_runs(struct ns *ns, run_fn fn, void *data)
 {
-        uint32_t n_slots = ns->geometry.tiers[TIER_DEVICE].n_sets, slot = ns->run_slot;
+        uint32_t n_slots = geometry_device_slots(&ns->geometry), slot = ns->run_slot;
         struct walk w = {.fn = fn, .data = data};
 
         for (uint32_t i = 0; i < n_slots && !w.is_over && w.n_looks < RUN_LOOK_MAX; i++) {

@@ -90,8 +90,8 @@ static void fill_tier(Kvlease__V1__Tier *m, const struct ns_geometry *g, enum ti
 
         kvlease__v1__tier__init(m);
         m->kind = kind;
-        m->first_page = tier_first_page(g, kind);
-        m->n_pages = tier_n_pages(g, kind);
+        m->first_page = is_device ? 0 : tier_first_page(g, kind);
+        m->n_pages = is_device ? geometry_device_slots(g) * g->set_pages : tier_n_pages(g, kind);
         m->page_bytes = is_device ? t->stored_bytes * t->n_extents : t->stored_bytes;
         m->is_readable = kind == TIER_HOST && t->codec == CODEC_NONE;
         m->extent_bytes = kind == TIER_HOST ? t->extent_bytes : 0;
@@ -157,6 +157,7 @@ int handle_NS_OPEN(struct request *rq)
         reply->transport = a->ns->device.pool->props->transport;
         reply->address = a->ns->address;
         reply->stride_bytes = geometry_stride(&a->ns->geometry);
+        reply->null_set = geometry_has_null_set(&a->ns->geometry);
         fill_tiers(reply, &a->ns->geometry);
         /* Another version may have retired the old contents. */
         server_kick(rq->server);

@@ -1,5 +1,6 @@
 /* Clients of a GPU: those that can't use it, addresses, streams, contexts that break. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 #include "tests/integration/gpu-support.h"
 
 #define N 4
+
+static const struct private_options kept = {.is_kept = true, .has_control = true};
 
 /* ---- who can't use the device ---- */
 
@@ -221,6 +224,57 @@ static void test_release_and_free(void **state)
         worker_stop(a);
 }
 
+/* ---- page 0 ---- */
+
+static struct worker *start_null(struct harness *h)
+{
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+
+        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
+        worker_tell(w, "open null 3 - - zero");
+        return w;
+}
+
+static void assert_has_null(struct worker *w)
+{
+        assert_string_equal(worker_tell(w, "mapped 0"), " 1");
+        assert_string_equal(worker_tell(w, "mapped 1"), " 0");
+        assert_string_equal(worker_tell(w, "zeros 0"), " 0");
+}
+
+/* Each process has its own, from the first moment on, also after a restart of the daemon. */
+static void test_page_zero(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = start_null(h), *b;
+        uint32_t pages[N];
+
+        assert_has_null(a);
+        worker_publish_chain(a, 1, N, pages);
+        for (unsigned i = 0; i < N; ++i)
+                worker_tell(a, "verify %u %u", pages[i], 1000 + i);
+        assert_has_null(a);
+        worker_tell(a, "poke 0 7");
+        b = start_null(h);
+        assert_has_null(b);
+        kill((pid_t)ctl_status(h, "pid"), SIGKILL);
+        assert_int_equal(private_daemon_await(&h->daemon), 0);
+        if (private_is_contiguous()) {
+                worker_tell(b, "lookup 1:0-%u", N - 1);
+                assert_int_equal(worker_numbers(b, pages, N), N);
+                worker_tell(b, "verify %u 1000", pages[0]);
+                worker_tell(a, "lease 1");
+                worker_stop(b);
+                b = start_null(h);
+                assert_has_null(b);
+        }
+        assert_string_equal(worker_tell(a, "peek 0"), " 7");
+        ctl(h, "check");
+        worker_stop(a);
+        worker_stop(b);
+}
+
 /* ---- contexts that break ---- */
 
 static void write_control(const char *path, const char *lines)
@@ -281,6 +335,7 @@ int main(void)
                 harness_test(test_publish, NULL),
                 harness_test(test_publish_unattended, NULL),
                 harness_test(test_release_and_free, NULL),
+                harness_test(test_page_zero, (void *)&kept),
                 harness_test(test_broken_context, NULL),
         };
 

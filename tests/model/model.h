@@ -54,7 +54,8 @@ struct model_ns {
         bool exists;
         int tenant, shape;
         unsigned epoch, version_epoch, version;
-        bool keep_zero;
+        bool keep_zero;    /* page 0 of set 0 is nobody's */
+        bool has_null_set; /* all of set 0 is */
         struct model_page pages[MAX_PAGES];
         int where[N_KEYS];  /* page, NONE: not cached */
         int parent[N_KEYS]; /* key it was published under, NONE */
@@ -97,6 +98,11 @@ struct shape {
         uint64_t set_bytes;
         bool keep_zero;
 };
+
+static inline bool is_null(const struct model_ns *ns, uint32_t page)
+{
+        return (ns->keep_zero && page == 0) || (ns->has_null_set && page < ns->set_pages);
+}
 
 extern const struct shape shapes[N_NS];
 

@@ -281,7 +281,7 @@ static void learn_filled(const struct shared_case *s)
 
                 if (page == PAGE_NONE)
                         continue;
-                CHECK(page < s->ns->n_pages && !(page == 0 && s->ns->keep_zero), "page %u", page);
+                CHECK(page < s->ns->n_pages && !is_null(s->ns, page), "page %u", page);
                 p = &s->ns->pages[page];
                 if (p->state == M_READY && p->holder == s->a && p->slot == slot)
                         continue;

@@ -229,6 +229,10 @@ static void serve_open(struct fake_peer *p, const Kvlease__V1__NsOpenRequest *re
         m.device = (char *)(p->device ? p->device : "host");
         m.transport = p->transport ? p->transport : 1;
         m.address = p->address;
+        m.null_set = p->has_null_set && request->keep_page_zero;
+        /* Nobody gets its pages. */
+        if (m.null_set)
+                memset(p->leased, 1, p->set_pages);
         if (p->n_device_sets > 0)
                 describe_tiers(p, &m, request->layout);
         if (p->spoil)

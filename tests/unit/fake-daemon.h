@@ -51,6 +51,7 @@ struct fake_peer {
         const char *device; /* NULL: "host" */
         uint32_t transport; /* 0: memfd */
         uint64_t address;
+        bool has_null_set;      /* where page 0 is kept back */
         uint32_t n_device_sets; /* likewise; the other sets are in host memory. 0: all */
         bool is_encoded;        /* likewise; host memory is */
         void (*spoil)(Kvlease__V1__NsOpenReply *m); /* likewise; called before it is sent */

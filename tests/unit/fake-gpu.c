@@ -18,7 +18,9 @@ struct gpu_extent {
         struct extent extent;
         int fd; /* owned */
         uint8_t handle[2];
-        uint8_t *at; /* where it is mapped */
+        uint8_t *at; /* where it is mapped, of several places the last */
+        unsigned n_at;
+        bool is_own;
 };
 
 struct gpu_arena {
@@ -56,6 +58,23 @@ static int gpu_extent_import(
         memcpy(e->handle, handle->bytes, sizeof(e->handle));
         *ret_extent = &e->extent;
         return 0;
+}
+
+static int gpu_extent_create(struct device *d, uint64_t bytes, struct extent **ret_extent)
+{
+        struct extent_handle handle = {.fd = -1, .bytes = {1}};
+        int r;
+
+        if (fake_gpu.create_error < 0)
+                return fake_gpu.create_error;
+        if (d->props.transport == TRANSPORT_VMM)
+                handle.fd = memfd_create("own", MFD_CLOEXEC);
+        if (handle.fd >= 0 && ftruncate(handle.fd, (off_t)bytes) < 0)
+                return -errno;
+        r = gpu_extent_import(d, &handle, bytes, ret_extent);
+        if (r == 0)
+                gpu_extent(*ret_extent)->is_own = true;
+        return r;
 }
 
 static void gpu_extent_destroy(struct extent *e, bool last_owner)
@@ -137,18 +156,23 @@ static int gpu_arena_map(struct device_arena *arena, uint64_t offset, struct ext
         struct gpu_extent *e = gpu_extent(extent);
         void *at;
 
-        assert(!e->at && access == DEVICE_READ_WRITE);
-        assert(offset % extent->bytes == 0 && offset + extent->bytes <= arena->bytes);
+        assert((!e->at || e->is_own) && access == DEVICE_READ_WRITE);
+        assert(offset % GRANULARITY == 0 && offset + extent->bytes <= arena->bytes);
         if (fake_gpu.is_broken)
                 return -ENXIO;
-        at = a->base ? mmap(a->base + offset, extent->bytes, PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_FIXED, e->fd, 0)
-                     : mmap(NULL, extent->bytes, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (a->base)
+                at = mmap(a->base + offset, extent->bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_FIXED, e->fd, 0);
+        else if (e->n_at == 0)
+                at = mmap(NULL, extent->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                        -1, 0);
+        else
+                at = e->at;
         if (at == MAP_FAILED)
                 return -errno;
         e->at = at;
-        if (!a->base)
+        e->n_at++;
+        if (!a->base && !e->is_own)
                 memcpy(e->at, e->handle, sizeof(e->handle));
         fake_gpu.n_mapped++;
         return 0;
@@ -159,15 +183,17 @@ static int gpu_arena_unmap(struct device_arena *arena, uint64_t offset, struct e
         struct gpu_arena *a = container_of(arena, struct gpu_arena, arena);
         struct gpu_extent *e = gpu_extent(extent);
 
-        assert(e->at && (!a->base || e->at == a->base + offset));
+        assert(e->n_at > 0 && (!a->base || e->is_own || e->at == a->base + offset));
         if (fake_gpu.unmap_error < 0)
                 return fake_gpu.unmap_error;
+        e->n_at--;
         if (a->base)
-                mmap(e->at, extent->bytes, PROT_NONE,
+                mmap(a->base + offset, extent->bytes, PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-        else
+        else if (e->n_at == 0)
                 munmap(e->at, extent->bytes);
-        e->at = NULL;
+        if (e->n_at == 0)
+                e->at = NULL;
         fake_gpu.n_unmapped++;
         return 0;
 }
@@ -276,6 +302,7 @@ int __wrap_device_open(const char *name, const struct device_options *options,
 {
         static const struct device_ops ops = {
                 .close = gpu_close,
+                .extent_create = gpu_extent_create,
                 .extent_import = gpu_extent_import,
                 .extent_destroy = gpu_extent_destroy,
                 .extent_copy = gpu_extent_copy,

@@ -30,6 +30,7 @@ struct fake_gpu {
         void *waited_for; /* stream of the last wait */
         /* At any time. */
         int unmap_error;             /* what unmapping fails with */
+        int create_error;            /* what making an extent fails with */
         void (*on_wait)(void *data); /* runs in a wait */
         void *on_wait_data;
         /* Streams. */

@@ -42,6 +42,18 @@ static void serve_ipc(struct fake_peer *p)
         serve(p);
 }
 
+static void serve_vmm_null(struct fake_peer *p)
+{
+        p->has_null_set = true;
+        serve_vmm(p);
+}
+
+static void serve_ipc_null(struct fake_peer *p)
+{
+        p->has_null_set = true;
+        serve_ipc(p);
+}
+
 struct world {
         struct fake f;
         struct kvl_conn *conn;
@@ -197,27 +209,114 @@ static void test_metadata_only(void **state)
         close_world(&w);
 }
 
-/* Its holes can't be backed. The null page is mapped with its set. */
-static void test_gpu(void **state)
+static void open_gpu(
+        void **state, struct world *w, fake_script script, enum device_transport transport)
 {
-        static const struct {
-                fake_script script;
-                enum device_transport transport;
-        } gpus[] = {{serve_vmm, TRANSPORT_VMM}, {serve_ipc, TRANSPORT_CUDAIPC}};
+        fake_gpu_reset(transport);
+        open_world(state, w, script, KVL_NS_KEEP_PAGE_ZERO, 0);
+}
+
+static void test_gpu_holes(void **state)
+{
+        static const fake_script scripts[] = {serve_vmm, serve_ipc};
+        static const enum device_transport transports[] = {TRANSPORT_VMM, TRANSPORT_CUDAIPC};
         struct world w;
 
         for (unsigned i = 0; i < 2; i++) {
-                fake_gpu_reset(gpus[i].transport);
-                open_world(state, &w, gpus[i].script, KVL_NS_BACK_HOLES, 0);
+                fake_gpu_reset(transports[i]);
+                open_world(state, &w, scripts[i], KVL_NS_BACK_HOLES, 0);
                 assert_int_equal(w.r, -EOPNOTSUPP);
                 assert_non_null(strstr(kvl_last_error(), "without KVL_NS_BACK_HOLES"));
                 close_world(&w);
-                open_world(state, &w, gpus[i].script, KVL_NS_KEEP_PAGE_ZERO, 0);
-                assert_int_equal(w.r, 0);
-                assert_null(kvl_page_ptr(w.ns, 0, 0));
-                map_set(&w);
-                assert_non_null(kvl_page_ptr(w.ns, 0, 0));
+        }
+}
+
+/* Of a daemon, or a namespace, from before there were null sets: it is mapped with its set. */
+static void test_gpu_in_set(void **state)
+{
+        struct world w;
+
+        open_gpu(state, &w, serve_vmm, TRANSPORT_VMM);
+        assert_int_equal(w.r, 0);
+        assert_null(kvl_page_ptr(w.ns, 0, 0));
+        map_set(&w);
+        assert_non_null(kvl_page_ptr(w.ns, 0, 0));
+        close_world(&w);
+}
+
+/* One that is written stays so, also while other sets come and go. Page `other` isn't the null
+ * set's. */
+static void check_gpu_page_zero(struct world *w, uint32_t other)
+{
+        const uint8_t ones[2] = {1, 1};
+        uint8_t got[2] = {7, 7};
+
+        assert_int_equal(kvl_page_write(w->ns, 0, N_PLANES - 1, 0, ones, sizeof(ones)), 0);
+        assert_int_equal(kvl_page_read(w->ns, 0, N_PLANES - 1, 0, got, sizeof(got)), 0);
+        assert_int_equal(got[0], 1);
+        assert_int_equal(kvl_page_copy(w->ns, 0, other), 0);
+        assert_int_equal(kvl_page_read(w->ns, other, N_PLANES - 1, 0, got, sizeof(got)), 0);
+        assert_int_equal(got[0], 1);
+        assert_int_equal(kvl_page_write(w->ns, other, 0, PAGE_BYTES - 2, "\0", 2), 0);
+        assert_int_equal(kvl_page_copy(w->ns, other, 0), 0);
+        assert_int_equal(kvl_page_write(w->ns, 0, 0, 0, "\0", 2), 0);
+}
+
+static void test_gpu_vmm(void **state)
+{
+        struct world w;
+        uint32_t page;
+
+        open_gpu(state, &w, serve_vmm_null, TRANSPORT_VMM);
+        assert_int_equal(w.r, 0);
+        check_page_zero(&w);
+        assert_null(kvl_page_ptr(w.ns, 1, 0));
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_true(page >= SET_PAGES);
+        check_page_zero(&w);
+        check_gpu_page_zero(&w, page);
+        assert_null(kvl_page_ptr(w.ns, 1, 0));
+        close_world(&w);
+        assert_int_equal(fake_gpu.n_open, 0);
+        assert_int_equal(fake_gpu.n_mapped, fake_gpu.n_unmapped);
+        assert_int_equal(fake_gpu.n_mapped, 2 * N_PLANES);
+}
+
+/* Without a common base, all planes have the same address. */
+static void test_gpu_ipc(void **state)
+{
+        struct world w;
+        uint32_t page;
+
+        open_gpu(state, &w, serve_ipc_null, TRANSPORT_CUDAIPC);
+        assert_int_equal(w.r, 0);
+        assert_non_null(kvl_page_ptr(w.ns, 0, 0));
+        assert_ptr_equal(kvl_page_ptr(w.ns, 0, 0), kvl_page_ptr(w.ns, 0, N_PLANES - 1));
+        assert_true(is_zero(kvl_page_ptr(w.ns, 0, 0), PAGE_BYTES));
+        assert_null(kvl_page_ptr(w.ns, 1, 0));
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_true(page >= SET_PAGES);
+        check_gpu_page_zero(&w, page);
+        close_world(&w);
+        assert_int_equal(fake_gpu.n_open, 0);
+        assert_int_equal(fake_gpu.n_mapped, fake_gpu.n_unmapped);
+}
+
+static void test_gpu_full(void **state)
+{
+        static const struct {
+                int error, r;
+        } cases[] = {{-ENOMEM, -ENOMEM}, {-ENXIO, -EIO}};
+        struct world w;
+
+        for (unsigned i = 0; i < 2; i++) {
+                fake_gpu_reset(TRANSPORT_VMM);
+                fake_gpu.create_error = cases[i].error;
+                open_world(state, &w, serve_vmm_null, KVL_NS_KEEP_PAGE_ZERO, 0);
+                assert_int_equal(w.r, cases[i].r);
+                assert_non_null(strstr(kvl_last_error(), "can't make page 0 of namespace chat"));
                 close_world(&w);
+                assert_int_equal(fake_gpu.n_open, 0);
         }
 }
 
@@ -234,7 +333,11 @@ int main(void)
                 TEST_BOTH(test_without),
                 TEST_BOTH(test_holes),
                 TEST_BOTH(test_metadata_only),
-                TEST_BOTH(test_gpu),
+                TEST_BOTH(test_gpu_holes),
+                TEST_BOTH(test_gpu_in_set),
+                TEST_BOTH(test_gpu_vmm),
+                TEST_BOTH(test_gpu_ipc),
+                TEST_BOTH(test_gpu_full),
         };
 
         return RUN_TESTS(tests);

@@ -364,6 +364,15 @@ static void arena(void)
         CHECK(holds(theirs, 0, 2 * STEP, 3));
         OK(ops->arena_unmap(a, 0, mine));
         CHECK(!ops->extent_address(mine) && holds(mine, 0, STEP, 3));
+        /* What was made here may be at several places. */
+        OK(ops->arena_unmap(a, 2 * STEP, theirs));
+        OK(ops->arena_map(a, 0, mine, DEVICE_READ_WRITE));
+        OK(ops->arena_map(a, 2 * STEP, mine, DEVICE_READ_WRITE));
+        CHECK(ops->extent_address(mine) == base + 2 * STEP);
+        OK(ops->arena_unmap(a, 2 * STEP, mine));
+        OK(ops->arena_unmap(a, 0, mine));
+        CHECK(!ops->extent_address(mine));
+        OK(ops->arena_map(a, 2 * STEP, theirs, DEVICE_READ_WRITE));
         OK(ops->arena_unmap(a, 2 * STEP, theirs));
         CHECK(holds(theirs, 0, 2 * STEP, 3));
         ops->extent_destroy(theirs, false);

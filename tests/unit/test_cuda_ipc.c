@@ -91,6 +91,8 @@ static void own_handle(void)
         /* An owner's own lies where it is. */
         OK(d->ops->arena_map(a, 0, mine, DEVICE_READ_WRITE));
         CHECK(d->ops->extent_address(mine));
+        OK(d->ops->arena_map(a, 0, mine, DEVICE_READ_WRITE));
+        OK(d->ops->arena_unmap(a, 0, mine));
         OK(d->ops->arena_unmap(a, 0, mine));
         CHECK(!d->ops->extent_address(mine) && holds(mine, 0, STEP, 0));
         d->ops->arena_release(a);

@@ -145,20 +145,30 @@ static void test_others_hold_it(void **state)
         fixture_end(&w.f);
 }
 
+/* Of a set on the host, or (a GPU) a set more than the budget holds. */
 static void test_page_zero(void **state)
 {
         struct ns_layout l = test_layout();
+        uint32_t pages[2 * SET_PAGES];
         struct attach *a;
         struct member *m;
         struct world w;
 
-        start(&w, 2);
-        m = join(w.f.a);
-        assert_int_equal(attach_open(m, "x", &l, "", true, &a, NULL), 0);
-        assert_int_equal(count(a), 2 * SET_PAGES - 1);
-        assert_true_to_word(&w, a);
-        member_free(m);
-        fixture_end(&w.f);
+        for (unsigned on_gpu = 0; on_gpu < 2; on_gpu++) {
+                start(&w, 2);
+                w.f.device.device.props.is_cpu_memory = !on_gpu;
+                m = join(w.f.a);
+                assert_int_equal(attach_open(m, "x", &l, "", true, &a, NULL), 0);
+                assert_int_equal(count(a), 2 * SET_PAGES - !on_gpu);
+                /* All pinned, in the last set as well. */
+                publish_chain(a, 0, 2 * SET_PAGES - !on_gpu, pages);
+                assert_int_equal(count(a), 0);
+                assert_int_equal(release_pages(a, pages, 2 * SET_PAGES - !on_gpu, 1, NULL), 0);
+                assert_int_equal(count(a), 2 * SET_PAGES - !on_gpu);
+                assert_true_to_word(&w, a);
+                member_free(m);
+                fixture_end(&w.f);
+        }
 }
 
 /* A round in small steps, of one namespace after the other; sets come and go meanwhile. */

@@ -1,4 +1,5 @@
 #include "daemon/core/pin.h"
+#include "daemon/core/room.h"
 #include "daemon/core/submit.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
@@ -385,6 +386,7 @@ static void test_page_zero_is_kept(void **state)
         uint32_t pages[SET_PAGES];
 
         fixture_start(&f, 8, 4, 4);
+        f.device.device.props.is_cpu_memory = true;
         m = join(f.a);
         assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f.d), 0);
         assert_int_equal(lease_pages(a, SET_PAGES - 1, 1, pages, &f.d), 0);
@@ -398,6 +400,41 @@ static void test_page_zero_is_kept(void **state)
         assert_int_equal(lease_pages(a, 2, 1, pages, &f.d), 0);
         assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(pages[0] + pages[1], 1 + 2);
+        end(&f, m);
+}
+
+/* On a GPU it is the clients' own, and set 0 with it: nothing is lost of the budget. */
+static void test_page_zero_on_gpu(void **state)
+{
+        struct lease_request run = {.n = 4 * SET_PAGES, .min = 4 * SET_PAGES, .how = LEASE_RUN};
+        struct ns_layout l = test_layout();
+        struct lease_result ret;
+        uint32_t pages[4 * SET_PAGES];
+        struct attach *a, *b;
+        struct fixture f;
+        struct member *m;
+
+        fixture_start(&f, 4, 4, 4);
+        m = join(f.a);
+        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f.d), 0);
+        assert_true(geometry_has_null_set(&a->ns->geometry));
+        assert_int_equal(a->ns->geometry.capacity_pages, 5 * SET_PAGES);
+        assert_int_equal(lease_pages(a, 4 * SET_PAGES, 1, pages, &f.d), 0);
+        assert_int_equal(a->ns->device.n_sets, 4);
+        for (int i = 0; i < 4 * SET_PAGES; i++)
+                assert_true(pages[i] >= SET_PAGES);
+        fixture_check(&f);
+        assert_int_equal(free_pages(a, pages, 4 * SET_PAGES, &f.d), 0);
+        assert_int_equal(room_leasable(a->ns, 0), 4 * SET_PAGES);
+        assert_int_equal(lease_ask(a, &run, 1, pages, &ret, &f.d), 0);
+        for (int i = 1; i < 4 * SET_PAGES; i++)
+                assert_int_equal(pages[i], pages[0] + i);
+        fixture_check(&f);
+        /* It is kept back for all who open it, whether or not they ask. */
+        attach_close(a);
+        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f.d), 0);
+        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f.d), 0);
+        assert_false(geometry_has_null_set(&b->ns->geometry));
         end(&f, m);
 }
 
@@ -670,6 +707,7 @@ int main(void)
                 TEST(test_another_version),
                 TEST(test_open_refusals),
                 TEST(test_page_zero_is_kept),
+                TEST(test_page_zero_on_gpu),
                 TEST(test_groups_share_grants),
                 TEST(test_max_clients),
                 TEST(test_mapping_keeps_a_set),
