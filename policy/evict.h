@@ -101,6 +101,10 @@ struct evict_ops {
         void (*insert)(
                 void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec);
 
+        /* insert() or idle() of the node, or insert() of one that continues it, comes soon: its
+         * memory may be fetched. NULL: no use. */
+        void (*prefetch)(const void *policy, uint32_t node);
+
         /* A lookup found it, held or idle, as the deepest of its request: it and all its ancestors
          * were used. Whoever needs these walks up, EVICT_WALK_PAGES at most. */
         void (*touch)(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec);

@@ -283,6 +283,14 @@ static uint32_t class_at_insert(
                               pgi_size_bin(run ? run->fresh_tokens : tokens, PGI_FRESHES)));
 }
 
+static void pgi_prefetch(const void *policy, uint32_t node)
+{
+        const struct pgi *p = policy;
+
+        if (node < p->n_pages)
+                __builtin_prefetch(&p->pages[node], 1);
+}
+
 static void pgi_insert(
         void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec)
 {
@@ -718,6 +726,7 @@ const struct evict_ops evict_pgi = {
         .reserve = pgi_reserve,
         .reset = pgi_reset,
         .insert = pgi_insert,
+        .prefetch = pgi_prefetch,
         .touch = pgi_touch,
         .hint = pgi_hint,
         .hold = pgi_hold,

@@ -74,6 +74,13 @@ static inline bool tree_has(const struct tree *t, uint32_t node)
         return node < t->n_nodes && t->nodes[node].prev_1 != 0;
 }
 
+/* It is looked at soon: its memory is fetched. Any number. */
+static inline void tree_prefetch(const struct tree *t, uint32_t node)
+{
+        if (node < t->n_nodes)
+                __builtin_prefetch(&t->nodes[node], 1);
+}
+
 static inline uint32_t tree_tier(const struct tree *t, uint32_t node)
 {
         uint32_t tier = t->n_tiers - 1;

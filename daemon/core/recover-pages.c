@@ -13,18 +13,28 @@
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
 
-/* Buckets of the index that are fetched ahead: a miss of the cache takes as long as some hashes.
- * Not tuned. */
+/* Pages that are fetched ahead: most of a recovery is waiting for memory. Not tuned. */
 #define AHEAD 16u
+
+/* What pages are sorted by. */
+enum order { BY_DEPTH, BY_AGE, N_ORDERS };
+
+/* A page that was found SEALED, of this epoch; what its record says of it. */
+struct candidate {
+        uint32_t page, parent;    /* PAGE_NONE: begins a text */
+        uint32_t order[N_ORDERS]; /* pages up to its end; UINT32_MAX - page_note.used_sec */
+};
 
 struct rebuild {
         struct ns *ns;
         struct recovery *r;
-        uint32_t *pages; /* owned; SEALED, of this epoch, by index */
+        struct candidate *pages; /* owned; first in descending order of their numbers in each set */
+        struct candidate *other; /* owned; room for as many: sort() */
         uint32_t n_pages;
-        uint32_t *chain;     /* owned; scratch, as many */
+        uint32_t *depths;    /* owned; by page: of those in the tree, else 0 */
         uint32_t oldest_sec; /* when one of these was used last */
-        bool had_sessions;   /* that end at a page, or hold it */
+        bool had_tags;
+        bool had_sessions; /* that end at a page, or hold it */
 };
 
 /* ---- each by itself ---------------------------------------------------------------------------
@@ -135,7 +145,10 @@ static void recover_page(struct rebuild *b, uint32_t page)
         }
         note->used_sec = MIN(note->used_sec, store_now_sec(ns->tenant->store));
         b->oldest_sec = MIN(b->oldest_sec, note->used_sec);
-        b->pages[b->n_pages++] = page;
+        b->had_tags |= note->tag != 0;
+        b->pages[b->n_pages++] = (struct candidate){.page = page,
+                .parent = note->place.parent,
+                .order = {[BY_DEPTH] = note->depth, [BY_AGE] = UINT32_MAX - note->used_sec}};
 }
 
 /* Whose generation the clients have seen already isn't used again. */
@@ -223,90 +236,133 @@ static void recover_index(struct rebuild *b)
         struct ns *ns = b->ns;
         uint64_t hashes[AHEAD], n_marked = 0;
 
-        for (uint32_t i = 0; i < b->n_pages; i += AHEAD) {
-                uint32_t n = MIN(b->n_pages - i, AHEAD);
+        for (uint32_t i = 0; i < b->n_pages + AHEAD; i++) {
+                uint64_t *hash = &hashes[i % AHEAD];
 
-                for (uint32_t k = 0; k < n; k++) {
-                        hashes[k] = shared_hash(&ns->shared, ns_page(ns, b->pages[i + k])->key);
-                        shared_prefetch(&ns->shared, hashes[k]);
+                if (i >= AHEAD && i - AHEAD < b->n_pages)
+                        find_slot(b, *hash, b->pages[i - AHEAD].page, &n_marked);
+                if (i < b->n_pages) {
+                        *hash = shared_hash(&ns->shared, ns_page(ns, b->pages[i].page)->key);
+                        shared_prefetch(&ns->shared, *hash);
                 }
-                for (uint32_t k = 0; k < n; k++)
-                        find_slot(b, hashes[k], b->pages[i + k], &n_marked);
         }
         b->r->n_slots_fixed += shared_correct_rest(ns, n_marked);
         for (uint32_t i = 0; i < b->n_pages; i++)
-                ns_page(ns, b->pages[i])->mark = 0;
+                ns_page(ns, b->pages[i].page)->mark = 0;
+}
+
+/* ---- orders -----------------------------------------------------------------------------------
+ */
+
+#define DIGIT_BITS 11
+#define DIGITS     (1u << DIGIT_BITS)
+
+/* By one digit, stable, into `other`. False: all have the same one, nothing was moved. */
+static bool sort_by_digit(struct rebuild *b, enum order order, unsigned shift)
+{
+        uint32_t starts[DIGITS] = {0}, sum = 0;
+
+        for (uint32_t i = 0; i < b->n_pages; i++)
+                starts[b->pages[i].order[order] >> shift & (DIGITS - 1)]++;
+        if (starts[b->pages[0].order[order] >> shift & (DIGITS - 1)] == b->n_pages)
+                return false;
+        for (uint32_t i = 0; i < DIGITS; i++) {
+                uint32_t n_here = starts[i];
+
+                starts[i] = sum;
+                sum += n_here;
+        }
+        for (uint32_t i = 0; i < b->n_pages; i++)
+                b->other[starts[b->pages[i].order[order] >> shift & (DIGITS - 1)]++] = b->pages[i];
+        return true;
+}
+
+/* Ascending and stable: what is equal stays as it was sorted before. */
+static void sort(struct rebuild *b, enum order order)
+{
+        for (unsigned shift = 0; b->n_pages > 0 && shift < 32; shift += DIGIT_BITS)
+                if (sort_by_digit(b, order, shift)) {
+                        struct candidate *sorted = b->other;
+
+                        b->other = b->pages;
+                        b->pages = sorted;
+                }
 }
 
 /* ---- the tree ---------------------------------------------------------------------------------
  */
 
-static bool is_findable(const struct ns *ns, const struct page *p)
+/* Where a move was cut off, the page that was dropped has a twin with the same key, which has its
+ * place. PAGE_NONE: there is none. */
+static uint32_t find_twin(struct ns *ns, uint32_t page)
 {
-        return p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
+        const struct page *p = ns_page(ns, page);
+
+        return p && p->state == PAGE_DETACHED && holds(ns, page) ? ns_find_page(ns, p->key)
+                                                                 : PAGE_NONE;
 }
 
-/*
- * The page before `page`, PAGE_NONE: it is gone. Where a move was cut off, the one that was dropped
- * has a twin with the same key, which has its place.
- */
-static uint32_t find_parent(struct ns *ns, uint32_t page)
+/* In the tree, where a page that continues it may be `depth` pages deep? */
+static bool is_parent(const struct rebuild *b, uint32_t page, uint32_t depth)
 {
-        const struct page_note *note = ns_note(ns, page);
-        uint32_t parent = note->place.parent;
-        const struct page *p = ns_page(ns, parent);
-
-        if (p && p->state == PAGE_DETACHED && holds(ns, parent)) {
-                parent = ns_find_page(ns, p->key);
-                p = parent == PAGE_NONE ? NULL : ns_page(ns, parent);
-        }
-        return is_findable(ns, p) && ns_note(ns, parent)->depth + 1 == note->depth ? parent
-                                                                                   : PAGE_NONE;
+        return page < b->ns->geometry.capacity_pages && b->depths[page] > 0 &&
+               b->depths[page] + 1 == depth;
 }
 
-static void enter(struct rebuild *b, uint32_t page, uint32_t parent)
+static void enter(struct rebuild *b, const struct candidate *c, uint32_t parent)
 {
         struct ns *ns = b->ns;
-        const struct page *p = ns_page(ns, page);
-        const struct page_note *note = ns_note(ns, page);
+        const struct page *p = ns_page(ns, c->page);
 
-        if (note->place.parent != parent)
-                records_reparent(ns, page, parent);
-        tree_insert(&ns->tree, page, parent);
-        ns->evict->insert(ns->policy, page,
+        if (c->parent != parent)
+                records_reparent(ns, c->page, parent);
+        b->depths[c->page] = c->order[BY_DEPTH];
+        tree_insert(&ns->tree, c->page, parent);
+        ns->evict->insert(ns->policy, c->page,
                 &(struct evict_insert){
                         .id = store_hash_key(ns->tenant->store, p->key), .tokens = p->tokens},
                 b->oldest_sec * NSEC_PER_SEC);
-        nsset_sealed(ns, page);
+        nsset_sealed(ns, c->page);
 }
 
-/* With all before it, or without all that come after what is missing. Depths decrease all the way:
- * it ends. */
-static void enter_chain(struct rebuild *b, uint32_t page)
+/* What is before it is in the tree, or is gone, and then so is this one. */
+static void enter_or_drop(struct rebuild *b, const struct candidate *c)
 {
-        struct ns *ns = b->ns;
-        uint32_t n = 0, at = page, parent = PAGE_NONE;
-        bool is_whole;
+        uint32_t depth = c->order[BY_DEPTH], parent = c->parent;
 
-        for (;;) {
-                b->chain[n++] = at;
-                if (ns_note(ns, at)->depth == 1)
-                        break;
-                parent = find_parent(ns, at);
-                if (parent == PAGE_NONE || tree_has(&ns->tree, parent))
-                        break;
-                at = parent;
-                parent = PAGE_NONE;
+        if (ns_page(b->ns, c->page)->state != PAGE_SEALED)
+                return;
+        if (depth > 1 && !is_parent(b, parent, depth))
+                parent = find_twin(b->ns, parent);
+        if (depth == 1 || is_parent(b, parent, depth)) {
+                enter(b, c, parent);
+                return;
         }
-        is_whole = ns_note(ns, at)->depth == 1 || parent != PAGE_NONE;
-        while (n-- > 0) {
-                if (is_whole) {
-                        enter(b, b->chain[n], parent);
-                        parent = b->chain[n];
-                        continue;
+        (void)shared_remove(b->ns, c->page);
+        drop(b, c->page, DROP_PARENT);
+}
+
+static void prefetch_node(const struct ns *ns, uint32_t page)
+{
+        tree_prefetch(&ns->tree, page);
+        if (ns->evict->prefetch)
+                ns->evict->prefetch(ns->policy, page);
+}
+
+/* Parents before what continues them, so that no page is looked at twice. */
+static void recover_tree(struct rebuild *b)
+{
+        sort(b, BY_DEPTH);
+        for (uint32_t i = 0; i < b->n_pages; i++) {
+                if (i + AHEAD < b->n_pages) {
+                        const struct candidate *next = &b->pages[i + AHEAD];
+
+                        __builtin_prefetch(ns_page(b->ns, next->page));
+                        prefetch_node(b->ns, next->page);
+                        if (next->order[BY_DEPTH] > 1)
+                                prefetch_node(b->ns, next->parent);
                 }
-                (void)shared_remove(ns, b->chain[n]);
-                drop(b, b->chain[n], DROP_PARENT);
+                enter_or_drop(b, &b->pages[i]);
         }
 }
 
@@ -314,10 +370,12 @@ static int recover_tags(struct rebuild *b)
 {
         struct ns *ns = b->ns;
 
-        for (uint32_t i = 0; i < b->n_pages; i++) {
-                uint32_t page = b->pages[i];
+        for (uint32_t i = 0; b->had_tags && i < b->n_pages; i++) {
+                uint32_t page = b->pages[i].page;
 
-                if (ns_page(ns, page)->state != PAGE_SEALED || ns_note(ns, page)->tag == 0)
+                if (i + AHEAD < b->n_pages)
+                        __builtin_prefetch(ns_note(ns, b->pages[i + AHEAD].page));
+                if (!tree_has(&ns->tree, page) || ns_note(ns, page)->tag == 0)
                         continue;
                 if (tag_reserve(ns) < 0)
                         return -ENOMEM;
@@ -326,89 +384,30 @@ static int recover_tags(struct rebuild *b)
         return 0;
 }
 
-static void recover_tree(struct rebuild *b)
-{
-        struct ns *ns = b->ns;
-
-        for (uint32_t i = 0; i < b->n_pages; i++) {
-                uint32_t page = b->pages[i];
-
-                if (ns_page(ns, page)->state == PAGE_SEALED && !tree_has(&ns->tree, page))
-                        enter_chain(b, page);
-        }
-}
-
 /* ---- the policy -------------------------------------------------------------------------------
  */
 
-/* Used longest ago first; of those used at the same time the deepest, as clients let go. */
-struct use {
-        uint64_t when;
-        uint32_t page;
-};
-
-#define DIGIT_BITS 11
-#define DIGITS     (1u << DIGIT_BITS)
-
-/* By one digit, stable. False: all have the same one, nothing was moved. */
-static bool sort_by_digit(const struct use *from, struct use *to, uint32_t n, unsigned shift)
-{
-        uint32_t starts[DIGITS] = {0}, sum = 0;
-
-        for (uint32_t i = 0; i < n; i++)
-                starts[from[i].when >> shift & (DIGITS - 1)]++;
-        if (starts[from[0].when >> shift & (DIGITS - 1)] == n)
-                return false;
-        for (uint32_t i = 0; i < DIGITS; i++) {
-                uint32_t n_here = starts[i];
-
-                starts[i] = sum;
-                sum += n_here;
-        }
-        for (uint32_t i = 0; i < n; i++)
-                to[starts[from[i].when >> shift & (DIGITS - 1)]++] = from[i];
-        return true;
-}
-
-/* In `a` or `b`, each of which has room for n > 0. */
-static struct use *sort(struct use *a, struct use *b, uint32_t n)
-{
-        for (unsigned shift = 0; shift < 64; shift += DIGIT_BITS)
-                if (sort_by_digit(a, b, n, shift)) {
-                        struct use *sorted = b;
-
-                        b = a;
-                        a = sorted;
-                }
-        return a;
-}
-
-/* Nobody is known to hold any yet: who recovers clients says which. Time doesn't go back for the
- * policy: all were inserted when the oldest was used. */
-static int recover_policy(struct rebuild *b)
+/*
+ * Used longest ago first; of those used at the same time the deepest, as clients let go. Nobody is
+ * known to hold any yet: who recovers clients says which. Time doesn't go back for the policy: all
+ * were inserted when the oldest was used.
+ */
+static void recover_policy(struct rebuild *b)
 {
         struct ns *ns = b->ns;
-        _cleanup_free_ struct use *uses = calloc(2 * (size_t)b->n_pages + 1, sizeof(*uses));
-        const struct use *sorted;
-        uint32_t n = 0;
 
-        if (!uses)
-                return -ENOMEM;
-        for (uint32_t i = 0; i < b->n_pages; i++) {
-                const struct page_note *note = ns_note(ns, b->pages[i]);
+        sort(b, BY_AGE); /* and by depth, still */
+        for (uint32_t i = b->n_pages; i-- > 0;) {
+                const struct candidate *c = &b->pages[i];
 
-                if (ns_page(ns, b->pages[i])->state == PAGE_SEALED)
-                        uses[n++] = (struct use){.page = b->pages[i],
-                                .when = (uint64_t)note->used_sec << 32 |
-                                        (UINT32_MAX - note->depth)};
+                if (i >= AHEAD)
+                        prefetch_node(ns, b->pages[i - AHEAD].page);
+                if (!tree_has(&ns->tree, c->page))
+                        continue;
+                ns->evict->idle(ns->policy, c->page,
+                        (uint64_t)(UINT32_MAX - c->order[BY_AGE]) * NSEC_PER_SEC);
+                b->r->n_pages++;
         }
-        if (n == 0)
-                return 0;
-        sorted = sort(uses, uses + n, n);
-        for (uint32_t i = 0; i < n; i++)
-                ns->evict->idle(ns->policy, sorted[i].page, (sorted[i].when >> 32) * NSEC_PER_SEC);
-        b->r->n_pages += n;
-        return 0;
 }
 
 /* ---- the namespace ----------------------------------------------------------------------------
@@ -417,13 +416,18 @@ static int recover_policy(struct rebuild *b)
 int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
 {
         uint32_t n = (uint32_t)ns_n_sets(ns) * ns->geometry.set_pages;
-        _cleanup_free_ uint32_t *pages = calloc(n + 1, sizeof(*pages));
-        _cleanup_free_ uint32_t *chain = calloc(n + 1, sizeof(*chain));
-        struct rebuild b = {
-                .ns = ns, .r = r, .pages = pages, .chain = chain, .oldest_sec = UINT32_MAX};
+        _cleanup_free_ struct candidate *pages = calloc(n + 1, sizeof(*pages));
+        _cleanup_free_ struct candidate *other = calloc(n + 1, sizeof(*other));
+        _cleanup_free_ uint32_t *depths = calloc(ns->geometry.capacity_pages, sizeof(*depths));
+        struct rebuild b = {.ns = ns,
+                .r = r,
+                .pages = pages,
+                .other = other,
+                .depths = depths,
+                .oldest_sec = UINT32_MAX};
         int error;
 
-        if (!pages || !chain)
+        if (!pages || !other || !depths)
                 return -ENOMEM;
         recover_sets(&b);
         *ret_sessions = b.had_sessions;
@@ -433,8 +437,7 @@ int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
         recover_tree(&b);
         FAULT_POINT("recover-after-tree");
         error = recover_tags(&b);
-        if (error == 0)
-                error = recover_policy(&b);
+        recover_policy(&b);
         r->n_stale += ns->n_stale;
         return error;
 }

@@ -193,12 +193,27 @@ static void say_lost_sets(const struct recoverer *v, const struct ns *ns, uint32
         say(v, &d);
 }
 
+/* For all sets that were bound: arrays that grow with each one are copied again and again. Where
+ * that fails, set_adopt() does. */
+static void reserve_nodes(struct ns *ns)
+{
+        uint32_t n = ns->geometry.n_set_slots;
+
+        while (n > 0 &&
+                !(atomic_load_explicit(&ns->records.sets[n - 1].word, memory_order_acquire) &
+                        SET_RECORD_BOUND))
+                n--;
+        if (ns->evict->reserve(ns->policy, n * ns->geometry.set_pages) == 0)
+                (void)tree_reserve(&ns->tree, n * ns->geometry.set_pages);
+}
+
 /* Sets that are bound. */
 static int recover_sets(struct recoverer *v, struct ns *ns)
 {
         uint32_t n_lost = 0;
         int why_lost = 0;
 
+        reserve_nodes(ns);
         for (uint32_t i = 0; i < ns->geometry.n_set_slots; i++) {
                 uint64_t word =
                         atomic_load_explicit(&ns->records.sets[i].word, memory_order_acquire);

@@ -443,6 +443,7 @@ bool shared_correct_line(struct ns *ns, uint32_t page)
 void shared_prefetch(const struct shared *s, uint64_t hash)
 {
         __builtin_prefetch(slot_at(s, hash, 0));
+        __builtin_prefetch(slot_at(s, hash, SHM_BUCKET_SLOTS));
 }
 
 enum shared_slot shared_correct_slot(
