@@ -1,6 +1,7 @@
 /*
- * alloc: a page leased from the magazine, and a pinned page released, against an atomic increment;
- * leases and frees one after the other, against the same over the socket.
+ * alloc: a page leased from the magazine, against a page taken from an array; a pinned page
+ * released, against the same in a table; leases and frees one after the other, against the same
+ * over the socket.
  */
 #include <errno.h>
 #include <time.h>
@@ -9,20 +10,23 @@
 #include "tests/bench/baseline.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/fixture.h"
+#include "tests/bench/table.h"
 
-#define MAX_LEASE     5      /* specification: increments */
-#define MAX_RELEASE   3      /* specification: increments */
+#define N_PAGES       65536
+#define MAX_LEASE     12     /* pages taken from an array */
+#define MAX_RELEASE   5      /* the same in the table */
 #define LEASE_BATCH   128    /* fewer than a magazine in use holds; not tuned */
 #define REFILL_NSEC   200000 /* for the daemon to fill it again; not tuned */
 #define WARM_KEYS     8
 #define RELEASE_BATCH 1000
 #define PAIRS         500 /* leases, each followed by its free */
 
-enum what { LEASE, RELEASE, RELEASE_128, INCREMENT, PAIR, PAIR_SOCKET, N_WHATS };
+enum what { LEASE, ARRAY, RELEASE, TABLE, RELEASE_128, TABLE_128, PAIR, PAIR_SOCKET, N_WHATS };
 
 struct alloc {
         struct fixture fixture;
         struct fixture_client client, over_socket;
+        struct table *table;
         uint8_t keys[FIXTURE_TEXT * KVL_KEY_BYTES];
         uint32_t pages[FIXTURE_TEXT];
         struct series series[N_WHATS];
@@ -41,6 +45,7 @@ static int time_leases(struct alloc *b)
         for (unsigned i = 0; i < LEASE_BATCH; ++i)
                 r |= kvl_lease(b->client.ns, 0, 1, &pages[i]);
         series_add(&b->series[LEASE], (double)(now_nsec() - start) / LEASE_BATCH);
+        series_add(&b->series[ARRAY], take_nsec(LEASE_BATCH));
         return r ? r : kvl_free(b->client.ns, pages, LEASE_BATCH);
 }
 
@@ -67,6 +72,27 @@ static int time_releases(struct alloc *b)
         return r;
 }
 
+/* As time_releases(). */
+static int time_table(struct alloc *b)
+{
+        static uint32_t pages[RELEASE_BATCH];
+        uint64_t start, tokens;
+        uint32_t n = 0;
+
+        for (unsigned i = 0; i < RELEASE_BATCH; ++i)
+                n += table_lookup(
+                        b->table, b->keys + i % WARM_KEYS * KVL_KEY_BYTES, 1, &pages[i], &tokens);
+        start = now_nsec();
+        for (unsigned i = 0; i < RELEASE_BATCH; ++i)
+                table_release(b->table, &pages[i], 1);
+        series_add(&b->series[TABLE], (double)(now_nsec() - start) / RELEASE_BATCH);
+        n += table_lookup(b->table, b->keys, 128, pages, &tokens);
+        start = now_nsec();
+        table_release(b->table, pages, 128);
+        series_add(&b->series[TABLE_128], (double)(now_nsec() - start) / 128);
+        return n == RELEASE_BATCH + 128 ? 0 : -ENOENT;
+}
+
 static int time_pairs(struct alloc *b, unsigned what, unsigned n_pairs)
 {
         struct kvl_ns *ns = what == PAIR ? b->client.ns : b->over_socket.ns;
@@ -91,7 +117,8 @@ static int one_round(struct alloc *b, unsigned n, bool warm)
                 r = time_leases(b);
                 if (r == 0)
                         r = time_releases(b);
-                series_add(&b->series[INCREMENT], increment_nsec());
+                if (r == 0)
+                        r = time_table(b);
                 if (r == 0 && i % 10 == 0)
                         r = time_pairs(b, PAIR, PAIRS);
                 if (r == 0 && i % 10 == 0)
@@ -107,15 +134,27 @@ static void report(struct alloc *b, struct bench_run *run)
         struct series *s = b->series;
         struct bench_result *r = bench_add(run, "ns", "lease-1");
 
-        series_report(r, &s[LEASE], &s[INCREMENT], "increment");
+        series_report(r, &s[LEASE], &s[ARRAY], "array");
         r->max_ratio = MAX_LEASE;
         r = bench_add(run, "ns", "release-1");
-        series_report(r, &s[RELEASE], &s[INCREMENT], "increment");
+        series_report(r, &s[RELEASE], &s[TABLE], "table");
         r->max_ratio = MAX_RELEASE;
         r = bench_add(run, "ns", "release-128-per-page");
-        series_report(r, &s[RELEASE_128], &s[INCREMENT], "increment");
+        series_report(r, &s[RELEASE_128], &s[TABLE_128], "table");
         r = bench_add(run, "1/s", "lease-and-free");
         series_report(r, &s[PAIR], &s[PAIR_SOCKET], "socket");
+}
+
+/* The first text, in the same places. */
+static int fill_table(struct alloc *b)
+{
+        int r = table_new(N_PAGES, &b->table);
+
+        for (unsigned i = 0; r == 0 && i < FIXTURE_TEXT; ++i)
+                if (!table_insert(b->table, b->keys + i * KVL_KEY_BYTES, b->pages[i],
+                            FIXTURE_PAGE_TOKENS))
+                        r = -ENOSPC;
+        return r < 0 ? bench_fail("the table", r) : 0;
 }
 
 static int setup(struct alloc *b, unsigned n_samples, unsigned rounds)
@@ -125,12 +164,14 @@ static int setup(struct alloc *b, unsigned n_samples, unsigned rounds)
         for (unsigned w = 0; r == 0 && w < N_WHATS; ++w)
                 r = series_init(&b->series[w], n_samples, rounds);
         if (r == 0)
-                r = fixture_open(&b->fixture, 65536, FIXTURE_PAGE_BYTES);
+                r = fixture_open(&b->fixture, N_PAGES, FIXTURE_PAGE_BYTES);
         if (r == 0)
                 r = fixture_connect(&b->fixture, 0, &b->client);
         if (r == 0)
                 r = fixture_connect(&b->fixture, KVL_CONNECT_NO_SHM, &b->over_socket);
-        return r ? r : fixture_fill(b->client.ns, 1, FIXTURE_TEXT, b->keys, b->pages);
+        if (r == 0)
+                r = fixture_fill(b->client.ns, 1, FIXTURE_TEXT, b->keys, b->pages);
+        return r ? r : fill_table(b);
 }
 
 static int run_alloc(struct bench_run *run)
@@ -148,6 +189,7 @@ static int run_alloc(struct bench_run *run)
         fixture_disconnect(&b.client);
         fixture_disconnect(&b.over_socket);
         fixture_close(&b.fixture);
+        table_free(TAKE(b.table));
         for (unsigned w = 0; w < N_WHATS; ++w)
                 series_deinit(&b.series[w]);
         return r;

@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
+#include "proto/shm.h"
 #include "tests/integration/private-daemon.h"
 
 double increment_nsec(void)
@@ -24,6 +25,28 @@ double increment_nsec(void)
         for (unsigned i = 0; i < INCREMENTS_BATCH; ++i)
                 atomic_fetch_add(&word, 1);
         return (double)(now_nsec() - start) / INCREMENTS_BATCH;
+}
+
+double take_nsec(unsigned n)
+{
+        static _Alignas(64) _Atomic uint32_t slots[SHM_MAGAZINE_SLOTS];
+        static uint32_t next;
+        volatile uint32_t page;
+        uint64_t start;
+
+        for (unsigned i = 0; i < n; ++i)
+                atomic_store_explicit(
+                        &slots[(next + i) % SHM_MAGAZINE_SLOTS], i + 1, memory_order_relaxed);
+        start = now_nsec();
+        for (unsigned i = 0; i < n; ++i, ++next) {
+                _Atomic uint32_t *slot = &slots[next % SHM_MAGAZINE_SLOTS];
+
+                __builtin_prefetch((void *)&slots[(next + 16) % SHM_MAGAZINE_SLOTS], 1);
+                if (atomic_load_explicit(slot, memory_order_relaxed) != 0)
+                        page = atomic_exchange_explicit(slot, 0, memory_order_acq_rel) - 1;
+        }
+        (void)page;
+        return (double)(now_nsec() - start) / n;
 }
 
 void echo_frame_sizes(struct echo_sizes ret_sizes[2])

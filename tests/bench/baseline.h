@@ -1,6 +1,6 @@
 /*
- * What figures are compared to: an atomic increment, and the cheapest answers that another process
- * or thread can give.
+ * What figures are compared to: an atomic increment, pages taken from an array, and the cheapest
+ * answers that another process or thread can give.
  */
 #ifndef KVL_BENCH_BASELINE_H
 #define KVL_BENCH_BASELINE_H
@@ -17,6 +17,10 @@
 
 /* Nanoseconds that one atomic increment of a word in the cache takes, over INCREMENTS_BATCH. */
 double increment_nsec(void);
+
+/* Nanoseconds that it takes to take one page from an array of this process, laid out as a magazine
+ * (proto/shm.h) and as long, by an atomic exchange; over n of them, one after the other. */
+double take_nsec(unsigned n);
 
 /* What one request and its answer weigh, in bytes. */
 struct echo_sizes {

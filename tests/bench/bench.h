@@ -40,9 +40,9 @@ struct bench {
         int (*fn)(struct bench_run *run); /* 0, or -errno with a line on stderr; -ENODEV: skipped */
 };
 
-extern const struct bench bench_alloc, bench_data, bench_disk, bench_footprint, bench_gpu,
-        bench_hit, bench_interference, bench_keys, bench_neighbours, bench_observe, bench_policy,
-        bench_publish, bench_qos, bench_replay, bench_restart, bench_rings, bench_rpc,
+extern const struct bench bench_alloc, bench_data, bench_disk, bench_fills, bench_footprint,
+        bench_gpu, bench_hit, bench_interference, bench_keys, bench_neighbours, bench_observe,
+        bench_policy, bench_publish, bench_qos, bench_replay, bench_restart, bench_rings, bench_rpc,
         bench_throughput, bench_tiers;
 
 /* A result without numbers, to be filled. Borrowed from the run. */

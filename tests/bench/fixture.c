@@ -124,7 +124,8 @@ static int publish_text(struct kvl_ns *ns, const uint8_t *keys, const uint32_t *
         return r ? r : kvl_release(ns, pages, FIXTURE_TEXT);
 }
 
-int fixture_fill(struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, uint8_t *keys, uint32_t *pages)
+int fixture_publish(
+        struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, const uint8_t *keys, uint32_t *pages)
 {
         int r = 0;
 
@@ -133,10 +134,37 @@ int fixture_fill(struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, uint8_t *ke
         if (r)
                 return bench_fail(kvl_last_error(), r);
         shuffle(pages, n_pages, seed);
-        for (uint32_t i = 0; i < n_pages; ++i)
-                pattern_key(seed, i, keys + (size_t)i * KVL_KEY_BYTES);
         for (uint32_t i = 0; r == 0 && i < n_pages; i += FIXTURE_TEXT)
                 r = publish_text(ns, keys + (size_t)i * KVL_KEY_BYTES, pages + i);
+        return r ? bench_fail(kvl_last_error(), r) : 0;
+}
+
+int fixture_fill(struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, uint8_t *keys, uint32_t *pages)
+{
+        for (uint32_t i = 0; i < n_pages; ++i)
+                pattern_key(seed, i, keys + (size_t)i * KVL_KEY_BYTES);
+        return fixture_publish(ns, seed, n_pages, keys, pages);
+}
+
+int fixture_count_lost(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_pages, uint64_t *ret_lost)
+{
+        static uint32_t pages[FIXTURE_TEXT];
+        uint64_t n_lost = 0;
+        int r = 0;
+
+        for (uint32_t i = 0; r == 0 && i < n_pages; i += FIXTURE_TEXT) {
+                uint64_t n_tokens;
+                uint32_t n = 0;
+
+                r = kvl_lookup(ns, 0, keys + (size_t)i * KVL_KEY_BYTES, FIXTURE_TEXT, pages, &n,
+                        &n_tokens);
+                if (r == KVL_MISS)
+                        r = 0;
+                n_lost += FIXTURE_TEXT - n;
+                if (r == 0 && n > 0)
+                        r = kvl_release(ns, pages, n);
+        }
+        *ret_lost = n_lost;
         return r ? bench_fail(kvl_last_error(), r) : 0;
 }
 

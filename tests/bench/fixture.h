@@ -56,6 +56,15 @@ void fixture_disconnect(struct fixture_client *c);
 int fixture_fill(
         struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, uint8_t *keys, uint32_t *pages);
 
+/* The same with keys that are given. */
+int fixture_publish(
+        struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, const uint8_t *keys, uint32_t *pages);
+
+/* How many of these pages, whole texts, aren't found: what comes after one that isn't neither.
+ * 0 or -errno, told. */
+int fixture_count_lost(
+        struct kvl_ns *ns, const uint8_t *keys, uint32_t n_pages, uint64_t *ret_lost);
+
 /*
  * Takes the texts with these first keys away (n keys, `step` keys apart): a namespace that fills up
  * evicts, and has pages its index has no slot for. Nobody may hold their pages. 0 or -errno, told.

@@ -11,7 +11,7 @@
 static const struct bench *const benches[] = {&bench_hit, &bench_alloc, &bench_publish,
         &bench_rings, &bench_restart, &bench_throughput, &bench_interference, &bench_data,
         &bench_rpc, &bench_qos, &bench_policy, &bench_replay, &bench_footprint, &bench_gpu,
-        &bench_tiers, &bench_disk, &bench_observe, &bench_neighbours, &bench_keys};
+        &bench_tiers, &bench_disk, &bench_observe, &bench_neighbours, &bench_keys, &bench_fills};
 
 struct options {
         bool list, json, check, quick, help;
@@ -139,8 +139,9 @@ int main(int argc, char **argv)
                 fail_usage("no such benchmark; --list shows them", o.bench);
                 return 1;
         }
-        if (o.argument && b != &bench_replay && b != &bench_tiers && b != &bench_neighbours) {
-                fail_usage("only neighbours, replay and tiers take an argument", o.argument);
+        if (o.argument && b != &bench_replay && b != &bench_tiers && b != &bench_neighbours &&
+                b != &bench_fills) {
+                fail_usage("only fills, neighbours, replay and tiers take an argument", o.argument);
                 return 1;
         }
         return run_bench(b, &o);

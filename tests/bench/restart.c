@@ -24,7 +24,7 @@
 
 #define HIT_KEYS    16   /* of a lookup */
 #define WINDOW_MSEC 1500 /* that is looked at without a restart, and after one was READY */
-#define READY_MSEC  1000 /* specification: READY within a second at 1 M pages */
+#define READY_MSEC  500  /* promised at 1 M pages */
 #define SEED        1
 
 enum { PAUSE_HIT, PAUSE_LEASE, PAUSE_PUBLISH, N_PAUSES };
@@ -213,23 +213,11 @@ static int with_traffic(
 /* Keys that aren't there any more, of all. */
 static int count_lost(struct traffic *t, double *ret_n)
 {
-        static uint32_t pages[FIXTURE_TEXT];
-        uint64_t n_lost = atomic_load(&t->n_missed);
-        int r = 0;
+        uint64_t n_lost;
+        int r = fixture_count_lost(t->ns, t->keys, t->n_pages, &n_lost);
 
-        for (uint32_t i = 0; r == 0 && i < t->n_pages / FIXTURE_TEXT; ++i) {
-                uint64_t n_tokens;
-                uint32_t n = 0;
-
-                r = kvl_lookup(t->ns, 0, text_keys(t, i), FIXTURE_TEXT, pages, &n, &n_tokens);
-                if (r == KVL_MISS)
-                        r = 0;
-                n_lost += FIXTURE_TEXT - n;
-                if (r == 0 && n > 0)
-                        r = kvl_release(t->ns, pages, n);
-        }
-        *ret_n = (double)n_lost;
-        return r ? bench_fail(kvl_last_error(), r) : 0;
+        *ret_n = (double)(atomic_load(&t->n_missed) + n_lost);
+        return r;
 }
 
 static int one_round(uint32_t n_pages, unsigned window_msec, struct found *ret)
