@@ -14,12 +14,15 @@
 #include "daemon/server/tenants.h"
 #include "proto/status.h"
 
-/* A disk that does nothing until it is told to: what comes after this job waits for it. */
+/* A disk that does nothing until it is told to: what comes after this job waits for it. A test that
+ * fails leaves it, and its world, as they are: so neither lies on its stack. */
 struct slow_disk {
         struct disk_job job;
         sem_t go_on;
         bool is_done;
 };
+
+static struct slow_disk *slow; /* NULL: the disk is as fast as it is */
 
 static void wait_for_test(struct disk_job *job)
 {
@@ -32,20 +35,41 @@ static void note_done(struct disk_job *job)
         container_of(job, struct slow_disk, job)->is_done = true;
 }
 
-static void begin_slow(struct slow_disk *d, struct world *w)
+static void begin_slow(struct world *w)
 {
-        *d = (struct slow_disk){.job = {.run = wait_for_test, .done = note_done}};
-        list_init(&d->job.link);
-        assert_int_equal(sem_init(&d->go_on, 0, 0), 0);
-        disk_do(&w->server.disk, &d->job);
+        slow = calloc(1, sizeof(*slow));
+        assert_non_null(slow);
+        slow->job.run = wait_for_test;
+        slow->job.done = note_done;
+        list_init(&slow->job.link);
+        assert_int_equal(sem_init(&slow->go_on, 0, 0), 0);
+        disk_do(&w->server.disk, &slow->job);
 }
 
-static void end_slow(struct slow_disk *d, struct world *w)
+static void free_slow(void)
 {
-        sem_post(&d->go_on);
-        AWAIT(w, d->is_done);
-        sem_destroy(&d->go_on);
+        sem_destroy(&slow->go_on);
+        free(slow);
+        slow = NULL;
 }
+
+static void end_slow(struct world *w)
+{
+        sem_post(&slow->go_on);
+        AWAIT(w, slow->is_done);
+        free_slow();
+}
+
+/* The thread of a test that failed meanwhile goes on: at its end the process waits for it. */
+static int end_test(void **state)
+{
+        if (slow)
+                sem_post(&slow->go_on);
+        slow = NULL;
+        return test_fds_check(state);
+}
+
+#define SLOW_TEST(fn) cmocka_unit_test_setup_teardown(fn, test_fds_note, end_test)
 
 static const char *dir;
 
@@ -110,8 +134,7 @@ static bool file_says(const char *text)
 
 static void test_others_are_served(void **state)
 {
-        struct slow_disk slow;
-        struct world w;
+        static struct world w;
         struct client *admin, *other, *c;
         pid_t pid = start_process();
 
@@ -119,7 +142,7 @@ static void test_others_are_served(void **state)
         admin = connect_admin(&w);
         other = connect_admin(&w);
         c = connect_client(&w, pid, NULL);
-        begin_slow(&slow, &w);
+        begin_slow(&w);
         say_set(admin, "a", false, "weight=7");
         say_status(admin); /* comes after the change */
         say_status(other);
@@ -129,7 +152,7 @@ static void test_others_are_served(void **state)
         assert_string_equal(admin->replies, "");
         assert_int_not_equal(weight_of(&w, "a"), 7);
         assert_false(file_says("weight"));
-        end_slow(&slow, &w);
+        end_slow(&w);
         expect(&w, admin, "ADMIN_TENANT_SET:0 ADMIN_DEVICES:0 ");
         assert_int_equal(weight_of(&w, "a"), 7);
         assert_true(file_says("[tenant a]\nweight = 7\n"));
@@ -140,14 +163,13 @@ static void test_others_are_served(void **state)
 /* Of several administrators: each is checked against what the one before it made. */
 static void test_in_order(void **state)
 {
-        struct slow_disk slow;
         struct client *admins[4];
-        struct world w;
+        static struct world w;
 
         start(&w);
         for (unsigned i = 0; i < ARRAY_SIZE(admins); i++)
                 admins[i] = connect_admin(&w);
-        begin_slow(&slow, &w);
+        begin_slow(&w);
         say_set(admins[0], "new", true, "weight=2");
         AWAIT(&w, w.server.n_tenant_changes == 1);
         say_set(admins[1], "new", true, "weight=3");
@@ -156,7 +178,7 @@ static void test_in_order(void **state)
         AWAIT(&w, w.server.n_tenant_changes == 3);
         say_remove(admins[3], "new");
         AWAIT(&w, w.server.n_tenant_changes == 4);
-        end_slow(&slow, &w);
+        end_slow(&w);
         AWAIT(&w, !tenant_changes_are_left(&w.server));
         expect(&w, admins[0], "ADMIN_TENANT_SET:0 ");
         AWAIT(&w, admins[1]->status != UINT32_MAX);
@@ -171,14 +193,13 @@ static void test_in_order(void **state)
 /* Who asked is gone: it is carried out, and nobody is answered. */
 static void test_hang_up(void **state)
 {
-        struct slow_disk slow;
         struct client *admin, *second;
-        struct world w;
+        static struct world w;
 
         start(&w);
         admin = connect_admin(&w);
         second = connect_admin(&w);
-        begin_slow(&slow, &w);
+        begin_slow(&w);
         say_set(admin, "a", false, "weight=7");
         AWAIT(&w, w.server.n_tenant_changes == 1);
         say_set(second, "a", false, "weight=8"); /* waits behind it */
@@ -186,7 +207,7 @@ static void test_hang_up(void **state)
         hang_up(admin);
         hang_up(second);
         AWAIT(&w, w.server.n_peers == 0);
-        end_slow(&slow, &w);
+        end_slow(&w);
         AWAIT(&w, !tenant_changes_are_left(&w.server));
         assert_int_equal(weight_of(&w, "a"), 8);
         assert_true(file_says("weight = 8\n"));
@@ -196,20 +217,19 @@ static void test_hang_up(void **state)
 /* While it was written a client came, who keeps its tenant: the file has it again. */
 static void test_refused_once_written(void **state)
 {
-        struct slow_disk slow;
         struct client *admin;
-        struct world w;
+        static struct world w;
         pid_t pid = start_process();
 
         start(&w);
         admin = connect_admin(&w);
         say_set(admin, "b", true, "limit=1MiB");
         expect(&w, admin, "ADMIN_TENANT_SET:0 ");
-        begin_slow(&slow, &w);
+        begin_slow(&w);
         say_remove(admin, "b");
         AWAIT(&w, w.server.n_tenant_changes == 1);
         connect_client_of(&w, "b", pid, NULL);
-        end_slow(&slow, &w);
+        end_slow(&w);
         AWAIT(&w, admin->status != UINT32_MAX);
         assert_int_equal(admin->status, WIRE_BUSY);
         assert_non_null(strstr(admin->detail, "stop them first"));
@@ -233,18 +253,17 @@ static void reload(struct world *w, const char *text)
 /* It has no part in what isn't written yet, and that is laid over what it brings. */
 static void test_reload_meanwhile(void **state)
 {
-        struct slow_disk slow;
         struct client *admin;
-        struct world w;
+        static struct world w;
 
         start(&w);
         admin = connect_admin(&w);
-        begin_slow(&slow, &w);
+        begin_slow(&w);
         say_set(admin, "a", false, "weight=7");
         AWAIT(&w, w.server.n_tenant_changes == 1);
         reload(&w, "[tenant a]\nlimit=2MiB\nweight=3\n");
         assert_int_equal(weight_of(&w, "a"), 3);
-        end_slow(&slow, &w);
+        end_slow(&w);
         expect(&w, admin, "ADMIN_TENANT_SET:0 ");
         assert_int_equal(weight_of(&w, "a"), 7);
         assert_int_equal(tenancy_find(&w.server, "a")->config.limit_bytes, 2 << 20);
@@ -286,19 +305,18 @@ static void test_reload_refuses(void **state)
         static const char *const names[] = {"b", "a", "c"};
 
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-                struct slow_disk slow;
                 struct client *admin;
-                struct world w;
+                static struct world w;
 
                 start(&w);
                 admin = connect_admin(&w);
                 say_set(admin, "c", true, "weight=5");
                 expect(&w, admin, "ADMIN_TENANT_SET:0 ");
-                begin_slow(&slow, &w);
+                begin_slow(&w);
                 cases[i].ask(admin);
                 AWAIT(&w, w.server.n_tenant_changes == 1);
                 reload(&w, cases[i].config);
-                end_slow(&slow, &w);
+                end_slow(&w);
                 AWAIT(&w, admin->status != UINT32_MAX);
                 assert_int_equal(admin->status, cases[i].status);
                 assert_int_equal(tenancy_find(&w.server, names[i]) != NULL, cases[i].stays);
@@ -311,9 +329,8 @@ static void test_reload_refuses(void **state)
 /* A client of the tenant is killed: what it held goes, and the change is put in force. */
 static void test_client_dies_meanwhile(void **state)
 {
-        struct slow_disk slow;
         struct client *admin, *c;
-        struct world w;
+        static struct world w;
         pid_t pid = start_process();
 
         start(&w);
@@ -321,7 +338,7 @@ static void test_client_dies_meanwhile(void **state)
         c = connect_client(&w, pid, NULL);
         say_lease(c, 1);
         expect(&w, c, "LEASE:0 ");
-        begin_slow(&slow, &w);
+        begin_slow(&w);
         say_set(admin, "a", false, "weight=7");
         AWAIT(&w, w.server.n_tenant_changes == 1);
         kill_process(pid);
@@ -329,7 +346,7 @@ static void test_client_dies_meanwhile(void **state)
         AWAIT(&w, tenancy_find(&w.server, "a")->tenant->n_members == 0);
         assert_int_equal(w.server.n_tenant_changes, 1);
         world_check(&w);
-        end_slow(&slow, &w);
+        end_slow(&w);
         expect(&w, admin, "ADMIN_TENANT_SET:0 ");
         assert_int_equal(weight_of(&w, "a"), 7);
         world_check(&w);
@@ -338,16 +355,15 @@ static void test_client_dies_meanwhile(void **state)
 
 static void test_cannot_be_written(void **state)
 {
-        struct slow_disk slow;
         struct client *admin;
-        struct world w;
+        static struct world w;
 
         start(&w);
         strcpy(w.server.db.path, "/dev/null/tenants.conf");
         admin = connect_admin(&w);
-        begin_slow(&slow, &w);
+        begin_slow(&w);
         say_set(admin, "b", true, NULL);
-        end_slow(&slow, &w);
+        end_slow(&w);
         AWAIT(&w, admin->status != UINT32_MAX);
         assert_int_not_equal(admin->status, WIRE_OK);
         assert_non_null(strstr(admin->detail, "nothing was changed"));
@@ -362,12 +378,11 @@ static void test_cannot_be_written(void **state)
 /* No more than that wait, whoever comes. */
 static void test_most(void **state)
 {
-        struct slow_disk slow;
         struct client *admin;
-        struct world w;
+        static struct world w;
 
         start(&w);
-        begin_slow(&slow, &w);
+        begin_slow(&w);
         for (unsigned i = 0; i < TENANT_CHANGES_MAX; i++) {
                 w.n_clients = 0;
                 admin = connect_admin(&w);
@@ -381,7 +396,7 @@ static void test_most(void **state)
         say_set(admin, "a", false, "weight=8");
         AWAIT(&w, admin->status != UINT32_MAX);
         assert_int_equal(admin->status, WIRE_AGAIN);
-        end_slow(&slow, &w);
+        end_slow(&w);
         AWAIT(&w, !tenant_changes_are_left(&w.server));
         assert_int_equal(weight_of(&w, "a"), 7);
         finish(&w);
@@ -391,38 +406,37 @@ static void test_most(void **state)
  */
 static void test_end(void **state)
 {
-        struct slow_disk slow;
         struct client *admins[3];
-        struct world w;
+        static struct world w;
 
         start(&w);
         for (unsigned i = 0; i < ARRAY_SIZE(admins); i++)
                 admins[i] = connect_admin(&w);
-        begin_slow(&slow, &w);
+        begin_slow(&w);
         for (unsigned i = 0; i < ARRAY_SIZE(admins); i++) {
                 say_set(admins[i], "a", false, i == 0 ? "weight=7" : "weight=8");
                 AWAIT(&w, w.server.n_tenant_changes == i + 1);
         }
-        sem_post(&slow.go_on);
+        sem_post(&slow->go_on);
         world_end(&w);
         assert_true(file_says("weight = 7\n"));
-        sem_destroy(&slow.go_on);
+        free_slow();
         test_dir_remove(dir);
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(test_others_are_served),
-                TEST(test_in_order),
-                TEST(test_hang_up),
-                TEST(test_refused_once_written),
-                TEST(test_reload_meanwhile),
-                TEST(test_reload_refuses),
-                TEST(test_client_dies_meanwhile),
-                TEST(test_cannot_be_written),
-                TEST(test_most),
-                TEST(test_end),
+                SLOW_TEST(test_others_are_served),
+                SLOW_TEST(test_in_order),
+                SLOW_TEST(test_hang_up),
+                SLOW_TEST(test_refused_once_written),
+                SLOW_TEST(test_reload_meanwhile),
+                SLOW_TEST(test_reload_refuses),
+                SLOW_TEST(test_client_dies_meanwhile),
+                SLOW_TEST(test_cannot_be_written),
+                SLOW_TEST(test_most),
+                SLOW_TEST(test_end),
         };
 
         return cmocka_run_group_tests(tests, world_warm_up, NULL);

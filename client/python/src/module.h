@@ -217,7 +217,6 @@ bool pages_can_change(struct pages_object *self, const char *what);
  * uses them otherwise, meanwhile. After pages_can_change(). */
 void pages_begin_move(struct pages_object *self);
 void pages_end_move(struct pages_object *self);
-/* Takes the first n numbers away. */
 /* Around a call that needs the pages to stay meanwhile. false: an exception is set. */
 bool pages_begin(struct pages_object *self);
 void pages_end(struct pages_object *self);
@@ -228,6 +227,7 @@ PyObject *pages_read_many(
 PyObject *pages_write_many(
         struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
+/* Takes the first n numbers away. */
 void pages_drop_first(struct pages_object *self, uint32_t n);
 /* Puts numbers before the others. false: no memory, an exception is set; nothing changed. */
 bool pages_put_first(struct pages_object *self, const uint32_t *numbers, uint32_t n);

@@ -204,6 +204,41 @@ def test_view_below_the_device(make_daemon: MakeDaemon) -> None:
                 found.page(low, 1)
 
 
+@pytest.mark.parametrize("codec", [kvlease.Codec.NONE, kvlease.Codec.INT8])
+def test_publish_finds_it_below_the_device(make_daemon: MakeDaemon, codec: kvlease.Codec) -> None:
+    """One that has the key with other tokens stays where it lies; fetch() brings it up."""
+    daemon = make_daemon(
+        device="memory = 2MiB\nextent = 2MiB\nhost_memory = 16MiB", tenant="limit = 2MiB"
+    )
+    with (
+        kvlease.connect(daemon.socket) as conn,
+        conn.namespace("n", LAYOUT, host_codec=codec) as ns,
+    ):
+        keys = text(600)
+        publish_numbered(ns, keys)
+        first = ns.info.tiers[1].first_page
+        low = ns.probe(keys).index(kvlease.Tier.HOST)
+        parent = key(keys, low - 1) if low else None
+        with ns.lease(1) as leased:
+            mine = leased.numbers
+            with ns.publish(leased, key(keys, low), parent=parent, last_tokens=1) as cached:
+                assert leased.numbers == mine  # still leased
+                assert cached[0] >= first
+                assert cached.tier(0) == ns.page_tier(cached[0]) == kvlease.Tier.HOST
+                if codec == kvlease.Codec.NONE:
+                    with cached.page(0) as view:
+                        assert bytes(memoryview(view)[:4]) == low.to_bytes(4, "little")
+                        assert view.is_read_only
+                else:
+                    with pytest.raises(kvlease.Error, match=r"below the device: fetch\(\)"):
+                        cached.page(0)
+                cached.fetch()
+                assert cached.tier(0) == kvlease.Tier.DEVICE
+                assert cached[0] < first
+                with cached.page(0) as view:
+                    assert view.is_read_only
+
+
 def test_events_and_safe_points(make_daemon: MakeDaemon) -> None:
     """An administrator asks for a tenant's memory: REVOKE, and what is left is given back."""
     daemon = make_daemon(device="memory = 8MiB\nextent = 2MiB", tenant="limit = 8MiB")
