@@ -317,6 +317,9 @@ part_engines() {
                                 "$kept:$newest"
                 fi
         fi
+        if keep vllm $requirements-vllm.txt 1200 3000; then
+                engine vllm "$(version vllm $requirements-vllm.txt)" "$kept"
+        fi
 }
 
 part_asan() {

@@ -20,10 +20,7 @@ import hashlib
 import inspect
 import json
 import logging
-import os
 import random
-import select
-import threading
 import time
 import types
 from collections import Counter
@@ -42,6 +39,8 @@ from transformers.generation.continuous_batching.cache_allocators import (
 )
 
 import kvlease
+from kvlease import _engine
+from kvlease._engine import Stats
 
 __all__ = ["OLDEST", "Manager", "Options", "Stats", "disable", "enable"]
 
@@ -52,18 +51,8 @@ OLDEST = (5, 20)
 
 # What the engine pads its inputs with is read from one page and written to another.
 _TRASH_PAGES = 2
-# How long the only request of an engine waits for pages before it gives back what it holds, and for
-# how long it leaves them to others: somewhere between, so that two engines don't go on doing so in
-# step.
-_GIVE_WAY_SECONDS = (0.5, 2.0)
 # How long an engine that starts waits for the pages it can't do without.
 _START_SECONDS = 60.0
-
-_DTYPES = {
-    torch.float32: kvlease.DType.F32,
-    torch.float16: kvlease.DType.F16,
-    torch.bfloat16: kvlease.DType.BF16,
-}
 
 
 @dataclass(frozen=True)
@@ -77,25 +66,6 @@ class Options:
     salt: bytes = b""
     on_loss: Literal["error", "continue"] = "error"
     reconnect: float | None = 60
-
-
-@dataclass
-class Stats:
-    """What an engine did since its cache was made."""
-
-    requests: int = 0
-    """Prompts that were looked up."""
-    asked_tokens: int = 0
-    """Tokens of these prompts."""
-    hit_tokens: int = 0
-    """Those whose keys and values were found."""
-    published_pages: int = 0
-    duplicate_pages: int = 0
-    """Pages that somebody else published first: theirs is used, ours was given back."""
-    waits: int = 0
-    """How often no request could go on for want of pages."""
-    gave_way: int = 0
-    """How often the only request gave back its pages so that another engine could go on."""
 
 
 def enable(
@@ -253,7 +223,7 @@ class Cache(engine_cache.PagedAttentionCache):
                 self._drop_tensors()
                 self._connection.close()
             raise
-        self._events = _Events(self._connection)
+        self._events = _engine.Events(self._connection)
 
     def _take_over(
         self,
@@ -371,7 +341,7 @@ def _refuse(model: Any, config: Any, batching: Any, distributed: Any, dtype: tor
         why = "asynchronous batching: set use_async_batching=False"
     elif batching.cpu_offload_space != 0:
         why = "an offload to the CPU: set cpu_offload_space=0, kvleased has tiers for that"
-    elif dtype not in _DTYPES:
+    elif dtype not in _engine.DTYPES:
         why = f"a cache of {dtype}"
     elif getattr(model, "_hf_peft_config_loaded", False):
         why = "an adapter beside the weights: merge it"
@@ -392,31 +362,26 @@ def _layout(
         for key, value in config.to_dict().items()
         if key not in ("transformers_version", "_name_or_path")
     }
-    identity = hashlib.sha256()
-    for part in (
-        json.dumps(settings, sort_keys=True, default=str).encode(),
-        options.weights.encode() if options.weights else _fingerprint(model),
-        options.salt,
-    ):
-        identity.update(len(part).to_bytes(8, "little") + part)
     # transformers, its version, the attention, how a block is made up, tokens of a block.
     attention = config._attn_implementation
     numbers = str(dtype).removeprefix("torch.")
     kind = f"transformers {transformers.__version__} {attention} block-kv {numbers}".encode()
     tail = f" {allocator.tokens_per_page}".encode()
-    if len(kind + tail) > 64:
-        kind = kind[:31] + hashlib.sha256(kind).hexdigest()[:24].encode()
     name = str(getattr(config, "_name_or_path", "") or type(model).__name__)
     return kvlease.Layout(
         model=name.rstrip("/").rpartition("/")[2][:64],
-        dtype=_DTYPES[dtype],
+        dtype=_engine.DTYPES[dtype],
         n_layers=allocator.pages_per_block,
         n_kv_heads=allocator.num_key_value_heads,
         head_size=allocator.head_dim,
         page_tokens=allocator.tokens_per_page,
         plane_page_bytes=allocator.bytes_per_block,
-        salt=identity.digest(),
-        format=kind + tail,
+        salt=_engine.salt(
+            json.dumps(settings, sort_keys=True, default=str).encode(),
+            options.weights.encode() if options.weights else _fingerprint(model),
+            options.salt,
+        ),
+        format=_engine.format_of(kind, tail),
     )
 
 
@@ -818,7 +783,7 @@ class _Patience:
         if self.waits_since is None:
             self.waits_since = now
             self.scheduler.cache.stats.waits += 1
-            self.gives_way_at = now + random.uniform(*_GIVE_WAY_SECONDS)
+            self.gives_way_at = now + random.uniform(*_engine.GIVE_WAY_SECONDS)
             _logger.warning("all requests wait for pages: %s", pool.refusal)
         elif now >= self.gives_way_at and self.scheduler.active_requests:
             # Another engine may wait for what this request holds, as it does for the other's.
@@ -828,32 +793,5 @@ class _Patience:
             self.scheduler.finish_request(state.request_id)
             self.scheduler.add_waiting_request(again)
             self.scheduler.cache.stats.gave_way += 1
-            self.holds_until = now + random.uniform(*_GIVE_WAY_SECONDS) / 2
-            self.gives_way_at = self.holds_until + random.uniform(*_GIVE_WAY_SECONDS)
-
-
-class _Events(threading.Thread):
-    """Hears what kvleased tells, and goes back to one that was restarted, while nobody calls it."""
-
-    def __init__(self, connection: kvlease.Connection) -> None:
-        super().__init__(name="kvlease-events", daemon=True)
-        self._connection = connection
-        self._end = os.eventfd(0)
-        self.start()
-
-    def run(self) -> None:
-        """Until stop(), or until the connection is over."""
-        poll = select.poll()
-        poll.register(self._end, select.POLLIN)
-        poll.register(self._connection.fileno(), select.POLLIN)
-        try:
-            while all(fd != self._end for fd, _ in poll.poll()):
-                self._connection.dispatch()
-        except kvlease.Error as error:
-            _logger.debug("hears nothing more: %s", error)
-
-    def stop(self) -> None:
-        """Returns when the thread has ended."""
-        os.eventfd_write(self._end, 1)
-        self.join()
-        os.close(self._end)
+            self.holds_until = now + random.uniform(*_engine.GIVE_WAY_SECONDS) / 2
+            self.gives_way_at = self.holds_until + random.uniform(*_engine.GIVE_WAY_SECONDS)

@@ -59,18 +59,24 @@ def test_contents(wheel: Path) -> None:
     version = kvlease.version()
     assert wheel.name == f"kvlease-{version}-cp311-abi3-linux_{platform.machine()}.whl"
     info = f"kvlease-{version}.dist-info"
-    modules = {path.name for path in (TREE / "client/python/kvlease").glob("*.*")}
+    package = TREE / "client/python/kvlease"
+    modules = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py*")
+        if path.suffix in (".py", ".pyi")
+    } | {"py.typed"}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         licenses = {name for name in names if name.startswith("kvlease/licenses/")}
         assert names - licenses == {
             *(f"kvlease/{name}" for name in modules | {"_kvlease.abi3.so"}),
             *(f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "licenses/LICENSE")),
+            f"{info}/entry_points.txt",  # vLLM looks there
         }
         assert archive.read(f"{info}/licenses/LICENSE") == (TREE / "LICENSE").read_bytes()
-        for package, word in BUNDLED.items():
-            if Path(f"/usr/share/doc/{package}/copyright").exists():
-                assert word in archive.read(f"kvlease/licenses/{package}.txt").decode()
+        for library, word in BUNDLED.items():
+            if Path(f"/usr/share/doc/{library}/copyright").exists():
+                assert word in archive.read(f"kvlease/licenses/{library}.txt").decode()
         wheel_lines = archive.read(f"{info}/WHEEL").decode().splitlines()
         metadata = archive.read(f"{info}/METADATA").decode()
     tags = [line for line in wheel_lines if line.startswith("Tag:")]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import kvlease_conftest as package
-from support import LIMIT, MEMORY, PAGE, ctl, held, make_prompts, on
+from support import LIMIT, MEMORY, ctl, held, make_prompts, on
 
+PAGE = 16
 PROMPTS = make_prompts(1, 1000, 7, 20, 33)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
-from support import LIMIT, MEMORY, PAGE, ctl, held, make_prompts, on
+from support import LIMIT, MEMORY, ctl, held, make_prompts, on
 
 import kvlease
 
+PAGE = 16
 # Of 24 KiB: some 40 a prompt. A set of 2 MiB has 85.
 PROMPTS = make_prompts(7, 160, *range(300, 300 + 8 * 40, 40))
 

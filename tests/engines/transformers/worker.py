@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,23 +19,15 @@ from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig
 
 import kvlease.transformers
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support import TINY_LLAMA
+
 
 def make_model(seed: int = 0, attention: str = "sdpa", **settings: Any) -> LlamaForCausalLM:
-    """Large enough that tokens depend on the whole prompt, small enough for a CPU."""
+    """With random weights."""
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        **{
-            "vocab_size": 512,
-            "hidden_size": 128,
-            "intermediate_size": 344,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 4096,
-            "initializer_range": 0.2,
-            **settings,
-        }
-    )
+    config = LlamaConfig(**TINY_LLAMA | settings)
     config._attn_implementation = attention
     return LlamaForCausalLM(config).eval()
 

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import select
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
 # Not tuned: long enough for a loaded machine that imports torch many times over.
 SECONDS = 240
-PAGE = 16
 MEMORY = "memory = 256MiB\nextent = 2MiB"
 LIMIT = "limit = 256MiB"
+# Of a Llama large enough that tokens depend on the whole prompt, and small enough for a CPU.
+TINY_LLAMA = {
+    "vocab_size": 512,
+    "hidden_size": 128,
+    "intermediate_size": 344,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+    "initializer_range": 0.2,
+}
 
 
 class Engine:
     """worker.py, started: call() waits for what a method returns, send() and receive() don't."""
 
-    def __init__(self, settings: dict[str, Any], path: str | None = None) -> None:
-        environment = os.environ | ({"PYTHONPATH": path} if path else {})
+    def __init__(
+        self, worker: Path, settings: dict[str, Any], environment: dict[str, str] | None = None
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker.py"), json.dumps(settings)],
+            [sys.executable, str(worker), json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            env=os.environ | (environment or {}),
+            start_new_session=True,
         )
         self._left = b""
 
@@ -68,8 +81,9 @@ class Engine:
         return self.receive()
 
     def kill(self) -> None:
-        """SIGKILL."""
-        self._process.kill()
+        """SIGKILL of all its processes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def end(self) -> None:

@@ -1,0 +1,156 @@
+"""The connector that vLLM makes twice: in each worker, and beside the scheduler."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    SupportsHMA,
+)
+
+import kvlease
+from kvlease import _engine
+from kvlease.vllm import identity
+from kvlease.vllm.pool import Pool
+from kvlease.vllm.worker import Handshake, Worker
+
+
+@dataclass
+class _Step(KVConnectorMetadata):
+    """What the scheduler tells the worker before a step."""
+
+    pages: list[int] = field(default_factory=list)
+    """To be mapped."""
+
+
+class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
+    """Nothing is transferred: vLLM's own tensor is the arena, and its own pool leases the pages."""
+
+    def __init__(
+        self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any = None
+    ) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._options = identity.Options.of(vllm_config)
+        identity.refuse(vllm_config, kv_cache_config, self._options)
+        self._worker: Worker | None = None
+        self._pool: Pool | None = None
+        if role == KVConnectorRole.WORKER:
+            self._worker = Worker(vllm_config, kv_cache_config, self._options)
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
+        """A block in one piece, where the attention backend can do it; vLLM takes another one where
+        it can't."""
+        return "BLHNC"
+
+    @classmethod
+    def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
+        """No: it takes away memory that is kvleased's."""
+        return False
+
+    # The worker's.
+
+    def get_mem_pool_context(self) -> AbstractContextManager[Any] | None:
+        """In which vLLM allocates its KV cache."""
+        return self._worker.allocation() if self._worker else None
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """For the scheduler's connection."""
+        return self._worker.handshake if self._worker else None
+
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        """Before each step."""
+        super().bind_connector_metadata(connector_metadata)
+        if self._worker and isinstance(connector_metadata, _Step):
+            self._worker.map(connector_metadata.pages)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Nothing: pages that were found are where they are."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Nothing."""
+
+    def save_kv_layer(
+        self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any
+    ) -> None:
+        """Nothing: the kernels have written to the pages."""
+
+    def wait_for_save(self) -> None:
+        """Nothing."""
+
+    # The scheduler's.
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
+        """The worker has its namespace: the pool of blocks becomes one of pages."""
+        (handshake,) = metadata.values()
+        assert isinstance(handshake, Handshake)
+        assert self._kv_cache_manager is not None
+        name = self._options.client_name or f"vllm {handshake.layout.model}"
+        self._connection = kvlease.connect(
+            self._options.socket,
+            client_name=f"{name[:54]} scheduler",
+            group_token=handshake.group_token,
+            metadata_only=True,
+            timeout=None,
+            reconnect=self._options.reconnect,
+        )
+        namespace = self._connection.namespace(
+            handshake.name,
+            handshake.layout,
+            device=handshake.device,
+            keep_page_zero=True,
+            stride_bytes=handshake.stride_bytes,
+        )
+        pool = self._kv_cache_manager.block_pool
+        pool.__class__ = Pool
+        assert isinstance(pool, Pool)
+        pool.start(namespace, handshake.n_blocks, self._kv_cache_manager, self._options.on_loss)
+        self._pool = pool
+        self._events = _engine.Events(self._connection)
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """None: the pool itself finds what there is."""
+        return 0, False
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """Nothing."""
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        """Once a step, also where nothing is scheduled."""
+        if self._pool is None:
+            return _Step()
+        self._pool.rest(scheduler_output.total_num_scheduled_tokens > 0)
+        return _Step(self._pool.take_fresh())
+
+    def request_finished(
+        self, request: Any, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Before its blocks are freed."""
+        if self._pool is not None:
+            self._pool.end(request)
+        return False, None
+
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """As request_finished()."""
+        return self.request_finished(request, [])
+
+    def shutdown(self) -> None:
+        """The engine ends."""
+        if self._pool is not None:
+            self._pool.close()
+            self._events.stop()
+            self._connection.close()
+            self._pool = None
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None

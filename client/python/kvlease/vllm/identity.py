@@ -1,0 +1,223 @@
+"""What a vLLM's pages hold, said so that nobody reads what another engine or model wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import vllm
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.kv_cache_layout import KVCacheLayout
+
+import kvlease
+from kvlease import _engine
+
+SUPPORTED = (0, 33)
+"""The minor version of vLLM whose block pool this takes the place of."""
+
+# What load_format 'auto' may read of a folder.
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.npz")
+
+
+@dataclass(frozen=True)
+class Options:
+    """kv_connector_extra_config of --kv-transfer-config."""
+
+    socket: str | None = None
+    """Of kvleased; None: as kvlease.connect() finds it."""
+    client_name: str | None = None
+    """What kvleasectl shows; None: 'vllm' and the model's name."""
+    device: str | None = None
+    """UUID of a GPU, or 'host'; None: the daemon's default, or, on the CPU, 'host'."""
+    weights: str | None = None
+    """Names the weights, where that is known; None: all files are read once for a fingerprint."""
+    salt: str = ""
+    """Keeps equal prompts of others apart, for all requests; cache_salt does for one."""
+    on_loss: Literal["error", "continue"] = "error"
+    """Once kvleased is gone for good: 'error': the engine ends; 'continue': those requests go on
+    that need no page more than the engine has."""
+    reconnect: float | None = 60
+    """Seconds after which kvleased counts as gone for good; None: never."""
+    any_version: bool = False
+    """Run beside a vLLM of another minor version than the tested one."""
+    trust_adapter_names: bool = False
+    """Two LoRA adapters of one name are the same one, everywhere in the tenant."""
+
+    @classmethod
+    def of(cls, vllm_config: Any) -> Options:
+        """Reads them; ValueError names what isn't one."""
+        given = vllm_config.kv_transfer_config.kv_connector_extra_config
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise ValueError(
+                f"kv_connector_extra_config has {', '.join(map(repr, unknown))}, which the "
+                f"KvleaseConnector doesn't know; it knows {', '.join(sorted(known))}"
+            )
+        options = cls(**given)
+        if options.on_loss not in ("error", "continue"):
+            raise ValueError(f"on_loss is 'error' or 'continue', not {options.on_loss!r}")
+        return options
+
+
+def refuse(vllm_config: Any, kv_cache_config: Any, options: Options) -> None:
+    """ValueError for what this can't do, before anything is made."""
+    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    if version != SUPPORTED and not options.any_version:
+        supported = ".".join(map(str, SUPPORTED))
+        raise ValueError(
+            f"the KvleaseConnector is made for vLLM {supported}, and this is {vllm.__version__}: "
+            'kv_connector_extra_config {"any_version": true} tries it all the same'
+        )
+    parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
+    groups = kv_cache_config.kv_cache_groups
+    specs = {type(group.kv_cache_spec) for group in groups}
+    why = None
+    if vllm_config.kv_transfer_config.kv_role != "kv_both":
+        why = f"kv_role {vllm_config.kv_transfer_config.kv_role!r}: only 'kv_both' is"
+    elif parallel.tensor_parallel_size > 1:
+        why = f"tensor parallelism ({parallel.tensor_parallel_size} ranks)"
+    elif parallel.pipeline_parallel_size > 1:
+        why = f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
+    elif parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
+        why = "context parallelism"
+    elif vllm_config.speculative_config is not None:
+        why = "speculative decoding"
+    elif vllm_config.lora_config is not None and not options.trust_adapter_names:
+        why = (
+            "LoRA adapters, whose names alone vLLM's keys have: "
+            '{"trust_adapter_names": true} says that a name is always the same adapter'
+        )
+    elif not cache.enable_prefix_caching:
+        why = "a run without prefix caching: leave out --no-enable-prefix-caching"
+    elif cache.prefix_caching_hash_algo not in ("sha256", "sha256_cbor"):
+        why = (
+            f"--prefix-caching-hash-algo {cache.prefix_caching_hash_algo}: "
+            "keys are SHA-256, sha256 or sha256_cbor"
+        )
+    elif getattr(vllm_config.model_config, "enable_sleep_mode", False):
+        why = "sleep mode, which takes away the memory that kvleased owns"
+    elif vllm_config.kv_events_config is not None and (
+        vllm_config.kv_events_config.enable_kv_cache_events
+    ):
+        why = "KV cache events: other processes publish and evict here, too"
+    elif len(groups) != 1 or specs != {FullAttentionSpec}:
+        kinds = ", ".join(sorted(kind.__name__ for kind in specs))
+        why = f"{len(groups)} groups of layers ({kinds}): only full attention in one group is"
+    elif groups[0].kv_cache_spec.dtype not in _engine.DTYPES:
+        why = f"a KV cache of {groups[0].kv_cache_spec.dtype}"
+    elif len(kv_cache_config.kv_cache_tensors) != 1:
+        why = f"a KV cache in {len(kv_cache_config.kv_cache_tensors)} tensors"
+    elif getattr(groups[0].kv_cache_spec, "sliding_window", None) is not None:
+        why = "sliding windows"
+    if why:
+        raise ValueError(f"the KvleaseConnector doesn't support {why}")
+
+
+def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.Layout:
+    """Of the pages: weights and configuration are in the salt, the way of writing in the format."""
+    (group,) = kv_cache_config.kv_cache_groups
+    (tensor,) = kv_cache_config.kv_cache_tensors
+    spec, model = group.kv_cache_spec, vllm_config.model_config
+    physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
+    n_layers = len(tensor.layers)
+    n_planes = n_layers if physical.is_layer_compact else 1
+    if not physical.is_layer_compact and not physical.is_block_outermost:
+        raise ValueError(
+            f"the KvleaseConnector doesn't support the KV cache layout {physical.name}: "
+            "a page must be one piece, or one for each layer"
+        )
+    n_bytes = spec.page_size_bytes if n_planes > 1 or n_layers == 1 else tensor.block_stride
+    if n_bytes % 64:
+        raise ValueError(
+            f"a block of {n_bytes} bytes isn't a multiple of 64: kvlease needs another --block-size"
+        )
+    settings = {
+        key: value
+        for key, value in model.hf_config.to_dict().items()
+        if key not in ("transformers_version", "_name_or_path")
+    }
+    words = json.dumps(settings, sort_keys=True, default=str)
+    if "longrope" in words:  # its factors depend on it
+        words += f" {model.max_model_len}"
+    attention = vllm_config.compilation_config.static_forward_context[tensor.layers[0]]
+    kind = (
+        f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} {physical.name} "
+        f"{vllm_config.cache_config.prefix_caching_hash_algo} "
+        f"{str(spec.dtype).removeprefix('torch.')}"
+    )
+    return kvlease.Layout(
+        model=str(model.model).rstrip("/").rpartition("/")[2][:64],
+        dtype=_engine.DTYPES[spec.dtype],
+        n_layers=n_layers,
+        n_kv_heads=spec.num_kv_heads,
+        head_size=spec.head_size,
+        page_tokens=spec.block_size,
+        plane_page_bytes=n_bytes,
+        n_planes=n_planes,
+        salt=_engine.salt(
+            words.encode(),
+            f"{model.quantization}".encode(),
+            _weights(vllm_config, options),
+            options.salt.encode(),
+        ),
+        format=_engine.format_of(kind.encode(), f" {spec.block_size}".encode()),
+    )
+
+
+def _weights(vllm_config: Any, options: Options) -> bytes:
+    """What tells these weights from others."""
+    model = vllm_config.model_config
+    if options.weights:
+        return options.weights.encode()
+    if vllm_config.load_config.load_format == "dummy":
+        raise ValueError(
+            "load_format 'dummy' has weights that no file tells apart: name them, "
+            'kv_connector_extra_config {"weights": "..."}'
+        )
+    path = Path(model.model)
+    if not path.exists():
+        return f"{model.model} {_revision(model)}".encode()
+    files = [path] if path.is_file() else _files(path)
+    if not files:
+        raise ValueError(
+            f"{path} has no file of weights ({', '.join(_WEIGHTS)}): name them, "
+            'kv_connector_extra_config {"weights": "..."}'
+        )
+    with ThreadPoolExecutor(4) as pool:
+        digests = pool.map(_digest, files)
+        return b"".join(
+            f"{file.name}\n".encode() + each for file, each in zip(files, digests, strict=True)
+        )
+
+
+def _revision(model: Any) -> str:
+    """The commit of what was downloaded: nothing else says which weights a name stands for."""
+    hub = importlib.import_module("huggingface_hub")
+    folder = Path(
+        hub.snapshot_download(
+            model.model, revision=model.revision, local_files_only=True, allow_patterns=["*.json"]
+        )
+    )
+    if folder.parent.name != "snapshots":
+        raise ValueError(
+            f"{folder} isn't a snapshot of a commit: name the weights, "
+            'kv_connector_extra_config {"weights": "..."}'
+        )
+    return folder.name
+
+
+def _files(folder: Path) -> list[Path]:
+    found: Iterable[Path] = (path for pattern in _WEIGHTS for path in folder.glob(pattern))
+    return sorted(found)
+
+
+def _digest(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").digest()

@@ -1,0 +1,479 @@
+"""The scheduler's side: a block pool whose blocks are pages of kvlease.
+
+vLLM's scheduler asks its KVCacheManager for the blocks of a request, and that its BlockPool. Both
+stay what they are; what this module takes the place of is where the pool has its blocks from, and
+what is cached. All of it is the scheduler's thread's.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_utils import (
+    FreeKVCacheBlockQueue,
+    KVCacheBlock,
+    make_block_hash_with_group_id,
+)
+from vllm.v1.request import RequestStatus
+
+import kvlease
+from kvlease import _engine
+
+_logger = logging.getLogger("kvlease")
+
+# The only group of layers there is.
+_GROUP = 0
+# How long the scheduler sleeps where it could schedule nothing for want of pages: it asks again and
+# again.
+_PAUSE_SECONDS = 0.002
+
+
+@dataclass(eq=False, kw_only=True)
+class Block(KVCacheBlock):
+    """A page in vLLM's tables."""
+
+    is_pinned: bool = False
+    """Found or published: there is one pin. Otherwise the page is leased."""
+    is_duplicate: bool = False
+    """Leased, and stays so: somebody else published what is in it."""
+    n_found: int = 0
+    """Waiting requests that found it."""
+
+
+@dataclass
+class _Text:
+    """What is known of a request."""
+
+    request: Any
+    handle: kvlease.Request
+    """For kvleased's eviction policy."""
+    found: list[Block] = field(default_factory=list)
+    """Found, and not yet in the request's table."""
+    is_looked_up: bool = False
+    n_shared: int = 0
+    """Pages from the first one on that kvleased had when the request was scheduled, and those that
+    other requests of the engine had behind them."""
+    n_full: int = 0
+    """Pages that vLLM has keys for."""
+    n_done: int = 0
+    """Pages that are published, or can't be."""
+    is_broken: bool = False
+    """Nothing more can be published: what comes before isn't cached any more."""
+
+
+class Refused(Exception):
+    """There is no page for now."""
+
+
+class Pool(BlockPool):
+    """Becomes the class of the pool that vLLM has made: start() is its constructor."""
+
+    def start(
+        self, namespace: kvlease.Namespace, n_blocks: int, manager: Any, on_loss: str
+    ) -> None:
+        """n_blocks: how many pages the engine may hold, with the null block; manager: vLLM's
+        KVCacheManager, which gets other ways to look up and to allocate."""
+        self.namespace = namespace
+        self.stats = _engine.Stats()
+        self.enable_kv_cache_events = False
+        self._by_page: dict[int, Block] = {}
+        self._budget = n_blocks - 1
+        self._n_held = 0
+        self._n_only_found = 0
+        self._fresh: list[int] = []
+        self._texts: dict[str, _Text] = {}
+        self._manager = manager
+        self._on_loss = on_loss
+        self._is_lost = False
+        self._lease_for: kvlease.Request | None = None
+        self._was_refused = False
+        self._gives_way_at: float | None = None
+        self._holds_until = 0.0
+        # All of the pool's own blocks but the null block are gone.
+        self.blocks = [self.null_block]
+        self.free_block_queue = FreeKVCacheBlockQueue([])
+        self._allocate: Callable[..., Any] = manager.allocate_slots
+        manager.allocate_slots = self._allocate_slots
+        manager.get_computed_blocks = self._get_computed_blocks
+
+    # What vLLM's cache manager asks the pool.
+
+    def get_num_free_blocks(self) -> int:
+        """Blocks that could be had now, with those that waiting requests have found."""
+        if self._is_lost or time.monotonic() < self._holds_until:
+            return 0
+        room = self._budget - self._n_held
+        return max(0, min(room, self._leasable() + self._n_only_found))
+
+    def get_usage(self) -> float:
+        """Of what the engine may hold."""
+        return self._n_held / self._budget
+
+    def get_new_blocks(self, num_blocks: int) -> list[KVCacheBlock]:
+        """Leased pages. Refused where kvleased has none."""
+        pages: list[int] = []
+        try:
+            while len(pages) < num_blocks:
+                n_next = min(num_blocks - len(pages), kvlease.MAX_LEASE_PAGES)
+                leased = self.namespace.lease(n_next, self._lease_for, max_wait=0)
+                pages += leased.detach()
+        except (kvlease.Full, kvlease.Quota, kvlease.Draining, kvlease.Timeout) as error:
+            self._try(self.namespace.free, pages)
+            raise Refused(str(error)) from error
+        except kvlease.Error as error:
+            self._lose(error)
+            raise Refused("kvleased is gone") from error
+        blocks: list[KVCacheBlock] = [Block(page, 1, pool=self) for page in pages]
+        self._by_page.update(zip(pages, blocks, strict=True))
+        self._n_held += num_blocks
+        self._fresh += pages
+        if self.metrics_collector:
+            for block in blocks:
+                self.metrics_collector.on_block_allocated(block)
+        return blocks
+
+    def touch(self, blocks: Sequence[KVCacheBlock]) -> None:
+        """One table more has them."""
+        for block in blocks:
+            if block.is_null:
+                continue
+            if block.ref_cnt == 0:
+                self._n_held += 1
+                self._n_only_found -= 1
+                self._fresh.append(block.block_id)
+            block.ref_cnt += 1
+            if self.metrics_collector:
+                self.metrics_collector.on_block_accessed(block)
+
+    def free_blocks(self, ordered_blocks: Iterable[KVCacheBlock]) -> None:
+        """One table less has them. What was published stays cached, as kvleased likes."""
+        gone: list[Block] = []
+        for block in ordered_blocks:
+            if block.is_null:
+                continue
+            assert isinstance(block, Block)
+            block.ref_cnt -= 1
+            if block.ref_cnt > 0:
+                continue
+            self._n_held -= 1
+            # Who asks next asks kvleased.
+            self._remove_cached_block_hashes(block)
+            if block.n_found > 0:
+                self._n_only_found += 1
+            else:
+                gone.append(block)
+        self._give_back(gone)
+
+    def evict_blocks(self, block_ids: set[int]) -> None:
+        """Takes blocks out of the engine's own map: nothing of them is published any more."""
+        for page in block_ids:
+            block = self._by_page.get(page)
+            if block is not None:
+                self._remove_cached_block_hashes(block)
+                block.is_duplicate = not block.is_pinned
+
+    def reset_prefix_cache(self) -> bool:
+        """Drops all that is cached, of all engines of the tenant with this layout: for new weights.
+        False where requests hold blocks."""
+        if self._n_held:
+            _logger.warning(
+                "the prefix cache isn't reset: requests hold %d blocks of it", self._n_held
+            )
+            return False
+        self._drop_found()
+        try:
+            self.namespace.invalidate()
+        except kvlease.Error as error:
+            self._lose(error)
+            return False
+        if self.metrics_collector:
+            self.metrics_collector.reset()
+        return True
+
+    def take_events(self) -> list[Any]:
+        """Asked when a step's results are in: what it has filled is published."""
+        for text in self._texts.values():
+            self._publish(text)
+        return []
+
+    def cache_full_blocks(
+        self,
+        request: Any,
+        blocks: list[KVCacheBlock],
+        num_cached_blocks: int,
+        num_full_blocks: int,
+        *arguments: Any,
+        **keywords: Any,
+    ) -> None:
+        """These will be full after the next step: other requests of that step may share them."""
+        super().cache_full_blocks(
+            request, blocks, num_cached_blocks, num_full_blocks, *arguments, **keywords
+        )
+        self._text(request).n_full = num_full_blocks
+
+    # What the connector asks.
+
+    def take_fresh(self) -> list[int]:
+        """Pages that have come into tables since the last call, and are in one: the worker maps
+        them."""
+        fresh, self._fresh = self._fresh, []
+        blocks = (self._by_page.get(page) for page in dict.fromkeys(fresh))
+        return [block.block_id for block in blocks if block and block.ref_cnt > 0]
+
+    def end(self, request: Any) -> None:
+        """The request is over, and its blocks aren't freed yet."""
+        text = self._texts.get(request.request_id)
+        if text is None:
+            return
+        self._publish(text)
+        self._forget(text)
+        del self._texts[request.request_id]
+        try:
+            text.handle.end()
+        except kvlease.Error as error:
+            _logger.debug("ended nothing: %s", error)
+
+    def rest(self, has_work: bool) -> None:
+        """Called once a step; has_work: something could be scheduled."""
+        was_refused, self._was_refused = self._was_refused, False
+        if has_work or not was_refused:
+            return
+        if self._is_lost and not self._n_held:
+            raise RuntimeError("kvleased is gone, and the engine has no page for its requests")
+        time.sleep(_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Gives back what waiting requests found. Nothing is scheduled any more."""
+        self._drop_found()
+
+    # What takes the place of the KVCacheManager's methods.
+
+    def _get_computed_blocks(
+        self, request: Any, max_cache_hit_length: int | None = None
+    ) -> tuple[Any, int, int]:
+        """One lookup for a request until it is scheduled, however often the scheduler asks."""
+        manager = self._manager
+        is_holding_off = time.monotonic() < self._holds_until
+        if is_holding_off or not manager.prefix_cache_lookup_enabled(request):
+            return manager.empty_kv_cache_blocks, 0, 0
+        text = self._text(request)
+        # The last token is computed in any case: its logits are what is wanted.
+        longest = request.num_tokens - 1 if max_cache_hit_length is None else max_cache_hit_length
+        n_pages = longest // self.hash_block_size
+        if not text.is_looked_up:
+            self._look_up(text, n_pages)
+        blocks: list[KVCacheBlock] = list(text.found[:n_pages])
+        for key in request.block_hashes[len(blocks) : n_pages]:
+            block = self.cached_block_hash_to_block.get_one_block(
+                make_block_hash_with_group_id(key, _GROUP)
+            )
+            if block is None:
+                break
+            blocks.append(block)
+        return manager.create_kv_cache_blocks((blocks,)), len(blocks) * self.hash_block_size, 0
+
+    def _allocate_slots(
+        self,
+        request: Any,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        *arguments: Any,
+        **keywords: Any,
+    ) -> Any:
+        """None where there is no page: the request waits, or vLLM preempts others."""
+        text = self._text(request)
+        self._lease_for = text.handle
+        begins = request.status != RequestStatus.RUNNING
+        try:
+            blocks = self._allocate(
+                request, num_new_tokens, num_new_computed_tokens, *arguments, **keywords
+            )
+        except Refused as refusal:
+            if not self._was_refused:
+                _logger.debug("no page: %s", refusal)
+            if begins:
+                # It has its table's first part, of pages that were found.
+                self._manager.free(request)
+            blocks = None
+        if blocks is None:
+            self.stats.waits += 1
+            self._was_refused = True
+            self._give_way()
+            return None
+        self._gives_way_at = None
+        if begins:
+            text.n_shared = num_new_computed_tokens // self.hash_block_size
+            text.n_done = len(text.found)
+            text.is_broken = False
+            self.stats.requests += 1
+            self.stats.asked_tokens += request.num_tokens
+            self.stats.hit_tokens += num_new_computed_tokens
+            self._forget(text)
+        return blocks
+
+    # The rest.
+
+    def _text(self, request: Any) -> _Text:
+        text = self._texts.get(request.request_id)
+        if text is None:
+            text = _Text(request, self.namespace.request())
+            self._texts[request.request_id] = text
+        return text
+
+    def _leasable(self) -> int:
+        try:
+            return self.namespace.leasable_pages()
+        except kvlease.Error as error:
+            self._lose(error)
+            return 0
+
+    def _look_up(self, text: _Text, n_pages: int) -> None:
+        """Pins the longest run of pages that is cached."""
+        text.is_looked_up = True
+        keys = b"".join(text.request.block_hashes[:n_pages])
+        try:
+            pages = list(self.namespace.lookup(keys, text.handle).detach()) if keys else []
+        except kvlease.Error as error:
+            _logger.info("looked up nothing: %s", error)
+            return
+        surplus: list[int] = []
+        for page in pages:
+            block = self._by_page.get(page)
+            if block is None:
+                block = self._by_page[page] = Block(page, is_pinned=True, pool=self)
+                self._n_only_found += 1
+            elif block.is_pinned:
+                surplus.append(page)
+            else:
+                # Ours, and published by nobody: kvleased can't have said that.
+                raise RuntimeError(f"page {page} was found, and is leased by this engine")
+            block.n_found += 1
+            text.found.append(block)
+        self._try(self.namespace.release, surplus)
+
+    def _forget(self, text: _Text) -> None:
+        """What the request found it has in its table, or doesn't need."""
+        gone: list[Block] = []
+        for block in text.found:
+            block.n_found -= 1
+            if block.n_found == 0 and block.ref_cnt == 0:
+                self._n_only_found -= 1
+                gone.append(block)
+        self._give_back(gone)
+        text.found = []
+        text.is_looked_up = False
+
+    def _drop_found(self) -> None:
+        for text in self._texts.values():
+            self._forget(text)
+
+    def _give_way(self) -> None:
+        """Where nothing runs, another engine may wait for what waiting requests have found, as they
+        do for what that one's have."""
+        now = time.monotonic()
+        if self._n_held or now < self._holds_until:
+            self._gives_way_at = None
+        elif self._gives_way_at is None:
+            self._gives_way_at = now + random.uniform(*_engine.GIVE_WAY_SECONDS)
+            _logger.warning("all requests wait for pages of kvleased")
+        elif now >= self._gives_way_at:
+            self._drop_found()
+            self.stats.gave_way += 1
+            self._gives_way_at = None
+            self._holds_until = now + random.uniform(*_engine.GIVE_WAY_SECONDS) / 2
+
+    def _publish(self, text: _Text) -> None:
+        """Publishes the request's pages that are computed.
+
+        A step that is under way has filled nothing yet. Where the request has a page of its own
+        that is filled, those before it are, too, which another request of the engine computes.
+        """
+        request = text.request
+        n_tokens = request.num_computed_tokens - request.num_in_flight_tokens
+        end = min(n_tokens // self.hash_block_size, text.n_full)
+        if text.is_broken or self._is_lost or end <= max(text.n_done, text.n_shared):
+            return
+        manager = self._manager.coordinator.single_type_managers[_GROUP]
+        table = manager.req_to_blocks.get(request.request_id, ())
+        first = text.n_done
+        end = min(end, len(table))
+        while first < end and not text.is_broken:
+            # Of pages that are shared with other requests of the engine these may have published.
+            last = first
+            while last < end and self._is_to_publish(table[last]):
+                last += 1
+            if last > first:
+                self._publish_run(text, table[first:last], first)
+                first = last
+            else:
+                first += 1
+        text.n_done = end
+
+    @staticmethod
+    def _is_to_publish(block: Block) -> bool:
+        return not block.is_null and not block.is_pinned and not block.is_duplicate
+
+    def _publish_run(self, text: _Text, blocks: list[Block], first: int) -> None:
+        hashes = text.request.block_hashes
+        own = [block.block_id for block in blocks]
+        try:
+            carried = self.namespace.publish(
+                own,
+                b"".join(hashes[first : first + len(blocks)]),
+                parent=hashes[first - 1] if first else None,
+                request=text.handle,
+            )
+        except (kvlease.NoParent, kvlease.Stale) as error:
+            if error.code < 0:
+                self._lose(error)
+                return
+            carried = error.published
+        except kvlease.Quota:
+            text.is_broken = True
+            return
+        except kvlease.Error as error:
+            self._lose(error)
+            return
+        pages = carried.detach()
+        text.is_broken = len(pages) < len(blocks)
+        others: list[int] = []
+        for block, page in zip(blocks, pages, strict=False):
+            if page == block.block_id:
+                block.is_pinned = True
+            else:
+                block.is_duplicate = True
+                others.append(page)
+        self.stats.published_pages += len(pages)
+        self.stats.duplicate_pages += len(others)
+        self._try(self.namespace.release, others)
+
+    def _give_back(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            del self._by_page[block.block_id]
+        self._try(self.namespace.release, [b.block_id for b in blocks if b.is_pinned])
+        self._try(self.namespace.free, [b.block_id for b in blocks if not b.is_pinned])
+
+    def _try(self, call: Callable[[list[int]], None], pages: list[int]) -> None:
+        """Gives back; where that can't be, the connection is over and takes the pages with it."""
+        if not pages:
+            return
+        try:
+            call(pages)
+        except kvlease.Error as error:
+            _logger.debug("gave nothing back: %s", error)
+
+    def _lose(self, error: kvlease.Error) -> None:
+        """kvleased is gone: raises, or goes on, as the user wants it."""
+        sentence = f"kvleased is gone, and with it the engine's cache: {error}"
+        # One that came back and doesn't know this engine may give its pages to others.
+        if self._on_loss == "error" or not isinstance(error, kvlease.Disconnected):
+            raise RuntimeError(sentence) from error
+        if not self._is_lost:
+            _logger.error("%s; requests go on as far as the pages it holds go", sentence)
+        self._is_lost = True

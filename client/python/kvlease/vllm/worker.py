@@ -1,0 +1,173 @@
+"""The worker's side: vLLM's tensor of KV blocks is the arena of a namespace."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
+
+import kvlease
+from kvlease import _engine
+from kvlease.vllm import identity
+
+_logger = logging.getLogger("kvlease")
+
+
+@dataclass
+class Handshake(KVConnectorHandshakeMetadata):
+    """What the scheduler opens the same namespace with, as another member of the worker's group."""
+
+    group_token: bytes
+    layout: kvlease.Layout
+    name: str
+    stride_bytes: int
+    device: str
+    n_blocks: int
+    """The engine's own number of blocks: it holds no more pages than that at a time."""
+
+
+class Worker:
+    """A connection and a namespace, all of whose pages are in one tensor.
+
+    kv_cache_config is changed: its tensor gets the arena's size and strides, and as many blocks as
+    the namespace has pages. Page 0, which keep_page_zero takes out, is vLLM's null block.
+    """
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Any, options: identity.Options) -> None:
+        layout = identity.layout(vllm_config, kv_cache_config, options)
+        self._on_loss = options.on_loss
+        self._device = vllm_config.device_config.device
+        on_host = torch.device(self._device).type == "cpu"
+        self._connection = kvlease.connect(
+            options.socket,
+            client_name=options.client_name or f"vllm {layout.model}"[:64],
+            timeout=None,
+            reconnect=options.reconnect,
+        )
+        try:
+            self._namespace = self._connection.namespace(
+                layout=layout,
+                device=options.device or ("host" if on_host else None),
+                keep_page_zero=True,
+                stride_bytes=layout.plane_page_bytes,
+            )
+            info = self._namespace.info
+            if not info.is_contiguous:
+                raise ValueError(
+                    "pages aren't contiguous on this device: kvleased hands them over so"
+                )
+            if info.is_cpu_memory != on_host:
+                raise ValueError(f"vLLM runs on {self._device}, the pages are on {info.device}")
+            n_blocks = min(kv_cache_config.num_blocks, info.tiers[0].n_pages)
+            longest = vllm_config.model_config.max_model_len
+            if (n_blocks - 1) * layout.page_tokens < longest:
+                raise ValueError(
+                    f"a text of max_model_len = {longest} tokens takes "
+                    f"{-(-longest // layout.page_tokens)} pages, and {info.device} has "
+                    f"{n_blocks - 1}: lower --max-model-len"
+                )
+            self._place(kv_cache_config)
+        except BaseException:
+            with contextlib.suppress(BufferError):
+                self._connection.close()
+            raise
+        self.handshake = Handshake(
+            group_token=self._connection.group_token,
+            layout=layout,
+            name=self._namespace.name,
+            stride_bytes=info.stride_bytes,
+            device=info.device,
+            n_blocks=n_blocks,
+        )
+        self._events = _engine.Events(self._connection)
+
+    def _place(self, kv_cache_config: Any) -> None:
+        """Says to vLLM where the layers' parts of a block lie in the arena."""
+        info = self._namespace.info
+        planes = range(info.n_planes)
+        self._arenas = [self._namespace.arena(plane, writable=True) for plane in planes]
+        first = self._arenas[0].address
+        step = self._arenas[1].address - first if info.n_planes > 1 else 0
+        if any(self._arenas[plane].address != first + plane * step for plane in planes):
+            raise ValueError("planes don't lie at equal distances")
+        n_bytes = self._arenas[-1].address + self._arenas[-1].n_bytes - first
+        (tensor,) = kv_cache_config.kv_cache_tensors
+        kv_cache_config.num_blocks = info.tiers[0].n_pages
+        tensor.size = n_bytes
+        tensor.block_stride = info.stride_bytes
+        tensor.offset = 0
+        if info.n_planes > 1:
+            tensor.layer_stride = step
+        self._extent = first, n_bytes
+
+    def allocation(self) -> TorchFunctionMode:
+        """Context in which vLLM's allocation of its tensor yields the arena instead."""
+        return _Arena(*self._extent, torch.device(self._device))
+
+    def map(self, pages: list[int]) -> None:
+        """Maps pages that the scheduler holds for the next step."""
+        if not pages:
+            return
+        try:
+            self._namespace.adopt(pages, "mapped").detach()
+        except kvlease.Disconnected as error:
+            # What the scheduler gets from no kvleased any more was mapped while there was one.
+            if self._on_loss != "continue":
+                raise RuntimeError(f"kvleased is gone: {error}") from error
+            _logger.debug("mapped nothing: %s", error)
+
+    def close(self) -> None:
+        """Ends the connection. vLLM's tensor must not be used any more."""
+        self._events.stop()
+        for arena in self._arenas:
+            arena.release()
+        self._connection.close()
+
+
+class _Arena(TorchFunctionMode):
+    """Answers the one torch.zeros() of the KV cache's size with the arena."""
+
+    def __init__(self, address: int, n_bytes: int, device: torch.device) -> None:
+        super().__init__()
+        self._address, self._n_bytes, self._device = address, n_bytes, device
+        self._is_taken = False
+
+    def __torch_function__(
+        self, function: Any, kinds: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
+        keywords = keywords or {}
+        if function is torch.zeros and arguments[:1] == (self._n_bytes,):
+            if self._is_taken or keywords.get("dtype") is not torch.int8:
+                raise RuntimeError("vLLM allocates its KV cache otherwise than was expected")
+            self._is_taken = True
+            return self._tensor()
+        return function(*arguments, **keywords)
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        super().__exit__(kind, value, traceback)
+        if kind is None and not self._is_taken:
+            raise RuntimeError("vLLM hasn't allocated its KV cache where it was expected")
+
+    def _tensor(self) -> torch.Tensor:
+        if self._device.type == "cpu":
+            memory = (ctypes.c_int8 * self._n_bytes).from_address(self._address)
+            return torch.frombuffer(memory, dtype=torch.int8)
+        return torch.as_tensor(_CudaArray(self._address, self._n_bytes), device=self._device)
+
+
+class _CudaArray:
+    """Memory of a GPU as torch takes it; whoever makes it keeps the memory."""
+
+    def __init__(self, address: int, n_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (n_bytes,),
+            "typestr": "|i1",
+            "data": (address, False),
+            "version": 3,
+        }

@@ -1,0 +1,129 @@
+"""What vLLM's CPU platform calls of its own kernels, in plain torch.
+
+The package of the index is built for CUDA, and has no kernels for the CPU. They are what these
+tests don't test: vLLM's scheduler, its block tables and its model runner are its own. vLLM imports
+this module as a plugin, in each of its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+_library = torch.library.Library("_C", "FRAGMENT")
+
+
+def _define(schema: str, function: Callable[..., object]) -> None:
+    _library.define(schema)
+    _library.impl(schema.partition("(")[0], function, "CompositeExplicitAutograd")
+
+
+def _write(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+    *_: object,
+) -> None:
+    """Caches are (blocks, heads, tokens of a block, head size); a slot below 0 is padding."""
+    n_tokens = key_cache.shape[2]
+    places = slots[slots >= 0].long()
+    blocks, offsets = places // n_tokens, places % n_tokens
+    chosen = (slots >= 0).nonzero().flatten()
+    key_cache[blocks, :, offsets] = key[chosen].to(key_cache.dtype)
+    value_cache[blocks, :, offsets] = value[chosen].to(value_cache.dtype)
+
+
+def _gather(cache: torch.Tensor, blocks: torch.Tensor, n: int, repeats: int) -> torch.Tensor:
+    """(heads of the query, n, head size)."""
+    tokens = cache[blocks].transpose(1, 2).flatten(0, 1)[:n]
+    return tokens.transpose(0, 1).repeat_interleave(repeats, 0)
+
+
+def _attend(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    out: torch.Tensor,
+    starts: torch.Tensor,
+    lengths: torch.Tensor,
+    scale: float,
+    causal: bool,
+    _alibi: object,
+    _window: int,
+    table: torch.Tensor,
+    *_: object,
+) -> None:
+    n_tokens = key_cache.shape[2]
+    repeats = query.shape[1] // key_cache.shape[1]
+    for i, length in enumerate(lengths.tolist()):
+        first, end = int(starts[i]), int(starts[i + 1])
+        if end <= first:
+            continue
+        blocks = table[i, : -(-length // n_tokens)].long()
+        keys = _gather(key_cache, blocks, length, repeats)
+        values = _gather(value_cache, blocks, length, repeats)
+        scores = query[first:end].transpose(0, 1) @ keys.transpose(1, 2) * scale
+        if causal:
+            at = torch.arange(length - (end - first), length)[:, None]
+            scores = scores.masked_fill(torch.arange(length)[None] > at, float("-inf"))
+        weights = scores.float().softmax(-1).to(values.dtype)
+        out[first:end] = (weights @ values).transpose(0, 1).reshape(out[first:end].shape)
+
+
+def _place(
+    starts: torch.Tensor,
+    positions: torch.Tensor,
+    table: torch.Tensor,
+    out: torch.Tensor,
+    n_tokens: int,
+) -> None:
+    for i in range(len(starts) - 1):
+        first, end = int(starts[i]), int(starts[i + 1])
+        at = positions[first:end].long()
+        slots = table[i, at // n_tokens] * n_tokens + at % n_tokens
+        out[first:end] = slots.to(out.dtype)
+    out[int(starts[-1]) :] = -1
+
+
+def _sample(logits: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+    """One token a row, by its probability: the noise of a row is its seed's."""
+    tokens = []
+    for row, seed in zip(logits, seeds.tolist(), strict=True):
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.rand(row.shape, generator=generator).clamp_min(1e-20).log().neg().log().neg()
+        tokens.append((row + noise).argmax())
+    return torch.stack(tokens)
+
+
+_define("init_cpu_memory_env(int[] nodes) -> ()", lambda nodes: None)
+_define(
+    "get_scheduler_metadata(int a, int b, int c, int d, Tensor e, ScalarType f, Tensor g, bool h, "
+    "int i, str j, bool k, Tensor? l, str m) -> Tensor",
+    lambda *_: torch.zeros(1),
+)
+_define(
+    "cpu_attn_reshape_and_cache(Tensor key, Tensor value, Tensor(a!) key_cache, "
+    "Tensor(b!) value_cache, Tensor slots, str isa, float ks, float vs, str dt) -> ()",
+    _write,
+)
+_define(
+    "cpu_attention_with_kv_cache(Tensor q, Tensor kc, Tensor vc, Tensor(a!) out, Tensor starts, "
+    "Tensor lengths, float scale, bool causal, Tensor? alibi, int window, Tensor table, "
+    "float softcap, Tensor metadata, Tensor? sinks, Tensor? dynamic, float ks, float vs, str dt) "
+    "-> ()",
+    _attend,
+)
+_define(
+    "compute_slot_mapping_kernel_impl(Tensor starts, Tensor positions, Tensor table, "
+    "Tensor(a!) out, int n_tokens) -> ()",
+    _place,
+)
+_define("fused_gumbel_argmax(Tensor x, Tensor seeds) -> Tensor", _sample)
+_define("greedy_argmax(Tensor x) -> Tensor", lambda x: x.argmax(-1))
+
+
+def register() -> None:
+    """Nothing more: importing this has defined them."""

@@ -1,0 +1,123 @@
+"""What pages are said to hold, and what is refused, by vLLM's own configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import vllm
+from vllm import EngineArgs
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheTensor,
+    SlidingWindowSpec,
+)
+
+from kvlease import _engine
+from kvlease.vllm import identity
+
+TRANSFER = {"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}
+SIZES = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
+FULL = FullAttentionSpec(**SIZES)
+
+
+def caches(*specs: Any) -> KVCacheConfig:
+    """A group of layers for each."""
+    return KVCacheConfig(
+        num_blocks=100,
+        kv_cache_tensors=[KVCacheTensor(size=1, layers=["0"], layer_stride=1, block_stride=1)],
+        kv_cache_groups=[KVCacheGroupSpec([str(i)], spec) for i, spec in enumerate(specs)],
+    )
+
+
+def refusal(model: str, *specs: Any, extra: dict[str, Any] | None = None, **options: Any) -> str:
+    """Why an engine with these options is refused; '': it isn't."""
+    transfer = TRANSFER | options.pop("kv_transfer_config", {})
+    config = EngineArgs(
+        model=model,
+        skip_tokenizer_init=True,
+        kv_transfer_config=transfer | {"kv_connector_extra_config": extra or {}},
+        **options,
+    ).create_engine_config()
+    try:
+        identity.refuse(config, caches(*(specs or [FULL])), identity.Options.of(config))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"tensor_parallel_size": 2}, "tensor parallelism (2 ranks)"),
+        ({"pipeline_parallel_size": 2}, "pipeline parallelism (2 ranks)"),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
+            "speculative decoding",
+        ),
+        ({"enable_prefix_caching": False}, "prefix caching"),
+        ({"prefix_caching_hash_algo": "xxhash"}, "xxhash"),
+        ({"enable_lora": True}, "trust_adapter_names"),
+        ({"kv_events_config": {"enable_kv_cache_events": True}}, "KV cache events"),
+        ({"kv_transfer_config": {"kv_role": "kv_producer"}}, "kv_producer"),
+    ],
+)
+def test_refused(model: str, options: dict[str, Any], sentence: str) -> None:
+    assert sentence in refusal(model, **options)
+
+
+def test_refused_layers(model: str) -> None:
+    window = SlidingWindowSpec(**SIZES, sliding_window=64)
+    assert refusal(model) == ""
+    assert "SlidingWindowSpec" in refusal(model, window)
+    assert "2 groups of layers" in refusal(model, FULL, window)
+    assert "float64" in refusal(model, FullAttentionSpec(**SIZES | {"dtype": torch.float64}))
+
+
+def test_allowed_where_the_user_insists(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(model, extra={"trust_adapter_names": True}, enable_lora=True) == ""
+    monkeypatch.setattr(vllm, "__version__", "0.34.1")
+    assert "made for vLLM 0.33, and this is 0.34.1" in refusal(model)
+    assert refusal(model, extra={"any_version": True}) == ""
+
+
+def test_settings_are_known(model: str) -> None:
+    assert "not 'shrug'" in refusal(model, extra={"on_loss": "shrug"})
+    assert "'sokcet'" in refusal(model, extra={"sokcet": "/x"})
+
+
+def test_weights_are_told_apart(tmp_path: Path) -> None:
+    """By each byte of them, and by the names of their files."""
+
+    def weights(name: str, data: bytes) -> bytes:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        (folder / name).write_bytes(data)
+        config = SimpleNamespace(
+            model_config=SimpleNamespace(model=str(folder)),
+            load_config=SimpleNamespace(load_format="auto"),
+        )
+        return identity._weights(config, identity.Options())
+
+    data = bytes(range(256)) * 10000
+    changed = bytearray(data)
+    changed[1234567] ^= 1
+    first = weights("model.safetensors", data)
+    assert weights("model.safetensors", data) == first
+    assert weights("model.safetensors", bytes(changed)) != first
+    assert weights("other.safetensors", data) != first
+    with pytest.raises(ValueError, match="no file of weights"):
+        weights("readme.txt", data)
+
+
+def test_long_formats_keep_apart() -> None:
+    long = b"vllm 0.33.0 " + b"x" * 60
+    assert len(_engine.format_of(long, b" 16")) == 64
+    assert _engine.format_of(long, b" 16") != _engine.format_of(long + b"y", b" 16")
+    assert _engine.format_of(long, b" 16").startswith(b"vllm 0.33.0 ")
+    assert _engine.format_of(b"vllm", b" 16") == b"vllm 16"

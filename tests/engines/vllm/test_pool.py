@@ -1,0 +1,259 @@
+"""vLLM's own cache manager over a pool of pages, call by call as its scheduler calls it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import kvlease_conftest as package
+import pytest
+import torch
+from support import held, make_prompts
+from vllm import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.request import Request, RequestStatus
+
+import kvlease
+from kvlease.vllm import pool as adapter
+
+PAGE = 16
+LAYOUT = kvlease.Layout("m", kvlease.DType.F32, 1, 1, 32, PAGE, 4096)
+# 512 pages are a set of 2 MiB.
+TENANT = "limit = 4MiB"
+((PROMPT,),) = [make_prompts(1, 0, 3 * PAGE + 7)]
+
+
+class Engine:
+    """What a scheduler has of an engine that holds at most n_blocks."""
+
+    def __init__(self, daemon: package.Daemon, n_blocks: int = 400) -> None:
+        init_none_hash(sha256)
+        spec = FullAttentionSpec(block_size=PAGE, num_kv_heads=1, head_size=32, dtype=torch.float32)
+        config = KVCacheConfig(
+            num_blocks=n_blocks,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+        )
+        self.manager = KVCacheManager(
+            config, max_model_len=8192, scheduler_block_size=PAGE, hash_block_size=PAGE
+        )
+        self.connection = kvlease.connect(daemon.socket)
+        namespace = self.connection.namespace("ns", LAYOUT, keep_page_zero=True)
+        pool: Any = self.manager.block_pool
+        pool.__class__ = adapter.Pool
+        pool.start(namespace, n_blocks, self.manager, "error")
+        self.pool: adapter.Pool = pool
+        self.n_requests = 0
+
+    def request(self, prompt: list[int]) -> Request:
+        """One that waits."""
+        self.n_requests += 1
+        return Request(
+            request_id=str(self.n_requests),
+            prompt_token_ids=prompt,
+            sampling_params=SamplingParams(max_tokens=8),
+            pooling_params=None,
+            block_hasher=get_request_block_hasher(PAGE, sha256),
+        )
+
+    def schedule(self, request: Request) -> list[int] | None:
+        """All of its prompt in one step, which begins; its pages. None: there is no room."""
+        blocks, n_found, _ = self.manager.get_computed_blocks(request)
+        n_new = request.num_tokens - n_found
+        if self.manager.allocate_slots(request, n_new, n_found, blocks) is None:
+            return None
+        request.status = RequestStatus.RUNNING
+        request.num_computed_tokens = request.num_tokens
+        request.num_in_flight_tokens = n_new
+        (pages,) = self.manager.get_block_ids(request.request_id)
+        return list(pages)
+
+    def results(self, *requests: Request) -> None:
+        """The step is over."""
+        for request in requests:
+            request.num_in_flight_tokens = 0
+        self.manager.take_events()
+
+    def end(self, request: Request) -> None:
+        """It is finished."""
+        self.pool.end(request)
+        self.manager.free(request)
+
+
+Engines = Callable[..., Engine]
+
+
+@pytest.fixture
+def daemon(make_daemon: package.MakeDaemon) -> package.Daemon:
+    return make_daemon(tenant=TENANT)
+
+
+@pytest.fixture
+def engines(daemon: package.Daemon) -> Iterator[Engines]:
+    made: list[Engine] = []
+
+    def make(**options: int) -> Engine:
+        made.append(Engine(daemon, **options))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.connection.close()
+
+
+def test_what_is_computed_is_found(daemon: package.Daemon, engines: Engines) -> None:
+    first, second = engines(), engines()
+    request = first.request(PROMPT)
+    pages = first.schedule(request)
+    assert pages
+    assert first.pool.take_fresh() == pages
+    # The step is under way.
+    first.manager.take_events()
+    assert first.pool.stats.published_pages == 0
+    early = second.request(PROMPT)
+    assert second.manager.get_computed_blocks(early)[1] == 0
+    first.results(request)
+    assert first.pool.stats.published_pages == 3
+    again = second.request(PROMPT)
+    found = second.schedule(again)
+    assert found
+    assert found[:3] == pages[:3]
+    assert found[3] != pages[3]
+    assert sorted(second.pool.take_fresh()) == sorted(found)
+    second.results(again)
+    assert second.pool.stats.hit_tokens == 3 * PAGE
+    assert second.pool.stats.published_pages == 0
+    first.end(request)
+    second.end(early)
+    second.end(again)
+    assert first.pool.get_usage() == second.pool.get_usage() == 0
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_requests_of_one_step_share(daemon: package.Daemon, engines: Engines) -> None:
+    """What isn't published yet, too; and it is published by whoever has its results first."""
+    engine = engines()
+    one, two = engine.request(PROMPT), engine.request([*PROMPT, *PROMPT])
+    pages, longer = engine.schedule(one), engine.schedule(two)
+    assert pages
+    assert longer
+    assert longer[:3] == pages[:3]
+    # The step is under way, of which the second one counts what they share as computed.
+    engine.manager.take_events()
+    assert engine.pool.stats.published_pages == 0
+    # The first one is aborted before its results are in: the second has computed on.
+    engine.end(one)
+    assert engine.pool.stats.published_pages == 0
+    engine.results(two)
+    assert engine.pool.stats.published_pages == 2 * len(PROMPT) // PAGE
+    assert engine.pool.stats.duplicate_pages == 0
+    engine.end(two)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_both_compute_the_same(daemon: package.Daemon, engines: Engines) -> None:
+    first, second = engines(), engines()
+    mine, other = first.request(PROMPT), second.request(PROMPT)
+    assert first.schedule(mine)
+    pages = second.schedule(other)
+    first.results(mine)
+    second.results(other)
+    assert second.pool.stats.duplicate_pages == 3
+    # Its table can't change, and what it goes on to fill continues what was published.
+    assert list(second.manager.get_block_ids(other.request_id)[0]) == pages
+    other.append_output_token_ids([5] * PAGE)
+    assert second.manager.allocate_slots(other, PAGE) is not None
+    other.num_computed_tokens += PAGE
+    second.results(other)
+    assert second.pool.stats.published_pages == 4
+    first.end(mine)
+    second.end(other)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_preempted_requests_find_their_pages(engines: Engines) -> None:
+    engine = engines()
+    request = engine.request(PROMPT)
+    pages = engine.schedule(request)
+    assert pages
+    engine.results(request)
+    engine.manager.free(request)
+    request.status = RequestStatus.PREEMPTED
+    request.num_computed_tokens = 0
+    assert engine.pool.get_usage() == 0
+    # Nothing is mapped that isn't held any more.
+    assert engine.pool.take_fresh() == []
+    again = engine.schedule(request)
+    assert again
+    assert again[:3] == pages[:3]
+    engine.results(request)
+    assert engine.pool.stats.published_pages == 3
+
+
+def test_reset(engines: Engines) -> None:
+    engine, other = engines(), engines()
+    request = engine.request(PROMPT)
+    assert engine.schedule(request)
+    engine.results(request)
+    assert not engine.manager.reset_prefix_cache()
+    engine.end(request)
+    waiting = other.request(PROMPT)
+    assert other.manager.get_computed_blocks(waiting)[1] == 3 * PAGE
+    other.end(waiting)
+    assert engine.manager.reset_prefix_cache()
+    assert other.manager.get_computed_blocks(other.request(PROMPT))[1] == 0
+
+
+def test_the_engines_own_limit(engines: Engines) -> None:
+    """It holds no more than it was told, however much kvleased has."""
+    engine = engines(n_blocks=6)
+    one, two = engine.request(PROMPT), engine.request(list(range(3, 35)))
+    assert engine.pool.get_num_free_blocks() == 5
+    assert engine.schedule(one)
+    assert engine.pool.get_num_free_blocks() == 1
+    assert engine.schedule(two) is None
+    assert engine.pool.stats.waits == 1
+    engine.end(one)
+    assert engine.schedule(two)
+
+
+def test_waits_and_gives_way(
+    daemon: package.Daemon, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another client has all the rest. What the request found it keeps for a while, for one lookup,
+    then leaves it to others, and finds it again once there is room."""
+    engine = engines()
+    request = engine.request(PROMPT)
+    assert engine.schedule(request)
+    engine.results(request)
+    engine.end(request)
+    now = 1000.0
+    monkeypatch.setattr(adapter.time, "monotonic", lambda: now)
+    waiting = engine.request([*PROMPT, *PROMPT])
+    assert engine.manager.get_computed_blocks(waiting)[1] == 3 * PAGE
+    with kvlease.connect(daemon.socket) as holder, contextlib.ExitStack() as leased:
+        namespace = leased.enter_context(holder.namespace("ns", LAYOUT, keep_page_zero=True))
+        with contextlib.suppress(kvlease.Full, kvlease.Quota):
+            while True:
+                leased.enter_context(namespace.lease(1))
+        assert engine.schedule(waiting) is None
+        package.wait_until(lambda: held(daemon)[1] == 3)
+        now += 0.4
+        assert engine.schedule(waiting) is None
+        assert engine.pool.stats.gave_way == 0
+        now += 2
+        assert engine.schedule(waiting) is None
+        assert engine.pool.stats.gave_way == 1
+        package.wait_until(lambda: held(daemon)[1] == 0)
+        # It looks up nothing as long as others come first.
+        assert engine.manager.get_computed_blocks(waiting)[1] == 0
+        assert engine.pool.get_num_free_blocks() == 0
+    now += 2
+    package.wait_until(lambda: engine.schedule(waiting) is not None)
+    engine.results(waiting)
+    engine.end(waiting)
+    package.wait_until(lambda: held(daemon) == (0, 0))

@@ -1,0 +1,92 @@
+"""Two engines on one daemon: what one has computed the other finds, and tokens stay the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import kvlease_conftest as package
+from support import LIMIT, MEMORY, ctl, held, make_prompts
+
+PAGE = 32
+PROMPTS = make_prompts(1, 500, 7, 20, 33)
+# API, EngineCore and worker, as vllm serve has them.
+PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+
+
+def findable(prompts: list[list[int]]) -> list[int]:
+    """Tokens that are found where all prompts were computed before: full pages, never all of it."""
+    return [(len(prompt) - 1) // PAGE * PAGE for prompt in prompts]
+
+
+def published(daemon: Any) -> int:
+    """Pages that are cached."""
+    namespaces = json.loads(ctl(daemon, "namespaces", "--json"))["namespaces"]
+    return sum(each["pages_sealed"] for each in namespaces)
+
+
+def test_a_second_process_finds_what_the_first_computed(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    (first,) = start_engines(
+        settings(daemon, distributed_executor_backend="mp"), environment=PROCESSES
+    )
+    alone, second = start_engines(settings(), settings(daemon))
+    expected = alone.call("run", PROMPTS, 24)
+    computed = first.call("run", PROMPTS, 24)
+    found = second.call("run", PROMPTS, 24)
+    print(
+        f"seconds: without kvlease {expected['seconds']:.2f}, first {computed['seconds']:.2f}, "
+        f"second {found['seconds']:.2f}"
+    )
+    assert computed["tokens"] == found["tokens"] == expected["tokens"]
+    # As vLLM counts them without kvlease: requests of one engine share, too.
+    assert computed["found"] == expected["found"]
+    assert found["found"] == findable(PROMPTS)
+    texts = [p + t[0][:-1] for p, t in zip(PROMPTS, expected["tokens"], strict=True)]
+    pages = {
+        tuple(text[: end + PAGE]) for text in texts for end in range(0, len(text) - PAGE + 1, PAGE)
+    }
+    assert published(daemon) == len(pages)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+    # A salt of a request's own keeps it apart, from others without it as well.
+    salted = second.call("run", PROMPTS[:1], 4, {"cache_salt": "mine"})
+    assert salted["found"] == [0]
+    assert first.call("run", PROMPTS[:1], 4, {"cache_salt": "mine"})["found"] == [512 - PAGE]
+    # Several answers to one prompt, of which the first computes what the others share.
+    several = {"n": 3, "temperature": 1.0, "seed": 5}
+    (prompt,) = make_prompts(2, 0, 100)
+    assert (
+        second.call("run", [prompt], 40, several)["tokens"]
+        == alone.call("run", [prompt], 40, several)["tokens"]
+    )
+    # For new weights: nothing is found by anybody.
+    assert second.call("reset") is True
+    assert first.call("run", PROMPTS[:1], 4)["found"] == [0]
+
+    first.call("stop")
+    second.call("stop")
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_what_is_laid_out_otherwise_is_a_miss(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    same, *others = start_engines(
+        settings(daemon),
+        settings(daemon, model=models(seed=1)),
+        settings(daemon, model=models(rope_theta=20000.0)),
+        settings(daemon, kvlease={"salt": "somebody else"}),
+        settings(daemon, block_size=2 * PAGE),
+        settings(daemon, dtype="bfloat16"),
+    )
+    same.call("run", PROMPTS[:1], 4)
+    n_before = published(daemon)
+    assert n_before == len(PROMPTS[0]) // PAGE
+    for other in others:
+        assert other.call("run", PROMPTS[:1], 4)["found"] == [0]
+    assert published(daemon) > 4 * n_before

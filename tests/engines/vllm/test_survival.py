@@ -1,0 +1,199 @@
+"""What happens around an engine: others take its memory, and processes are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import kvlease_conftest as package
+import pytest
+from support import LIMIT, MEMORY, ctl, held, make_prompts
+
+import kvlease
+
+# Of 48 KiB, some 15 to 24 pages a prompt; a set of 6 MiB has 128.
+PROMPTS = make_prompts(7, 160, *range(300, 300 + 8 * 40, 40))
+
+
+def test_more_requests_than_memory(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    """Both engines want more than the tenant may have, which shrinks while they compute."""
+    daemon = make_daemon(device=MEMORY, tenant="limit = 12MiB")
+    alone, first, second = start_engines(settings(), settings(daemon), settings(daemon))
+    other = make_prompts(8, 160, *range(300, 300 + 8 * 40, 40))
+    expected = alone.call("run", PROMPTS, 60), alone.call("run", other, 60)
+    first.send("run", PROMPTS, 60)
+    second.send("run", other, 60)
+    ctl(daemon, "tenants", "set", "a", "limit=6MiB")
+    got = first.receive(), second.receive()
+    assert first.call("stats")["waits"] + second.call("stats")["waits"] > 0
+    # Both compute the same at the same time: one publishes, the other one's pages are its own.
+    (prompt,) = make_prompts(9, 0, 1900)
+    (same,) = alone.call("run", [prompt], 60)["tokens"]
+    first.call("add", prompt, 60)
+    second.call("add", prompt, 60)
+    finished = []
+    while len(finished) < 2:
+        finished += first.call("steps", 1) + second.call("steps", 1)
+    assert [result["tokens"] for result in finished] == [same, same]
+    duplicates = [engine.call("stats")["duplicate_pages"] for engine in (first, second)]
+    assert sum(duplicates) > 0
+    assert [each["tokens"] for each in got] == [each["tokens"] for each in expected]
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_waits_for_what_others_hold(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any
+) -> None:
+    """Another client has leased all but what is left of the engine's set, where no prompt fits."""
+    daemon = make_daemon(device=MEMORY, tenant="limit = 12MiB")
+    long = {"model": models(max_position_embeddings=8192), "max_model_len": 8192}
+    alone, engine = start_engines(settings(**long), settings(daemon, **long))
+    prompts = make_prompts(11, 0, 4300, 4400)
+    expected = alone.call("run", prompts, 12)
+    with (
+        kvlease.connect(daemon.socket) as connection,
+        connection.namespace("holder", package.LAYOUT) as namespace,
+        contextlib.ExitStack() as leased,
+    ):
+        with contextlib.suppress(kvlease.Full, kvlease.Quota):
+            while True:
+                leased.enter_context(namespace.lease(8))
+        engine.send("run", prompts, 12)
+        time.sleep(1)
+        assert not engine.has_answer()
+    assert engine.receive()["tokens"] == expected["tokens"]
+    assert engine.call("stats")["waits"] > 0
+
+
+def test_aborted_requests_give_back(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    (engine,) = start_engines(settings(daemon))
+    for n_steps in (1, 3, 20):
+        requests = [engine.call("add", prompt, 1000) for prompt in PROMPTS]
+        engine.call("steps", n_steps)
+        assert held(daemon) > (0, 0)
+        for request in requests:
+            engine.call("abort", request)
+        engine.call("steps", 1)
+        package.wait_until(lambda: held(daemon) == (0, 0))
+    (prompt,) = make_prompts(9, 0, 50)
+    assert len(engine.call("run", [prompt], 5)["tokens"][0][0]) == 5
+
+
+def test_killed_daemons_are_not_seen(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    """SIGKILL of kvleased under --keep, in the middle of prefills and decodes."""
+    daemon = make_daemon(keep=True, device=MEMORY, tenant=LIMIT)
+    alone, engine = start_engines(settings(), settings(daemon))
+    numbers = random.Random(3)
+    for i in range(4):
+        prompts = make_prompts(20 + i, 100, 200, 400, 600)
+        expected = alone.call("run", prompts, 40)
+        engine.send("run", prompts, 40)
+        for _ in range(2):
+            time.sleep(numbers.uniform(0, 0.3))
+            daemon.kill()
+        assert engine.receive()["tokens"] == expected["tokens"]
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_killed_engines_leave_nothing(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    """What a killed engine has published is there for the next one; what it held isn't lost."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, killed = start_engines(settings(), settings(daemon))
+    expected = alone.call("run", PROMPTS, 8)
+    for prompt in PROMPTS:
+        killed.call("add", prompt, 1000)
+    killed.call("steps", 20)
+    assert held(daemon)[1] > 40
+    killed.kill()
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    (engine,) = start_engines(settings(daemon))
+    got = engine.call("run", PROMPTS, 8)
+    assert got["tokens"] == expected["tokens"]
+    assert min(got["found"]) >= 160
+    assert "consistent" in ctl(daemon, "check")
+
+
+def part_of(pid: int) -> int:
+    """The process that a process of an engine has started, beside such as multiprocessing needs,
+    which have few descriptors."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [child for task in tasks for child in task.read_text().split()]
+    return max(map(int, children), key=lambda child: len(os.listdir(f"/proc/{child}/fd")))
+
+
+@pytest.mark.parametrize("victim", ["core", "worker"])
+def test_a_killed_part_of_an_engine_leaves_nothing(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, victim: str
+) -> None:
+    """What it held is given back. Whether the engine's other processes notice is vLLM's affair."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    (engine,) = start_engines(
+        settings(daemon, distributed_executor_backend="mp"),
+        environment={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
+    )
+    for prompt in PROMPTS:
+        engine.call("add", prompt, 1000)
+    package.wait_until(lambda: held(daemon)[1] > 40)
+    core = part_of(engine.pid)
+    os.kill({"core": core, "worker": part_of(core)}[victim], signal.SIGKILL)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert "consistent" in ctl(daemon, "check")
+
+
+@pytest.mark.parametrize("on_loss", ["error", "continue"])
+def test_gone_for_good(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, on_loss: str
+) -> None:
+    """An error that says so; or a request that has its pages ends with its tokens."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, engine = start_engines(
+        settings(), settings(daemon, kvlease={"reconnect": 0.05, "on_loss": on_loss})
+    )
+    (prompt,) = make_prompts(30, 0, 20)
+    expected = alone.call("run", [prompt], 12)["tokens"][0]
+    engine.call("add", prompt, 12)
+    engine.call("steps", 4)
+    daemon.stop()
+    got = engine.call("steps", 10)
+    if on_loss == "continue":
+        assert [result["tokens"] for result in got] == [expected]
+        got = engine.call("run", PROMPTS, 4)
+    else:
+        got = engine.call("run", PROMPTS, 4) if isinstance(got, list) else got
+    assert "kvleased is gone" in got["error"]
+
+
+@pytest.mark.parametrize(
+    ("options", "kvlease_options", "sentence"),
+    [
+        ({"load_format": "dummy"}, {}, "dummy"),
+        ({}, {"wieghts": "x"}, "wieghts"),
+    ],
+)
+def test_refused(
+    make_daemon: package.MakeDaemon,
+    start_engines: Any,
+    settings: Any,
+    options: dict[str, Any],
+    kvlease_options: dict[str, Any],
+    sentence: str,
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    with pytest.raises(AssertionError, match=sentence):
+        start_engines(settings(daemon, kvlease=kvlease_options, **options))

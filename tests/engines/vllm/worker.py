@@ -1,0 +1,134 @@
+"""An engine of the tests: vLLM with a small model of random weights, told what to do in lines.
+
+worker.py SETTINGS: JSON. A line on standard input is a JSON list of a method of Engine and its
+arguments; a line on standard output is what it returned, or {"error": ...}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+# What vLLM prints goes where logs go.
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+import torch  # noqa: E402
+from vllm import LLM, SamplingParams  # noqa: E402
+
+
+class Engine:
+    """What a test may call."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        torch.set_num_threads(1)
+        transfer = None
+        if "kvlease" in settings:
+            transfer = {
+                "kv_connector": "KvleaseConnector",
+                "kv_role": "kv_both",
+                "kv_connector_extra_config": settings["kvlease"],
+            }
+        options = {
+            "skip_tokenizer_init": True,
+            "dtype": "float32",
+            "enforce_eager": True,
+            "max_model_len": 2048,
+            "max_num_seqs": 8,
+            "max_num_batched_tokens": 256,
+            "block_size": 32,
+            "kv_cache_memory_bytes": 64 << 20,
+            "distributed_executor_backend": "uni",
+            "disable_log_stats": True,
+            "compilation_config": {"custom_ops": ["none"]},
+        }
+        llm = LLM(settings["model"], kv_transfer_config=transfer, **options | settings["vllm"])
+        self.llm, self.engine = llm, llm.llm_engine
+        self.n_added = 0
+
+    def add(self, prompt: list[int], n_tokens: int, **options: Any) -> str:
+        """Begins a request; its id."""
+        self.n_added += 1
+        request = str(self.n_added)
+        text: dict[str, Any] = {"prompt_token_ids": prompt}
+        if "cache_salt" in options:
+            text["cache_salt"] = options.pop("cache_salt")
+        parameters = SamplingParams(
+            **{"max_tokens": n_tokens, "temperature": 0, "ignore_eos": True} | options,
+            detokenize=False,
+        )
+        self.engine.add_request(request, text, parameters)
+        return request
+
+    def abort(self, request: str) -> None:
+        """Ends it early."""
+        self.engine.abort_request([request])
+
+    def results(self) -> list[dict[str, Any]]:
+        """Steps, and the requests that are over with it."""
+        return [
+            {
+                "id": output.request_id,
+                "tokens": [list(each.token_ids) for each in output.outputs],
+                "found": output.num_cached_tokens,
+            }
+            for output in self.engine.step()
+            if output.finished
+        ]
+
+    def steps(self, n: int) -> list[dict[str, Any]]:
+        """As results(), of so many."""
+        return [result for _ in range(n) for result in self.results()]
+
+    def run(
+        self, prompts: list[list[int]], n_tokens: int, options: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """All of them at once, with the seconds that it took."""
+        started = time.monotonic()
+        requests = [self.add(prompt, n_tokens, **options or {}) for prompt in prompts]
+        done: dict[str, dict[str, Any]] = {}
+        while self.engine.has_unfinished_requests():
+            done.update({result["id"]: result for result in self.results()})
+        return {
+            "tokens": [done[request]["tokens"] for request in requests],
+            "found": [done[request]["found"] for request in requests],
+            "seconds": time.monotonic() - started,
+        }
+
+    def stats(self) -> dict[str, int]:
+        """Of the pool on kvlease, where the engine is one process."""
+        scheduler = self.engine.engine_core.engine_core.scheduler
+        return asdict(scheduler.kv_cache_manager.block_pool.stats)
+
+    def reset(self) -> bool:
+        """Drops what is cached."""
+        return bool(self.llm.reset_prefix_cache())
+
+    def stop(self) -> None:
+        """Ends the engine; what it held is given back."""
+        self.engine.engine_core.shutdown()
+
+
+def main() -> None:
+    """Until standard input ends."""
+    try:
+        engine = Engine(json.loads(sys.argv[1]))
+        print(json.dumps("ready"), file=answers, flush=True)
+    except Exception as error:
+        print(json.dumps({"error": f"{error!r}"}), file=answers, flush=True)
+        raise
+    for line in sys.stdin:
+        method, *arguments = json.loads(line)
+        try:
+            answer = getattr(engine, method)(*arguments)
+        except Exception as error:
+            answer = {"error": f"{error!r}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
