@@ -1,6 +1,7 @@
 /* Starting the process: with its end of the pair, and nothing else of ours. */
 #include "daemon/reap/launch.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -9,17 +10,26 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/macros.h"
 #include "daemon/reap/wire.h"
 
 extern char **environ;
 
-/* In order: the pair's end may have any number, and none of these is its. */
-static int add_actions(posix_spawn_file_actions_t *a, int fd)
+/* What is executed: REAP_JOB_FD, until the process has a job. By a descriptor, as "/proc/self/exe"
+ * itself is valgrind's program under valgrind, while opening it opens ours. */
+#define PROGRAM_FD   REAP_JOB_FD
+#define PROGRAM_PATH "/proc/self/fd/4"
+static_assert(PROGRAM_FD == 4, "PROGRAM_PATH");
+
+/* In order: the two may have any numbers, and none of those that are opened first. */
+static int add_actions(posix_spawn_file_actions_t *a, int program_fd, int fd)
 {
         int r = 0;
 
         for (int i = 0; i < REAP_SOCKET_FD && r == 0; i++)
                 r = posix_spawn_file_actions_addopen(a, i, "/dev/null", O_RDWR, 0);
+        if (r == 0)
+                r = posix_spawn_file_actions_adddup2(a, program_fd, PROGRAM_FD);
         if (r == 0)
                 r = posix_spawn_file_actions_adddup2(a, fd, REAP_SOCKET_FD);
         if (r == 0)
@@ -45,7 +55,7 @@ static int set_attributes(posix_spawnattr_t *attr)
         return -r;
 }
 
-static int spawn(const char *exe, int fd, pid_t *ret_pid)
+static int spawn(int program_fd, int fd, pid_t *ret_pid)
 {
         static char name[] = "kvleased", argument[] = REAP_ARGUMENT;
         char *argv[] = {name, argument, NULL};
@@ -57,11 +67,11 @@ static int spawn(const char *exe, int fd, pid_t *ret_pid)
                 return r;
         r = -posix_spawnattr_init(&attr);
         if (r == 0) {
-                r = add_actions(&actions, fd);
+                r = add_actions(&actions, program_fd, fd);
                 if (r == 0)
                         r = set_attributes(&attr);
                 if (r == 0)
-                        r = -posix_spawn(ret_pid, exe, &actions, &attr, argv, environ);
+                        r = -posix_spawn(ret_pid, PROGRAM_PATH, &actions, &attr, argv, environ);
                 posix_spawnattr_destroy(&attr);
         }
         posix_spawn_file_actions_destroy(&actions);
@@ -74,18 +84,30 @@ static void limit_sockets(const int pair[2], int bytes)
                 (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
+/* Beyond the numbers that the actions open first. Takes the descriptor, which may be < 0. */
+static int move_up(int fd)
+{
+        int high = fd < 0 ? -errno : fcntl(fd, F_DUPFD_CLOEXEC, REAP_SOCKET_FD + 1);
+        int r = fd < 0 || high >= 0 ? high : -errno;
+
+        fd_close(fd);
+        return r;
+}
+
 int reap_launch(const char *exe, int socket_bytes, int *ret_fd, pid_t *ret_pid)
 {
-        int pair[2], high, r;
+        int pair[2], program, end, r;
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return -errno;
         limit_sockets(pair, socket_bytes);
-        /* Beyond the numbers that the actions open first. */
-        high = fcntl(pair[1], F_DUPFD_CLOEXEC, REAP_SOCKET_FD + 1);
-        r = high < 0 ? -errno : spawn(exe, high, ret_pid);
-        fd_close(high);
-        fd_close(pair[1]);
+        end = move_up(pair[1]);
+        program = move_up(open(exe, O_PATH | O_CLOEXEC));
+        r = MIN(end, program);
+        if (r >= 0)
+                r = spawn(program, end, ret_pid);
+        fd_close(program);
+        fd_close(end);
         if (r < 0)
                 fd_close(pair[0]);
         else

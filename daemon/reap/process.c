@@ -318,6 +318,7 @@ int reap_process(void)
 {
         struct process p = {0};
 
+        fd_close(REAP_JOB_FD); /* the program, as it was started by */
         set_signals();
         prctl(PR_SET_NAME, "kvleased-reaper");
         list_init(&p.running);

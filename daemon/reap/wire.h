@@ -11,7 +11,8 @@
 #define REAP_ARGUMENT "--internal-reaper"
 
 /* Descriptors of the process: 0 to 2 are /dev/null. Each thread has a table of its own, of those up
- * to REAP_JOB_FD: what it never has it can't keep open when the process is killed. */
+ * to REAP_JOB_FD: what it never has it can't keep open when the process is killed. At first
+ * REAP_JOB_FD is the program's (launch.c). */
 #define REAP_EVENT_FD  3 /* threads say by it that they are done */
 #define REAP_JOB_FD    4 /* the job's, while its thread is started, and in its thread */
 #define REAP_SOCKET_FD 5 /* the main thread's alone: it closes with that one, whoever hangs */
