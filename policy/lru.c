@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/array.h"
+#include "base/array.h"
 #include "policy/evict.h"
 #include "policy/queue.h"
 
@@ -98,8 +98,8 @@ static void lru_free(void *policy)
 
         if (!lru)
                 return;
-        free(lru->links);
-        free(lru->states);
+        array_free(lru->links, lru->n_links, sizeof(*lru->links));
+        array_free(lru->states, lru->n_states, sizeof(*lru->states));
         free(lru);
 }
 

@@ -32,8 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/macros.h"
-#include "policy/array.h"
 #include "policy/pgi-class.h"
 #include "policy/pgi-ghost.h"
 #include "policy/pgi-impl.h"
@@ -151,7 +151,7 @@ static void pgi_free(void *policy)
         if (!p)
                 return;
         unmake(p);
-        free(p->pages);
+        array_free(p->pages, p->n_pages, sizeof(*p->pages));
         free(p);
 }
 

@@ -25,8 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/macros.h"
-#include "policy/array.h"
 #include "policy/evict.h"
 #include "policy/queue.h"
 
@@ -190,8 +190,8 @@ static void s3fifo_free(void *policy)
 
         if (!s)
                 return;
-        free(s->nodes);
-        free(s->links);
+        array_free(s->nodes, s->n_nodes, sizeof(*s->nodes));
+        array_free(s->links, s->n_links, sizeof(*s->links));
         free(s->ghosts);
         free(s);
 }

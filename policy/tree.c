@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "policy/array.h"
+#include "base/array.h"
 
 void tree_init(struct tree *t)
 {
@@ -23,7 +23,7 @@ void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers)
 
 void tree_deinit(struct tree *t)
 {
-        free(t->nodes);
+        array_free(t->nodes, t->n_nodes, sizeof(*t->nodes));
         tree_init(t);
 }
 

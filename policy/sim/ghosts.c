@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/macros.h"
-#include "policy/array.h"
 
 #define UNUSED GHOST_QUEUES
 #define FEWEST UINT64_C(64) /* entries at first; not tuned */
@@ -20,8 +20,8 @@ void ghosts_init(struct ghosts *g, uint32_t max)
 void ghosts_deinit(struct ghosts *g)
 {
         map_deinit(&g->index);
-        free(g->entries);
-        free(g->links);
+        array_free(g->entries, g->n_entries, sizeof(*g->entries));
+        array_free(g->links, g->n_links, sizeof(*g->links));
 }
 
 /* The map takes any key but one, whose ghost is mistaken for that of 0. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/array.h"
+#include "base/array.h"
 
 static struct ordered_node *node_of(const struct ordered *o, uint32_t node)
 {
@@ -44,8 +44,8 @@ void ordered_free(void *policy)
 
         if (!o)
                 return;
-        free(o->nodes);
-        free(o->links);
+        array_free(o->nodes, o->n_nodes, sizeof(*o->nodes));
+        array_free(o->links, o->n_links, sizeof(*o->links));
         free(o);
 }
 

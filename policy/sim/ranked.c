@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "policy/array.h"
+#include "base/array.h"
 
 static struct ranked_node *node_of(const struct ranked *r, uint32_t node)
 {
@@ -95,8 +95,8 @@ void ranked_free(void *policy)
 
         if (!r)
                 return;
-        free(r->nodes);
-        free(r->heap);
+        array_free(r->nodes, r->n_nodes, sizeof(*r->nodes));
+        array_free(r->heap, r->heap_size, sizeof(*r->heap));
         free(r);
 }
 

@@ -1,0 +1,141 @@
+#include "tests/unit/test-support.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/array.h"
+#include "tests/unit/alloc-fail.h"
+
+#define SMALL  1000
+#define MAPPED ((uint32_t)(ARRAY_MAPPED_BYTES / sizeof(uint64_t)))
+#define MOST   (64 * MAPPED)
+
+struct numbers {
+        void *array;
+        uint32_t len;
+};
+
+static uint64_t *at(const struct numbers *a, uint32_t i)
+{
+        return (uint64_t *)a->array + i;
+}
+
+static int reserve(struct numbers *a, uint32_t n)
+{
+        return array_reserve(&a->array, &a->len, n, MOST, sizeof(uint64_t));
+}
+
+/* What was there stays, what is new is 0, small, mapped, and where the one becomes the other. */
+static void test_grows(void **state)
+{
+        static const uint32_t lengths[] = {
+                1, SMALL, MAPPED - 1, MAPPED, MAPPED + 3, 5 * MAPPED, MOST};
+        struct numbers a = {0};
+        uint32_t n_known = 0;
+
+        for (size_t k = 0; k < ARRAY_SIZE(lengths); k++) {
+                assert_int_equal(reserve(&a, lengths[k]), 0);
+                assert_in_range(a.len, lengths[k], MOST);
+                for (uint32_t i = 0; i < a.len; i += 97)
+                        assert_int_equal(*at(&a, i), i < n_known ? i + 1 : 0);
+                for (uint32_t i = 0; i < a.len; i += 97)
+                        *at(&a, i) = i + 1;
+                n_known = a.len;
+        }
+        assert_int_equal(a.len, MOST);
+        assert_int_equal(reserve(&a, 1), 0);
+        assert_int_equal(a.len, MOST);
+        array_free(a.array, a.len, sizeof(uint64_t));
+        array_free(NULL, 0, sizeof(uint64_t));
+}
+
+static long count_faults(void)
+{
+        struct rusage usage;
+
+        assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+        return usage.ru_minflt;
+}
+
+/* What is in a large one isn't touched when it grows, nor what is new. */
+static void test_growing_touches_nothing(void **state)
+{
+        struct numbers a = {0};
+        long before;
+
+        assert_int_equal(reserve(&a, 16 * MAPPED), 0);
+        for (uint32_t i = 0; i < a.len; i += 512)
+                *at(&a, i) = i;
+        before = count_faults();
+        assert_int_equal(reserve(&a, 32 * MAPPED), 0);
+        assert_in_range(count_faults() - before, 0, 64);
+        assert_int_equal(*at(&a, 15 * MAPPED / 512 * 512), 15 * MAPPED / 512 * 512);
+        array_free(a.array, a.len, sizeof(uint64_t));
+}
+
+static void test_reset(void **state)
+{
+        static const uint32_t lengths[] = {SMALL, 2 * MAPPED};
+        struct numbers a = {0};
+
+        assert_int_equal(array_reset(&a.array, 0, sizeof(uint64_t)), 0);
+        assert_null(a.array);
+        for (size_t k = 0; k < ARRAY_SIZE(lengths); k++) {
+                assert_int_equal(reserve(&a, lengths[k]), 0);
+                *at(&a, 0) = *at(&a, a.len - 1) = 7;
+                assert_int_equal(array_reset(&a.array, a.len, sizeof(uint64_t)), 0);
+                assert_int_equal(*at(&a, 0) + *at(&a, a.len - 1), 0);
+        }
+        array_free(a.array, a.len, sizeof(uint64_t));
+}
+
+static void limit_addresses(rlim_t bytes)
+{
+        struct rlimit limit;
+
+        assert_int_equal(getrlimit(RLIMIT_AS, &limit), 0);
+        limit.rlim_cur = MIN(bytes, limit.rlim_max);
+        assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+/* Where there is no memory all stays as it was. */
+static void test_no_memory(void **state)
+{
+        struct numbers a = {0};
+
+        alloc_fail_at(1);
+        assert_int_equal(reserve(&a, SMALL), -ENOMEM);
+        assert_true(alloc_fail_end());
+        assert_null(a.array);
+        assert_int_equal(reserve(&a, SMALL), 0);
+        *at(&a, SMALL - 1) = 5;
+        alloc_fail_at(1);
+        assert_int_equal(array_reset(&a.array, a.len, sizeof(uint64_t)), -ENOMEM);
+        assert_true(alloc_fail_end());
+        limit_addresses(1);
+        assert_int_equal(reserve(&a, MAPPED), -ENOMEM);
+        limit_addresses(RLIM_INFINITY);
+        assert_int_equal(a.len, SMALL);
+        assert_int_equal(*at(&a, SMALL - 1), 5);
+        assert_int_equal(reserve(&a, MAPPED), 0);
+        limit_addresses(1);
+        assert_int_equal(reserve(&a, 2 * MAPPED), -ENOMEM);
+        assert_int_equal(array_reset(&a.array, a.len, sizeof(uint64_t)), -ENOMEM);
+        limit_addresses(RLIM_INFINITY);
+        assert_int_equal(a.len, MAPPED);
+        assert_int_equal(*at(&a, SMALL - 1), 5);
+        array_free(a.array, a.len, sizeof(uint64_t));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_grows),
+                cmocka_unit_test(test_growing_touches_nothing),
+                cmocka_unit_test(test_reset),
+                cmocka_unit_test(test_no_memory),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
