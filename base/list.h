@@ -36,6 +36,11 @@ static inline void list_append(struct list_link *head, struct list_link *l)
         list_insert_before(head, l);
 }
 
+static inline void list_prepend(struct list_link *head, struct list_link *l)
+{
+        list_insert_before(head->next, l);
+}
+
 static inline void list_remove(struct list_link *l)
 {
         l->prev->next = l->next;
@@ -59,6 +64,8 @@ static inline void list_take_all(struct list_link *from, struct list_link *ret_h
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 #define list_first(head, type, member) \
         (list_is_empty(head) ? NULL : list_entry((head)->next, type, member))
+#define list_last(head, type, member) \
+        (list_is_empty(head) ? NULL : list_entry((head)->prev, type, member))
 
 #define list_for_each(it, head, type, member)                                          \
         for (type *it = list_entry((head)->next, type, member); &it->member != (head); \

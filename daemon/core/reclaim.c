@@ -13,6 +13,7 @@
 #include "daemon/core/recall.h"
 #include "daemon/core/region.h"
 #include "daemon/core/session.h"
+#include "daemon/core/shared.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/core/transfer.h"
@@ -24,9 +25,17 @@
 /* Looks at pages of a set that take as long as one page that is dropped. Not tuned. */
 #define LOOKS_PER_PAGE 64
 
-/* Of a tenant with more slices of pages than this sets aren't weighed when its limit is lowered:
- * that would take more than some 1.5 ms. Not tuned. */
+/* Of a tenant with more slices of pages than this not all sets are weighed at once: that would take
+ * more than some 1.5 ms. Not tuned. */
 #define WEIGH_SLICES 128
+
+/* Then as many are, of all its namespaces, as take so many slices of looks, and a set more. A look
+ * takes longer there, as it goes by the tree. Not tuned. */
+#define WEIGH_FEW_SLICES 32
+
+/* Pages that are built upon a set in others, of those sets: with more of them the set stays. Not
+ * tuned. */
+#define WEIGH_BELOW_MAX 1024
 
 static void count_own(struct tenant *t, uint64_t n)
 {
@@ -158,10 +167,40 @@ static uint32_t *count_subtrees(const struct ns *ns)
         return below;
 }
 
+/* What is known of subtrees: all of the namespace's were counted, or each is when it is asked for.
+ */
+struct scales {
+        const uint32_t *below; /* count_subtrees(); NULL: not counted */
+        uint64_t look;         /* what one page takes then: so many looks at a record */
+        uint64_t looks;        /* that are left, of one set */
+};
+
+static bool is_held(const struct ns *ns, uint32_t page)
+{
+        return ns_page(ns, page)->n_pins > 0 || shared_is_pinned(ns, page) ||
+               !nsset_may_evict(ns, page);
+}
+
+/* The pages at or below this one; HELD where one is pinned, or looks don't suffice. */
+static uint32_t count_below(const struct ns *ns, uint32_t top, struct scales *s)
+{
+        uint32_t n = 0;
+
+        if (s->below)
+                return s->below[top];
+        for (uint32_t node = top; node != NODE_NONE; node = tree_next_below(&ns->tree, top, node)) {
+                if (s->looks < s->look || is_held(ns, node))
+                        return HELD;
+                s->looks -= s->look;
+                n++;
+        }
+        return n;
+}
+
 /*
  * Bytes that leave the cache with the set: what lies below its pages goes too, in whichever set.
- * COST_HELD where something there is granted or pinned. A branch that leaves the set and comes back
- * is counted twice: the cost is never too low.
+ * COST_HELD where something there is granted or pinned, or can't all be looked at. A branch that
+ * leaves the set and comes back is counted twice: the cost is never too low.
  */
 #define COST_HELD UINT64_MAX
 
@@ -171,28 +210,39 @@ static bool may_go(const struct ns *ns, uint32_t page)
         return ns_page(ns, page)->state == PAGE_SEALED || ns_page_is_kept(ns, page);
 }
 
-static uint64_t set_cost(const struct extent_set *set, const uint32_t *below)
+/* What its page takes with it, where that isn't counted with another page of the set; HELD. */
+static uint32_t page_cost(const struct extent_set *set, uint32_t page, struct scales *s)
 {
         const struct ns *ns = set->ns;
-        uint32_t n = ns->geometry.set_pages, first = set->index * n, parent;
+        const struct page *p = ns_page(ns, page);
+        uint32_t parent;
+
+        if (p->state == PAGE_FREE || p->state == PAGE_NULL)
+                return 0;
+        if (!may_go(ns, page) || (s->below ? s->below[page] == HELD : is_held(ns, page)))
+                return HELD;
+        if (p->state == PAGE_DETACHED)
+                return 1; /* and the rest of its window */
+        if (ns_page_is_stale(ns, p))
+                return 0;
+        parent = tree_parent(&ns->tree, page);
+        return parent == NODE_NONE || parent / ns->geometry.set_pages != set->index
+                       ? count_below(ns, page, s)
+                       : 0;
+}
+
+static uint64_t set_cost(const struct extent_set *set, struct scales *s)
+{
+        const struct ns *ns = set->ns;
+        uint32_t n = ns->geometry.set_pages, first = set->index * n;
         uint64_t n_pages = 0;
 
-        for (uint32_t i = 0; i < n; i++) {
-                const struct page *p = &set->pages[i];
+        for (uint32_t page = first; page < first + n; page++) {
+                uint32_t cost = page_cost(set, page, s);
 
-                if (p->state == PAGE_FREE || p->state == PAGE_NULL)
-                        continue;
-                if (!may_go(ns, first + i) || below[first + i] == HELD)
+                if (cost == HELD)
                         return COST_HELD;
-                if (p->state == PAGE_DETACHED) {
-                        n_pages++; /* and the rest of its window */
-                        continue;
-                }
-                if (ns_page_is_stale(ns, p))
-                        continue;
-                parent = tree_parent(&ns->tree, first + i);
-                if (parent == NODE_NONE || parent / n != set->index)
-                        n_pages += below[first + i];
+                n_pages += cost;
         }
         return n_pages * ns->layout.plane_page_bytes * ns->layout.n_planes;
 }
@@ -205,31 +255,91 @@ static bool has_unmapped_set(const struct ns_tier *tier)
         return false;
 }
 
-/* Without memory to count in, no set of the namespace gives way. */
-static void weigh_tier(struct ns *ns, struct ns_tier *tier)
+/* May it give way at all? */
+static bool is_on_scales(const struct extent_set *set)
 {
-        uint64_t now_nsec = ns->tenant->store->now_nsec;
+        const struct ns *ns = set->ns;
+
+        return set->n_mapped == 0 &&
+               !(set->tier == &ns->device && set_is_idle(set) && ns_awaits_sets(ns));
+}
+
+/* Without memory to count in, no set of the namespace gives way. Returns how many pages it looked
+ * at. */
+static uint64_t weigh_all(struct ns *ns, struct ns_tier *tier)
+{
         _cleanup_free_ uint32_t *below = NULL;
 
-        if (now_nsec < tier->weigh_after_nsec)
-                return;
+        list_for_each (set, &tier->sets_bound, struct extent_set, link) {
+                if (!is_on_scales(set))
+                        continue;
+                if (!below)
+                        below = count_subtrees(ns);
+                if (below)
+                        set->cost_bytes = set_cost(set, &(struct scales){.below = below});
+        }
+        return below ? ns->tree.n_nodes : 0;
+}
+
+/* Of one page: its record and node, a counter of each client, the set's other namespaces. */
+static uint64_t look_of(const struct ns *ns)
+{
+        uint64_t n = ns->set ? 4 : 1;
+
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                n++;
+        return n;
+}
+
+/* From the set that was bound last on. Those that were looked at come to the front of the list:
+ * next time it is the turn of others. Returns how many looks it took. */
+static uint64_t weigh_few(struct ns *ns, struct ns_tier *tier, uint64_t most)
+{
+        uint64_t look = look_of(ns), n_looks = 0;
+        uint64_t of_set = look * (ns->geometry.set_pages + WEIGH_BELOW_MAX);
+
+        for (uint32_t n = tier->n_sets; n > 0 && n_looks < most; n--) {
+                struct extent_set *set = list_last(&tier->sets_bound, struct extent_set, link);
+                struct scales s = {.look = look, .looks = of_set};
+
+                list_remove(&set->link);
+                list_prepend(&tier->sets_bound, &set->link);
+                if (!is_on_scales(set))
+                        continue;
+                set->cost_bytes = set_cost(set, &s);
+                n_looks += of_set - s.looks + look;
+        }
+        return n_looks;
+}
+
+/* most: looks; UINT64_MAX: all sets are weighed. Returns how many it took. */
+static uint64_t weigh_tier(struct ns *ns, struct ns_tier *tier, uint64_t most)
+{
+        uint64_t now_nsec = ns->tenant->store->now_nsec, n_looks;
+
+        if (most == 0 || now_nsec < tier->weigh_after_nsec)
+                return 0;
         if (has_unmapped_set(tier)) {
                 ns_look_again(ns, NS_LOOK_PAGES);
                 if (tier == &ns->device)
                         magazine_drain_ns(ns);
         }
-        list_for_each (set, &tier->sets_bound, struct extent_set, link) {
+        list_for_each (set, &tier->sets_bound, struct extent_set, link)
                 set->cost_bytes = COST_HELD;
-                if (set->n_mapped > 0 ||
-                        (tier == &ns->device && set_is_idle(set) && ns_awaits_sets(ns)))
-                        continue;
-                if (!below)
-                        below = count_subtrees(ns);
-                if (below)
-                        set->cost_bytes = set_cost(set, below);
-        }
-        if (below && ns->tree.n_nodes > NS_LOOK_PAGES)
-                tier->weigh_after_nsec = now_nsec + ns->tree.n_nodes / NS_LOOK_PAGES * WEIGH_NSEC;
+        n_looks = most == UINT64_MAX ? weigh_all(ns, tier) : weigh_few(ns, tier, most);
+        if (n_looks > NS_LOOK_PAGES || most != UINT64_MAX)
+                tier->weigh_after_nsec = now_nsec + n_looks * WEIGH_NSEC / NS_LOOK_PAGES;
+        return n_looks;
+}
+
+/* To weigh all sets goes through all pages of the tenant's namespaces. */
+static bool may_weigh_all(const struct tenant *t)
+{
+        uint64_t most = (uint64_t)WEIGH_SLICES * t->store->drop_slice_pages, n = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                n += (uint64_t)ns_n_sets(ns) * ns->geometry.set_pages;
+        return n <= most;
 }
 
 /* Where sets are looked for. */
@@ -248,9 +358,16 @@ static bool may_take_from(struct ns *ns, const struct place *p)
  * never dearer: it need not be done again after each. */
 static void weigh_sets(struct tenant *t, const struct place *p)
 {
-        list_for_each (ns, &t->namespaces, struct ns, link)
-                if (may_take_from(ns, p))
-                        weigh_tier(ns, &ns->tiers[p->tier]);
+        uint64_t few = (uint64_t)WEIGH_FEW_SLICES * t->store->drop_slice_pages, n;
+        uint64_t most = may_weigh_all(t) ? UINT64_MAX : few;
+
+        list_for_each (ns, &t->namespaces, struct ns, link) {
+                if (!may_take_from(ns, p))
+                        continue;
+                n = weigh_tier(ns, &ns->tiers[p->tier], most);
+                if (most != UINT64_MAX)
+                        most -= MIN(n, most);
+        }
 }
 
 /* Since it was weighed? */
@@ -358,16 +475,6 @@ static uint64_t pages_to_evict(const struct extent_set *set)
                set->ns->geometry.set_pages / LOOKS_PER_PAGE + 1;
 }
 
-/* To weigh goes through all pages of the tenant's namespaces. */
-static bool may_weigh(const struct tenant *t)
-{
-        uint64_t most = (uint64_t)WEIGH_SLICES * t->store->drop_slice_pages, n = 0;
-
-        list_for_each (ns, &t->namespaces, struct ns, link)
-                n += (uint64_t)ns_n_sets(ns) * ns->geometry.set_pages;
-        return n <= most;
-}
-
 /* They go by what is in use of each alone. */
 static void forget_costs(struct tenant *t, enum tier_kind tier)
 {
@@ -401,7 +508,7 @@ void reclaim_over_limits(struct tenant *t)
         for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++) {
                 if (account_fits(&t->accounts[tier], 0))
                         continue;
-                if (may_weigh(t))
+                if (may_weigh_all(t))
                         evict_slice(t, tier);
                 else
                         forget_costs(t, tier);

@@ -27,6 +27,11 @@ bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec);
  * them; without memory to find these out, none. Nothing in a set that is freed is granted or
  * pinned, nor, as far as that was so when it was looked for, is anything below it in the tree: in a
  * namespace of more than some thousand pages that is looked for once in 10 ms for each 4,096.
+ *
+ * Of a tenant with more pages than can be looked at in a turn (128 slices) these functions look at
+ * some sets, from the one that was bound last on, and at others the next time: the set that is
+ * freed is the cheapest of these, and there may be none although there is one. A set upon whose
+ * pages more than 1,024 in other sets are built is left alone then.
  */
 
 /* The tenant's limit of a tier is in the way of `bytes` more: of this tenant, in any pool of that

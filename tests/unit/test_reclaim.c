@@ -562,6 +562,125 @@ static void test_descriptors_of_own_sets(void **state)
         fixture_end(&f);
 }
 
+/* ---- tenants with more pages than are looked at in one turn ---- */
+
+#define MANY_SETS 20 /* have more than 128 slices of a page */
+#define SO_MANY   (WEIGHED_BELOW / SET_PAGES + 4)
+
+/* As many as reclaim.c follows below a set, beside the set's own. */
+#define WEIGHED_BELOW 1024
+
+/* Fills n sets. With one client 32 looks are enough for two sets of these each time. */
+static struct attach *start_many(struct fixture *f, unsigned n, struct member **ret_m)
+{
+        fixture_start(f, n, n, n);
+        f->store.drop_slice_pages = 1;
+        *ret_m = join(f->a);
+        return open_shared(*ret_m, "x");
+}
+
+/* Those that are looked at first are held: they aren't looked at for ever. */
+static void test_others_are_looked_at_next(void **state)
+{
+        uint32_t pages[SET_PAGES], lease;
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct fixture f;
+
+        a = start_many(&f, MANY_SETS, &ma);
+        fill(a, MANY_SETS - 4);
+        for (unsigned i = MANY_SETS - 4; i < MANY_SETS; i++) {
+                publish_chain(a, i * 100, SET_PAGES, pages);
+                if (i % 2)
+                        continue;
+                a->share.counters[pages[SET_PAGES - 1]]++;
+                assert_int_equal(release_pages(a, pages, SET_PAGES, 1, NULL), 0);
+        }
+        mb = join(f.b);
+        b = open_ns(mb, "x");
+        assert_int_equal(lease_pages(b, 1, 1, &lease, &f.d), KVL_STATUS_FULL);
+        assert_int_equal(f.a->counters.evictions, 0);
+        assert_int_equal(lease_pages(b, 1, NSEC_PER_MSEC, &lease, &f.d), 0);
+        assert_int_equal(count_hits(a, (MANY_SETS - 5) * 100, SET_PAGES), 0);
+        assert_int_equal(f.a->counters.evictions, SET_PAGES);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
+/* The set that isn't mapped has the text's beginning; its end is pinned elsewhere, in a segment. */
+static void test_what_is_below_is_looked_at(void **state)
+{
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct extent_handle handle;
+        struct fixture f;
+        uint32_t pages[2 * SET_PAGES], lease, first;
+
+        a = start_many(&f, MANY_SETS, &ma);
+        publish_chain(a, 5000, 2 * SET_PAGES, pages);
+        a->share.counters[pages[2 * SET_PAGES - 1]]++;
+        assert_int_equal(release_pages(a, pages, 2 * SET_PAGES, 1, NULL), 0);
+        fill(a, MANY_SETS - 2);
+        first = pages[0] / SET_PAGES;
+        for (uint32_t i = 0; i < MANY_SETS; i++)
+                assert_true(i == first || attach_map_set(a, i, 0, 1, &handle, NULL) == 1);
+        mb = join(f.b);
+        b = open_ns(mb, "x");
+        assert_int_equal(lease_pages(b, 1, 1, &lease, &f.d), KVL_STATUS_FULL);
+        assert_int_equal(count_hits(a, 5000, 2 * SET_PAGES), 2 * SET_PAGES);
+        a->share.counters[pages[2 * SET_PAGES - 1]]--;
+        assert_int_equal(lease_pages(b, 1, NSEC_PER_MSEC, &lease, &f.d), 0);
+        assert_int_equal(count_hits(a, 5000, 2 * SET_PAGES), 0);
+        assert_int_equal(f.a->counters.evictions, 2 * SET_PAGES);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
+/* Very much is built upon one set: it isn't looked at, and stays. */
+static void test_much_is_built_upon_it(void **state)
+{
+        struct publish p = {.n = SET_PAGES, .last_tokens = PAGE_TOKENS};
+        uint32_t pages[SET_PAGES], sealed[SET_PAGES], n, lease;
+        uint64_t n_pages;
+        uint8_t keys[(SET_PAGES + 1) * KEY_BYTES];
+        struct extent_handle handle;
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct fixture f;
+
+        a = start_many(&f, SO_MANY, &ma);
+        cache_chain(a, 0, SET_PAGES);
+        p.pages = pages;
+        p.keys = keys + KEY_BYTES;
+        p.parent_key = keys;
+        for (unsigned i = 1; i < SO_MANY; i++) {
+                make_keys(keys, i * SET_PAGES - 1, SET_PAGES + 1);
+                assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, NULL), 0);
+                assert_int_equal(publish_pages(a, &p, 1, sealed, &n, NULL), 0);
+                assert_int_equal(release_pages(a, pages, SET_PAGES, 1, NULL), 0);
+        }
+        for (uint32_t i = 1; i < SO_MANY; i++)
+                assert_int_equal(attach_map_set(a, i, 0, 1, &handle, NULL), 1);
+        mb = join(f.b);
+        b = open_ns(mb, "x");
+        assert_int_equal(lease_pages(b, 1, 1, &lease, &f.d), KVL_STATUS_FULL);
+        assert_int_equal(f.a->counters.evictions, 0);
+        /* With less of it than that all of it goes. */
+        make_keys(keys, (SO_MANY - 5) * SET_PAGES, 1);
+        assert_int_equal(invalidate_key(a, keys, &n_pages, NULL), 0);
+        assert_int_equal(n_pages, 5 * SET_PAGES);
+        assert_int_equal(lease_pages(b, 1, NSEC_PER_SEC, &lease, &f.d), 0);
+        assert_int_equal(count_hits(a, 0, SET_PAGES), 0);
+        fixture_check(&f);
+        member_free(ma);
+        member_free(mb);
+        fixture_end(&f);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -583,6 +702,9 @@ int main(void)
                 TEST(test_magazine_is_enough_for_others),
                 TEST(test_magazine_in_a_cached_set),
                 TEST(test_descriptors_of_own_sets),
+                TEST(test_others_are_looked_at_next),
+                TEST(test_what_is_below_is_looked_at),
+                TEST(test_much_is_built_upon_it),
         };
 
         return RUN_TESTS(tests);
