@@ -123,3 +123,11 @@ def held(daemon: Any) -> tuple[int, int]:
         sum(each["pages_granted"] for each in namespaces),
         sum(each["pages_pinned"] for each in namespaces),
     )
+
+
+def part_of(pid: int) -> int:
+    """The process that a process of an engine has started, beside such as multiprocessing needs,
+    which have few descriptors."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [child for task in tasks for child in task.read_text().split()]
+    return max(map(int, children), key=lambda child: len(os.listdir(f"/proc/{child}/fd")))

@@ -18,6 +18,9 @@ os.environ["PYTHONPATH"] = f"{os.environ.get('PYTHONPATH', '')}:{OPS}"
 # One process an engine, which starts in half the time; "processes" below has three.
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+# Otherwise each rank wants a memory node of its own, and as many threads as there are processors.
+os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+os.environ["OMP_NUM_THREADS"] = "1"
 
 Settings = Callable[..., dict[str, Any]]
 

@@ -23,6 +23,7 @@ from kvlease.vllm import identity
 
 TRANSFER = {"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}
 SIZES = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
+RANKS = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
 FULL = FullAttentionSpec(**SIZES)
 
 
@@ -35,7 +36,13 @@ def caches(*specs: Any) -> KVCacheConfig:
     )
 
 
-def refusal(model: str, *specs: Any, extra: dict[str, Any] | None = None, **options: Any) -> str:
+def refusal(
+    model: str,
+    *specs: Any,
+    extra: dict[str, Any] | None = None,
+    device: str = "cpu",
+    **options: Any,
+) -> str:
     """Why an engine with these options is refused; '': it isn't."""
     transfer = TRANSFER | options.pop("kv_transfer_config", {})
     config = EngineArgs(
@@ -44,6 +51,7 @@ def refusal(model: str, *specs: Any, extra: dict[str, Any] | None = None, **opti
         kv_transfer_config=transfer | {"kv_connector_extra_config": extra or {}},
         **options,
     ).create_engine_config()
+    config.device_config.device_type = device
     try:
         identity.refuse(config, caches(*(specs or [FULL])), identity.Options.of(config))
     except ValueError as error:
@@ -54,7 +62,8 @@ def refusal(model: str, *specs: Any, extra: dict[str, Any] | None = None, **opti
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"tensor_parallel_size": 2}, "tensor parallelism (2 ranks)"),
+        ({**RANKS, "device": "cuda"}, "tensor parallelism on GPUs (2 ranks)"),
+        ({**RANKS, "nnodes": 2}, "ranks on several hosts (2)"),
         ({"pipeline_parallel_size": 2}, "pipeline parallelism (2 ranks)"),
         (
             {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
@@ -73,7 +82,7 @@ def test_refused(model: str, options: dict[str, Any], sentence: str) -> None:
 
 def test_refused_layers(model: str) -> None:
     window = SlidingWindowSpec(**SIZES, sliding_window=64)
-    assert refusal(model) == ""
+    assert refusal(model) == refusal(model, **RANKS) == ""
     assert "SlidingWindowSpec" in refusal(model, window)
     assert "2 groups of layers" in refusal(model, FULL, window)
     assert "float64" in refusal(model, FullAttentionSpec(**SIZES | {"dtype": torch.float64}))

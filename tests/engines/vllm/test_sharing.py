@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import Any
 
 import kvlease_conftest as package
-from support import LIMIT, MEMORY, ctl, held, make_prompts
+from support import LIMIT, MEMORY, ctl, held, make_prompts, part_of
 
 PAGE = 32
 PROMPTS = make_prompts(1, 500, 7, 20, 33)
@@ -90,3 +92,33 @@ def test_what_is_laid_out_otherwise_is_a_miss(
     for other in others:
         assert other.call("run", PROMPTS[:1], 4)["found"] == [0]
     assert published(daemon) > 4 * n_before
+
+
+def test_ranks_share_with_the_same_ranks(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    """Tensor parallelism: each of two ranks has its own heads, in its own part of a page."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    ranks = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+    (first,) = start_engines(settings(daemon, **ranks), environment=PROCESSES)
+    alone, second, single = start_engines(
+        settings(**ranks), settings(daemon, **ranks), settings(daemon)
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    computed = first.call("run", PROMPTS, 24)
+    found = second.call("run", PROMPTS, 24)
+    assert computed["tokens"] == found["tokens"] == expected["tokens"]
+    assert computed["found"] == expected["found"]
+    assert found["found"] == findable(PROMPTS)
+    assert single.call("run", PROMPTS[:1], 4)["found"] == [0]
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+    # One rank is killed in the middle of a step: the engine ends, and leaves what it published.
+    first.call("add", PROMPTS[0], 1000)
+    package.wait_until(lambda: held(daemon)[1] > len(PROMPTS[0]) // PAGE)
+    os.kill(part_of(part_of(first.pid)), signal.SIGKILL)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    again = second.call("run", PROMPTS, 24)
+    assert again["tokens"] == expected["tokens"]
+    assert again["found"] == findable(PROMPTS)
+    assert "consistent" in ctl(daemon, "check")

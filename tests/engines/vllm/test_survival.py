@@ -7,12 +7,11 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import kvlease_conftest as package
 import pytest
-from support import LIMIT, MEMORY, ctl, held, make_prompts
+from support import LIMIT, MEMORY, ctl, held, make_prompts, part_of
 
 import kvlease
 
@@ -127,14 +126,6 @@ def test_killed_engines_leave_nothing(
     assert got["tokens"] == expected["tokens"]
     assert min(got["found"]) >= 160
     assert "consistent" in ctl(daemon, "check")
-
-
-def part_of(pid: int) -> int:
-    """The process that a process of an engine has started, beside such as multiprocessing needs,
-    which have few descriptors."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    children = [child for task in tasks for child in task.read_text().split()]
-    return max(map(int, children), key=lambda child: len(os.listdir(f"/proc/{child}/fd")))
 
 
 @pytest.mark.parametrize("victim", ["core", "worker"])

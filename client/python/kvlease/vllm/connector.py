@@ -87,9 +87,8 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
     # The scheduler's.
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
-        """The worker has its namespace: the pool of blocks becomes one of pages."""
-        (handshake,) = metadata.values()
-        assert isinstance(handshake, Handshake)
+        """The workers have their namespace: the pool of blocks becomes one of pages."""
+        handshake = Handshake.of_all(metadata.values())
         assert self._kv_cache_manager is not None
         name = self._options.client_name or f"vllm {handshake.layout.model}"
         self._connection = kvlease.connect(

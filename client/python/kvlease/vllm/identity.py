@@ -81,8 +81,13 @@ def refuse(vllm_config: Any, kv_cache_config: Any, options: Options) -> None:
     why = None
     if vllm_config.kv_transfer_config.kv_role != "kv_both":
         why = f"kv_role {vllm_config.kv_transfer_config.kv_role!r}: only 'kv_both' is"
-    elif parallel.tensor_parallel_size > 1:
-        why = f"tensor parallelism ({parallel.tensor_parallel_size} ranks)"
+    elif parallel.tensor_parallel_size > 1 and vllm_config.device_config.device_type != "cpu":
+        why = (
+            f"tensor parallelism on GPUs ({parallel.tensor_parallel_size} ranks): a page of "
+            "kvleased lies on one device, and a block of vLLM has one number on all of them"
+        )
+    elif parallel.nnodes > 1:
+        why = f"ranks on several hosts ({parallel.nnodes}), each with a kvleased of its own"
     elif parallel.pipeline_parallel_size > 1:
         why = f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
     elif parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
@@ -121,19 +126,24 @@ def refuse(vllm_config: Any, kv_cache_config: Any, options: Options) -> None:
 
 
 def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.Layout:
-    """Of the pages: weights and configuration are in the salt, the way of writing in the format."""
+    """Of the pages: weights and configuration are in the salt, the way of writing in the format.
+
+    A page has the parts of all tensor-parallel ranks, each in planes of its own, one rank's behind
+    the other's: so it is found or not for all of them, and has one number.
+    """
     (group,) = kv_cache_config.kv_cache_groups
     (tensor,) = kv_cache_config.kv_cache_tensors
     spec, model = group.kv_cache_spec, vllm_config.model_config
     physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
     n_layers = len(tensor.layers)
-    n_planes = n_layers if physical.is_layer_compact else 1
+    n_ranks = vllm_config.parallel_config.tensor_parallel_size
+    n_rank_planes = n_layers if physical.is_layer_compact else 1
     if not physical.is_layer_compact and not physical.is_block_outermost:
         raise ValueError(
             f"the KvleaseConnector doesn't support the KV cache layout {physical.name}: "
             "a page must be one piece, or one for each layer"
         )
-    n_bytes = spec.page_size_bytes if n_planes > 1 or n_layers == 1 else tensor.block_stride
+    n_bytes = spec.page_size_bytes if n_rank_planes > 1 or n_layers == 1 else tensor.block_stride
     if n_bytes % 64:
         raise ValueError(
             f"a block of {n_bytes} bytes isn't a multiple of 64: kvlease needs another --block-size"
@@ -150,7 +160,7 @@ def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.
     kind = (
         f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} {physical.name} "
         f"{vllm_config.cache_config.prefix_caching_hash_algo} "
-        f"{str(spec.dtype).removeprefix('torch.')}"
+        f"{str(spec.dtype).removeprefix('torch.')} tp{n_ranks}"
     )
     return kvlease.Layout(
         model=str(model.model).rstrip("/").rpartition("/")[2][:64],
@@ -160,7 +170,7 @@ def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.
         head_size=spec.head_size,
         page_tokens=spec.block_size,
         plane_page_bytes=n_bytes,
-        n_planes=n_planes,
+        n_planes=n_rank_planes * n_ranks,
         salt=_engine.salt(
             words.encode(),
             f"{model.quantization}".encode(),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-from dataclasses import dataclass
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
+from vllm.distributed.parallel_state import get_tp_group
 
 import kvlease
 from kvlease import _engine
@@ -31,9 +34,20 @@ class Handshake(KVConnectorHandshakeMetadata):
     n_blocks: int
     """The engine's own number of blocks: it holds no more pages than that at a time."""
 
+    @classmethod
+    def of_all(cls, ranks: Iterable[Handshake]) -> Handshake:
+        """What all ranks say; ValueError where they don't agree."""
+        said = list(ranks)
+        n_blocks = min(each.n_blocks for each in said)
+        first, *others = (replace(each, n_blocks=n_blocks) for each in said)
+        if any(other != first for other in others):
+            raise ValueError(f"the engine's ranks aren't on the same pages: {[first, *others]}")
+        return first
+
 
 class Worker:
-    """A connection and a namespace, all of whose pages are in one tensor.
+    """A connection and a namespace, all of whose pages are in one tensor: of a tensor-parallel rank
+    the part that it computes.
 
     kv_cache_config is changed: its tensor gets the arena's size and strides, and as many blocks as
     the namespace has pages. Page 0, which keep_page_zero takes out, is vLLM's null block.
@@ -41,12 +55,18 @@ class Worker:
 
     def __init__(self, vllm_config: Any, kv_cache_config: Any, options: identity.Options) -> None:
         layout = identity.layout(vllm_config, kv_cache_config, options)
+        ranks = get_tp_group()
+        # Nobody else knows it, and the engine has another one each time it starts.
+        secret = ranks.broadcast_object(secrets.token_bytes(32), src=0)
+        rank = f" rank {ranks.rank_in_group}" if ranks.world_size > 1 else ""
+        name = options.client_name or f"vllm {layout.model}"
         self._on_loss = options.on_loss
         self._device = vllm_config.device_config.device
         on_host = torch.device(self._device).type == "cpu"
         self._connection = kvlease.connect(
             options.socket,
-            client_name=options.client_name or f"vllm {layout.model}"[:64],
+            client_name=f"{name[: 64 - len(rank)]}{rank}",
+            group_secret=secret,
             timeout=None,
             reconnect=options.reconnect,
         )
@@ -72,7 +92,7 @@ class Worker:
                     f"{-(-longest // layout.page_tokens)} pages, and {info.device} has "
                     f"{n_blocks - 1}: lower --max-model-len"
                 )
-            self._place(kv_cache_config)
+            self._place(kv_cache_config, ranks.rank_in_group, ranks.world_size)
         except BaseException:
             with contextlib.suppress(BufferError):
                 self._connection.close()
@@ -87,14 +107,15 @@ class Worker:
         )
         self._events = _engine.Events(self._connection)
 
-    def _place(self, kv_cache_config: Any) -> None:
-        """Says to vLLM where the layers' parts of a block lie in the arena."""
+    def _place(self, kv_cache_config: Any, rank: int, n_ranks: int) -> None:
+        """Says to vLLM where the layers' parts of a block lie in the rank's part of the arena."""
         info = self._namespace.info
-        planes = range(info.n_planes)
+        n_planes = info.n_planes // n_ranks
+        planes = range(rank * n_planes, (rank + 1) * n_planes)
         self._arenas = [self._namespace.arena(plane, writable=True) for plane in planes]
         first = self._arenas[0].address
-        step = self._arenas[1].address - first if info.n_planes > 1 else 0
-        if any(self._arenas[plane].address != first + plane * step for plane in planes):
+        step = self._arenas[1].address - first if n_planes > 1 else 0
+        if any(arena.address != first + i * step for i, arena in enumerate(self._arenas)):
             raise ValueError("planes don't lie at equal distances")
         n_bytes = self._arenas[-1].address + self._arenas[-1].n_bytes - first
         (tensor,) = kv_cache_config.kv_cache_tensors
@@ -102,7 +123,7 @@ class Worker:
         tensor.size = n_bytes
         tensor.block_stride = info.stride_bytes
         tensor.offset = 0
-        if info.n_planes > 1:
+        if n_planes > 1:
             tensor.layer_stride = step
         self._extent = first, n_bytes
 
