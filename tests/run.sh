@@ -65,8 +65,7 @@ COVERAGE_INTEGRATION='share recall gpu_client gpu_faults gpu_start'
 COVERAGE_PROGRAMS='daemon/server/kvleased client/ctl/kvleasectl tests/integration/kvl-worker
 tests/fakecuda/libcuda.so.1'
 work=$(mktemp -d)
-partial= # a folder outside of it that isn't whole yet
-trap 'rm -rf "$work" ${partial:+"$partial"}' EXIT
+trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 passed=0
 failed=0
@@ -240,40 +239,16 @@ part_python() {
         check python-format "$venv/bin/ruff" format --no-cache --check client/python || true
 }
 
-# keep NAME REQUIREMENTS DOWNLOAD DISK: pinned packages, without dependencies, in a folder of its own
-# that is kept for later runs: $kept. DOWNLOAD and DISK are MB. PyPI's torch is the one for CUDA: what
-# else it wants of CUDA is left out, 3 GB, and replaced (client/python/tests/cuda_stubs.py).
+# keep NAME DOWNLOAD DISK REQUIREMENTS: packages in a folder that is kept: $kept.
 keep() {
-        stubs=client/python/tests/cuda_stubs.py
-        cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/kvlease
-        kept=$cache/$1-$({
-                cat "$2" "$stubs"
-                "$venv/bin/python" --version
-        } | cksum | cut -d ' ' -f 1)
-        [ ! -e "$kept" ] || return 0
-        say "installing $1 in $kept: $3 MB from the package index, $4 MB on disk"
-        mkdir -p "$cache"
-        free=$(($(df -Pk "$cache" | awk 'END { print $4 }') / 1000))
-        if ! check "$1-disk" test "$free" -ge "$4"; then
-                echo "$1 needs $4 MB in $cache (XDG_CACHE_HOME moves it), where $free MB are free"
-                return 1
-        fi
-        partial=$kept.$$
-        if ! check "$1-install" "$venv/bin/pip" install -q --disable-pip-version-check --no-deps \
-                --no-cache-dir --target "$partial" -r "$2" ||
-                { [ -e "$partial/torch" ] &&
-                        ! check "$1-stubs" "$venv/bin/python" "$stubs" "$partial"; }; then
-                rm -rf "$partial"
-                return 1
-        fi
-        # Another run may have made it meanwhile.
-        mv -T "$partial" "$kept" 2>/dev/null || [ -e "$kept" ]
+        kept=$(sh packaging/engine-packages.sh "$venv/bin/python" "$@") || kept=
+        check "$1-packages" test -n "$kept"
 }
 
 # The package for Python beside torch, on the CPU.
 part_torch() {
         python_install || return 0
-        keep torch client/python/tests/requirements-torch.txt 540 1300 || return 0
+        keep torch 540 1300 client/python/tests/requirements-torch.txt || return 0
         say "testing torch"
         if check torch-tests env KVL_BUILD="$top/build" PYTHONPATH="$kept" "$venv/bin/python" \
                 -X dev -W error -m pytest -p no:cacheprovider client/python/tests/torch_tensors.py; then
@@ -307,17 +282,17 @@ part_engines() {
         check engines-format "$venv/bin/ruff" format --no-cache --check \
                 --config client/python/pyproject.toml tests/engines || true
         requirements=tests/engines/requirements
-        if keep torch client/python/tests/requirements-torch.txt 540 1300 &&
-                torch=$kept && keep transformers $requirements-transformers.txt 40 330; then
+        if keep torch 540 1300 client/python/tests/requirements-torch.txt &&
+                torch=$kept && keep transformers 40 330 $requirements-transformers.txt; then
                 newest=$kept:$torch
                 engine transformers "$(version transformers $requirements-transformers.txt)" "$newest"
-                if keep transformers-oldest $requirements-transformers-oldest.txt 15 100; then
+                if keep transformers-oldest 15 100 $requirements-transformers-oldest.txt; then
                         engine transformers \
                                 "$(version transformers $requirements-transformers-oldest.txt)" \
                                 "$kept:$newest"
                 fi
         fi
-        if keep vllm $requirements-vllm.txt 1200 3000; then
+        if keep vllm 1200 3000 $requirements-vllm.txt; then
                 engine vllm "$(version vllm $requirements-vllm.txt)" "$kept"
         fi
 }
