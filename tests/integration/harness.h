@@ -35,9 +35,10 @@ struct harness {
         struct worker workers[HARNESS_MAX_WORKERS];
         int daemon_fds; /* after READY, before anybody came */
         int own_fds;
-        unsigned n_tenants;  /* then */
-        uint64_t violations; /* of peers that the test expects */
-        bool driver_keeps;   /* its context is broken, so that the driver gives nothing back */
+        unsigned n_tenants;   /* then */
+        uint64_t violations;  /* of peers that the test expects */
+        uint64_t stolen_msec; /* proc_stolen_msec() then */
+        bool driver_keeps;    /* its context is broken, so that the driver gives nothing back */
 };
 
 /* A test with a daemon of its own: options (static, NULL: the defaults). */
@@ -69,8 +70,9 @@ int ctl_run(struct harness *h, const char *words, struct proc_output *ret_output
 /* Fails where it doesn't exit with 0. */
 void ctl(struct harness *h, const char *words);
 
-/* The daemon's loop kept nobody waiting: none of its turns took longer than HARNESS_TURN_MSEC.
- * Nothing under valgrind and sanitizers, where all takes longer. */
+/* The daemon's loop kept nobody waiting: none of its turns took longer than HARNESS_TURN_MSEC, and
+ * what this machine's hypervisor has taken of its processors since the start: it may have been in
+ * one turn. Nothing under valgrind and sanitizers, where all takes longer. */
 #define HARNESS_TURN_MSEC 20
 void harness_assert_prompt(struct harness *h);
 

@@ -180,6 +180,10 @@ int proc_wait(pid_t pid, int timeout_msec, int *ret_status);
 /* Number of a process' descriptors, or -errno. */
 int proc_count_fds(pid_t pid);
 
+/* What the hypervisor has given to others of this machine's processors since it started, summed
+ * over them; 0 where it doesn't say. */
+uint64_t proc_stolen_msec(void);
+
 /* Has kvleased the descriptors that it keeps for administrators? While one is connected, and a
  * moment after, it hasn't: daemon/server/descriptors.h. */
 bool proc_holds_reserve(pid_t pid);
