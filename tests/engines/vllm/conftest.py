@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from support import TINY_LLAMA
-from transformers import LlamaConfig, LlamaForCausalLM
+import serving
+from models import make_llama
 
-OPS = Path(__file__).resolve().parent / "ops"
-os.environ["VLLM_TARGET_DEVICE"] = "cpu"
-os.environ["PYTHONPATH"] = f"{os.environ.get('PYTHONPATH', '')}:{OPS}"
-# One process an engine, which starts in half the time; "processes" below has three.
-os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
-# Otherwise each rank wants a memory node of its own, and as many threads as there are processors.
-os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.update(serving.ENVIRONMENT)
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -30,10 +20,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """models(seed=0, ...): folder of a model of random weights."""
 
     def make(seed: int = 0, **settings: Any) -> str:
-        torch.manual_seed(seed)
-        config = LlamaConfig(**TINY_LLAMA | settings)
         folder = tmp_path_factory.mktemp("models") / "tiny"
-        LlamaForCausalLM(config).eval().save_pretrained(folder)
+        make_llama(folder, seed, **settings)
         return str(folder)
 
     return make

@@ -1,0 +1,186 @@
+"""`vllm serve` on the CPU, with a small model of random weights, and who asks it: for the tests and
+for packaging/demo.sh --engine vllm."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support import SECONDS
+
+HERE = Path(__file__).resolve().parent
+ROUTER = HERE.parents[1] / "client/python/examples/router.py"
+PAGE = 32
+
+ENVIRONMENT = {
+    "VLLM_TARGET_DEVICE": "cpu",
+    "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{HERE / 'vllm/ops'}",
+    # One process an engine, and one more where it is served, which starts in half the time.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    # Otherwise each rank wants a memory node of its own, and as many threads as there are processors.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+}
+"""What vLLM needs to run on the CPU with the kernels of vllm/ops."""
+
+OPTIONS = (
+    *("--skip-tokenizer-init", "--enforce-eager", "--enable-prompt-tokens-details"),
+    *("--dtype", "float32", "--compilation-config", '{"custom_ops": ["none"]}'),
+    *("--block-size", str(PAGE), "--kv-cache-memory-bytes", str(64 << 20)),
+    *("--max-num-seqs", "8", "--distributed-executor-backend", "uni"),
+)
+
+
+def transfer(connector: str, **extra: Any) -> tuple[str, str]:
+    """Options of vLLM that make it use a connector, with its kv_connector_extra_config."""
+    config = {"kv_connector": connector, "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    return "--kv-transfer-config", json.dumps(config)
+
+
+def kvlease(socket: Path | str) -> tuple[str, str]:
+    """... that of kvlease."""
+    return transfer("KvleaseConnector", socket=str(socket))
+
+
+@dataclass
+class Answer:
+    """Of a request, as it came in."""
+
+    tokens: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    """time.monotonic() of each token."""
+    n_prompt: int = 0
+    """Tokens of the prompt, as the server that ended it counts them: it may have gone on where
+    another one was killed."""
+    n_found: int = 0
+    """Of these, those that it didn't compute."""
+
+
+class Server:
+    """A program that serves HTTP on a port of its own, in a process group of its own."""
+
+    def __init__(self, log: Path, *command: str) -> None:
+        """command has {port} where the port is to be."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = log
+        self._command = [word.replace("{port}", str(self.port)) for word in command]
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, again where it has ended."""
+        with self._log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, *self._command],
+                env=os.environ | ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    def wait(self) -> None:
+        """Until it answers; RuntimeError with the end of its log where it ends or doesn't."""
+        end = time.monotonic() + SECONDS
+        while self.process.poll() is None and time.monotonic() < end:
+            try:
+                urllib.request.urlopen(f"{self.url}/health").close()
+                return
+            except urllib.error.HTTPError:
+                return
+            except OSError:
+                time.sleep(0.1)
+        log = self._log.read_text(errors="replace").splitlines()[-20:]
+        raise RuntimeError(
+            "\n".join([f"the server doesn't serve, exit {self.process.poll()}", *log])
+        )
+
+    def ask(
+        self,
+        prompt: list[int],
+        n_tokens: int,
+        when: tuple[int, Callable[[], None]] | None = None,
+        **options: Any,
+    ) -> Answer:
+        """The greedy answer to a prompt. when: after so many tokens, what is called once."""
+        body = {
+            "prompt": prompt,
+            "max_tokens": n_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_token_ids": True,
+        }
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        with contextlib.closing(connection):
+            connection.request(
+                "POST",
+                "/v1/completions",
+                json.dumps(body | options),
+                {"Content-Type": "application/json"},
+            )
+            response = connection.getresponse()
+            if response.status != http.HTTPStatus.OK:
+                raise RuntimeError(f"{response.status}: {response.read().decode()}")
+            answer = Answer()
+            for line in response:
+                if line.startswith(b"data: {"):
+                    self._take(answer, json.loads(line[6:]))
+                    if when and len(answer.tokens) >= when[0]:
+                        when[1]()
+                        when = None
+        return answer
+
+    @staticmethod
+    def _take(answer: Answer, part: dict[str, Any]) -> None:
+        if "error" in part:
+            raise RuntimeError(part["error"])
+        for choice in part["choices"]:
+            answer.tokens += choice["token_ids"]
+            answer.times += [time.monotonic()] * len(choice["token_ids"])
+        if usage := part.get("usage"):
+            answer.n_prompt = usage["prompt_tokens"]
+            answer.n_found = usage["prompt_tokens_details"]["cached_tokens"]
+
+    def kill(self) -> None:
+        """SIGKILL of all its processes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        """Ends it as its operator does, and what is left of it."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(SECONDS)
+        self.kill()
+
+
+def serve(log: Path, model: str, *options: str) -> Server:
+    """Starts `vllm serve`; wait() waits until it has."""
+    program = ("-m", "vllm.entrypoints.cli.main", "serve", model)
+    place = ("--host", "127.0.0.1", "--port", "{port}", "--served-model-name", "tiny")
+    return Server(log, *program, *place, *OPTIONS, *options)
+
+
+def route(log: Path, prefill: Server, decode: Server) -> Server:
+    """Starts the router of client/python/examples."""
+    return Server(log, str(ROUTER), "127.0.0.1:{port}", prefill.url, decode.url)

@@ -1,0 +1,97 @@
+"""What two `vllm serve` are together, behind the router of client/python/examples."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import kvlease_conftest as package
+import pytest
+import serving
+from support import LIMIT, MEMORY, SECONDS, ctl, held, make_prompts
+
+PAGE = serving.PAGE
+
+Start = Callable[..., serving.Server]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """start(function of serving, arguments after its log): a server, ended with the test."""
+    servers: list[serving.Server] = []
+
+    def begin(function: Start, *arguments: object) -> serving.Server:
+        servers.append(function(tmp_path / f"{len(servers)}.log", *arguments))
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        server.kill()
+
+
+def engine_core(server: serving.Server) -> int:
+    """The process of a server that computes."""
+    pid = server.process.pid
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [child for task in tasks for child in task.read_text().split()]
+    return next(
+        int(child)
+        for child in children
+        if "EngineCore" in Path(f"/proc/{child}/cmdline").read_text()
+    )
+
+
+def goes_on(
+    router: serving.Server, prompt: list[int], expected: list[int], kill: Callable[[], None]
+) -> None:
+    """Kills in the middle of a page of generated tokens: the other server computes less than one
+    page again, and the last token, whose page nobody had computed."""
+    got = router.ask(prompt, len(expected), when=(70 - len(prompt) % PAGE, kill))
+    assert got.tokens == expected
+    assert len(prompt) + 40 < got.n_prompt < len(prompt) + len(expected)
+    assert 0 <= got.n_prompt - 1 - got.n_found < PAGE
+
+
+def test_two_servers_behind_the_router(
+    make_daemon: package.MakeDaemon, start: Start, model: str
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    flags = serving.kvlease(daemon.socket)
+    prefill = start(serving.serve, model, *flags)
+    decode = start(serving.serve, model, *flags)
+    router = start(serving.route, prefill, decode)
+    for server in (prefill, decode, router):
+        server.wait()
+    prompts = make_prompts(40, 0, 500, 300, 310, 320)
+    # With a salt of its own, nothing is found. Answers are so long that no kill comes too late.
+    expected = [
+        prefill.ask(each, n, cache_salt="alone").tokens
+        for each, n in zip(prompts, (20, 300, 300, 8), strict=True)
+    ]
+
+    # Prefill here, decode there: what the router has sent to the one is found by the other.
+    got = router.ask(prompts[0], 20)
+    assert got.tokens == expected[0]
+    assert (got.n_prompt, got.n_found) == (500, 499 // PAGE * PAGE)
+
+    goes_on(router, prompts[1], expected[1], decode.kill)
+
+    # A server that is started again has its cache at the first request.
+    decode.start()
+    decode.wait()
+    got = decode.ask(prompts[0], 20)
+    assert got.tokens == expected[0]
+    assert got.n_found == 499 // PAGE * PAGE
+
+    # As above where only the process dies that computes: vLLM's server ends because of it.
+    goes_on(router, prompts[2], expected[2], lambda: os.kill(engine_core(decode), signal.SIGKILL))
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert "consistent" in ctl(daemon, "check")
+    # Nobody is left but the one that computes the prompts.
+    decode.process.wait(SECONDS)
+    assert router.ask(prompts[3], 8).tokens == expected[3]
+    prefill.kill()
+    with pytest.raises(RuntimeError, match="both servers are gone"):
+        router.ask(prompts[3], 8)
