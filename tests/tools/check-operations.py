@@ -24,7 +24,7 @@ in_manifest = re.findall(r"^  kvleased\.conf: \|\n((?: {4}.*\n)+)", manifest, re
 if len(in_manifest) != 1:
     problems.append("packaging/kubernetes/kvleased.yaml: no kvleased.conf")
 for text in [*configurations, (source / "packaging/kvleased.conf").read_text(),
-             *map(textwrap.dedent, in_manifest)]:
+             (source / "packaging/compose/kvleased.conf").read_text(), *map(textwrap.dedent, in_manifest)]:
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
         file.write(text)
         file.flush()
