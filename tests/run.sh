@@ -278,9 +278,9 @@ version() {
 part_engines() {
         python_install || return 0
         check engines-ruff "$venv/bin/ruff" check --no-cache \
-                --config client/python/pyproject.toml tests/engines || true
+                --config client/python/pyproject.toml tests/engines packaging || true
         check engines-format "$venv/bin/ruff" format --no-cache --check \
-                --config client/python/pyproject.toml tests/engines || true
+                --config client/python/pyproject.toml tests/engines packaging || true
         requirements=tests/engines/requirements
         if keep torch 540 1300 client/python/tests/requirements-torch.txt &&
                 torch=$kept && keep transformers 40 330 $requirements-transformers.txt; then
@@ -294,6 +294,7 @@ part_engines() {
         fi
         if keep vllm 1200 3000 $requirements-vllm.txt; then
                 engine vllm "$(version vllm $requirements-vllm.txt)" "$kept"
+                [ "$full" = 0 ] || check demo-vllm sh packaging/demo.sh --engine vllm || true
         fi
 }
 
