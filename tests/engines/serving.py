@@ -32,7 +32,7 @@ ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
-    # Otherwise each rank wants a memory node of its own, and as many threads as there are processors.
+    # Otherwise each rank wants a memory node of its own, and a thread for each processor.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
 }
