@@ -222,6 +222,13 @@ static bool is_announced_by(const struct attach *a, uint32_t page)
         return ns_page(a->ns, page)->announced && ns_note(a->ns, page)->announcer == a->member->id;
 }
 
+static bool is_stale(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return p->announced && p->epoch != (uint32_t)ns->epoch;
+}
+
 /* Those of the set, of one attachment's member or (NULL) of all. The walk goes on from the next,
  * which stays. */
 static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
@@ -239,40 +246,44 @@ static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
         return n;
 }
 
-/* From `at` on, or its whole set where nothing is announced in that. Returns how many looks. */
-static uint64_t withdraw_at(struct attach *a)
+/* From *at on, or its whole set where nothing is announced in that: those of one attachment's
+ * member, or (NULL) of an older epoch. Returns how many looks. */
+static uint64_t withdraw_at(struct ns *ns, const struct attach *of, uint32_t *at)
 {
-        struct ns *ns = a->ns;
-        uint32_t n = ns->geometry.set_pages, end = (a->withdraw_at / n + 1) * n;
-        const struct extent_set *set = ns->sets[a->withdraw_at / n];
+        uint32_t n = ns->geometry.set_pages, end = (*at / n + 1) * n;
+        const struct extent_set *set = ns->sets[*at / n];
         uint64_t n_looks = 1;
 
         if (!set || set->first_announced == 0) {
-                a->withdraw_at = end;
+                *at = end;
                 return n_looks;
         }
-        end = MIN(end, a->withdraw_at + PAGES_PER_LOOK);
-        for (; a->withdraw_at < end; a->withdraw_at++) {
-                if (!is_announced_by(a, a->withdraw_at))
+        end = MIN(end, *at + PAGES_PER_LOOK);
+        for (; *at < end; ++*at) {
+                if (!(of ? is_announced_by(of, *at) : is_stale(ns, *at)))
                         continue;
-                announce_withdraw(ns, a->withdraw_at);
+                announce_withdraw(ns, *at);
                 n_looks++;
         }
         return n_looks;
 }
 
-uint64_t announce_withdraw_some(struct attach *a, uint64_t budget)
+static uint64_t withdraw_some(struct ns *ns, const struct attach *of, uint32_t *at, uint64_t budget)
 {
-        struct ns *ns = a->ns;
         uint32_t n_pages = tier_n_pages(&ns->geometry, TIER_DEVICE);
         uint64_t n = 0;
 
-        while (n < budget && a->withdraw_at != PAGE_NONE) {
-                n += withdraw_at(a);
-                if (a->withdraw_at >= n_pages || ns->n_announced == 0)
-                        a->withdraw_at = PAGE_NONE;
+        while (n < budget && *at != PAGE_NONE) {
+                n += withdraw_at(ns, of, at);
+                if (*at >= n_pages || ns->n_announced == 0)
+                        *at = PAGE_NONE;
         }
         return n;
+}
+
+uint64_t announce_withdraw_some(struct attach *a, uint64_t budget)
+{
+        return withdraw_some(a->ns, a, &a->withdraw_at, budget);
 }
 
 static bool withdraw(struct chore *c, uint64_t budget)
@@ -305,10 +316,26 @@ uint64_t announce_withdraw_all(struct attach *a)
         return n;
 }
 
+static bool withdraw_stale(struct chore *c, uint64_t budget)
+{
+        struct ns *ns = container_of(c, struct ns, withdrawal);
+
+        (void)withdraw_some(ns, NULL, &ns->withdraw_at, budget);
+        return ns->withdraw_at != PAGE_NONE;
+}
+
 void announce_withdraw_ns(struct ns *ns)
 {
-        list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
-                (void)withdraw_those(set, NULL);
+        if (ns->n_announced <= store_of(ns)->drop_slice_pages) {
+                list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
+                        (void)withdraw_those(set, NULL);
+                return;
+        }
+        ns->withdraw_at = 0;
+        ns->withdrawal.work = withdraw_stale;
+        if (!chore_is_queued(&ns->withdrawal) &&
+                withdraw_stale(&ns->withdrawal, store_of(ns)->drop_slice_pages))
+                chore_queue(&ns->withdrawal, ns->tenant);
 }
 
 uint64_t announce_withdraw_set(struct extent_set *set)
@@ -318,9 +345,10 @@ uint64_t announce_withdraw_set(struct extent_set *set)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static bool is_withdrawn_soon(const struct attach *a, uint32_t page)
+/* Where those are that are withdrawn up to `at`, and then the rest. */
+static bool is_withdrawn_soon(uint32_t at, uint32_t page)
 {
-        return a->withdraw_at != PAGE_NONE && page >= a->withdraw_at;
+        return at != PAGE_NONE && page >= at;
 }
 
 const char *announce_check_page(const struct ns *ns, uint32_t page)
@@ -328,21 +356,25 @@ const char *announce_check_page(const struct ns *ns, uint32_t page)
         const struct page *p = ns_page(ns, page);
         uint64_t hash = shared_hash(&ns->shared, p->key);
 
+        if (is_stale(ns, page))
+                return chore_is_queued(&ns->withdrawal) && is_withdrawn_soon(ns->withdraw_at, page)
+                               ? NULL
+                               : "is announced, of an older epoch";
         if (shared_find_pending(ns, hash, p->key) != page)
                 return "is announced but has no slot, or another page has its key";
         if (shared_find(ns, hash, p->key) != PAGE_NONE)
                 return "is announced but its key is cached";
-        if (p->epoch != (uint32_t)ns->epoch || ns_set_of(ns, page)->recall.state != RECALL_NONE)
-                return "is announced, of an older epoch or in a recalled set";
+        if (ns_set_of(ns, page)->recall.state != RECALL_NONE)
+                return "is announced, in a recalled set";
         list_for_each (a, &ns->attachments, struct attach, ns_link)
                 if (is_announced_by(a, page))
-                        return is_withdrawn_soon(a, page) ||
+                        return is_withdrawn_soon(a->withdraw_at, page) ||
                                                (!a->member->is_over && !a->member->read_only &&
                                                        a->grants->group->id == p->owner)
                                        ? NULL
                                        : "is announced by a client that can't publish it";
         list_for_each (a, &ns->closing, struct attach, ns_link)
-                if (is_announced_by(a, page) && is_withdrawn_soon(a, page))
+                if (is_announced_by(a, page) && is_withdrawn_soon(a->withdraw_at, page))
                         return NULL;
         return "is announced by nobody";
 }

@@ -50,7 +50,9 @@ uint64_t announce_withdraw_all(struct attach *a);
  * where attach.withdraw_at is PAGE_NONE. */
 uint64_t announce_withdraw_some(struct attach *a, uint64_t budget);
 
-/* All of the namespace: it was invalidated. O(announced in it). */
+/* All of the namespace: it was invalidated, and they are of an older epoch from now on, so that
+ * nobody finds them. All of them now, or a slice and the rest in chores_work(), as in
+ * announce_withdraw_all(). */
 void announce_withdraw_ns(struct ns *ns);
 
 /* All in this set: what is published there won't be found. O(announced in the set); returns how

@@ -83,6 +83,8 @@ static int ns_alloc(
         list_init(&ns->closing);
         list_init(&ns->drops);
         list_init(&ns->announced_sets);
+        chore_init(&ns->withdrawal);
+        ns->withdraw_at = PAGE_NONE;
         ns->sets = calloc(geometry->n_set_slots, sizeof(*ns->sets));
         ns->slots_preparing = calloc(geometry->n_set_slots, sizeof(*ns->slots_preparing));
         if (!ns->sets || !ns->slots_preparing) {
@@ -279,6 +281,7 @@ void ns_free(struct ns *ns)
         if (store->on_ns)
                 store->on_ns(ns, true, store->callback_data);
         drops_end(ns);
+        chore_remove(&ns->withdrawal, ns->tenant);
         records_end(ns);
         nsset_leave(ns);
         history_free(ns);

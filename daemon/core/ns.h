@@ -12,6 +12,7 @@
 
 #include "base/list.h"
 #include "base/parse.h"
+#include "daemon/core/chore.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/geometry.h"
 #include "daemon/core/leasable.h"
@@ -101,7 +102,9 @@ struct ns {
         uint64_t vain_nsec; /* when a refill last found less than it wanted, for all it did */
         struct list_link announced_sets; /* struct extent_set.announced_link */
         uint32_t n_announced;            /* pages, in these */
-        uint64_t look_round;             /* of store.recall_round, when recall_work() looked last */
+        uint32_t withdraw_at;    /* those of an older epoch are, up to this page; PAGE_NONE: all */
+        struct chore withdrawal; /* the rest of them */
+        uint64_t look_round;     /* of store.recall_round, when recall_work() looked last */
         uint32_t watched, last_watched; /* list of watched pages through prev and next; PAGE_NONE */
         uint64_t n_watched;
         uint64_t n_stale;    /* SEALED pages of an older epoch, not swept yet */

@@ -122,7 +122,7 @@ static bool is_pending(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
 
-        return p && p->state == PAGE_GRANTED && p->announced;
+        return p && p->state == PAGE_GRANTED && p->announced && p->epoch == (uint32_t)ns->epoch;
 }
 
 static uint32_t find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES],

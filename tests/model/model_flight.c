@@ -150,8 +150,8 @@ static void expect_end_of(int s, uint32_t page)
                         expect_end(s, key);
 }
 
-/* What a member announced is withdrawn in slices, which unit tests count: here they come one right
- * after the other, with what else is under way. */
+/* What a member announced, or a namespace had, is withdrawn in slices, which unit tests count: here
+ * they come one right after the other, with what else is under way. */
 static void withdraw_all(void)
 {
         while (chores_work(&f.store))
@@ -504,6 +504,7 @@ static void op_invalidate(void)
                 if (announced[s][key].member >= 0)
                         expect_end(s, key);
         CHECK(ns_invalidate(space(s), &n) == 0, "no memory");
+        withdraw_all();
         is_invalidated[s] = true;
 }
 

@@ -552,6 +552,65 @@ static void test_goes_in_slices(void **state)
         }
 }
 
+/* The namespace is invalidated: nobody finds any of them from then on, who waits hears of it a
+ * slice a turn, and what is announced anew stays, also under a key that was announced before. */
+static void test_invalidated_in_slices(void **state)
+{
+        for (int again = 0; again < 2; again++) {
+                uint8_t keys[MANY * KEY_BYTES];
+                uint32_t page, n, got;
+                struct world w;
+                uint64_t gone;
+
+                start_many(&w);
+                make_keys(keys, 100, MANY);
+                assert_int_equal(ns_invalidate(w.a->ns, &gone), 0);
+                assert_in_range(w.n_ends, 1, SLICE + SET_PAGES);
+                fixture_check(&w.f);
+                for (unsigned i = 0; i < MANY; i++)
+                        assert_int_equal(
+                                announce_state(w.b, keys + i * KEY_BYTES, NULL), KVL_STATUS_MISS);
+                page = 0; /* which was looked at already */
+                assert_int_equal(free_pages(w.a, &page, 1, NULL), 0);
+                assert_int_equal(lease_pages(w.b, 1, 1, &page, NULL), 0);
+                assert_true(page < w.a->ns->withdraw_at);
+                assert_int_equal(announce_pages(w.b, &page, keys + (MANY - 1) * KEY_BYTES, 1, &n,
+                                         &got, NULL),
+                        0);
+                fixture_check(&w.f);
+                if (again)
+                        assert_int_equal(ns_invalidate(w.a->ns, &gone), 0);
+                for (unsigned before = w.n_ends; chores_work(&w.f.store); before = w.n_ends) {
+                        assert_true(w.n_ends - before <= SLICE + SET_PAGES);
+                        fixture_check(&w.f);
+                }
+                assert_int_equal(w.n_ends, MANY + N_PAGES + again);
+                assert_int_equal(announce_state(w.a, keys + (MANY - 1) * KEY_BYTES, NULL),
+                        again ? KVL_STATUS_MISS : KVL_STATUS_PENDING);
+                fixture_check(&w.f);
+                end(&w);
+        }
+}
+
+/* And it goes, before all of them are. */
+static void test_namespace_goes_in_slices(void **state)
+{
+        uint64_t n_pages, n_kept;
+        struct world w;
+        struct ns *ns;
+
+        start_many(&w);
+        ns = w.a->ns;
+        attach_close(w.a);
+        w.f.store.drop_slice_pages = 1;
+        assert_int_equal(store_purge(&w.f.store, w.f.a, ns, false, &n_pages, &n_kept), 0);
+        attach_close(w.b);
+        assert_int_equal(store_purge(&w.f.store, w.f.a, ns, true, &n_pages, &n_kept), 0);
+        assert_int_equal(n_kept, 0);
+        assert_null(chores_work(&w.f.store));
+        end(&w);
+}
+
 /* It may only read, and then publish again: what it announces then stays. */
 static void test_announces_again(void **state)
 {
@@ -760,6 +819,8 @@ int main(void)
                 TEST(test_looks_where_it_announced),
                 TEST(test_lingers_in_slices),
                 TEST(test_goes_in_slices),
+                TEST(test_invalidated_in_slices),
+                TEST(test_namespace_goes_in_slices),
                 TEST(test_announces_again),
                 TEST(test_given_back),
                 TEST(test_word_does_not_come_back),
