@@ -855,7 +855,8 @@ int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
  * published to the session from now on, can be found through the session alone: under another
  * context it isn't what its keys say. A publish continues one of the last 256 pages after the gap
  * (parent_key); those after that one leave the session. *ret_n_pages (may be NULL): pages given up.
- * 0; -EINVAL; -ENOENT; -ENOMEM.
+ * 0; -EINVAL; -ENOENT; -ENOMEM; -EAGAIN: somebody published to the session meanwhile, or is
+ * truncating it, or many others of the namespace are: it is as before.
  */
 int kvl_session_truncate(struct kvl_session *session, uint64_t first_tokens, uint64_t last_tokens,
         uint32_t *ret_n_pages);

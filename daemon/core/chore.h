@@ -1,8 +1,8 @@
 /*
  * Work that takes long and is done a *slice* at a time, so that the loop is never kept for as long
  * as all of it takes: pages that are dropped (drop.h), what an attachment leaves (leave.h) or has
- * announced (announce.h), sessions that are purged (session.h). Tenants take turns, and of one
- * tenant its chores do.
+ * announced (announce.h), sessions that are purged or truncated (session.h). Tenants take turns,
+ * and of one tenant its chores do.
  *
  * A chore lies in what it works on. Whoever queues one sees to it that each state between two
  * slices is one that everything else can live with, and that a daemon that is killed there leaves

@@ -23,7 +23,7 @@ static const char *check_one(const struct session *s)
                 return "a session ends at a page that isn't cached";
         if (s->n_window > s->room || (s->n_window > 0 && !s->is_truncated))
                 return "a session has a window that can't be";
-        if (s->n_logged > s->n_window)
+        if (MAX(s->n_logged[0], s->n_logged[1]) > MAX(s->n_window, s->n_coming))
                 return "a session's log has more of its window than there is";
         if (s->n_shed > s->n_before || list_is_empty(&s->shed_link) != (s->n_shed == s->n_before))
                 return "a session holds pages that aren't its any more, and nobody lets them go";
@@ -59,6 +59,16 @@ struct tally {
         uint64_t n_live, n_dead, n_windows, n_room, n_endings;
 };
 
+/* By its window, and by what was its. */
+static uint64_t count_held(const struct session *s)
+{
+        uint64_t n = s->n_window;
+
+        for (uint32_t i = s->n_shed; i < s->n_before; i++)
+                n += session_memory(s)[i] != PAGE_NONE;
+        return n;
+}
+
 static const char *check_slots(const struct sessions *all, const struct ns *ns, struct tally *t)
 {
         for (uint32_t i = 0; i < all->n_slots; i++) {
@@ -76,7 +86,7 @@ static const char *check_slots(const struct sessions *all, const struct ns *ns, 
                 if (s) {
                         t->n_live += session_is_live(s);
                         t->n_dead += !session_is_live(s);
-                        t->n_windows += s->n_before - s->n_shed + s->n_window;
+                        t->n_windows += count_held(s);
                         t->n_room += session_is_live(s) ? s->room : 0;
                 }
         }
@@ -105,6 +115,8 @@ const char *sessions_check(const struct ns *ns)
                                ? NULL
                                : "pages know of sessions, but there are none";
         why = check_slots(all, ns, &is);
+        if (!why)
+                why = truncations_check(ns, &is.n_windows, &is.n_room);
         if (why)
                 return why;
         if (is.n_live != all->n_live || is.n_dead != all->n_dead)

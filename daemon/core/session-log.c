@@ -13,8 +13,8 @@
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 
-/* Of what each record that is written does for a copy: sessions looked at, bytes written (a session
- * is copied whole), bytes given back. Not tuned. */
+/* Of what each record that is written does for a copy: sessions looked at, bytes written (and the
+ * rest of a piece of SESSION_LOG_PAGES), bytes given back. Not tuned. */
 #define COPY_SLOTS  64
 #define COPY_BYTES  4096
 #define PUNCH_BYTES (256 * 1024)
@@ -106,22 +106,39 @@ static struct session_log_page name_page(const struct ns *ns, uint32_t page)
                 page, page == PAGE_NONE ? 0 : (uint32_t)ns_page(ns, page)->generation};
 }
 
-/* `from`: index of the first page of its window that isn't in this half yet; `id`: nor is the
- * session. */
-static uint64_t put_bytes(const struct session *s, uint32_t from, bool id)
+/* The window, or what will be it: names of what is in it are written in pieces. */
+static const uint32_t *pages_of(const struct session *s, uint32_t *ret_n)
 {
-        return sizeof(struct session_put) + (id ? session_put_id_bytes(s->id_len) : 0) +
-               (s->n_window - from) * sizeof(struct session_log_page);
+        *ret_n = s->n_coming > 0 ? s->n_coming : s->n_window;
+        return s->n_coming > 0 ? s->coming : s->window;
 }
 
-static struct session_record *write_put(
-        struct session_log *log, unsigned half, const struct session *s, uint32_t from, bool id)
+/* Its pages that the half hasn't yet, at most so many. `id`: nor has it the session. */
+static uint32_t count_new(const struct session *s, unsigned half, uint32_t most, bool id)
+{
+        uint32_t n;
+
+        (void)pages_of(s, &n);
+        return MIN(n - (id ? 0 : s->n_logged[half]), most);
+}
+
+static uint64_t put_bytes(const struct session *s, uint32_t n_pages, bool id)
+{
+        return sizeof(struct session_put) + (id ? session_put_id_bytes(s->id_len) : 0) +
+               n_pages * sizeof(struct session_log_page);
+}
+
+/* With the n pages of its window from there on. */
+static struct session_record *write_put(struct session_log *log, unsigned half,
+        const struct session *s, uint32_t from, uint32_t n, bool id)
 {
         struct session_put *r = at_tail(log, half);
-        struct session_log_page *pages;
+        struct session_log_page *names;
+        const uint32_t *pages;
+        uint32_t n_all;
 
         *r = (struct session_put){
-                .record = {.bytes = (uint32_t)put_bytes(s, from, id),
+                .record = {.bytes = (uint32_t)put_bytes(s, n, id),
                         .type = SESSION_RECORD_PUT,
                         .slot = s->slot},
                 .tail = name_page(s->ns, session_tail(s)),
@@ -134,7 +151,7 @@ static struct session_record *write_put(
                 .returns_nsec = s->returns_nsec,
                 .window_first = s->window_first,
                 .pages_first = s->window_first + from,
-                .n_pages = s->n_window - from,
+                .n_pages = n,
                 .id_len = (uint16_t)(id ? s->id_len : 0),
                 .hint = (uint8_t)s->hint,
                 .is_truncated = s->is_truncated,
@@ -144,10 +161,22 @@ static struct session_record *write_put(
                 memcpy(r + 1, s->id, s->id_len);
         }
         FAULT_POINT("session-log-half-put");
-        pages = session_put_pages(r);
-        for (uint32_t i = from; i < s->n_window; i++)
-                pages[i - from] = name_page(s->ns, s->window[i]);
+        names = session_put_pages(r);
+        pages = pages_of(s, &n_all);
+        for (uint32_t i = 0; i < n; i++)
+                names[i] = name_page(s->ns, pages[from + i]);
         return &r->record;
+}
+
+/* The half has the session as it is, with at most so many more of its pages. There is room. */
+static void put(struct session_log *log, unsigned half, struct session *s, uint32_t most, bool id)
+{
+        uint32_t n = count_new(s, half, most, id);
+
+        if (id)
+                s->n_logged[half] = 0;
+        commit(log, half, write_put(log, half, s, s->n_logged[half], n, id));
+        s->n_logged[half] += n;
 }
 
 static bool fits(const struct session_log *log, unsigned half, uint64_t bytes)
@@ -174,6 +203,7 @@ static void begin_copy(struct session_log *log)
                 give_back(log, 0);
         set_tail(log, !current(log), 0);
         log->copy_slot = 0;
+        log->is_in_slot = false;
         log->is_copying = true;
 }
 
@@ -190,6 +220,25 @@ static void end_copy(struct session_log *log)
         log->n_copies++;
 }
 
+static uint64_t piece_bytes(const struct session_log *log, const struct session *s, unsigned half)
+{
+        bool id = !log->is_in_slot;
+
+        return put_bytes(s, count_new(s, half, log->piece_pages, id), id);
+}
+
+/* Of the session whose turn it is. */
+static void copy_piece(struct session_log *log, struct session *s, unsigned half)
+{
+        uint32_t n;
+
+        put(log, half, s, log->piece_pages, !log->is_in_slot);
+        (void)pages_of(s, &n);
+        log->is_in_slot = s->n_logged[half] < n;
+        log->copy_slot += !log->is_in_slot;
+        FAULT_POINT("session-log-copied");
+}
+
 static void copy_some(struct sessions *all, uint64_t slots, uint64_t bytes)
 {
         struct session_log *log = &all->log;
@@ -197,18 +246,20 @@ static void copy_some(struct sessions *all, uint64_t slots, uint64_t bytes)
         uint64_t before = tail_of(log, half);
 
         for (; slots > 0 && log->copy_slot < all->n_slots; slots--) {
-                const struct session *s = all->slots[log->copy_slot++].session;
+                struct session *s = all->slots[log->copy_slot].session;
 
-                if (!s || !session_is_live(s))
+                if (!s || !session_is_live(s)) {
+                        log->is_in_slot = false;
+                        log->copy_slot++;
                         continue;
-                if (!fits(log, half, put_bytes(s, 0, true))) { /* what was repeated is too much */
-                        begin_copy(log);
+                }
+                if (!fits(log, half, piece_bytes(log, s, half))) {
+                        begin_copy(log); /* what was repeated is too much */
                         slots = bytes = UINT64_MAX;
                         before = 0;
                         continue;
                 }
-                commit(log, half, write_put(log, half, s, 0, true));
-                FAULT_POINT("session-log-copied");
+                copy_piece(log, s, half);
                 if (tail_of(log, half) - before >= bytes)
                         break;
         }
@@ -237,12 +288,11 @@ static void work(struct sessions *all)
                 begin_copy(log);
 }
 
-/* There will be room for a record. */
+/* There will be room for a record, in both halves. */
 static void make_room(struct sessions *all, uint64_t bytes)
 {
         struct session_log *log = &all->log;
 
-        work(all);
         if (!fits(log, current(log), bytes) ||
                 (log->is_copying && !fits(log, !current(log), bytes)))
                 copy_all(all);
@@ -270,23 +320,42 @@ static bool was_copied(const struct session_log *log, uint32_t slot)
         return log->is_copying && slot < log->copy_slot;
 }
 
+static uint64_t room_for(const struct session_log *log, const struct session *s, uint32_t most)
+{
+        unsigned half = current(log);
+        bool id = !s->is_logged;
+        uint32_t n = count_new(s, half, most, id);
+
+        if (was_copied(log, s->slot))
+                n = MAX(n, count_new(s, !half, most, id));
+        return put_bytes(s, n, id);
+}
+
 void session_log_put(struct session *s)
 {
         struct session_log *log = log_of(s->ns);
-        struct session_record *r;
-        unsigned half;
+        uint32_t most = s->n_coming > 0 ? log->piece_pages : UINT32_MAX;
 
         if (is_off(s->ns))
                 return;
-        make_room(s->ns->sessions, put_bytes(s, s->n_logged, !s->is_logged));
-        half = current(log);
-        r = write_put(log, half, s, s->n_logged, !s->is_logged);
-        commit(log, half, r);
-        if (was_copied(log, s->slot))
-                repeat(log, r);
+        work(s->ns->sessions);
+        make_room(s->ns->sessions, room_for(log, s, most));
+        put(log, current(log), s, most, !s->is_logged);
+        if (was_copied(log, s->slot)) /* one that is being copied is what it is by its last piece */
+                put(log, !current(log), s, most, !s->is_logged);
         s->is_logged = true;
-        s->n_logged = s->n_window;
         s->logged_nsec = s->used_nsec;
+}
+
+bool session_log_coming(struct session *s)
+{
+        const struct session_log *log = log_of(s->ns);
+
+        if (is_off(s->ns))
+                return true;
+        if (s->n_coming > s->n_logged[current(log)] + log->piece_pages)
+                session_log_put(s);
+        return s->n_coming <= s->n_logged[current(log)] + log->piece_pages;
 }
 
 void session_log_used(struct session *s)
@@ -302,6 +371,7 @@ void session_log_moved(struct ns *ns, uint32_t from, uint32_t to)
 
         if (is_off(ns))
                 return;
+        work(ns->sessions);
         make_room(ns->sessions, sizeof(*r));
         r = at_tail(log, current(log));
         *r = (struct session_moved){
@@ -321,13 +391,22 @@ void session_log_gone(const struct session *s)
 
         if (is_off(s->ns) || !s->is_logged)
                 return;
+        work(s->ns->sessions);
         make_room(s->ns->sessions, sizeof(*r));
         r = at_tail(log, current(log));
         *r = (struct session_record){
                 .bytes = sizeof(*r), .type = SESSION_RECORD_GONE, .slot = s->slot};
         commit(log, current(log), r);
-        if (was_copied(log, s->slot))
+        if (was_copied(log, s->slot) || (log->is_in_slot && s->slot == log->copy_slot))
                 repeat(log, r);
+}
+
+void session_log_forget(const struct session *s)
+{
+        struct session_log *log = log_of(s->ns);
+
+        if (s->slot == log->copy_slot)
+                log->is_in_slot = false;
 }
 
 void session_log_rewrite(struct ns *ns)
@@ -342,7 +421,6 @@ void session_log_rewrite(struct ns *ns)
                 if (!s)
                         continue;
                 s->is_logged = true;
-                s->n_logged = s->n_window;
                 s->logged_nsec = s->used_nsec;
         }
 }
@@ -359,6 +437,7 @@ static int map(struct session_log *log, int fd, uint64_t bytes)
         (void)madvise(base, bytes, MADV_DONTFORK);
         log->head = base;
         log->fd = fd;
+        log->piece_pages = SESSION_LOG_PAGES;
         return 0;
 }
 

@@ -12,8 +12,11 @@
  * and the memory of the first is given back. So a kill at any instruction leaves one whole log.
  *
  * A session's record has all that is known of it, but for its window, of which it has what changed.
- * Where sessions end is written once for all of them: the page goes, and its parent is the end. No
- * record is needed for the end of all sessions of a namespace: they are of its former epoch.
+ * A long window that a truncation makes is written before it is one, in pieces, by records of a
+ * session that isn't truncated yet: whoever reads them ignores its window. The record that says
+ * that it is has the rest of it. Where sessions end is written once for all of them: the page goes,
+ * and its parent is the end. No record is needed for the end of all sessions of a namespace: they
+ * are of its former epoch.
  *
  * The log and the pages' records may differ by the one operation that a kill ended. What is in the
  * log is right with the pages as they were before it and after it:
@@ -46,6 +49,9 @@
 #define SESSION_LOG_VERSION 1
 #define SESSION_LOG_HEAD    4096        /* bytes: a memory page of its own */
 #define SESSION_LOG_SMALL   (64 * 1024) /* nothing is copied before; not tuned */
+
+/* Of a long window, that are written at a time: 4 KiB. Not tuned. */
+#define SESSION_LOG_PAGES UINT32_C(512)
 
 /* That a session is used is written down so often. Not tuned. */
 #define SESSION_LOG_USED_NSEC UINT64_C(1000000000)
@@ -105,7 +111,9 @@ struct session_log {
         struct session_log_head *head; /* mapped; NULL: off */
         int fd;                        /* owned */
         uint64_t limit_bytes;          /* of a half: head.half_bytes, checked; tests lower it */
+        uint32_t piece_pages;          /* SESSION_LOG_PAGES; tests lower it */
         uint32_t copy_slot;            /* sessions before it are in the other half, too */
+        bool is_in_slot;               /* so is the one there, without all of its window */
         bool is_copying;
         uint64_t idle_bytes; /* of the half that doesn't count: to be given back */
         uint64_t n_copies;   /* that were finished */
@@ -124,8 +132,13 @@ int session_log_open(struct ns *ns, struct detail *d);
 /* The process' own; what is kept stays, until the namespace's records end (records.h). */
 void session_log_close(struct ns *ns);
 
-/* All that is known of the session, as it is. O(1), and what was added to its window. */
+/* All that is known of the session, as it is. O(1), and what was added to its window; of what will
+ * be its window (session.coming) SESSION_LOG_PAGES at most. */
 void session_log_put(struct session *s);
+
+/* Some of what will be its window is written down. True: once that is its window, one record will
+ * say so. */
+bool session_log_coming(struct session *s);
 
 /* It was used; nothing else has changed. */
 void session_log_used(struct session *s);
@@ -135,6 +148,9 @@ void session_log_moved(struct ns *ns, uint32_t from, uint32_t to);
 
 /* The session is gone. Before anything of it is. */
 void session_log_gone(const struct session *s);
+
+/* Its slot is free, and may be another session's. */
+void session_log_forget(const struct session *s);
 
 /* The live sessions are all that is in it, at once. For recovery. */
 void session_log_rewrite(struct ns *ns);

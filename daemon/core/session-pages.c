@@ -1,4 +1,4 @@
-/* Where a session ends, its pages, what is published to it, truncation. */
+/* Where a session ends, its pages, what is published to it. Truncation: session-truncate.c. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -108,6 +108,7 @@ void sessions_page_goes(struct ns *ns, uint32_t page)
         struct ending *e = ending_at(ns, page), *there;
         uint32_t up = tree_has(&ns->tree, page) ? tree_parent(&ns->tree, page) : PAGE_NONE;
 
+        truncations_page_goes(ns, page);
         if (!e)
                 return;
         if (up != PAGE_NONE)
@@ -133,6 +134,7 @@ void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to)
 
         assert(ns_note(ns, page)->n_windows == 0);
 
+        truncations_page_moved(ns, page, to);
         if (!e)
                 return;
         session_log_moved(ns, page, to);
@@ -148,23 +150,13 @@ bool session_page_is_shared(const struct ns *ns, uint32_t page)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-static uint64_t end_token(const struct ns *ns, uint32_t page)
-{
-        return ns_note(ns, page)->end_token;
-}
-
-static uint64_t first_token(const struct ns *ns, uint32_t page)
-{
-        return ns_note(ns, page)->end_token - (uint64_t)ns_page(ns, page)->tokens;
-}
-
 uint64_t session_window_end(const struct session *s)
 {
-        return s->n_window > 0 ? end_token(s->ns, s->window[s->n_window - 1]) : s->window_token;
+        return s->n_window > 0 ? page_end_token(s->ns, s->window[s->n_window - 1])
+                               : s->window_token;
 }
 
-/* May windows hold pages of the set? What compacts is called off by what can't be moved. */
-static bool may_hold(const struct ns *ns, uint32_t page)
+bool sessions_may_hold(const struct ns *ns, uint32_t page)
 {
         const struct set_recall *r = &ns_set_of(ns, page)->recall;
 
@@ -196,16 +188,18 @@ uint32_t session_shed(struct session *s, uint32_t most)
 {
         uint32_t n = MIN(s->n_before - s->n_shed, most);
 
-        for (uint32_t i = 0; i < n; i++)
-                ns_unkeep_page(s->ns, session_memory(s)[s->n_shed++]);
+        for (uint32_t i = 0; i < n; i++) {
+                uint32_t page = session_memory(s)[s->n_shed++];
+
+                if (page != PAGE_NONE) /* it went before its turn */
+                        ns_unkeep_page(s->ns, page);
+        }
         if (n > 0 && s->n_shed == s->n_before)
                 close_gap(s);
         return n;
 }
 
-/* The first n pages of its window aren't in it from now on. A slice of them is let go of now, the
- * rest by sessions_sweep(). */
-static void leave_front(struct session *s, uint32_t n)
+void session_leave_front(struct session *s, uint32_t n)
 {
         struct store *store = store_of(s->ns);
         struct sessions *all = s->ns->sessions;
@@ -218,7 +212,7 @@ static void leave_front(struct session *s, uint32_t n)
         if (session_is_live(s))
                 all->n_room -= n;
         s->room -= n;
-        s->n_logged -= MIN(n, s->n_logged);
+        session_unlog_first(s, n);
         if (s->n_window == 0)
                 list_remove(&s->window_link);
         if (list_is_empty(&s->shed_link))
@@ -235,19 +229,17 @@ static void cut_window(struct session *s, uint32_t n)
 {
         while (s->n_window > n)
                 ns_unkeep_page(s->ns, s->window[--s->n_window]);
-        s->n_logged = MIN(s->n_logged, s->n_window);
+        session_unlog_beyond(s, s->n_window);
         if (n == 0)
                 list_remove(&s->window_link);
 }
 
-/* It has no window, and no room for one; what was in it is left to sessions_sweep(). It may be gone
- * itself. */
-static void abandon_window(struct session *s)
+void session_abandon_window(struct session *s)
 {
         if (session_is_live(s))
                 s->ns->sessions->n_room -= s->room - s->n_window;
         s->room = s->n_window;
-        leave_front(s, s->n_window);
+        session_leave_front(s, s->n_window);
         if (s->n_before > 0)
                 return;
         free(s->window);
@@ -273,8 +265,7 @@ uint32_t session_shed_window(struct session *s, uint32_t most)
         return n;
 }
 
-/* The window whose turn it is is abandoned. False: there is none. */
-static bool lose_window(struct sessions *all, bool open)
+bool sessions_lose_window(struct sessions *all, bool open)
 {
         struct session *s = list_first(&all->windows[false], struct session, window_link);
 
@@ -282,7 +273,7 @@ static bool lose_window(struct sessions *all, bool open)
                 s = list_first(&all->windows[true], struct session, window_link);
         if (!s)
                 return false;
-        abandon_window(s);
+        session_abandon_window(s);
         session_log_put(s);
         return true;
 }
@@ -292,10 +283,9 @@ bool sessions_give_way(struct ns *ns, bool open)
         struct sessions *all = ns->sessions;
         struct session *s = all ? list_first(&all->shedding, struct session, shed_link) : NULL;
 
-        if (!s)
-                return all && lose_window(all, open);
-        (void)session_shed(s, store_of(ns)->drop_slice_pages);
-        return true;
+        if (s)
+                return session_shed(s, store_of(ns)->drop_slice_pages) > 0;
+        return all && (sessions_lose_window(all, open) || truncations_give_way(ns, open));
 }
 
 static uint64_t window_pages_in(const struct session *s, uint32_t set_index)
@@ -305,6 +295,31 @@ static uint64_t window_pages_in(const struct session *s, uint32_t set_index)
         for (uint32_t i = 0; i < s->n_window; i++)
                 n += s->window[i] / s->ns->geometry.set_pages == set_index;
         return n;
+}
+
+void session_pages_leave_set(uint32_t *pages, uint32_t n, struct extent_set *set)
+{
+        uint32_t index = set->index;
+        struct ns *ns = set->ns;
+
+        for (uint32_t i = 0; i < n; i++) {
+                uint32_t page = pages[i];
+
+                if (page == PAGE_NONE || page / ns->geometry.set_pages != index)
+                        continue;
+                pages[i] = PAGE_NONE;
+                ns_unkeep_page(ns, page);
+        }
+}
+
+/* The window isn't its any more; the pages in the set aren't held any more, either. */
+static void lose_for_set(struct session *s, struct extent_set *set)
+{
+        session_abandon_window(s);
+        if (s->n_before > s->n_shed)
+                session_pages_leave_set(
+                        session_memory(s) + s->n_shed, s->n_before - s->n_shed, set);
+        session_log_put(s);
 }
 
 /* How often windows hold pages of the set, those of sessions that are swept included. */
@@ -322,15 +337,14 @@ uint64_t sessions_leave_set(struct extent_set *set)
         struct sessions *all = set->ns->sessions;
         uint64_t n = 0, left = all && all->n_room > 0 ? count_held(set) : 0;
 
+        left -= left > 0 ? truncations_leave_set(set, &n) : 0;
         for (int open = 0; left > 0 && open < 2; open++)
                 list_for_each_safe (s, &all->windows[open], struct session, window_link) {
                         uint64_t n_in = window_pages_in(s, set->index);
 
                         n += s->n_window;
-                        if (n_in > 0) {
-                                session_drop_window(s);
-                                session_log_put(s);
-                        }
+                        if (n_in > 0)
+                                lose_for_set(s, set);
                         left -= n_in;
                         if (left == 0)
                                 break;
@@ -346,34 +360,47 @@ static struct session *session_or_none(struct attach *a, uint32_t handle)
         return handle == 0 ? NULL : session_of(a, handle, NULL);
 }
 
+static uint64_t most_room(const struct ns *ns)
+{
+        return SESSION_WINDOWS_SHARE * (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE);
+}
+
 bool sessions_may_have_room(const struct ns *ns, uint64_t n)
 {
-        return n <= SESSION_WINDOWS_SHARE * (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE);
+        return n <= most_room(ns);
+}
+
+int sessions_make_room(struct ns *ns, uint64_t n, struct detail *d)
+{
+        struct sessions *all = ns->sessions;
+
+        while (!sessions_may_have_room(ns, all->n_room + n))
+                if (!sessions_lose_window(all, false))
+                        return detail_set(d, -ENOMEM,
+                                "the windows of open sessions of namespace %s have %llu pages in "
+                                "sum, and may have %llu, %d times what it can hold: close some",
+                                ns->name, (unsigned long long)all->n_room,
+                                (unsigned long long)most_room(ns), SESSION_WINDOWS_SHARE);
+        return 0;
 }
 
 /* Room for n pages more in its window, which somebody has open. Other windows may go for it. */
 static int reserve_window(struct session *s, uint64_t n, struct detail *d)
 {
-        uint64_t most =
-                SESSION_WINDOWS_SHARE * (uint64_t)tier_n_pages(&s->ns->geometry, TIER_DEVICE);
         uint64_t wanted = s->n_window + n, room = MAX(wanted, 2 * (uint64_t)s->room);
-        struct sessions *all = s->ns->sessions;
         uint32_t *memory;
+        int r;
 
         if (wanted <= s->room)
                 return 0;
-        while (!sessions_may_have_room(s->ns, all->n_room - s->room + room))
-                if (!lose_window(all, false))
-                        return detail_set(d, -ENOMEM,
-                                "the windows of open sessions of namespace %s have %llu pages in "
-                                "sum, and may have %llu, %d times what it can hold: close some",
-                                s->ns->name, (unsigned long long)all->n_room,
-                                (unsigned long long)most, SESSION_WINDOWS_SHARE);
+        r = sessions_make_room(s->ns, room - s->room, d);
+        if (r < 0)
+                return r;
         memory = realloc(session_memory(s), (s->n_before + room) * sizeof(*memory));
         if (!memory)
                 return detail_set(d, -ENOMEM, "no memory for %llu pages of a session",
                         (unsigned long long)room);
-        all->n_room += room - s->room;
+        s->ns->sessions->n_room += room - s->room;
         s->window = memory + s->n_before;
         s->room = (uint32_t)room;
         return 0;
@@ -415,9 +442,10 @@ uint64_t session_next_token(struct attach *a, uint32_t handle, uint32_t parent)
         uint32_t n;
 
         if (!s || !s->is_truncated)
-                return parent != PAGE_NONE && ns_page(a->ns, parent) ? end_token(a->ns, parent) : 0;
+                return parent != PAGE_NONE && ns_page(a->ns, parent) ? page_end_token(a->ns, parent)
+                                                                     : 0;
         n = place_in_window(s, parent);
-        return n > 0 ? end_token(a->ns, s->window[n - 1]) : s->window_token;
+        return n > 0 ? page_end_token(a->ns, s->window[n - 1]) : s->window_token;
 }
 
 bool session_may_continue(struct attach *a, uint32_t handle, uint32_t page)
@@ -457,11 +485,11 @@ static void append_to_window(struct session *s, uint32_t page, uint32_t parent)
         if (n > 0)
                 cut_window(s, n);
         else
-                leave_front(s, s->n_window);
+                session_leave_front(s, s->n_window);
         s->n_tokens = session_window_end(s) + ns_page(ns, page)->tokens;
         put_at(ns, page, (uint32_t)s->n_tokens);
-        if (!may_hold(ns, page)) {
-                abandon_window(s);
+        if (!sessions_may_hold(ns, page)) {
+                session_abandon_window(s);
                 return;
         }
         s->window[s->n_window++] = page;
@@ -472,9 +500,9 @@ static void append_to_tree(struct session *s, uint32_t page, uint32_t parent)
 {
         const struct tree *t = &s->ns->tree;
 
-        bool continues = first_token(s->ns, page) == s->n_tokens;
+        bool continues = page_first_token(s->ns, page) == s->n_tokens;
 
-        s->n_tokens = end_token(s->ns, page);
+        s->n_tokens = page_end_token(s->ns, page);
         if (tree_has(t, page))
                 session_end_at(s, page);
         else if (parent == PAGE_NONE || tree_has(t, parent))
@@ -499,6 +527,7 @@ void session_append(
 
         if (!s)
                 return;
+        truncation_call_off(s, -EAGAIN);
         if (s->is_truncated)
                 append_to_window(s, page, parent);
         else
@@ -538,7 +567,7 @@ static void list_pages(const struct session *s, uint32_t from, uint32_t n, struc
                 ret[i - from].page = s->window[i - n_head];
         for (i = 0; i < n; i++) {
                 ret[i].tokens = ns_page(ns, ret[i].page)->tokens;
-                ret[i].first_token = first_token(ns, ret[i].page);
+                ret[i].first_token = page_first_token(ns, ret[i].page);
         }
 }
 
@@ -589,141 +618,5 @@ int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t m
                 return KVL_STATUS_MISS;
         pin(a, ret, n);
         *ret_n = n;
-        return 0;
-}
-
-/* ---- truncation ------------------------------------------------------------------------------ */
-
-static uint32_t parent_of(const struct ns *ns, uint32_t page)
-{
-        return tree_parent(&ns->tree, page);
-}
-
-/* The last page, from this one up, that begins before a position; *ret_n: those after it. */
-static uint32_t last_before(const struct ns *ns, uint32_t page, uint64_t token, uint32_t *ret_n)
-{
-        *ret_n = 0;
-        for (; page != PAGE_NONE && first_token(ns, page) >= token; page = parent_of(ns, page))
-                (*ret_n)++;
-        return page;
-}
-
-/* Its end in the tree is `head` from now on, and what was beyond it leaves. */
-static void end_earlier(struct session *s, uint32_t head)
-{
-        uint32_t tail = session_tail(s);
-
-        session_end_at(s, head);
-        session_log_put(s);
-        if (tail != PAGE_NONE)
-                drop_text(s->ns, tail, head == PAGE_NONE ? 0 : ns_note(s->ns, head)->depth);
-}
-
-/* The pages of the tree up to `tail` are its window. Those of recalled sets can't be. */
-static void fill_window(struct session *s, uint32_t tail, uint32_t n)
-{
-        bool may = true;
-
-        for (uint32_t i = n, page = tail; i-- > 0; page = parent_of(s->ns, page)) {
-                s->window[i] = page;
-                may &= may_hold(s->ns, page);
-        }
-        if (!may) {
-                abandon_window(s);
-                return;
-        }
-        for (uint32_t i = 0; i < n; i++)
-                ns_keep_page(s->ns, s->window[i]);
-        s->n_window = n;
-}
-
-/* One that is in the tree as a whole. */
-static int truncate_tree(struct session *s, uint64_t first_tokens, uint64_t last_tokens,
-        uint32_t *ret_left, struct detail *d)
-{
-        struct ns *ns = s->ns;
-        uint32_t tail = session_tail(s), page = tail, n_window = 0, head;
-        uint64_t end = tail == PAGE_NONE ? 0 : end_token(ns, tail), window_token = end;
-        uint64_t gap_end = end - MIN(last_tokens, end);
-        int r;
-
-        for (; page != PAGE_NONE && end_token(ns, page) > gap_end; page = parent_of(ns, page)) {
-                window_token = first_token(ns, page);
-                n_window++;
-        }
-        head = last_before(ns, page, first_tokens, ret_left);
-        if (*ret_left == 0)
-                return 0;
-        r = reserve_window(s, n_window, d);
-        if (r < 0)
-                return r;
-        fill_window(s, tail, n_window);
-        s->is_truncated = last_tokens > 0;
-        s->head_tokens = head == PAGE_NONE ? 0 : end_token(ns, head);
-        s->window_token = window_token;
-        s->n_tokens = last_tokens > 0 ? end : s->head_tokens;
-        end_earlier(s, head);
-        return 0;
-}
-
-/* The first n pages leave its window. */
-static void shift_window(struct session *s, uint32_t n)
-{
-        uint64_t window_token = end_token(s->ns, s->window[n - 1]);
-
-        s->window_first += n;
-        s->window_token = window_token;
-        if (n == s->n_window)
-                abandon_window(s);
-        else
-                leave_front(s, n);
-}
-
-/* One that is truncated already: the gap grows. */
-static void truncate_more(
-        struct session *s, uint64_t first_tokens, uint64_t last_tokens, uint32_t *ret_left)
-{
-        uint64_t end = session_window_end(s), gap_end = end - MIN(last_tokens, end);
-        uint32_t n = 0, n_head, head = last_before(s->ns, session_tail(s), first_tokens, &n_head);
-
-        while (n < s->n_window && end_token(s->ns, s->window[n]) <= gap_end)
-                n++;
-        if (n > 0)
-                shift_window(s, n);
-        if (n_head > 0)
-                s->head_tokens = head == PAGE_NONE ? 0 : end_token(s->ns, head);
-        if (last_tokens == 0) {
-                s->is_truncated = false;
-                s->n_tokens = s->head_tokens;
-        }
-        if (n_head > 0)
-                end_earlier(s, head);
-        *ret_left = n + n_head;
-}
-
-int session_truncate(struct attach *a, struct session *s, uint64_t first_tokens,
-        uint64_t last_tokens, uint64_t *ret_left, struct detail *d)
-{
-        uint32_t n_left = 0;
-        int r = 0;
-
-        if (first_tokens == 0 && last_tokens == 0)
-                return detail_set(d, -EINVAL,
-                        "first_tokens and last_tokens are 0, which keeps nothing: drop the session "
-                        "instead");
-        if (s->is_truncated && first_tokens > s->window_token)
-                return detail_set(d, -EINVAL,
-                        "first_tokens %llu is beyond the gap that the session has already, which "
-                        "ends at token %llu",
-                        (unsigned long long)first_tokens, (unsigned long long)s->window_token);
-        if (s->is_truncated)
-                truncate_more(s, first_tokens, last_tokens, &n_left);
-        else
-                r = truncate_tree(s, first_tokens, last_tokens, &n_left, d);
-        if (r < 0)
-                return r;
-        session_use(s, store_of(a->ns)->now_nsec);
-        session_log_put(s);
-        *ret_left = n_left;
         return 0;
 }

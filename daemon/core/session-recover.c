@@ -331,7 +331,7 @@ static void restore(struct replay *r, struct session *s, const struct replayed *
         r->ns->sessions->recovered.n_sessions++;
         r->ns->sessions->recovered.n_shorter +=
                 (p->tail.page != PAGE_NONE && end.page == PAGE_NONE) ||
-                s->n_window < from->n_window;
+                (s->is_truncated && s->n_window < from->n_window);
 }
 
 /* Of another epoch: an invalidation ended it. The rest is what no log of ours has. */

@@ -113,6 +113,7 @@ struct sessions *sessions_get(struct ns *ns)
         all->seed = hash_seed_random();
         all->log.fd = -1;
         list_init(&all->spare_endings);
+        list_init(&all->truncations);
         list_init(&all->shedding);
         list_init(&all->windows[false]);
         list_init(&all->windows[true]);
@@ -239,12 +240,14 @@ static void session_free(struct session *s)
         struct session_slot *slot = &all->slots[s->slot];
 
         forget_openings(s);
+        truncation_call_off(s, -ENOENT);
         if (session_is_live(s)) {
                 session_log_gone(s);
                 all->n_live--;
         } else {
                 all->n_dead--;
         }
+        session_log_forget(s);
         session_end_at(s, PAGE_NONE);
         session_drop_window(s);
         unlink_bucket(all, s);
@@ -265,6 +268,7 @@ static void session_end(struct session *s)
                 return;
         }
         forget_openings(s);
+        truncation_call_off(s, -ENOENT);
         session_log_gone(s);
         session_end_at(s, PAGE_NONE);
         list_remove(&s->window_link);
@@ -299,6 +303,7 @@ void sessions_reset(struct ns *ns)
 
         if (!all)
                 return;
+        truncations_reset(all);
         all->n_dead += all->n_live;
         all->n_live = 0;
         all->n_room = 0;
@@ -339,6 +344,7 @@ void sessions_free(struct ns *ns)
 
         if (!all)
                 return;
+        truncations_end(ns);
         session_log_close(ns);
         for (uint32_t i = 0; i < all->n_slots; i++) {
                 if (all->slots[i].session)

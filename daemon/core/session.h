@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "daemon/core/chore.h"
+#include "daemon/core/detail.h"
 #include "daemon/core/group.h"
 #include "policy/evict.h"
 
@@ -129,13 +130,72 @@ bool session_may_continue(struct attach *a, uint32_t handle, uint32_t page);
 void session_append(
         struct attach *a, uint32_t handle, uint32_t page, uint32_t parent, uint64_t now_nsec);
 
+/* Under way in one namespace: each page that goes or moves is compared with them all. Not tuned. */
+#define TRUNCATIONS_MAX 64
+
 /*
- * Keeps the pages with the first and the last tokens of what it has, whole ones; with last_tokens 0
- * it ends there, and isn't truncated. *ret_left: pages that left. Those nobody else has use for are
- * freed. 0; -EINVAL: a range that is none; -ENOMEM (unchanged).
+ * A truncation keeps the pages with the first and the last tokens of what the session has when it
+ * begins, whole ones; with last_tokens 0 the session ends there, and isn't truncated. Those that
+ * leave, and that nobody else has use for, are freed.
+ *
+ * A text may have very many pages, so they are gone through in slices, from the end of the text on:
+ *
+ *   walking (holds what will be the window) -> writing that down (session-log.h) -> done
+ *
+ * Until the end the session is as before, for everybody, and for a daemon that comes after this
+ * one; then it is truncated at once. Pages that leave the tree meanwhile, for whatever reason, are
+ * the text's all the same: the truncation names the page where it goes on, and where that goes or
+ * moves it hears of it. What is published to the session meanwhile calls it off, as it is no
+ * beginning or end of the text that was to be kept. Memory is taken from it where nothing else is
+ * left, or the set of one of its pages is recalled: then the session ends up without a window.
  */
-int session_truncate(struct attach *a, struct session *s, uint64_t first_tokens,
-        uint64_t last_tokens, uint64_t *ret_left, struct detail *d);
+struct session_truncation {
+        struct list_link link;   /* sessions.truncations, while it isn't over */
+        struct chore chore;      /* once it is queued */
+        struct ns *ns;           /* borrowed */
+        struct session *session; /* borrowed; NULL: it is done, or called off */
+        uint64_t first_tokens;
+        uint64_t end, gap_end; /* of the text, and of what leaves it: tokens */
+        bool fills;            /* the session had no window: what is beyond gap_end will be */
+        bool has_end;          /* it is to have a window */
+        bool has_head;         /* `at` is the last page of what is left before the gap */
+        bool is_lost;          /* there will be no window; what is held is let go of */
+        uint32_t at;           /* page of the tree that is looked at next; PAGE_NONE: none */
+        uint32_t *pages;       /* owned; those from `first` on are held */
+        uint32_t first, room;
+        uint64_t window_token, head_tokens; /* where these begin and end */
+        uint64_t n_left;                    /* pages that leave */
+        int result;                         /* once it is over: 0, -ENOENT, -EAGAIN, -ENOMEM */
+        struct detail why;                  /* where that isn't 0 */
+        /* It was queued, and is over: it is in no list, the owner may free it. */
+        void (*done)(struct session_truncation *t);
+};
+
+/*
+ * Begins, and takes the first slice. 0: it is over, or has to be queued (truncation_is_over());
+ * -EINVAL: a range that is none; -EAGAIN: the session is being truncated, or TRUNCATIONS_MAX are;
+ * -ENOMEM.
+ */
+int truncation_begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
+        uint64_t last_tokens, struct detail *d);
+
+static inline bool truncation_is_over(const struct session_truncation *t)
+{
+        return list_is_empty(&t->link);
+}
+
+/* One that isn't over is `to` from now on, and has its turns in chores_work() (chore.h). done: it
+ * is over. */
+void truncation_queue(struct session_truncation *t, struct session_truncation *to,
+        void (*done)(struct session_truncation *t));
+
+/* One that isn't queued is over, and the session as it was. */
+void truncation_cancel(struct session_truncation *t);
+
+/* All at once, however much it is: for tests. *ret_left: pages that left. As truncation_begin() and
+ * session_truncation.result; where it fails, the session is as it was. */
+int session_truncate(struct session *s, uint64_t first_tokens, uint64_t last_tokens,
+        uint64_t *ret_left, struct detail *d);
 
 /* Of its end, wherever that goes, until another hint is given. */
 void session_hint(struct session *s, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec);
@@ -188,8 +248,9 @@ bool sessions_sweep(struct ns *ns, uint32_t *budget);
  */
 bool sessions_give_way(struct ns *ns, bool open);
 
-/* The set is taken back: windows with pages in it go. Where windows hold some it looks at windows
- * until it has found them all. Returns how many pages of windows it looked at. */
+/* The set is taken back: windows with pages in it are lost, these at once, the rest of them by
+ * sessions_sweep(). Where windows hold some it looks at windows until it has found them all.
+ * Returns how many pages of windows it looked at. */
 uint64_t sessions_leave_set(struct extent_set *set);
 
 /*

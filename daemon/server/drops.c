@@ -26,6 +26,13 @@ struct purging {
         struct frame_header request;
 };
 
+/* A SESSION_TRUNCATE that isn't over. */
+struct truncating {
+        struct session_truncation truncation;
+        struct peer *peer; /* borrowed; NULL: nobody is to be answered */
+        struct frame_header request;
+};
+
 /* All of it is gone: now disks have their say. */
 static void answer(struct peer *p, const struct frame_header *header, uint64_t n_pages)
 {
@@ -119,11 +126,52 @@ int drops_purge(struct request *rq, struct session_purge *purge)
         return 0;
 }
 
+static void on_truncated(struct session_truncation *t)
+{
+        struct truncating *g = container_of(t, struct truncating, truncation);
+        Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
+        struct peer *p = g->peer;
+
+        if (p) {
+                p->truncating = NULL;
+                reply.count = t->n_left;
+                dispatch_end(p, &g->request, &reply.base, t->result, t->why.text);
+                peer_schedule(p);
+        }
+        free(g);
+}
+
+int drops_truncate(struct request *rq, struct session_truncation *t)
+{
+        struct peer *p = rq->peer;
+        struct truncating *g;
+
+        ((Kvlease__V1__CountReply *)rq->reply)->count = t->n_left;
+        if (truncation_is_over(t)) {
+                rq->detail = t->why;
+                return t->result;
+        }
+        g = sizeof(*g) > pending_left(p) ? NULL : malloc(sizeof(*g));
+        if (!g) {
+                truncation_cancel(t);
+                return detail_set(&rq->detail, -ENOMEM, PENDING_FULL_TEXT);
+        }
+        *g = (struct truncating){.request = *rq->header};
+        truncation_queue(t, &g->truncation, on_truncated);
+        rq->is_deferred = true;
+        if (may_wait(p)) {
+                g->peer = p;
+                p->truncating = g;
+        }
+        return 0;
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 size_t drops_bytes(const struct peer *p)
 {
-        return p->dropping ? sizeof(*p->dropping) : 0;
+        return (p->dropping ? sizeof(*p->dropping) : 0) +
+               (p->truncating ? sizeof(*p->truncating) : 0);
 }
 
 static void on_closed(void *data)
@@ -158,6 +206,9 @@ void drops_leave(struct peer *p)
         if (p->dropping)
                 p->dropping->peer = NULL;
         p->dropping = NULL;
+        if (p->truncating)
+                p->truncating->peer = NULL;
+        p->truncating = NULL;
         if (p->purging)
                 p->purging->peer = NULL;
         p->purging = NULL;

@@ -141,14 +141,14 @@ int handle_SESSION_PAGES(struct request *rq)
 int handle_SESSION_TRUNCATE(struct request *rq)
 {
         const Kvlease__V1__SessionTruncateRequest *m = rq->message;
-        Kvlease__V1__CountReply *reply = rq->reply;
+        struct session_truncation t;
         struct session *s;
         struct attach *a;
         int r = take_session(rq, m->ns_id, m->session, &a, &s);
 
-        if (r != 0)
-                return r;
-        return session_truncate(a, s, m->first_tokens, m->last_tokens, &reply->count, &rq->detail);
+        if (r == 0)
+                r = truncation_begin(&t, s, m->first_tokens, m->last_tokens, &rq->detail);
+        return r == 0 ? drops_truncate(rq, &t) : r;
 }
 
 int handle_SESSION_HINT(struct request *rq)

@@ -108,8 +108,9 @@ struct peer {
         uint32_t n_durables;
         struct attach *closing; /* of drops.c: its NS_CLOSE isn't over; borrowed; NULL: none */
         struct frame_header close_request; /* that */
-        struct dropping *dropping; /* of drops.c; owned by its tenant's chores; NULL: none */
-        struct purging *purging;   /* likewise */
+        struct dropping *dropping;     /* of drops.c; owned by its tenant's chores; NULL: none */
+        struct purging *purging;       /* likewise */
+        struct truncating *truncating; /* likewise */
         struct tenant_change *tenant_change; /* of tenant-changes.c, whose it is; NULL: none */
         struct follower *follower; /* owned: an ADMIN_EVENTS that waits (followers.h); NULL */
         struct outqueue out;
@@ -244,7 +245,7 @@ static inline bool peer_is_watcher(const struct peer *p)
 /* Nothing is handled before what it asked for last is over (drops.h). */
 static inline bool peer_awaits_drop(const struct peer *p)
 {
-        return p->dropping || p->purging || p->closing;
+        return p->dropping || p->purging || p->truncating || p->closing;
 }
 
 static inline struct peer *peer_of_member(const struct member *m)

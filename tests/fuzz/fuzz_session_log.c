@@ -146,7 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         sessions_recover(attach->ns);
         check_state();
         handle = open_session("a");
-        (void)session_truncate(attach, session_of(attach, handle, NULL), 16, 16, &n, NULL);
+        (void)session_truncate(session_of(attach, handle, NULL), 16, 16, &n, NULL);
         (void)sessions_give_way(attach->ns, true);
         check_state();
         CHECK(session_close(attach, handle, true, 1, NULL) == 0);

@@ -300,7 +300,7 @@ static void use_session(struct attach *a, const uint8_t *r)
         else if (r[1] == SESSION_CLOSE)
                 session_close(a, r[5], r[7] % 2, now_nsec, NULL);
         else if (s && r[1] == SESSION_TRUNCATE)
-                session_truncate(a, s, r[3], r[6], &n_left, NULL);
+                session_truncate(s, r[3], r[6], &n_left, NULL);
         else if (s)
                 ask_pages(a, s, r);
 }

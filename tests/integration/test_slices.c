@@ -1,5 +1,6 @@
 /* What takes long is done in slices: other tenants are served meanwhile, and whoever asked for it
  * is told when it is done. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +124,95 @@ static void test_window(void **state)
         assert_int_equal(ctl_status(h, "pages_sealed"), 4);
         worker_tell(w, "session-close drop");
         harness_assert_prompt(h);
+        worker_stop(w);
+}
+
+#define N_WINDOW (N_PAGES - 8)
+
+/* `w` has begun to truncate the session of this number, at the end of the long text that `anchor`
+ * keeps cached; `other`, for whom it is open, too, has asked for the same. Was one of them told
+ * that this is under way? The other's may come first. */
+static bool is_refused_meanwhile(struct worker *w, struct worker *other, unsigned number)
+{
+        unsigned n_refused = 0, n_done = 0;
+
+        worker_tell(w, "session-open chat%u", number);
+        assert_int_equal(
+                worker_ask(w, "session-talk 1 %u %u", N_PAGES - 1, N_PAGES - 1), KVL_DUPLICATE);
+        worker_tell(other, "session-open chat%u must", number);
+        worker_say(w, "session-truncate 64 %u", N_WINDOW * 16);
+        while (!worker_answers(w, 0)) {
+                int code = worker_ask(other, "session-truncate 64 %u", N_WINDOW * 16);
+
+                assert_true(code == 0 || code == -EAGAIN);
+                n_refused += code == -EAGAIN;
+                n_done += code == 0;
+        }
+        assert_true(w->code == 0 || (w->code == -EAGAIN && n_done > 0));
+        return n_refused > 0 || w->code == -EAGAIN;
+}
+
+static void expect_window(struct worker *w, unsigned number)
+{
+        unsigned is_new, n_pages;
+
+        worker_tell(w, "session-close");
+        worker_tell(w, "session-open chat%u must", number);
+        assert_int_equal(sscanf(w->rest, "%u %u", &is_new, &n_pages), 2);
+        assert_int_equal(n_pages, 4 + N_WINDOW);
+}
+
+static void begin_long_text(struct worker *w)
+{
+        worker_tell(w, "session-open anchor");
+        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
+        worker_tell(w, "session-close");
+}
+
+/* While a long text is truncated its own tenant is served, too: who asks for the same is told that
+ * it is under way. Of a request that takes one turn nobody would ever see that. */
+static void test_truncation(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "a", "ns", 1);
+        bool is_seen = false;
+
+        begin_long_text(w);
+        for (unsigned i = 0; i < 50 && !is_seen; i++) {
+                is_seen = is_refused_meanwhile(w, other, i);
+                expect_window(w, i);
+                worker_tell(w, "session-close drop");
+                worker_tell(other, "session-close");
+        }
+        assert_true(is_seen);
+        assert_int_equal(count_found(other), 7);
+        harness_assert_prompt(h);
+        worker_stop(other);
+        worker_stop(w);
+}
+
+/* The daemon dies in the middle: the next one has the session as it was, and does it when it is
+ * asked again; or as it was to be. */
+static void test_daemon_dies_truncating(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "a", "ns", 1);
+        pid_t daemon = (pid_t)ctl_status(h, "pid");
+
+        begin_long_text(w);
+        worker_tell(w, "session-open chat0");
+        assert_int_equal(
+                worker_ask(w, "session-talk 1 %u %u", N_PAGES - 1, N_PAGES - 1), KVL_DUPLICATE);
+        worker_tell(other, "session-open chat0 must");
+        worker_say(w, "session-truncate 64 %u", N_WINDOW * 16);
+        (void)worker_ask(other, "session-hint 1 0"); /* it has reached the daemon, most likely */
+        kill(daemon, SIGKILL);
+        assert_true(worker_answers(w, 60000));
+        assert_int_equal(w->code, 0);
+        print_message("the second daemon took %s from the session", w->rest);
+        worker_tell(other, "session-close");
+        expect_window(w, 0);
+        worker_stop(other);
         worker_stop(w);
 }
 
@@ -282,6 +372,7 @@ int main(void)
                 harness_test(test_tag, (void *)&many_pages),
                 harness_test(test_session, (void *)&many_pages),
                 harness_test(test_window, (void *)&many_pages),
+                harness_test(test_truncation, (void *)&many_pages),
                 harness_test(test_reader, (void *)&many_pages),
                 harness_test(test_asker_dies, (void *)&many_pages),
                 harness_test(test_lower_limit, (void *)&many_pages),
@@ -289,6 +380,7 @@ int main(void)
                 harness_test(test_announcer_dies, (void *)&many_pages),
                 harness_test(test_close, (void *)&many_pages),
                 harness_test(test_daemon_dies, (void *)&kept_pages),
+                harness_test(test_daemon_dies_truncating, (void *)&kept_pages),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

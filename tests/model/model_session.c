@@ -213,6 +213,48 @@ static uint64_t end_of(const struct list *l, uint64_t empty)
         return l->n > 0 ? l->e[l->n - 1].end : empty;
 }
 
+/* A truncation that isn't over, of the text as it was when it began. */
+struct truncation {
+        struct session_truncation t;
+        bool is_under_way, is_decided, window_may_go;
+        int result; /* that is expected */
+        unsigned i;
+        struct text before;
+        uint64_t first, last, gap_end;
+};
+
+static struct truncation truncations[3];
+static unsigned n_truncations; /* that took several slices */
+
+/* NULL: none that could still succeed. */
+static struct truncation *truncation_of(unsigned i)
+{
+        for (unsigned k = 0; k < ARRAY_SIZE(truncations); k++)
+                if (truncations[k].is_under_way && truncations[k].i == i &&
+                        !truncations[k].is_decided && truncations[k].result == 0)
+                        return &truncations[k];
+        return NULL;
+}
+
+static void call_off(unsigned i, int result)
+{
+        if (truncation_of(i))
+                truncation_of(i)->result = result;
+}
+
+/* After each step. */
+static void note_step(struct truncation *c)
+{
+        c->is_decided = !c->t.session; /* what it held is let go of */
+        c->window_may_go |= windows_may_go || store.n_recalls > 0;
+        for (unsigned k = 0; k < c->before.head.n; k++) {
+                struct element *e = &c->before.head.e[k];
+
+                if (!is_in_tree(e) && !is_in_window(e))
+                        e->page = PAGE_NONE; /* gone, whoever gets its key or its number */
+        }
+}
+
 static void forget(struct text *t)
 {
         unsigned n_open = t->n_open;
@@ -327,6 +369,7 @@ static void op_open(void)
 /* It is gone for all that had it open. */
 static void end_text(unsigned i)
 {
+        call_off(i, -ENOENT);
         forget(&texts[i]);
         texts[i].n_open = 0;
 }
@@ -455,6 +498,7 @@ static void op_append(void)
         if (r != 0)
                 CHECK(free_pages(c->a, &leased, 1, &d) == 0, "%s", d.text);
         CHECK(r == 0 || (r == KVL_STATUS_DUPLICATE && !t->truncated), "%d %s", r, d.text);
+        call_off(i, -EAGAIN);
         if (!ns_page(ns, e.page)) { /* sealed in a set that is gone by now */
                 t->end = (t->truncated ? (n_keep > 0 ? l->e[n_keep - 1].end : t->window_token)
                                  : n_keep > 0 ? l->e[n_keep - 1].end
@@ -471,9 +515,10 @@ static void op_append(void)
 }
 
 /* In the tree: what is kept, by looping over all of it. */
-static void truncate_tree(struct text *t, uint64_t first, uint64_t last, uint64_t *left)
+static void truncate_tree(
+        struct text *t, uint64_t first, uint64_t last, uint64_t gap_end, uint64_t *left)
 {
-        uint64_t total = end_of(&t->head, 0), gap_end = total - MIN(last, total);
+        uint64_t total = end_of(&t->head, 0);
         unsigned n_head = 0, n_before = 0;
 
         while (n_before < t->head.n && t->head.e[n_before].end <= gap_end)
@@ -494,9 +539,9 @@ static void truncate_tree(struct text *t, uint64_t first, uint64_t last, uint64_
         t->end = last > 0 ? total : t->head_end;
 }
 
-static void truncate_more(struct text *t, uint64_t first, uint64_t last, uint64_t *left)
+static void truncate_more(
+        struct text *t, uint64_t first, uint64_t last, uint64_t gap_end, uint64_t *left)
 {
-        uint64_t total = end_of(&t->window, t->window_token), gap_end = total - MIN(last, total);
         unsigned n_head = 0, n = 0;
 
         while (n < t->window.n && t->window.e[n].end <= gap_end)
@@ -517,6 +562,71 @@ static void truncate_more(struct text *t, uint64_t first, uint64_t last, uint64_
         }
 }
 
+static uint64_t gap_end_of(const struct text *t, uint64_t last)
+{
+        uint64_t total = t->truncated ? end_of(&t->window, t->window_token) : end_of(&t->head, 0);
+
+        return total - MIN(last, total);
+}
+
+/* The window of one that has one is as it is now: it may have been lost. */
+static void end_truncation(struct session_truncation *done)
+{
+        struct truncation *c = container_of(done, struct truncation, t);
+        struct text *t = &texts[c->i], now = c->before;
+        uint64_t left;
+
+        c->is_under_way = false;
+        CHECK(c->t.result == c->result, "%d, not %d: %s", c->t.result, c->result, c->t.why.text);
+        if (c->result != 0)
+                return;
+        note_step(c);
+        now.n_open = t->n_open;
+        if (now.truncated) {
+                now.window = t->window;
+                truncate_more(&now, c->first, c->last, c->gap_end, &left);
+        } else {
+                truncate_tree(&now, c->first, c->last, c->gap_end, &left);
+        }
+        CHECK(c->t.n_left == left, "%llu left, not %llu", (unsigned long long)c->t.n_left,
+                (unsigned long long)left);
+        if (left > 0 || c->before.truncated)
+                *t = now;
+        windows_may_go |= c->window_may_go;
+}
+
+static void op_truncate_soon(void)
+{
+        struct truncation *c = &truncations[rnd(ARRAY_SIZE(truncations))];
+        struct session_truncation t;
+        unsigned i;
+        int r;
+
+        op = "truncate soon";
+        if (!any_open(&i) || c->is_under_way || truncation_of(i))
+                return;
+        prune(&texts[i]);
+        windows_may_go = store.n_recalls > 0;
+        *c = (struct truncation){.i = i,
+                .before = texts[i],
+                .first = rnd(6 * PAGE_TOKENS),
+                .last = rnd(4) ? rnd(20 * PAGE_TOKENS) : 0};
+        c->gap_end = gap_end_of(&texts[i], c->last);
+        if ((c->first == 0 && c->last == 0) ||
+                (texts[i].truncated && c->first > texts[i].window_token))
+                return;
+        r = truncation_begin(&t, (struct session *)find_real(i), c->first, c->last, &d);
+        CHECK(r == 0, "%d %s", r, d.text);
+        c->is_under_way = !truncation_is_over(&t);
+        n_truncations += c->is_under_way;
+        if (c->is_under_way) {
+                truncation_queue(&t, &c->t, end_truncation);
+        } else {
+                c->t = t;
+                end_truncation(&c->t);
+        }
+}
+
 static void op_truncate(void)
 {
         uint64_t first = rnd(6 * PAGE_TOKENS), last = rnd(4) ? rnd(6 * PAGE_TOKENS) : 0;
@@ -533,16 +643,20 @@ static void op_truncate(void)
         t = &texts[i];
         prune(t);
         windows_may_go = store.n_recalls > 0; /* what is in a recalled set can't be kept */
-        r = session_truncate(c->a, session_of(c->a, c->handles[i], NULL), first, last, &left, &d);
+        r = session_truncate(session_of(c->a, c->handles[i], NULL), first, last, &left, &d);
         if ((first == 0 && last == 0) || (t->truncated && first > t->window_token)) {
                 CHECK(r == -EINVAL, "%d", r);
                 return;
         }
+        if (truncation_of(i)) {
+                CHECK(r == -EAGAIN, "%d", r);
+                return;
+        }
         CHECK(r == 0, "%d %s", r, d.text);
         if (t->truncated)
-                truncate_more(t, first, last, &expected);
+                truncate_more(t, first, last, gap_end_of(t, last), &expected);
         else
-                truncate_tree(t, first, last, &expected);
+                truncate_tree(t, first, last, gap_end_of(t, last), &expected);
         CHECK(left == expected, "%llu left, not %llu", (unsigned long long)left,
                 (unsigned long long)expected);
 }
@@ -769,6 +883,22 @@ static void op_recall(void)
                 (void)recall_work(&store, now_nsec, SEC, 1 + rnd(30));
 }
 
+/* Pages that have moved are known by their keys. */
+static void follow(struct list *l)
+{
+        for (unsigned k = 0; k < l->n; k++) {
+                struct element *e = &l->e[k];
+                uint8_t key[KEY_BYTES];
+
+                key_bytes(e->key, key);
+                if (e->page == PAGE_NONE || is_in_tree(e) || is_in_window(e) ||
+                        ns_find_page(ns, key) == PAGE_NONE)
+                        continue;
+                e->page = ns_find_page(ns, key);
+                e->generation = ns_page(ns, e->page)->generation;
+        }
+}
+
 /* Nothing that is cached, or in a window, is lost by it. */
 static void op_compact(void)
 {
@@ -780,18 +910,10 @@ static void op_compact(void)
                         windows_may_go = true;
                 (void)recall_work(&store, now_nsec, SEC, 100);
         }
-        /* Pages that have moved are known by their keys. */
         for (unsigned i = 0; i < N_SESSIONS; i++)
-                for (unsigned k = 0; k < texts[i].head.n; k++) {
-                        struct element *e = &texts[i].head.e[k];
-                        uint8_t key[KEY_BYTES];
-
-                        key_bytes(e->key, key);
-                        if (is_in_tree(e) || ns_find_page(ns, key) == PAGE_NONE)
-                                continue;
-                        e->page = ns_find_page(ns, key);
-                        e->generation = ns_page(ns, e->page)->generation;
-                }
+                follow(&texts[i].head);
+        for (unsigned i = 0; i < ARRAY_SIZE(truncations); i++)
+                follow(&truncations[i].before.head);
 }
 
 /* ---- histories ------------------------------------------------------------------------------- */
@@ -804,6 +926,7 @@ static const struct {
         {op_close, 12},
         {op_append, 100},
         {op_truncate, 20},
+        {op_truncate_soon, 20},
         {op_press, 4},
         {op_evict, 12},
         {op_invalidate_key, 3},
@@ -839,6 +962,8 @@ static void one_step(void)
                 at -= ops[i].weight;
         }
         compare();
+        for (size_t i = 0; i < ARRAY_SIZE(truncations); i++)
+                note_step(&truncations[i]);
 }
 
 int main(int argc, char **argv)
@@ -863,10 +988,11 @@ int main(int argc, char **argv)
         for (; n_seeds > 0; n_seeds--, seed++) {
                 op = "begin";
                 begin();
-                n_cuts = 0;
+                n_cuts = n_truncations = 0;
                 for (step = 0; step < n_steps; step++)
                         one_step();
                 CHECK(n_steps < 5000 || n_cuts > 0, "no drop took several slices");
+                CHECK(n_steps < 5000 || n_truncations > 0, "no truncation took several slices");
                 end();
         }
         return 0;

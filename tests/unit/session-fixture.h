@@ -104,7 +104,7 @@ static inline void truncate_pages(
 {
         uint64_t n;
 
-        assert_int_equal(session_truncate(a, session_of(a, session, NULL), first * PAGE_TOKENS,
+        assert_int_equal(session_truncate(session_of(a, session, NULL), first * PAGE_TOKENS,
                                  last * PAGE_TOKENS, &n, NULL),
                 0);
         assert_int_equal(n, left);

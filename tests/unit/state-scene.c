@@ -233,8 +233,7 @@ static void live_sessions(struct attach *a)
         for (uint32_t id = 20; id < 25; id++)
                 publish_idle(a,
                         &(struct text){.id = id, .parent = id > 20 ? id - 1 : 0, .session = novel});
-        need(session_truncate(
-                a, session_of(a, novel, NULL), PAGE_TOKENS, 2 * PAGE_TOKENS, &n, NULL));
+        need(session_truncate(session_of(a, novel, NULL), PAGE_TOKENS, 2 * PAGE_TOKENS, &n, NULL));
         session_hint(session_of(a, talk, NULL), EVICT_HINT_RETURNS, 30 * SECOND, now_nsec);
 }
 

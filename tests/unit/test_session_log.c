@@ -395,6 +395,147 @@ static void test_full(void **state)
         end(&w);
 }
 
+/* ---- long windows ---------------------------------------------------------------------------- */
+
+#define PIECE 4
+#define LONG  700 /* pages: several records' share of a copy */
+
+static bool truncation_is_done;
+
+static void on_done(struct session_truncation *t)
+{
+        truncation_is_done = true;
+}
+
+/* A long text that is being truncated, all but some of which is to be the window. */
+static struct session *begin_truncation(struct bench *w, struct session_truncation *t)
+{
+        struct session_truncation first;
+        struct session *s;
+        uint32_t handle;
+
+        begin(w, 128);
+        w->f.store.drop_slice_pages = 16;
+        handle = open_logged(w, "s");
+        w->ns->sessions->log.piece_pages = PIECE;
+        for (unsigned i = 0; i < LONG; i += 50)
+                append(w->a, handle, i == 0 ? ROOT : i - 1, i, 50);
+        s = session_of(w->a, handle, NULL);
+        assert_int_equal(
+                truncation_begin(&first, s, PAGE_TOKENS, (LONG - 50) * PAGE_TOKENS, NULL), 0);
+        truncation_is_done = false;
+        truncation_queue(&first, t, on_done);
+        return s;
+}
+
+/* Whenever it is that the daemon ends, the next one has it as before, and then all of it, whether
+ * the log is copied meanwhile or other records come between. */
+static void test_long_window(void **state)
+{
+        for (unsigned n_slices = 1;; n_slices += 37) {
+                struct session_truncation t;
+                struct bench w;
+                struct session *s = begin_truncation(&w, &t);
+                struct session_log *log = &w.ns->sessions->log;
+                bool is_done;
+
+                for (unsigned n = 0; n < n_slices && !truncation_is_done; n++) {
+                        uint32_t before = s->n_logged[log->head->half];
+
+                        if (n % 8 == 7)
+                                session_hint(s, n % 4, 1, 1);
+                        if (n % 64 == 63) /* as if there were much in it that isn't live */
+                                session_log_rewrite(w.ns);
+                        before = s->n_logged[log->head->half];
+                        (void)chores_work(&w.f.store);
+                        assert_true(s->n_logged[log->head->half] - before <= 16);
+                        if (n % 32 == 0)
+                                fixture_check(&w.f);
+                }
+                is_done = truncation_is_done;
+                assert_int_equal(s->is_truncated, is_done);
+                assert_int_equal(s->n_window, is_done ? LONG - 50 : 0);
+                expect_restart(&w);
+                assert_true(truncation_is_done); /* whoever asked for it heard of that */
+                end(&w);
+                if (is_done)
+                        break;
+        }
+}
+
+/* A copy takes it in pieces, while pages are published to it and leave it. */
+static void test_long_window_is_copied(void **state)
+{
+        struct session_truncation t;
+        struct session_log *log;
+        unsigned n_pieces = 0, key = LONG;
+        struct bench w;
+        struct session *s = begin_truncation(&w, &t);
+
+        while (!truncation_is_done)
+                (void)chores_work(&w.f.store);
+        log = &w.ns->sessions->log;
+        for (unsigned n = 0; n < 40; n++) {
+                uint32_t handle;
+
+                while (!log->is_copying)
+                        session_log_put(s);
+                for (unsigned i = 0; i <= n && log->is_copying; i++) {
+                        if (i % 3 == 0)
+                                session_log_put(s);
+                        n_pieces += log->is_in_slot;
+                        append(w.a, w.a->last_session, key - 1, key, 1);
+                        key++;
+                        if (i % 4 == 3)
+                                truncate_pages(w.a, w.a->last_session, 1, s->n_window - 3, 3);
+                }
+                if (n % 2 == 0) {
+                        while (log->is_copying)
+                                session_log_put(s);
+                }
+                expect_restart(&w);
+                handle = open_session(w.a, "s");
+                s = session_of(w.a, handle, NULL);
+                log = &w.ns->sessions->log;
+                log->piece_pages = PIECE;
+        }
+        assert_true(n_pieces > 20);
+        end(&w);
+}
+
+/* It ends before all of it is copied; another one has its place, or nobody. */
+static void test_long_window_ends(void **state)
+{
+        for (int is_dropped = 0; is_dropped < 2; is_dropped++) {
+                struct session_truncation t;
+                struct bench w;
+                struct session *s = begin_truncation(&w, &t);
+                struct session_log *log = &w.ns->sessions->log;
+                uint32_t handle = w.a->last_session, other = open_session(w.a, "t");
+                uint64_t n;
+
+                while (!truncation_is_done)
+                        (void)chores_work(&w.f.store);
+                while (!log->is_in_slot)
+                        session_log_put(s);
+                if (is_dropped)
+                        assert_int_equal(session_close(w.a, handle, true, 1, NULL), 0);
+                else
+                        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+                while (ns_sweep(w.ns, 1000))
+                        ;
+                if (!is_dropped)
+                        (void)open_session(w.a, "u"); /* in the place of the other one */
+                s = session_of(w.a, is_dropped ? other : open_session(w.a, "v"), NULL);
+                assert_int_equal(s->slot, is_dropped);
+                while (log->is_copying)
+                        session_log_put(s);
+                expect_restart(&w);
+                assert_int_equal(sessions_count(w.ns), is_dropped ? 1 : 2);
+                end(&w);
+        }
+}
+
 /* ---- killed ---------------------------------------------------------------------------------- */
 
 #define N_IDS 5
@@ -412,6 +553,7 @@ static void act_begin(struct actor *x)
         begin(&x->w, 64);
         for (unsigned i = 0; i < N_IDS; i++)
                 x->handles[i] = open_logged(&x->w, ids[i]);
+        x->w.ns->sessions->log.piece_pages = 1;
 }
 
 /* A page with one of two keys below the session's end, or below a page before it. */
@@ -454,8 +596,8 @@ static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigne
         if (what < 10)
                 act_append(x, *handle, s);
         else if (what < 12)
-                (void)session_truncate(a, s, random_below(6) * PAGE_TOKENS,
-                        random_below(6) * PAGE_TOKENS, &n, NULL);
+                (void)session_truncate(
+                        s, random_below(6) * PAGE_TOKENS, random_below(6) * PAGE_TOKENS, &n, NULL);
         else if (what == 12)
                 session_hint(s, random_below(4), 1, now_nsec);
         else if (what < 15)
@@ -551,6 +693,7 @@ static void begin_child(struct bench *w)
                     index->fd, 0) == MAP_FAILED ||
                 session_log_map(w->ns, fcntl(w->keeper.fd, F_DUPFD_CLOEXEC, 0)) < 0)
                 _exit(2);
+        w->ns->sessions->log.piece_pages = 1;
 }
 
 /* False: it came to the end. */
@@ -690,6 +833,9 @@ int main(void)
                 cmocka_unit_test(test_not_kept),
                 cmocka_unit_test(test_copies),
                 cmocka_unit_test(test_full),
+                cmocka_unit_test(test_long_window),
+                cmocka_unit_test(test_long_window_is_copied),
+                cmocka_unit_test(test_long_window_ends),
                 cmocka_unit_test(test_killed),
                 cmocka_unit_test(test_damaged),
                 cmocka_unit_test(test_no_memory),

@@ -1,6 +1,6 @@
 /* The requests of sessions and tags, through the server. */
 #include "daemon/core/lease.h"
-#include "daemon/core/session.h"
+#include "daemon/core/session-impl.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/list-page.h"
 #include "proto/arena.h"
@@ -431,6 +431,81 @@ static void test_purge_of_many(void **state)
         world_end(&w);
 }
 
+/* From now on chores wait until the test has them done. */
+static void (*hold_chores(struct world *w))(void *data)
+{
+        void (*on_work)(void *data) = w->server.store.on_work;
+
+        for (unsigned i = 0; i < 10; i++)
+                world_turn(w);
+        w->server.store.on_work = NULL;
+        return on_work;
+}
+
+static void do_chores(struct world *w, void (*on_work)(void *data))
+{
+        w->server.store.on_work = on_work;
+        on_work(w->server.store.callback_data);
+}
+
+/* A long text is truncated a slice at a time: it is answered when that is over, and what is behind
+ * it waits. Somebody else publishes to it; whoever asked hangs up. */
+static void test_truncate_in_slices(void **state)
+{
+        Kvlease__V1__SessionTruncateRequest m = KVLEASE__V1__SESSION_TRUNCATE_REQUEST__INIT;
+        struct session_info info;
+        struct client *c, *other;
+        void (*on_work)(void *data);
+        struct attach *a;
+        struct world w;
+        uint32_t s, t;
+
+        world_init(&w, "fake");
+        world_serve(&w, TENANT, 4);
+        w.server.store.drop_slice_pages = 1;
+        c = connect_client(&w, getpid(), NULL);
+        other = connect_client(&w, getpid(), NULL);
+        a = attach_of(&w, c);
+        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
+        assert_int_equal(publish(&w, c, s, 0, 1, 12), OK);
+        assert_int_equal(truncate_session(&w, c, s, 16, 32), OK);
+        assert_int_equal(c->count, 9);
+        session_info(session_of(a, s, NULL), &info);
+        assert_true(info.is_truncated && info.n_pages == 3);
+        assert_int_equal(publish(&w, c, s, 0, 13, 2), OK);
+        /* Another one, which is published to. */
+        assert_int_equal(open_session(&w, c, "t", false, &t), OK);
+        assert_int_equal(publish(&w, c, t, 0, 30, 1), wire(KVL_STATUS_NO_PARENT));
+        assert_int_equal(publish(&w, c, t, 0, 1, 12), wire(KVL_STATUS_DUPLICATE));
+        assert_int_equal(open_session(&w, other, "t", true, &s), OK);
+        m.ns_id = NS_ID;
+        m.session = t;
+        m.first_tokens = m.last_tokens = 16;
+        on_work = hold_chores(&w);
+        say(c, MSG_SESSION_TRUNCATE, &m.base);
+        AWAIT(&w, session_of(a, t, NULL)->truncation);
+        assert_true(peer_awaits_drop(peer_of(&w, c)));
+        assert_int_equal(truncate_session(&w, other, s, 16, 16), wire(-EAGAIN));
+        assert_int_equal(publish(&w, other, s, 0, 13, 1), OK);
+        assert_null(session_of(a, t, NULL)->truncation);
+        do_chores(&w, on_work);
+        AWAIT(&w, c->status != UINT32_MAX);
+        assert_int_equal(c->status, wire(-EAGAIN));
+        assert_non_null(strstr(c->detail, "published"));
+        assert_false(peer_awaits_drop(peer_of(&w, c)));
+        /* And whose asker hangs up. */
+        on_work = hold_chores(&w);
+        say(c, MSG_SESSION_TRUNCATE, &m.base);
+        AWAIT(&w, session_of(a, t, NULL)->truncation);
+        hang_up(c);
+        a = attach_of(&w, other);
+        do_chores(&w, on_work);
+        AWAIT(&w, !session_of(a, s, NULL)->truncation);
+        session_info(session_of(a, s, NULL), &info);
+        assert_true(info.is_truncated && info.n_pages == 2);
+        world_end(&w);
+}
+
 static void test_expiry(void **state)
 {
         Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
@@ -505,6 +580,7 @@ int main(void)
                 TEST(test_administration),
                 TEST(test_long_list),
                 TEST(test_purge_of_many),
+                TEST(test_truncate_in_slices),
                 TEST(test_expiry),
                 TEST(test_sleeps_until_expiry),
         };

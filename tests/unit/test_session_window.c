@@ -81,7 +81,7 @@ static void test_ranges(void **state)
         s = open_session(w.a, "s");
         truncate_pages(w.a, s, 1, 1, 0); /* it has none */
         append(w.a, s, ROOT, 0, 6);
-        assert_int_equal(session_truncate(w.a, session_of(w.a, s, NULL), 0, 0, &n, &d), -EINVAL);
+        assert_int_equal(session_truncate(session_of(w.a, s, NULL), 0, 0, &n, &d), -EINVAL);
         assert_non_null(strstr(d.text, "drop the session"));
         /* Nothing lies between. */
         truncate_pages(w.a, s, 3, 3, 0);
@@ -91,11 +91,10 @@ static void test_ranges(void **state)
         assert_int_equal(count_hits(w.a, 0, 6), 6);
         /* Whole pages: those with the first 17 and with the last token. */
         assert_int_equal(
-                session_truncate(w.a, session_of(w.a, s, NULL), PAGE_TOKENS + 1, 1, &n, NULL), 0);
+                session_truncate(session_of(w.a, s, NULL), PAGE_TOKENS + 1, 1, &n, NULL), 0);
         assert_int_equal(n, 3);
         expect_pages(w.a, s, "0@0 1@1 5@5");
-        assert_int_equal(
-                session_truncate(w.a, session_of(w.a, s, NULL), 5 * PAGE_TOKENS + 1, 1, &n, &d),
+        assert_int_equal(session_truncate(session_of(w.a, s, NULL), 5 * PAGE_TOKENS + 1, 1, &n, &d),
                 -EINVAL);
         assert_non_null(strstr(d.text, "the gap"));
         /* A larger gap, at its beginning and at its end. */
@@ -622,7 +621,7 @@ static void test_windows_are_bounded(void **state)
                 s = open_session(w.a, id);
                 append(w.a, s, ROOT, 0, 8);
                 r = session_truncate(
-                        w.a, session_of(w.a, s, NULL), PAGE_TOKENS, 6 * PAGE_TOKENS, &left, NULL);
+                        session_of(w.a, s, NULL), PAGE_TOKENS, 6 * PAGE_TOKENS, &left, NULL);
         }
         fixture_check(&w.f);
         assert_int_equal(r, -ENOMEM);
@@ -755,7 +754,7 @@ static void test_no_memory(void **state)
         s = open_session(w.a, "s");
         append(w.a, s, ROOT, 0, 6);
         alloc_fail_at(1);
-        r = session_truncate(w.a, session_of(w.a, s, NULL), PAGE_TOKENS, PAGE_TOKENS, &left, NULL);
+        r = session_truncate(session_of(w.a, s, NULL), PAGE_TOKENS, PAGE_TOKENS, &left, NULL);
         assert_true(alloc_fail_end());
         assert_int_equal(r, -ENOMEM);
         assert_int_equal(info_of(w.a, s).n_pages, 6);
@@ -929,6 +928,24 @@ static void test_window_is_lost_in_slices(void **state)
         end(&w);
 }
 
+/* One that is lost because of a set that is taken back: the set's pages go at once, those before
+ * and behind them in slices. */
+static void test_window_leaves_set_in_slices(void **state)
+{
+        struct bench w;
+        uint32_t s = long_window(&w);
+        struct extent_set *set = ns_set_of(w.ns, session_of(w.a, s, NULL)->window[20]);
+
+        w.ns->keep_idle_sets = true;
+        assert_int_equal(sessions_leave_set(set), LONG_WINDOW);
+        expect_pages(w.a, s, "0@0");
+        assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), LONG_WINDOW - 4 - SET_PAGES);
+        assert_true(set_is_idle(set));
+        ns_trim(w.ns);
+        expect_slices(&w, 0);
+        end(&w);
+}
+
 /* The session ends, however it does, before all of them went. */
 static void test_slices_of_a_session_that_ends(void **state)
 {
@@ -956,6 +973,7 @@ int main(void)
                 TEST(test_window_begins_anew_in_slices),
                 TEST(test_window_is_shortened_in_slices),
                 TEST(test_window_is_lost_in_slices),
+                TEST(test_window_leaves_set_in_slices),
                 TEST(test_slices_of_a_session_that_ends),
                 cmocka_unit_test(test_long_window_goes_in_slices),
                 TEST(test_truncate),

@@ -201,7 +201,7 @@ static void test_session_loses(void **state)
         assert_int_equal(info.n_pages, 7);
         assert_int_equal(info.lost_tokens, w.ns->layout.page_tokens);
         assert_pages(&w, s, 7, "ddddhhh");
-        assert_int_equal(session_truncate(w.attach, session_of(w.attach, s, NULL),
+        assert_int_equal(session_truncate(session_of(w.attach, s, NULL),
                                  5 * w.ns->layout.page_tokens, 0, &n_left, &w.d),
                 0);
         assert_int_equal(n_left, 2);
@@ -225,8 +225,8 @@ static void test_session_window(void **state)
         publish(&w, (struct what){.session = s}, 0, 8);
         send_down(&w, 6, 2);
         assert_int_equal(
-                session_truncate(w.attach, session_of(w.attach, s, NULL),
-                        2 * w.ns->layout.page_tokens, 3 * w.ns->layout.page_tokens, &n_left, &w.d),
+                session_truncate(session_of(w.attach, s, NULL), 2 * w.ns->layout.page_tokens,
+                        3 * w.ns->layout.page_tokens, &n_left, &w.d),
                 0);
         assert_int_equal(n_left, 3);
         assert_pages(&w, s, 5, "dddhh");

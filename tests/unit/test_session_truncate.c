@@ -1,0 +1,375 @@
+/* Truncations of long texts, a slice at a time: what can happen to text, session and namespace
+ * between two of them. */
+#include <errno.h>
+
+#include "daemon/core/places.h"
+#include "daemon/core/session-impl.h"
+#include "tests/unit/session-fixture.h"
+
+#define SLICE   4
+#define N_PAGES 60
+#define N_HEAD  10
+#define N_END   30 /* pages that stay after the gap */
+
+struct bench {
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        struct ns *ns;
+        uint32_t s;
+        struct session_truncation t;
+        bool is_done;
+};
+
+static void on_done(struct session_truncation *t)
+{
+        container_of(t, struct bench, t)->is_done = true;
+}
+
+/* Of a session with this handle; the first slice is taken. */
+static void truncate_soon(struct bench *w, uint32_t session)
+{
+        struct session_truncation t;
+
+        assert_int_equal(truncation_begin(&t, session_of(w->a, session, NULL), N_HEAD * PAGE_TOKENS,
+                                 N_END * PAGE_TOKENS, NULL),
+                0);
+        assert_false(truncation_is_over(&t));
+        truncation_queue(&t, &w->t, on_done);
+        w->is_done = false;
+        fixture_check(&w->f);
+}
+
+/* A session whose truncation has begun. */
+static void begin(struct bench *w)
+{
+        fixture_start(&w->f, 16, 16, 16);
+        w->f.store.drop_slice_pages = SLICE;
+        w->m = join(w->f.a);
+        w->a = open_ns(w->m, "x");
+        w->ns = w->a->ns;
+        w->s = open_session(w->a, "s");
+        append(w->a, w->s, ROOT, 0, N_PAGES);
+        truncate_soon(w, w->s);
+}
+
+/* n more slices. */
+static void work(struct bench *w, unsigned n)
+{
+        for (; n > 0; n--) {
+                assert_non_null(chores_work(&w->f.store));
+                fixture_check(&w->f);
+        }
+}
+
+static void finish(struct bench *w, int result)
+{
+        while (!w->is_done)
+                work(w, 1);
+        assert_int_equal(w->t.result, result);
+        assert_int_equal(w->t.why.text[0] != 0, result != 0);
+}
+
+static void end(struct bench *w)
+{
+        while (chores_work(&w->f.store))
+                fixture_check(&w->f);
+        member_free(w->m);
+        fixture_end(&w->f);
+}
+
+static void expect_truncated(struct bench *w, unsigned n_window)
+{
+        struct session_info info = info_of(w->a, w->s);
+
+        assert_true(info.is_truncated);
+        assert_int_equal(info.n_pages, N_HEAD + n_window);
+        assert_int_equal(info.n_tokens, N_PAGES * PAGE_TOKENS);
+        assert_int_equal(info.lost_tokens, (N_END - n_window) * PAGE_TOKENS);
+        assert_int_equal(w->t.n_left, N_PAGES - N_HEAD - N_END);
+        assert_int_equal(w->ns->sessions->n_room, n_window);
+}
+
+/* Nothing of it is held. */
+static void expect_untouched(struct bench *w)
+{
+        assert_int_equal(w->ns->sessions->n_room, 0);
+        for (uint32_t i = 0; i < w->ns->geometry.capacity_pages; i++)
+                if (ns_page(w->ns, i))
+                        assert_int_equal(ns_note(w->ns, i)->n_windows, 0);
+}
+
+/* For everybody it is as before until it is done, and then all that it is to be. */
+static void test_slices(void **state)
+{
+        unsigned n = 0, before = 0;
+        struct bench w;
+
+        for (begin(&w); !w.is_done; n++) {
+                struct session_info info = info_of(w.a, w.s);
+
+                assert_false(info.is_truncated);
+                assert_int_equal(info.n_pages, N_PAGES);
+                assert_int_equal(count_hits(w.a, 0, N_PAGES), N_PAGES);
+                assert_true(w.ns->sessions->n_room - before <= SLICE);
+                before = (unsigned)w.ns->sessions->n_room;
+                work(&w, 1);
+        }
+        assert_true(n >= (N_PAGES - N_HEAD) / SLICE);
+        finish(&w, 0);
+        expect_truncated(&w, N_END);
+        append(w.a, w.s, N_PAGES - 1, N_PAGES, 1);
+        assert_int_equal(info_of(w.a, w.s).n_pages, N_HEAD + N_END + 1);
+        end(&w);
+}
+
+/* What leaves the tree meanwhile, from the end of the text on, is the text's all the same: of the
+ * window, of the gap, and of the head, from which it is lost. */
+static void test_evicted(void **state)
+{
+        for (unsigned n_slices = 0; n_slices < 12; n_slices += 3) {
+                struct bench w;
+
+                begin(&w);
+                work(&w, n_slices);
+                if (w.is_done)
+                        fail();
+                for (unsigned key = N_PAGES; key-- > N_HEAD - 2;) {
+                        evict(w.a, key);
+                        fixture_check(&w.f);
+                }
+                assert_int_equal(info_of(w.a, w.s).n_pages, N_HEAD - 2);
+                finish(&w, 0);
+                assert_int_equal(info_of(w.a, w.s).n_pages, N_HEAD - 2 + N_END);
+                assert_int_equal(info_of(w.a, w.s).lost_tokens, 2 * PAGE_TOKENS);
+                assert_int_equal(w.t.n_left, N_PAGES - N_HEAD - N_END);
+                end(&w);
+        }
+}
+
+/* Pages that it comes to later move to another place (compaction, tiers). */
+static void test_moved(void **state)
+{
+        struct bench w;
+        uint32_t to;
+
+        begin(&w);
+        work(&w, 3);
+        assert_int_equal(lease_pages(w.a, 1, 1, &to, NULL), 0);
+        grants_remove(w.a->grants, to);
+        places_change(w.ns, w.t.at, to, 0);
+        ns_page(w.ns, to)->owner = 0;
+        assert_int_equal(w.t.at, to);
+        fixture_check(&w.f);
+        finish(&w, 0);
+        expect_truncated(&w, N_END);
+        end(&w);
+}
+
+/* Another page of the text, or another end of it: that isn't what was to be truncated. */
+static void test_published_to(void **state)
+{
+        for (unsigned at = 1; at < N_PAGES; at += N_PAGES / 2) {
+                struct bench w;
+
+                begin(&w);
+                work(&w, 3);
+                append(w.a, w.s, N_PAGES - at, 100, 1);
+                fixture_check(&w.f);
+                finish(&w, -EAGAIN);
+                assert_non_null(strstr(w.t.why.text, "published"));
+                assert_false(info_of(w.a, w.s).is_truncated);
+                assert_int_equal(info_of(w.a, w.s).n_pages, N_PAGES - at + 2);
+                assert_true(is_cached(w.a, 100));
+                expect_untouched(&w);
+                truncate_pages(w.a, w.s, 1, 1, N_PAGES - at); /* asked again */
+                end(&w);
+        }
+}
+
+/* The session is dropped, expires, or goes with all of the namespace. */
+static void test_gone(void **state)
+{
+        for (int how = 0; how < 4; how++) {
+                struct session_purge purge;
+                struct bench w;
+                uint64_t n;
+
+                begin(&w);
+                work(&w, 3);
+                if (how == 0)
+                        assert_int_equal(session_close(w.a, w.s, true, 1, NULL), 0);
+                if (how == 1)
+                        assert_int_equal(ns_invalidate(w.ns, &n), 0);
+                session_purge_init(&purge, w.ns->tenant, 0, 1);
+                if (how == 2)
+                        session_purge_id(&purge, w.ns, (const uint8_t *)"s", 1);
+                if (how == 3) {
+                        session_of(w.a, w.s, NULL)->expire_nsec = 1;
+                        assert_int_equal(session_close(w.a, w.s, false, 1, NULL), 0);
+                        (void)sessions_expire(w.ns, 10, 100);
+                }
+                fixture_check(&w.f);
+                assert_int_equal(sessions_count(w.ns), 0);
+                w.s = open_session(w.a, "s"); /* another one */
+                append(w.a, w.s, ROOT, 200, 3);
+                finish(&w, -ENOENT);
+                assert_int_equal(info_of(w.a, w.s).n_pages, 3);
+                expect_untouched(&w);
+                end(&w);
+        }
+}
+
+/* Whoever asked for it is gone, and then the namespace: whoever owns the truncation hears of it. */
+static void test_namespace_goes(void **state)
+{
+        uint64_t n_pages, n_kept;
+        struct bench w;
+
+        begin(&w);
+        work(&w, 3);
+        attach_close(w.a);
+        fixture_check(&w.f);
+        assert_int_equal(store_purge(&w.f.store, w.f.a, w.ns, true, &n_pages, &n_kept), 0);
+        assert_int_equal(n_kept, 0);
+        assert_true(w.is_done);
+        assert_int_equal(w.t.result, -ENOENT);
+        end(&w);
+}
+
+/* Who has closed it, and doesn't wait any more: it is done all the same. */
+static void test_closed(void **state)
+{
+        struct bench w;
+
+        begin(&w);
+        assert_int_equal(session_close(w.a, w.s, false, 1, NULL), 0);
+        finish(&w, 0);
+        w.s = open_session(w.a, "s");
+        expect_truncated(&w, N_END);
+        end(&w);
+}
+
+/* Memory is needed: what it holds gives way, last, and it ends up without a window. */
+static void test_gives_way(void **state)
+{
+        struct bench w;
+
+        begin(&w);
+        work(&w, 5);
+        assert_false(sessions_give_way(w.ns, false));
+        assert_int_equal(w.ns->sessions->n_room, 6 * SLICE);
+        for (unsigned n = 0; n < 6; n++) {
+                assert_true(sessions_give_way(w.ns, true));
+                fixture_check(&w.f);
+        }
+        expect_untouched(&w);
+        assert_false(sessions_give_way(w.ns, true));
+        finish(&w, 0);
+        expect_truncated(&w, 0);
+        end(&w);
+}
+
+/* So it does where the set of a page is recalled: one that it holds, or comes to. */
+static void test_recalled(void **state)
+{
+        for (int is_held = 0; is_held < 2; is_held++) {
+                struct bench w;
+                uint8_t key[KEY_BYTES];
+                struct extent_set *set;
+
+                begin(&w);
+                work(&w, 3);
+                make_keys(key, is_held ? N_PAGES - 2 : N_PAGES - N_END, 1);
+                set = ns_set_of(w.ns, ns_find_page(w.ns, key));
+                assert_int_equal(sessions_leave_set(set), is_held ? 4 * SLICE : 0);
+                fixture_check(&w.f);
+                if (is_held) {
+                        for (unsigned i = 0; i < SET_PAGES; i++)
+                                assert_int_equal(set->notes[i].n_windows, 0);
+                        work(&w, 1);
+                        assert_int_equal(w.ns->sessions->n_room, 0);
+                } else {
+                        set->recall.state = RECALL_ASKED; /* as far as windows are concerned */
+                }
+                while (!w.t.is_lost)
+                        (void)chores_work(&w.f.store);
+                set->recall.state = RECALL_NONE;
+                finish(&w, 0);
+                expect_truncated(&w, 0);
+                expect_untouched(&w);
+                end(&w);
+        }
+}
+
+/* One of a session at a time, and so many of all. */
+static void test_limit(void **state)
+{
+        struct session_truncation t[TRUNCATIONS_MAX];
+        unsigned n_done = 0;
+        struct detail d;
+        struct bench w;
+        uint32_t s;
+
+        begin(&w);
+        assert_int_equal(truncation_begin(&t[0], session_of(w.a, w.s, NULL), 1, 1, &d), -EAGAIN);
+        assert_non_null(strstr(d.text, "is being truncated"));
+        for (unsigned i = 0; i < TRUNCATIONS_MAX; i++) {
+                char id[8];
+
+                snprintf(id, sizeof(id), "t%u", i);
+                s = open_session(w.a, id);
+                append(w.a, s, ROOT, 0, N_PAGES);
+                if (truncation_begin(&t[i], session_of(w.a, s, NULL), 1, 1, &d) == 0)
+                        continue;
+                assert_non_null(strstr(d.text, "64 sessions"));
+                n_done = i;
+                break;
+        }
+        assert_int_equal(n_done, TRUNCATIONS_MAX - 1);
+        for (unsigned i = 0; i < n_done; i++) {
+                truncation_cancel(&t[i]);
+                assert_true(truncation_is_over(&t[i]));
+                assert_int_equal(t[i].result, -ENOMEM);
+        }
+        finish(&w, 0);
+        end(&w);
+}
+
+/* The window of a session that has been truncated before isn't all let go of yet. */
+static void test_again(void **state)
+{
+        struct bench w;
+
+        begin(&w);
+        finish(&w, 0);
+        truncate_pages(w.a, w.s, N_HEAD, 0, N_END);
+        assert_true(w.ns->n_stale == 0 && sessions_are_left(w.ns));
+        append(w.a, w.s, N_HEAD - 1, N_HEAD, N_PAGES - N_HEAD);
+        truncate_soon(&w, w.s);
+        finish(&w, 0);
+        expect_truncated(&w, N_END);
+        /* A longer gap of a long head. */
+        truncate_pages(w.a, w.s, 2, 3, N_HEAD - 2 + N_END - 3);
+        assert_int_equal(info_of(w.a, w.s).n_pages, 2 + 3);
+        end(&w);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                TEST(test_slices),
+                TEST(test_evicted),
+                TEST(test_moved),
+                TEST(test_published_to),
+                TEST(test_gone),
+                TEST(test_namespace_goes),
+                TEST(test_closed),
+                TEST(test_gives_way),
+                TEST(test_recalled),
+                TEST(test_limit),
+                TEST(test_again),
+        };
+
+        return RUN_TESTS(tests);
+}
