@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -51,78 +51,99 @@ class Options:
 
     @classmethod
     def of(cls, vllm_config: Any) -> Options:
-        """Reads them; ValueError names what isn't one."""
-        given = vllm_config.kv_transfer_config.kv_connector_extra_config
-        known = {field.name for field in fields(cls)}
+        """Those of the KvleaseConnector."""
+        return cls.read(
+            vllm_config.kv_transfer_config.kv_connector_extra_config,
+            "KvleaseConnector",
+            {field.name for field in fields(cls)},
+        )
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], who: str, known: set[str]) -> Options:
+        """Those that it has a field for; ValueError names what isn't known to who."""
         unknown = sorted(set(given) - known)
         if unknown:
             raise ValueError(
                 f"kv_connector_extra_config has {', '.join(map(repr, unknown))}, which the "
-                f"KvleaseConnector doesn't know; it knows {', '.join(sorted(known))}"
+                f"{who} doesn't know; it knows {', '.join(sorted(known))}"
             )
-        options = cls(**given)
+        options = cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
         if options.on_loss not in ("error", "continue"):
             raise ValueError(f"on_loss is 'error' or 'continue', not {options.on_loss!r}")
         return options
 
 
-def refuse(vllm_config: Any, kv_cache_config: Any, options: Options) -> None:
-    """ValueError for what this can't do, before anything is made."""
+def refuse_version(options: Options, who: str) -> None:
+    """ValueError where this isn't the tested vLLM, and the user doesn't insist."""
     version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
     if version != SUPPORTED and not options.any_version:
         supported = ".".join(map(str, SUPPORTED))
         raise ValueError(
-            f"the KvleaseConnector is made for vLLM {supported}, and this is {vllm.__version__}: "
+            f"the {who} is made for vLLM {supported}, and this is {vllm.__version__}: "
             'kv_connector_extra_config {"any_version": true} tries it all the same'
         )
+
+
+def unsupported(vllm_config: Any, options: Options) -> str | None:
+    """What of the configuration neither way into vLLM can do; None: nothing."""
     parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
-    groups = kv_cache_config.kv_cache_groups
-    specs = {type(group.kv_cache_spec) for group in groups}
-    why = None
     if vllm_config.kv_transfer_config.kv_role != "kv_both":
-        why = f"kv_role {vllm_config.kv_transfer_config.kv_role!r}: only 'kv_both' is"
-    elif parallel.tensor_parallel_size > 1 and vllm_config.device_config.device_type != "cpu":
-        why = (
-            f"tensor parallelism on GPUs ({parallel.tensor_parallel_size} ranks): a page of "
-            "kvleased lies on one device, and a block of vLLM has one number on all of them"
-        )
-    elif parallel.nnodes > 1:
-        why = f"ranks on several hosts ({parallel.nnodes}), each with a kvleased of its own"
-    elif parallel.pipeline_parallel_size > 1:
-        why = f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
-    elif parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
-        why = "context parallelism"
-    elif vllm_config.speculative_config is not None:
-        why = "speculative decoding"
-    elif vllm_config.lora_config is not None and not options.trust_adapter_names:
-        why = (
+        return f"kv_role {vllm_config.kv_transfer_config.kv_role!r}: only 'kv_both' is"
+    if parallel.pipeline_parallel_size > 1:
+        return f"pipeline parallelism ({parallel.pipeline_parallel_size} ranks)"
+    if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
+        return "context parallelism"
+    if vllm_config.speculative_config is not None:
+        return "speculative decoding"
+    if vllm_config.lora_config is not None and not options.trust_adapter_names:
+        return (
             "LoRA adapters, whose names alone vLLM's keys have: "
             '{"trust_adapter_names": true} says that a name is always the same adapter'
         )
-    elif not cache.enable_prefix_caching:
-        why = "a run without prefix caching: leave out --no-enable-prefix-caching"
-    elif cache.prefix_caching_hash_algo not in ("sha256", "sha256_cbor"):
-        why = (
+    if not cache.enable_prefix_caching:
+        return "a run without prefix caching: leave out --no-enable-prefix-caching"
+    if cache.prefix_caching_hash_algo not in ("sha256", "sha256_cbor"):
+        return (
             f"--prefix-caching-hash-algo {cache.prefix_caching_hash_algo}: "
             "keys are SHA-256, sha256 or sha256_cbor"
         )
-    elif getattr(vllm_config.model_config, "enable_sleep_mode", False):
-        why = "sleep mode, which takes away the memory that kvleased owns"
-    elif vllm_config.kv_events_config is not None and (
-        vllm_config.kv_events_config.enable_kv_cache_events
-    ):
-        why = "KV cache events: other processes publish and evict here, too"
-    elif len(groups) != 1 or specs != {FullAttentionSpec}:
-        kinds = ", ".join(sorted(kind.__name__ for kind in specs))
-        why = f"{len(groups)} groups of layers ({kinds}): only full attention in one group is"
-    elif groups[0].kv_cache_spec.dtype not in _engine.DTYPES:
-        why = f"a KV cache of {groups[0].kv_cache_spec.dtype}"
-    elif len(kv_cache_config.kv_cache_tensors) != 1:
-        why = f"a KV cache in {len(kv_cache_config.kv_cache_tensors)} tensors"
-    elif getattr(groups[0].kv_cache_spec, "sliding_window", None) is not None:
-        why = "sliding windows"
+    if getattr(vllm_config.model_config, "enable_sleep_mode", False):
+        return "sleep mode, which takes away the memory of the cache"
+    return None
+
+
+def refuse(vllm_config: Any, kv_cache_config: Any, options: Options) -> None:
+    """ValueError for what the KvleaseConnector can't do, before anything is made."""
+    refuse_version(options, "KvleaseConnector")
+    why = unsupported(vllm_config, options) or _unsupported_in_place(vllm_config, kv_cache_config)
     if why:
         raise ValueError(f"the KvleaseConnector doesn't support {why}")
+
+
+def _unsupported_in_place(vllm_config: Any, kv_cache_config: Any) -> str | None:
+    """What can't be where the engine's blocks are pages themselves."""
+    parallel, events = vllm_config.parallel_config, vllm_config.kv_events_config
+    groups = kv_cache_config.kv_cache_groups
+    specs = {type(group.kv_cache_spec) for group in groups}
+    if parallel.tensor_parallel_size > 1 and vllm_config.device_config.device_type != "cpu":
+        return (
+            f"tensor parallelism on GPUs ({parallel.tensor_parallel_size} ranks): a page of "
+            "kvleased lies on one device, and a block of vLLM has one number on all of them"
+        )
+    if parallel.nnodes > 1:
+        return f"ranks on several hosts ({parallel.nnodes}), each with a kvleased of its own"
+    if events is not None and events.enable_kv_cache_events:
+        return "KV cache events: other processes publish and evict here, too"
+    if len(groups) != 1 or specs != {FullAttentionSpec}:
+        kinds = ", ".join(sorted(kind.__name__ for kind in specs))
+        return f"{len(groups)} groups of layers ({kinds}): only full attention in one group is"
+    if groups[0].kv_cache_spec.dtype not in _engine.DTYPES:
+        return f"a KV cache of {groups[0].kv_cache_spec.dtype}"
+    if len(kv_cache_config.kv_cache_tensors) != 1:
+        return f"a KV cache in {len(kv_cache_config.kv_cache_tensors)} tensors"
+    if getattr(groups[0].kv_cache_spec, "sliding_window", None) is not None:
+        return "sliding windows"
+    return None
 
 
 def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.Layout:
@@ -133,7 +154,7 @@ def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.
     """
     (group,) = kv_cache_config.kv_cache_groups
     (tensor,) = kv_cache_config.kv_cache_tensors
-    spec, model = group.kv_cache_spec, vllm_config.model_config
+    spec = group.kv_cache_spec
     physical = KVCacheLayout[kv_cache_config.kv_cache_layout]
     n_layers = len(tensor.layers)
     n_ranks = vllm_config.parallel_config.tensor_parallel_size
@@ -148,6 +169,34 @@ def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.
         raise ValueError(
             f"a block of {n_bytes} bytes isn't a multiple of 64: kvlease needs another --block-size"
         )
+    attention = vllm_config.compilation_config.static_forward_context[tensor.layers[0]]
+    kind = (
+        f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} {physical.name} "
+        f"{vllm_config.cache_config.prefix_caching_hash_algo} "
+        f"{str(spec.dtype).removeprefix('torch.')} tp{n_ranks}"
+    )
+    return kvlease.Layout(
+        model=model_name(vllm_config),
+        dtype=_engine.DTYPES[spec.dtype],
+        n_layers=n_layers,
+        n_kv_heads=spec.num_kv_heads,
+        head_size=spec.head_size,
+        page_tokens=spec.block_size,
+        plane_page_bytes=n_bytes,
+        n_planes=n_rank_planes * n_ranks,
+        salt=salt(vllm_config, options),
+        format=_engine.format_of(kind.encode(), f" {spec.block_size}".encode()),
+    )
+
+
+def model_name(vllm_config: Any) -> str:
+    """For people."""
+    return str(vllm_config.model_config.model).rstrip("/").rpartition("/")[2][:64]
+
+
+def salt(vllm_config: Any, options: Options) -> bytes:
+    """Of a layout: the model's configuration, its weights, and what the user says."""
+    model = vllm_config.model_config
     settings = {
         key: value
         for key, value in model.hf_config.to_dict().items()
@@ -156,28 +205,11 @@ def layout(vllm_config: Any, kv_cache_config: Any, options: Options) -> kvlease.
     words = json.dumps(settings, sort_keys=True, default=str)
     if "longrope" in words:  # its factors depend on it
         words += f" {model.max_model_len}"
-    attention = vllm_config.compilation_config.static_forward_context[tensor.layers[0]]
-    kind = (
-        f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} {physical.name} "
-        f"{vllm_config.cache_config.prefix_caching_hash_algo} "
-        f"{str(spec.dtype).removeprefix('torch.')} tp{n_ranks}"
-    )
-    return kvlease.Layout(
-        model=str(model.model).rstrip("/").rpartition("/")[2][:64],
-        dtype=_engine.DTYPES[spec.dtype],
-        n_layers=n_layers,
-        n_kv_heads=spec.num_kv_heads,
-        head_size=spec.head_size,
-        page_tokens=spec.block_size,
-        plane_page_bytes=n_bytes,
-        n_planes=n_rank_planes * n_ranks,
-        salt=_engine.salt(
-            words.encode(),
-            f"{model.quantization}".encode(),
-            _weights(vllm_config, options),
-            options.salt.encode(),
-        ),
-        format=_engine.format_of(kind.encode(), f" {spec.block_size}".encode()),
+    return _engine.salt(
+        words.encode(),
+        f"{model.quantization}".encode(),
+        _weights(vllm_config, options),
+        options.salt.encode(),
     )
 
 
