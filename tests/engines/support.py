@@ -116,12 +116,18 @@ def ctl(daemon: Any, *arguments: str) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def namespaces(daemon: Any) -> list[dict[str, Any]]:
+    """All there are."""
+    found: list[dict[str, Any]] = json.loads(ctl(daemon, "namespaces", "--json"))["namespaces"]
+    return found
+
+
 def held(daemon: Any) -> tuple[int, int]:
     """Pages that are leased and not published, and pages that are pinned, in all namespaces."""
-    namespaces = json.loads(ctl(daemon, "namespaces", "--json"))["namespaces"]
+    found = namespaces(daemon)
     return (
-        sum(each["pages_granted"] for each in namespaces),
-        sum(each["pages_pinned"] for each in namespaces),
+        sum(each["pages_granted"] for each in found),
+        sum(each["pages_pinned"] for each in found),
     )
 
 
@@ -131,3 +137,13 @@ def part_of(pid: int) -> int:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     children = [child for task in tasks for child in task.read_text().split()]
     return max(map(int, children), key=lambda child: len(os.listdir(f"/proc/{child}/fd")))
+
+
+def published(daemon: Any) -> int:
+    """Pages that are cached."""
+    return sum(each["pages_sealed"] for each in namespaces(daemon))
+
+
+def findable(prompts: list[list[int]], page: int) -> list[int]:
+    """Tokens that are found where all prompts were computed before: full pages, never all of it."""
+    return [(len(prompt) - 1) // page * page for prompt in prompts]

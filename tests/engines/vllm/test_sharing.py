@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from typing import Any
 
 import kvlease_conftest as package
-from support import LIMIT, MEMORY, ctl, held, make_prompts, part_of
+from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, part_of, published
 
 PAGE = 32
 PROMPTS = make_prompts(1, 500, 7, 20, 33)
 # API, EngineCore and worker, as vllm serve has them.
 PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-
-
-def findable(prompts: list[list[int]]) -> list[int]:
-    """Tokens that are found where all prompts were computed before: full pages, never all of it."""
-    return [(len(prompt) - 1) // PAGE * PAGE for prompt in prompts]
-
-
-def published(daemon: Any) -> int:
-    """Pages that are cached."""
-    namespaces = json.loads(ctl(daemon, "namespaces", "--json"))["namespaces"]
-    return sum(each["pages_sealed"] for each in namespaces)
 
 
 def test_a_second_process_finds_what_the_first_computed(
@@ -45,7 +33,7 @@ def test_a_second_process_finds_what_the_first_computed(
     assert computed["tokens"] == found["tokens"] == expected["tokens"]
     # As vLLM counts them without kvlease: requests of one engine share, too.
     assert computed["found"] == expected["found"]
-    assert found["found"] == findable(PROMPTS)
+    assert found["found"] == findable(PROMPTS, PAGE)
     texts = [p + t[0][:-1] for p, t in zip(PROMPTS, expected["tokens"], strict=True)]
     pages = {
         tuple(text[: end + PAGE]) for text in texts for end in range(0, len(text) - PAGE + 1, PAGE)
@@ -109,7 +97,7 @@ def test_ranks_share_with_the_same_ranks(
     found = second.call("run", PROMPTS, 24)
     assert computed["tokens"] == found["tokens"] == expected["tokens"]
     assert computed["found"] == expected["found"]
-    assert found["found"] == findable(PROMPTS)
+    assert found["found"] == findable(PROMPTS, PAGE)
     assert single.call("run", PROMPTS[:1], 4)["found"] == [0]
     package.wait_until(lambda: held(daemon) == (0, 0))
 
@@ -120,5 +108,5 @@ def test_ranks_share_with_the_same_ranks(
     package.wait_until(lambda: held(daemon) == (0, 0))
     again = second.call("run", PROMPTS, 24)
     assert again["tokens"] == expected["tokens"]
-    assert again["found"] == findable(PROMPTS)
+    assert again["found"] == findable(PROMPTS, PAGE)
     assert "consistent" in ctl(daemon, "check")

@@ -29,7 +29,7 @@ class Engine:
         transfer = None
         if "kvlease" in settings:
             transfer = {
-                "kv_connector": "KvleaseConnector",
+                "kv_connector": settings.get("connector", "KvleaseConnector"),
                 "kv_role": "kv_both",
                 "kv_connector_extra_config": settings["kvlease"],
             }
@@ -104,9 +104,9 @@ class Engine:
         scheduler = self.engine.engine_core.engine_core.scheduler
         return asdict(scheduler.kv_cache_manager.block_pool.stats)
 
-    def reset(self) -> bool:
+    def reset(self, reset_connector: bool = False) -> bool:
         """Drops what is cached."""
-        return bool(self.llm.reset_prefix_cache())
+        return bool(self.llm.reset_prefix_cache(reset_connector=reset_connector))
 
     def stop(self) -> None:
         """Ends the engine; what it held is given back."""

@@ -52,7 +52,7 @@ def _attend(
     scale: float,
     causal: bool,
     _alibi: object,
-    _window: int,
+    window: int,
     table: torch.Tensor,
     *_: object,
 ) -> None:
@@ -69,6 +69,10 @@ def _attend(
         if causal:
             at = torch.arange(length - (end - first), length)[:, None]
             scores = scores.masked_fill(torch.arange(length)[None] > at, float("-inf"))
+            if window > 0:
+                scores = scores.masked_fill(
+                    torch.arange(length)[None] <= at - window, float("-inf")
+                )
         weights = scores.float().softmax(-1).to(values.dtype)
         out[first:end] = (weights @ values).transpose(0, 1).reshape(out[first:end].shape)
 

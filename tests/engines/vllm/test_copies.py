@@ -1,0 +1,397 @@
+"""Manager and worker of the copying way, call by call as vLLM's OffloadingConnector calls them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
+
+import kvlease_conftest as package
+import pytest
+import torch
+from support import held, published
+from vllm import EngineArgs
+from vllm.config import set_current_vllm_config
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
+from vllm.v1.kv_offload.base import (
+    CanonicalKVCacheRef,
+    CanonicalKVCaches,
+    CanonicalKVCacheTensor,
+    GPULoadStoreSpec,
+    LookupResult,
+    OffloadKey,
+    ReqContext,
+    ScheduleEndContext,
+    make_offload_key,
+)
+
+import kvlease
+from kvlease.vllm import identity, offload
+
+# Pages that are forgotten rather than given back.
+pytestmark = [
+    pytest.mark.filterwarnings("error::ResourceWarning"),
+    pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"),
+]
+
+TOKENS = 16
+LAYOUT = kvlease.Layout("m", kvlease.DType.F32, 1, 1, 32, TOKENS, 4096)
+WINDOWS = replace(LAYOUT, layer_group=1)
+TENANT = "limit = 4MiB"
+END = ScheduleEndContext((), ())
+HIT, MISS = LookupResult.HIT, LookupResult.MISS
+
+
+class Engine:
+    """What vLLM's connector has of an engine: full attention, and sliding windows beside it."""
+
+    def __init__(self, daemon: package.Daemon, reconnect: float = 60) -> None:
+        options = identity.Options(socket=str(daemon.socket), reconnect=reconnect)
+        self.cache = offload.Cache(options, {0: LAYOUT, 1: WINDOWS})
+        self.groups = [
+            offload.Group(i, namespace, TOKENS, is_chained=i == 0)
+            for i, namespace in self.cache.namespaces.items()
+        ]
+        self.manager = offload.Manager(self.cache, self.groups)
+
+    def request(self, name: str, group: int = 0, n: int = 4) -> tuple[ReqContext, list[OffloadKey]]:
+        """One whose text has n chunks, the same ones for each."""
+        context = ReqContext(name)
+        self.manager.on_new_request(context)
+        keys = [make_offload_key(sha256(bytes([i])).digest(), group) for i in range(n)]
+        for i, key in enumerate(keys, 1):
+            context.set_offload_key_position(key, i * TOKENS)
+        return context, keys
+
+    def store(self, context: ReqContext, keys: list[OffloadKey]) -> list[OffloadKey]:
+        """What is stored of them."""
+        begun = self.manager.prepare_store(keys, context)
+        self.manager.complete_store(set(begun.keys_to_store), context)
+        return begun.keys_to_store
+
+    def look_up(self, context: ReqContext, keys: list[OffloadKey]) -> list[LookupResult]:
+        """Of each of them."""
+        return [self.manager.lookup(key, context) for key in keys]
+
+
+Engines = Callable[..., Engine]
+
+
+@pytest.fixture
+def daemon(make_daemon: package.MakeDaemon) -> package.Daemon:
+    return make_daemon(tenant=TENANT)
+
+
+@pytest.fixture
+def engines(daemon: package.Daemon) -> Iterator[Engines]:
+    made: list[Engine] = []
+
+    def make(**options: Any) -> Engine:
+        made.append(Engine(daemon, **options))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        if not engine.cache.connection.is_closed:
+            engine.cache.close()
+
+
+def test_what_is_stored_is_found(daemon: package.Daemon, engines: Engines) -> None:
+    first, second = engines(), engines()
+    context, keys = first.request("1")
+    begun = first.manager.prepare_store(keys[:3], context)
+    assert begun.keys_to_store == keys[:3]
+    assert begun.store_spec.pages[1] == []
+    package.wait_until(lambda: held(daemon)[0] >= 3)
+    # Nothing is found before it is copied, and nothing is stored twice.
+    other, _ = second.request("2")
+    assert second.look_up(other, keys[:1]) == [MISS]
+    again, _ = first.request("again")
+    assert first.manager.prepare_store(keys[:3], again).keys_to_store == []
+    first.manager.complete_store(set(keys[:3]), context)
+    assert second.look_up(other, keys) == [HIT, HIT, HIT, MISS]
+    load = second.manager.prepare_load(keys[:2], other)
+    assert load.pages == [begun.store_spec.pages[0][:2], []]
+    # What isn't loaded is given back, and what is loaded is pinned to the end of it.
+    package.wait_until(lambda: held(daemon) == (0, 3))
+    second.manager.on_schedule_end(END)
+    package.wait_until(lambda: held(daemon) == (0, 2))
+    second.manager.on_request_finished(other)
+    second.manager.on_schedule_end(END)
+    assert held(daemon) == (0, 2)
+    second.manager.complete_load(set(keys[:2]), other)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_what_nothing_leads_to_is_not_stored(daemon: package.Daemon, engines: Engines) -> None:
+    """Of full attention; a page of sliding windows is of use alone."""
+    engine = engines()
+    context, keys = engine.request("1")
+    assert engine.store(context, keys[1:3]) == []
+    other, _ = engine.request("2")
+    assert engine.store(other, keys[:2]) == keys[:2]
+    # It has loaded what is before them.
+    third, _ = engine.request("3")
+    assert engine.look_up(third, keys[:2]) == [HIT, HIT]
+    engine.manager.prepare_load(keys[:2], third)
+    engine.manager.complete_load(set(keys[:2]), third)
+    assert engine.store(third, keys[2:]) == keys[2:]
+    assert published(daemon) == 4
+    windows, alone = engine.request("4", group=1)
+    assert engine.store(windows, [alone[3], alone[1]]) == [alone[3], alone[1]]
+    assert engine.store(windows, alone) == [alone[0], alone[2]]
+    assert engine.look_up(windows, alone) == [HIT] * 4
+    engine.manager.on_schedule_end(END)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_what_is_under_way_is_not_begun_again(daemon: package.Daemon, engines: Engines) -> None:
+    """Also where what is before it went meanwhile, and is stored anew."""
+    engine, other = engines(), engines()
+    first, keys = engine.request("1")
+    assert engine.store(first, keys[:2]) == keys[:2]
+    assert engine.manager.prepare_store(keys[2:3], first).keys_to_store == keys[2:3]
+    loaded, _ = engine.request("3")
+    assert engine.look_up(loaded, keys[:2]) == [HIT, HIT]
+    engine.manager.prepare_load(keys[:2], loaded)
+    engine.manager.complete_load(set(keys[:2]), loaded)
+    other.manager.reset_cache()
+    # Nothing leads there any more.
+    assert engine.store(loaded, keys[2:]) == []
+    second, _ = engine.request("2")
+    assert engine.manager.prepare_store(keys, second).keys_to_store == keys[:2]
+    engine.manager.complete_store(set(keys[2:3]), first)
+    assert published(daemon) == 0
+    engine.manager.complete_store(set(keys[:2]), second)
+    assert engine.look_up(second, keys) == [HIT, HIT, MISS, MISS]
+    engine.manager.on_schedule_end(END)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_both_groups_of_a_request(daemon: package.Daemon, engines: Engines) -> None:
+    """One transfer, whose pages are in the order of the groups."""
+    engine = engines()
+    context, full = engine.request("1")
+    _, windows = engine.request("1", group=1)
+    begun = engine.manager.prepare_store(full[:2] + windows[1:2], context)
+    assert begun.keys_to_store == full[:2] + windows[1:2]
+    assert [len(pages) for pages in begun.store_spec.pages] == [2, 1]
+    engine.manager.complete_store(set(begun.keys_to_store), context)
+    assert engine.look_up(context, [full[1], windows[1]]) == [HIT, HIT]
+    engine.manager.on_schedule_end(END)
+
+
+def test_both_store_the_same(daemon: package.Daemon, engines: Engines) -> None:
+    first, second = engines(), engines()
+    mine, keys = first.request("1")
+    other, _ = second.request("1")
+    for engine, context in ((first, mine), (second, other)):
+        assert engine.manager.prepare_store(keys, context).keys_to_store == keys
+    first.manager.complete_store(set(keys), mine)
+    second.manager.complete_store(set(keys), other)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert published(daemon) == 4
+
+
+def test_without_a_page_nothing_is_stored(daemon: package.Daemon, engines: Engines) -> None:
+    engine = engines()
+    context, keys = engine.request("1")
+    assert engine.store(context, keys[:1]) == keys[:1]
+    with kvlease.connect(daemon.socket) as holder, contextlib.ExitStack() as leased:
+        assert engine.look_up(context, keys[:1]) == [HIT]
+        namespace = leased.enter_context(holder.namespace(layout=LAYOUT, device="host"))
+        with contextlib.suppress(kvlease.Full, kvlease.Quota):
+            while True:
+                leased.enter_context(namespace.lease(1))
+        assert engine.store(context, keys[1:3]) == []
+        windows, alone = engine.request("2", group=1)
+        assert engine.store(windows, alone) == []
+        # What it has found is there.
+        assert engine.manager.prepare_load(keys[:1], context).pages[0]
+        engine.manager.complete_load(set(keys[:1]), context)
+    package.wait_until(lambda: engine.store(engine.request("3")[0], keys) == keys[1:])
+
+
+def test_a_reset_drops_what_is_cached(daemon: package.Daemon, engines: Engines) -> None:
+    """Pages of transfers that are under way aren't anybody else's before these have ended."""
+    engine, other = engines(), engines()
+    context, keys = engine.request("1")
+    assert engine.store(context, keys[:2]) == keys[:2]
+    assert engine.look_up(context, keys[:1]) == [HIT]
+    engine.manager.prepare_load(keys[:1], context)
+    third, _ = engine.request("2")
+    assert engine.manager.prepare_store(keys[:3], third).keys_to_store == keys[2:3]
+    engine.manager.reset_cache()
+    assert other.look_up(other.request("3")[0], keys) == [MISS] * 4
+    package.wait_until(lambda: held(daemon) == (1, 1))
+    engine.manager.on_reset_flushed()
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert engine.store(engine.request("4")[0], keys) == keys
+
+
+def test_gone_for_good(
+    daemon: package.Daemon, engines: Engines, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = engines(reconnect=0.05)
+    context, keys = engine.request("1")
+    assert engine.store(context, keys[:2]) == keys[:2]
+    assert engine.look_up(context, keys[:2]) == [HIT, HIT]
+    engine.manager.prepare_load(keys[:2], context)
+    engine.manager.prepare_store(keys[2:3], context)
+    daemon.stop()
+    package.wait_until(lambda: not engine.cache.connection.is_connected)
+    with caplog.at_level(logging.ERROR, "kvlease"):
+        engine.manager.complete_load(set(keys[:2]), context)
+        engine.manager.complete_store(set(keys[2:3]), context)
+        other, _ = engine.request("2")
+        assert engine.look_up(other, keys) == [MISS] * 4
+        assert engine.store(other, keys) == []
+    assert [
+        record.message for record in caplog.records if "nothing is found" in record.message
+    ] == ["kvleased is gone: nothing is found or stored until it is back"]
+
+
+def test_copies(daemon: package.Daemon, engines: Engines) -> None:
+    """Two blocks a page, of two layers and of one; the first page of a load begins in its middle,
+    and padding isn't touched."""
+    engine = engines()
+    torch.manual_seed(1)
+    tensors = [torch.randint(-128, 127, (10, n), dtype=torch.int8) for n in (512, 256, 640)]
+    original = [tensor.clone() for tensor in tensors]
+    caches = CanonicalKVCaches(
+        [CanonicalKVCacheTensor(tensor, tensor.shape[1]) for tensor in tensors],
+        [
+            [CanonicalKVCacheRef(0, 512), CanonicalKVCacheRef(1, 200)],
+            [CanonicalKVCacheRef(2, 640)],
+        ],
+    )
+    worker = offload.Worker(engine.cache, engine.groups, caches, 2)
+    context, keys = engine.request("1")
+    _, windows = engine.request("1", group=1)
+    begun = engine.manager.prepare_store([*keys[:2], windows[0]], context)
+    # Chunks 0 and 1 of full attention, and of the windows the second half of chunk 0.
+    blocks = GPULoadStoreSpec([1, 2, 3, 4, 9], [4, 1], [0, 1])
+    assert worker.submit_store(7, blocks, begun.store_spec)
+    (stored,) = worker.get_finished()
+    assert (stored.job_id, stored.success) == (7, True)
+    assert stored.transfer_size == 4 * 712 + 640
+    engine.manager.complete_store({*keys[:2], windows[0]}, context)
+    assert engine.look_up(context, [*keys[:2], windows[0]]) == [HIT] * 3
+    load = engine.manager.prepare_load([*keys[:2], windows[0]], context)
+    for tensor in tensors:
+        tensor.zero_()
+    assert worker.submit_load(8, load, GPULoadStoreSpec([5, 6, 7, 8], [3, 1], [1, 1]))
+    worker.wait({8})
+    assert [result.job_id for result in worker.get_finished()] == [8]
+    assert worker.get_finished() == []
+    engine.manager.complete_load({*keys[:2], windows[0]}, context)
+    expected = [torch.zeros_like(tensor) for tensor in tensors]
+    expected[0][5:8] = original[0][2:5]
+    expected[1][5:8, :200] = original[1][2:5, :200]
+    expected[2][8] = original[2][9]
+    for tensor, wanted in zip(tensors, expected, strict=True):
+        assert torch.equal(tensor, wanted)
+    worker.shutdown()
+    assert engine.cache.connection.is_closed
+
+
+SIZES = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
+FULL = FullAttentionSpec(**SIZES)
+SPEC = {"spec_name": "KvleaseOffloadingSpec", "spec_module_path": "kvlease.vllm.offload"}
+
+
+def layout(
+    model: str, extra: dict[str, Any] | None = None, backend: str = "A", **options: Any
+) -> kvlease.Layout:
+    """Of the pages of an engine with these options, by its own configuration."""
+    spec = options.pop("spec", FULL)
+    kv_cache_layout = options.pop("kv_cache_layout", "LBHNC")
+    config = EngineArgs(
+        model=model,
+        skip_tokenizer_init=True,
+        kv_transfer_config={
+            "kv_connector": "OffloadingConnector",
+            "kv_role": options.pop("kv_role", "kv_both"),
+            "kv_connector_extra_config": SPEC | (extra or {}),
+        },
+        **options,
+    ).create_engine_config()
+    config.cache_config.kv_cache_layout = kv_cache_layout
+    config.compilation_config.static_forward_context["0"] = SimpleNamespace(
+        get_attn_backend=lambda: SimpleNamespace(get_name=lambda: backend),
+        get_kv_cache_spec=lambda _: spec,
+    )
+    caches = KVCacheConfig(100, [], [KVCacheGroupSpec(["0"], spec)])
+    made = offload.KvleaseOffloadingSpec(build_offloading_config(config, caches))
+    with pytest.raises(ValueError, match="another process than the scheduler"):
+        made.get_manager()
+    with set_current_vllm_config(config):
+        (only,) = made.layouts(
+            CanonicalKVCaches([], [[CanonicalKVCacheRef(0, spec.page_size_bytes)]])
+        ).values()
+    return only
+
+
+def test_foreign_pages_have_other_layouts(model: str, models: Callable[..., str]) -> None:
+    same = layout(model)
+    assert layout(model) == same
+    assert same.page_tokens == 32
+    assert same.plane_page_bytes == FULL.page_size_bytes
+    others = [
+        layout(model, backend="B"),
+        layout(model, kv_cache_layout="LBNHC"),
+        layout(model, prefix_caching_hash_algo="sha256_cbor"),
+        layout(model, spec=replace(FULL, block_size=64)),
+        layout(model, spec=replace(FULL, num_kv_heads=1, head_size=64)),
+        layout(model, spec=replace(FULL, dtype=torch.float16, head_size=64)),
+        layout(model, spec=SlidingWindowSpec(**SIZES, sliding_window=64)),
+        layout(model, {"blocks_per_chunk": 2}),
+        layout(model, {"salt": "x"}),
+        layout(model, {"weights": "x"}),
+        layout(models(seed=1)),
+        layout(models(rope_theta=20000.0)),
+    ]
+    assert len({each.name() for each in [same, *others]}) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"extra": {"sokcet": "/x"}}, "'sokcet', which the KvleaseOffloadingSpec doesn't know"),
+        ({"extra": {"on_loss": "error"}}, "'on_loss', which the KvleaseOffloadingSpec"),
+        ({"tensor_parallel_size": 2}, "doesn't support 2 ranks"),
+        ({"kv_role": "kv_producer"}, "kv_role 'kv_producer'"),
+        ({"prefix_caching_hash_algo": "xxhash"}, "xxhash"),
+        ({"load_format": "dummy"}, "'dummy'"),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
+            "speculative decoding",
+        ),
+        (
+            {"spec": MambaSpec(shapes=((32,),), dtypes=(torch.float32,), block_size=32)},
+            "layers of MambaSpec",
+        ),
+    ],
+)
+def test_refused(model: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        layout(model, **options)
+    assert sentence in str(caught.value)
+
+
+def test_refused_versions(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity.vllm, "__version__", "0.34.1")
+    with pytest.raises(ValueError, match="KvleaseOffloadingSpec is made for vLLM"):
+        layout(model)
+    layout(model, {"any_version": True})

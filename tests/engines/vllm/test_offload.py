@@ -1,0 +1,169 @@
+"""Engines that copy their blocks into kvlease's pages and back, on the CPU."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import kvlease_conftest as package
+import pytest
+from support import (
+    LIMIT,
+    MEMORY,
+    ctl,
+    findable,
+    held,
+    make_prompts,
+    namespaces,
+    published,
+)
+
+SPEC = {"spec_name": "KvleaseOffloadingSpec", "spec_module_path": "kvlease.vllm.offload"}
+PAGE = 32
+PROMPTS = make_prompts(1, 500, 7, 20, 33)
+Copying = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def copying(settings: Any) -> Copying:
+    """settings() of an engine that copies."""
+
+    def make(daemon: Any, kvlease: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        made: dict[str, Any] = settings(daemon, kvlease=SPEC | (kvlease or {}), **options)
+        return made | {"connector": "OffloadingConnector"}
+
+    return make
+
+
+def test_a_second_process_loads_what_the_first_computed(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, copying: Copying
+) -> None:
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    alone, first, second, foreign, chunks = start_engines(
+        settings(),
+        copying(daemon),
+        copying(daemon),
+        settings(daemon),
+        copying(daemon, kvlease={"blocks_per_chunk": 2, "offload_prompt_only": False}),
+    )
+    expected = alone.call("run", PROMPTS, 24)
+    computed = first.call("run", PROMPTS, 24)
+    found = second.call("run", PROMPTS, 24)
+    print(
+        f"seconds: without kvlease {expected['seconds']:.2f}, first {computed['seconds']:.2f}, "
+        f"second {found['seconds']:.2f}"
+    )
+    assert computed["tokens"] == found["tokens"] == expected["tokens"]
+    # As vLLM counts them without kvlease: requests of one engine share, too.
+    assert computed["found"] == expected["found"]
+    assert found["found"] == findable(PROMPTS, PAGE)
+    pages = {
+        tuple(prompt[: end + PAGE])
+        for prompt in PROMPTS
+        for end in range(0, len(prompt) - PAGE + 1, PAGE)
+    }
+    assert published(daemon) == len(pages)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+    # What is laid out otherwise is a miss: of the connector that copies nothing, of larger chunks.
+    for other in (foreign, chunks):
+        got = other.call("run", PROMPTS[:1], 24)
+        assert got["tokens"] == expected["tokens"][:1]
+        assert got["found"] == [0]
+    # Generated tokens' chunks, where the user wants them; the last one is stored after its end.
+    chunks.call("steps", 3)
+    n_tokens = len(PROMPTS[0]) + 24 - 1
+    assert published(daemon) == len(pages) + n_tokens // PAGE + n_tokens // (2 * PAGE)
+
+    # A salt of a request's own keeps it apart. For new weights: nothing is found by anybody.
+    assert second.call("run", PROMPTS[:1], 4, {"cache_salt": "mine"})["found"] == [0]
+    assert first.call("run", PROMPTS[:1], 4, {"cache_salt": "mine"})["found"] == [512 - PAGE]
+    assert second.call("reset", True) is True
+    assert first.call("reset") is True
+    assert first.call("run", PROMPTS[:1], 4)["found"] == [0]
+
+    # What a killed engine has stored is there for the next one; what it held isn't lost.
+    for prompt in make_prompts(7, 160, *range(300, 620, 40)):
+        first.call("add", prompt, 1000)
+    first.call("steps", 3)
+    assert held(daemon) > (0, 0)
+    first.kill()
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert second.call("run", PROMPTS[:1], 4)["found"] == [512 - PAGE]
+    for engine in (second, foreign, chunks):
+        engine.call("stop")
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_sliding_windows(
+    make_daemon: package.MakeDaemon, start_engines: Any, copying: Copying, models: Any
+) -> None:
+    """Two groups of layers, of which one stores and loads windows alone."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    windows = models(
+        num_hidden_layers=4,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        sliding_window=64,
+    )
+    first, second = start_engines(copying(daemon, model=windows), copying(daemon, model=windows))
+    computed = first.call("run", PROMPTS, 24)
+    n_pages = sorted(each["pages_sealed"] for each in namespaces(daemon))
+    assert len(n_pages) == 2
+    assert 0 < n_pages[0] < n_pages[1]
+    found = second.call("run", PROMPTS, 24)
+    assert found["tokens"] == computed["tokens"]
+    assert found["found"] == findable(PROMPTS, PAGE)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_pressure_aborts_and_killed_daemons(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, copying: Copying
+) -> None:
+    """Nothing of it is seen in tokens, and nothing stays held."""
+    daemon = make_daemon(keep=True, device=MEMORY, tenant="limit = 12MiB")
+    # Blocks of its own for two or three of the requests: the others are preempted.
+    few = {"num_gpu_blocks_override": 64, "max_model_len": 1024}
+    alone, engine, other = start_engines(
+        settings(**few), copying(daemon, **few), copying(daemon, **few)
+    )
+    prompts = make_prompts(7, 160, *range(300, 620, 40))
+    more = make_prompts(8, 160, *range(300, 620, 40))
+    expected = [alone.call("run", each, 60)["tokens"] for each in (prompts, more)]
+
+    # Both want more than the tenant may have, which shrinks meanwhile.
+    engine.send("run", prompts, 60)
+    other.send("run", more, 60)
+    ctl(daemon, "tenants", "set", "a", "limit=6MiB")
+    assert [engine.receive()["tokens"], other.receive()["tokens"]] == expected
+    assert other.call("run", prompts, 60)["tokens"] == expected[0]
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+    for n_steps in (1, 2, 5):
+        requests = [engine.call("add", prompt, 300) for prompt in prompts + more]
+        engine.call("steps", n_steps)
+        for request in requests:
+            engine.call("abort", request)
+        engine.call("steps", 3)
+        package.wait_until(lambda: held(daemon) == (0, 0))
+
+    numbers = random.Random(3)
+    for _ in range(3):
+        engine.send("run", prompts, 60)
+        other.send("run", prompts, 60)
+        for _ in range(2):
+            time.sleep(numbers.uniform(0, 0.3))
+            daemon.kill()
+        assert [engine.receive()["tokens"], other.receive()["tokens"]] == [expected[0]] * 2
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    assert "consistent" in ctl(daemon, "check")
+    assert max(other.call("run", prompts, 4)["found"]) >= 160
+
+    # Gone for good.
+    engine.send("run", prompts, 60)
+    daemon.stop()
+    assert engine.receive()["tokens"] == expected[0]
+    assert other.call("run", more, 60)["tokens"] == expected[1]
+    other.call("stop")
