@@ -60,15 +60,21 @@ class Engine:
             block_hasher=get_request_block_hasher(PAGE, sha256),
         )
 
-    def schedule(self, request: Request) -> list[int] | None:
-        """All of its prompt in one step, which begins; its pages. None: there is no room."""
-        blocks, n_found, _ = self.manager.get_computed_blocks(request)
-        n_new = request.num_tokens - n_found
+    def schedule(self, request: Request, n_most: int = 8192) -> list[int] | None:
+        """A step with so many of its tokens begins; its pages. None: there is no room."""
+        blocks, n_found = None, 0
+        if request.status != RequestStatus.RUNNING:
+            blocks, n_found, _ = self.manager.get_computed_blocks(request)
+        n_new = min(n_most, request.num_tokens - request.num_computed_tokens - n_found)
         if self.manager.allocate_slots(request, n_new, n_found, blocks) is None:
             return None
         request.status = RequestStatus.RUNNING
-        request.num_computed_tokens = request.num_tokens
+        request.num_computed_tokens += n_found + n_new
         request.num_in_flight_tokens = n_new
+        return self.pages(request)
+
+    def pages(self, request: Request) -> list[int]:
+        """Its block table."""
         (pages,) = self.manager.get_block_ids(request.request_id)
         return list(pages)
 
@@ -77,6 +83,12 @@ class Engine:
         for request in requests:
             request.num_in_flight_tokens = 0
         self.manager.take_events()
+
+    def preempt(self, request: Request) -> None:
+        """Others need its pages."""
+        self.manager.free(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_computed_tokens = 0
 
     def end(self, request: Request) -> None:
         """It is finished."""
@@ -164,7 +176,7 @@ def test_both_compute_the_same(daemon: package.Daemon, engines: Engines) -> None
     second.results(other)
     assert second.pool.stats.duplicate_pages == 3
     # Its table can't change, and what it goes on to fill continues what was published.
-    assert list(second.manager.get_block_ids(other.request_id)[0]) == pages
+    assert second.pages(other) == pages
     other.append_output_token_ids([5] * PAGE)
     assert second.manager.allocate_slots(other, PAGE) is not None
     other.num_computed_tokens += PAGE
@@ -181,9 +193,7 @@ def test_preempted_requests_find_their_pages(engines: Engines) -> None:
     pages = engine.schedule(request)
     assert pages
     engine.results(request)
-    engine.manager.free(request)
-    request.status = RequestStatus.PREEMPTED
-    request.num_computed_tokens = 0
+    engine.preempt(request)
     assert engine.pool.get_usage() == 0
     # Nothing is mapped that isn't held any more.
     assert engine.pool.take_fresh() == []
@@ -256,4 +266,140 @@ def test_waits_and_gives_way(
     package.wait_until(lambda: engine.schedule(waiting) is not None)
     engine.results(waiting)
     engine.end(waiting)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "n_published", "n_found"),
+    [
+        (PAGE - 1, 0, 0),
+        (PAGE, 1, 0),
+        (PAGE + 1, 1, 1),
+        (3 * PAGE - 1, 2, 2),
+        (3 * PAGE, 3, 2),
+        (3 * PAGE + 1, 3, 3),
+    ],
+)
+def test_full_pages_are_found(
+    engines: Engines, n_tokens: int, n_published: int, n_found: int
+) -> None:
+    """And never the whole prompt: its last token's logits are wanted."""
+    first, second = engines(), engines()
+    prompt = PROMPT[:n_tokens]
+    request, again = first.request(prompt), second.request(prompt)
+    pages = first.schedule(request)
+    assert pages
+    first.results(request)
+    assert first.pool.stats.published_pages == n_published
+    found = second.schedule(again)
+    assert found
+    assert second.pool.stats.hit_tokens == n_found * PAGE
+    assert [a == b for a, b in zip(pages, found, strict=True)] == [
+        i < n_found for i in range(len(pages))
+    ]
+
+
+@pytest.mark.parametrize("n_chunk", [1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE])
+def test_chunks_of_a_prompt(daemon: package.Daemon, engines: Engines, n_chunk: int) -> None:
+    """Of each step that is over the full pages are found, of the one under way none."""
+    engine, other = engines(), engines()
+    request = engine.request(PROMPT)
+    n_done = 0
+    while n_done < len(PROMPT):
+        pages = engine.schedule(request, n_chunk)
+        assert pages
+        assert len(pages) == -(-request.num_computed_tokens // PAGE)
+        engine.manager.take_events()
+        for is_over in (False, True):
+            if is_over:
+                engine.results(request)
+                n_done = request.num_computed_tokens
+            reader = other.request([*PROMPT, 5])
+            assert other.manager.get_computed_blocks(reader)[1] == n_done // PAGE * PAGE
+            other.end(reader)
+    engine.end(request)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+@pytest.mark.parametrize("n_generated", [1, PAGE - 7, 2 * PAGE])
+def test_preempted_requests_resume(
+    daemon: package.Daemon, engines: Engines, n_generated: int
+) -> None:
+    """With what they had generated: what fills no page is computed again, and the last token is."""
+    engine = engines()
+    request = engine.request(PROMPT)
+    assert engine.schedule(request)
+    engine.results(request)
+    for token in range(n_generated):
+        request.append_output_token_ids([token + 3])
+        assert engine.schedule(request)
+        engine.results(request)
+    request.append_output_token_ids([3])
+    n_tokens = len(PROMPT) + n_generated
+    engine.preempt(request)
+    assert held(daemon) == (0, 0)
+    engine.pool.stats.hit_tokens = 0
+    assert engine.schedule(request)
+    assert engine.pool.stats.hit_tokens == n_tokens // PAGE * PAGE
+    assert request.num_in_flight_tokens == n_tokens % PAGE + 1
+    engine.results(request)
+    engine.end(request)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_a_preempted_requests_step_under_way(engines: Engines) -> None:
+    """Nothing of a step is published before it is over, though the request has begun anew."""
+    engine = engines()
+    request = engine.request(PROMPT)
+    assert engine.schedule(request)
+    engine.preempt(request)
+    assert engine.schedule(request)
+    request.num_in_flight_tokens = 2 * len(PROMPT)
+    engine.manager.take_events()
+    assert engine.pool.stats.published_pages == 0
+    engine.results(request)
+    assert engine.pool.stats.published_pages == 3
+
+
+def test_the_end_of_a_text_goes_first(daemon: package.Daemon, engines: Engines) -> None:
+    """Where others need memory, what is left of a text is its beginning, in however many steps it
+    was computed."""
+    engine = engines()
+    n_pages = 200
+    (text,) = make_prompts(2, 0, n_pages * PAGE + 1)
+    request = engine.request(text)
+    n_first = n_pages // 4
+    for _ in range(4):
+        assert engine.schedule(request, n_first * PAGE)
+        engine.results(request)
+    engine.end(request)
+    n_found = n_pages
+    with kvlease.connect(daemon.socket) as holder, contextlib.ExitStack() as leased:
+        namespace = leased.enter_context(holder.namespace("ns", LAYOUT, keep_page_zero=True))
+        while n_found == n_pages:
+            leased.enter_context(namespace.lease(1))
+            reader = engine.request(text)
+            n_found = engine.manager.get_computed_blocks(reader)[1] // PAGE
+            engine.end(reader)
+    # An eighth of what the tenant may have, 128 pages, goes at a time.
+    assert n_found > n_first
+
+
+@pytest.mark.parametrize(("n_tokens", "does_fit"), [(8 * PAGE, True), (8 * PAGE + 1, False)])
+def test_the_longest_prompt(
+    daemon: package.Daemon, engines: Engines, n_tokens: int, does_fit: bool
+) -> None:
+    """What an engine can hold of it counts before its first chunk is computed."""
+    engine = engines(n_blocks=9)
+    (prompt,) = make_prompts(3, 0, n_tokens)
+    request = engine.request(prompt)
+    for _ in range(2):
+        blocks, n_found, _ = engine.manager.get_computed_blocks(request)
+        slots = engine.manager.allocate_slots(
+            request, PAGE, n_found, blocks, full_sequence_must_fit=True
+        )
+        assert (slots is not None) == does_fit
+        assert engine.pool.get_usage() == (1 / 8 if does_fit else 0)
+        engine.preempt(request)
+    engine.end(request)
     package.wait_until(lambda: held(daemon) == (0, 0))
