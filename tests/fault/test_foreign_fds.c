@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +51,8 @@ struct bombs {
         int listening;
         int far[CROWD]; /* their other ends */
         unsigned n;
+        pthread_t closing[CROWD];
+        unsigned n_closing;
 };
 
 static void bombs_open(struct bombs *b)
@@ -91,12 +95,41 @@ static int bomb_make(struct bombs *b)
         return fd;
 }
 
-/* Ours isn't the last, where it was sent. */
-static void bomb_close(int fd, bool was_sent)
+struct closing {
+        int fd;
+        sem_t begins;
+};
+
+static void *close_in_thread(void *data)
 {
-        if (!was_sent)
+        struct closing *c = data;
+        int fd = c->fd;
+
+        sem_post(&c->begins);
+        close(fd);
+        return NULL;
+}
+
+/*
+ * Ours isn't the last, where it was sent; or it is, where the daemon's were closed faster: then a
+ * thread lingers until bombs_close(). Nobody looks at the descriptor meanwhile: a system call that
+ * does so may be who lets go of it last.
+ */
+static void bomb_close(struct bombs *b, int fd, bool was_sent)
+{
+        struct closing c = {.fd = fd};
+
+        if (!was_sent) {
                 set_linger(fd, 0);
-        fd_close(fd);
+                fd_close(fd);
+                return;
+        }
+        assert_int_equal(sem_init(&c.begins, 0, 0), 0);
+        assert_int_equal(pthread_create(&b->closing[b->n_closing++], NULL, close_in_thread, &c), 0);
+        while (sem_wait(&c.begins) < 0)
+                ;
+        sem_destroy(&c.begins);
+        sleep_msec(1); /* it has most likely; if not, this one does no harm */
 }
 
 /* Whoever lingers doesn't any more. */
@@ -105,6 +138,8 @@ static void bombs_close(struct bombs *b)
         for (unsigned i = 0; i < b->n; i++)
                 fd_close(b->far[i]);
         fd_close(b->listening);
+        while (b->n_closing > 0)
+                assert_int_equal(pthread_join(b->closing[--b->n_closing], NULL), 0);
 }
 
 /* ---- sending ---- */
@@ -284,7 +319,7 @@ static void send_one(struct stage *s, const struct way *w)
                 assert_true(raw_send(&r, header, w->before, 0));
         sent = send_fds(
                 r.fd, header + w->before, w->flags & MSG_OOB ? 1 : 10, bomb, w->n, w->flags);
-        bomb_close(bomb, sent);
+        bomb_close(&s->bombs, bomb, sent);
         expect_refused(s, &r, sent);
         raw_close(&r);
         good_round(&s->good);
@@ -330,7 +365,7 @@ static void test_left_in_the_queue(void **state)
                 raw_open(&r, s.h, i < 4 ? default_socket(s.h, path) : NULL);
                 sent = send_fds(r.fd, "0123456789", 10, bomb, 1, i % 4 >= 2 ? MSG_OOB : 0);
                 assert_int_equal(sent, !s.refuses);
-                bomb_close(bomb, sent);
+                bomb_close(&s.bombs, bomb, sent);
                 raw_close(&r);
                 kill(s.h->daemon.pid, SIGCONT);
                 good_round(&s.good);
@@ -353,7 +388,7 @@ static void test_crowd(void **state)
                 assert_true(fd >= 0);
                 sent = send_fds(fd, "0123456789", 10, bomb, 1, 0);
                 assert_int_equal(sent, !s.refuses);
-                bomb_close(bomb, sent);
+                bomb_close(&s.bombs, bomb, sent);
                 fd_close(fd);
                 if (i % 20 == 0)
                         good_round(&s.good);
@@ -443,7 +478,7 @@ static void test_daemon_stops(void **state)
                 fds[i] = sock_connect(default_socket(s.h, path));
                 assert_true(fds[i] >= 0);
                 sent = send_fds(fds[i], "0123456789", 10, bomb, 1, 0);
-                bomb_close(bomb, sent);
+                bomb_close(&s.bombs, bomb, sent);
         }
         begun = now_nsec();
         kill(s.h->daemon.pid, SIGTERM);
