@@ -591,6 +591,8 @@ static int check_structures(struct checker *c)
         const char *why = tree_check(&c->ns->tree);
 
         if (!why)
+                why = ancestors_check(&c->ns->ancestors, &c->ns->tree);
+        if (!why)
                 why = c->ns->evict->check(c->ns->policy);
         for (size_t i = 0; i < ARRAY_SIZE(parts) && !why; i++)
                 why = parts[i](c->ns);

@@ -60,7 +60,7 @@ static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool 
         tag_remove(ns, page);
         drops_page_goes(ns, page);
         ns->evict->remove(ns->policy, page, why);
-        tree_remove(&ns->tree, page);
+        ns_leave_tree(ns, page);
         if (p->n_pins > 0)
                 ns_set_state(ns, page, PAGE_DETACHED);
         else

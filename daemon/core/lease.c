@@ -239,7 +239,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         }
         if (o->tag != 0)
                 tag_enter(ns, o->page);
-        tree_insert(&ns->tree, o->page, o->parent);
+        ns_enter_tree(ns, o->page, o->parent);
         ns->evict->insert(ns->policy, o->page,
                 &(struct evict_insert){.id = store_hash_key(store_of(ns), o->key),
                         .tokens = o->tokens,

@@ -102,6 +102,7 @@ static void ns_discard(struct ns *ns)
         if (ns->policy)
                 ns->evict->free(ns->policy);
         tree_deinit(&ns->tree);
+        ancestors_deinit(&ns->ancestors);
         shared_deinit(&ns->shared);
         records_close(&ns->records);
         free(ns->slots_preparing);
@@ -618,6 +619,23 @@ uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *dat
         return n;
 }
 
+void ns_enter_tree(struct ns *ns, uint32_t page, uint32_t parent)
+{
+        tree_insert(&ns->tree, page, parent);
+        ancestors_insert(&ns->ancestors, &ns->tree, page, ns_note(ns, page)->depth);
+}
+
+void ns_leave_tree(struct ns *ns, uint32_t page)
+{
+        ancestors_remove(&ns->ancestors, page, ns_note(ns, page)->depth);
+        tree_remove(&ns->tree, page);
+}
+
+uint32_t ns_page_of_text(const struct ns *ns, uint32_t page, uint32_t depth)
+{
+        return ancestors_find(&ns->ancestors, &ns->tree, page, ns_note(ns, page)->depth, depth);
+}
+
 /*
  * The epoch makes what is cached unfindable; its slots stay until the sweep comes by. The tree gets
  * a replacement, which is made first and can be thrown away; the policy may carry over what it has
@@ -645,6 +663,7 @@ int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
         }
         tree_deinit(&ns->tree);
         ns->tree = tree;
+        ancestors_deinit(&ns->ancestors);
         drops_reset(ns);
         prefetch_reset(ns);
         sessions_reset(ns);

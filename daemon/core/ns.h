@@ -22,6 +22,7 @@
 #include "daemon/core/shared.h"
 #include "daemon/core/space.h"
 #include "policy/ahead.h"
+#include "policy/ancestors.h"
 #include "policy/evict.h"
 #include "policy/tree.h"
 
@@ -93,6 +94,7 @@ struct ns {
         struct codec_shape codec_shape; /* where a tier has a codec */
         struct ns_space space;          /* what it has on a disk */
         struct tree tree;
+        struct ancestors ancestors; /* of the tree's pages */
         const struct evict_ops *evict;
         void *policy;                 /* of evict; owned */
         struct list_link attachments; /* struct attach.ns_link */
@@ -302,6 +304,17 @@ void ns_settle_set(struct extent_set *set);
 
 /* Gives idle sets back after a call that kept them. */
 void ns_trim(struct ns *ns);
+
+/* The page, whose place in its text is noted (page_note.depth), continues `parent` in the prefix
+ * tree (PAGE_NONE: begins a text). */
+void ns_enter_tree(struct ns *ns, uint32_t page, uint32_t parent);
+
+/* The page, a leaf, isn't in the prefix tree any more. */
+void ns_leave_tree(struct ns *ns, uint32_t page);
+
+/* The page of the prefix tree that lies `depth` pages deep in the text that ends with this one:
+ * 1..the page's own depth. Hardly longer for long texts (policy/ancestors.h). */
+uint32_t ns_page_of_text(const struct ns *ns, uint32_t page, uint32_t depth);
 
 /* A SEALED page that is out of index, tree and policy, because another has its place: DETACHED
  * while somebody reads it, else FREE. */

@@ -317,7 +317,7 @@ static void enter(struct rebuild *b, const struct candidate *c, uint32_t parent)
         if (c->parent != parent)
                 records_reparent(ns, c->page, parent);
         b->depths[c->page] = c->order[BY_DEPTH];
-        tree_insert(&ns->tree, c->page, parent);
+        ns_enter_tree(ns, c->page, parent);
         ns->evict->insert(ns->policy, c->page,
                 &(struct evict_insert){
                         .id = store_hash_key(ns->tenant->store, p->key), .tokens = p->tokens},

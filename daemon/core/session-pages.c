@@ -558,14 +558,15 @@ static uint32_t count_head(const struct session *s)
 static void list_pages(const struct session *s, uint32_t from, uint32_t n, struct session_page *ret)
 {
         const struct ns *ns = s->ns;
-        uint32_t n_head = count_head(s), page = session_tail(s), i;
+        uint32_t n_head = count_head(s), n_of_head = from < n_head ? MIN(n, n_head - from) : 0;
+        uint32_t page =
+                n_of_head == 0 ? PAGE_NONE : ns_page_of_text(ns, session_tail(s), from + n_of_head);
 
-        for (i = n_head; i > from; i--, page = tree_parent(&ns->tree, page))
-                if (i - 1 - from < n)
-                        ret[i - 1 - from].page = page;
-        for (i = MAX(from, n_head); i - from < n; i++)
-                ret[i - from].page = s->window[i - n_head];
-        for (i = 0; i < n; i++) {
+        for (uint32_t i = n_of_head; i-- > 0; page = tree_parent(&ns->tree, page))
+                ret[i].page = page;
+        for (uint32_t i = n_of_head; i < n; i++)
+                ret[i].page = s->window[from + i - n_head];
+        for (uint32_t i = 0; i < n; i++) {
                 ret[i].tokens = ns_page(ns, ret[i].page)->tokens;
                 ret[i].first_token = page_first_token(ns, ret[i].page);
         }

@@ -299,7 +299,7 @@ static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_
         ns_set_state(ns, page, PAGE_SEALED);
         if (d->tag != 0)
                 tag_enter(ns, page);
-        tree_insert(&ns->tree, page, parent);
+        ns_enter_tree(ns, page, parent);
         ns->evict->insert(ns->policy, page,
                 &(struct evict_insert){
                         .id = store_hash_key(ns->tenant->store, d->key), .tokens = d->tokens},

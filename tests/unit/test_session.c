@@ -1,5 +1,6 @@
 /* Sessions that are in the tree as a whole: which there are, where they end, who has them open. */
 #include "tests/unit/alloc-fail.h"
+#include "daemon/core/places.h"
 #include "daemon/core/recall.h"
 #include "tests/unit/session-fixture.h"
 
@@ -102,6 +103,77 @@ static void test_append(void **state)
         assert_int_equal(publish_tail(a, 77, ROOT, 8, 1, PAGE_TOKENS, pages), -ENOENT);
         assert_false(is_cached(a, 8));
         expect_tokens(a, s, 6, 0);
+        member_free(m);
+        fixture_end(&f);
+}
+
+/* Of the text with keys 0.. its pages `from`.., some of them. */
+static void expect_some_pages(struct attach *a, uint32_t handle, uint32_t from)
+{
+        struct session_page pages[5];
+        uint8_t key[KEY_BYTES];
+        uint32_t n, n_pages = info_of(a, handle).n_pages;
+
+        assert_int_equal(session_pages(a, session_of(a, handle, NULL), from, ARRAY_SIZE(pages), 1,
+                                 pages, &n, NULL),
+                0);
+        assert_int_equal(n, MIN(ARRAY_SIZE(pages), n_pages - from));
+        for (uint32_t i = 0; i < n; i++) {
+                make_keys(key, from + i, 1);
+                assert_memory_equal(ns_page(a->ns, pages[i].page)->key, key, KEY_BYTES);
+                assert_int_equal(pages[i].first_token, (from + i) * PAGE_TOKENS);
+                assert_int_equal(release_pages(a, &pages[i].page, 1, 1, NULL), 0);
+        }
+}
+
+/* A page of the text moves to another place, as in compaction. */
+static void move_page(struct attach *a, uint32_t handle, uint32_t index)
+{
+        struct session_page from;
+        uint32_t to, n;
+
+        assert_int_equal(
+                session_pages(a, session_of(a, handle, NULL), index, 1, 1, &from, &n, NULL), 0);
+        assert_int_equal(release_pages(a, &from.page, 1, 1, NULL), 0);
+        assert_int_equal(lease_pages(a, 1, 1, &to, NULL), 0);
+        grants_remove(a->grants, to);
+        places_change(a->ns, from.page, to, 0);
+        ns_page(a->ns, to)->owner = 0;
+}
+
+/* Marks of ancestors (policy/ancestors.h) come, move, go and come again with the pages that have
+ * them. */
+static void test_long_text(void **state)
+{
+        const uint32_t n = 3 * ANCESTORS_STEP + 16, step = 16;
+        uint64_t n_gone;
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+        uint32_t s;
+
+        fixture_start(&f, 128, 128, 0);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        for (unsigned round = 0; round < 2; round++) {
+                s = open_session(a, "s");
+                for (uint32_t i = 0; i < n; i += step)
+                        append(a, s, i == 0 ? ROOT : i - 1, i, step);
+                move_page(a, s, 2 * ANCESTORS_STEP - 1);
+                for (uint32_t from = 0; from < n; from += 7)
+                        expect_some_pages(a, s, from);
+                fixture_check(&f);
+                assert_int_equal(session_truncate(session_of(a, s, NULL),
+                                         (ANCESTORS_STEP + 3) * PAGE_TOKENS, 0, &n_gone, NULL),
+                        0);
+                assert_int_equal(info_of(a, s).n_pages, ANCESTORS_STEP + 3);
+                for (uint32_t from = 0; from < ANCESTORS_STEP + 3; from += 5)
+                        expect_some_pages(a, s, from);
+                fixture_check(&f);
+                assert_int_equal(ns_invalidate(a->ns, &n_gone), 0);
+                assert_null(session_of(a, s, NULL));
+                fixture_check(&f);
+        }
         member_free(m);
         fixture_end(&f);
 }
@@ -845,6 +917,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_open),
                 TEST(test_append),
+                TEST(test_long_text),
                 TEST(test_pins),
                 TEST(test_eviction_moves_the_end),
                 TEST(test_many_end_at_one_page),

@@ -1,0 +1,241 @@
+#include "policy/ancestors.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/array.h"
+
+#define MARKS_FIRST UINT32_C(64)
+#define MARKS_MAX   (UINT32_C(1) << 31)
+
+struct ancestors_mark {
+        uint32_t node;   /* NODE_NONE: spare */
+        uint32_t depth;  /* a multiple of ANCESTORS_STEP */
+        uint32_t up_1;   /* the mark ANCESTORS_STEP levels up, plus 1; 0: none */
+        uint32_t next_1; /* of its bucket, or spare; plus 1; 0 ends */
+};
+
+void ancestors_deinit(struct ancestors *a)
+{
+        array_free(a->marks, a->n_marks, sizeof(*a->marks));
+        free(a->buckets);
+        *a = (struct ancestors){0};
+}
+
+static bool has_mark(uint32_t depth)
+{
+        return depth % ANCESTORS_STEP == 0;
+}
+
+/* The daemon chooses numbers of nodes, so nobody outside can choose who shares a bucket. The factor
+ * is 2^32 divided by the golden ratio: Knuth, "The Art of Computer Programming" 3, 6.4. */
+static uint32_t *bucket_of(const struct ancestors *a, uint32_t node)
+{
+        return &a->buckets[(node * UINT32_C(2654435769)) >> __builtin_clz(a->n_marks) >> 1];
+}
+
+/* Where it is named: what points to it, a bucket's beginning or the one before. *where is 0: it
+ * isn't there. */
+static uint32_t *find_link(const struct ancestors *a, uint32_t node)
+{
+        uint32_t *where = bucket_of(a, node);
+
+        while (*where != 0 && a->marks[*where - 1].node != node)
+                where = &a->marks[*where - 1].next_1;
+        return where;
+}
+
+/* Plus 1; 0: it has none. */
+static uint32_t find_mark(const struct ancestors *a, uint32_t node)
+{
+        return a->n_marks == 0 ? 0 : *find_link(a, node);
+}
+
+static void enter_bucket(struct ancestors *a, uint32_t mark)
+{
+        uint32_t *bucket = bucket_of(a, a->marks[mark].node);
+
+        a->marks[mark].next_1 = *bucket;
+        *bucket = mark + 1;
+}
+
+/* Twice as many marks, all in buckets anew. Called when none is spare. */
+static bool grow(struct ancestors *a)
+{
+        uint32_t n = a->n_marks == 0 ? MARKS_FIRST : 2 * a->n_marks;
+        uint32_t *buckets = a->n_marks < MARKS_MAX ? calloc(n, sizeof(*buckets)) : NULL;
+        void *marks = a->marks;
+
+        if (!buckets)
+                return false;
+        if (array_reserve(&marks, &a->n_marks, n, n, sizeof(*a->marks)) < 0) {
+                free(buckets);
+                return false;
+        }
+        a->marks = marks;
+        free(a->buckets);
+        a->buckets = buckets;
+        for (uint32_t i = 0; i < a->n_used; i++)
+                enter_bucket(a, i);
+        return true;
+}
+
+/* Plus 1; 0: no memory. */
+static uint32_t take_mark(struct ancestors *a)
+{
+        uint32_t mark = a->spare;
+
+        if (mark != 0) {
+                a->spare = a->marks[mark - 1].next_1;
+                return mark;
+        }
+        if (a->n_used == a->n_marks && !grow(a))
+                return 0;
+        return ++a->n_used;
+}
+
+/* NODE_NONE: there are fewer. */
+static uint32_t climb(const struct tree *t, uint32_t node, uint32_t n)
+{
+        while (n-- > 0 && node != NODE_NONE)
+                node = tree_parent(t, node);
+        return node;
+}
+
+void ancestors_insert(struct ancestors *a, const struct tree *t, uint32_t node, uint32_t depth)
+{
+        uint32_t up = 0, mark;
+
+        if (!has_mark(depth))
+                return;
+        if (depth > ANCESTORS_STEP)
+                up = find_mark(a, climb(t, node, ANCESTORS_STEP));
+        mark = take_mark(a);
+        if (mark == 0) {
+                a->is_incomplete = true;
+                return;
+        }
+        a->marks[mark - 1] = (struct ancestors_mark){.node = node, .depth = depth, .up_1 = up};
+        enter_bucket(a, mark - 1);
+}
+
+/* Out of its bucket. Plus 1; 0: the node has none. */
+static uint32_t leave_bucket(struct ancestors *a, uint32_t node)
+{
+        uint32_t *link = a->n_marks == 0 ? NULL : find_link(a, node), mark;
+
+        if (!link || *link == 0)
+                return 0;
+        mark = *link;
+        *link = a->marks[mark - 1].next_1;
+        return mark;
+}
+
+void ancestors_remove(struct ancestors *a, uint32_t node, uint32_t depth)
+{
+        uint32_t mark = has_mark(depth) ? leave_bucket(a, node) : 0;
+
+        if (mark == 0)
+                return;
+        a->marks[mark - 1] = (struct ancestors_mark){.node = NODE_NONE, .next_1 = a->spare};
+        a->spare = mark;
+}
+
+void ancestors_move(struct ancestors *a, uint32_t node, uint32_t to, uint32_t depth)
+{
+        uint32_t mark = has_mark(depth) ? leave_bucket(a, node) : 0;
+
+        if (mark == 0)
+                return;
+        a->marks[mark - 1].node = to;
+        enter_bucket(a, mark - 1);
+}
+
+uint32_t ancestors_find(const struct ancestors *a, const struct tree *t, uint32_t node,
+        uint32_t depth, uint32_t wanted)
+{
+        assert(wanted > 0 && wanted <= depth);
+
+        while (depth > wanted) {
+                uint32_t mark = has_mark(depth) && depth - wanted >= ANCESTORS_STEP
+                                        ? find_mark(a, node)
+                                        : 0;
+
+                if (mark == 0 || a->marks[mark - 1].up_1 == 0) {
+                        node = tree_parent(t, node);
+                        depth--;
+                        continue;
+                }
+                while (depth - wanted >= ANCESTORS_STEP && a->marks[mark - 1].up_1 != 0) {
+                        mark = a->marks[mark - 1].up_1;
+                        depth -= ANCESTORS_STEP;
+                }
+                node = a->marks[mark - 1].node;
+        }
+        return node;
+}
+
+/* ---- the checker ----------------------------------------------------------------------------- */
+
+static const char *check_mark(
+        const struct ancestors *a, const struct tree *t, const struct ancestors_mark *m)
+{
+        uint32_t up;
+
+        if (!has_mark(m->depth) || !tree_has(t, m->node))
+                return "a mark of ancestors is at a node that has none";
+        if (find_mark(a, m->node) != (uint32_t)(m - a->marks) + 1)
+                return "a mark of ancestors isn't found";
+        up = climb(t, m->node, ANCESTORS_STEP - 1);
+        if (up == NODE_NONE || (tree_parent(t, up) == NODE_NONE) != (m->depth == ANCESTORS_STEP))
+                return "a mark of ancestors has another depth than its node";
+        if (m->depth == ANCESTORS_STEP)
+                return m->up_1 == 0 ? NULL : "a mark of ancestors has one above the root";
+        if (m->up_1 == 0)
+                return a->is_incomplete ? NULL : "a mark of ancestors knows none above";
+        return m->up_1 <= a->n_used && a->marks[m->up_1 - 1].node == tree_parent(t, up)
+                       ? NULL
+                       : "a mark of ancestors knows a wrong one above";
+}
+
+/* Nodes that are to have marks, below this root. */
+static uint32_t count_below(const struct tree *t, uint32_t root)
+{
+        uint32_t n = 0, depth = 1;
+
+        for (uint32_t node = root;;) {
+                n += has_mark(depth);
+                if (!tree_is_leaf(t, node)) {
+                        node = tree_first_child(t, node);
+                        depth++;
+                        continue;
+                }
+                while (node != root && tree_next_sibling(t, node) == NODE_NONE) {
+                        node = tree_parent(t, node);
+                        depth--;
+                }
+                if (node == root)
+                        return n;
+                node = tree_next_sibling(t, node);
+        }
+}
+
+const char *ancestors_check(const struct ancestors *a, const struct tree *t)
+{
+        uint32_t n = 0, n_wanted = 0;
+
+        for (uint32_t i = 0; i < a->n_used; i++) {
+                const struct ancestors_mark *m = &a->marks[i];
+                const char *why = m->node == NODE_NONE ? NULL : check_mark(a, t, m);
+
+                if (why)
+                        return why;
+                n += m->node != NODE_NONE;
+        }
+        for (uint32_t node = 0; node < t->n_nodes; node++)
+                if (tree_has(t, node) && tree_parent(t, node) == NODE_NONE)
+                        n_wanted += count_below(t, node);
+        if (n > n_wanted || (n < n_wanted && !a->is_incomplete))
+                return "there are other marks of ancestors than nodes that are to have one";
+        return NULL;
+}

@@ -1,0 +1,59 @@
+/*
+ * The ancestor of a node of the prefix tree (tree.h) at a given depth, without a walk through all
+ * that lie between: the level ancestor problem. A root has depth 1.
+ *
+ * Each node whose depth is a multiple of ANCESTORS_STEP has a *mark*, which knows the mark of its
+ * ancestor ANCESTORS_STEP levels up. So an ancestor n levels up is found in at most
+ * 2 * ANCESTORS_STEP + n / ANCESTORS_STEP steps (n = 2 M: 8,704), and a node that is inserted costs
+ * one step on average, ANCESTORS_STEP where it gets a mark. Marks name each other by numbers of
+ * their own, so that a node that moves costs no walk, and only leaves are removed, so that none is
+ * named that isn't there. 16 bytes a mark, 20 with its bucket.
+ *
+ * Where memory for a mark is missing there is none, and walks past its place take longer; what they
+ * find is the same. PURE: no I/O, no clock. Not thread-safe.
+ */
+#ifndef KVL_POLICY_ANCESTORS_H
+#define KVL_POLICY_ANCESTORS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "policy/tree.h"
+
+/* Levels from mark to mark. Not tuned. */
+#define ANCESTORS_STEP UINT32_C(256)
+
+struct ancestors_mark;
+
+/* All zero: no marks. */
+struct ancestors {
+        struct ancestors_mark *marks; /* owned */
+        uint32_t n_marks;             /* size of the array; 0, or a power of two */
+        uint32_t n_used;              /* the first of them, in use or spare */
+        uint32_t spare;               /* the first spare one plus 1; 0: none */
+        uint32_t *buckets;  /* owned; by node: its first mark plus 1; 0: none. As many as marks */
+        bool is_incomplete; /* memory for a mark was missing */
+};
+
+/* Frees its memory: no marks. */
+void ancestors_deinit(struct ancestors *a);
+
+/* The node was inserted into the tree (tree_insert()) and has this depth. */
+void ancestors_insert(struct ancestors *a, const struct tree *t, uint32_t node, uint32_t depth);
+
+/* The node, which has this depth, was removed from the tree, or is about to be. */
+void ancestors_remove(struct ancestors *a, uint32_t node, uint32_t depth);
+
+/* `to` took the place of the node, which had this depth, or is about to (tree_move()). */
+void ancestors_move(struct ancestors *a, uint32_t node, uint32_t to, uint32_t depth);
+
+/* The ancestor of a node of this depth that has the depth `wanted`, 1..depth; the node itself where
+ * that is its own. */
+uint32_t ancestors_find(const struct ancestors *a, const struct tree *t, uint32_t node,
+        uint32_t depth, uint32_t wanted);
+
+/* Debug: NULL, or a static sentence naming what is inconsistent. O(nodes and marks), and
+ * ANCESTORS_STEP for each mark. */
+const char *ancestors_check(const struct ancestors *a, const struct tree *t);
+
+#endif
