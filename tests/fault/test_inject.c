@@ -207,6 +207,21 @@ static bool is_running(struct harness *h, int *ret_status)
         return waitpid(h->daemon.pid, ret_status, WNOHANG) == 0;
 }
 
+/* It has ended. One that doesn't answer is about to: what ends it may take its time. */
+static bool is_gone(struct harness *h, int *ret_status)
+{
+        uint64_t end = now_nsec() + WAIT_MSEC * UINT64_C(1000000);
+
+        while (is_running(h, ret_status)) {
+                if (limit_of(h, "x") != UINT64_MAX)
+                        return false;
+                if (now_nsec() > end)
+                        fail_msg("the daemon neither answers nor ends");
+                sleep_msec(2);
+        }
+        return true;
+}
+
 /* Where the daemon may have ended in the middle kvleasectl would fail the test: it is looked first
  * whether it still answers. */
 static void try_serving(struct harness *h, unsigned f, uint64_t k)
@@ -218,7 +233,7 @@ static void try_serving(struct harness *h, unsigned f, uint64_t k)
         arm(f, k);
         serve(h);
         arm(f, 0);
-        if (!is_running(h, &status)) {
+        if (is_gone(h, &status)) {
                 h->daemon.pid = 0;
                 assert_documented_end(h, log_offset, status);
                 harness_start(h);

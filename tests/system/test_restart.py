@@ -11,7 +11,7 @@ from machine import KVLEASED
 
 CHAIN, PAGES = 7, 16
 RESTARTS = 20
-SMALL = 12  # a store that is full after a few extents
+SMALL = 24  # a store that is full after a few extents
 
 
 class Text:
