@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/macros.h"
 
 #define NAME_BYTES_MAX 64
 
@@ -219,6 +220,20 @@ int segment_adopt(int fd, int reader_fd, uint64_t bytes, struct segment *ret_seg
         }
         *ret_segment = s;
         return 0;
+}
+
+uint64_t segment_next_part(const struct segment *s, uint64_t at, uint64_t *ret_end)
+{
+        /* Nobody else has this open file, and so its position. */
+        off_t from = lseek(s->fd, (off_t)at, SEEK_DATA), end;
+
+        *ret_end = s->bytes;
+        if (from < 0)
+                return errno == ENXIO ? s->bytes : at;
+        end = lseek(s->fd, from, SEEK_HOLE);
+        if (end > from)
+                *ret_end = MIN((uint64_t)end, s->bytes);
+        return MIN((uint64_t)from, s->bytes);
 }
 
 void segment_free(struct segment *s)

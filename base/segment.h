@@ -59,6 +59,12 @@ int segment_new(
  */
 int segment_adopt(int fd, int reader_fd, uint64_t bytes, struct segment *ret_segment);
 
+/* Where the first part of the segment that was ever touched begins, from byte `at` (0..bytes) on;
+ * `bytes`: there is none. *ret_end: where it ends, at most `bytes`. All that lies between such
+ * parts is zero, and reading it would take memory. Parts are whole pages of memory; where the
+ * kernel doesn't say, all is one. */
+uint64_t segment_next_part(const struct segment *s, uint64_t at, uint64_t *ret_end);
+
 /* Unmaps and closes. Readers keep what they have mapped. Safe on {.fd = -1} and to repeat. */
 void segment_free(struct segment *s);
 

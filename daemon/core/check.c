@@ -346,19 +346,14 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
 static int check_slots(struct checker *c)
 {
         const struct shared *s = &c->ns->shared;
+        struct shared_walk walk = {0};
         uint64_t n_used = 0;
+        _Atomic uint64_t *at;
 
-        for (uint32_t i = 0; i < s->n_buckets * SHM_BUCKET_SLOTS; i++) {
-                uint64_t slot = atomic_load_explicit(
-                        &s->buckets[i / SHM_BUCKET_SLOTS].slots[i % SHM_BUCKET_SLOTS],
-                        memory_order_relaxed);
-                uint32_t page = (uint32_t)slot - 1;
-                const struct page *p;
+        for (; (at = shared_next_used(s, &walk)); n_used++) {
+                uint32_t page = (uint32_t)atomic_load_explicit(at, memory_order_relaxed) - 1;
+                const struct page *p = ns_page(c->ns, page);
 
-                if (slot == 0)
-                        continue;
-                n_used++;
-                p = ns_page(c->ns, page);
                 if (!p || (p->state != PAGE_SEALED && !p->announced))
                         return page_broken(c, page, "is in the index but not sealed or announced");
         }

@@ -480,20 +480,40 @@ static bool is_right_slot(const struct ns *ns, const _Atomic uint64_t *at, uint6
         return p && p->mark && slot_of(ns, page) == at;
 }
 
+_Atomic uint64_t *shared_next_used(const struct shared *s, struct shared_walk *w)
+{
+        uint64_t first = SHM_HEADER_BYTES, end = first + s->n_buckets * sizeof(struct shm_bucket);
+
+        for (;; w->at += sizeof(_Atomic uint64_t)) {
+                _Atomic uint64_t *slot;
+
+                if (w->at >= w->end) {
+                        w->at = segment_next_part(&s->segment, MAX(w->end, first), &w->end);
+                        w->end = MIN(w->end, end);
+                }
+                if (w->at >= end)
+                        return NULL;
+                slot = (_Atomic uint64_t *)(void *)((uint8_t *)s->segment.base + w->at);
+                if (atomic_load_explicit(slot, memory_order_relaxed) == 0)
+                        continue;
+                w->at += sizeof(*slot);
+                return slot;
+        }
+}
+
 uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked)
 {
         struct shared *s = &ns->shared;
-        _Atomic uint64_t *slots = s->buckets[0].slots;
-        uint64_t n_slots = (uint64_t)s->n_buckets * SHM_BUCKET_SLOTS, n_used = 0, n_fixed = 0;
+        struct shared_walk all = {0}, again = {0};
+        uint64_t n_used = 0, n_fixed = 0;
+        _Atomic uint64_t *at;
 
-        for (uint64_t i = 0; i < n_slots; i++)
-                n_used += atomic_load_explicit(&slots[i], memory_order_relaxed) != 0;
-        for (uint64_t i = 0; i < n_slots && n_used != n_marked; i++) {
-                uint64_t slot = atomic_load_explicit(&slots[i], memory_order_relaxed);
-
-                if (slot == 0 || is_right_slot(ns, &slots[i], slot))
+        while (shared_next_used(s, &all))
+                n_used++;
+        while (n_used != n_marked && (at = shared_next_used(s, &again))) {
+                if (is_right_slot(ns, at, atomic_load_explicit(at, memory_order_relaxed)))
                         continue;
-                atomic_store_explicit(&slots[i], 0, memory_order_release);
+                atomic_store_explicit(at, 0, memory_order_release);
                 n_used--;
                 n_fixed++;
         }

@@ -134,6 +134,15 @@ enum shared_slot {
 enum shared_slot shared_correct_slot(
         struct ns *ns, uint64_t hash, uint32_t page, uint32_t *ret_other);
 
+/* Goes through slots; all 0 at first. */
+struct shared_walk {
+        uint64_t at, end; /* bytes of the segment: of the part that is gone through */
+};
+
+/* The next slot that isn't empty; NULL at the end. What was never touched stays so: an index is as
+ * large as its namespace may get, and there may be very many that are empty. */
+_Atomic uint64_t *shared_next_used(const struct shared *s, struct shared_walk *w);
+
 /* Clears all slots but those of the n_marked pages that have page.mark, which have one each at
  * least. Returns how many. */
 uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked);

@@ -1,4 +1,6 @@
 /* Breaks a state on purpose, one thing at a time: the checker must see it and name the object. */
+#include <sys/stat.h>
+
 #include "tests/unit/core-fixture.h"
 
 /* A page in every state: chain 0..3 pinned, 10..12 cached, one detached, two granted, one stale. */
@@ -280,6 +282,27 @@ static void test_sound_state(void **state)
         end(&s);
 }
 
+/* What nobody ever touched of an index stays so: there may be very many that are empty. */
+static void test_takes_no_memory(void **state)
+{
+        struct stat before, after;
+        struct fixture f;
+        struct member *m;
+        struct attach *a;
+
+        fixture_start(&f, 256, 256, 0);
+        m = join(f.a);
+        a = open_ns(m, "x");
+        cache_chain(a, 0, 1);
+        assert_int_equal(fstat(a->ns->shared.segment.fd, &before), 0);
+        fixture_check(&f);
+        assert_int_equal(fstat(a->ns->shared.segment.fd, &after), 0);
+        assert_true(before.st_blocks * 512 < before.st_size); /* else it shows nothing */
+        assert_int_equal(after.st_blocks, before.st_blocks);
+        member_free(m);
+        fixture_end(&f);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -294,6 +317,7 @@ int main(void)
                 TEST(test_pins),
                 TEST(test_grants),
                 TEST(test_members),
+                TEST(test_takes_no_memory),
         };
 
         return RUN_TESTS(tests);

@@ -525,6 +525,29 @@ static void test_room(void **state)
         free(cwd_after);
 }
 
+/* Pages 1 and 3 of four are written to. */
+static void test_parts(void **state)
+{
+        struct segment_room room;
+        struct segment s;
+        uint64_t end = 0;
+
+        segment_room_open(&room);
+        assert_int_equal(segment_new(&room, "parts", BYTES, &s), 0);
+        assert_int_equal(segment_next_part(&s, 0, &end), BYTES); /* nothing was */
+        ((uint8_t *)s.base)[PAGE + 1] = 1;
+        ((uint8_t *)s.base)[3 * PAGE] = 1;
+        assert_int_equal(segment_next_part(&s, 0, &end), PAGE);
+        assert_int_equal(end, 2 * PAGE);
+        assert_int_equal(segment_next_part(&s, PAGE + 8, &end), PAGE + 8); /* in its middle */
+        assert_int_equal(end, 2 * PAGE);
+        assert_int_equal(segment_next_part(&s, end, &end), 3 * PAGE);
+        assert_int_equal(end, BYTES);
+        assert_int_equal(segment_next_part(&s, BYTES, &end), BYTES);
+        segment_free(&s);
+        segment_room_close(&room);
+}
+
 static void test_names(void **state)
 {
         assert_string_equal(segment_guard_name(SEGMENT_READ_ONLY_MOUNT), "read-only mount");
@@ -739,6 +762,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_room),
                 TEST(test_names),
+                TEST(test_parts),
                 TEST(test_few_fds),
                 TEST(test_mount),
                 TEST(test_memfd),
