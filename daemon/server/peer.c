@@ -20,7 +20,6 @@
 #include "daemon/server/key-waits.h"
 #include "daemon/server/leasables.h"
 #include "daemon/server/log.h"
-#include "daemon/server/options.h"
 #include "daemon/server/parked.h"
 #include "daemon/server/pending.h"
 #include "daemon/server/resume.h"
@@ -134,6 +133,20 @@ static void count_adopted(struct peer *p, bool is_adopted)
         p->adopted = is_adopted;
 }
 
+void peer_retire(struct peer *p, enum peer_state state)
+{
+        p->state = state;
+        p->state_nsec = clock_now_nsec();
+        stop_waiting(p);
+        close_socket(p);
+        close_process(p);
+        count_adopted(p, false);
+        list_remove(&p->backlog_link);
+        list_remove(&p->unread_link);
+        pending_recount(p);
+        server_output_drained(p->server);
+}
+
 void peer_end(struct peer *p)
 {
         struct server *s = p->server;
@@ -143,6 +156,8 @@ void peer_end(struct peer *p)
         if (p->member)
                 peer_note_end(p, NULL);
         p->state = PEER_GONE;
+        if (chore_is_queued(&p->leaving))
+                chore_remove(&p->leaving, p->tenancy->tenant);
         stop_waiting(p);
         close_socket(p);
         close_process(p);
@@ -226,6 +241,7 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         list_init(&p->hello_link);
         list_init(&p->unread_link);
         list_init(&p->linger_link);
+        chore_init(&p->leaving);
         list_init(&p->parked_link);
         list_init(&p->due_link);
         list_init(&p->behind);
@@ -502,7 +518,7 @@ static void hang_up(struct peer *p)
         if (p->state == PEER_WAITING)
                 return;
         if (!holds_memory(p) || !p->process_open) {
-                peer_end(p);
+                peer_leave(p);
                 return;
         }
         if (!keeps_pages(p)) {
@@ -519,83 +535,6 @@ static void hang_up(struct peer *p)
         close_socket(p);
         pending_recount(p);
         server_output_drained(p->server);
-}
-
-/* How long what was written on the device may go on being written once the process is gone. */
-static uint64_t grace_on(const struct server *s, const struct device_props *props)
-{
-        const struct device_config *c = config_find_device(&s->config, props->name);
-        struct device_config defaults = {0};
-
-        if (!props->writes_linger)
-                return 0;
-        if (!c)
-                options_set_defaults(SECTION_DEVICE, &defaults);
-        return c ? c->death_grace_nsec : defaults.death_grace_nsec;
-}
-
-/* The longest of what it has mapped. */
-static uint64_t grace_of(const struct peer *p)
-{
-        uint64_t grace = 0;
-
-        if (!p->member)
-                return 0;
-        list_for_each (a, &p->member->attachments, struct attach, member_link)
-                if (a->mapped.n_used > 0)
-                        grace = MAX(grace, grace_on(p->server, a->ns->device.pool->props));
-        return grace;
-}
-
-static void on_grace_over(uv_timer_t *timer);
-
-/* Waits for whose grace is over first. */
-static void await_grace(struct server *s)
-{
-        uint64_t first = UINT64_MAX, now = clock_now_nsec();
-
-        if (uv_is_closing((uv_handle_t *)&s->grace_timer))
-                return;
-        list_for_each (p, &s->lingering, struct peer, linger_link)
-                first = MIN(first, p->linger_until_nsec);
-        if (first != UINT64_MAX)
-                uv_timer_start(&s->grace_timer, on_grace_over,
-                        (first > now ? first - now : 0) / NSEC_PER_MSEC + 1, 0);
-}
-
-static void on_grace_over(uv_timer_t *timer)
-{
-        struct server *s = container_of(timer, struct server, grace_timer);
-        uint64_t now = clock_now_nsec();
-
-        list_for_each_safe (p, &s->lingering, struct peer, linger_link)
-                if (p->linger_until_nsec <= now)
-                        peer_end(p);
-        await_grace(s);
-}
-
-/* The process is gone; its work on a GPU may not be. False: it has none. */
-static bool linger(struct peer *p)
-{
-        struct server *s = p->server;
-        uint64_t grace = p->state == PEER_GONE ? 0 : grace_of(p);
-
-        if (grace == 0)
-                return false;
-        p->state = PEER_LINGERING;
-        p->state_nsec = clock_now_nsec();
-        count_adopted(p, false);
-        member_linger(p->member);
-        p->linger_until_nsec = clock_now_nsec() + grace;
-        close_socket(p);
-        close_process(p);
-        list_remove(&p->backlog_link);
-        list_remove(&p->unread_link);
-        list_append(&s->lingering, &p->linger_link);
-        pending_recount(p);
-        await_grace(s);
-        server_output_drained(s);
-        return true;
 }
 
 /* A goodbye that leaves descriptors in the socket would let the next connection leave more. */
@@ -631,7 +570,7 @@ static void settle(struct peer *p)
                 return;
         }
         if (p->doomed || (p->state == PEER_CLOSING && may_close(p))) {
-                peer_end(p);
+                peer_leave(p);
                 return;
         }
         pending_recount(p);
@@ -691,12 +630,6 @@ static void on_exit_seen(uv_poll_t *handle, int status, int events)
         peer_exited(p);
         turns_bill(t, began);
         peer_unref(p);
-}
-
-void peer_exited(struct peer *p)
-{
-        if (!linger(p))
-                peer_end(p);
 }
 
 bool peer_has_hung_up(struct peer *p)
@@ -786,6 +719,8 @@ const char *peer_state_name(const struct peer *p)
                 return "waiting for exit";
         if (p->state == PEER_LINGERING)
                 return "dead, grace";
+        if (p->state == PEER_LEAVING)
+                return "leaving";
         if (p->muted)
                 return "muted";
         if (p->held)

@@ -46,6 +46,7 @@ enum peer_state {
         PEER_CLOSING,
         PEER_WAITING,
         PEER_LINGERING,
+        PEER_LEAVING,
         PEER_GONE
 };
 
@@ -138,6 +139,7 @@ struct peer {
         uint64_t heard_nsec;    /* when it asked for something last */
         uint64_t pressure_nsec; /* when it was told of pressure last */
         uint64_t linger_until_nsec;
+        struct chore leaving; /* while it is LEAVING */
 };
 
 /*
@@ -166,7 +168,8 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
 int peer_adopt(
         struct server *s, const struct peer_origin *origin, int pidfd, struct peer **ret_peer);
 
-/* Its process is gone: it ends, or lingers. Not from inside a handler of its own. */
+/* Its process is gone: it leaves, or lingers before it does. Not from inside a handler of its own.
+ */
 void peer_exited(struct peer *p);
 
 /* Has it hung up, seen by now or not? Then it is WAITING, or gone, after. Not from inside a handler
@@ -175,6 +178,19 @@ bool peer_has_hung_up(struct peer *p);
 
 /* Ends it now, whatever it holds. Not from inside a handler. */
 void peer_end(struct peer *p);
+
+/* Namespaces that end with a client at once: some 30 us each, most of that the kernel's, to unmap
+ * and close what is shared there. Not tuned. */
+#define PEER_CLOSES_AT_ONCE 16
+
+/* It is over with it, and ends: at once where it has few namespaces open, else it is LEAVING, and
+ * these are closed in slices (chore.h). Until then it is one of its tenant's clients. Not from
+ * inside a handler. */
+void peer_leave(struct peer *p);
+
+/* Of peer-leave.c: its connection and its process are of no interest any more, and what it holds is
+ * as before. */
+void peer_retire(struct peer *p, enum peer_state state);
 
 /* Sends a frame; takes the fds. A peer that can't take it is marked, never freed. */
 void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned n_fds);
@@ -233,7 +249,7 @@ const char *peer_state_name(const struct peer *p);
 /* Its connection is gone and what it holds isn't. */
 static inline bool peer_is_waiting(const struct peer *p)
 {
-        return p->state == PEER_WAITING || p->state == PEER_LINGERING;
+        return p->state == PEER_WAITING || p->state == PEER_LINGERING || p->state == PEER_LEAVING;
 }
 
 /* It asks about the daemon and has no member: an administrator, or who only monitors. */

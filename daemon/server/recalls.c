@@ -71,7 +71,7 @@ static void on_late(struct attach *a, const struct extent_set *set, void *data)
         char pid[16];
 
         /* Who is dead lets go by itself, after its grace. */
-        if (p->condemned || p->state == PEER_LINGERING)
+        if (p->condemned || p->state == PEER_LINGERING || p->state == PEER_LEAVING)
                 return;
         if (s->config.daemon.revoke_kill) {
                 p->condemned = true;

@@ -208,7 +208,7 @@ static int check(struct peer *p, struct member **ret_member, struct detail *d)
                 return refuse_forged(p, -EACCES, "the client has a connection that is open", d);
         /* It may have ended with the connection, where it kept nothing. */
         m = find_member(p->tenancy->tenant, resume->client);
-        if (!m)
+        if (!m || peer_of_member(m)->state == PEER_LEAVING)
                 return detail_set(d, -ESTALE,
                         "kvleased knows no client %llu of tenant %s: it was restarted without its "
                         "state, or the client has left; connect anew, as a new client",

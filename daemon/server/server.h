@@ -129,7 +129,7 @@ struct server {
         uv_prepare_t queue_prepare;                 /* queues.c; active where there are queues */
         bool left_behind;           /* a thread is in a driver, or may be: _exit() */
         uv_timer_t recall_timer;    /* recalls.c; runs while sets are recalled */
-        uv_timer_t grace_timer;     /* peer.c; runs while peers linger */
+        uv_timer_t grace_timer;     /* peer-leave.c; runs while peers linger */
         uv_timer_t leasables_timer; /* leasables.c; runs until all namespaces were looked at */
         uint32_t n_leasables_due;   /* that weren't since something was executed */
         uv_timer_t upkeep_timer;    /* upkeep-timer.c; runs while there is something to wait for */
