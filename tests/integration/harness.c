@@ -230,6 +230,14 @@ static void wait_exact(struct harness *h)
                 (unsigned long long)usage.pages);
 }
 
+void harness_needs_kept_memory(void)
+{
+        if (private_is_contiguous())
+                return;
+        print_message("skipped: this memory doesn't outlive the daemon\n");
+        skip();
+}
+
 void harness_assert_prompt(struct harness *h)
 {
         uint64_t stolen_msec = proc_stolen_msec() - h->stolen_msec;

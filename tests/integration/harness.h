@@ -70,6 +70,10 @@ int ctl_run(struct harness *h, const char *words, struct proc_output *ret_output
 /* Fails where it doesn't exit with 0. */
 void ctl(struct harness *h, const char *words);
 
+/* Skips the test where memory ends with the daemon that made it: what cudaipc hands over
+ * (test_gpu_restart.c). */
+void harness_needs_kept_memory(void);
+
 /* The daemon's loop kept nobody waiting: none of its turns took longer than HARNESS_TURN_MSEC, and
  * what this machine's hypervisor has taken of its processors since the start: it may have been in
  * one turn. Nothing under valgrind and sanitizers, where all takes longer. */

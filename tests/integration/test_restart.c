@@ -16,15 +16,6 @@ static const struct private_options kept = {.is_kept = true};
 static const struct private_options started_again = {
         .is_kept = true, .daemon_lines = "keep_state = off"};
 
-/* What cudaipc hands over ends with the daemon: test_gpu_restart.c. */
-static void needs_kept_memory(void)
-{
-        if (private_is_contiguous())
-                return;
-        print_message("skipped: this memory doesn't outlive the daemon\n");
-        skip();
-}
-
 static int run(struct harness *h, const char *words, char **ret_out)
 {
         struct proc_output out = {0};
@@ -63,7 +54,7 @@ static void test_goes_on(void **state)
         uint64_t pid = ctl_status(h, "pid");
         struct worker *w;
 
-        needs_kept_memory();
+        harness_needs_kept_memory();
         w = start_talking(h, pages);
         assert_says(h, "restart --check", 0, "nothing would be lost");
         ctl(h, "restart");
@@ -102,7 +93,7 @@ static void test_json(void **state)
         struct worker *w;
         json_t *o;
 
-        needs_kept_memory();
+        harness_needs_kept_memory();
         w = start_talking(h, pages);
         o = ctl_json(h, "restart --check");
         assert_true(json_is_true(json_object_get(o, "keeps_state")));

@@ -196,9 +196,12 @@ static void test_truncation(void **state)
 static void test_daemon_dies_truncating(void **state)
 {
         struct harness *h = *state;
-        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "a", "ns", 1);
         pid_t daemon = (pid_t)ctl_status(h, "pid");
+        struct worker *w, *other;
 
+        harness_needs_kept_memory();
+        w = worker_start(h, "a", "ns", 1);
+        other = worker_start(h, "a", "ns", 1);
         begin_long_text(w);
         worker_tell(w, "session-open chat0");
         assert_int_equal(
@@ -263,9 +266,12 @@ static void test_asker_dies(void **state)
 static void test_daemon_dies(void **state)
 {
         struct harness *h = *state;
-        struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
         pid_t daemon = (pid_t)ctl_status(h, "pid");
+        struct worker *w, *reader;
 
+        harness_needs_kept_memory();
+        w = worker_start(h, "a", "ns", 1);
+        reader = worker_start(h, "a", "ns", 1);
         worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
         worker_say(w, "invalidate 1:0");
         do
