@@ -5,13 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <openssl/evp.h>
-
 #include "daemon/core/carry.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/session.h"
+#include "daemon/core/space-impl.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
@@ -61,63 +60,6 @@ static void on_durable(int result, void *data)
 {
         (void)result;
         (void)data;
-}
-
-/* ---- which it is ----------------------------------------------------------------------------- */
-
-static int add_bytes(EVP_MD_CTX *md, const void *bytes, size_t n)
-{
-        uint64_t len = n;
-
-        return EVP_DigestUpdate(md, &len, sizeof(len)) && EVP_DigestUpdate(md, bytes, n) ? 0 : -EIO;
-}
-
-static int add_text(EVP_MD_CTX *md, const char *text)
-{
-        return add_bytes(md, text, strlen(text));
-}
-
-/* Of everything that tells what the bytes of its pages are: each field with its length. */
-static int add_identity(EVP_MD_CTX *md, const struct ns *ns)
-{
-        const struct ns_layout *l = &ns->layout;
-        const uint64_t numbers[] = {l->dtype, l->n_layers, l->n_kv_heads, l->head_size,
-                l->page_tokens, l->n_planes, l->plane_page_bytes, l->tp_rank, l->tp_size,
-                l->layer_group, ns->geometry.tiers[TIER_DISK].codec,
-                ns->geometry.tiers[TIER_DISK].stored_bytes};
-        int r = add_text(md, ns->tenant->name);
-
-        if (r == 0)
-                r = add_text(md, ns->device.pool->props->name);
-        if (r == 0)
-                r = add_text(md, ns->name);
-        if (r == 0)
-                r = add_text(md, l->model);
-        if (r == 0)
-                r = add_text(md, l->version);
-        if (r == 0)
-                r = add_bytes(md, l->salt, l->salt_len);
-        if (r == 0)
-                r = add_bytes(md, numbers, sizeof(numbers));
-        /* Without one it is what it was before layouts had any. */
-        if (r == 0 && l->format_len > 0)
-                r = add_bytes(md, l->format, l->format_len);
-        return r;
-}
-
-/* Of a namespace; NULL: of the tenant alone. SHA-256: nobody can make a name that has another's. */
-static int name_space(const struct tenant *t, const struct ns *ns, uint8_t ret_id[DISK_ID_BYTES])
-{
-        EVP_MD_CTX *md = EVP_MD_CTX_new();
-        int r = md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) ? 0 : -ENOMEM;
-
-        static_assert(DISK_ID_BYTES == 32, "what SHA-256 makes");
-        if (r == 0)
-                r = ns ? add_identity(md, ns) : add_text(md, t->name);
-        if (r == 0 && !EVP_DigestFinal_ex(md, ret_id, NULL))
-                r = -EIO;
-        EVP_MD_CTX_free(md);
-        return r;
 }
 
 /* ---- what a disk doesn't have any more --------------------------------------------------------
@@ -205,8 +147,16 @@ static void forget_entries(struct ns_space *s)
 {
         free(s->entries);
         s->entries = NULL;
-        s->n_entries = s->n_unclaimed = s->claimed = 0;
+        s->n_entries = s->room = s->n_unclaimed = s->claimed = 0;
+        s->is_sorting = false;
         map_deinit(&s->heads);
+}
+
+/* Nothing of what was found at the start will be a page. */
+static void stop_sorting(struct ns *ns)
+{
+        ns->space.is_ready |= ns->space.is_sorting;
+        forget_entries(&ns->space);
 }
 
 static void claim(struct ns_space *s, uint32_t entry)
@@ -370,33 +320,31 @@ void space_drop_unclaimed(struct ns *ns)
          * of it, while there is power. */
         if (s->load && space_raise(ns) < 0)
                 s->is_kept = true;
-        if (s->n_entries == 0)
+        if (s->n_entries == 0 && !s->is_sorting)
                 return;
-        forget_entries(&ns->space);
+        stop_sorting(ns);
         remove_unknown(ns);
 }
 
-/* Beginnings of texts, and what continues a page that is there already, can be pages at once. */
-static void sort_out(struct ns *ns)
+/* Beginnings of texts, and what continues a page that is there already, can be pages at once. So
+ * many entries at most are looked at; how many. After the last one new pages may be sent there. */
+static uint32_t sort_some(struct ns *ns, uint32_t budget)
 {
         static const uint8_t none[KEY_BYTES];
         struct ns_space *s = &ns->space;
-        struct disk_space_info info;
         const struct disk_page *p;
-        uint64_t iter = 0, at;
+        uint32_t n = 0;
+        uint64_t at;
 
-        disk_space_info(s->disk, &info);
-        forget_entries(s);
-        map_init(&s->heads);
-        s->entries = calloc(info.n_pages + 1, sizeof(s->entries[0]));
-        if (!s->entries || map_reserve(&s->heads, info.n_pages) < 0) {
-                forget_entries(s); /* nobody misses what nobody knows of */
-                remove_unknown(ns);
-                return;
-        }
-        while (s->n_entries < info.n_pages && disk_page_next(s->disk, &iter, &p, &at)) {
-                bool begins = memcmp(p->parent, none, KEY_BYTES) == 0;
+        for (; n < budget; n++) {
+                bool begins;
 
+                if (s->n_entries == s->room || !disk_page_next(s->disk, &s->sort_iter, &p, &at)) {
+                        s->is_sorting = false;
+                        s->is_ready = true;
+                        break;
+                }
+                begins = memcmp(p->parent, none, KEY_BYTES) == 0;
                 s->entries[s->n_entries] = (struct space_entry){
                         .at = at, .parent = begins ? 0 : hash_of(ns, p->parent)};
                 if (begins || ns_find_page(ns, p->parent) != PAGE_NONE)
@@ -405,20 +353,41 @@ static void sort_out(struct ns *ns)
                         leave_unclaimed(s, s->n_entries);
                 s->n_entries++;
         }
-        if (s->claimed > 0)
-                wake(store_of(ns));
+        return n;
+}
+
+/* A disk may have very many pages of a namespace: the rest of them is left to space_work(). */
+static void begin_sorting(struct ns *ns)
+{
+        struct ns_space *s = &ns->space;
+        struct disk_space_info info;
+
+        disk_space_info(s->disk, &info);
+        forget_entries(s);
+        map_init(&s->heads);
+        s->entries = calloc(info.n_pages + 1, sizeof(s->entries[0]));
+        if (!s->entries || map_reserve(&s->heads, info.n_pages) < 0) {
+                forget_entries(s); /* nobody misses what nobody knows of */
+                s->is_ready = true;
+                remove_unknown(ns);
+                return;
+        }
+        s->room = (uint32_t)MIN(info.n_pages, UINT32_MAX - 1);
+        s->is_sorting = true;
+        s->sort_iter = 0;
+        (void)sort_some(ns, store_of(ns)->drop_slice_pages);
 }
 
 /* ---- open, loading, ready -------------------------------------------------------------------- */
 
 static void become_ready(struct ns *ns)
 {
-        ns->space.is_ready = true;
         if (ns->space.is_kept) {
+                ns->space.is_ready = true;
                 space_drop_missing(ns);
                 remove_unknown(ns);
         } else {
-                sort_out(ns);
+                begin_sorting(ns);
         }
         ns->may_be_due = true;
         wake(store_of(ns));
@@ -469,10 +438,10 @@ static int find_or_make(struct ns *ns)
 {
         uint8_t id[DISK_ID_BYTES], owner[DISK_ID_BYTES];
         struct disk_file *d = disk_of(ns);
-        int r = name_space(ns->tenant, ns, id);
+        int r = space_identify(ns->tenant, ns, id);
 
         if (r == 0)
-                r = name_space(ns->tenant, NULL, owner);
+                r = space_identify(ns->tenant, NULL, owner);
         if (r < 0)
                 return r;
         ns->space.disk = disk_space_find(d, id);
@@ -532,7 +501,7 @@ int space_raise(struct ns *ns)
         disk_space_info(ns->space.disk, &info);
         r = disk_raise(ns->space.disk, info.generation + 1, on_durable, NULL);
         if (r == 0)
-                forget_entries(&ns->space);
+                stop_sorting(ns);
         return r;
 }
 
@@ -612,7 +581,7 @@ void space_erase_unopened(const struct tenant *t)
 {
         uint8_t owner[DISK_ID_BYTES];
 
-        if (name_space(t, NULL, owner) < 0)
+        if (space_identify(t, NULL, owner) < 0)
                 return;
         list_for_each (pool, &t->store->lower_pools, struct pool, link) {
                 struct disk_space *next, *s = pool->disk ? disk_space_next(pool->disk, NULL) : NULL;
@@ -630,7 +599,7 @@ static bool is_somebodys(const struct store *s, const struct disk_space *space)
         list_for_each (t, &s->tenants, struct tenant, link) {
                 uint8_t owner[DISK_ID_BYTES];
 
-                if (name_space(t, NULL, owner) < 0 || has_owner(space, owner))
+                if (space_identify(t, NULL, owner) < 0 || has_owner(space, owner))
                         return true;
         }
         return false;
@@ -755,9 +724,11 @@ static bool work(struct ns *ns, uint32_t *budget)
 {
         if (ns->space.disk && disk_state(disk_of(ns)) == DISK_OFF)
                 have_none(ns);
-        if (ns->space.claimed > 0)
+        if (ns->space.is_sorting)
+                *budget -= sort_some(ns, *budget);
+        else if (ns->space.claimed > 0)
                 *budget -= MIN(*budget, look_at_some(ns, *budget));
-        return ns->space.claimed > 0;
+        return ns->space.is_sorting || ns->space.claimed > 0;
 }
 
 bool space_work(struct store *s, uint32_t budget)

@@ -40,7 +40,9 @@ struct ns_space {
         bool is_kept;            /* the namespace is of the daemon before this one */
         bool is_ready;
         struct space_entry *entries; /* owned; found at the start, those that aren't pages yet */
-        uint32_t n_entries;
+        uint32_t n_entries, room;    /* of them; there is room for */
+        bool is_sorting;             /* the disk's are being looked at: there are more to find */
+        uint64_t sort_iter;          /* of disk_page_next() */
         struct map heads;     /* hash of a parent's key -> 1 + the first of its unclaimed entries */
         uint32_t claimed;     /* 1 + the first of those that can be pages now; 0: none */
         uint32_t n_unclaimed; /* in heads */

@@ -74,16 +74,17 @@ static bool record_is_right(const struct disk_file *d, const struct disk_chunk *
 
 static bool used_is_right(const struct disk_chunk *c, struct sums *all, char why[DISK_WHY_BYTES])
 {
-        bool has_room = c->n_used < c->n_slots && c->space->is_loaded;
+        bool is_loaded = c->space->is_loaded; /* else chunks are just being read, one by one */
+        bool has_room = c->n_used < c->n_slots;
         struct sums s = {c->n_slots, c->n_used, c->n_pages, c->used_bytes};
 
-        if (c->space->is_loaded && !count_slots(c, &s, why)) /* else it is just being read */
+        if (is_loaded && !count_slots(c, &s, why))
                 return false;
         if (s.n_used != c->n_used || s.n_pages != c->n_pages || s.used_bytes != c->used_bytes)
                 return wrong(why, "counts of chunk %u", c->number);
-        if (list_is_empty(&c->room) == has_room)
+        if (is_loaded && list_is_empty(&c->room) == has_room)
                 return wrong(why, "chunk %u and the list of those with room", c->number);
-        if (c->space->is_loaded && c->n_used == 0 && !c->is_zeroing)
+        if (is_loaded && c->n_used == 0 && !c->is_zeroing)
                 return wrong(why, "chunk %u is kept for nothing", c->number);
         all->n_slots += s.n_slots;
         all->n_used += s.n_used;

@@ -233,13 +233,28 @@ static void restart(struct tiers *w, const struct tiers_want *o)
 {
         tiers_end(w);
         tiers_open(w, o);
-        for (unsigned i = 0; i < 1000 && !w->ns->space.is_ready; i++)
+        for (unsigned i = 0; i < 1000 && !w->ns->space.is_ready; i++) {
                 reap_disk(w);
+                (void)space_work(&w->store, 256);
+        }
         assert_true(w->ns->space.is_ready);
         tiers_settle(w);
 }
 
-static void test_found_again(void **state)
+/* The same, and what the disk has is looked at a few entries at a time: it has come to the first
+ * ones. */
+static void restart_slowly(struct tiers *w, const struct tiers_want *o)
+{
+        tiers_end(w);
+        tiers_open(w, o);
+        w->store.drop_slice_pages = 4;
+        for (unsigned i = 0; i < 1000 && !w->ns->space.is_sorting; i++)
+                reap_disk(w);
+        assert_true(w->ns->space.is_sorting && w->ns->space.n_entries == 4);
+        assert_false(space_takes(w->ns));
+}
+
+static void found_again(void (*start)(struct tiers *w, const struct tiers_want *o))
 {
         const struct tiers_want o = want(2);
         unsigned n_disk, n_whole = 0, n_ends = 0;
@@ -250,7 +265,7 @@ static void test_found_again(void **state)
         n_disk = fill(&w, 150);
         for (unsigned key = 0; key < 300; key++)
                 was[key] = tier_of(&w, key) == TIER_DISK;
-        restart(&w, &o);
+        start(&w, &o);
         for (unsigned i = 0; i < 150; i++) {
                 n_whole += was[2 * i] && was[2 * i + 1];
                 n_ends += !was[2 * i] && was[2 * i + 1];
@@ -272,6 +287,19 @@ static void test_found_again(void **state)
         }
         assert_int_equal(w.ns->space.n_unclaimed, 0);
         tiers_end(&w);
+}
+
+static void restart_and_sort(struct tiers *w, const struct tiers_want *o)
+{
+        restart_slowly(w, o);
+        tiers_settle(w);
+        assert_true(space_takes(w->ns));
+}
+
+static void test_found_again(void **state)
+{
+        found_again(restart);
+        found_again(restart_and_sort);
 }
 
 static void test_other_version(void **state)
@@ -404,6 +432,27 @@ static void test_invalidated_unread(void **state)
         assert_int_equal(tier_find(&w, 0), PAGE_NONE);
         restart(&w, &o);
         assert_int_equal(tier_find(&w, 0), PAGE_NONE);
+        tiers_end(&w);
+}
+
+/* While what it has is being looked at: then nothing of it is a page that isn't one yet. */
+static void test_invalidated_unsorted(void **state)
+{
+        const struct tiers_want o = want(2);
+        uint8_t key[KEY_BYTES];
+        uint64_t n;
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        assert_true(fill(&w, 150) > 50);
+        restart_slowly(&w, &o);
+        make_keys(key, 0, 1);
+        assert_int_equal(invalidate_key(w.attach, key, &n, &w.d), 0);
+        assert_true(space_takes(w.ns));
+        tiers_settle(&w);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
+        restart(&w, &o);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
         tiers_end(&w);
 }
 
@@ -572,6 +621,7 @@ int main(void)
                 DISK_TEST(test_invalidated),
                 DISK_TEST(test_invalidated_unclaimed),
                 DISK_TEST(test_invalidated_unread),
+                DISK_TEST(test_invalidated_unsorted),
                 DISK_TEST(test_flipped),
                 DISK_TEST(test_off),
                 DISK_TEST(test_full),
