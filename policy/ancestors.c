@@ -10,7 +10,6 @@
 
 struct ancestors_mark {
         uint32_t node;   /* NODE_NONE: spare */
-        uint32_t depth;  /* a multiple of ANCESTORS_STEP */
         uint32_t up_1;   /* the mark ANCESTORS_STEP levels up, plus 1; 0: none */
         uint32_t next_1; /* of its bucket, or spare; plus 1; 0 ends */
 };
@@ -27,8 +26,12 @@ static bool has_mark(uint32_t depth)
         return depth % ANCESTORS_STEP == 0;
 }
 
-/* The daemon chooses numbers of nodes, so nobody outside can choose who shares a bucket. The factor
- * is 2^32 divided by the golden ratio: Knuth, "The Art of Computer Programming" 3, 6.4. */
+/*
+ * The factor is 2^32 divided by the golden ratio, which spreads consecutive numbers evenly: Knuth,
+ * "The Art of Computer Programming" 3, 6.4. A client may choose among the pages that it was granted
+ * which get marks. No more than there are marks can share a bucket, and no more than about the
+ * nodes of the tree divided by the buckets: some 1,400 of 2 M nodes at the very worst.
+ */
 static uint32_t *bucket_of(const struct ancestors *a, uint32_t node)
 {
         return &a->buckets[(node * UINT32_C(2654435769)) >> __builtin_clz(a->n_marks) >> 1];
@@ -115,7 +118,7 @@ void ancestors_insert(struct ancestors *a, const struct tree *t, uint32_t node, 
                 a->is_incomplete = true;
                 return;
         }
-        a->marks[mark - 1] = (struct ancestors_mark){.node = node, .depth = depth, .up_1 = up};
+        a->marks[mark - 1] = (struct ancestors_mark){.node = node, .up_1 = up};
         enter_bucket(a, mark - 1);
 }
 
@@ -177,34 +180,36 @@ uint32_t ancestors_find(const struct ancestors *a, const struct tree *t, uint32_
 
 /* ---- the checker ----------------------------------------------------------------------------- */
 
-static const char *check_mark(
-        const struct ancestors *a, const struct tree *t, const struct ancestors_mark *m)
+/* Of a node that is to have a mark. */
+static const char *check_mark(const struct ancestors *a, const struct tree *t, uint32_t node,
+        uint32_t depth, uint32_t *n_found)
 {
-        uint32_t up;
+        uint32_t mark = find_mark(a, node), up;
 
-        if (!has_mark(m->depth) || !tree_has(t, m->node))
-                return "a mark of ancestors is at a node that has none";
-        if (find_mark(a, m->node) != (uint32_t)(m - a->marks) + 1)
-                return "a mark of ancestors isn't found";
-        up = climb(t, m->node, ANCESTORS_STEP - 1);
-        if (up == NODE_NONE || (tree_parent(t, up) == NODE_NONE) != (m->depth == ANCESTORS_STEP))
-                return "a mark of ancestors has another depth than its node";
-        if (m->depth == ANCESTORS_STEP)
-                return m->up_1 == 0 ? NULL : "a mark of ancestors has one above the root";
-        if (m->up_1 == 0)
-                return a->is_incomplete ? NULL : "a mark of ancestors knows none above";
-        return m->up_1 <= a->n_used && a->marks[m->up_1 - 1].node == tree_parent(t, up)
+        if (mark == 0)
+                return a->is_incomplete ? NULL : "a node has no mark of ancestors";
+        ++*n_found;
+        up = a->marks[mark - 1].up_1;
+        if (up == 0)
+                return depth == ANCESTORS_STEP || a->is_incomplete
+                               ? NULL
+                               : "a mark of ancestors knows none above";
+        return up <= a->n_used && a->marks[up - 1].node == climb(t, node, ANCESTORS_STEP)
                        ? NULL
                        : "a mark of ancestors knows a wrong one above";
 }
 
-/* Nodes that are to have marks, below this root. */
-static uint32_t count_below(const struct tree *t, uint32_t root)
+/* All nodes at or below this root. */
+static const char *check_below(
+        const struct ancestors *a, const struct tree *t, uint32_t root, uint32_t *n_found)
 {
-        uint32_t n = 0, depth = 1;
+        uint32_t depth = 1;
 
         for (uint32_t node = root;;) {
-                n += has_mark(depth);
+                const char *why = has_mark(depth) ? check_mark(a, t, node, depth, n_found) : NULL;
+
+                if (why)
+                        return why;
                 if (!tree_is_leaf(t, node)) {
                         node = tree_first_child(t, node);
                         depth++;
@@ -215,27 +220,22 @@ static uint32_t count_below(const struct tree *t, uint32_t root)
                         depth--;
                 }
                 if (node == root)
-                        return n;
+                        return NULL;
                 node = tree_next_sibling(t, node);
         }
 }
 
 const char *ancestors_check(const struct ancestors *a, const struct tree *t)
 {
-        uint32_t n = 0, n_wanted = 0;
+        uint32_t n_found = 0, n_used = 0;
+        const char *why = NULL;
 
-        for (uint32_t i = 0; i < a->n_used; i++) {
-                const struct ancestors_mark *m = &a->marks[i];
-                const char *why = m->node == NODE_NONE ? NULL : check_mark(a, t, m);
-
-                if (why)
-                        return why;
-                n += m->node != NODE_NONE;
-        }
-        for (uint32_t node = 0; node < t->n_nodes; node++)
+        for (uint32_t node = 0; node < t->n_nodes && !why; node++)
                 if (tree_has(t, node) && tree_parent(t, node) == NODE_NONE)
-                        n_wanted += count_below(t, node);
-        if (n > n_wanted || (n < n_wanted && !a->is_incomplete))
-                return "there are other marks of ancestors than nodes that are to have one";
-        return NULL;
+                        why = check_below(a, t, node, &n_found);
+        for (uint32_t i = 0; i < a->n_used; i++)
+                n_used += a->marks[i].node != NODE_NONE;
+        if (!why && n_used != n_found)
+                why = "a mark of ancestors is at a node that is to have none";
+        return why;
 }

@@ -7,7 +7,7 @@
  * 2 * ANCESTORS_STEP + n / ANCESTORS_STEP steps (n = 2 M: 8,704), and a node that is inserted costs
  * one step on average, ANCESTORS_STEP where it gets a mark. Marks name each other by numbers of
  * their own, so that a node that moves costs no walk, and only leaves are removed, so that none is
- * named that isn't there. 16 bytes a mark, 20 with its bucket.
+ * named that isn't there. 12 bytes a mark, 16 with its bucket.
  *
  * Where memory for a mark is missing there is none, and walks past its place take longer; what they
  * find is the same. PURE: no I/O, no clock. Not thread-safe.

@@ -148,14 +148,20 @@ static void forget_entries(struct ns_space *s)
         free(s->entries);
         s->entries = NULL;
         s->n_entries = s->room = s->n_unclaimed = s->claimed = 0;
-        s->is_sorting = false;
         map_deinit(&s->heads);
+}
+
+/* There are entries only while some aren't pages yet, or aren't known. */
+static void forget_where_over(struct ns_space *s)
+{
+        if (s->is_ready && s->claimed == 0 && s->n_unclaimed == 0)
+                forget_entries(s);
 }
 
 /* Nothing of what was found at the start will be a page. */
 static void stop_sorting(struct ns *ns)
 {
-        ns->space.is_ready |= ns->space.is_sorting;
+        ns->space.is_ready |= space_is_sorting(&ns->space);
         forget_entries(&ns->space);
 }
 
@@ -298,8 +304,7 @@ static uint32_t look_at_some(struct ns *ns, uint32_t budget)
                 look_at(ns, &e);
         }
         ns_trim(ns);
-        if (s->claimed == 0 && s->n_unclaimed == 0)
-                forget_entries(s);
+        forget_where_over(s);
         return n;
 }
 
@@ -320,7 +325,7 @@ void space_drop_unclaimed(struct ns *ns)
          * of it, while there is power. */
         if (s->load && space_raise(ns) < 0)
                 s->is_kept = true;
-        if (s->n_entries == 0 && !s->is_sorting)
+        if (!s->entries)
                 return;
         stop_sorting(ns);
         remove_unknown(ns);
@@ -340,8 +345,8 @@ static uint32_t sort_some(struct ns *ns, uint32_t budget)
                 bool begins;
 
                 if (s->n_entries == s->room || !disk_page_next(s->disk, &s->sort_iter, &p, &at)) {
-                        s->is_sorting = false;
                         s->is_ready = true;
+                        forget_where_over(s);
                         break;
                 }
                 begins = memcmp(p->parent, none, KEY_BYTES) == 0;
@@ -373,7 +378,6 @@ static void begin_sorting(struct ns *ns)
                 return;
         }
         s->room = (uint32_t)MIN(info.n_pages, UINT32_MAX - 1);
-        s->is_sorting = true;
         s->sort_iter = 0;
         (void)sort_some(ns, store_of(ns)->drop_slice_pages);
 }
@@ -724,11 +728,11 @@ static bool work(struct ns *ns, uint32_t *budget)
 {
         if (ns->space.disk && disk_state(disk_of(ns)) == DISK_OFF)
                 have_none(ns);
-        if (ns->space.is_sorting)
+        if (space_is_sorting(&ns->space))
                 *budget -= sort_some(ns, *budget);
         else if (ns->space.claimed > 0)
                 *budget -= MIN(*budget, look_at_some(ns, *budget));
-        return ns->space.is_sorting || ns->space.claimed > 0;
+        return space_is_sorting(&ns->space) || ns->space.claimed > 0;
 }
 
 bool space_work(struct store *s, uint32_t budget)

@@ -39,14 +39,20 @@ struct ns_space {
         struct space_load *load; /* under way; NULL: over */
         bool is_kept;            /* the namespace is of the daemon before this one */
         bool is_ready;
-        struct space_entry *entries; /* owned; found at the start, those that aren't pages yet */
-        uint32_t n_entries, room;    /* of them; there is room for */
-        bool is_sorting;             /* the disk's are being looked at: there are more to find */
-        uint64_t sort_iter;          /* of disk_page_next() */
+        struct space_entry
+                *entries;         /* owned; found at the start; NULL once all are pages, or gone */
+        uint32_t n_entries, room; /* of them; there is room for */
+        uint64_t sort_iter;       /* of disk_page_next() */
         struct map heads;     /* hash of a parent's key -> 1 + the first of its unclaimed entries */
         uint32_t claimed;     /* 1 + the first of those that can be pages now; 0: none */
         uint32_t n_unclaimed; /* in heads */
 };
+
+/* What the disk has is being looked at, a slice at a time: there are more entries to find. */
+static inline bool space_is_sorting(const struct ns_space *s)
+{
+        return s->entries && !s->is_ready;
+}
 
 /*
  * The namespace is there, and may have a disk below it. is_kept: with pages of the daemon before.

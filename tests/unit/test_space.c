@@ -235,6 +235,7 @@ static void restart(struct tiers *w, const struct tiers_want *o)
         tiers_open(w, o);
         for (unsigned i = 0; i < 1000 && !w->ns->space.is_ready; i++) {
                 reap_disk(w);
+                tiers_check(w); /* half read, too */
                 (void)space_work(&w->store, 256);
         }
         assert_true(w->ns->space.is_ready);
@@ -248,9 +249,9 @@ static void restart_slowly(struct tiers *w, const struct tiers_want *o)
         tiers_end(w);
         tiers_open(w, o);
         w->store.drop_slice_pages = 4;
-        for (unsigned i = 0; i < 1000 && !w->ns->space.is_sorting; i++)
+        for (unsigned i = 0; i < 1000 && !space_is_sorting(&w->ns->space); i++)
                 reap_disk(w);
-        assert_true(w->ns->space.is_sorting && w->ns->space.n_entries == 4);
+        assert_true(space_is_sorting(&w->ns->space) && w->ns->space.n_entries == 4);
         assert_false(space_takes(w->ns));
 }
 
@@ -299,6 +300,10 @@ static void restart_and_sort(struct tiers *w, const struct tiers_want *o)
 static void test_found_again(void **state)
 {
         found_again(restart);
+}
+
+static void test_found_in_slices(void **state)
+{
         found_again(restart_and_sort);
 }
 
@@ -616,6 +621,7 @@ int main(void)
                 DISK_TEST(test_admission),
                 DISK_TEST(test_codecs),
                 DISK_TEST(test_found_again),
+                DISK_TEST(test_found_in_slices),
                 DISK_TEST(test_other_version),
                 DISK_TEST(test_other_format),
                 DISK_TEST(test_invalidated),
