@@ -21,11 +21,6 @@ void ancestors_deinit(struct ancestors *a)
         *a = (struct ancestors){0};
 }
 
-static bool has_mark(uint32_t depth)
-{
-        return depth % ANCESTORS_STEP == 0;
-}
-
 /*
  * The factor is 2^32 divided by the golden ratio, which spreads consecutive numbers evenly: Knuth,
  * "The Art of Computer Programming" 3, 6.4. A client may choose among the pages that it was granted
@@ -105,14 +100,13 @@ static uint32_t climb(const struct tree *t, uint32_t node, uint32_t n)
         return node;
 }
 
-void ancestors_insert(struct ancestors *a, const struct tree *t, uint32_t node, uint32_t depth)
+void ancestors_insert_below(struct ancestors *a, uint32_t node, uint32_t depth, uint32_t above)
 {
-        uint32_t up = 0, mark;
+        uint32_t up, mark;
 
-        if (!has_mark(depth))
+        if (!ancestors_has_mark(depth))
                 return;
-        if (depth > ANCESTORS_STEP)
-                up = find_mark(a, climb(t, node, ANCESTORS_STEP));
+        up = above == NODE_NONE ? 0 : find_mark(a, above);
         mark = take_mark(a);
         if (mark == 0) {
                 a->is_incomplete = true;
@@ -120,6 +114,12 @@ void ancestors_insert(struct ancestors *a, const struct tree *t, uint32_t node, 
         }
         a->marks[mark - 1] = (struct ancestors_mark){.node = node, .up_1 = up};
         enter_bucket(a, mark - 1);
+}
+
+void ancestors_insert(struct ancestors *a, const struct tree *t, uint32_t node, uint32_t depth)
+{
+        if (ancestors_has_mark(depth))
+                ancestors_insert_below(a, node, depth, climb(t, node, ANCESTORS_STEP));
 }
 
 /* Out of its bucket. Plus 1; 0: the node has none. */
@@ -136,7 +136,7 @@ static uint32_t leave_bucket(struct ancestors *a, uint32_t node)
 
 void ancestors_remove(struct ancestors *a, uint32_t node, uint32_t depth)
 {
-        uint32_t mark = has_mark(depth) ? leave_bucket(a, node) : 0;
+        uint32_t mark = ancestors_has_mark(depth) ? leave_bucket(a, node) : 0;
 
         if (mark == 0)
                 return;
@@ -146,7 +146,7 @@ void ancestors_remove(struct ancestors *a, uint32_t node, uint32_t depth)
 
 void ancestors_move(struct ancestors *a, uint32_t node, uint32_t to, uint32_t depth)
 {
-        uint32_t mark = has_mark(depth) ? leave_bucket(a, node) : 0;
+        uint32_t mark = ancestors_has_mark(depth) ? leave_bucket(a, node) : 0;
 
         if (mark == 0)
                 return;
@@ -160,7 +160,7 @@ uint32_t ancestors_find(const struct ancestors *a, const struct tree *t, uint32_
         assert(wanted > 0 && wanted <= depth);
 
         while (depth > wanted) {
-                uint32_t mark = has_mark(depth) && depth - wanted >= ANCESTORS_STEP
+                uint32_t mark = ancestors_has_mark(depth) && depth - wanted >= ANCESTORS_STEP
                                         ? find_mark(a, node)
                                         : 0;
 
@@ -206,7 +206,8 @@ static const char *check_below(
         uint32_t depth = 1;
 
         for (uint32_t node = root;;) {
-                const char *why = has_mark(depth) ? check_mark(a, t, node, depth, n_found) : NULL;
+                const char *why =
+                        ancestors_has_mark(depth) ? check_mark(a, t, node, depth, n_found) : NULL;
 
                 if (why)
                         return why;

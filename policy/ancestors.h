@@ -41,6 +41,16 @@ void ancestors_deinit(struct ancestors *a);
 /* The node was inserted into the tree (tree_insert()) and has this depth. */
 void ancestors_insert(struct ancestors *a, const struct tree *t, uint32_t node, uint32_t depth);
 
+/* Does a node of this depth have a mark? */
+static inline bool ancestors_has_mark(uint32_t depth)
+{
+        return depth % ANCESTORS_STEP == 0;
+}
+
+/* The same, for who knows the nearest ancestor that has a mark, where it is to have one itself
+ * (NODE_NONE: none has): nothing is looked up in the tree. */
+void ancestors_insert_below(struct ancestors *a, uint32_t node, uint32_t depth, uint32_t above);
+
 /* The node, which has this depth, was removed from the tree, or is about to be. */
 void ancestors_remove(struct ancestors *a, uint32_t node, uint32_t depth);
 

@@ -25,14 +25,21 @@ struct candidate {
         uint32_t order[N_ORDERS]; /* pages up to its end; UINT32_MAX - page_note.used_sec */
 };
 
+/* Where a page lies, without a look at its note: there are very many. */
+struct placed {
+        uint32_t depth; /* of one in the tree, else 0 */
+        uint32_t mark;  /* the deepest page down to it that has a mark (policy/ancestors.h);
+                           PAGE_NONE */
+};
+
 struct rebuild {
         struct ns *ns;
         struct recovery *r;
         struct candidate *pages; /* owned; first in descending order of their numbers in each set */
         struct candidate *other; /* owned; room for as many: sort() */
         uint32_t n_pages;
-        uint32_t *depths;    /* owned; by page: of those in the tree, else 0 */
-        uint32_t oldest_sec; /* when one of these was used last */
+        struct placed *placed; /* borrowed; by page */
+        uint32_t oldest_sec;   /* when one of these was used last */
         bool had_tags;
         bool had_sessions; /* that end at a page, or hold it */
 };
@@ -305,19 +312,22 @@ static uint32_t find_twin(struct ns *ns, uint32_t page)
 /* In the tree, where a page that continues it may be `depth` pages deep? */
 static bool is_parent(const struct rebuild *b, uint32_t page, uint32_t depth)
 {
-        return page < b->ns->geometry.capacity_pages && b->depths[page] > 0 &&
-               b->depths[page] + 1 == depth;
+        return page < b->ns->geometry.capacity_pages && b->placed[page].depth > 0 &&
+               b->placed[page].depth + 1 == depth;
 }
 
 static void enter(struct rebuild *b, const struct candidate *c, uint32_t parent)
 {
         struct ns *ns = b->ns;
         const struct page *p = ns_page(ns, c->page);
+        uint32_t depth = c->order[BY_DEPTH];
+        uint32_t above = parent == PAGE_NONE ? PAGE_NONE : b->placed[parent].mark;
 
         if (c->parent != parent)
                 records_reparent(ns, c->page, parent);
-        b->depths[c->page] = c->order[BY_DEPTH];
-        ns_enter_tree(ns, c->page, parent);
+        b->placed[c->page] = (struct placed){depth, ancestors_has_mark(depth) ? c->page : above};
+        tree_insert(&ns->tree, c->page, parent);
+        ancestors_insert_below(&ns->ancestors, c->page, depth, above);
         ns->evict->insert(ns->policy, c->page,
                 &(struct evict_insert){
                         .id = store_hash_key(ns->tenant->store, p->key), .tokens = p->tokens},
@@ -418,16 +428,16 @@ int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
         uint32_t n = (uint32_t)ns_n_sets(ns) * ns->geometry.set_pages;
         _cleanup_free_ struct candidate *pages = calloc(n + 1, sizeof(*pages));
         _cleanup_free_ struct candidate *other = calloc(n + 1, sizeof(*other));
-        _cleanup_free_ uint32_t *depths = calloc(ns->geometry.capacity_pages, sizeof(*depths));
+        _cleanup_free_ struct placed *placed = calloc(ns->geometry.capacity_pages, sizeof(*placed));
         struct rebuild b = {.ns = ns,
                 .r = r,
                 .pages = pages,
                 .other = other,
-                .depths = depths,
+                .placed = placed,
                 .oldest_sec = UINT32_MAX};
         int error;
 
-        if (!pages || !other || !depths)
+        if (!pages || !other || !placed)
                 return -ENOMEM;
         recover_sets(&b);
         *ret_sessions = b.had_sessions;
