@@ -291,7 +291,7 @@ void ns_free(struct ns *ns)
         tags_reset(ns);
         compact_forget_ns(ns);
         transfer_forget_ns(ns);
-        space_close(ns);
+        space_close(ns, false);
         for (unsigned i = 0; i < TIER_COUNT; i++) {
                 list_for_each_safe (set, &ns->tiers[i].sets_bound, struct extent_set, link)
                         set_discard(set);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/carry.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
@@ -19,7 +18,8 @@
 struct space_entry {
         uint64_t at;
         uint64_t parent; /* hash of its parent's key; of the beginning of a text: 0 */
-        uint32_t next;   /* 1 + another one with this parent, or of those claimed; 0: none */
+        uint32_t next;   /* 1 + another one of its chain: with this parent, or alone; 0: none */
+        uint32_t chain;  /* of the first of a chain that is claimed: 1 + the first of another */
 };
 
 /* The disk's callback has it, and the namespace may go before. */
@@ -49,112 +49,20 @@ static uint64_t hash_of(const struct ns *ns, const uint8_t key[KEY_BYTES])
         return store_hash_key(ns->tenant->store, key) >> 1; /* a map's key isn't UINT64_MAX */
 }
 
-static void wake(struct store *s)
-{
-        if (s->on_transfer_work)
-                s->on_transfer_work(s->callback_data);
-}
-
-/* Whoever waits for it asks by space_promise(). */
-static void on_durable(int result, void *data)
-{
-        (void)result;
-        (void)data;
-}
-
-/* ---- what a disk doesn't have any more --------------------------------------------------------
- */
-
-static void remove_entry(struct ns *ns, uint64_t at, const uint8_t key[KEY_BYTES])
-{
-        struct disk_ref ref = {.at = at};
-
-        memcpy(ref.key, key, KEY_BYTES);
-        (void)disk_remove(ns->space.disk, &ref, 1, NULL, NULL); /* without callback: never fails */
-}
-
-static bool is_at(const struct ns *ns, uint32_t page, uint64_t at)
-{
-        return page != PAGE_NONE && tier_of_page(&ns->geometry, page) == TIER_DISK &&
-               ns_note(ns, page)->content == at;
-}
-
-void space_forget(struct ns *ns, uint32_t page)
-{
-        uint64_t at = ns_note(ns, page)->content;
-        const uint8_t *key = ns_page(ns, page)->key;
-        uint32_t other = ns_find_page(ns, key);
-
-        /* It was invalidated before it was FREE, and the place is another's with that key by now.
-         */
-        if (ns->space.disk && (other == page || !is_at(ns, other, at)))
-                remove_entry(ns, at, key);
-}
-
-void space_discard(struct ns *ns, uint64_t at, const uint8_t key[KEY_BYTES])
-{
-        if (ns->space.disk)
-                remove_entry(ns, at, key);
-}
-
-/* Entries that are no page's. */
-static void remove_unknown(struct ns *ns)
-{
-        const struct disk_page *p;
-        uint64_t iter = 0, at;
-
-        while (disk_page_next(ns->space.disk, &iter, &p, &at))
-                if (!is_at(ns, ns_find_page(ns, p->key), at)) {
-                        uint8_t key[KEY_BYTES];
-
-                        memcpy(key, p->key, KEY_BYTES);
-                        remove_entry(ns, at, key);
-                }
-}
-
-/* A page that isn't there: nobody is to look for it, nor for what continues it. */
-static void drop_page(struct ns *ns, uint32_t page)
-{
-        const struct page *p = ns_page(ns, page);
-
-        if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
-                (void)ns_drop_subtree(ns, page, EVICT_PRESSURE);
-}
-
-void space_drop_missing(struct ns *ns)
-{
-        uint32_t first = tier_first_page(&ns->geometry, TIER_DISK);
-        uint32_t end = first + tier_n_pages(&ns->geometry, TIER_DISK);
-
-        ns->keep_idle_sets = true;
-        for (uint32_t page = first; page < end; page++) {
-                const struct page *p = ns_page(ns, page);
-
-                if (!p) {
-                        page += ns->geometry.set_pages - page % ns->geometry.set_pages - 1;
-                        continue;
-                }
-                if (p->state == PAGE_SEALED &&
-                        !disk_page_at(ns->space.disk, ns_note(ns, page)->content, p->key))
-                        drop_page(ns, page);
-        }
-        ns_trim(ns);
-}
-
 /* ---- entries become pages -------------------------------------------------------------------- */
 
 static void forget_entries(struct ns_space *s)
 {
         free(s->entries);
         s->entries = NULL;
-        s->n_entries = s->room = s->n_unclaimed = s->claimed = 0;
+        s->n_entries = s->room = s->n_left = s->claimed = 0;
         map_deinit(&s->heads);
 }
 
 /* There are entries only while some aren't pages yet, or aren't known. */
 static void forget_where_over(struct ns_space *s)
 {
-        if (s->is_ready && s->claimed == 0 && s->n_unclaimed == 0)
+        if (s->is_ready && s->n_left == 0)
                 forget_entries(s);
 }
 
@@ -165,10 +73,23 @@ static void stop_sorting(struct ns *ns)
         forget_entries(&ns->space);
 }
 
-static void claim(struct ns_space *s, uint32_t entry)
+/* A chain, by its first entry: however long it is, this takes no longer. */
+static void claim(struct ns_space *s, uint32_t first)
 {
-        s->entries[entry].next = s->claimed;
-        s->claimed = 1 + entry;
+        s->entries[first].chain = s->claimed;
+        s->claimed = 1 + first;
+}
+
+static uint32_t take_claimed(struct ns_space *s)
+{
+        uint32_t entry = s->claimed - 1;
+        const struct space_entry *e = &s->entries[entry];
+
+        s->claimed = e->chain;
+        if (e->next > 0)
+                claim(s, e->next - 1);
+        s->n_left--;
+        return entry;
 }
 
 /* All entries that continue what has this key. */
@@ -177,18 +98,12 @@ static void claim_after(struct ns *ns, const uint8_t key[KEY_BYTES])
         struct ns_space *s = &ns->space;
         uint64_t hash = hash_of(ns, key);
         const uint64_t *head = map_find(&s->heads, hash);
-        uint32_t entry = head ? (uint32_t)*head : 0;
+        uint32_t first = head ? (uint32_t)*head : 0;
 
-        if (!head)
+        if (first == 0)
                 return;
         map_remove(&s->heads, hash);
-        while (entry > 0) {
-                uint32_t next = s->entries[entry - 1].next;
-
-                claim(s, entry - 1);
-                s->n_unclaimed--;
-                entry = next;
-        }
+        claim(s, first - 1);
 }
 
 static void leave_unclaimed(struct ns_space *s, uint32_t entry)
@@ -201,7 +116,6 @@ static void leave_unclaimed(struct ns_space *s, uint32_t entry)
         r = map_put(&s->heads, e->parent, 1 + entry);
         assert(r == 0); /* there is room for all */
         (void)r;
-        s->n_unclaimed++;
 }
 
 /* A place for it, MOVING. PAGE_NONE: the tenant may have no more. */
@@ -277,7 +191,7 @@ static void look_at(struct ns *ns, const struct space_entry *e)
                 return;
         is = *d; /* the disk's own goes with its entry */
         page = ns_find_page(ns, is.key);
-        stays = is_at(ns, page, e->at);
+        stays = space_is_at(ns, page, e->at);
         if (page == PAGE_NONE) {
                 bool begins = memcmp(is.parent, none, KEY_BYTES) == 0;
 
@@ -286,7 +200,7 @@ static void look_at(struct ns *ns, const struct space_entry *e)
                 stays = (begins || parent != PAGE_NONE) && enter(ns, &is, e->at, parent);
         }
         if (!stays)
-                remove_entry(ns, e->at, is.key);
+                space_remove_entry(ns, e->at, is.key);
         if (ns_find_page(ns, is.key) != PAGE_NONE)
                 claim_after(ns, is.key);
 }
@@ -298,9 +212,8 @@ static uint32_t look_at_some(struct ns *ns, uint32_t budget)
 
         ns->keep_idle_sets = true;
         for (; n < budget && s->claimed > 0; n++) {
-                const struct space_entry e = s->entries[s->claimed - 1];
+                const struct space_entry e = s->entries[take_claimed(s)];
 
-                s->claimed = e.next;
                 look_at(ns, &e);
         }
         ns_trim(ns);
@@ -310,11 +223,11 @@ static uint32_t look_at_some(struct ns *ns, uint32_t budget)
 
 void space_note_sealed(struct ns *ns, uint32_t page)
 {
-        if (ns->space.n_unclaimed == 0)
+        if (ns->space.n_left == 0)
                 return;
         claim_after(ns, ns_page(ns, page)->key);
         if (ns->space.claimed > 0)
-                wake(store_of(ns));
+                space_wake(store_of(ns));
 }
 
 void space_drop_unclaimed(struct ns *ns)
@@ -328,7 +241,7 @@ void space_drop_unclaimed(struct ns *ns)
         if (!s->entries)
                 return;
         stop_sorting(ns);
-        remove_unknown(ns);
+        space_remove_unknown(ns);
 }
 
 /* Beginnings of texts, and what continues a page that is there already, can be pages at once. So
@@ -357,6 +270,7 @@ static uint32_t sort_some(struct ns *ns, uint32_t budget)
                 else
                         leave_unclaimed(s, s->n_entries);
                 s->n_entries++;
+                s->n_left++;
         }
         return n;
 }
@@ -374,7 +288,7 @@ static void begin_sorting(struct ns *ns)
         if (!s->entries || map_reserve(&s->heads, info.n_pages) < 0) {
                 forget_entries(s); /* nobody misses what nobody knows of */
                 s->is_ready = true;
-                remove_unknown(ns);
+                space_remove_unknown(ns);
                 return;
         }
         s->room = (uint32_t)MIN(info.n_pages, UINT32_MAX - 1);
@@ -389,12 +303,12 @@ static void become_ready(struct ns *ns)
         if (ns->space.is_kept) {
                 ns->space.is_ready = true;
                 space_drop_missing(ns);
-                remove_unknown(ns);
+                space_remove_unknown(ns);
         } else {
                 begin_sorting(ns);
         }
         ns->may_be_due = true;
-        wake(store_of(ns));
+        space_wake(store_of(ns));
 }
 
 static void on_loaded(int result, void *data)
@@ -429,12 +343,20 @@ static int begin_load(struct ns *ns)
         return 0;
 }
 
+static void leave(struct ns *ns)
+{
+        struct ns_space *s = &ns->space;
+
+        if (s->load)
+                s->load->ns = NULL;
+        forget_entries(s);
+        *s = (struct ns_space){.is_kept = s->is_kept};
+}
+
 /* No page can be there, then. */
 static void have_none(struct ns *ns)
 {
-        ns->space.disk = NULL;
-        ns->space.is_ready = false;
-        forget_entries(&ns->space);
+        leave(ns);
         space_drop_missing(ns);
 }
 
@@ -470,28 +392,26 @@ int space_open(struct ns *ns, bool is_kept)
         return r;
 }
 
-void space_close(struct ns *ns)
+void space_close(struct ns *ns, bool is_kept)
 {
-        if (ns->space.load)
-                ns->space.load->ns = NULL;
-        ns->space.load = NULL;
-        ns->space.disk = NULL;
-        ns->space.is_ready = false;
-        forget_entries(&ns->space);
+        /* Nobody will know any more what was to go. */
+        while (ns->space.removes_unknown && !is_kept)
+                (void)space_clean(ns, UINT32_MAX);
+        leave(ns);
 }
 
 int space_erase(struct ns *ns)
 {
-        int r = ns->space.disk ? disk_drop(ns->space.disk, on_durable, NULL) : 0;
+        int r = ns->space.disk ? disk_drop(ns->space.disk, space_on_durable, NULL) : 0;
 
         if (r == 0)
-                space_close(ns);
+                leave(ns);
         return r;
 }
 
 void space_renew(struct ns *ns)
 {
-        space_close(ns); /* of the other version: raised, so that nothing is in it */
+        leave(ns); /* of the other version: raised, so that nothing is in it */
         (void)space_open(ns, false);
 }
 
@@ -503,63 +423,12 @@ int space_raise(struct ns *ns)
         if (!ns->space.disk)
                 return 0;
         disk_space_info(ns->space.disk, &info);
-        r = disk_raise(ns->space.disk, info.generation + 1, on_durable, NULL);
-        if (r == 0)
+        r = disk_raise(ns->space.disk, info.generation + 1, space_on_durable, NULL);
+        if (r == 0) {
                 stop_sorting(ns);
+                ns->space.removes_unknown = false;
+        }
         return r;
-}
-
-/* ---- promises -------------------------------------------------------------------------------- */
-
-struct promise {
-        unsigned n_left; /* disks that haven't answered, and who begins */
-        int result;
-        space_fn done;
-        void *data;
-};
-
-static void end_one(struct promise *p)
-{
-        if (--p->n_left > 0)
-                return;
-        p->done(p->result, p->data);
-        free(p);
-}
-
-static void on_kept(int result, void *data)
-{
-        struct promise *p = data;
-
-        if (result < 0)
-                p->result = result;
-        end_one(p);
-}
-
-int space_promise(struct store *s, space_fn done, void *data)
-{
-        struct promise *p = calloc(1, sizeof(*p));
-        unsigned n = 0;
-        int r = p ? 0 : -ENOMEM;
-
-        if (!p)
-                return r;
-        carry_unwrite_gone(s);
-        *p = (struct promise){.n_left = 1, .done = done, .data = data};
-        list_for_each (pool, &s->lower_pools, struct pool, link) {
-                if (!pool->disk || r < 0)
-                        continue;
-                p->n_left++;
-                r = disk_remove_sync(pool->disk, on_kept, p);
-                n += r == 0;
-                p->n_left -= r < 0;
-        }
-        if (n == 0) {
-                free(p);
-                return r < 0 ? r : SPACE_KEPT;
-        }
-        p->result = r;
-        end_one(p);
-        return 0;
 }
 
 /* ---- room ------------------------------------------------------------------------------------ */
@@ -593,7 +462,7 @@ void space_erase_unopened(const struct tenant *t)
                 for (; s; s = next) {
                         next = disk_space_next(pool->disk, s);
                         if (has_owner(s, owner) && !find_ns(t->store, s))
-                                (void)disk_drop(s, on_durable, NULL);
+                                (void)disk_drop(s, space_on_durable, NULL);
                 }
         }
 }
@@ -618,7 +487,7 @@ void space_erase_strangers(const struct store *s)
                 for (; each; each = next) {
                         next = disk_space_next(pool->disk, each);
                         if (!is_somebodys(s, each))
-                                (void)disk_drop(each, on_durable, NULL);
+                                (void)disk_drop(each, space_on_durable, NULL);
                 }
         }
 }
@@ -662,8 +531,8 @@ static bool give_chunk(struct ns *ns, struct disk_space *space)
         for (uint32_t i = 0; i < g.n; i++) {
                 uint32_t page = ns_find_page(ns, g.refs[i].key);
 
-                if (is_at(ns, page, g.refs[i].at))
-                        drop_page(ns, page);
+                if (space_is_at(ns, page, g.refs[i].at))
+                        space_drop_page(ns, page);
         }
         ns_trim(ns);
         free(g.refs);
@@ -714,7 +583,7 @@ bool space_make_room(struct ns *ns, uint32_t n)
                 }
         }
         if (unopened)
-                return disk_drop(unopened, on_durable, NULL) == 0;
+                return disk_drop(unopened, space_on_durable, NULL) == 0;
         if (best)
                 return give_chunk(find_ns(store, best), best);
         if (drop_victims(ns, n))
@@ -728,11 +597,14 @@ static bool work(struct ns *ns, uint32_t *budget)
 {
         if (ns->space.disk && disk_state(disk_of(ns)) == DISK_OFF)
                 have_none(ns);
-        if (space_is_sorting(&ns->space))
+        if (space_is_cleaning(&ns->space))
+                *budget -= space_clean(ns, *budget);
+        else if (space_is_sorting(&ns->space))
                 *budget -= sort_some(ns, *budget);
         else if (ns->space.claimed > 0)
                 *budget -= MIN(*budget, look_at_some(ns, *budget));
-        return space_is_sorting(&ns->space) || ns->space.claimed > 0;
+        return space_is_cleaning(&ns->space) || space_is_sorting(&ns->space) ||
+               ns->space.claimed > 0;
 }
 
 bool space_work(struct store *s, uint32_t budget)
@@ -742,6 +614,9 @@ bool space_work(struct store *s, uint32_t budget)
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         more |= work(ns, &budget);
+        space_begin_promises(s);
+        if (more)
+                space_wake(s);
         return more;
 }
 
@@ -749,6 +624,6 @@ bool space_work(struct store *s, uint32_t budget)
 
 bool space_has(const struct ns *ns, uint32_t page)
 {
-        return !space_takes(ns) || ns_set_of(ns, page)->n_busy > 0 ||
+        return !space_takes(ns) || ns->space.drops_missing || ns_set_of(ns, page)->n_busy > 0 ||
                disk_page_at(ns->space.disk, ns_note(ns, page)->content, ns_page(ns, page)->key);
 }

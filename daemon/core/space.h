@@ -45,8 +45,18 @@ struct ns_space {
         uint64_t sort_iter;       /* of disk_page_next() */
         struct map heads;     /* hash of a parent's key -> 1 + the first of its unclaimed entries */
         uint32_t claimed;     /* 1 + the first of those that can be pages now; 0: none */
-        uint32_t n_unclaimed; /* in heads */
+        uint32_t n_left;      /* that weren't looked at yet: claimed, or in heads */
+        bool drops_missing;   /* pages from missing_page on that the disk hasn't go */
+        bool removes_unknown; /* entries from unknown_iter on that are no page's go */
+        uint32_t missing_page;
+        uint64_t unknown_iter; /* of disk_page_next() */
 };
+
+/* What has gone is being looked for, a slice at a time. */
+static inline bool space_is_cleaning(const struct ns_space *s)
+{
+        return s->drops_missing || s->removes_unknown;
+}
 
 /* What the disk has is being looked at, a slice at a time: there are more entries to find. */
 static inline bool space_is_sorting(const struct ns_space *s)
@@ -62,8 +72,12 @@ static inline bool space_is_sorting(const struct ns_space *s)
  */
 int space_open(struct ns *ns, bool is_kept);
 
-/* The namespace goes; what it has on disk stays, for one of the same identity. Safe to repeat. */
-void space_close(struct ns *ns);
+/*
+ * The namespace goes; what it has on disk stays, for one of the same identity: but for what is
+ * being removed, of which the rest goes at once, however long that takes. is_kept: it doesn't go,
+ * the next daemon takes it over and looks for itself. Safe to repeat.
+ */
+void space_close(struct ns *ns, bool is_kept);
 
 /* The same, and what it has is gone for good (space_promise()). 0; -ENOMEM: nothing was done. */
 int space_erase(struct ns *ns);
@@ -90,7 +104,8 @@ void space_discard(struct ns *ns, uint64_t at, const uint8_t key[DISK_KEY_BYTES]
  * done. */
 int space_raise(struct ns *ns);
 
-/* Pages that the disk doesn't have go. */
+/* Pages that the disk doesn't have go: a first slice at once, the rest by space_work(). Who asks
+ * for one meanwhile is told that it isn't there. */
 void space_drop_missing(struct ns *ns);
 
 /*
@@ -101,6 +116,9 @@ void space_drop_missing(struct ns *ns);
 typedef void (*space_fn)(int result, void *data);
 #define SPACE_KEPT 1
 int space_promise(struct store *s, space_fn done, void *data);
+
+/* Promises that wait for space_work() yet end with -ECANCELED: no disk was asked. */
+void space_cancel_promises(struct store *s);
 
 /* A page was published: what continues it may be unclaimed. */
 void space_note_sealed(struct ns *ns, uint32_t page);
@@ -113,8 +131,8 @@ void space_drop_unclaimed(struct ns *ns);
  * False: there is nothing to be had. */
 bool space_make_room(struct ns *ns, uint32_t n);
 
-/* Entries become pages, at most about `budget`; what a disk had that is off goes. True: there is
- * more to do. */
+/* Entries become pages, at most about `budget`; what a disk had that is off, and what isn't to be
+ * there, goes. True: there is more to do, at once. */
 bool space_work(struct store *s, uint32_t budget);
 
 /* For the checker: the disk has what this page of it is, as far as can be told: a read that is

@@ -46,6 +46,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->transfers);
         list_init(&s->carries);
         list_init(&s->fetches);
+        list_init(&s->promises);
         discards_init(&s->discards);
 }
 
@@ -69,7 +70,8 @@ bool store_close_disks(struct store *s)
 
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        space_close(ns);
+                        space_close(ns, true);
+        space_cancel_promises(s);
         list_for_each (pool, &s->lower_pools, struct pool, link) {
                 if (pool->disk)
                         is_done &= disk_close(pool->disk);

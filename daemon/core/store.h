@@ -66,6 +66,7 @@ struct store {
         uint64_t sinking_bytes;          /* of these */
         struct list_link carries;        /* struct carry.link */
         struct list_link fetches;        /* struct fetch.link */
+        struct list_link promises;       /* struct promise.link: space-gone.c */
         uint32_t n_prefetching;          /* of prefetch.h: on their way up */
         struct mover *mover;             /* owned; NULL: nothing goes below a device */
         const struct evict_ops *evict;
@@ -179,7 +180,6 @@ struct pool *store_next_pool(const struct store *s, const struct pool *pool);
 /* Of devices. NULL or "" names the default. NULL where there is none. */
 struct pool *store_find_pool(struct store *s, const char *device);
 
-/* In whole seconds, as page notes have it. */
 /*
  * Of a key, for the daemon's own tables and what policies remember: clients choose keys, and the
  * seed of an index (shared_hash()) they can read. Another one after every start.
@@ -189,6 +189,7 @@ static inline uint64_t store_hash_key(const struct store *s, const uint8_t key[K
         return hash_bytes(s->secret, key, KEY_BYTES);
 }
 
+/* In whole seconds, as page notes have it. */
 static inline uint32_t store_now_sec(const struct store *s)
 {
         return (uint32_t)(s->now_nsec / NSEC_PER_SEC);

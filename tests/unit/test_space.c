@@ -273,7 +273,7 @@ static void found_again(void (*start)(struct tiers *w, const struct tiers_want *
         }
         assert_true(n_whole > 20 && n_ends > 0);
         assert_int_equal(count_in(&w, 300, TIER_DISK), 2 * n_whole);
-        assert_int_equal(w.ns->space.n_unclaimed, n_ends);
+        assert_int_equal(w.ns->space.n_left, n_ends);
         assert_int_equal(n_disk, 2 * n_whole + n_ends);
         for (unsigned key = 0; key < 300; key++)
                 assert_int_equal(is_right(&w, key), was[key] && was[key / 2 * 2]);
@@ -286,7 +286,62 @@ static void found_again(void (*start)(struct tiers *w, const struct tiers_want *
                 assert_int_equal(count_hits(w.attach, 2 * i, 2), 2);
                 assert_true(is_right(&w, 2 * i + 1));
         }
-        assert_int_equal(w.ns->space.n_unclaimed, 0);
+        assert_int_equal(w.ns->space.n_left, 0);
+        tiers_end(&w);
+}
+
+/* A page that continues page 0. */
+static void cache_sibling(struct tiers *w, unsigned key)
+{
+        uint8_t keys[2 * KEY_BYTES];
+        uint32_t page, sealed, n;
+        struct publish p = {.pages = &page,
+                .parent_key = keys,
+                .keys = keys + KEY_BYTES,
+                .n = 1,
+                .last_tokens = w->ns->layout.page_tokens};
+
+        make_keys(keys, 0, 1);
+        make_keys(keys + KEY_BYTES, key, 1);
+        assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, &page, NULL), 0);
+        tier_fill(w, page, key);
+        assert_int_equal(publish_pages(w->attach, &p, w->now_nsec, &sealed, &n, NULL), 0);
+        assert_int_equal(release_pages(w->attach, &sealed, 1, w->now_nsec, NULL), 0);
+        assert_int_equal(use(w, key, 1), 1);
+        tiers_settle(w);
+}
+
+/* Very many may continue one page: they are claimed with it, together. */
+static void test_siblings(void **state)
+{
+        const struct tiers_want o = want(2);
+        unsigned n_disk;
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        await_space(&w);
+        cache(&w, 0, 1);
+        for (unsigned key = 1; key < 40; key++) {
+                cache_sibling(&w, key);
+                (void)use(&w, 0, 1);
+        }
+        for (unsigned i = 0; i < 200; i++) {
+                cache(&w, 1000 + i, 1);
+                (void)use(&w, 0, 1);
+        }
+        assert_int_not_equal(tier_of(&w, 0), TIER_DISK);
+        n_disk = count_in(&w, 40, TIER_DISK);
+        assert_true(n_disk > 10);
+        restart(&w, &o);
+        assert_int_equal(count_in(&w, 40, TIER_DISK), 0);
+        assert_int_equal(w.ns->space.n_left, n_disk);
+        assert_true(tier_cache(&w, 0, 1));
+        tiers_settle(&w);
+        assert_int_equal(w.ns->space.n_left, 0);
+        assert_int_equal(count_in(&w, 40, TIER_DISK), n_disk);
+        for (unsigned key = 1; key < 40; key++)
+                if (tier_find(&w, key) != PAGE_NONE)
+                        assert_true(is_right(&w, key));
         tiers_end(&w);
 }
 
@@ -403,13 +458,13 @@ static void test_invalidated_unclaimed(void **state)
         tiers_open(&w, &o);
         (void)fill(&w, 150);
         restart(&w, &o);
-        assert_true(w.ns->space.n_unclaimed > 0);
+        assert_true(w.ns->space.n_left > 0);
         make_keys(key, 1000, 1);
         assert_int_equal(invalidate_key(w.attach, key, &n, &w.d), 0);
-        assert_int_equal(w.ns->space.n_unclaimed, 0);
+        assert_int_equal(w.ns->space.n_left, 0);
         n = count_in(&w, 300, TIER_DISK);
         restart(&w, &o);
-        assert_int_equal(w.ns->space.n_unclaimed, 0);
+        assert_int_equal(w.ns->space.n_left, 0);
         assert_int_equal(count_in(&w, 300, TIER_DISK), n);
         tiers_end(&w);
 }
@@ -461,6 +516,103 @@ static void test_invalidated_unsorted(void **state)
         tiers_end(&w);
 }
 
+static void note_kept(int result, void *data)
+{
+        *(int *)data = result;
+}
+
+/* Invalidates a key that no page has, with entries that nobody claimed, of which a few at a time
+ * are removed. */
+static void begin_removing(struct tiers *w, const struct tiers_want *o)
+{
+        uint8_t key[KEY_BYTES];
+        uint64_t n;
+
+        tiers_open(w, o);
+        (void)fill(w, 150);
+        restart(w, o);
+        assert_true(w->ns->space.n_left > 0);
+        w->store.drop_slice_pages = 4;
+        make_keys(key, 1000, 1);
+        assert_int_equal(invalidate_key(w->attach, key, &n, &w->d), 0);
+        assert_int_equal(w->ns->space.n_left, 0);
+        assert_true(w->ns->space.removes_unknown);
+        tiers_check(w);
+}
+
+static unsigned count_entries(const struct tiers *w)
+{
+        struct disk_space_info info;
+
+        disk_space_info(w->ns->space.disk, &info);
+        return (unsigned)info.n_pages;
+}
+
+/* The promise waits until the last of them is removed. */
+static void test_removed_in_slices(void **state)
+{
+        const struct tiers_want o = want(2);
+        unsigned n_slices = 0, n;
+        int result = 1;
+        struct tiers w;
+
+        begin_removing(&w, &o);
+        n = w.ns->tiers[TIER_DISK].n_pages[PAGE_SEALED];
+        assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
+        for (; w.ns->space.removes_unknown; n_slices++) {
+                assert_true(count_entries(&w) >= n);
+                reap_disk(&w);
+                assert_int_equal(result, 1);
+                (void)space_work(&w.store, 4);
+                tiers_check(&w);
+        }
+        assert_true(n_slices > 10);
+        assert_int_equal(count_entries(&w), n);
+        for (unsigned i = 0; i < 1000 && result > 0; i++)
+                reap_disk(&w);
+        assert_int_equal(result, 0);
+        restart(&w, &o);
+        assert_int_equal(w.ns->space.n_left, 0);
+        assert_int_equal(w.ns->tiers[TIER_DISK].n_pages[PAGE_SEALED], n);
+        tiers_end(&w);
+}
+
+/* A daemon that ends keeps no promise, and tells who waits for it. */
+static void test_ends_while_removing(void **state)
+{
+        const struct tiers_want o = want(2);
+        int result = 1;
+        struct tiers w;
+
+        begin_removing(&w, &o);
+        assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
+        tiers_end(&w);
+        assert_int_equal(result, -ECANCELED);
+}
+
+/* A namespace that goes meanwhile leaves nothing on the disk that was to go, and the rest. */
+static void test_closes_while_removing(void **state)
+{
+        const struct tiers_want o = want(2);
+        int result = 1;
+        unsigned n;
+        struct tiers w;
+
+        begin_removing(&w, &o);
+        n = count_in(&w, 300, TIER_DISK);
+        assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
+        space_close(w.ns, false);
+        (void)space_work(&w.store, 4);
+        for (unsigned i = 0; i < 1000 && result > 0; i++)
+                reap_disk(&w);
+        assert_int_equal(result, 0);
+        space_drop_missing(w.ns);
+        restart(&w, &o);
+        assert_int_equal(w.ns->space.n_left, 0);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), n);
+        tiers_end(&w);
+}
+
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 static void flip_everywhere(void)
@@ -498,11 +650,6 @@ static void test_flipped(void **state)
         tiers_end(&w);
 }
 
-static void note_kept(int result, void *data)
-{
-        *(int *)data = result;
-}
-
 /* The daemon goes on without it. */
 static void test_off(void **state)
 {
@@ -523,6 +670,42 @@ static void test_off(void **state)
         assert_int_equal(count_in(&w, 700, TIER_DISK), 0);
         assert_int_equal(w.ns->tiers[TIER_DISK].n_sets, 0);
         assert_true(count_in(&w, 700, TIER_HOST) > 20);
+        tiers_end(&w);
+}
+
+/* What it had goes a few pages at a time, and is no hit meanwhile. */
+static void test_off_in_slices(void **state)
+{
+        const struct tiers_want o = want(2);
+        unsigned key = 0, n;
+        struct told told;
+        int result = 1;
+        struct tiers w;
+
+        tiers_open(&w, &o);
+        assert_true(fill(&w, 150) > 50);
+        n = count_in(&w, 300, TIER_DISK);
+        w.store.drop_slice_pages = 4;
+        assert_int_equal(truncate(path, 0), 0);
+        assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
+        for (unsigned i = 0; i < 1000 && result > 0; i++)
+                reap_disk(&w);
+        assert_int_equal(disk_state(w.disk), DISK_OFF);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), n);
+        for (unsigned i = 0; i < 10; i++) {
+                assert_true(space_work(&w.store, 4));
+                assert_true(count_in(&w, 300, TIER_DISK) < n);
+                n = count_in(&w, 300, TIER_DISK);
+                tiers_check(&w);
+        }
+        while (tier_find(&w, key) == PAGE_NONE || tier_of(&w, key) != TIER_DISK)
+                key++;
+        assert_int_equal(tier_fetch(&w, tier_find(&w, key), PAGE_NONE, &told), 0);
+        tiers_settle(&w);
+        assert_int_equal(told.n, 1);
+        assert_true(told.status < 0);
+        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
+        assert_int_equal(w.ns->tiers[TIER_DISK].n_sets, 0);
         tiers_end(&w);
 }
 
@@ -622,14 +805,19 @@ int main(void)
                 DISK_TEST(test_codecs),
                 DISK_TEST(test_found_again),
                 DISK_TEST(test_found_in_slices),
+                DISK_TEST(test_siblings),
                 DISK_TEST(test_other_version),
                 DISK_TEST(test_other_format),
                 DISK_TEST(test_invalidated),
                 DISK_TEST(test_invalidated_unclaimed),
                 DISK_TEST(test_invalidated_unread),
                 DISK_TEST(test_invalidated_unsorted),
+                DISK_TEST(test_removed_in_slices),
+                DISK_TEST(test_ends_while_removing),
+                DISK_TEST(test_closes_while_removing),
                 DISK_TEST(test_flipped),
                 DISK_TEST(test_off),
+                DISK_TEST(test_off_in_slices),
                 DISK_TEST(test_full),
                 DISK_TEST(test_random),
         };
