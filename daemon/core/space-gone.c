@@ -84,7 +84,7 @@ static uint32_t remove_some_unknown(struct ns *ns, uint32_t budget)
                 uint8_t key[KEY_BYTES];
 
                 if (!disk_page_next(s->disk, &s->unknown_iter, &p, &at)) {
-                        s->removes_unknown = false;
+                        space_stop_removing(ns);
                         break;
                 }
                 if (space_is_at(ns, ns_find_page(ns, p->key), at))
@@ -144,8 +144,15 @@ void space_drop_missing(struct ns *ns)
         begin(ns);
 }
 
+void space_stop_removing(struct ns *ns)
+{
+        store_of(ns)->n_removing -= ns->space.removes_unknown;
+        ns->space.removes_unknown = false;
+}
+
 void space_remove_unknown(struct ns *ns)
 {
+        store_of(ns)->n_removing += !ns->space.removes_unknown;
         ns->space.removes_unknown = true;
         ns->space.unknown_iter = 0;
         begin(ns);
@@ -202,15 +209,6 @@ static unsigned ask_disks(struct promise *p)
         return n;
 }
 
-static bool is_removing(const struct store *s)
-{
-        list_for_each (t, &s->tenants, struct tenant, link)
-                list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (ns->space.removes_unknown)
-                                return true;
-        return false;
-}
-
 int space_promise(struct store *s, space_fn done, void *data)
 {
         struct promise *p = calloc(1, sizeof(*p));
@@ -218,7 +216,7 @@ int space_promise(struct store *s, space_fn done, void *data)
         if (!p)
                 return -ENOMEM;
         *p = (struct promise){.store = s, .n_left = 1, .done = done, .data = data};
-        if (is_removing(s)) {
+        if (s->n_removing > 0) {
                 list_append(&s->promises, &p->link);
                 return 0;
         }
@@ -234,7 +232,7 @@ int space_promise(struct store *s, space_fn done, void *data)
 
 void space_begin_promises(struct store *s)
 {
-        if (list_is_empty(&s->promises) || is_removing(s))
+        if (s->n_removing > 0)
                 return;
         list_for_each_safe (p, &s->promises, struct promise, link) {
                 list_remove(&p->link);

@@ -32,6 +32,9 @@ void space_drop_page(struct ns *ns, uint32_t page);
  * being written may go with them; then its write fails. */
 void space_remove_unknown(struct ns *ns);
 
+/* Nothing is left of it to be removed, or nobody is there who could. Safe to repeat. */
+void space_stop_removing(struct ns *ns);
+
 /* Goes on with what space_drop_missing() and space_remove_unknown() began; how many entries and
  * pages it looked at, at most `budget`. */
 uint32_t space_clean(struct ns *ns, uint32_t budget);

@@ -349,6 +349,7 @@ static void leave(struct ns *ns)
 
         if (s->load)
                 s->load->ns = NULL;
+        space_stop_removing(ns);
         forget_entries(s);
         *s = (struct ns_space){.is_kept = s->is_kept};
 }
@@ -426,7 +427,7 @@ int space_raise(struct ns *ns)
         r = disk_raise(ns->space.disk, info.generation + 1, space_on_durable, NULL);
         if (r == 0) {
                 stop_sorting(ns);
-                ns->space.removes_unknown = false;
+                space_stop_removing(ns);
         }
         return r;
 }

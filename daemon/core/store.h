@@ -67,6 +67,7 @@ struct store {
         struct list_link carries;        /* struct carry.link */
         struct list_link fetches;        /* struct fetch.link */
         struct list_link promises;       /* struct promise.link: space-gone.c */
+        uint32_t n_removing;             /* namespaces with ns_space.removes_unknown */
         uint32_t n_prefetching;          /* of prefetch.h: on their way up */
         struct mover *mover;             /* owned; NULL: nothing goes below a device */
         const struct evict_ops *evict;
