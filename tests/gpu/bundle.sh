@@ -43,14 +43,23 @@ for program in daemon/server/kvleased client/ctl/kvleasectl client/examples/deco
         tests/bench/kvlease-bench tests/gpu/kvl-gpu-facts tests/gpu/kvl-gpu-report; do
         add "$dir/bin" "$build/$program"
 done
-# Those that have a device; not what is about sockets, logs and configuration.
-for program in "$build"/tests/integration/test_*; do
-        case "$program" in
-        *.p | *_challenge | */test_access | */test_activation | */test_journal | */test_lists | \
-                */test_notify | */test_reload) continue ;;
-        esac
-        add "$dir/tests" "$program"
-done
+# The tests that have a mode for a device, and in which: lines "TRANSPORT NAME".
+meson introspect "$build" --tests >"$work/tests.json" || die "meson doesn't tell the tests of $build"
+python3 - "$work/tests.json" >"$dir/tests.list" <<'PYTHON' || die "the tests of $build can't be read"
+import json
+import re
+import sys
+
+for test in json.load(open(sys.argv[1])):
+    match = re.fullmatch("integration-(.*)-(vmm|cudaipc)", test["name"])
+    if match:
+        print(match[2], match[1])
+PYTHON
+[ -s "$dir/tests.list" ] || die "$build has no test for a device: the driver double wasn't built"
+cut -d ' ' -f 2 "$dir/tests.list" | sort -u >"$work/tests"
+while read -r test; do
+        add "$dir/tests" "$build/tests/integration/test_$test"
+done <"$work/tests"
 
 # Every library but glibc's own and the driver. The programs look for them by LD_LIBRARY_PATH, which
 # comes before the path of the build directory that they hold.

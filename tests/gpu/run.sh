@@ -3,6 +3,7 @@
 #
 #   sh run.sh                under 9 minutes
 #   sh run.sh --quick        under 2 minutes: does it work at all
+#   sh run.sh --seconds N    in at most some N seconds instead; what doesn't fit is named as skipped
 #   sh run.sh --out DIR      where the reports go (default: report-DATE beside this file)
 #
 # Leaves DIR/report.md and DIR/report.json, and what they were made of in DIR/raw. KVL_DEVICE_UUID
@@ -18,12 +19,23 @@ case "$here" in
         ;;
 esac
 quick=
+seconds=
 out=
 while [ $# -gt 0 ]; do
         case "$1" in
         --quick) quick=--quick ;;
         --out)
                 out=${2:?run.sh: --out needs a directory}
+                shift
+                ;;
+        --seconds)
+                seconds=${2:?run.sh: --seconds needs a number}
+                case "$seconds" in
+                *[!0-9]* | '')
+                        echo "run.sh: --seconds needs a number, not $seconds" >&2
+                        exit 1
+                        ;;
+                esac
                 shift
                 ;;
         -h | --help)
@@ -42,6 +54,7 @@ started=$(date +%s)
 # Less than the times promised above, for what has to be ended by force.
 total=500
 [ -z "$quick" ] || total=100
+total=${seconds:-$total}
 end=$((started + total))
 
 # Of our programs only: the host's own keep their libraries.
@@ -92,16 +105,12 @@ esac
 } >"$raw/host"
 
 # record KIND NAME TRANSPORT STATUS SECONDS LOG
-failed=0
 record() {
         printf '%s\t%s\t%s\t%d\t%d\n' "$1" "$2" "$3" "$4" "$5" >>"$raw/steps"
         case "$4" in
         0) echo "ok       $1 $2 $3" ;;
         77) echo "skipped  $1 $2 $3" ;;
-        *)
-                echo "FAILED   $1 $2 $3 ($4; see $6)"
-                failed=1
-                ;;
+        *) echo "FAILED   $1 $2 $3 ($4; see $6)" ;;
         esac
 }
 
@@ -187,9 +196,9 @@ demo() {
 
 # ---- everything ------------------------------------------------------------------------------------
 
-facts_limit=280
+facts_limit=$((total * 4 / 10))
 bench_limit=60
-test_limit=40
+test_limit=90
 if [ -n "$quick" ]; then
         facts_limit=60 bench_limit=30 test_limit=20
 fi
@@ -200,16 +209,21 @@ for transport in vmm cudaipc; do
                 $quick --json gpu
 done
 demo
-for transport in vmm cudaipc; do
-        for program in "$here"/tests/test_*; do
-                name=$(basename "$program" | sed 's/^test_//')
+# Several lanes of tests side by side: they wait more than they compute.
+lanes=$(($(getconf _NPROCESSORS_ONLN) / 2))
+[ "$lanes" -le 4 ] || lanes=4
+[ "$lanes" -ge 1 ] || lanes=1
+for lane in $(seq "$lanes"); do
+        sed -n "$lane~${lanes}p" "$here/tests.list" | while read -r transport name; do
                 [ -z "$quick" ] || [ "$name" = share ] || continue
-                step test "$name" "$transport" "$test_limit" KVL_DEVICE="$transport" "$program"
-        done
+                step test "$name" "$transport" "$test_limit" KVL_DEVICE="$transport" \
+                        "$here/tests/test_$name" </dev/null
+        done &
 done
+wait
 
 echo "seconds=$(($(date +%s) - started))" >>"$raw/host"
 # shellcheck disable=SC2086
 $ours "$here/bin/kvl-gpu-report" "$out" || exit 1
 echo "run.sh: $out/report.md, $out/report.json"
-exit "$failed"
+! cut -f 4 "$raw/steps" | grep -qv -e '^0$' -e '^77$'
