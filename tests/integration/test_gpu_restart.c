@@ -437,7 +437,7 @@ int main(void)
                 harness_test(test_not_imported, (void *)&kept),
                 harness_test(test_not_mapped, (void *)&kept),
                 harness_test(test_no_canary_read, (void *)&kept),
-                harness_test(test_other_device, (void *)&both),
+                harness_test(test_other_device, (void *)(private_on_real_gpu() ? &kept : &both)),
                 harness_test(test_smaller, (void *)&kept),
                 harness_test(test_budget, (void *)&share),
                 harness_test(test_stopped, NULL),

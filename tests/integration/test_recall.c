@@ -68,6 +68,14 @@ static void wait_charged(struct harness *h, const char *tenant, uint64_t bytes)
         }
 }
 
+/* One set is charged. Where making one takes long, as on a GPU, another may be kept ready. */
+static void assert_charged_one(struct harness *h)
+{
+        uint64_t most = private_on_real_gpu() ? 4 * MIB : 2 * MIB;
+
+        assert_in_range(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB, most);
+}
+
 /* Until a "revoke" event has come; events before it are lost. */
 static void wait_event(struct worker *w, const char *words)
 {
@@ -100,7 +108,7 @@ static void test_recall(void **state)
         wait_event(a, "revoke-idle:");
         worker_tell(a, "safepoint");
         assert_int_equal(atoi(a->rest), 1);
-        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB);
+        assert_charged_one(h);
         wait_event(b, "revoke-idle:");
         worker_tell(b, "safepoint");
         assert_int_equal(atoi(b->rest), 1);
@@ -150,7 +158,7 @@ static void test_quarantine(void **state)
         worker_publish_chain(a, 1, N, pages);
         ctl(h, "recall a");
         wait_client_number(h, "quarantined_sets", 1);
-        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB);
+        assert_charged_one(h);
         worker_tell(a, "verify %u 1003", pages[3]);
         /* Not found any more, and its tenant goes on. */
         other = worker_start(h, "a", "ns", 1);
@@ -171,7 +179,7 @@ static void test_quarantine_ends_with_life(void **state)
         worker_publish_chain(a, 1, N, pages);
         ctl(h, "recall a");
         wait_client_number(h, "quarantined_sets", 1);
-        assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB);
+        assert_charged_one(h);
         worker_kill(a);
         wait_charged(h, "a", 0);
 }
