@@ -38,6 +38,7 @@ struct bench {
         const char *name, *help;
         unsigned rounds;                  /* default */
         int (*fn)(struct bench_run *run); /* 0, or -errno with a line on stderr; -ENODEV: skipped */
+        bool uses_cpu; /* it reads and writes pages with the CPU, which can't reach a GPU's */
 };
 
 extern const struct bench bench_alloc, bench_data, bench_disk, bench_fills, bench_footprint,

@@ -163,5 +163,5 @@ static int run_data(struct bench_run *run)
         return r;
 }
 
-const struct bench bench_data = {
-        "data", "a page of 64 KiB written and published, found and read", 7, run_data};
+const struct bench bench_data = {"data", "a page of 64 KiB written and published, found and read",
+        7, run_data, .uses_cpu = true};

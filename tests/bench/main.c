@@ -5,6 +5,7 @@
 
 #include "base/macros.h"
 #include "tests/bench/bench.h"
+#include "tests/integration/private-daemon.h"
 
 #define EXIT_SKIPPED 77 /* meson */
 
@@ -98,6 +99,13 @@ static int run_bench(const struct bench *b, const struct options *o)
         bool reached = true;
         int r;
 
+        if (b->uses_cpu && private_on_gpu()) {
+                fprintf(stderr,
+                        "kvlease-bench: %s reads and writes pages with the CPU, which can't reach "
+                        "memory of a GPU: unset KVL_DEVICE (%s)\n",
+                        b->name, private_transport());
+                return 1;
+        }
         if (o->quick && !o->rounds)
                 run.rounds = 2;
         r = b->fn(&run);

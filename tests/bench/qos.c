@@ -387,4 +387,4 @@ static int run_qos(struct bench_run *run)
 
 const struct bench bench_qos = {"qos",
         "a pinned tenant beside 8 dynamic ones, and beside 8 processes without the daemon", 21,
-        run_qos};
+        run_qos, .uses_cpu = true};

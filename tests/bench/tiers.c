@@ -180,4 +180,4 @@ static int run_tiers(struct bench_run *run)
 
 const struct bench bench_tiers = {"tiers",
         "[PART] what pages cost on their way to other tiers and back, with codecs and without", 15,
-        run_tiers};
+        run_tiers, .uses_cpu = true};
