@@ -278,13 +278,16 @@ version() {
 part_engines() {
         python_install || return 0
         check engines-ruff "$venv/bin/ruff" check --no-cache \
-                --config client/python/pyproject.toml tests/engines packaging || true
+                --config client/python/pyproject.toml tests/engines tests/gpu packaging || true
         check engines-format "$venv/bin/ruff" format --no-cache --check \
-                --config client/python/pyproject.toml tests/engines packaging || true
+                --config client/python/pyproject.toml tests/engines tests/gpu packaging || true
         requirements=tests/engines/requirements
         if keep torch 540 1300 client/python/tests/requirements-torch.txt &&
                 torch=$kept && keep transformers 40 330 $requirements-transformers.txt; then
                 newest=$kept:$torch
+                # What runs on a GPU, where there is one: it says so where there is none.
+                check engines-gpu sh -c '"$@" || [ $? -eq 77 ]' - \
+                        env PYTHONPATH="$newest" "$venv/bin/python" tests/gpu/engine.py --build build || true
                 engine transformers "$(version transformers $requirements-transformers.txt)" "$newest"
                 if keep transformers-oldest 15 100 $requirements-transformers-oldest.txt; then
                         engine transformers \

@@ -37,7 +37,9 @@ class Engine:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         torch.set_num_threads(1)
-        self.model = make_model(**settings.get("model", {}))
+        with torch.device(settings.get("device", "cpu")):
+            self.model = make_model(**settings.get("model", {}))
+        self.model.to(getattr(torch, settings.get("dtype", "float32")))
         if "kvlease" in settings:
             options = settings["kvlease"]
             options["salt"] = options.get("salt", "").encode()
