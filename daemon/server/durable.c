@@ -44,6 +44,19 @@ static void forget(struct durable *d)
         d->peer = NULL;
 }
 
+static const char *sentence(int result)
+{
+        if (result == 0)
+                return "";
+        if (result == -ECANCELED)
+                return "it was taken out, but kvleased ended before all of it was gone from the "
+                       "disk: "
+                       "repeat it once kvleased is back";
+        return "it was taken out, but the disk fails and its file could not be emptied: pages may "
+               "be "
+               "found again after kvleased's next start; delete the file before that";
+}
+
 static void on_kept(int result, void *data)
 {
         struct durable *d = data;
@@ -51,11 +64,8 @@ static void on_kept(int result, void *data)
 
         if (p) {
                 forget(d);
-                dispatch_end(p, &d->request, (ProtobufCMessage *)d->reply, result,
-                        result < 0 ? "it was taken out, but the disk fails and its file could not "
-                                     "be emptied: pages may be found again after kvleased's next "
-                                     "start; delete the file before that"
-                                   : "");
+                dispatch_end(
+                        p, &d->request, (ProtobufCMessage *)d->reply, result, sentence(result));
         }
         free(d);
 }
