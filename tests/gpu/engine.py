@@ -4,8 +4,8 @@
 
 Needs an NVIDIA GPU that is idle, torch with CUDA, transformers as of tests/engines, and the wheel
 of packaging/wheel.sh. Starts a private kvleased, of the bundle or of the build directory, with
-memory of the GPU, and prints what it saw, as JSON. Exit status: 0 all as it should be, 1 not, 77 there is
-no GPU that torch can use.
+memory of the GPU, and prints what it saw, as JSON. Exit status: 0 all as it should be, 1 not, 77
+there is no GPU that torch can use.
 """
 
 from __future__ import annotations
