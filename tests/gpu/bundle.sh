@@ -82,6 +82,13 @@ for file in "$dir"/bin/* "$dir"/tests/* "$dir"/lib/*; do
                 die "$file needs glibc $needs; hosts have $max_glibc: build on Debian 12"
 done
 
+# Engines of Python, for hosts that have them, in the folders that the tree has.
+for file in gpu/engine.py engines/support.py engines/models.py \
+        engines/transformers/worker.py engines/vllm/worker.py; do
+        mkdir -p "$dir/python/$(dirname "$file")"
+        cp "$top/tests/$file" "$dir/python/$file"
+done
+
 cp "$top/tests/gpu/run.sh" "$top/LICENSE" "$dir/"
 chmod 755 "$dir/run.sh"
 bytes=$(du -sb "$dir" | cut -f 1)

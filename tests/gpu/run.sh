@@ -7,7 +7,8 @@
 #   sh run.sh --out DIR      where the reports go (default: report-DATE beside this file)
 #
 # Leaves DIR/report.md and DIR/report.json, and what they were made of in DIR/raw. KVL_DEVICE_UUID
-# chooses a GPU, else the first is taken; it should be idle. Exit status: 0 everything ran, 1
+# chooses a GPU, else the first is taken; it should be idle. Engines are tried where python3 (or
+# $KVL_PYTHON) has torch, transformers or vLLM, and kvlease's wheel (packaging/wheel.sh). Exit status: 0 everything ran, 1
 # something failed (a fact that is refuted isn't a failure), 77 there is no GPU.
 set -u
 
@@ -194,6 +195,20 @@ demo() {
         demo=
 }
 
+# ---- engines of Python -----------------------------------------------------------------------------
+
+# They keep to the host's own libraries.
+engines() {
+        python=${KVL_PYTHON:-python3}
+        if ! "$python" -c 'import torch, kvlease' >"$raw/engine-all-vmm.log" 2>&1; then
+                echo "run.sh: $python has no torch, or no kvlease: nothing of engines is tried" >&2
+                record engine all vmm 77 0 "$raw/engine-all-vmm.log"
+                return
+        fi
+        step engine all vmm 180 env LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" \
+                "$python" "$here/python/gpu/engine.py" $quick --build "$here" --out "$raw/engine.json"
+}
+
 # ---- everything ------------------------------------------------------------------------------------
 
 facts_limit=$((total * 4 / 10))
@@ -209,6 +224,7 @@ for transport in vmm cudaipc; do
                 $quick --json gpu
 done
 demo
+engines
 # Several lanes of tests side by side: they wait more than they compute.
 lanes=$(($(getconf _NPROCESSORS_ONLN) / 2))
 [ "$lanes" -le 4 ] || lanes=4

@@ -22,7 +22,8 @@ die() {
 sh "$here/bundle.sh" "$build" "$work/out.tar.gz" >"$work/log" 2>&1 || die "bundle.sh failed"
 tar -C "$work" -xf "$work/out.tar.gz"
 bundle=$work/kvlease-gpu
-for file in run.sh bin/kvleased bin/kvl-gpu-facts lib/libkvlease.so.0 tests/test_share; do
+for file in run.sh bin/kvleased bin/kvl-gpu-facts lib/libkvlease.so.0 tests/test_share tests.list \
+        python/gpu/engine.py python/engines/transformers/worker.py; do
         [ -e "$bundle/$file" ] || die "$file is not in the bundle"
 done
 for file in "$bundle"/lib/*; do
