@@ -1,108 +1,16 @@
 /*
  * Leases that wait, get fewer pages or none: what the library asks for, tells, and does meanwhile.
- * The daemon's side of it: tests/integration.
+ * With pages in a magazine: test_client_lease_magazine.c. The daemon's side of it:
+ * tests/integration.
  */
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/clock.h"
-#include "base/macros.h"
-#include "tests/unit/client-support.h"
-
-/* Of connections that see no timeout here; valgrind on a loaded machine. */
-#define LONG_MSEC 60000
+#include "tests/unit/client-lease-fixture.h"
 
 #define METADATA (KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM)
-
-/* ---- both sides -------------------------------------------------------------------------------
- */
-
-/* The next request but for doorbells, which must be of `type`. */
-static const ProtobufCMessage *receive(struct fake_peer *p, uint16_t type)
-{
-        const ProtobufCMessage *m = fake_receive_any(p);
-
-        while (m && p->type == MSG_DOORBELL)
-                m = fake_receive_any(p);
-        FAKE_CHECK(m && p->type == type);
-        return m;
-}
-
-static const Kvlease__V1__LeaseRequest *receive_lease(struct fake_peer *p)
-{
-        return (const Kvlease__V1__LeaseRequest *)receive(p, MSG_LEASE);
-}
-
-struct answer {
-        uint32_t status, n_pages, first, reason;
-        uint64_t waited_usec;
-};
-
-static void send_lease(struct fake_peer *p, uint64_t seq, struct answer a)
-{
-        Kvlease__V1__LeaseReply m = KVLEASE__V1__LEASE_REPLY__INIT;
-        uint32_t pages[64];
-
-        for (uint32_t i = 0; i < a.n_pages; i++)
-                pages[i] = a.first + i;
-        m.status = a.status;
-        m.n_pages = a.n_pages;
-        m.pages = pages;
-        m.reason = a.reason;
-        m.waited_usec = a.waited_usec;
-        fake_send(p, MSG_LEASE, FRAME_REPLY, seq, &m.base, NULL, 0);
-}
-
-static void answer_lease(struct fake_peer *p, struct answer a)
-{
-        send_lease(p, p->seq, a);
-}
-
-struct client {
-        struct fake f;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-};
-
-static void open_client(struct client *c, fake_script script, int timeout_msec, unsigned flags)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-
-        fake_start(&c->f, script);
-        assert_int_equal(test_connect_flags(&c->f, timeout_msec, flags, &c->conn), 0);
-        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
-}
-
-static void close_client(struct client *c)
-{
-        kvl_disconnect(c->conn);
-        fake_stop(&c->f);
-}
-
-static int lease_with(
-        struct client *c, uint32_t n, uint32_t min, int wait_msec, struct kvl_lease_result *ret)
-{
-        const struct kvl_lease_options options = {
-                .size = sizeof(options), .min_pages = min, .max_wait_msec = wait_msec};
-        uint32_t pages[64];
-        int r;
-
-        memset(ret, 0x55, sizeof(*ret));
-        ret->size = sizeof(*ret);
-        r = kvl_lease_with(c->ns, 9, n, &options, pages, ret);
-        for (uint32_t i = 0; i < ret->n_pages; i++)
-                assert_int_equal(pages[i], i);
-        return r;
-}
-
-static void assert_result(
-        const struct kvl_lease_result *r, uint32_t n_pages, int reason, uint64_t waited_usec)
-{
-        assert_int_equal(r->n_pages, n_pages);
-        assert_int_equal(r->reason, reason);
-        assert_int_equal(r->waited_usec, waited_usec);
-}
 
 /* ---- what is asked for, what is told ----------------------------------------------------------
  */
@@ -406,37 +314,6 @@ static void test_late_answer_is_given_back(void **state)
 /* ---- meanwhile ---------------------------------------------------------------------------------
  */
 
-struct outcome {
-        int n_calls, code;
-        uint32_t pages[8];
-        struct kvl_lease_result result;
-};
-
-static void note(struct kvl_ns *ns, int code, const uint32_t *pages,
-        const struct kvl_lease_result *result, void *data)
-{
-        struct outcome *o = data;
-
-        o->n_calls++;
-        o->code = code;
-        o->result = *result;
-        assert_true(result->n_pages <= ARRAY_SIZE(o->pages));
-        if (result->n_pages > 0)
-                memcpy(o->pages, pages, result->n_pages * sizeof(*pages));
-}
-
-static void dispatch_until(struct kvl_conn *conn, const int *n, int wanted)
-{
-        while (*n < wanted) {
-                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
-
-                if (kvl_wants_write(conn))
-                        p.events |= POLLOUT;
-                assert_int_equal(poll(&p, 1, LONG_MSEC), 1);
-                assert_true(kvl_dispatch(conn) >= 0);
-        }
-}
-
 /* Two leases wait; everything else overtakes them, and so does the second the first. */
 static void script_out_of_order(struct fake_peer *p)
 {
@@ -607,179 +484,6 @@ static void test_safepoint_in_handler(void **state)
         close_client(&c);
 }
 
-/* ---- with a magazine ---------------------------------------------------------------------------
- */
-
-/* Pages 0 to 2 are in it; the client knows once its INVALIDATE is answered. */
-static void put_into_magazine(struct fake_peer *p)
-{
-        receive(p, MSG_INVALIDATE);
-        for (uint32_t page = 0; page < 3; page++)
-                fake_pins_put(&p->shared_pins, page);
-        fake_reply_simple(p, WIRE_OK, "");
-}
-
-static void welcome_shared(struct fake_peer *p)
-{
-        fake_welcome(p);
-        fake_share(p);
-        fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
-        fake_share_ns(p);
-        put_into_magazine(p);
-}
-
-static void expect_given_back(struct fake_peer *p)
-{
-        const Kvlease__V1__FreeRequest *m = (const Kvlease__V1__FreeRequest *)receive(p, MSG_FREE);
-
-        FAKE_CHECK(p->flags & FRAME_NO_REPLY);
-        FAKE_CHECK(m->n_pages == 3 && m->pages[0] == 0 && m->pages[2] == 2);
-}
-
-static void script_magazine_whole(struct fake_peer *p)
-{
-        welcome_shared(p);
-        fake_receive_any(p);
-        fake_expect_end(p);
-}
-
-/* Nothing is asked. */
-static void test_whole_from_magazine(void **state)
-{
-        struct kvl_lease_result result;
-        struct outcome o = {0};
-        struct client c;
-
-        open_client(&c, script_magazine_whole, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_true(kvl_uses_shm(c.ns));
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 2, 1, 5, &result), 0);
-        assert_result(&result, 2, KVL_REASON_NONE, 0);
-        assert_int_equal(kvl_lease_with_start(c.ns, 0, 1, NULL, note, &o), 0);
-        dispatch_until(c.conn, &o.n_calls, 1);
-        assert_true(o.code == 0 && o.pages[0] == 2);
-        assert_result(&o.result, 1, KVL_REASON_NONE, 0);
-        close_client(&c);
-}
-
-static void script_magazine_part(struct fake_peer *p)
-{
-        const Kvlease__V1__LeaseRequest *m;
-
-        welcome_shared(p);
-        m = receive_lease(p);
-        FAKE_CHECK(m->n_pages == 5 && m->min_pages == 1 && m->holds_some);
-        answer_lease(p, (struct answer){.n_pages = 2, .first = 3, .reason = KVL_REASON_DEGRADED});
-        fake_expect_end(p);
-}
-
-static void test_part_from_magazine(void **state)
-{
-        struct kvl_lease_result result;
-        struct client c;
-
-        open_client(&c, script_magazine_part, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 8, 4, 0, &result), 0);
-        assert_result(&result, 5, KVL_REASON_DEGRADED, 0);
-        close_client(&c);
-}
-
-static void script_magazine_run(struct fake_peer *p)
-{
-        const Kvlease__V1__LeaseRequest *m;
-
-        welcome_shared(p);
-        m = receive_lease(p);
-        FAKE_CHECK(m->n_pages == 2 && m->contiguous == 1 && !m->holds_some);
-        answer_lease(p, (struct answer){.n_pages = 2, .first = 8});
-        fake_expect_end(p);
-}
-
-/* Its pages lie anywhere; one page of it is a run. */
-static void test_run_beside_magazine(void **state)
-{
-        struct kvl_lease_options o = {.size = sizeof(o), .flags = KVL_LEASE_CONTIGUOUS};
-        struct client c;
-        uint32_t pages[2];
-
-        open_client(&c, script_magazine_run, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 1, &o, pages, NULL), 0);
-        assert_int_equal(pages[0], 0);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 2, &o, pages, NULL), 0);
-        assert_true(pages[0] == 8 && pages[1] == 9);
-        close_client(&c);
-}
-
-/* Enough are of use already: only the daemon may say that no more than these are to be had. */
-static void script_magazine_enough(struct fake_peer *p)
-{
-        const Kvlease__V1__LeaseRequest *m;
-
-        welcome_shared(p);
-        expect_given_back(p);
-        m = receive_lease(p);
-        FAKE_CHECK(m->n_pages == 8 && m->min_pages == 3 && !m->holds_some);
-        answer_lease(p, (struct answer){.n_pages = 3, .reason = KVL_REASON_DEGRADED});
-        fake_expect_end(p);
-}
-
-static void test_enough_in_magazine(void **state)
-{
-        struct kvl_lease_result result;
-        struct client c;
-
-        open_client(&c, script_magazine_enough, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 8, 3, 0, &result), 0);
-        assert_result(&result, 3, KVL_REASON_DEGRADED, 0);
-        close_client(&c);
-}
-
-/* It would have to wait: nothing is held meanwhile. */
-static void script_magazine_held(struct fake_peer *p)
-{
-        const Kvlease__V1__LeaseRequest *m;
-
-        welcome_shared(p);
-        for (int i = 0; i < 2; i++) {
-                m = receive_lease(p);
-                FAKE_CHECK(m->n_pages == 5 && m->holds_some);
-                answer_lease(p, (struct answer){.status = WIRE_BUSY});
-                expect_given_back(p);
-                m = receive_lease(p);
-                FAKE_CHECK(m->n_pages == 8 && m->request_id == 9 && !m->holds_some);
-                answer_lease(p, (struct answer){.n_pages = 8, .reason = 3, .waited_usec = 6});
-                put_into_magazine(p);
-        }
-        m = receive_lease(p);
-        FAKE_CHECK(m->n_pages == 5 && !m->holds_some && m->no_wait);
-        answer_lease(p, (struct answer){.status = WIRE_FULL});
-        expect_given_back(p);
-        fake_expect_end(p);
-}
-
-static void test_nothing_is_held_while_it_waits(void **state)
-{
-        struct kvl_lease_result result;
-        uint32_t pages[8];
-        struct client c;
-
-        open_client(&c, script_magazine_held, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 8, 0, 0, &result), 0);
-        assert_result(&result, 8, KVL_REASON_POOL_FULL, 6);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(kvl_lease(c.ns, 9, 8, pages), 0);
-        for (uint32_t i = 0; i < 8; i++)
-                assert_int_equal(pages[i], i);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 8, 0, -1, &result), KVL_FULL);
-        assert_result(&result, 0, KVL_REASON_POOL_FULL, 0);
-        close_client(&c);
-}
-
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -795,11 +499,6 @@ int main(void)
                 TEST(test_close_calls_it_off),
                 TEST(test_safepoint_of_another_thread),
                 TEST(test_safepoint_in_handler),
-                TEST(test_run_beside_magazine),
-                TEST(test_whole_from_magazine),
-                TEST(test_part_from_magazine),
-                TEST(test_enough_in_magazine),
-                TEST(test_nothing_is_held_while_it_waits),
         };
 
         return RUN_TESTS(tests);
