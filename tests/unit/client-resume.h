@@ -12,7 +12,8 @@
 #include "client/lib/conn.h"
 #include "tests/unit/client-support.h"
 
-#define LONG_MSEC 20000
+#define LONG_MSEC  20000
+#define SHORT_MSEC 300 /* that a client waits for the daemon, or the daemon stays away */
 
 struct client {
         struct fake f;
@@ -95,6 +96,15 @@ static inline void resume_dispatch(struct client *c)
                 p.events |= POLLOUT;
         poll(&p, 1, 1000);
         kvl_dispatch(c->conn);
+}
+
+/* Of a lease: its result; what was leased is given back. */
+static inline void resume_note_code(struct kvl_ns *ns, int code, const uint32_t *pages,
+        uint32_t n_pages, uint64_t n_tokens, void *data)
+{
+        *(int *)data = code;
+        if (code == 0)
+                kvl_free_start(ns, pages, n_pages, NULL, NULL);
 }
 
 #endif
