@@ -32,7 +32,7 @@
         X("canary-before-value") \
         X("canary-after-value")
 
-/* test_client_recover.c */
+/* test_client_recover_kill.c */
 #define KILLED_BY_CLIENT_RECOVER(X) \
         X("client-rows-before")     \
         X("client-rows-after")      \
