@@ -1,0 +1,12 @@
+/* What the scripted daemon's files share: fake-daemon.c and fake-serve.c. For these alone. */
+#ifndef KVL_TESTS_FAKE_DAEMON_IMPL_H
+#define KVL_TESTS_FAKE_DAEMON_IMPL_H
+
+#include "tests/unit/fake-daemon.h"
+
+/* HELLO, RESUME_NS and RESUMED. */
+void fake_serve_hello(struct fake_peer *p, const Kvlease__V1__HelloRequest *request);
+void fake_serve_resume_ns(struct fake_peer *p, const Kvlease__V1__ResumeNsRequest *request);
+void fake_serve_resumed(struct fake_peer *p);
+
+#endif
