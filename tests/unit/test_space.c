@@ -1,98 +1,13 @@
-/* Pages on a disk below host memory, or below the device (daemon/core/space.h), on real files. */
+/* Pages on a disk below host memory, or below the device (daemon/core/space.h), on real files: they
+ * go down and come up, also where the file is damaged, emptied or full. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/unit/space-fixture.h"
 #include "tests/unit/test-random.h"
-#include "tests/unit/tier-fixture.h"
-
-#define N_DEVICE 64 /* pages of two sets */
-
-static char path[128];
-
-static int make_path(void **state)
-{
-        (void)snprintf(path, sizeof(path), "/dev/shm/test_space.%d", getpid());
-        return 0;
-}
-
-static int remove_path(void **state)
-{
-        (void)unlink(path);
-        return 0;
-}
-
-static struct tiers_want want(unsigned n_host)
-{
-        return (struct tiers_want){.evict = &evict_lru,
-                .n_device = 2,
-                .n_host = n_host,
-                .n_planes = 1,
-                .disk = path,
-                .disk_bytes = 64 * MIB};
-}
-
-/* So that it counts as asked for again. */
-static unsigned use(struct tiers *w, unsigned first, unsigned n)
-{
-        unsigned hits;
-
-        w->now_nsec += NSEC_PER_SEC;
-        store_set_now(&w->store, w->now_nsec);
-        hits = count_hits(w->attach, first, n);
-        return hits;
-}
-
-static void cache(struct tiers *w, unsigned first, unsigned n)
-{
-        w->now_nsec += 1000;
-        assert_true(tier_cache(w, first, n));
-        assert_int_equal(use(w, first, n), n);
-        tiers_settle(w);
-}
-
-/* Brought up where it must be. False: it isn't there. */
-static bool is_right(struct tiers *w, unsigned key)
-{
-        uint32_t page = tier_find(w, key);
-        struct told told;
-
-        if (page == PAGE_NONE)
-                return false;
-        if (tier_of(w, key) == TIER_DISK) {
-                assert_int_equal(tier_fetch(w, page, PAGE_NONE, &told), 0);
-                tiers_settle(w);
-                assert_int_equal(told.n, 1);
-                if (told.status != 0)
-                        return false;
-                page = tier_find(w, key);
-                assert_int_equal(page, told.page);
-        }
-        assert_true(tier_is_filled(w, page, key));
-        return true;
-}
-
-static unsigned count_in(struct tiers *w, unsigned n_keys, enum tier_kind kind)
-{
-        unsigned n = 0;
-
-        for (unsigned key = 0; key < n_keys; key++)
-                n += tier_find(w, key) != PAGE_NONE && tier_of(w, key) == kind;
-        return n;
-}
 
 /* ---- down and up ----------------------------------------------------------------------------- */
-
-/* Until what was found on the disk is known: before, nothing goes there. */
-static void await_space(struct tiers *w)
-{
-        struct pollfd fd = {.fd = disk_fd(w->disk), .events = POLLIN};
-
-        while (!w->ns->space.is_ready) {
-                assert_true(poll(&fd, 1, 10000) > 0);
-                (void)disk_reap(w->disk);
-        }
-}
 
 static void goes_down(struct tiers_want o, unsigned n_keys)
 {
@@ -199,427 +114,13 @@ static void test_codecs(void **state)
         }
 }
 
-/* ---- after the machine's start ----------------------------------------------------------------
- */
-
-/* Of some texts the beginning is asked for again and again, and stays above. */
-#define N_DEAR 8
-
-/* Texts of two pages. */
-static unsigned fill(struct tiers *w, unsigned n)
-{
-        for (unsigned i = 0; i < n; i++) {
-                cache(w, 2 * i, 2);
-                for (unsigned k = n - 2 * N_DEAR; k < n - N_DEAR && k < i; k++)
-                        (void)use(w, 2 * k, 1);
-        }
-        for (unsigned i = 0; i < 20 * N_DEAR; i++) {
-                cache(w, 10000 + i, 1);
-                for (unsigned k = n - 2 * N_DEAR; k < n - N_DEAR; k++)
-                        (void)use(w, 2 * k, 1);
-        }
-        return count_in(w, 2 * n, TIER_DISK);
-}
-
-static void reap_disk(struct tiers *w)
-{
-        struct pollfd fd = {.fd = disk_fd(w->disk), .events = POLLIN};
-
-        (void)poll(&fd, 1, 10);
-        (void)disk_reap(w->disk);
-}
-
-static void restart(struct tiers *w, const struct tiers_want *o)
-{
-        tiers_end(w);
-        tiers_open(w, o);
-        for (unsigned i = 0; i < 1000 && !w->ns->space.is_ready; i++) {
-                reap_disk(w);
-                tiers_check(w); /* half read, too */
-                (void)space_work(&w->store, 256);
-        }
-        assert_true(w->ns->space.is_ready);
-        tiers_settle(w);
-}
-
-/* The same, and what the disk has is looked at a few entries at a time: it has come to the first
- * ones. */
-static void restart_slowly(struct tiers *w, const struct tiers_want *o)
-{
-        tiers_end(w);
-        tiers_open(w, o);
-        w->store.drop_slice_pages = 4;
-        for (unsigned i = 0; i < 1000 && !space_is_sorting(&w->ns->space); i++)
-                reap_disk(w);
-        assert_true(space_is_sorting(&w->ns->space) && w->ns->space.n_entries == 4);
-        assert_false(space_takes(w->ns));
-}
-
-static void found_again(void (*start)(struct tiers *w, const struct tiers_want *o))
-{
-        const struct tiers_want o = want(2);
-        unsigned n_disk, n_whole = 0, n_ends = 0;
-        bool was[300];
-        struct tiers w;
-
-        tiers_open(&w, &o);
-        n_disk = fill(&w, 150);
-        for (unsigned key = 0; key < 300; key++)
-                was[key] = tier_of(&w, key) == TIER_DISK;
-        start(&w, &o);
-        for (unsigned i = 0; i < 150; i++) {
-                n_whole += was[2 * i] && was[2 * i + 1];
-                n_ends += !was[2 * i] && was[2 * i + 1];
-        }
-        assert_true(n_whole > 20 && n_ends > 0);
-        assert_int_equal(count_in(&w, 300, TIER_DISK), 2 * n_whole);
-        assert_int_equal(w.ns->space.n_left, n_ends);
-        assert_int_equal(n_disk, 2 * n_whole + n_ends);
-        for (unsigned key = 0; key < 300; key++)
-                assert_int_equal(is_right(&w, key), was[key] && was[key / 2 * 2]);
-        /* Their beginnings are published again: the ends are there. */
-        for (unsigned i = 0; i < 150; i++) {
-                if (was[2 * i] || !was[2 * i + 1])
-                        continue;
-                assert_true(tier_cache(&w, 2 * i, 1));
-                tiers_settle(&w);
-                assert_int_equal(count_hits(w.attach, 2 * i, 2), 2);
-                assert_true(is_right(&w, 2 * i + 1));
-        }
-        assert_int_equal(w.ns->space.n_left, 0);
-        tiers_end(&w);
-}
-
-/* A page that continues page 0. */
-static void cache_sibling(struct tiers *w, unsigned key)
-{
-        uint8_t keys[2 * KEY_BYTES];
-        uint32_t page, sealed, n;
-        struct publish p = {.pages = &page,
-                .parent_key = keys,
-                .keys = keys + KEY_BYTES,
-                .n = 1,
-                .last_tokens = w->ns->layout.page_tokens};
-
-        make_keys(keys, 0, 1);
-        make_keys(keys + KEY_BYTES, key, 1);
-        assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, &page, NULL), 0);
-        tier_fill(w, page, key);
-        assert_int_equal(publish_pages(w->attach, &p, w->now_nsec, &sealed, &n, NULL), 0);
-        assert_int_equal(release_pages(w->attach, &sealed, 1, w->now_nsec, NULL), 0);
-        assert_int_equal(use(w, key, 1), 1);
-        tiers_settle(w);
-}
-
-/* Very many may continue one page: they are claimed with it, together. */
-static void test_siblings(void **state)
-{
-        const struct tiers_want o = want(2);
-        unsigned n_disk;
-        struct tiers w;
-
-        tiers_open(&w, &o);
-        await_space(&w);
-        cache(&w, 0, 1);
-        for (unsigned key = 1; key < 40; key++) {
-                cache_sibling(&w, key);
-                (void)use(&w, 0, 1);
-        }
-        for (unsigned i = 0; i < 200; i++) {
-                cache(&w, 1000 + i, 1);
-                (void)use(&w, 0, 1);
-        }
-        assert_int_not_equal(tier_of(&w, 0), TIER_DISK);
-        n_disk = count_in(&w, 40, TIER_DISK);
-        assert_true(n_disk > 10);
-        restart(&w, &o);
-        assert_int_equal(count_in(&w, 40, TIER_DISK), 0);
-        assert_int_equal(w.ns->space.n_left, n_disk);
-        assert_true(tier_cache(&w, 0, 1));
-        tiers_settle(&w);
-        assert_int_equal(w.ns->space.n_left, 0);
-        assert_int_equal(count_in(&w, 40, TIER_DISK), n_disk);
-        for (unsigned key = 1; key < 40; key++)
-                if (tier_find(&w, key) != PAGE_NONE)
-                        assert_true(is_right(&w, key));
-        tiers_end(&w);
-}
-
-static void restart_and_sort(struct tiers *w, const struct tiers_want *o)
-{
-        restart_slowly(w, o);
-        tiers_settle(w);
-        assert_true(space_takes(w->ns));
-}
-
-static void test_found_again(void **state)
-{
-        found_again(restart);
-}
-
-static void test_found_in_slices(void **state)
-{
-        found_again(restart_and_sort);
-}
-
-static void test_other_version(void **state)
-{
-        const struct tiers_want o = want(2);
-        struct tiers w;
-
-        tiers_open(&w, &o);
-        assert_true(fill(&w, 150) > 50);
-        attach_close(w.attach);
-        tiers_open_ns(&w, &o, "v2");
-        tiers_settle(&w);
-        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
-        restart(&w, &o);
-        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
-        tiers_end(&w);
-}
-
-/* Pages of other kernels aren't found again by a namespace that lays them out differently; those of
- * the same kernels are. */
-static void test_other_format(void **state)
-{
-        struct tiers_want o = want(2);
-        struct tiers w;
-
-        o.format = "flash NHD";
-        tiers_open(&w, &o);
-        assert_true(fill(&w, 150) > 50);
-        o.format = "flash HND";
-        restart(&w, &o);
-        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
-        o.format = NULL;
-        restart(&w, &o);
-        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
-        o.format = "flash NHD";
-        restart(&w, &o);
-        assert_true(count_in(&w, 300, TIER_DISK) > 50);
-        tiers_end(&w);
-}
-
-static void invalidated(int (*fn)(struct tiers *w))
-{
-        const struct tiers_want o = want(2);
-        struct tiers w;
-
-        tiers_open(&w, &o);
-        assert_true(fill(&w, 150) > 50);
-        assert_int_equal(fn(&w), 0);
-        restart(&w, &o);
-        assert_int_equal(tier_find(&w, 0), PAGE_NONE);
-        assert_int_equal(tier_find(&w, 1), PAGE_NONE);
-        tiers_end(&w);
-        remove_path(NULL);
-}
-
-static int forget_key(struct tiers *w)
-{
-        uint8_t key[KEY_BYTES];
-        uint64_t n;
-
-        make_keys(key, 0, 1);
-        assert_int_equal(tier_of(w, 0), TIER_DISK);
-        return invalidate_key(w->attach, key, &n, &w->d);
-}
-
-static int drop_ns(struct tiers *w)
-{
-        uint64_t n;
-
-        return ns_invalidate(w->ns, &n);
-}
-
-static int purge(struct tiers *w)
-{
-        uint64_t n, n_kept;
-
-        attach_close(w->attach);
-        return store_purge(&w->store, w->a, NULL, true, &n, &n_kept);
-}
-
-static void test_invalidated(void **state)
-{
-        invalidated(forget_key);
-        invalidated(drop_ns);
-        invalidated(purge);
-}
-
-/* What is unclaimed goes with what it continues, though nobody can tell that it does. */
-static void test_invalidated_unclaimed(void **state)
-{
-        const struct tiers_want o = want(2);
-        uint8_t key[KEY_BYTES];
-        uint64_t n;
-        struct tiers w;
-
-        tiers_open(&w, &o);
-        (void)fill(&w, 150);
-        restart(&w, &o);
-        assert_true(w.ns->space.n_left > 0);
-        make_keys(key, 1000, 1);
-        assert_int_equal(invalidate_key(w.attach, key, &n, &w.d), 0);
-        assert_int_equal(w.ns->space.n_left, 0);
-        n = count_in(&w, 300, TIER_DISK);
-        restart(&w, &o);
-        assert_int_equal(w.ns->space.n_left, 0);
-        assert_int_equal(count_in(&w, 300, TIER_DISK), n);
-        tiers_end(&w);
-}
-
-/* Before the disk was looked into: it isn't found when that is over, nor after the next start. */
-static void test_invalidated_unread(void **state)
-{
-        const struct tiers_want o = want(2);
-        uint8_t key[KEY_BYTES];
-        uint64_t n;
-        struct tiers w;
-
-        tiers_open(&w, &o);
-        assert_true(fill(&w, 150) > 50);
-        assert_int_equal(tier_of(&w, 0), TIER_DISK);
-        tiers_end(&w);
-        tiers_open(&w, &o);
-        assert_false(w.ns->space.is_ready);
-        make_keys(key, 0, 1);
-        assert_int_equal(invalidate_key(w.attach, key, &n, &w.d), 0);
-        for (unsigned i = 0; i < 1000 && !w.ns->space.is_ready; i++)
-                reap_disk(&w);
-        tiers_settle(&w);
-        assert_true(w.ns->space.is_ready);
-        assert_int_equal(tier_find(&w, 0), PAGE_NONE);
-        restart(&w, &o);
-        assert_int_equal(tier_find(&w, 0), PAGE_NONE);
-        tiers_end(&w);
-}
-
-/* While what it has is being looked at: then nothing of it is a page that isn't one yet. */
-static void test_invalidated_unsorted(void **state)
-{
-        const struct tiers_want o = want(2);
-        uint8_t key[KEY_BYTES];
-        uint64_t n;
-        struct tiers w;
-
-        tiers_open(&w, &o);
-        assert_true(fill(&w, 150) > 50);
-        restart_slowly(&w, &o);
-        make_keys(key, 0, 1);
-        assert_int_equal(invalidate_key(w.attach, key, &n, &w.d), 0);
-        assert_true(space_takes(w.ns));
-        tiers_settle(&w);
-        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
-        restart(&w, &o);
-        assert_int_equal(count_in(&w, 300, TIER_DISK), 0);
-        tiers_end(&w);
-}
-
-static void note_kept(int result, void *data)
-{
-        *(int *)data = result;
-}
-
-/* Invalidates a key that no page has, with entries that nobody claimed, of which a few at a time
- * are removed. */
-static void begin_removing(struct tiers *w, const struct tiers_want *o)
-{
-        uint8_t key[KEY_BYTES];
-        uint64_t n;
-
-        tiers_open(w, o);
-        (void)fill(w, 150);
-        restart(w, o);
-        assert_true(w->ns->space.n_left > 0);
-        w->store.drop_slice_pages = 4;
-        make_keys(key, 1000, 1);
-        assert_int_equal(invalidate_key(w->attach, key, &n, &w->d), 0);
-        assert_int_equal(w->ns->space.n_left, 0);
-        assert_true(w->ns->space.removes_unknown);
-        tiers_check(w);
-}
-
-static unsigned count_entries(const struct tiers *w)
-{
-        struct disk_space_info info;
-
-        disk_space_info(w->ns->space.disk, &info);
-        return (unsigned)info.n_pages;
-}
-
-/* The promise waits until the last of them is removed. */
-static void test_removed_in_slices(void **state)
-{
-        const struct tiers_want o = want(2);
-        unsigned n_slices = 0, n;
-        int result = 1;
-        struct tiers w;
-
-        begin_removing(&w, &o);
-        n = w.ns->tiers[TIER_DISK].n_pages[PAGE_SEALED];
-        assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
-        for (; w.ns->space.removes_unknown; n_slices++) {
-                assert_true(count_entries(&w) >= n);
-                reap_disk(&w);
-                assert_int_equal(result, 1);
-                (void)space_work(&w.store, 4);
-                tiers_check(&w);
-        }
-        assert_true(n_slices > 10);
-        assert_int_equal(count_entries(&w), n);
-        for (unsigned i = 0; i < 1000 && result > 0; i++)
-                reap_disk(&w);
-        assert_int_equal(result, 0);
-        restart(&w, &o);
-        assert_int_equal(w.ns->space.n_left, 0);
-        assert_int_equal(w.ns->tiers[TIER_DISK].n_pages[PAGE_SEALED], n);
-        tiers_end(&w);
-}
-
-/* A daemon that ends keeps no promise, and tells who waits for it. */
-static void test_ends_while_removing(void **state)
-{
-        const struct tiers_want o = want(2);
-        int result = 1;
-        struct tiers w;
-
-        begin_removing(&w, &o);
-        assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
-        tiers_end(&w);
-        assert_int_equal(result, -ECANCELED);
-}
-
-/* A namespace that goes meanwhile leaves nothing on the disk that was to go, and the rest. */
-static void test_closes_while_removing(void **state)
-{
-        const struct tiers_want o = want(2);
-        int result = 1;
-        unsigned n;
-        struct tiers w;
-
-        begin_removing(&w, &o);
-        n = count_in(&w, 300, TIER_DISK);
-        assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
-        space_close(w.ns, false);
-        (void)space_work(&w.store, 4);
-        for (unsigned i = 0; i < 1000 && result > 0; i++)
-                reap_disk(&w);
-        assert_int_equal(result, 0);
-        space_drop_missing(w.ns);
-        restart(&w, &o);
-        assert_int_equal(w.ns->space.n_left, 0);
-        assert_int_equal(count_in(&w, 300, TIER_DISK), n);
-        tiers_end(&w);
-}
-
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 static void flip_everywhere(void)
 {
         struct stat st;
         uint8_t block[4096];
-        int fd = open(path, O_RDWR);
+        int fd = open(space_path(), O_RDWR);
 
         assert_true(fd >= 0 && fstat(fd, &st) == 0);
         for (off_t at = MIB; at < st.st_size; at += sizeof(block)) {
@@ -659,7 +160,7 @@ static void test_off(void **state)
 
         tiers_open(&w, &o);
         assert_true(fill(&w, 150) > 50);
-        assert_int_equal(truncate(path, 0), 0);
+        assert_int_equal(truncate(space_path(), 0), 0);
         assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
         for (unsigned i = 0; i < 1000 && result > 0; i++)
                 reap_disk(&w);
@@ -686,7 +187,7 @@ static void test_off_in_slices(void **state)
         assert_true(fill(&w, 150) > 50);
         n = count_in(&w, 300, TIER_DISK);
         w.store.drop_slice_pages = 4;
-        assert_int_equal(truncate(path, 0), 0);
+        assert_int_equal(truncate(space_path(), 0), 0);
         assert_int_equal(space_promise(&w.store, note_kept, &result), 0);
         for (unsigned i = 0; i < 1000 && result > 0; i++)
                 reap_disk(&w);
@@ -793,8 +294,6 @@ static void test_random(void **state)
         tiers_end(&w);
 }
 
-#define DISK_TEST(name) cmocka_unit_test_setup_teardown(name, make_path, remove_path)
-
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -803,18 +302,6 @@ int main(void)
                 DISK_TEST(test_planes),
                 DISK_TEST(test_admission),
                 DISK_TEST(test_codecs),
-                DISK_TEST(test_found_again),
-                DISK_TEST(test_found_in_slices),
-                DISK_TEST(test_siblings),
-                DISK_TEST(test_other_version),
-                DISK_TEST(test_other_format),
-                DISK_TEST(test_invalidated),
-                DISK_TEST(test_invalidated_unclaimed),
-                DISK_TEST(test_invalidated_unread),
-                DISK_TEST(test_invalidated_unsorted),
-                DISK_TEST(test_removed_in_slices),
-                DISK_TEST(test_ends_while_removing),
-                DISK_TEST(test_closes_while_removing),
                 DISK_TEST(test_flipped),
                 DISK_TEST(test_off),
                 DISK_TEST(test_off_in_slices),
