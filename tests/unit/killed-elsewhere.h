@@ -28,6 +28,7 @@
         X("session-log-before-keep")  \
         X("session-log-after-keep")
 
+/* test_recover_device.c */
 #define KILLED_BY_CANARY(X)      \
         X("canary-before-value") \
         X("canary-after-value")
