@@ -1,24 +1,9 @@
 /* Pages between the device and memory of the host below it (daemon/core/transfer.h, sink.h,
- * fetch.h), on real memory. */
-#include <poll.h>
-
-#include "daemon/core/compact.h"
-#include "daemon/core/recall.h"
-#include "tests/unit/test-random.h"
-#include "tests/unit/tier-fixture.h"
-
-#define N_DEVICE 64 /* pages of two sets */
-#define N_PLANES 16 /* a page of so many isn't copied in one visit of compaction */
+ * fetch.h), on real memory: down, up, copied, and as codecs store them. What happens meanwhile is
+ * in test_transfer_meanwhile.c. */
+#include "tests/unit/transfer-fixture.h"
 
 /* ---- down ------------------------------------------------------------------------------------ */
-
-/* So many texts of one page that pages go down, the ones used longest ago. */
-static void fill_device(struct tiers *w)
-{
-        for (unsigned key = 0; key < N_DEVICE; key++)
-                assert_true(tier_cache(w, key, 1));
-        tiers_settle(w);
-}
 
 static void goes_down(const struct evict_ops *evict, unsigned n_planes)
 {
@@ -161,14 +146,6 @@ static void test_host_limit(void **state)
 }
 
 /* ---- up -------------------------------------------------------------------------------------- */
-
-/* The key of a page that lies below. */
-static unsigned any_below(struct tiers *w)
-{
-        for (unsigned key = 0;; key++)
-                if (tier_of(w, key) == TIER_HOST)
-                        return key;
-}
 
 static void test_up(void **state)
 {
@@ -370,156 +347,6 @@ static void test_damaged(void **state)
         tiers_end(&w);
 }
 
-/* ---- meanwhile ------------------------------------------------------------------------------- */
-
-/* Under way, and then: */
-static uint32_t begin_up(struct tiers *w, unsigned *ret_key, struct told *told)
-{
-        uint32_t page;
-
-        tiers_start(w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        fill_device(w);
-        *ret_key = any_below(w);
-        page = tier_find(w, *ret_key);
-        assert_int_equal(tier_fetch(w, page, PAGE_NONE, told), 0);
-        assert_int_equal(w->store.n_transfers, 1);
-        return page;
-}
-
-/* A lease that lacks pages doesn't wait for what goes down: that goes for it. */
-static void test_leased_meanwhile(void **state)
-{
-        uint32_t held[N_DEVICE];
-        struct tiers w;
-
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        for (unsigned i = 0; i < N_DEVICE / 16; i++)
-                assert_true(tier_cache(&w, 16 * i, 16));
-        (void)sink_turn(&w.store, w.now_nsec);
-        assert_int_equal(w.store.n_transfers, N_DEVICE / 2); /* texts, whole, from the end on */
-        for (unsigned key = 0; key < N_DEVICE; key++)
-                assert_true(!transfer_find(w.ns, tier_find(&w, key)) || key % 16 == 15 ||
-                            transfer_find(w.ns, tier_find(&w, key + 1)));
-        assert_int_equal(lease_pages(w.attach, N_DEVICE, 1, held, NULL), 0);
-        tiers_check(&w);
-        tiers_settle(&w);
-        assert_int_equal(ns_n_pages(w.ns, PAGE_SEALED), 0);
-        tiers_end(&w);
-}
-
-/* Who pins a page while it is copied down has it where it is. */
-static void test_pinned_meanwhile(void **state)
-{
-        uint32_t page = PAGE_NONE;
-        struct tiers w;
-        unsigned key;
-
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        for (key = 0; key < N_DEVICE; key++)
-                assert_true(tier_cache(&w, key, 1));
-        (void)sink_turn(&w.store, w.now_nsec);
-        for (key = 0; page == PAGE_NONE; key++)
-                if (transfer_find(w.ns, tier_find(&w, key)))
-                        page = tier_pin(&w, key);
-        tiers_settle(&w);
-        assert_int_equal(tier_find(&w, key - 1), page);
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_SEALED);
-        tier_unpin(&w, page);
-        tiers_settle(&w);
-        tiers_end(&w);
-}
-
-/* A set is emptied where one of its pages is on its way down, before its copy within the tier
- * begins or after: it goes down. */
-static void compacted_meanwhile(bool is_copied_first)
-{
-        uint32_t page = 0;
-        struct tiers w;
-        unsigned key = 0;
-
-        tiers_start(&w, &evict_pgi, 3, 4, N_PLANES, CODEC_NONE);
-        while (page < TIER_SET_PAGES) { /* until there is one in the second set */
-                assert_true(tier_cache(&w, ++key, 1));
-                page = tier_find(&w, key);
-        }
-        (void)ns_drop_subtree(w.ns, tier_find(&w, 1), EVICT_PRESSURE); /* room in the first one */
-        recall_set(ns_set_of(w.ns, page), RECALL_COMPACT);
-        if (is_copied_first)
-                (void)compact_visit(ns_set_of(w.ns, page), w.now_nsec, TIER_SET_PAGES);
-        assert_int_equal(compact_count_moves(w.ns), is_copied_first);
-        assert_int_equal(sink_page(w.ns, page), 0);
-        do
-                recall_poll(&w.store);
-        while (recall_work(&w.store, w.now_nsec, UINT64_MAX, 1000) == RECALL_MORE);
-        assert_int_equal(tier_find(&w, key), page);
-        tiers_settle(&w);
-        assert_int_equal(tier_of(&w, key), TIER_HOST);
-        assert_true(tier_is_filled(&w, tier_find(&w, key), key));
-        tiers_end(&w);
-}
-
-static void test_compacted_meanwhile(void **state)
-{
-        compacted_meanwhile(false);
-        compacted_meanwhile(true);
-}
-
-static void test_invalidated_meanwhile(void **state)
-{
-        uint8_t bytes[KEY_BYTES];
-        struct told told;
-        struct tiers w;
-        unsigned key;
-        uint64_t n;
-
-        (void)begin_up(&w, &key, &told);
-        make_keys(bytes, key, 1);
-        assert_int_equal(invalidate_key(w.attach, bytes, &n, NULL), 0);
-        tiers_check(&w);
-        tiers_settle(&w);
-        assert_int_equal(told.status, -ENOENT);
-        assert_int_equal(tier_find(&w, key), PAGE_NONE);
-        tiers_end(&w);
-        (void)begin_up(&w, &key, &told);
-        assert_int_equal(ns_invalidate(w.ns, &n), 0);
-        tiers_settle(&w);
-        assert_int_equal(told.status, -ENOENT);
-        while (ns_sweep(w.ns, 100))
-                ;
-        assert_int_equal(ns_n_pages(w.ns, PAGE_SEALED), 0);
-        tiers_end(&w);
-}
-
-static void test_client_goes_meanwhile(void **state)
-{
-        struct told told;
-        struct tiers w;
-        unsigned key;
-
-        (void)begin_up(&w, &key, &told);
-        member_free(w.m);
-        assert_int_equal(told.n, 1);
-        assert_int_equal(told.status, -ECANCELED);
-        tiers_settle(&w); /* the move goes on: somebody wanted it */
-        assert_int_equal(tier_of(&w, key), TIER_DEVICE);
-        store_deinit(&w.store);
-}
-
-static void test_ns_goes_meanwhile(void **state)
-{
-        struct told told;
-        struct tiers w;
-        uint64_t pages, kept;
-        unsigned key;
-
-        (void)begin_up(&w, &key, &told);
-        member_free(w.m);
-        assert_int_equal(store_purge(&w.store, w.a, NULL, true, &pages, &kept), 0);
-        assert_int_equal(kept, 0);
-        assert_int_equal(w.store.n_transfers, 0);
-        store_deinit(&w.store);
-}
-
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 static void test_copy(void **state)
@@ -549,39 +376,6 @@ static void test_copy(void **state)
         tiers_settle(&w);
         assert_int_equal(told.status, -ECANCELED);
         assert_int_equal(ns_page(w.ns, to[1])->state, PAGE_FREE);
-        tier_unpin(&w, page);
-        tiers_end(&w);
-}
-
-/* What is published while it is copied into, and gone before the copy has ended, is nobody's until
- * then, and clients don't see it. */
-static void test_published_while_copied(void **state)
-{
-        uint8_t key[KEY_BYTES];
-        uint32_t page, to, n;
-        struct publish p = {.pages = &to, .keys = key, .n = 1};
-        struct told told;
-        struct tiers w;
-        uint64_t n_gone;
-
-        tiers_start(&w, &evict_lru, 2, 4, 2, CODEC_NONE);
-        fill_device(&w);
-        page = tier_pin(&w, any_below(&w));
-        p.last_tokens = w.ns->layout.page_tokens;
-        make_keys(key, 100000, 1);
-        assert_int_equal(lease_pages(w.attach, 1, 1, &to, NULL), 0);
-        assert_int_equal(tier_fetch(&w, page, to, &told), 0);
-        assert_int_equal(publish_pages(w.attach, &p, 1, &to, &n, NULL), 0);
-        assert_int_equal(release_pages(w.attach, &to, 1, 1, NULL), 0);
-        assert_int_equal(invalidate_key(w.attach, key, &n_gone, NULL), 0);
-        assert_int_equal(n_gone, 1);
-        assert_int_equal(ns_page(w.ns, to)->state, PAGE_MOVING);
-        assert_int_equal(w.ns->shared.lines[to].state & 0xff, PAGE_FREE);
-        tiers_check(&w);
-        tiers_settle(&w);
-        assert_int_equal(told.status, -ECANCELED);
-        assert_int_equal(ns_page(w.ns, to)->state, PAGE_FREE);
-        tiers_check(&w);
         tier_unpin(&w, page);
         tiers_end(&w);
 }
@@ -639,78 +433,6 @@ static void test_int8(void **state)
         tiers_end(&w);
 }
 
-/* What a session's window holds stays where it is: out of the tree instead of down, and nobody's
- * publish takes its place. */
-static void test_windows_hold(void **state)
-{
-        uint8_t keys[KEY_BYTES];
-        uint32_t old, page, sealed, n;
-        struct publish p = {.pages = &page, .keys = keys, .n = 1};
-        struct tiers w;
-
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        for (unsigned key = 0; key < N_DEVICE; key++)
-                assert_true(tier_cache(&w, key, 1));
-        page = tier_find(&w, 0);
-        ns_keep_page(w.ns, page);
-        (void)sink_turn(&w.store, w.now_nsec);
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
-        assert_null(transfer_find(w.ns, page));
-        ns_unkeep_page(w.ns, page);
-        tiers_settle(&w);
-        old = tier_find(&w, 1);
-        assert_int_equal(tier_of(&w, 1), TIER_HOST);
-        ns_keep_page(w.ns, old);
-        p.last_tokens = w.ns->layout.page_tokens;
-        make_keys(keys, 1, 1);
-        assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
-        assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), KVL_STATUS_DUPLICATE);
-        assert_int_equal(sealed, old);
-        ns_unkeep_page(w.ns, old);
-        tier_unpin(&w, old);
-        assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
-        tiers_end(&w);
-}
-
-/* A window that takes hold of a page while it is copied ends the copy, and nothing else: once the
- * window has let go the page moves as any other. */
-static void windows_hold_meanwhile(const struct evict_ops *evict)
-{
-        struct told told;
-        struct tiers w;
-        unsigned key;
-        uint32_t old;
-
-        tiers_start(&w, evict, 2, 4, 1, CODEC_NONE);
-        fill_device(&w);
-        key = any_below(&w);
-        old = tier_pin(&w, key);
-        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &told), 0);
-        ns_keep_page(w.ns, old); /* the checker misses the session of this */
-        for (unsigned i = 0; told.n == 0 && i < 10000; i++) {
-                (void)transfer_work(&w.store);
-                (void)mover_reap(w.store.mover);
-                poll(NULL, 0, 1);
-        }
-        assert_int_equal(told.n, 1);
-        assert_int_not_equal(told.status, 0);
-        assert_int_equal(tier_find(&w, key), old);
-        ns_unkeep_page(w.ns, old);
-        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &told), 0);
-        tiers_settle(&w);
-        assert_int_equal(told.status, 0);
-        assert_int_equal(tier_of(&w, key), TIER_DEVICE);
-        tier_unpin(&w, old);
-        tiers_end(&w);
-}
-
-static void test_windows_hold_meanwhile(void **state)
-{
-        windows_hold_meanwhile(&evict_pgi);
-        windows_hold_meanwhile(&evict_lru);
-        windows_hold_meanwhile(&evict_s3fifo);
-}
-
 /* What int8 doesn't take is dropped, once, and the others go down. */
 static void test_not_finite(void **state)
 {
@@ -764,77 +486,6 @@ static void test_codec_refused(void **state)
         tiers_end(&w);
 }
 
-/* ---- at random ------------------------------------------------------------------------------- */
-
-#define N_KEYS 120
-
-/* What is found has its bytes, wherever it lies and whatever is under way. */
-static void step(struct tiers *w)
-{
-        unsigned key = random_below(N_KEYS);
-        uint32_t page = tier_find(w, key);
-        static struct told told;
-
-        w->now_nsec += 1000;
-        switch (random_below(8)) {
-        case 0:
-        case 1:
-        case 2:
-                if (page == PAGE_NONE)
-                        (void)tier_cache(w, key, 1);
-                break;
-        case 3:
-        case 4:
-                if (page != PAGE_NONE && tier_of(w, key) != TIER_DEVICE)
-                        (void)tier_fetch(w, page, PAGE_NONE, &told);
-                break;
-        case 5:
-                (void)sink_turn(&w->store, w->now_nsec);
-                break;
-        case 6:
-                (void)mover_reap(w->store.mover);
-                (void)transfer_work(&w->store);
-                break;
-        default:
-                if (random_below(16) == 0)
-                        tiers_settle(w);
-                else if (page != PAGE_NONE)
-                        tier_unpin(w, tier_pin(w, key));
-        }
-        page = tier_find(w, key);
-        if (page != PAGE_NONE)
-                assert_true(tier_is_filled(w, page, key));
-}
-
-static void at_random(const struct evict_ops *evict)
-{
-        struct tiers w;
-
-        random_start("test_transfer");
-        tiers_start(&w, evict, 2, 3, 1, CODEC_NONE);
-        for (unsigned i = 0; i < 6000; i++) {
-                step(&w);
-                if (i % 16 == 0)
-                        tiers_check(&w);
-        }
-        tiers_settle(&w);
-        assert_true(w.store.counters.demoted_pages > 50);
-        assert_true(w.store.counters.promoted_pages > 50);
-        assert_int_equal(w.store.counters.pages_damaged, 0);
-        tiers_end(&w);
-}
-
-static void test_random_lru(void **state)
-{
-        at_random(&evict_lru);
-}
-
-static void test_random_pgi(void **state)
-{
-        at_random(&evict_pgi);
-        at_random(&evict_s3fifo);
-}
-
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -851,21 +502,10 @@ int main(void)
                 cmocka_unit_test(test_no_room_above),
                 cmocka_unit_test(test_published_again),
                 cmocka_unit_test(test_damaged),
-                cmocka_unit_test(test_leased_meanwhile),
-                cmocka_unit_test(test_pinned_meanwhile),
-                cmocka_unit_test(test_compacted_meanwhile),
-                cmocka_unit_test(test_invalidated_meanwhile),
-                cmocka_unit_test(test_client_goes_meanwhile),
-                cmocka_unit_test(test_ns_goes_meanwhile),
                 cmocka_unit_test(test_copy),
-                cmocka_unit_test(test_published_while_copied),
                 cmocka_unit_test(test_int8),
-                cmocka_unit_test(test_windows_hold),
-                cmocka_unit_test(test_windows_hold_meanwhile),
                 cmocka_unit_test(test_not_finite),
                 cmocka_unit_test(test_codec_refused),
-                cmocka_unit_test(test_random_lru),
-                cmocka_unit_test(test_random_pgi),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
