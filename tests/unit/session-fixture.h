@@ -6,6 +6,14 @@
 #include "tests/unit/core-fixture.h"
 
 #define ROOT UINT32_MAX /* no parent */
+#define SEC  UINT64_C(1000000000)
+
+/* As session_open(), at 1 ns, without a time of its own to expire. */
+static inline int try_open(struct attach *a, const void *id, uint32_t len, bool must_exist,
+        uint32_t *ret_handle, bool *ret_created)
+{
+        return session_open(a, id, len, must_exist, 0, 1, ret_handle, ret_created, NULL);
+}
 
 static inline uint32_t open_session(struct attach *a, const char *id)
 {
