@@ -15,11 +15,6 @@
  * less. Not tuned. */
 #define PAGES_PER_LOOK 16
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 /* ---- the sets' lists ------------------------------------------------------------------------ */
 
 static void link_page(struct ns *ns, uint32_t page)
@@ -86,7 +81,7 @@ static int check_key(const struct ns *ns, uint64_t hash, const uint8_t *key, uin
         if (page == PAGE_NONE)
                 return 0;
         *ret_page = page;
-        store_of(ns)->counters.announces_pending++;
+        ns_store(ns)->counters.announces_pending++;
         return detail_set(d, KVL_STATUS_PENDING, "client %llu is computing the key: wait for it",
                 (unsigned long long)ns_note(ns, page)->announcer);
 }
@@ -118,7 +113,7 @@ static int announce_page(
         ns_note(ns, page)->announcer = a->member->id;
         a->has_announced = true;
         link_page(ns, page);
-        store_of(ns)->counters.announced++;
+        ns_store(ns)->counters.announced++;
         return 0;
 }
 
@@ -168,7 +163,7 @@ uint32_t announce_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY
 static void end(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
-        struct store *s = store_of(ns);
+        struct store *s = ns_store(ns);
 
         unlink_page(ns, page);
         FAULT_POINT("announce-before-wake");
@@ -302,13 +297,13 @@ uint64_t announce_withdraw_all(struct attach *a)
         if (!a->has_announced)
                 return 0;
         a->has_announced = false;
-        if (ns->n_announced <= store_of(ns)->drop_slice_pages) {
+        if (ns->n_announced <= ns_store(ns)->drop_slice_pages) {
                 list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
                         n += withdraw_those(set, a);
                 return n;
         }
         a->withdraw_at = 0;
-        n = announce_withdraw_some(a, store_of(ns)->drop_slice_pages);
+        n = announce_withdraw_some(a, ns_store(ns)->drop_slice_pages);
         if (a->withdraw_at == PAGE_NONE || chore_is_queued(&a->withdrawal))
                 return n;
         a->withdrawal.work = withdraw;
@@ -326,7 +321,7 @@ static bool withdraw_stale(struct chore *c, uint64_t budget)
 
 void announce_withdraw_ns(struct ns *ns)
 {
-        if (ns->n_announced <= store_of(ns)->drop_slice_pages) {
+        if (ns->n_announced <= ns_store(ns)->drop_slice_pages) {
                 list_for_each_safe (set, &ns->announced_sets, struct extent_set, announced_link)
                         (void)withdraw_those(set, NULL);
                 return;
@@ -334,7 +329,7 @@ void announce_withdraw_ns(struct ns *ns)
         ns->withdraw_at = 0;
         ns->withdrawal.work = withdraw_stale;
         if (!chore_is_queued(&ns->withdrawal) &&
-                withdraw_stale(&ns->withdrawal, store_of(ns)->drop_slice_pages))
+                withdraw_stale(&ns->withdrawal, ns_store(ns)->drop_slice_pages))
                 chore_queue(&ns->withdrawal, ns->tenant);
 }
 

@@ -15,11 +15,6 @@
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 static uint64_t add_nsec(uint64_t a, uint64_t b)
 {
         return a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -35,7 +30,7 @@ static bool has_queued(const struct wait *w)
 
 static uint64_t waited_nsec(const struct attach *a)
 {
-        return store_of(a->ns)->now_nsec - a->wait.arrived_nsec;
+        return ns_store(a->ns)->now_nsec - a->wait.arrived_nsec;
 }
 
 /* It waits no more, for good. */
@@ -65,7 +60,7 @@ void lease_call_off(struct attach *a)
                 return;
         count_wait(a);
         trim_after_wait(a->ns);
-        wait_wake(store_of(a->ns));
+        wait_wake(ns_store(a->ns));
 }
 
 /* ---- who may wait, and how long ------------------------------------------------------------- */
@@ -104,7 +99,7 @@ static uint64_t longest_wait(
 /* What orders it among others that wait for room. */
 static uint64_t queue_deadline(const struct attach *a, const struct lease_request *rq)
 {
-        return add_nsec(store_of(a->ns)->now_nsec,
+        return add_nsec(ns_store(a->ns)->now_nsec,
                 MIN(a->ns->tenant->attrs.max_wait_nsec, rq->max_wait_nsec));
 }
 
@@ -246,7 +241,7 @@ static void count_refusal(
         happened_refused(ns, n, reason, d);
         ns->tenant->counters.refusals++;
         ns->tenant->counters.by_reason[reason]++;
-        store_of(ns)->counters.leases_refused++;
+        ns_store(ns)->counters.leases_refused++;
 }
 
 /* The sentence in d says what is in the way; before that goes how long it waited, and why no
@@ -279,7 +274,7 @@ static int wait_for_device(struct ask *k)
         uint64_t most = k->rq->max_wait_nsec == 0 ? UINT64_MAX : k->rq->max_wait_nsec;
         uint64_t deadline = add_nsec(a->wait.arrived_nsec, most);
 
-        if (store_of(a->ns)->now_nsec >= deadline) {
+        if (ns_store(a->ns)->now_nsec >= deadline) {
                 detail_set(k->d, KVL_STATUS_TIMEOUT,
                         "device %s is still making memory for it: let it wait longer",
                         a->ns->device.pool->props->name);
@@ -302,7 +297,7 @@ static int wait_for_room(struct ask *k, int refusal)
         if (k->rq->holds_some)
                 return detail_set(k->d, -EBUSY,
                         "it would wait while pages of it are held: give them back and ask for all");
-        if (store_of(a->ns)->now_nsec >= deadline)
+        if (ns_store(a->ns)->now_nsec >= deadline)
                 return time_out(k, most);
         a->wait.deadline_nsec = deadline;
         wait_begin(a, k->n, k->reason);
@@ -359,7 +354,7 @@ static int check(struct attach *a, const struct lease_request *rq, struct detail
         if (rq->min == 0 || rq->min > rq->n)
                 return detail_set(d, -EINVAL, "at least %u of %u pages: 1 to %u are allowed",
                         rq->min, rq->n, rq->n);
-        if (store_of(a->ns)->draining)
+        if (ns_store(a->ns)->draining)
                 return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
         return lease_check_version(a, d);
 }
@@ -409,7 +404,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         k.by_device = a->wait.n_wanted > 0 && a->wait.reason == LEASE_REASON_DEVICE;
         waited = wait_end(a);
         *ret = (struct lease_result){0};
-        store_set_now(store_of(ns), now_nsec);
+        store_set_now(ns_store(ns), now_nsec);
         r = check(a, rq, d);
         if (r != 0)
                 r = refuse(&k, r, waited, ret);
@@ -431,7 +426,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
                 ns_trim(ns);
         /* Who came after it may be next now. */
         if (waited && r != -EINPROGRESS)
-                wait_wake(store_of(ns));
+                wait_wake(ns_store(ns));
         return r;
 }
 
@@ -460,8 +455,8 @@ uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_
         struct ns *ns = a->ns;
         uint64_t n_room;
 
-        store_set_now(store_of(ns), now_nsec);
-        if (store_of(ns)->draining || ns->n_queued > 0 || a->member->read_only ||
+        store_set_now(ns_store(ns), now_nsec);
+        if (ns_store(ns)->draining || ns->n_queued > 0 || a->member->read_only ||
                 lease_check_version(a, NULL) != 0)
                 return 0;
         if (ns_n_room(ns) < n + ns->n_wanted) {

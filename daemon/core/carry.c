@@ -20,11 +20,6 @@ enum step { STEP_OUT, STEP_READ, STEP_OPEN, STEP_PACK, STEP_WRITE, STEP_IN };
 #define UNDER_WAY 1
 #define NOT_YET   2
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
 {
         return ns->tiers[kind].pool->queue;
@@ -122,7 +117,7 @@ static struct carry *carry_new(
 
         if (!c)
                 return NULL;
-        *c = (struct carry){.store = store_of(ns),
+        *c = (struct carry){.store = ns_store(ns),
                 .ns = ns,
                 .from = from,
                 .to = to,
@@ -138,7 +133,7 @@ static struct carry *carry_new(
 struct carry *carry_find(
         struct ns *ns, enum tier_kind from, enum tier_kind to, bool is_copy, bool is_urgent)
 {
-        list_for_each (c, &store_of(ns)->carries, struct carry, link)
+        list_for_each (c, &ns_store(ns)->carries, struct carry, link)
                 if (c->is_open && c->ns == ns && c->from == from && c->to == to &&
                         c->is_copy == is_copy && c->is_urgent == is_urgent && c->n < c->n_max)
                         return c;
@@ -639,7 +634,7 @@ static void stop_move(struct carry *c)
 
 void carry_forget_ns(struct ns *ns)
 {
-        list_for_each_safe (c, &store_of(ns)->carries, struct carry, link) {
+        list_for_each_safe (c, &ns_store(ns)->carries, struct carry, link) {
                 if (c->ns != ns)
                         continue;
                 c->ns = NULL;

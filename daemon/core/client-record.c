@@ -15,7 +15,7 @@
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 
-static struct store *store_of(const struct member *m)
+static struct store *member_store(const struct member *m)
 {
         return m->group->tenant->store;
 }
@@ -201,7 +201,7 @@ static uint64_t inode_of(int fd)
 
 struct client_slot *client_slot_of(const struct member *m)
 {
-        return m->record == 0 ? NULL : &store_of(m)->clients->clients[m->record - 1];
+        return m->record == 0 ? NULL : &member_store(m)->clients->clients[m->record - 1];
 }
 
 static void set_text(char *to, size_t size, const char *text)
@@ -228,7 +228,7 @@ static void fill_client(struct client_slot *c, const struct member *m, const str
 
 int client_record(struct member *m, const struct client_who *who, int pidfd, struct detail *d)
 {
-        struct store *s = store_of(m);
+        struct store *s = member_store(m);
         struct client_slot *c;
         uint32_t row;
         int r;
@@ -260,7 +260,7 @@ void client_unrecord(struct member *m)
 {
         if (m->record == 0)
                 return;
-        client_row_free(store_of(m), m->record);
+        client_row_free(member_store(m), m->record);
         m->record = 0;
 }
 
@@ -281,7 +281,7 @@ int client_record_ring(
         *ret_cursors = NULL;
         if (!c)
                 return 0;
-        r = keep_add(&store_of(m)->keep, KEEP_RING, m->record - 1, fd, d);
+        r = keep_add(&member_store(m)->keep, KEEP_RING, m->record - 1, fd, d);
         if (r < 0)
                 return r;
         FAULT_POINT("client-ring-before");
@@ -319,12 +319,13 @@ int client_take_ring(struct member *m, struct client_cursors **ret_cursors)
 
         if (!(c->marks & CLIENT_RING))
                 return -ENOENT;
-        fd = client_take_kept(store_of(m), KEEP_RING, m->record, SHM_CLIENT_BYTES, c->ring_inode);
+        fd = client_take_kept(
+                member_store(m), KEEP_RING, m->record, SHM_CLIENT_BYTES, c->ring_inode);
         if (fd >= 0) {
                 *ret_cursors = &c->cursors;
                 return fd;
         }
-        if (store_of(m)->state->is_unsure)
+        if (member_store(m)->state->is_unsure)
                 client_lose(m);
         atomic_fetch_and_explicit(&c->marks, ~CLIENT_RING, memory_order_release);
         return fd;
@@ -340,7 +341,7 @@ void client_lose(struct member *m)
 
 void attach_lose_pins(struct attach *a)
 {
-        struct store *s = store_of(a->member);
+        struct store *s = member_store(a->member);
 
         a->pins_lost = true;
         client_lose(a->member);
@@ -465,12 +466,12 @@ void client_token_settle(struct member *m)
 
 static struct attach_slot *slot_of(const struct attach *a)
 {
-        return a->record == 0 ? NULL : &store_of(a->member)->clients->attaches[a->record - 1];
+        return a->record == 0 ? NULL : &member_store(a->member)->clients->attaches[a->record - 1];
 }
 
 int attach_record(struct attach *a, struct detail *d)
 {
-        struct store *s = store_of(a->member);
+        struct store *s = member_store(a->member);
         struct attach_slot *slot;
         uint32_t row;
 
@@ -500,7 +501,7 @@ void attach_unrecord(struct attach *a)
 {
         if (a->record == 0)
                 return;
-        attach_row_free(store_of(a->member), a->record);
+        attach_row_free(member_store(a->member), a->record);
         a->record = 0;
 }
 
@@ -511,7 +512,8 @@ int attach_record_share(struct attach *a, struct detail *d)
 
         if (!slot)
                 return 0;
-        r = keep_add(&store_of(a->member)->keep, KEEP_PINS, a->record - 1, a->share.segment.fd, d);
+        r = keep_add(
+                &member_store(a->member)->keep, KEEP_PINS, a->record - 1, a->share.segment.fd, d);
         if (r < 0)
                 return r;
         FAULT_POINT("attach-share-before");
@@ -540,7 +542,7 @@ static int make_socket_pins(struct attach *a, struct attach_slot *slot, struct d
         base = memory_map(fd, bytes);
         if (!base)
                 return detail_set(d, -ENOMEM, "no memory to count pins in");
-        r = keep_add(&store_of(a->member)->keep, KEEP_SOCKET_PINS, a->record - 1, fd, d);
+        r = keep_add(&member_store(a->member)->keep, KEEP_SOCKET_PINS, a->record - 1, fd, d);
         if (r < 0) {
                 munmap(base, bytes);
                 return r;

@@ -16,11 +16,6 @@
 #include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 /* ---- leaves --------------------------------------------------------------------------------- */
 
 /* Only the deepest page of what is found is noted: what is known of a leaf holds for its parent. */
@@ -46,13 +41,13 @@ static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool 
         /* Whoever can write the segment (a memfd, and the same uid) can have taken its slot away.
          */
         (void)shared_remove(ns, page);
-        if (why == EVICT_INVALIDATE && ns->tenant->store->cause != CAUSE_SESSION &&
+        if (why == EVICT_INVALIDATE && ns_store(ns)->cause != CAUSE_SESSION &&
                 tier_of_page(&ns->geometry, page) == TIER_DISK)
                 space_forget(ns, page); /* whoever reads it: it is not to be found by anybody */
         history_note_drop(ns, page, why);
         happened_gone(ns, page, why);
-        PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, ns->tenant->store->cause,
-                ns->tenant->store->making_room);
+        PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, ns_store(ns)->cause,
+                ns_store(ns)->making_room);
         hand_up(ns, page);
         sessions_page_goes(ns, page);
         nsset_gone(ns, page, why);
@@ -71,7 +66,7 @@ static void count_evictions(struct ns *ns, uint64_t n)
 {
         ns->counters.evictions += n;
         ns->tenant->counters.evictions += n;
-        ns->tenant->store->counters.evictions += n;
+        ns_store(ns)->counters.evictions += n;
 }
 
 static bool drop_idle_leaf(struct ns *ns, uint32_t page, enum evict_reason why)
@@ -97,7 +92,7 @@ bool ns_evict_leaf(struct ns *ns, uint32_t page)
 
 bool ns_expire_leaf(struct ns *ns, uint32_t page)
 {
-        struct store *store = ns->tenant->store;
+        struct store *store = ns_store(ns);
         bool went;
 
         store->cause = CAUSE_EXPIRED;
@@ -194,7 +189,7 @@ static void end(struct drop *d)
 /* At most so many looks; returns how many. It may be over then. */
 static uint64_t take_slice(struct drop *d, uint64_t budget)
 {
-        struct store *s = store_of(d->ns);
+        struct store *s = ns_store(d->ns);
         unsigned cause = s->cause;
         uint64_t n = 0;
         bool more;
@@ -281,12 +276,12 @@ static int drop_tag_for(
 
 int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail)
 {
-        return drop_key_for(d, a, key, store_of(a->ns)->drop_slice_pages, detail);
+        return drop_key_for(d, a, key, ns_store(a->ns)->drop_slice_pages, detail);
 }
 
 int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail)
 {
-        return drop_tag_for(d, a, tag, store_of(a->ns)->drop_slice_pages, detail);
+        return drop_tag_for(d, a, tag, ns_store(a->ns)->drop_slice_pages, detail);
 }
 
 int invalidate_key(
@@ -400,7 +395,7 @@ static uint64_t begin_below(
         drop_init(d);
         d->kind = DROP_SUBTREE;
         d->why = why;
-        d->cause = store_of(ns)->cause;
+        d->cause = ns_store(ns)->cause;
         d->top = d->at = page;
         return begin(d, ns, budget);
 }
@@ -411,7 +406,7 @@ void drop_below(struct ns *ns, uint32_t page, enum evict_reason why)
         struct drop d;
 
         (void)begin_below(
-                &d, ns, page, why, may_wait ? store_of(ns)->drop_slice_pages : UINT64_MAX);
+                &d, ns, page, why, may_wait ? ns_store(ns)->drop_slice_pages : UINT64_MAX);
         if (!leave_rest(&d))
                 (void)take_slice(&d, UINT64_MAX);
 }
@@ -443,7 +438,7 @@ uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth)
         d.cause = CAUSE_SESSION;
         d.at = page;
         d.stop_depth = stop_depth;
-        n = begin(&d, ns, store_of(ns)->drop_slice_pages);
+        n = begin(&d, ns, ns_store(ns)->drop_slice_pages);
         if (!drop_is_over(&d) && (!has_room(ns) || !leave_rest(&d)))
                 end(&d);
         return n;

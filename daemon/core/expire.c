@@ -33,7 +33,7 @@ static bool is_older(uint32_t now_sec, uint32_t then_sec, uint64_t limit_nsec)
 static bool is_due(const struct ns *ns, uint32_t page)
 {
         const struct page_note *n = ns_note(ns, page);
-        uint32_t now_sec = store_now_sec(ns->tenant->store);
+        uint32_t now_sec = store_now_sec(ns_store(ns));
 
         return is_older(now_sec, n->used_sec, expire_nsec(ns)) ||
                (!n->was_found &&

@@ -23,11 +23,6 @@
 /* To find a place below: pages there that are read. Not tuned. */
 #define MAX_VICTIMS 16
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 static void fetch_free(struct fetch *f)
 {
         list_remove(&f->link);
@@ -47,7 +42,7 @@ uint32_t fetch_count(const struct attach *a)
 {
         uint32_t n = 0;
 
-        list_for_each (f, &store_of(a->ns)->fetches, struct fetch, link)
+        list_for_each (f, &ns_store(a->ns)->fetches, struct fetch, link)
                 n += f->attach == a;
         return n;
 }
@@ -147,7 +142,7 @@ static int take_place_below(struct ns *ns, uint32_t *ret_page)
                         *ret_page = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
                         return 0;
                 }
-                victim = ns->evict->victim(ns->policy, kind, EVICT_DROP, store_of(ns)->now_nsec);
+                victim = ns->evict->victim(ns->policy, kind, EVICT_DROP, ns_store(ns)->now_nsec);
                 if (victim == NODE_NONE)
                         break;
                 (void)ns_evict_leaf(ns, victim);
@@ -237,7 +232,7 @@ int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done,
         r = locate(a->ns, &f->rq);
         if (r >= 0)
                 prefetch_note_fetch(a, f->rq.page, rq->to != PAGE_NONE);
-        list_append(&store_of(a->ns)->fetches, &f->link);
+        list_append(&ns_store(a->ns)->fetches, &f->link);
         PROBE(kvleased, fetch, f, a->ns->tenant, a->ns, f->rq.page, f->rq.to, f->rq.goes_down);
         r = start(f);
         if (r == 0) {
@@ -259,7 +254,7 @@ void fetch_cancel(struct fetch *f)
 
 void fetch_end_all(struct attach *a)
 {
-        struct store *s = store_of(a->ns);
+        struct store *s = ns_store(a->ns);
         bool any;
 
         do {
@@ -278,7 +273,7 @@ void fetch_end_all(struct attach *a)
 static struct fetch *find_waiting(
         struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to)
 {
-        list_for_each (f, &store_of(ns)->fetches, struct fetch, link)
+        list_for_each (f, &ns_store(ns)->fetches, struct fetch, link)
                 if (f->is_waiting && f->attach->ns == ns && f->rq.page == from &&
                         f->rq.goes_down == (kind == TRANSFER_PUT) &&
                         f->rq.to == (kind == TRANSFER_COPY ? to : PAGE_NONE))

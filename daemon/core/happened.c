@@ -12,7 +12,7 @@ static uint64_t page_bytes(const struct ns *ns)
 
 static void note(struct ns *ns, struct chronicle_note n)
 {
-        struct store *s = ns->tenant->store;
+        struct store *s = ns_store(ns);
 
         n.tenant = ns->tenant->name;
         n.ns = ns->name;
@@ -59,7 +59,7 @@ static const char *room_reason(const struct store *s, enum tier_kind tier)
 
 void happened_gone(struct ns *ns, uint32_t page, enum evict_reason why)
 {
-        const struct store *s = ns->tenant->store;
+        const struct store *s = ns_store(ns);
         enum tier_kind tier = tier_of_page(&ns->geometry, page);
         struct chronicle_note n = {
                 .tier = (uint8_t)(1 + tier), .pages = 1, .bytes = page_bytes(ns)};

@@ -96,7 +96,7 @@ static void note(struct ns *ns, uint32_t page, struct entry e)
 
         if (!h)
                 return;
-        e.hash = store_hash_key(ns->tenant->store, ns_page(ns, page)->key);
+        e.hash = store_hash_key(ns_store(ns), ns_page(ns, page)->key);
         e.client = ns_note(ns, page)->client;
         e.used = 1;
         *entry_for(h, e.hash) = e;
@@ -111,7 +111,7 @@ static enum history_state state_of(enum evict_reason why, enum history_cause cau
 
 void history_note_drop(struct ns *ns, uint32_t page, enum evict_reason why)
 {
-        const struct store *s = ns->tenant->store;
+        const struct store *s = ns_store(ns);
 
         note(ns, page,
                 (struct entry){
@@ -129,7 +129,7 @@ void history_note_all(struct ns *ns, enum history_state state, enum history_caus
 
         if (!h)
                 return;
-        h->reset_sec = store_now_sec(ns->tenant->store);
+        h->reset_sec = store_now_sec(ns_store(ns));
         h->reset_state = (uint8_t)state;
         h->reset_cause = (uint8_t)cause;
 }
@@ -157,7 +157,7 @@ static const struct tenant *tenant_by_number(const struct store *s, uint32_t num
 
 static void explain_gone(const struct ns *ns, const struct entry *e, struct explanation *ret)
 {
-        const struct store *s = ns->tenant->store;
+        const struct store *s = ns_store(ns);
 
         *ret = (struct explanation){
                 .state = e->state,
@@ -182,7 +182,7 @@ static void explain_pending(const struct ns *ns, uint32_t page, struct explanati
 static void explain_cached(const struct ns *ns, uint32_t page, struct explanation *ret)
 {
         const struct page_note *n = ns_note(ns, page);
-        uint32_t now_sec = store_now_sec(ns->tenant->store);
+        uint32_t now_sec = store_now_sec(ns_store(ns));
 
         *ret = (struct explanation){
                 .state = HISTORY_CACHED,
@@ -200,9 +200,9 @@ void history_explain(
         uint64_t hash = shared_hash(&ns->shared, key);
         uint32_t page = shared_find(ns, hash, key), pending = announce_find(ns, hash, key);
         const struct entry *e =
-                ns->history ? find(ns->history, store_hash_key(ns->tenant->store, key)) : NULL;
+                ns->history ? find(ns->history, store_hash_key(ns_store(ns), key)) : NULL;
 
-        store_set_now(ns->tenant->store, now_nsec);
+        store_set_now(ns_store(ns), now_nsec);
         if (page != PAGE_NONE)
                 explain_cached(ns, page, ret);
         else if (pending != PAGE_NONE)

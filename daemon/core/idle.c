@@ -57,7 +57,7 @@ uint64_t idle_look(struct store *s, uint64_t now_nsec)
 
 static bool is_due(const struct ns *ns)
 {
-        return ns->idle_nsec > 0 && ns->tenant->store->now_nsec >= ns->idle_nsec + NS_IDLE_NSEC &&
+        return ns->idle_nsec > 0 && ns_store(ns)->now_nsec >= ns->idle_nsec + NS_IDLE_NSEC &&
                ns_is_idle(ns);
 }
 

@@ -8,7 +8,7 @@
 
 void leasable_begin(struct ns *ns)
 {
-        struct store *s = ns->tenant->store;
+        struct store *s = ns_store(ns);
 
         list_append(&s->leasables, &ns->leasable.link);
         s->n_leasables++;
@@ -17,7 +17,7 @@ void leasable_begin(struct ns *ns)
 void leasable_end(struct ns *ns)
 {
         list_remove(&ns->leasable.link);
-        ns->tenant->store->n_leasables--;
+        ns_store(ns)->n_leasables--;
 }
 
 /* SEALED pages of a run within a set that somebody holds. */

@@ -20,11 +20,6 @@
 #include "daemon/core/transfer.h"
 #include "proto/status.h"
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 int lease_check_version(const struct attach *a, struct detail *d)
 {
         if (a->version_epoch == a->ns->version_epoch)
@@ -133,7 +128,7 @@ static uint64_t request_of(const struct attach *a, uint64_t request)
 
 static void tell_request(struct ns *ns, uint64_t request, enum request_event what, uint32_t page)
 {
-        const struct store *s = store_of(ns);
+        const struct store *s = ns_store(ns);
 
         ns->was_used = ns->unsaved = true;
         if (s->on_request)
@@ -145,7 +140,7 @@ static void note_publish(const struct attach *a, uint32_t page)
 {
         struct page_note *n = ns_note(a->ns, page);
 
-        n->published_sec = n->used_sec = store_now_sec(store_of(a->ns));
+        n->published_sec = n->used_sec = store_now_sec(ns_store(a->ns));
         FAULT_POINT("publish-before-client");
         n->seq = PAGE_SEQ_NONE; /* before: who leased it by this number may have been another */
         atomic_signal_fence(memory_order_seq_cst);
@@ -176,7 +171,7 @@ static void note_found(struct attach *a, uint32_t page, uint64_t request)
 
         ns_note_use(ns, page);
         ns_note(ns, page)->was_found = 1;
-        ns->evict->touch(ns->policy, page, request_of(a, request), store_of(ns)->now_nsec);
+        ns->evict->touch(ns->policy, page, request_of(a, request), ns_store(ns)->now_nsec);
         prefetch_note_found(a, page);
         tell_request(ns, request_of(a, request), REQUEST_FOUND, page);
 }
@@ -194,7 +189,7 @@ static void hide_page(struct ns *ns, uint32_t page, bool is_private)
 
         ns_note(ns, page)->tag = 0;
         p->unindexed = !is_private;
-        store_of(ns)->counters.unindexed += !is_private;
+        ns_store(ns)->counters.unindexed += !is_private;
         ns_set_state(ns, page, PAGE_DETACHED);
         p->owner = 0;
 }
@@ -224,7 +219,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         records_seal(ns, o->page, p->generation, o->parent);
         shared_describe(ns, o->page);
         ns->counters.publishes++;
-        store_of(ns)->counters.publishes++;
+        ns_store(ns)->counters.publishes++;
         if (is_hidden) {
                 hide_page(ns, o->page, is_private);
                 PROBE_PUBLISH(a, o, o->page, PUBLISHED_HIDDEN);
@@ -241,10 +236,10 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
                 tag_enter(ns, o->page);
         ns_enter_tree(ns, o->page, o->parent);
         ns->evict->insert(ns->policy, o->page,
-                &(struct evict_insert){.id = store_hash_key(store_of(ns), o->key),
+                &(struct evict_insert){.id = store_hash_key(ns_store(ns), o->key),
                         .tokens = o->tokens,
                         .request = request_of(a, o->request)},
-                store_of(ns)->now_nsec);
+                ns_store(ns)->now_nsec);
         tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
         nsset_sealed(ns, o->page);
         space_note_sealed(ns, o->page);
@@ -298,7 +293,7 @@ static uint32_t find_existing(struct attach *a, const struct publish_one *o, uin
 /* The page that carries the key now belongs to the session and has the tag. */
 static void enter(struct attach *a, const struct publish_one *o, uint32_t page)
 {
-        session_append(a, o->session, page, o->parent, store_of(a->ns)->now_nsec);
+        session_append(a, o->session, page, o->parent, ns_store(a->ns)->now_nsec);
         if (o->tag != 0 && ns_page(a->ns, page)->state == PAGE_SEALED)
                 tag_add(a->ns, page, o->tag);
 }
@@ -324,7 +319,7 @@ static bool take_over(struct attach *a, const struct publish_one *o, uint32_t ex
         p->owner = 0;
         ns_note_use(ns, o->page);
         ns->counters.duplicates++;
-        store_of(ns)->counters.duplicates++;
+        ns_store(ns)->counters.duplicates++;
         tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
         PROBE_PUBLISH(a, o, o->page, PUBLISHED_TAKEN_OVER);
         return true;
@@ -338,7 +333,7 @@ static int note_duplicate(
         ns_note_use(ns, existing);
         tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, existing);
         ns->counters.duplicates++;
-        store_of(ns)->counters.duplicates++;
+        ns_store(ns)->counters.duplicates++;
         PROBE_PUBLISH(a, o, existing, PUBLISHED_DUPLICATE);
         *ret_page = existing;
         return KVL_STATUS_DUPLICATE;
@@ -431,7 +426,7 @@ int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_n
 
         assert(pins_is_open(&a->share));
 
-        store_set_now(store_of(ns), now_nsec);
+        store_set_now(ns_store(ns), now_nsec);
         if (o->tokens == 0 || o->tokens > ns->layout.page_tokens)
                 return detail_set(d, -EINVAL, "a page has 1 to %u tokens", ns->layout.page_tokens);
         r = lease_check_version(a, d);
@@ -505,7 +500,7 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
         bool duplicates = false;
         int r;
 
-        store_set_now(store_of(a->ns), now_nsec);
+        store_set_now(ns_store(a->ns), now_nsec);
         *ret_n = 0;
         r = publish_check(a, p, d);
         if (r != 0)
@@ -558,7 +553,7 @@ static void pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uint64_
 
 void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits)
 {
-        struct store_counters *c = &store_of(ns)->counters;
+        struct store_counters *c = &ns_store(ns)->counters;
 
         ns->counters.keys += n_keys;
         ns->counters.hits += n_hits;
@@ -576,7 +571,7 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
         uint32_t found = 0;
         int r;
 
-        store_set_now(store_of(ns), now_nsec);
+        store_set_now(ns_store(ns), now_nsec);
         *ret_n = 0;
         r = lease_check_version(a, d);
         if (r != 0)
@@ -628,7 +623,7 @@ int release_pages(
 {
         int r;
 
-        store_set_now(store_of(a->ns), now_nsec);
+        store_set_now(ns_store(a->ns), now_nsec);
         r = uncount_pins(a, pages, n, d);
         if (r < 0)
                 return r;
@@ -681,7 +676,7 @@ uint32_t touch_page(
         struct ns *ns = a->ns;
         const struct page *p = ns_page(ns, page);
 
-        store_set_now(store_of(ns), now_nsec);
+        store_set_now(ns_store(ns), now_nsec);
         if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p) ||
                 (uint32_t)p->generation != generation)
                 return 0;
@@ -758,7 +753,7 @@ int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool conti
 
 void request_end(struct attach *a, uint64_t request, uint64_t now_nsec)
 {
-        store_set_now(store_of(a->ns), now_nsec);
+        store_set_now(ns_store(a->ns), now_nsec);
         if (request == 0)
                 return;
         a->ns->evict->request_end(a->ns->policy, request_of(a, request), now_nsec);

@@ -171,7 +171,7 @@ static void begin(struct attach *a)
         prefetch_forget(a);
         (void)announce_withdraw_all(a);
         chore_remove(&a->withdrawal, ns->tenant); /* its part from now on */
-        sessions_close_all(a, ns->tenant->store->now_nsec);
+        sessions_close_all(a, ns_store(ns)->now_nsec);
         end_share(a);
         list_remove(&a->member_link);
         list_append(&a->member->closing, &a->member_link);

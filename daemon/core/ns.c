@@ -149,7 +149,7 @@ static void place(struct ns *ns, struct tenant *t, struct pool *pool, const char
 /* It is there, and empty as far as anybody knows. */
 static void enter(struct ns *ns)
 {
-        struct store *s = ns->tenant->store;
+        struct store *s = ns_store(ns);
 
         list_append(&ns->tenant->namespaces, &ns->link);
         ns->tenant->n_namespaces++;
@@ -275,7 +275,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
 
 void ns_free(struct ns *ns)
 {
-        struct store *store = ns->tenant->store;
+        struct store *store = ns_store(ns);
 
         assert(list_is_empty(&ns->attachments) && list_is_empty(&ns->closing));
 
@@ -344,7 +344,7 @@ struct page_note *ns_note(const struct ns *ns, uint32_t page)
 
 void ns_note_use(struct ns *ns, uint32_t page)
 {
-        ns_note(ns, page)->used_sec = store_now_sec(ns->tenant->store);
+        ns_note(ns, page)->used_sec = store_now_sec(ns_store(ns));
 }
 
 struct extent_set *ns_set_of(const struct ns *ns, uint32_t page)
@@ -428,7 +428,7 @@ void ns_free_page(struct ns *ns, uint32_t page)
                 return;
         set_put_page(set, page);
         ns_settle_set(set);
-        wait_wake(ns->tenant->store);
+        wait_wake(ns_store(ns));
 }
 
 void ns_trim(struct ns *ns)
@@ -569,9 +569,9 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
                 ns_let_go(ns, page, false);
         } else {
                 ns_note_use(ns, page);
-                ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
+                ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
         }
-        wait_wake(ns->tenant->store);
+        wait_wake(ns_store(ns));
 }
 
 void ns_look_again(struct ns *ns, uint32_t budget)
@@ -588,7 +588,7 @@ void ns_look_again(struct ns *ns, uint32_t budget)
                 } else if (is_sealed) {
                         unwatch(ns, page);
                         ns_note_use(ns, page);
-                        ns->evict->idle(ns->policy, page, ns->tenant->store->now_nsec);
+                        ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
                 } else {
                         ns_let_go(ns, page, false);
                 }
@@ -643,7 +643,7 @@ uint32_t ns_page_of_text(const struct ns *ns, uint32_t page, uint32_t depth)
  */
 int ns_invalidate(struct ns *ns, uint64_t *ret_pages)
 {
-        struct store *store = ns->tenant->store;
+        struct store *store = ns_store(ns);
         enum history_cause cause = store->cause ? store->cause : CAUSE_NAMESPACE;
         uint64_t n_findable = ns_count_findable(ns);
         struct tree tree;

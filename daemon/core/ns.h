@@ -21,12 +21,12 @@
 #include "daemon/core/records.h"
 #include "daemon/core/shared.h"
 #include "daemon/core/space.h"
+#include "daemon/core/tenant.h"
 #include "policy/ahead.h"
 #include "policy/ancestors.h"
 #include "policy/evict.h"
 #include "policy/tree.h"
 
-struct tenant;
 struct member;
 struct attach;
 struct nsset;
@@ -172,6 +172,11 @@ struct ns_kept {
 int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns);
 
 struct ns *ns_find(struct tenant *t, const char *name);
+
+static inline struct store *ns_store(const struct ns *ns)
+{
+        return ns->tenant->store;
+}
 
 /* What it has in that pool; NULL: nothing. */
 static inline struct ns_tier *ns_tier_on(struct ns *ns, const struct pool *pool)

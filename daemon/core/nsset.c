@@ -42,11 +42,6 @@ struct nsset_keys {
         uint64_t n_entries, n_used;
 };
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 static uint64_t bit_of(const struct ns *ns)
 {
         return UINT64_C(1) << ns->set_place;
@@ -257,7 +252,7 @@ void nsset_leave(struct ns *ns)
 
                         if ((e->here | e->doomed) & bit_of(ns))
                                 update(set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns),
-                                        store_of(ns)->now_nsec);
+                                        ns_store(ns)->now_nsec);
                 }
         set->members[ns->set_place] = NULL;
         ns->set = NULL;
@@ -316,13 +311,13 @@ void nsset_sealed(struct ns *ns, uint32_t page)
         if (!e)
                 e = add(ns->set, key);
         /* Nothing else of this namespace had the key any more. */
-        update(ns->set, e, e->here | bit_of(ns), e->doomed & ~bit_of(ns), store_of(ns)->now_nsec);
+        update(ns->set, e, e->here | bit_of(ns), e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
 }
 
 void nsset_gone(struct ns *ns, uint32_t page, enum evict_reason why)
 {
         struct entry *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
-        struct store *s = store_of(ns);
+        struct store *s = ns_store(ns);
         uint64_t bit, rest;
 
         if (!e)
@@ -349,7 +344,7 @@ void nsset_swept(struct ns *ns, uint32_t page)
         /* Published anew since the namespace was invalidated? */
         if (!e || ns_find_page(ns, key) != PAGE_NONE)
                 return;
-        update(ns->set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns), store_of(ns)->now_nsec);
+        update(ns->set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
 }
 
 /* In one of these places. */
@@ -433,7 +428,7 @@ static uint64_t drop_one(struct nsset *set, struct entry *e, uint32_t budget)
 {
         struct ns *ns = set->members[__builtin_ctzll(e->doomed)];
         uint32_t page = ns_find_page(ns, e->key);
-        struct store *s = store_of(ns);
+        struct store *s = ns_store(ns);
         uint64_t n;
 
         if (page == PAGE_NONE) { /* who can write the segment took its slot away, or it is stale */

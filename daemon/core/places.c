@@ -90,6 +90,6 @@ void places_change_pinned(struct ns *ns, uint32_t from, uint32_t to, uint64_t co
 
         take_place(ns, from, to, content);
         if (was_held)
-                ns->evict->idle(ns->policy, to, ns->tenant->store->now_nsec);
+                ns->evict->idle(ns->policy, to, ns_store(ns)->now_nsec);
         ns_leave_page(ns, from);
 }

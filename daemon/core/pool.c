@@ -68,7 +68,7 @@ static void on_destroyed(struct job *job, int result, void *data)
 
 static const struct keep *keep_of(const struct extent_set *set)
 {
-        return &set->ns->tenant->store->keep;
+        return &ns_store(set->ns)->keep;
 }
 
 /* Of what clients had: nothing of the process may wait for it (discard.h). */
@@ -285,7 +285,7 @@ static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         if (r < 0)
                 return r;
         if (keep_is_on(keep_of(set)) && set->n_extents > 0)
-                set->first_extent = next_extents(ns->tenant->store, set->n_extents);
+                set->first_extent = next_extents(ns_store(ns), set->n_extents);
         r = set->pool->queue ? 0 : create_extents(set);
         if (r != 0) {
                 set_free(set);
@@ -299,7 +299,7 @@ static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
 /* Of the namespace's tenant, from when they are charged. */
 static void count_extents(const struct extent_set *set, bool more)
 {
-        struct store *s = set->ns->tenant->store;
+        struct store *s = ns_store(set->ns);
         uint64_t n = more ? set->n_extents : -(uint64_t)set->n_extents;
 
         s->n_extents += n;
@@ -366,7 +366,7 @@ void set_adopted(struct extent_set *set)
 
 static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail *d)
 {
-        const struct store *s = ns->tenant->store;
+        const struct store *s = ns_store(ns);
 
         return s->admit_extents && ns->geometry.tiers[kind].n_extents > 0
                        ? s->admit_extents(ns, kind, d, s->callback_data)
@@ -738,7 +738,7 @@ void set_discard(struct extent_set *set)
         part_with_charge(set);
         destroy_extents(set);
         set_free(set);
-        wait_wake(ns->tenant->store);
+        wait_wake(ns_store(ns));
 }
 
 void set_unbind(struct extent_set *set)

@@ -11,11 +11,6 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 static uint32_t steps_of(const struct ns *ns)
 {
         return ns->tenant->attrs.prefetch_steps;
@@ -49,7 +44,7 @@ static enum where where_is(const struct ns *ns, const struct reader *r, uint32_t
 {
         uint32_t at, from, to;
 
-        if (!is_reading(r, store_of(ns)->now_nsec))
+        if (!is_reading(r, ns_store(ns)->now_nsec))
                 return ELSEWHERE;
         at = ns_find_page(ns, r->key);
         if (at == PAGE_NONE)
@@ -103,7 +98,7 @@ static void start_over(struct ns *ns, struct reader *r, uint32_t page)
 /* It has come to `page`: by another lookup, or the one that it was begun by. */
 static void step(struct ns *ns, struct reader *r, uint32_t page, bool is_lookup)
 {
-        struct store *s = store_of(ns);
+        struct store *s = ns_store(ns);
 
         move_to(ns, r, page);
         r->is_streaming |= is_lookup;
@@ -125,7 +120,7 @@ static void note_read(struct attach *a, uint32_t page, bool fetches, bool is_loo
                 return;
         if (where == ELSEWHERE)
                 start_over(a->ns, r, page);
-        r->seen_nsec = MAX(store_of(a->ns)->now_nsec, UINT64_C(1));
+        r->seen_nsec = MAX(ns_store(a->ns)->now_nsec, UINT64_C(1));
         if (where == AHEAD)
                 step(a->ns, r, page, is_lookup);
 }
@@ -195,7 +190,7 @@ static bool stream(struct attach *a, struct reader *r)
         uint32_t at = ns_find_page(ns, r->key), last = at;
         enum bring b = BRING_DONE;
 
-        if (at == PAGE_NONE || !is_reading(r, store_of(ns)->now_nsec))
+        if (at == PAGE_NONE || !is_reading(r, ns_store(ns)->now_nsec))
                 return false;
         for (uint32_t i = 0, next; i < steps_of(ns); i++, last = next) {
                 next = next_of(a, last);
@@ -254,7 +249,7 @@ bool prefetch_is_streaming(const struct store *s, uint64_t now_nsec)
 /* By its hint, where that says when; else by what was learnt of such texts. */
 static bool is_expected(const struct ns *ns, const struct session *s, uint32_t tail)
 {
-        uint64_t now_nsec = store_of(ns)->now_nsec, returns_nsec;
+        uint64_t now_nsec = ns_store(ns)->now_nsec, returns_nsec;
         enum evict_hint hint = session_hint_of(s, &returns_nsec);
 
         if (hint == EVICT_HINT_DONE)
@@ -322,7 +317,7 @@ static bool has_lower_pages(const struct ns *ns)
 
 static uint64_t look(struct ns *ns)
 {
-        uint64_t now_nsec = store_of(ns)->now_nsec;
+        uint64_t now_nsec = ns_store(ns)->now_nsec;
         bool any = false, others = prefetch_end_old(ns);
 
         if (steps_of(ns) > 0 && sessions_count(ns) > 0 && has_lower_pages(ns) &&

@@ -15,14 +15,9 @@
 #include "daemon/core/transfer.h"
 #include "daemon/core/warm.h"
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 bool prefetch_is_possible(const struct ns *ns)
 {
-        if (!ns->evict->lock || !store_of(ns)->mover)
+        if (!ns->evict->lock || !ns_store(ns)->mover)
                 return false;
         for (unsigned i = TIER_DEVICE + 1; i < TIER_COUNT; i++)
                 if (ns->tiers[i].pool)
@@ -79,7 +74,7 @@ static void put(struct ns *ns, uint32_t page, const struct stake_of_page *s)
         assert(r == 0);
         (void)r;
         ns->prefetching->n_coming[s->kind] += s->is_coming;
-        store_of(ns)->n_prefetching += s->is_coming;
+        ns_store(ns)->n_prefetching += s->is_coming;
 }
 
 /* False: the page isn't at stake. */
@@ -93,7 +88,7 @@ static bool take(struct ns *ns, uint32_t page, struct stake_of_page *ret)
                 return false;
         map_remove(&p->pages, page);
         p->n_coming[ret->kind] -= ret->is_coming;
-        store_of(ns)->n_prefetching -= ret->is_coming;
+        ns_store(ns)->n_prefetching -= ret->is_coming;
         return true;
 }
 
@@ -117,7 +112,7 @@ void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to)
         if (!take(ns, page, &s))
                 return;
         if (is_on_device(ns, page) && !is_on_device(ns, to)) {
-                prefetch_wasted(&ns->prefetching->kinds[s.kind], store_of(ns)->now_nsec);
+                prefetch_wasted(&ns->prefetching->kinds[s.kind], ns_store(ns)->now_nsec);
                 return;
         }
         if (s.is_coming && is_on_device(ns, to)) {
@@ -130,13 +125,13 @@ void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to)
 
 void prefetch_note_gone(struct ns *ns, uint32_t page, enum evict_reason why)
 {
-        bool is_old = store_of(ns)->cause == CAUSE_EXPIRED;
+        bool is_old = ns_store(ns)->cause == CAUSE_EXPIRED;
         struct stake_of_page s;
 
         if (!take(ns, page, &s))
                 return;
         if (!s.is_coming && (why == EVICT_PRESSURE || is_old))
-                prefetch_wasted(&ns->prefetching->kinds[s.kind], store_of(ns)->now_nsec);
+                prefetch_wasted(&ns->prefetching->kinds[s.kind], ns_store(ns)->now_nsec);
         else
                 prefetch_give_up(&ns->prefetching->kinds[s.kind]);
 }
@@ -198,9 +193,9 @@ bool prefetch_end_old(struct ns *ns)
 
         if (!p)
                 return false;
-        while ((page = find_old(ns, store_now_sec(store_of(ns)))) != PAGE_NONE) {
+        while ((page = find_old(ns, store_now_sec(ns_store(ns)))) != PAGE_NONE) {
                 (void)take(ns, page, &s);
-                prefetch_wasted(&p->kinds[s.kind], store_of(ns)->now_nsec);
+                prefetch_wasted(&p->kinds[s.kind], ns_store(ns)->now_nsec);
         }
         return p->kinds[PREFETCH_STREAM].n_stake + p->kinds[PREFETCH_TURN].n_stake > 0;
 }
@@ -237,7 +232,7 @@ static int take_place(
 {
         struct extent_set *set;
 
-        if (ns->n_queued > 0 || store_of(ns)->draining)
+        if (ns->n_queued > 0 || ns_store(ns)->draining)
                 return -ENOSPC;
         if (!has_spare(ns) && room_leaves_another(ns))
                 (void)set_bind(ns, &set, NULL);
@@ -259,7 +254,7 @@ static bool may_begin(const struct ns *ns)
 
         for (unsigned i = 0; i < PREFETCH_KINDS; i++)
                 n += p->n_coming[i];
-        return n < PREFETCHES_MAX / 2 && store_of(ns)->n_prefetching < PREFETCHES_MAX;
+        return n < PREFETCHES_MAX / 2 && ns_store(ns)->n_prefetching < PREFETCHES_MAX;
 }
 
 /* n: pages that are wanted of the text that ends at `end`, this one included. BRING_DONE: it is
@@ -268,7 +263,7 @@ static enum bring begin(
         struct ns *ns, enum prefetch_kind kind, uint32_t page, uint32_t end, uint32_t n)
 {
         struct prefetching *p = ns->prefetching;
-        struct store *s = store_of(ns);
+        struct store *s = ns_store(ns);
         struct stake_of_page stake = {kind, true, store_now_sec(s)};
         uint32_t to;
         int r;

@@ -24,11 +24,6 @@
 
 #define PASSED UINT64_MAX /* a deadline that was */
 
-static struct store *store_of(const struct extent_set *set)
-{
-        return set->ns->tenant->store;
-}
-
 static bool nothing_held(const struct extent_set *set)
 {
         return set->n_free == set->n_usable && set->n_busy == 0;
@@ -299,7 +294,7 @@ uint32_t recall_ask(const struct recall_request *rq)
 void recall_set(struct extent_set *set, enum recall_kind kind)
 {
         const struct recall_request rq = {.tenant = set->ns->tenant, .kind = kind};
-        struct store *s = store_of(set);
+        struct store *s = ns_store(set->ns);
 
         begin(set, &rq);
         magazine_drain_recalled(set->ns); /* it may go from here on */
@@ -311,7 +306,7 @@ void recall_again(struct extent_set *set, uint64_t timeout_nsec)
 {
         const struct recall_request rq = {
                 .tenant = set->ns->tenant, .kind = RECALL_FORCED, .timeout_nsec = timeout_nsec};
-        struct store *s = store_of(set);
+        struct store *s = ns_store(set->ns);
 
         begin(set, &rq);
         start_round(s);
@@ -567,7 +562,7 @@ static void become_idle(struct extent_set *set)
 
 void recall_settle(struct extent_set *set)
 {
-        struct store *s = store_of(set);
+        struct store *s = ns_store(set->ns);
 
         if (set->recall.in_visit)
                 return;

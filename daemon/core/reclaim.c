@@ -50,7 +50,7 @@ static void count_own(struct tenant *t, uint64_t n)
 static bool is_fresh(const struct ns *ns, uint32_t page)
 {
         return ns->tiers[TIER_DEVICE].pool->below &&
-               ns_note(ns, page)->used_sec + FRESH_SEC > store_now_sec(ns->tenant->store);
+               ns_note(ns, page)->used_sec + FRESH_SEC > store_now_sec(ns_store(ns));
 }
 
 /* Until nothing of the device but leaves of the tree is a victim; spares: but those that are fresh.
@@ -107,7 +107,7 @@ static void evict_tips(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n
 
 bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
-        struct store *store = ns->tenant->store;
+        struct store *store = ns_store(ns);
         uint64_t n_evicted = 0;
 
         assert(ns->keep_idle_sets);
@@ -315,7 +315,7 @@ static uint64_t weigh_few(struct ns *ns, struct ns_tier *tier, uint64_t most)
 /* most: looks; UINT64_MAX: all sets are weighed. Returns how many it took. */
 static uint64_t weigh_tier(struct ns *ns, struct ns_tier *tier, uint64_t most)
 {
-        uint64_t now_nsec = ns->tenant->store->now_nsec, n_looks;
+        uint64_t now_nsec = ns_store(ns)->now_nsec, n_looks;
 
         if (most == 0 || now_nsec < tier->weigh_after_nsec)
                 return 0;

@@ -150,7 +150,7 @@ static void recover_page(struct rebuild *b, uint32_t page)
                 ns->n_stale++;
                 return;
         }
-        note->used_sec = MIN(note->used_sec, store_now_sec(ns->tenant->store));
+        note->used_sec = MIN(note->used_sec, store_now_sec(ns_store(ns)));
         b->oldest_sec = MIN(b->oldest_sec, note->used_sec);
         b->had_tags |= note->tag != 0;
         b->pages[b->n_pages++] = (struct candidate){.page = page,
@@ -330,7 +330,7 @@ static void enter(struct rebuild *b, const struct candidate *c, uint32_t parent)
         ancestors_insert_below(&ns->ancestors, c->page, depth, above);
         ns->evict->insert(ns->policy, c->page,
                 &(struct evict_insert){
-                        .id = store_hash_key(ns->tenant->store, p->key), .tokens = p->tokens},
+                        .id = store_hash_key(ns_store(ns), p->key), .tokens = p->tokens},
                 b->oldest_sec * NSEC_PER_SEC);
         nsset_sealed(ns, c->page);
 }

@@ -17,11 +17,6 @@
 #define SWEEP_BATCH \
         1024 /* page records looked at between two checks whether there is enough; not tuned */
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 /*
  * Binds sets until there are `n` FREE pages, or are to come, beside those that other leases wait
  * for. 0 where there are n; else what set_bind() said.
@@ -72,7 +67,7 @@ static bool take_windows(struct ns *ns, uint32_t n, bool open)
  * ones first. */
 static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
 {
-        uint64_t now_nsec = store_of(ns)->now_nsec;
+        uint64_t now_nsec = ns_store(ns)->now_nsec;
 
         if (take_windows(ns, n, false))
                 return true;
@@ -157,7 +152,7 @@ static bool ask_others(struct ns *ns, uint32_t n)
         if (most == 0 || !has_slot(ns) ||
                 region_admits(ns->device.stake, most * set_bytes) != LEASE_REASON_POOL_FULL)
                 return false;
-        region_note_want(ns->device.stake, set_bytes, most * set_bytes, store_of(ns)->now_nsec);
+        region_note_want(ns->device.stake, set_bytes, most * set_bytes, ns_store(ns)->now_nsec);
         for (; most > 0; most /= 2)
                 if (region_make_room(ns->device.stake, ns, most * set_bytes))
                         return true;
@@ -344,7 +339,7 @@ int room_find(
         struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d)
 {
         struct ns *ns = a->ns;
-        struct store *store = store_of(ns);
+        struct store *store = ns_store(ns);
         uint64_t evictions = store->counters.evictions;
         bool by_device = waited && ns->failure.code != 0, pressed;
         struct detail failure = {0};
@@ -394,7 +389,7 @@ uint64_t room_leasable(const struct ns *ns, uint64_t idle)
         uint64_t sets = n_sets_left(ns), wanted = ns->n_wanted;
         uint64_t pages = ns_n_room(ns) + idle + sets * ns->geometry.set_pages;
 
-        if (store_of(ns)->draining)
+        if (ns_store(ns)->draining)
                 return 0;
         if (sets > 0 && ns->keep_page_zero && !ns->sets[0])
                 wanted++;

@@ -19,11 +19,6 @@
 #define COPY_BYTES  4096
 #define PUNCH_BYTES (256 * 1024)
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 static struct session_log *log_of(const struct ns *ns)
 {
         return &ns->sessions->log;
@@ -455,7 +450,7 @@ int session_log_open(struct ns *ns, struct detail *d)
         _cleanup_fd_ int fd = -1;
         int r;
 
-        if (!keep_is_on(&store_of(ns)->keep))
+        if (!keep_is_on(&ns_store(ns)->keep))
                 return 0;
         fd = memfd_create_sized("kvlease-sessions", bytes);
         r = fd < 0 ? fd : map(log, fd, bytes);
@@ -469,7 +464,7 @@ int session_log_open(struct ns *ns, struct detail *d)
         FAULT_POINT("session-log-before-magic");
         log->head->magic = SESSION_LOG_MAGIC;
         FAULT_POINT("session-log-before-keep");
-        r = keep_add(&store_of(ns)->keep, KEEP_SESSIONS, ns->records.number, log->fd, d);
+        r = keep_add(&ns_store(ns)->keep, KEEP_SESSIONS, ns->records.number, log->fd, d);
         if (r < 0)
                 unmap(log, bytes);
         FAULT_POINT("session-log-after-keep");

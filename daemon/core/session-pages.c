@@ -13,11 +13,6 @@
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 /* ---- its end in the tree --------------------------------------------------------------------- */
 
 static struct ending *ending_at(const struct ns *ns, uint32_t page)
@@ -201,7 +196,7 @@ uint32_t session_shed(struct session *s, uint32_t most)
 
 void session_leave_front(struct session *s, uint32_t n)
 {
-        struct store *store = store_of(s->ns);
+        struct store *store = ns_store(s->ns);
         struct sessions *all = s->ns->sessions;
 
         if (n == 0)
@@ -284,7 +279,7 @@ bool sessions_give_way(struct ns *ns, bool open)
         struct session *s = all ? list_first(&all->shedding, struct session, shed_link) : NULL;
 
         if (s)
-                return session_shed(s, store_of(ns)->drop_slice_pages) > 0;
+                return session_shed(s, ns_store(ns)->drop_slice_pages) > 0;
         return all && (sessions_lose_window(all, open) || truncations_give_way(ns, open));
 }
 
@@ -540,7 +535,7 @@ void session_append(
 
 void session_hint(struct session *s, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec)
 {
-        store_set_now(store_of(s->ns), now_nsec);
+        store_set_now(ns_store(s->ns), now_nsec);
         s->hint = hint;
         s->returns_nsec = hint == EVICT_HINT_RETURNS ? now_nsec + after_nsec : 0;
         session_log_put(s);
@@ -601,7 +596,7 @@ int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t m
         uint32_t total = count_head(s) + s->n_window, n, tail = session_tail(s);
         int r;
 
-        store_set_now(store_of(ns), now_nsec);
+        store_set_now(ns_store(ns), now_nsec);
         *ret_n = 0;
         n = from < total ? MIN(max, total - from) : 0;
         list_pages(s, from, n, ret);

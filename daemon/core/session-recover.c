@@ -28,11 +28,6 @@ struct replay {
         bool is_damaged;
 };
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 /* ---- what the log says ----------------------------------------------------------------------- */
 
 static uint64_t word_of(struct session_log_page p)
@@ -315,7 +310,7 @@ static void restore(struct replay *r, struct session *s, const struct replayed *
 {
         const struct session_put *p = &from->put;
         struct session_log_page end = find_end(r, p->tail);
-        uint64_t now_nsec = store_of(r->ns)->now_nsec;
+        uint64_t now_nsec = ns_store(r->ns)->now_nsec;
 
         s->used_nsec = MIN(p->used_nsec, now_nsec);
         s->expire_nsec = p->expire_nsec;
@@ -419,13 +414,13 @@ static void forget_all(struct sessions *all)
 /* The log is of no use. */
 static void drop_log(struct ns *ns)
 {
-        keep_drop(&store_of(ns)->keep, KEEP_SESSIONS, ns->records.number);
+        keep_drop(&ns_store(ns)->keep, KEEP_SESSIONS, ns->records.number);
         sessions_free(ns);
 }
 
 void sessions_recover(struct ns *ns)
 {
-        const struct keep *k = &store_of(ns)->keep;
+        const struct keep *k = &ns_store(ns)->keep;
         int fd = keep_is_on(k) ? k->ops->take(k->data, KEEP_SESSIONS, ns->records.number) : -ENOENT;
 
         if (fd < 0)

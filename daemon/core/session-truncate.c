@@ -9,11 +9,6 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 /* ---- what is held ---------------------------------------------------------------------------- */
 
 static uint32_t count_held(const struct session_truncation *t)
@@ -221,7 +216,7 @@ static void cut(struct session_truncation *t)
                 cut_more(t, s);
         else if (t->n_left > 0)
                 cut_text(t, s);
-        session_use(s, store_of(t->ns)->now_nsec);
+        session_use(s, ns_store(t->ns)->now_nsec);
         session_log_put(s);
         leave(t, 0);
 }
@@ -372,7 +367,7 @@ static int begin(struct session_truncation *t, struct session *s, uint64_t first
 int truncation_begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
         uint64_t last_tokens, struct detail *d)
 {
-        return begin(t, s, first_tokens, last_tokens, store_of(s->ns)->drop_slice_pages, d);
+        return begin(t, s, first_tokens, last_tokens, ns_store(s->ns)->drop_slice_pages, d);
 }
 
 static bool work(struct chore *c, uint64_t budget)
@@ -486,7 +481,7 @@ void truncations_end(struct ns *ns)
 
 bool truncations_give_way(struct ns *ns, bool open)
 {
-        uint32_t most = store_of(ns)->drop_slice_pages;
+        uint32_t most = ns_store(ns)->drop_slice_pages;
 
         list_for_each (t, &ns->sessions->truncations, struct session_truncation, link) {
                 if (count_held(t) == 0 || !(open || t->is_lost))

@@ -17,11 +17,6 @@
 /* That are passed in the time of a look at a page, more or less. Not tuned. */
 #define NAMESPACES_PER_LOOK 16
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 const char *session_hint_name(enum evict_hint hint)
 {
         static const char *const names[] = {"unknown", "continues", "done", "returns"};
@@ -205,7 +200,7 @@ static int session_new(
         all = ns->sessions;
         /* All of those that an invalidation ended would take too long. */
         while (all->n_dead > 0 && all->n_live + all->n_dead >= SESSIONS_MAX) {
-                uint32_t budget = store_of(ns)->drop_slice_pages;
+                uint32_t budget = ns_store(ns)->drop_slice_pages;
 
                 (void)sessions_sweep(ns, &budget);
         }
@@ -260,7 +255,7 @@ static void session_free(struct session *s)
 /* As session_free(), of one that is live; what has a long window is left to the sweep. */
 static void session_end(struct session *s)
 {
-        struct store *store = store_of(s->ns);
+        struct store *store = ns_store(s->ns);
         struct sessions *all = s->ns->sessions;
 
         if (s->n_before - s->n_shed + s->n_window <= store->drop_slice_pages) {
@@ -284,7 +279,7 @@ static void session_end(struct session *s)
  */
 static uint64_t session_drop(struct session *s)
 {
-        uint64_t n = 1 + s->n_open + MIN(s->n_window, store_of(s->ns)->drop_slice_pages);
+        uint64_t n = 1 + s->n_open + MIN(s->n_window, ns_store(s->ns)->drop_slice_pages);
         uint32_t tail = session_tail(s);
         struct ns *ns = s->ns;
 
@@ -483,7 +478,7 @@ int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must
 
         if (r != 0)
                 return r;
-        store_set_now(store_of(ns), now_nsec);
+        store_set_now(ns_store(ns), now_nsec);
         s = session_find(ns, id, id_len);
         if (!s && must_exist)
                 return detail_set(
@@ -527,7 +522,7 @@ int session_close(struct attach *a, uint32_t handle, bool drop, uint64_t now_nse
 
         if (!find_opening(a, handle))
                 return -ENOENT;
-        store_set_now(store_of(a->ns), now_nsec);
+        store_set_now(ns_store(a->ns), now_nsec);
         close_handle(a, handle, now_nsec);
         if (!drop)
                 return 0;
@@ -622,9 +617,9 @@ uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
                 uint32_t cost = 1;
 
                 if (expiry_nsec <= now_nsec) {
-                        cost += MIN(s->n_window, store_of(ns)->drop_slice_pages);
+                        cost += MIN(s->n_window, ns_store(ns)->drop_slice_pages);
                         session_end(s);
-                        store_of(ns)->counters.sessions_expired++;
+                        ns_store(ns)->counters.sessions_expired++;
                         happened_session_expired(ns);
                 } else {
                         note_expiry(all, expiry_nsec);

@@ -33,11 +33,6 @@
  * is (docs/TRACES.md). Not tuned. */
 static const struct tier_filter disk_filter = {.min_uses = 2, .long_tokens = 16384};
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 static bool takes(const struct ns *ns, enum tier_kind kind)
 {
         return ns->tiers[kind].pool && (kind != TIER_DISK || space_takes(ns));
@@ -64,7 +59,7 @@ bool sink_is_possible(const struct ns *ns)
 
 void sink_note_taken(struct ns *ns)
 {
-        struct store *s = store_of(ns);
+        struct store *s = ns_store(ns);
 
         if (!may_sink(ns, TIER_DEVICE))
                 return;
@@ -97,7 +92,7 @@ static uint32_t count_leaving(const struct ns *ns, enum tier_kind kind)
 {
         uint32_t n = 0;
 
-        list_for_each (t, &store_of(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
                 n += t->ns == ns && t->kind == TRANSFER_DOWN &&
                      tier_of_page(&ns->geometry, t->from) == kind;
         return n;
@@ -154,7 +149,7 @@ static uint32_t count_due(struct ns *ns, enum tier_kind kind)
 
 static bool is_worth(const struct ns *ns, uint32_t page, enum tier_kind kind, uint32_t other)
 {
-        uint64_t bytes = ns->geometry.tiers[kind].stored_bytes, now = store_of(ns)->now_nsec;
+        uint64_t bytes = ns->geometry.tiers[kind].stored_bytes, now = ns_store(ns)->now_nsec;
 
         return !ns->evict->worth || tier_takes(ns->evict->worth(ns->policy, page, now), bytes,
                                             ns->evict->worth(ns->policy, other, now), bytes);
@@ -176,7 +171,7 @@ static bool bind_below(struct ns *ns, enum tier_kind kind)
 
         if (r != KVL_STATUS_FULL || !has_slot(ns, kind))
                 return r == 0;
-        region_note_want(s, bytes, bytes, store_of(ns)->now_nsec);
+        region_note_want(s, bytes, bytes, ns_store(ns)->now_nsec);
         return region_make_room(s, ns, bytes) && set_bind_in(ns, kind, &set, NULL) == 0;
 }
 
@@ -211,7 +206,7 @@ static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_
                         *ret_page = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
                         return 0;
                 }
-                other = ns->evict->victim(ns->policy, kind, EVICT_DROP, store_of(ns)->now_nsec);
+                other = ns->evict->victim(ns->policy, kind, EVICT_DROP, ns_store(ns)->now_nsec);
                 if (other == NODE_NONE && bind_for_own(ns, kind))
                         continue;
                 if (other == NODE_NONE)
@@ -230,7 +225,7 @@ static uint32_t next_victim(struct ns *ns, enum tier_kind kind)
 {
         for (;;) {
                 uint32_t page =
-                        ns->evict->victim(ns->policy, kind, EVICT_DEMOTE, store_of(ns)->now_nsec);
+                        ns->evict->victim(ns->policy, kind, EVICT_DEMOTE, ns_store(ns)->now_nsec);
 
                 if (page == NODE_NONE)
                         return page;
@@ -306,7 +301,7 @@ int sink_page(struct ns *ns, uint32_t page)
 {
         int r;
 
-        if (!may_begin(store_of(ns)))
+        if (!may_begin(ns_store(ns)))
                 return -EBUSY;
         ns->keep_idle_sets = true; /* one that is about to be used */
         r = begin(ns, page, tier_below(ns, TIER_DEVICE));
@@ -381,7 +376,7 @@ static uint32_t find_other_victim(struct ns *ns, uint32_t page)
 
 bool sink_swaps(struct ns *ns, uint32_t page, bool is_wanted)
 {
-        uint64_t now_nsec = store_of(ns)->now_nsec;
+        uint64_t now_nsec = ns_store(ns)->now_nsec;
         uint32_t victim = may_sink(ns, TIER_DEVICE) ? find_other_victim(ns, page) : NODE_NONE;
 
         if (victim == NODE_NONE)

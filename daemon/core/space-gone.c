@@ -12,11 +12,6 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 void space_wake(struct store *s)
 {
         if (s->on_transfer_work)
@@ -132,9 +127,9 @@ uint32_t space_clean(struct ns *ns, uint32_t budget)
 
 static void begin(struct ns *ns)
 {
-        (void)space_clean(ns, store_of(ns)->drop_slice_pages);
+        (void)space_clean(ns, ns_store(ns)->drop_slice_pages);
         if (space_is_cleaning(&ns->space))
-                space_wake(store_of(ns));
+                space_wake(ns_store(ns));
 }
 
 void space_drop_missing(struct ns *ns)
@@ -146,13 +141,13 @@ void space_drop_missing(struct ns *ns)
 
 void space_stop_removing(struct ns *ns)
 {
-        store_of(ns)->n_removing -= ns->space.removes_unknown;
+        ns_store(ns)->n_removing -= ns->space.removes_unknown;
         ns->space.removes_unknown = false;
 }
 
 void space_remove_unknown(struct ns *ns)
 {
-        store_of(ns)->n_removing += !ns->space.removes_unknown;
+        ns_store(ns)->n_removing += !ns->space.removes_unknown;
         ns->space.removes_unknown = true;
         ns->space.unknown_iter = 0;
         begin(ns);

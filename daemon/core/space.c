@@ -27,11 +27,6 @@ struct space_load {
         struct ns *ns; /* NULL: it has gone, or has another space by now */
 };
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 static struct disk_file *disk_of(const struct ns *ns)
 {
         const struct pool *pool = ns->tiers[TIER_DISK].pool;
@@ -46,7 +41,7 @@ bool space_takes(const struct ns *ns)
 
 static uint64_t hash_of(const struct ns *ns, const uint8_t key[KEY_BYTES])
 {
-        return store_hash_key(ns->tenant->store, key) >> 1; /* a map's key isn't UINT64_MAX */
+        return store_hash_key(ns_store(ns), key) >> 1; /* a map's key isn't UINT64_MAX */
 }
 
 /* ---- entries become pages -------------------------------------------------------------------- */
@@ -138,7 +133,7 @@ static void describe(
         memcpy(p->key, d->key, KEY_BYTES);
         p->tokens = (uint16_t)d->tokens;
         p->epoch = (uint32_t)ns->epoch;
-        note->published_sec = note->used_sec = store_now_sec(store_of(ns));
+        note->published_sec = note->used_sec = store_now_sec(ns_store(ns));
         note->was_found = 1; /* it was let onto the disk for that */
         note->depth = parent == PAGE_NONE ? 1 : ns_note(ns, parent)->depth + 1;
         note->end_token = (uint32_t)d->end_token;
@@ -172,9 +167,9 @@ static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_
         ns_enter_tree(ns, page, parent);
         ns->evict->insert(ns->policy, page,
                 &(struct evict_insert){
-                        .id = store_hash_key(ns->tenant->store, d->key), .tokens = d->tokens},
-                store_of(ns)->now_nsec);
-        ns->evict->idle(ns->policy, page, store_of(ns)->now_nsec);
+                        .id = store_hash_key(ns_store(ns), d->key), .tokens = d->tokens},
+                ns_store(ns)->now_nsec);
+        ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
         nsset_sealed(ns, page);
         return true;
 }
@@ -227,7 +222,7 @@ void space_note_sealed(struct ns *ns, uint32_t page)
                 return;
         claim_after(ns, ns_page(ns, page)->key);
         if (ns->space.claimed > 0)
-                space_wake(store_of(ns));
+                space_wake(ns_store(ns));
 }
 
 void space_drop_unclaimed(struct ns *ns)
@@ -293,7 +288,7 @@ static void begin_sorting(struct ns *ns)
         }
         s->room = (uint32_t)MIN(info.n_pages, UINT32_MAX - 1);
         s->sort_iter = 0;
-        (void)sort_some(ns, store_of(ns)->drop_slice_pages);
+        (void)sort_some(ns, ns_store(ns)->drop_slice_pages);
 }
 
 /* ---- open, loading, ready -------------------------------------------------------------------- */
@@ -308,7 +303,7 @@ static void become_ready(struct ns *ns)
                 begin_sorting(ns);
         }
         ns->may_be_due = true;
-        space_wake(store_of(ns));
+        space_wake(ns_store(ns));
 }
 
 static void on_loaded(int result, void *data)
@@ -546,7 +541,7 @@ static bool drop_victims(struct ns *ns, uint32_t n)
 
         while (n_gone < n) {
                 uint32_t page = ns->evict->victim(
-                        ns->policy, TIER_DISK, EVICT_DROP, store_of(ns)->now_nsec);
+                        ns->policy, TIER_DISK, EVICT_DROP, ns_store(ns)->now_nsec);
 
                 if (page == NODE_NONE)
                         break;
@@ -559,7 +554,7 @@ static bool drop_victims(struct ns *ns, uint32_t n)
  * nobody has opened, any. */
 bool space_make_room(struct ns *ns, uint32_t n)
 {
-        struct store *store = store_of(ns);
+        struct store *store = ns_store(ns);
         struct disk_file *d = disk_of(ns);
         struct disk_space *best = NULL, *unopened = NULL, *largest = NULL;
         uint64_t most = 0;

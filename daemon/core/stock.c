@@ -26,14 +26,9 @@
 /* Nobody leases any more: what is kept goes back then, and no timer runs. Not tuned. */
 #define QUIET_NSEC (2000 * NSEC_PER_MSEC)
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
-        struct store *s = store_of(ns);
+        struct store *s = ns_store(ns);
 
         ahead_leased(&ns->ahead, n, now_nsec);
         sink_note_lease(ns, n);
@@ -64,7 +59,7 @@ bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
 /* Will more be leased soon? */
 static bool is_busy(const struct ns *ns, uint64_t now_nsec)
 {
-        return !store_of(ns)->draining && !list_is_empty(&ns->attachments) &&
+        return !ns_store(ns)->draining && !list_is_empty(&ns->attachments) &&
                stock_is_leased(ns, now_nsec);
 }
 
@@ -132,7 +127,7 @@ static bool work(struct ns *ns, uint64_t now_nsec)
                 return false;
         ns->stock_pages = wanted(ns, now_nsec);
         ns->free_pages = wanted_free(ns, now_nsec);
-        if (ns->stock_pages > 0 && !is_waited_for(store_of(ns), ns->device.pool))
+        if (ns->stock_pages > 0 && !is_waited_for(ns_store(ns), ns->device.pool))
                 bind(ns);
         free_ahead(ns, now_nsec);
         if (MAX(ns->stock_pages, ns->free_pages) < was)

@@ -23,16 +23,11 @@
  */
 #define SPACE_STEP 256
 
-static struct store *store_of(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
-
 /* ---- which ---------------------------------------------------------------------------------- */
 
 struct transfer *transfer_find(const struct ns *ns, uint32_t from)
 {
-        list_for_each (t, &store_of(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
                 if (t->ns == ns && t->from == from && t->kind != TRANSFER_COPY)
                         return t;
         return NULL;
@@ -42,7 +37,7 @@ uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind)
 {
         uint32_t n = 0;
 
-        list_for_each (t, &store_of(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
                 n += t->ns == ns && t->kind == kind;
         return n;
 }
@@ -56,14 +51,14 @@ uint64_t transfer_count_moving(const struct ns *ns)
 {
         uint64_t n = 0;
 
-        list_for_each (t, &store_of(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
                 n += t->ns == ns && holds_moving(t);
         return n;
 }
 
 bool transfer_moves_to(const struct ns *ns, uint32_t page)
 {
-        list_for_each (t, &store_of(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
                 if (t->ns == ns && t->to == page && holds_moving(t))
                         return true;
         return false;
@@ -78,7 +73,7 @@ static struct carry_page *carried(const struct transfer *t)
 
 static void unlink_one(struct transfer *t)
 {
-        struct store *s = store_of(t->ns);
+        struct store *s = ns_store(t->ns);
 
         list_remove(&t->link);
         s->n_transfers--;
@@ -144,7 +139,7 @@ static void give_up(struct transfer *t, int result)
 static void drop_damaged(struct transfer *t)
 {
         struct ns *ns = t->ns;
-        struct store *s = store_of(ns);
+        struct store *s = ns_store(ns);
 
         if (!is_there(t))
                 return;
@@ -184,7 +179,7 @@ static int end_down(struct transfer *t)
 
         if (!is_there(t) || !may_arrive(t) || !retire(t))
                 return -EAGAIN;
-        store_of(ns)->counters.demoted_pages++;
+        ns_store(ns)->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         happened_demoted(ns, t->to);
         places_change(ns, t->from, t->to, carried(t)->content);
@@ -201,7 +196,7 @@ static int end_put(struct transfer *t)
                 return -ENOENT;
         if (!may_arrive(t))
                 return -EAGAIN;
-        store_of(ns)->counters.demoted_pages++;
+        ns_store(ns)->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         happened_demoted(ns, t->to);
         places_change_pinned(ns, t->from, t->to, carried(t)->content);
@@ -217,7 +212,7 @@ static int end_up(struct transfer *t)
                 return -ENOENT;
         if (!may_arrive(t))
                 return -EAGAIN;
-        store_of(ns)->counters.promoted_pages++;
+        ns_store(ns)->counters.promoted_pages++;
         ns->tiers[TIER_DEVICE].n_arrived++;
         places_change_pinned(ns, t->from, t->to, 0);
         PROBE_MOVED(promote, t, from);
@@ -301,7 +296,7 @@ static void finish_all(struct carry *c)
 int transfer_begin(
         struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t to, bool is_urgent)
 {
-        struct store *s = store_of(ns);
+        struct store *s = ns_store(ns);
         struct transfer *t;
 
         if (!s->mover)
@@ -374,7 +369,7 @@ bool transfer_call_off(struct ns *ns)
 {
         bool any = false;
 
-        list_for_each (t, &store_of(ns)->transfers, struct transfer, link) {
+        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link) {
                 if (t->ns != ns || t->kind != TRANSFER_DOWN || t->is_unwanted)
                         continue;
                 if (is_in_policy(t))
@@ -389,7 +384,7 @@ bool transfer_takes(struct ns *ns, uint32_t page)
 {
         struct transfer *found = NULL;
 
-        list_for_each (t, &store_of(ns)->transfers, struct transfer, link)
+        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
                 if (t->ns == ns && t->kind == TRANSFER_COPY && t->to == page && !t->is_unwanted)
                         found = t;
         if (!found)
@@ -401,7 +396,7 @@ bool transfer_takes(struct ns *ns, uint32_t page)
 
 void transfer_forget_ns(struct ns *ns)
 {
-        list_for_each_safe (t, &store_of(ns)->transfers, struct transfer, link) {
+        list_for_each_safe (t, &ns_store(ns)->transfers, struct transfer, link) {
                 if (t->ns != ns)
                         continue;
                 unlink_one(t);

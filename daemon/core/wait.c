@@ -9,11 +9,6 @@
 #include "daemon/core/tenant.h"
 #include "policy/admission.h"
 
-static struct store *store_of(const struct attach *a)
-{
-        return a->ns->tenant->store;
-}
-
 static struct attach *attach_of(struct wait *w)
 {
         return container_of(w, struct attach, wait);
@@ -21,7 +16,7 @@ static struct attach *attach_of(struct wait *w)
 
 void wait_arrive(struct attach *a, uint32_t n, uint64_t deadline_nsec)
 {
-        struct store *s = store_of(a);
+        struct store *s = ns_store(a->ns);
 
         assert(a->wait.n_wanted == 0);
 
@@ -67,7 +62,7 @@ void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason)
         w->reason = reason;
         if (reason != LEASE_REASON_DEVICE || w->told == LEASE_REASON_NONE)
                 w->told = reason;
-        list_append(&store_of(a)->waits, &w->link);
+        list_append(&ns_store(a->ns)->waits, &w->link);
         if (reason == LEASE_REASON_DEVICE) {
                 a->ns->n_wanted += n;
                 a->ns->n_waiting++;
@@ -131,7 +126,7 @@ static bool comes_before(const struct attach *a, const struct admission_request 
 {
         const struct admission_request request = request_of(a);
 
-        return admission_compare(&request, b, store_of(a)->now_nsec) < 0;
+        return admission_compare(&request, b, ns_store(a->ns)->now_nsec) < 0;
 }
 
 struct candidate {
@@ -199,10 +194,10 @@ bool wait_is_next(const struct attach *a)
         struct admission_request request;
         bool is_known = false, a_deserves = false;
 
-        if (list_is_empty(&store_of(a)->waits))
+        if (list_is_empty(&ns_store(a->ns)->waits))
                 return true;
         request = request_of(a);
-        list_for_each (w, &store_of(a)->waits, struct wait, link) {
+        list_for_each (w, &ns_store(a->ns)->waits, struct wait, link) {
                 const struct attach *b = attach_of(w);
 
                 if (b == a || !is_rival(b, a) || !comes_before(b, &request))
