@@ -6,7 +6,7 @@
 
 #include "base/fault-point.h"
 #include "daemon/core/detail.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/grants.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"
@@ -54,7 +54,7 @@ static void unlink_page(struct ns *ns, uint32_t page)
 static int check_page(const struct attach *a, uint32_t page, struct detail *d)
 {
         const struct ns *ns = a->ns;
-        int r = lease_check_granted(a, page, d);
+        int r = grants_check_page(a, page, d);
 
         if (r < 0)
                 return r;
@@ -125,7 +125,7 @@ int announce_pages(struct attach *a, const uint32_t *pages, const uint8_t *keys,
 
         *ret_n = 0;
         (void)announce_withdraw_some(a, UINT64_MAX); /* or these would go, too */
-        r = lease_check_version(a, d);
+        r = attach_check_version(a, d);
         for (uint32_t i = 0; i < n && r == 0; i++) {
                 const uint8_t *key = keys + (size_t)i * KEY_BYTES;
                 uint64_t hash = shared_hash(&ns->shared, key);
@@ -143,7 +143,7 @@ int announce_pages(struct attach *a, const uint32_t *pages, const uint8_t *keys,
 int announce_state(const struct attach *a, const uint8_t key[KEY_BYTES], struct detail *d)
 {
         uint64_t hash = shared_hash(&a->ns->shared, key);
-        int r = lease_check_version(a, d);
+        int r = attach_check_version(a, d);
 
         if (r != 0)
                 return r;

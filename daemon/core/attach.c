@@ -11,7 +11,7 @@
 #include "daemon/core/fetch.h"
 #include "daemon/core/group.h"
 #include "daemon/core/history.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/placing.h"
 #include "daemon/core/prefetch.h"
@@ -49,33 +49,13 @@ static struct grants *join_grants(struct group *g, struct ns *ns)
         return grants;
 }
 
-bool grants_may_be_written(const struct grants *g, uint32_t page)
+int attach_check_version(const struct attach *a, struct detail *d)
 {
-        uint32_t set = page / g->ns->geometry.set_pages;
-
-        if (g->group->n_lingering == 0)
-                return false;
-        list_for_each (a, &g->ns->attachments, struct attach, ns_link)
-                if (a->grants == g && a->member->lingers && map_find(&a->mapped, set))
-                        return true;
-        return false;
-}
-
-void grants_give_back(struct grants *g, uint32_t page)
-{
-        struct page *p = ns_page(g->ns, page);
-
-        assert(p->state == PAGE_GRANTED && !p->ready && !p->given_back);
-
-        announce_withdraw(g->ns, page);
-        if (grants_may_be_written(g, page)) {
-                p->given_back = 1;
-                p->reported = 0;
-                g->n_given_back++;
-                return;
-        }
-        grants_remove(g, page);
-        ns_free_page(g->ns, page);
+        if (a->version_epoch == a->ns->version_epoch)
+                return 0;
+        return detail_set(d, KVL_STATUS_STALE,
+                "namespace %s has version %s now; close it and open it with that version",
+                a->ns->name, a->ns->layout.version);
 }
 
 struct attach *attach_find(struct member *m, uint32_t id)

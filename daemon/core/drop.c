@@ -7,7 +7,7 @@
 #include "base/probe.h"
 #include "daemon/core/happened.h"
 #include "daemon/core/history.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/group.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/prefetch.h"
@@ -228,7 +228,7 @@ static bool has_room(const struct ns *ns)
 
 static int check(const struct attach *a, struct detail *detail)
 {
-        int r = lease_check_version(a, detail);
+        int r = attach_check_version(a, detail);
 
         if (r != 0 || has_room(a->ns))
                 return r;

@@ -21,6 +21,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "daemon/core/chore.h"
+#include "daemon/core/grants.h"
 #include "daemon/core/leave.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
@@ -49,19 +50,6 @@ struct group {
         struct list_link leaving; /* struct member.link; leave.h */
         uint32_t n_lingering;     /* of the members */
         struct list_link grants;  /* struct grants.link */
-};
-
-/* GRANTED pages of one group in one namespace. */
-struct grants {
-        struct list_link link; /* group.grants */
-        struct group *group;   /* borrowed */
-        struct ns *ns;         /* borrowed */
-        uint32_t head;         /* page index, PAGE_NONE */
-        uint32_t n_pages;
-        uint32_t n_given_back;    /* of these, page.given_back */
-        uint32_t n_attach;        /* attachments of the group to ns; freed with the last */
-        struct list_link closing; /* struct attach.grants_link: not counted there any more */
-        bool is_reporting;        /* a REPORT is under way (lease.h): pages have page.reported */
 };
 
 struct member {
@@ -218,18 +206,9 @@ int attach_check_page_pins(const struct attach *a, uint32_t page, uint32_t n, st
  * attach_check_page_pins() allows. */
 void attach_note_pin(struct attach *a, uint32_t page);
 
-/* The page, GRANTED, and the group its owner, is in its grants from now on. */
-void grants_add(struct grants *g, uint32_t page);
-
-/* The page leaves its group's grants, to be published or freed by the caller. */
-void grants_remove(struct grants *g, uint32_t page);
-
-/* The group gives a page back that is granted to it, not in a magazine and not given back before:
- * it is FREE, or will be when no lingering member of the group has its set mapped. */
-void grants_give_back(struct grants *g, uint32_t page);
-
-/* Does a lingering member of the group have the page's set mapped? */
-bool grants_may_be_written(const struct grants *g, uint32_t page);
+/* 0; KVL_STATUS_STALE with the sentence: the namespace changed its version after this attachment
+ * was opened. */
+int attach_check_version(const struct attach *a, struct detail *d);
 
 struct attach *attach_find(struct member *m, uint32_t id);
 

@@ -1,761 +1,472 @@
 #include "daemon/core/lease.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <string.h>
+#include <stdio.h>
 
-#include "base/fault-point.h"
+#include "base/clock.h"
 #include "base/probe.h"
-#include "daemon/core/announce.h"
-#include "daemon/core/client-record.h"
 #include "daemon/core/detail.h"
-#include "daemon/core/history.h"
-#include "daemon/core/nsset.h"
-#include "daemon/core/places.h"
-#include "daemon/core/prefetch.h"
-#include "daemon/core/session.h"
+#include "daemon/core/grants.h"
+#include "daemon/core/happened.h"
+#include "daemon/core/magazine.h"
+#include "daemon/core/room.h"
+#include "daemon/core/run.h"
+#include "daemon/core/stock.h"
 #include "daemon/core/store.h"
-#include "daemon/core/tag.h"
 #include "daemon/core/tenant.h"
-#include "daemon/core/transfer.h"
 #include "proto/status.h"
 
-int lease_check_version(const struct attach *a, struct detail *d)
+static uint64_t add_nsec(uint64_t a, uint64_t b)
 {
-        if (a->version_epoch == a->ns->version_epoch)
+        return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* ---- the end of a wait ---------------------------------------------------------------------- */
+
+/* Did it wait for room, not only for a device? */
+static bool has_queued(const struct wait *w)
+{
+        return w->told != LEASE_REASON_NONE && w->told != LEASE_REASON_DEVICE;
+}
+
+static uint64_t waited_nsec(const struct attach *a)
+{
+        return ns_store(a->ns)->now_nsec - a->wait.arrived_nsec;
+}
+
+/* It waits no more, for good. */
+static void count_wait(struct attach *a)
+{
+        struct tenant_counters *c = &a->ns->tenant->counters;
+        uint64_t nsec = waited_nsec(a);
+
+        if (!has_queued(&a->wait))
+                return;
+        c->waits++;
+        c->waited_nsec += nsec;
+        c->max_wait_nsec = MAX(c->max_wait_nsec, nsec);
+}
+
+/* Sets were kept for it. */
+static void trim_after_wait(struct ns *ns)
+{
+        if (ns->n_waiting == 0)
+                ns->failure.code = 0;
+        ns_trim(ns);
+}
+
+void lease_call_off(struct attach *a)
+{
+        if (!wait_end(a))
+                return;
+        count_wait(a);
+        trim_after_wait(a->ns);
+        wait_wake(ns_store(a->ns));
+}
+
+/* ---- who may wait, and how long ------------------------------------------------------------- */
+
+/* Could so many be had if everybody else gave way, but for what is reserved for them? */
+static bool may_ever_fit(const struct ns *ns, uint32_t n)
+{
+        uint64_t sets = region_reach(ns->device.stake) / ns->geometry.set_bytes;
+
+        sets = MIN(sets, (uint64_t)ns->geometry.tiers[TIER_DEVICE].n_sets);
+        return n + (ns->keep_page_zero ? 1u : 0u) <= sets * ns->geometry.set_pages;
+}
+
+/* What it lacks is its own by reservation: others have it, and are giving it back. */
+static bool is_owed(const struct attach *a)
+{
+        const struct stake *s = a->ns->device.stake;
+
+        return s->reserve_bytes > 0 && s->charged_bytes + wait_lacks_bytes(a) <= s->reserve_bytes;
+}
+
+/* How long it may wait for room, from its arrival; 0: not at all. */
+static uint64_t longest_wait(
+        const struct attach *a, const struct lease_request *rq, enum lease_reason reason)
+{
+        const struct tenant_attrs *attrs = &a->ns->tenant->attrs;
+        uint64_t most = attrs->when_full == WHEN_FULL_QUEUE ? attrs->max_wait_nsec : 0;
+
+        if (reason == LEASE_REASON_DEVICE || !may_ever_fit(a->ns, rq->n))
                 return 0;
-        return detail_set(d, KVL_STATUS_STALE,
-                "namespace %s has version %s now; close it and open it with that version",
-                a->ns->name, a->ns->layout.version);
+        if (reason == LEASE_REASON_POOL_FULL && is_owed(a))
+                most = MAX(most, rq->take_back_nsec);
+        return MIN(most, rq->max_wait_nsec);
 }
 
-/* ---- lease ---------------------------------------------------------------------------------- */
-
-void grants_add(struct grants *g, uint32_t page)
+/* What orders it among others that wait for room. */
+static uint64_t queue_deadline(const struct attach *a, const struct lease_request *rq)
 {
-        struct page *p = ns_page(g->ns, page);
-
-        assert(p->state == PAGE_GRANTED && p->owner == g->group->id);
-
-        p->prev = PAGE_NONE;
-        p->next = g->head;
-        if (g->head != PAGE_NONE)
-                ns_page(g->ns, g->head)->prev = page;
-        g->head = page;
-        g->n_pages++;
+        return add_nsec(ns_store(a->ns)->now_nsec,
+                MIN(a->ns->tenant->attrs.max_wait_nsec, rq->max_wait_nsec));
 }
 
-void grants_remove(struct grants *g, uint32_t page)
+/* ---- one try -------------------------------------------------------------------------------- */
+
+struct ask {
+        struct attach *a;
+        const struct lease_request *rq;
+        bool by_device;           /* it waited for sets that were being made */
+        bool failed;              /* they weren't */
+        uint32_t n;               /* pages to grant or to wait for */
+        struct run run;           /* LEASE_RUN: the pages to grant are the first of these */
+        enum lease_reason reason; /* why not, where it isn't 0 that was returned */
+        struct detail *d;
+};
+
+static int refuse_behind(struct ask *k, const struct attach *before)
 {
-        struct page *p = ns_page(g->ns, page);
+        k->reason = before->wait.reason == LEASE_REASON_DEVICE ? LEASE_REASON_POOL_FULL
+                                                               : before->wait.reason;
+        return detail_set(k->d,
+                k->reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL,
+                "other leases of namespace %s wait for pages and come first: try again later, "
+                "release "
+                "pages, or let tenant %s hold more",
+                k->a->ns->name, k->a->ns->tenant->name);
+}
 
-        assert(p->state == PAGE_GRANTED && p->owner == g->group->id);
+static int refuse_run(struct ask *k, uint32_t n)
+{
+        const struct ns *ns = k->a->ns;
 
-        list_for_each (a, &g->closing, struct attach, grants_link)
-                if (a->grants_at == page)
-                        a->grants_at = p->next;
-        if (p->prev != PAGE_NONE)
-                ns_page(g->ns, p->prev)->next = p->next;
+        k->reason = LEASE_REASON_NO_RUN;
+        return detail_set(k->d, KVL_STATUS_FULL,
+                "of the %llu free pages of namespace %s at most %u have consecutive numbers, not "
+                "%u: lease fewer at once, or in several runs, or release and free pages around "
+                "them",
+                (unsigned long long)ns_n_room(ns), ns->name, k->run.n, n);
+}
+
+/* There are n FREE pages for it. 0: so many of them with consecutive numbers. */
+static int find_run(struct ask *k, uint32_t n)
+{
+        struct ns *ns = k->a->ns;
+        int r;
+
+        if (run_find(ns, n, &k->run))
+                return 0;
+        /* What a device makes for it is for a run: not again. */
+        if (k->by_device)
+                r = ns->device.n_preparing > 0 ? -EINPROGRESS : 0;
         else
-                g->head = p->next;
-        if (p->next != PAGE_NONE)
-                ns_page(g->ns, p->next)->prev = p->prev;
-        p->prev = p->next = PAGE_NONE;
-        g->n_pages--;
-        g->n_given_back -= p->given_back;
-        p->given_back = 0;
-}
-
-void lease_take(struct attach *a, uint32_t page, uint32_t seq)
-{
-        const struct page_use use = {.state = PAGE_GRANTED,
-                .owner = a->grants->group->id,
-                .client = a->member->id,
-                .seq = seq};
-
-        set_take(ns_set_of(a->ns, page), page, &use);
-        grants_add(a->grants, page);
-}
-
-uint32_t lease_take_page(struct attach *a, uint32_t seq)
-{
-        struct extent_set *set = list_first(&a->ns->device.sets_room, struct extent_set, room_link);
-        uint32_t page = set->free_head;
-
-        lease_take(a, page, seq);
-        return page;
-}
-
-/* ---- publish -------------------------------------------------------------------------------- */
-
-static int publish_check(const struct attach *a, const struct publish *p, struct detail *d)
-{
-        if (p->n == 0)
-                return detail_set(d, -EINVAL, "a publish of 0 pages");
-        if (p->last_tokens == 0 || p->last_tokens > a->ns->layout.page_tokens)
-                return detail_set(d, -EINVAL,
-                        "last_tokens is %u: 1 to page_tokens (%u) are allowed", p->last_tokens,
-                        a->ns->layout.page_tokens);
-        return lease_check_version(a, d);
-}
-
-int lease_check_granted(const struct attach *a, uint32_t page, struct detail *d)
-{
-        const struct page *p = ns_page(a->ns, page);
-
-        if (!p)
-                return detail_set(
-                        d, -EINVAL, "page %u isn't bound in namespace %s", page, a->ns->name);
-        if (p->state != PAGE_GRANTED)
-                return detail_set(
-                        d, -EINVAL, "page %u is %s, not granted", page, page_state_name(p->state));
-        if (p->owner != a->grants->group->id)
-                return detail_set(d, -EINVAL, "page %u is granted to another group", page);
-        if (p->given_back)
-                return detail_set(d, -EINVAL, "page %u was given back", page);
-        if (p->ready && !magazine_is_claimed(a->grants, page))
-                return detail_set(d, -EINVAL, "page %u lies in a magazine, nobody leased it", page);
-        return 0;
-}
-
-/* As policies know it: clients count their requests themselves, each from 1. 0 stays none. */
-static uint64_t request_of(const struct attach *a, uint64_t request)
-{
-        struct hash_seed client = {a->member->id, 0};
-
-        return request == 0 ? 0 : hash_bytes(client, &request, sizeof(request)) | 1;
-}
-
-static void tell_request(struct ns *ns, uint64_t request, enum request_event what, uint32_t page)
-{
-        const struct store *s = ns_store(ns);
-
-        ns->was_used = ns->unsaved = true;
-        if (s->on_request)
-                s->on_request(ns, request, what, page, s->callback_data);
-}
-
-/* Of what it is published as. */
-static void note_publish(const struct attach *a, uint32_t page)
-{
-        struct page_note *n = ns_note(a->ns, page);
-
-        n->published_sec = n->used_sec = store_now_sec(ns_store(a->ns));
-        FAULT_POINT("publish-before-client");
-        n->seq = PAGE_SEQ_NONE; /* before: who leased it by this number may have been another */
-        atomic_signal_fence(memory_order_seq_cst);
-        n->client = a->member->id;
-        FAULT_POINT("publish-after-client");
-        n->was_found = 0;
-}
-
-/* What page_note.depth holds. */
-#define DEPTH_MAX ((UINT32_C(1) << 31) - 1)
-
-/* Where it lies in its text. */
-static void note_place(struct ns *ns, const struct publish_one *o)
-{
-        const struct page_note *up = o->parent == PAGE_NONE ? NULL : ns_note(ns, o->parent);
-        struct page_note *n = ns_note(ns, o->page);
-        uint64_t end = (up ? up->end_token : 0) + (uint64_t)o->tokens;
-
-        n->depth = up ? MIN((uint32_t)up->depth + 1, DEPTH_MAX) : 1;
-        /* More only of one that a session's window puts where it is in that text. */
-        n->end_token = (uint32_t)MIN(end, (uint64_t)TEXT_TOKENS_MAX);
-}
-
-/* A lookup has found it as its deepest page: that speaks for its ancestors, too (drop_leaf()). */
-static void note_found(struct attach *a, uint32_t page, uint64_t request)
-{
-        struct ns *ns = a->ns;
-
-        ns_note_use(ns, page);
-        ns_note(ns, page)->was_found = 1;
-        ns->evict->touch(ns->policy, page, request_of(a, request), ns_store(ns)->now_nsec);
-        prefetch_note_found(a, page);
-        tell_request(ns, request_of(a, request), REQUEST_FOUND, page);
-}
-
-/* What became of a page that was published, as docs/PROBES.md has it. */
-enum published { PUBLISHED_SEALED, PUBLISHED_HIDDEN, PUBLISHED_DUPLICATE, PUBLISHED_TAKEN_OVER };
-
-#define PROBE_PUBLISH(a, o, at, what) \
-        PROBE(kvleased, publish, (a)->ns->tenant, (a)->ns, (a)->member->id, at, (o)->tokens, what)
-
-/* Published, and nobody finds it. */
-static void hide_page(struct ns *ns, uint32_t page, bool is_private)
-{
-        struct page *p = ns_page(ns, page);
-
-        ns_note(ns, page)->tag = 0;
-        p->unindexed = !is_private;
-        ns_store(ns)->counters.unindexed += !is_private;
-        ns_set_state(ns, page, PAGE_DETACHED);
-        p->owner = 0;
-}
-
-/* SEALED and findable; DETACHED from the start where it has no slot in the index, or its set is
- * recalled: then it ends with its pins; or where it is for a session's window. True where findable.
- */
-static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t hash)
-{
-        struct ns *ns = a->ns;
-        struct page *p = ns_page(ns, o->page);
-        bool is_private = session_is_private(a, o->session);
-        bool is_hidden = is_private || ns_set_of(ns, o->page)->recall.state != RECALL_NONE ||
-                         (o->parent != PAGE_NONE && ns_page(ns, o->parent)->unindexed);
-
-        if (is_hidden || memcmp(p->key, o->key, KEY_BYTES) != 0)
-                announce_withdraw(ns, o->page);
-        grants_remove(a->grants, o->page);
-        FAULT_POINT("publish-before-key");
-        memcpy(p->key, o->key, KEY_BYTES);
-        FAULT_POINT("publish-after-key");
-        p->tokens = (uint16_t)o->tokens;
-        p->reported = 0;
-        note_publish(a, o->page);
-        note_place(ns, o);
-        ns_note(ns, o->page)->tag = is_hidden ? 0 : o->tag; /* nobody is its announcer any more */
-        records_seal(ns, o->page, p->generation, o->parent);
-        shared_describe(ns, o->page);
-        ns->counters.publishes++;
-        ns_store(ns)->counters.publishes++;
-        if (is_hidden) {
-                hide_page(ns, o->page, is_private);
-                PROBE_PUBLISH(a, o, o->page, PUBLISHED_HIDDEN);
-                return false;
+                r = room_bind_run(ns, n);
+        if (r == -EINPROGRESS) {
+                k->reason = LEASE_REASON_DEVICE;
+                return r;
         }
-        ns_set_state(ns, o->page, PAGE_SEALED);
-        p->owner = 0;
-        if (!announce_fulfil(ns, hash, o->page) && !shared_insert(ns, hash, o->page)) {
-                hide_page(ns, o->page, false);
-                PROBE_PUBLISH(a, o, o->page, PUBLISHED_HIDDEN);
-                return false;
-        }
-        if (o->tag != 0)
-                tag_enter(ns, o->page);
-        ns_enter_tree(ns, o->page, o->parent);
-        ns->evict->insert(ns->policy, o->page,
-                &(struct evict_insert){.id = store_hash_key(ns_store(ns), o->key),
-                        .tokens = o->tokens,
-                        .request = request_of(a, o->request)},
-                ns_store(ns)->now_nsec);
-        tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
-        nsset_sealed(ns, o->page);
-        space_note_sealed(ns, o->page);
-        PROBE_PUBLISH(a, o, o->page, PUBLISHED_SEALED);
-        return true;
-}
-
-static int check_publish(const struct attach *a, const struct publish_one *o, struct detail *d)
-{
-        const struct ns *ns = a->ns;
-        int r = lease_check_granted(a, o->page, d);
-
-        if (r < 0)
-                return r;
-        if (ns_page(ns, o->page)->epoch != (uint32_t)ns->epoch)
-                return detail_set(d, KVL_STATUS_STALE,
-                        "page %u was granted before namespace %s was invalidated; free it", o->page,
-                        ns->name);
-        return 0;
-}
-
-/* Positions in a text have 32 bits. A session that is truncated as often as it grows gets there. */
-static int check_length(struct attach *a, const struct publish_one *o, struct detail *d)
-{
-        uint64_t begin = session_next_token(a, o->session, o->parent);
-
-        if (begin + o->tokens <= TEXT_TOKENS_MAX)
+        if (run_find(ns, n, &k->run))
                 return 0;
-        return detail_set(d, -EINVAL,
-                "page %u would end at token %llu of its text, what was truncated included, and %u "
-                "is the last: begin another session",
-                o->page, (unsigned long long)(begin + o->tokens), TEXT_TOKENS_MAX);
-}
-
-/* What can fail once the page is sealed is made ready. */
-static int reserve_publish(struct attach *a, const struct publish_one *o, struct detail *d)
-{
-        int r = session_reserve(a, o->session, 1, d);
-
-        if (r < 0 || o->tag == 0 || tag_reserve(a->ns) == 0)
-                return r;
-        return detail_set(d, -ENOMEM, "no memory for a tag");
-}
-
-/* The page that has the key already, if that is of any use to who publishes it. */
-static uint32_t find_existing(struct attach *a, const struct publish_one *o, uint64_t hash)
-{
-        return session_is_private(a, o->session) ? PAGE_NONE : shared_find(a->ns, hash, o->key);
-}
-
-/* The page that carries the key now belongs to the session and has the tag. */
-static void enter(struct attach *a, const struct publish_one *o, uint32_t page)
-{
-        session_append(a, o->session, page, o->parent, ns_store(a->ns)->now_nsec);
-        if (o->tag != 0 && ns_page(a->ns, page)->state == PAGE_SEALED)
-                tag_add(a->ns, page, o->tag);
-}
-
-/*
- * Somebody was first, and it lies below the device by now: the publisher's copy takes its place,
- * which brings it up for nothing. False: it stays where it is.
- */
-static bool take_over(struct attach *a, const struct publish_one *o, uint32_t existing)
-{
-        struct ns *ns = a->ns;
-        struct page *p = ns_page(ns, o->page);
-
-        if (tier_of_page(&ns->geometry, existing) == TIER_DEVICE || p->announced ||
-                ns_note(ns, existing)->n_windows > 0 ||
-                ns_page(ns, existing)->tokens != o->tokens || transfer_find(ns, existing) ||
-                ns_set_of(ns, o->page)->recall.state != RECALL_NONE)
-                return false;
-        grants_remove(a->grants, o->page);
-        p->reported = 0;
-        ns_note(ns, existing)->client = a->member->id; /* who asks again is known by it */
-        places_change_pinned(ns, existing, o->page, 0);
-        p->owner = 0;
-        ns_note_use(ns, o->page);
-        ns->counters.duplicates++;
-        ns_store(ns)->counters.duplicates++;
-        tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, o->page);
-        PROBE_PUBLISH(a, o, o->page, PUBLISHED_TAKEN_OVER);
-        return true;
-}
-
-static int note_duplicate(
-        const struct attach *a, const struct publish_one *o, uint32_t existing, uint32_t *ret_page)
-{
-        struct ns *ns = a->ns;
-
-        ns_note_use(ns, existing);
-        tell_request(ns, request_of(a, o->request), REQUEST_PUBLISHED, existing);
-        ns->counters.duplicates++;
-        ns_store(ns)->counters.duplicates++;
-        PROBE_PUBLISH(a, o, existing, PUBLISHED_DUPLICATE);
-        *ret_page = existing;
-        return KVL_STATUS_DUPLICATE;
-}
-
-/* Did this member publish the page as that, for the daemon before this one? */
-static bool was_published(const struct attach *a, const struct publish_one *o)
-{
-        const struct page *p = ns_page(a->ns, o->page);
-
-        return a->member->repeats && p && (p->state == PAGE_SEALED || p->state == PAGE_DETACHED) &&
-               memcmp(p->key, o->key, KEY_BYTES) == 0 &&
-               ns_note(a->ns, o->page)->client == a->member->id;
-}
-
-/* What may be left to do for it. */
-static int publish_again(struct attach *a, const struct publish_one *o, struct detail *d)
-{
-        const struct page *p = ns_page(a->ns, o->page);
-        int r = reserve_publish(a, o, d);
-
-        if (r < 0 || ns_page_is_stale(a->ns, p))
-                return r;
-        if (p->state != PAGE_SEALED && (!session_is_private(a, o->session) ||
-                                               session_may_continue(a, o->session, o->page)))
+        if (magazine_drain_ns(ns) > 0 && run_find(ns, n, &k->run))
                 return 0;
-        r = check_length(a, o, d);
-        if (r == 0)
-                enter(a, o, o->page);
+        return refuse_run(k, n);
+}
+
+/* 0: there are n FREE pages for it. */
+static int find_pages(struct ask *k, uint32_t n)
+{
+        const struct attach *before = k->by_device ? NULL : wait_before(k->a);
+        int r;
+
+        if (before)
+                return refuse_behind(k, before);
+        if (ns_n_room(k->a->ns) >= n)
+                return k->rq->how == LEASE_RUN ? find_run(k, n) : 0;
+        r = room_find(k->a, n, k->by_device, &k->reason, k->d);
+        if (r == 0 && k->rq->how == LEASE_RUN)
+                return find_run(k, n);
+        if (k->failed || r == -EIO)
+                k->reason = LEASE_REASON_DEVICE;
+        else if (r > 0 && k->reason == LEASE_REASON_NONE)
+                k->reason = r == KVL_STATUS_QUOTA ? LEASE_REASON_QUOTA : LEASE_REASON_POOL_FULL;
         return r;
 }
 
-/* As publish_shared(), with the pin in the member's own map, which has room for it. */
-static int publish_private(
-        struct attach *a, const struct publish_one *o, uint32_t *ret_page, struct detail *d)
+/* The longest run that is FREE, without making room for another one. */
+static int degrade_run(struct ask *k, int why)
 {
-        struct ns *ns = a->ns;
-        uint64_t hash = shared_hash(&ns->shared, o->key);
-        uint32_t existing;
-        int r;
+        if (!k->by_device && wait_before(k->a))
+                return why;
+        (void)run_find(k->a->ns, k->rq->n, &k->run);
+        if (k->run.n < k->rq->min)
+                return why;
+        k->n = MIN(k->run.n, k->rq->n);
+        return 0;
+}
 
-        if (was_published(a, o)) {
-                r = publish_again(a, o, d);
-                if (r == 0 && !map_find(&a->pins, o->page)) {
-                        ns_pin_page(ns, o->page);
-                        attach_note_pin(a, o->page);
-                }
-                *ret_page = o->page;
-                return r;
+/*
+ * Fewer pages: as many as there are, to a factor of two of what could be had. A device that has
+ * just failed isn't asked again. Returns as find_pages(), with k->n pages.
+ */
+static int degrade(struct ask *k, int why)
+{
+        const struct ns *ns = k->a->ns;
+        int r = why;
+
+        if (k->rq->how == LEASE_RUN)
+                return degrade_run(k, why);
+        for (uint32_t n = k->rq->n; r > 0 && n > k->rq->min && !k->failed;) {
+                n = MAX(n / 2, k->rq->min);
+                r = find_pages(k, n);
+                k->n = n;
         }
-        r = check_publish(a, o, d);
+        if (k->failed && ns_n_room(ns) >= k->rq->min)
+                r = 0;
         if (r == 0)
-                r = check_length(a, o, d);
-        if (r == 0)
-                r = reserve_publish(a, o, d);
-        if (r != 0)
-                return r;
-        existing = find_existing(a, o, hash);
-        /* Somebody was first: that page is the caller's from now on as much as theirs. */
-        if (existing != PAGE_NONE) {
-                bool is_taken;
-
-                r = attach_check_page_pins(a, existing, 1, d);
-                if (r != 0)
-                        return r;
-                is_taken = take_over(a, o, existing);
-                *ret_page = is_taken ? o->page : existing;
-                ns_pin_page(ns, *ret_page);
-                attach_note_pin(a, *ret_page);
-                enter(a, o, *ret_page);
-                return is_taken ? 0 : note_duplicate(a, o, existing, ret_page);
-        }
-        (void)seal_page(a, o, hash);
-        ns_page(ns, o->page)->n_pins = 1;
-        ns_set_of(ns, o->page)->tier->n_pinned++;
-        attach_note_pin(a, o->page);
-        enter(a, o, o->page);
-        *ret_page = o->page;
-        return 0;
+                k->n = (uint32_t)MIN(ns_n_room(ns), (uint64_t)k->rq->n);
+        return r;
 }
 
-int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_nsec,
-        uint32_t *ret_page, struct detail *d)
+static int try_lease(struct ask *k)
 {
-        struct ns *ns = a->ns;
-        uint64_t hash = shared_hash(&ns->shared, o->key);
-        uint32_t existing;
-        bool is_findable;
+        const struct tenant *t = k->a->ns->tenant;
         int r;
 
-        assert(pins_is_open(&a->share));
+        k->failed = k->by_device && k->a->ns->failure.code != 0;
+        k->n = k->rq->n;
+        r = find_pages(k, k->n);
+        if (r > 0 && t->attrs.when_full == WHEN_FULL_DEGRADE && k->rq->min < k->rq->n &&
+                waited_nsec(k->a) >= longest_wait(k->a, k->rq, k->reason))
+                r = degrade(k, r);
+        return r;
+}
 
-        store_set_now(ns_store(ns), now_nsec);
-        if (o->tokens == 0 || o->tokens > ns->layout.page_tokens)
-                return detail_set(d, -EINVAL, "a page has 1 to %u tokens", ns->layout.page_tokens);
-        r = lease_check_version(a, d);
-        if (r == 0 && was_published(a, o)) {
-                *ret_page = o->page;
-                return publish_again(a, o, d);
+/* ---- what comes of it ----------------------------------------------------------------------- */
+
+static void count_refusal(
+        struct ns *ns, uint32_t n, enum lease_reason reason, const struct detail *d)
+{
+        happened_refused(ns, n, reason, d);
+        ns->tenant->counters.refusals++;
+        ns->tenant->counters.by_reason[reason]++;
+        ns_store(ns)->counters.leases_refused++;
+}
+
+/* The sentence in d says what is in the way; before that goes how long it waited, and why no
+ * longer.
+ */
+static int time_out(struct ask *k, uint64_t most_nsec)
+{
+        const struct tenant *t = k->a->ns->tenant;
+        struct detail why = {0};
+        char whose[2 * TENANT_NAME_MAX + 64];
+
+        if (k->d)
+                why = *k->d;
+        if (k->rq->max_wait_nsec <= most_nsec)
+                snprintf(whose, sizeof(whose), "the request allows");
+        else if (t->attrs.when_full == WHEN_FULL_QUEUE && t->attrs.max_wait_nsec >= most_nsec)
+                snprintf(whose, sizeof(whose),
+                        "tenant %s allows (kvleasectl tenants set %s max_wait=...)", t->name,
+                        t->name);
+        else
+                snprintf(whose, sizeof(whose), "others may take to give back what is reserved");
+        k->reason = LEASE_REASON_DEADLINE;
+        return detail_set(k->d, KVL_STATUS_TIMEOUT, "waited %llu ms, as long as %s: %.768s",
+                (unsigned long long)(waited_nsec(k->a) / NSEC_PER_MSEC), whose, why.text);
+}
+
+static int wait_for_device(struct ask *k)
+{
+        struct attach *a = k->a;
+        uint64_t most = k->rq->max_wait_nsec == 0 ? UINT64_MAX : k->rq->max_wait_nsec;
+        uint64_t deadline = add_nsec(a->wait.arrived_nsec, most);
+
+        if (ns_store(a->ns)->now_nsec >= deadline) {
+                detail_set(k->d, KVL_STATUS_TIMEOUT,
+                        "device %s is still making memory for it: let it wait longer",
+                        a->ns->device.pool->props->name);
+                return time_out(k, most);
         }
-        if (r == 0)
-                r = check_publish(a, o, d);
-        if (r == 0)
-                r = reserve_publish(a, o, d);
-        if (r != 0)
-                return r;
-        if (o->parent != PAGE_NONE && !page_may_be_parent(ns, o->parent) &&
-                !session_may_continue(a, o->session, o->parent))
-                return detail_set(d, KVL_STATUS_NO_PARENT, "the parent page isn't cached");
-        r = check_length(a, o, d);
-        if (r != 0)
-                return r;
-        existing = find_existing(a, o, hash);
-        if (existing != PAGE_NONE) {
-                if (take_over(a, o, existing)) {
-                        enter(a, o, o->page);
-                        *ret_page = o->page;
-                        return 0;
-                }
-                pins_add(&a->share, existing);
-                enter(a, o, existing);
-                return note_duplicate(a, o, existing, ret_page);
+        a->wait.deadline_nsec = deadline;
+        wait_begin(a, k->n, LEASE_REASON_DEVICE);
+        return -EINPROGRESS;
+}
+
+/* There was no room: `refusal`. */
+static int wait_for_room(struct ask *k, int refusal)
+{
+        struct attach *a = k->a;
+        uint64_t most = longest_wait(a, k->rq, k->reason);
+        uint64_t deadline = add_nsec(a->wait.arrived_nsec, most);
+
+        if (most == 0 || k->reason == LEASE_REASON_NO_RUN)
+                return refusal;
+        if (k->rq->holds_some)
+                return detail_set(k->d, -EBUSY,
+                        "it would wait while pages of it are held: give them back and ask for all");
+        if (ns_store(a->ns)->now_nsec >= deadline)
+                return time_out(k, most);
+        a->wait.deadline_nsec = deadline;
+        wait_begin(a, k->n, k->reason);
+        return -EINPROGRESS;
+}
+
+/* What is to be counted and told of an answer. */
+static void conclude(struct ask *k, int r, bool waited, struct lease_result *ret)
+{
+        struct ns *ns = k->a->ns;
+
+        if (waited) {
+                ret->waited_nsec = waited_nsec(k->a);
+                count_wait(k->a);
         }
-        /* The policy has it as idle; who evicts it looks at the segments. */
-        is_findable = seal_page(a, o, hash);
-        if (is_findable)
-                ns->evict->idle(ns->policy, o->page, now_nsec);
-        enter(a, o, o->page);
-        if (!is_findable && !ns_page_is_kept(ns, o->page))
-                ns_watch(ns, o->page);
-        *ret_page = o->page;
-        return 0;
-}
-
-bool page_may_be_parent(const struct ns *ns, uint32_t page)
-{
-        const struct page *p = ns_page(ns, page);
-
-        if (!p)
-                return false;
-        if (p->state == PAGE_DETACHED)
-                return p->unindexed && p->epoch == (uint32_t)ns->epoch;
-        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
-}
-
-/* What it published before, and has pinned, isn't pinned once more (publish_private()). */
-static uint32_t count_new_pins(struct attach *a, const struct publish *p)
-{
-        uint32_t n = p->n;
-
-        for (uint32_t i = 0; i < p->n && a->member->repeats; i++) {
-                const struct publish_one o = {
-                        .page = p->pages[i], .key = p->keys + (size_t)i * KEY_BYTES};
-
-                n -= was_published(a, &o) && map_find(&a->pins, o.page);
-        }
-        return n;
-}
-
-int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
-        uint32_t *ret_n, struct detail *d)
-{
-        uint32_t parent = PAGE_NONE, i;
-        bool duplicates = false;
-        int r;
-
-        store_set_now(ns_store(a->ns), now_nsec);
-        *ret_n = 0;
-        r = publish_check(a, p, d);
-        if (r != 0)
-                return r;
-        if (p->parent_key) {
-                parent = session_find_parent(a, p->session, p->parent_key);
-                if (parent == PAGE_NONE)
-                        return detail_set(d, KVL_STATUS_NO_PARENT,
-                                "the parent page isn't cached in namespace %s (any more)",
-                                a->ns->name);
-        }
-        r = attach_reserve_pins(a, count_new_pins(a, p), d);
-        if (r != 0)
-                return r;
-        for (i = 0; i < p->n; i++) {
-                struct publish_one o = {
-                        .page = p->pages[i],
-                        .key = p->keys + (size_t)i * KEY_BYTES,
-                        .parent = parent,
-                        .tokens = i + 1 < p->n ? a->ns->layout.page_tokens : p->last_tokens,
-                        .request = p->request,
-                        .session = p->session,
-                        .tag = p->tag,
-                };
-
-                r = publish_private(a, &o, &ret_pages[i], d);
-                if (r != 0 && r != KVL_STATUS_DUPLICATE)
-                        break;
-                duplicates |= r == KVL_STATUS_DUPLICATE;
-                parent = ret_pages[i];
-        }
-        *ret_n = i;
-        if (i < p->n)
-                return r;
-        return duplicates ? detail_set(d, KVL_STATUS_DUPLICATE, "already published") : 0;
-}
-
-/* ---- look up, release, free ----------------------------------------------------------------- */
-
-static void pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uint64_t request)
-{
-        struct ns *ns = a->ns;
-
-        for (uint32_t i = n; i-- > 0;) {
-                ns_pin_page(ns, pages[i]);
-                attach_note_pin(a, pages[i]);
-        }
-        note_found(a, pages[n - 1], request);
-}
-
-void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits)
-{
-        struct store_counters *c = &ns_store(ns)->counters;
-
-        ns->counters.keys += n_keys;
-        ns->counters.hits += n_hits;
-        c->lookups += n_lookups;
-        c->lookup_keys += n_keys;
-        c->lookup_hits += n_hits;
-}
-
-int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t request,
-        uint64_t now_nsec, uint32_t *ret_pages, uint32_t *ret_n, uint64_t *ret_tokens,
-        struct detail *d)
-{
-        struct ns *ns = a->ns;
-        uint64_t tokens = 0;
-        uint32_t found = 0;
-        int r;
-
-        store_set_now(ns_store(ns), now_nsec);
-        *ret_n = 0;
-        r = lease_check_version(a, d);
-        if (r != 0)
-                return r;
-        for (; found < n; found++) {
-                uint32_t page = ns_find_page(ns, keys + (size_t)found * KEY_BYTES);
-
-                if (page == PAGE_NONE)
-                        break;
-                /* The run may name it n times. */
-                r = attach_check_page_pins(a, page, n, d);
-                if (r != 0)
-                        return r;
-                ret_pages[found] = page;
-                tokens += ns_page(ns, page)->tokens;
-        }
-        r = found > 0 ? attach_reserve_pins(a, found, d) : 0;
-        if (r != 0)
-                return r;
-        count_lookups(ns, 1, n, found);
-        if (found == 0)
-                return KVL_STATUS_MISS;
-        pin_run(a, ret_pages, found, request);
-        *ret_n = found;
-        *ret_tokens = tokens;
-        return 0;
-}
-
-/* Counts one pin each down in the member's own map; all back up again where one isn't there. */
-static int uncount_pins(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
-{
-        for (uint32_t i = 0; i < n; i++) {
-                uint64_t *count = map_find(&a->pins, pages[i]);
-
-                if (count && *count > 0) {
-                        (*count)--;
-                        continue;
-                }
-                for (uint32_t j = 0; j < i; j++)
-                        (*map_find(&a->pins, pages[j]))++;
-                return detail_set(d, -EINVAL, "page %u isn't pinned by this client%s", pages[i],
-                        count ? " that often" : "");
-        }
-        return 0;
-}
-
-int release_pages(
-        struct attach *a, const uint32_t *pages, uint32_t n, uint64_t now_nsec, struct detail *d)
-{
-        int r;
-
-        store_set_now(ns_store(a->ns), now_nsec);
-        r = uncount_pins(a, pages, n, d);
-        if (r < 0)
-                return r;
-        for (uint32_t i = n; i-- > 0;) {
-                const uint64_t *count = map_find(&a->pins, pages[i]);
-
-                if (count)
-                        attach_show_pins(a, pages[i], *count);
-                if (count && *count == 0)
-                        map_remove(&a->pins, pages[i]);
-                a->member->n_pins--;
-                ns_unpin_page(a->ns, pages[i], 1);
-        }
-        return 0;
-}
-
-int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
-{
-        uint32_t i;
-        int r = 0;
-
-        for (i = 0; i < n; i++) {
-                r = lease_check_granted(a, pages[i], d);
-                if (r == 0 && ns_page(a->ns, pages[i])->mark)
-                        r = detail_set(d, -EINVAL, "page %u stands in the list twice", pages[i]);
-                if (r < 0)
-                        break;
-                ns_page(a->ns, pages[i])->mark = 1;
-        }
-        while (i-- > 0)
-                ns_page(a->ns, pages[i])->mark = 0;
-        if (r < 0)
-                return r;
-        for (i = 0; i < n; i++)
-                grants_give_back(a->grants, pages[i]);
-        return 0;
-}
-
-void free_pages_again(struct attach *a, const uint32_t *pages, uint32_t n)
-{
-        for (uint32_t i = 0; i < n; i++)
-                if (lease_check_granted(a, pages[i], NULL) == 0 &&
-                        ns_note(a->ns, pages[i])->client == a->member->id)
-                        grants_give_back(a->grants, pages[i]);
-}
-
-uint32_t touch_page(
-        struct attach *a, uint32_t page, uint32_t generation, uint64_t request, uint64_t now_nsec)
-{
-        struct ns *ns = a->ns;
-        const struct page *p = ns_page(ns, page);
-
-        store_set_now(ns_store(ns), now_nsec);
-        if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p) ||
-                (uint32_t)p->generation != generation)
-                return 0;
-        note_found(a, page, request);
-        return MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
-}
-
-/* The report that is under way: nothing was named in it. */
-static void forget_report(struct grants *g)
-{
-        uint32_t page = g->is_reporting ? g->head : PAGE_NONE;
-
-        for (; page != PAGE_NONE; page = ns_page(g->ns, page)->next)
-                ns_page(g->ns, page)->reported = 0;
-        g->is_reporting = false;
-}
-
-/* Of a group without another member in the namespace: nobody lingers. */
-static uint64_t free_unreported(struct grants *g)
-{
-        uint32_t next = g->head;
-        uint64_t n = 0;
-
-        while (next != PAGE_NONE) {
-                uint32_t page = next;
-                struct page *p = ns_page(g->ns, page);
-
-                next = p->next;
-                if (p->reported || (p->ready && !magazine_is_claimed(g, page))) {
-                        p->reported = 0;
-                        continue;
-                }
-                grants_remove(g, page);
-                ns_free_page(g->ns, page);
-                n++;
-        }
-        return n;
-}
-
-int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool continues, bool more,
-        uint64_t *ret_freed, struct detail *d)
-{
-        struct grants *g = a->grants;
-
-        *ret_freed = 0;
-        if (g->n_attach > 1)
-                return detail_set(d, -EBUSY,
-                        "%u members of the group have namespace %s open: only the last one left "
-                        "can say what the group holds",
-                        g->n_attach, a->ns->name);
-        if (continues && !g->is_reporting)
-                return detail_set(d, -ESTALE,
-                        "kvleased knows no beginning of this report for namespace %s: begin it "
-                        "anew",
-                        a->ns->name);
-        if (!continues)
-                forget_report(g);
-        g->is_reporting = true;
-        for (uint32_t i = 0; i < n; i++) {
-                int r = lease_check_granted(a, pages[i], d);
-
-                if (r < 0) {
-                        forget_report(g);
-                        return r;
-                }
-                ns_page(a->ns, pages[i])->reported = 1;
-        }
-        if (more)
-                return 0;
-        *ret_freed = free_unreported(g);
-        g->is_reporting = false;
-        return 0;
-}
-
-void request_end(struct attach *a, uint64_t request, uint64_t now_nsec)
-{
-        store_set_now(ns_store(a->ns), now_nsec);
-        if (request == 0)
+        if (r != 0) {
+                ret->reason = r == -EBUSY ? LEASE_REASON_NONE : k->reason;
+                /* Not what the daemon itself is out of. */
+                if (r > 0 || (r != -EBUSY && ns->device.pool->queue))
+                        count_refusal(ns, k->rq->n, ret->reason, k->d);
                 return;
-        a->ns->evict->request_end(a->ns->policy, request_of(a, request), now_nsec);
-        tell_request(a->ns, request_of(a, request), REQUEST_ENDED, PAGE_NONE);
+        }
+        ret->n = k->n;
+        ret->reason = waited ? k->a->wait.told : LEASE_REASON_NONE;
+        if (k->n == k->rq->n)
+                return;
+        ret->reason = LEASE_REASON_DEGRADED;
+        ns->tenant->counters.degraded++;
+}
+
+/* There are no FREE pages for it at once, or it waited. */
+static int ask_for_room(struct ask *k, bool waited, struct lease_result *ret)
+{
+        int r;
+
+        if (!waited)
+                wait_arrive(k->a, k->rq->n, queue_deadline(k->a, k->rq));
+        r = try_lease(k);
+        if (r > 0)
+                r = wait_for_room(k, r);
+        else if (r == -EINPROGRESS)
+                r = wait_for_device(k);
+        if (r != -EINPROGRESS)
+                conclude(k, r, waited, ret);
+        return r;
+}
+
+static int check(struct attach *a, const struct lease_request *rq, struct detail *d)
+{
+        if (rq->n == 0)
+                return detail_set(d, -EINVAL, "a lease of 0 pages");
+        if (rq->how > LEASE_RUNS)
+                return detail_set(d, -EINVAL, "contiguous is %u: 0 to 2 are known", rq->how);
+        if (rq->min == 0 || rq->min > rq->n)
+                return detail_set(d, -EINVAL, "at least %u of %u pages: 1 to %u are allowed",
+                        rq->min, rq->n, rq->n);
+        if (ns_store(a->ns)->draining)
+                return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
+        return attach_check_version(a, d);
+}
+
+/* Refused before anything was looked for. */
+static int refuse(const struct ask *k, int r, bool waited, struct lease_result *ret)
+{
+        struct attach *a = k->a;
+
+        if (waited) {
+                ret->waited_nsec = waited_nsec(a);
+                count_wait(a);
+        }
+        if (r == KVL_STATUS_DRAINING) {
+                ret->reason = LEASE_REASON_DRAINING;
+                count_refusal(a->ns, k->rq->n, ret->reason, k->d);
+        }
+        return r;
+}
+
+/* There are so many, and k->run for a run. */
+static void take_pages(const struct ask *k, uint32_t n, uint32_t *ret_pages)
+{
+        struct attach *a = k->a;
+        uint32_t n_picked = 0;
+
+        if (k->rq->how == LEASE_RUNS)
+                n_picked = run_pick(a->ns, n, ret_pages);
+        for (uint32_t i = 0; i < n; i++) {
+                if (k->rq->how == LEASE_RUN)
+                        ret_pages[i] = k->run.first + i;
+                if (k->rq->how == LEASE_RUN || i < n_picked)
+                        grants_take(a, ret_pages[i], k->rq->seq);
+                else
+                        ret_pages[i] = grants_take_page(a, k->rq->seq);
+        }
+}
+
+int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nsec,
+        uint32_t *ret_pages, struct lease_result *ret, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        struct ask k = {.a = a, .rq = rq, .n = rq->n, .d = d};
+        bool waited;
+        int r;
+
+        k.by_device = a->wait.n_wanted > 0 && a->wait.reason == LEASE_REASON_DEVICE;
+        waited = wait_end(a);
+        *ret = (struct lease_result){0};
+        store_set_now(ns_store(ns), now_nsec);
+        r = check(a, rq, d);
+        if (r != 0)
+                r = refuse(&k, r, waited, ret);
+        else if (waited || ns->n_queued > 0 || ns_n_room(ns) < rq->n || rq->how == LEASE_RUN)
+                r = ask_for_room(&k, waited, ret);
+        else
+                ret->n = rq->n;
+        take_pages(&k, ret->n, ret_pages);
+        if (ret->n > 0) {
+                stock_leased(ns, ret->n, now_nsec);
+                PROBE(kvleased, lease, ns->tenant, ns, a->member->id, ret->n, rq->n,
+                        ret->waited_nsec);
+        } else if (r != -EINPROGRESS) {
+                PROBE(kvleased, refuse, ns->tenant, ns, a->member->id, rq->n, ret->reason, r);
+        }
+        if (waited)
+                trim_after_wait(ns);
+        else if (ns->keep_idle_sets)
+                ns_trim(ns);
+        /* Who came after it may be next now. */
+        if (waited && r != -EINPROGRESS)
+                wait_wake(ns_store(ns));
+        return r;
+}
+
+int lease_pages(
+        struct attach *a, uint32_t n, uint64_t now_nsec, uint32_t *ret_pages, struct detail *d)
+{
+        const struct lease_request rq = {
+                .n = n, .min = n, .max_wait_nsec = UINT64_MAX, .take_back_nsec = UINT64_MAX};
+        struct lease_result result;
+
+        return lease_ask(a, &rq, now_nsec, ret_pages, &result, d);
+}
+
+/* ---- ahead of demand ------------------------------------------------------------------------ */
+
+/* A set more would be taken from who waits for it. */
+static bool is_wanted_by_others(const struct attach *a)
+{
+        const struct stake *s = a->ns->device.stake;
+
+        return s->charged_bytes + a->ns->geometry.set_bytes > s->reserve_bytes && !wait_is_next(a);
+}
+
+uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_t now_nsec)
+{
+        struct ns *ns = a->ns;
+        uint64_t n_room;
+
+        store_set_now(ns_store(ns), now_nsec);
+        if (ns_store(ns)->draining || ns->n_queued > 0 || a->member->read_only ||
+                attach_check_version(a, NULL) != 0)
+                return 0;
+        if (ns_n_room(ns) < n + ns->n_wanted) {
+                if (a->wait.n_wanted == 0)
+                        wait_arrive(a, 0, UINT64_MAX);
+                if (!is_wanted_by_others(a))
+                        room_prepare(ns, n, n_dear);
+        }
+        n_room = ns_n_room(ns);
+        n_room -= MIN(n_room, ns->n_wanted);
+        return (uint32_t)MIN((uint64_t)n, n_room);
 }

@@ -8,6 +8,7 @@
 #include "daemon/core/client-record.h"
 #include "daemon/core/fetch.h"
 #include "daemon/core/group.h"
+#include "daemon/core/grants.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/prefetch.h"
 #include "daemon/core/reclaim.h"

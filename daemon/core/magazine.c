@@ -6,6 +6,7 @@
 #include "base/fault-point.h"
 #include "base/probe.h"
 #include "daemon/core/group.h"
+#include "daemon/core/grants.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/stock.h"
@@ -202,7 +203,7 @@ static void note(struct attach *a, uint32_t slot, uint32_t page)
 
 static void put(struct attach *a, uint32_t slot)
 {
-        uint32_t page = lease_take_page(a, 0);
+        uint32_t page = grants_take_page(a, 0);
 
         note(a, slot, page);
         FAULT_POINT("magazine-before-put");

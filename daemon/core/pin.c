@@ -5,7 +5,7 @@
 #include "daemon/core/client-record.h"
 #include "daemon/core/detail.h"
 #include "daemon/core/group.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/grants.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/shared.h"
 
@@ -42,7 +42,7 @@ static bool is_held(const struct attach *a, uint32_t page)
 {
         if (page >= a->ns->geometry.capacity_pages)
                 return false;
-        if (lease_check_granted(a, page, NULL) == 0)
+        if (grants_check_page(a, page, NULL) == 0)
                 return true;
         list_for_each (b, &a->ns->attachments, struct attach, ns_link)
                 if (b->grants == a->grants &&

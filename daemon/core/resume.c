@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/core/detail.h"
+#include "daemon/core/grants.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/store.h"

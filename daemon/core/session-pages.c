@@ -7,7 +7,7 @@
 #include "daemon/core/client-record.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/history.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
 #include "daemon/core/session-impl.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"

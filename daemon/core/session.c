@@ -6,7 +6,7 @@
 
 #include "daemon/core/drop.h"
 #include "daemon/core/happened.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
 #include "daemon/core/session-impl.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -445,7 +445,7 @@ static void close_handle(struct attach *a, uint32_t handle, uint64_t now_nsec)
 
 static int check_open(const struct attach *a, uint32_t id_len, struct detail *d)
 {
-        int r = lease_check_version(a, d);
+        int r = attach_check_version(a, d);
 
         if (r != 0)
                 return r;

@@ -2,7 +2,10 @@
 
 #include <errno.h>
 
-#include "daemon/core/lease.h"
+#include "daemon/core/grants.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
+#include "daemon/core/request.h"
 #include "daemon/core/session.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"

@@ -4,7 +4,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/client-record.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/grants.h"
 #include "daemon/server/crash.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/events.h"
@@ -130,7 +130,7 @@ static int check(struct attach *a, const struct fetch_request *rq)
 
         if (!is_pinned(a, rq->page))
                 return -EINVAL;
-        if (rq->to != PAGE_NONE && (a->member->read_only || lease_check_granted(a, rq->to, &d) < 0))
+        if (rq->to != PAGE_NONE && (a->member->read_only || grants_check_page(a, rq->to, &d) < 0))
                 return -EINVAL;
         return 0;
 }
@@ -238,7 +238,7 @@ int handle_FETCH(struct request *rq)
         if (m->down && m->n_targets > 0)
                 return detail_set(&rq->detail, -EINVAL,
                         "pages that go down the tiers are copied into no targets");
-        r = lease_check_version(a, &rq->detail);
+        r = attach_check_version(a, &rq->detail);
         if (r == 0 && m->n_targets == 0)
                 r = attach_check_pins(a, (uint32_t)m->n_pages, &rq->detail);
         if (r != 0)

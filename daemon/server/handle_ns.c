@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/drop.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/group.h"
 #include "daemon/core/store.h"
 #include "daemon/server/descriptors.h"
 #include "daemon/server/dispatch.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/group.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -78,7 +78,7 @@ static int take_session(struct request *rq, uint32_t ns_id, uint32_t handle, str
         struct session **ret_s)
 {
         struct attach *a = request_attach(rq, ns_id);
-        int r = a ? lease_check_version(a, &rq->detail) : -ENOENT;
+        int r = a ? attach_check_version(a, &rq->detail) : -ENOENT;
 
         if (r != 0)
                 return r;

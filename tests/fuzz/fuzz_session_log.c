@@ -11,6 +11,8 @@
 
 #include "base/fd.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/session-impl.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"

@@ -13,6 +13,7 @@
 #include "daemon/core/detail.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
 #include "daemon/core/session.h"
 #include "daemon/core/store.h"
 #include "daemon/core/submit.h"

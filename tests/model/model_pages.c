@@ -12,7 +12,11 @@
 
 #include "daemon/core/detail.h"
 #include "daemon/core/drop.h"
+#include "daemon/core/grants.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
+#include "daemon/core/request.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"

@@ -9,6 +9,8 @@
 
 #include "daemon/core/compact.h"
 #include "daemon/core/detail.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/wait.h"
 #include "policy/admission.h"

@@ -9,6 +9,8 @@
 #include "base/fd.h"
 #include "daemon/core/client-record.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/state.h"
 #include "tests/unit/toy-layout.h"
 

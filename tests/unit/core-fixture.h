@@ -9,6 +9,8 @@
 #include "daemon/core/detail.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "proto/status.h"

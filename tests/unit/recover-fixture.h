@@ -21,6 +21,8 @@
 #include "daemon/core/detail.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/recover.h"
 #include "daemon/core/session.h"

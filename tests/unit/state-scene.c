@@ -11,6 +11,8 @@
 #include "daemon/core/client-record.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/nsset.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/session-impl.h"

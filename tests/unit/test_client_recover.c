@@ -12,7 +12,9 @@
 
 #include "base/fd.h"
 #include "daemon/core/client-record.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/grants.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/resume.h"
 #include "daemon/core/state.h"
 #include "tests/unit/client-recover-fixture.h"
@@ -70,8 +72,8 @@ static void test_all_of_it(void **state)
         assert_int_equal(ns_page(a->ns, facts->sealed[0])->n_pins, 2);
         assert_int_equal(ns_page(a->ns, facts->sealed[2])->n_pins, 1);
         for (unsigned i = 0; i < 8; i++)
-                need(lease_check_granted(a, facts->leased[i], NULL));
-        need(lease_check_granted(b, facts->claimed, NULL));
+                need(grants_check_page(a, facts->leased[i], NULL));
+        need(grants_check_page(b, facts->claimed, NULL));
         assert_int_equal(b->magazine->n_pages, facts->n_ready);
         assert_int_equal(b->ns->n_ready, facts->n_ready);
         assert_true(attach_settle(b));
@@ -107,8 +109,7 @@ static void test_undo_and_resume(void **state)
         member_undo(one, frames, 3);
         assert_null(attach_find(one, 2));
         for (unsigned i = 0; i < 8; i++)
-                assert_int_equal(
-                        lease_check_granted(a, facts->leased[i], NULL), i < 5 ? 0 : -EINVAL);
+                assert_int_equal(grants_check_page(a, facts->leased[i], NULL), i < 5 ? 0 : -EINVAL);
         need(attach_name_mapped(a, sets, 1, &dm.d));
         assert_int_equal(attach_name_mapped(a, lost, 1, &dm.d), -ESTALE);
         assert_non_null(strstr(dm.d.text, "set 3 of namespace n"));
@@ -164,10 +165,10 @@ static void test_repeats(void **state)
 
         /* The mate may have leased what it frees since. */
         free_pages_again(b, facts->leased, 2);
-        need(lease_check_granted(a, facts->leased[0], NULL));
+        need(grants_check_page(a, facts->leased[0], NULL));
         free_pages_again(a, facts->leased, 2);
         free_pages_again(a, facts->leased, 2);
-        assert_int_equal(lease_check_granted(a, facts->leased[0], NULL), -EINVAL);
+        assert_int_equal(grants_check_page(a, facts->leased[0], NULL), -EINVAL);
         daemon_end(&dm);
         fake_keep_deinit(k);
         free(k);
@@ -197,12 +198,11 @@ static void test_half_report(void **state)
         assert_int_equal(report_pages(a, facts->leased + 3, 2, true, false, &n, &dm.d), -ESTALE);
         assert_non_null(strstr(dm.d.text, "begin it anew"));
         for (unsigned i = 0; i < 8; i++)
-                need(lease_check_granted(a, facts->leased[i], NULL));
+                need(grants_check_page(a, facts->leased[i], NULL));
         need(report_pages(a, facts->leased, 3, false, true, &n, NULL));
         need(report_pages(a, facts->leased + 3, 2, true, false, &n, NULL));
         for (unsigned i = 0; i < 8; i++)
-                assert_int_equal(
-                        lease_check_granted(a, facts->leased[i], NULL), i < 5 ? 0 : -EINVAL);
+                assert_int_equal(grants_check_page(a, facts->leased[i], NULL), i < 5 ? 0 : -EINVAL);
         daemon_end(&dm);
         fake_keep_deinit(k);
         free(k);
@@ -426,7 +426,7 @@ static void test_no_room(void **state)
         assert_non_null(strstr(dm.d.text, "no room"));
         assert_false(pins_is_open(&a->share));
         assert_int_equal(publish(a, 0, 1, &page), -EMFILE);
-        need(lease_check_granted(a, page, NULL));
+        need(grants_check_page(a, page, NULL));
         assert_int_equal(client_record_ring(m, pidfd, &cursors, &dm.d), -EMFILE);
         assert_null(cursors);
         k->room = FAKE_KEEP_MAX;

@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "daemon/core/client-record.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
 #include "daemon/core/recall.h"
 #include "daemon/core/resume.h"
 #include "tests/unit/client-recover-fixture.h"

@@ -6,6 +6,8 @@
 #include "base/fd.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/tenants.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "daemon/core/client-record.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/group.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/fetches.h"
 #include "proto/status.h"

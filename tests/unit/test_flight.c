@@ -7,6 +7,8 @@
 #include "daemon/core/announce.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/nsset.h"
 #include "daemon/server/key-waits.h"
 #include "proto/status.h"

@@ -10,7 +10,7 @@
 
 #include "base/fd.h"
 #include "daemon/core/idle.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/group.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/disk.h"
 #include "daemon/server/learnt.h"

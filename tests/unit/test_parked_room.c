@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/core/lease.h"
+#include "daemon/core/publish.h"
 #include "daemon/server/parked.h"
 
 static struct client *connect_worker(struct world *w)

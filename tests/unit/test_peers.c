@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "proto/status.h"
 
 #define GRACE (150 * NSEC_PER_MSEC)

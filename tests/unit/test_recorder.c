@@ -10,7 +10,11 @@
 #include "base/fd.h"
 #include "client/trace/trace.h"
 #include "daemon/core/drop.h"
+#include "daemon/core/grants.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
+#include "daemon/core/request.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/recorder.h"
 

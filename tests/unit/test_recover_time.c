@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/lookup.h"
+#include "daemon/core/publish.h"
 #include "daemon/core/recover.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "daemon/core/lease.h"
+#include "daemon/core/group.h"
 #include "daemon/core/ns.h"
 
 static struct shared_facts {
