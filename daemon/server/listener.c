@@ -100,7 +100,8 @@ static int make_tenant_dir(struct listener *l, struct detail *d)
 
         if (r < 0)
                 return detail_set(d, r, "cannot use the tenant's directory %s: %s", l->dir, why);
-        l->made_dir = r > 0;
+        /* One that a daemon left that crashed is ours, too. */
+        l->made_dir = r > 0 || l->server->rundir.after_crash;
         listener_update_group(l);
         return 0;
 }

@@ -215,6 +215,13 @@ static void test_umask(void **state)
         assert_int_equal(st.st_mode & 07777, 0750);
 }
 
+static void crash(struct harness *h)
+{
+        assert_int_equal(kill(h->daemon.pid, SIGKILL), 0);
+        waitpid(h->daemon.pid, NULL, 0);
+        h->daemon.pid = 0;
+}
+
 /* Directories of two tenants, one of them gone since; what somebody put there stays. */
 static void test_after_a_crash(void **state)
 {
@@ -228,9 +235,7 @@ static void test_after_a_crash(void **state)
         assert_int_equal(private_daemon_configure(&h->daemon, &two), 0);
         assert_int_equal(private_daemon_start(&h->daemon), 0);
         snprintf(path, sizeof(path), "%.60s/t", h->daemon.runtime);
-        assert_int_equal(kill(h->daemon.pid, SIGKILL), 0);
-        waitpid(h->daemon.pid, NULL, 0);
-        h->daemon.pid = 0;
+        crash(h);
         snprintf(file, sizeof(file), "%.60s/t/a/file", h->daemon.runtime);
         assert_int_equal(file_replace(file, "x", 1, 0600), 0);
         assert_int_equal(private_daemon_configure(&h->daemon, &one), 0);
@@ -249,6 +254,21 @@ static void test_after_a_crash(void **state)
 }
 
 /* ---- the configuration file ---- */
+
+/* What it made for a tenant goes with the tenant, also where the one that made it is gone. */
+static void test_tenant_goes_after_a_crash(void **state)
+{
+        struct harness *h = *state;
+        char path[PRIVATE_PATH_MAX];
+
+        ctl(h, "tenants add c limit=1MiB");
+        *strrchr(private_daemon_socket(&h->daemon, "c", path), '/') = '\0';
+        assert_int_equal(access(path, F_OK), 0);
+        crash(h);
+        assert_int_equal(private_daemon_start(&h->daemon), 0);
+        ctl(h, "tenants remove c");
+        assert_int_equal(access(path, F_OK), -1);
+}
 
 static void test_unreadable_config(void **state)
 {
@@ -301,6 +321,7 @@ int main(void)
                 harness_test(test_mended, NULL),
                 harness_test(test_umask, NULL),
                 harness_test(test_after_a_crash, NULL),
+                harness_test(test_tenant_goes_after_a_crash, NULL),
                 harness_test(test_unreadable_config, NULL),
                 harness_test(test_status_without_a_file, NULL),
         };
