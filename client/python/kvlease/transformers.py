@@ -15,6 +15,7 @@ its own keeps the connection going while the engine has nothing to do.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import hashlib
 import inspect
@@ -122,17 +123,33 @@ def disable(model: Any) -> None:
 def _with_globals(function: Any, **replaced: Any) -> types.FunctionType:
     """A function of the engine as it is, but for classes it makes: ours instead of its own."""
     inner = inspect.unwrap(function)
-    copy = types.FunctionType(
+    twin = types.FunctionType(
         inner.__code__, {**inner.__globals__, **replaced}, inner.__name__, inner.__defaults__
     )
-    copy.__kwdefaults__ = inner.__kwdefaults__
-    return copy
+    twin.__kwdefaults__ = inner.__kwdefaults__
+    return twin
 
 
 class Manager(engine.ContinuousBatchingManager):
     """The engine's manager, whose cache is on pages of kvlease."""
 
     options = Options()
+
+    def __init__(
+        self,
+        model: Any,
+        generation_config: Any,
+        continuous_batching_config: Any,
+        *arguments: Any,
+        **keywords: Any,
+    ) -> None:
+        # Left open, the engine takes what this can't, on a GPU with flash attention.
+        if continuous_batching_config.use_async_batching is None:
+            continuous_batching_config = copy.copy(continuous_batching_config)
+            continuous_batching_config.use_async_batching = False
+        super().__init__(
+            model, generation_config, continuous_batching_config, *arguments, **keywords
+        )
 
     @property
     def kvlease(self) -> Cache | None:
