@@ -40,6 +40,11 @@
 /* All that were received, as long as its turn lasts. */
 #define ALL_FRAMES (UINT32_MAX - 1)
 
+/* Of a process that has exited, handled at once: some 100 microseconds of frames that are refused,
+ * and as much of its ring. Not tuned. */
+#define EXITED_FRAMES      64
+#define EXITED_SUBMISSIONS 64u
+
 static void on_socket(uv_poll_t *handle, int status, int events);
 static void on_exit_seen(uv_poll_t *handle, int status, int events);
 
@@ -492,24 +497,46 @@ static bool receive(struct peer *p)
         return n > 0;
 }
 
-/* The rest of what it said before it hung up or died. False: its tenant's turn is over first. */
-static bool drain(struct peer *p)
+static void begin_drain(struct peer *p)
 {
         /* Who goes on elsewhere takes its completions there. */
         p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->process_open ||
                         creds_pidfd_exited(p->pidfd);
         drops_leave(p);
         tenant_changes_leave(p);
-        process(p, ALL_FRAMES);
-        while (!p->backed_up && p->n_drained < DRAIN_RECEIVES && !p->doomed && receive(p)) {
-                p->n_drained++;
+}
+
+static bool receive_rest(struct peer *p)
+{
+        if (p->backed_up || p->n_drained >= DRAIN_RECEIVES || p->doomed || !receive(p))
+                return false;
+        p->n_drained++;
+        return true;
+}
+
+/* The rest of what it said before it hung up or died. False: its tenant's turn is over first. */
+static bool drain(struct peer *p)
+{
+        begin_drain(p);
+        do
                 process(p, ALL_FRAMES);
-        }
+        while (receive_rest(p));
         if (p->backed_up)
                 return false;
         p->drain_left -= peer_take_submissions(p, p->drain_left);
         return p->drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring) ||
                turns_go_on(p);
+}
+
+/* The same a slice at a time, whoever's turn it is. False: there is more. */
+static bool drain_slice(struct peer *p)
+{
+        begin_drain(p);
+        process(p, EXITED_FRAMES);
+        if (receive_rest(p) || p->backed_up)
+                return false;
+        p->drain_left -= peer_take_submissions(p, MIN(p->drain_left, EXITED_SUBMISSIONS));
+        return p->drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring);
 }
 
 /* The stream is over. What it maps stays pinned until its process is. */
@@ -552,7 +579,7 @@ static bool needs_a_look(const struct peer *p)
 /* Does what the flags ask for. The peer may be gone after. */
 static void settle(struct peer *p)
 {
-        if (p->state == PEER_GONE || peer_is_waiting(p))
+        if (p->state == PEER_GONE || peer_is_waiting(p) || p->exited)
                 return;
         if (p->hung_up || p->broken)
                 parked_drop(p);
@@ -613,6 +640,29 @@ static void on_socket(uv_poll_t *handle, int status, int events)
         peer_unref(p);
 }
 
+/* Nothing that it said is left. */
+static void end_exited(struct peer *p)
+{
+        stop_waiting(p);
+        peer_exited(p);
+}
+
+static bool handle_rest(struct chore *c, uint64_t budget)
+{
+        struct peer *p = container_of(c, struct peer, leaving);
+        bool is_over, is_gone;
+
+        p->refs++;
+        is_over = drain_slice(p);
+        is_gone = p->state == PEER_GONE; /* by what it asked for */
+        if (is_over && !is_gone)
+                end_exited(p);
+        peer_unref(p);
+        return !is_over && !is_gone;
+}
+
+/* A process can have had thousands of connections, each with requests that it wrote and nobody has
+ * read: they are handled one after the other. */
 static void on_exit_seen(uv_poll_t *handle, int status, int events)
 {
         struct peer *p = container_of(handle, struct peer, process);
@@ -620,14 +670,21 @@ static void on_exit_seen(uv_poll_t *handle, int status, int events)
         struct tenancy *t = p->tenancy;
 
         p->refs++;
-        if (p->state != PEER_WAITING) {
-                p->broken = true;
+        uv_poll_stop(handle);
+        if (p->state == PEER_WAITING) {
+                peer_exited(p);
+        } else {
+                p->broken = p->exited = true;
                 outqueue_clear(&p->out);
                 parked_drop(p);
-                (void)drain(p); /* it is no turn */
-                stop_waiting(p);
+                if (t) {
+                        p->leaving.work = handle_rest;
+                        chore_queue(&p->leaving, t->tenant);
+                } else {
+                        (void)drain(p);
+                        end_exited(p);
+                }
         }
-        peer_exited(p);
         turns_bill(t, began);
         peer_unref(p);
 }
@@ -639,6 +696,16 @@ bool peer_has_hung_up(struct peer *p)
 
         if (peer_is_waiting(p) || p->state == PEER_GONE)
                 return true;
+        if (p->exited) {
+                p->refs++;
+                chore_remove(&p->leaving, p->tenancy->tenant);
+                p->server->turn_of = NULL; /* all at once */
+                (void)drain(p);
+                end_exited(p);
+                p->server->turn_of = turn_of;
+                peer_unref(p);
+                return true;
+        }
         if (poll(&poll_fd, 1, 0) <= 0 || !(poll_fd.revents & (POLLHUP | POLLRDHUP | POLLERR)))
                 return false;
         p->refs++;

@@ -77,6 +77,7 @@ struct peer {
         bool readable;  /* something came that wasn't received yet */
         bool hung_up;   /* end of its stream was seen */
         bool broken;    /* can't be written to */
+        bool exited;    /* its process has; what it said before is handled in slices */
         bool held;      /* isn't read from until it takes its output */
         bool backed_up; /* frames were left for the next turn */
         bool by_number; /* pidfd was opened by number: it must answer a challenge */
@@ -139,7 +140,7 @@ struct peer {
         uint64_t heard_nsec;    /* when it asked for something last */
         uint64_t pressure_nsec; /* when it was told of pressure last */
         uint64_t linger_until_nsec;
-        struct chore leaving; /* while it is LEAVING */
+        struct chore leaving; /* while it is LEAVING, and before that once it has exited */
 };
 
 /*
