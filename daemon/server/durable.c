@@ -50,11 +50,9 @@ static const char *sentence(int result)
                 return "";
         if (result == -ECANCELED)
                 return "it was taken out, but kvleased ended before all of it was gone from the "
-                       "disk: "
-                       "repeat it once kvleased is back";
+                       "disk: repeat it once kvleased is back";
         return "it was taken out, but the disk fails and its file could not be emptied: pages may "
-               "be "
-               "found again after kvleased's next start; delete the file before that";
+               "be found again after kvleased's next start; delete the file before that";
 }
 
 static void on_kept(int result, void *data)

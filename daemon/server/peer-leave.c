@@ -61,8 +61,6 @@ void peer_leave(struct peer *p)
         client_mute(p->member);
         list_remove(&p->linger_link);
         peer_retire(p, PEER_LEAVING);
-        if (chore_is_queued(&p->leaving))
-                chore_remove(&p->leaving, p->tenancy->tenant);
         p->leaving.work = leave;
         chore_queue(&p->leaving, p->tenancy->tenant);
 }

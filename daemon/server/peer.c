@@ -647,6 +647,7 @@ static void end_exited(struct peer *p)
         peer_exited(p);
 }
 
+/* A chore, and no turn: its memory comes back whether its tenant is paused or not. */
 static bool handle_rest(struct chore *c, uint64_t budget)
 {
         struct peer *p = container_of(c, struct peer, leaving);
@@ -661,8 +662,8 @@ static bool handle_rest(struct chore *c, uint64_t budget)
         return !is_over && !is_gone;
 }
 
-/* A process can have had thousands of connections, each with requests that it wrote and nobody has
- * read: they are handled one after the other. */
+/* A process can have had thousands of connections, each with requests that nobody has read yet:
+ * they are handled a slice at a time. */
 static void on_exit_seen(uv_poll_t *handle, int status, int events)
 {
         struct peer *p = container_of(handle, struct peer, process);
