@@ -25,9 +25,11 @@ HERE = Path(__file__).resolve().parent
 ROUTER = HERE.parents[1] / "client/python/examples/router.py"
 PAGE = 32
 
+OPS = HERE / "vllm/ops"
+
 ENVIRONMENT = {
     "VLLM_TARGET_DEVICE": "cpu",
-    "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{HERE / 'vllm/ops'}",
+    "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{OPS}",
     # One process an engine, and one more where it is served, which starts in half the time.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",

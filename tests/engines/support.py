@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
+import multiprocessing
 import os
 import random
-import select
 import signal
 import subprocess
-import sys
-import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -31,70 +31,90 @@ TINY_LLAMA = {
 }
 
 
+# Engines are forked from a process that has imported what they need, which takes longer than most
+# of the tests: a conftest.py says what (set_forkserver_preload).
+forks = multiprocessing.get_context("forkserver")
+
+
+def _work(
+    worker: Path, settings: dict[str, Any], environment: dict[str, str], calls: Connection
+) -> None:
+    """An engine's process: makes the Engine of worker.py, says "ready", and then calls a method of
+    it for each list of a name and arguments. It answers with what that returned or, instead, with
+    what failed() of the Engine says; an Engine that can't be made is answered with an error."""
+    os.setsid()
+    os.environ.update(environment)
+    # What engines print goes where logs go.
+    os.dup2(2, 1)
+    spec = importlib.util.spec_from_file_location("worker", worker)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        engine = module.Engine(settings)
+    except Exception as error:
+        calls.send({"error": repr(error)})
+        raise
+    calls.send("ready")
+    with contextlib.suppress(EOFError):
+        while True:
+            method, *arguments = calls.recv()
+            try:
+                answer = getattr(engine, method)(*arguments)
+            except Exception as error:
+                answer = engine.failed(error)
+            calls.send(answer)
+
+
 class Engine:
-    """worker.py, started: call() waits for what a method returns, send() and receive() don't."""
+    """The Engine of a worker.py, in a process of its own: call() waits for what a method returns,
+    send() and receive() don't."""
 
     def __init__(
         self, worker: Path, settings: dict[str, Any], environment: dict[str, str] | None = None
     ) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(worker), json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | (environment or {}),
-            start_new_session=True,
+        self._calls, theirs = forks.Pipe()
+        self._process = forks.Process(
+            target=_work, args=(worker, settings, environment or {}, theirs)
         )
-        self._left = b""
+        self._process.start()
+        theirs.close()
 
     @property
     def pid(self) -> int:
         """The process."""
+        assert self._process.pid
         return self._process.pid
 
-    def send(self, *line: Any) -> None:
+    def send(self, *call: Any) -> None:
         """Calls a method, and doesn't wait."""
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps(line).encode() + b"\n")
-        self._process.stdin.flush()
+        self._calls.send(call)
 
     def receive(self) -> Any:
         """What the oldest call that was sent has returned."""
-        assert self._process.stdout
-        end = time.monotonic() + SECONDS
-        while b"\n" not in self._left:
-            ready, _, _ = select.select([self._process.stdout], [], [], end - time.monotonic())
-            assert ready, "the engine says nothing"
-            got = os.read(self._process.stdout.fileno(), 65536)
-            assert got, f"the engine ended with {self._process.wait()}"
-            self._left += got
-        line, _, self._left = self._left.partition(b"\n")
-        return json.loads(line)
+        assert self._calls.poll(SECONDS), "the engine says nothing"
+        try:
+            return self._calls.recv()
+        except (EOFError, ConnectionResetError):
+            self._process.join(SECONDS)
+            raise AssertionError(f"the engine ended with {self._process.exitcode}") from None
 
     def has_answer(self) -> bool:
         """Whether receive() would return at once."""
-        assert self._process.stdout
-        return b"\n" in self._left or bool(select.select([self._process.stdout], [], [], 0)[0])
+        return self._calls.poll(0)
 
-    def call(self, *line: Any) -> Any:
+    def call(self, *call: Any) -> Any:
         """A method's result."""
-        self.send(*line)
+        self.send(*call)
         return self.receive()
 
     def kill(self) -> None:
         """SIGKILL of all its processes."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def end(self) -> None:
-        """The process is gone."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        try:
-            self._process.wait(SECONDS)
-        finally:
-            self._process.kill()
-            self._process.stdout.close()
+        # It may not have a group of its own yet.
+        self._process.kill()
+        self._process.join()
 
 
 def on(daemon: Any, **options: Any) -> dict[str, Any]:

@@ -167,12 +167,16 @@ def needs(package: str) -> None:
 
 
 def share(
-    package: str, settings: list[dict[str, Any]], prompts: Any, n_tokens: int
+    package: str,
+    settings: list[dict[str, Any]],
+    prompts: Any,
+    n_tokens: int,
+    environment: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """One engine without kvlease, one that computes, and one that finds what it computed."""
     needs(package)
     worker = HERE.parent / "engines" / package / "worker.py"
-    engines = [Engine(worker, each) for each in settings]
+    engines = [Engine(worker, each, environment) for each in settings]
     try:
         for engine in engines:
             ready = engine.receive()
@@ -213,7 +217,7 @@ def on_transformers(
 def on_vllm(path: Path, device: str, prompts: Any, n_tokens: int) -> dict[str, Any]:
     """Engines of vLLM, each in one process, with CUDA graphs."""
     needs("vllm")
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     options = {
         "dtype": "bfloat16",
         "enforce_eager": False,
@@ -226,7 +230,7 @@ def on_vllm(path: Path, device: str, prompts: Any, n_tokens: int) -> dict[str, A
         importlib.import_module("models").make_llama(Path(folder), hidden_size=256)
         on = {"kvlease": {"socket": str(path), "device": device}}
         each = [{"model": folder, "vllm": options} | more for more in ({}, on, on)]
-        return share("vllm", each, prompts, n_tokens)
+        return share("vllm", each, prompts, n_tokens, environment)
 
 
 def parts(device: str, quick: bool) -> dict[str, Callable[[Path], dict[str, Any]]]:

@@ -1,27 +1,18 @@
-"""An engine of the tests: a process with a small model of random weights, told what to do in lines.
-
-worker.py SETTINGS: JSON. A line on standard input is a JSON list of a method of Engine and its
-arguments; a line on standard output is what it returned, or {"error": ...}.
-"""
+"""transformers with a small model of random weights, as support.Engine runs it."""
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
+from support import TINY_LLAMA
 from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 import kvlease.transformers
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from support import TINY_LLAMA
 
 
 def make_model(seed: int = 0, attention: str = "sdpa", **settings: Any) -> LlamaForCausalLM:
@@ -36,6 +27,7 @@ class Engine:
     """What a test may call."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO)
         torch.set_num_threads(1)
         with torch.device(settings.get("device", "cpu")):
             self.model = make_model(**settings.get("model", {}))
@@ -97,22 +89,8 @@ class Engine:
         """Ends the engine; what it held is given back."""
         self.manager.stop(block=True, hard_stop=True)
 
-
-def main() -> None:
-    """Until standard input ends."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-    engine = Engine(json.loads(sys.argv[1]))
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        method, *arguments = json.loads(line)
-        try:
-            answer = getattr(engine, method)(*arguments)
-        except Exception as error:
-            # What the engine's thread ended with says more than that it has ended.
-            fatal = engine.manager.background_thread_status.fatal_error
-            answer = {"fatal": str(fatal)} if fatal else {"error": f"{error!r}"}
-        print(json.dumps(answer), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    def failed(self, error: Exception) -> dict[str, str]:
+        """The answer to a call that ended with it: what the engine's thread ended with says more
+        than that it has ended."""
+        fatal = self.manager.background_thread_status.fatal_error
+        return {"fatal": str(fatal)} if fatal else {"error": repr(error)}

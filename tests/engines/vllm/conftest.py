@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import serving
 from models import make_llama
+from support import forks
 
 os.environ.update(serving.ENVIRONMENT)
+sys.path.append(str(serving.OPS))
+forks.set_forkserver_preload(
+    [
+        "kvlease.vllm.connector",
+        "vllm.entrypoints.llm",
+        "vllm.model_executor.models.llama",
+        "vllm.v1.worker.cpu_worker",
+    ]
+)
 
 Settings = Callable[..., dict[str, Any]]
 

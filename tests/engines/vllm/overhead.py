@@ -125,6 +125,7 @@ def main() -> int:
         daemon = load_package().Daemon(Path(top), False, MEMORY, LIMIT)
         daemon.start()
         try:
+            sys.path.append(str(serving.OPS))
             make_llama(Path(top) / "model", **SIZES)
             settings = {"model": str(Path(top) / "model"), "vllm": {}}
             engines += [

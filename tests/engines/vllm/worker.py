@@ -1,24 +1,13 @@
-"""An engine of the tests: vLLM with a small model of random weights, told what to do in lines.
-
-worker.py SETTINGS: JSON. A line on standard input is a JSON list of a method of Engine and its
-arguments; a line on standard output is what it returned, or {"error": ...}.
-"""
+"""vLLM with a small model of random weights, as support.Engine runs it."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
 from dataclasses import asdict
 from typing import Any
 
-# What vLLM prints goes where logs go.
-answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
-
-import torch  # noqa: E402
-from vllm import LLM, SamplingParams  # noqa: E402
+import torch
+from vllm import LLM, SamplingParams
 
 
 class Engine:
@@ -119,23 +108,6 @@ class Engine:
         """Ends the engine; what it held is given back."""
         self.engine.engine_core.shutdown()
 
-
-def main() -> None:
-    """Until standard input ends."""
-    try:
-        engine = Engine(json.loads(sys.argv[1]))
-        print(json.dumps("ready"), file=answers, flush=True)
-    except Exception as error:
-        print(json.dumps({"error": f"{error!r}"}), file=answers, flush=True)
-        raise
-    for line in sys.stdin:
-        method, *arguments = json.loads(line)
-        try:
-            answer = getattr(engine, method)(*arguments)
-        except Exception as error:
-            answer = {"error": f"{error!r}"}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    def failed(self, error: Exception) -> dict[str, str]:
+        """The answer to a call that ended with it."""
+        return {"error": repr(error)}
