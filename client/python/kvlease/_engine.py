@@ -7,7 +7,9 @@ import logging
 import os
 import select
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import torch
 
@@ -26,6 +28,10 @@ GIVE_WAY_SECONDS = (0.5, 2.0)
 """How long an engine in which nothing runs for want of pages keeps what its requests hold, before
 it leaves that to others: somewhere between, so that two engines that wait for each other don't go
 on doing so in step."""
+
+OnLoss: TypeAlias = Literal["error", "continue"]
+"""What happens once kvleased is gone for good: all requests fail, or those go on that need no page
+more than the engine has."""
 
 # A layout's format takes no more (kvlease.h).
 _FORMAT_BYTES = 64
@@ -64,6 +70,36 @@ def format_of(kind: bytes, tail: bytes) -> bytes:
     if len(kind) > room:
         kind = kind[: room - 25] + b" " + hashlib.sha256(kind).hexdigest()[:24].encode()
     return kind + tail
+
+
+def give_back(call: Callable[[list[int]], None], pages: Iterable[int]) -> None:
+    """Frees or releases; where that can't be, the connection is over and takes them with it."""
+    numbers = list(pages)
+    if not numbers:
+        return
+    try:
+        call(numbers)
+    except kvlease.Error as error:
+        _logger.debug("gave nothing back: %s", error)
+
+
+class Loss:
+    """What an engine does once kvleased is gone for good."""
+
+    def __init__(self, on_loss: OnLoss) -> None:
+        self._on_loss = on_loss
+        self.happened = False
+        """kvleased is gone, and the engine goes on with what it has."""
+
+    def meet(self, error: kvlease.Error) -> None:
+        """After an error that says so: raises RuntimeError, or lets the engine go on."""
+        sentence = f"kvleased is gone, and with it the engine's cache: {error}"
+        # One that came back and doesn't know this engine may give its pages to others.
+        if self._on_loss == "error" or not isinstance(error, kvlease.Disconnected):
+            raise RuntimeError(sentence) from error
+        if not self.happened:
+            _logger.error("%s; requests go on as far as the pages it holds go", sentence)
+        self.happened = True
 
 
 class Events(threading.Thread):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import vllm
 from vllm.v1.kv_cache_interface import FullAttentionSpec
@@ -39,7 +39,7 @@ class Options:
     """Names the weights, where that is known; None: all files are read once for a fingerprint."""
     salt: str = ""
     """Keeps equal prompts of others apart, for all requests; cache_salt does for one."""
-    on_loss: Literal["error", "continue"] = "error"
+    on_loss: _engine.OnLoss = "error"
     """Once kvleased is gone for good: 'error': the engine ends; 'continue': those requests go on
     that need no page more than the engine has."""
     reconnect: float | None = 60

@@ -75,7 +75,7 @@ class Pool(BlockPool):
     """Becomes the class of the pool that vLLM has made: start() is its constructor."""
 
     def start(
-        self, namespace: kvlease.Namespace, n_blocks: int, manager: Any, on_loss: str
+        self, namespace: kvlease.Namespace, n_blocks: int, manager: Any, on_loss: _engine.OnLoss
     ) -> None:
         """n_blocks: how many pages the engine may hold, with the null block; manager: vLLM's
         KVCacheManager, which gets other ways to look up and to allocate."""
@@ -89,8 +89,7 @@ class Pool(BlockPool):
         self._fresh: list[int] = []
         self._texts: dict[str, _Text] = {}
         self._manager = manager
-        self._on_loss = on_loss
-        self._is_lost = False
+        self._loss = _engine.Loss(on_loss)
         self._lease_for: kvlease.Request | None = None
         self._was_refused = False
         self._gives_way_at: float | None = None
@@ -106,7 +105,7 @@ class Pool(BlockPool):
 
     def get_num_free_blocks(self) -> int:
         """Blocks that could be had now, with those that waiting requests have found."""
-        if self._is_lost or time.monotonic() < self._holds_until:
+        if self._loss.happened or time.monotonic() < self._holds_until:
             return 0
         room = self._budget - self._n_held
         return max(0, min(room, self._leasable() + self._n_only_found))
@@ -124,10 +123,10 @@ class Pool(BlockPool):
                 leased = self.namespace.lease(n_next, self._lease_for, max_wait=0)
                 pages += leased.detach()
         except (kvlease.Full, kvlease.Quota, kvlease.Draining, kvlease.Timeout) as error:
-            self._try(self.namespace.free, pages)
+            _engine.give_back(self.namespace.free, pages)
             raise Refused(str(error)) from error
         except kvlease.Error as error:
-            self._lose(error)
+            self._loss.meet(error)
             raise Refused("kvleased is gone") from error
         blocks: list[KVCacheBlock] = [Block(page, 1, pool=self) for page in pages]
         self._by_page.update(zip(pages, blocks, strict=True))
@@ -190,7 +189,7 @@ class Pool(BlockPool):
         try:
             self.namespace.invalidate()
         except kvlease.Error as error:
-            self._lose(error)
+            self._loss.meet(error)
             return False
         if self.metrics_collector:
             self.metrics_collector.reset()
@@ -244,7 +243,7 @@ class Pool(BlockPool):
         was_refused, self._was_refused = self._was_refused, False
         if has_work or not was_refused:
             return
-        if self._is_lost and not self._n_held:
+        if self._loss.happened and not self._n_held:
             raise RuntimeError("kvleased is gone, and the engine has no page for its requests")
         time.sleep(_PAUSE_SECONDS)
 
@@ -330,7 +329,7 @@ class Pool(BlockPool):
         try:
             return self.namespace.leasable_pages()
         except kvlease.Error as error:
-            self._lose(error)
+            self._loss.meet(error)
             return 0
 
     def _look_up(self, text: _Text, n_pages: int) -> None:
@@ -355,7 +354,7 @@ class Pool(BlockPool):
                 raise RuntimeError(f"page {page} was found, and is leased by this engine")
             block.n_found += 1
             text.found.append(block)
-        self._try(self.namespace.release, surplus)
+        _engine.give_back(self.namespace.release, surplus)
 
     def _forget(self, text: _Text) -> None:
         """What the request found it has in its table, or doesn't need."""
@@ -397,7 +396,7 @@ class Pool(BlockPool):
         request = text.request
         n_tokens = request.num_computed_tokens - request.num_in_flight_tokens
         end = min(n_tokens // self.hash_block_size, text.n_full)
-        if text.is_broken or self._is_lost or end <= max(text.n_done, text.n_shared):
+        if text.is_broken or self._loss.happened or end <= max(text.n_done, text.n_shared):
             return
         manager = self._manager.coordinator.single_type_managers[_GROUP]
         table = manager.req_to_blocks.get(request.request_id, ())
@@ -431,14 +430,14 @@ class Pool(BlockPool):
             )
         except (kvlease.NoParent, kvlease.Stale) as error:
             if error.code < 0:
-                self._lose(error)
+                self._loss.meet(error)
                 return
             carried = error.published
         except kvlease.Quota:
             text.is_broken = True
             return
         except kvlease.Error as error:
-            self._lose(error)
+            self._loss.meet(error)
             return
         pages = carried.detach()
         text.is_broken = len(pages) < len(blocks)
@@ -451,29 +450,10 @@ class Pool(BlockPool):
                 others.append(page)
         self.stats.published_pages += len(pages)
         self.stats.duplicate_pages += len(others)
-        self._try(self.namespace.release, others)
+        _engine.give_back(self.namespace.release, others)
 
     def _give_back(self, blocks: list[Block]) -> None:
         for block in blocks:
             del self._by_page[block.block_id]
-        self._try(self.namespace.release, [b.block_id for b in blocks if b.is_pinned])
-        self._try(self.namespace.free, [b.block_id for b in blocks if not b.is_pinned])
-
-    def _try(self, call: Callable[[list[int]], None], pages: list[int]) -> None:
-        """Gives back; where that can't be, the connection is over and takes the pages with it."""
-        if not pages:
-            return
-        try:
-            call(pages)
-        except kvlease.Error as error:
-            _logger.debug("gave nothing back: %s", error)
-
-    def _lose(self, error: kvlease.Error) -> None:
-        """kvleased is gone: raises, or goes on, as the user wants it."""
-        sentence = f"kvleased is gone, and with it the engine's cache: {error}"
-        # One that came back and doesn't know this engine may give its pages to others.
-        if self._on_loss == "error" or not isinstance(error, kvlease.Disconnected):
-            raise RuntimeError(sentence) from error
-        if not self._is_lost:
-            _logger.error("%s; requests go on as far as the pages it holds go", sentence)
-        self._is_lost = True
+        _engine.give_back(self.namespace.release, [b.block_id for b in blocks if b.is_pinned])
+        _engine.give_back(self.namespace.free, [b.block_id for b in blocks if not b.is_pinned])

@@ -1,0 +1,126 @@
+"""Block tables of requests, whose blocks are pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformers.generation.continuous_batching.cache_allocators import FullAttentionCacheAllocator
+
+import kvlease
+from kvlease._engine import Stats
+
+
+@dataclass
+class _Text:
+    """What is known of a request's tokens in the cache."""
+
+    request: kvlease.Request
+    n_complete: int = 0
+    """Pages from the first one on that are filled."""
+    n_keyed: int = 0
+    """Of these, pages that were found or published."""
+    last_key: bytes | None = None
+    """Key of the last of these; None: there is none."""
+    is_broken: bool = False
+    """Nothing more can be published: what comes before isn't cached any more."""
+
+
+class Allocator(FullAttentionCacheAllocator):
+    """Block tables whose blocks are pages.
+
+    A page in a table is either the request's own, leased, or pinned: found, or published. Pinned
+    pages have a pin for each table they are in. Nothing is written to them.
+    """
+
+    def __init__(self, stats: Stats, layout: kvlease.Layout, **keywords: Any) -> None:
+        self._stats = stats
+        self._layout = layout
+        self._texts: dict[str, _Text] = {}
+        super().__init__(**keywords)
+
+    def _text(self, request_id: str) -> _Text:
+        text = self._texts.get(request_id)
+        if text is None:
+            text = self._texts[request_id] = _Text(self.pool.namespace.request())
+        return text
+
+    def request(self, request_id: str) -> kvlease.Request:
+        """The request, for kvleased's eviction policy."""
+        return self._text(request_id).request
+
+    def find(self, request_id: str, prompt: list[int]) -> int:
+        """Tokens of the prompt whose pages were found, but never all. Asked once a request."""
+        if request_id in self._texts:
+            return 0
+        text = self._text(request_id)
+        # The last token is computed in any case: its logits are what is wanted.
+        keys = self._layout.keys(prompt[: len(prompt) - 1])
+        pages = self.pool.find(keys, text.request)
+        n_tokens = len(pages) * int(self.tokens_per_page)
+        self._stats.requests += 1
+        self._stats.asked_tokens += len(prompt)
+        self._stats.hit_tokens += n_tokens
+        if pages:
+            self.block_table[request_id] = pages
+            text.n_complete = text.n_keyed = len(pages)
+            text.last_key = keys[32 * len(pages) - 32 : 32 * len(pages)]
+        return n_tokens
+
+    def publish(self, request_id: str, tokens: list[int], n_new: int) -> None:
+        """Publishes the pages that the last step has completed, n_new of them."""
+        table = self.block_table.get(request_id)
+        if table is None:
+            return
+        text = self._text(request_id)
+        text.n_complete += n_new
+        first, end = text.n_keyed, text.n_complete
+        if text.is_broken or first == end:
+            return
+        keys = self._layout.keys(
+            tokens[first * self.tokens_per_page : end * self.tokens_per_page],
+            parent=text.last_key,
+        )
+        own = table[first:end]
+        pages = self.pool.publish(own, keys, text.last_key, text.request)
+        table[first : first + len(pages)] = pages
+        text.is_broken = len(pages) < len(own)
+        if pages:
+            text.n_keyed += len(pages)
+            text.last_key = keys[32 * len(pages) - 32 : 32 * len(pages)]
+        self._stats.published_pages += len(pages)
+        self._stats.duplicate_pages += sum(map(int.__ne__, own, pages))
+
+    def free_blocks(self, request_id: str, no_cache: bool = False) -> None:
+        """Gives back the request's pages; what was published stays cached, as kvleased likes."""
+        self.pool.drop(self.block_table.pop(request_id, []))
+        text = self._texts.pop(request_id, None)
+        if text is not None:
+            self.pool.end(text.request)
+        if not self.block_table:
+            self.pool.give_back_spare()
+
+    def free_all_requests(self) -> None:
+        """Gives back the pages of all requests."""
+        for request_id in [*self.block_table, *self._texts]:
+            self.free_blocks(request_id)
+
+    def count_shareable_blocks(self, source_request_id: str, past_length: int) -> int:
+        """Pages from the first one on that a fork can pin: full and published."""
+        n_full = super().count_shareable_blocks(source_request_id, past_length)
+        pages = self.block_table[source_request_id][:n_full]
+        return next((i for i, page in enumerate(pages) if not self.pool.is_pinned(page)), n_full)
+
+    def fork_blocks(
+        self, source_request_id: str, dest_request_id: str, past_length: int
+    ) -> tuple[list[int], list[int]]:
+        """A table that shares what is published; returns which pages are to be copied where to."""
+        source = self.block_table[source_request_id]
+        n_shared = self.count_shareable_blocks(source_request_id, past_length)
+        self.pool.pin(source[:n_shared])
+        fresh = self.pool.get_free_blocks(self.index, len(source) - n_shared)
+        self.block_table[dest_request_id] = source[:n_shared] + fresh
+        parent, child = self._text(source_request_id), self._text(dest_request_id)
+        child.n_complete, child.is_broken = parent.n_complete, parent.is_broken
+        child.n_keyed, child.last_key = parent.n_keyed, parent.last_key
+        return source[n_shared:], fresh

@@ -1,0 +1,78 @@
+"""What the engine does where there is no page for its requests: it waits."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvlease import _engine
+from kvlease.transformers.pool import Pool
+
+_logger = logging.getLogger("kvlease")
+
+
+@dataclass
+class Patience:
+    """The scheduler's schedule_batch(), which waits where kvleased has no pages.
+
+    The engine ends with an error where nothing can be scheduled. Its own answer to a full cache is
+    to let go of some requests, which begin anew later: it does so here, too, as long as there are
+    others. Where there are none it has to wait: the loop that asks tries again ten times a second.
+    """
+
+    scheduler: Any
+    schedule: Callable[..., Any] = field(init=False)
+    waits_since: float | None = None
+    gives_way_at: float = 0
+    holds_until: float = 0
+
+    def __post_init__(self) -> None:
+        self.schedule = self.scheduler.schedule_batch
+
+    def __call__(self, token_budget: int, cache_budget: int) -> Any:
+        """None in the first place: let go of a request and ask again; empty: nothing to do yet."""
+        scheduler, pool = self.scheduler, self.scheduler.cache.pool
+        nothing: tuple[list[Any], bool, int, int] = ([], False, 0, 0)
+        active = scheduler.active_requests
+        if not active:
+            # Of those that let go, the last one ended otherwise.
+            scheduler.block_new_requests = False
+            if time.monotonic() < self.holds_until:
+                return nothing
+        pool.refusal = None
+        result = self.schedule(token_budget, cache_budget)
+        if pool.refusal is None:
+            pool.give_back_spare()
+        if result[0] is not None or pool.refusal is None:
+            if self.waits_since is not None and result[0]:
+                _logger.info("goes on after %.1f s", time.monotonic() - self.waits_since)
+                self.waits_since = None
+            return result
+        if len(active) > 1 and scheduler.starved_requests:
+            return result
+        if pool.is_lost:
+            raise RuntimeError("kvleased is gone, and the engine has no page for its requests")
+        self._wait(pool)
+        return nothing
+
+    def _wait(self, pool: Pool) -> None:
+        now = time.monotonic()
+        if self.waits_since is None:
+            self.waits_since = now
+            self.scheduler.cache.stats.waits += 1
+            self.gives_way_at = now + random.uniform(*_engine.GIVE_WAY_SECONDS)
+            _logger.warning("all requests wait for pages: %s", pool.refusal)
+        elif now >= self.gives_way_at and self.scheduler.active_requests:
+            # Another engine may wait for what this request holds, as it does for the other's.
+            (state,) = self.scheduler.active_requests.values()
+            again = state.create_equivalent_initial_request()
+            state._status = type(state._status).FINISHED
+            self.scheduler.finish_request(state.request_id)
+            self.scheduler.add_waiting_request(again)
+            self.scheduler.cache.stats.gave_way += 1
+            self.holds_until = now + random.uniform(*_engine.GIVE_WAY_SECONDS) / 2
+            self.gives_way_at = self.holds_until + random.uniform(*_engine.GIVE_WAY_SECONDS)
