@@ -8,6 +8,10 @@ transformers: a block's id is a page's number. What one process has computed, ev
 tenant finds that runs the same weights in the same way (docs/ENGINES.md has the details, and what
 is refused).
 
+    python -m kvlease.transformers serve MODEL --continuous-batching
+
+is `transformers serve` with all its arguments, on pages of kvlease (--help has those of kvlease).
+
 An engine has one connection and one namespace. Its generation thread makes all calls; a thread of
 its own keeps the connection going while the engine has nothing to do.
 """

@@ -1,0 +1,73 @@
+"""python -m kvlease.transformers: the command line of transformers, on pages of kvlease."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import transformers
+from transformers.cli import transformers as command_line
+
+import kvlease
+from kvlease.transformers.engine import enable
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m kvlease.transformers",
+        usage="%(prog)s [OPTION...] serve [MODEL] --continuous-batching [ARGUMENT...]",
+        description="`transformers serve` with all its arguments, for models whose KV cache is on "
+        "pages of kvlease. OPTIONs are of kvlease, ARGUMENTs of transformers (serve --help).",
+        epilog="help(kvlease.transformers.enable) says more of each option. Exit status: that of "
+        "transformers; 2: wrong command line.",
+    )
+    parser.add_argument("--version", action="version", version=f"kvlease {kvlease.__version__}")
+    parser.add_argument("--socket", help="default: $KVLEASE_SOCKET, else /run/kvlease/sock")
+    parser.add_argument("--client-name", metavar="NAME", help="what kvleasectl shows")
+    parser.add_argument(
+        "--device",
+        metavar="UUID",
+        help="of a GPU, or 'host' (default: the daemon's; for a model on the CPU: host)",
+    )
+    parser.add_argument(
+        "--weights", metavar="NAME", help="names the weights (default: a fingerprint is made)"
+    )
+    parser.add_argument(
+        "--salt",
+        metavar="TEXT",
+        type=str.encode,
+        default=b"",
+        help="keeps equal prompts of others apart",
+    )
+    parser.add_argument(
+        "--on-loss",
+        choices=["error", "continue"],
+        default="error",
+        help="what happens once kvleased is gone for good (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--reconnect",
+        metavar="SECONDS",
+        type=float,
+        default=60,
+        help="how long kvleased may be away (default: %(default)s)",
+    )
+    parser.add_argument("command", choices=["serve"], help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def main() -> None:
+    """Ends as the command line of transformers does."""
+    parser = _parser()
+    options = vars(parser.parse_args())
+    command, arguments = options.pop("command"), options.pop("arguments")
+    if "--help" not in arguments and "--continuous-batching" not in arguments:
+        parser.error(f"{command} needs --continuous-batching: nothing else computes on pages")
+    enable(transformers.PreTrainedModel, **options)
+    sys.argv = ["transformers", command, *arguments]
+    command_line.main()
+
+
+if __name__ == "__main__":
+    main()
