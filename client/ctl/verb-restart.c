@@ -88,7 +88,7 @@ static int ask_restart(
         const ProtobufCMessage *reply;
         int r;
 
-        request.check = check;
+        request.check = request.config = check;
         request.force = ctl->options[CTL_OPTION_FORCE] != NULL;
         r = admin_call(ctl->admin, MSG_ADMIN_RESTART, &request.base, &reply);
         if (r == CTL_OK)

@@ -207,7 +207,8 @@ const struct verb verbs[] = {
                 "Somebody must keep memory for the next kvleased and start it: systemd\n"
                 "(FileDescriptorStoreMax= and Restart= of kvleased.service) or kvleased --keep.\n"
                 "Does nothing where something would be lost, as where the program that was\n"
-                "installed meanwhile doesn't read what this one keeps; --check says what.\n"
+                "installed meanwhile doesn't read what this one keeps, or the configuration's\n"
+                "file was changed so that not all is taken over; --check says what.\n"
                 "Waits 30s where --timeout says nothing else.\n",
                 0, 0, O(CHECK) | O(BINARY) | O(FORCE) | O(TIMEOUT), false, check_restart,
                 verb_restart},

@@ -45,8 +45,7 @@ static uint64_t share_of(const struct device_props *props, const struct device_c
         return MIN(props->total_bytes / AUTO_SHARE, AUTO_MAX);
 }
 
-/* To lease: what was named is all of it, of a share the canary has its part. */
-static uint64_t budget_of(
+uint64_t devices_budget(
         const struct server *s, const struct device_props *props, const struct device_config *c)
 {
         uint64_t share = share_of(props, c);
@@ -316,7 +315,7 @@ static int add_opened(struct server *s, struct device *device, struct queue *que
 {
         const struct device_props props = queue ? *queue_props(queue) : device->props;
         const struct device_config *c = config_of(s, props.name);
-        uint64_t budget = budget_of(s, &props, c);
+        uint64_t budget = devices_budget(s, &props, c);
         struct detail d = {""};
         int r;
 

@@ -6,6 +6,8 @@
 
 struct server;
 struct device;
+struct device_config;
+struct device_props;
 struct detail;
 
 /* Opens them and adds their pools to the store. 0; -errno, logged: what was added stays in the
@@ -16,5 +18,10 @@ int devices_open(struct server *s);
  * the sentence. */
 int devices_add(struct server *s, struct device *device, uint64_t budget_bytes,
         uint64_t extent_bytes, struct detail *d);
+
+/* Memory of a device to lease, in bytes, as a section has it: what was named is all of it, of a
+ * share the canary has its part. */
+uint64_t devices_budget(
+        const struct server *s, const struct device_props *props, const struct device_config *c);
 
 #endif

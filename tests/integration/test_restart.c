@@ -133,6 +133,43 @@ static void test_other_binary(void **state)
         ctl(h, "sessions purge a");
 }
 
+/* The next daemon reads the file anew; nothing is lost where it is as it was. */
+static void test_changed_configuration(void **state)
+{
+        static const struct private_tenant other[] = {{"b", NULL}, {NULL, NULL}};
+        static const struct {
+                struct private_options options;
+                const char *says;
+        } cases[] = {
+                {{.is_kept = true, .device_lines = "memory = 2MiB\nextent = 2MiB"},
+                        "would have memory = 2 MiB"},
+                {{.is_kept = true, .daemon_lines = "max_clients = lots"},
+                        "everything: the next kvleased wouldn't start: "},
+                {{.is_kept = true, .daemon_lines = "keep_state = off"}, "keep_state would be off"},
+                {{.is_kept = true, .tenants = other}, "there would be no tenant a"},
+        };
+        struct harness *h = *state;
+        uint32_t pages[3];
+        uint64_t pid = ctl_status(h, "pid");
+        struct worker *w, *second;
+
+        harness_needs_kept_memory();
+        w = start_talking(h, pages);
+        second = worker_start(h, "a", "other", 1);
+        worker_publish_chain(second, 7, 3, pages);
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                assert_int_equal(private_daemon_configure(&h->daemon, &cases[i].options), 0);
+                assert_says(h, "restart --check", EXIT_LOSS, cases[i].says);
+                assert_says(h, "restart", EXIT_LOSS, cases[i].says);
+                assert_int_equal(ctl_status(h, "pid"), pid);
+        }
+        assert_int_equal(private_daemon_configure(&h->daemon, &kept), 0);
+        assert_says(h, "restart --check", 0, "nothing would be lost");
+        worker_stop(w);
+        worker_stop(second);
+        ctl(h, "sessions purge a");
+}
+
 /* A program that takes its time isn't waited for, whatever it has closed or says. */
 static void test_other_binary_that_stays(void **state)
 {
@@ -200,6 +237,7 @@ int main(void)
                 harness_test(test_goes_on, (void *)&kept),
                 harness_test(test_json, (void *)&kept),
                 harness_test(test_other_binary, (void *)&kept),
+                harness_test(test_changed_configuration, (void *)&kept),
                 harness_test(test_other_binary_that_stays, (void *)&kept),
                 harness_test(test_other_pid_namespace, (void *)&kept),
                 harness_test(test_nobody_keeps, NULL),

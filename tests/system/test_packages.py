@@ -53,7 +53,8 @@ def installed():
 
 def install(pattern):
     packages = map(str, pathlib.Path("/kvl/packages").glob(pattern))
-    machine.command("dpkg", "--force-unsafe-io", "-i", *packages)
+    done = machine.command("dpkg", "--force-unsafe-io", "-i", *packages)
+    return done.stdout + done.stderr
 
 
 def hello(*words):
@@ -139,6 +140,17 @@ def test_upgrade():
     assert "max_clients = 77" in config.read_text()
     assert "reachable  yes" in python("-m", "kvlease").stdout
     machine.command("kvleasectl", "check")
+
+
+def test_upgrade_that_would_lose():
+    """The daemon goes on where the next one wouldn't take over what it holds."""
+    config = pathlib.Path("/etc/kvlease/kvleased.conf")
+    before, pid = config.read_text(), machine.main_pid()
+    config.write_text(before + "keep_state = off\n")
+    said = install("*.deb")
+    assert machine.main_pid() == pid
+    assert "keep_state would be off" in said and "restart --force" in said, said
+    config.write_text(before)
 
 
 def test_remove():
