@@ -176,6 +176,17 @@ static void status_culprits(const void *row, const struct show_format *f, struct
                         s->clients_lost, s->tenants_refused);
 }
 
+/* Only where there is something to say. */
+static void status_options(const void *row, const struct show_format *f, struct value *ret)
+{
+        const status_row *s = row;
+
+        (void)f;
+        if (s->options_pending > 0)
+                derive_text(ret, "%" PRIu32 " wait for a restart: kvleasectl reload says which",
+                        s->options_pending);
+}
+
 static void status_pages(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -396,6 +407,8 @@ static const struct column status_columns[] = {
         STATUS(tenants_refused, NULL, COUNT),
         STATUS(ready_msec, NULL, COUNT),
         STATUS(config_file, "CONFIGURATION", TEXT),
+        {.heading = "CHANGED OPTIONS", .kind = COLUMN_TEXT, .derive = status_options},
+        STATUS(options_pending, NULL, COUNT),
         STATUS(runtime_dir, "RUNTIME DIR", TEXT),
         STATUS(state_dir, "STATE DIR", TEXT),
 };

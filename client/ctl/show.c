@@ -179,6 +179,19 @@ static json_t *row_json(const struct column_table *t, const struct show_format *
         return object;
 }
 
+json_t *show_texts(size_t n, char *const *texts)
+{
+        json_t *list = need(json_array());
+
+        for (size_t i = 0; i < n; i++) {
+                char *text = text_printable(texts[i]);
+
+                json_array_append_new(list, need(json_string(text)));
+                free(text);
+        }
+        return list;
+}
+
 void show_json(json_t *object)
 {
         need(object);

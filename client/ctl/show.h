@@ -79,6 +79,9 @@ void show_list_free(struct show_list *l);
 /* One thing: a block or a JSON object. */
 void show_object(const struct column_table *t, const struct show_format *f, const void *row);
 
+/* A list of strings, unprintable bytes as \xHH. The caller's. */
+json_t *show_texts(size_t n, char *const *texts);
+
 /* Prints and takes a JSON object. */
 void show_json(json_t *object);
 

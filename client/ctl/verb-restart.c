@@ -107,14 +107,13 @@ static int ask_status(struct admin *admin, const Kvlease__V1__AdminStatusReply *
         return r;
 }
 
+/* The program's comes first. */
 static json_t *losses_json(const Kvlease__V1__AdminRestartReply *m, const char *binary)
 {
-        json_t *losses = need(json_array());
+        json_t *losses = show_texts(m->n_losses, m->losses);
 
         if (binary)
-                json_array_append_new(losses, json_string(binary));
-        for (size_t i = 0; i < m->n_losses; i++)
-                json_array_append_new(losses, json_string(m->losses[i]));
+                json_array_insert_new(losses, 0, need(json_string(binary)));
         return losses;
 }
 

@@ -202,6 +202,13 @@ const struct verb verbs[] = {
                 "kvleased keeps running, draining, until: kvleasectl drain --off\n"
                 "Waits 30s where --timeout says nothing else.\n",
                 0, 0, O(TIMEOUT) | O(OFF), false, check_drain, verb_drain},
+        {"reload", "", "put a changed configuration in force",
+                "Reads the configuration's files again, as systemctl reload does, and says what "
+                "has changed,\n"
+                "what waits for a restart (pending), and what can't be as things are (refused). A "
+                "file with a\n"
+                "mistake changes nothing. Exits with 1 where something was refused.\n",
+                0, 0, 0, false, NULL, verb_reload},
         {"restart", "", "restart kvleased, with all that it holds",
                 "Clients go on with what they have; what they publish meanwhile waits.\n"
                 "Somebody must keep memory for the next kvleased and start it: systemd\n"

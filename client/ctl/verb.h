@@ -74,6 +74,7 @@ int verb_warm(const struct ctl *ctl);
 int verb_recall(const struct ctl *ctl);
 int verb_drain(const struct ctl *ctl);
 int verb_check(const struct ctl *ctl);
+int verb_reload(const struct ctl *ctl);
 int verb_restart(const struct ctl *ctl);
 int verb_doctor(const struct ctl *ctl);
 int verb_version(const struct ctl *ctl);

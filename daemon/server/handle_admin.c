@@ -169,6 +169,7 @@ int handle_ADMIN_STATUS(struct request *rq)
         reply->boot_epoch = s->store.boot_epoch;
         reply->longest_turn_nsec = s->turn_watch.longest_nsec;
         reply->draining = s->store.draining;
+        reply->options_pending = s->n_options_pending;
         count_peers(s, reply);
         count_pages(s, reply);
         count_leases(s, reply);

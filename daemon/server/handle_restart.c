@@ -9,20 +9,23 @@
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
 #include "daemon/server/dispatch.h"
-#include "daemon/server/losses.h"
+#include "daemon/server/holding.h"
 #include "daemon/server/next-config.h"
 #include "daemon/server/peer.h"
+#include "daemon/server/sentences.h"
 #include "daemon/server/server.h"
 #include "proto/kvlease.pb-c.h"
 
-static void lose_memory(struct losses *l, const struct server *s)
+#define LOSSES_BYTES (32 * 1024) /* of an answer's 64 KiB; not tuned */
+
+static void lose_memory(struct sentences *losses, const struct server *s)
 {
         struct holding all = holding_count(s, NULL, NULL);
         char why[128];
 
         if (!keeping_is_on(&s->keeping)) {
-                losses_add_holding(
-                        l, &all, s->keeping.why_not ? s->keeping.why_not : "keep_state is off");
+                holding_lose(losses, &all,
+                        s->keeping.why_not ? s->keeping.why_not : "keep_state is off");
                 return;
         }
         list_for_each (pool, &s->store.pools, struct pool, link) {
@@ -33,7 +36,7 @@ static void lose_memory(struct losses *l, const struct server *s)
                 snprintf(why, sizeof(why),
                         "memory of %s is handed over as cudaipc, and ends with kvleased",
                         pool->props->name);
-                losses_add_holding(l, &h, why);
+                holding_lose(losses, &h, why);
         }
 }
 
@@ -60,15 +63,15 @@ static void count_clients(const struct server *s, Kvlease__V1__AdminRestartReply
         }
 }
 
-static void lose_the_rest(struct losses *l, const struct server *s)
+static void lose_the_rest(struct sentences *losses, const struct server *s)
 {
         if (s->recorder.on)
-                losses_add(l,
+                sentences_add(losses,
                         "the recording of traffic ends: begin another one with: kvleasectl trace "
                         "record on");
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 if (t->sizing.sizer && sizing_reserved(t) != t->attrs.reserve_bytes)
-                        losses_add(l,
+                        sentences_add(losses,
                                 "tenant %s: what the sizer reserved beyond its minimum; it starts "
                                 "over",
                                 t->name);
@@ -98,10 +101,10 @@ int handle_ADMIN_RESTART(struct request *rq)
         const Kvlease__V1__AdminRestartRequest *m = rq->message;
         Kvlease__V1__AdminRestartReply *reply = rq->reply;
         struct server *s = rq->server;
-        struct losses l;
+        struct sentences l;
         struct holding all = holding_count(s, NULL, NULL);
 
-        if (losses_init(&l, &s->arena) < 0)
+        if (sentences_init(&l, &s->arena, LOSSES_BYTES) < 0)
                 return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
         lose_memory(&l, s);
         if (m->config || !m->check)
@@ -109,7 +112,7 @@ int handle_ADMIN_RESTART(struct request *rq)
         count_clients(s, reply);
         lose_the_rest(&l, s);
         if (reply->clients_lost > 0)
-                losses_add(&l, "%u clients must connect anew", reply->clients_lost);
+                sentences_add(&l, "%u clients must connect anew", reply->clients_lost);
         reply->keeps_state = keeping_is_on(&s->keeping);
         reply->state_layout = STATE_LAYOUT_VERSION;
         reply->kept_fds = keeping_count(s);

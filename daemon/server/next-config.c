@@ -10,7 +10,8 @@
 #include "daemon/server/config.h"
 #include "daemon/server/devices.h"
 #include "daemon/server/disk-tier.h"
-#include "daemon/server/losses.h"
+#include "daemon/server/holding.h"
+#include "daemon/server/sentences.h"
 #include "daemon/server/server.h"
 #include "daemon/server/tenants.h"
 
@@ -31,40 +32,40 @@ static const struct device_config *config_of(
 
 /* ---- options that wait ----------------------------------------------------------------------- */
 
-static void say_section(enum option_section section, const char *where, const void *now,
-        const void *next, next_config_say say, void *data)
+struct asker {
+        const char *where; /* "[daemon]" */
+        next_config_say say;
+        void *data;
+};
+
+static void say_if_pending(
+        void *data, const struct option *o, const char *before, const char *after)
 {
-        char old_text[OPTION_VALUE_MAX], new_text[OPTION_VALUE_MAX];
+        const struct asker *a = data;
         char sentence[2 * OPTION_VALUE_MAX + 128];
 
-        for (size_t i = 0; i < n_options; i++) {
-                const struct option *o = &options[i];
-
-                if (o->section != section || o->reloadable)
-                        continue;
-                option_format(o, now, old_text);
-                option_format(o, next, new_text);
-                if (strcmp(old_text, new_text) == 0)
-                        continue;
-                snprintf(sentence, sizeof(sentence),
-                        "%s %s stays '%s': '%s' needs a restart of kvleased", where, o->key,
-                        option_show(o, now, old_text), option_show(o, next, new_text));
-                say(data, sentence);
-        }
+        if (o->reloadable)
+                return;
+        snprintf(sentence, sizeof(sentence), "%s %s stays '%s': '%s' needs a restart of kvleased",
+                a->where, o->key, before, after);
+        a->say(a->data, sentence);
 }
 
 void next_config_pending(
         const struct server *s, const struct config *next, next_config_say say, void *data)
 {
-        say_section(SECTION_DAEMON, "[daemon]", &s->config.daemon, &next->daemon, say, data);
+        struct asker a = {"[daemon]", say, data};
+
+        options_diff(SECTION_DAEMON, &s->config.daemon, &next->daemon, say_if_pending, &a);
         list_for_each (pool, &s->store.pools, struct pool, link) {
                 const char *name = pool->props->name;
                 struct device_config now_buf, next_buf;
                 char where[TENANT_NAME_MAX + 16];
 
                 snprintf(where, sizeof(where), "[device %s]", name);
-                say_section(SECTION_DEVICE, where, config_of(&s->config, name, &now_buf),
-                        config_of(next, name, &next_buf), say, data);
+                a.where = where;
+                options_diff(SECTION_DEVICE, config_of(&s->config, name, &now_buf),
+                        config_of(next, name, &next_buf), say_if_pending, &a);
         }
 }
 
@@ -99,8 +100,8 @@ static bool is_used(const struct server *s, const struct config *next, const str
         return true;
 }
 
-static void lose_tiers(struct losses *l, const struct pool *pool, const struct device_config *now,
-        const struct device_config *next)
+static void lose_tiers(struct sentences *losses, const struct pool *pool,
+        const struct device_config *now, const struct device_config *next)
 {
         const char *name = pool->props->name;
         char held[FORMAT_BYTES_MAX], bytes[FORMAT_BYTES_MAX];
@@ -113,10 +114,11 @@ static void lose_tiers(struct losses *l, const struct pool *pool, const struct d
                         continue;
                 format_bytes(tier->account.charged_bytes, held);
                 if (is_disk && strcmp(now->disk, next->disk) != 0)
-                        losses_add(l, "%s of pages on disk: [device %s] would have disk = '%s'",
-                                held, name, next->disk);
+                        sentences_add(losses,
+                                "%s of pages on disk: [device %s] would have disk = '%s'", held,
+                                name, next->disk);
                 else if (tier->account.charged_bytes > (is_disk ? disk_tier_budget(size) : size))
-                        losses_add(l,
+                        sentences_add(losses,
                                 "of %s of pages what doesn't fit: [device %s] would have "
                                 "%s = %s",
                                 held, name, is_disk ? "disk_size" : "host_memory",
@@ -124,8 +126,8 @@ static void lose_tiers(struct losses *l, const struct pool *pool, const struct d
         }
 }
 
-static void lose_device(
-        struct server *s, struct losses *l, const struct config *next, const struct pool *pool)
+static void lose_device(struct server *s, struct sentences *losses, const struct config *next,
+        const struct pool *pool)
 {
         const struct holding held = holding_count(s, pool, NULL);
         const char *name = pool->props->name;
@@ -137,7 +139,7 @@ static void lose_device(
 
         if (!is_used(s, next, pool)) {
                 snprintf(why, sizeof(why), "devices would leave out %s", name);
-                losses_add_holding(l, &held, why);
+                holding_lose(losses, &held, why);
                 return;
         }
         if (then->transport == TRANSPORT_CHOICE_CUDAIPC && pool->props->survives_restart &&
@@ -145,7 +147,7 @@ static void lose_device(
                 snprintf(why, sizeof(why),
                         "[device %s] would have transport = cudaipc, which takes over nothing",
                         name);
-                losses_add_holding(l, &held, why);
+                holding_lose(losses, &held, why);
                 return;
         }
         if (pool->account.charged_bytes > budget) {
@@ -153,12 +155,12 @@ static void lose_device(
                         "[device %s] would have memory = %s, and the namespaces that don't fit "
                         "are lost",
                         name, format_bytes(budget, bytes));
-                losses_add_holding(l, &held, why);
+                holding_lose(losses, &held, why);
         }
-        lose_tiers(l, pool, now, then);
+        lose_tiers(losses, pool, now, then);
 }
 
-static void lose_tenants(struct server *s, struct losses *l, const struct config *next)
+static void lose_tenants(struct server *s, struct sentences *losses, const struct config *next)
 {
         const bool has_database = strcmp(next->daemon.state_dir, s->config.daemon.state_dir) == 0;
 
@@ -170,30 +172,30 @@ static void lose_tenants(struct server *s, struct losses *l, const struct config
                         (has_database && tenantdb_find(&s->db, t->name)))
                         continue;
                 snprintf(why, sizeof(why), "there would be no tenant %s", t->name);
-                losses_add_holding(l, &held, why);
+                holding_lose(losses, &held, why);
         }
 }
 
 static void report(void *data, bool is_error, const char *sentence)
 {
         if (is_error)
-                losses_add(data, "everything: the next kvleased wouldn't start: %s", sentence);
+                sentences_add(data, "everything: the next kvleased wouldn't start: %s", sentence);
 }
 
-void next_config_losses(struct server *s, struct losses *l)
+void next_config_losses(struct server *s, struct sentences *losses)
 {
         const struct holding all = holding_count(s, NULL, NULL);
         struct config next;
 
-        if (config_load(&s->source, &next, report, l) < 0)
+        if (config_load(&s->source, &next, report, losses) < 0)
                 return;
         if (next.daemon.keep_state == KEEP_STATE_OFF && keeping_is_on(&s->keeping))
-                losses_add_holding(l, &all, "keep_state would be off");
+                holding_lose(losses, &all, "keep_state would be off");
         if (strcmp(next.daemon.runtime_dir, s->config.daemon.runtime_dir) != 0)
-                losses_add(l, "all clients: their sockets would be in %s instead of %s",
+                sentences_add(losses, "all clients: their sockets would be in %s instead of %s",
                         next.daemon.runtime_dir, s->config.daemon.runtime_dir);
-        lose_tenants(s, l, &next);
+        lose_tenants(s, losses, &next);
         list_for_each (pool, &s->store.pools, struct pool, link)
-                lose_device(s, l, &next, pool);
+                lose_device(s, losses, &next, pool);
         config_deinit(&next);
 }

@@ -6,7 +6,7 @@
 #define KVL_SERVER_NEXT_CONFIG_H
 
 struct config;
-struct losses;
+struct sentences;
 struct server;
 
 /* Told one sentence without newline. */
@@ -18,6 +18,6 @@ void next_config_pending(
 
 /* Reads the files, which blocks, and adds what is held now and wouldn't be taken over: all of it
  * where the next daemon would refuse its configuration and not start. */
-void next_config_losses(struct server *s, struct losses *l);
+void next_config_losses(struct server *s, struct sentences *losses);
 
 #endif

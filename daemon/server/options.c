@@ -707,3 +707,18 @@ void options_copy(enum option_section s, uint64_t mask, void *dst, const void *s
                                 value_size(o));
         }
 }
+
+void options_diff(
+        enum option_section s, const void *before, const void *after, option_diff_fn fn, void *data)
+{
+        char old_text[OPTION_VALUE_MAX], new_text[OPTION_VALUE_MAX];
+
+        for (size_t i = 0; i < n_options; i++) {
+                const struct option *o = &options[i];
+
+                if (o->section != s || strcmp(option_format(o, before, old_text),
+                                               option_format(o, after, new_text)) == 0)
+                        continue;
+                fn(data, o, option_show(o, before, old_text), option_show(o, after, new_text));
+        }
+}

@@ -1,13 +1,24 @@
-/* SIGHUP. */
+/* Putting a changed configuration in force: SIGHUP, and ADMIN_RELOAD. Loop thread only. */
 #ifndef KVL_SERVER_RELOAD_H
 #define KVL_SERVER_RELOAD_H
 
 struct server;
 
+enum reload_kind {
+        RELOAD_CHANGED, /* in force now */
+        RELOAD_PENDING, /* a restart would put it in force */
+        RELOAD_REFUSED, /* can't be in force now, and stays as it was */
+        RELOAD_ERROR,   /* a mistake in a file: nothing is changed */
+};
+
+/* Told one sentence without newline. */
+typedef void (*reload_say)(void *data, enum reload_kind kind, const char *sentence);
+
 /*
- * Reads the configuration again from where it came. What can change without a restart is put in
- * force, what can't is warned of and stays. A file with an error changes nothing.
+ * Reads the configuration again from where it came, which blocks, and puts in force what can change
+ * without a restart. Everything is logged; say, where it isn't NULL, is told it, too. 0; -EINVAL: a
+ * file has mistakes, or -errno: it can't be read; nothing was changed then.
  */
-void reload_config(struct server *s);
+int reload_config(struct server *s, reload_say say, void *data);
 
 #endif

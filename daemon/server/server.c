@@ -431,7 +431,7 @@ static void on_stop_signal(uv_signal_t *signal, int number)
 
 static void on_reload_signal(uv_signal_t *signal, int number)
 {
-        reload_config(container_of(signal, struct server, signals[2]));
+        (void)reload_config(container_of(signal, struct server, signals[2]), NULL, NULL);
 }
 
 static void on_watchdog(uv_timer_t *timer)

@@ -66,6 +66,7 @@ struct server {
         uv_loop_t loop;
         struct config_source source; /* borrowed, for reloads */
         struct config config;
+        uint32_t n_options_pending; /* at the last reload: that differ and take a restart */
         struct tenantdb db;
         struct store store;
         uint64_t budget_bytes; /* of all pools */

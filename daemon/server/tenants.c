@@ -1,6 +1,8 @@
 #include "daemon/server/tenants.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -426,21 +428,48 @@ int tenants_load(struct server *s)
         return 0;
 }
 
+struct reloading {
+        struct server *server;
+        const struct config *next;
+        tenants_say say;
+        void *data;
+        const char *name; /* of the tenant that is looked at */
+};
+
+KVL_PRINTF(3, 4)
+static void say_reloaded(const struct reloading *r, bool is_refused, const char *format, ...)
+{
+        char sentence[2 * OPTION_VALUE_MAX + 64];
+        va_list args;
+
+        va_start(args, format);
+        vsnprintf(sentence, sizeof(sentence), format, args);
+        va_end(args);
+        if (is_refused)
+                log_warning("%s", sentence);
+        else
+                log_info("%s", sentence);
+        r->say(r->data, is_refused, sentence);
+}
+
 /* A tenant that no file names any more. */
-static void drop_removed(struct tenancy *t)
+static void drop_removed(const struct reloading *r, struct tenancy *t)
 {
         struct detail d = {""};
         struct server *s = t->server;
-        char name[TENANT_NAME_MAX + 1];
+        char name[TENANT_NAME_MAX + 1], sentence[TENANT_NAME_MAX + 32];
 
         strcpy(name, t->config.name);
         if (tenancy_remove(t, false, &d) < 0) {
-                log_warning("tenant %s is gone from the configuration but stays until a later "
-                            "reload: %s",
+                say_reloaded(r, true,
+                        "tenant %s is gone from the configuration but stays until a later "
+                        "reload: %s",
                         name, d.text);
                 return;
         }
-        log_message(LOG_TENANT_REMOVED, LOG_FIELDS({"TENANT", name}), "tenant %s is removed", name);
+        snprintf(sentence, sizeof(sentence), "tenant %s is removed", name);
+        log_message(LOG_TENANT_REMOVED, LOG_FIELDS({"TENANT", name}), "%s", sentence);
+        r->say(r->data, false, sentence);
         server_note(s, &(struct chronicle_note){.kind = EVENT_TENANT,
                                .tenant = name,
                                .reason = "removed",
@@ -490,36 +519,52 @@ static void take_back_way(struct tenancy *t)
                         format_bytes(reserved(t->tenant), now));
 }
 
-static void reload_tenant(struct server *s, const struct config *next, const char *name)
+static void say_option(void *data, const struct option *o, const char *before, const char *after)
 {
-        struct detail d = {""};
-        struct tenancy *t;
+        const struct reloading *r = data;
 
-        if (ensure(s, next, name, &d) == 0)
-                return;
-        log_warning("tenant %s: %s: it is left as it was", name, d.text);
-        t = tenancy_find(s, name);
-        if (t)
-                take_back_way(t);
+        say_reloaded(r, false, "[tenant %s] %s = %s, was %s", r->name, o->key, after, before);
 }
 
-void tenants_reload(struct server *s, const struct config *next)
+static void reload_tenant(struct reloading *r, const char *name)
 {
+        struct tenancy *t = tenancy_find(r->server, name);
+        const bool is_new = !t;
+        const struct tenant_config before = t ? t->config : (struct tenant_config){0};
+        struct detail d = {""};
+
+        r->name = name;
+        if (ensure(r->server, r->next, name, &d) < 0) {
+                say_reloaded(r, true, "tenant %s: %s: it is left as it was", name, d.text);
+                t = tenancy_find(r->server, name);
+                if (t)
+                        take_back_way(t);
+        } else if (is_new) {
+                say_reloaded(r, false, "tenant %s is added", name);
+        } else {
+                options_diff(SECTION_TENANT, &before, &t->config, say_option, r);
+        }
+}
+
+void tenants_reload(struct server *s, const struct config *next, tenants_say say, void *data)
+{
+        struct reloading r = {s, next, say, data, NULL};
+
         list_for_each_safe (t, &s->tenancies, struct tenancy, link) {
                 struct tenant_config unused;
                 bool from_config;
 
                 if (!effective_config(s, next, t->config.name, &unused, &from_config))
-                        drop_removed(t);
+                        drop_removed(&r, t);
         }
         list_for_each (t, &s->tenancies, struct tenancy, link)
                 make_way(t, next);
         for (size_t i = 0; i < next->tenants.n; i++)
-                reload_tenant(s, next, next->tenants.rows[i].name);
+                reload_tenant(&r, next->tenants.rows[i].name);
         /* Those of the database alone: what a section gave one before is not in force any more. */
         for (size_t i = 0; i < s->db.table.n; i++)
                 if (!tenant_table_find(&next->tenants, s->db.table.rows[i].name))
-                        reload_tenant(s, next, s->db.table.rows[i].name);
+                        reload_tenant(&r, s->db.table.rows[i].name);
 }
 
 int tenants_of_uid(

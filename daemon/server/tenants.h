@@ -66,9 +66,12 @@ int tenancy_listen(struct tenancy *t, struct detail *d);
  * an error. 0 or -errno, logged. */
 int tenants_load(struct server *s);
 
+/* Told one sentence without newline: of a change, or of one that can't be (is_refused). */
+typedef void (*tenants_say)(void *data, bool is_refused, const char *sentence);
+
 /* Makes the running tenants those of `next` (and the database); what can't be is warned of and
- * stays. */
-void tenants_reload(struct server *s, const struct config *next);
+ * stays. Everything is logged and told. */
+void tenants_reload(struct server *s, const struct config *next, tenants_say say, void *data);
 
 void tenants_free(struct server *s);
 

@@ -709,8 +709,10 @@ def after_a_restart(daemon: Daemon) -> None:
     expect(found == pages[:3], "what was published")
     space.check(found, keys)
     expect(again.tell("SESSION_PAGES", ns_id=space.id, session=session, max=9).total == 3, "the session")
-    # ADMIN_RESTART ends it in peace.
+    # ADMIN_RELOAD puts in force what is there already; ADMIN_RESTART ends it in peace.
     restart = daemon.admin()
+    reply = restart.tell("ADMIN_RELOAD")
+    expect(not reply.changes and not reply.pending and not reply.errors, reply)
     reply = restart.tell("ADMIN_RESTART", check=True)
     expect(reply.keeps_state and reply.pages >= 3 and not reply.losses, reply)
     restart.tell("ADMIN_RESTART", force=True)

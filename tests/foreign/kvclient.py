@@ -94,6 +94,7 @@ MESSAGES = {
     "ADMIN_RESTART": Message(82, pb.AdminRestartRequest, pb.AdminRestartReply),
     "ADMIN_WARM": Message(83, pb.AdminWarmRequest, pb.AdminWarmReply),
     "ADMIN_EVENTS": Message(84, pb.AdminEventsRequest, pb.AdminEventsReply),
+    "ADMIN_RELOAD": Message(85, pb.AdminReloadRequest, pb.AdminReloadReply),
     "ADMIN_COUNTERS": Message(88, pb.AdminCountersRequest, pb.AdminCountersReply),
 }
 EVENTS: dict[str, tuple[int, Any]] = {

@@ -117,6 +117,49 @@ static void test_removed_in_use(void **state)
         h->n_tenants = 2; /* it started with two, as the count of descriptors has it */
 }
 
+/* kvleasectl reload says what became of each change, and where nothing was changed why. */
+static void test_verb(void **state)
+{
+        static const struct private_tenant after[] = {
+                {"a", "limit = 6MiB\nweight = 20\n"}, {"c", NULL}, {NULL, NULL}};
+        static const struct private_options next = {.tenants = after,
+                .daemon_lines = "max_clients = 77",
+                .device_lines = "memory = 128MiB\nextent = 2MiB"};
+        static const struct private_options wrong = {.daemon_lines = "max_clients = lots"};
+        struct harness *h = *state;
+        struct worker *w = worker_start(h, "b", "ns", 1);
+        struct proc_output out;
+
+        assert_int_equal(ctl_run(h, "reload", &out), 0);
+        assert_string_equal(out.out, "nothing had changed\n");
+        proc_output_free(&out);
+        assert_int_equal(private_daemon_configure(&h->daemon, &next), 0);
+        assert_int_equal(ctl_run(h, "reload", &out), 1); /* b is in use */
+        assert_non_null(strstr(out.out, "changed: [daemon] max_clients = 77, was 1024\n"));
+        assert_non_null(strstr(out.out, "changed: [tenant a] limit = 6 MiB, was 4 MiB\n"));
+        assert_non_null(strstr(out.out, "changed: tenant c is added\n"));
+        assert_non_null(strstr(out.out, "pending: [device host] memory stays '256 MiB': '128 MiB' "
+                                        "needs a restart of kvleased\n"));
+        assert_non_null(strstr(out.out, "refused: tenant b is gone from the configuration"));
+        proc_output_free(&out);
+        assert_int_equal(ctl_status(h, "options_pending"), 1);
+        worker_stop(w);
+        ctl_wait_status(h, "n_clients", 0);
+        ctl(h, "purge --remove b");
+        assert_int_equal(ctl_run(h, "reload", &out), 0);
+        assert_non_null(strstr(out.out, "changed: tenant b is removed\n"));
+        proc_output_free(&out);
+
+        assert_int_equal(private_daemon_configure(&h->daemon, &wrong), 0);
+        assert_int_equal(ctl_run(h, "reload --json", &out), 1);
+        assert_non_null(strstr(out.out, "\"reloaded\": false"));
+        assert_non_null(strstr(out.out, "max_clients: 'lots'"));
+        assert_non_null(strstr(out.err, "nothing was changed"));
+        proc_output_free(&out);
+        assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 6 << 20);
+        h->n_tenants = 2; /* it started with two, as the count of descriptors has it */
+}
+
 /* What an administrator set lies over the file, whatever the file says next. */
 static void test_set_over_file(void **state)
 {
@@ -258,6 +301,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_tenants, (void *)&options),
+                harness_test(test_verb, (void *)&options),
                 harness_test(test_removed_in_use, (void *)&options),
                 harness_test(test_set_over_file, (void *)&options),
                 harness_test(test_reservations_in_any_order, (void *)&options),

@@ -239,13 +239,17 @@ static void test_refused_once_written(void **state)
         kill_process(pid);
 }
 
+static void ignore_sentence(void *data, bool is_refused, const char *sentence)
+{
+}
+
 /* SIGHUP, with this configuration. */
 static void reload(struct world *w, const char *text)
 {
         struct config next;
 
         world_parse(text, &next);
-        tenants_reload(&w->server, &next);
+        tenants_reload(&w->server, &next, ignore_sentence, NULL);
         tenant_table_deinit(&w->server.config.tenants);
         w->server.config.tenants = next.tenants;
 }

@@ -1,39 +1,11 @@
-#include "daemon/server/losses.h"
-
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include "daemon/server/holding.h"
 
 #include "base/parse.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/session.h"
 #include "daemon/core/tenant.h"
+#include "daemon/server/sentences.h"
 #include "daemon/server/server.h"
-#include "proto/arena.h"
-
-#define SENTENCE_BYTES 256
-
-int losses_init(struct losses *l, struct arena *arena)
-{
-        *l = (struct losses){
-                .arena = arena, .texts = arena_alloc(arena, LOSSES_MAX * sizeof(*l->texts))};
-        return l->texts ? 0 : -ENOMEM;
-}
-
-void losses_add(struct losses *l, const char *format, ...)
-{
-        char *text = l->n < LOSSES_MAX ? arena_alloc(l->arena, SENTENCE_BYTES) : NULL;
-        va_list args;
-
-        if (!text) {
-                l->n_more++;
-                return;
-        }
-        va_start(args, format);
-        vsnprintf(text, SENTENCE_BYTES, format, args);
-        va_end(args);
-        l->texts[l->n++] = text;
-}
 
 struct holding holding_count(
         const struct server *s, const struct pool *pool, const struct tenant *tenant)
@@ -54,12 +26,12 @@ struct holding holding_count(
         return h;
 }
 
-void losses_add_holding(struct losses *l, const struct holding *h, const char *why)
+void holding_lose(struct sentences *losses, const struct holding *h, const char *why)
 {
         char bytes[FORMAT_BYTES_MAX];
 
         if (h->n_bytes > 0 || h->n_sessions > 0)
-                losses_add(l, "%llu cached pages (%s) and %llu sessions: %s",
+                sentences_add(losses, "%llu cached pages (%s) and %llu sessions: %s",
                         (unsigned long long)h->n_pages, format_bytes(h->n_bytes, bytes),
                         (unsigned long long)h->n_sessions, why);
 }

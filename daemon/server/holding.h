@@ -1,0 +1,26 @@
+/*
+ * What tenants have that a restart may lose. Loop thread only.
+ */
+#ifndef KVL_SERVER_HOLDING_H
+#define KVL_SERVER_HOLDING_H
+
+#include <stdint.h>
+
+struct pool;
+struct sentences;
+struct server;
+struct tenant;
+
+struct holding {
+        uint64_t n_pages, n_bytes; /* cached, and the memory that is bound for it */
+        uint64_t n_sessions;
+};
+
+/* Of one device and one tenant; NULL: of all. */
+struct holding holding_count(
+        const struct server *s, const struct pool *pool, const struct tenant *tenant);
+
+/* Adds that all of it is lost, for a reason; nothing where nothing is held. */
+void holding_lose(struct sentences *losses, const struct holding *h, const char *why);
+
+#endif
