@@ -38,7 +38,9 @@ static int fail_connect(const char *path, int r)
         case -EACCES:
         case -EPERM:
                 return fail(CTL_UNREACHABLE,
-                        "permission denied on %s: join group kvlease-admin or use sudo", path);
+                        "permission denied on %s: join group kvlease-admin (or kvlease-monitor, to "
+                        "read), or use sudo",
+                        path);
         case -ENOENT:
                 return fail(CTL_UNREACHABLE,
                         "there is no socket %s: is kvleased running? systemctl start kvleased, "
@@ -113,9 +115,9 @@ static int fail_protocol(const struct admin *a, const char *what)
         return fail_unanswered(a, error_set(-EPROTO, "%s", what));
 }
 
-static int hello(struct admin *a)
+static int hello(struct admin *a, uint64_t until_nsec)
 {
-        return conn_hello(a->conn, &(struct conn_hello){.client_name = "kvleasectl"}, deadline(),
+        return conn_hello(a->conn, &(struct conn_hello){.client_name = "kvleasectl"}, until_nsec,
                 &a->welcome);
 }
 
@@ -131,11 +133,6 @@ static int check_hello(const struct admin *a, int r)
                         "%s is the socket of tenant %s, not the admin socket: name admin.sock",
                         a->path, a->welcome.tenant);
         return CTL_OK;
-}
-
-static int say_hello(struct admin *a)
-{
-        return check_hello(a, hello(a));
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -162,7 +159,10 @@ static int come_back(struct admin *a, uint64_t until_nsec)
                 return fail_connect(a->path, r);
         conn_close(a->conn);
         a->conn = conn;
-        return say_hello(a);
+        r = hello(a, until_nsec);
+        /* A socket that is kept takes connections while nobody answers. */
+        return r == -ETIMEDOUT ? fail(CTL_TIMEOUT, "kvleased hasn't come back in time: see its log")
+                               : check_hello(a, r);
 }
 
 int admin_await_next(struct admin *a, uint64_t until_nsec)
@@ -205,7 +205,7 @@ static bool try_next(struct admin *a, int *ret)
         }
         conn_close(a->conn);
         a->conn = conn;
-        r = hello(a);
+        r = hello(a, deadline());
         if (r == -ECONNRESET) /* it was on its way out itself */
                 return false;
         *ret = check_hello(a, r);
@@ -354,7 +354,7 @@ int admin_open(const char *path, struct admin **ret_admin)
         a->conn = conn;
         if (arena_init(&a->arena, ARENA_BUDGET_BYTES) < 0)
                 need(NULL);
-        r = say_hello(a);
+        r = check_hello(a, hello(a, deadline()));
         if (r != CTL_OK)
                 admin_close(a);
         else

@@ -5,28 +5,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/ctl/admin.h"
 #include "client/ctl/option.h"
 #include "client/ctl/verb.h"
 #include "kvlease-version.h"
 
-#define DEFAULT_SOCKET "/run/kvlease/admin.sock"
+#define DEFAULT_DIR "/run/kvlease"
+
+/* DIR/admin.sock; for those who may only read, its monitor.sock. Returns owned. */
+static char *socket_in(const char *dir)
+{
+        char *admin = NULL, *monitor = NULL, *chosen;
+
+        if (asprintf(&admin, "%s/admin.sock", dir) < 0 ||
+                asprintf(&monitor, "%s/monitor.sock", dir) < 0)
+                need(NULL);
+        chosen = access(admin, W_OK) < 0 && errno == EACCES && access(monitor, W_OK) == 0 ? monitor
+                                                                                          : admin;
+        free(chosen == admin ? monitor : admin);
+        return chosen;
+}
 
 /* Returns owned. */
 static char *socket_path(const struct ctl *ctl)
 {
         const char *dir = ctl->options[CTL_OPTION_RUNTIME_DIR];
         const char *env = getenv("KVLEASE_ADMIN_SOCKET");
-        char *path = NULL;
 
         if (ctl->options[CTL_OPTION_SOCKET])
                 return need(strdup(ctl->options[CTL_OPTION_SOCKET]));
-        if (!dir)
-                return need(strdup(env && env[0] ? env : DEFAULT_SOCKET));
-        if (asprintf(&path, "%s/admin.sock", dir) < 0)
-                path = NULL; /* asprintf leaves it undefined */
-        return need(path);
+        if (!dir && env && env[0])
+                return need(strdup(env));
+        return socket_in(dir ? dir : DEFAULT_DIR);
 }
 
 static int run(struct ctl *ctl)

@@ -187,7 +187,8 @@ struct kvl_connect_options {
  * Connects and says hello. Blocks up to the timeout. options may be NULL; borrows what it points
  * to. 0: *ret_conn is returned owned (kvl_disconnect()). KVL_VERSION; KVL_DRAINING; -ENOENT no such
  * socket, or (with a token) no such group; -ECONNREFUSED no daemon listens there; -EACCES;
- * -EMFILE too many clients, or descriptors of this process; -ENAMETOOLONG; -EINVAL; -EPROTO;
+ * -EMFILE too many clients, or descriptors of this process; -ENAMETOOLONG; -EINVAL wrong options,
+ * or a socket for administration; -EPROTO;
  * -ECONNRESET it hung up meanwhile; -ETIMEDOUT; -ENOMEM.
  * On failure the sentence is in kvl_last_error().
  */

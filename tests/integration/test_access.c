@@ -194,11 +194,28 @@ static void test_admin_socket(void **state)
         assert_int_equal(st.st_gid, 1);
         assert_int_equal(st.st_mode & 0777, 0660);
         assert_admin(h, &root, NULL);
+        assert_out(&root, h->daemon.admin, "is a socket of kvleased for administration");
+        assert_int_equal(ctl_status(h, "violations"), 0);
         assert_admin(h, &member, NULL);
         assert_admin(h, &bob, "ermission denied"); /* by the file's mode */
         assert_int_equal(chmod(h->daemon.admin, 0666), 0);
         assert_admin(h, &bob, "uid 54322 may not administer kvleased: join group daemon");
         assert_admin(h, &member, NULL);
+}
+
+/* Where no socket is named, it is the one that the user may use. */
+static void assert_finds_monitor(struct harness *h, const struct user *u)
+{
+        char option[PRIVATE_PATH_MAX + 16];
+        struct proc_output o;
+
+        snprintf(option, sizeof(option), "--runtime-dir=%s", h->daemon.runtime);
+        if (run_as(u, program_ctl(), option, "status", "", &o) != 0)
+                fail_msg("uid %s finds no socket: %s", u->uid, o.err);
+        proc_output_free(&o);
+        assert_int_equal(run_as(u, program_ctl(), option, "drain", "", &o), 1);
+        assert_non_null(strstr(o.err, "which is for reading: use"));
+        proc_output_free(&o);
 }
 
 /* Who monitors: not by that an administrator, but every administrator may. */
@@ -222,6 +239,7 @@ static void test_monitor_socket(void **state)
         assert_status(path, &root, NULL);
         assert_status(path, &member, NULL);
         assert_admin(h, &member, "ermission denied");
+        assert_finds_monitor(h, &member);
         assert_status(path, &bob, "ermission denied"); /* by the file's mode */
         assert_int_equal(chmod(path, 0666), 0);
         assert_int_equal(chmod(h->daemon.admin, 0666), 0);

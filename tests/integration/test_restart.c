@@ -1,16 +1,19 @@
 /* kvleasectl restart: what it says beforehand, and that clients go on. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/macros.h"
 #include "daemon/core/state.h"
 #include "tests/integration/harness.h"
 
-#define EXIT_LOSS 6
+#define EXIT_TIMEOUT 4
+#define EXIT_LOSS    6
 
 static const struct private_options kept = {.is_kept = true};
 static const struct private_options started_again = {
@@ -231,6 +234,22 @@ static void test_socket_that_goes(void **state)
         assert_int_not_equal(ctl_status(h, "pid"), pid);
 }
 
+/* The socket is kept and takes connections, but nobody starts the next daemon. */
+static void test_nobody_comes(void **state)
+{
+        struct harness *h = *state;
+        uint64_t begin_nsec;
+
+        harness_needs_kept_memory();
+        assert_int_equal(kill(h->daemon.pid, SIGSTOP), 0);
+        begin_nsec = clock_now_nsec();
+        assert_says(h, "restart --timeout 1s", EXIT_TIMEOUT, "");
+        /* As long as it was told to, and not as the answer to a request may take. */
+        assert_true(clock_now_nsec() - begin_nsec < 15 * NSEC_PER_SEC);
+        assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
+        assert_int_equal(private_daemon_await(&h->daemon), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -242,6 +261,7 @@ int main(void)
                 harness_test(test_other_pid_namespace, (void *)&kept),
                 harness_test(test_nobody_keeps, NULL),
                 harness_test(test_socket_that_goes, (void *)&started_again),
+                harness_test(test_nobody_comes, (void *)&kept),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -266,6 +266,7 @@ static void test_reservations(void **state)
         refused(h, "tenants add c class=pinned reserve=58MiB", "56 MiB", "a");
         assert_int_equal(ctl_status(h, "n_tenants"), 2);
         assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 0);
+        refused(h, "tenants add c group=nosuchgroup", "there is no group nosuchgroup", "groupadd");
         refused(h, "tenants set b reserve=1MiB", "reserve is for a tenant with class", "pinned");
         refused(h, "tenants set a limit=100MiB", "reserve (200 MiB) is above", "limit");
         refused(h, "tenants set a class=dynamic", "reserve is for a tenant", "pinned");

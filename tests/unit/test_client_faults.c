@@ -88,6 +88,7 @@ static void challenge(struct fake_peer *p, bool accept)
         fake_receive(p, MSG_HELLO);
         m.version = PROTO_VERSION_MAX;
         m.auth_required = true;
+        m.tenant = (char *)"t";
         fake_reply(p, &m.base);
         event.nonce.data = (uint8_t *)"fedcba9876543210";
         event.nonce.len = 16;
