@@ -104,6 +104,9 @@ int parse_bytes(const char *s, uint64_t *ret_bytes)
                 {"T", UINT64_C(1) << 40},
                 {"TB", UINT64_C(1) << 40},
                 {"TiB", UINT64_C(1) << 40},
+                {"P", UINT64_C(1) << 50},
+                {"PB", UINT64_C(1) << 50},
+                {"PiB", UINT64_C(1) << 50},
         };
         uint64_t whole = 0, num, den, bytes;
         const struct unit *unit;
@@ -120,7 +123,7 @@ int parse_bytes(const char *s, uint64_t *ret_bytes)
                 return -EINVAL; /* there is no half byte */
         if (whole_r < 0 || fraction_r < 0)
                 return -ERANGE;
-        /* num < 10^18 and factor <= 2^40: the product fits 128 bits, the quotient 64. */
+        /* num < 10^18 and factor <= 2^50: the product fits 128 bits, the quotient 64. */
         bytes = (uint64_t)((unsigned __int128)num * unit->factor / den);
         if (__builtin_mul_overflow(whole, unit->factor, &whole) ||
                 __builtin_add_overflow(whole, bytes, &bytes))
@@ -129,23 +132,25 @@ int parse_bytes(const char *s, uint64_t *ret_bytes)
         return 0;
 }
 
+/* A bare number, and the units from the smallest on. */
+static const struct unit durations[] = {
+        {"", NSEC_PER_SEC},
+        {"ms", NSEC_PER_MSEC},
+        {"s", NSEC_PER_SEC},
+        {"min", 60 * NSEC_PER_SEC},
+        {"h", 3600 * NSEC_PER_SEC},
+        {"d", 86400 * NSEC_PER_SEC},
+};
+
 int parse_duration(const char *s, uint64_t *ret_nsec)
 {
-        static const struct unit units[] = {
-                {"", NSEC_PER_SEC},
-                {"ms", NSEC_PER_MSEC},
-                {"s", NSEC_PER_SEC},
-                {"min", 60 * NSEC_PER_SEC},
-                {"h", 3600 * NSEC_PER_SEC},
-                {"d", 86400 * NSEC_PER_SEC},
-        };
         const struct unit *unit;
         uint64_t value = 0;
         int r = take_digits(&s, &value);
 
         if (r == -EINVAL)
                 return r;
-        unit = unit_find(units, ARRAY_SIZE(units), s);
+        unit = unit_find(durations, ARRAY_SIZE(durations), s);
         if (!unit)
                 return -EINVAL;
         if (r < 0 || __builtin_mul_overflow(value, unit->factor, &value))
@@ -234,6 +239,18 @@ char *format_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX])
                 n += sprintf(buf + n, hundredths % 10 ? ".%02u" : ".%u",
                         hundredths % 10 ? hundredths : hundredths / 10);
         sprintf(buf + n, " %s", units[shift / 10]);
+        return buf;
+}
+
+char *format_duration(uint64_t nsec, char buf[FORMAT_DURATION_MAX])
+{
+        size_t i = ARRAY_SIZE(durations) - 1;
+
+        if (nsec == 0)
+                return strcpy(buf, "0s");
+        while (i > 1 && nsec % durations[i].factor != 0)
+                i--;
+        sprintf(buf, "%llu%s", (unsigned long long)(nsec / durations[i].factor), durations[i].name);
         return buf;
 }
 

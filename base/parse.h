@@ -13,8 +13,8 @@
 int parse_u64(const char *s, uint64_t *ret_value);
 
 /*
- * "4096", "64KiB", "1.5GiB", "2T": units B K KB KiB M MB MiB G GB GiB T TB TiB, all powers of 1024.
- * The arithmetic is exact (no floating point); a fraction of a byte is cut off.
+ * "4096", "64KiB", "1.5GiB", "2T": units B K KB KiB M MB MiB G GB GiB T TB TiB P PB PiB, all powers
+ * of 1024. The arithmetic is exact (no floating point); a fraction of a byte is cut off.
  */
 int parse_bytes(const char *s, uint64_t *ret_bytes);
 
@@ -40,6 +40,11 @@ char *format_opaque(const void *data, size_t len, char *buf);
 /* "1.5 GiB", "64 MiB", "512 B": at most two decimals, binary units. Returns buf (>= 16 bytes). */
 #define FORMAT_BYTES_MAX 16
 char *format_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX]);
+
+/* As parse_duration() takes it, in the largest unit that has no rest; what is less than a
+ * millisecond is cut off. Returns buf. */
+#define FORMAT_DURATION_MAX 24
+char *format_duration(uint64_t nsec, char buf[FORMAT_DURATION_MAX]);
 
 /*
  * A piece of text for an error message: at most 63 bytes of output, everything but printable ASCII

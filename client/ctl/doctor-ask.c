@@ -58,6 +58,7 @@ static int ask_status(struct doctor *d, struct admin *admin)
         to->version = copy(s->daemon_version);
         to->segments = copy(s->segments);
         to->config_file = copy(s->config_file);
+        to->state_dir = copy(s->state_dir);
         return CTL_OK;
 }
 
@@ -192,4 +193,5 @@ void doctor_free_daemon(struct doctor_daemon *daemon)
         free(daemon->version);
         free(daemon->segments);
         free(daemon->config_file);
+        free(daemon->state_dir);
 }

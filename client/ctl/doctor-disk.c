@@ -1,4 +1,4 @@
-/* Checks of the disk tier. */
+/* Checks of what kvleased has on disks: its state, and the disk tier. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,6 +15,9 @@
 #include "client/ctl/doctor.h"
 
 #define TRY_BYTES 4096
+/* What the daemon keeps of tenants takes some KiB, and twice that while it is written anew. Not
+ * tuned. */
+#define STATE_FREE_BYTES (1 << 20)
 
 /* Calls fn for each disk that the configuration has. How many. */
 static unsigned for_each_disk(
@@ -231,6 +234,43 @@ static void check_disk(struct doctor *d, const char *path, uint64_t bytes)
                 check_new_file(d, path, full, bytes);
         else
                 doctor_find(d, DOCTOR_UNCHECKED, "%s can't be seen: %s", path, strerror(errno));
+}
+
+/* Of the daemon that is up, or of one that is started with this configuration. Borrowed. */
+static const char *state_dir(const struct doctor *d)
+{
+        const char *set = doctor_setting(d, "daemon", "", "state_dir");
+
+        if (d->daemon.state_dir && d->daemon.state_dir[0])
+                return d->daemon.state_dir;
+        return set ? set : "/var/lib/kvlease";
+}
+
+void doctor_check_state_dir(struct doctor *d)
+{
+        const char *dir = state_dir(d);
+        _cleanup_free_ char *path = doctor_path(d, "%s", dir);
+        char text[FORMAT_BYTES_MAX];
+        struct statvfs st;
+        uint64_t has;
+
+        if (statvfs(path, &st) < 0) {
+                doctor_find(d, errno == ENOENT ? DOCTOR_OK : DOCTOR_UNCHECKED, "%s: %s", dir,
+                        errno == ENOENT ? "kvleased makes it" : strerror(errno));
+                return;
+        }
+        has = (uint64_t)st.f_bavail * st.f_frsize;
+        format_bytes(has, text);
+        /* A file system that counts no files says 0 of 0. */
+        if (has >= STATE_FREE_BYTES && (st.f_favail > 0 || st.f_files == 0)) {
+                doctor_find(d, DOCTOR_OK, "the file system of %s has %s left", dir, text);
+                return;
+        }
+        doctor_find(d, DOCTOR_ERROR,
+                "the file system of %s has %s and %llu files left: changes of tenants are refused, "
+                "and what is recorded of traffic is lost",
+                dir, text, (unsigned long long)st.f_favail);
+        doctor_advise(d, "make room there, or set state_dir to a directory elsewhere");
 }
 
 void doctor_check_disk(struct doctor *d)

@@ -52,6 +52,8 @@ const struct doctor_check doctor_checks[] = {
         {"admin-group", "others than root administer as its members", doctor_check_admin_group},
         {"tenant-sockets", "who reaches a tenant's socket is that tenant",
                 doctor_check_tenant_sockets},
+        {"state-dir", "what administrators change about tenants is kept there",
+                doctor_check_state_dir},
         {"disk", "without its file there is no disk tier", doctor_check_disk},
         {"io-uring", "the disk tier is slower with threads", doctor_check_io_uring},
 };

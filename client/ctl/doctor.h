@@ -52,7 +52,7 @@ struct doctor_daemon {
         uint64_t pid, uptime_sec, open_files_needed, open_files_max;
         uint32_t kept_fds, kept_max, kept_needed;
         bool draining;
-        char *version, *segments, *config_file;
+        char *version, *segments, *config_file, *state_dir;
         struct doctor_device *devices;
         size_t n_devices;
         struct doctor_tenant *tenants;
@@ -113,6 +113,7 @@ void doctor_check_admin_socket(struct doctor *d);
 void doctor_check_admin_group(struct doctor *d);
 void doctor_check_runtime_dir(struct doctor *d);
 void doctor_check_tenant_sockets(struct doctor *d);
+void doctor_check_state_dir(struct doctor *d);
 void doctor_check_disk(struct doctor *d);
 void doctor_check_io_uring(struct doctor *d);
 

@@ -405,7 +405,7 @@ static char *allowed_choices(const struct option *o, char *buf)
 
 static char *allowed_range(const struct option *o, char *buf)
 {
-        char low[FORMAT_BYTES_MAX], high[FORMAT_BYTES_MAX];
+        char low[FORMAT_DURATION_MAX], high[FORMAT_DURATION_MAX];
         int len;
 
         switch (o->type) {
@@ -414,8 +414,8 @@ static char *allowed_range(const struct option *o, char *buf)
                         format_bytes(o->max, high));
                 break;
         case OPTION_DURATION:
-                len = snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 "s to %" PRIu64 "s",
-                        o->min / NSEC_PER_SEC, o->max / NSEC_PER_SEC);
+                len = snprintf(buf, OPTION_VALUE_MAX, "%s to %s", format_duration(o->min, low),
+                        format_duration(o->max, high));
                 break;
         default:
                 len = snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 " to %" PRIu64, o->min, o->max);
@@ -650,14 +650,16 @@ char *option_format(const struct option *o, const void *base, char buf[OPTION_VA
 
 char *option_show(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX])
 {
-        char bytes[FORMAT_BYTES_MAX];
+        const void *at = (const char *)base + o->offset;
+        char text[FORMAT_DURATION_MAX];
 
         option_format(o, base, buf);
-        if (o->type == OPTION_BYTES && buf[0] >= '0' && buf[0] <= '9')
-                snprintf(buf, OPTION_VALUE_MAX, "%s",
-                        format_bytes(
-                                *(const uint64_t *)(const void *)((const char *)base + o->offset),
-                                bytes));
+        if (buf[0] < '0' || buf[0] > '9')
+                return buf;
+        if (o->type == OPTION_BYTES)
+                strcpy(buf, format_bytes(*(const uint64_t *)at, text));
+        if (o->type == OPTION_DURATION)
+                strcpy(buf, format_duration(*(const uint64_t *)at, text));
         return buf;
 }
 

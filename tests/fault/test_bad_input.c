@@ -90,7 +90,16 @@ static void test_check_config(void **state)
         struct harness *h = *state;
         struct proc_output o;
 
+        char path[PRIVATE_PATH_MAX];
+
         assert_int_equal(run_daemon(h->daemon.config, "--check-config", &o), 0);
+        assert_string_equal(o.err, "");
+        proc_output_free(&o);
+        /* It may be meant, of a machine that gets more; or it is a slip. */
+        snprintf(path, sizeof(path), "%.40s/large.conf", h->daemon.dir);
+        write_file(path, "[device host]\nmemory = 100TiB\n");
+        assert_int_equal(run_daemon(path, "--check-config", &o), 0);
+        assert_line(o.err, "100 TiB of the host", "which has");
         proc_output_free(&o);
 }
 
@@ -251,6 +260,18 @@ static void refused_but_kept(struct harness *h)
         assert_int_equal(ctl_status(h, "n_tenants"), 2);
 }
 
+static void doctor_finds_no_room(struct harness *h)
+{
+        struct proc_output o;
+        char words[512];
+
+        snprintf(words, sizeof(words), "doctor --binary %s", program_daemon());
+        assert_int_equal(ctl_run(h, words, &o), 8);
+        assert_non_null(strstr(o.out, "error        state-dir       the file system of "));
+        assert_non_null(strstr(o.out, "make room there"));
+        proc_output_free(&o);
+}
+
 static void test_full_disk(void **state)
 {
         struct harness *h = *state;
@@ -264,6 +285,7 @@ static void test_full_disk(void **state)
         ctl(h, "tenants add kept limit=2MiB weight=7");
         fill_state(h, filler);
         refused_but_kept(h);
+        doctor_finds_no_room(h);
         harness_restart(h);
         assert_int_equal(ctl_tenant(h, "kept", "weight"), 7);
         assert_int_equal(unlink(filler), 0);

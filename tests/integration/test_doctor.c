@@ -93,7 +93,8 @@ static void follow(struct harness *h, const char *check, const char *state)
 static void test_healthy(void **state)
 {
         static const char *const fine[] = {"kernel", "driver", "config", "daemon", "devices",
-                "open-files", "runtime-dir", "admin-socket", "tenant-sockets", "memory"};
+                "open-files", "runtime-dir", "admin-socket", "tenant-sockets", "state-dir",
+                "memory"};
         struct harness *h = *state;
         int code;
         json_t *reply = look(h, &code);

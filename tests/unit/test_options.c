@@ -159,6 +159,8 @@ static void test_refusals(void **state)
 {
         char long_path[CONFIG_PATH_MAX + 3];
 
+        refused(SECTION_DAEMON, "hello_timeout", "50ms", "allowed are 100ms to 1h");
+        refused(SECTION_TENANT, "limit", "2PiB", "is out of range, allowed are 1 MiB to 1 PiB");
         refused(SECTION_DAEMON, "max_clients", "0", "'0' is out of range, allowed are 1 to 65535");
         refused(SECTION_DAEMON, "max_clients", "65536", "out of range");
         refused(SECTION_DAEMON, "max_clients", "7x", "not a whole number");

@@ -55,9 +55,11 @@ static void test_bytes(void **state)
                 {"64KB", 0, 65536},
                 {"64K", 0, 65536},
                 {"1.5GiB", 0, UINT64_C(1610612736)},
+                {"1PiB", 0, UINT64_C(1) << 50},
                 {"2T", 0, UINT64_C(2) << 40},
                 {"0.1MiB", 0, 104857},
                 {"1.0M", 0, 1 << 20},
+                {"1PiB", 0, UINT64_C(1) << 50},
                 /* A double would round these up to the next whole unit. */
                 {"0.999999999999999999TiB", 0, (UINT64_C(1) << 40) - 1},
                 {"16777215.999999999999999999TiB", 0, UINT64_MAX},
@@ -137,6 +139,31 @@ static void test_hex(void **state)
         assert_memory_equal(data, "\0\xff\xa5\x7e", 4);
         assert_string_equal(format_hex(data, 4, text), "00ffa57e");
         assert_string_equal(format_hex(data, 0, text), "");
+}
+
+static void test_format_duration(void **state)
+{
+        static const struct {
+                uint64_t nsec;
+                const char *text;
+        } rows[] = {
+                {0, "0s"},
+                {1, "0ms"},
+                {100 * NSEC_PER_MSEC, "100ms"},
+                {1500 * NSEC_PER_MSEC, "1500ms"},
+                {30 * NSEC_PER_SEC, "30s"},
+                {90 * NSEC_PER_SEC, "90s"},
+                {300 * NSEC_PER_SEC, "5min"},
+                {3600 * NSEC_PER_SEC, "1h"},
+                {36 * 3600 * NSEC_PER_SEC, "36h"},
+                {365 * 86400 * NSEC_PER_SEC, "365d"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                char buf[FORMAT_DURATION_MAX];
+
+                assert_string_equal(format_duration(rows[i].nsec, buf), rows[i].text);
+        }
 }
 
 static void test_format_bytes(void **state)
@@ -241,6 +268,7 @@ int main(void)
                 TEST(test_bool),
                 TEST(test_hex),
                 TEST(test_format_bytes),
+                TEST(test_format_duration),
                 TEST(test_format_opaque),
                 TEST(test_format_excerpt),
                 TEST(test_names),
