@@ -1,6 +1,7 @@
 /* kvleasectl: the administrator's end of kvleased. */
 #include <errno.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,12 +72,22 @@ static int run(struct ctl *ctl)
         return r == CTL_OK ? ctl->verb->run(ctl) : r;
 }
 
-/* A full disk or a closed pipe must not look like an answer. */
+/* As behind `| head`, which has enough. */
+static bool nobody_reads(void)
+{
+        struct pollfd p = {STDOUT_FILENO, POLLOUT, 0};
+
+        return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
+/* What wasn't written must not look like an answer. */
 static int finish_output(int code)
 {
         errno = 0;
         if (fflush(stdout) == 0 && !ferror(stdout))
                 return code;
+        if (nobody_reads())
+                return CTL_REFUSED;
         return fail(CTL_REFUSED, "cannot write the result: %s",
                 errno ? strerror(errno) : "output error");
 }

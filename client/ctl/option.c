@@ -46,6 +46,8 @@ static int option_take(int argc, char **argv, int *i, struct ctl *ret)
 
         if (strcmp(arg, "-h") == 0)
                 o = CTL_OPTION_HELP;
+        else if (strcmp(arg, "-V") == 0)
+                o = CTL_OPTION_VERSION;
         else if (arg[1] != '-' || o == CTL_N_OPTIONS)
                 return fail_unknown(arg, arg[1] == '-' ? text : arg + 1, arg[1] == '-' ? len : 0);
         if (!option_rows[o].value) {

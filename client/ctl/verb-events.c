@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "client/ctl/admin.h"
+#include "client/ctl/noun.h"
 #include "client/ctl/verb.h"
 #include "proto/event-kind.h"
 #include "proto/kvlease.pb-c.h"
@@ -279,12 +280,24 @@ static int follow(struct events *ev)
         return CTL_OK;
 }
 
+/* Of a tenant that is gone there may be events: that it isn't there is said, and no failure. */
+static int look_for_tenant(const struct ctl *ctl)
+{
+        const char *name = ctl->options[CTL_OPTION_TENANT];
+        const void *row;
+        int r = name ? admin_first(ctl->admin, &noun_tenants, name, &row) : CTL_OK;
+
+        return r == CTL_REFUSED ? CTL_OK : r;
+}
+
 int verb_events(const struct ctl *ctl)
 {
         bool follows = ctl->options[CTL_OPTION_FOLLOW];
         struct events ev;
-        int r;
+        int r = look_for_tenant(ctl);
 
+        if (r != CTL_OK)
+                return r;
         prepare(ctl, &ev);
         if (follows) {
                 signal(SIGINT, on_interrupt);

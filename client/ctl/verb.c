@@ -317,10 +317,14 @@ static unsigned edit_distance(const char *a, const char *b)
 const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t i))
 {
         const char *best = NULL;
-        unsigned best_distance = 4; /* three letters wrong is a typing error, four another word */
+        unsigned best_distance = 3; /* two letters wrong is a typing error, three another word */
+        size_t len = strlen(wrong);
 
-        if (strlen(wrong) > NAME_MAX_LEN)
+        if (len > NAME_MAX_LEN)
                 return NULL;
+        for (size_t i = 0; i < n; i++)
+                if (len >= 2 && strncmp(wrong, name(i), len) == 0)
+                        return name(i);
         for (size_t i = 0; i < n; i++) {
                 unsigned d = edit_distance(wrong, name(i));
 

@@ -345,6 +345,18 @@ static void test_restart(void **state)
         interrupt(&f);
 }
 
+/* Of one that is gone there may be events; a slip is said all the same. */
+static void test_no_such_tenant(void **state)
+{
+        struct harness *h = *state;
+        struct proc_output o;
+
+        assert_int_equal(ctl_run(h, "events --tenant nope", &o), 0);
+        assert_string_equal(o.out, "");
+        assert_non_null(strstr(o.err, "no tenant nope"));
+        proc_output_free(&o);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -353,6 +365,7 @@ int main(void)
                 harness_test(test_changes, (void *)&tight),
                 harness_test(test_follow, (void *)&tight),
                 harness_test(test_slow, (void *)&tight),
+                harness_test(test_no_such_tenant, (void *)&tight),
                 harness_test(test_restart, (void *)&tight),
         };
 

@@ -170,6 +170,7 @@ static const struct golden goldens[] = {
         /* The command line. */
         {"usage-none", FAKE_ABSENT, 2, {NULL}},
         {"usage-verb", FAKE_ABSENT, 2, {"stauts"}},
+        {"usage-verb-prefix", FAKE_ABSENT, 2, {"dev"}},
         {"usage-verb-far", FAKE_ABSENT, 2, {"dance"}},
         {"usage-second-word", FAKE_ABSENT, 2, {"tenants", "ad", "x"}},
         {"usage-option", FAKE_ABSENT, 2, {"status", "--jsn"}},
@@ -359,6 +360,19 @@ static void test_full_disk(void **state)
         fake_result_deinit(&r);
 }
 
+/* Who reads the beginning alone is told of no failure. */
+static void test_closed_pipe(void **state)
+{
+        char line[256];
+        FILE *said =
+                popen("exec 3>&1; { sleep 0.2; " KVLEASECTL " --help --json 2>&3; } | true", "re");
+
+        assert_non_null(said);
+        if (fgets(line, sizeof(line), said))
+                fail_msg("said: %s", line);
+        pclose(said);
+}
+
 /* More than a frame holds is refused here, whole. */
 static void test_request_too_big(void **state)
 {
@@ -387,6 +401,7 @@ int main(void)
                 TEST(test_json_numbers),
                 TEST(test_socket_choice),
                 TEST(test_full_disk),
+                TEST(test_closed_pipe),
                 TEST(test_request_too_big),
         };
 
