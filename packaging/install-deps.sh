@@ -22,7 +22,7 @@ test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck 
 protobuf-compiler libatomic1 python3-pyte strace
 util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
 abigail-tools bpftrace'
-package='dpkg-dev debhelper dh-python lintian python3 python3-dev python3-venv systemd debootstrap'
+package='build-essential dpkg-dev debhelper dh-python lintian python3 python3-dev python3-venv systemd debootstrap'
 
 usage() {
         sed -n 's/^# \{0,1\}//; 2,9p' "$0"

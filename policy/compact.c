@@ -8,8 +8,7 @@ static uint32_t live(const struct compact_set *set)
         return set->n_usable - set->n_free;
 }
 
-/* FREE pages of sets that hold something. */
-static uint64_t n_scattered(const struct compact_set *sets, size_t n)
+uint64_t compact_scattered(const struct compact_set *sets, size_t n)
 {
         uint64_t sum = 0;
 
@@ -21,7 +20,7 @@ static uint64_t n_scattered(const struct compact_set *sets, size_t n)
 
 size_t compact_choose(const struct compact_set *sets, size_t n)
 {
-        uint64_t scattered = n_scattered(sets, n);
+        uint64_t scattered = compact_scattered(sets, n);
         size_t found = SIZE_MAX;
 
         for (size_t i = 0; i < n; i++) {
@@ -35,13 +34,4 @@ size_t compact_choose(const struct compact_set *sets, size_t n)
                         found = i;
         }
         return found;
-}
-
-uint32_t compact_fragmentation(const struct compact_set *sets, size_t n)
-{
-        uint64_t n_bound = 0;
-
-        for (size_t i = 0; i < n; i++)
-                n_bound += sets[i].n_usable;
-        return n_bound == 0 ? 0 : (uint32_t)(n_scattered(sets, n) * 1000 / n_bound);
 }

@@ -25,10 +25,8 @@ struct compact_set {
  */
 size_t compact_choose(const struct compact_set *sets, size_t n);
 
-/*
- * Part of the bound pages, in thousandths, that is FREE and can't be given back, because its set
- * holds something else: 0 where every set is full or empty.
- */
-uint32_t compact_fragmentation(const struct compact_set *sets, size_t n);
+/* FREE pages that can't be given back, because their sets hold something else: 0 where every set is
+ * full or empty. */
+uint64_t compact_scattered(const struct compact_set *sets, size_t n);
 
 #endif

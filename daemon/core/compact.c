@@ -573,29 +573,27 @@ void compact_deinit(struct store *s)
                 end_move(m);
 }
 
-/* Thousandths of its pages, times their number. */
-static uint64_t weighted(const struct ns *ns, uint64_t *n_bound)
+/* Bytes of pages that are FREE in sets that hold others. */
+static uint64_t scattered_bytes(const struct ns *ns)
 {
         _cleanup_free_ struct compact_set *c = calloc(MAX(ns->device.n_sets, 1u), sizeof(*c));
-        uint64_t n_usable = 0;
         size_t n = 0;
 
         if (!c)
                 return 0;
-        list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
                 c[n++] = guess(set);
-                n_usable += set->n_usable;
-        }
-        *n_bound += n_usable;
-        return compact_fragmentation(c, n) * n_usable;
+        return compact_scattered(c, n) * (ns->geometry.set_bytes / ns->geometry.set_pages);
 }
 
 uint32_t compact_figure(const struct store *s)
 {
-        uint64_t sum = 0, n_bound = 0;
+        uint64_t scattered = 0, budget = 0;
 
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        sum += weighted(ns, &n_bound);
-        return n_bound == 0 ? 0 : (uint32_t)(sum / n_bound);
+                        scattered += scattered_bytes(ns);
+        list_for_each (pool, &s->pools, struct pool, link)
+                budget += pool->account.limit_bytes;
+        return (uint32_t)((unsigned __int128)scattered * 1000 / MAX(budget, 1u));
 }

@@ -57,8 +57,8 @@ void compact_forget_ns(struct ns *ns);
 /* After the devices' end, which never says that copies are done. */
 void compact_deinit(struct store *s);
 
-/* Thousandths of the bound pages of all namespaces (policy/compact.h). O(sets); without memory 0.
- */
+/* Thousandths of the devices' memory that are FREE in sets that hold other pages, so that no other
+ * namespace can have them (policy/compact.h). O(sets); without memory 0. */
 uint32_t compact_figure(const struct store *s);
 
 /* Pages of the namespace that are MOVING, by what is known of moves. For the checker. */

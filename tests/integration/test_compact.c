@@ -98,7 +98,7 @@ static double fragmentation(struct harness *h)
 /* FREE pages of sets that hold something. */
 static double scattered(struct harness *h)
 {
-        return fragmentation(h) * (double)ctl_status(h, "charged_bytes") / SET_BYTES * SET_PAGES;
+        return fragmentation(h) * (double)ctl_status(h, "budget_bytes") / SET_BYTES * SET_PAGES;
 }
 
 /* Steps of the engines, until a set went back, and (where `all`) one holds all that is kept. */

@@ -59,6 +59,7 @@ HEALTHY = {
     series("start_lost_pages", 'reason="checksum"'): flat(0),
     series("start_lost_pages", 'reason="parent"'): flat(0),
     series("start_lost_namespaces"): flat(0),
+    series("uptime_seconds"): grow(300),
     series("restart_keeps_state"): flat(1),
     series("kept_descriptors"): flat(100),
     series("kept_descriptors_limit"): flat(8192),
@@ -86,6 +87,16 @@ HEALTHY = {
     bucket("+Inf", "ADMIN_CHECK"): grow(100),
     series("exporter_rows", 'list="tenants",told="named"'): flat(200),
     series("exporter_rows", 'list="tenants",told="summed"'): flat(0),
+}
+# Of the same alerts in other ways: what is different, and whether they fire.
+MORE = {
+    # The first violation of a kind is the first sample of its series.
+    "KvleaseViolations-first": ({series("violations_total", 'rule="new"'): "_x93 1+0x2"}, ["KvleaseViolations"]),
+    "KvleaseViolations-over": ({series("violations_total", 'rule="new"'): f"_x{LONG - 20} 1+0x20"}, []),
+    "KvleasePagesLostAtStart-over": (
+        {series("start_lost_pages", 'reason="parent"'): flat(7), series("uptime_seconds"): f"90000+300x{LONG}"},
+        [],
+    ),
 }
 # What is different; None: isn't there.
 SCENARIOS = {
@@ -188,8 +199,9 @@ def main():
         problems += check_rules(rules_path) + check_expressions(folder, shown)
         files = [write(folder, "healthy", rules, [scenario({}, [])])]
         files += [write(folder, a, rules, [scenario(SCENARIOS[a], [a])]) for a in SCENARIOS]
+        files += [write(folder, a, rules, [scenario(*what)]) for a, what in MORE.items()]
         passed, said = run(files)
-        for test in ["healthy", *SCENARIOS]:
+        for test in ["healthy", *SCENARIOS, *MORE]:
             if not passed.get(test):
                 problems.append(f"{test}: not what it should be\n{said}")
                 said = ""

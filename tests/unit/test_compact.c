@@ -54,17 +54,17 @@ static void test_room_elsewhere(void **state)
         assert_int_equal(compact_choose(sets, 4), 0);
 }
 
-static void test_fragmentation(void **state)
+static void test_scattered(void **state)
 {
         const struct compact_set tidy[] = {set_of(16, 0), set_of(0, 0), set_of(7, 9)};
         const struct compact_set sets[] = {set_of(12, 0), set_of(0, 0), set_of(0, 4)};
         const struct compact_set big[] = {
                 {UINT32_MAX, UINT32_MAX - 1, 1, 0}, {UINT32_MAX, UINT32_MAX - 1, 1, 0}};
 
-        assert_int_equal(compact_fragmentation(NULL, 0), 0);
-        assert_int_equal(compact_fragmentation(tidy, 3), 0);
-        assert_int_equal(compact_fragmentation(sets, 3), 333);
-        assert_int_equal(compact_fragmentation(big, 2), 999);
+        assert_int_equal(compact_scattered(NULL, 0), 0);
+        assert_int_equal(compact_scattered(tidy, 3), 0);
+        assert_int_equal(compact_scattered(sets, 3), 16);
+        assert_int_equal(compact_scattered(big, 2), 2 * (uint64_t)(UINT32_MAX - 1));
 }
 
 #define MAX_SETS 6
@@ -134,7 +134,7 @@ int main(void)
                 TEST(test_a_quarter),
                 TEST(test_held),
                 TEST(test_room_elsewhere),
-                TEST(test_fragmentation),
+                TEST(test_scattered),
                 TEST(test_it_ends),
         };
 

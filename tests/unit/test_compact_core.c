@@ -29,7 +29,7 @@ static void test_empties_a_set(void **state)
         struct member *m;
         struct attach *a = begin(&w, &m);
 
-        assert_int_equal(compact_figure(&w.f.store), 1000 * 8 / 16);
+        assert_int_equal(compact_figure(&w.f.store), 250); /* half of two sets, of four */
         assert_true(turn(&w));
         assert_int_equal(a->ns->device.n_withheld, 6);
         assert_int_equal(work(&w), RECALL_NOTHING);
