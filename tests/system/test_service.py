@@ -126,7 +126,10 @@ def test_monitors_group():
     assert done.returncode == 0, done.stderr
     done = ctl_as_nobody("kvlease-monitor", words=(*reads, "drain"))
     assert done.returncode != 0 and "which is for reading" in done.stderr, done.stderr
-    done = ctl_as_nobody("kvlease-monitor", words=("drain",))
+    # Where none is named it is found; that of administrators stays closed.
+    done = ctl_as_nobody("kvlease-monitor", words=("status",))
+    assert done.returncode == 0, done.stderr
+    done = ctl_as_nobody("kvlease-monitor", words=("--socket", "/run/kvlease/admin.sock", "drain"))
     assert done.returncode != 0 and "ermission" in done.stderr, done.stderr
 
 
