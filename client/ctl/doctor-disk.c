@@ -236,20 +236,21 @@ static void check_disk(struct doctor *d, const char *path, uint64_t bytes)
                 doctor_find(d, DOCTOR_UNCHECKED, "%s can't be seen: %s", path, strerror(errno));
 }
 
-/* Of the daemon that is up, or of one that is started with this configuration. Borrowed. */
-static const char *state_dir(const struct doctor *d)
+/* Of the daemon that is up, or of one that is started with this configuration. Owned. */
+static char *state_dir(const struct doctor *d)
 {
         const char *set = doctor_setting(d, "daemon", "", "state_dir");
 
         if (d->daemon.state_dir && d->daemon.state_dir[0])
-                return d->daemon.state_dir;
-        return set ? set : "/var/lib/kvlease";
+                return need(strdup(d->daemon.state_dir));
+        if (set)
+                return need(strdup(set));
+        return expand(d, strchr(d->unit_name, '@') ? "/var/lib/kvlease-%i" : "/var/lib/kvlease");
 }
 
 void doctor_check_state_dir(struct doctor *d)
 {
-        const char *dir = state_dir(d);
-        _cleanup_free_ char *path = doctor_path(d, "%s", dir);
+        _cleanup_free_ char *dir = state_dir(d), *path = doctor_path(d, "%s", dir);
         char text[FORMAT_BYTES_MAX];
         struct statvfs st;
         uint64_t has;

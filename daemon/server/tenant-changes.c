@@ -9,6 +9,7 @@
 #include "daemon/core/sizing.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
+#include "daemon/server/access.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/durable.h"
 #include "daemon/server/followers.h"
@@ -43,7 +44,8 @@ struct tenant_change {
 struct plan {
         struct tenancy *tenancy; /* NULL: it is to be made */
         struct tenant_config config, row;
-        bool asked; /* the reservation is among what is set */
+        bool asked;       /* the reservation is among what is set */
+        bool names_group; /* so is the group */
 };
 
 /* Lays assignments over the configuration, notes them in the row. */
@@ -61,6 +63,7 @@ static int apply_options(struct plan *p, char *const *texts, size_t n, struct de
                         return r;
         }
         p->asked = p->row.set & option_bit(option_find(SECTION_TENANT, "reserve"));
+        p->names_group = p->row.set & option_bit(option_find(SECTION_TENANT, "group"));
         p->row.set |= stored;
         return 0;
 }
@@ -304,6 +307,20 @@ static void on_done(void *data, int result)
         }
 }
 
+/* Of a configuration that is only warned of: the host may get the group later. Who names it now
+ * wants the socket to be reached. */
+static int check_group(const char *name, struct detail *d)
+{
+        gid_t gid;
+
+        if (!name[0] || group_number(name, &gid) == 0)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "there is no group %s, to which the tenant's socket could be given: make it with "
+                "groupadd --system %s",
+                name, name);
+}
+
 /* 0: it is being written. */
 static int begin(struct tenant_change *c, struct detail *d)
 {
@@ -317,6 +334,8 @@ static int begin(struct tenant_change *c, struct detail *d)
                 return r < 0 ? r : tenantdb_remove(db, c->name, on_done, c, d);
         }
         r = make_plan(c, &plan, d);
+        if (r == 0 && plan.names_group)
+                r = check_group(plan.config.group, d);
         if (r == 0)
                 r = tenancy_check(c->server, &plan.config, d);
         return r < 0 ? r : tenantdb_put(db, &plan.row, on_done, c, d);

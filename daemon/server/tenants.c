@@ -116,14 +116,8 @@ int tenancy_check(struct server *s, const struct tenant_config *config, struct d
 {
         struct sizing_attrs sizing;
         struct tenant_attrs attrs;
-        gid_t gid;
         int r = check(s, config, &attrs, &sizing, d);
 
-        if (r == 0 && config->group[0] && group_number(config->group, &gid) < 0)
-                r = detail_set(d, -EINVAL,
-                        "there is no group %s, to which the tenant's socket could be given: make "
-                        "it with groupadd --system %s",
-                        config->group, config->group);
         return r == -ENODEV ? -EINVAL : r;
 }
 

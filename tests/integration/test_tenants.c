@@ -377,6 +377,20 @@ static void test_changes_that_fit_no_more(void **state)
         assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 32 * MIB);
 }
 
+/* Of the configuration it is warned of; who changes something else isn't held up by it. */
+static const struct private_tenant missing_group[] = {{"a", "group = nosuchgroup\n"}, {NULL, NULL}};
+static const struct private_options with_missing_group = {.tenants = missing_group};
+
+static void test_missing_group(void **state)
+{
+        struct harness *h = *state;
+
+        ctl(h, "tenants set a weight=9");
+        assert_int_equal(ctl_tenant(h, "a", "weight"), 9);
+        refused(h, "tenants set a group=norisgroup", "there is no group norisgroup", "groupadd");
+        ctl(h, "tenants set a group=");
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -393,6 +407,7 @@ int main(void)
                 harness_test(test_removed_with_reservation, (void *)&two_tenants),
                 harness_test(test_promises_that_fit_no_more, (void *)&two_tenants),
                 harness_test(test_changes_that_fit_no_more, (void *)&two_tenants),
+                harness_test(test_missing_group, (void *)&with_missing_group),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
