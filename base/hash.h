@@ -84,6 +84,15 @@ static inline uint64_t hash_fold(uint64_t a, uint64_t b)
         return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
+/* Word i of a digest, loaded by itself: an array of them the compiler copies through the stack. */
+static inline uint64_t hash_word(const uint8_t *digest, unsigned i)
+{
+        uint64_t word;
+
+        memcpy(&word, digest + i * sizeof(word), sizeof(word));
+        return le64toh(word);
+}
+
 /*
  * Of a digest of 32 bytes, to be inlined where hits are made: three wide multiplications, each
  * folded (the product's halves, one XOR the other), as in wyhash (Wang Yi, 2019). Evenly spread
@@ -93,13 +102,12 @@ static inline uint64_t hash_fold(uint64_t a, uint64_t b)
  */
 static inline uint64_t hash_digest(struct hash_seed seed, const void *digest)
 {
-        uint64_t words[4], low, high;
+        uint64_t low, high;
 
-        memcpy(words, digest, sizeof(words));
-        low = hash_fold(le64toh(words[0]) ^ seed.k0 ^ UINT64_C(0x243f6a8885a308d3),
-                le64toh(words[1]) ^ seed.k1 ^ UINT64_C(0x13198a2e03707344));
-        high = hash_fold(le64toh(words[2]) ^ seed.k0 ^ UINT64_C(0xa4093822299f31d0),
-                le64toh(words[3]) ^ seed.k1 ^ UINT64_C(0x082efa98ec4e6c89));
+        low = hash_fold(hash_word(digest, 0) ^ seed.k0 ^ UINT64_C(0x243f6a8885a308d3),
+                hash_word(digest, 1) ^ seed.k1 ^ UINT64_C(0x13198a2e03707344));
+        high = hash_fold(hash_word(digest, 2) ^ seed.k0 ^ UINT64_C(0xa4093822299f31d0),
+                hash_word(digest, 3) ^ seed.k1 ^ UINT64_C(0x082efa98ec4e6c89));
         return hash_fold(low ^ UINT64_C(0x452821e638d01377), high ^ UINT64_C(0xbe5466cf34e90c6c));
 }
 
