@@ -21,7 +21,13 @@ static void *make(uint64_t bytes)
         if (!is_mapped(bytes))
                 return calloc(1, bytes);
         made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        return made == MAP_FAILED ? NULL : made;
+        if (made == MAP_FAILED)
+                return NULL;
+        /* Large ones are looked into anywhere, and a processor keeps the addresses of some thousand
+         * pages. Where huge pages are off this has no effect. */
+        if (bytes >= ARRAY_HUGE_BYTES)
+                (void)madvise(made, bytes, MADV_HUGEPAGE);
+        return made;
 }
 
 static void unmake(void *array, uint64_t bytes)

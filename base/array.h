@@ -17,6 +17,10 @@
 /* Not tuned: copying so much takes some 0.1 ms. */
 #define ARRAY_MAPPED_BYTES (UINT64_C(1) << 20)
 
+/* From here on an array is in huge pages, where the host has them (transparent_hugepage is "always"
+ * or "madvise"): at most one huge page, 2 MiB, is in use beyond what was written to. */
+#define ARRAY_HUGE_BYTES (UINT64_C(8) << 20)
+
 /*
  * Replaces the owned array *array of *len elements by one of at least n, at most max (>= n),
  * elements, the new ones zero. 0 or -ENOMEM (unchanged).

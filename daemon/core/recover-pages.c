@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/fault-point.h"
 #include "daemon/core/group.h"
@@ -19,17 +20,25 @@
 /* What pages are sorted by. */
 enum order { BY_DEPTH, BY_AGE, N_ORDERS };
 
-/* A page that was found SEALED, of this epoch; what its record says of it. */
+/* A page that was found SEALED, of this epoch. */
 struct candidate {
-        uint32_t page, parent;    /* PAGE_NONE: begins a text */
-        uint32_t order[N_ORDERS]; /* pages up to its end; UINT32_MAX - page_note.used_sec */
+        uint32_t page;
+        uint32_t order[N_ORDERS]; /* placed.depth; UINT32_MAX - page_note.used_sec */
 };
 
-/* Where a page lies, without a look at its note: there are very many. */
+/*
+ * What index, tree and policy need to know of a page, gathered while its record is looked at. There
+ * are very many pages, and their records are shared memory in small pages: to look at one of them
+ * anywhere means to find its address first, which takes longer than all else.
+ */
 struct placed {
-        uint32_t depth; /* of one in the tree, else 0 */
-        uint32_t mark;  /* the deepest page down to it that has a mark (policy/ancestors.h);
-                           PAGE_NONE */
+        uint64_t hash;   /* of its key, for the index */
+        uint64_t id;     /* of its key, for the policy */
+        uint32_t parent; /* PAGE_NONE: begins a text */
+        uint32_t depth;  /* pages up to its end; 0: it is no candidate (any more) */
+        uint32_t mark;   /* in the tree: the deepest page down to it that has a mark
+                            (policy/ancestors.h); PAGE_NONE */
+        uint16_t tokens;
 };
 
 struct rebuild {
@@ -38,7 +47,7 @@ struct rebuild {
         struct candidate *pages; /* owned; first in descending order of their numbers in each set */
         struct candidate *other; /* owned; room for as many: sort() */
         uint32_t n_pages;
-        struct placed *placed; /* borrowed; by page */
+        struct placed *placed; /* owned; by page */
         uint32_t oldest_sec;   /* when one of these was used last */
         bool had_tags;
         bool had_sessions; /* that end at a page, or hold it */
@@ -154,8 +163,12 @@ static void recover_page(struct rebuild *b, uint32_t page)
         b->oldest_sec = MIN(b->oldest_sec, note->used_sec);
         b->had_tags |= note->tag != 0;
         b->pages[b->n_pages++] = (struct candidate){.page = page,
-                .parent = note->place.parent,
                 .order = {[BY_DEPTH] = note->depth, [BY_AGE] = UINT32_MAX - note->used_sec}};
+        b->placed[page] = (struct placed){.hash = shared_hash(&ns->shared, p->key),
+                .id = store_hash_key(ns_store(ns), p->key),
+                .parent = note->place.parent,
+                .depth = note->depth,
+                .tokens = p->tokens};
 }
 
 /* Whose generation the clients have seen already isn't used again. */
@@ -208,54 +221,59 @@ static void recover_sets(struct rebuild *b)
 /* ---- the index --------------------------------------------------------------------------------
  */
 
-/* A page of `pages` isn't kept. It has no slot, and is in no tree. */
+/* A candidate isn't kept. It has no slot, and is in no tree. */
 static void drop(struct rebuild *b, uint32_t page, enum recover_drop why)
 {
+        b->placed[page].depth = 0;
         ns_note(b->ns, page)->tag = 0;
         ns_page(b->ns, page)->unindexed = why == DROP_INDEX;
         ns_set_state(b->ns, page, PAGE_DETACHED);
         b->r->n_dropped[why]++;
 }
 
-static void find_slot(struct rebuild *b, uint64_t hash, uint32_t page, uint64_t *n_marked)
+/* True: it has a slot. */
+static bool find_slot(struct rebuild *b, uint32_t page)
 {
         uint32_t other;
 
-        switch (shared_correct_slot(b->ns, hash, page, &other)) {
+        switch (shared_correct_slot(b->ns, b->placed[page].hash, page, &other)) {
+        case SHARED_SLOT_HAD:
+                return true;
         case SHARED_SLOT_MADE:
                 b->r->n_slots_fixed++;
-                /* fall through */
-        case SHARED_SLOT_HAD:
-                ns_page(b->ns, page)->mark = 1;
-                (*n_marked)++;
-                return;
+                return true;
         case SHARED_SLOT_OTHER:
                 drop(b, page, DROP_DUPLICATE);
-                return;
+                return false;
         case SHARED_SLOT_NONE:
                 drop(b, page, DROP_INDEX);
-                return;
+                return false;
         }
+        return false;
+}
+
+static void mark_candidates(struct rebuild *b, bool mark)
+{
+        for (uint32_t i = 0; i < b->n_pages; i++)
+                if (b->placed[b->pages[i].page].depth > 0)
+                        ns_page(b->ns, b->pages[i].page)->mark = mark;
 }
 
 static void recover_index(struct rebuild *b)
 {
         struct ns *ns = b->ns;
-        uint64_t hashes[AHEAD], n_marked = 0;
+        uint64_t n_slots = 0;
 
-        for (uint32_t i = 0; i < b->n_pages + AHEAD; i++) {
-                uint64_t *hash = &hashes[i % AHEAD];
-
-                if (i >= AHEAD && i - AHEAD < b->n_pages)
-                        find_slot(b, *hash, b->pages[i - AHEAD].page, &n_marked);
-                if (i < b->n_pages) {
-                        *hash = shared_hash(&ns->shared, ns_page(ns, b->pages[i].page)->key);
-                        shared_prefetch(&ns->shared, *hash);
-                }
+        for (uint32_t i = 0; i < b->n_pages; i++) {
+                if (i + AHEAD < b->n_pages)
+                        shared_prefetch(&ns->shared, b->placed[b->pages[i + AHEAD].page].hash);
+                n_slots += find_slot(b, b->pages[i].page);
         }
-        b->r->n_slots_fixed += shared_correct_rest(ns, n_marked);
-        for (uint32_t i = 0; i < b->n_pages; i++)
-                ns_page(ns, b->pages[i].page)->mark = 0;
+        if (shared_has_slots(ns, n_slots))
+                return;
+        mark_candidates(b, true);
+        b->r->n_slots_fixed += shared_correct_rest(ns, n_slots);
+        mark_candidates(b, false);
 }
 
 /* ---- orders -----------------------------------------------------------------------------------
@@ -309,47 +327,45 @@ static uint32_t find_twin(struct ns *ns, uint32_t page)
                                                                  : PAGE_NONE;
 }
 
-/* In the tree, where a page that continues it may be `depth` pages deep? */
+/* In the tree, where a page that continues it may be `depth` (> 1) pages deep? Candidates of less
+ * depth are in the tree by now. */
 static bool is_parent(const struct rebuild *b, uint32_t page, uint32_t depth)
 {
-        return page < b->ns->geometry.capacity_pages && b->placed[page].depth > 0 &&
-               b->placed[page].depth + 1 == depth;
+        return page < b->ns->geometry.capacity_pages && b->placed[page].depth + 1 == depth;
 }
 
-static void enter(struct rebuild *b, const struct candidate *c, uint32_t parent)
+static void enter(struct rebuild *b, uint32_t page, uint32_t parent)
 {
         struct ns *ns = b->ns;
-        const struct page *p = ns_page(ns, c->page);
-        uint32_t depth = c->order[BY_DEPTH];
+        struct placed *p = &b->placed[page];
         uint32_t above = parent == PAGE_NONE ? PAGE_NONE : b->placed[parent].mark;
 
-        if (c->parent != parent)
-                records_reparent(ns, c->page, parent);
-        b->placed[c->page] = (struct placed){depth, ancestors_has_mark(depth) ? c->page : above};
-        tree_insert(&ns->tree, c->page, parent);
-        ancestors_insert_below(&ns->ancestors, c->page, depth, above);
-        ns->evict->insert(ns->policy, c->page,
-                &(struct evict_insert){
-                        .id = store_hash_key(ns_store(ns), p->key), .tokens = p->tokens},
+        if (p->parent != parent)
+                records_reparent(ns, page, parent);
+        p->mark = ancestors_has_mark(p->depth) ? page : above;
+        tree_insert(&ns->tree, page, parent);
+        ancestors_insert_below(&ns->ancestors, page, p->depth, above);
+        ns->evict->insert(ns->policy, page,
+                &(struct evict_insert){.id = p->id, .tokens = p->tokens},
                 b->oldest_sec * NSEC_PER_SEC);
-        nsset_sealed(ns, c->page);
+        nsset_sealed(ns, page);
 }
 
 /* What is before it is in the tree, or is gone, and then so is this one. */
-static void enter_or_drop(struct rebuild *b, const struct candidate *c)
+static void enter_or_drop(struct rebuild *b, uint32_t page)
 {
-        uint32_t depth = c->order[BY_DEPTH], parent = c->parent;
+        uint32_t depth = b->placed[page].depth, parent = b->placed[page].parent;
 
-        if (ns_page(b->ns, c->page)->state != PAGE_SEALED)
+        if (depth == 0)
                 return;
         if (depth > 1 && !is_parent(b, parent, depth))
                 parent = find_twin(b->ns, parent);
         if (depth == 1 || is_parent(b, parent, depth)) {
-                enter(b, c, parent);
+                enter(b, page, parent);
                 return;
         }
-        (void)shared_remove(b->ns, c->page);
-        drop(b, c->page, DROP_PARENT);
+        (void)shared_remove(b->ns, page);
+        drop(b, page, DROP_PARENT);
 }
 
 static void prefetch_node(const struct ns *ns, uint32_t page)
@@ -359,20 +375,30 @@ static void prefetch_node(const struct ns *ns, uint32_t page)
                 ns->evict->prefetch(ns->policy, page);
 }
 
+/* Two steps ahead: where a page lies, and then its node and what it continues. */
+static void prefetch_page(const struct rebuild *b, uint32_t i)
+{
+        const struct placed *p;
+
+        if (i + 2 * AHEAD < b->n_pages)
+                __builtin_prefetch(&b->placed[b->pages[i + 2 * AHEAD].page]);
+        if (i + AHEAD >= b->n_pages)
+                return;
+        p = &b->placed[b->pages[i + AHEAD].page];
+        prefetch_node(b->ns, b->pages[i + AHEAD].page);
+        if (p->parent >= b->ns->geometry.capacity_pages)
+                return;
+        prefetch_node(b->ns, p->parent);
+        __builtin_prefetch(&b->placed[p->parent]);
+}
+
 /* Parents before what continues them, so that no page is looked at twice. */
 static void recover_tree(struct rebuild *b)
 {
         sort(b, BY_DEPTH);
         for (uint32_t i = 0; i < b->n_pages; i++) {
-                if (i + AHEAD < b->n_pages) {
-                        const struct candidate *next = &b->pages[i + AHEAD];
-
-                        __builtin_prefetch(ns_page(b->ns, next->page));
-                        prefetch_node(b->ns, next->page);
-                        if (next->order[BY_DEPTH] > 1)
-                                prefetch_node(b->ns, next->parent);
-                }
-                enter_or_drop(b, &b->pages[i]);
+                prefetch_page(b, i);
+                enter_or_drop(b, b->pages[i].page);
         }
 }
 
@@ -385,7 +411,7 @@ static int recover_tags(struct rebuild *b)
 
                 if (i + AHEAD < b->n_pages)
                         __builtin_prefetch(ns_note(ns, b->pages[i + AHEAD].page));
-                if (!tree_has(&ns->tree, page) || ns_note(ns, page)->tag == 0)
+                if (b->placed[page].depth == 0 || ns_note(ns, page)->tag == 0)
                         continue;
                 if (tag_reserve(ns) < 0)
                         return -ENOMEM;
@@ -410,9 +436,11 @@ static void recover_policy(struct rebuild *b)
         for (uint32_t i = b->n_pages; i-- > 0;) {
                 const struct candidate *c = &b->pages[i];
 
-                if (i >= AHEAD)
+                if (i >= AHEAD) {
                         prefetch_node(ns, b->pages[i - AHEAD].page);
-                if (!tree_has(&ns->tree, c->page))
+                        __builtin_prefetch(&b->placed[b->pages[i - AHEAD].page]);
+                }
+                if (b->placed[c->page].depth == 0)
                         continue;
                 ns->evict->idle(ns->policy, c->page,
                         (uint64_t)(UINT32_MAX - c->order[BY_AGE]) * NSEC_PER_SEC);
@@ -423,32 +451,40 @@ static void recover_policy(struct rebuild *b)
 /* ---- the namespace ----------------------------------------------------------------------------
  */
 
+static int rebuild_pages(struct rebuild *b, bool *ret_sessions)
+{
+        int r;
+
+        recover_sets(b);
+        *ret_sessions = b->had_sessions;
+        FAULT_POINT("recover-after-sets");
+        recover_index(b);
+        FAULT_POINT("recover-after-index");
+        recover_tree(b);
+        FAULT_POINT("recover-after-tree");
+        r = recover_tags(b);
+        recover_policy(b);
+        b->r->n_stale += b->ns->n_stale;
+        return r;
+}
+
 int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
 {
-        uint32_t n = (uint32_t)ns_n_sets(ns) * ns->geometry.set_pages;
+        uint32_t n = (uint32_t)ns_n_sets(ns) * ns->geometry.set_pages, n_placed = 0;
         _cleanup_free_ struct candidate *pages = calloc(n + 1, sizeof(*pages));
         _cleanup_free_ struct candidate *other = calloc(n + 1, sizeof(*other));
-        _cleanup_free_ struct placed *placed = calloc(ns->geometry.capacity_pages, sizeof(*placed));
-        struct rebuild b = {.ns = ns,
-                .r = r,
-                .pages = pages,
-                .other = other,
-                .placed = placed,
-                .oldest_sec = UINT32_MAX};
-        int error;
+        struct rebuild b = {
+                .ns = ns, .r = r, .pages = pages, .other = other, .oldest_sec = UINT32_MAX};
+        void *placed = NULL;
+        int error = -ENOMEM;
 
-        if (!pages || !other || !placed)
-                return -ENOMEM;
-        recover_sets(&b);
-        *ret_sessions = b.had_sessions;
-        FAULT_POINT("recover-after-sets");
-        recover_index(&b);
-        FAULT_POINT("recover-after-index");
-        recover_tree(&b);
-        FAULT_POINT("recover-after-tree");
-        error = recover_tags(&b);
-        recover_policy(&b);
-        r->n_stale += ns->n_stale;
+        if (pages && other &&
+                array_reserve(&placed, &n_placed, ns->geometry.capacity_pages,
+                        ns->geometry.capacity_pages, sizeof(*b.placed)) == 0) {
+                b.placed = placed;
+                error = rebuild_pages(&b, ret_sessions);
+        }
+        array_free(placed, n_placed, sizeof(*b.placed));
         return error;
 }
 

@@ -501,23 +501,30 @@ _Atomic uint64_t *shared_next_used(const struct shared *s, struct shared_walk *w
         }
 }
 
+bool shared_has_slots(struct ns *ns, uint64_t n)
+{
+        struct shared_walk all = {0};
+
+        ns->shared.n_indexed = 0;
+        while (shared_next_used(&ns->shared, &all))
+                ns->shared.n_indexed++;
+        return ns->shared.n_indexed == n;
+}
+
 uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked)
 {
         struct shared *s = &ns->shared;
-        struct shared_walk all = {0}, again = {0};
-        uint64_t n_used = 0, n_fixed = 0;
+        struct shared_walk all = {0};
+        uint64_t n_fixed = 0;
         _Atomic uint64_t *at;
 
-        while (shared_next_used(s, &all))
-                n_used++;
-        while (n_used != n_marked && (at = shared_next_used(s, &again))) {
+        while (s->n_indexed != n_marked && (at = shared_next_used(s, &all))) {
                 if (is_right_slot(ns, at, atomic_load_explicit(at, memory_order_relaxed)))
                         continue;
                 atomic_store_explicit(at, 0, memory_order_release);
-                n_used--;
+                s->n_indexed--;
                 n_fixed++;
         }
-        s->n_indexed = n_used;
         return n_fixed;
 }
 

@@ -143,8 +143,11 @@ struct shared_walk {
  * large as its namespace may get, and there may be very many that are empty. */
 _Atomic uint64_t *shared_next_used(const struct shared *s, struct shared_walk *w);
 
+/* Counts the slots that aren't empty, and keeps the number. True: they are n. */
+bool shared_has_slots(struct ns *ns, uint64_t n);
+
 /* Clears all slots but those of the n_marked pages that have page.mark, which have one each at
- * least. Returns how many. */
+ * least. The slots were counted. Returns how many it cleared. */
 uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked);
 
 /* The state word of a page as its record has it: FREE where that is of no matter to clients. */
