@@ -107,4 +107,7 @@ int bench_pin(pid_t pid, int core); /* pid 0: this thread. 0 or -errno */
 
 double bench_usec_since(uint64_t start_nsec);
 
+/* Nanoseconds that the first thread of a process has run; 0: not known. */
+uint64_t bench_cpu_nsec(pid_t pid);
+
 #endif

@@ -148,8 +148,9 @@ int main(int argc, char **argv)
                 return 1;
         }
         if (o.argument && b != &bench_replay && b != &bench_tiers && b != &bench_neighbours &&
-                b != &bench_fills) {
-                fail_usage("only fills, neighbours, replay and tiers take an argument", o.argument);
+                b != &bench_fills && b != &bench_publish) {
+                fail_usage("only fills, neighbours, publish, replay and tiers take an argument",
+                        o.argument);
                 return 1;
         }
         return run_bench(b, &o);

@@ -19,6 +19,7 @@
 #include "tests/bench/baseline.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/fixture.h"
+#include "tests/bench/publish.h"
 #include "tests/integration/pattern.h"
 
 #define BATCH          128
@@ -323,7 +324,7 @@ static int setup(struct publish *b, unsigned n_samples, unsigned rounds)
         return r ? r : fixture_connect(&b->fixture, 0, &b->client);
 }
 
-static int run_publish(struct bench_run *run)
+static int run_empty(struct bench_run *run)
 {
         static const struct reader no_reader = {.go = {-1, -1}, .found = {-1, -1}};
         struct publish b = {
@@ -345,6 +346,23 @@ static int run_publish(struct bench_run *run)
         return r;
 }
 
+/* Both parts, or the one that is named. */
+static int run_publish(struct bench_run *run)
+{
+        bool is_full = !run->argument || strcmp(run->argument, "full") == 0;
+        bool is_empty = !run->argument || strcmp(run->argument, "empty") == 0;
+        int r = is_full || is_empty
+                        ? 0
+                        : bench_fail("the parts of publish are empty and full", -EINVAL);
+
+        if (r == 0 && is_empty)
+                r = run_empty(run);
+        if (r == 0 && is_full)
+                r = publish_run_full(run);
+        return r;
+}
+
 const struct bench bench_publish = {"publish",
-        "submitting pages in batches, and the time until another process finds one", 11,
-        run_publish};
+        "[PART] submitting pages in batches, until another process finds one, and into a full "
+        "namespace",
+        11, run_publish};

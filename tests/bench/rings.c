@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/macros.h"
@@ -33,23 +32,6 @@ struct rings {
         struct series rate[N_CORES][N_WHATS]; /* operations a second */
         struct series cpu[N_CORES][N_WHATS];  /* nanoseconds the daemon ran for one */
 };
-
-/* Nanoseconds that a process has run; 0: not known. */
-static uint64_t cpu_nsec(pid_t pid)
-{
-        unsigned long long nsec = 0;
-        char path[64];
-        FILE *f;
-
-        snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
-        f = fopen(path, "re");
-        if (!f)
-                return 0;
-        if (fscanf(f, "%llu", &nsec) != 1)
-                nsec = 0;
-        fclose(f);
-        return nsec;
-}
 
 static void on_done(
         struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n, uint64_t tokens, void *data)
@@ -108,12 +90,12 @@ static int time_pump(
         struct rings *b, unsigned placement, unsigned what, uint32_t at_once, uint32_t n_ops)
 {
         pid_t pid = b->fixture.daemon.pid;
-        uint64_t cpu = cpu_nsec(pid), start = now_nsec(), nsec;
+        uint64_t cpu = bench_cpu_nsec(pid), start = now_nsec(), nsec;
         int r = pump(b, what, at_once);
 
         nsec = now_nsec() - start;
         series_add(&b->rate[placement][what], n_ops * 1e9 / (double)nsec);
-        series_add(&b->cpu[placement][what], (double)(cpu_nsec(pid) - cpu) / n_ops);
+        series_add(&b->cpu[placement][what], (double)(bench_cpu_nsec(pid) - cpu) / n_ops);
         return r;
 }
 

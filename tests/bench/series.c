@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/bench/bench.h"
@@ -81,6 +82,22 @@ int bench_pin(pid_t pid, int core)
         CPU_ZERO(&set);
         CPU_SET(core, &set);
         return sched_setaffinity(pid, sizeof(set), &set) < 0 ? -errno : 0;
+}
+
+uint64_t bench_cpu_nsec(pid_t pid)
+{
+        unsigned long long nsec = 0;
+        char path[64];
+        FILE *f;
+
+        snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
+        f = fopen(path, "re");
+        if (!f)
+                return 0;
+        if (fscanf(f, "%llu", &nsec) != 1)
+                nsec = 0;
+        fclose(f);
+        return nsec;
 }
 
 double bench_usec_since(uint64_t start_nsec)
