@@ -101,9 +101,12 @@ struct evict_ops {
         void (*insert)(
                 void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec);
 
-        /* insert() or idle() of the node, or insert() of one that continues it, comes soon: its
-         * memory may be fetched. NULL: no use. */
+        /* insert(), idle() or remove() of the node, or insert() of one that continues it, comes
+         * soon: its memory may be fetched. NULL: no use. */
         void (*prefetch)(const void *policy, uint32_t node);
+
+        /* insert() of a page with this id comes soon, or remove() of one. NULL: no use. */
+        void (*prefetch_id)(const void *policy, uint64_t id);
 
         /* A lookup found it, held or idle, as the deepest of its request: it and all its ancestors
          * were used. Whoever needs these walks up, EVICT_WALK_PAGES at most. */

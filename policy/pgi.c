@@ -291,6 +291,14 @@ static void pgi_prefetch(const void *policy, uint32_t node)
                 __builtin_prefetch(&p->pages[node], 1);
 }
 
+static void pgi_prefetch_id(const void *policy, uint64_t id)
+{
+        const struct pgi *p = policy;
+
+        if (is_made(p))
+                pgi_ghosts_expect(&p->ghosts, id);
+}
+
 static void pgi_insert(
         void *policy, uint32_t node, const struct evict_insert *what, uint64_t now_nsec)
 {
@@ -727,6 +735,7 @@ const struct evict_ops evict_pgi = {
         .reset = pgi_reset,
         .insert = pgi_insert,
         .prefetch = pgi_prefetch,
+        .prefetch_id = pgi_prefetch_id,
         .touch = pgi_touch,
         .hint = pgi_hint,
         .hold = pgi_hold,

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/array.h"
+#include "base/macros.h"
 #include "daemon/core/announce.h"
 #include "daemon/core/store.h"
 #include "daemon/core/tenant.h"
@@ -24,7 +26,8 @@ static_assert(sizeof(struct entry) == 32, "HISTORY_KEYS says how much it takes")
 struct history {
         uint32_t reset_sec; /* history_note_all() */
         uint8_t reset_state, reset_cause;
-        struct entry entries[HISTORY_KEYS];
+        void *entries; /* owned; struct entry, n_entries; a mapping, so that they lie in lines */
+        uint32_t n_entries;
 };
 
 static const char *cause_text(enum history_cause cause)
@@ -53,17 +56,28 @@ static const char *cause_text(enum history_cause cause)
         return "";
 }
 
+static struct history *make(void)
+{
+        struct history *h = calloc(1, sizeof(*h));
+
+        if (h && array_reserve(&h->entries, &h->n_entries, HISTORY_KEYS, HISTORY_KEYS,
+                         sizeof(struct entry)) < 0)
+                free(TAKE(h));
+        return h;
+}
+
 /* Touched as it fills. NULL: no memory. */
 static struct history *get(struct ns *ns)
 {
         if (!ns->history)
-                ns->history = calloc(1, sizeof(*ns->history));
+                ns->history = make();
         return ns->history;
 }
 
-static struct entry *bucket_of(struct history *h, uint64_t hash)
+static struct entry *bucket_of(const struct history *h, uint64_t hash)
 {
-        return &h->entries[hash % (HISTORY_KEYS / BUCKET_ENTRIES) * BUCKET_ENTRIES];
+        return &((
+                struct entry *)h->entries)[hash % (HISTORY_KEYS / BUCKET_ENTRIES) * BUCKET_ENTRIES];
 }
 
 static struct entry *find(struct history *h, uint64_t hash)
@@ -100,6 +114,16 @@ static void note(struct ns *ns, uint32_t page, struct entry e)
         e.client = ns_note(ns, page)->client;
         e.used = 1;
         *entry_for(h, e.hash) = e;
+}
+
+void history_prefetch(const struct ns *ns, uint64_t hash)
+{
+        const struct entry *bucket = ns->history ? bucket_of(ns->history, hash) : NULL;
+
+        if (!bucket)
+                return;
+        __builtin_prefetch(&bucket[0], 1);
+        __builtin_prefetch(&bucket[BUCKET_ENTRIES - 1], 1);
 }
 
 static enum history_state state_of(enum evict_reason why, enum history_cause cause)
@@ -216,6 +240,8 @@ void history_explain(
 
 void history_free(struct ns *ns)
 {
-        free(ns->history);
-        ns->history = NULL;
+        if (!ns->history)
+                return;
+        array_free(ns->history->entries, ns->history->n_entries, sizeof(struct entry));
+        free(TAKE(ns->history));
 }

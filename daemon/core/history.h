@@ -52,6 +52,9 @@ struct explanation {
  * store.cause. Without memory it isn't noted. */
 void history_note_drop(struct ns *ns, uint32_t page, enum evict_reason why);
 
+/* A key with this hash (store_hash_key()) goes soon: its memory may be fetched. */
+void history_prefetch(const struct ns *ns, uint64_t hash);
+
 /* Everything in the namespace became unfindable. */
 void history_note_all(struct ns *ns, enum history_state state, enum history_cause cause);
 

@@ -325,34 +325,9 @@ struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set
         return container_of(next, struct extent_set, link);
 }
 
-struct page *ns_page(const struct ns *ns, uint32_t page)
-{
-        struct extent_set *set;
-
-        if (page >= ns->geometry.capacity_pages)
-                return NULL;
-        set = ns->sets[page / ns->geometry.set_pages];
-        return set ? &set->pages[page % ns->geometry.set_pages] : NULL;
-}
-
-struct page_note *ns_note(const struct ns *ns, uint32_t page)
-{
-        uint32_t n = ns->geometry.set_pages;
-
-        return &ns->sets[page / n]->notes[page % n];
-}
-
 void ns_note_use(struct ns *ns, uint32_t page)
 {
         ns_note(ns, page)->used_sec = store_now_sec(ns_store(ns));
-}
-
-struct extent_set *ns_set_of(const struct ns *ns, uint32_t page)
-{
-        struct extent_set *set = ns->sets[page / ns->geometry.set_pages];
-
-        assert(set);
-        return set;
 }
 
 /* 32 bits of the epoch: a page isn't left behind by 2^32 invalidations, the sweep comes between. */

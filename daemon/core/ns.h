@@ -235,16 +235,35 @@ struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set
         for (struct extent_set *set = ns_next_set((ns), NULL); set; set = ns_next_set((ns), set))
 
 /* NULL where the page is beyond the namespace or its set isn't bound. */
-struct page *ns_page(const struct ns *ns, uint32_t page);
+static inline struct page *ns_page(const struct ns *ns, uint32_t page)
+{
+        struct extent_set *set;
+
+        if (page >= ns->geometry.capacity_pages)
+                return NULL;
+        set = ns->sets[page / ns->geometry.set_pages];
+        return set ? &set->pages[page % ns->geometry.set_pages] : NULL;
+}
 
 /* Somebody uses the page, now. */
 void ns_note_use(struct ns *ns, uint32_t page);
 
 /* Of a page that is bound. */
-struct page_note *ns_note(const struct ns *ns, uint32_t page);
+static inline struct page_note *ns_note(const struct ns *ns, uint32_t page)
+{
+        uint32_t n = ns->geometry.set_pages;
+
+        return &ns->sets[page / n]->notes[page % n];
+}
 
 /* The set of a page that is bound. */
-struct extent_set *ns_set_of(const struct ns *ns, uint32_t page);
+static inline struct extent_set *ns_set_of(const struct ns *ns, uint32_t page)
+{
+        struct extent_set *set = ns->sets[page / ns->geometry.set_pages];
+
+        assert(set);
+        return set;
+}
 
 /* SEALED before the last invalidation: unfindable, waiting for the sweep. */
 bool ns_page_is_stale(const struct ns *ns, const struct page *p);

@@ -7,6 +7,7 @@
 #include "daemon/core/blame.h"
 #include "daemon/core/drop.h"
 #include "daemon/core/group.h"
+#include "daemon/core/lines.h"
 #include "daemon/core/ns.h"
 #include "daemon/core/places.h"
 #include "daemon/core/nsset.h"
@@ -58,11 +59,14 @@ static bool is_fresh(const struct ns *ns, uint32_t page)
 static bool evict_leaves(
         struct ns *ns, uint32_t n, uint64_t now_nsec, bool spares, uint64_t *n_evicted)
 {
+        struct lines_ahead ahead = {0};
+
         while (ns_n_room(ns) < n) {
                 uint32_t victim = ns->evict->victim(ns->policy, TIER_DEVICE, EVICT_DROP, now_nsec);
 
                 if (victim == NODE_NONE || (spares && is_fresh(ns, victim)))
                         return false;
+                lines_prefetch_victims(&ahead, ns, victim);
                 *n_evicted += ns_evict_leaf(ns, victim);
         }
         return true;

@@ -173,24 +173,6 @@ static bool is_taken(const struct ns *ns, uint64_t slot)
         return slot != 0 && (is_findable(ns, page) || is_pending(ns, page));
 }
 
-/* Slots taken in the n-th bucket of the hash, and where the first that isn't is. */
-static uint32_t count_taken(
-        const struct ns *ns, uint64_t hash, uint32_t n, _Atomic uint64_t **ret_room)
-{
-        uint32_t n_taken = 0;
-
-        *ret_room = NULL;
-        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++) {
-                _Atomic uint64_t *at = slot_at(&ns->shared, hash, n * SHM_BUCKET_SLOTS + i);
-
-                if (is_taken(ns, atomic_load_explicit(at, memory_order_relaxed)))
-                        n_taken++;
-                else if (!*ret_room)
-                        *ret_room = at;
-        }
-        return n_taken;
-}
-
 /* A slot of the bucket that is empty or stale; NULL: none. */
 static _Atomic uint64_t *find_room(const struct ns *ns, uint32_t bucket)
 {
@@ -252,13 +234,42 @@ static _Atomic uint64_t *make_room(struct ns *ns, uint64_t hash)
         return room;
 }
 
-bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page)
+/* Slots in use in the n-th bucket of the hash, by whatever, and where the first empty one is. */
+static uint32_t count_used(
+        const struct ns *ns, uint64_t hash, uint32_t n, _Atomic uint64_t **ret_room)
+{
+        uint32_t n_used = 0;
+
+        *ret_room = NULL;
+        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++) {
+                _Atomic uint64_t *at = slot_at(&ns->shared, hash, n * SHM_BUCKET_SLOTS + i);
+
+                if (atomic_load_explicit(at, memory_order_relaxed) != 0)
+                        n_used++;
+                else if (!*ret_room)
+                        *ret_room = at;
+        }
+        return n_used;
+}
+
+/* An empty slot, of the bucket that has more of them where the home is half full; without one, a
+ * stale one: what a slot names is looked at only then, as each page's record is a miss. */
+static _Atomic uint64_t *find_slot(const struct ns *ns, uint64_t hash)
 {
         _Atomic uint64_t *at, *next;
-        uint32_t n_home = count_taken(ns, hash, 0, &at);
+        uint32_t n_home = count_used(ns, hash, 0, &at);
 
-        if (n_home >= SHM_BUCKET_SLOTS / 2 && count_taken(ns, hash, 1, &next) < n_home)
+        if (n_home >= SHM_BUCKET_SLOTS / 2 && count_used(ns, hash, 1, &next) < n_home)
                 at = next;
+        for (uint32_t n = 0; !at && n < 2; n++)
+                at = find_room(ns, shm_bucket_index(hash, ns->shared.n_buckets, n));
+        return at;
+}
+
+bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page)
+{
+        _Atomic uint64_t *at = find_slot(ns, hash);
+
         if (at)
                 ns->shared.n_indexed += atomic_load_explicit(at, memory_order_relaxed) == 0;
         else

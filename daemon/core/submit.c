@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "daemon/core/grants.h"
+#include "daemon/core/lines.h"
 #include "daemon/core/lookup.h"
 #include "daemon/core/publish.h"
 #include "daemon/core/request.h"
@@ -178,4 +179,20 @@ void submit_one(struct member *m, struct submit_chain *chain, const struct shm_s
                 r = execute(a, chain, s, now_nsec, ret);
         ret->completes = completes(s->op);
         ret->status = status_to_wire(r);
+}
+
+void submit_prefetch(struct member *m, const struct shm_submission *s, uint32_t n)
+{
+        struct attach *a = NULL;
+
+        for (uint32_t i = 0; i < n; i++) {
+                if (s[i].op != SHM_OP_PUBLISH)
+                        continue;
+                if (!a || a->id != s[i].ns_id)
+                        a = attach_find(m, s[i].ns_id);
+                if (!a)
+                        continue;
+                lines_prefetch_page(a->ns, s[i].page);
+                lines_prefetch_key(a->ns, s[i].key);
+        }
 }

@@ -44,4 +44,7 @@ struct submit_result {
 void submit_one(struct member *m, struct submit_chain *chain, const struct shm_submission *s,
         uint64_t now_nsec, struct submit_result *ret);
 
+/* These are executed soon, in this order: what they will look at is asked for. Copies, too. */
+void submit_prefetch(struct member *m, const struct shm_submission *s, uint32_t n);
+
 #endif

@@ -222,6 +222,8 @@ static bool run_batch(struct ring *r, struct member *m, uint32_t n, uint64_t now
                 batch[i] = r->submissions[(r->sub_head + i) % SHM_SUB_ENTRIES];
         /* From here on the compiler, too, has only the copies. */
         atomic_signal_fence(memory_order_seq_cst);
+        if (m)
+                submit_prefetch(m, batch, n);
         for (uint32_t i = 0; i < n && goes_on; i++) {
                 struct submit_result result;
 

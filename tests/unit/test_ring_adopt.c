@@ -282,5 +282,6 @@ int main(void)
         };
 
         scene = map_shared(-1, sizeof(*scene));
+        list_init(&member.attachments);
         return RUN_TESTS(tests);
 }
