@@ -27,7 +27,7 @@ uint32_t peer_take_submissions(struct peer *p, uint32_t budget)
                 turns_charge(p, turn.n);
                 server_expect_quiet(p->server);
         }
-        if (turn.n > 0 && ring_wakes_client(&p->ring))
+        if (turn.is_news && ring_wakes_client(&p->ring))
                 events_ring(p);
         if (turn.violation)
                 peer_violation(p, turn.violation);

@@ -234,6 +234,7 @@ static bool run_batch(struct ring *r, struct member *m, uint32_t n, uint64_t now
                 goes_on = !is_over(turn, &batch[i], ends_nsec);
         }
         show(r);
+        atomic_thread_fence(memory_order_seq_cst); /* ROOM_NEWS_ENTRIES */
         return goes_on;
 }
 
@@ -247,19 +248,30 @@ static uint64_t look(struct ring *r, const char **ret_rule)
         return *ret_rule ? 0 : MIN(r->sub_tail - r->sub_head, completion_room(r));
 }
 
+/*
+ * Room for submissions is news in a ring that was in use by so much; else who sleeps waits for
+ * completions, and a REFILL or some TOUCHes aren't worth a wakeup. Who finds no room and sleeps saw
+ * three quarters in use, or more, above a head that was shown; each head is shown before the tail
+ * is looked at again, so that this look, a batch later at most, finds nearly as much.
+ * docs/PROTOCOL.md says so, tests/model/doorbell.pml shows it.
+ */
+#define ROOM_NEWS_ENTRIES (SHM_SUB_ENTRIES / 4)
+
 struct ring_turn ring_drain(
         struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec, uint64_t ends_nsec)
 {
         struct ring_turn turn = {0};
+        uint64_t ready, was_tail = r->comp_tail;
         bool goes_on = true;
-        uint64_t ready;
 
         while ((ready = look(r, &turn.violation)) > 0 && turn.n < budget && goes_on) {
                 uint32_t n = MIN(budget - turn.n, (uint32_t)RING_BATCH);
 
+                turn.is_news |= r->sub_tail - r->sub_head > ROOM_NEWS_ENTRIES;
                 goes_on = run_batch(
                         r, m, (uint32_t)MIN(ready, (uint64_t)n), now_nsec, ends_nsec, &turn);
         }
+        turn.is_news |= r->comp_tail != was_tail;
         turn.more = ready > 0 && !turn.violation;
         return turn;
 }

@@ -39,6 +39,7 @@ struct ring_turn {
         uint32_t n;            /* executed */
         uint64_t n_walked;     /* pages gone through for these */
         bool more;             /* further ones could be executed now */
+        bool is_news;          /* a client that sleeps may be waiting for what it left */
         const char *violation; /* rule that the client broke, static text; then not to be drained
                                   again. NULL: none */
 };
@@ -108,7 +109,7 @@ void ring_complete(struct ring *r, uint64_t user_data, uint32_t status, uint32_t
  */
 bool ring_sleep(struct ring *r);
 
-/* After a turn that executed something: must the client be rung? True at most once per sleep. */
+/* After a turn that left news: must the client be rung? True at most once per sleep. */
 bool ring_wakes_client(struct ring *r);
 
 /* What the client says it dropped. */

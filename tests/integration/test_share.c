@@ -132,6 +132,18 @@ static void test_page_zero(void **state)
         worker_stop(w);
 }
 
+/* A magazine is filled up behind the client's back: its event loop isn't woken for it. */
+static void test_refills_wake_nobody(void **state)
+{
+        struct worker *w = worker_start(*state, "a", "ns", 1);
+
+        for (unsigned i = 0; i < 20; ++i) {
+                worker_tell(w, "lease 1");
+                assert_int_equal(worker_ask(w, "wakeups 5"), 0);
+        }
+        worker_stop(w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -141,6 +153,7 @@ int main(void)
                 harness_test(test_duplicate, NULL),
                 harness_test(test_branches, NULL),
                 harness_test(test_page_zero, NULL),
+                harness_test(test_refills_wake_nobody, NULL),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "tests/integration/pattern.h"
 #include "tests/integration/worker.h"
@@ -261,6 +262,21 @@ static void do_publish_wait(struct worker_state *w, char **args, unsigned n_args
         worker_answer_pages(started.done ? started.code : r, found, started.n_pages);
 }
 
+/* wakeups MSEC: how often an event loop is woken for the connection, since it was last used and
+ * within that time */
+static void do_wakeups(struct worker_state *w, char **args, unsigned n_args)
+{
+        uint64_t end = clock_now_nsec() + strtoull(args[0], NULL, 10) * NSEC_PER_MSEC, now;
+        struct pollfd p = {.fd = kvl_fd(w->conn), .events = POLLIN};
+        int n = 0;
+
+        while ((now = clock_now_nsec()) < end) {
+                n += poll(&p, 1, (int)((end - now) / NSEC_PER_MSEC) + 1) > 0;
+                kvl_dispatch(w->conn);
+        }
+        worker_answer(n);
+}
+
 /* cache CHAIN N: the first pages of a text, leased at once, each filled with 1000 * CHAIN + its
  * index; nothing stays pinned */
 static void do_cache(struct worker_state *w, char **args, unsigned n_args)
@@ -422,6 +438,7 @@ static void do_touch(struct worker_state *w, char **args, unsigned n_args)
 
 const struct worker_command worker_page_commands[] = {
         {"lease", do_lease},
+        {"wakeups", do_wakeups},
         {"lease-with", do_lease_with},
         {"lease-start", do_lease_start},
         {"lease-poll", do_lease_poll},

@@ -15,7 +15,7 @@
 #ifndef N_OPS
 #define N_OPS 4
 #endif
-#define N_SUB  2 /* entries of a ring */
+#define N_SUB  3 /* entries of a ring */
 #define N_COMP 2
 
 #define SUB_TAIL      0
@@ -25,8 +25,8 @@
 #define DAEMON_SLEEPS 4
 #define CLIENT_SLEEPS 5
 #define SUB(p)        (6 + (p) % N_SUB)
-#define COMP(p)       (8 + (p) % N_COMP)
-#define N_CELLS       10
+#define COMP(p)       (9 + (p) % N_COMP)
+#define N_CELLS       11
 #include "memory.pml"
 
 chan to_daemon = [N_OPS * 2 + 2] of { bit };
@@ -160,17 +160,36 @@ proctype client()
 #define ENTRY_IS_THERE   (LOOK(DAEMON, SUB_TAIL) > n_done)
 #define ROOM_TO_COMPLETE (n_completed - LOOK(DAEMON, COMP_HEAD) < N_COMP)
 
+/* In so much of the ring an entry without completion, and that room, is news: nobody waits for room
+ * while less of it was in use when the daemon looked, as its last head was seen before. */
+#ifdef NEWS_ONLY_WHERE_FULL
+#define ROOM_IS_NEWS (LOOK(DAEMON, SUB_TAIL) - n_done == N_SUB)
+#else
+#define ROOM_IS_NEWS (LOOK(DAEMON, SUB_TAIL) - n_done >= N_SUB - 1)
+#endif
+
 inline wake_client()
 {
 #ifndef NO_FENCE_COMPLETE
         fence(DAEMON);
 #endif
-        ring(DAEMON, CLIENT_SLEEPS, to_client)
+#ifdef RING_ONLY_FOR_COMPLETIONS
+        if
+        :: completes -> ring(DAEMON, CLIENT_SLEEPS, to_client)
+        :: else
+        fi
+#else
+        if
+        :: completes || news -> ring(DAEMON, CLIENT_SLEEPS, to_client)
+        :: else
+        fi
+#endif
 }
 
 /* One entry. The socket keeps what is rung, so a batch is no different. */
 inline consume()
 {
+        news = ROOM_IS_NEWS;
 #ifdef HEAD_BEFORE_COPY
         store_release(DAEMON, SUB_HEAD, n_done + 1);
 #endif
@@ -200,14 +219,7 @@ inline consume()
 #ifdef COMPLETION_BEFORE_HEAD
         store_release(DAEMON, SUB_HEAD, n_done);
 #endif
-#ifdef RING_ONLY_FOR_COMPLETIONS
-        if
-        :: completes -> wake_client()
-        :: else
-        fi
-#else
         wake_client()
-#endif
 }
 
 #ifdef SLEEP_IGNORES_ROOM
@@ -254,7 +266,7 @@ inline daemon_sleep()
 proctype daemon()
 {
         byte n_done, n_completed, v;
-        bit woken, completes;
+        bit woken, completes, news;
 #ifdef SLEEP_IGNORES_ROOM
         bit room;
 #endif

@@ -422,6 +422,27 @@ static void test_client_sleeps(void **state)
         client_close(&c);
 }
 
+/* Entries that complete nothing are no news, but in a ring whose client may wait for room. */
+static void test_news(void **state)
+{
+        struct client c;
+
+        client_open(&c);
+        executed.silent_op = SHM_OP_PUBLISH;
+        submit(&c, N_SUB / 4);
+        assert_false(drain(&c, PLENTY).is_news);
+        assert_false(drain(&c, PLENTY).is_news); /* nothing was there */
+        submit(&c, N_SUB / 4 + 1);
+        assert_true(drain(&c, PLENTY).is_news);
+        submit(&c, N_SUB);
+        assert_true(drain(&c, N_SUB / 2).is_news);
+        assert_true(drain(&c, N_SUB / 2).is_news);
+        executed.silent_op = SHM_OP_FREE;
+        submit(&c, 1);
+        assert_true(drain(&c, PLENTY).is_news);
+        client_close(&c);
+}
+
 /* What goes a long way ends the turn early, and nothing is lost. */
 static void test_long_ways(void **state)
 {
@@ -575,6 +596,7 @@ int main(void)
                 TEST(test_bad_entry),
                 TEST(test_changed_after_copy),
                 TEST(test_daemon_sleeps),
+                TEST(test_news),
                 TEST(test_client_sleeps),
                 TEST(test_time_is_up),
                 TEST(test_fetches),
