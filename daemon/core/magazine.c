@@ -93,13 +93,14 @@ static void show(struct attach *a, int64_t n_more)
         atomic_store_explicit(&a->share.header->level, m->level, memory_order_release);
 }
 
-/* Takes back what isn't claimed: all of it, or what lies in recalled sets. */
-static uint32_t drain(struct attach *a, bool only_recalled)
+/* Takes back what isn't claimed, until so many are left: of all, or of what lies in recalled sets.
+ */
+static uint32_t drain(struct attach *a, bool only_recalled, uint32_t n_left)
 {
         struct magazine *m = a->magazine;
         uint32_t n = 0;
 
-        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && m->n_pages > 0; slot++) {
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && m->n_pages > n_left; slot++) {
                 uint32_t page = m->pages[slot] - 1;
                 uint32_t found;
 
@@ -126,7 +127,7 @@ static uint32_t drain(struct attach *a, bool only_recalled)
 
 uint32_t magazine_drain(struct attach *a)
 {
-        return drain(a, false);
+        return drain(a, false, 0);
 }
 
 static uint32_t drain_ns(struct ns *ns, bool only_recalled)
@@ -137,7 +138,7 @@ static uint32_t drain_ns(struct ns *ns, bool only_recalled)
                 return 0;
         list_for_each (a, &ns->attachments, struct attach, ns_link)
                 if (a->magazine)
-                        n += drain(a, only_recalled);
+                        n += drain(a, only_recalled, 0);
         return n;
 }
 
@@ -151,6 +152,29 @@ uint32_t magazine_drain_recalled(struct ns *ns)
         return drain_ns(ns, true);
 }
 
+/* What the level is after a pause. */
+static uint32_t level_after(const struct magazine *m, uint64_t pause_nsec)
+{
+        uint64_t n = MIN(pause_nsec / SLOW_NSEC, UINT64_C(31));
+
+        return n == 0 ? m->level : MAX(m->level >> n, LEVEL_MIN);
+}
+
+uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec)
+{
+        uint32_t n = 0;
+
+        if (ns->n_ready <= LEVEL_MIN)
+                return 0;
+        list_for_each (a, &ns->attachments, struct attach, ns_link) {
+                const struct magazine *m = a->magazine;
+
+                if (m && now_nsec - m->refill_nsec >= SLOW_NSEC)
+                        n += drain(a, false, level_after(m, now_nsec - m->refill_nsec));
+        }
+        return n;
+}
+
 static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
 {
         struct magazine *m = a->magazine;
@@ -161,8 +185,8 @@ static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
                 m->level = LEVEL_MIN;
         else if (since < FAST_NSEC)
                 m->level *= 2;
-        else if (since > SLOW_NSEC)
-                m->level = MAX(m->level / 2, LEVEL_MIN);
+        else
+                m->level = level_after(m, since);
         m->level = (uint32_t)MIN((uint64_t)m->level, most);
         m->refill_nsec = now_nsec;
 }

@@ -32,8 +32,8 @@ struct magazine {
  * Fills it up to the level, or by `wanted` pages where that is more, as far as FREE pages, limit
  * and budget go. Idle cached pages of the namespace give way for the level alone, once that has
  * grown; other namespaces never. Nothing where it was filled at this very time already.
- * The level doubles where the last refill was a moment ago and halves where it is long ago. Clears
- * refill_asked. Returns what magazine_settle() does.
+ * The level doubles where the last refill was a moment ago and halves for each second since then.
+ * Clears refill_asked. Returns what magazine_settle() does.
  */
 bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec);
 
@@ -56,6 +56,13 @@ uint32_t magazine_drain(struct attach *a);
 
 /* Every magazine of the namespace. */
 uint32_t magazine_drain_ns(struct ns *ns);
+
+/*
+ * Before what is cached gives way: magazines of the namespace whose last refill was a second ago or
+ * more are left no more than they would be filled up to now. Returns the pages freed.
+ * O(attachments), and as much as is freed.
+ */
+uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec);
 
 /* Sets that it was short of were made: fills it as far as the refill that was short would have. */
 void magazine_top_up(struct attach *a, uint64_t now_nsec);

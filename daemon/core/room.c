@@ -63,12 +63,14 @@ static bool take_windows(struct ns *ns, uint32_t n, bool open)
         return ns_n_coming(ns) >= n;
 }
 
-/* Evicts until `n` pages are FREE or to come; where that is too little, looks at `n_look` watched
- * ones first. */
+/* Evicts until `n` pages are FREE or to come, where idle magazines don't do; where that is too
+ * little, looks at `n_look` watched ones first. */
 static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
 {
         uint64_t now_nsec = ns_store(ns)->now_nsec;
 
+        if (magazine_trim_idle(ns, now_nsec) > 0 && ns_n_coming(ns) >= n)
+                return true;
         if (take_windows(ns, n, false))
                 return true;
         n -= (uint32_t)MIN((uint64_t)n, ns->device.n_preparing_pages);

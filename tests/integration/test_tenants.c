@@ -66,6 +66,45 @@ static void test_eviction(void **state)
         worker_stop(a);
 }
 
+/* Leases fast until its magazine holds so many, or it has 480 pages. Returns how many it holds. */
+static unsigned grow_magazine(struct harness *h, struct worker *w, unsigned wanted)
+{
+        unsigned n_ready = 0;
+
+        for (unsigned n = 0; n_ready < wanted && n < 480; n += 16) {
+                worker_tell(w, "lease 16");
+                n_ready = (unsigned)ctl_status(h, "pages_ready");
+        }
+        return n_ready;
+}
+
+/* What a client that has paused was granted ahead is used up before anything cached goes. */
+static void test_idle_magazine(void **state)
+{
+        struct harness *h = *state;
+        unsigned n_ready, n_granted;
+        struct worker *a, *b;
+
+        if (!harness_shares())
+                skip();
+        a = worker_start(h, "a", "ns", 1);
+        n_ready = grow_magazine(h, a, 5 * MAX_READY);
+        if (n_ready < 5 * MAX_READY) { /* the machine is too busy for it to be fast */
+                worker_stop(a);
+                skip();
+        }
+        n_granted = (unsigned)ctl_tenant(h, "a", "pages_granted");
+        b = worker_start(h, "a", "ns", 1);
+        worker_tell(b, "cache 1 %u", 1024 - n_granted - n_ready - 3 * MAX_READY);
+        assert_int_equal(ctl_tenant(h, "a", "evictions"), 0);
+        usleep(2200 * 1000); /* two seconds: of 128 pages 32 stay */
+        worker_tell(b, "lease %u", n_ready);
+        /* Its own magazine is filled up, which may evict. */
+        assert_in_range(ctl_tenant(h, "a", "evictions"), 0, MAX_READY);
+        worker_stop(a);
+        worker_stop(b);
+}
+
 /* The same name and keys in another tenant: other pages, and none of the first one's bytes. */
 static void test_separation(void **state)
 {
@@ -396,6 +435,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 harness_test(test_quota, (void *)&two_tenants),
                 harness_test(test_eviction, (void *)&two_tenants),
+                harness_test(test_idle_magazine, (void *)&two_tenants),
                 harness_test(test_separation, (void *)&two_tenants),
                 harness_test(test_hand_over, (void *)&two_tenants),
                 harness_test(test_administration, (void *)&two_tenants),

@@ -524,6 +524,40 @@ static void test_magazine_gives_way(void **state)
         end(&w);
 }
 
+/* What a client that paused has no use for goes before what is cached; what it may take any moment
+ * stays. */
+static void test_idle_magazine_goes_before_pages(void **state)
+{
+        const uint64_t second = UINT64_C(1000000000);
+        struct member *other;
+        uint32_t pages[8];
+        struct attach *b;
+        struct world w;
+
+        start(&w, 16);
+        other = join(w.f.a);
+        b = open_ns(other, "x");
+        for (int i = 0; i < 4; i++) {
+                refill(&w, 0);
+                while (claim(&w) != PAGE_NONE)
+                        ;
+        }
+        refill(&w, 1000);
+        assert_int_equal(w.ns->n_ready, 16);
+        cache_chain(b, 1, 16 * SET_PAGES - (unsigned)w.ns->device.n_pages[PAGE_GRANTED]);
+        assert_int_equal(lease_pages(b, 8, second / 2, pages, NULL), 0);
+        assert_int_equal(w.ns->counters.evictions, 8);
+        assert_int_equal(w.ns->n_ready, 16);
+        assert_int_equal(lease_pages(b, 8, second + second / 2, pages, NULL), 0);
+        assert_int_equal(w.ns->counters.evictions, 8);
+        assert_int_equal(w.ns->n_ready, 8); /* half of the level, for a second */
+        assert_int_equal(lease_pages(b, 8, 100 * second, pages, NULL), 0);
+        assert_int_equal(w.ns->counters.evictions, 16);
+        assert_int_equal(w.ns->n_ready, 8); /* the least */
+        member_free(other);
+        end(&w);
+}
+
 static void test_magazine_of_the_dead_is_free(void **state)
 {
         struct member *other;
@@ -662,6 +696,7 @@ int main(void)
                 TEST(test_magazine_grants_ahead),
                 TEST(test_magazine_grows_and_keeps_to_its_part),
                 TEST(test_magazine_gives_way),
+                TEST(test_idle_magazine_goes_before_pages),
                 TEST(test_magazine_of_the_dead_is_free),
                 TEST(test_magazine_that_was_written_into),
                 TEST(test_report_frees_the_rest),
