@@ -76,8 +76,9 @@ static struct history *get(struct ns *ns)
 
 static struct entry *bucket_of(const struct history *h, uint64_t hash)
 {
-        return &((
-                struct entry *)h->entries)[hash % (HISTORY_KEYS / BUCKET_ENTRIES) * BUCKET_ENTRIES];
+        struct entry *entries = h->entries;
+
+        return &entries[hash % (HISTORY_KEYS / BUCKET_ENTRIES) * BUCKET_ENTRIES];
 }
 
 static struct entry *find(struct history *h, uint64_t hash)

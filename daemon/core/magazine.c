@@ -152,6 +152,15 @@ uint32_t magazine_drain_recalled(struct ns *ns)
         return drain_ns(ns, true);
 }
 
+/* Since its last refill; of one that the daemon before this one has filled, since the first look.
+ */
+static uint64_t pause_of(struct magazine *m, uint64_t now_nsec)
+{
+        if (m->refill_nsec == 0)
+                m->refill_nsec = now_nsec;
+        return now_nsec - m->refill_nsec;
+}
+
 /* What the level is after a pause. */
 static uint32_t level_after(const struct magazine *m, uint64_t pause_nsec)
 {
@@ -167,10 +176,10 @@ uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec)
         if (ns->n_ready <= LEVEL_MIN)
                 return 0;
         list_for_each (a, &ns->attachments, struct attach, ns_link) {
-                const struct magazine *m = a->magazine;
+                uint64_t pause = a->magazine ? pause_of(a->magazine, now_nsec) : 0;
 
-                if (m && now_nsec - m->refill_nsec >= SLOW_NSEC)
-                        n += drain(a, false, level_after(m, now_nsec - m->refill_nsec));
+                if (pause >= SLOW_NSEC)
+                        n += drain(a, false, level_after(a->magazine, pause));
         }
         return n;
 }
@@ -179,7 +188,7 @@ static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
 {
         struct magazine *m = a->magazine;
         uint64_t most = MIN(reach / SHARE_OF_REACH / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
-        uint64_t since = now_nsec - m->refill_nsec;
+        uint64_t since = pause_of(m, now_nsec);
 
         if (m->level == 0)
                 m->level = LEVEL_MIN;
