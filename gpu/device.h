@@ -203,6 +203,16 @@ struct device_ops {
         int (*arena_unmap)(struct device_arena *a, uint64_t offset, struct extent *e);
 
         /*
+         * Has this process' page tables know what there is of these bytes, which are mapped, before
+         * they are accessed: of each 64 KiB the first page of the system among them is touched, as
+         * a reader would, and the kernel maps what memory there is around it. What isn't there yet
+         * is made for the touched pages, and for no other. A hint: where it fails, or an older
+         * kernel can't, it is as without. From any thread, also while another thread is in a call
+         * of the same device. NULL: nothing is gained by it.
+         */
+        void (*arena_populate)(const struct device_arena *a, uint64_t offset, uint64_t bytes);
+
+        /*
          * Streams (cuda.h's CUstream), of clients. NULL in all three: the device has none, and NULL
          * is the only stream.
          */

@@ -34,6 +34,10 @@
 /* The kernel's smallest page on any architecture. */
 #define PAGE_BYTES_MIN 4096
 
+/* What a fault maps, as far as it is there: mm/memory.c, fault_around_bytes, unless it was changed
+ * by debugfs. Address and offset agree in it. */
+#define FAULT_AROUND_BYTES 65536ULL
+
 #define HOST_NAME "host"
 
 /* What the kernel does for memory files: all of its words, the one that counts in brackets. */
@@ -577,6 +581,24 @@ static int host_arena_unmap(struct device_arena *arena, uint64_t offset, struct 
         return 0;
 }
 
+/*
+ * A fault that reads maps what memory there is in the 64 KiB around it, in a shared mapping of
+ * memory files to be written, too; one that writes maps one page. So this reads, by madvise(),
+ * which fails where a touch would be SIGBUS: nothing comes of that before the caller touches it
+ * himself.
+ */
+static void host_arena_populate(const struct device_arena *arena, uint64_t offset, uint64_t bytes)
+{
+        const struct host_arena *a = host_arena((struct device_arena *)arena);
+        uint64_t page = unit_bytes(), at = offset - offset % page, end = offset + bytes;
+
+        assert(offset <= arena->bytes && bytes <= arena->bytes - offset);
+
+        /* EINVAL before Linux 5.14: as without. */
+        while (at < end && madvise(a->base + at, page, MADV_POPULATE_READ) == 0)
+                at += MAX(FAULT_AROUND_BYTES - at % FAULT_AROUND_BYTES, page);
+}
+
 static void host_close(struct device *d)
 {
         free(host_device(d));
@@ -599,6 +621,7 @@ static const struct device_ops host_ops = {
         .extent_address = host_extent_address,
         .arena_map = host_arena_map,
         .arena_unmap = host_arena_unmap,
+        .arena_populate = host_arena_populate,
 };
 
 /* More of them share the machine's memory: each is a device to whoever divides it. */

@@ -22,6 +22,7 @@
 #include "gpu/device.h"
 
 #define NS_NAME_BYTES_MAX (KVL_NS_NAME_BYTES - 1)
+#define NS_WORD_UNITS     64 /* bits of a word of kvl_ns.populated */
 
 struct kvl_conn {
         struct conn *
@@ -86,6 +87,8 @@ struct kvl_ns {
         uint64_t address;            /* common to all clients; 0: none */
         uint64_t plane_stride_bytes; /* n_device_sets * extent_bytes */
         struct mapped_set *sets;     /* owned, n_sets */
+        unsigned unit_shift;         /* 2^unit_shift pages are a unit: populate.c */
+        _Atomic uint64_t *populated; /* owned, with sets; a bit for each unit; without the lock */
         uint64_t host_extent_bytes;  /* of a set in host memory; 0: there is none to be mapped */
         struct device *host_device;  /* owned, as the arena; [L] NULL until a set is mapped */
         struct device_arena *host_arena;
@@ -239,6 +242,22 @@ static inline bool ns_are_mapped(const struct kvl_ns *ns, const uint32_t *pages,
         return true;
 }
 
+/* Likewise, and touched by this process, or what is around them (populate.c). */
+static inline bool ns_are_populated(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n)
+{
+        if (!ns->sets)
+                return ns_are_on_device(ns, pages, n);
+        for (uint32_t i = 0; i < n; i++) {
+                uint32_t unit = pages[i] >> ns->unit_shift;
+                uint64_t word = atomic_load_explicit(
+                        &ns->populated[unit / NS_WORD_UNITS], memory_order_acquire);
+
+                if (!(word >> unit % NS_WORD_UNITS & 1))
+                        return false;
+        }
+        return true;
+}
+
 /* [L] Asks for the connection's client segment and maps it, or leaves it without. 0, or why the
  * connection can't be used: it is over, or nothing answered (the sentence is noted). */
 int share_open(struct kvl_conn *conn);
@@ -284,6 +303,19 @@ int ns_unmap_set(struct kvl_ns *ns, uint32_t set);
 
 /* At the end. Closes the device, too. */
 void ns_unmap_all(struct kvl_ns *ns);
+
+/* ---- populate.c ------------------------------------------------------------------------------ */
+
+/* Once, when sets are made. 0; -ENOMEM with the sentence. */
+int ns_make_units(struct kvl_ns *ns);
+
+/* Has the process' page tables know the pages, which the caller holds, as far as they are mapped
+ * and it is the first time. Any threads, without the lock: it takes microseconds for each 64 KiB.
+ */
+void ns_populate(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
+
+/* [L] The set isn't mapped any more, or is about to be unmapped and doesn't count as mapped. */
+void ns_forget_populated(const struct kvl_ns *ns, uint32_t set);
 
 /* ---- recall: safepoint.c --------------------------------------------------------------------- */
 

@@ -634,7 +634,7 @@ int kvl_fetch(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, uint32
         if (r < 0)
                 return r;
         memmove(ret_pages, pages, n_pages * sizeof(*pages));
-        if (ns_are_mapped(ns, ret_pages, n_pages))
+        if (ns_are_populated(ns, ret_pages, n_pages))
                 return 0;
         op_init(&op, ns, MSG_FETCH, ret_pages, n_pages);
         op.n_pages = n_pages;

@@ -45,8 +45,10 @@
  * library starts no threads, installs no signal handlers and prints nothing.
  *
  * Shared memory. Where the daemon offers it, hits, releases and most leases are made in memory that
- * is shared with it, without a system call, and go on while it is busy, stopped or away; publishes
- * and frees are queued there, and complete once it is back. Once the connection is over, hits and
+ * is shared with it, without a system call (but when memory of the host is found or leased by this
+ * process for the first time: one for 64 KiB, instead of the faults that its first use would cost),
+ * and go on while it is busy, stopped or away; publishes and frees are queued there, and complete
+ * once it is back. Once the connection is over, hits and
  * releases still go on. kvl_uses_shm() tells. What differs from the socket:
  *
  * - kvl_release(), -EINVAL: none of all pages of the call is dropped; but where one is named more

@@ -170,7 +170,9 @@ int ns_reserve(struct kvl_ns *ns, unsigned flags)
         ns->sets = calloc(ns->n_sets, sizeof(*ns->sets));
         if (!ns->sets)
                 return error_set(-ENOMEM, "out of memory");
-        r = reserve_arena(ns, wanted);
+        r = ns_make_units(ns);
+        if (r == 0)
+                r = reserve_arena(ns, wanted);
         return r < 0 ? r : back_arena(ns, flags);
 }
 
@@ -413,6 +415,7 @@ int ns_unmap_set(struct kvl_ns *ns, uint32_t set_index)
                 struct extent *e = set->extents[plane];
 
                 atomic_store_explicit(&set->n_planes, plane, memory_order_relaxed);
+                ns_forget_populated(ns, set_index);
                 if (set->bases)
                         atomic_store_explicit(&set->bases[plane], NULL, memory_order_relaxed);
                 r = ops->arena_unmap(ns->arena, offset_of(ns, set_index, plane), e);
@@ -438,6 +441,7 @@ void ns_unmap_all(struct kvl_ns *ns)
                 free(ns->sets[i].bases);
         }
         free(ns->sets);
+        free(ns->populated);
         r = ns->arena ? drop_null_page(ns) : 0;
         if (r < 0)
                 first_error = r;

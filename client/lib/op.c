@@ -499,6 +499,16 @@ int op_finish(struct op *op, int started, uint64_t deadline_nsec)
         return error_note(r, op->call.detail);
 }
 
+/* Without the lock: what the call brought, whoever held its pages before. */
+static void populate_got(const struct op *op, int code)
+{
+        bool brings = op->type == MSG_LEASE || op->type == MSG_LOOKUP ||
+                      op->type == MSG_SESSION_PAGES || op->type == MSG_MAP || op->type == MSG_FETCH;
+
+        if (code == 0 && brings)
+                ns_populate(op->ns, op->pages, op->n_pages);
+}
+
 int op_run(struct op *op, const ProtobufCMessage *m, uint64_t deadline_nsec)
 {
         struct conn *c = conn_of(op->ns);
@@ -507,6 +517,7 @@ int op_run(struct op *op, const ProtobufCMessage *m, uint64_t deadline_nsec)
         conn_lock(c);
         r = op_finish(op, conn_start(c, &op->call, op->type, m), deadline_nsec);
         conn_unlock(c);
+        populate_got(op, r);
         return r;
 }
 
@@ -518,6 +529,7 @@ int op_run_pages(struct op *op, uint64_t deadline_nsec)
         conn_lock(c);
         r = op_finish(op, op_send_pages(op), deadline_nsec);
         conn_unlock(c);
+        populate_got(op, r);
         return r;
 }
 
@@ -567,6 +579,7 @@ static int on_op_done(struct conn_call *call)
         fetching_drop(op);
         ns_callback_enter(&callback, ns);
         conn_unlock(conn_of(ns));
+        populate_got(op, call->code);
         error_note(call->code, call->detail);
         probe_started_call(op, call->code);
         if (op->done)
@@ -698,12 +711,15 @@ int op_start_done(struct op *op, int code)
 int op_run_mapping(struct op *op, uint64_t deadline_nsec)
 {
         struct conn *c = conn_of(op->ns);
-        int r;
+        int r = 0;
 
-        conn_lock(c);
-        op_proceed(op);
-        r = op_finish(op, 0, deadline_nsec);
-        conn_unlock(c);
+        if (!ns_are_mapped(op->ns, op->pages, op->n_pages)) {
+                conn_lock(c);
+                op_proceed(op);
+                r = op_finish(op, 0, deadline_nsec);
+                conn_unlock(c);
+        }
+        populate_got(op, r);
         return r;
 }
 

@@ -103,7 +103,7 @@ void op_drop_fetch(struct op *op);
 /* As flight_start(). */
 int op_run_flight(struct op *op, const struct kvl_publish *publish, uint64_t deadline_nsec);
 
-/* op->pages[0..op->n_pages-1] are got; only their mapping is missing. */
+/* op->pages[0..op->n_pages-1] are got; only their mapping is missing, or only to populate them. */
 int op_run_mapping(struct op *op, uint64_t deadline_nsec);
 
 /* [L] Runs a call to its end; `started` is what starting it gave. */

@@ -137,7 +137,7 @@ static inline int find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys,
         return n > 0 ? 0 : KVL_MISS;
 }
 
-/* Maps the pages of a call of `type` that are got already, or gives them back. */
+/* Maps and populates the pages of a call of `type` that are got already, or gives them back. */
 static int map_got(struct kvl_ns *ns, uint16_t type, uint32_t *pages, uint32_t n_pages)
 {
         struct op op;
@@ -147,8 +147,8 @@ static int map_got(struct kvl_ns *ns, uint16_t type, uint32_t *pages, uint32_t n
         return op_run_mapping(&op, client_deadline(ns->conn));
 }
 
-/* What was found in shared memory is brought to the device and mapped, or (stays) mapped where it
- * lies. As kvl_lookup(). Not inlined, as lease_more(). */
+/* What was found in shared memory is brought to the device, mapped and populated, or (stays) mapped
+ * where it lies. As kvl_lookup(). Not inlined, as lease_more(). */
 static __attribute__((noinline)) int map_found(
         struct kvl_ns *ns, bool stays, uint32_t *pages, struct fast_hit *hit)
 {
@@ -178,7 +178,7 @@ static inline int look_up_checked(struct kvl_ns *ns, uint64_t request, const uin
         r = find(ns, request, keys, n_keys, ret_pages, &hit);
         if (r != 0)
                 return error_note(r, "");
-        if (!ns_are_mapped(ns, ret_pages, hit.n_pages))
+        if (!ns_are_populated(ns, ret_pages, hit.n_pages))
                 r = map_found(ns, stays, ret_pages, &hit);
         if (r != 0)
                 return r;
@@ -297,7 +297,7 @@ int lookup_end(struct lookup *l)
         }
         fast_count(&ns->fast, l->n_keys, l->n_pages);
         touch(ns, l->request, l->n_keys, last, &hit);
-        if (!ns_are_mapped(ns, l->pages, l->n_pages))
+        if (!ns_are_populated(ns, l->pages, l->n_pages))
                 r = map_found(ns, false, l->pages, &hit);
         l->n_pages = r == 0 ? hit.n_pages : 0;
         l->n_tokens = hit.n_tokens;
@@ -360,7 +360,7 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
         n_claimed = claim(ns, n_pages, ret_pages);
         if (n_claimed < n_pages)
                 r = lease_more(ns, request, n_pages, n_claimed, ret_pages);
-        else if (!ns_are_mapped(ns, ret_pages, n_pages))
+        else if (!ns_are_populated(ns, ret_pages, n_pages))
                 r = map_got(ns, MSG_LEASE, ret_pages, n_pages);
         PROBE(kvlease, leased, ns, r, n_pages, ret_pages);
         return r;
@@ -477,7 +477,7 @@ static int lease_with(struct kvl_ns *ns, uint64_t request, uint32_t n_pages,
         n_claimed = claim_as(ns, n_pages, options, ret_pages);
         if (n_claimed < n_pages)
                 return lease_more_with(ns, request, n_pages, options, n_claimed, ret_pages, ret);
-        if (!ns_are_mapped(ns, ret_pages, n_pages))
+        if (!ns_are_populated(ns, ret_pages, n_pages))
                 r = map_got(ns, MSG_LEASE, ret_pages, n_pages);
         result.n_pages = r == 0 ? n_pages : 0;
         client_fill_struct(ret, &result, sizeof(result));

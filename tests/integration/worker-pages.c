@@ -1,12 +1,18 @@
 /* Commands of the worker that concern pages. */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -436,6 +442,26 @@ static void do_touch(struct worker_state *w, char **args, unsigned n_args)
         printf("0 %s\n", what);
 }
 
+/* refuse-populate: from now on the kernel has no MADV_POPULATE_READ, like those before 5.14 */
+static void do_refuse_populate(struct worker_state *w, char **args, unsigned n_args)
+{
+        struct sock_filter filter[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_POPULATE_READ, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        const struct sock_fprog program = {.len = ARRAY_SIZE(filter), .filter = filter};
+
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+                prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
+                worker_answer(-errno);
+        else
+                worker_answer(0);
+}
+
 const struct worker_command worker_page_commands[] = {
         {"lease", do_lease},
         {"wakeups", do_wakeups},
@@ -463,5 +489,6 @@ const struct worker_command worker_page_commands[] = {
         {"poke", do_poke},
         {"peek", do_peek},
         {"touch", do_touch},
+        {"refuse-populate", do_refuse_populate},
         {NULL, NULL},
 };

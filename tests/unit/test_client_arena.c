@@ -1,4 +1,5 @@
 /* Addresses that are there before anything is mapped: the null page, and the arena's holes. */
+#include "base/macros.h"
 #include "client/lib/op.h"
 #include "tests/unit/client-support.h"
 #include "tests/unit/fake-gpu.h"
@@ -209,6 +210,60 @@ static void test_metadata_only(void **state)
         close_world(&w);
 }
 
+static bool is_populated(const struct world *w, uint32_t page)
+{
+        return ns_are_populated(w->ns, &page, 1);
+}
+
+/* What a call brings, and nothing else, until it is unmapped. */
+static void test_populated(void **state)
+{
+        struct world w;
+        uint32_t page;
+
+        open_world(state, &w, serve, 0, 0);
+        assert_int_equal(w.ns->unit_shift, 0); /* 64 KiB are one page */
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_true(page + 1 < SET_PAGES);
+        assert_true(is_populated(&w, page) && !is_populated(&w, page + 1));
+        for (uint32_t plane = 0; plane < N_PLANES; plane++)
+                assert_true(
+                        is_present(at(&w, page, plane)) && !is_present(at(&w, page + 1, plane)));
+        assert_int_equal(kvl_free(w.ns, &page, 1), 0);
+        assert_true(is_populated(&w, page));
+        unmap_set(&w);
+        assert_false(is_populated(&w, page));
+        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
+        assert_true(is_populated(&w, page) && is_present(at(&w, page, 0)));
+        close_world(&w);
+}
+
+/* Small pages are noted together, as far as sets have whole numbers of them. */
+static void test_units(void **state)
+{
+        static const struct {
+                uint64_t stride;
+                uint32_t set_pages;
+                unsigned shift;
+        } cases[] = {{65536, 32, 0}, {32768, 32, 1}, {4096, 512, 4}, {4096, 24, 3}, {4096, 7, 0},
+                {20480, 64, 1}, {64, 1 << 15, 10}, {1 << 21, 1, 0}};
+
+        for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct kvl_ns ns = {.info = {.stride_bytes = cases[i].stride,
+                                            .set_pages = cases[i].set_pages,
+                                            .capacity_pages = 3 * cases[i].set_pages}};
+
+                assert_int_equal(ns_make_units(&ns), 0);
+                assert_int_equal(ns.unit_shift, cases[i].shift);
+                ns.populated[0] = UINT64_MAX;
+                ns_forget_populated(&ns, 0);
+                /* As many as the set has. */
+                assert_int_equal(__builtin_ctzll(ns.populated[0] | UINT64_C(1) << 63),
+                        MIN(cases[i].set_pages >> cases[i].shift, 63U));
+                free(ns.populated);
+        }
+}
+
 static void open_gpu(
         void **state, struct world *w, fake_script script, enum device_transport transport)
 {
@@ -273,6 +328,7 @@ static void test_gpu_vmm(void **state)
         assert_null(kvl_page_ptr(w.ns, 1, 0));
         assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
         assert_true(page >= SET_PAGES);
+        assert_true(is_populated(&w, page)); /* no more than mapped: it has no arena_populate() */
         check_page_zero(&w);
         check_gpu_page_zero(&w, page);
         assert_null(kvl_page_ptr(w.ns, 1, 0));
@@ -333,6 +389,8 @@ int main(void)
                 TEST_BOTH(test_without),
                 TEST_BOTH(test_holes),
                 TEST_BOTH(test_metadata_only),
+                TEST_BOTH(test_populated),
+                TEST(test_units),
                 TEST_BOTH(test_gpu_holes),
                 TEST_BOTH(test_gpu_in_set),
                 TEST_BOTH(test_gpu_vmm),

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,6 +30,18 @@ static inline bool is_writable(void *at)
 
         close(fd);
         return n == 1;
+}
+
+/* Is the page in this process' page tables? (proc(5), pagemap) */
+static inline bool is_present(const void *at)
+{
+        int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+        uint64_t entry = 0, page = (uintptr_t)at / (uint64_t)sysconf(_SC_PAGESIZE);
+
+        assert_int_equal(
+                pread(fd, &entry, sizeof(entry), (off_t)(page * sizeof(entry))), sizeof(entry));
+        close(fd);
+        return entry >> 63;
 }
 
 /* Is there a mapping, of whatever access? */

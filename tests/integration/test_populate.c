@@ -1,0 +1,209 @@
+/*
+ * What of the device's memory is in a worker's page tables before the worker touches it, and what
+ * is made of memory for that: what it leased or found, and nothing that nobody asked for.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/integration/harness.h"
+
+#define PAGE_BYTES  65536 /* as much as one fault maps */
+#define TOUCHED_KIB 4     /* of each page that has no memory yet */
+#define PAGE_KIB    (PAGE_BYTES / 1024)
+#define N_PAGES     24
+#define MAX_EXTENTS 16
+#define EXTENT_NAME "memfd:kvlease-extent"
+
+static const struct private_tenant tenants[] = {{"a", NULL}, {NULL, NULL}};
+static const struct private_options options = {
+        .tenants = tenants, .device_lines = "memory = 8MiB\nextent = 4MiB\n"};
+
+static struct worker *start_worker(struct harness *h)
+{
+        struct worker *w = worker_spawn(h);
+        char socket[PRIVATE_PATH_MAX];
+
+        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
+        worker_tell(w, "open ns 1 - %u -", PAGE_BYTES);
+        return w;
+}
+
+/* KiB of extents in the worker's page tables. */
+static unsigned long resident_kib(const struct worker *w)
+{
+        unsigned long sum = 0, kib;
+        bool is_extent = false;
+        char line[512];
+        FILE *f;
+
+        snprintf(line, sizeof(line), "/proc/%d/smaps", (int)w->pid);
+        f = fopen(line, "re");
+        assert_non_null(f);
+        while (fgets(line, sizeof(line), f)) {
+                unsigned long from, to;
+
+                if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+                        is_extent = strstr(line, EXTENT_NAME) != NULL;
+                else if (is_extent && sscanf(line, "Rss: %lu kB", &kib) == 1)
+                        sum += kib;
+        }
+        fclose(f);
+        return sum;
+}
+
+/* The extent that a descriptor of the daemon's is; false: it is something else. */
+static bool is_extent(pid_t pid, const char *fd, struct stat *ret)
+{
+        char path[300], name[128];
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "/proc/%d/fd/%s", (int)pid, fd);
+        n = readlink(path, name, sizeof(name) - 1);
+        name[n > 0 ? n : 0] = '\0';
+        return strstr(name, EXTENT_NAME) && stat(path, ret) == 0;
+}
+
+/* KiB of memory that the daemon's extents have, which may have several descriptors. */
+static unsigned long made_kib(const struct harness *h)
+{
+        ino_t seen[MAX_EXTENTS];
+        const struct dirent *entry;
+        unsigned long sum = 0;
+        unsigned n = 0, i;
+        struct stat st;
+        char path[32];
+        DIR *dir;
+
+        snprintf(path, sizeof(path), "/proc/%d/fd", (int)h->daemon.pid);
+        dir = opendir(path);
+        assert_non_null(dir);
+        while ((entry = readdir(dir))) {
+                if (!is_extent(h->daemon.pid, entry->d_name, &st))
+                        continue;
+                for (i = 0; i < n && seen[i] != st.st_ino; ++i)
+                        ;
+                if (i < n)
+                        continue;
+                assert_true(n < MAX_EXTENTS);
+                seen[n++] = st.st_ino;
+                sum += (unsigned long)st.st_blocks / 2;
+        }
+        closedir(dir);
+        return sum;
+}
+
+/* A kernel before 5.14 has nothing to be seen here; one with another page size, or that gives
+ * memory files large pages without being asked, maps and makes other pieces. */
+static bool can_populate(void)
+{
+        int fd = memfd_create("populate", MFD_CLOEXEC);
+        struct stat st = {0};
+        uint8_t *at;
+        bool can;
+
+        assert_true(fd >= 0 && ftruncate(fd, PAGE_BYTES) == 0);
+        at = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_ptr_not_equal(at, MAP_FAILED);
+        can = madvise(at, 1, MADV_POPULATE_READ) == 0 && fstat(fd, &st) == 0 &&
+              st.st_blocks == TOUCHED_KIB * 2;
+        munmap(at, PAGE_BYTES);
+        close(fd);
+        return can;
+}
+
+static void test_found(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a, *b;
+        uint32_t pages[4];
+
+        if (!can_populate())
+                skip();
+        a = start_worker(h);
+        b = start_worker(h);
+        worker_tell(a, "cache 1 %u", N_PAGES);
+        assert_int_equal(made_kib(h), N_PAGES * PAGE_KIB);
+        assert_int_equal(resident_kib(b), 0);
+        worker_tell(b, "lookup 1:0-3");
+        assert_int_equal(worker_numbers(b, pages, 4), 4);
+        assert_int_equal(resident_kib(b), 4 * PAGE_KIB);
+        assert_int_equal(made_kib(h), N_PAGES * PAGE_KIB);
+        worker_tell(b, "verify %u 1003", pages[3]);
+        worker_tell(b, "release %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
+        /* One of them once more, and one that is new. */
+        worker_tell(b, "lookup 1:0-4");
+        assert_int_equal(resident_kib(b), 5 * PAGE_KIB);
+        worker_stop(b);
+        worker_stop(a);
+}
+
+static void test_leased(void **state)
+{
+        struct harness *h = *state;
+        struct worker *w;
+        uint32_t pages[8];
+
+        if (!can_populate())
+                skip();
+        w = start_worker(h);
+        worker_tell(w, "lease 8");
+        assert_int_equal(worker_numbers(w, pages, 8), 8);
+        assert_int_equal(resident_kib(w), 8 * TOUCHED_KIB);
+        assert_int_equal(made_kib(h), 8 * TOUCHED_KIB);
+        worker_tell(w, "fill %u 77", pages[0]);
+        assert_int_equal(made_kib(h), 7 * TOUCHED_KIB + PAGE_KIB);
+        worker_stop(w);
+}
+
+/* Started calls: by the time they call back. */
+static void test_started(void **state)
+{
+        struct worker *w;
+
+        if (!can_populate())
+                skip();
+        w = start_worker(*state);
+        worker_tell(w, "lease-start 3");
+        worker_tell(w, "lease-wait");
+        assert_int_equal(resident_kib(w), 3 * TOUCHED_KIB);
+        worker_stop(w);
+}
+
+/* As on kernels before 5.14: all is as it was without. */
+static void test_refused(void **state)
+{
+        struct harness *h = *state;
+        struct worker *a = start_worker(h), *b = start_worker(h);
+        uint32_t pages[4];
+
+        worker_tell(a, "cache 1 %u", N_PAGES);
+        worker_tell(b, "refuse-populate");
+        worker_tell(b, "lookup 1:0-3");
+        assert_int_equal(worker_numbers(b, pages, 4), 4);
+        assert_int_equal(resident_kib(b), 0);
+        for (unsigned i = 0; i < 4; ++i)
+                worker_tell(b, "verify %u %u", pages[i], 1000 + i);
+        worker_tell(b, "lease 1");
+        assert_int_equal(worker_numbers(b, pages, 1), 1);
+        worker_tell(b, "fill %u 77", pages[0]);
+        worker_tell(b, "verify %u 77", pages[0]);
+        worker_stop(b);
+        worker_stop(a);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                harness_test(test_found, (void *)&options),
+                harness_test(test_leased, (void *)&options),
+                harness_test(test_started, (void *)&options),
+                harness_test(test_refused, (void *)&options),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
