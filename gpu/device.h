@@ -52,6 +52,7 @@ struct device_props {
         uint64_t granularity_bytes;
         uint64_t total_bytes;  /* memory of the device */
         bool survives_restart; /* exported memory outlives this process */
+        bool huge_pages;       /* DEVICE_OWNER asks for them, and users had best do so, too */
         /* Calls can block for long, or for ever: not from a loop (queue.h). */
         bool may_block;
         /*
@@ -75,8 +76,9 @@ struct device_options {
         enum device_side side;
         enum device_transport transport; /* 0: the backend's best */
         /*
-         * Of the host's memory, as an owner maps it; what was touched before stays as it is. Where
-         * the machine can't, open() says so in `why`, and the memory is as it would be without.
+         * Of the host's memory, as it is mapped; what was touched before stays as it is. Where the
+         * machine can't, open() says so in `why` to an owner, and the memory is as it would be
+         * without.
          */
         bool huge_pages;    /* 2 MiB for each access of the TLB instead of 4 KiB */
         bool has_numa_node; /* from this node while it has any: */

@@ -53,7 +53,8 @@
 struct host_device {
         struct device device;
         enum device_side side;
-        bool huge_pages, has_numa_node; /* as an owner maps it */
+        bool huge_pages;    /* as it is mapped */
+        bool has_numa_node; /* as an owner maps it */
         unsigned numa_node;
 };
 
@@ -464,12 +465,14 @@ static int prefer_node(void *at, size_t bytes, unsigned node)
                                                                                             : 0;
 }
 
-/* Of memory of a file of the owner's, not touched yet: the policy is the file's from then on. */
+/* Of memory of a file, not touched yet: the policy is the file's from then on. A user, who hasn't
+ * tried, has small pages where his kernel knows no others. */
 static int place(const struct host_device *d, void *at, size_t bytes)
 {
         int r = d->has_numa_node ? prefer_node(at, bytes, d->numa_node) : 0;
 
-        if (r == 0 && d->huge_pages && madvise(at, bytes, MADV_HUGEPAGE) < 0)
+        if (r == 0 && d->huge_pages && madvise(at, bytes, MADV_HUGEPAGE) < 0 &&
+                d->side == DEVICE_OWNER)
                 r = -errno;
         return r;
 }
@@ -686,6 +689,9 @@ static int host_open(const char *name, const struct device_options *options,
                 return r;
         if (d->side == DEVICE_OWNER)
                 find_place(d, options, why);
+        else
+                d->huge_pages = options && options->huge_pages;
+        d->device.props.huge_pages = d->huge_pages;
         *ret_device = &TAKE(d)->device;
         return 0;
 }

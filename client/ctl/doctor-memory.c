@@ -230,7 +230,8 @@ static bool wants_huge_pages(const struct doctor *d)
                 bool is_on;
 
                 if (strcmp(line->section, "device") == 0 &&
-                        strcmp(line->key, "host_huge_pages") == 0 &&
+                        (strcmp(line->key, "host_huge_pages") == 0 ||
+                                strcmp(line->key, "huge_pages") == 0) &&
                         parse_bool(line->value, &is_on) == 0 && is_on &&
                         doctor_setting(d, "device", line->name, line->key) == line->value)
                         return true;
@@ -250,7 +251,7 @@ void doctor_check_huge_pages(struct doctor *d)
                 doctor_find(d, DOCTOR_OK, "the kernel gives memory files huge pages: %s", words);
                 return;
         }
-        doctor_find(d, DOCTOR_WARNING, "host_huge_pages is on, and this host gives none: %s",
+        doctor_find(d, DOCTOR_WARNING, "huge pages are asked for, and this host gives none: %s",
                 words ? words : "the kernel has no " HUGE_PAGES);
         if (words)
                 doctor_advise(d,
@@ -258,6 +259,6 @@ void doctor_check_huge_pages(struct doctor *d)
                         "/etc/tmpfiles.d)",
                         HUGE_PAGES, HUGE_PAGES);
         else
-                doctor_advise(d, "set host_huge_pages = off, or run a kernel with "
+                doctor_advise(d, "set huge_pages and host_huge_pages = off, or run a kernel with "
                                  "CONFIG_TRANSPARENT_HUGEPAGE");
 }

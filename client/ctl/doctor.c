@@ -32,7 +32,7 @@ const struct doctor_check doctor_checks[] = {
                 doctor_check_cgroup},
         {"overcommit", "under vm.overcommit_memory=2 memory is refused before it is used up",
                 doctor_check_overcommit},
-        {"huge-pages", "host_huge_pages makes copies of cold pages cheaper",
+        {"huge-pages", "they make first accesses to pages, and copies of cold ones, cheaper",
                 doctor_check_huge_pages},
         {"config", "kvleased doesn't start with a configuration that is wrong",
                 doctor_check_config},

@@ -71,6 +71,7 @@ struct kvl_ns {
         struct kvl_ns_info info;
         uint64_t extent_bytes;       /* set_pages * stride_bytes */
         uint32_t transport;          /* enum device_transport, as the daemon says */
+        bool huge_pages;             /* likewise: extents are mapped in them, where it can be */
         uint32_t n_sets;             /* that capacity_pages make */
         uint32_t n_device_sets;      /* the first of them; the others are below the device */
         uint32_t first_lower;        /* page: those from here on are */

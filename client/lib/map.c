@@ -43,7 +43,8 @@ static int refuse_device(const struct kvl_ns *ns, int error, const char *why)
 
 static int open_device(struct kvl_ns *ns)
 {
-        const struct device_options options = {.side = DEVICE_USER, .transport = ns->transport};
+        const struct device_options options = {
+                .side = DEVICE_USER, .transport = ns->transport, .huge_pages = ns->huge_pages};
         char why[DEVICE_WHY_BYTES] = "";
         int r;
 

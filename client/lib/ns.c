@@ -114,6 +114,7 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         ns->transport = m->transport;
         ns->address = m->address;
         ns->has_null_set = m->null_set;
+        ns->huge_pages = m->huge_pages;
         info->epoch = m->epoch;
         info->is_cpu_memory = m->transport == TRANSPORT_MEMFD;
         info->is_contiguous = m->transport != TRANSPORT_CUDAIPC;

@@ -363,7 +363,8 @@ static void refuse_device(struct server *s, const char *name, int r, const char 
 static int open_named(struct server *s, const char *name)
 {
         const struct device_config *c = config_of(s, name);
-        const struct device_options want = {DEVICE_OWNER, transport_of(c)};
+        const struct device_options want = {
+                .side = DEVICE_OWNER, .transport = transport_of(c), .huge_pages = c->huge_pages};
         struct device *device = NULL;
         struct queue *queue = NULL;
         char why[DEVICE_WHY_BYTES] = "";

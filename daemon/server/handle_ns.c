@@ -157,6 +157,7 @@ int handle_NS_OPEN(struct request *rq)
         reply->transport = a->ns->device.pool->props->transport;
         reply->address = a->ns->address;
         reply->stride_bytes = geometry_stride(&a->ns->geometry);
+        reply->huge_pages = a->ns->device.pool->props->huge_pages;
         reply->null_set = geometry_has_null_set(&a->ns->geometry);
         fill_tiers(reply, &a->ns->geometry);
         /* Another version may have retired the old contents. */

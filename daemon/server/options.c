@@ -142,6 +142,13 @@ const struct option options[] = {
                 .help = "How long what a dead client held on a GPU isn't reused: work it had "
                         "started may still be writing. Not on the host."},
 
+        {SECTION_DEVICE, "huge_pages", OPTION_BOOL, AT(device_config, huge_pages),
+                .default_text = "off",
+                .help = "Have clients ask the kernel for huge pages for a host device's memory, "
+                        "which it gives where /sys/kernel/mm/transparent_hugepage/shmem_enabled is "
+                        "'advise' or more: a process' first access to memory costs a 512th, and "
+                        "where one byte is written 2 MiB become resident. Not on GPUs."},
+
         {SECTION_DEVICE, "host_memory", OPTION_BYTES, AT(device_config, host_memory_bytes), 0,
                 1024 * 1024 * GIB, .default_text = "0",
                 .help = "Memory of the host that cached pages go to when the device needs the "

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -255,34 +256,55 @@ static int setup(struct fresh *b, unsigned n, unsigned rounds)
         return r;
 }
 
-static void report(struct fresh *b, struct bench_run *run)
+static void report(struct fresh *b, struct bench_run *run, const char *suffix)
 {
         static const char *const names[N_WHATS] = {"write", "read", "handover"};
 
         for (unsigned w = 0; w < N_WHATS; ++w) {
-                struct bench_result *r = bench_add(run, "ms", "%s-32MiB-fresh", names[w]);
+                struct bench_result *r = bench_add(run, "ms", "%s-32MiB-fresh%s", names[w], suffix);
 
                 series_report(r, &b->series[2 * w], &b->series[2 * w + 1], "warm");
                 r->max_ratio = MAX_RATIO;
         }
 }
 
-int run_data_fresh(struct bench_run *run)
+static int run_with(struct bench_run *run, const char *device_lines, const char *suffix)
 {
         static struct fresh b;
         unsigned n = run->quick ? 2 : 20;
         int r;
 
         b = (struct fresh){.fixture = FIXTURE_INIT, .warm = {no_worker, no_worker}};
+        b.fixture.device_lines = device_lines;
         r = setup(&b, n, run->rounds);
         for (unsigned i = 0; r == 0 && i <= run->rounds; ++i)
                 r = one_round(&b, n, i == 0);
         if (r == 0)
-                report(&b, run);
+                report(&b, run, suffix);
         worker_stop(&b.warm[0]);
         worker_stop(&b.warm[1]);
         fixture_close(&b.fixture);
         for (unsigned w = 0; w < ARRAY_SIZE(b.series); ++w)
                 series_deinit(&b.series[w]);
         return r ? bench_fail("32 MiB of a fresh process", r) : 0;
+}
+
+/* Does the kernel give memory files huge pages where it is asked to? */
+static bool has_huge_pages(void)
+{
+        FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
+        char words[128] = "";
+        bool has = f && fgets(words, sizeof(words), f) && !strstr(words, "[never]") &&
+                   !strstr(words, "[deny]");
+
+        if (f)
+                fclose(f);
+        return has;
+}
+
+int run_data_fresh(struct bench_run *run)
+{
+        int r = run_with(run, NULL, "");
+
+        return r == 0 && has_huge_pages() ? run_with(run, "huge_pages = on\n", "-huge") : r;
 }

@@ -21,9 +21,10 @@ static int open_daemon(struct fixture *f, uint64_t n_pages, uint64_t host_pages,
 
         if (host_pages > 0)
                 extent = SMALL_EXTENT;
-        snprintf(lines, sizeof(lines), "memory = %llu\nextent = %llu\nhost_memory = %llu\n",
+        snprintf(lines, sizeof(lines), "memory = %llu\nextent = %llu\nhost_memory = %llu\n%s",
                 (unsigned long long)round_up_u64(bytes, extent), (unsigned long long)extent,
-                (unsigned long long)round_up_u64(host_pages * f->page_bytes, extent));
+                (unsigned long long)round_up_u64(host_pages * f->page_bytes, extent),
+                f->device_lines ? f->device_lines : "");
         r = bench_find_cores(f->cores);
         if (r == 0)
                 r = private_daemon_init(&f->daemon, &options);

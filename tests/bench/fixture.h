@@ -18,6 +18,7 @@ struct fixture {
         struct private_daemon daemon;
         char socket[PRIVATE_PATH_MAX];
         uint64_t page_bytes;
+        const char *device_lines; /* more of them, for the device; NULL: none */
         int cores[N_CORES];
 };
 

@@ -23,6 +23,9 @@ static const struct private_tenant tenants[] = {{"a", NULL}, {NULL, NULL}};
 static const struct private_options options = {
         .tenants = tenants, .device_lines = "memory = 8MiB\nextent = 4MiB\n"};
 
+static const struct private_options huge_options = {
+        .tenants = tenants, .device_lines = "memory = 8MiB\nextent = 4MiB\nhuge_pages = on\n"};
+
 static struct worker *start_worker(struct harness *h)
 {
         struct worker *w = worker_spawn(h);
@@ -33,11 +36,18 @@ static struct worker *start_worker(struct harness *h)
         return w;
 }
 
-/* KiB of extents in the worker's page tables. */
-static unsigned long resident_kib(const struct worker *w)
+/* Of the worker's mappings of extents: KiB in its page tables; of these, what is mapped as huge
+ * pages; those for which it asked for such. */
+struct mapped {
+        unsigned long resident_kib, huge_kib;
+        unsigned n_advised;
+};
+
+static struct mapped mapped_by(const struct worker *w)
 {
-        unsigned long sum = 0, kib;
+        struct mapped m = {0};
         bool is_extent = false;
+        unsigned long kib;
         char line[512];
         FILE *f;
 
@@ -50,10 +60,19 @@ static unsigned long resident_kib(const struct worker *w)
                 if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
                         is_extent = strstr(line, EXTENT_NAME) != NULL;
                 else if (is_extent && sscanf(line, "Rss: %lu kB", &kib) == 1)
-                        sum += kib;
+                        m.resident_kib += kib;
+                else if (is_extent && sscanf(line, "ShmemPmdMapped: %lu kB", &kib) == 1)
+                        m.huge_kib += kib;
+                else if (is_extent && strncmp(line, "VmFlags:", 8) == 0)
+                        m.n_advised += strstr(line, " hg") != NULL;
         }
         fclose(f);
-        return sum;
+        return m;
+}
+
+static unsigned long resident_kib(const struct worker *w)
+{
+        return mapped_by(w).resident_kib;
 }
 
 /* The extent that a descriptor of the daemon's is; false: it is something else. */
@@ -196,6 +215,40 @@ static void test_refused(void **state)
         worker_stop(a);
 }
 
+/* Does the kernel give memory files huge pages where it is asked to? */
+static bool has_huge_pages(void)
+{
+        FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
+        char words[128] = "";
+        bool has = f && fgets(words, sizeof(words), f) && !strstr(words, "[never]") &&
+                   !strstr(words, "[deny]");
+
+        if (f)
+                fclose(f);
+        return has;
+}
+
+/* Workers ask for them where the daemon says so, which asks the machine. */
+static void test_huge(void **state)
+{
+        struct worker *a = start_worker(*state), *b = start_worker(*state);
+        bool has = has_huge_pages();
+        struct mapped m;
+        uint32_t pages[4];
+
+        worker_tell(a, "cache 1 %u", N_PAGES);
+        worker_tell(b, "lookup 1:0-3");
+        assert_int_equal(worker_numbers(b, pages, 4), 4);
+        for (unsigned i = 0; i < 4; ++i)
+                worker_tell(b, "verify %u %u", pages[i], 1000 + i);
+        m = mapped_by(b);
+        assert_int_equal(m.n_advised > 0, has);
+        if (has)
+                assert_true(m.huge_kib > 0 && m.huge_kib == m.resident_kib);
+        worker_stop(b);
+        worker_stop(a);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -203,6 +256,7 @@ int main(void)
                 harness_test(test_leased, (void *)&options),
                 harness_test(test_started, (void *)&options),
                 harness_test(test_refused, (void *)&options),
+                harness_test(test_huge, (void *)&huge_options),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -267,7 +267,7 @@ static void test_tiers(void **state)
 {
         static const char good[] =
                 "[device host]\nextent = 32MiB\nhost_memory = 32MiB\n"
-                "host_huge_pages = on\n"
+                "host_huge_pages = on\nhuge_pages = on\n"
                 "disk = /var/lib/kvlease/host.tier\ndisk_size = 100GiB\n"
                 "[device host-1]\ndisk=/var/lib/kvlease/host-1.tier\ndisk_size=1GiB\n"
                 "[tenant a]\nhost_limit = 0\ndisk_limit = 3GiB\n";
@@ -278,8 +278,9 @@ static void test_tiers(void **state)
         assert_true(c.devices[0].host_memory_bytes == UINT64_C(32) << 20);
         assert_string_equal(c.devices[0].disk, "/var/lib/kvlease/host.tier");
         assert_true(c.devices[0].disk_bytes == UINT64_C(100) << 30);
-        assert_true(c.devices[0].host_huge_pages);
+        assert_true(c.devices[0].host_huge_pages && c.devices[0].huge_pages);
         assert_true(c.devices[1].host_memory_bytes == 0 && !c.devices[1].host_huge_pages);
+        assert_false(c.devices[1].huge_pages);
         assert_true(c.tenants.rows[0].limit_bytes == TENANT_LIMIT_NONE);
         assert_true(c.tenants.rows[0].host_limit_bytes == 0);
         assert_true(c.tenants.rows[0].disk_limit_bytes == UINT64_C(3) << 30);

@@ -131,6 +131,8 @@ static void test_huge_pages(void **state)
         host_expect(h, "huge-pages", DOCTOR_WARNING, "[never]", "echo advise > /sys");
         host_write(h, file, "always within_size [advise] never deny force\n");
         host_expect(h, "huge-pages", DOCTOR_OK, "[advise]", NULL);
+        host_configure(h, "[device host]\nhuge_pages = on\n");
+        host_expect(h, "huge-pages", DOCTOR_OK, "[advise]", NULL);
         assert_int_equal(unlink(host_path(h, file)), 0);
         host_expect(h, "huge-pages", DOCTOR_WARNING, "the kernel has no", "CONFIG_TRANSPARENT");
 }

@@ -676,6 +676,20 @@ static void test_huge_pages(void **state)
                 assert_string_equal(why, "");
                 use_once(d, look_at_flags);
         }
+        assert_int_equal(d->props.huge_pages, !why[0]);
+        device_close(d);
+}
+
+/* Users do as their owner says, and don't ask the machine. */
+static void test_huge_pages_of_users(void **state)
+{
+        const struct device_options options = {.side = DEVICE_USER, .huge_pages = true};
+        struct device *d = NULL;
+
+        why[0] = '\0';
+        assert_int_equal(device_open("host", &options, &d, why), 0);
+        assert_string_equal(why, "");
+        use_once(d, look_at_flags);
         device_close(d);
 }
 
@@ -703,6 +717,7 @@ int main(void)
                 TEST(test_arena_too_large),
                 TEST(test_numa_node),
                 TEST(test_huge_pages),
+                TEST(test_huge_pages_of_users),
         };
 
         return RUN_TESTS(tests);
