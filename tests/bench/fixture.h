@@ -1,5 +1,5 @@
 /*
- * A private daemon with one namespace of many small pages, whose memory is never touched: what is
+ * A private daemon with one namespace of many small pages, whose memory is never written: what is
  * measured is what the project does, not what pages hold.
  */
 #ifndef KVL_BENCH_FIXTURE_H
