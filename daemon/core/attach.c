@@ -482,6 +482,7 @@ static void let_go(struct attach *a, struct extent_set *set, uint64_t bits)
         set->n_mapped--;
         a->member->n_mapped_sets--;
         a->member->n_quarantined_sets -= (bits & MAPPED_QUARANTINE) != 0;
+        set->tier->has_lighter |= set->n_mapped == 0;
         if (set_is_idle(set))
                 set_unbind(set);
 }

@@ -149,6 +149,8 @@ static void end_share(struct attach *a)
         free(a->magazine);
         a->magazine = NULL;
         ns_look_again(a->ns, NS_LOOK_PAGES);
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                a->ns->tiers[i].has_lighter = true;
 }
 
 static void begin_grants(struct attach *a)

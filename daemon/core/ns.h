@@ -62,7 +62,8 @@ struct ns_tier {
         uint64_t n_damaged;         /* found to have other bytes than were stored */
         struct tier_fill fill;      /* sink.h */
         uint32_t n_to_sink;         /* scratch of sink.c */
-        uint64_t weigh_after_nsec;  /* of reclaim.c: these sets aren't weighed again before */
+        uint64_t weigh_after_nsec;  /* of reclaim.c: these sets aren't weighed again before, */
+        bool has_lighter;           /* but where one went, or less of it is held, since */
 };
 
 struct ns {

@@ -316,13 +316,30 @@ static uint64_t weigh_few(struct ns *ns, struct ns_tier *tier, uint64_t most)
         return n_looks;
 }
 
+static bool has_weighed_set(const struct ns_tier *tier)
+{
+        list_for_each (set, &tier->sets_bound, struct extent_set, link)
+                if (set->cost_bytes != COST_HELD)
+                        return true;
+        return false;
+}
+
+/* Not again and again for nothing. But nobody is refused by what was weighed before others went, or
+ * were let go by who had them mapped. */
+static bool is_time_to_weigh(const struct ns *ns, const struct ns_tier *tier)
+{
+        return ns_store(ns)->now_nsec >= tier->weigh_after_nsec ||
+               (tier->has_lighter && !has_weighed_set(tier));
+}
+
 /* most: looks; UINT64_MAX: all sets are weighed. Returns how many it took. */
 static uint64_t weigh_tier(struct ns *ns, struct ns_tier *tier, uint64_t most)
 {
         uint64_t now_nsec = ns_store(ns)->now_nsec, n_looks;
 
-        if (most == 0 || now_nsec < tier->weigh_after_nsec)
+        if (most == 0 || !is_time_to_weigh(ns, tier))
                 return 0;
+        tier->has_lighter = false;
         if (has_unmapped_set(tier)) {
                 ns_look_again(ns, NS_LOOK_PAGES);
                 if (tier == &ns->device)
@@ -417,6 +434,7 @@ static void evict_set(struct extent_set *set, const struct tenant *by)
         set->recall.in_visit = false;
         t->store->making_room = NULL;
         blame_note(t, by, t->counters.evictions - before, set_is_idle(set));
+        set->tier->has_lighter |= set_is_idle(set);
         if (set_is_idle(set))
                 set_unbind(set);
         else

@@ -1,3 +1,4 @@
+#include "daemon/core/chore.h"
 #include "daemon/core/reclaim.h"
 #include "daemon/core/region.h"
 #include "tests/unit/core-fixture.h"
@@ -681,6 +682,42 @@ static void test_much_is_built_upon_it(void **state)
         fixture_end(&f);
 }
 
+/* Nobody is refused by how sets were weighed a moment ago, where others are lighter since. */
+static void test_lighter_since_weighed(void **state)
+{
+        uint32_t lease[SET_PAGES];
+        struct member *ma, *mb;
+        struct attach *a, *b;
+        struct fixture f;
+
+        a = start_many(&f, MANY_SETS, &ma);
+        fill(a, MANY_SETS);
+        map_all(a);
+        attach_forget_mapped(a, MANY_SETS - 1);
+        /* One that is weighed in vain. */
+        a->share.counters[5 * SET_PAGES]++;
+        attach_forget_mapped(a, 5);
+        mb = join(f.b);
+        b = open_ns(mb, "x");
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), KVL_STATUS_FULL);
+        /* Who had all mapped lets one go, and then leaves. */
+        attach_forget_mapped(a, 3);
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
+        assert_int_equal(count_hits(a, 300, SET_PAGES), 0);
+        assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), KVL_STATUS_FULL);
+        member_free(ma);
+        while (chores_work(&f.store))
+                ;
+        /* As many as are fair. */
+        for (unsigned i = 2; i < MANY_SETS / 2; i++)
+                assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
+        assert_int_equal(f.a->counters.evictions, MANY_SETS / 2 * SET_PAGES);
+        fixture_check(&f);
+        member_free(mb);
+        fixture_end(&f);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -705,6 +742,7 @@ int main(void)
                 TEST(test_others_are_looked_at_next),
                 TEST(test_what_is_below_is_looked_at),
                 TEST(test_much_is_built_upon_it),
+                TEST(test_lighter_since_weighed),
         };
 
         return RUN_TESTS(tests);
