@@ -4,7 +4,8 @@
 #   sh tests/run.sh                  short numbers: some 15 minutes on two cores
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
 #   sh tests/run.sh --part NAME      one part (repeatable): static release python asan tsan valgrind
-#                                    fuzz coverage (only with --full, or by name) torch engines (by name)
+#                                    fuzz coverage (only with --full, or by name) torch engines peers
+#                                    (by name)
 #   sh tests/run.sh --also NAME      this part after the others (repeatable)
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
@@ -28,10 +29,10 @@ while [ $# -gt 0 ]; do
         --no-deps) deps=0 ;;
         --part | --also)
                 case "${2-}" in
-                static | release | python | torch | engines | asan | tsan | valgrind | fuzz | \
-                        coverage) ;;
+                static | release | python | torch | engines | peers | asan | tsan | valgrind | \
+                        fuzz | coverage) ;;
                 *)
-                        echo "run.sh: $1 needs one of: static release python torch engines asan tsan valgrind fuzz coverage" >&2
+                        echo "run.sh: $1 needs one of: static release python torch engines peers asan tsan valgrind fuzz coverage" >&2
                         exit 2
                         ;;
                 esac
@@ -240,6 +241,13 @@ part_python() {
                 --allowlist client/python/tests/stubtest-allowed kvlease || true
         check python-ruff "$venv/bin/ruff" check --no-cache client/python || true
         check python-format "$venv/bin/ruff" format --no-cache --check client/python || true
+        # What kvlease-bench runs, whether what it drives is installed or not.
+        check peers-types "$venv/bin/mypy" --config-file tests/bench/peers/mypy.ini \
+                --cache-dir build/mypy-peers -p peers || true
+        check peers-ruff "$venv/bin/ruff" check --no-cache \
+                --config client/python/pyproject.toml tests/bench || true
+        check peers-format "$venv/bin/ruff" format --no-cache --check \
+                --config client/python/pyproject.toml tests/bench || true
 }
 
 # keep NAME DOWNLOAD DISK REQUIREMENTS: packages in a folder that is kept: $kept.
@@ -302,6 +310,23 @@ part_engines() {
                 engine vllm "$(version vllm $requirements-vllm.txt)" "$kept"
                 [ "$full" = 0 ] || check demo-vllm sh packaging/demo.sh --engine vllm || true
         fi
+}
+
+# Other prefix caches, for kvlease-bench peers, which finds the environment that this makes: the
+# packages of vLLM and of the others, and kvlease. Each is measured for a moment.
+part_peers() {
+        python_install || return 0
+        check compile-peers ninja -C build tests/bench/kvlease-bench || return 0
+        keep vllm 1200 3000 tests/engines/requirements-vllm.txt || return 0
+        vllm=$kept
+        keep peers 400 1500 tests/bench/peers/requirements.txt || return 0
+        check peers-venv /usr/bin/python3 -m venv --without-pip build/peers-venv || return 0
+        for site in build/peers-venv/lib/python*/site-packages; do
+                printf '%s\n' "$kept" "$vllm" "$venv/lib/${site#build/peers-venv/lib/}" >"$site/peers.pth"
+        done
+        say "testing peers"
+        # Whatever isn't there or fails is told, and left out.
+        check peers sh -c '! build/tests/bench/kvlease-bench --quick peers 2>&1 >/dev/null | grep .' || true
 }
 
 part_asan() {

@@ -12,7 +12,8 @@
 static const struct bench *const benches[] = {&bench_hit, &bench_alloc, &bench_publish,
         &bench_rings, &bench_restart, &bench_throughput, &bench_interference, &bench_data,
         &bench_rpc, &bench_qos, &bench_policy, &bench_replay, &bench_footprint, &bench_gpu,
-        &bench_tiers, &bench_disk, &bench_observe, &bench_neighbours, &bench_keys, &bench_fills};
+        &bench_tiers, &bench_disk, &bench_observe, &bench_neighbours, &bench_keys, &bench_fills,
+        &bench_peers};
 
 struct options {
         bool list, json, check, quick, help;
@@ -22,7 +23,7 @@ struct options {
 
 static void usage(FILE *to)
 {
-        fputs("Usage: kvlease-bench [OPTION...] BENCHMARK [TRACE|PART|KIND]\n"
+        fputs("Usage: kvlease-bench [OPTION...] BENCHMARK [TRACE|PART|KIND|PEER]\n"
               "Measures against a private kvleased ($KVLEASED, else the one built with it).\n\n"
               "  --list      what can be measured\n"
               "  --rounds N  repeat, and take medians over the rounds\n"
@@ -148,8 +149,9 @@ int main(int argc, char **argv)
                 return 1;
         }
         if (o.argument && b != &bench_replay && b != &bench_tiers && b != &bench_neighbours &&
-                b != &bench_fills && b != &bench_publish) {
-                fail_usage("only fills, neighbours, publish, replay and tiers take an argument",
+                b != &bench_fills && b != &bench_peers && b != &bench_publish) {
+                fail_usage(
+                        "only fills, neighbours, peers, publish, replay and tiers take an argument",
                         o.argument);
                 return 1;
         }
