@@ -49,26 +49,27 @@ double take_nsec(unsigned n)
         return (double)(now_nsec() - start) / n;
 }
 
+struct echo_sizes echo_sizes_of(const ProtobufCMessage *request, const ProtobufCMessage *reply)
+{
+        return (struct echo_sizes){
+                .request = FRAME_HEADER_SIZE + protobuf_c_message_get_packed_size(request),
+                .reply = FRAME_HEADER_SIZE + protobuf_c_message_get_packed_size(reply),
+        };
+}
+
 void echo_frame_sizes(struct echo_sizes ret_sizes[2])
 {
         Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
         Kvlease__V1__LeaseReply leased = KVLEASE__V1__LEASE_REPLY__INIT;
         Kvlease__V1__FreeRequest free_pages = KVLEASE__V1__FREE_REQUEST__INIT;
         Kvlease__V1__SimpleReply freed = KVLEASE__V1__SIMPLE_REPLY__INIT;
-        const ProtobufCMessage *messages[] = {
-                &lease.base, &leased.base, &free_pages.base, &freed.base};
-        static uint8_t buf[FRAME_MAX_SIZE];
         uint32_t page = 1;
 
         lease.ns_id = lease.n_pages = free_pages.ns_id = 1;
         leased.pages = free_pages.pages = &page;
         leased.n_pages = free_pages.n_pages = 1;
-        for (unsigned i = 0; i < 2; ++i) {
-                ret_sizes[i].request =
-                        (size_t)msg_pack(buf, 1, MSG_LEASE, 0, 1, 0, messages[2 * i]);
-                ret_sizes[i].reply =
-                        (size_t)msg_pack(buf, 1, MSG_LEASE, 0, 1, 0, messages[2 * i + 1]);
-        }
+        ret_sizes[0] = echo_sizes_of(&lease.base, &leased.base);
+        ret_sizes[1] = echo_sizes_of(&free_pages.base, &freed.base);
 }
 
 static int transfer(int fd, bool out, size_t len)

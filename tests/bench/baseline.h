@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <protobuf-c/protobuf-c.h>
+
 #include "tests/bench/bench.h"
 
 #define INCREMENTS_BATCH 1000 /* at least; the clock alone costs 20 to 30 ns */
@@ -26,6 +28,9 @@ double take_nsec(unsigned n);
 struct echo_sizes {
         size_t request, reply;
 };
+
+/* Of a request and its answer as frames. */
+struct echo_sizes echo_sizes_of(const ProtobufCMessage *request, const ProtobufCMessage *reply);
 
 /* The frames that a lease and a free of one page take on the socket. */
 void echo_frame_sizes(struct echo_sizes ret_sizes[2]);

@@ -20,7 +20,8 @@ struct bench_result {
         const char *baseline;          /* what it is compared to: "table"; NULL: nothing */
         double median, p99;
         double baseline_median, baseline_p99;
-        double max_ratio; /* bound: median / baseline_median is at most this */
+        double max_ratio; /* bound: median is at most as often baseline_median, and `more` */
+        double more;      /* of the unit, beside max_ratio; 0: nothing */
         double min_ratio; /* bound: at least this */
         double max_value; /* bound: median is at most this */
 };
@@ -100,8 +101,8 @@ void series_report(struct bench_result *r, struct series *own, struct series *ba
  */
 enum { CORE_CLIENT, CORE_OTHER, N_CORES };
 
-/* The first two cores this process may use; the other is -1 where there is one only. 0 or -errno.
- */
+/* The first two cores this process may use; the other is -1 where there is one only. May run on
+ * all of them from then on, if it was pinned by an earlier benchmark. 0 or -errno. */
 int bench_find_cores(int ret_cores[N_CORES]);
 int bench_pin(pid_t pid, int core); /* pid 0: this thread. 0 or -errno */
 

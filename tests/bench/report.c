@@ -20,7 +20,8 @@ struct bench_result *bench_add(struct bench_run *run, const char *unit, const ch
 
         if (run->n_results == BENCH_MAX_RESULTS)
                 abort();
-        *r = (struct bench_result){"", unit, NULL, NAN, NAN, NAN, NAN, .max_ratio = NAN, NAN, NAN};
+        *r = (struct bench_result){"", unit, NULL, NAN, NAN, NAN, NAN, .max_ratio = NAN,
+                .min_ratio = NAN, .max_value = NAN};
         va_start(args, name);
         vsnprintf(r->name, sizeof(r->name), name, args);
         va_end(args);
@@ -32,7 +33,7 @@ bool bench_reached(const struct bench_result *r)
 {
         double ratio = r->median / r->baseline_median;
 
-        if (!isnan(r->max_ratio) && !(ratio <= r->max_ratio))
+        if (!isnan(r->max_ratio) && !(r->median <= r->max_ratio * r->baseline_median + r->more))
                 return false;
         if (!isnan(r->min_ratio) && !(ratio >= r->min_ratio))
                 return false;
@@ -99,6 +100,8 @@ static void print_bound(const struct bench_result *r)
 {
         if (!isnan(r->max_ratio))
                 printf("  ratio <= %.4g", r->max_ratio);
+        if (r->more > 0)
+                printf(" + %.4g %s", r->more, r->unit);
         if (!isnan(r->min_ratio))
                 printf("  ratio >= %.4g", r->min_ratio);
         if (!isnan(r->max_value))
@@ -154,6 +157,8 @@ static void add_row(json_t *list, const struct bench_result *r, bool p99)
                 json_number(baseline), "ratio", json_number(value / baseline));
         if (!p99 && has_bound(r)) {
                 json_object_set_new(row, "max_ratio", json_number(r->max_ratio));
+                if (r->more > 0)
+                        json_object_set_new(row, "more", json_number(r->more));
                 json_object_set_new(row, "min_ratio", json_number(r->min_ratio));
                 json_object_set_new(row, "max_value", json_number(r->max_value));
                 json_object_set_new(row, "ok", json_boolean(bench_reached(r)));

@@ -1,7 +1,7 @@
 /*
  * rpc: what a request to the daemon costs on the socket. Lease and free of one page through
  * libkvlease, against frames of the same sizes that another process sends back unread: both
- * processes on one core, then on two.
+ * processes on one core, then on two. And a hit of many pages: rpc-hit.c.
  */
 #include <errno.h>
 
@@ -9,6 +9,7 @@
 #include "tests/bench/baseline.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/fixture.h"
+#include "tests/bench/rpc.h"
 
 #define MAX_RATIO 1.8 /* specification: p50 of lease and of free */
 #define BLOCK     50  /* requests, then echoes: whatever disturbs the machine disturbs both */
@@ -141,8 +142,9 @@ static int run_rpc(struct bench_run *run)
         if (r == 0)
                 report(&b, run);
         teardown(&b);
-        return r;
+        return r < 0 ? r : rpc_run_hits(run);
 }
 
 const struct bench bench_rpc = {"rpc",
-        "lease and free of one page on the socket, against an echo of the same sizes", 15, run_rpc};
+        "lease and free of one page, and a hit of 128, on the socket, against an echo", 15,
+        run_rpc};

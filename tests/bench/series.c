@@ -63,11 +63,14 @@ void series_report(struct bench_result *r, struct series *own, struct series *ba
 
 int bench_find_cores(int ret_cores[N_CORES])
 {
+        static cpu_set_t set; /* before the first bench_pin() */
+        static bool is_known;
         unsigned n = 0;
-        cpu_set_t set;
 
-        if (sched_getaffinity(0, sizeof(set), &set) < 0)
+        if (is_known ? sched_setaffinity(0, sizeof(set), &set) < 0
+                     : sched_getaffinity(0, sizeof(set), &set) < 0)
                 return -errno;
+        is_known = true;
         ret_cores[CORE_CLIENT] = ret_cores[CORE_OTHER] = -1;
         for (int i = 0; i < CPU_SETSIZE && n < N_CORES; ++i)
                 if (CPU_ISSET(i, &set))

@@ -281,8 +281,8 @@ static void print_decoder(FILE *to, const json_t *runs, bool with_figures)
 
 static void print_bound(FILE *to, const json_t *row)
 {
-        static const char *const bounds[][2] = {
-                {"max_ratio", "ratio <="}, {"min_ratio", "ratio >="}, {"max_value", "<="}};
+        static const char *const bounds[][2] = {{"max_ratio", "ratio <="}, {"more", "+"},
+                {"min_ratio", "ratio >="}, {"max_value", "<="}};
         char buf[32];
 
         for (unsigned i = 0; i < ARRAY_SIZE(bounds); ++i)

@@ -1,0 +1,10 @@
+/* What the parts of the benchmark `rpc` share. */
+#ifndef KVL_BENCH_RPC_H
+#define KVL_BENCH_RPC_H
+
+#include "tests/bench/bench.h"
+
+/* rpc-hit.c: 0 or -errno, told. */
+int rpc_run_hits(struct bench_run *run);
+
+#endif
