@@ -3,7 +3,7 @@
  * Grows by doubling at 3/4 full, shrinks never; 16 bytes a slot. What it has then moves to the
  * larger table a few slots at a time, with each key that is put after that: no call takes as long
  * as all of it. Any key but UINT64_MAX.
- * For what one peer holds (pins, mapped sets), hence seeded. Not thread-safe.
+ * For what one peer holds (mapped sets, sessions), hence seeded. Not thread-safe.
  */
 #ifndef KVL_BASE_MAP_H
 #define KVL_BASE_MAP_H

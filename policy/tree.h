@@ -74,11 +74,13 @@ static inline bool tree_has(const struct tree *t, uint32_t node)
         return node < t->n_nodes && t->nodes[node].prev_1 != 0;
 }
 
-/* It is looked at soon: its memory is fetched. Any number. */
+/* It is looked at soon: its memory, which may be in two cache lines, is fetched. Any number. */
 static inline void tree_prefetch(const struct tree *t, uint32_t node)
 {
-        if (node < t->n_nodes)
-                __builtin_prefetch(&t->nodes[node], 1);
+        if (node >= t->n_nodes)
+                return;
+        __builtin_prefetch(&t->nodes[node].parent_1, 1);
+        __builtin_prefetch(&t->nodes[node].n_near, 1);
 }
 
 static inline uint32_t tree_tier(const struct tree *t, uint32_t node)

@@ -249,7 +249,6 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
         a->ns = ns;
         ns->tenant->n_attachments++;
         ns->idle_nsec = 0;
-        map_init(&a->pins);
         map_init(&a->mapped);
         map_init(&a->sessions);
         a->share.segment.fd = a->share.segment.reader_fd = -1;
@@ -266,7 +265,7 @@ static void attach_free(struct attach *a)
                 list_remove(&g->link);
                 free(g);
         }
-        map_deinit(&a->pins);
+        pin_counts_deinit(&a->pins);
         map_deinit(&a->mapped);
         map_deinit(&a->sessions);
         free(a);
@@ -367,30 +366,20 @@ static_assert(PAGE_MAX_CLIENT_PINS * (uint64_t)CLIENT_SLOTS < UINT32_MAX &&
 
 int attach_check_page_pins(const struct attach *a, uint32_t page, uint32_t n, struct detail *d)
 {
-        const uint64_t *count = map_find((struct map *)&a->pins, page);
+        uint32_t count = pin_counts_get(&a->pins, page);
 
-        if ((count ? *count : 0) + n <= PAGE_MAX_CLIENT_PINS)
+        if (count + n <= PAGE_MAX_CLIENT_PINS)
                 return 0;
         return detail_set(d, KVL_STATUS_QUOTA,
-                "page %u of namespace %s is pinned %llu times by this client, and %u more could be "
+                "page %u of namespace %s is pinned %u times by this client, and %u more could be "
                 "beyond the %d that a client may have of a page: release some",
-                page, a->ns->name, (unsigned long long)*count, n, PAGE_MAX_CLIENT_PINS);
+                page, a->ns->name, count, n, PAGE_MAX_CLIENT_PINS);
 }
 
 void attach_note_pin(struct attach *a, uint32_t page)
 {
-        uint64_t *count = map_find(&a->pins, page);
-        int r;
-
         a->member->n_pins++;
-        attach_show_pins(a, page, count ? *count + 1 : 1);
-        if (count) {
-                (*count)++;
-                return;
-        }
-        r = map_put(&a->pins, page, 1);
-        assert(r == 0); /* room was reserved */
-        (void)r;
+        attach_show_pins(a, page, pin_counts_add(&a->pins, page, 1));
 }
 
 int attach_share(struct attach *a, struct detail *d)

@@ -439,20 +439,20 @@ static int check_pages(struct checker *c)
 
 static int sum_pins(struct checker *c, const struct attach *a, uint64_t *n_pins)
 {
-        struct map_slot slot;
-        size_t iter = 0;
+        uint32_t iter = 0, page, n_pinned = 0;
 
-        while (map_next(&a->pins, &iter, &slot)) {
-                if (slot.key >= c->ns->geometry.capacity_pages || !ns_page(c->ns, slot.key))
+        while ((page = pin_counts_next(&a->pins, &iter, UINT32_MAX)) != PAGE_NONE) {
+                if (!ns_page(c->ns, page))
                         return BROKEN(c->d,
-                                "client %llu pins page %llu of namespace %s, which isn't "
-                                "bound",
-                                llu(a->member->id), llu(slot.key), c->ns->name);
-                if (slot.value == 0)
-                        return page_broken(c, slot.key, "has an empty entry among a client's pins");
-                c->pins[slot.key] += (uint32_t)slot.value;
-                *n_pins += slot.value;
+                                "client %llu pins page %u of namespace %s, which isn't bound",
+                                llu(a->member->id), page, c->ns->name);
+                c->pins[page] += pin_counts_get(&a->pins, page);
+                *n_pins += pin_counts_get(&a->pins, page);
+                n_pinned++;
         }
+        if (n_pinned != a->pins.n_pinned)
+                return BROKEN(c->d, "client %llu counts %u pinned pages of namespace %s, has %u",
+                        llu(a->member->id), a->pins.n_pinned, c->ns->name, n_pinned);
         return 0;
 }
 
@@ -651,6 +651,16 @@ static int check_ns(struct checker *c, struct ns *ns)
         return r;
 }
 
+static uint64_t count_pins(const struct attach *a)
+{
+        uint32_t iter = 0, page;
+        uint64_t n = 0;
+
+        while ((page = pin_counts_next(&a->pins, &iter, UINT32_MAX)) != PAGE_NONE)
+                n += pin_counts_get(&a->pins, page);
+        return n;
+}
+
 static int check_member(struct checker *c, const struct member *m)
 {
         const struct list_link *lists[] = {&m->attachments, &m->closing};
@@ -659,8 +669,7 @@ static int check_member(struct checker *c, const struct member *m)
 
         for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
                 list_for_each (a, lists[i], struct attach, member_link) {
-                        for (size_t iter = 0; map_next(&a->pins, &iter, &slot);)
-                                n_pins += slot.value;
+                        n_pins += count_pins(a);
                         for (size_t iter = 0; map_next(&a->mapped, &iter, &slot);) {
                                 n_mapped++;
                                 n_quarantined += (slot.value & MAPPED_QUARANTINE) != 0;

@@ -564,7 +564,7 @@ int attach_reserve_pins(struct attach *a, uint32_t n, struct detail *d)
 
         if (r != 0)
                 return r;
-        if (map_reserve(&a->pins, n) < 0)
+        if (n > 0 && pin_counts_reserve(&a->pins, a->ns->geometry.capacity_pages) < 0)
                 return detail_set(d, -ENOMEM, "no memory for %u pins", n);
         return n > 0 && slot && !a->kept_pins ? make_socket_pins(a, slot, d) : 0;
 }

@@ -234,12 +234,12 @@ int attach_reserve_pins(struct attach *a, uint32_t n, struct detail *d);
 uint64_t attach_socket_pins_bytes(const struct ns *ns);
 
 /* `page` is pinned over the socket as often from now on. */
-static inline void attach_show_pins(struct attach *a, uint32_t page, uint64_t count)
+static inline void attach_show_pins(struct attach *a, uint32_t page, uint32_t count)
 {
         if (!a->kept_pins)
                 return;
         FAULT_POINT("socket-pin-before");
-        a->kept_pins[page] = (uint32_t)count;
+        a->kept_pins[page] = count;
         FAULT_POINT("socket-pin-after");
 }
 

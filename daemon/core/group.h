@@ -25,6 +25,7 @@
 #include "daemon/core/leave.h"
 #include "daemon/core/magazine.h"
 #include "daemon/core/ns.h"
+#include "daemon/core/pin-counts.h"
 #include "daemon/core/wait.h"
 
 struct store;
@@ -99,7 +100,7 @@ struct attach {
         uint32_t withdraw_at;    /* these are, up to this page; PAGE_NONE: all */
         struct chore withdrawal; /* the rest of them, but for one that is closing */
         uint64_t version_epoch;  /* of the namespace when opened */
-        struct map pins;         /* page -> count; taken over the socket */
+        struct pin_counts pins;  /* taken over the socket */
         uint32_t *kept_pins;     /* the same for the next daemon; owned mapping; NULL: none yet */
         struct map mapped;       /* set index -> enum mapped_bits */
         struct pins share;       /* its pin segment */
@@ -115,7 +116,7 @@ struct attach {
         struct list_link grants_link; /* grants.closing */
         bool ends_grants;             /* it was the last of its group */
         uint32_t grants_at;           /* the next page to look at; PAGE_NONE: none */
-        size_t pins_at;               /* of map_take() */
+        uint32_t pins_at;             /* of pin_counts_next() */
         uint32_t mapped_at;           /* the next set to look at */
         void (*closed)(void *data);   /* NULL: nobody is told */
         void *closed_data;

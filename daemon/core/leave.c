@@ -18,21 +18,24 @@
 #include "daemon/core/tenant.h"
 
 /* What takes as long as a look at a page, more or less. Not tuned. */
-#define SLOTS_PER_LOOK 16 /* of a table of pins, free ones */
-#define LOOKS_PER_SET  32 /* that is unbound: its extents go */
+#define PINS_PER_LOOK 16 /* counters of pages that aren't pinned */
+#define LOOKS_PER_SET 32 /* that is unbound: its extents go */
 
 /* ---- a slice -------------------------------------------------------------------------------- */
 
 static uint64_t leave_pins(struct attach *a, uint64_t budget)
 {
-        struct map_slot slot;
+        uint32_t page, count;
         uint64_t n = 0;
 
-        for (; n < budget && a->pins.n_used > 0; n++) {
-                if (!map_take(&a->pins, &a->pins_at, SLOTS_PER_LOOK, &slot))
+        for (; n < budget && a->pins.n_pinned > 0; n++) {
+                page = pin_counts_next(&a->pins, &a->pins_at, PINS_PER_LOOK);
+                if (page == PAGE_NONE)
                         continue;
-                a->member->n_pins -= slot.value;
-                ns_unpin_page(a->ns, (uint32_t)slot.key, (uint32_t)slot.value);
+                count = pin_counts_get(&a->pins, page);
+                pin_counts_drop(&a->pins, page, count);
+                a->member->n_pins -= count;
+                ns_unpin_page(a->ns, page, count);
         }
         return n;
 }
@@ -105,7 +108,7 @@ static void end(struct attach *a)
         list_remove(&a->ns_link);
         if (a->kept_pins)
                 munmap(a->kept_pins, attach_socket_pins_bytes(a->ns));
-        map_deinit(&a->pins);
+        pin_counts_deinit(&a->pins);
         map_deinit(&a->mapped);
         map_deinit(&a->sessions);
         free(a);
@@ -129,7 +132,7 @@ static bool work(struct chore *c, uint64_t budget)
                 n += leave_sets(a, budget - n);
         if (n < budget)
                 n += leave_grants(a, budget - n);
-        if (a->withdraw_at != PAGE_NONE || a->pins.n_used > 0 || a->mapped.n_used > 0 ||
+        if (a->withdraw_at != PAGE_NONE || a->pins.n_pinned > 0 || a->mapped.n_used > 0 ||
                 a->grants_at != PAGE_NONE)
                 return true;
         end(a);

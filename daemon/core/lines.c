@@ -10,16 +10,23 @@
 #define KEYS_AHEAD  UINT32_C(4)
 #define AT_ONCE     2
 
-void lines_prefetch_page(const struct ns *ns, uint32_t page)
+void lines_prefetch_used(const struct ns *ns, uint32_t page)
 {
         if (page >= ns->geometry.capacity_pages)
                 return;
         tree_prefetch(&ns->tree, page);
         __builtin_prefetch(&ns->records.pages[page], 1);
-        __builtin_prefetch(&ns->records.notes[page], 1);
-        __builtin_prefetch(&ns->shared.lines[page], 1);
         if (ns->evict->prefetch)
                 ns->evict->prefetch(ns->policy, page);
+}
+
+void lines_prefetch_page(const struct ns *ns, uint32_t page)
+{
+        if (page >= ns->geometry.capacity_pages)
+                return;
+        lines_prefetch_used(ns, page);
+        __builtin_prefetch(&ns->records.notes[page], 1);
+        __builtin_prefetch(&ns->shared.lines[page], 1);
 }
 
 void lines_prefetch_key(const struct ns *ns, const uint8_t key[KEY_BYTES])

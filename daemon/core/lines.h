@@ -12,6 +12,9 @@
 
 #include "daemon/core/ns.h"
 
+/* The page is found, pinned or unpinned soon. */
+void lines_prefetch_used(const struct ns *ns, uint32_t page);
+
 /* The page is published, or goes, soon. */
 void lines_prefetch_page(const struct ns *ns, uint32_t page);
 

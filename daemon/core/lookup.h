@@ -14,7 +14,8 @@
 #include "daemon/core/group.h"
 
 /*
- * The longest run of cached pages for keys[0..n-1], each pinned once. 0 with *ret_n > 0 pages and
+ * The longest run of cached pages for keys[0..n-1], each pinned once. ret_pages has room for n,
+ * whatever is found. 0 with *ret_n > 0 pages and
  * *ret_tokens tokens in them; KVL_STATUS_MISS with *ret_n = 0; KVL_STATUS_QUOTA (more pins than a
  * client may have), -ENOMEM, -EMFILE: nothing pinned.
  */

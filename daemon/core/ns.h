@@ -73,6 +73,7 @@ struct ns {
         struct tenant *tenant;      /* borrowed */
         struct ns_layout layout;
         struct ns_geometry geometry;
+        uint64_t set_factor; /* 2^64 / geometry.set_pages, rounded up; 0 for 1 */
         /* Page 0 of set 0 is never granted. False where there is a null set (geometry.h) for it. */
         bool keep_page_zero;
         uint64_t address;         /* of its range, common to all clients (address.h); 0: none */
@@ -235,15 +236,25 @@ struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set
 #define ns_for_each_set(set, ns) \
         for (struct extent_set *set = ns_next_set((ns), NULL); set; set = ns_next_set((ns), set))
 
+/* page / set_pages, without the division (Lemire, Kaser, Kurz: "Faster remainder by direct
+ * computation", 2019: exact for 32-bit numbers): every look at a page makes one. */
+static inline uint32_t ns_set_number(const struct ns *ns, uint32_t page)
+{
+        __extension__ typedef unsigned __int128 wide;
+
+        return ns->set_factor == 0 ? page : (uint32_t)(((wide)ns->set_factor * page) >> 64);
+}
+
 /* NULL where the page is beyond the namespace or its set isn't bound. */
 static inline struct page *ns_page(const struct ns *ns, uint32_t page)
 {
+        uint32_t number = ns_set_number(ns, page);
         struct extent_set *set;
 
         if (page >= ns->geometry.capacity_pages)
                 return NULL;
-        set = ns->sets[page / ns->geometry.set_pages];
-        return set ? &set->pages[page % ns->geometry.set_pages] : NULL;
+        set = ns->sets[number];
+        return set ? &set->pages[page - number * ns->geometry.set_pages] : NULL;
 }
 
 /* Somebody uses the page, now. */
@@ -252,15 +263,15 @@ void ns_note_use(struct ns *ns, uint32_t page);
 /* Of a page that is bound. */
 static inline struct page_note *ns_note(const struct ns *ns, uint32_t page)
 {
-        uint32_t n = ns->geometry.set_pages;
+        uint32_t number = ns_set_number(ns, page);
 
-        return &ns->sets[page / n]->notes[page % n];
+        return &ns->sets[number]->notes[page - number * ns->geometry.set_pages];
 }
 
 /* The set of a page that is bound. */
 static inline struct extent_set *ns_set_of(const struct ns *ns, uint32_t page)
 {
-        struct extent_set *set = ns->sets[page / ns->geometry.set_pages];
+        struct extent_set *set = ns->sets[ns_set_number(ns, page)];
 
         assert(set);
         return set;

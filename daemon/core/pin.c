@@ -12,9 +12,7 @@
 /* Over the socket. */
 static bool has_pinned(const struct attach *a, uint32_t page)
 {
-        const uint64_t *count = map_find(&a->pins, page);
-
-        return count && *count > 0;
+        return pin_counts_get(&a->pins, page) > 0;
 }
 
 int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)

@@ -165,7 +165,7 @@ void prefetch_forget(struct attach *a)
 
 static bool is_pinned_by(const struct attach *a, uint32_t page)
 {
-        return map_find(&a->pins, page) ||
+        return pin_counts_get(&a->pins, page) > 0 ||
                (pins_is_open(&a->share) && pins_count(&a->share, page) > 0);
 }
 

@@ -261,7 +261,7 @@ static int publish_private(
 
         if (was_published(a, o)) {
                 r = publish_again(a, o, d);
-                if (r == 0 && !map_find(&a->pins, o->page)) {
+                if (r == 0 && pin_counts_get(&a->pins, o->page) == 0) {
                         ns_pin_page(ns, o->page);
                         attach_note_pin(a, o->page);
                 }
@@ -372,7 +372,7 @@ static uint32_t count_new_pins(struct attach *a, const struct publish *p)
                 const struct publish_one o = {
                         .page = p->pages[i], .key = p->keys + (size_t)i * KEY_BYTES};
 
-                n -= was_published(a, &o) && map_find(&a->pins, o.page);
+                n -= was_published(a, &o) && pin_counts_get(&a->pins, o.page) > 0;
         }
         return n;
 }

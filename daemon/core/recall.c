@@ -413,7 +413,7 @@ static bool holds(struct work *w, const struct attach *a, const struct extent_se
                         continue;
                 if (pins_is_open(&a->share) && pins_count(&a->share, first + i) > 0)
                         return true;
-                if (p->n_pins > 0 && map_find(&a->pins, first + i))
+                if (p->n_pins > 0 && pin_counts_get(&a->pins, first + i) > 0)
                         return true;
         }
         return false;

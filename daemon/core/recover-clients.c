@@ -102,8 +102,9 @@ static int recover_pins(struct attach *a, uint32_t page)
                 a->kept_pins[page] = 0;
                 return 0;
         }
-        if (map_put(&a->pins, page, n) < 0)
+        if (pin_counts_reserve(&a->pins, a->ns->geometry.capacity_pages) < 0)
                 return -ENOMEM;
+        pin_counts_add(&a->pins, page, n);
         a->kept_pins[page] = n;
         ns_pin_page(a->ns, page);
         p->n_pins += n - 1;

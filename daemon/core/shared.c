@@ -457,6 +457,32 @@ void shared_prefetch(const struct shared *s, uint64_t hash)
         __builtin_prefetch(slot_at(s, hash, SHM_BUCKET_SLOTS));
 }
 
+void shared_prefetch_home(const struct shared *s, uint64_t hash)
+{
+        __builtin_prefetch(slot_at(s, hash, 0));
+}
+
+uint32_t shared_guess(const struct shared *s, uint64_t hash)
+{
+        const struct shm_bucket *home = &s->buckets[shm_bucket_index(hash, s->n_buckets, 0)];
+
+        for (unsigned i = 0; i < SHM_BUCKET_SLOTS; i++) {
+                uint64_t slot = atomic_load_explicit(&home->slots[i], memory_order_relaxed);
+
+                if (slot != 0 && slot >> 32 == hash >> 32)
+                        return (uint32_t)slot - 1;
+        }
+        return PAGE_NONE;
+}
+
+uint32_t shared_find_guessed(
+        const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES], uint32_t guess)
+{
+        if (is_findable(ns, guess) && memcmp(ns_page(ns, guess)->key, key, KEY_BYTES) == 0)
+                return guess;
+        return shared_find(ns, hash, key);
+}
+
 enum shared_slot shared_correct_slot(
         struct ns *ns, uint64_t hash, uint32_t page, uint32_t *ret_other)
 {

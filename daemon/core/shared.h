@@ -120,8 +120,16 @@ bool shared_has(const struct ns *ns, uint32_t page);
  */
 bool shared_correct_line(struct ns *ns, uint32_t page);
 
-/* A key with this hash is looked for soon. */
+/* A key with this hash is looked for soon: fetches both buckets, or its home, where most are. */
 void shared_prefetch(const struct shared *s, uint64_t hash);
+void shared_prefetch_home(const struct shared *s, uint64_t hash);
+
+/* shared_find() in two steps, so that what the second looks at can be fetched between them: a page
+ * that may have the key of this hash, by the slots of its home bucket alone (PAGE_NONE: none there
+ * may), and whether it is that one, or which is. Nothing may change in between. */
+uint32_t shared_guess(const struct shared *s, uint64_t hash);
+uint32_t shared_find_guessed(
+        const struct ns *ns, uint64_t hash, const uint8_t key[KEY_BYTES], uint32_t guess);
 
 enum shared_slot {
         SHARED_SLOT_HAD,   /* the page has one */

@@ -117,9 +117,7 @@ static void on_done(struct fetch *fetch, int status, uint32_t page, void *data)
 
 static bool is_pinned(struct attach *a, uint32_t page)
 {
-        const uint64_t *count = map_find(&a->pins, page);
-
-        return (count && *count > 0) ||
+        return pin_counts_get(&a->pins, page) > 0 ||
                (pins_is_open(&a->share) && page < a->ns->geometry.capacity_pages &&
                        pins_count(&a->share, page) > 0);
 }

@@ -139,14 +139,15 @@ static void tell_page_tokens(struct request *rq, const struct ns *ns, uint32_t n
         Kvlease__V1__LookupReply *reply = rq->reply;
         const uint32_t *pages = rq->server->pages;
         uint32_t *tokens = rq->server->page_tokens;
+        uint32_t first_lower = tier_first_page(&ns->geometry, TIER_HOST);
         bool any_lower = false;
 
-        for (uint32_t i = 0; i < n; i++) {
-                any_lower |= tier_of_page(&ns->geometry, pages[i]) != TIER_DEVICE;
-                tokens[i] = ns_page(ns, pages[i])->tokens;
-        }
+        for (uint32_t i = 0; i < n; i++)
+                any_lower |= pages[i] >= first_lower;
         if (!any_lower)
                 return;
+        for (uint32_t i = 0; i < n; i++)
+                tokens[i] = ns_page(ns, pages[i])->tokens;
         reply->page_tokens = tokens;
         reply->n_page_tokens = n;
 }

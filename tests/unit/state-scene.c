@@ -461,10 +461,10 @@ static void describe_attach(struct attach *a, FILE *to)
                 pins_is_open(&a->share) ? "shared" : "not shared",
                 a->magazine ? a->magazine->n_pages : 0);
         for (uint32_t page = 0; page < a->ns->geometry.capacity_pages; page++) {
-                const uint64_t *n = map_find(&a->pins, page);
+                uint32_t n = pin_counts_get(&a->pins, page);
 
-                if (n)
-                        fprintf(to, "    pins page %u %u times\n", page, (unsigned)*n);
+                if (n > 0)
+                        fprintf(to, "    pins page %u %u times\n", page, n);
         }
 }
 

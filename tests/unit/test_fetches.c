@@ -175,7 +175,7 @@ static void test_batch(void **state)
         assert_outcome(&s, 1, WIRE_FULL, PAGE_NONE);
         assert_outcome(&s, 2, WIRE_OK, s.pages[2]);
         assert_int_equal(s.attach->member->n_pins, N_PAGES + 2);
-        assert_int_equal(*map_find(&s.attach->pins, s.pages[1]), 2);
+        assert_int_equal(pin_counts_get(&s.attach->pins, s.pages[1]), 2);
         assert_int_equal(ns_page(s.attach->ns, s.pages[2])->n_pins, 2);
         assert_int_equal(peer_of(&s.w, s.c)->n_fetches, 0);
         world_end(&s.w);

@@ -158,11 +158,80 @@ static void test_full_buckets_make_room(void **state)
         end(&w);
 }
 
+/* Looks them all up over the socket. Returns how many are found, as they should be, and released.
+ */
+static uint32_t look_up(struct world *w, const struct keys *k)
+{
+        uint8_t bytes[MAX_KEYS * KEY_BYTES];
+        uint32_t found[MAX_KEYS], n;
+        uint64_t tokens;
+
+        for (unsigned i = 0; i < k->n; i++)
+                make_keys(bytes + (size_t)i * KEY_BYTES, k->keys[i], 1);
+        if (lookup_pages(w->a, bytes, k->n, 0, 1, found, &n, &tokens, NULL) != 0)
+                return 0;
+        assert_int_equal(tokens, n * PAGE_TOKENS);
+        assert_memory_equal(found, k->pages, n * sizeof(found[0]));
+        assert_int_equal(w->m->n_pins, n);
+        assert_int_equal(release_pages(w->a, found, n, 1, NULL), 0);
+        assert_int_equal(w->m->n_pins, 0);
+        return n;
+}
+
+/* The page's slot in its key's home bucket goes to the last one there, which is free, and what has
+ * the key's tag in its place names another. Returns how many are found then. */
+static uint32_t look_up_misled(
+        struct world *w, const struct keys *k, uint32_t bucket, uint32_t at, uint32_t other)
+{
+        _Atomic uint64_t *slots = w->ns->shared.buckets[bucket].slots;
+        uint64_t own = slots[at];
+        uint32_t n;
+
+        assert_int_equal(slots[SHM_BUCKET_SLOTS - 1], 0);
+        slots[SHM_BUCKET_SLOTS - 1] = own;
+        slots[at] = shm_slot(own, other);
+        n = look_up(w, k);
+        slots[at] = own;
+        slots[SHM_BUCKET_SLOTS - 1] = 0;
+        return n;
+}
+
+/* More keys than are looked for at a time, in both buckets; other pages where one's tag is, and
+ * numbers that are no page's; and one of them that isn't cached. */
+static void test_run_on_the_socket(void **state)
+{
+        struct keys k = {.next = 1};
+        struct world w;
+
+        start(&w, N_SETS);
+        for (uint32_t home = 1; home <= 5; home += 2)
+                publish_at(&w, &k, home, SHM_BUCKET_SLOTS - 1);
+        assert_int_equal(look_up(&w, &k), k.n);
+        for (uint32_t home = 1; home <= 5; home += 2) {
+                assert_in_range(count_used(&w, home), HALF, SHM_BUCKET_SLOTS - 1);
+                for (uint32_t at = 0; at < HALF; at++) {
+                        assert_int_equal(look_up_misled(&w, &k, home, at, k.pages[9]), k.n);
+                        assert_int_equal(look_up_misled(&w, &k, home, at, PAGE_NONE - 1), k.n);
+                }
+        }
+        for (unsigned i = 0; i < k.n; i++) {
+                unsigned was = k.keys[i];
+
+                k.keys[i] = k.next;
+                assert_int_equal(look_up(&w, &k), i);
+                k.keys[i] = was;
+        }
+        for (unsigned i = 0; i < k.n; i++)
+                unpin(&w, k.pages[i]);
+        end(&w);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(test_page_without_a_slot),
                 TEST(test_full_buckets_make_room),
+                TEST(test_run_on_the_socket),
         };
 
         return RUN_TESTS(tests);
