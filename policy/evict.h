@@ -47,6 +47,7 @@ enum evict_hint {
 struct evict_insert {
         uint64_t id;      /* of the key */
         uint32_t tokens;  /* 1..page_tokens; fewer than that: a partial tail page */
+        uint32_t depth;   /* pages of its text up to its end, itself included: 1.. */
         uint64_t request; /* unique among the running ones of the namespace; 0: none */
 };
 

@@ -8,9 +8,9 @@ static const char *check_page(const struct pgi *p, uint32_t node)
 {
         const struct pgi_page *page = &p->pages[node];
 
-        if ((page->depth > 0) != tree_has(p->tree, node))
+        if ((page->tag != 0) != tree_has(p->tree, node))
                 return "a page is known, or in the tree, but not both";
-        if (page->depth == 0)
+        if (page->tag == 0)
                 return page->shelf_1 ? "a page that isn't cached lies on a shelf" : NULL;
         if (page->class >= PGI_CLASSES)
                 return "a page has no class";
@@ -39,7 +39,7 @@ static uint64_t count_in_lru(const struct pgi *p)
         struct lru_census c = {.lru = &p->lru};
 
         for (uint32_t i = 0; i < p->n_pages; i++)
-                c.n += p->pages[i].depth > 0 && pgi_lru_has(&p->lru, p->pages[i].stamp);
+                c.n += p->pages[i].tag != 0 && pgi_lru_has(&p->lru, stamp_of(p, &p->pages[i]));
         pgi_ghosts_each(&p->ghosts, count_ghost_in_lru, &c);
         return c.n;
 }
@@ -56,7 +56,7 @@ const char *pgi_check(const void *policy)
                 wrong = check_page(p, node);
                 if (wrong)
                         return wrong;
-                n += p->pages[node].depth > 0;
+                n += p->pages[node].tag != 0;
         }
         if (n != p->n_cached)
                 return "the number of cached pages is wrong";

@@ -11,7 +11,7 @@
 
 /* Ids are bits of a hash of a key, but whoever makes keys chooses them, and these entries decide
  * nothing but how well pages are chosen: no seed. 0 marks free entries. */
-static uint32_t tag_of(uint64_t id)
+uint32_t pgi_ghost_tag(uint64_t id)
 {
         uint32_t tag = (uint32_t)(id * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 
@@ -58,18 +58,17 @@ void pgi_ghosts_deinit(struct pgi_ghosts *g)
         *g = (struct pgi_ghosts){0};
 }
 
-void pgi_ghosts_expect(const struct pgi_ghosts *g, uint64_t id)
+void pgi_ghosts_expect(const struct pgi_ghosts *g, uint32_t tag)
 {
-        const struct pgi_ghost *set = set_of(g, tag_of(id));
+        const struct pgi_ghost *set = set_of(g, tag);
 
         __builtin_prefetch(&set[0], 1);
         __builtin_prefetch(&set[g->ways / 2], 1);
         __builtin_prefetch(&set[g->ways - 1], 1);
 }
 
-bool pgi_ghosts_take(struct pgi_ghosts *g, uint64_t id, struct pgi_ghost *ret_ghost)
+bool pgi_ghosts_take(struct pgi_ghosts *g, uint32_t tag, struct pgi_ghost *ret_ghost)
 {
-        uint32_t tag = tag_of(id);
         struct pgi_ghost *set = set_of(g, tag);
 
         for (uint32_t i = 0; i < g->ways; i++)
@@ -96,7 +95,7 @@ static struct pgi_ghost *place_for(struct pgi_ghosts *g, uint32_t tag)
         return place;
 }
 
-static bool put(
+bool pgi_ghosts_put(
         struct pgi_ghosts *g, const struct pgi_ghost *ghost, struct pgi_ghost *ret_forgotten)
 {
         struct pgi_ghost *place = place_for(g, ghost->tag), old = *place;
@@ -108,15 +107,6 @@ static bool put(
         }
         *ret_forgotten = old;
         return true;
-}
-
-bool pgi_ghosts_put(struct pgi_ghosts *g, uint64_t id, const struct pgi_ghost *ghost,
-        struct pgi_ghost *ret_forgotten)
-{
-        struct pgi_ghost tagged = *ghost;
-
-        tagged.tag = tag_of(id);
-        return put(g, &tagged, ret_forgotten);
 }
 
 static bool may_grow(const struct pgi_ghosts *g)
@@ -134,7 +124,7 @@ static void move_set(struct pgi_ghosts *g,
                 if (set[i].tag == 0)
                         continue;
                 g->n--;
-                if (put(g, &set[i], &pushed_out))
+                if (pgi_ghosts_put(g, &set[i], &pushed_out))
                         forgotten(data, &pushed_out);
         }
 }

@@ -11,6 +11,7 @@
 #ifndef KVL_POLICY_PGI_GHOST_H
 #define KVL_POLICY_PGI_GHOST_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -25,6 +26,7 @@ struct pgi_ghost {
         uint8_t turn : 3;
         uint8_t kids : 2;
 };
+static_assert(sizeof(struct pgi_ghost) == 16, "docs/PERFORMANCE.md has the bytes of a ghost");
 
 /* n_sets sets of the same number of entries each. */
 struct pgi_ghost_sets {
@@ -45,15 +47,18 @@ struct pgi_ghosts {
 int pgi_ghosts_init(struct pgi_ghosts *g, uint32_t limit);
 void pgi_ghosts_deinit(struct pgi_ghosts *g);
 
-/* Where the id is, or would be put, is wanted soon: asks for that memory. */
-void pgi_ghosts_expect(const struct pgi_ghosts *g, uint64_t id);
+/* Of an id. Not 0. */
+uint32_t pgi_ghost_tag(uint64_t id);
+
+/* Where the tag is, or would be put, is wanted soon: asks for that memory. */
+void pgi_ghosts_expect(const struct pgi_ghosts *g, uint32_t tag);
 
 /* Takes it out: true, and *ret_ghost. */
-bool pgi_ghosts_take(struct pgi_ghosts *g, uint64_t id, struct pgi_ghost *ret_ghost);
+bool pgi_ghosts_take(struct pgi_ghosts *g, uint32_t tag, struct pgi_ghost *ret_ghost);
 
-/* Its tag is set here. True: *ret_forgotten made room for it (or had the same tag). */
-bool pgi_ghosts_put(struct pgi_ghosts *g, uint64_t id, const struct pgi_ghost *ghost,
-        struct pgi_ghost *ret_forgotten);
+/* True: *ret_forgotten made room for it (or had the same tag). */
+bool pgi_ghosts_put(
+        struct pgi_ghosts *g, const struct pgi_ghost *ghost, struct pgi_ghost *ret_forgotten);
 
 /*
  * Twice the sets where more than half of the entries are in use and the limit allows; up to n_sets

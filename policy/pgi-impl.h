@@ -54,6 +54,12 @@ static inline bool is_made(const struct pgi *p)
         return p->runs;
 }
 
+/* When a cached page was used last, for pgi-lru.h. */
+static inline uint32_t stamp_of(const struct pgi *p, const struct pgi_page *page)
+{
+        return pgi_lru_stamp(&p->lru, page->stamp);
+}
+
 /* Where a page belongs that is a tip, or a leaf even. The last tier has one shelf. */
 static inline uint32_t shelf_for(const struct pgi *p, uint32_t node, bool is_leaf)
 {

@@ -159,7 +159,7 @@ uint32_t pgi_link_used(struct pgi_lists *l, struct pgi_page *pages, uint32_t pag
         uint32_t interval;
 
         assert(p->shelf_1 == 0);
-        p->shelf_1 = (shelf + 1) & 15;
+        p->shelf_1 = (shelf + 1) & 7;
         link_last(list_of(l, p, &interval), pages, page);
         l->used[row_of(p)] |= UINT64_C(1) << interval;
         return interval;
@@ -173,7 +173,7 @@ uint32_t pgi_link_exposed(
         struct pgi_heads *h;
 
         assert(p->shelf_1 == 0);
-        p->shelf_1 = (shelf + 1) & 15;
+        p->shelf_1 = (shelf + 1) & 7;
         h = list_of(l, p, &interval);
         if (h->first_1 == 0 || pages[h->first_1 - 1].touched < p->touched)
                 link_last(h, pages, page);

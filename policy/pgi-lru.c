@@ -25,7 +25,7 @@ static uint32_t *count_of(struct pgi_lru *l, uint32_t stamp)
 
 void pgi_lru_forget(struct pgi_lru *l, uint32_t stamp)
 {
-        if (!pgi_lru_has(l, stamp))
+        if (!pgi_lru_has(l, stamp) || *count_of(l, stamp) == 0)
                 return;
         --*count_of(l, stamp);
         l->n--;

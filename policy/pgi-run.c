@@ -36,9 +36,9 @@ struct pgi_run *pgi_run_begin(
         return place;
 }
 
-void pgi_run_moved(struct pgi_run runs[PGI_RUNS], uint64_t id, uint32_t page, uint32_t to)
+void pgi_run_moved(struct pgi_run runs[PGI_RUNS], uint32_t tag, uint32_t page, uint32_t to)
 {
         for (uint32_t i = 0; i < PGI_RUNS; i++)
-                if (runs[i].page == page && runs[i].id == id)
+                if (runs[i].page == page && runs[i].tag == tag)
                         runs[i].page = to;
 }

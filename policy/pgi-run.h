@@ -15,9 +15,9 @@
 
 struct pgi_run {
         uint64_t request;      /* 0: free */
-        uint64_t id;           /* of the deepest page of it so far */
         uint64_t fresh_tokens; /* in pages that weren't known */
-        uint32_t page;         /* the deepest, while it has this id */
+        uint32_t tag;          /* pgi_page.tag of the deepest page of it so far */
+        uint32_t page;         /* the deepest, while it has this tag */
         uint32_t began;        /* ticks */
         uint8_t turn;          /* 1.. */
 };
@@ -29,7 +29,7 @@ struct pgi_run *pgi_run_find(struct pgi_run runs[PGI_RUNS], uint64_t request);
 struct pgi_run *pgi_run_begin(
         struct pgi_run runs[PGI_RUNS], uint64_t request, uint32_t now, bool *ret_dropped);
 
-/* The page with this id has another number. O(PGI_RUNS): a page that moves costs more. */
-void pgi_run_moved(struct pgi_run runs[PGI_RUNS], uint64_t id, uint32_t page, uint32_t to);
+/* The page with this tag has another number. O(PGI_RUNS): a page that moves costs more. */
+void pgi_run_moved(struct pgi_run runs[PGI_RUNS], uint32_t tag, uint32_t page, uint32_t to);
 
 #endif

@@ -19,7 +19,7 @@
  * Where plain LRU would hit more (pgi-lru.h), and before anything is learnt, the oldest pages go
  * first, and the index decides among those of about the same age.
  *
- * Memory: 32 bytes a page, 16 a ghost (as many as were met, at most max_ghosts; sets of eight
+ * Memory: 24 bytes a page, 16 a ghost (as many as were met, at most max_ghosts; sets of eight
  * forget the one used longest ago; half as much again while they become more), 432 KB an instance,
  * and 168 KB more for each tier below the first.
  * Nothing is allocated in an event. touch(), request_end() and hint() walk the text's pages once
@@ -62,9 +62,6 @@
  * meanwhile. Not tuned: from 2 to 16 the cost of a touch differs by less than it does by chance. */
 #define AHEAD 4
 
-/* A field of 24 bits: texts longer than that have this length. */
-#define MAX_DEPTH ((UINT32_C(1) << 24) - 1)
-
 #define TICKS_A_SECOND (1e9 / (UINT32_C(1) << PGI_TICK_SHIFT))
 
 /* Of every event: ticks since the first one. A clock that goes back stands still. */
@@ -95,7 +92,7 @@ static uint32_t age_of(uint32_t touched, uint32_t now)
 
 static struct pgi_page *page_of(const struct pgi *p, uint32_t node)
 {
-        assert(node < p->n_pages && p->pages[node].depth > 0);
+        assert(node < p->n_pages && p->pages[node].tag != 0);
         return &p->pages[node];
 }
 
@@ -233,19 +230,24 @@ static struct pgi_run *run_of(struct pgi *p, uint64_t request, uint32_t now)
         return run;
 }
 
+static void set_stamp(struct pgi_page *page, uint32_t stamp)
+{
+        page->stamp = stamp & PGI_STAMP_MASK;
+}
+
 /* What is known of a page that wasn't cached. True: something. */
 static bool recall(struct pgi *p, struct pgi_page *page, uint32_t now)
 {
         struct pgi_ghost ghost;
 
-        if (!pgi_ghosts_take(&p->ghosts, page->id, &ghost))
+        if (!pgi_ghosts_take(&p->ghosts, page->tag, &ghost))
                 return false;
         pgi_table_used(&p->table, ghost.class, age_of(ghost.touched, now));
         page->accesses = ghost.accesses;
         page->turn = ghost.turn;
         page->kids = ghost.kids;
-        page->stamp = ghost.stamp;
-        pgi_lru_used(&p->lru, &page->stamp, false, p->n_cached);
+        pgi_lru_used(&p->lru, &ghost.stamp, false, p->n_cached);
+        set_stamp(page, ghost.stamp);
         return true;
 }
 
@@ -263,23 +265,16 @@ static void run_goes_to(
         struct pgi_run *run, const struct pgi_page *page, uint32_t node, uint32_t turn)
 {
         run->page = node;
-        run->id = page->id;
+        run->tag = page->tag;
         run->turn = (uint8_t)turn;
 }
 
-static uint32_t length_bin(const struct pgi *p, const struct pgi_page *page)
-{
-        return pgi_size_bin((uint64_t)page->depth * p->page_tokens, PGI_LENGTHS);
-}
-
-/* Texts outside of requests are first turns, all new. */
+/* Texts of so many tokens outside of requests are first turns, all new. */
 static uint32_t class_at_insert(
-        const struct pgi *p, const struct pgi_page *page, const struct pgi_run *run)
+        const struct pgi_page *page, const struct pgi_run *run, uint64_t tokens)
 {
-        uint64_t tokens = (uint64_t)page->depth * p->page_tokens;
-
         return class_with_body(
-                page, pgi_body_class(PGI_HINT_NONE, run ? run->turn : 1, length_bin(p, page),
+                page, pgi_body_class(PGI_HINT_NONE, run ? run->turn : 1, page->length,
                               pgi_size_bin(run ? run->fresh_tokens : tokens, PGI_FRESHES)));
 }
 
@@ -306,23 +301,25 @@ static void pgi_insert(
         struct pgi_page *page = &p->pages[node];
         uint32_t now = tick(p, now_nsec), parent = tree_parent(p->tree, node);
         struct pgi_run *run = what->request ? run_of(p, what->request, now) : NULL;
+        uint64_t text_tokens = (uint64_t)what->depth * p->page_tokens;
         bool known, partial = what->tokens < p->page_tokens;
+        uint32_t stamp;
 
-        assert(node < p->n_pages && page->depth == 0);
+        assert(node < p->n_pages && page->tag == 0 && what->depth > 0);
 
         p->n_cached++;
         *page = (struct pgi_page){
-                .id = what->id,
+                .tag = pgi_ghost_tag(what->id),
                 .touched = now,
-                .depth = parent == NODE_NONE
-                                 ? 1
-                                 : MIN((uint32_t)page_of(p, parent)->depth, MAX_DEPTH - 1) + 1,
+                .length = pgi_size_bin(text_tokens, PGI_LENGTHS) & 3,
                 .class = partial ? PGI_PARTIAL : PGI_BODY,
                 .held = 1,
         };
         known = recall(p, page, now);
-        if (!known)
-                pgi_lru_first(&p->lru, &page->stamp, p->n_cached);
+        if (!known) {
+                pgi_lru_first(&p->lru, &stamp, p->n_cached);
+                set_stamp(page, stamp);
+        }
         count_use(page);
         if (parent != NODE_NONE)
                 adopt(p, parent, known);
@@ -333,18 +330,20 @@ static void pgi_insert(
         } else {
                 request_over(p);
         }
-        page->class = (uint8_t)class_at_insert(p, page, run);
+        page->class = (uint8_t)class_at_insert(page, run, text_tokens);
 }
 
 /* One page of a text that was looked up. */
 static void use(struct pgi *p, uint32_t node, uint32_t now)
 {
         struct pgi_page *page = page_of(p, node);
+        uint32_t stamp = stamp_of(p, page);
         bool linked = page->shelf_1;
 
         pgi_shelf_leave(p, node);
         pgi_table_used(&p->table, page->class, age_of(page->touched, now));
-        pgi_lru_used(&p->lru, &page->stamp, true, p->n_cached);
+        pgi_lru_used(&p->lru, &stamp, true, p->n_cached);
+        set_stamp(page, stamp);
         count_use(page);
         page->class = (uint8_t)class_with_body(page, page->class);
         page->touched = MAX(page->touched, now);
@@ -433,9 +432,9 @@ static void pgi_request_end(void *policy, uint64_t request, uint64_t now_nsec)
                 return;
         node = run->page;
         page = &p->pages[node];
-        if (page->depth > 0 && page->id == run->id) {
+        if (page->tag != 0 && page->tag == run->tag) {
                 page_of(p, whole_end(p, node))->turn = run->turn & 7;
-                body = pgi_body_class(page->hint, run->turn, length_bin(p, page),
+                body = pgi_body_class(page->hint, run->turn, page->length,
                         pgi_size_bin(run->fresh_tokens, PGI_FRESHES));
                 for (; node != NODE_NONE; node = tree_parent(p->tree, node))
                         set_class(p, node, class_with_body(&p->pages[node], body), now);
@@ -460,7 +459,7 @@ static void pgi_hint(
         for (; node != NODE_NONE && p->pages[node].touched == touched;
                 node = tree_parent(p->tree, node)) {
                 body = pgi_body_class(
-                        code, turn, length_bin(p, page), pgi_fresh_bin_of(p->pages[node].class));
+                        code, turn, page->length, pgi_fresh_bin_of(p->pages[node].class));
                 set_class(p, node, class_with_body(&p->pages[node], body), touched);
         }
 }
@@ -520,8 +519,9 @@ static void forgotten(void *policy, const struct pgi_ghost *ghost)
 static void make_ghost(struct pgi *p, const struct pgi_page *page, enum evict_reason why)
 {
         struct pgi_ghost ghost = {
+                .tag = page->tag,
                 .touched = page->touched,
-                .stamp = page->stamp,
+                .stamp = stamp_of(p, page),
                 .accesses = page->accesses,
                 .class = page->class,
                 .turn = page->turn,
@@ -531,7 +531,7 @@ static void make_ghost(struct pgi *p, const struct pgi_page *page, enum evict_re
 
         if (why == EVICT_INVALIDATE)
                 forgotten(p, &ghost);
-        else if (pgi_ghosts_put(&p->ghosts, page->id, &ghost, &older))
+        else if (pgi_ghosts_put(&p->ghosts, &ghost, &older))
                 forgotten(p, &older);
 }
 
@@ -555,7 +555,7 @@ static void pgi_remove(void *policy, uint32_t node, enum evict_reason why)
                 p, parent, tree_is_tip(p->tree, parent) || tree_hides_tip(p->tree, node), only);
         /* Used by the same requests: the next victim, as a rule. */
         if (only)
-                pgi_ghosts_expect(&p->ghosts, page_of(p, parent)->id);
+                pgi_ghosts_expect(&p->ghosts, page_of(p, parent)->tag);
 }
 
 static void change_tier(struct pgi *p, uint32_t node, uint32_t to)
@@ -574,9 +574,9 @@ static void pgi_move(void *policy, uint32_t node, uint32_t to)
 {
         struct pgi *p = policy;
 
-        assert(to < p->n_pages && p->pages[to].depth == 0 && tree_has(p->tree, to));
+        assert(to < p->n_pages && p->pages[to].tag == 0 && tree_has(p->tree, to));
 
-        pgi_run_moved(p->runs, page_of(p, node)->id, node, to);
+        pgi_run_moved(p->runs, page_of(p, node)->tag, node, to);
         if (tree_tier(p->tree, node) != tree_tier(p->tree, to)) {
                 change_tier(p, node, to);
         } else {
@@ -624,13 +624,15 @@ static double pgi_chance(void *policy, uint32_t node, uint64_t within_nsec, uint
 /* One of the pages and ghosts, by its number. */
 static void count_one(struct pgi *p, uint32_t i, uint32_t now)
 {
-        const struct pgi_page *page;
+        struct pgi_page *page;
         const struct pgi_ghost *ghost;
 
         if (i < p->n_pages) {
                 page = &p->pages[i];
-                if (page->depth > 0)
-                        pgi_table_count(&p->table, page->class, age_of(page->touched, now));
+                if (page->tag == 0)
+                        return;
+                set_stamp(page, pgi_lru_renewed(&p->lru, stamp_of(p, page)));
+                pgi_table_count(&p->table, page->class, age_of(page->touched, now));
                 return;
         }
         ghost = pgi_ghosts_at(&p->ghosts, i - p->n_pages);

@@ -12,7 +12,7 @@ void tree_init(struct tree *t)
 
 void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers)
 {
-        assert(n_tiers > 0 && n_tiers <= TREE_TIERS && first[0] == 0);
+        assert(n_tiers > 0 && n_tiers <= TREE_TIERS && first[0] == 0 && t->n_nodes == 0);
 
         for (uint32_t i = 0; i < n_tiers; i++) {
                 assert(i == 0 || first[i] >= first[i - 1]);
@@ -24,34 +24,56 @@ void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers)
 void tree_deinit(struct tree *t)
 {
         array_free(t->nodes, t->n_nodes, sizeof(*t->nodes));
+        array_free(t->near, t->near_len, sizeof(*t->near));
         tree_init(t);
 }
 
+/* The counts first, so that there are as many as nodes, or more. */
 int tree_reserve(struct tree *t, uint32_t n)
 {
-        void *nodes = t->nodes;
-        int r;
+        void *nodes = t->nodes, *near = t->near;
+        int r = 0;
 
         assert(n < NODE_NONE);
 
-        r = array_reserve(&nodes, &t->n_nodes, n, NODE_NONE - 1, sizeof(*t->nodes));
+        if (t->n_tiers > 1)
+                r = array_reserve(&near, &t->near_len, n, NODE_NONE - 1, sizeof(*t->near));
+        t->near = near;
+        if (r == 0)
+                r = array_reserve(&nodes, &t->n_nodes, n, NODE_NONE - 1, sizeof(*t->nodes));
         t->nodes = nodes;
         return r;
 }
 
 int tree_reset(struct tree *t)
 {
-        void *nodes = t->nodes;
+        void *nodes = t->nodes, *near = NULL;
+        uint32_t near_len = 0;
         int r;
 
-        r = array_reset(&nodes, t->n_nodes, sizeof(*t->nodes));
+        r = array_reserve(&near, &near_len, t->near_len, t->near_len, sizeof(*t->near));
+        if (r == 0)
+                r = array_reset(&nodes, t->n_nodes, sizeof(*t->nodes));
+        if (r < 0) {
+                array_free(near, near_len, sizeof(*t->near));
+                return r;
+        }
+        array_free(t->near, t->near_len, sizeof(*t->near));
         t->nodes = nodes;
-        return r;
+        t->near = near;
+        return 0;
 }
 
 static bool is_near(const struct tree *t, uint32_t child, uint32_t parent)
 {
         return tree_tier(t, child) <= tree_tier(t, parent);
+}
+
+/* The parent has a child more (1), or one less (UINT32_MAX). */
+static void count_child(struct tree *t, uint32_t child, uint32_t parent, uint32_t by)
+{
+        if (t->n_tiers > 1 && is_near(t, child, parent))
+                t->near[parent] += by;
 }
 
 void tree_insert(struct tree *t, uint32_t node, uint32_t parent)
@@ -68,7 +90,7 @@ void tree_insert(struct tree *t, uint32_t node, uint32_t parent)
         if (n->next_1 != 0)
                 t->nodes[n->next_1 - 1].prev_1 = node + 1;
         t->nodes[parent].first_child_1 = node + 1;
-        t->nodes[parent].n_near += is_near(t, node, parent);
+        count_child(t, node, parent, 1);
 }
 
 void tree_remove(struct tree *t, uint32_t node)
@@ -79,7 +101,7 @@ void tree_remove(struct tree *t, uint32_t node)
         assert(tree_has(t, node) && tree_is_leaf(t, node));
 
         if (n->parent_1 != 0)
-                t->nodes[n->parent_1 - 1].n_near -= is_near(t, node, n->parent_1 - 1);
+                count_child(t, node, n->parent_1 - 1, UINT32_MAX);
         if (n->next_1 != 0)
                 t->nodes[n->next_1 - 1].prev_1 = first ? n->next_1 : n->prev_1;
         if (!first)
@@ -106,14 +128,16 @@ void tree_move(struct tree *t, uint32_t node, uint32_t to)
                 t->nodes[n->parent_1 - 1].first_child_1 = to + 1;
         if (n->next_1 != 0)
                 t->nodes[n->next_1 - 1].prev_1 = to + 1;
-        if (n->parent_1 != 0)
-                t->nodes[n->parent_1 - 1].n_near += (uint32_t)is_near(t, to, n->parent_1 - 1) -
-                                                    is_near(t, node, n->parent_1 - 1);
-        n->n_near = 0;
+        if (n->parent_1 != 0) {
+                count_child(t, node, n->parent_1 - 1, UINT32_MAX);
+                count_child(t, to, n->parent_1 - 1, 1);
+        }
+        if (t->n_tiers > 1)
+                t->near[node] = 0;
         for (uint32_t child = tree_first_child(t, to); child != NODE_NONE;
                 child = tree_next_sibling(t, child)) {
                 t->nodes[child].parent_1 = to + 1;
-                n->n_near += is_near(t, child, to);
+                count_child(t, child, to, 1);
         }
 }
 
@@ -151,7 +175,7 @@ static const char *check_node(const struct tree *t, uint32_t node)
         uint32_t child = tree_first_child(t, node);
 
         if (!tree_has(t, node))
-                return n->parent_1 || n->first_child_1 || n->next_1 || n->n_near
+                return n->parent_1 || n->first_child_1 || n->next_1
                                ? "a node outside the tree has links"
                                : NULL;
         if (n->parent_1 == 0 && (n->prev_1 != node + 1 || n->next_1 != 0))
@@ -186,8 +210,8 @@ const char *tree_check(const struct tree *t)
                                 n_reached++;
         if (n_reached != n_present)
                 return "nodes are not below any root";
-        for (uint32_t i = 0; i < t->n_nodes; i++)
-                if (t->nodes[i].n_near != count_near(t, i))
+        for (uint32_t i = 0; t->n_tiers > 1 && i < t->n_nodes; i++)
+                if (t->near[i] != count_near(t, i))
                         return "a node counts other near children than it has";
         return NULL;
 }

@@ -1,6 +1,7 @@
 /*
  * The prefix tree of one namespace: which page continues which. Nodes are page indices, so it is
- * arrays, 20 bytes a node, no pointers. PURE: no I/O, no clock. Not thread-safe.
+ * arrays, 16 bytes a node and 4 more where there are several tiers, no pointers. PURE: no I/O, no
+ * clock. Not thread-safe.
  *
  * A node is in the tree from tree_insert() to tree_remove(); only leaves can be removed. The daemon
  * and the trace simulator use it alike.
@@ -13,6 +14,7 @@
 #ifndef KVL_POLICY_TREE_H
 #define KVL_POLICY_TREE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,12 +33,14 @@ struct tree_node {
         uint32_t first_child_1; /* NODE_NONE: a leaf */
         uint32_t prev_1; /* sibling; a root or first child: itself; NODE_NONE: not in the tree */
         uint32_t next_1; /* sibling; NODE_NONE: the last one, or a root */
-        uint32_t n_near; /* a count: children in its tier or above */
 };
+static_assert(sizeof(struct tree_node) == 16, "docs/PERFORMANCE.md has the bytes of a page");
 
 struct tree {
         struct tree_node *nodes;    /* owned */
         uint32_t n_nodes;           /* size of the array */
+        uint32_t *near;             /* owned; of each node the children in its tier or above */
+        uint32_t near_len;          /* size of that; 0: there is one tier, where all are */
         uint32_t n_tiers;           /* 1..TREE_TIERS */
         uint32_t first[TREE_TIERS]; /* node of each tier; first[0] = 0 */
 };
@@ -45,8 +49,8 @@ struct tree {
 void tree_init(struct tree *t);
 void tree_deinit(struct tree *t);
 
-/* Of a tree that is empty: tier i has the nodes first[i] .. first[i + 1] - 1, the last one all from
- * its first on. Ascending, first[0] = 0. Kept by tree_reset(). */
+/* Of a tree in which nothing is reserved: tier i has the nodes first[i] .. first[i + 1] - 1, the
+ * last one all from its first on. Ascending, first[0] = 0. Kept by tree_reset(). */
 void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers);
 
 /* Makes nodes 0..n-1 usable (n < NODE_NONE). 0 or -ENOMEM (unchanged). Never shrinks. */
@@ -74,13 +78,13 @@ static inline bool tree_has(const struct tree *t, uint32_t node)
         return node < t->n_nodes && t->nodes[node].prev_1 != 0;
 }
 
-/* It is looked at soon: its memory, which may be in two cache lines, is fetched. Any number. */
+/* It is looked at soon: its memory is fetched. Any number. */
 static inline void tree_prefetch(const struct tree *t, uint32_t node)
 {
-        if (node >= t->n_nodes)
-                return;
-        __builtin_prefetch(&t->nodes[node].parent_1, 1);
-        __builtin_prefetch(&t->nodes[node].n_near, 1);
+        if (node < t->n_nodes)
+                __builtin_prefetch(&t->nodes[node], 1);
+        if (node < t->near_len)
+                __builtin_prefetch(&t->near[node], 1);
 }
 
 static inline uint32_t tree_tier(const struct tree *t, uint32_t node)
@@ -115,7 +119,7 @@ static inline bool tree_is_leaf(const struct tree *t, uint32_t node)
 
 static inline bool tree_is_tip(const struct tree *t, uint32_t node)
 {
-        return t->nodes[node].n_near == 0;
+        return t->n_tiers == 1 ? tree_is_leaf(t, node) : t->near[node] == 0;
 }
 
 /* Of a parent: a root is nobody's. */
@@ -132,7 +136,9 @@ static inline bool tree_hides_tip(const struct tree *t, uint32_t node)
 {
         uint32_t parent = tree_parent(t, node);
 
-        return parent != NODE_NONE && t->nodes[parent].n_near == 1 &&
+        if (t->n_tiers == 1)
+                return tree_is_only_child(t, node);
+        return parent != NODE_NONE && t->near[parent] == 1 &&
                tree_tier(t, node) <= tree_tier(t, parent);
 }
 

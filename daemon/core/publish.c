@@ -122,6 +122,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         ns->evict->insert(ns->policy, o->page,
                 &(struct evict_insert){.id = store_hash_key(ns_store(ns), o->key),
                         .tokens = o->tokens,
+                        .depth = ns_note(ns, o->page)->depth,
                         .request = request_id(a, o->request)},
                 ns_store(ns)->now_nsec);
         request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, o->page);

@@ -346,7 +346,7 @@ static void enter(struct rebuild *b, uint32_t page, uint32_t parent)
         tree_insert(&ns->tree, page, parent);
         ancestors_insert_below(&ns->ancestors, page, p->depth, above);
         ns->evict->insert(ns->policy, page,
-                &(struct evict_insert){.id = p->id, .tokens = p->tokens},
+                &(struct evict_insert){.id = p->id, .tokens = p->tokens, .depth = p->depth},
                 b->oldest_sec * NSEC_PER_SEC);
         nsset_sealed(ns, page);
 }

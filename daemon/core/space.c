@@ -166,8 +166,9 @@ static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_
                 tag_enter(ns, page);
         ns_enter_tree(ns, page, parent);
         ns->evict->insert(ns->policy, page,
-                &(struct evict_insert){
-                        .id = store_hash_key(ns_store(ns), d->key), .tokens = d->tokens},
+                &(struct evict_insert){.id = store_hash_key(ns_store(ns), d->key),
+                        .tokens = d->tokens,
+                        .depth = ns_note(ns, page)->depth},
                 ns_store(ns)->now_nsec);
         ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
         nsset_sealed(ns, page);

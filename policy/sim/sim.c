@@ -322,6 +322,7 @@ static void insert(struct sim *s, const struct sim_request *r, uint32_t i)
         struct evict_insert what = {
                 .id = id_of(path[i]),
                 .tokens = tokens_of(s, r, i),
+                .depth = i + 1,
                 .request = (uint64_t)s->next + 1,
         };
 

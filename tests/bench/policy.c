@@ -61,7 +61,8 @@ struct cache {
 
 static void cache_insert(struct cache *c, uint32_t page, uint32_t parent)
 {
-        struct evict_insert what = {.id = ++c->id * UINT64_C(0x9e3779b97f4a7c15), .tokens = 64};
+        struct evict_insert what = {
+                .id = ++c->id * UINT64_C(0x9e3779b97f4a7c15), .tokens = 64, .depth = 1};
 
         tree_insert(&c->tree, page, parent);
         if (!c->ops) {

@@ -189,6 +189,7 @@ static bool publish(struct world *w, struct request *r)
         struct evict_insert what = {
                 .id = id,
                 .tokens = 1 + random_below(PAGE_TOKENS),
+                .depth = r->depth + 1,
                 .request = random_below(8) == 0 ? 0 : r->id,
         };
 
@@ -484,7 +485,7 @@ static void test_unused_goes_before_used(void **state)
                         tree_insert(&w.tree, i, NODE_NONE);
                         w.ids[i] = id_below(&w, NODE_NONE, i);
                         (*p)->insert(w.policy, i,
-                                &(struct evict_insert){w.ids[i], PAGE_TOKENS, r.id}, w.clock);
+                                &(struct evict_insert){w.ids[i], PAGE_TOKENS, 1, r.id}, w.clock);
                         (*p)->request_end(w.policy, r.id, w.clock);
                         (*p)->idle(w.policy, i, w.clock);
                         w.clock += 1000000000;

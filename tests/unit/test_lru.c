@@ -31,7 +31,7 @@ static void cache_deinit(struct cache *c)
 static void insert(struct cache *c, uint32_t node, uint32_t parent)
 {
         tree_insert(&c->tree, node, parent);
-        ops->insert(c->lru, node, &(struct evict_insert){.id = node, .tokens = 16}, 0);
+        ops->insert(c->lru, node, &(struct evict_insert){.id = node, .tokens = 16, .depth = 1}, 0);
 }
 
 static void drop(struct cache *c, uint32_t node, enum evict_reason why)

@@ -84,6 +84,11 @@ static void evict_all(struct cache *c)
         c->first_session = c->n_sessions;
 }
 
+static uint32_t depth_of(const struct cache *c, uint32_t node)
+{
+        return node == NODE_NONE ? 0 : depth_of(c, tree_parent(&c->tree, node)) + 1;
+}
+
 static void publish(struct cache *c, uint32_t id, uint32_t parent, uint32_t tokens)
 {
         uint32_t node = c->free[--c->n_free];
@@ -92,7 +97,11 @@ static void publish(struct cache *c, uint32_t id, uint32_t parent, uint32_t toke
         c->node_1[id] = node + 1;
         tree_insert(&c->tree, node, parent);
         ops->insert(c->pgi, node,
-                &(struct evict_insert){.id = id, .tokens = tokens, .request = c->request}, c->now);
+                &(struct evict_insert){.id = id,
+                        .tokens = tokens,
+                        .depth = depth_of(c, parent) + 1,
+                        .request = c->request},
+                c->now);
 }
 
 /* Looks the text up, publishes what isn't cached, leaves the request running. The number of pages
@@ -596,7 +605,9 @@ static void test_other_tiers(void **state)
 
         cache_init(&c, 0);
         ops->free(c.pgi);
+        tree_deinit(&c.tree);
         tree_set_tiers(&c.tree, (uint32_t[]){0, below}, 2);
+        assert_int_equal(tree_reserve(&c.tree, N_NODES), 0);
         params.tree = &c.tree;
         assert_int_equal(ops->new (&params, &c.pgi), 0);
         assert_int_equal(ops->reserve(c.pgi, N_NODES), 0);

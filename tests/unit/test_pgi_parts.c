@@ -290,8 +290,8 @@ static void test_ghosts_are_bounded(void **state)
 
                 assert_int_equal(pgi_ghosts_init(&g, limits[k]), 0);
                 for (uint32_t i = 0; i < 20000; i++) {
-                        ghost = (struct pgi_ghost){.touched = i, .accesses = i & 0xff};
-                        n_forgotten += pgi_ghosts_put(&g, i, &ghost, &old);
+                        ghost = (struct pgi_ghost){.tag = pgi_ghost_tag(i), .touched = i};
+                        n_forgotten += pgi_ghosts_put(&g, &ghost, &old);
                         pgi_ghosts_grow(&g, i % 3, forget, &n_forgotten);
                         if (i % 1000 == 0)
                                 assert_null(pgi_ghosts_check(&g));
@@ -300,9 +300,9 @@ static void test_ghosts_are_bounded(void **state)
                 assert_true(g.n >= MIN(limits[k], 20000U) * 3 / 4);
                 assert_int_equal(g.n + n_forgotten, 20000);
                 for (uint32_t i = 0; i < 20000; i++)
-                        if (pgi_ghosts_take(&g, i, &ghost)) {
+                        if (pgi_ghosts_take(&g, pgi_ghost_tag(i), &ghost)) {
                                 assert_int_equal(ghost.touched, i);
-                                assert_false(pgi_ghosts_take(&g, i, &ghost));
+                                assert_false(pgi_ghosts_take(&g, pgi_ghost_tag(i), &ghost));
                                 n_found++;
                         }
                 assert_int_equal(n_found + n_forgotten, 20000);
@@ -318,13 +318,13 @@ static void test_the_oldest_ghost_is_forgotten(void **state)
 
         assert_int_equal(pgi_ghosts_init(&g, 3), 0);
         for (uint32_t i = 0; i < 3; i++)
-                assert_false(pgi_ghosts_put(
-                        &g, 10 + i, &(struct pgi_ghost){.touched = 50 - i, .class = 1}, &old));
-        assert_true(pgi_ghosts_put(&g, 13, &(struct pgi_ghost){.touched = 60}, &old));
+                assert_false(pgi_ghosts_put(&g,
+                        &(struct pgi_ghost){.tag = 10 + i, .touched = 50 - i, .class = 1}, &old));
+        assert_true(pgi_ghosts_put(&g, &(struct pgi_ghost){.tag = 13, .touched = 60}, &old));
         assert_int_equal(old.touched, 48);
         assert_false(pgi_ghosts_take(&g, 12, &ghost));
-        assert_true(pgi_ghosts_put(&g, 13, &(struct pgi_ghost){.touched = 70}, &old));
-        assert_int_equal(old.touched, 60); /* the same id */
+        assert_true(pgi_ghosts_put(&g, &(struct pgi_ghost){.tag = 13, .touched = 70}, &old));
+        assert_int_equal(old.touched, 60); /* the same tag */
         assert_true(pgi_ghosts_take(&g, 10, &ghost));
         assert_int_equal(ghost.class, 1);
         pgi_ghosts_deinit(&g);
@@ -346,7 +346,8 @@ static void test_ghosts_without_memory(void **state)
         }
         assert_int_equal(pgi_ghosts_init(&g, 10000), 0);
         for (uint32_t i = 0; i < 400; i++)
-                n_forgotten += pgi_ghosts_put(&g, i, &(struct pgi_ghost){0}, &old);
+                n_forgotten +=
+                        pgi_ghosts_put(&g, &(struct pgi_ghost){.tag = pgi_ghost_tag(i)}, &old);
         alloc_fail_at(1);
         assert_false(pgi_ghosts_grow(&g, 1, forget, &n_forgotten));
         assert_true(alloc_fail_end());
@@ -402,6 +403,29 @@ static void test_line_is_lru(void **state)
                 known[page] = true;
                 assert_int_equal(l.hits - before, hit);
                 assert_int_equal(l.n, plain.n);
+        }
+}
+
+/* A page that isn't used any more, for 100 times 2^22 epochs, and one that was just used: LRU has
+ * the second alone, however often the bits of the first come around. */
+static void test_bits_of_stamps(void **state)
+{
+        struct pgi_lru l = {.line = UINT32_MAX - 700, .base = UINT32_MAX - 700, .current = 300};
+        uint32_t old_bits = (l.base - 1) & PGI_STAMP_MASK, bits;
+
+        for (uint32_t age = 0; age < PGI_STAMP_MASK; age += 12345)
+                assert_int_equal(
+                        pgi_lru_stamp(&l, (l.current - age) & PGI_STAMP_MASK), l.current - age);
+        for (uint32_t i = 0; i < 100; i++) {
+                uint32_t by = i % 2 ? PGI_STAMP_MASK / 2 : PGI_STAMP_MASK / 2 - 900;
+
+                l.line += by;
+                l.base += by;
+                l.current += by;
+                bits = l.current & PGI_STAMP_MASK;
+                assert_true(pgi_lru_has(&l, pgi_lru_stamp(&l, bits)));
+                assert_false(pgi_lru_has(&l, pgi_lru_stamp(&l, old_bits)));
+                old_bits = pgi_lru_renewed(&l, pgi_lru_stamp(&l, old_bits)) & PGI_STAMP_MASK;
         }
 }
 
@@ -601,6 +625,7 @@ int main(void)
                 TEST(test_the_oldest_ghost_is_forgotten),
                 TEST(test_ghosts_without_memory),
                 TEST(test_line_is_lru),
+                TEST(test_bits_of_stamps),
                 TEST(test_behind_when_it_surely_loses),
                 TEST(test_not_behind_by_chance_or_trifles),
                 TEST(test_requests_that_never_end),

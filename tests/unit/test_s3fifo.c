@@ -36,7 +36,7 @@ static uint64_t id_of(uint32_t text)
 
 static void insert_text(struct cache *c, uint32_t node, uint32_t parent, uint32_t text)
 {
-        struct evict_insert what = {.id = id_of(text), .tokens = 16};
+        struct evict_insert what = {.id = id_of(text), .tokens = 16, .depth = 1};
 
         tree_insert(&c->tree, node, parent);
         ops->insert(c->policy, node, &what, 0);

@@ -118,7 +118,8 @@ static void cache_deinit(struct cache *c)
 static void insert(struct cache *c, uint32_t node, uint32_t parent)
 {
         tree_insert(&c->tree, node, parent);
-        c->ops->insert(c->policy, node, &(struct evict_insert){.id = node, .tokens = 512}, 0);
+        c->ops->insert(
+                c->policy, node, &(struct evict_insert){.id = node, .tokens = 512, .depth = 1}, 0);
         c->ops->idle(c->policy, node, 0);
 }
 

@@ -116,6 +116,35 @@ static void test_out_of_memory_changes_nothing(void **state)
         tree_deinit(&t);
 }
 
+/* With tiers there are two arrays. */
+static void test_out_of_memory_with_tiers(void **state)
+{
+        struct tree t;
+
+        tree_init(&t);
+        tree_set_tiers(&t, (uint32_t[]){0, 10}, 2);
+        assert_int_equal(tree_reserve(&t, 20), 0);
+        tree_insert(&t, 1, NODE_NONE);
+        tree_insert(&t, 2, 1);
+        alloc_fail_each(n)
+        {
+                int r = tree_reserve(&t, 100 + n);
+
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                assert_null(tree_check(&t));
+                assert_true(!tree_is_tip(&t, 1) && tree_is_tip(&t, 2));
+        }
+        alloc_fail_each(n)
+        {
+                int r = tree_reset(&t);
+
+                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
+                assert_null(tree_check(&t));
+                assert_int_equal(tree_has(&t, 1), r < 0);
+        }
+        tree_deinit(&t);
+}
+
 static void test_move_takes_the_place(void **state)
 {
         struct tree t;
@@ -205,7 +234,11 @@ static void test_tips(void **state)
         tree_move(&t, 11, 1); /* up, past its parent: that may not go further down */
         assert_true(!tree_is_tip(&t, 10) && tree_is_tip(&t, 1) && tree_is_tip(&t, 12));
         assert_null(tree_check(&t));
+        t.near[1]++;
+        assert_non_null(tree_check(&t));
+        t.near[1]--;
         assert_int_equal(tree_reset(&t), 0);
+        assert_null(tree_check(&t));
         assert_int_equal(tree_tier(&t, 10), 1);
         tree_deinit(&t);
 }
@@ -227,10 +260,6 @@ static void test_check_finds_damage(void **state)
         t.nodes[3].next_1 = 1; /* links outside the tree */
         assert_non_null(tree_check(&t));
         t.nodes[3].next_1 = 0;
-        t.nodes[0].n_near = 1;
-        assert_non_null(tree_check(&t));
-        t.nodes[0].n_near = 2;
-        assert_null(tree_check(&t));
         t.nodes[0].first_child_1 = 0; /* children nobody reaches */
         assert_non_null(tree_check(&t));
         tree_deinit(&t);
@@ -352,6 +381,7 @@ int main(void)
                 TEST(test_reset_forgets),
                 TEST(test_move_takes_the_place),
                 TEST(test_out_of_memory_changes_nothing),
+                TEST(test_out_of_memory_with_tiers),
                 TEST(test_long_chain_goes_in_linear_time),
                 TEST(test_tips),
                 TEST(test_check_finds_damage),
