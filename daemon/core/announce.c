@@ -20,14 +20,14 @@
 static void link_page(struct ns *ns, uint32_t page)
 {
         struct extent_set *set = ns_set_of(ns, page);
-        struct page_note *note = ns_note(ns, page);
+        struct page_extra *extra = ns_make_extra(ns, page);
 
         if (set->first_announced == 0)
                 list_append(&ns->announced_sets, &set->announced_link);
-        note->announced_prev = 0;
-        note->announced_next = set->first_announced;
-        if (note->announced_next != 0)
-                ns_note(ns, note->announced_next - 1)->announced_prev = page + 1;
+        extra->announced_prev = 0;
+        extra->announced_next = set->first_announced;
+        if (extra->announced_next != 0)
+                ns_make_extra(ns, extra->announced_next - 1)->announced_prev = page + 1;
         set->first_announced = page + 1;
         ns->n_announced++;
 }
@@ -35,15 +35,17 @@ static void link_page(struct ns *ns, uint32_t page)
 static void unlink_page(struct ns *ns, uint32_t page)
 {
         struct extent_set *set = ns_set_of(ns, page);
-        struct page_note *note = ns_note(ns, page);
+        struct page_extra *extra = ns_make_extra(ns, page);
 
-        if (note->announced_prev != 0)
-                ns_note(ns, note->announced_prev - 1)->announced_next = note->announced_next;
+        if (extra->announced_prev != 0)
+                ns_make_extra(ns, extra->announced_prev - 1)->announced_next =
+                        extra->announced_next;
         else
-                set->first_announced = note->announced_next;
-        if (note->announced_next != 0)
-                ns_note(ns, note->announced_next - 1)->announced_prev = note->announced_prev;
-        note->announced_prev = note->announced_next = 0;
+                set->first_announced = extra->announced_next;
+        if (extra->announced_next != 0)
+                ns_make_extra(ns, extra->announced_next - 1)->announced_prev =
+                        extra->announced_prev;
+        extra->announced_prev = extra->announced_next = 0;
         if (set->first_announced == 0)
                 list_remove(&set->announced_link);
         ns->n_announced--;
@@ -83,7 +85,7 @@ static int check_key(const struct ns *ns, uint64_t hash, const uint8_t *key, uin
         *ret_page = page;
         ns_store(ns)->counters.announces_pending++;
         return detail_set(d, KVL_STATUS_PENDING, "client %llu is computing the key: wait for it",
-                (unsigned long long)ns_note(ns, page)->announcer);
+                (unsigned long long)ns_extra(ns, page)->announcer);
 }
 
 static int announce_page(
@@ -110,7 +112,7 @@ static int announce_page(
                         ns->name);
         }
         p->announced = 1;
-        ns_note(ns, page)->announcer = a->member->id;
+        ns_make_extra(ns, page)->announcer = a->member->id;
         a->has_announced = true;
         link_page(ns, page);
         ns_store(ns)->counters.announced++;
@@ -179,7 +181,7 @@ static void end_granted(struct ns *ns, uint32_t page)
 {
         shared_hide_pending(ns, page);
         end(ns, page);
-        ns_note(ns, page)->announcer = 0;
+        ns_make_extra(ns, page)->announcer = 0;
 }
 
 void announce_withdraw(struct ns *ns, uint32_t page)
@@ -214,7 +216,7 @@ bool announce_fulfil(struct ns *ns, uint64_t hash, uint32_t page)
 
 static bool is_announced_by(const struct attach *a, uint32_t page)
 {
-        return ns_page(a->ns, page)->announced && ns_note(a->ns, page)->announcer == a->member->id;
+        return ns_page(a->ns, page)->announced && ns_extra(a->ns, page)->announcer == a->member->id;
 }
 
 static bool is_stale(const struct ns *ns, uint32_t page)
@@ -234,7 +236,7 @@ static uint64_t withdraw_those(struct extent_set *set, const struct attach *of)
         for (; next != 0; n++) {
                 uint32_t page = next - 1;
 
-                next = ns_note(set->ns, page)->announced_next;
+                next = ns_extra(set->ns, page)->announced_next;
                 if (!of || is_announced_by(of, page))
                         announce_withdraw(set->ns, page);
         }
@@ -385,10 +387,10 @@ static const char *check_set(const struct extent_set *set, uint32_t *n)
 
                 if (!p || !p->announced || ns_set_of(ns, page_1 - 1) != set)
                         return "lists an announced page that isn't";
-                if (ns_note(ns, page_1 - 1)->announced_prev != before)
+                if (ns_extra(ns, page_1 - 1)->announced_prev != before)
                         return "lists announced pages whose neighbours disagree";
                 before = page_1;
-                page_1 = ns_note(ns, page_1 - 1)->announced_next;
+                page_1 = ns_extra(ns, page_1 - 1)->announced_next;
         }
         return NULL;
 }

@@ -147,8 +147,8 @@ static struct disk_page describe(const struct ns *ns, uint32_t page)
         const struct page_note *note = ns_note(ns, page);
         const struct page *parent =
                 note->place.parent == PAGE_NONE ? NULL : ns_page(ns, note->place.parent);
-        struct disk_page d = {.tag = note->tag,
-                .end_token = note->end_token,
+        struct disk_page d = {.tag = ns_extra(ns, page)->tag,
+                .end_token = p->end_token,
                 .tokens = p->tokens,
                 .depth = note->depth,
                 .length = (uint32_t)stored_page_bytes(ns, TIER_DISK),
@@ -169,7 +169,7 @@ uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
         *p = (struct carry_page){.from = from,
                 .to = to,
                 .sets = {ns_set_of(c->ns, from), ns_set_of(c->ns, to)},
-                .content = ns_note(c->ns, from)->content};
+                .content = ns_extra(c->ns, from)->content};
         if (c->from == TIER_DISK || c->to == TIER_DISK)
                 p->disk = describe(c->ns, from);
         return c->n++;

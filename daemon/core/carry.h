@@ -35,7 +35,7 @@ struct queue;
 struct carry_page {
         uint32_t from, to;
         struct extent_set *sets[2]; /* of these; borrowed while the carry has its namespace */
-        /* What page_note.content is of `from`; from the end on, where result is 0, of `to`. */
+        /* What page_extra.content is of `from`; from the end on, where result is 0, of `to`. */
         uint64_t content;
         struct disk_page disk; /* to or from a disk: what it is there */
         struct iovec iov;

@@ -262,10 +262,10 @@ static const char *check_pins(const struct page *p, uint32_t pins, uint32_t n_wi
 {
         bool may_be_pinned = p->state == PAGE_SEALED || p->state == PAGE_DETACHED;
 
-        if (p->n_pins != pins)
-                return "its pin count isn't the sum of its clients' pins";
         if (pins > 0 && !may_be_pinned)
                 return "is pinned in a state that has no pins";
+        if (page_pins(p) != pins)
+                return "its pin count isn't the sum of its clients' pins";
         if (pins == 0 && p->state == PAGE_DETACHED && !p->watched && n_windows == 0)
                 return "is detached but nobody pins it";
         if (n_windows > 0 && !may_be_pinned)
@@ -324,14 +324,14 @@ static const char *check_page(const struct checker *c, uint32_t page, struct tal
         if (cached && tier_of_page(&ns->geometry, page) == TIER_DISK && !space_has(ns, page))
                 return "is on a disk that doesn't have it";
         t->n_state[p->state]++;
-        t->n_pinned += p->n_pins > 0;
+        t->n_pinned += page_pins(p) > 0;
         t->n_stale += stale;
         t->n_watched += p->watched;
         t->n_ready += p->ready;
         t->n_announced += p->announced;
         why = check_bits(p);
         if (!why)
-                why = check_pins(p, c->pins[page], ns_note(ns, page)->n_windows);
+                why = check_pins(p, c->pins[page], ns_extra(ns, page)->n_windows);
         if (!why && cached)
                 why = check_cached(ns, page, p);
         if (!why && p->announced)

@@ -56,7 +56,7 @@ static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool 
         drops_page_goes(ns, page);
         ns->evict->remove(ns->policy, page, why);
         ns_leave_tree(ns, page);
-        if (p->n_pins > 0)
+        if (page_pins(p) > 0)
                 ns_set_state(ns, page, PAGE_DETACHED);
         else
                 ns_let_go(ns, page, is_retired);
@@ -71,7 +71,7 @@ static void count_evictions(struct ns *ns, uint64_t n)
 
 static bool drop_idle_leaf(struct ns *ns, uint32_t page, enum evict_reason why)
 {
-        assert(ns_page(ns, page)->n_pins == 0);
+        assert(page_pins(ns_page(ns, page)) == 0);
 
         if (!nsset_may_evict(ns, page) || !shared_retire(ns, page)) {
                 ns->evict->hold(ns->policy, page);

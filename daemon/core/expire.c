@@ -33,11 +33,12 @@ static bool is_older(uint32_t now_sec, uint32_t then_sec, uint64_t limit_nsec)
 static bool is_due(const struct ns *ns, uint32_t page)
 {
         const struct page_note *n = ns_note(ns, page);
+        uint32_t published_sec = ns_page(ns, page)->published_sec;
         uint32_t now_sec = store_now_sec(ns_store(ns));
 
         return is_older(now_sec, n->used_sec, expire_nsec(ns)) ||
                (!n->was_found &&
-                       is_older(now_sec, n->published_sec, ns->tenant->attrs.expire_unused_nsec));
+                       is_older(now_sec, published_sec, ns->tenant->attrs.expire_unused_nsec));
 }
 
 /* Nobody is known to read it: held pages are met again when they are let go. */
@@ -45,7 +46,7 @@ static bool is_idle_leaf(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
 
-        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p) && p->n_pins == 0 &&
+        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p) && page_pins(p) == 0 &&
                !p->watched && tree_is_leaf(&ns->tree, page);
 }
 

@@ -69,7 +69,7 @@ static int locate(const struct ns *ns, struct fetch_request *rq)
         }
         if ((tier_of_page(&ns->geometry, rq->page) != TIER_DEVICE) == rq->goes_down)
                 return FETCH_THERE;
-        return ns_note(ns, rq->page)->n_windows > 0 ? -ENOENT : 0;
+        return ns_extra(ns, rq->page)->n_windows > 0 ? -ENOENT : 0;
 }
 
 /* A FREE page of the device, MOVING from now on. 0; KVL_STATUS_FULL; -EAGAIN: one is being made. */

@@ -21,7 +21,7 @@ struct detail;
 #define NS_FORMAT_MAX     64
 #define NS_MAX_PLANES     1024
 #define NS_MAX_PER_TENANT 1024 /* namespaces; bounds what names cost the daemon; not tuned */
-/* Over all planes. A page costs the daemon about 270 bytes that nobody is charged for (measured by
+/* Over all planes. A page costs the daemon about 220 bytes that nobody is charged for (measured by
  * kvlease-bench footprint with evict = pgi, segments included), and 4 for each client that shares:
  * near 7 %. */
 #define NS_MIN_PAGE_BYTES 4096

@@ -212,7 +212,7 @@ static void explain_cached(const struct ns *ns, uint32_t page, struct explanatio
         *ret = (struct explanation){
                 .state = HISTORY_CACHED,
                 .page = page,
-                .age_sec = now_sec - n->published_sec,
+                .age_sec = now_sec - ns_page(ns, page)->published_sec,
                 .unused_sec = now_sec - n->used_sec,
                 .client_id = n->client,
                 .what = "",

@@ -32,7 +32,7 @@ static uint32_t count_held(const struct ns *ns, uint32_t first, uint32_t n)
                 const struct page *p = ns_page(ns, page);
 
                 n_held += p->state == PAGE_SEALED &&
-                          (p->n_pins > 0 || (any && shared_is_pinned(ns, page)));
+                          (page_pins(p) > 0 || (any && shared_is_pinned(ns, page)));
         }
         return n_held;
 }

@@ -326,6 +326,24 @@ struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set
         return container_of(next, struct extent_set, link);
 }
 
+const struct page_extra *ns_extra(const struct ns *ns, uint32_t page)
+{
+        return records_extra(&ns->records, page);
+}
+
+struct page_extra *ns_make_extra(struct ns *ns, uint32_t page)
+{
+        struct page_note *note = ns_note(ns, page);
+        struct page_extra *extra = &ns->records.extras[page];
+
+        if (!note->has_extra) {
+                *extra = (struct page_extra){0};
+                atomic_signal_fence(memory_order_seq_cst); /* before it counts */
+                note->has_extra = 1;
+        }
+        return extra;
+}
+
 void ns_note_use(struct ns *ns, uint32_t page)
 {
         ns_note(ns, page)->used_sec = store_now_sec(ns_store(ns));
@@ -365,6 +383,8 @@ static void turn(struct ns *ns, uint32_t page, uint64_t generation, enum page_st
                 p->epoch == (uint32_t)ns->epoch) /* what is older went as a whole */
                 space_forget(ns, page);
         tier->n_pages[p->state]--;
+        if (!is_shown(p->state) && is_shown(s)) /* it is in no list any more */
+                p->n_pins = 0;
         page_turn(p, generation, s);
         tier->n_pages[s]++;
         if (shows)
@@ -420,7 +440,7 @@ void ns_watch(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
 
-        assert(!p->watched && p->n_pins == 0 && is_shown(p->state));
+        assert(!p->watched && page_pins(p) == 0 && is_shown(p->state));
 
         p->watched = 1;
         p->prev = ns->last_watched;
@@ -445,7 +465,8 @@ static void unwatch(struct ns *ns, uint32_t page)
                 ns_page(ns, p->next)->prev = p->prev;
         else
                 ns->last_watched = p->prev;
-        p->prev = p->next = PAGE_NONE;
+        p->next = PAGE_NONE;
+        p->n_pins = 0;
         p->watched = 0;
         ns->n_watched--;
 }
@@ -454,15 +475,18 @@ void ns_pin_page(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
 
-        assert(is_shown(p->state) && p->n_pins < UINT32_MAX);
+        assert(is_shown(p->state) && page_pins(p) < UINT32_MAX);
 
-        if (p->n_pins++ > 0)
+        if (page_pins(p) > 0) {
+                p->n_pins++;
                 return;
+        }
         ns_set_of(ns, page)->tier->n_pinned++;
         if (p->watched) /* held already */
                 unwatch(ns, page);
         else if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
                 ns->evict->hold(ns->policy, page);
+        p->n_pins = 1;
 }
 
 /* What windows hold stays DETACHED for them. */
@@ -479,7 +503,7 @@ void ns_let_go(struct ns *ns, uint32_t page, bool is_retired)
                 sessions_page_goes(ns, page);
                 ns->n_stale--;
         }
-        if (ns_note(ns, page)->n_windows > 0) {
+        if (ns_extra(ns, page)->n_windows > 0) {
                 ns_set_state(ns, page, PAGE_DETACHED);
                 return;
         }
@@ -493,7 +517,7 @@ void ns_let_go(struct ns *ns, uint32_t page, bool is_retired)
 
 void ns_leave_page(struct ns *ns, uint32_t page)
 {
-        if (ns_page(ns, page)->n_pins > 0)
+        if (page_pins(ns_page(ns, page)) > 0)
                 ns_set_state(ns, page, PAGE_DETACHED);
         else
                 ns_let_go(ns, page, false);
@@ -505,7 +529,7 @@ void ns_settle_page(struct ns *ns, uint32_t page)
 
         assert(p->state == PAGE_DETACHED && !p->watched);
 
-        if (p->n_pins == 0 && ns_note(ns, page)->n_windows == 0)
+        if (page_pins(p) == 0 && ns_extra(ns, page)->n_windows == 0)
                 ns_let_go(ns, page, false);
 }
 
@@ -513,21 +537,21 @@ bool ns_page_is_kept(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
 
-        return p->state == PAGE_DETACHED && p->n_pins == 0 && ns_note(ns, page)->n_windows > 0;
+        return p->state == PAGE_DETACHED && page_pins(p) == 0 && ns_extra(ns, page)->n_windows > 0;
 }
 
 void ns_keep_page(struct ns *ns, uint32_t page)
 {
-        ns_note(ns, page)->n_windows++;
+        ns_make_extra(ns, page)->n_windows++;
 }
 
 void ns_unkeep_page(struct ns *ns, uint32_t page)
 {
         bool was_kept = ns_page_is_kept(ns, page);
 
-        assert(ns_note(ns, page)->n_windows > 0);
+        assert(ns_extra(ns, page)->n_windows > 0);
 
-        if (--ns_note(ns, page)->n_windows == 0 && was_kept)
+        if (--ns_make_extra(ns, page)->n_windows == 0 && was_kept)
                 ns_let_go(ns, page, false);
 }
 
@@ -535,7 +559,7 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
 {
         struct page *p = ns_page(ns, page);
 
-        assert(p->n_pins >= n && n > 0);
+        assert(page_pins(p) >= n && n > 0);
 
         p->n_pins -= n;
         if (p->n_pins > 0)
@@ -586,7 +610,7 @@ uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *dat
                                 any = shared_run_is_pinned(
                                         ns, page, MIN(set_pages - i, SHARED_RUN_PAGES));
                         if (!is_shown(p->state) ||
-                                (p->n_pins == 0 && !(any && shared_is_pinned(ns, page))))
+                                (page_pins(p) == 0 && !(any && shared_is_pinned(ns, page))))
                                 continue;
                         n++;
                         if (fn)
@@ -666,7 +690,7 @@ void ns_sweep_page(struct ns *ns, uint32_t page)
 
         if (!ns_page_is_stale(ns, p))
                 return;
-        if (p->n_pins == 0) {
+        if (page_pins(p) == 0) {
                 ns_let_go(ns, page, false);
                 return;
         }

@@ -268,6 +268,12 @@ static inline struct page_note *ns_note(const struct ns *ns, uint32_t page)
         return &ns->sets[number]->notes[page - number * ns->geometry.set_pages];
 }
 
+/* Likewise, to be read; all zero where it has none. Borrowed until it gets one, or is FREE. */
+const struct page_extra *ns_extra(const struct ns *ns, uint32_t page);
+
+/* The same to be written: it has one from now on, all zero at first, until it is FREE. */
+struct page_extra *ns_make_extra(struct ns *ns, uint32_t page);
+
 /* The set of a page that is bound. */
 static inline struct extent_set *ns_set_of(const struct ns *ns, uint32_t page)
 {

@@ -355,7 +355,7 @@ static bool is_pinned(const struct nsset *set, const struct entry *e, uint64_t w
                 uint32_t page = ns_find_page(ns, e->key);
 
                 if (page != PAGE_NONE &&
-                        (ns_page(ns, page)->n_pins > 0 || shared_is_pinned(ns, page)))
+                        (page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page)))
                         return true;
         }
         return false;

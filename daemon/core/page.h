@@ -26,6 +26,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,15 +46,24 @@ struct page {
                         const uint64_t generation : 56;
                 };
         };
-        uint32_t epoch;  /* of the namespace when granted (low 32 bits) */
-        uint32_t n_pins; /* taken over the socket, of all members; SEALED, DETACHED. Those in pin
-                            segments are counted there (shared.h) */
-        uint32_t owner;  /* GRANTED: group id */
-        uint32_t prev, next; /* FREE: its set's free list; GRANTED: its group's grants; watched: its
-                                namespace's list. PAGE_NONE ends */
-        uint16_t tokens;     /* SEALED, DETACHED; ready: the slot it lies in */
-        uint16_t mark : 1;   /* scratch of one call (free_pages); 0 outside of it */
-        uint16_t ready : 1;  /* GRANTED: in a magazine, and not seen to be claimed */
+        uint32_t epoch;     /* of the namespace when granted (low 32 bits) */
+        uint32_t end_token; /* SEALED, DETACHED: tokens of its text up to its end */
+        union {
+                uint32_t owner; /* GRANTED: group id */
+                /* SEALED, DETACHED: of the store's clock. Stored after page_turn(), as it is
+                 * `owner` until then. */
+                uint32_t published_sec;
+        };
+        /* prev, next: FREE: its set's free list; GRANTED: its group's grants; watched: its
+         * namespace's list. PAGE_NONE ends. */
+        union {
+                uint32_t prev;
+                uint32_t n_pins; /* SEALED, DETACHED, and not watched: page_pins() */
+        };
+        uint32_t next;
+        uint16_t tokens;        /* SEALED, DETACHED; ready: the slot it lies in */
+        uint16_t mark : 1;      /* scratch of one call (free_pages); 0 outside of it */
+        uint16_t ready : 1;     /* GRANTED: in a magazine, and not seen to be claimed */
         uint16_t reported : 1;  /* GRANTED: named by an unfinished REPORT */
         uint16_t watched : 1;   /* SEALED, DETACHED: met with pins in segments and none of its own:
                                    looked at again by ns_look_again() */
@@ -63,8 +73,10 @@ struct page {
         uint16_t announced : 1;  /* GRANTED: `key` is reserved for it (announce.h) */
 };
 
-static_assert(sizeof(struct page) == 64, "one cache line a page");
+static_assert(sizeof(struct page) == 64, "a cache line; docs/PERFORMANCE.md has a page's bytes");
 static_assert(offsetof(struct page, word) == 32 && offsetof(struct page, epoch) == 40, "layout");
+static_assert(
+        offsetof(struct page, end_token) == 44 && offsetof(struct page, n_pins) == 52, "layout");
 static_assert(offsetof(struct page, owner) == 48 && offsetof(struct page, tokens) == 60, "layout");
 
 #define PAGE_GENERATION_MAX ((UINT64_C(1) << 56) - 1)
@@ -72,6 +84,15 @@ static_assert(offsetof(struct page, owner) == 48 && offsetof(struct page, tokens
 static inline uint64_t page_word(uint64_t generation, enum page_state s)
 {
         return generation << 8 | (uint64_t)s;
+}
+
+/* Pins taken over the socket, of all members. Those in pin segments are counted there (shared.h).
+ * A page that is watched has none. */
+static inline uint32_t page_pins(const struct page *p)
+{
+        bool may_be_pinned = p->state == PAGE_SEALED || p->state == PAGE_DETACHED;
+
+        return may_be_pinned && !p->watched ? p->n_pins : 0;
 }
 
 /* Everything that was stored before is there where this is. */
@@ -96,6 +117,32 @@ union page_place {
  * the store's clock. All zero while the page is FREE.
  */
 struct page_note {
+        uint64_t client; /* GRANTED: who leased it; SEALED, DETACHED: who published it */
+        union {
+                /* SEALED, DETACHED: when it was published, or found as the deepest page of a
+                 * lookup. Stored after page_turn(), as it is `seq` until then. */
+                uint32_t used_sec;
+                /* GRANTED: by which of the client's LEASE frames, low 32 bits of its number; 0:
+                 * put into its magazine; PAGE_SEQ_NONE: about to be published, no LEASE gives it
+                 * back. */
+                uint32_t seq;
+        };
+        uint32_t was_found : 1; /* since it was published */
+        uint32_t has_extra : 1; /* it has a struct page_extra, which may be all zero */
+        uint32_t depth : 30;    /* SEALED, DETACHED: pages of its text up to its end */
+        union page_place place; /* SEALED, DETACHED */
+};
+static_assert(sizeof(struct page_note) == 24, "docs/PERFORMANCE.md has the bytes of a page");
+static_assert(offsetof(struct page_note, used_sec) == 8, "layout");
+static_assert(offsetof(struct page_note, place) == 16, "layout");
+
+/*
+ * What is known of few pages: that have a tag, are announced, where sessions end, that windows
+ * hold, or that lie below the device. There is room for one of each page, and where a page has none
+ * (page_note.has_extra) it is neither read nor written, so that it costs no memory: ns_extra(),
+ * ns_make_extra(). What is in one that no page has means nothing.
+ */
+struct page_extra {
         union {
                 uint64_t tag;       /* SEALED: as published; 0: none */
                 uint64_t announcer; /* GRANTED and announced: the client who is to publish it */
@@ -108,32 +155,15 @@ struct page_note {
                         uint32_t announced_prev, announced_next; /* GRANTED: of announce.c */
                 };
         };
-        uint32_t published_sec; /* SEALED, DETACHED */
-        uint32_t used_sec;      /* published, or found as the deepest page of a lookup */
-        uint64_t client;        /* GRANTED: who leased it; SEALED, DETACHED: who published it */
-        uint32_t tails;         /* id of what sessions end with here; 0: none (session.h) */
-        uint32_t n_windows;     /* sessions that hold it beside the tree */
-        uint32_t was_found : 1; /* since it was published */
-        uint32_t depth : 31;    /* SEALED, DETACHED: pages of its text up to its end */
-        uint32_t end_token;     /* likewise: tokens */
-        union page_place place; /* SEALED, DETACHED */
-        union {
-                struct {
-                        /* GRANTED: by which of the client's LEASE frames, low 32 bits of its
-                         * number; 0: put into its magazine; PAGE_SEQ_NONE: about to be published,
-                         * no LEASE gives it back. */
-                        uint32_t seq;
-                        uint32_t reserved;
-                };
-                /* SEALED, DETACHED, below the device: base/sum.h of the bytes that are stored. */
-                uint64_t content;
-        };
+        uint32_t tails;     /* id of what sessions end with here; 0: none (session.h) */
+        uint32_t n_windows; /* sessions that hold it beside the tree */
+        uint64_t content;   /* SEALED, DETACHED, below the device: base/sum.h of the bytes that are
+                               stored; on a disk where they are */
 };
-static_assert(sizeof(struct page_note) == 64, "layout");
-static_assert(offsetof(struct page_note, client) == 24, "layout");
-static_assert(offsetof(struct page_note, end_token) == 44, "layout");
-static_assert(offsetof(struct page_note, place) == 48, "layout");
-static_assert(offsetof(struct page_note, seq) == 56, "layout");
+static_assert(sizeof(struct page_extra) == 32, "docs/PERFORMANCE.md has the bytes of a page");
+static_assert(offsetof(struct page_extra, tag_prev) == 8, "layout");
+static_assert(offsetof(struct page_extra, tails) == 16, "layout");
+static_assert(offsetof(struct page_extra, content) == 24, "layout");
 
 const char *page_state_name(enum page_state s);
 

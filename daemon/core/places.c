@@ -16,19 +16,18 @@ bool places_is_idle(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
 
-        return ns_note(ns, page)->n_windows == 0 && p->state == PAGE_SEALED &&
-               !ns_page_is_stale(ns, p) && p->n_pins == 0 && !p->watched;
+        return ns_extra(ns, page)->n_windows == 0 && p->state == PAGE_SEALED &&
+               !ns_page_is_stale(ns, p) && page_pins(p) == 0 && !p->watched;
 }
 
-/* But for what is linked with other pages. */
+/* But for what is linked with other pages, and for times. */
 static void move_note(const struct page_note *from, struct page_note *to)
 {
-        to->published_sec = from->published_sec;
-        to->used_sec = from->used_sec;
+        to->seq = PAGE_SEQ_NONE; /* before: whose it is by now didn't lease it */
+        atomic_signal_fence(memory_order_seq_cst);
         to->client = from->client;
         to->was_found = from->was_found;
         to->depth = from->depth;
-        to->end_token = from->end_token;
 }
 
 /* The record says of each what the tree says. */
@@ -56,12 +55,16 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         memcpy(p->key, old->key, KEY_BYTES);
         p->tokens = old->tokens;
         p->epoch = old->epoch;
+        p->end_token = old->end_token;
         move_note(ns_note(ns, from), ns_note(ns, to));
-        ns_note(ns, to)->content = content;
+        if (tier_of_page(&ns->geometry, to) != TIER_DEVICE)
+                ns_make_extra(ns, to)->content = content;
         FAULT_POINT("move-after-note");
         records_seal(ns, to, p->generation, ns_note(ns, from)->place.parent);
         shared_describe(ns, to);
         ns_set_state(ns, to, PAGE_SEALED);
+        p->published_sec = old->published_sec;
+        ns_note(ns, to)->used_sec = ns_note(ns, from)->used_sec;
         FAULT_POINT("move-two-pages");
         /* Whoever can write the segment can have taken its slot away: then it ends as any such
          * page. */
@@ -86,7 +89,7 @@ void places_change(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
 void places_change_pinned(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
 {
         const struct page *p = ns_page(ns, from);
-        bool was_held = p->n_pins > 0 || p->watched;
+        bool was_held = page_pins(p) > 0 || p->watched;
 
         take_place(ns, from, to, content);
         if (was_held)

@@ -810,7 +810,7 @@ void set_put_page(struct extent_set *set, uint32_t page)
 {
         struct page *p = page_of(set, page);
 
-        assert(p->state != PAGE_FREE && p->state != PAGE_NULL && p->n_pins == 0 && !p->watched);
+        assert(p->state != PAGE_FREE && p->state != PAGE_NULL && page_pins(p) == 0 && !p->watched);
 
         /* In front: a set that was full is used again before those that may empty. */
         if (set->recall.state != RECALL_NONE)
@@ -822,6 +822,7 @@ void set_put_page(struct extent_set *set, uint32_t page)
         *ns_note(set->ns, page) = (struct page_note){0};
         memset(p->key, 0, sizeof(p->key));
         p->tokens = 0;
+        p->end_token = 0;
         p->ready = p->reported = p->unindexed = 0;
         p->owner = 0;
         set_list_page(set, page);

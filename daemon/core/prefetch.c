@@ -270,7 +270,7 @@ static enum bring begin(
 
         if (transfer_find(ns, page))
                 return BRING_DONE;
-        if (ns_note(ns, page)->n_windows > 0)
+        if (ns_extra(ns, page)->n_windows > 0)
                 return BRING_STUCK;
         if (!may_begin(ns))
                 return BRING_MORE;

@@ -36,7 +36,6 @@ static void note_publish(const struct attach *a, uint32_t page)
 {
         struct page_note *n = ns_note(a->ns, page);
 
-        n->published_sec = n->used_sec = store_now_sec(ns_store(a->ns));
         FAULT_POINT("publish-before-client");
         n->seq = PAGE_SEQ_NONE; /* before: who leased it by this number may have been another */
         atomic_signal_fence(memory_order_seq_cst);
@@ -46,18 +45,18 @@ static void note_publish(const struct attach *a, uint32_t page)
 }
 
 /* What page_note.depth holds. */
-#define DEPTH_MAX ((UINT32_C(1) << 31) - 1)
+#define DEPTH_MAX ((UINT32_C(1) << 30) - 1)
 
 /* Where it lies in its text. */
 static void note_place(struct ns *ns, const struct publish_one *o)
 {
-        const struct page_note *up = o->parent == PAGE_NONE ? NULL : ns_note(ns, o->parent);
-        struct page_note *n = ns_note(ns, o->page);
-        uint64_t end = (up ? up->end_token : 0) + (uint64_t)o->tokens;
+        bool is_first = o->parent == PAGE_NONE;
+        uint32_t depth = is_first ? 0 : ns_note(ns, o->parent)->depth;
+        uint64_t end = (is_first ? 0 : ns_page(ns, o->parent)->end_token) + (uint64_t)o->tokens;
 
-        n->depth = up ? MIN((uint32_t)up->depth + 1, DEPTH_MAX) : 1;
+        ns_note(ns, o->page)->depth = MIN(depth + 1, DEPTH_MAX) & DEPTH_MAX;
         /* More only of one that a session's window puts where it is in that text. */
-        n->end_token = (uint32_t)MIN(end, (uint64_t)TEXT_TOKENS_MAX);
+        ns_page(ns, o->page)->end_token = (uint32_t)MIN(end, (uint64_t)TEXT_TOKENS_MAX);
 }
 
 /* What became of a page that was published, as docs/PROBES.md has it. */
@@ -66,16 +65,23 @@ enum published { PUBLISHED_SEALED, PUBLISHED_HIDDEN, PUBLISHED_DUPLICATE, PUBLIS
 #define PROBE_PUBLISH(a, o, at, what) \
         PROBE(kvleased, publish, (a)->ns->tenant, (a)->ns, (a)->member->id, at, (o)->tokens, what)
 
+/* It was published just now: in the place of what a GRANTED page has there. */
+static void note_time(struct ns *ns, uint32_t page)
+{
+        ns_page(ns, page)->published_sec = store_now_sec(ns_store(ns));
+        ns_note_use(ns, page);
+}
+
 /* Published, and nobody finds it. */
 static void hide_page(struct ns *ns, uint32_t page, bool is_private)
 {
         struct page *p = ns_page(ns, page);
 
-        ns_note(ns, page)->tag = 0;
+        tag_store(ns, page, 0);
         p->unindexed = !is_private;
         ns_store(ns)->counters.unindexed += !is_private;
         ns_set_state(ns, page, PAGE_DETACHED);
-        p->owner = 0;
+        note_time(ns, page);
 }
 
 /* SEALED and findable; DETACHED from the start where it has no slot in the index, or its set is
@@ -99,7 +105,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         p->reported = 0;
         note_publish(a, o->page);
         note_place(ns, o);
-        ns_note(ns, o->page)->tag = is_hidden ? 0 : o->tag; /* nobody is its announcer any more */
+        tag_store(ns, o->page, is_hidden ? 0 : o->tag); /* nobody is its announcer any more */
         records_seal(ns, o->page, p->generation, o->parent);
         shared_describe(ns, o->page);
         ns->counters.publishes++;
@@ -110,7 +116,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
                 return false;
         }
         ns_set_state(ns, o->page, PAGE_SEALED);
-        p->owner = 0;
+        note_time(ns, o->page);
         if (!announce_fulfil(ns, hash, o->page) && !shared_insert(ns, hash, o->page)) {
                 hide_page(ns, o->page, false);
                 PROBE_PUBLISH(a, o, o->page, PUBLISHED_HIDDEN);
@@ -193,7 +199,7 @@ static bool take_over(struct attach *a, const struct publish_one *o, uint32_t ex
         struct page *p = ns_page(ns, o->page);
 
         if (tier_of_page(&ns->geometry, existing) == TIER_DEVICE || p->announced ||
-                ns_note(ns, existing)->n_windows > 0 ||
+                ns_extra(ns, existing)->n_windows > 0 ||
                 ns_page(ns, existing)->tokens != o->tokens || transfer_find(ns, existing) ||
                 ns_set_of(ns, o->page)->recall.state != RECALL_NONE)
                 return false;
@@ -201,7 +207,6 @@ static bool take_over(struct attach *a, const struct publish_one *o, uint32_t ex
         p->reported = 0;
         ns_note(ns, existing)->client = a->member->id; /* who asks again is known by it */
         places_change_pinned(ns, existing, o->page, 0);
-        p->owner = 0;
         ns_note_use(ns, o->page);
         ns->counters.duplicates++;
         ns_store(ns)->counters.duplicates++;

@@ -151,14 +151,14 @@ static int compare_costs(const void *a, const void *b)
 /* Granted and pinned, as far as the daemon was told. */
 static uint32_t count_held(const struct extent_set *set)
 {
-        uint32_t n = 0;
+        uint32_t n = 0, first = set->index * set->ns->geometry.set_pages;
 
         for (uint32_t i = 0; i < set->ns->geometry.set_pages; i++) {
                 const struct page *p = &set->pages[i];
 
                 n += (p->state == PAGE_GRANTED && !p->ready) ||
-                     (p->state == PAGE_DETACHED && set->notes[i].n_windows == 0) || p->n_pins > 0 ||
-                     p->watched;
+                     (p->state == PAGE_DETACHED && ns_extra(set->ns, first + i)->n_windows == 0) ||
+                     page_pins(p) > 0 || p->watched;
         }
         return n;
 }
@@ -413,7 +413,7 @@ static bool holds(struct work *w, const struct attach *a, const struct extent_se
                         continue;
                 if (pins_is_open(&a->share) && pins_count(&a->share, first + i) > 0)
                         return true;
-                if (p->n_pins > 0 && pin_counts_get(&a->pins, first + i) > 0)
+                if (page_pins(p) > 0 && pin_counts_get(&a->pins, first + i) > 0)
                         return true;
         }
         return false;

@@ -181,7 +181,7 @@ struct scales {
 
 static bool is_held(const struct ns *ns, uint32_t page)
 {
-        return ns_page(ns, page)->n_pins > 0 || shared_is_pinned(ns, page) ||
+        return page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page) ||
                !nsset_may_evict(ns, page);
 }
 
@@ -399,7 +399,7 @@ static bool has_become_held(const struct extent_set *set)
         for (uint32_t i = 0; i < set->ns->geometry.set_pages; i++) {
                 const struct page *p = &set->pages[i];
 
-                if (p->n_pins > 0 ||
+                if (page_pins(p) > 0 ||
                         (!may_go(set->ns, set->index * set->ns->geometry.set_pages + i) &&
                                 p->state != PAGE_FREE && p->state != PAGE_NULL))
                         return true;

@@ -37,9 +37,15 @@ static uint64_t notes_bytes(const struct ns_geometry *g)
         return round_up_u64(g->capacity_pages * sizeof(struct page_note), STEP);
 }
 
+static uint64_t extras_bytes(const struct ns_geometry *g)
+{
+        return round_up_u64(g->capacity_pages * sizeof(struct page_extra), STEP);
+}
+
 static uint64_t all_bytes(const struct ns_geometry *g)
 {
-        return RECORDS_HEADER_BYTES + sets_bytes(g) + pages_bytes(g) + notes_bytes(g);
+        return RECORDS_HEADER_BYTES + sets_bytes(g) + pages_bytes(g) + notes_bytes(g) +
+               extras_bytes(g);
 }
 
 static void lay_out(struct records *r, const struct ns_geometry *g, void *base)
@@ -54,6 +60,8 @@ static void lay_out(struct records *r, const struct ns_geometry *g, void *base)
         r->pages = (struct page *)(void *)at;
         at += pages_bytes(g);
         r->notes = (struct page_note *)(void *)at;
+        at += notes_bytes(g);
+        r->extras = (struct page_extra *)(void *)at;
 }
 
 static bool is_number_used(struct store *s, uint32_t number)
@@ -405,6 +413,9 @@ void records_wipe(const struct ns *ns, uint32_t first, uint32_t n)
         offset += pages_bytes(&ns->geometry);
         wipe(ns, offset, n_pages * sizeof(struct page_note), begin * sizeof(struct page_note),
                 end * sizeof(struct page_note));
+        offset += notes_bytes(&ns->geometry);
+        wipe(ns, offset, n_pages * sizeof(struct page_extra), begin * sizeof(struct page_extra),
+                end * sizeof(struct page_extra));
 }
 
 void records_unbind(struct ns *ns, uint32_t index)
@@ -424,6 +435,13 @@ void page_turn(struct page *p, uint64_t generation, enum page_state s)
         FAULT_POINT("page-after-turn");
 }
 
+const struct page_extra *records_extra(const struct records *r, uint32_t page)
+{
+        static const struct page_extra none;
+
+        return r->notes[page].has_extra ? &r->extras[page] : &none;
+}
+
 uint32_t records_sum(const struct ns *ns, uint32_t page, uint64_t generation, uint32_t parent)
 {
         const struct page *p = &ns->records.pages[page];
@@ -438,9 +456,9 @@ uint32_t records_sum(const struct ns *ns, uint32_t page, uint64_t generation, ui
         sip_word(&s, (uint64_t)page << 32 | parent);
         sip_word(&s, generation);
         sip_word(&s, (uint64_t)p->epoch << 32 | p->tokens);
-        sip_word(&s, (uint64_t)note->depth << 32 | note->end_token);
+        sip_word(&s, (uint64_t)note->depth << 32 | p->end_token);
         if (tier_of_page(&ns->geometry, page) != TIER_DEVICE)
-                sip_word(&s, note->content);
+                sip_word(&s, records_extra(&ns->records, page)->content);
         sum = sip_end(&s);
         return (uint32_t)(sum ^ sum >> 32);
 }
@@ -524,11 +542,13 @@ const char *records_check_page(const struct ns *ns, uint32_t page)
         const struct page *p = &ns->records.pages[page];
         const struct page_note *note = &ns->records.notes[page];
 
+        if (p->state == PAGE_FREE && note->has_extra)
+                return "is free, and more is known of it";
         if (p->state != PAGE_SEALED && p->state != PAGE_DETACHED)
                 return NULL;
         /* What was damaged stays for who pins it, and is nothing else any more: recover-pages.c. */
         if (!records_page_holds(ns, page) &&
-                (p->state == PAGE_SEALED || p->unindexed || note->n_windows > 0))
+                (p->state == PAGE_SEALED || p->unindexed || ns_extra(ns, page)->n_windows > 0))
                 return "its record's sum is wrong";
         if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p) &&
                 note->place.parent != tree_parent(&ns->tree, page))

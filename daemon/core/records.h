@@ -3,7 +3,7 @@
  * the truth, everything else can be made again from them (recover.h). One sparse mapping for the
  * namespace's life: a memfd that is kept (keep.h), or memory of the process where nothing is.
  *
- *   header | set records | pages | notes          each at a page of the kernel's
+ *   header | set records | pages | notes | extras          each at a page of the kernel's
  *
  * The kernel may stop this process between any two stores, so what counts is changed by one store,
  * after everything it speaks of: header.live (the namespace is there), set_record.word (the set
@@ -106,6 +106,7 @@ struct records {
         struct set_record *sets;       /* by index; n_set_slots */
         struct page *pages;            /* capacity_pages */
         struct page_note *notes;       /* likewise */
+        struct page_extra *extras;     /* likewise */
         struct hash_seed seed;         /* of sums */
 };
 
@@ -154,9 +155,12 @@ void records_bind(struct extent_set *set);
 void records_note_recall(struct extent_set *set);
 void records_unbind(struct ns *ns, uint32_t index);
 
-/* Pages and notes of n sets, which are neither bound nor PREPARING, are zero; memory that only they
- * use is given back. */
+/* Pages, notes and extras of n sets, which are neither bound nor PREPARING, are zero; memory that
+ * only they use is given back. */
 void records_wipe(const struct ns *ns, uint32_t first, uint32_t n);
+
+/* What the page has of it; all zero where it has none. Borrowed until it gets one, or is FREE. */
+const struct page_extra *records_extra(const struct records *r, uint32_t page);
 
 /*
  * Of what is constant in a published page: which it is, key, generation, epoch, tokens, depth,

@@ -98,7 +98,8 @@ static int recover_pins(struct attach *a, uint32_t page)
         struct page *p = ns_page(a->ns, page);
         uint32_t n = MIN(a->kept_pins[page], (uint32_t)PAGE_MAX_CLIENT_PINS);
 
-        if ((p->state != PAGE_SEALED && p->state != PAGE_DETACHED) || p->n_pins > UINT32_MAX - n) {
+        if ((p->state != PAGE_SEALED && p->state != PAGE_DETACHED) ||
+                page_pins(p) > UINT32_MAX - n) {
                 a->kept_pins[page] = 0;
                 return 0;
         }

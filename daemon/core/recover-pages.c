@@ -67,19 +67,26 @@ static bool is_zero(const struct page_note *note)
 }
 
 /* What is derived from other pages, from clients, or from the segments. */
-static void forget_derived(struct page *p, struct page_note *note)
+static void forget_derived(struct ns *ns, uint32_t page)
 {
-        p->n_pins = 0;
-        p->prev = p->next = PAGE_NONE;
+        struct page *p = ns_page(ns, page);
+        struct page_extra *extra;
+
+        p->n_pins = 0; /* or prev: who is FREE or GRANTED is linked anew */
+        p->next = PAGE_NONE;
         p->mark = p->ready = p->reported = p->watched = p->given_back = p->announced = 0;
-        note->tag_prev = note->tag_next = 0;
-        note->tails = note->n_windows = 0;
+        if (!ns_note(ns, page)->has_extra)
+                return;
+        extra = ns_make_extra(ns, page);
+        extra->tag_prev = extra->tag_next = 0;
+        extra->tails = extra->n_windows = 0;
 }
 
 static void wipe(struct page *p, struct page_note *note)
 {
         memset(p->key, 0, sizeof(p->key));
         p->tokens = 0;
+        p->end_token = 0;
         p->owner = 0;
         p->unindexed = 0;
         if (!is_zero(note))
@@ -109,11 +116,12 @@ static bool holds(const struct ns *ns, uint32_t page)
 }
 
 /* A page that was shown and can't be found from here on; whoever reads it goes on. */
-static void keep_detached(struct page *p, struct page_note *note, bool is_whole)
+static void keep_detached(struct ns *ns, uint32_t page, bool is_whole)
 {
+        struct page *p = ns_page(ns, page);
+
         p->unindexed &= is_whole;
-        p->owner = 0;
-        note->tag = 0;
+        tag_store(ns, page, 0);
         if (p->state != PAGE_DETACHED)
                 page_turn(p, p->generation, PAGE_DETACHED);
 }
@@ -149,19 +157,19 @@ static void recover_page(struct rebuild *b, uint32_t page)
         b->r->n_dropped[DROP_CHECKSUM] += !is_whole && p->state != PAGE_DETACHED;
         b->r->n_detached += p->state == PAGE_DETACHED;
         if (!is_whole || p->state != PAGE_SEALED) {
-                keep_detached(p, note, is_whole);
+                keep_detached(ns, page, is_whole);
                 return;
         }
-        p->owner = 0;
         p->unindexed = 0;
         if (ns_page_is_stale(ns, p)) {
-                note->tag = 0;
+                tag_store(ns, page, 0);
                 ns->n_stale++;
                 return;
         }
+        p->published_sec = MIN(p->published_sec, store_now_sec(ns_store(ns)));
         note->used_sec = MIN(note->used_sec, store_now_sec(ns_store(ns)));
         b->oldest_sec = MIN(b->oldest_sec, note->used_sec);
-        b->had_tags |= note->tag != 0;
+        b->had_tags |= ns_extra(ns, page)->tag != 0;
         b->pages[b->n_pages++] = (struct candidate){.page = page,
                 .order = {[BY_DEPTH] = note->depth, [BY_AGE] = UINT32_MAX - note->used_sec}};
         b->placed[page] = (struct placed){.hash = shared_hash(&ns->shared, p->key),
@@ -189,10 +197,11 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
 
         for (uint32_t i = n; i-- > 0;) {
                 struct page *p = &set->pages[i];
+                const struct page_extra *extra = ns_extra(ns, first + i);
                 bool was_announced = p->announced, is_fixed;
 
-                b->had_sessions |= set->notes[i].tails > 0 || set->notes[i].n_windows > 0;
-                forget_derived(p, &set->notes[i]);
+                b->had_sessions |= extra->tails > 0 || extra->n_windows > 0;
+                forget_derived(ns, first + i);
                 if (i < n - set->n_usable) {
                         page_turn(p, 0, PAGE_NULL);
                         wipe(p, &set->notes[i]);
@@ -225,7 +234,7 @@ static void recover_sets(struct rebuild *b)
 static void drop(struct rebuild *b, uint32_t page, enum recover_drop why)
 {
         b->placed[page].depth = 0;
-        ns_note(b->ns, page)->tag = 0;
+        tag_store(b->ns, page, 0);
         ns_page(b->ns, page)->unindexed = why == DROP_INDEX;
         ns_set_state(b->ns, page, PAGE_DETACHED);
         b->r->n_dropped[why]++;
@@ -411,7 +420,7 @@ static int recover_tags(struct rebuild *b)
 
                 if (i + AHEAD < b->n_pages)
                         __builtin_prefetch(ns_note(ns, b->pages[i + AHEAD].page));
-                if (b->placed[page].depth == 0 || ns_note(ns, page)->tag == 0)
+                if (b->placed[page].depth == 0 || ns_extra(ns, page)->tag == 0)
                         continue;
                 if (tag_reserve(ns) < 0)
                         return -ENOMEM;

@@ -32,10 +32,10 @@ static const char *check_one(const struct session *s)
         for (uint32_t i = 0; i < s->n_window; i++) {
                 const struct page *p = ns_page(ns, s->window[i]);
 
-                if (!p || ns_note(ns, s->window[i])->n_windows == 0)
+                if (!p || ns_extra(ns, s->window[i])->n_windows == 0)
                         return "a session's window has a page that doesn't know of it";
-                if (i > 0 && ns_note(ns, s->window[i])->end_token <=
-                                     ns_note(ns, s->window[i - 1])->end_token)
+                if (i > 0 && ns_page(ns, s->window[i])->end_token <=
+                                     ns_page(ns, s->window[i - 1])->end_token)
                         return "the pages of a session's window aren't in the order of the text";
         }
         return NULL;
@@ -50,7 +50,7 @@ static const char *check_ending(const struct ns *ns, const struct ending *e)
                         return "a session is in the list of those that end elsewhere";
         if (n != e->n || (e->n == 0) != (e->page == PAGE_NONE))
                 return "a page counts the sessions that end there wrong";
-        if (e->n > 0 && (!ns_page(ns, e->page) || ns_note(ns, e->page)->tails != e->id))
+        if (e->n > 0 && (!ns_page(ns, e->page) || ns_extra(ns, e->page)->tails != e->id))
                 return "sessions end at a page that doesn't know of them";
         return NULL;
 }
@@ -98,8 +98,11 @@ static void count_pages(const struct ns *ns, struct tally *t)
 {
         ns_for_each_set (set, ns)
                 for (uint32_t i = 0; i < ns->geometry.set_pages; i++) {
-                        t->n_endings += set->notes[i].tails != 0;
-                        t->n_windows += set->notes[i].n_windows;
+                        const struct page_extra *extra =
+                                ns_extra(ns, set->index * ns->geometry.set_pages + i);
+
+                        t->n_endings += extra->tails != 0;
+                        t->n_windows += extra->n_windows;
                 }
 }
 

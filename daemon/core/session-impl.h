@@ -19,7 +19,7 @@
  * ever were sessions.
  */
 struct ending {
-        uint32_t id;                 /* page_note.tails */
+        uint32_t id;                 /* page_extra.tails */
         uint32_t page;               /* where it is in use */
         uint32_t n;                  /* sessions; 0: spare */
         struct list_link sessions;   /* struct session.end_link */
@@ -169,12 +169,12 @@ int sessions_make_room(struct ns *ns, uint64_t n, struct detail *d);
 /* Where in its text a page ends and begins: tokens. */
 static inline uint64_t page_end_token(const struct ns *ns, uint32_t page)
 {
-        return ns_note(ns, page)->end_token;
+        return ns_page(ns, page)->end_token;
 }
 
 static inline uint64_t page_first_token(const struct ns *ns, uint32_t page)
 {
-        return ns_note(ns, page)->end_token - (uint64_t)ns_page(ns, page)->tokens;
+        return ns_page(ns, page)->end_token - (uint64_t)ns_page(ns, page)->tokens;
 }
 
 /* The first n pages left its window; those beyond the first n did. */

@@ -17,7 +17,7 @@
 
 static struct ending *ending_at(const struct ns *ns, uint32_t page)
 {
-        uint32_t id = ns_note(ns, page)->tails;
+        uint32_t id = ns_extra(ns, page)->tails;
 
         return id == 0 ? NULL : ns->sessions->slots[id - 1].ending;
 }
@@ -25,7 +25,7 @@ static struct ending *ending_at(const struct ns *ns, uint32_t page)
 static void put_ending(struct ns *ns, struct ending *e, uint32_t page)
 {
         e->page = page;
-        ns_note(ns, page)->tails = e->id;
+        ns_make_extra(ns, page)->tails = e->id;
 }
 
 /* Nothing ends there any more. */
@@ -45,7 +45,7 @@ static void leave_ending(struct session *s)
         s->end = NULL;
         if (--e->n > 0)
                 return;
-        ns_note(s->ns, e->page)->tails = 0;
+        ns_make_extra(s->ns, e->page)->tails = 0;
         spare_ending(s->ns, e);
 }
 
@@ -108,7 +108,7 @@ void sessions_page_goes(struct ns *ns, uint32_t page)
                 return;
         if (up != PAGE_NONE)
                 session_log_moved(ns, page, up);
-        ns_note(ns, page)->tails = 0;
+        ns_make_extra(ns, page)->tails = 0;
         if (up == PAGE_NONE) {
                 end_nowhere(ns, e);
                 return;
@@ -127,20 +127,20 @@ void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to)
 {
         struct ending *e = ending_at(ns, page);
 
-        assert(ns_note(ns, page)->n_windows == 0);
+        assert(ns_extra(ns, page)->n_windows == 0);
 
         truncations_page_moved(ns, page, to);
         if (!e)
                 return;
         session_log_moved(ns, page, to);
-        ns_note(ns, page)->tails = 0;
+        ns_make_extra(ns, page)->tails = 0;
         put_ending(ns, e, to);
 }
 
 bool session_page_is_shared(const struct ns *ns, uint32_t page)
 {
-        return !tree_is_leaf(&ns->tree, page) || ns_note(ns, page)->tails != 0 ||
-               ns_page(ns, page)->n_pins > 0 || shared_is_pinned(ns, page);
+        return !tree_is_leaf(&ns->tree, page) || ns_extra(ns, page)->tails != 0 ||
+               page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page);
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
@@ -320,10 +320,11 @@ static void lose_for_set(struct session *s, struct extent_set *set)
 /* How often windows hold pages of the set, those of sessions that are swept included. */
 static uint64_t count_held(const struct extent_set *set)
 {
+        uint32_t n_pages = set->ns->geometry.set_pages, first = set->index * n_pages;
         uint64_t n = 0;
 
-        for (uint32_t i = 0; i < set->ns->geometry.set_pages; i++)
-                n += set->notes[i].n_windows;
+        for (uint32_t i = 0; i < n_pages; i++)
+                n += ns_extra(set->ns, first + i)->n_windows;
         return n;
 }
 
@@ -464,12 +465,12 @@ uint32_t session_find_parent(struct attach *a, uint32_t handle, const uint8_t ke
 /* The page, which is in no tree, ends there in the text. */
 static void put_at(struct ns *ns, uint32_t page, uint32_t end_token)
 {
-        struct page_note *note = ns_note(ns, page);
+        struct page *p = ns_page(ns, page);
 
-        if (note->end_token == end_token)
+        if (p->end_token == end_token)
                 return;
-        note->end_token = end_token;
-        records_reparent(ns, page, note->place.parent); /* for the sum */
+        p->end_token = end_token;
+        records_reparent(ns, page, ns_note(ns, page)->place.parent); /* for the sum */
 }
 
 static void append_to_window(struct session *s, uint32_t page, uint32_t parent)

@@ -260,8 +260,8 @@ static bool may_hold(const struct ns *ns, struct session_log_page name, uint64_t
 
         /* Positions that went beyond 32 bits began anew from 0 once. */
         return p && (p->state == PAGE_SEALED || p->state == PAGE_DETACHED) &&
-               ns_note(ns, name.page)->end_token > end_token &&
-               ns_note(ns, name.page)->end_token >= p->tokens;
+               ns_page(ns, name.page)->end_token > end_token &&
+               ns_page(ns, name.page)->end_token >= p->tokens;
 }
 
 /* Pages that others let go at either end aren't there. */
@@ -281,11 +281,11 @@ static void restore_window(struct replay *r, struct session *s, const struct rep
                 return; /* it is lost, as where memory is needed */
         s->room = from->n_window - first;
         all->n_room += s->room;
-        s->window_token = ns_note(ns, from->window[first].page)->end_token -
+        s->window_token = ns_page(ns, from->window[first].page)->end_token -
                           (uint64_t)ns_page(ns, from->window[first].page)->tokens;
         for (uint64_t end = 0; n < s->room && may_hold(ns, from->window[first + n], end); n++) {
                 s->window[n] = from->window[first + n].page;
-                end = ns_note(ns, s->window[n])->end_token;
+                end = ns_page(ns, s->window[n])->end_token;
                 ns_keep_page(ns, s->window[n]);
         }
         s->n_window = n;
@@ -300,7 +300,7 @@ static uint64_t at_most(uint64_t tokens)
 static void restore_tokens(struct session *s, const struct session_put *p)
 {
         uint32_t tail = session_tail(s);
-        uint64_t head = tail == PAGE_NONE ? 0 : ns_note(s->ns, tail)->end_token;
+        uint64_t head = tail == PAGE_NONE ? 0 : ns_page(s->ns, tail)->end_token;
 
         s->head_tokens = s->is_truncated ? MAX(at_most(p->head_tokens), head) : 0;
         s->n_tokens = MAX(at_most(p->n_tokens), s->is_truncated ? session_window_end(s) : head);
@@ -407,7 +407,7 @@ static void forget_all(struct sessions *all)
                         continue;
                 session_end_at(s, PAGE_NONE);
                 for (uint32_t j = 0; j < s->n_window; j++)
-                        ns_note(s->ns, s->window[j])->n_windows--;
+                        ns_make_extra(s->ns, s->window[j])->n_windows--;
         }
 }
 

@@ -564,15 +564,15 @@ static uint64_t lost_tokens(const struct session *s, uint64_t tail_tokens)
 void session_info(const struct session *s, struct session_info *ret)
 {
         uint32_t tail = session_tail(s);
-        const struct page_note *note = tail == PAGE_NONE ? NULL : ns_note(s->ns, tail);
+        bool has_tail = tail != PAGE_NONE;
         uint32_t last = s->n_window > 0 ? s->window[s->n_window - 1] : tail;
 
         *ret = (struct session_info){
                 .id = s->id,
                 .id_len = s->id_len,
-                .n_pages = (note ? note->depth : 0) + s->n_window,
+                .n_pages = (has_tail ? ns_note(s->ns, tail)->depth : 0) + s->n_window,
                 .n_tokens = s->n_tokens,
-                .lost_tokens = lost_tokens(s, note ? note->end_token : 0),
+                .lost_tokens = lost_tokens(s, has_tail ? ns_page(s->ns, tail)->end_token : 0),
                 .n_open = s->n_open,
                 .used_nsec = s->used_nsec,
                 .expire_nsec = expire_of(s),

@@ -229,7 +229,7 @@ static uint32_t next_victim(struct ns *ns, enum tier_kind kind)
 
                 if (page == NODE_NONE)
                         return page;
-                if (ns_note(ns, page)->n_windows > 0) { /* which hold it where it is */
+                if (ns_extra(ns, page)->n_windows > 0) { /* which hold it where it is */
                         (void)ns_drop_subtree(ns, page, EVICT_PRESSURE);
                         continue;
                 }
@@ -258,7 +258,7 @@ static bool is_admitted(const struct ns *ns, uint32_t page, enum tier_kind kind)
         const struct page_note *note = ns_note(ns, page);
 
         return kind != TIER_DISK || !tree_is_leaf(&ns->tree, page) ||
-               tier_admits(&disk_filter, 1 + note->was_found, note->end_token);
+               tier_admits(&disk_filter, 1 + note->was_found, ns_page(ns, page)->end_token);
 }
 
 static int drop_one(struct ns *ns, uint32_t page)

@@ -108,7 +108,7 @@ static uint32_t count_pinned_of_set(const struct ns *ns, const struct extent_set
                         }
                 }
                 if (p->state == PAGE_SEALED || p->state == PAGE_DETACHED)
-                        n += p->n_pins > 0 || (any && shared_is_pinned(ns, page));
+                        n += page_pins(p) > 0 || (any && shared_is_pinned(ns, page));
         }
         return n;
 }

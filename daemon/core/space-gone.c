@@ -37,12 +37,12 @@ void space_remove_entry(struct ns *ns, uint64_t at, const uint8_t key[KEY_BYTES]
 bool space_is_at(const struct ns *ns, uint32_t page, uint64_t at)
 {
         return page != PAGE_NONE && tier_of_page(&ns->geometry, page) == TIER_DISK &&
-               ns_note(ns, page)->content == at;
+               ns_extra(ns, page)->content == at;
 }
 
 void space_forget(struct ns *ns, uint32_t page)
 {
-        uint64_t at = ns_note(ns, page)->content;
+        uint64_t at = ns_extra(ns, page)->content;
         const uint8_t *key = ns_page(ns, page)->key;
         uint32_t other = ns_find_page(ns, key);
 
@@ -106,7 +106,7 @@ static uint32_t drop_some_missing(struct ns *ns, uint32_t budget)
                         s->missing_page +=
                                 ns->geometry.set_pages - page % ns->geometry.set_pages - 1;
                 else if (p->state == PAGE_SEALED &&
-                         !disk_page_at(s->disk, ns_note(ns, page)->content, p->key))
+                         !disk_page_at(s->disk, ns_extra(ns, page)->content, p->key))
                         space_drop_page(ns, page);
         }
         s->drops_missing = s->missing_page < end;

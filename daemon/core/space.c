@@ -133,12 +133,11 @@ static void describe(
         memcpy(p->key, d->key, KEY_BYTES);
         p->tokens = (uint16_t)d->tokens;
         p->epoch = (uint32_t)ns->epoch;
-        note->published_sec = note->used_sec = store_now_sec(ns_store(ns));
         note->was_found = 1; /* it was let onto the disk for that */
         note->depth = parent == PAGE_NONE ? 1 : ns_note(ns, parent)->depth + 1;
-        note->end_token = (uint32_t)d->end_token;
-        note->content = at;
-        note->tag = d->tag;
+        p->end_token = (uint32_t)d->end_token;
+        ns_make_extra(ns, page)->content = at;
+        tag_store(ns, page, d->tag);
 }
 
 /* False: it is no page, and its entry isn't needed. */
@@ -157,11 +156,13 @@ static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_
         records_seal(ns, page, ns_page(ns, page)->generation, parent);
         shared_describe(ns, page);
         if (!shared_insert(ns, hash, page)) {
-                ns_note(ns, page)->tag = 0;
+                tag_store(ns, page, 0);
                 ns_free_page(ns, page);
                 return false;
         }
         ns_set_state(ns, page, PAGE_SEALED);
+        ns_page(ns, page)->published_sec = store_now_sec(ns_store(ns));
+        ns_note_use(ns, page);
         if (d->tag != 0)
                 tag_enter(ns, page);
         ns_enter_tree(ns, page, parent);
@@ -622,5 +623,5 @@ bool space_work(struct store *s, uint32_t budget)
 bool space_has(const struct ns *ns, uint32_t page)
 {
         return !space_takes(ns) || ns->space.drops_missing || ns_set_of(ns, page)->n_busy > 0 ||
-               disk_page_at(ns->space.disk, ns_note(ns, page)->content, ns_page(ns, page)->key);
+               disk_page_at(ns->space.disk, ns_extra(ns, page)->content, ns_page(ns, page)->key);
 }

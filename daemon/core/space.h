@@ -11,7 +11,7 @@
  * entries that continue it are *unclaimed* until it is published again. They are on nobody's
  * account, and the first to go where the disk lacks room.
  *
- * A page on disk is as any other (places.h): SEALED, in index, tree and policy, page_note.content
+ * A page on disk is as any other (places.h): SEALED, in index, tree and policy, page_extra.content
  * its place in the space. Its entry is removed when it is FREE, or at once where it is invalidated:
  * who reads it then can't any more. Loop thread only.
  */

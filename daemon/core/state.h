@@ -25,7 +25,7 @@ struct store;
 
 /* Of the root, of records (records.h) and of whatever else is kept but extents and the segments
  * that clients see, which have their own. */
-#define STATE_LAYOUT_VERSION 2
+#define STATE_LAYOUT_VERSION 3
 #define STATE_MAGIC          UINT64_C(0x31307473736c766b) /* "kvlsst01", little-endian */
 #define STATE_BYTES          4096
 

@@ -26,28 +26,32 @@ int tag_reserve(struct ns *ns)
         return map_reserve(&ns->tags->heads, 1);
 }
 
+void tag_store(struct ns *ns, uint32_t page, uint64_t tag)
+{
+        if (tag != 0 || ns_note(ns, page)->has_extra)
+                ns_make_extra(ns, page)->tag = tag;
+}
+
 void tag_add(struct ns *ns, uint32_t page, uint64_t tag)
 {
-        struct page_note *note = ns_note(ns, page);
-
-        if (note->tag != 0)
+        if (ns_extra(ns, page)->tag != 0)
                 return;
         FAULT_POINT("tag-before-store");
-        note->tag = tag;
+        tag_store(ns, page, tag);
         FAULT_POINT("tag-after-store");
         tag_enter(ns, page);
 }
 
 void tag_enter(struct ns *ns, uint32_t page)
 {
-        struct page_note *note = ns_note(ns, page);
-        uint64_t tag = note->tag, *head = head_of(ns, tag);
+        struct page_extra *extra = ns_make_extra(ns, page);
+        uint64_t tag = extra->tag, *head = head_of(ns, tag);
         int r;
 
-        note->tag_prev = 0;
-        note->tag_next = head ? (uint32_t)*head + 1 : 0;
+        extra->tag_prev = 0;
+        extra->tag_next = head ? (uint32_t)*head + 1 : 0;
         if (head)
-                ns_note(ns, (uint32_t)*head)->tag_prev = page + 1;
+                ns_make_extra(ns, (uint32_t)*head)->tag_prev = page + 1;
         r = map_put(&ns->tags->heads, tag - 1, page);
         assert(r == 0); /* room was reserved */
         (void)r;
@@ -55,25 +59,26 @@ void tag_enter(struct ns *ns, uint32_t page)
 
 void tag_remove(struct ns *ns, uint32_t page)
 {
-        struct page_note *note = ns_note(ns, page);
+        struct page_extra *extra;
 
-        if (note->tag == 0)
+        if (ns_extra(ns, page)->tag == 0)
                 return;
-        if (note->tag_prev)
-                ns_note(ns, note->tag_prev - 1)->tag_next = note->tag_next;
-        else if (note->tag_next)
-                *head_of(ns, note->tag) = note->tag_next - 1;
+        extra = ns_make_extra(ns, page);
+        if (extra->tag_prev)
+                ns_make_extra(ns, extra->tag_prev - 1)->tag_next = extra->tag_next;
+        else if (extra->tag_next)
+                *head_of(ns, extra->tag) = extra->tag_next - 1;
         else
-                (void)map_remove(&ns->tags->heads, note->tag - 1);
-        if (note->tag_next)
-                ns_note(ns, note->tag_next - 1)->tag_prev = note->tag_prev;
-        note->tag = 0;
-        note->tag_prev = note->tag_next = 0;
+                (void)map_remove(&ns->tags->heads, extra->tag - 1);
+        if (extra->tag_next)
+                ns_make_extra(ns, extra->tag_next - 1)->tag_prev = extra->tag_prev;
+        extra->tag = 0;
+        extra->tag_prev = extra->tag_next = 0;
 }
 
 void tag_moved(struct ns *ns, uint32_t page, uint32_t to)
 {
-        uint64_t tag = ns_note(ns, page)->tag;
+        uint64_t tag = ns_extra(ns, page)->tag;
 
         if (tag == 0)
                 return;
@@ -112,8 +117,8 @@ static uint64_t count_tagged(const struct ns *ns)
         uint64_t n = 0;
 
         ns_for_each_set (set, ns)
-                for (uint32_t i = 0; i < set_pages; i++)
-                        n += set->notes[i].tag != 0 && is_findable(ns, set->index * set_pages + i);
+                for (uint32_t i = 0, page = set->index * set_pages; i < set_pages; i++, page++)
+                        n += ns_extra(ns, page)->tag != 0 && is_findable(ns, page);
         return n;
 }
 
@@ -127,15 +132,15 @@ const char *tags_check(const struct ns *ns)
                 uint32_t page = (uint32_t)slot.value, before = 0, next;
 
                 for (;; page = next - 1) {
-                        const struct page_note *note;
+                        const struct page_extra *extra;
 
                         if (!is_findable(ns, page) || n_left == 0)
                                 return "a tag has a page that isn't cached, or has it twice";
-                        note = ns_note(ns, page);
-                        if (note->tag != slot.key + 1 || note->tag_prev != before)
+                        extra = ns_extra(ns, page);
+                        if (extra->tag != slot.key + 1 || extra->tag_prev != before)
                                 return "a page in the list of a tag doesn't belong there";
                         n_left--;
-                        next = note->tag_next;
+                        next = extra->tag_next;
                         before = page + 1;
                         if (next == 0)
                                 break;

@@ -1,6 +1,6 @@
 /*
  * Tags: pages published from the same document, to be invalidated as a group when it changes. A
- * list of pages per tag and namespace, through page_note.tag_prev/next. Loop thread only.
+ * list of pages per tag and namespace, through page_extra.tag_prev/next. Loop thread only.
  */
 #ifndef KVL_CORE_TAG_H
 #define KVL_CORE_TAG_H
@@ -15,8 +15,11 @@ int tag_reserve(struct ns *ns);
 /* A page that is findable gets `tag` (> 0), unless it has one. */
 void tag_add(struct ns *ns, uint32_t page, uint64_t tag);
 
-/* The same for one whose note has its tag since before it was published, but which is in no list.
- */
+/* What the page is to have, before it is published, or 0: where it can't be found. In no list. */
+void tag_store(struct ns *ns, uint32_t page, uint64_t tag);
+
+/* As tag_add() for one that has its tag since before it was published (tag_store()), but is in no
+ * list. */
 void tag_enter(struct ns *ns, uint32_t page);
 
 /* It is findable no more: it has none. */

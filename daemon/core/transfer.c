@@ -104,7 +104,7 @@ static bool is_in_policy(const struct transfer *t)
 /* It is there as it was: no window has taken hold of it meanwhile. */
 static bool is_there(const struct transfer *t)
 {
-        return is_in_policy(t) && ns_note(t->ns, t->from)->n_windows == 0;
+        return is_in_policy(t) && ns_extra(t->ns, t->from)->n_windows == 0;
 }
 
 /* Nobody's, but for a page of a copy whose client still has it. */

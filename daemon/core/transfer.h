@@ -10,7 +10,7 @@
  *
  * While it is copied a page can be found and read as ever; the new one is MOVING and nobody's (or,
  * of a copy, GRANTED as before). Bytes that lie below the device are those whose sum is in the
- * page's note (page_note.content), or it is dropped and counted: what a transfer brings up was
+ * page's note (page_extra.content), or it is dropped and counted: what a transfer brings up was
  * compared with it.
  *
  * How the bytes get there is carry.h's, which takes several pages at once. transfer_work() draws

@@ -45,7 +45,7 @@ static bool is_named(const struct ns *ns, const struct warm *w, uint32_t page)
         if (w->n_tags == 0)
                 return true;
         for (uint32_t i = 0; i < w->n_tags; i++)
-                if (ns_note(ns, page)->tag == w->tags[i])
+                if (ns_extra(ns, page)->tag == w->tags[i])
                         return true;
         return false;
 }

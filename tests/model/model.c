@@ -493,7 +493,7 @@ static void compare_ns(const struct model_ns *ns, bool has_looked)
                 const struct page *p = ns_page(real, page);
 
                 compare_late(ns, page, has_looked);
-                CHECK((p ? p->n_pins : 0) == socket_pins_of(ns, page), "page %u", page);
+                CHECK((p ? page_pins(p) : 0) == socket_pins_of(ns, page), "page %u", page);
                 CHECK(!p == !set_is_bound(ns, page / ns->set_pages), "page %u", page);
         }
         for (int key = 0; key < N_KEYS; key++)

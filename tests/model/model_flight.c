@@ -559,7 +559,7 @@ static void look(void)
                         had[s][key] = generation(s, key);
                         if (s < N_RANKS)
                                 was_held[s][key] =
-                                        page != PAGE_NONE && ns_page(space(s), page)->n_pins > 0;
+                                        page != PAGE_NONE && page_pins(ns_page(space(s), page)) > 0;
                 }
         }
 }
@@ -652,7 +652,7 @@ static void compare_sets(void)
                         uint32_t page = find(i, key);
 
                         n += page != PAGE_NONE;
-                        n_held += page != PAGE_NONE && ns_page(space(i), page)->n_pins > 0;
+                        n_held += page != PAGE_NONE && page_pins(ns_page(space(i), page)) > 0;
                 }
                 n_complete += n == N_RANKS;
                 n_incomplete += n > 0 && n < N_RANKS;

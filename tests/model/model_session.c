@@ -198,7 +198,7 @@ static bool is_in_window(const struct element *e)
 {
         const struct page *p = ns_page(ns, e->page);
 
-        return p && p->generation == e->generation && ns_note(ns, e->page)->n_windows > 0;
+        return p && p->generation == e->generation && ns_extra(ns, e->page)->n_windows > 0;
 }
 
 /* What is left of its list in the tree. */

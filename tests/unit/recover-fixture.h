@@ -362,7 +362,7 @@ static inline void check_id(struct life *l, const struct ns *ns, unsigned id)
         CHECK(read_page(ns, page) == id);
         CHECK(ns_page(ns, page)->tokens == PAGE_TOKENS);
         CHECK(tree_parent(&ns->tree, page) == (parent ? life_find(ns, parent) : NODE_NONE));
-        CHECK(known != PRESENT || ns_note(ns, page)->tag == l->o->ids[id].tag);
+        CHECK(known != PRESENT || ns_extra(ns, page)->tag == l->o->ids[id].tag);
 }
 
 /* Everything that was answered is there, and nothing else; the state is whole; memory that was

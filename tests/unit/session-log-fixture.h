@@ -98,8 +98,12 @@ static inline void forget(struct bench *w)
         sessions_close_all(w->a, w->f.store.now_nsec);
         sessions_free(w->ns);
         list_for_each (set, &w->ns->device.sets_bound, struct extent_set, link)
-                for (uint32_t i = 0; i < SET_PAGES; i++)
-                        set->notes[i].tails = set->notes[i].n_windows = 0;
+                for (uint32_t i = 0; i < SET_PAGES; i++) {
+                        uint32_t page = set->index * SET_PAGES + i;
+                        struct page_extra *extra = &w->ns->records.extras[page];
+
+                        extra->tails = extra->n_windows = 0;
+                }
 }
 
 /* As store_recover_end(): pages that nobody holds. */
@@ -108,8 +112,8 @@ static inline void free_unheld(struct bench *w)
         for (uint32_t i = 0; i < w->ns->geometry.capacity_pages; i++) {
                 const struct page *p = ns_page(w->ns, i);
 
-                if (p && p->state == PAGE_DETACHED && p->n_pins == 0 &&
-                        ns_note(w->ns, i)->n_windows == 0)
+                if (p && p->state == PAGE_DETACHED && page_pins(p) == 0 &&
+                        ns_extra(w->ns, i)->n_windows == 0)
                         ns_free_page(w->ns, i);
         }
 }

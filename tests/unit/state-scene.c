@@ -380,6 +380,7 @@ static void describe_published(const struct ns *ns, uint32_t page, FILE *to)
 {
         const struct page *p = ns_page(ns, page);
         const struct page_note *n = ns_note(ns, page);
+        const struct page_extra *extra = ns_extra(ns, page);
         uint32_t parent = tree_has(&ns->tree, page) ? tree_parent(&ns->tree, page) : NODE_NONE;
         uint8_t key[KEY_BYTES];
 
@@ -389,9 +390,9 @@ static void describe_published(const struct ns *ns, uint32_t page, FILE *to)
                 "%" PRIu64 ", by %" PRIu64 " at %u, used %u, %s, pins %u%s, windows %u\n",
                 ns_page_is_stale(ns, p) ? "stale" : page_state_name((enum page_state)p->state),
                 id_at(ns, page), id_in(ns, page), parent == NODE_NONE ? 0 : id_at(ns, parent),
-                p->tokens, n->end_token, n->depth, n->tag, n->client, n->published_sec, n->used_sec,
-                ns_find_page(ns, key) == page ? "found" : "not found", p->n_pins,
-                shared_is_pinned(ns, page) ? " and in segments" : "", n->n_windows);
+                p->tokens, p->end_token, n->depth, extra->tag, n->client, p->published_sec,
+                n->used_sec, ns_find_page(ns, key) == page ? "found" : "not found", page_pins(p),
+                shared_is_pinned(ns, page) ? " and in segments" : "", extra->n_windows);
 }
 
 static void describe_page(const struct ns *ns, uint32_t page, FILE *to)

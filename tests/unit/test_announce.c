@@ -270,14 +270,14 @@ static void expect_broken(struct world *w, const char *why)
 
 static void test_checker(void **state)
 {
-        struct page_note *note;
+        struct page_extra *extra;
         struct page *p;
         struct world w;
 
         start(&w);
         announce_all(&w);
         p = ns_page(w.a->ns, w.pages[0]);
-        note = ns_note(w.a->ns, w.pages[0]);
+        extra = ns_make_extra(w.a->ns, w.pages[0]);
         {
                 uint16_t was = p->announced;
 
@@ -286,10 +286,10 @@ static void test_checker(void **state)
                 p->announced = was;
         }
         BREAK(&w, p->key[3], 77, "has no slot");
-        BREAK(&w, note->announcer, 9999, "announced by nobody");
-        BREAK(&w, ns_note(w.a->ns, w.pages[1])->announced_next, 0,
+        BREAK(&w, extra->announcer, 9999, "announced by nobody");
+        BREAK(&w, ns_make_extra(w.a->ns, w.pages[1])->announced_next, 0,
                 "counts its announced pages wrong");
-        BREAK(&w, note->announced_prev, 3, "neighbours disagree");
+        BREAK(&w, extra->announced_prev, 3, "neighbours disagree");
         BREAK(&w, ns_set_of(w.a->ns, w.pages[0])->first_announced, 0, "set without announced");
         BREAK(&w, w.a->ns->n_announced, 3, "count of announced pages");
         BREAK(&w, w.m->is_over, true, "can't publish it");

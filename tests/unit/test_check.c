@@ -144,13 +144,19 @@ static void test_free_lists(void **state)
 static void test_page_states(void **state)
 {
         struct state s;
+        uint32_t free = 0;
 
         build(&s);
+        while (ns_page(s.ns, free)->state != PAGE_FREE)
+                free++;
+        (void)ns_make_extra(s.ns, free);
+        broken(&s, "is free, and more is known of it");
+        ns_note(s.ns, free)->has_extra = 0;
         BREAK_STATE(&s, s.cached[2], PAGE_FREE, "tree but not cached");
         BREAK_STATE(&s, s.cached[2], PAGE_MOVING, "moving, but nothing is moved to it");
         BREAK_STATE(&s, s.cached[2], PAGE_RETIRING, "a state that doesn't exist");
         BREAK_STATE(&s, s.cached[2], PAGE_NULL, "only page 0");
-        BREAK_STATE(&s, s.granted[0], PAGE_DETACHED, "detached but nobody pins it");
+        BREAK_STATE(&s, s.cached[2], PAGE_DETACHED, "detached but nobody pins it");
         BREAK_STATE(&s, s.detached, PAGE_GRANTED, "no pins");
         BREAK(&s, page(&s, s.cached[0])->mark, 1, "mark");
         BREAK(&s, page(&s, s.cached[0])->tokens, 0, "token count");

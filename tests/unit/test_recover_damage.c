@@ -25,16 +25,18 @@ static void test_root(void **state)
         invert(0, 0, 80, 1, 0);
 }
 
-/* Header, set records, then pages and notes. */
+/* Header, set records, then pages, notes and extras. */
 static void test_records(void **state)
 {
         invert(1, 0, 1100, 3, 0);
         invert(1, 40, 1100, 7, 1);
         invert(1, 4096, 4096 + 32, 1, 0);
         invert(1, 8192, 8192 + 16 * 64, 5, 0);
-        invert(1, 12288, 12288 + 16 * 64, 5, 0);
+        invert(1, 12288, 12288 + 16 * 24, 5, 0);
+        invert(1, 16384, 16384 + 16 * 32, 5, 0);
         invert(1, 8192, 8192 + 16 * 64, 5, 2);
-        invert(1, 12288, 12288 + 16 * 64, 5, 2);
+        invert(1, 12288, 12288 + 16 * 24, 5, 2);
+        invert(1, 16384, 16384 + 16 * 32, 5, 2);
 }
 
 static void test_index(void **state)
@@ -54,7 +56,7 @@ static void test_random(void **state)
                         input[k] = (uint8_t)random_u64();
                 for (size_t k = 1; k < n; k += RECORD) {
                         input[k] = (uint8_t)(random_below(16) == 0 ? 3 : random_below(3));
-                        input[k + 3] &= 0x3f;
+                        input[k + 3] &= 0x7f;
                 }
                 LLVMFuzzerTestOneInput(input, n);
         }

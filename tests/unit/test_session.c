@@ -204,7 +204,7 @@ static void test_pins(void **state)
         assert_int_equal(n, 3);
         for (uint32_t i = 0; i < n; i++) {
                 assert_int_equal(pins_count(&a->share, pages[i].page), 1);
-                assert_int_equal(ns_page(a->ns, pages[i].page)->n_pins, 0);
+                assert_int_equal(page_pins(ns_page(a->ns, pages[i].page)), 0);
         }
         assert_false(ns_evict_leaf(a->ns, pages[2].page));
         member_free(m);

@@ -96,7 +96,7 @@ static void expect_untouched(struct bench *w)
         assert_int_equal(w->ns->sessions->n_room, 0);
         for (uint32_t i = 0; i < w->ns->geometry.capacity_pages; i++)
                 if (ns_page(w->ns, i))
-                        assert_int_equal(ns_note(w->ns, i)->n_windows, 0);
+                        assert_int_equal(ns_extra(w->ns, i)->n_windows, 0);
 }
 
 /* For everybody it is as before until it is done, and then all that it is to be. */
@@ -286,7 +286,8 @@ static void test_recalled(void **state)
                 fixture_check(&w.f);
                 if (is_held) {
                         for (unsigned i = 0; i < SET_PAGES; i++)
-                                assert_int_equal(set->notes[i].n_windows, 0);
+                                assert_int_equal(
+                                        ns_extra(w.ns, set->index * SET_PAGES + i)->n_windows, 0);
                         work(&w, 1);
                         assert_int_equal(w.ns->sessions->n_room, 0);
                 } else {

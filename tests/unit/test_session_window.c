@@ -201,7 +201,6 @@ static void test_longest_text(void **state)
 /* The same of a text without a gap. */
 static void test_longest_text_of_a_tree(void **state)
 {
-        struct page_note *note;
         uint8_t key[KEY_BYTES];
         uint32_t page;
         struct bench w;
@@ -209,12 +208,12 @@ static void test_longest_text_of_a_tree(void **state)
         begin(&w, 8, 4, 4);
         append(w.a, 0, ROOT, 0, 1);
         make_keys(key, 0, 1);
-        note = ns_note(w.ns, ns_find_page(w.ns, key));
-        note->end_token = TEXT_TOKENS_MAX - PAGE_TOKENS + 1;
-        records_reparent(w.ns, ns_find_page(w.ns, key), note->place.parent);
+        page = ns_find_page(w.ns, key);
+        ns_page(w.ns, page)->end_token = TEXT_TOKENS_MAX - PAGE_TOKENS + 1;
+        records_reparent(w.ns, page, ns_note(w.ns, page)->place.parent);
         assert_int_equal(publish_tail(w.a, 0, 0, 1, 1, PAGE_TOKENS, &page), -EINVAL);
         assert_int_equal(publish_tail(w.a, 0, 0, 1, 1, PAGE_TOKENS - 1, &page), 0);
-        assert_int_equal(ns_note(w.ns, page)->end_token, TEXT_TOKENS_MAX);
+        assert_int_equal(ns_page(w.ns, page)->end_token, TEXT_TOKENS_MAX);
         assert_int_equal(release_pages(w.a, &page, 1, 1, NULL), 0);
         fixture_check(&w.f);
         end(&w);

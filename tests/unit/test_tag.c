@@ -99,6 +99,49 @@ static void test_duplicates(void **state)
         end(&w);
 }
 
+static uint64_t tag_of(struct bench *w, unsigned key)
+{
+        uint8_t bytes[KEY_BYTES];
+
+        make_keys(bytes, key, 1);
+        return ns_extra(w->ns, ns_find_page(w->ns, bytes))->tag;
+}
+
+static bool has_extra(struct bench *w, unsigned key)
+{
+        uint8_t bytes[KEY_BYTES];
+
+        make_keys(bytes, key, 1);
+        return ns_note(w->ns, ns_find_page(w->ns, bytes))->has_extra;
+}
+
+/* Pages without a tag take no memory for one, and what lies there of an earlier page means nothing.
+ */
+static void test_only_what_has_a_tag_takes_memory(void **state)
+{
+        struct bench w;
+
+        begin(&w);
+        memset(w.ns->records.extras, 0x55,
+                w.ns->geometry.capacity_pages * sizeof(struct page_extra));
+        publish_tagged(w.a, 5, ROOT, 0, 4);
+        publish_tagged(w.a, 0, ROOT, 10, 1); /* the set stays bound */
+        assert_true(has_extra(&w, 0) && has_extra(&w, 3));
+        assert_false(has_extra(&w, 10));
+        expect_dropped(&w, 5, 4);
+        publish_tagged(w.a, 0, ROOT, 20, 4);
+        for (unsigned i = 20; i < 24; i++) {
+                assert_false(has_extra(&w, i));
+                assert_int_equal(tag_of(&w, i), 0);
+        }
+        expect_dropped(&w, 5, 0);
+        publish_tagged(w.a, 6, ROOT, 20, 1);
+        assert_true(has_extra(&w, 20));
+        assert_false(has_extra(&w, 21));
+        expect_dropped(&w, 6, 4);
+        end(&w);
+}
+
 static void test_pages_that_go(void **state)
 {
         struct bench w;
@@ -151,8 +194,8 @@ static void test_moved(void **state)
         publish_tagged(w.a, 5, ROOT, 0, 3);
         for (page = 0; page < 3; page++) {
                 tag_moved(w.ns, page, to);
-                assert_int_equal(ns_note(w.ns, to)->tag, 5);
-                assert_int_equal(ns_note(w.ns, page)->tag, 0);
+                assert_int_equal(ns_extra(w.ns, to)->tag, 5);
+                assert_int_equal(ns_extra(w.ns, page)->tag, 0);
                 tag_moved(w.ns, to, page);
         }
         expect_dropped(&w, 5, 3);
@@ -232,14 +275,6 @@ static void parent(struct bench *w, const struct attach *a, unsigned key)
 
         make_keys(s.key, key, 1);
         assert_false(submit(w, &s).completes);
-}
-
-static uint64_t tag_of(struct bench *w, unsigned key)
-{
-        uint8_t bytes[KEY_BYTES];
-
-        make_keys(bytes, key, 1);
-        return ns_note(w->ns, ns_find_page(w->ns, bytes))->tag;
 }
 
 #define ROOT_PAGE  SHM_PUBLISH_ROOT
@@ -356,7 +391,7 @@ static void test_published_again(void **state)
         assert_int_equal(ns_invalidate(w.ns, &n_dropped), 0);
         assert_int_equal(n_dropped, 2);
         for (unsigned i = 0; i < 2; i++)
-                ns_note(w.ns, pages[i])->tag = 0; /* as recovery leaves it */
+                tag_store(w.ns, pages[i], 0); /* as recovery leaves it */
         assert_int_equal(publish_pages(w.a, &p, 1, sealed, &n, NULL), 0);
         expect_dropped(&w, 5, 0);
         assert_int_equal(release_pages(w.a, sealed, 2, 1, NULL), 0);
@@ -368,6 +403,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(test_invalidate),
                 TEST(test_duplicates),
+                TEST(test_only_what_has_a_tag_takes_memory),
                 TEST(test_published_again),
                 TEST(test_pages_that_go),
                 TEST(test_pinned),
