@@ -263,9 +263,7 @@ void ns_note_use(struct ns *ns, uint32_t page);
 /* Of a page that is bound. */
 static inline struct page_note *ns_note(const struct ns *ns, uint32_t page)
 {
-        uint32_t number = ns_set_number(ns, page);
-
-        return &ns->sets[number]->notes[page - number * ns->geometry.set_pages];
+        return &ns->records.notes[page];
 }
 
 /* Likewise, to be read; all zero where it has none. Borrowed until it gets one, or is FREE. */

@@ -15,9 +15,9 @@
 
 #define N_PAGES 1048576 /* specification: 1 M pages resident */
 #define BATCH   1024    /* a text of so many pages; protocol */
-/* 192 was specified for pages with key, state, pins and place in an LRU. What sessions, tags,
- * expiry and explanations know of a page (struct page_note) and what pgi does came on top of it. */
-#define MAX_BYTES 288
+/* docs/PERFORMANCE.md names every byte. 192 was specified for pages with key, state, pins and place
+ * in an LRU. What pgi, expiry and explanations know of a page came on top of it. */
+#define MAX_BYTES 224
 /* The device has little more room than for these pages, as when a cache is full: the index is sized
  * for what the device could hold (24 bytes for each such page), whatever it does hold. */
 #define SPARE_PARTS 64
