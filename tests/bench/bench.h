@@ -40,6 +40,7 @@ struct bench {
         unsigned rounds;                  /* default */
         int (*fn)(struct bench_run *run); /* 0, or -errno with a line on stderr; -ENODEV: skipped */
         bool uses_cpu; /* it reads and writes pages with the CPU, which can't reach a GPU's */
+        const char *argument; /* as --list names it; NULL: it takes none */
 };
 
 extern const struct bench bench_alloc, bench_data, bench_disk, bench_fills, bench_footprint,

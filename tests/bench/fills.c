@@ -128,4 +128,5 @@ const struct bench bench_fills = {
         .help = "namespaces filled to the last page: pages that can't be found, in the worst round",
         .rounds = 3,
         .fn = run_fills,
+        .argument = "[PAGES]",
 };

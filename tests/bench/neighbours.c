@@ -339,4 +339,5 @@ static int run_neighbours(struct bench_run *run)
 }
 
 const struct bench bench_neighbours = {"neighbours",
-        "publishes, leases and hits of one tenant beside hostile ones", 5, run_neighbours};
+        "publishes, leases and hits of one tenant beside hostile ones", 5, run_neighbours,
+        .argument = "[KIND]"};

@@ -377,5 +377,6 @@ static int run_peers(struct bench_run *run)
         return r;
 }
 
-const struct bench bench_peers = {
-        "peers", "a hit of 128 pages, beside other prefix caches that are there", 7, run_peers};
+const struct bench bench_peers = {"peers",
+        "a hit of 128 pages, beside other prefix caches that are there", 7, run_peers,
+        .argument = "[PEER]"};

@@ -363,6 +363,6 @@ static int run_publish(struct bench_run *run)
 }
 
 const struct bench bench_publish = {"publish",
-        "[PART] submitting pages in batches, until another process finds one, and into a full "
+        "submitting pages in batches, until another process finds one, and into a full "
         "namespace",
-        11, run_publish};
+        11, run_publish, .argument = "[PART]"};

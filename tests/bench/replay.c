@@ -349,4 +349,5 @@ static int run_replay(struct bench_run *run)
 }
 
 const struct bench bench_replay = {"replay",
-        "TRACE: hit ratio of the daemon under a trace, beside the simulator's", 1, run_replay};
+        "hit ratio of the daemon under a trace, beside the simulator's", 1, run_replay,
+        .argument = "TRACE"};

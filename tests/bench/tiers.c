@@ -179,5 +179,5 @@ static int run_tiers(struct bench_run *run)
 }
 
 const struct bench bench_tiers = {"tiers",
-        "[PART] what pages cost on their way to other tiers and back, with codecs and without", 15,
-        run_tiers, .uses_cpu = true};
+        "what pages cost on their way to other tiers and back, with codecs and without", 15,
+        run_tiers, .uses_cpu = true, .argument = "[PART]"};
