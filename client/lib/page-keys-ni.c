@@ -24,6 +24,8 @@
 /* Digests that may be ahead of the chain. */
 #define AHEAD 8u
 
+#define CHAIN_UNENDED UINT32_MAX
+
 /* FIPS 180-4, 4.2.2. */
 static const uint32_t round_constants[4 * QUADS] __attribute__((aligned(16))) = {
         0x428a2f98,
@@ -113,7 +115,8 @@ struct work {
         bool is_chaining;
         bool has_digest[AHEAD]; /* of page i: at i % AHEAD */
         uint8_t digests[AHEAD][DIGEST_BYTES];
-        uint8_t chain[2 * BLOCK_BYTES]; /* parent, digest, domain and padding */
+        uint8_t chain[2 * BLOCK_BYTES]; /* parent, digest, last tokens, domain and padding */
+        uint32_t n_chain_tokens;        /* for which its end is right; CHAIN_UNENDED */
         struct stream streams[2];
 };
 
@@ -223,12 +226,21 @@ static uint32_t end_text(uint8_t *end, uint32_t n, const char *domain, uint64_t 
         return n_blocks;
 }
 
+static const uint32_t *tokens_of(const struct work *w, uint32_t page, uint32_t *ret_n)
+{
+        uint64_t first = (uint64_t)page * w->page_tokens;
+
+        *ret_n = (uint32_t)MIN((uint64_t)w->page_tokens, w->n_tokens - first);
+        return w->tokens + first;
+}
+
 static void begin_digest(struct work *w, struct stream *s)
 {
-        const uint32_t *tokens = w->tokens + (uint64_t)w->n_begun * w->page_tokens;
-        uint32_t bytes = 4 * (uint32_t)MIN((uint64_t)w->page_tokens,
-                                     w->n_tokens - (uint64_t)w->n_begun * w->page_tokens);
-        uint32_t rest = bytes % BLOCK_BYTES;
+        uint32_t n, bytes, rest;
+        const uint32_t *tokens = tokens_of(w, w->n_begun, &n);
+
+        bytes = 4 * (n - MIN(n, CHAIN_TOKENS));
+        rest = bytes % BLOCK_BYTES;
 
         s->job = JOB_DIGEST;
         s->page = w->n_begun++;
@@ -245,6 +257,14 @@ static void begin_digest(struct work *w, struct stream *s)
 
 static void begin_chain(struct work *w, struct stream *s)
 {
+        uint32_t n, n_last;
+        const uint32_t *tokens = tokens_of(w, w->n_chained, &n);
+
+        n_last = MIN(n, CHAIN_TOKENS);
+        if (n_last != w->n_chain_tokens)
+                end_text(w->chain + BLOCK_BYTES, 4 * n_last, CHAIN_DOMAIN, BLOCK_BYTES);
+        w->n_chain_tokens = n_last;
+        memcpy(w->chain + BLOCK_BYTES, tokens + n - n_last, 4 * n_last);
         w->is_chaining = true;
         w->has_digest[w->n_chained % AHEAD] = false;
         memcpy(w->chain + DIGEST_BYTES, w->digests[w->n_chained % AHEAD], DIGEST_BYTES);
@@ -304,11 +324,11 @@ void page_keys_sha_ni(const uint8_t parent[DIGEST_BYTES], const uint32_t *tokens
                 .page_tokens = page_tokens,
                 .n_pages = (uint32_t)(((uint64_t)n_tokens + page_tokens - 1) / page_tokens),
                 .keys = ret_keys,
+                .n_chain_tokens = CHAIN_UNENDED,
         };
         struct stream *a = &w.streams[0], *b = &w.streams[1];
 
         memcpy(w.chain, parent, DIGEST_BYTES);
-        end_text(w.chain + BLOCK_BYTES, 0, CHAIN_DOMAIN, BLOCK_BYTES);
         while (w.n_chained < w.n_pages) {
                 uint32_t n;
 

@@ -12,38 +12,41 @@
 
 #define CHUNK_TOKENS 64u
 
-static void hash_tokens(
-        const uint32_t *tokens, uint32_t n_tokens, uint8_t ret_digest[SHA256_DIGEST_LENGTH])
+static void add_tokens(SHA256_CTX *c, const uint32_t *tokens, uint32_t n_tokens)
 {
         uint32_t chunk[CHUNK_TOKENS];
-        SHA256_CTX c;
 
-        SHA256_Init(&c);
         for (uint32_t at = 0, n; at < n_tokens; at += n) {
                 n = MIN(n_tokens - at, CHUNK_TOKENS);
                 for (uint32_t i = 0; i < n; i++)
                         chunk[i] = htole32(tokens[at + i]);
-                SHA256_Update(&c, chunk, n * sizeof(*chunk));
+                SHA256_Update(c, chunk, n * sizeof(*chunk));
         }
-        SHA256_Update(&c, PAGE_DOMAIN, strlen(PAGE_DOMAIN));
-        SHA256_Final(ret_digest, &c);
 }
 
 void page_keys_portable(const uint8_t parent[SHA256_DIGEST_LENGTH], const uint32_t *tokens,
         uint32_t n_tokens, uint32_t page_tokens, uint8_t *ret_keys)
 {
-        uint8_t text[2 * SHA256_DIGEST_LENGTH + sizeof(CHAIN_DOMAIN) - 1];
+        uint8_t key[SHA256_DIGEST_LENGTH], page[SHA256_DIGEST_LENGTH];
         SHA256_CTX c;
 
-        memcpy(text, parent, SHA256_DIGEST_LENGTH);
-        memcpy(text + 2 * SHA256_DIGEST_LENGTH, CHAIN_DOMAIN, strlen(CHAIN_DOMAIN));
+        memcpy(key, parent, sizeof(key));
         for (uint32_t at = 0, n; at < n_tokens; at += n) {
+                uint32_t n_last;
+
                 n = MIN(n_tokens - at, page_tokens);
-                hash_tokens(tokens + at, n, text + SHA256_DIGEST_LENGTH);
+                n_last = MIN(n, CHAIN_TOKENS);
                 SHA256_Init(&c);
-                SHA256_Update(&c, text, sizeof(text));
-                SHA256_Final(text, &c);
-                memcpy(ret_keys, text, SHA256_DIGEST_LENGTH);
-                ret_keys += SHA256_DIGEST_LENGTH;
+                add_tokens(&c, tokens + at, n - n_last);
+                SHA256_Update(&c, PAGE_DOMAIN, strlen(PAGE_DOMAIN));
+                SHA256_Final(page, &c);
+                SHA256_Init(&c);
+                SHA256_Update(&c, key, sizeof(key));
+                SHA256_Update(&c, page, sizeof(page));
+                add_tokens(&c, tokens + at + n - n_last, n_last);
+                SHA256_Update(&c, CHAIN_DOMAIN, strlen(CHAIN_DOMAIN));
+                SHA256_Final(key, &c);
+                memcpy(ret_keys, key, sizeof(key));
+                ret_keys += sizeof(key);
         }
 }

@@ -1,6 +1,7 @@
 /*
  * Keys of the pages of a text (docs/PROTOCOL.md, "Keys"): each page's tokens are hashed on their
- * own, and a chain over these digests gives the keys. What can be computed side by side is.
+ * own, but for the last few, and a chain over these digests and the last few gives the keys. What
+ * can be computed side by side is.
  */
 #ifndef KVL_PAGE_KEYS_H
 #define KVL_PAGE_KEYS_H
@@ -8,9 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Hashed behind what they name, without their NULs; with either the last block has room left. */
-#define PAGE_DOMAIN  "kvlease page tokens 2"
-#define CHAIN_DOMAIN "kvlease chain key 2"
+/* Hashed behind what they name, without their NULs. */
+#define PAGE_DOMAIN  "kvlease page tokens 3"
+#define CHAIN_DOMAIN "kvlease chain key 3"
+
+/* Most tokens of a page, its last ones, that are hashed in the chain alone: a key's text has room
+ * for so many in the two blocks of SHA-256 that it takes without them, too, and a page of 8, 16,
+ * 32, 64 or 128 tokens takes a block less without them. */
+#define CHAIN_TOKENS 8u
 
 /*
  * Keys of all pages of a text of n_tokens (> 0), page_tokens (> 0) in each but for the last, behind

@@ -141,8 +141,9 @@ def layout_name(layout: pb.NsLayout) -> str:
 
 
 def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
-    page = hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens) + b"kvlease page tokens 2").digest()
-    return hashlib.sha256(parent + page + b"kvlease chain key 2").digest()
+    packed = struct.pack(f"<{len(tokens)}I", *tokens)
+    page = hashlib.sha256(packed[:-32] + b"kvlease page tokens 3").digest()
+    return hashlib.sha256(parent + page + packed[-32:] + b"kvlease chain key 3").digest()
 
 
 def text_keys(layout: pb.NsLayout, tokens: Sequence[int]) -> list[bytes]:

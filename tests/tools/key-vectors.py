@@ -28,8 +28,9 @@ def name(model, dtype, layers, heads, head_size, page_tokens, rank, size, group,
 
 
 def chain(parent, tokens):
-    page = hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens) + b"kvlease page tokens 2").digest()
-    return hashlib.sha256(parent + page + b"kvlease chain key 2").digest()
+    packed = struct.pack(f"<{len(tokens)}I", *tokens)
+    page = hashlib.sha256(packed[:-32] + b"kvlease page tokens 3").digest()
+    return hashlib.sha256(parent + page + packed[-32:] + b"kvlease chain key 3").digest()
 
 
 if __name__ == "__main__":

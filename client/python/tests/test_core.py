@@ -447,8 +447,8 @@ def test_keys_chain() -> None:
     parent = LAYOUT.root_key()
     for i in range(2):
         page = struct.pack("<16I", *tokens[16 * i : 16 * i + 16])
-        digest = hashlib.sha256(page + b"kvlease page tokens 2").digest()
-        parent = hashlib.sha256(parent + digest + b"kvlease chain key 2").digest()
+        digest = hashlib.sha256(page[:-32] + b"kvlease page tokens 3").digest()
+        parent = hashlib.sha256(parent + digest + page[-32:] + b"kvlease chain key 3").digest()
         assert key(keys, i) == parent
 
 
