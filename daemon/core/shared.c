@@ -252,14 +252,14 @@ static uint32_t count_used(
         return n_used;
 }
 
-/* An empty slot, of the bucket that has more of them where the home is half full; without one, a
+/* An empty slot, of the bucket that has more of them where the home is nearly full; without one, a
  * stale one: what a slot names is looked at only then, as each page's record is a miss. */
 static _Atomic uint64_t *find_slot(const struct ns *ns, uint64_t hash)
 {
         _Atomic uint64_t *at, *next;
         uint32_t n_home = count_used(ns, hash, 0, &at);
 
-        if (n_home >= SHM_BUCKET_SLOTS / 2 && count_used(ns, hash, 1, &next) < n_home)
+        if (n_home >= SHM_HOME_SLOTS && count_used(ns, hash, 1, &next) < n_home)
                 at = next;
         for (uint32_t n = 0; !at && n < 2; n++)
                 at = find_room(ns, shm_bucket_index(hash, ns->shared.n_buckets, n));

@@ -83,7 +83,7 @@ bool table_insert(struct table *t, const uint8_t key[32], uint32_t page, uint16_
         line->tokens = tokens;
         atomic_store(&line->state, PAGE_SEALED);
         home = count_used(t, hash, 0, &at);
-        if (home >= SHM_BUCKET_SLOTS / 2 && count_used(t, hash, 1, &next) < home)
+        if (home >= SHM_HOME_SLOTS && count_used(t, hash, 1, &next) < home)
                 at = next;
         if (!at)
                 return false;
