@@ -104,6 +104,7 @@ struct stream {
         enum job job;
         uint32_t page;
         uint8_t tail[2 * BLOCK_BYTES]; /* end of the tokens, domain and padding */
+        uint32_t n_ended, ended_for;   /* blocks of that, and bytes of tokens that it ends */
 };
 
 struct work {
@@ -246,8 +247,12 @@ static void begin_digest(struct work *w, struct stream *s)
         s->page = w->n_begun++;
         s->at = (const uint8_t *)tokens; /* u32 little-endian, as they lie */
         s->n = bytes / BLOCK_BYTES;
+        /* The same for all pages but the last. */
+        if (s->n_ended == 0 || s->ended_for != bytes)
+                s->n_ended = end_text(s->tail, rest, PAGE_DOMAIN, bytes - rest);
+        s->ended_for = bytes;
         memcpy(s->tail, s->at + bytes - rest, rest);
-        s->n_tail = end_text(s->tail, rest, PAGE_DOMAIN, bytes - rest);
+        s->n_tail = s->n_ended;
         if (s->n == 0) {
                 s->at = s->tail;
                 s->n = s->n_tail;
