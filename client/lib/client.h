@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "base/divide.h"
 #include "base/list.h"
 #include "client/lib/conn.h"
 #include "client/lib/fast.h"
@@ -75,7 +76,7 @@ struct kvl_ns {
         uint32_t n_sets;             /* that capacity_pages make */
         uint32_t n_device_sets;      /* the first of them; the others are below the device */
         uint32_t first_lower;        /* page: those from here on are */
-        uint64_t set_factor;         /* 2^64 / set_pages, rounded up; 0 for 1 */
+        uint64_t set_factor;         /* divide_factor() of set_pages */
         struct fast fast;            /* where it is shared memory */
         struct touches touches;      /* likewise */
         struct device *device;       /* owned; NULL and the rest too where metadata-only */
@@ -209,13 +210,9 @@ static inline bool ns_maps_some(const struct kvl_ns *ns, uint32_t set)
                ns_host_set(ns, set);
 }
 
-/* page / set_pages, without the division (Lemire, Kaser, Kurz: "Faster remainder by direct
- * computation", 2019: exact for 32-bit numbers). */
 static inline uint32_t ns_set_of(const struct kvl_ns *ns, uint32_t page)
 {
-        if (ns->set_factor == 0)
-                return page;
-        return (uint32_t)(((unsigned __int128)ns->set_factor * page) >> 64);
+        return divide(page, ns->set_factor);
 }
 
 static inline bool ns_is_lower(const struct kvl_ns *ns, uint32_t page)

@@ -102,7 +102,7 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         info->stride_bytes = m->stride_bytes ? m->stride_bytes : info->plane_page_bytes;
         if (!take_tiers(ns, m))
                 return "kvleased sent a namespace with broken tiers";
-        ns->set_factor = m->set_pages > 1 ? UINT64_MAX / m->set_pages + 1 : 0;
+        ns->set_factor = divide_factor(m->set_pages);
         ns->extent_bytes = m->extent_bytes;
         if (info->stride_bytes < info->plane_page_bytes ||
                 info->stride_bytes > ARENA_MAX_BYTES / m->set_pages ||

@@ -71,7 +71,7 @@ static int ns_alloc(
                 return -ENOMEM;
         ns->layout = *layout;
         ns->geometry = *geometry;
-        ns->set_factor = geometry->set_pages > 1 ? UINT64_MAX / geometry->set_pages + 1 : 0;
+        ns->set_factor = divide_factor(geometry->set_pages);
         (void)ns_codec_shape(layout, &ns->codec_shape, NULL); /* as was asked where it is of use */
         ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
         ns->watched = ns->last_watched = PAGE_NONE;

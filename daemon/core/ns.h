@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/divide.h"
 #include "base/list.h"
 #include "base/parse.h"
 #include "daemon/core/chore.h"
@@ -73,7 +74,7 @@ struct ns {
         struct tenant *tenant;      /* borrowed */
         struct ns_layout layout;
         struct ns_geometry geometry;
-        uint64_t set_factor; /* 2^64 / geometry.set_pages, rounded up; 0 for 1 */
+        uint64_t set_factor; /* divide_factor() of geometry.set_pages */
         /* Page 0 of set 0 is never granted. False where there is a null set (geometry.h) for it. */
         bool keep_page_zero;
         uint64_t address;         /* of its range, common to all clients (address.h); 0: none */
@@ -236,13 +237,9 @@ struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set
 #define ns_for_each_set(set, ns) \
         for (struct extent_set *set = ns_next_set((ns), NULL); set; set = ns_next_set((ns), set))
 
-/* page / set_pages, without the division (Lemire, Kaser, Kurz: "Faster remainder by direct
- * computation", 2019: exact for 32-bit numbers): every look at a page makes one. */
 static inline uint32_t ns_set_number(const struct ns *ns, uint32_t page)
 {
-        __extension__ typedef unsigned __int128 wide;
-
-        return ns->set_factor == 0 ? page : (uint32_t)(((wide)ns->set_factor * page) >> 64);
+        return divide(page, ns->set_factor);
 }
 
 /* NULL where the page is beyond the namespace or its set isn't bound. */

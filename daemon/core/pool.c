@@ -257,7 +257,6 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         set->asked_nsec = clock_now_nsec();
         set->index = index;
         set->pages = &ns->records.pages[index * ns->geometry.set_pages];
-        set->notes = &ns->records.notes[index * ns->geometry.set_pages];
         set->free_bits = calloc(run_words(ns->geometry.set_pages), sizeof(*set->free_bits));
         if (set->pool->queue)
                 set->parting = job_new(JOB_DESTROY, n);

@@ -130,7 +130,6 @@ struct extent_set {
         uint32_t first_extent;   /* the extents' numbers, of keep.h, are this and those after it; 0:
                                     nothing is kept */
         struct page *pages;      /* in ns.records; ns.geometry.set_pages */
-        struct page_note *notes; /* likewise */
         struct job *parting;     /* owned; queue: the DESTROY, holds the extents' handles */
         struct discard *discard; /* owned; no queue: room for what it leaves */
         struct device_arena *arena; /* owned; where set_address() has mapped them; NULL: nowhere */

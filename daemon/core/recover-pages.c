@@ -204,7 +204,7 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
                 forget_derived(ns, first + i);
                 if (i < n - set->n_usable) {
                         page_turn(p, 0, PAGE_NULL);
-                        wipe(p, &set->notes[i]);
+                        wipe(p, ns_note(ns, first + i));
                 } else {
                         recover_page(b, first + i);
                         raise_generation(ns, first + i);
@@ -278,7 +278,7 @@ static void recover_index(struct rebuild *b)
                         shared_prefetch(&ns->shared, b->placed[b->pages[i + AHEAD].page].hash);
                 n_slots += find_slot(b, b->pages[i].page);
         }
-        if (shared_has_slots(ns, n_slots))
+        if (shared_count_slots(ns) == n_slots)
                 return;
         mark_candidates(b, true);
         b->r->n_slots_fixed += shared_correct_rest(ns, n_slots);

@@ -538,14 +538,14 @@ _Atomic uint64_t *shared_next_used(const struct shared *s, struct shared_walk *w
         }
 }
 
-bool shared_has_slots(struct ns *ns, uint64_t n)
+uint64_t shared_count_slots(struct ns *ns)
 {
         struct shared_walk all = {0};
 
         ns->shared.n_indexed = 0;
         while (shared_next_used(&ns->shared, &all))
                 ns->shared.n_indexed++;
-        return ns->shared.n_indexed == n;
+        return ns->shared.n_indexed;
 }
 
 uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked)

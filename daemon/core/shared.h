@@ -151,8 +151,8 @@ struct shared_walk {
  * large as its namespace may get, and there may be very many that are empty. */
 _Atomic uint64_t *shared_next_used(const struct shared *s, struct shared_walk *w);
 
-/* Counts the slots that aren't empty, and keeps the number. True: they are n. */
-bool shared_has_slots(struct ns *ns, uint64_t n);
+/* Counts the slots that aren't empty: keeps the number and returns it. */
+uint64_t shared_count_slots(struct ns *ns);
 
 /* Clears all slots but those of the n_marked pages that have page.mark, which have one each at
  * least. The slots were counted. Returns how many it cleared. */

@@ -289,22 +289,9 @@ static int run_with(struct bench_run *run, const char *device_lines, const char 
         return r ? bench_fail("32 MiB of a fresh process", r) : 0;
 }
 
-/* Does the kernel give memory files huge pages where it is asked to? */
-static bool has_huge_pages(void)
-{
-        FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
-        char words[128] = "";
-        bool has = f && fgets(words, sizeof(words), f) && !strstr(words, "[never]") &&
-                   !strstr(words, "[deny]");
-
-        if (f)
-                fclose(f);
-        return has;
-}
-
 int run_data_fresh(struct bench_run *run)
 {
         int r = run_with(run, NULL, "");
 
-        return r == 0 && has_huge_pages() ? run_with(run, "huge_pages = on\n", "-huge") : r;
+        return r == 0 && proc_has_huge_pages() ? run_with(run, "huge_pages = on\n", "-huge") : r;
 }

@@ -184,6 +184,9 @@ int proc_count_fds(pid_t pid);
  * over them; 0 where it doesn't say. */
 uint64_t proc_stolen_msec(void);
 
+/* Does the kernel give memory files huge pages where it is asked to? */
+bool proc_has_huge_pages(void);
+
 /* Has kvleased the descriptors that it keeps for administrators? While one is connected, and a
  * moment after, it hasn't: daemon/server/descriptors.h. */
 bool proc_holds_reserve(pid_t pid);

@@ -310,3 +310,15 @@ int64_t proc_status_value(pid_t pid, const char *name)
         fclose(f);
         return value;
 }
+
+bool proc_has_huge_pages(void)
+{
+        FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
+        char words[128] = "";
+        bool has = f && fgets(words, sizeof(words), f) && !strstr(words, "[never]") &&
+                   !strstr(words, "[deny]");
+
+        if (f)
+                fclose(f);
+        return has;
+}

@@ -215,24 +215,11 @@ static void test_refused(void **state)
         worker_stop(a);
 }
 
-/* Does the kernel give memory files huge pages where it is asked to? */
-static bool has_huge_pages(void)
-{
-        FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
-        char words[128] = "";
-        bool has = f && fgets(words, sizeof(words), f) && !strstr(words, "[never]") &&
-                   !strstr(words, "[deny]");
-
-        if (f)
-                fclose(f);
-        return has;
-}
-
 /* Workers ask for them where the daemon says so, which asks the machine. */
 static void test_huge(void **state)
 {
         struct worker *a = start_worker(*state), *b = start_worker(*state);
-        bool has = has_huge_pages();
+        bool has = proc_has_huge_pages();
         struct mapped m;
         uint32_t pages[4];
 
