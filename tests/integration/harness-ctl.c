@@ -105,6 +105,27 @@ void ctl_wait_status(struct harness *h, const char *name, uint64_t value)
         }
 }
 
+void ctl_wait_still(struct harness *h, unsigned n_readings)
+{
+        uint64_t before = UINT64_MAX;
+        unsigned n_still = 0;
+
+        for (unsigned i = 0; i < 1000 && n_still < n_readings; ++i) {
+                json_t *status = ctl_json(h, "status");
+                uint64_t now = 0;
+
+                /* What there is no tier for is null, which counts as 0. */
+                now += (uint64_t)json_integer_value(json_object_get(status, "disk_pages_sealed"));
+                now += (uint64_t)json_integer_value(json_object_get(status, "disk_arrived"));
+                now += (uint64_t)json_integer_value(json_object_get(status, "host_arrived"));
+                json_decref(status);
+                n_still = now == before ? n_still + 1 : 0;
+                before = now;
+                sleep_msec(10);
+        }
+        assert_int_equal(n_still, n_readings);
+}
+
 uint64_t ctl_tenant(struct harness *h, const char *tenant, const char *name)
 {
         json_t *reply = ctl_json(h, "tenants list"), *t;

@@ -86,6 +86,15 @@ uint64_t ctl_status(struct harness *h, const char *name);
 /* Waits until it is `value`, at most 10 s. */
 void ctl_wait_status(struct harness *h, const char *name, uint64_t value);
 
+/*
+ * Waits until `n_readings` readings in a row, 10 ms and more apart, say the same: no page goes to a
+ * tier below any more, comes from one, or is found on the disk after a start. At most 1,000
+ * readings.
+ */
+void ctl_wait_still(struct harness *h, unsigned n_readings);
+#define STILL_BRIEFLY 5  /* between texts */
+#define STILL_LOADED  25 /* where a start reads the disk in the background */
+
 /* A number of a tenant. */
 uint64_t ctl_tenant(struct harness *h, const char *tenant, const char *name);
 

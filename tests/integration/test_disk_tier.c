@@ -68,33 +68,6 @@ static uint64_t on_disk(struct harness *h)
         return n;
 }
 
-/* Readings without a change, 10 ms and more apart: between texts, and where a start reads the disk
- * in the background. */
-#define STILL_BRIEFLY 5
-#define STILL_LOADED  25
-
-/* Until nothing goes down any more, nor is found on the disk after a start. */
-static void await_still(struct harness *h, unsigned n_readings)
-{
-        uint64_t before = UINT64_MAX;
-        unsigned n_still = 0;
-
-        for (unsigned i = 0; i < 1000 && n_still < n_readings; ++i) {
-                json_t *status = ctl_json(h, "status");
-                uint64_t now = 0;
-
-                /* What there is no tier for is null, which counts as 0. */
-                now += (uint64_t)json_integer_value(json_object_get(status, "disk_pages_sealed"));
-                now += (uint64_t)json_integer_value(json_object_get(status, "disk_arrived"));
-                now += (uint64_t)json_integer_value(json_object_get(status, "host_arrived"));
-                json_decref(status);
-                n_still = now == before ? n_still + 1 : 0;
-                before = now;
-                sleep_msec(10);
-        }
-        assert_int_equal(n_still, n_readings);
-}
-
 /* It is asked for once more after it was published: what isn't doesn't go onto a disk, but is
  * dropped for room as soon as nobody has it pinned. */
 static void publish_and_read(struct worker *w, unsigned chain)
@@ -110,7 +83,7 @@ static void publish_all(struct worker *w)
 {
         for (unsigned chain = 0; chain < CHAINS; ++chain) {
                 publish_and_read(w, chain);
-                await_still(w->harness, STILL_BRIEFLY);
+                ctl_wait_still(w->harness, STILL_BRIEFLY);
         }
         assert_true(on_disk(w->harness) > CHAIN_PAGES);
 }
@@ -185,14 +158,14 @@ static void test_rebooted(void **state)
         worker_stop(w);
         harness_restart(h);
         w = worker_start(h, "a", "ns", 1);
-        await_still(h, STILL_LOADED); /* it is read in the background */
+        ctl_wait_still(h, STILL_LOADED); /* it is read in the background */
         n = read_all(w);
         assert_true(n >= CHAIN_PAGES); /* the chains that were used longest ago */
         worker_stop(w);
         ctl(h, "purge a --remove");
         harness_restart(h);
         w = worker_start(h, "a", "ns", 1);
-        await_still(h, STILL_LOADED);
+        ctl_wait_still(h, STILL_LOADED);
         assert_int_equal(read_all(w), 0);
         worker_stop(w);
 }
@@ -216,7 +189,7 @@ static void test_invalidated(void **state)
         worker_kill(w);
         harness_start(h);
         w = worker_start(h, "a", "ns", 1);
-        await_still(h, STILL_LOADED);
+        ctl_wait_still(h, STILL_LOADED);
         assert_int_equal(read_chain(w, 0), 0);
         assert_int_equal(read_chain(w, 1), 0);
         (void)read_all(w);
@@ -225,7 +198,7 @@ static void test_invalidated(void **state)
         worker_kill(w);
         harness_start(h);
         w = worker_start(h, "a", "ns", 1);
-        await_still(h, STILL_LOADED);
+        ctl_wait_still(h, STILL_LOADED);
         assert_int_equal(read_all(w), 0);
         worker_stop(w);
         ctl(h, "purge a --remove");
@@ -268,7 +241,7 @@ static void assert_works(struct harness *h)
 {
         struct worker *w = worker_start(h, "a", "other", 1);
 
-        await_still(h, STILL_BRIEFLY); /* a set that is copied from isn't given up, and a lease
+        ctl_wait_still(h, STILL_BRIEFLY); /* a set that is copied from isn't given up, and a lease
                                           doesn't wait */
         for (unsigned chain = 0; chain < 2; ++chain)
                 publish_and_read(w, chain);
@@ -287,7 +260,7 @@ static void damaged_between(struct harness *h, void (*damage)(const char *path))
         damage(h->daemon.disk);
         harness_start(h);
         w = worker_start(h, "a", "ns", 1);
-        await_still(h, STILL_LOADED);
+        ctl_wait_still(h, STILL_LOADED);
         (void)read_all(w);
         worker_stop(w);
         assert_works(h);
