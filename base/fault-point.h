@@ -10,10 +10,10 @@
  * what is started in its place goes on
  *
  * A point stands where a death leaves something half done in memory that outlives the process: the
- * segments that library and daemon share, and the daemon's own records (daemon/core/state.h).
- * Those of the library: tests/fault/test_ring_kill.c, test_resume_kill.c; of the daemon:
- * test_daemon_kill.c, and unit tests. Their names are taken from the sources
- * (tests/tools/fault-points.py): a new one is killed at, or a test says that it isn't.
+ * segments that library and daemon share, and the daemon's own records
+ * (daemon/core/ground/state.h). Those of the library: tests/fault/test_ring_kill.c,
+ * test_resume_kill.c; of the daemon: test_daemon_kill.c, and unit tests. Their names are taken from
+ * the sources (tests/tools/fault-points.py): a new one is killed at, or a test says that it isn't.
  */
 #ifndef KVL_BASE_FAULT_POINT_H
 #define KVL_BASE_FAULT_POINT_H

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "client/lib/conn.h"
-#include "client/lib/error.h"
+#include "client/lib/connection/conn.h"
+#include "client/lib/connection/error.h"
 #include "proto/status.h"
 
 /* Of connecting and of each answer. Not tuned; the state checker walks every page meanwhile. */

@@ -9,8 +9,8 @@
 #include "client/ctl/admin.h"
 #include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
-#include "client/lib/conn.h"
-#include "client/lib/error.h"
+#include "client/lib/connection/conn.h"
+#include "client/lib/connection/error.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
 

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "client/exporter/calls.h"
-#include "client/lib/conn.h"
-#include "client/lib/error.h"
+#include "client/lib/connection/conn.h"
+#include "client/lib/connection/error.h"
 #include "proto/status.h"
 
 /* Calls of one scrape: a list that never ends is no daemon's. 64 KiB each; not tuned. */

@@ -9,10 +9,10 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "daemon/reap/reaper.h"
-#include "daemon/server/cmdline.h"
-#include "daemon/server/config.h"
-#include "daemon/server/log.h"
 #include "daemon/server/server.h"
+#include "daemon/server/settings/cmdline.h"
+#include "daemon/server/settings/config.h"
+#include "daemon/server/system/log.h"
 #include "gpu/device.h"
 
 static void log_report(void *data, bool is_error, const char *sentence)

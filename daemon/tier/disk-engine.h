@@ -1,9 +1,9 @@
 /*
  * What reaches the disk for a store (disk.h): operations on one file, several at once, in no order.
  * An engine has threads of its own: libuv's pool has one thread in the daemon, which the files of
- * its state need (daemon/server/disk.h), and a disk that hangs would hang those, too. Sums of what
- * was read are made there as well, where they don't hold the loop up. Tests have engines of their
- * own, that fail and lose power.
+ * its state need (daemon/server/system/disk.h), and a disk that hangs would hang those, too. Sums
+ * of what was read are made there as well, where they don't hold the loop up. Tests have engines of
+ * their own, that fail and lose power.
  *
  * Threads: submit(), reap() and close() from one. What an operation names belongs to the engine
  * from submit() until reap() hands it back.

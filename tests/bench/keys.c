@@ -10,8 +10,8 @@
 #include <openssl/sha.h>
 
 #include "base/macros.h"
+#include "client/lib/keys/page-keys.h"
 #include "client/lib/kvlease.h"
-#include "client/lib/page-keys.h"
 #include "tests/bench/bench.h"
 #include "tests/integration/private-daemon.h"
 

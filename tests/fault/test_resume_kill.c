@@ -1,7 +1,8 @@
 /*
- * Workers that die while they go on with the next daemon, at each point of client/lib/resume.c:
- * that daemon goes on, and so do the one after it and the workers beside the dead one. Nothing that
- * it held is left, with the daemon or with who keeps its descriptors.
+ * Workers that die while they go on with the next daemon, at each point of
+ * client/lib/connection/resume.c: that daemon goes on, and so do the one after it and the workers
+ * beside the dead one. Nothing that it held is left, with the daemon or with who keeps its
+ * descriptors.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/log.h"
-#include "daemon/server/peer.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/server.h"
-#include "daemon/server/tenant-changes.h"
-#include "daemon/server/tenants.h"
+#include "daemon/server/system/log.h"
+#include "daemon/server/tenants/tenant-changes.h"
+#include "daemon/server/tenants/tenants.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/msg.h"
 #include "proto/sock.h"

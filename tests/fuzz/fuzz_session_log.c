@@ -1,6 +1,6 @@
 /*
- * Logs of sessions that a daemon finds (daemon/core/session-log.h), over pages that a namespace
- * has. Whatever is in them: no crash, state that checks, and the sessions go on.
+ * Logs of sessions that a daemon finds (daemon/core/sessions/session-log.h), over pages that a
+ * namespace has. Whatever is in them: no crash, state that checks, and the sessions go on.
  *
  * Input: the half that counts. Sums are made right, so that what records say is looked at; but for
  * those whose sum is given as 0xffffffff.
@@ -10,12 +10,12 @@
 #include <sys/mman.h>
 
 #include "base/fd.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/session-impl.h"
-#include "daemon/core/store.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
+#include "daemon/core/sessions/session-impl.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/fake-device.h"
 #include "tests/unit/toy-layout.h"

@@ -10,14 +10,14 @@
  */
 #include <string.h>
 
-#include "daemon/core/detail.h"
-#include "daemon/core/drop.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/session.h"
-#include "daemon/core/store.h"
-#include "daemon/core/submit.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/submit.h"
+#include "daemon/core/sessions/session.h"
 #include "proto/status.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/fake-device.h"
@@ -232,7 +232,7 @@ static void store_counter(struct attach *a, const uint8_t *r)
                         wide(r[6], a->ns));
 }
 
-/* By the rules, as client/lib/fast.c does it. */
+/* By the rules, as client/lib/shared/fast.c does it. */
 static void pin(struct attach *a, const uint8_t *r)
 {
         uint8_t key[KEY_BYTES] = {r[6]};

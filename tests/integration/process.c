@@ -13,7 +13,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/server/descriptors.h"
+#include "daemon/server/services/descriptors.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/unit/child.h"
 

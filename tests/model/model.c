@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "daemon/core/detail.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/tenant.h"
 #include "proto/status.h"
 
 /* Page and set sizes worked out by hand from BUDGET, EXTENT and GRANULARITY. */

@@ -16,9 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/group.h"
-#include "daemon/core/store.h"
-#include "daemon/core/submit.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/requests/submit.h"
 #include "tests/unit/fake-device.h"
 
 #define N_TENANTS    3

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "daemon/core/announce.h"
-#include "daemon/core/nsset.h"
-#include "daemon/core/recall.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/core-fixture.h"
 
 #define N_RANKS   3

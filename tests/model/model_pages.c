@@ -10,15 +10,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/core/detail.h"
-#include "daemon/core/drop.h"
-#include "daemon/core/grants.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/request.h"
-#include "daemon/core/recall.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/reclaim/recall.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
+#include "daemon/core/requests/request.h"
 #include "proto/status.h"
 #include "tests/model/model.h"
 

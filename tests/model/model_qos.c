@@ -1,5 +1,6 @@
 /*
- * The guarantees of daemon/core/region.h and wait.h over the real store, after random histories:
+ * The guarantees of daemon/core/quota/region.h and wait.h over the real store, after random
+ * histories:
  *
  *   random     tenants of all kinds do what they like, attributes change, clients die. Every step
  * is checked (qos_world.h). Then all let go: whoever waits gets what it waits for converge   after

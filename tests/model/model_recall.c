@@ -1,8 +1,8 @@
 /* Sets that are taken back from clients. */
 #include <errno.h>
 
-#include "daemon/core/detail.h"
-#include "daemon/core/recall.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/model/model.h"
 
 /* Bytes of the tenant's sets that are recalled. */

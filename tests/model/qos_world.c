@@ -7,12 +7,12 @@
 #include <string.h>
 #include <sys/types.h>
 
-#include "daemon/core/compact.h"
-#include "daemon/core/detail.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/recall.h"
-#include "daemon/core/wait.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/quota/wait.h"
+#include "daemon/core/reclaim/compact.h"
+#include "daemon/core/reclaim/recall.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
 #include "policy/admission.h"
 #include "proto/status.h"
 #include "tests/unit/fake-device.h"

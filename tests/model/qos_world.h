@@ -11,11 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/group.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/region.h"
-#include "daemon/core/store.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/region.h"
+#include "daemon/core/requests/lease.h"
 
 #define MAX_TENANTS 6
 #define N_CLIENTS   2 /* per tenant */

@@ -5,6 +5,8 @@ import pathlib
 import re
 import sys
 
+import rooms
+
 # room -> rooms whose headers it may include; longest matching prefix wins.
 EDGES = {
     "base": {"base"},
@@ -62,11 +64,17 @@ def sources(root: pathlib.Path):
                 yield pathlib.Path(folder, name)
 
 
-def check(root: pathlib.Path) -> list:
+def check(root: pathlib.Path) -> tuple[list[str], list[str]]:
+    """Violations of EDGES and what else is forbidden; and of the doors between rooms of one tree."""
     bad = []
+    doors = []
     for path in sources(root):
         rel = path.relative_to(root).as_posix()
         room = room_of(rel)
+        tree = rooms.tree_of(rel)
+        if tree and rooms.height(tree, rel) < 0:
+            bad.append(f"{rel}: its folder isn't listed in tests/tools/rooms.py")
+            continue
         if not room:
             bad.append(f"{rel}: in no room of docs/ARCHITECTURE.md")
             continue
@@ -87,11 +95,17 @@ def check(root: pathlib.Path) -> list:
                 bad.append(f'{rel}:{no}: "{target}" must be named from the root of the tree')
             elif room_of(target) not in allowed:
                 bad.append(f"{rel}:{no}: {room}/ may not include {target}")
-    return bad
+            elif reason := rooms.door(rel, target):
+                doors.append(f"{rel} includes {target}: {reason}")
+            elif target.endswith("-impl.h") and rooms.tree_of(target) and (
+                    pathlib.PurePosixPath(rel).parent != pathlib.PurePosixPath(target).parent):
+                doors.append(f"{rel} includes {target}: it is private to its room")
+    return bad, doors
 
 
 if __name__ == "__main__":
     top = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-    violations = check(top)
+    violations, of_doors = check(top)
     print("\n".join(violations) if violations else "include edges: ok")
-    sys.exit(1 if violations else 0)
+    status = rooms.report("includes", of_doors)
+    sys.exit(1 if violations else status)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the vectors of tests/unit/test_keys.c, from the description in client/lib/keys.c alone."""
+"""Prints the vectors of tests/unit/test_keys.c, from the description in client/lib/keys/keys.c alone."""
 import hashlib
 import struct
 

@@ -1,10 +1,10 @@
-/* Two groups and one namespace, in which the first announces pages (daemon/core/announce.h): on top
- * of core-fixture.h. */
+/* Two groups and one namespace, in which the first announces pages
+ * (daemon/core/clients/announce.h): on top of core-fixture.h. */
 #ifndef KVL_TESTS_ANNOUNCE_FIXTURE_H
 #define KVL_TESTS_ANNOUNCE_FIXTURE_H
 
-#include "daemon/core/announce.h"
-#include "daemon/core/recall.h"
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/core-fixture.h"
 
 #define N_PAGES 4

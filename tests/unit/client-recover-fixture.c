@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/client-record.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/state.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/ground/state.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
 #include "tests/unit/toy-layout.h"
 
 struct facts *facts;

@@ -6,11 +6,11 @@
 #ifndef KVL_TESTS_CLIENT_RECOVER_FIXTURE_H
 #define KVL_TESTS_CLIENT_RECOVER_FIXTURE_H
 
-#include "daemon/core/detail.h"
-#include "daemon/core/group.h"
-#include "daemon/core/recover.h"
-#include "daemon/core/store.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/recovery/recover.h"
 #include "tests/unit/fake-keep.h"
 #include "tests/unit/test-support.h"
 

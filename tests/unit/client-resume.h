@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 
-#include "client/lib/conn.h"
+#include "client/lib/connection/conn.h"
 #include "tests/unit/client-support.h"
 
 #define LONG_MSEC  20000

@@ -2,8 +2,8 @@
 #ifndef KVL_TESTS_COMPACT_FIXTURE_H
 #define KVL_TESTS_COMPACT_FIXTURE_H
 
-#include "daemon/core/compact.h"
-#include "daemon/core/ns.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/reclaim/compact.h"
 #include "tests/unit/recall-fixture.h"
 
 #define SECOND (UINT64_C(1000) * MSEC)

@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/detail.h"
-#include "daemon/core/drop.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/store.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
 #include "proto/status.h"
 #include "tests/unit/fake-device.h"
 #include "tests/unit/test-support.h"

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/detail.h"
-#include "daemon/core/state.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/ground/state.h"
 #include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 

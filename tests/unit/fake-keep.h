@@ -1,6 +1,6 @@
 /*
- * Keeps descriptors for a store (daemon/core/keep.h), in the test's own process or, as another
- * process keeps them for one that is killed, at the other end of a socket.
+ * Keeps descriptors for a store (daemon/core/ground/keep.h), in the test's own process or, as
+ * another process keeps them for one that is killed, at the other end of a socket.
  */
 #ifndef KVL_TESTS_FAKE_KEEP_H
 #define KVL_TESTS_FAKE_KEEP_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/keep.h"
+#include "daemon/core/ground/keep.h"
 
 #define FAKE_KEEP_MAX 4096
 

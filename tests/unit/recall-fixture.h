@@ -3,7 +3,7 @@
 #define KVL_TESTS_RECALL_FIXTURE_H
 
 #include "base/fd.h"
-#include "daemon/core/recall.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/core-fixture.h"
 
 #define MSEC    UINT64_C(1000000)

@@ -2,8 +2,8 @@
 #ifndef KVL_TESTS_REGION_FIXTURE_H
 #define KVL_TESTS_REGION_FIXTURE_H
 
-#include "daemon/core/blame.h"
-#include "daemon/core/region.h"
+#include "daemon/core/ground/blame.h"
+#include "daemon/core/quota/region.h"
 #include "tests/unit/recall-fixture.h"
 
 #define SEC (1000 * MSEC)

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 
 #include "base/fd.h"
-#include "daemon/server/log.h"
-#include "daemon/server/tenants.h"
+#include "daemon/server/system/log.h"
+#include "daemon/server/tenants/tenants.h"
 #include "proto/sock.h"
 #include "tests/unit/child.h"
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "daemon/core/group.h"
-#include "daemon/server/peer.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/server.h"
 #include "proto/arena.h"
 #include "proto/frame.h"

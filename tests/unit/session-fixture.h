@@ -2,7 +2,7 @@
 #ifndef KVL_TESTS_SESSION_FIXTURE_H
 #define KVL_TESTS_SESSION_FIXTURE_H
 
-#include "daemon/core/session-impl.h"
+#include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/core-fixture.h"
 
 #define ROOT UINT32_MAX /* no parent */

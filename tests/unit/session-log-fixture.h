@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "daemon/core/session-impl.h"
+#include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
 
 /* Keeps one log. */

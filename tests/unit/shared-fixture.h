@@ -2,7 +2,7 @@
 #ifndef KVL_TESTS_SHARED_FIXTURE_H
 #define KVL_TESTS_SHARED_FIXTURE_H
 
-#include "daemon/core/submit.h"
+#include "daemon/core/requests/submit.h"
 #include "tests/unit/core-fixture.h"
 
 struct world {

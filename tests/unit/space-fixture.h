@@ -1,5 +1,5 @@
-/* What tests of pages on a disk do again and again (daemon/core/space.h): a store on a real file,
- * on top of tier-fixture.h. */
+/* What tests of pages on a disk do again and again (daemon/core/moves/space.h): a store on a real
+ * file, on top of tier-fixture.h. */
 #ifndef KVL_TESTS_SPACE_FIXTURE_H
 #define KVL_TESTS_SPACE_FIXTURE_H
 

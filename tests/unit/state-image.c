@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/client-table.h"
+#include "daemon/core/clients/client-table.h"
 #include "tests/unit/test-support.h"
 
 /* ---- numbers of files ------------------------------------------------------------------------ */

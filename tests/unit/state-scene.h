@@ -7,10 +7,10 @@
 
 #include <stdio.h>
 
-#include "daemon/core/detail.h"
-#include "daemon/core/recover.h"
-#include "daemon/core/store.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/recovery/recover.h"
 #include "tests/unit/fake-keep.h"
 
 struct scene {

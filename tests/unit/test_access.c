@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/access.h"
+#include "daemon/server/settings/access.h"
 
 static struct tenant_config tenant_with(const char *a, const char *b)
 {

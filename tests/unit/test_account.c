@@ -1,7 +1,7 @@
-#include "daemon/core/account.h"
-#include "daemon/core/pool.h"
-#include "daemon/core/region.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/objects/pool.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/account.h"
+#include "daemon/core/quota/region.h"
 #include "proto/status.h"
 #include "tests/unit/test-support.h"
 

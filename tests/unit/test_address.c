@@ -1,10 +1,10 @@
 /* Common addresses of namespaces: ranges that never overlap. */
 #include <stdlib.h>
 
-#include "daemon/core/address.h"
-#include "daemon/core/ns.h"
-#include "daemon/core/store.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/ground/address.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 

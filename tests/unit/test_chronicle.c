@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/chronicle.h"
+#include "daemon/core/ground/chronicle.h"
 
 #define SEC NSEC_PER_SEC
 

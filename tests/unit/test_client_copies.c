@@ -1,5 +1,5 @@
 /* Copies of many pages in one call. */
-#include "client/lib/op.h"
+#include "client/lib/calls/op.h"
 #include "tests/unit/client-support.h"
 #include "tests/unit/fake-gpu.h"
 

@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/client-record.h"
-#include "daemon/core/grants.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/resume.h"
-#include "daemon/core/state.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/ground/state.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
+#include "daemon/core/requests/resume.h"
 #include "tests/unit/client-recover-fixture.h"
 
 /* ---- what the second one finds ----------------------------------------------------------------

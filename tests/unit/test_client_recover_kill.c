@@ -8,10 +8,10 @@
 #include <sys/wait.h>
 
 #include "base/fd.h"
-#include "daemon/core/client-record.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/recall.h"
-#include "daemon/core/resume.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/reclaim/recall.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/resume.h"
 #include "tests/unit/client-recover-fixture.h"
 #include "tests/unit/killed-elsewhere.h"
 

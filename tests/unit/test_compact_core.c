@@ -1,6 +1,6 @@
-/* Compaction of extent sets (daemon/core/compact.h): what is cached is found elsewhere, byte for
- * byte, and the set goes back. */
-#include "daemon/core/magazine.h"
+/* Compaction of extent sets (daemon/core/reclaim/compact.h): what is cached is found elsewhere,
+ * byte for byte, and the set goes back. */
+#include "daemon/core/clients/magazine.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/compact-fixture.h"
 #include "tests/unit/test-random.h"

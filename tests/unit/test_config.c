@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "daemon/server/config.h"
+#include "daemon/server/settings/config.h"
 #include "tests/unit/alloc-fail.h"
 
 struct reports {

@@ -1,12 +1,12 @@
 /* Host memory below a GPU: registered with it when it is mapped, given back when the driver has let
  * go of it, and as good where the driver refuses. */
-#include "daemon/core/dma.h"
+#include "daemon/core/memory/dma.h"
 
 #include <poll.h>
 
 #include "base/clock.h"
-#include "daemon/core/group.h"
-#include "daemon/core/ns.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
 #include "gpu/queue.h"
 #include "tests/unit/core-fixture.h"
 

@@ -1,7 +1,7 @@
 /* Drops in slices: what one slice may take, what is found between two, and what may come between.
  */
-#include "daemon/core/places.h"
-#include "daemon/core/tag.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/moves/places.h"
 #include "tests/unit/session-fixture.h"
 
 struct waiting {

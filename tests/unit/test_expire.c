@@ -1,10 +1,10 @@
-/* Pages that nobody uses go (daemon/core/expire.h), and pages that are made free ahead of leases
- * (daemon/core/stock.h, free_ahead). */
+/* Pages that nobody uses go (daemon/core/catalog/expire.h), and pages that are made free ahead of
+ * leases (daemon/core/reclaim/stock.h, free_ahead). */
 #include "base/clock.h"
-#include "daemon/core/expire.h"
-#include "daemon/core/history.h"
-#include "daemon/core/ns.h"
-#include "daemon/core/stock.h"
+#include "daemon/core/catalog/expire.h"
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/reclaim/stock.h"
 #include "tests/unit/core-fixture.h"
 
 #define SEC NSEC_PER_SEC

@@ -4,13 +4,13 @@
 #include <stdio.h>
 
 #include "base/fd.h"
-#include "daemon/core/drop.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/tenant.h"
-#include "daemon/server/dispatch.h"
-#include "daemon/server/tenants.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/tenants/tenants.h"
 
 #define N_SETS 2
 

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/lib/fast.h"
+#include "client/lib/shared/fast.h"
 #include "tests/unit/fake-shm.h"
 #include "tests/unit/test-support.h"
 
@@ -364,7 +364,7 @@ static void *read_all(void *data)
         return NULL;
 }
 
-/* As daemon/core/shared.h says. */
+/* As daemon/core/catalog/shared.h says. */
 static bool retire(struct world *w, uint32_t page)
 {
         struct shm_line *line = &w->index.lines[page];

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/client-record.h"
-#include "daemon/core/group.h"
-#include "daemon/core/tenant.h"
-#include "daemon/server/fetches.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/server/waits/fetches.h"
 #include "proto/status.h"
 
 #define N_PAGES 3

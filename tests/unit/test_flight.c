@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/announce.h"
-#include "daemon/core/drop.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/nsset.h"
-#include "daemon/server/key-waits.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
+#include "daemon/server/waits/key-waits.h"
 #include "proto/status.h"
 #include "tests/unit/alloc-fail.h"
 

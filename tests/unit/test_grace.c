@@ -1,5 +1,5 @@
 /* Pages that a group gives back while a dead member of it may still write to them. */
-#include "daemon/core/submit.h"
+#include "daemon/core/requests/submit.h"
 #include "tests/unit/recall-fixture.h"
 
 /* One group: `a` lives, `b` is to linger and has set 0 mapped. Another group of the tenant. */

@@ -1,9 +1,9 @@
-/* What became of keys (daemon/core/history.h). */
+/* What became of keys (daemon/core/catalog/history.h). */
 #include "base/clock.h"
-#include "daemon/core/announce.h"
-#include "daemon/core/history.h"
-#include "daemon/core/ns.h"
-#include "daemon/core/recall.h"
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/core-fixture.h"
 
 #define SEC NSEC_PER_SEC

@@ -1,9 +1,9 @@
-/* Namespaces that hold nothing go (daemon/core/idle.h). */
-#include "daemon/core/idle.h"
+/* Namespaces that hold nothing go (daemon/core/catalog/idle.h). */
+#include "daemon/core/catalog/idle.h"
 
-#include "daemon/core/group.h"
-#include "daemon/core/ns.h"
-#include "daemon/core/session.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/sessions/session.h"
 #include "tests/unit/core-fixture.h"
 
 #define SEC       NSEC_PER_SEC

@@ -1,4 +1,4 @@
-/* The index of a namespace where many keys want the same buckets (daemon/core/shared.h). */
+/* The index of a namespace where many keys want the same buckets (daemon/core/catalog/shared.h). */
 #include "tests/unit/shared-fixture.h"
 
 static uint32_t bucket_of(const struct world *w, unsigned key, uint32_t n)

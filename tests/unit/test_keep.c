@@ -1,4 +1,4 @@
-#include "daemon/core/keep.h"
+#include "daemon/core/ground/keep.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "client/lib/page-keys.h"
+#include "client/lib/keys/page-keys.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 

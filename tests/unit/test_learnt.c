@@ -1,5 +1,5 @@
-/* What policies have learnt survives the daemon (daemon/server/learnt.h), and jobs for files run in
- * order (disk.h). The policy is the test's: LRU that knows a number. */
+/* What policies have learnt survives the daemon (daemon/server/services/learnt.h), and jobs for
+ * files run in order (disk.h). The policy is the test's: LRU that knows a number. */
 #include "tests/unit/server-fixture.h"
 
 #include <errno.h>
@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "daemon/core/idle.h"
-#include "daemon/core/group.h"
-#include "daemon/core/tenant.h"
-#include "daemon/server/disk.h"
-#include "daemon/server/learnt.h"
-#include "daemon/server/tenants.h"
+#include "daemon/core/catalog/idle.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/server/services/learnt.h"
+#include "daemon/server/system/disk.h"
+#include "daemon/server/tenants/tenants.h"
 #include "policy/evict.h"
 
 static struct evict_ops policy; /* evict_lru, and the two below */

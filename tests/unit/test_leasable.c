@@ -1,7 +1,7 @@
-/* How many pages leases would get: daemon/core/leasable.h. */
-#include "daemon/core/group.h"
-#include "daemon/core/leasable.h"
-#include "daemon/core/ns.h"
+/* How many pages leases would get: daemon/core/quota/leasable.h. */
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/quota/leasable.h"
 #include "tests/unit/region-fixture.h"
 
 /* After a whole round. What is shown is that. */

@@ -1,6 +1,6 @@
 /* What clients leave, in slices: how much goes in one, what is held between two, and what others
  * may do meanwhile. */
-#include "daemon/core/drop.h"
+#include "daemon/core/catalog/drop.h"
 #include "tests/unit/recall-fixture.h"
 
 #define SLICE 4

@@ -1,6 +1,6 @@
-/* Cache lines that are asked for ahead (daemon/core/lines.h): of which pages, and that any numbers
- * may be given. */
-#include "daemon/core/lines.h"
+/* Cache lines that are asked for ahead (daemon/core/memory/lines.h): of which pages, and that any
+ * numbers may be given. */
+#include "daemon/core/memory/lines.h"
 #include "tests/unit/shared-fixture.h"
 
 #define N_TEXT 20u

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/server/log.h"
+#include "daemon/server/system/log.h"
 
 static void test_a_line(void **state)
 {

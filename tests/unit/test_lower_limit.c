@@ -1,6 +1,6 @@
 /* A tenant's limit that is lowered under what it has cached: how much goes at once, what goes when,
  * and what others see meanwhile. */
-#include "daemon/core/drop.h"
+#include "daemon/core/catalog/drop.h"
 #include "tests/unit/recall-fixture.h"
 
 #define BUDGET 8 /* page records a turn */

@@ -1,11 +1,11 @@
 /* Namespace sets in the daemon's state: what is evicted, dropped or incomplete goes in all of them.
  */
 #include "base/clock.h"
-#include "daemon/core/announce.h"
-#include "daemon/core/expire.h"
-#include "daemon/core/history.h"
-#include "daemon/core/nsset.h"
-#include "daemon/core/reclaim.h"
+#include "daemon/core/catalog/expire.h"
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/reclaim/reclaim.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "daemon/server/config.h"
-#include "daemon/server/options.h"
-#include "daemon/server/tenant-attrs.h"
+#include "daemon/server/settings/config.h"
+#include "daemon/server/settings/options.h"
+#include "daemon/server/settings/tenant-attrs.h"
 #include "policy/evict.h"
 
 static char err[1024];

@@ -1,6 +1,6 @@
-#include "daemon/core/pin.h"
-#include "daemon/core/room.h"
-#include "daemon/core/submit.h"
+#include "daemon/core/clients/pin.h"
+#include "daemon/core/reclaim/room.h"
+#include "daemon/core/requests/submit.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 

@@ -12,11 +12,11 @@
 #include <sys/resource.h>
 
 #include "base/fd.h"
-#include "daemon/core/tenant.h"
-#include "daemon/server/disk.h"
-#include "daemon/server/parked.h"
-#include "daemon/server/queues.h"
-#include "daemon/server/tenants.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/server/services/queues.h"
+#include "daemon/server/system/disk.h"
+#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/waits/parked.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
 

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/lease.h"
-#include "daemon/core/publish.h"
-#include "daemon/server/parked.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/publish.h"
+#include "daemon/server/waits/parked.h"
 
 static struct client *connect_worker(struct world *w)
 {

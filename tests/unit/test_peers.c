@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
 #include "proto/status.h"
 
 #define GRACE (150 * NSEC_PER_MSEC)

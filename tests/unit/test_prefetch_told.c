@@ -1,9 +1,9 @@
 /* What is brought up because clients say that it will be needed, on real memory: the sessions whose
- * turn is next (daemon/core/prefetch.h), and what is named (warm.h). */
+ * turn is next (daemon/core/tiers/prefetch.h), and what is named (warm.h). */
 #include <errno.h>
 
-#include "daemon/core/session.h"
-#include "daemon/core/warm.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/warm.h"
 #include "tests/unit/prefetch-fixture.h"
 
 /* ---- turns ----------------------------------------------------------------------------------- */

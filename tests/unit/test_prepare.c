@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/magazine.h"
+#include "daemon/core/clients/magazine.h"
 #include "tests/unit/slow-fixture.h"
 
 static void test_lease_waits_for_its_set(void **state)

@@ -1,6 +1,6 @@
-/* Extent sets taken back from living clients (daemon/core/recall.h): the way of a set, and what
- * clients are told. */
-#include "daemon/core/submit.h"
+/* Extent sets taken back from living clients (daemon/core/reclaim/recall.h): the way of a set, and
+ * what clients are told. */
+#include "daemon/core/requests/submit.h"
 #include "tests/unit/recall-fixture.h"
 
 /* ---- the way of a set ----------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
-/* A set that is recalled is emptied downwards where there is a tier below (daemon/core/recall.h),
- * on real memory. */
+/* A set that is recalled is emptied downwards where there is a tier below
+ * (daemon/core/reclaim/recall.h), on real memory. */
 #include <unistd.h>
 
-#include "daemon/core/recall.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/tier-fixture.h"
 
 #define N_KEYS  64 /* texts of one page: two sets */

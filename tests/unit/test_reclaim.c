@@ -1,6 +1,6 @@
-#include "daemon/core/chore.h"
-#include "daemon/core/reclaim.h"
-#include "daemon/core/region.h"
+#include "daemon/core/ground/chore.h"
+#include "daemon/core/quota/region.h"
+#include "daemon/core/reclaim/reclaim.h"
 #include "tests/unit/core-fixture.h"
 
 /* A whole set of cached pages, one chain; its first key is 100 * set. */

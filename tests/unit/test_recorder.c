@@ -1,5 +1,5 @@
-/* The daemon's traffic as a trace (daemon/server/recorder.h): what is written is read back by the
- * reader of traces, and is what was done. */
+/* The daemon's traffic as a trace (daemon/server/services/recorder.h): what is written is read back
+ * by the reader of traces, and is what was done. */
 #include "tests/unit/server-fixture.h"
 
 #include <errno.h>
@@ -9,14 +9,14 @@
 
 #include "base/fd.h"
 #include "client/trace/trace.h"
-#include "daemon/core/drop.h"
-#include "daemon/core/grants.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/request.h"
-#include "daemon/core/tenant.h"
-#include "daemon/server/recorder.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
+#include "daemon/core/requests/request.h"
+#include "daemon/server/services/recorder.h"
 
 #define TOKENS 16 /* of a page; server-fixture.c */
 

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/client-record.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/ns.h"
-#include "daemon/core/session.h"
-#include "daemon/core/state.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/ground/state.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/sessions/session.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/state-image.h"
 #include "tests/unit/state-scene.h"

@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/lookup.h"
-#include "daemon/core/publish.h"
-#include "daemon/core/recover.h"
-#include "daemon/core/store.h"
-#include "daemon/core/tenant.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/recovery/recover.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
 #include "tests/unit/keep-parent.h"
 #include "tests/unit/test-support.h"
 #include "tests/unit/toy-layout.h"

@@ -1,6 +1,6 @@
 /* Clients that go on on another connection, of the daemon they had. */
-#include "daemon/core/recall.h"
-#include "daemon/server/resume.h"
+#include "daemon/core/reclaim/recall.h"
+#include "daemon/server/peers/resume.h"
 #include "tests/unit/resume-fixture.h"
 
 /* ---- it goes on -------------------------------------------------------------------------------

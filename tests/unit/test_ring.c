@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/fd.h"
-#include "client/lib/ring.h"
+#include "client/lib/shared/ring.h"
 #include "tests/unit/client-support.h"
 
 #define SHORT_MSEC 100

@@ -1,6 +1,6 @@
 /* daemon/core: leases of pages with consecutive numbers. */
-#include "daemon/core/magazine.h"
-#include "daemon/core/run.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/reclaim/run.h"
 #include "tests/unit/core-fixture.h"
 
 #define ALL (8 * SET_PAGES)

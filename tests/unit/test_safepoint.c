@@ -3,11 +3,11 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-#include "client/lib/op.h"
+#include "client/lib/calls/op.h"
 #include "tests/unit/client-support.h"
 #include "tests/unit/fake-gpu.h"
 
-#define ADDRESS   UINT64_C(0x200000000000) /* daemon/core/address.h */
+#define ADDRESS   UINT64_C(0x200000000000) /* daemon/core/ground/address.h */
 #define SET_PAGES 32                       /* FAKE_EXTENT_BYTES / PAGE_BYTES */
 
 static void *const STREAM = (void *)0x1000;

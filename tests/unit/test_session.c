@@ -1,7 +1,7 @@
 /* Sessions that are in the tree as a whole: which there are, where they end, who has them open. How
  * they go is in test_session_gone.c. */
-#include "daemon/core/places.h"
-#include "daemon/core/recall.h"
+#include "daemon/core/moves/places.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-fixture.h"
 

@@ -1,8 +1,8 @@
 /* The requests of sessions and tags, through the server. */
-#include "daemon/core/lease.h"
-#include "daemon/core/session-impl.h"
-#include "daemon/core/tenant.h"
-#include "daemon/server/list-page.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/sessions/session-impl.h"
+#include "daemon/server/handlers/list-page.h"
 #include "proto/arena.h"
 #include "proto/status.h"
 #include "tests/unit/server-fixture.h"

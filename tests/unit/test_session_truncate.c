@@ -2,8 +2,8 @@
  * between two of them. */
 #include <errno.h>
 
-#include "daemon/core/places.h"
-#include "daemon/core/session-impl.h"
+#include "daemon/core/moves/places.h"
+#include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
 
 #define SLICE   4

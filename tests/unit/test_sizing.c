@@ -1,9 +1,9 @@
 /* Demand as it is sampled, and what the sizer and schedules do to reservations. */
 #include "base/clock.h"
-#include "daemon/core/group.h"
-#include "daemon/core/ns.h"
-#include "daemon/core/region.h"
-#include "daemon/core/sizing.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/quota/region.h"
+#include "daemon/core/quota/sizing.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 

@@ -1,5 +1,5 @@
-/* Pages on a disk below host memory, or below the device (daemon/core/space.h), on real files: they
- * go down and come up, also where the file is damaged, emptied or full. */
+/* Pages on a disk below host memory, or below the device (daemon/core/moves/space.h), on real
+ * files: they go down and come up, also where the file is damaged, emptied or full. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* What a disk is found to have after the machine's start (daemon/core/space.h), on real files:
- * pages that are pages again, and those that were invalidated and are none. */
+/* What a disk is found to have after the machine's start (daemon/core/moves/space.h), on real
+ * files: pages that are pages again, and those that were invalidated and are none. */
 #include "tests/unit/space-fixture.h"
 
 /* As restart(), but what the disk has is looked at a few entries at a time: it has come to the

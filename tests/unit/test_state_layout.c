@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/state.h"
+#include "daemon/core/ground/state.h"
 #include "tests/unit/state-image.h"
 #include "tests/unit/state-scene.h"
 #include "tests/unit/test-support.h"

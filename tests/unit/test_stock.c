@@ -1,10 +1,10 @@
-/* Pages kept ready (daemon/core/stock.h): leases that come steadily don't wait for the device, and
- * nobody pays for it. */
+/* Pages kept ready (daemon/core/reclaim/stock.h): leases that come steadily don't wait for the
+ * device, and nobody pays for it. */
 #include <poll.h>
 
 #include "base/clock.h"
-#include "daemon/core/ns.h"
-#include "daemon/core/stock.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/reclaim/stock.h"
 #include "gpu/queue.h"
 #include "tests/unit/core-fixture.h"
 

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "client/lib/op.h"
+#include "client/lib/calls/op.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/client-support.h"
 #include "tests/unit/fake-gpu.h"

@@ -1,6 +1,6 @@
 /* Tags, and what SHM_OP_WITH says of the PUBLISHes after it. */
-#include "daemon/core/submit.h"
-#include "daemon/core/tag.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/requests/submit.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-fixture.h"
 

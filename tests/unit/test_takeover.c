@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "daemon/core/group.h"
-#include "daemon/core/ns.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
 
 static struct shared_facts {
         struct identity alive, dead, muted;

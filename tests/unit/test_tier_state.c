@@ -1,9 +1,9 @@
 /* What the daemon knows of pages follows them below the device: sessions, tags, invalidation,
  * expiry and namespace sets, on real memory. */
 #include "base/clock.h"
-#include "daemon/core/expire.h"
-#include "daemon/core/nsset.h"
-#include "daemon/core/session.h"
+#include "daemon/core/catalog/expire.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/sessions/session.h"
 #include "tests/unit/tier-fixture.h"
 
 #define N_TEXT 8 /* pages */

@@ -1,10 +1,10 @@
 /* What happens to pages while they move between the device and memory of the host below it
- * (daemon/core/transfer.h), on real memory: leased, pinned, compacted, invalidated, held by
+ * (daemon/core/moves/transfer.h), on real memory: leased, pinned, compacted, invalidated, held by
  * windows, and anything at random. */
 #include <poll.h>
 
-#include "daemon/core/compact.h"
-#include "daemon/core/recall.h"
+#include "daemon/core/reclaim/compact.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/transfer-fixture.h"
 

@@ -6,9 +6,9 @@
 
 #include <stdio.h>
 
-#include "daemon/server/events.h"
-#include "daemon/server/outqueue.h"
-#include "daemon/server/tenants.h"
+#include "daemon/server/peers/outqueue.h"
+#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/waits/events.h"
 #include "proto/status.h"
 
 #define N_MANY 12

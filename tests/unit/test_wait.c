@@ -1,5 +1,5 @@
 /* daemon/core: leases that wait for room, in which order they are served, and how they end. */
-#include "daemon/core/magazine.h"
+#include "daemon/core/clients/magazine.h"
 #include "tests/unit/core-fixture.h"
 
 #define MSEC UINT64_C(1000000)

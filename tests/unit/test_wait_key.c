@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/segment.h"
-#include "client/lib/client.h"
+#include "client/lib/calls/client.h"
 #include "tests/unit/fake-shm.h"
 #include "tests/unit/test-support.h"
 
@@ -243,7 +243,7 @@ static void hand_over(struct world *w)
         fake_index_seal(&w->spaces[0].index, 50, 16);
 }
 
-/* Another client has published it from another page, as daemon/core/announce.c does. */
+/* Another client has published it from another page, as daemon/core/clients/announce.c does. */
 static void overtake(struct world *w)
 {
         struct fake_index *x = &w->spaces[0].index;
@@ -602,7 +602,7 @@ static void *run_waits(void *data)
         return NULL;
 }
 
-/* As daemon/core/shared.h says, until it may: whoever looks has a pin for that long. */
+/* As daemon/core/catalog/shared.h says, until it may: whoever looks has a pin for that long. */
 static void retire(struct world *w, uint32_t page)
 {
         struct space *s = &w->spaces[0];

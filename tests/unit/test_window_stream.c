@@ -1,7 +1,7 @@
 /* Windows on a GPU whose streams run when the test says so: nothing is overwritten or let go that
  * work on the engine's stream may still read. Each test runs in shared memory and over the socket.
  */
-#include "client/lib/op.h"
+#include "client/lib/calls/op.h"
 #include "tests/unit/client-support.h"
 #include "tests/unit/fake-gpu.h"
 

@@ -6,11 +6,11 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#include "daemon/core/fetch.h"
-#include "daemon/core/group.h"
-#include "daemon/core/ns.h"
-#include "daemon/core/sink.h"
-#include "daemon/core/transfer.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/tiers/fetch.h"
+#include "daemon/core/tiers/sink.h"
 #include "daemon/tier/disk-engine.h"
 #include "daemon/tier/disk.h"
 #include "daemon/tier/mover.h"

@@ -1,0 +1,417 @@
+#include "client/lib/ahead/stream.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "client/lib/calls/op.h"
+#include "client/lib/connection/error.h"
+#include "proto/status.h"
+
+/* Between two questions whether a stream is broken: a kernel's error isn't urgent. Not tuned. */
+#define LOOK_NSEC (10 * NSEC_PER_MSEC)
+
+enum stream_state { STREAM_WAITING, STREAM_FIRED, STREAM_DEAD, STREAM_STRANDED };
+
+struct stream_op {
+        struct conn_errand errand;
+        struct list_link link; /* ns.stream_ops while WAITING */
+        _Atomic int state;     /* enum stream_state */
+        struct kvl_ns *ns;     /* gone where DEAD or STRANDED */
+        void *stream;
+        struct op *op;         /* its call; NULL: a release in shared memory */
+        struct flight *flight; /* prepared: a publish, or a free in shared memory; else NULL */
+        uint32_t n_pages;      /* of a release in shared memory */
+        uint32_t pages[];
+};
+
+/* Kept where leak checkers see them. */
+static struct stream_op *_Atomic stranded;
+
+static void strand(struct stream_op *s)
+{
+        struct stream_op *before = atomic_load_explicit(&stranded, memory_order_relaxed);
+
+        do
+                s->errand.next = before ? &before->errand : NULL;
+        while (!atomic_compare_exchange_weak_explicit(
+                &stranded, &before, s, memory_order_release, memory_order_relaxed));
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+/*
+ * [L] From WAITING to `state`, with its call ended; false: it has fired. The host function may free
+ * it at once: nothing of it is touched afterwards.
+ */
+static bool end(struct stream_op *s, enum stream_state state, int code, const char *why)
+{
+        struct kvl_ns *ns = s->ns;
+        struct flight *flight = s->flight;
+        struct op *op = s->op;
+        int waiting = STREAM_WAITING;
+
+        list_remove(&s->link);
+        if (!atomic_compare_exchange_strong(&s->state, &waiting, state))
+                return false;
+        if (state == STREAM_STRANDED)
+                strand(s);
+        atomic_fetch_sub(&ns->n_flying, 1);
+        flight_drop(flight);
+        if (op) {
+                op->stream_op = NULL;
+                op->call.on_abandon = NULL;
+                snprintf(op->call.detail, sizeof(op->call.detail), "%s", why);
+                conn_finish(conn_of(ns), &op->call, code);
+        }
+        return true;
+}
+
+/* Whoever could abandon it has cancelled it before. */
+static void on_abandon(struct conn_call *call)
+{
+        struct op *op = container_of(call, struct op, call);
+
+        end(op->stream_op, STREAM_DEAD, -ECANCELED, "");
+}
+
+void streams_cancel(struct kvl_ns *ns)
+{
+        list_for_each_safe (s, &ns->stream_ops, struct stream_op, link)
+                end(s, STREAM_DEAD, -ECANCELED, "");
+        /* They don't get the lock, and go. */
+        while (atomic_load_explicit(&ns->n_flying, memory_order_acquire) > 0)
+                sched_yield();
+        conn_run_errands(conn_of(ns));
+}
+
+void streams_broken(struct kvl_conn *conn, int code, const char *why)
+{
+        list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
+                list_for_each_safe (s, &ns->stream_ops, struct stream_op, link)
+                        if (s->op)
+                                end(s, STREAM_DEAD, code, why);
+}
+
+/* ---- broken contexts ---------------------------------------------------------------------------
+ */
+
+#define BROKEN                                                                                  \
+        "work on the GPU failed and its context is broken: pages it should have written can't " \
+        "be published; restart the process"
+
+int streams_check(const struct kvl_ns *ns)
+{
+        if (!atomic_load_explicit(&ns->is_broken, memory_order_relaxed))
+                return 0;
+        return error_set(-EIO, "%s: " BROKEN, ns->info.device);
+}
+
+void streams_break(struct kvl_conn *conn, const char *device)
+{
+        char why[CONN_DETAIL_BYTES];
+
+        snprintf(why, sizeof(why), "%s: " BROKEN, device);
+        list_for_each (ns, &conn->namespaces, struct kvl_ns, link) {
+                if (strcmp(ns->info.device, device) != 0)
+                        continue;
+                atomic_store_explicit(&ns->is_broken, true, memory_order_relaxed);
+                list_for_each_safe (s, &ns->stream_ops, struct stream_op, link)
+                        end(s, STREAM_STRANDED, -EIO, why);
+        }
+}
+
+/*
+ * [L] A context breaks as a whole: one stream of it tells. It is one on which a publish waits, as
+ * nobody may destroy that one before its callback, which needs this lock, or a window's copy
+ * (likewise, before that is closed); of one with releases alone nobody would know.
+ */
+static bool look_at(struct kvl_ns *ns)
+{
+        list_for_each (s, &ns->stream_ops, struct stream_op, link) {
+                if (!s->op || (s->op->type != MSG_PUBLISH && s->op->type != MSG_FETCH))
+                        continue;
+                if (ns->device->ops->stream_query(ns->device, s->stream) != -ENXIO)
+                        return false;
+                streams_break(ns->conn, ns->info.device);
+                return true;
+        }
+        return false;
+}
+
+bool streams_look(struct kvl_conn *conn)
+{
+        bool ended = false;
+        uint64_t now;
+
+        if (!conn->conn->takes_errands)
+                return false;
+        now = clock_now_nsec();
+        if (now - conn->streams_looked_nsec < LOOK_NSEC)
+                return false;
+        conn->streams_looked_nsec = now;
+        list_for_each (ns, &conn->namespaces, struct kvl_ns, link)
+                ended |= look_at(ns);
+        return ended;
+}
+
+/* ---- firing ------------------------------------------------------------------------------------
+ */
+
+/* [L] After it has fired. */
+static void launch(struct conn *c, struct conn_errand *e)
+{
+        struct stream_op *s = container_of(e, struct stream_op, errand);
+        struct op *op = s->op;
+        int r;
+
+        list_remove(&s->link);
+        if (op) {
+                op->stream_op = NULL;
+                op->call.on_abandon = NULL;
+        }
+        if (s->flight) {
+                flight_launch(s->flight);
+        } else if (op && op->type == MSG_FETCH) {
+                op_proceed(op);
+        } else if (op) {
+                r = c->broken ? c->broken : op_send_pages(op);
+                if (r < 0)
+                        conn_finish(c, &op->call, r);
+        }
+        free(s);
+}
+
+/* The host function. */
+static void fire(void *data)
+{
+        struct stream_op *s = data;
+        struct kvl_ns *ns = s->ns;
+        int state = STREAM_WAITING;
+        uint32_t page;
+
+        if (!atomic_compare_exchange_strong(&s->state, &state, STREAM_FIRED)) {
+                if (state == STREAM_DEAD)
+                        free(s);
+                return;
+        }
+        /* What isn't pinned any more was let go by another thread meanwhile: its error. */
+        if (!s->op)
+                fast_release(&ns->fast, s->pages, s->n_pages, &page);
+        conn_hand_in(conn_of(ns), &s->errand);
+        atomic_fetch_sub_explicit(&ns->n_flying, 1, memory_order_release);
+}
+
+/* ---- starting ----------------------------------------------------------------------------------
+ */
+
+static struct stream_op *stream_op_new(
+        struct kvl_ns *ns, void *stream, const uint32_t *pages, uint32_t n_pages)
+{
+        struct stream_op *s = calloc(1, sizeof(*s) + n_pages * sizeof(*pages));
+
+        if (!s)
+                return NULL;
+        s->errand.run = launch;
+        list_init(&s->link);
+        s->ns = ns;
+        s->stream = stream;
+        s->n_pages = n_pages;
+        if (n_pages > 0)
+                memcpy(s->pages, pages, n_pages * sizeof(*pages));
+        return s;
+}
+
+/* [L] Puts it on its stream. -EIO, -EINVAL, -ENOMEM with the sentence: it isn't there. */
+static int put_on_stream(struct stream_op *s)
+{
+        struct kvl_ns *ns = s->ns;
+        struct device *d = ns->device;
+        int r;
+
+        conn_of(ns)->takes_errands = true;
+        list_append(&ns->stream_ops, &s->link);
+        atomic_fetch_add(&ns->n_flying, 1);
+        d->why[0] = '\0';
+        r = d->ops->stream_call(d, s->stream, fire, s);
+        if (r == 0)
+                return 0;
+        list_remove(&s->link);
+        atomic_fetch_sub(&ns->n_flying, 1);
+        if (r == -ENXIO) {
+                streams_break(ns->conn, ns->info.device);
+                return streams_check(ns);
+        }
+        return error_set(r == -EINVAL || r == -ENOMEM ? r : -EIO,
+                "can't put a function on the stream: %s", *d->why ? d->why : status_text(r));
+}
+
+/* [L] Takes op and s, which may be NULL (out of memory). */
+static int start(struct op *op, struct stream_op *s)
+{
+        struct conn *c = conn_of(op->ns);
+        int r;
+
+        if (!s)
+                return error_set(-ENOMEM, "out of memory");
+        if (c->broken)
+                return error_note(-ENOTCONN, c->detail);
+        op->stream_op = s;
+        op->call.on_abandon = on_abandon;
+        conn_start_beside(c, &op->call);
+        s->op = op;
+        r = put_on_stream(s);
+        if (r == 0)
+                list_append(&op->ns->ops, &op->link);
+        return r;
+}
+
+/* publish NULL: RELEASE or FREE of op's pages. Takes op. */
+static int start_op(struct op *op, const struct kvl_publish *publish, void *stream)
+{
+        struct kvl_ns *ns = op->ns;
+        struct stream_op *s = stream_op_new(ns, stream, NULL, 0);
+        bool flies = publish || (op->type == MSG_FREE && fast_is_open(&ns->fast));
+        int r;
+
+        conn_lock(conn_of(ns));
+        if (s && flies)
+                s->flight = flight_prepare(op, publish);
+        r = start(op, flies && s && !s->flight ? NULL : s);
+        if (r < 0 && s)
+                flight_drop(s->flight);
+        conn_unlock(conn_of(ns));
+        if (r < 0) {
+                free(s);
+                op_free(op);
+        }
+        return r;
+}
+
+static int release_shared(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, void *stream)
+{
+        struct stream_op *s;
+        int r;
+
+        for (uint32_t i = 0; i < n_pages; i++)
+                if (!fast_is_pinned(&ns->fast, pages[i]))
+                        return error_set(
+                                -EINVAL, "page %u isn't pinned by this connection", pages[i]);
+        s = stream_op_new(ns, stream, pages, n_pages);
+        if (!s)
+                return error_set(-ENOMEM, "out of memory");
+        conn_lock(conn_of(ns));
+        r = put_on_stream(s);
+        conn_unlock(conn_of(ns));
+        if (r < 0)
+                free(s);
+        return r;
+}
+
+static bool has_streams(const struct kvl_ns *ns)
+{
+        return ns->device->ops->stream_call;
+}
+
+int stream_start_fetch(struct op *op, void *stream)
+{
+        struct stream_op *s;
+        int r;
+
+        if (!has_streams(op->ns)) {
+                op_proceed(op);
+                return 0;
+        }
+        s = stream_op_new(op->ns, stream, NULL, 0);
+        if (!s)
+                return -ENOMEM;
+        op->stream_op = s;
+        op->call.on_abandon = on_abandon;
+        conn_start_beside(conn_of(op->ns), &op->call);
+        s->op = op;
+        r = put_on_stream(s);
+        if (r < 0) {
+                op->stream_op = NULL;
+                op->call.on_abandon = NULL;
+                snprintf(op->call.detail, sizeof(op->call.detail), "%s", error_get());
+                free(s);
+        }
+        return r;
+}
+
+static int check_stream(const struct kvl_ns *ns, const void *stream)
+{
+        if (!ns->device)
+                return error_set(-EACCES, "a metadata-only connection has no streams");
+        if (stream && !has_streams(ns))
+                return error_set(
+                        -EINVAL, "the device %s has no streams: pass NULL", ns->info.device);
+        return 0;
+}
+
+int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, kvl_stream stream,
+        kvl_done_fn done, void *data)
+{
+        struct kvl_publish p;
+        struct op *op;
+        int r = op_copy_publish(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
+
+        if (r == 0)
+                r = check_stream(ns, stream);
+        if (r < 0)
+                return r;
+        if (!has_streams(ns))
+                return kvl_publish_start(ns, publish, done, data);
+        r = op_new(ns, MSG_PUBLISH, p.n_pages, done, data, &op);
+        if (r < 0)
+                return r;
+        memcpy(op->pages, p.pages, p.n_pages * sizeof(*op->pages));
+        return start_op(op, &p, stream);
+}
+
+static int put(
+        struct kvl_ns *ns, uint16_t type, const uint32_t *pages, uint32_t n_pages, void *stream)
+{
+        struct op *op;
+        int r = op_new(ns, type, n_pages, NULL, NULL, &op);
+
+        if (r < 0)
+                return r;
+        memcpy(op->pages, pages, n_pages * sizeof(*pages));
+        return start_op(op, NULL, stream);
+}
+
+int kvl_release_on_stream(
+        struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_stream stream)
+{
+        int r = op_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
+
+        if (r == 0)
+                r = check_stream(ns, stream);
+        if (r < 0)
+                return r;
+        if (!has_streams(ns))
+                return kvl_release_start(ns, pages, n_pages, NULL, NULL);
+        if (fast_is_open(&ns->fast))
+                return release_shared(ns, pages, n_pages, stream);
+        return put(ns, MSG_RELEASE, pages, n_pages, stream);
+}
+
+int kvl_free_on_stream(
+        struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_stream stream)
+{
+        int r = op_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
+
+        if (r == 0)
+                r = check_stream(ns, stream);
+        if (r < 0)
+                return r;
+        if (!has_streams(ns))
+                return kvl_free_start(ns, pages, n_pages, NULL, NULL);
+        return put(ns, MSG_FREE, pages, n_pages, stream);
+}

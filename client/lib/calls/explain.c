@@ -1,0 +1,189 @@
+/* What is known without making use of pages: whether keys are cached, and why; what leases would
+ * get. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+
+#include "base/macros.h"
+#include "client/lib/calls/op.h"
+#include "client/lib/connection/error.h"
+
+#define MAX_KEYS 256 /* of one EXPLAIN; protocol */
+
+struct explain_call {
+        struct conn_call call;
+        uint32_t n_keys;
+        struct kvl_explanation *ret; /* borrowed, n_keys */
+};
+
+/* A newer daemon's states are passed on as they are. */
+static void fill(const Kvlease__V1__Explanation *m, struct kvl_explanation *ret)
+{
+        bool has_page = m->state == KVL_EXPLAIN_CACHED || m->state == KVL_EXPLAIN_PENDING;
+
+        *ret = (struct kvl_explanation){
+                .state = (enum kvl_explain_state)m->state,
+                .page = has_page ? m->page : KVL_PAGE_NONE,
+                .tier = m->tier,
+                .age_sec = m->age_sec,
+                .unused_sec = m->unused_sec,
+                .client_id = m->client_id,
+        };
+        snprintf(ret->by, sizeof(ret->by), "%s", m->by);
+}
+
+static void on_reply(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame)
+{
+        struct explain_call *e = container_of(call, struct explain_call, call);
+        const Kvlease__V1__ExplainReply *m = (const Kvlease__V1__ExplainReply *)reply;
+
+        if (m && code == 0 && m->n_explanations != e->n_keys) {
+                conn_finish_violated(c, call, "kvleased explained a wrong number of keys");
+                return;
+        }
+        for (uint32_t i = 0; m && code == 0 && i < e->n_keys; i++)
+                fill(m->explanations[i], &e->ret[i]);
+        conn_finish(c, call, code);
+}
+
+/* At most MAX_KEYS. */
+static int explain(
+        struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, struct kvl_explanation *ret)
+{
+        Kvlease__V1__ExplainRequest m = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
+        struct explain_call e = {.call.on_reply = on_reply, .n_keys = n_keys, .ret = ret};
+        int r;
+
+        m.ns_id = ns->id;
+        m.keys.data = (uint8_t *)keys;
+        m.keys.len = (size_t)n_keys * KVL_KEY_BYTES;
+        conn_lock(conn_of(ns));
+        r = conn_start(conn_of(ns), &e.call, MSG_EXPLAIN, &m.base);
+        if (r == 0)
+                r = conn_wait(conn_of(ns), &e.call, client_deadline(ns->conn));
+        conn_unlock(conn_of(ns));
+        return error_note(r, e.call.detail);
+}
+
+int kvl_explain(
+        struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, struct kvl_explanation *ret)
+{
+        int r = op_check_keys(ns, keys, n_keys, MAX_KEYS);
+
+        if (r == 0 && !ret)
+                r = error_set(-EINVAL, "there is no room for the explanations");
+        return r < 0 ? r : explain(ns, keys, n_keys, ret);
+}
+
+/* ---- leasable pages ----------------------------------------------------------------------------
+ */
+
+struct leasable_call {
+        struct conn_call call;
+        uint64_t n_pages;
+};
+
+static void on_leasable(struct conn *c, struct conn_call *call, int code,
+        const ProtobufCMessage *reply, struct frame *frame)
+{
+        if (reply && code == 0)
+                container_of(call, struct leasable_call, call)->n_pages =
+                        ((const Kvlease__V1__CountReply *)reply)->count;
+        conn_finish(c, call, code);
+}
+
+static int ask_leasable(struct kvl_ns *ns)
+{
+        Kvlease__V1__LeasableRequest m = KVLEASE__V1__LEASABLE_REQUEST__INIT;
+        struct leasable_call l = {.call.on_reply = on_leasable};
+        int r;
+
+        m.ns_id = ns->id;
+        conn_lock(conn_of(ns));
+        r = conn_start(conn_of(ns), &l.call, MSG_LEASABLE, &m.base);
+        if (r == 0)
+                r = conn_wait(conn_of(ns), &l.call, client_deadline(ns->conn));
+        conn_unlock(conn_of(ns));
+        if (r != 0)
+                return error_note(r, l.call.detail);
+        return (int)MIN(l.n_pages, (uint64_t)INT_MAX);
+}
+
+int kvl_leasable_pages(struct kvl_ns *ns)
+{
+        uint32_t n;
+        int r;
+
+        if (!ns)
+                return error_set(-EINVAL, "a namespace is needed");
+        r = client_check_process(ns->conn);
+        if (r < 0)
+                return r;
+        if (fast_is_open(&ns->fast) && fast_leasable(&ns->fast, &n))
+                return (int)MIN(n, (uint32_t)INT_MAX);
+        return ask_leasable(ns);
+}
+
+/* ---- probe -------------------------------------------------------------------------------------
+ */
+
+/* Of at most MAX_KEYS: how many are cached, from the first on, 0 included. tiers may be NULL. 0, or
+ * what kvl_probe() returns. */
+typedef int probe_some_fn(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *tiers,
+        uint32_t *ret_n_keys);
+
+static int probe_shared(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *tiers,
+        uint32_t *ret_n_keys)
+{
+        uint32_t pages[MAX_KEYS];
+
+        if (fast_is_stale(&ns->fast))
+                return error_note(KVL_STALE, "");
+        *ret_n_keys = fast_peek(&ns->fast, keys, n_keys, pages);
+        for (uint32_t i = 0; tiers && i < *ret_n_keys; i++)
+                tiers[i] = (uint8_t)kvl_page_tier(ns, pages[i]);
+        return 0;
+}
+
+static int probe_on_socket(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *tiers,
+        uint32_t *ret_n_keys)
+{
+        struct kvl_explanation found[MAX_KEYS];
+        uint32_t n = 0;
+        int r = explain(ns, keys, n_keys, found);
+
+        if (r != 0)
+                return r;
+        for (; n < n_keys && found[n].state == KVL_EXPLAIN_CACHED; n++)
+                if (tiers)
+                        tiers[n] = (uint8_t)found[n].tier;
+        *ret_n_keys = n;
+        return 0;
+}
+
+int kvl_probe(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *ret_tiers,
+        uint32_t *ret_n_keys)
+{
+        uint32_t n_found = 0, n, found;
+        probe_some_fn *probe_some;
+        int r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
+
+        if (r < 0)
+                return r;
+        if (!ret_n_keys)
+                return error_set(-EINVAL, "there is no room for the number of keys");
+        probe_some = fast_is_open(&ns->fast) ? probe_shared : probe_on_socket;
+        do {
+                n = MIN(n_keys - n_found, (uint32_t)MAX_KEYS);
+                r = probe_some(ns, keys + (size_t)n_found * KVL_KEY_BYTES, n,
+                        ret_tiers ? ret_tiers + n_found : NULL, &found);
+                if (r != 0)
+                        return r;
+                n_found += found;
+        } while (found == n && n_found < n_keys);
+        if (n_found == 0)
+                return error_note(KVL_MISS, "");
+        *ret_n_keys = n_found;
+        return 0;
+}

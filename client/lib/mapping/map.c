@@ -1,0 +1,688 @@
+/* Where a namespace's pages are: its device, its addresses, what is mapped. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "client/lib/ahead/stream.h"
+#include "client/lib/calls/op.h"
+#include "client/lib/connection/error.h"
+#include "proto/status.h"
+
+/* ---- the device --------------------------------------------------------------------------------
+ */
+
+static int refuse_device(const struct kvl_ns *ns, int error, const char *why)
+{
+        const char *name = ns->info.device;
+
+        switch (error) {
+        case -ENODEV:
+                return error_set(-ENOENT,
+                        "this process can't use the device %s: %s; make it visible here (the "
+                        "container's devices, CUDA_VISIBLE_DEVICES) or connect metadata-only",
+                        name, *why ? why : "there is none of that name, or no driver");
+        case -ELIBBAD:
+                return error_set(-ENOENT,
+                        "this process can't use the device %s: %s; its driver library must be of "
+                        "the version of the kernel's driver, and new enough",
+                        name, *why ? why : "the driver's versions don't fit");
+        case -EOPNOTSUPP:
+                return error_set(error,
+                        "this process can't map memory as kvleased hands it out on the device %s: "
+                        "%s; upgrade libkvlease, or set the device's transport in kvleased.conf",
+                        name, *why ? why : "it doesn't know that way");
+        default:
+                return error_set(error, "this process can't use the device %s: %s", name,
+                        *why ? why : status_text(error));
+        }
+}
+
+static int open_device(struct kvl_ns *ns)
+{
+        const struct device_options options = {
+                .side = DEVICE_USER, .transport = ns->transport, .huge_pages = ns->huge_pages};
+        char why[DEVICE_WHY_BYTES] = "";
+        int r;
+
+        r = device_open(ns->info.device, &options, &ns->device, why);
+        if (r == 0 && ns->transport != ns->device->props.transport)
+                r = -EOPNOTSUPP;
+        if (r < 0)
+                return refuse_device(ns, r, why);
+        if (ns->extent_bytes % ns->device->props.unit_bytes != 0)
+                return error_set(-EPROTO, "kvleased sent an extent size that can't be mapped");
+        ns->info.is_cpu_memory = ns->device->props.is_cpu_memory;
+        ns->info.is_contiguous = ns->device->props.is_contiguous;
+        return 0;
+}
+
+static int reserve_arena(struct kvl_ns *ns, uint64_t wanted)
+{
+        uint64_t bytes = ns->plane_stride_bytes * ns->info.n_planes;
+        int r = ns->device->ops->arena_reserve(ns->device, bytes, wanted, &ns->arena);
+
+        if (r == -EBUSY && wanted)
+                return error_set(r,
+                        "namespace %s can't have its common address here: 0x%llx to 0x%llx are in "
+                        "use; open it earlier, or without KVL_NS_SAME_ADDRESS",
+                        ns->name, (unsigned long long)wanted, (unsigned long long)(wanted + bytes));
+        if (r < 0)
+                return error_set(r, "can't reserve %llu bytes of addresses on the device %s: %s",
+                        (unsigned long long)bytes, ns->info.device,
+                        *ns->device->why ? ns->device->why : status_text(r));
+        ns->base = ns->device->ops->arena_base(ns->arena);
+        return 0;
+}
+
+static int refuse_backing(const struct kvl_ns *ns, int error)
+{
+        const char *why = ns->device->why;
+
+        if (error == -EOPNOTSUPP)
+                return error_set(error,
+                        "the arena's holes can't be backed on the device %s: memory of a GPU can't "
+                        "take the place of other memory in one step, and a kernel that read there "
+                        "meanwhile would break its context; open namespace %s without "
+                        "KVL_NS_BACK_HOLES",
+                        ns->info.device, ns->name);
+        return error_set(error, "can't back what isn't mapped of namespace %s: %s", ns->name,
+                *why ? why : status_text(error));
+}
+
+/* Of a GPU: one piece of memory, as small as can be mapped, is page 0 of every plane. */
+static int make_null_page(struct kvl_ns *ns)
+{
+        const struct device_ops *ops = ns->device->ops;
+        uint64_t unit = ns->device->props.unit_bytes;
+        int r = ops->extent_create(
+                ns->device, round_up_u64(ns->info.plane_page_bytes, unit), &ns->null_extent);
+
+        while (r == 0 && ns->n_null_planes < ns->info.n_planes) {
+                r = ops->arena_map(ns->arena, ns->n_null_planes * ns->plane_stride_bytes,
+                        ns->null_extent, DEVICE_READ_WRITE);
+                ns->n_null_planes += r == 0;
+        }
+        ns->has_null_page = r == 0;
+        if (r == 0)
+                return 0;
+        return error_set(r == -ENOMEM ? r : -EIO,
+                "can't make page 0 of namespace %s on the device %s: %s", ns->name, ns->info.device,
+                *ns->device->why ? ns->device->why : status_text(r));
+}
+
+static int drop_null_page(struct kvl_ns *ns)
+{
+        const struct device_ops *ops = ns->device->ops;
+
+        for (; ns->n_null_planes > 0; ns->n_null_planes--) {
+                int r = ops->arena_unmap(ns->arena,
+                        (ns->n_null_planes - 1) * ns->plane_stride_bytes, ns->null_extent);
+
+                if (r < 0)
+                        return r;
+        }
+        if (ns->null_extent)
+                ops->extent_destroy(TAKE(ns->null_extent), false);
+        return 0;
+}
+
+/* What it has before, between and after its sets. */
+static int back_arena(struct kvl_ns *ns, unsigned flags)
+{
+        const struct device_ops *ops = ns->device->ops;
+        struct arena_backing backing = {.reads_zeros = flags & KVL_NS_BACK_HOLES};
+        int r = -EOPNOTSUPP;
+
+        if (flags & KVL_NS_KEEP_PAGE_ZERO) {
+                backing.null_bytes = ns->info.plane_page_bytes;
+                backing.null_stride_bytes = ns->plane_stride_bytes;
+        }
+        ns->device->why[0] = '\0';
+        if (!backing.reads_zeros && backing.null_bytes == 0)
+                return 0;
+        if (ops->arena_back)
+                r = ops->arena_back(ns->arena, &backing);
+        /* Where it can't, page 0 is this process' own, or is mapped with its set. */
+        if (r == -EOPNOTSUPP && !backing.reads_zeros)
+                return ns->has_null_set ? make_null_page(ns) : 0;
+        ns->has_null_page = r == 0 && backing.null_bytes > 0;
+        return r < 0 ? refuse_backing(ns, r) : 0;
+}
+
+int ns_reserve(struct kvl_ns *ns, unsigned flags)
+{
+        bool same_address = flags & KVL_NS_SAME_ADDRESS;
+        uint64_t wanted = same_address ? ns->address : 0;
+        int r = open_device(ns);
+
+        if (r < 0)
+                return r;
+        if (same_address && (wanted == 0 || !ns->info.is_contiguous))
+                return error_set(-EOPNOTSUPP,
+                        "kvleased has no common address for namespace %s: %s; open it without "
+                        "KVL_NS_SAME_ADDRESS",
+                        ns->name,
+                        ns->info.is_contiguous ? "it has none left"
+                                               : "with cudaipc each extent has its own");
+        ns->sets = calloc(ns->n_sets, sizeof(*ns->sets));
+        if (!ns->sets)
+                return error_set(-ENOMEM, "out of memory");
+        r = ns_make_units(ns);
+        if (r == 0)
+                r = reserve_arena(ns, wanted);
+        return r < 0 ? r : back_arena(ns, flags);
+}
+
+/* ---- mapping -----------------------------------------------------------------------------------
+ */
+
+static uint64_t offset_of(const struct kvl_ns *ns, uint32_t set_index, uint32_t plane)
+{
+        return plane * ns->plane_stride_bytes + set_index * ns->extent_bytes;
+}
+
+static int map_plane(struct kvl_ns *ns, uint32_t set_index, struct extent_handle *handle)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        uint32_t plane = atomic_load_explicit(&set->n_planes, memory_order_relaxed);
+        const struct device_ops *ops = ns->device->ops;
+        struct extent *e;
+        int r;
+
+        r = ops->extent_import(ns->device, handle, ns->extent_bytes, &e);
+        if (r < 0)
+                return r;
+        r = ops->arena_map(ns->arena, offset_of(ns, set_index, plane), e, DEVICE_READ_WRITE);
+        if (r < 0) {
+                ops->extent_destroy(e, false);
+                return r;
+        }
+        set->extents[plane] = e;
+        if (set->bases)
+                atomic_store_explicit(
+                        &set->bases[plane], ops->extent_address(e), memory_order_relaxed);
+        /* kvl_page_ptr() reads it without the lock: after this the mapping is there. */
+        atomic_store_explicit(&set->n_planes, plane + 1, memory_order_release);
+        return 0;
+}
+
+/* [L] Of a call of the device: what breaks it breaks more than the call. */
+static int note_result(const struct kvl_ns *ns, int r)
+{
+        if (r == -ENXIO && !ns->info.is_cpu_memory)
+                streams_break(ns->conn, ns->info.device);
+        return r;
+}
+
+/* Both stay until the namespace is closed, whatever is unmapped: kvl_page_ptr() takes no lock. */
+static int make_set(struct kvl_ns *ns, struct mapped_set *set)
+{
+        if (!set->extents)
+                set->extents = calloc(ns->info.n_planes, sizeof(*set->extents));
+        if (!set->bases && !ns->info.is_contiguous)
+                set->bases = calloc(ns->info.n_planes, sizeof(*set->bases));
+        return set->extents && (set->bases || ns->info.is_contiguous) ? 0 : -ENOMEM;
+}
+
+/* ---- below the device ---------------------------------------------------------------------------
+ */
+
+/* The tier that a page below the device is in. */
+static const struct kvl_tier_info *tier_of(const struct kvl_ns *ns, uint32_t page)
+{
+        const struct kvl_tier_info *t = &ns->info.tiers[ns->info.n_tiers - 1];
+
+        while (page < t->first_page)
+                t--;
+        return t;
+}
+
+/* Where the sets begin that can be read. */
+static uint32_t first_host_set(const struct kvl_ns *ns)
+{
+        const struct kvl_tier_info *t = ns->info.tiers;
+
+        while (!t->is_readable)
+                t++;
+        return t->first_page / ns->info.set_pages;
+}
+
+bool ns_wants_map(const struct kvl_ns *ns, uint32_t page)
+{
+        uint32_t set_index = ns_set_of(ns, page);
+
+        if (!ns->sets)
+                return false;
+        if (!ns_is_lower(ns, page))
+                return !ns_is_mapped(ns, set_index);
+        return tier_of(ns, page)->is_readable && !ns_host_set(ns, set_index);
+}
+
+/* The addresses of all sets in host memory. */
+static int reserve_host(struct kvl_ns *ns)
+{
+        const struct device_options options = {.side = DEVICE_USER, .transport = TRANSPORT_MEMFD};
+        const struct kvl_tier_info *t = tier_of(ns, first_host_set(ns) * ns->info.set_pages);
+        uint64_t n_sets = t->n_pages / ns->info.set_pages;
+        char why[DEVICE_WHY_BYTES] = "";
+        int r = 0;
+
+        if (!ns->host_device)
+                r = device_open("host", &options, &ns->host_device, why);
+        if (r < 0 || ns->host_arena)
+                return r;
+        if (ns->host_extent_bytes % ns->host_device->props.unit_bytes != 0)
+                return -EPROTO;
+        return ns->host_device->ops->arena_reserve(
+                ns->host_device, n_sets * ns->host_extent_bytes, 0, &ns->host_arena);
+}
+
+static uint64_t host_offset_of(const struct kvl_ns *ns, uint32_t set_index)
+{
+        return (set_index - first_host_set(ns)) * ns->host_extent_bytes;
+}
+
+/* Read-only, whatever the descriptor allows. */
+static int map_host(struct kvl_ns *ns, uint32_t set_index, struct extent_handle *handle)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        const struct device_ops *ops;
+        struct extent *e;
+        int r = reserve_host(ns);
+
+        if (r < 0) {
+                handle->fd = fd_close(handle->fd);
+                return r;
+        }
+        ops = ns->host_device->ops;
+        r = ops->extent_import(ns->host_device, handle, ns->host_extent_bytes, &e);
+        if (r < 0)
+                return r;
+        r = ops->arena_map(ns->host_arena, host_offset_of(ns, set_index), e, DEVICE_READ_ONLY);
+        if (r < 0) {
+                ops->extent_destroy(e, false);
+                return r;
+        }
+        set->host_extent = e;
+        atomic_store_explicit(&set->host, ops->extent_address(e), memory_order_release);
+        return 0;
+}
+
+static int unmap_host(struct kvl_ns *ns, uint32_t set_index)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        uint8_t *at = ns_host_set(ns, set_index);
+        int r;
+
+        if (!at)
+                return 0;
+        atomic_store_explicit(&set->host, NULL, memory_order_relaxed);
+        r = ns->host_device->ops->arena_unmap(
+                ns->host_arena, host_offset_of(ns, set_index), set->host_extent);
+        if (r < 0) {
+                atomic_store_explicit(&set->host, at, memory_order_relaxed);
+                return r;
+        }
+        ns->host_device->ops->extent_destroy(TAKE(set->host_extent), false);
+        return 0;
+}
+
+/* NULL where it isn't mapped, or can't be read. */
+static uint8_t *host_page(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
+{
+        uint32_t set_index = ns_set_of(ns, page);
+        uint8_t *at = ns_host_set(ns, set_index);
+
+        return at ? at + (page - set_index * ns->info.set_pages) * tier_of(ns, page)->page_bytes +
+                               plane * ns->info.plane_page_bytes
+                  : NULL;
+}
+
+static int map_host_reply(
+        struct kvl_ns *ns, uint32_t set_index, const Kvlease__V1__MapReply *m, struct frame *frame)
+{
+        struct extent_handle handle = {.fd = -1};
+        int r;
+
+        if (m->n_planes != 1 || frame->header.fd_count != 1 || m->handles.len != 0)
+                return -EPROTO;
+        /* Another call may have asked for the same and been answered first. */
+        if (ns_host_set(ns, set_index))
+                return 0;
+        handle.fd = fd_take(&frame->fds[0]);
+        r = map_host(ns, set_index, &handle);
+        return r == 0 || r == -ENOMEM || r == -EPROTO ? r : -EIO;
+}
+
+/* ---- replies -----------------------------------------------------------------------------------
+ */
+
+/* As many fds, or as many handles, as the transport wants; and planes that there are. */
+static bool is_reply_right(const struct kvl_ns *ns, uint32_t first_plane,
+        const Kvlease__V1__MapReply *m, const struct frame *frame)
+{
+        uint32_t n_fds = ns->transport == TRANSPORT_CUDAIPC ? 0 : m->n_planes;
+
+        return m->n_planes > 0 && m->n_planes <= ns->info.n_planes - first_plane &&
+               frame->header.fd_count == n_fds &&
+               m->handles.len == (size_t)(m->n_planes - n_fds) * DEVICE_HANDLE_BYTES;
+}
+
+int ns_map(struct kvl_ns *ns, uint32_t set_index, uint32_t first_plane,
+        const Kvlease__V1__MapReply *m, struct frame *frame)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        int r;
+
+        if (set_index >= ns->n_device_sets)
+                return map_host_reply(ns, set_index, m, frame);
+        if (!is_reply_right(ns, first_plane, m, frame))
+                return -EPROTO;
+        r = make_set(ns, set);
+        for (uint32_t i = 0; i < m->n_planes && r == 0; i++) {
+                struct extent_handle handle = {.fd = -1};
+
+                /* Another call may have asked for the same and been answered first; or what came
+                 * before it was unmapped: asked for again. */
+                if (first_plane + i != set->n_planes)
+                        continue;
+                if (m->handles.len > 0)
+                        memcpy(handle.bytes, m->handles.data + (size_t)i * DEVICE_HANDLE_BYTES,
+                                DEVICE_HANDLE_BYTES);
+                else
+                        handle.fd = fd_take(&frame->fds[i]);
+                r = note_result(ns, map_plane(ns, set_index, &handle));
+        }
+        return r == 0 || r == -ENOMEM ? r : -EIO;
+}
+
+/* ---- unmapping ---------------------------------------------------------------------------------
+ */
+
+int ns_unmap_set(struct kvl_ns *ns, uint32_t set_index)
+{
+        struct mapped_set *set = &ns->sets[set_index];
+        const struct device_ops *ops = ns->device->ops;
+        uint32_t plane = atomic_load_explicit(&set->n_planes, memory_order_relaxed);
+        int r;
+
+        if (set_index >= ns->n_device_sets)
+                return unmap_host(ns, set_index);
+        while (plane-- > 0) {
+                struct extent *e = set->extents[plane];
+
+                atomic_store_explicit(&set->n_planes, plane, memory_order_relaxed);
+                ns_forget_populated(ns, set_index);
+                if (set->bases)
+                        atomic_store_explicit(&set->bases[plane], NULL, memory_order_relaxed);
+                r = ops->arena_unmap(ns->arena, offset_of(ns, set_index, plane), e);
+                if (r < 0) {
+                        /* Not to be mapped twice. */
+                        atomic_store_explicit(&set->n_planes, plane + 1, memory_order_relaxed);
+                        return r;
+                }
+                ops->extent_destroy(e, false);
+        }
+        return 0;
+}
+
+void ns_unmap_all(struct kvl_ns *ns)
+{
+        int first_error = 0, r;
+
+        for (uint32_t i = 0; ns->sets && i < ns->n_sets; i++) {
+                r = ns_unmap_set(ns, i);
+                if (r < 0)
+                        first_error = r;
+                free(ns->sets[i].extents);
+                free(ns->sets[i].bases);
+        }
+        free(ns->sets);
+        free(ns->populated);
+        r = ns->arena ? drop_null_page(ns) : 0;
+        if (r < 0)
+                first_error = r;
+        /* What can't be unmapped stays until the process ends, and what it hangs on with it. */
+        if (first_error < 0)
+                return;
+        if (ns->host_arena)
+                ns->host_device->ops->arena_release(ns->host_arena);
+        device_close(ns->host_device);
+        if (ns->arena)
+                ns->device->ops->arena_release(ns->arena);
+        device_close(ns->device);
+}
+
+/* ---- addresses ---------------------------------------------------------------------------------
+ */
+
+/* Of a page on the device. */
+static uint64_t offset_in_extent(const struct kvl_ns *ns, uint32_t page)
+{
+        return (page - ns_set_of(ns, page) * ns->info.set_pages) * ns->info.stride_bytes;
+}
+
+void *kvl_plane_base(const struct kvl_ns *ns, uint32_t plane)
+{
+        if (!ns->base || plane >= ns->info.n_planes)
+                return NULL;
+        return ns->base + plane * ns->plane_stride_bytes;
+}
+
+void *kvl_page_ptr(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
+{
+        uint32_t set_index;
+        uint8_t *base;
+
+        if (!ns->sets || page >= ns->info.capacity_pages || plane >= ns->info.n_planes)
+                return NULL;
+        if (ns_is_lower(ns, page))
+                return host_page(ns, page, plane);
+        set_index = ns_set_of(ns, page);
+        if (!ns_is_mapped(ns, set_index) && !(page == 0 && ns->has_null_page))
+                return NULL;
+        if (ns->base)
+                return ns->base + plane * ns->plane_stride_bytes + page * ns->info.stride_bytes;
+        if (page == 0 && ns->has_null_page)
+                return ns->device->ops->extent_address(ns->null_extent);
+        base = atomic_load_explicit(&ns->sets[set_index].bases[plane], memory_order_relaxed);
+        return base ? base + offset_in_extent(ns, page) : NULL;
+}
+
+/* ---- copies ------------------------------------------------------------------------------------
+ */
+
+static int refuse_unmapped(uint32_t page)
+{
+        return error_set(
+                -ENOENT, "page %u isn't mapped: lease it, look it up or kvl_map_pages()", page);
+}
+
+static int check_written(const struct kvl_ns *ns, uint32_t page)
+{
+        if (ns_is_lower(ns, page))
+                return error_set(
+                        -EINVAL, "page %u lies below the device: it can't be written", page);
+        if (fast_is_open(&ns->fast) && fast_is_sealed(&ns->fast, page))
+                return error_set(-EINVAL, "page %u is published: it can't be written", page);
+        return 0;
+}
+
+int ns_check_copies(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages,
+        enum device_direction direction)
+{
+        int r = op_check_pages(ns, pages, n_pages, UINT32_MAX);
+
+        if (r == 0 && !ns->sets)
+                r = error_set(-EACCES, "a metadata-only connection maps nothing");
+        for (uint32_t i = 0; r == 0 && i < n_pages; i++) {
+                if (direction == DEVICE_FROM_HOST)
+                        r = check_written(ns, pages[i]);
+                if (r == 0 && !kvl_page_ptr(ns, pages[i], 0))
+                        r = refuse_unmapped(pages[i]);
+        }
+        return r;
+}
+
+static int check_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        const void *memory, uint64_t bytes, enum device_direction direction)
+{
+        int r = op_check_pages(ns, &page, 1, 1);
+
+        if (r < 0)
+                return r;
+        if (plane >= ns->info.n_planes)
+                return error_set(-EINVAL, "plane %u is beyond the namespace's %u planes", plane,
+                        ns->info.n_planes);
+        if (offset > ns->info.plane_page_bytes || bytes > ns->info.plane_page_bytes - offset)
+                return error_set(-EINVAL,
+                        "%llu bytes at %llu are beyond the %llu bytes of a page in a plane",
+                        (unsigned long long)bytes, (unsigned long long)offset,
+                        (unsigned long long)ns->info.plane_page_bytes);
+        if (!memory && bytes > 0)
+                return error_set(-EINVAL, "no memory to copy was given");
+        r = direction == DEVICE_FROM_HOST ? check_written(ns, page) : 0;
+        if (r == 0 && !ns->sets)
+                r = error_set(-EACCES, "a metadata-only connection maps nothing");
+        return r;
+}
+
+/* [L] NULL: it isn't mapped. */
+static struct extent *device_extent(const struct kvl_ns *ns, uint32_t page, uint32_t plane)
+{
+        uint32_t set_index = ns_set_of(ns, page);
+
+        if (page == 0 && ns->null_extent)
+                return ns->null_extent;
+        return ns_is_mapped(ns, set_index) ? ns->sets[set_index].extents[plane] : NULL;
+}
+
+/* [L] */
+static int copy_on_device(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        void *memory, uint64_t bytes, enum device_direction direction)
+{
+        const struct device_ops *ops = ns->device->ops;
+        struct extent *e = device_extent(ns, page, plane);
+        int r;
+
+        if (!e)
+                return refuse_unmapped(page);
+        offset += offset_in_extent(ns, page);
+        ns->device->why[0] = '\0';
+        r = direction == DEVICE_TO_HOST ? ops->extent_read(e, offset, memory, bytes)
+                                        : ops->extent_write(e, offset, memory, bytes);
+        if (note_result(ns, r) < 0)
+                return error_set(-EIO, "can't copy page %u on the device %s: %s", page,
+                        ns->info.device, *ns->device->why ? ns->device->why : status_text(r));
+        return 0;
+}
+
+int ns_copy(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset, void *memory,
+        uint64_t bytes, enum device_direction direction)
+{
+        uint8_t *at;
+        int r = check_copy(ns, page, plane, offset, memory, bytes, direction);
+
+        if (r < 0 || bytes == 0)
+                return r;
+        if (!ns->info.is_cpu_memory && !ns_is_lower(ns, page)) {
+                conn_lock(conn_of(ns));
+                r = copy_on_device(ns, page, plane, offset, memory, bytes, direction);
+                conn_unlock(conn_of(ns));
+                return r;
+        }
+        at = kvl_page_ptr(ns, page, plane);
+        if (!at)
+                return refuse_unmapped(page);
+        if (direction == DEVICE_TO_HOST)
+                memcpy(memory, at + offset, bytes);
+        else
+                memcpy(at + offset, memory, bytes);
+        return 0;
+}
+
+int kvl_page_read(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        void *dst, uint64_t bytes)
+{
+        return ns_copy(ns, page, plane, offset, dst, bytes, DEVICE_TO_HOST);
+}
+
+int kvl_page_write(const struct kvl_ns *ns, uint32_t page, uint32_t plane, uint64_t offset,
+        const void *src, uint64_t bytes)
+{
+        return ns_copy(ns, page, plane, offset, (void *)src, bytes, DEVICE_FROM_HOST);
+}
+
+/* [L] */
+static int copy_page_on_device(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
+{
+        struct extent *src = device_extent(ns, from, plane), *dst = device_extent(ns, to, plane);
+        struct device *d = ns->device;
+        int r;
+
+        if (!src || !dst)
+                return refuse_unmapped(src ? to : from);
+        d->why[0] = '\0';
+        r = d->ops->extent_copy(dst, offset_in_extent(ns, to), src, offset_in_extent(ns, from),
+                ns->info.plane_page_bytes);
+        if (note_result(ns, r) < 0)
+                return error_set(-EIO, "can't copy page %u to page %u on the device %s: %s", from,
+                        to, ns->info.device, *d->why ? d->why : status_text(r));
+        return 0;
+}
+
+static int copy_page_on_cpu(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
+{
+        const void *src = kvl_page_ptr(ns, from, plane);
+        void *dst = kvl_page_ptr(ns, to, plane);
+
+        if (!src || !dst)
+                return refuse_unmapped(src ? to : from);
+        memcpy(dst, src, ns->info.plane_page_bytes);
+        return 0;
+}
+
+static int copy_from_host(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
+{
+        void *src = kvl_page_ptr(ns, from, plane);
+
+        return src ? ns_copy(ns, to, plane, 0, src, ns->info.plane_page_bytes, DEVICE_FROM_HOST)
+                   : refuse_unmapped(from);
+}
+
+static int copy_page(const struct kvl_ns *ns, uint32_t from, uint32_t to, uint32_t plane)
+{
+        int r;
+
+        if (ns->info.is_cpu_memory)
+                return copy_page_on_cpu(ns, from, to, plane);
+        if (ns_is_lower(ns, from))
+                return copy_from_host(ns, from, to, plane);
+        conn_lock(conn_of(ns));
+        r = copy_page_on_device(ns, from, to, plane);
+        conn_unlock(conn_of(ns));
+        return r;
+}
+
+int kvl_page_copy(struct kvl_ns *ns, uint32_t from_page, uint32_t to_page)
+{
+        const uint32_t pages[] = {from_page, to_page};
+        int r = op_check_pages(ns, pages, ARRAY_SIZE(pages), ARRAY_SIZE(pages));
+
+        if (r < 0)
+                return r;
+        r = check_written(ns, to_page);
+        if (r < 0)
+                return r;
+        if (from_page == to_page)
+                return error_set(-EINVAL, "page %u can't be copied into itself", to_page);
+        if (!ns->sets)
+                return error_set(-EACCES, "a metadata-only connection maps nothing");
+        for (uint32_t plane = 0; plane < ns->info.n_planes && r == 0; plane++)
+                r = copy_page(ns, from_page, to_page, plane);
+        return r;
+}

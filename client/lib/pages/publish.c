@@ -1,0 +1,184 @@
+/* Publishing pages and giving them back unpublished: through the rings (flight.h), or the socket.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/probe.h"
+#include "client/lib/ahead/flight.h"
+#include "client/lib/ahead/stream.h"
+#include "client/lib/calls/op.h"
+#include "client/lib/connection/error.h"
+
+/* ---- publish -----------------------------------------------------------------------------------
+ */
+
+int op_copy_publish(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
+        struct kvl_publish *ret)
+{
+        int r = op_check_ns(ns);
+
+        if (r == 0 && !publish)
+                r = error_set(-EINVAL, "nothing to publish was given");
+        if (r == 0)
+                r = client_copy_struct(ret, sizeof(*ret), publish);
+        if (r == 0)
+                r = op_check_pages(ns, ret->pages, ret->n_pages, max_pages);
+        if (r == 0 && !ret->keys)
+                r = error_set(-EINVAL, "no keys were given");
+        if (r == 0 && (ret->last_tokens == 0 || ret->last_tokens > ns->info.page_tokens))
+                r = error_set(-EINVAL, "last_tokens is %u, must be 1 to %u", ret->last_tokens,
+                        ns->info.page_tokens);
+        if (r == 0 && ret->session && ret->session->ns != ns)
+                r = error_set(-EINVAL, "the session is of namespace %s, the pages are of %s",
+                        ret->session->ns->name, ns->name);
+        return r < 0 ? r : streams_check(ns);
+}
+
+/* Of `n` pages from `first` on, keys included. */
+static struct kvl_publish publish_part(
+        const struct kvl_ns *ns, const struct kvl_publish *p, uint32_t first, uint32_t n)
+{
+        const uint8_t *keys = p->keys + (size_t)first * KVL_KEY_BYTES;
+
+        return (struct kvl_publish){
+                .pages = p->pages + first,
+                .keys = keys,
+                .n_pages = n,
+                .parent_key = first > 0 ? keys - KVL_KEY_BYTES : p->parent_key,
+                .last_tokens = first + n == p->n_pages ? p->last_tokens : ns->info.page_tokens,
+                .request = p->request,
+                .session = p->session,
+                .tag = p->tag,
+        };
+}
+
+static Kvlease__V1__PublishRequest publish_message(
+        const struct kvl_ns *ns, const struct kvl_publish *p)
+{
+        Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
+
+        m.ns_id = ns->id;
+        m.n_pages = p->n_pages;
+        m.pages = (uint32_t *)p->pages;
+        m.keys.data = (uint8_t *)p->keys;
+        m.keys.len = (size_t)p->n_pages * KVL_KEY_BYTES;
+        if (p->parent_key) {
+                m.parent_key.data = (uint8_t *)p->parent_key;
+                m.parent_key.len = KVL_KEY_BYTES;
+        }
+        m.last_tokens = p->last_tokens;
+        m.request_id = p->request;
+        m.session = session_handle(p->session);
+        m.tag = p->tag;
+        return m;
+}
+
+int op_send_publish(struct op *op, const struct kvl_publish *publish)
+{
+        const Kvlease__V1__PublishRequest m = publish_message(op->ns, publish);
+
+        return conn_start(conn_of(op->ns), &op->call, MSG_PUBLISH, &m.base);
+}
+
+static int publish_batch(
+        struct op *op, const struct kvl_publish *p, uint32_t first, uint64_t deadline_nsec)
+{
+        const struct kvl_publish part = publish_part(op->ns, p, first, op->n_asked);
+        Kvlease__V1__PublishRequest m;
+
+        if (fast_is_open(&op->ns->fast))
+                return op_run_flight(op, &part, deadline_nsec);
+        m = publish_message(op->ns, &part);
+        return op_run(op, &m.base, deadline_nsec);
+}
+
+int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *ret_pages,
+        uint32_t *ret_n_pages)
+{
+        uint32_t own_pages[KVL_MAX_PUBLISH_PAGES];
+        struct kvl_publish p;
+        bool is_duplicate = false;
+        uint64_t deadline;
+        uint32_t done = 0;
+        int r = op_copy_publish(ns, publish, UINT32_MAX, &p);
+
+        if (r == -EIO && ret_n_pages)
+                *ret_n_pages = 0;
+        if (r < 0)
+                return r;
+        PROBE(kvlease, publish, ns, p.request, p.n_pages);
+        deadline = client_deadline(ns->conn);
+        while (done < p.n_pages && (r == 0 || r == KVL_DUPLICATE)) {
+                uint32_t n = MIN(p.n_pages - done, (uint32_t)KVL_MAX_PUBLISH_PAGES);
+                uint32_t *pages = ret_pages ? ret_pages + done : own_pages;
+                struct op op;
+
+                memmove(pages, p.pages + done, n * sizeof(*pages));
+                op_init(&op, ns, MSG_PUBLISH, pages, n);
+                r = publish_batch(&op, &p, done, deadline);
+                is_duplicate |= r == KVL_DUPLICATE;
+                done += op.n_pages;
+        }
+        if (ret_n_pages)
+                *ret_n_pages = done;
+        if (r == 0 && is_duplicate)
+                r = KVL_DUPLICATE;
+        PROBE(kvlease, published, ns, r, done);
+        return r;
+}
+
+int kvl_publish_start(
+        struct kvl_ns *ns, const struct kvl_publish *publish, kvl_done_fn done, void *data)
+{
+        Kvlease__V1__PublishRequest m;
+        struct kvl_publish p;
+        struct op *op;
+        int r = op_copy_publish(ns, publish, KVL_MAX_PUBLISH_PAGES, &p);
+
+        if (r == 0)
+                r = op_new(ns, MSG_PUBLISH, p.n_pages, done, data, &op);
+        if (r < 0)
+                return r;
+        memcpy(op->pages, p.pages, p.n_pages * sizeof(*op->pages));
+        if (fast_is_open(&ns->fast))
+                return op_start_flight(op, &p);
+        m = publish_message(ns, &p);
+        return op_start(op, &m.base);
+}
+
+/* ---- free --------------------------------------------------------------------------------------
+ */
+
+int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
+{
+        uint64_t deadline;
+        int r = op_check_pages(ns, pages, n_pages, UINT32_MAX);
+
+        if (r < 0)
+                return r;
+        deadline = client_deadline(ns->conn);
+        for (uint32_t i = 0, n; i < n_pages && r == 0; i += n) {
+                struct op op;
+
+                n = MIN(n_pages - i, (uint32_t)KVL_MAX_LEASE_PAGES);
+                op_init(&op, ns, MSG_FREE, (uint32_t *)pages + i, n);
+                r = fast_is_open(&ns->fast) ? op_run_flight(&op, NULL, deadline)
+                                            : op_run_pages(&op, deadline);
+        }
+        return r;
+}
+
+int kvl_free_start(
+        struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_done_fn done, void *data)
+{
+        struct op *op;
+        int r = op_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
+
+        if (r == 0)
+                r = op_new(ns, MSG_FREE, n_pages, done, data, &op);
+        if (r < 0)
+                return r;
+        memcpy(op->pages, pages, n_pages * sizeof(*pages));
+        return fast_is_open(&ns->fast) ? op_start_flight(op, NULL) : op_start(op, NULL);
+}

@@ -1,0 +1,225 @@
+/*
+ * Waiting for a key that somebody else is computing.
+ *
+ * In shared memory: on the state of the line that says PENDING, which the daemon changes, and wakes
+ * who sleeps on it, with the publish and wherever the announcement ends. Nothing is sent and no
+ * lock taken; the connection isn't looked at. So a daemon that is stopped or away, or a connection
+ * that is over, leaves the wait as it is until its time is up (KVL_TIMEOUT): no announcement ends
+ * without a daemon, and what it published before can be read. One that is killed between a change
+ * and its wake has woken nobody: waiters look again now and then. Over the socket the daemon
+ * answers when it knows.
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/macros.h"
+#include "client/lib/calls/op.h"
+#include "client/lib/connection/error.h"
+#include "client/lib/shared/lookup.h"
+#include "proto/status.h"
+
+#define WAIT_MAX_MSEC   600000                /* protocol */
+#define LOOK_AGAIN_NSEC (100 * NSEC_PER_MSEC) /* not tuned: a look costs 0.1 us */
+
+static int check_wait(const struct kvl_ns *ns, int timeout_msec)
+{
+        int r = op_check_ns(ns);
+
+        if (r == 0 && (timeout_msec < 1 || timeout_msec > WAIT_MAX_MSEC))
+                r = error_set(-EINVAL, "the timeout is %d ms, must be 1 to %d", timeout_msec,
+                        WAIT_MAX_MSEC);
+        return r;
+}
+
+/* ---- in shared memory --------------------------------------------------------------------------
+ */
+
+/* Until the word's value is another, or whenever: look again. 0; -ETIMEDOUT; another -errno: this
+ * can't be waited for. */
+static int sleep_on(const struct fast_word *word, uint64_t deadline_nsec)
+{
+        struct timespec until = conn_timespec(deadline_nsec);
+
+        /* The only one of the kernel's waits whose timeout is a moment. Its key is the file's page:
+         * the mapping may be read-only, and another one than the daemon's. */
+        if (syscall(SYS_futex, word->address, FUTEX_WAIT_BITSET, word->value, &until, NULL,
+                    FUTEX_BITSET_MATCH_ANY) == 0)
+                return 0;
+        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+}
+
+/* As kvl_wait(), without waiting; KVL_PENDING: *ret_word is to be waited on. */
+static int look(struct kvl_ns *ns, const uint8_t *key, struct fast_word *ret_word)
+{
+        static const int codes[] = {
+                [FAST_MISS] = KVL_MISS, [FAST_CACHED] = 0, [FAST_PENDING] = KVL_PENDING};
+
+        if (fast_is_stale(&ns->fast))
+                return KVL_STALE;
+        return codes[fast_look(&ns->fast, key, ret_word)];
+}
+
+/* As kvl_wait(). */
+static int wait_shared(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_nsec)
+{
+        struct fast_word word;
+        uint64_t now;
+        int r;
+
+        do {
+                r = look(ns, key, &word);
+                if (r != KVL_PENDING)
+                        return r;
+                now = clock_now_nsec();
+                if (now >= deadline_nsec)
+                        return KVL_TIMEOUT;
+                r = sleep_on(&word, MIN(now + LOOK_AGAIN_NSEC, deadline_nsec));
+        } while (r == 0 || r == -ETIMEDOUT);
+        return r;
+}
+
+/* ---- over the socket ---------------------------------------------------------------------------
+ */
+
+static Kvlease__V1__WaitRequest wait_message(
+        const struct kvl_ns *ns, const uint8_t *key, uint32_t timeout_msec)
+{
+        Kvlease__V1__WaitRequest m = KVLEASE__V1__WAIT_REQUEST__INIT;
+
+        m.ns_id = ns->id;
+        m.key.data = (uint8_t *)key;
+        m.key.len = KVL_KEY_BYTES;
+        m.timeout_msec = timeout_msec;
+        return m;
+}
+
+/* At least a millisecond, as the daemon is to be asked at all; rounded up. */
+static uint32_t msec_until(uint64_t deadline_nsec)
+{
+        uint64_t now = clock_now_nsec();
+
+        if (deadline_nsec <= now)
+                return 1;
+        return (uint32_t)((deadline_nsec - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
+}
+
+/* The daemon's time to wait, and then the connection's. */
+static int wait_on_socket(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_nsec)
+{
+        uint32_t timeout_msec = msec_until(deadline_nsec);
+        Kvlease__V1__WaitRequest m = wait_message(ns, key, timeout_msec);
+        uint64_t deadline = client_deadline(ns->conn);
+        struct op op;
+
+        if (deadline != CONN_FOREVER)
+                deadline += timeout_msec * NSEC_PER_MSEC;
+        op_init(&op, ns, MSG_WAIT, NULL, 0);
+        return op_run(&op, &m.base, deadline);
+}
+
+/* ---- both --------------------------------------------------------------------------------------
+ */
+
+static int wait_key(struct kvl_ns *ns, const uint8_t *key, uint64_t deadline_nsec)
+{
+        if (!fast_is_open(&ns->fast))
+                return wait_on_socket(ns, key, deadline_nsec);
+        return error_note(wait_shared(ns, key, deadline_nsec), "");
+}
+
+int kvl_wait(struct kvl_ns *ns, const uint8_t *key, int timeout_msec)
+{
+        int r = check_wait(ns, timeout_msec);
+
+        if (r == 0)
+                r = op_check_keys(ns, key, 1, 1);
+        return r < 0 ? r : wait_key(ns, key, conn_deadline(timeout_msec));
+}
+
+int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
+        void (*done)(struct kvl_ns *ns, int code, void *data), void *data)
+{
+        Kvlease__V1__WaitRequest m;
+        struct fast_word word;
+        struct op *op;
+        int r = check_wait(ns, timeout_msec);
+
+        if (r == 0)
+                r = op_check_keys(ns, key, 1, 1);
+        if (r == 0)
+                r = op_new(ns, MSG_WAIT, 0, NULL, data, &op);
+        if (r < 0)
+                return r;
+        op->waited = done;
+        if (fast_is_open(&ns->fast)) {
+                r = look(ns, key, &word);
+                if (r != KVL_PENDING)
+                        return op_start_done(op, r);
+        }
+        m = wait_message(ns, key, (uint32_t)timeout_msec);
+        return op_start(op, &m.base);
+}
+
+/* ---- lookup that waits -------------------------------------------------------------------------
+ */
+
+/* The next step's keys: in shared memory all that are left, as looking costs nothing there; over
+ * the socket, once some have been waited for, one, as the daemon counts all it is asked for. */
+static uint32_t n_next(const struct lookup *l, bool has_waited)
+{
+        uint32_t n_left = l->n_keys - l->n_pages;
+
+        return has_waited && !fast_is_open(&l->ns->fast) ? 1 : n_left;
+}
+
+/* 0, or why there is no more: KVL_MISS, KVL_TIMEOUT; KVL_STALE, -errno. A key that was there when
+ * waited for, and isn't when looked up, ends it, too: it is on its way out. */
+static int follow(struct lookup *l, uint64_t deadline_nsec)
+{
+        int r = lookup_extend(l, n_next(l, false));
+
+        if (r == KVL_MISS)
+                r = 0;
+        while (r == 0 && l->n_pages < l->n_keys) {
+                r = wait_key(l->ns, l->keys + (size_t)l->n_pages * KVL_KEY_BYTES, deadline_nsec);
+                if (r == 0)
+                        r = lookup_extend(l, n_next(l, true));
+        }
+        return r;
+}
+
+int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
+        int timeout_msec, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens,
+        int *ret_is_pending)
+{
+        struct lookup l = {
+                .ns = ns, .request = request, .keys = keys, .n_keys = n_keys, .pages = ret_pages};
+        int why, r = check_wait(ns, timeout_msec);
+        uint32_t n_found;
+
+        if (r == 0)
+                r = op_check_keys(ns, keys, n_keys, UINT32_MAX);
+        if (r < 0)
+                return r;
+        if (!ret_pages || !ret_n_pages || !ret_n_tokens)
+                return error_set(-EINVAL, "there is no room for what is found");
+        why = follow(&l, conn_deadline(timeout_msec));
+        if (why < 0 || why == KVL_STALE) {
+                lookup_cut(&l, 0);
+                return why;
+        }
+        n_found = l.n_pages;
+        r = lookup_end(&l);
+        if (r < 0)
+                return r;
+        /* Not where what comes next is cached, and there is no room on the device for it. */
+        if (ret_is_pending)
+                *ret_is_pending = why == KVL_TIMEOUT && l.n_pages == n_found;
+        if (r == 0) {
+                *ret_n_pages = l.n_pages;
+                *ret_n_tokens = l.n_tokens;
+        }
+        return error_note(r, "");
+}

@@ -1,0 +1,81 @@
+/*
+ * The first access of a process to each 4 KiB of mapped memory is a fault: of 32 MiB 8,192 of them,
+ * which take several times as long as writing the bytes. So pages that a call brings are populated
+ * before it returns (device.h, arena_populate()): once by each process, until their set is
+ * unmapped.
+ *
+ * What is noted, and populated from the page that was asked for, are *units*: as many pages of a
+ * set as 64 KiB of a plane hold, because that much comes with one touch. A unit that is noted is
+ * mapped, so that a hit looks at its bit and at nothing else.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "client/lib/calls/client.h"
+#include "client/lib/connection/error.h"
+
+#define UNIT_BYTES 65536 /* as arena_populate() */
+
+static uint64_t bit_of(uint32_t unit)
+{
+        return UINT64_C(1) << unit % NS_WORD_UNITS;
+}
+
+static _Atomic uint64_t *word_of(const struct kvl_ns *ns, uint32_t unit)
+{
+        return &ns->populated[unit / NS_WORD_UNITS];
+}
+
+int ns_make_units(struct kvl_ns *ns)
+{
+        uint32_t n_units, pages = 1;
+
+        /* Of a set there are whole units. */
+        while (2 * pages * ns->info.stride_bytes <= UNIT_BYTES &&
+                ns->info.set_pages % (2 * pages) == 0) {
+                pages *= 2;
+                ns->unit_shift++;
+        }
+        n_units = ns->info.capacity_pages / pages;
+        ns->populated = calloc(n_units / NS_WORD_UNITS + 1, sizeof(*ns->populated));
+        return ns->populated ? 0 : error_set(-ENOMEM, "out of memory");
+}
+
+static void populate_page(const struct kvl_ns *ns, uint32_t page)
+{
+        const struct device_ops *ops = ns->device->ops;
+
+        for (uint32_t plane = 0; ops->arena_populate && plane < ns->info.n_planes; plane++)
+                ops->arena_populate(ns->arena,
+                        plane * ns->plane_stride_bytes + page * ns->info.stride_bytes,
+                        ns->info.plane_page_bytes);
+}
+
+/*
+ * Its set may be unmapped meanwhile only where the caller doesn't hold the page, against the rules;
+ * then ns_forget_populated() sees the bit, or this that the set isn't mapped.
+ */
+static void populate_unit(const struct kvl_ns *ns, uint32_t unit, uint32_t page)
+{
+        populate_page(ns, page);
+        atomic_fetch_or_explicit(word_of(ns, unit), bit_of(unit), memory_order_seq_cst);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (!ns_is_mapped(ns, ns_set_of(ns, page)))
+                atomic_fetch_and_explicit(word_of(ns, unit), ~bit_of(unit), memory_order_relaxed);
+}
+
+void ns_populate(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages)
+{
+        for (uint32_t i = 0; ns->sets && i < n_pages; i++)
+                if (!ns_are_populated(ns, &pages[i], 1) && ns_are_mapped(ns, &pages[i], 1))
+                        populate_unit(ns, pages[i] >> ns->unit_shift, pages[i]);
+}
+
+void ns_forget_populated(const struct kvl_ns *ns, uint32_t set)
+{
+        uint32_t n = ns->info.set_pages >> ns->unit_shift;
+
+        atomic_thread_fence(memory_order_seq_cst);
+        for (uint32_t unit = set * n; unit < (set + 1) * n; unit++)
+                atomic_fetch_and_explicit(word_of(ns, unit), ~bit_of(unit), memory_order_relaxed);
+}

@@ -1,0 +1,468 @@
+#include "daemon/core/catalog/drop.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/probe.h"
+#include "daemon/core/catalog/happened.h"
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/prefetch.h"
+
+/* ---- leaves --------------------------------------------------------------------------------- */
+
+/* Only the deepest page of what is found is noted: what is known of a leaf holds for its parent. */
+static void hand_up(struct ns *ns, uint32_t page)
+{
+        const struct page_note *note = ns_note(ns, page);
+        uint32_t up = tree_parent(&ns->tree, page);
+        struct page_note *parent;
+
+        if (up == NODE_NONE)
+                return;
+        parent = ns_note(ns, up);
+        parent->used_sec = MAX(parent->used_sec, note->used_sec);
+        parent->was_found |= note->was_found;
+}
+
+static void drop_leaf(struct ns *ns, uint32_t page, enum evict_reason why, bool is_retired)
+{
+        const struct page *p = ns_page(ns, page);
+
+        assert(p->state == PAGE_SEALED && !ns_page_is_stale(ns, p));
+
+        /* Whoever can write the segment (a memfd, and the same uid) can have taken its slot away.
+         */
+        (void)shared_remove(ns, page);
+        if (why == EVICT_INVALIDATE && ns_store(ns)->cause != CAUSE_SESSION &&
+                tier_of_page(&ns->geometry, page) == TIER_DISK)
+                space_forget(ns, page); /* whoever reads it: it is not to be found by anybody */
+        history_note_drop(ns, page, why);
+        happened_gone(ns, page, why);
+        PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, ns_store(ns)->cause,
+                ns_store(ns)->making_room);
+        hand_up(ns, page);
+        sessions_page_goes(ns, page);
+        nsset_gone(ns, page, why);
+        prefetch_note_gone(ns, page, why);
+        tag_remove(ns, page);
+        drops_page_goes(ns, page);
+        ns->evict->remove(ns->policy, page, why);
+        ns_leave_tree(ns, page);
+        if (page_pins(p) > 0)
+                ns_set_state(ns, page, PAGE_DETACHED);
+        else
+                ns_let_go(ns, page, is_retired);
+}
+
+static void count_evictions(struct ns *ns, uint64_t n)
+{
+        ns->counters.evictions += n;
+        ns->tenant->counters.evictions += n;
+        ns_store(ns)->counters.evictions += n;
+}
+
+static bool drop_idle_leaf(struct ns *ns, uint32_t page, enum evict_reason why)
+{
+        assert(page_pins(ns_page(ns, page)) == 0);
+
+        if (!nsset_may_evict(ns, page) || !shared_retire(ns, page)) {
+                ns->evict->hold(ns->policy, page);
+                ns_watch(ns, page);
+                return false;
+        }
+        drop_leaf(ns, page, why, true);
+        return true;
+}
+
+bool ns_evict_leaf(struct ns *ns, uint32_t page)
+{
+        if (!drop_idle_leaf(ns, page, EVICT_PRESSURE))
+                return false;
+        count_evictions(ns, 1);
+        return true;
+}
+
+bool ns_expire_leaf(struct ns *ns, uint32_t page)
+{
+        struct store *store = ns_store(ns);
+        bool went;
+
+        store->cause = CAUSE_EXPIRED;
+        went = drop_idle_leaf(ns, page, EVICT_INVALIDATE);
+        store->cause = CAUSE_NONE;
+        ns->counters.expired += went;
+        store->counters.pages_expired += went;
+        return went;
+}
+
+uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, enum evict_reason why)
+{
+        uint32_t up = page, leaf;
+        uint64_t n = 0;
+
+        /* On from the parent each time: from the top, a chain would cost the square of its length.
+         */
+        do {
+                leaf = tree_leaf_below(&ns->tree, up);
+                up = tree_parent(&ns->tree, leaf);
+                drop_leaf(ns, leaf, why, false);
+                n++;
+        } while (leaf != page && n < most);
+        if (why == EVICT_PRESSURE)
+                count_evictions(ns, n);
+        return n;
+}
+
+uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, enum evict_reason why)
+{
+        return ns_drop_leaves(ns, page, UINT64_MAX, why);
+}
+
+/* ---- drops ---------------------------------------------------------------------------------- */
+
+void drops_page_goes(struct ns *ns, uint32_t page)
+{
+        list_for_each (d, &ns->drops, struct drop, link) {
+                if (d->at == page)
+                        d->at = d->top == page ? PAGE_NONE : tree_parent(&ns->tree, page);
+                if (d->top == page)
+                        d->top = PAGE_NONE;
+        }
+}
+
+void drops_page_moved(struct ns *ns, uint32_t page, uint32_t to)
+{
+        list_for_each (d, &ns->drops, struct drop, link) {
+                if (d->at == page)
+                        d->at = to;
+                if (d->top == page)
+                        d->top = to;
+        }
+}
+
+/* Is anything of it left? Then `at` is where it goes on. */
+static bool is_left(struct drop *d)
+{
+        switch (d->kind) {
+        case DROP_TAG:
+                if (d->at == PAGE_NONE)
+                        d->top = d->at = tag_first(d->ns, d->tag);
+                break;
+        case DROP_TEXT:
+                return d->at != PAGE_NONE && ns_note(d->ns, d->at)->depth > d->stop_depth &&
+                       !session_page_is_shared(d->ns, d->at);
+        case DROP_SUBTREE:
+                break;
+        }
+        return d->at != PAGE_NONE;
+}
+
+/* A look at one page: down to a child, or the leaf goes. */
+static void look(struct drop *d)
+{
+        uint32_t child = tree_first_child(&d->ns->tree, d->at);
+
+        if (child != NODE_NONE) {
+                d->at = child;
+                return;
+        }
+        drop_leaf(d->ns, d->at, d->why, false); /* which takes `at` to its parent */
+        d->n_pages++;
+        if (d->why == EVICT_PRESSURE)
+                count_evictions(d->ns, 1);
+}
+
+static void end(struct drop *d)
+{
+        d->top = d->at = PAGE_NONE;
+        list_remove(&d->link);
+}
+
+/* At most so many looks; returns how many. It may be over then. */
+static uint64_t take_slice(struct drop *d, uint64_t budget)
+{
+        struct store *s = ns_store(d->ns);
+        unsigned cause = s->cause;
+        uint64_t n = 0;
+        bool more;
+
+        s->cause = d->cause;
+        for (; (more = is_left(d)) && n < budget; n++)
+                look(d);
+        s->cause = cause;
+        if (!more)
+                end(d);
+        return n;
+}
+
+void drop_init(struct drop *d)
+{
+        *d = (struct drop){.top = PAGE_NONE, .at = PAGE_NONE};
+        list_init(&d->link);
+        chore_init(&d->chore);
+}
+
+static uint64_t begin(struct drop *d, struct ns *ns, uint64_t budget)
+{
+        d->ns = ns;
+        list_append(&ns->drops, &d->link);
+        return take_slice(d, budget);
+}
+
+static bool has_room(const struct ns *ns)
+{
+        unsigned n = 0;
+
+        list_for_each (d, &ns->drops, struct drop, link)
+                n++;
+        return n < DROPS_MAX;
+}
+
+static int check(const struct attach *a, struct detail *detail)
+{
+        int r = attach_check_version(a, detail);
+
+        if (r != 0 || has_room(a->ns))
+                return r;
+        return detail_set(detail, -EAGAIN,
+                "%d invalidations of namespace %s are under way, the most there may be: ask again "
+                "when some are answered",
+                DROPS_MAX, a->ns->name);
+}
+
+static int drop_key_for(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES],
+        uint64_t budget, struct detail *detail)
+{
+        int r;
+
+        drop_init(d);
+        r = check(a, detail);
+        if (r != 0)
+                return r;
+        space_drop_unclaimed(a->ns);
+        d->kind = DROP_SUBTREE;
+        d->why = EVICT_INVALIDATE;
+        d->cause = CAUSE_KEY;
+        d->top = d->at = ns_find_page(a->ns, key);
+        (void)begin(d, a->ns, budget);
+        return 0;
+}
+
+static int drop_tag_for(
+        struct drop *d, struct attach *a, uint64_t tag, uint64_t budget, struct detail *detail)
+{
+        int r;
+
+        drop_init(d);
+        r = check(a, detail);
+        if (r != 0)
+                return r;
+        space_drop_unclaimed(a->ns);
+        d->kind = DROP_TAG;
+        d->why = EVICT_INVALIDATE;
+        d->cause = CAUSE_TAG;
+        d->tag = tag;
+        (void)begin(d, a->ns, budget);
+        return 0;
+}
+
+int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail)
+{
+        return drop_key_for(d, a, key, ns_store(a->ns)->drop_slice_pages, detail);
+}
+
+int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail)
+{
+        return drop_tag_for(d, a, tag, ns_store(a->ns)->drop_slice_pages, detail);
+}
+
+int invalidate_key(
+        struct attach *a, const uint8_t key[KEY_BYTES], uint64_t *ret_pages, struct detail *detail)
+{
+        struct drop d;
+        int r = drop_key_for(&d, a, key, UINT64_MAX, detail);
+
+        if (r == 0)
+                *ret_pages = d.n_pages;
+        return r;
+}
+
+int invalidate_tag(struct attach *a, uint64_t tag, uint64_t *ret_pages, struct detail *detail)
+{
+        struct drop d;
+        int r = drop_tag_for(&d, a, tag, UINT64_MAX, detail);
+
+        if (r == 0)
+                *ret_pages = d.n_pages;
+        return r;
+}
+
+void drop_move(struct drop *d, struct drop *to)
+{
+        bool is_over = drop_is_over(d);
+
+        *to = *d;
+        list_init(&to->link);
+        chore_init(&to->chore);
+        if (!is_over)
+                list_append(&to->ns->drops, &to->link);
+        end(d);
+}
+
+void drop_cancel(struct drop *d)
+{
+        end(d);
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+static bool work(struct chore *c, uint64_t budget)
+{
+        struct drop *d = container_of(c, struct drop, chore);
+
+        if (!drop_is_over(d))
+                (void)take_slice(d, budget);
+        if (!drop_is_over(d))
+                return true;
+        d->done(d);
+        return false;
+}
+
+void drop_queue(struct drop *d, void (*done)(struct drop *d))
+{
+        assert(!drop_is_over(d));
+
+        d->done = done;
+        d->chore.work = work;
+        chore_queue(&d->chore, d->ns->tenant);
+}
+
+/* Who waits for one hears of it in its turn. */
+void drops_reset(struct ns *ns)
+{
+        list_for_each_safe (d, &ns->drops, struct drop, link)
+                end(d);
+}
+
+void drops_end(struct ns *ns)
+{
+        struct tenant *t = ns->tenant;
+
+        drops_reset(ns);
+        list_for_each_safe (c, &t->chores, struct chore, link) {
+                struct drop *d = container_of(c, struct drop, chore);
+
+                if (c->work != work || d->ns != ns)
+                        continue;
+                chore_remove(c, t);
+                d->done(d);
+        }
+}
+
+/* ---- drops that nobody waits for ------------------------------------------------------------ */
+
+static void free_drop(struct drop *d)
+{
+        free(d);
+}
+
+/* What is left of it goes on later. False: there is no memory; it isn't over. */
+static bool leave_rest(struct drop *d)
+{
+        struct drop *rest;
+
+        if (drop_is_over(d))
+                return true;
+        rest = malloc(sizeof(*rest));
+        if (!rest)
+                return false;
+        drop_move(d, rest);
+        drop_queue(rest, free_drop);
+        return true;
+}
+
+static uint64_t begin_below(
+        struct drop *d, struct ns *ns, uint32_t page, enum evict_reason why, uint64_t budget)
+{
+        drop_init(d);
+        d->kind = DROP_SUBTREE;
+        d->why = why;
+        d->cause = ns_store(ns)->cause;
+        d->top = d->at = page;
+        return begin(d, ns, budget);
+}
+
+void drop_below(struct ns *ns, uint32_t page, enum evict_reason why)
+{
+        bool may_wait = has_room(ns);
+        struct drop d;
+
+        (void)begin_below(
+                &d, ns, page, why, may_wait ? ns_store(ns)->drop_slice_pages : UINT64_MAX);
+        if (!leave_rest(&d))
+                (void)take_slice(&d, UINT64_MAX);
+}
+
+uint64_t drop_below_soon(struct ns *ns, uint32_t page, enum evict_reason why, uint64_t budget)
+{
+        struct drop d;
+        uint64_t n;
+
+        list_for_each (other, &ns->drops, struct drop, link)
+                if (other->top == page)
+                        return 0;
+        if (!has_room(ns))
+                return 0;
+        n = begin_below(&d, ns, page, why, budget);
+        if (!leave_rest(&d))
+                end(&d);
+        return n;
+}
+
+uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth)
+{
+        struct drop d;
+        uint64_t n;
+
+        drop_init(&d);
+        d.kind = DROP_TEXT;
+        d.why = EVICT_INVALIDATE;
+        d.cause = CAUSE_SESSION;
+        d.at = page;
+        d.stop_depth = stop_depth;
+        n = begin(&d, ns, ns_store(ns)->drop_slice_pages);
+        if (!drop_is_over(&d) && (!has_room(ns) || !leave_rest(&d)))
+                end(&d);
+        return n;
+}
+
+/* ---- check ---------------------------------------------------------------------------------- */
+
+/* Is `top` the page or above it? */
+static bool is_below(const struct ns *ns, uint32_t page, uint32_t top)
+{
+        while (page != top && page != NODE_NONE)
+                page = tree_parent(&ns->tree, page);
+        return page == top;
+}
+
+const char *drops_check(const struct ns *ns)
+{
+        list_for_each (d, &ns->drops, struct drop, link) {
+                if (d->ns != ns || !chore_is_queued(&d->chore))
+                        return "a drop that isn't over waits for no turn";
+                if (d->at != PAGE_NONE && !tree_has(&ns->tree, d->at))
+                        return "a drop goes on at a page that isn't cached";
+                if (d->kind != DROP_TEXT && d->at != PAGE_NONE && !is_below(ns, d->at, d->top))
+                        return "a drop goes on at a page that isn't below its top";
+        }
+        return NULL;
+}

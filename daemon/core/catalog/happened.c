@@ -1,0 +1,118 @@
+#include "daemon/core/catalog/happened.h"
+
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+
+static uint64_t page_bytes(const struct ns *ns)
+{
+        return ns->layout.plane_page_bytes * ns->layout.n_planes;
+}
+
+static void note(struct ns *ns, struct chronicle_note n)
+{
+        struct store *s = ns_store(ns);
+
+        n.tenant = ns->tenant->name;
+        n.ns = ns->name;
+        chronicle_note(&s->chronicle, s->now_nsec, &n);
+}
+
+/* What pages are dropped for, but for room. */
+static const char *cause_name(enum history_cause cause)
+{
+        switch (cause) {
+        case CAUSE_NONE:
+                break;
+        case CAUSE_KEY:
+                return "key invalidated";
+        case CAUSE_TAG:
+                return "tag invalidated";
+        case CAUSE_SESSION:
+                return "session";
+        case CAUSE_NAMESPACE:
+                return "namespace invalidated";
+        case CAUSE_PURGE:
+                return "purge";
+        case CAUSE_RECALL:
+                return "recall";
+        case CAUSE_INCOMPLETE:
+                return "set incomplete";
+        case CAUSE_EXPIRED:
+                return "not used";
+        case CAUSE_DAMAGED:
+                return "damaged";
+        }
+        return "";
+}
+
+/* Why a page had to make room. */
+static const char *room_reason(const struct store *s, enum tier_kind tier)
+{
+        if (s->cause == CAUSE_RECALL)
+                return "recall";
+        if (s->making_room)
+                return "lease";
+        return tier == TIER_DEVICE ? "limit" : "tier full";
+}
+
+void happened_gone(struct ns *ns, uint32_t page, enum evict_reason why)
+{
+        const struct store *s = ns_store(ns);
+        enum tier_kind tier = tier_of_page(&ns->geometry, page);
+        struct chronicle_note n = {
+                .tier = (uint8_t)(1 + tier), .pages = 1, .bytes = page_bytes(ns)};
+
+        if (why == EVICT_PRESSURE) {
+                n.kind = EVENT_EVICTED;
+                n.reason = room_reason(s, tier);
+                n.by_tenant = s->making_room ? s->making_room->name : NULL;
+        } else {
+                n.kind = s->cause == CAUSE_EXPIRED ? EVENT_EXPIRED : EVENT_DROPPED;
+                n.reason = cause_name(s->cause);
+        }
+        note(ns, n);
+}
+
+void happened_emptied(struct ns *ns, uint64_t n, enum history_cause cause)
+{
+        if (n > 0)
+                note(ns, (struct chronicle_note){.kind = EVENT_DROPPED,
+                                 .pages = n,
+                                 .bytes = n * page_bytes(ns),
+                                 .reason = cause_name(cause)});
+}
+
+void happened_refused(
+        struct ns *ns, uint32_t n, enum lease_reason reason, const struct detail *detail)
+{
+        note(ns, (struct chronicle_note){.kind = EVENT_REFUSED,
+                         .pages = n,
+                         .bytes = n * page_bytes(ns),
+                         .reason = lease_reason_name(reason),
+                         .detail = detail ? detail->text : NULL});
+}
+
+void happened_demoted(struct ns *ns, uint32_t to)
+{
+        note(ns, (struct chronicle_note){.kind = EVENT_DEMOTED,
+                         .pages = 1,
+                         .bytes = page_bytes(ns),
+                         .tier = (uint8_t)(1 + tier_of_page(&ns->geometry, to))});
+}
+
+void happened_revoked(struct extent_set *set, const struct tenant *by, enum recall_kind kind)
+{
+        note(set->ns, (struct chronicle_note){.kind = EVENT_REVOKED,
+                              .bytes = set->charge.bytes,
+                              .by_tenant = by ? by->name : NULL,
+                              .reason = kind == RECALL_COMPACT ? "compaction"
+                                        : by                   ? "lease"
+                                                               : "recall or limit"});
+}
+
+void happened_session_expired(struct ns *ns)
+{
+        note(ns, (struct chronicle_note){.kind = EVENT_EXPIRED, .reason = "session"});
+}

@@ -1,0 +1,556 @@
+#include "daemon/core/catalog/nsset.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/map.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+
+/* A key that is cached somewhere in the set. Bit i of a mask: members[i]. */
+struct entry {
+        struct list_link link;        /* keys.spare; incomplete: keys.incomplete, oldest first */
+        struct list_link doomed_link; /* keys.doomed, where `doomed` isn't 0 */
+        struct entry *same;           /* another key of the same hash */
+        uint64_t here;                /* where it is cached, and is to stay */
+        uint64_t doomed;              /* where it is cached, and is to go; none of `here` */
+        uint64_t since_nsec;          /* incomplete */
+        uint8_t key[KEY_BYTES];
+        uint8_t why;   /* enum evict_reason, of doomed */
+        uint8_t cause; /* enum history_cause, likewise */
+};
+
+struct chunk {
+        struct list_link link;
+        size_t n;
+        struct entry entries[];
+};
+
+/* A namespace's page has at most one key, so there are never more entries in use than pages, and
+ * room for them is made with the pages. */
+struct nsset_keys {
+        struct hash_seed seed;
+        struct map by_hash;      /* -> first struct entry of that hash */
+        struct list_link chunks; /* owned */
+        struct list_link spare, incomplete, doomed;
+        uint64_t n_entries, n_used;
+};
+
+static uint64_t bit_of(const struct ns *ns)
+{
+        return UINT64_C(1) << ns->set_place;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+static uint64_t hash_of(const struct nsset_keys *keys, const uint8_t *key)
+{
+        return hash_bytes(keys->seed, key, KEY_BYTES) >> 1; /* never MAP_KEY_NONE */
+}
+
+static struct entry *first_of(const struct nsset_keys *keys, uint64_t hash)
+{
+        const uint64_t *value = map_find(&keys->by_hash, hash);
+
+        return value ? (struct entry *)(uintptr_t)*value : NULL;
+}
+
+static struct entry *find(const struct nsset *set, const uint8_t *key)
+{
+        struct entry *e = first_of(set->keys, hash_of(set->keys, key));
+
+        while (e && memcmp(e->key, key, KEY_BYTES) != 0)
+                e = e->same;
+        return e;
+}
+
+static void put_first(struct nsset_keys *keys, uint64_t hash, const struct entry *e)
+{
+        int r = map_put(&keys->by_hash, hash, (uintptr_t)e);
+
+        assert(r == 0); /* room was reserved */
+        (void)r;
+}
+
+static struct entry *add(struct nsset *set, const uint8_t *key)
+{
+        struct nsset_keys *keys = set->keys;
+        struct entry *e = list_first(&keys->spare, struct entry, link);
+        uint64_t hash = hash_of(keys, key);
+
+        assert(e); /* likewise */
+        list_remove(&e->link);
+        keys->n_used++;
+        memcpy(e->key, key, KEY_BYTES);
+        e->same = first_of(keys, hash);
+        put_first(keys, hash, e);
+        return e;
+}
+
+static void drop(struct nsset *set, struct entry *e)
+{
+        struct nsset_keys *keys = set->keys;
+        uint64_t hash = hash_of(keys, e->key);
+        struct entry *first = first_of(keys, hash), *before = first;
+
+        if (first == e && !e->same)
+                map_remove(&keys->by_hash, hash);
+        else if (first == e)
+                put_first(keys, hash, e->same);
+        else {
+                while (before->same != e)
+                        before = before->same;
+                before->same = e->same;
+        }
+        list_append(&keys->spare, &e->link);
+        keys->n_used--;
+}
+
+static bool is_complete(const struct nsset *set, uint64_t here)
+{
+        return (uint32_t)__builtin_popcountll(here) == set->size;
+}
+
+/* The one way where a key is changes. Gone where it is nowhere. */
+static void update(
+        struct nsset *set, struct entry *e, uint64_t here, uint64_t doomed, uint64_t now_nsec)
+{
+        bool was_complete = is_complete(set, e->here), is_now_complete = is_complete(set, here);
+        bool was_incomplete = e->here != 0 && !was_complete;
+        bool is_incomplete = here != 0 && !is_now_complete;
+
+        set->n_complete += (uint64_t)is_now_complete - was_complete;
+        set->n_incomplete += (uint64_t)is_incomplete - was_incomplete;
+        if (is_incomplete && !was_incomplete) {
+                e->since_nsec = now_nsec;
+                list_append(&set->keys->incomplete, &e->link);
+        } else if (!is_incomplete) {
+                list_remove(&e->link);
+        }
+        if (doomed == 0)
+                list_remove(&e->doomed_link);
+        else if (e->doomed == 0)
+                list_append(&set->keys->doomed, &e->doomed_link);
+        e->here = here;
+        e->doomed = doomed;
+        if ((here | doomed) == 0)
+                drop(set, e);
+}
+
+/* It goes wherever it is still cached. */
+static void doom(struct nsset *set, struct entry *e, uint64_t where, enum evict_reason why,
+        unsigned cause, uint64_t now_nsec)
+{
+        e->why = (uint8_t)why;
+        e->cause = (uint8_t)cause;
+        update(set, e, 0, e->doomed | where, now_nsec);
+}
+
+/* ---- sets ------------------------------------------------------------------------------------ */
+
+static struct nsset *find_set(const struct tenant *t, const char *name)
+{
+        list_for_each (set, &t->nssets, struct nsset, link)
+                if (strcmp(set->name, name) == 0)
+                        return set;
+        return NULL;
+}
+
+static struct nsset *set_new(struct tenant *t, const char *name, uint32_t size)
+{
+        struct nsset *set = calloc(1, sizeof(*set));
+        struct nsset_keys *keys = set ? calloc(1, sizeof(*keys)) : NULL;
+
+        if (!keys) {
+                free(set);
+                return NULL;
+        }
+        keys->seed = hash_seed_random();
+        map_init(&keys->by_hash);
+        list_init(&keys->chunks);
+        list_init(&keys->spare);
+        list_init(&keys->incomplete);
+        list_init(&keys->doomed);
+        set->keys = keys;
+        set->id = state_next(&t->store->state->last_nsset_id);
+        set->size = size;
+        memcpy(set->name, name, strlen(name) + 1);
+        list_append(&t->nssets, &set->link);
+        return set;
+}
+
+static void set_free(struct nsset *set)
+{
+        list_for_each_safe (c, &set->keys->chunks, struct chunk, link)
+                free(c);
+        map_deinit(&set->keys->by_hash);
+        free(set->keys);
+        list_remove(&set->link);
+        free(set);
+}
+
+static int check_size(const struct nsset *set, uint32_t size, struct detail *d)
+{
+        if (set->size != size)
+                return detail_set(d, -EINVAL,
+                        "set %s has %u namespaces when it is complete, not %u: all of them name "
+                        "the same set_size",
+                        set->name, set->size, size);
+        if (set->n_members == set->size)
+                return detail_set(d, -EINVAL,
+                        "set %s has its %u namespaces already; another needs a set of another name",
+                        set->name, set->size);
+        return 0;
+}
+
+int nsset_join(struct ns *ns, const char *name, uint32_t size, struct detail *d)
+{
+        struct nsset *set;
+        int r;
+
+        assert(!ns->set && ns_n_sets(ns) == 0);
+
+        if (!ns_name_is_valid(name))
+                return detail_set(d, -EINVAL,
+                        "a set's name is 1 to %d of A-Z a-z 0-9 . _ - @ and starts with none of . "
+                        "- @",
+                        NS_NAME_MAX);
+        if (size < 2 || size > NSSET_MAX_SIZE)
+                return detail_set(
+                        d, -EINVAL, "set_size is %u: 2 to %d are allowed", size, NSSET_MAX_SIZE);
+        set = find_set(ns->tenant, name);
+        r = set ? check_size(set, size, d) : 0;
+        if (r < 0)
+                return r;
+        if (!set)
+                set = set_new(ns->tenant, name, size);
+        if (!set)
+                return detail_set(d, -ENOMEM, "no memory for set %s", name);
+        while (set->members[ns->set_place])
+                ns->set_place++;
+        set->members[ns->set_place] = ns;
+        set->n_members++;
+        ns->set = set;
+        return 0;
+}
+
+void nsset_leave(struct ns *ns)
+{
+        struct nsset *set = ns->set;
+
+        if (!set)
+                return;
+        list_for_each (c, &set->keys->chunks, struct chunk, link)
+                for (size_t i = 0; i < c->n; i++) {
+                        struct entry *e = &c->entries[i];
+
+                        if ((e->here | e->doomed) & bit_of(ns))
+                                update(set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns),
+                                        ns_store(ns)->now_nsec);
+                }
+        set->members[ns->set_place] = NULL;
+        ns->set = NULL;
+        ns->set_place = 0;
+        if (--set->n_members == 0)
+                set_free(set);
+}
+
+/* Pages that its namespaces have, or will have when they are made. */
+static uint64_t count_pages(const struct nsset *set)
+{
+        uint64_t n = 0;
+
+        for (uint32_t i = 0; i < set->size; i++)
+                if (set->members[i])
+                        n += ns_n_sets(set->members[i]) * set->members[i]->geometry.set_pages;
+        return n;
+}
+
+int nsset_reserve(struct ns *ns, uint32_t n_pages)
+{
+        struct nsset_keys *keys = ns->set ? ns->set->keys : NULL;
+        uint64_t wanted = keys ? count_pages(ns->set) + n_pages : 0;
+        struct chunk *c;
+        size_t n;
+
+        if (!keys || wanted <= keys->n_entries)
+                return 0;
+        n = wanted - keys->n_entries;
+        if (map_reserve(&keys->by_hash, wanted - keys->n_used) < 0)
+                return -ENOMEM;
+        c = calloc(1, sizeof(*c) + n * sizeof(c->entries[0]));
+        if (!c)
+                return -ENOMEM;
+        c->n = n;
+        list_append(&keys->chunks, &c->link);
+        for (size_t i = 0; i < n; i++) {
+                list_append(&keys->spare, &c->entries[i].link);
+                list_init(&c->entries[i].doomed_link);
+        }
+        keys->n_entries = wanted;
+        return 0;
+}
+
+/* ---- pages that come and go -------------------------------------------------------------------
+ */
+
+void nsset_sealed(struct ns *ns, uint32_t page)
+{
+        const uint8_t *key = ns_page(ns, page)->key;
+        struct entry *e;
+
+        if (!ns->set)
+                return;
+        e = find(ns->set, key);
+        if (!e)
+                e = add(ns->set, key);
+        /* Nothing else of this namespace had the key any more. */
+        update(ns->set, e, e->here | bit_of(ns), e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
+}
+
+void nsset_gone(struct ns *ns, uint32_t page, enum evict_reason why)
+{
+        struct entry *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
+        struct store *s = ns_store(ns);
+        uint64_t bit, rest;
+
+        if (!e)
+                return;
+        bit = bit_of(ns);
+        rest = e->here & ~bit;
+        if (e->doomed & bit) {
+                update(ns->set, e, e->here, e->doomed & ~bit, s->now_nsec);
+        } else if (s->cause == CAUSE_SESSION) {
+                /* Each rank gives up the pages of its own: the others may hold theirs yet. */
+                update(ns->set, e, rest, e->doomed, s->now_nsec);
+        } else if (e->here & bit) {
+                doom(ns->set, e, rest, why, s->cause ? s->cause : CAUSE_INCOMPLETE, s->now_nsec);
+                if (s->on_work)
+                        s->on_work(s->callback_data);
+        }
+}
+
+void nsset_swept(struct ns *ns, uint32_t page)
+{
+        const uint8_t *key = ns_page(ns, page)->key;
+        struct entry *e = ns->set ? find(ns->set, key) : NULL;
+
+        /* Published anew since the namespace was invalidated? */
+        if (!e || ns_find_page(ns, key) != PAGE_NONE)
+                return;
+        update(ns->set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
+}
+
+/* In one of these places. */
+static bool is_pinned(const struct nsset *set, const struct entry *e, uint64_t where)
+{
+        for (; where != 0; where &= where - 1) {
+                const struct ns *ns = set->members[__builtin_ctzll(where)];
+                uint32_t page = ns_find_page(ns, e->key);
+
+                if (page != PAGE_NONE &&
+                        (page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page)))
+                        return true;
+        }
+        return false;
+}
+
+bool nsset_may_evict(const struct ns *ns, uint32_t page)
+{
+        const struct entry *e = ns->set ? find(ns->set, ns_page(ns, page)->key) : NULL;
+
+        return !e || !is_pinned(ns->set, e, e->here & ~bit_of(ns));
+}
+
+struct held {
+        const struct ns *of, *in;
+        void (*fn)(uint32_t page, void *data);
+        void *data;
+};
+
+static void note_held(uint32_t page, void *data)
+{
+        const struct held *h = data;
+        const struct page *p = ns_page(h->in, page);
+        uint32_t same = p->state == PAGE_SEALED && !ns_page_is_stale(h->in, p)
+                                ? ns_find_page(h->of, p->key)
+                                : PAGE_NONE;
+
+        if (same != PAGE_NONE)
+                h->fn(same, h->data);
+}
+
+void nsset_find_held(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data)
+{
+        for (uint32_t i = 0; ns->set && i < ns->set->size; i++) {
+                struct held held = {ns, ns->set->members[i], fn, data};
+
+                if (held.in && held.in != ns)
+                        ns_find_pinned(held.in, note_held, &held);
+        }
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static uint64_t deadline(const struct nsset *set)
+{
+        const struct entry *e = list_first(&set->keys->incomplete, struct entry, link);
+
+        return e ? e->since_nsec + NSSET_GRACE_NSEC : UINT64_MAX;
+}
+
+/* What somebody holds is left until it is incomplete for as long once more. */
+static void expire(struct nsset *set, uint64_t now_nsec, uint32_t budget)
+{
+        for (; budget > 0 && deadline(set) <= now_nsec; budget--) {
+                struct entry *e = list_first(&set->keys->incomplete, struct entry, link);
+
+                if (is_pinned(set, e, e->here)) {
+                        e->since_nsec = now_nsec;
+                        list_remove(&e->link);
+                        list_append(&set->keys->incomplete, &e->link);
+                        continue;
+                }
+                set->n_dropped++;
+                doom(set, e, e->here, EVICT_INVALIDATE, CAUSE_INCOMPLETE, now_nsec);
+        }
+}
+
+/* In one namespace, with what is below it there: at most `budget` looks, and the rest in
+ * chores_work(), while other keys come first. Returns how many looks it took, > 0. */
+static uint64_t drop_one(struct nsset *set, struct entry *e, uint32_t budget)
+{
+        struct ns *ns = set->members[__builtin_ctzll(e->doomed)];
+        uint32_t page = ns_find_page(ns, e->key);
+        struct store *s = ns_store(ns);
+        uint64_t n;
+
+        if (page == PAGE_NONE) { /* who can write the segment took its slot away, or it is stale */
+                update(set, e, e->here, e->doomed & ~bit_of(ns), s->now_nsec);
+                return 1;
+        }
+        list_remove(&e->doomed_link);
+        list_append(&set->keys->doomed, &e->doomed_link);
+        s->cause = e->cause;
+        n = drop_below_soon(ns, page, e->why, budget);
+        s->cause = CAUSE_NONE;
+        return MAX(n, UINT64_C(1));
+}
+
+static bool work(struct nsset *set, uint64_t now_nsec, uint32_t budget)
+{
+        expire(set, now_nsec, budget);
+        while (budget > 0 && !list_is_empty(&set->keys->doomed))
+                budget -= (uint32_t)drop_one(
+                        set, list_first(&set->keys->doomed, struct entry, doomed_link), budget);
+        return !list_is_empty(&set->keys->doomed) || deadline(set) <= now_nsec;
+}
+
+bool nssets_work(struct store *s, uint32_t budget)
+{
+        bool more = false;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (set, &t->nssets, struct nsset, link)
+                        more |= work(set, s->now_nsec, budget);
+        return more;
+}
+
+uint64_t nssets_deadline(const struct store *s)
+{
+        uint64_t first = UINT64_MAX;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (set, &t->nssets, struct nsset, link)
+                        first = MIN(first, deadline(set));
+        return first;
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+static const char *check_entry(const struct nsset *set, const struct entry *e)
+{
+        for (uint32_t i = 0; i < NSSET_MAX_SIZE; i++)
+                if (((e->here | e->doomed) >> i & 1) && (i >= set->size || !set->members[i]))
+                        return "has a key in a namespace that it doesn't have";
+        if (e->here & e->doomed)
+                return "has a key that is to stay and to go";
+        if (find(set, e->key) != e)
+                return "has a key that isn't found";
+        if (list_is_empty(&e->doomed_link) != (e->doomed == 0))
+                return "lists a doomed key wrong";
+        if (list_is_empty(&e->link) != (e->here == 0 || is_complete(set, e->here)))
+                return "lists an incomplete key wrong";
+        return NULL;
+}
+
+static const char *check_entries(const struct nsset *set)
+{
+        uint64_t n_complete = 0, n_incomplete = 0, n_used = 0, n = 0;
+        const char *why = NULL;
+
+        list_for_each (c, &set->keys->chunks, struct chunk, link)
+                for (size_t i = 0; i < c->n && !why; i++, n++) {
+                        const struct entry *e = &c->entries[i];
+
+                        if ((e->here | e->doomed) == 0)
+                                continue;
+                        n_used++;
+                        n_complete += is_complete(set, e->here);
+                        n_incomplete += e->here != 0 && !is_complete(set, e->here);
+                        why = check_entry(set, e);
+                }
+        if (!why &&
+                (n != set->keys->n_entries || n_used != set->keys->n_used || n < count_pages(set)))
+                why = "counts its keys, or the room for them, wrong";
+        if (!why && (n_complete != set->n_complete || n_incomplete != set->n_incomplete))
+                why = "counts complete or incomplete keys wrong";
+        return why;
+}
+
+/* Its pages that can be found, and no others but such as wait for the sweep. */
+static const char *check_member(const struct nsset *set, const struct ns *ns)
+{
+        uint32_t set_pages = ns->geometry.set_pages;
+        uint64_t n = 0, n_listed = 0;
+
+        ns_for_each_set (s, ns)
+                for (uint32_t i = 0; i < set_pages; i++) {
+                        const struct page *p = &s->pages[i];
+                        const struct entry *e;
+
+                        if (p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
+                                continue;
+                        e = find(set, p->key);
+                        if (!e || !((e->here | e->doomed) & bit_of(ns)))
+                                return "doesn't know a key that is cached";
+                        n++;
+                }
+        list_for_each (c, &set->keys->chunks, struct chunk, link)
+                for (size_t i = 0; i < c->n; i++)
+                        n_listed += ((c->entries[i].here | c->entries[i].doomed) & bit_of(ns)) != 0;
+        return n_listed >= n && n_listed <= n + ns->n_stale ? NULL : "has keys that aren't cached";
+}
+
+const char *nsset_check(const struct nsset *set)
+{
+        const char *why = check_entries(set);
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < NSSET_MAX_SIZE && !why; i++) {
+                const struct ns *ns = set->members[i];
+
+                if (!ns)
+                        continue;
+                n++;
+                why = ns->set == set && ns->set_place == i ? check_member(set, ns)
+                                                           : "has a namespace in another place";
+        }
+        return why || n == set->n_members ? why : "counts its namespaces wrong";
+}

@@ -1,0 +1,79 @@
+/*
+ * Namespace sets: namespaces of one tenant that belong together, as of the ranks of a
+ * tensor-parallel model or the layer groups of a hybrid one. A key is of use only where all of them
+ * have it: where it is evicted or dropped in one it goes in all of them, and what isn't complete
+ * after a while goes, too, so that a rank that died doesn't leave the others' pages unusable for
+ * ever. Loop thread only.
+ *
+ * A set is there while one of its namespaces is. A key counts as complete while each of `size`
+ * namespaces has it cached.
+ *
+ *   incomplete (in some) <-> complete (in all) -> doomed: gone in one of them, to go in the others
+ *        \-> doomed: incomplete for NSSET_GRACE_NSEC, and pinned in none
+ *
+ * What is doomed is dropped by nssets_work(), soon: whoever drops a page may be in the middle of
+ * the tenant's other namespaces. It can be found until then, in its own namespace. Where a
+ * namespace is invalidated as a whole its keys become incomplete as the sweep comes by.
+ */
+#ifndef KVL_CORE_NSSET_H
+#define KVL_CORE_NSSET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/objects/ns.h"
+
+struct store;
+
+#define NSSET_MAX_SIZE 64
+/* A key that isn't in all namespaces so long after its first publish is dropped. Ranks of one model
+ * publish within milliseconds of each other; a slow one is given a thousand times that. Not tuned.
+ */
+#define NSSET_GRACE_NSEC UINT64_C(10000000000)
+
+struct nsset {
+        struct list_link link; /* tenant.nssets */
+        uint64_t id;           /* never reused while the daemon runs */
+        char name[NS_NAME_MAX + 1];
+        uint32_t size, n_members;
+        struct ns *members[NSSET_MAX_SIZE]; /* by struct ns.set_place; NULL: free */
+        uint64_t n_complete, n_incomplete;  /* keys; without doomed ones */
+        uint64_t n_dropped;                 /* keys that stayed incomplete, since it was made */
+        struct nsset_keys *keys;            /* owned: which are where, and since when */
+};
+
+/* The namespace, just made, joins the set, which is made where it is missing. 0; -EINVAL: no name
+ * or size for a set, another size than it has, or it is full; -ENOMEM. */
+int nsset_join(struct ns *ns, const char *name, uint32_t size, struct detail *d);
+
+/* The namespace goes. Nothing where it is in no set, like all below. */
+void nsset_leave(struct ns *ns);
+
+/* The namespace is about to have n_pages more: makes room for their keys, some 110 bytes each (the
+ * keys of all namespaces, most of them in each). 0 or -ENOMEM (unchanged). */
+int nsset_reserve(struct ns *ns, uint32_t n_pages);
+
+/* A page of the namespace was sealed and can be found; can't be any more (why: as its policy is
+ * told); of an invalidated namespace, was swept. */
+void nsset_sealed(struct ns *ns, uint32_t page);
+void nsset_gone(struct ns *ns, uint32_t page, enum evict_reason why);
+void nsset_swept(struct ns *ns, uint32_t page);
+
+/* May this page be evicted: does nobody hold its key in another namespace of the set? */
+bool nsset_may_evict(const struct ns *ns, uint32_t page);
+
+/* fn gets each page of the namespace whose key is pinned in another one of the set. O(bound pages
+ * of these * clients). */
+void nsset_find_held(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data);
+
+/* Drops what is doomed, and dooms what is incomplete for too long by store.now_nsec: at most
+ * `budget` of each. True: there is more. */
+bool nssets_work(struct store *s, uint32_t budget);
+
+/* When the next key will have been incomplete for too long; UINT64_MAX: none is. */
+uint64_t nssets_deadline(const struct store *s);
+
+/* Debug: NULL, or a static sentence naming what is wrong. */
+const char *nsset_check(const struct nsset *set);
+
+#endif

@@ -1,0 +1,341 @@
+#include "daemon/core/clients/magazine.h"
+
+#include <assert.h>
+
+#include "base/clock.h"
+#include "base/fault-point.h"
+#include "base/probe.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/pool.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/requests/lease.h"
+
+/*
+ * Not tuned: some 10 ms between two refills is a client in the middle of a prefill, a second is one
+ * that has stopped; the level goes from 8 to 1024 in seven refills.
+ */
+#define FAST_NSEC (10 * NSEC_PER_MSEC)
+#define SLOW_NSEC (1000 * NSEC_PER_MSEC)
+#define LEVEL_MIN 8u
+
+/*
+ * A refill that evicts, and asks others, and still finds too little goes through all that could
+ * give way; a client asks for it with one store. So long nobody of the namespace does it again:
+ * what comes free meanwhile is handed out as ever. Not tuned.
+ */
+#define VAIN_NSEC (10 * NSEC_PER_MSEC)
+
+/* Of what the tenant may have, all magazines of a namespace take at most this part, and one of them
+ * half of that. Not tuned. */
+#define SHARE_OF_REACH 4
+
+static uint32_t loaded(const struct attach *a, uint32_t slot)
+{
+        return atomic_load_explicit(&a->share.magazine[slot], memory_order_acquire);
+}
+
+/* The page of the slot isn't in the magazine any more. */
+static void forget(struct attach *a, uint32_t slot)
+{
+        struct magazine *m = a->magazine;
+        struct page *p = ns_page(a->ns, m->pages[slot] - 1);
+
+        p->ready = 0;
+        p->tokens = 0;
+        m->n_pages--;
+        a->ns->n_ready--;
+        ns_set_of(a->ns, m->pages[slot] - 1)->n_ready--;
+        m->pages[slot] = 0;
+}
+
+bool magazine_settle(struct attach *a)
+{
+        struct magazine *m = a->magazine;
+        bool was_tampered = m->tampered;
+
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS; slot++) {
+                uint32_t now = loaded(a, slot);
+
+                if (now == m->pages[slot])
+                        continue;
+                /* Only ever from what was put there to 0, if the client keeps the rules. */
+                m->tampered |= now != 0;
+                if (m->pages[slot] != 0)
+                        forget(a, slot);
+        }
+        return was_tampered || !m->tampered;
+}
+
+bool magazine_is_claimed(struct grants *g, uint32_t page)
+{
+        uint32_t slot = ns_page(g->ns, page)->tokens;
+
+        list_for_each (a, &g->ns->attachments, struct attach, ns_link) {
+                if (a->grants != g || !a->magazine || a->magazine->pages[slot] != page + 1)
+                        continue;
+                if (loaded(a, slot) == page + 1)
+                        return false;
+                forget(a, slot);
+                return true;
+        }
+        assert(false); /* ready pages are in a magazine of their group */
+        return true;
+}
+
+static void show(struct attach *a, int64_t n_more)
+{
+        struct magazine *m = a->magazine;
+
+        m->n_put += (uint64_t)n_more;
+        atomic_store_explicit(&a->share.header->n_put, m->n_put, memory_order_release);
+        atomic_store_explicit(&a->share.header->level, m->level, memory_order_release);
+}
+
+/* Takes back what isn't claimed, until so many are left: of all, or of what lies in recalled sets.
+ */
+static uint32_t drain(struct attach *a, bool only_recalled, uint32_t n_left)
+{
+        struct magazine *m = a->magazine;
+        uint32_t n = 0;
+
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && m->n_pages > n_left; slot++) {
+                uint32_t page = m->pages[slot] - 1;
+                uint32_t found;
+
+                if (m->pages[slot] == 0)
+                        continue;
+                if (only_recalled && ns_set_of(a->ns, page)->recall.state == RECALL_NONE)
+                        continue;
+                FAULT_POINT("magazine-before-drain");
+                found = atomic_exchange_explicit(&a->share.magazine[slot], 0, memory_order_acq_rel);
+                FAULT_POINT("magazine-after-drain");
+                m->tampered |= found != 0 && found != page + 1;
+                forget(a, slot);
+                if (found != page + 1)
+                        continue;
+                grants_remove(a->grants, page);
+                ns_free_page(a->ns, page);
+                n++;
+        }
+        show(a, -(int64_t)n);
+        if (n > 0)
+                PROBE(kvleased, take_back, a->ns->tenant, a->ns, a->member->id, n);
+        return n;
+}
+
+uint32_t magazine_drain(struct attach *a)
+{
+        return drain(a, false, 0);
+}
+
+static uint32_t drain_ns(struct ns *ns, bool only_recalled)
+{
+        uint32_t n = 0;
+
+        if (ns->n_ready == 0)
+                return 0;
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                if (a->magazine)
+                        n += drain(a, only_recalled, 0);
+        return n;
+}
+
+uint32_t magazine_drain_ns(struct ns *ns)
+{
+        return drain_ns(ns, false);
+}
+
+uint32_t magazine_drain_recalled(struct ns *ns)
+{
+        return drain_ns(ns, true);
+}
+
+/* Since its last refill; of one that the daemon before this one has filled, since the first look.
+ */
+static uint64_t pause_of(struct magazine *m, uint64_t now_nsec)
+{
+        if (m->refill_nsec == 0)
+                m->refill_nsec = now_nsec;
+        return now_nsec - m->refill_nsec;
+}
+
+/* What the level is after a pause. */
+static uint32_t level_after(const struct magazine *m, uint64_t pause_nsec)
+{
+        uint64_t n = MIN(pause_nsec / SLOW_NSEC, UINT64_C(31));
+
+        return n == 0 ? m->level : MAX(m->level >> n, LEVEL_MIN);
+}
+
+uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec)
+{
+        uint32_t n = 0;
+
+        if (ns->n_ready <= LEVEL_MIN)
+                return 0;
+        list_for_each (a, &ns->attachments, struct attach, ns_link) {
+                uint64_t pause = a->magazine ? pause_of(a->magazine, now_nsec) : 0;
+
+                if (pause >= SLOW_NSEC)
+                        n += drain(a, false, level_after(a->magazine, pause));
+        }
+        return n;
+}
+
+static void adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
+{
+        struct magazine *m = a->magazine;
+        uint64_t most = MIN(reach / SHARE_OF_REACH / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
+        uint64_t since = pause_of(m, now_nsec);
+
+        if (m->level == 0)
+                m->level = LEVEL_MIN;
+        else if (since < FAST_NSEC)
+                m->level *= 2;
+        else
+                m->level = level_after(m, since);
+        m->level = (uint32_t)MIN((uint64_t)m->level, most);
+        m->refill_nsec = now_nsec;
+}
+
+/* Pages the namespace could ever have now. */
+static uint64_t pages_allowed(const struct ns *ns)
+{
+        return MIN(region_reach(ns->device.stake) / ns->geometry.set_bytes * ns->geometry.set_pages,
+                (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE));
+}
+
+/* How many pages more it should have, to have `target`. */
+static uint32_t shortage(const struct attach *a, uint64_t target, uint64_t reach)
+{
+        const struct magazine *m = a->magazine;
+        uint64_t most_ready = reach / SHARE_OF_REACH;
+        uint64_t most = MIN(most_ready / 2, (uint64_t)SHM_MAGAZINE_SLOTS);
+
+        target = MIN(target, most);
+        if (target <= m->n_pages || a->ns->n_ready >= most_ready)
+                return 0;
+        return (uint32_t)MIN(target - m->n_pages, most_ready - a->ns->n_ready);
+}
+
+/* The page is in the magazine. */
+static void note(struct attach *a, uint32_t slot, uint32_t page)
+{
+        struct magazine *m = a->magazine;
+        struct page *p = ns_page(a->ns, page);
+
+        p->ready = 1;
+        p->tokens = (uint16_t)slot;
+        m->pages[slot] = page + 1;
+        m->n_pages++;
+        a->ns->n_ready++;
+        ns_set_of(a->ns, page)->n_ready++;
+}
+
+static void put(struct attach *a, uint32_t slot)
+{
+        uint32_t page = grants_take_page(a, 0);
+
+        note(a, slot, page);
+        FAULT_POINT("magazine-before-put");
+        atomic_store_explicit(&a->share.magazine[slot], page + 1, memory_order_release);
+        FAULT_POINT("magazine-after-put");
+}
+
+/* Is it one that a daemon put into this magazine, and in no other slot? */
+static bool was_put(const struct attach *a, uint32_t page)
+{
+        const struct page *p = ns_page(a->ns, page);
+
+        return p && p->state == PAGE_GRANTED && p->owner == a->grants->group->id && !p->ready &&
+               ns_note(a->ns, page)->client == a->member->id && ns_note(a->ns, page)->seq == 0;
+}
+
+void magazine_adopt(struct attach *a)
+{
+        struct magazine *m = a->magazine;
+
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS; slot++) {
+                uint32_t found = loaded(a, slot);
+
+                if (found == 0)
+                        continue;
+                if (was_put(a, found - 1))
+                        note(a, slot, found - 1);
+                else
+                        (void)atomic_compare_exchange_strong(&a->share.magazine[slot], &found, 0);
+        }
+        /* Taken ones are counted by the client, after these: rather one too many than one less. */
+        m->n_put = atomic_load(&a->share.header->n_taken) + m->n_pages;
+        m->level = MIN(atomic_load(&a->share.header->level), (uint32_t)SHM_MAGAZINE_SLOTS);
+        show(a, 0);
+}
+
+/* Puts `wanted` pages into it, as far as there are. Returns their number. */
+static uint32_t put_pages(struct attach *a, uint32_t wanted, uint32_t n_dear, uint64_t now_nsec)
+{
+        uint32_t n = lease_make_ready(a, wanted, n_dear, now_nsec), n_put = 0;
+        struct magazine *m = a->magazine;
+
+        m->is_short = n < wanted && a->ns->device.n_preparing > 0;
+        for (uint32_t slot = 0; slot < SHM_MAGAZINE_SLOTS && n_put < n; slot++)
+                if (m->pages[slot] == 0 && loaded(a, slot) == 0) {
+                        put(a, slot);
+                        n_put++;
+                }
+        if (n_put > 0) {
+                stock_leased(a->ns, n_put, now_nsec);
+                PROBE(kvleased, refill, a->ns->tenant, a->ns, a->member->id, n_put);
+        }
+        if (a->ns->keep_idle_sets)
+                ns_trim(a->ns);
+        return n_put;
+}
+
+static bool was_vain(const struct ns *ns, uint64_t now_nsec)
+{
+        return ns->vain_nsec > 0 && now_nsec - ns->vain_nsec < VAIN_NSEC;
+}
+
+static uint32_t fill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+{
+        uint64_t reach = pages_allowed(a->ns);
+        struct magazine *m = a->magazine;
+        uint32_t n, n_dear, n_put;
+
+        adapt_level(a, reach, now_nsec);
+        n = shortage(a, MAX((uint64_t)m->n_pages + wanted, (uint64_t)m->level), reach);
+        /* What is cached gives way to a client that has shown that it goes on. */
+        n_dear = m->level > LEVEL_MIN && !was_vain(a->ns, now_nsec) ? shortage(a, m->level, reach)
+                                                                    : 0;
+        n_put = put_pages(a, n, n_dear, now_nsec);
+        if (n_put < n_dear)
+                a->ns->vain_nsec = now_nsec;
+        return n_put;
+}
+
+void magazine_top_up(struct attach *a, uint64_t now_nsec)
+{
+        struct magazine *m = a->magazine;
+
+        if (!m->is_short)
+                return;
+        (void)magazine_settle(a); /* rubbish is found at the next refill, too */
+        show(a, put_pages(a, shortage(a, m->level, pages_allowed(a->ns)), 0, now_nsec));
+}
+
+bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
+{
+        bool is_clean = magazine_settle(a);
+        uint32_t n_put = 0;
+
+        /* Once in a batch of submissions, which has one time: making room costs more than others.
+         */
+        if (a->magazine->refill_nsec != now_nsec)
+                n_put = fill(a, wanted, now_nsec);
+        atomic_store_explicit(&a->share.header->refill_asked, 0, memory_order_release);
+        show(a, n_put);
+        return is_clean;
+}

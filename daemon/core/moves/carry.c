@@ -1,0 +1,654 @@
+#include "daemon/core/moves/carry.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault-point.h"
+#include "daemon/core/moves/space.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/tier/mover.h"
+#include "gpu/queue.h"
+
+enum step { STEP_OUT, STEP_READ, STEP_OPEN, STEP_PACK, STEP_WRITE, STEP_IN };
+
+/* Of what a step answers: it is under way; it can't begin yet. */
+#define UNDER_WAY 1
+#define NOT_YET   2
+
+static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
+{
+        return ns->tiers[kind].pool->queue;
+}
+
+static uint64_t page_bytes(const struct ns *ns)
+{
+        return ns->layout.plane_page_bytes * ns->layout.n_planes;
+}
+
+static enum codec codec_of(const struct ns *ns, enum tier_kind kind)
+{
+        return ns->geometry.tiers[kind].codec;
+}
+
+/* Of a page in a tier below the device: a plane, and all of them. */
+static uint64_t stored_plane_bytes(const struct ns *ns, enum tier_kind kind)
+{
+        enum codec codec = codec_of(ns, kind);
+
+        return codec == CODEC_NONE ? ns->layout.plane_page_bytes
+                                   : codec_encoded_bytes(codec, &ns->codec_shape);
+}
+
+static uint64_t stored_page_bytes(const struct ns *ns, enum tier_kind kind)
+{
+        return stored_plane_bytes(ns, kind) * ns->layout.n_planes;
+}
+
+/* ---- which ----------------------------------------------------------------------------------- */
+
+/* From below to further below as they are stored, where both store them alike. */
+static bool goes_as_it_is(const struct carry *c)
+{
+        return c->from != TIER_DEVICE && c->to != TIER_DEVICE &&
+               codec_of(c->ns, c->from) == codec_of(c->ns, c->to);
+}
+
+static void plan(struct carry *c)
+{
+        bool out = is_behind_queue(c->ns, c->from), in = is_behind_queue(c->ns, c->to);
+        unsigned n = 0;
+
+        if (out)
+                c->steps[n++] = STEP_OUT;
+        if (c->from == TIER_DISK)
+                c->steps[n++] = STEP_READ;
+        if (c->from != TIER_DEVICE)
+                c->steps[n++] = STEP_OPEN;
+        if (c->to != TIER_DEVICE && !goes_as_it_is(c))
+                c->steps[n++] = STEP_PACK;
+        if (c->from == TIER_DEVICE && c->to == TIER_DEVICE && !out)
+                c->steps[n++] = STEP_PACK; /* a copy */
+        if (c->to == TIER_DISK)
+                c->steps[n++] = STEP_WRITE;
+        if (in)
+                c->steps[n++] = STEP_IN;
+        c->n_steps = n;
+}
+
+/* Buffers for as many pages as it may have. 0 or -ENOMEM. */
+static int make_buffers(struct carry *c)
+{
+        const struct ns *ns = c->ns;
+        bool has_plain = is_behind_queue(ns, c->from) || is_behind_queue(ns, c->to) ||
+                         (c->from != TIER_DEVICE && c->to != TIER_DEVICE && !goes_as_it_is(c));
+        enum tier_kind disk = c->from == TIER_DISK ? c->from : c->to;
+
+        if (has_plain) {
+                c->plain = malloc(c->n_max * page_bytes(ns));
+                if (!c->plain)
+                        return -ENOMEM;
+        }
+        if (disk == TIER_DISK) {
+                c->slot_bytes = ns->geometry.tiers[disk].stored_bytes;
+                c->stored = disk_buffer_new(c->n_max * c->slot_bytes);
+                if (!c->stored)
+                        return -ENOMEM;
+        }
+        return 0;
+}
+
+static uint32_t unit_pages(const struct ns *ns, enum tier_kind from, enum tier_kind to)
+{
+        enum tier_kind lower = from > to ? from : to;
+
+        return lower == TIER_DEVICE ? 1 : tier_unit_pages(lower, page_bytes(ns));
+}
+
+static struct carry *carry_new(
+        struct ns *ns, enum tier_kind from, enum tier_kind to, bool is_copy, bool is_urgent)
+{
+        uint32_t n_max = unit_pages(ns, from, to);
+        struct carry *c = calloc(1, sizeof(*c) + n_max * sizeof(c->pages[0]));
+
+        if (!c)
+                return NULL;
+        *c = (struct carry){.store = ns_store(ns),
+                .ns = ns,
+                .from = from,
+                .to = to,
+                .is_copy = is_copy,
+                .is_urgent = is_urgent,
+                .is_open = true,
+                .n_max = n_max};
+        list_init(&c->link);
+        list_append(&c->store->carries, &c->link);
+        return c;
+}
+
+struct carry *carry_find(
+        struct ns *ns, enum tier_kind from, enum tier_kind to, bool is_copy, bool is_urgent)
+{
+        list_for_each (c, &ns_store(ns)->carries, struct carry, link)
+                if (c->is_open && c->ns == ns && c->from == from && c->to == to &&
+                        c->is_copy == is_copy && c->is_urgent == is_urgent && c->n < c->n_max)
+                        return c;
+        return carry_new(ns, from, to, is_copy, is_urgent);
+}
+
+/* What a disk is told of a page. */
+static struct disk_page describe(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        const struct page_note *note = ns_note(ns, page);
+        const struct page *parent =
+                note->place.parent == PAGE_NONE ? NULL : ns_page(ns, note->place.parent);
+        struct disk_page d = {.tag = ns_extra(ns, page)->tag,
+                .end_token = p->end_token,
+                .tokens = p->tokens,
+                .depth = note->depth,
+                .length = (uint32_t)stored_page_bytes(ns, TIER_DISK),
+                .codec = (uint16_t)codec_of(ns, TIER_DISK)};
+
+        memcpy(d.key, p->key, KEY_BYTES);
+        if (parent)
+                memcpy(d.parent, parent->key, KEY_BYTES);
+        return d;
+}
+
+uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
+{
+        struct carry_page *p = &c->pages[c->n];
+
+        assert(c->is_open && c->n < c->n_max);
+
+        *p = (struct carry_page){.from = from,
+                .to = to,
+                .sets = {ns_set_of(c->ns, from), ns_set_of(c->ns, to)},
+                .content = ns_extra(c->ns, from)->content};
+        if (c->from == TIER_DISK || c->to == TIER_DISK)
+                p->disk = describe(c->ns, from);
+        return c->n++;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+static uint8_t *plain_at(const struct carry *c, uint32_t i, uint32_t plane)
+{
+        const struct ns *ns = c->ns;
+        unsigned end = c->from == TIER_DEVICE ? 0 : 1;
+        const struct carry_page *p = &c->pages[i];
+
+        if (c->plain)
+                return c->plain + i * page_bytes(ns) + plane * ns->layout.plane_page_bytes;
+        return set_address(p->sets[end], end == 0 ? p->from : p->to, plane);
+}
+
+static uint8_t *stored_at(const struct carry *c, uint32_t i, unsigned end, uint32_t plane)
+{
+        enum tier_kind kind = end == 0 ? c->from : c->to;
+        const struct carry_page *p = &c->pages[i];
+        uint32_t page = end == 0 ? p->from : p->to;
+        uint8_t *at;
+
+        if (kind == TIER_DEVICE) /* of a copy */
+                return set_address(p->sets[end], page, plane);
+        at = kind == TIER_DISK ? c->stored + i * c->slot_bytes : set_address(p->sets[end], page, 0);
+        return at ? at + plane * stored_plane_bytes(c->ns, kind) : NULL;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static bool is_wanted(const struct carry_page *p)
+{
+        return p->result == 0 && !p->is_unwanted;
+}
+
+static uint32_t count_wanted(const struct carry *c)
+{
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < c->n; i++)
+                n += is_wanted(&c->pages[i]);
+        return n;
+}
+
+/* Those that a step was begun with, in their order: who isn't wanted since has no result yet. */
+static bool was_sent(const struct carry_page *p)
+{
+        return p->result == 0;
+}
+
+static void fail(struct carry *c, int result)
+{
+        for (uint32_t i = 0; i < c->n; i++)
+                if (c->pages[i].result == 0)
+                        c->pages[i].result = result;
+}
+
+static void go_on(struct carry *c);
+
+static void end_step(struct carry *c)
+{
+        c->at++;
+        go_on(c);
+}
+
+static void on_moved(struct move *move, int result, void *data)
+{
+        struct carry *c = data;
+        size_t k = 0;
+
+        c->move = NULL;
+        for (uint32_t i = 0; i < c->n; i++) {
+                struct carry_page *p = &c->pages[i];
+
+                if (!was_sent(p))
+                        continue;
+                p->result = move->pages[k].result;
+                if (p->result == 0 && move->direction == MOVE_DOWN)
+                        p->content = p->disk.sum = move->pages[k].sum;
+                k++;
+        }
+        assert(k == move->n_pages);
+        (void)result;
+        end_step(c);
+}
+
+static void set_plane(const struct carry *c, struct move_plane *plane, uint32_t i, uint32_t n)
+{
+        const struct ns *ns = c->ns;
+        bool opens = c->steps[c->at] == STEP_OPEN;
+        enum codec codec = codec_of(ns, opens ? c->from : c->to);
+
+        *plane = (struct move_plane){.plain_bytes = ns->layout.plane_page_bytes,
+                .codec = codec,
+                .shape = codec == CODEC_NONE ? NULL : &ns->codec_shape};
+        if (opens && goes_as_it_is(c)) {
+                plane->from = stored_at(c, i, 0, 0);
+                plane->to = stored_at(c, i, 1, 0);
+                plane->plain_bytes = stored_page_bytes(ns, c->from);
+                plane->codec = CODEC_NONE;
+                plane->shape = NULL;
+        } else {
+                plane->from = opens ? stored_at(c, i, 0, n) : plain_at(c, i, n);
+                plane->to = opens ? plain_at(c, i, n) : stored_at(c, i, 1, n);
+        }
+}
+
+/* False: there is no memory at one of its ends. */
+static bool fill_move(const struct carry *c, struct move *m)
+{
+        size_t k = 0;
+
+        for (uint32_t i = 0; i < c->n; i++) {
+                if (!was_sent(&c->pages[i]))
+                        continue;
+                for (uint32_t n = 0; n < m->n_planes; n++) {
+                        struct move_plane *plane = &m->planes[k * m->n_planes + n];
+
+                        set_plane(c, plane, i, n);
+                        if (!plane->from || !plane->to)
+                                return false;
+                }
+                m->pages[k++].sum = c->pages[i].content;
+        }
+        return true;
+}
+
+static uint32_t count_sent(const struct carry *c)
+{
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < c->n; i++)
+                n += was_sent(&c->pages[i]);
+        return n;
+}
+
+static int move_bytes(struct carry *c)
+{
+        bool opens = c->steps[c->at] == STEP_OPEN;
+        size_t n_planes = opens && goes_as_it_is(c) ? 1 : c->ns->layout.n_planes;
+        struct move *m = move_new(opens ? MOVE_UP : MOVE_DOWN, count_sent(c), n_planes);
+        int r;
+
+        if (!m)
+                return -ENOMEM;
+        if (!fill_move(c, m)) {
+                move_free(m);
+                return -EIO;
+        }
+        m->is_urgent = c->is_urgent;
+        m->done = on_moved;
+        m->data = c;
+        r = mover_submit(c->store->mover, m);
+        if (r != 0) {
+                move_free(m);
+                return r > 0 ? NOT_YET : r;
+        }
+        c->move = m;
+        return UNDER_WAY;
+}
+
+static void on_job(struct job *job, int result, void *data)
+{
+        struct carry *c = data;
+
+        if (result == -ETIMEDOUT) {
+                c->is_late = true;
+                return;
+        }
+        c->queue = NULL;
+        if (result < 0)
+                fail(c, result);
+        end_step(c);
+}
+
+static int run_job(struct carry *c, unsigned end)
+{
+        const struct ns *ns = c->ns;
+        uint64_t bytes = ns->layout.plane_page_bytes;
+        struct queue *queue = ns->tiers[end == 0 ? c->from : c->to].pool->queue;
+        struct job *job =
+                job_new(end == 0 ? JOB_COPY_OUT : JOB_COPY_IN, count_sent(c) * ns->layout.n_planes);
+        size_t k = 0;
+
+        if (!job)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < c->n; i++) {
+                const struct carry_page *p = &c->pages[i];
+                uint32_t page = end == 0 ? p->from : p->to;
+
+                if (!was_sent(p))
+                        continue;
+                for (uint32_t n = 0; n < ns->layout.n_planes; n++)
+                        job->copies[k++] = (struct device_copy){.extent = p->sets[end]->extents[n],
+                                .offset = ns_offset(ns, page),
+                                .host = plain_at(c, i, n),
+                                .len = bytes};
+        }
+        job->done = on_job;
+        job->data = c;
+        c->queue = queue;
+        queue_submit(queue, job);
+        return UNDER_WAY;
+}
+
+/* Nobody asks for it any more: what was invalidated meanwhile mustn't be durable. */
+static bool is_gone(const struct carry *c, const struct carry_page *p)
+{
+        const struct page *page = c->ns ? ns_page(c->ns, p->from) : NULL;
+
+        return !page || page->state != PAGE_SEALED || ns_page_is_stale(c->ns, page) ||
+               memcmp(page->key, p->disk.key, KEY_BYTES) != 0;
+}
+
+static void note_written(const struct carry *c, struct carry_page *p, uint64_t at)
+{
+        if (c->ns && is_gone(c, p)) {
+                space_discard(c->ns, at, p->disk.key);
+                p->result = -ENOENT;
+                return;
+        }
+        p->content = at;
+        p->is_written = true;
+}
+
+/* Its ends are those of the step's pages; a page that was read is what it was written as. */
+static void on_io(struct disk_io *io, void *data)
+{
+        struct carry *c = data;
+        uint32_t k = 0;
+
+        c->io = NULL;
+        for (uint32_t i = 0; i < c->n; i++) {
+                struct carry_page *p = &c->pages[i];
+                const struct disk_io_page *is;
+
+                if (!was_sent(p))
+                        continue;
+                is = &io->pages[k++];
+                p->result = is->result;
+                if (p->result != 0)
+                        continue;
+                if (c->to == TIER_DISK) {
+                        note_written(c, p, is->at);
+                } else if (is->page.length != p->disk.length || is->page.codec != p->disk.codec) {
+                        p->result = -EBADMSG;
+                } else {
+                        p->content = is->page.sum;
+                }
+        }
+        assert(k == io->n);
+        end_step(c);
+}
+
+static int use_disk(struct carry *c)
+{
+        bool writes = c->to == TIER_DISK;
+        struct disk_space *space = c->ns->space.disk;
+        struct disk_io *io;
+        uint32_t k = 0;
+        int r;
+
+        if (!space)
+                return -ENODEV;
+        for (uint32_t i = 0; writes && i < c->n; i++)
+                if (was_sent(&c->pages[i]) && is_gone(c, &c->pages[i]))
+                        c->pages[i].result = -ENOENT;
+        if (count_sent(c) == 0)
+                return -ENOENT;
+        io = disk_io_new(count_sent(c));
+        if (!io)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < c->n; i++) {
+                struct carry_page *p = &c->pages[i];
+
+                if (!was_sent(p))
+                        continue;
+                p->iov = (struct iovec){c->stored + i * c->slot_bytes, c->slot_bytes};
+                if (writes && goes_as_it_is(c))
+                        p->disk.sum = p->content;
+                io->pages[k++] = (struct disk_io_page){
+                        .page = p->disk, .at = p->content, .iov = &p->iov, .n_iov = 1};
+        }
+        io->done = on_io;
+        io->data = c;
+        r = writes ? disk_write(space, io) : disk_read(space, io);
+        if (r == 0) {
+                c->io = io;
+                c->disk = c->ns->tiers[TIER_DISK].pool->disk;
+                return UNDER_WAY;
+        }
+        disk_io_free(io);
+        if (r == DISK_FULL)
+                return space_make_room(c->ns, count_sent(c)) ? NOT_YET : -ENOSPC;
+        return r == DISK_BUSY || r == -EAGAIN ? NOT_YET : r;
+}
+
+static int begin_step(struct carry *c)
+{
+        FAULT_POINT("transfer-before-step");
+        switch ((enum step)c->steps[c->at]) {
+        case STEP_OUT:
+                return run_job(c, 0);
+        case STEP_IN:
+                return run_job(c, 1);
+        case STEP_READ:
+        case STEP_WRITE:
+                return use_disk(c);
+        case STEP_OPEN:
+        case STEP_PACK:
+                return move_bytes(c);
+        }
+        return -EINVAL;
+}
+
+static void over(struct carry *c)
+{
+        struct store *s = c->store;
+
+        c->is_over = true;
+        if (s->on_transfer_work)
+                s->on_transfer_work(s->callback_data);
+}
+
+/* Callbacks go on from step to step by themselves; what can't begin yet waits for carry_start(). */
+static void go_on(struct carry *c)
+{
+        while (c->ns && c->at < c->n_steps && count_wanted(c) > 0) {
+                int r = begin_step(c);
+
+                if (r > 0)
+                        return;
+                fail(c, r);
+        }
+        over(c);
+}
+
+static bool is_busy(const struct carry *c)
+{
+        return c->move || c->io || c->queue;
+}
+
+static void start(struct carry *c)
+{
+        if (c->is_open) {
+                c->is_open = false;
+                plan(c);
+                if (make_buffers(c) < 0)
+                        fail(c, -ENOMEM);
+        }
+        go_on(c);
+}
+
+bool carry_start(struct store *s)
+{
+        bool more = false;
+
+        list_for_each_safe (c, &s->carries, struct carry, link) {
+                if (c->is_over || is_busy(c))
+                        continue;
+                start(c);
+                more |= !c->is_over && !is_busy(c);
+        }
+        return more;
+}
+
+void carry_hurry(struct carry *c)
+{
+        c->is_urgent = true;
+        if (c->move)
+                mover_hurry(c->store->mover, c->move);
+}
+
+void carry_leave(struct carry *c, uint32_t i)
+{
+        c->pages[i].is_unwanted = true;
+        if (count_wanted(c) > 0)
+                return;
+        if (c->move)
+                mover_cancel(c->store->mover, c->move);
+        if (c->io)
+                disk_cancel(c->disk, c->io);
+}
+
+/* It was written, and the transfer hasn't heard of it yet. */
+static void discard(struct carry *c, struct carry_page *p)
+{
+        space_discard(c->ns, p->content, p->disk.key);
+        p->is_written = false;
+        p->result = -ENOENT;
+}
+
+static void unwrite_gone(struct carry *c)
+{
+        uint32_t k = 0;
+
+        for (uint32_t i = 0; i < c->n; i++) {
+                struct carry_page *p = &c->pages[i];
+                bool goes = is_gone(c, p);
+
+                if (goes && p->is_written)
+                        discard(c, p);
+                else if (goes && c->io && was_sent(p))
+                        disk_unwrite(c->disk, c->io, k);
+                k += was_sent(p);
+        }
+}
+
+void carry_unwrite_gone(struct store *s)
+{
+        list_for_each (c, &s->carries, struct carry, link)
+                if (c->ns && c->to == TIER_DISK && !c->is_open)
+                        unwrite_gone(c);
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+/* The queue has answered after all, or never will: nobody writes to the buffer any more. */
+static bool is_over(struct carry *c)
+{
+        if (c->is_late && !queue_is_stuck(c->queue)) {
+                c->is_late = false;
+                c->queue = NULL;
+                fail(c, -ETIMEDOUT);
+                c->is_over = true;
+        }
+        return c->is_over;
+}
+
+struct carry *carry_next_over(struct store *s)
+{
+        list_for_each (c, &s->carries, struct carry, link)
+                if (is_over(c))
+                        return c;
+        return NULL;
+}
+
+void carry_free(struct carry *c)
+{
+        list_remove(&c->link);
+        free(c->plain);
+        free(c->stored);
+        free(c);
+}
+
+/* Callbacks of others run meanwhile: they note what is over, no more. */
+static void stop_move(struct carry *c)
+{
+        struct mover *m = c->store->mover;
+        struct pollfd fd = {.fd = mover_fd(m), .events = POLLIN};
+
+        if (c->move)
+                mover_cancel(m, c->move);
+        while (c->move) {
+                (void)poll(&fd, 1, 1);
+                (void)mover_reap(m);
+        }
+}
+
+void carry_forget_ns(struct ns *ns)
+{
+        list_for_each_safe (c, &ns_store(ns)->carries, struct carry, link) {
+                if (c->ns != ns)
+                        continue;
+                c->ns = NULL;
+                stop_move(c);
+                if (c->io)
+                        disk_cancel(c->disk, c->io);
+                if (!is_busy(c))
+                        carry_free(c);
+        }
+}
+
+void carry_deinit(struct store *s)
+{
+        list_for_each_safe (c, &s->carries, struct carry, link)
+                if (!c->io) /* else the disk hangs, and has its buffers */
+                        carry_free(c);
+}

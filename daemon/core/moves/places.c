@@ -1,0 +1,98 @@
+#include "daemon/core/moves/places.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/fault-point.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/prefetch.h"
+
+bool places_is_idle(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return ns_extra(ns, page)->n_windows == 0 && p->state == PAGE_SEALED &&
+               !ns_page_is_stale(ns, p) && page_pins(p) == 0 && !p->watched;
+}
+
+/* But for what is linked with other pages, and for times. */
+static void move_note(const struct page_note *from, struct page_note *to)
+{
+        to->seq = PAGE_SEQ_NONE; /* before: whose it is by now didn't lease it */
+        atomic_signal_fence(memory_order_seq_cst);
+        to->client = from->client;
+        to->was_found = from->was_found;
+        to->depth = from->depth;
+}
+
+/* The record says of each what the tree says. */
+static void adopt_children(struct ns *ns, uint32_t page)
+{
+        uint32_t child = tree_first_child(&ns->tree, page);
+
+        for (; child != NODE_NONE; child = tree_next_sibling(&ns->tree, child))
+                records_reparent(ns, child, page);
+}
+
+/*
+ * Killed in between, there are two pages with the key and the same parent: whichever recovery
+ * keeps, it takes the children of both.
+ */
+static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
+{
+        const struct page *old = ns_page(ns, from);
+        struct page *p = ns_page(ns, to);
+
+        assert(old->state == PAGE_SEALED && (p->state == PAGE_MOVING || p->state == PAGE_GRANTED));
+
+        sessions_page_moved(ns, from, to); /* before there are two: session-log.h */
+        FAULT_POINT("move-before-key");
+        memcpy(p->key, old->key, KEY_BYTES);
+        p->tokens = old->tokens;
+        p->epoch = old->epoch;
+        p->end_token = old->end_token;
+        move_note(ns_note(ns, from), ns_note(ns, to));
+        if (tier_of_page(&ns->geometry, to) != TIER_DEVICE)
+                ns_make_extra(ns, to)->content = content;
+        FAULT_POINT("move-after-note");
+        records_seal(ns, to, p->generation, ns_note(ns, from)->place.parent);
+        shared_describe(ns, to);
+        ns_set_state(ns, to, PAGE_SEALED);
+        p->published_sec = old->published_sec;
+        ns_note(ns, to)->used_sec = ns_note(ns, from)->used_sec;
+        FAULT_POINT("move-two-pages");
+        /* Whoever can write the segment can have taken its slot away: then it ends as any such
+         * page. */
+        if (!shared_replace(ns, from, to))
+                (void)shared_insert(ns, shared_hash(&ns->shared, p->key), to);
+        tree_move(&ns->tree, from, to);
+        ancestors_move(&ns->ancestors, from, to, ns_note(ns, to)->depth);
+        drops_page_moved(ns, from, to);
+        adopt_children(ns, to);
+        FAULT_POINT("move-before-free");
+        tag_moved(ns, from, to);
+        prefetch_note_moved(ns, from, to);
+        ns->evict->move(ns->policy, from, to);
+}
+
+void places_change(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
+{
+        take_place(ns, from, to, content);
+        ns_free_page(ns, from);
+}
+
+void places_change_pinned(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
+{
+        const struct page *p = ns_page(ns, from);
+        bool was_held = page_pins(p) > 0 || p->watched;
+
+        take_place(ns, from, to, content);
+        if (was_held)
+                ns->evict->idle(ns->policy, to, ns_store(ns)->now_nsec);
+        ns_leave_page(ns, from);
+}

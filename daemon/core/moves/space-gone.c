@@ -1,0 +1,246 @@
+/* What a disk hasn't any more, or isn't to have any more, and the promise that it doesn't come
+ * back.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/moves/carry.h"
+#include "daemon/core/moves/space-impl.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+
+void space_wake(struct store *s)
+{
+        if (s->on_transfer_work)
+                s->on_transfer_work(s->callback_data);
+}
+
+void space_on_durable(int result, void *data)
+{
+        (void)result;
+        (void)data;
+}
+
+/* ---- entries, and pages without one ---------------------------------------------------------- */
+
+void space_remove_entry(struct ns *ns, uint64_t at, const uint8_t key[KEY_BYTES])
+{
+        struct disk_ref ref = {.at = at};
+
+        memcpy(ref.key, key, KEY_BYTES);
+        (void)disk_remove(ns->space.disk, &ref, 1, NULL, NULL); /* without callback: never fails */
+}
+
+bool space_is_at(const struct ns *ns, uint32_t page, uint64_t at)
+{
+        return page != PAGE_NONE && tier_of_page(&ns->geometry, page) == TIER_DISK &&
+               ns_extra(ns, page)->content == at;
+}
+
+void space_forget(struct ns *ns, uint32_t page)
+{
+        uint64_t at = ns_extra(ns, page)->content;
+        const uint8_t *key = ns_page(ns, page)->key;
+        uint32_t other = ns_find_page(ns, key);
+
+        /* It was invalidated before it was FREE, and the place is another's with that key by now.
+         */
+        if (ns->space.disk && (other == page || !space_is_at(ns, other, at)))
+                space_remove_entry(ns, at, key);
+}
+
+void space_discard(struct ns *ns, uint64_t at, const uint8_t key[KEY_BYTES])
+{
+        if (ns->space.disk)
+                space_remove_entry(ns, at, key);
+}
+
+void space_drop_page(struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        if (p->state == PAGE_SEALED && !ns_page_is_stale(ns, p))
+                (void)ns_drop_subtree(ns, page, EVICT_PRESSURE);
+}
+
+/* ---- all of them, in slices ------------------------------------------------------------------ */
+
+static uint32_t remove_some_unknown(struct ns *ns, uint32_t budget)
+{
+        struct ns_space *s = &ns->space;
+        const struct disk_page *p;
+        uint32_t n = 0;
+        uint64_t at;
+
+        for (; n < budget; n++) {
+                uint8_t key[KEY_BYTES];
+
+                if (!disk_page_next(s->disk, &s->unknown_iter, &p, &at)) {
+                        space_stop_removing(ns);
+                        break;
+                }
+                if (space_is_at(ns, ns_find_page(ns, p->key), at))
+                        continue;
+                memcpy(key, p->key, KEY_BYTES); /* the disk's own goes with its entry */
+                space_remove_entry(ns, at, key);
+        }
+        return n;
+}
+
+static uint32_t drop_some_missing(struct ns *ns, uint32_t budget)
+{
+        uint32_t end =
+                tier_first_page(&ns->geometry, TIER_DISK) + tier_n_pages(&ns->geometry, TIER_DISK);
+        struct ns_space *s = &ns->space;
+        uint32_t n = 0;
+
+        ns->keep_idle_sets = true;
+        for (; n < budget && s->missing_page < end; n++) {
+                uint32_t page = s->missing_page++;
+                const struct page *p = ns_page(ns, page);
+
+                if (!p) /* nor is the rest of its set */
+                        s->missing_page +=
+                                ns->geometry.set_pages - page % ns->geometry.set_pages - 1;
+                else if (p->state == PAGE_SEALED &&
+                         !disk_page_at(s->disk, ns_extra(ns, page)->content, p->key))
+                        space_drop_page(ns, page);
+        }
+        s->drops_missing = s->missing_page < end;
+        ns_trim(ns);
+        return n;
+}
+
+uint32_t space_clean(struct ns *ns, uint32_t budget)
+{
+        uint32_t n = 0;
+
+        if (ns->space.drops_missing)
+                n = drop_some_missing(ns, budget);
+        if (ns->space.removes_unknown && n < budget)
+                n += remove_some_unknown(ns, budget - n);
+        return n;
+}
+
+static void begin(struct ns *ns)
+{
+        (void)space_clean(ns, ns_store(ns)->drop_slice_pages);
+        if (space_is_cleaning(&ns->space))
+                space_wake(ns_store(ns));
+}
+
+void space_drop_missing(struct ns *ns)
+{
+        ns->space.drops_missing = true;
+        ns->space.missing_page = tier_first_page(&ns->geometry, TIER_DISK);
+        begin(ns);
+}
+
+void space_stop_removing(struct ns *ns)
+{
+        ns_store(ns)->n_removing -= ns->space.removes_unknown;
+        ns->space.removes_unknown = false;
+}
+
+void space_remove_unknown(struct ns *ns)
+{
+        ns_store(ns)->n_removing += !ns->space.removes_unknown;
+        ns->space.removes_unknown = true;
+        ns->space.unknown_iter = 0;
+        begin(ns);
+}
+
+/* ---- promises -------------------------------------------------------------------------------- */
+
+struct promise {
+        struct list_link link; /* store.promises, until nothing is being removed */
+        struct store *store;
+        unsigned n_left; /* disks that haven't answered, and who begins */
+        int result;
+        space_fn done;
+        void *data;
+};
+
+static void end_one(struct promise *p)
+{
+        if (--p->n_left > 0)
+                return;
+        p->done(p->result, p->data);
+        free(p);
+}
+
+static void on_kept(int result, void *data)
+{
+        struct promise *p = data;
+
+        if (result < 0)
+                p->result = result;
+        end_one(p);
+}
+
+/* How many disks will answer; p->result where one doesn't. */
+static unsigned ask_disks(struct promise *p)
+{
+        unsigned n = 0;
+
+        carry_unwrite_gone(p->store);
+        list_for_each (pool, &p->store->lower_pools, struct pool, link) {
+                int r;
+
+                if (!pool->disk || p->result < 0)
+                        continue;
+                p->n_left++;
+                r = disk_remove_sync(pool->disk, on_kept, p);
+                if (r < 0) {
+                        p->n_left--;
+                        p->result = r;
+                } else {
+                        n++;
+                }
+        }
+        return n;
+}
+
+int space_promise(struct store *s, space_fn done, void *data)
+{
+        struct promise *p = calloc(1, sizeof(*p));
+
+        if (!p)
+                return -ENOMEM;
+        *p = (struct promise){.store = s, .n_left = 1, .done = done, .data = data};
+        if (s->n_removing > 0) {
+                list_append(&s->promises, &p->link);
+                return 0;
+        }
+        if (ask_disks(p) == 0) {
+                int r = p->result;
+
+                free(p);
+                return r < 0 ? r : SPACE_KEPT;
+        }
+        end_one(p);
+        return 0;
+}
+
+void space_begin_promises(struct store *s)
+{
+        if (s->n_removing > 0)
+                return;
+        list_for_each_safe (p, &s->promises, struct promise, link) {
+                list_remove(&p->link);
+                (void)ask_disks(p);
+                end_one(p);
+        }
+}
+
+void space_cancel_promises(struct store *s)
+{
+        list_for_each_safe (p, &s->promises, struct promise, link) {
+                list_remove(&p->link);
+                p->result = -ECANCELED;
+                end_one(p);
+        }
+}

@@ -1,0 +1,627 @@
+#include "daemon/core/moves/space.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/moves/space-impl.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/sessions/session.h"
+
+/* An entry that was found at the start. */
+struct space_entry {
+        uint64_t at;
+        uint64_t parent; /* hash of its parent's key; of the beginning of a text: 0 */
+        uint32_t next;   /* 1 + another one of its chain: with this parent, or alone; 0: none */
+        uint32_t chain;  /* of the first of a chain that is claimed: 1 + the first of another */
+};
+
+/* The disk's callback has it, and the namespace may go before. */
+struct space_load {
+        struct ns *ns; /* NULL: it has gone, or has another space by now */
+};
+
+static struct disk_file *disk_of(const struct ns *ns)
+{
+        const struct pool *pool = ns->tiers[TIER_DISK].pool;
+
+        return pool ? pool->disk : NULL;
+}
+
+bool space_takes(const struct ns *ns)
+{
+        return ns->space.is_ready && disk_takes(disk_of(ns));
+}
+
+static uint64_t hash_of(const struct ns *ns, const uint8_t key[KEY_BYTES])
+{
+        return store_hash_key(ns_store(ns), key) >> 1; /* a map's key isn't UINT64_MAX */
+}
+
+/* ---- entries become pages -------------------------------------------------------------------- */
+
+static void forget_entries(struct ns_space *s)
+{
+        free(s->entries);
+        s->entries = NULL;
+        s->n_entries = s->room = s->n_left = s->claimed = 0;
+        map_deinit(&s->heads);
+}
+
+/* There are entries only while some aren't pages yet, or aren't known. */
+static void forget_where_over(struct ns_space *s)
+{
+        if (s->is_ready && s->n_left == 0)
+                forget_entries(s);
+}
+
+/* Nothing of what was found at the start will be a page. */
+static void stop_sorting(struct ns *ns)
+{
+        ns->space.is_ready |= space_is_sorting(&ns->space);
+        forget_entries(&ns->space);
+}
+
+/* A chain, by its first entry: however long it is, this takes no longer. */
+static void claim(struct ns_space *s, uint32_t first)
+{
+        s->entries[first].chain = s->claimed;
+        s->claimed = 1 + first;
+}
+
+static uint32_t take_claimed(struct ns_space *s)
+{
+        uint32_t entry = s->claimed - 1;
+        const struct space_entry *e = &s->entries[entry];
+
+        s->claimed = e->chain;
+        if (e->next > 0)
+                claim(s, e->next - 1);
+        s->n_left--;
+        return entry;
+}
+
+/* All entries that continue what has this key. */
+static void claim_after(struct ns *ns, const uint8_t key[KEY_BYTES])
+{
+        struct ns_space *s = &ns->space;
+        uint64_t hash = hash_of(ns, key);
+        const uint64_t *head = map_find(&s->heads, hash);
+        uint32_t first = head ? (uint32_t)*head : 0;
+
+        if (first == 0)
+                return;
+        map_remove(&s->heads, hash);
+        claim(s, first - 1);
+}
+
+static void leave_unclaimed(struct ns_space *s, uint32_t entry)
+{
+        struct space_entry *e = &s->entries[entry];
+        const uint64_t *head = map_find(&s->heads, e->parent);
+        int r;
+
+        e->next = head ? (uint32_t)*head : 0;
+        r = map_put(&s->heads, e->parent, 1 + entry);
+        assert(r == 0); /* there is room for all */
+        (void)r;
+}
+
+/* A place for it, MOVING. PAGE_NONE: the tenant may have no more. */
+static uint32_t take_place(struct ns *ns)
+{
+        struct extent_set *set =
+                list_first(&ns->tiers[TIER_DISK].sets_room, struct extent_set, room_link);
+
+        if (!set && set_bind_in(ns, TIER_DISK, &set, NULL) != 0)
+                return PAGE_NONE;
+        return set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
+}
+
+static void describe(
+        struct ns *ns, uint32_t page, const struct disk_page *d, uint64_t at, uint32_t parent)
+{
+        struct page *p = ns_page(ns, page);
+        struct page_note *note = ns_note(ns, page);
+
+        memcpy(p->key, d->key, KEY_BYTES);
+        p->tokens = (uint16_t)d->tokens;
+        p->epoch = (uint32_t)ns->epoch;
+        note->was_found = 1; /* it was let onto the disk for that */
+        note->depth = parent == PAGE_NONE ? 1 : ns_note(ns, parent)->depth + 1;
+        p->end_token = (uint32_t)d->end_token;
+        ns_make_extra(ns, page)->content = at;
+        tag_store(ns, page, d->tag);
+}
+
+/* False: it is no page, and its entry isn't needed. */
+static bool enter(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_t parent)
+{
+        uint64_t hash = shared_hash(&ns->shared, d->key);
+        uint32_t page;
+
+        if (d->tokens == 0 || d->tokens > ns->layout.page_tokens || d->end_token < d->tokens ||
+                d->end_token > TEXT_TOKENS_MAX || (d->tag != 0 && tag_reserve(ns) < 0))
+                return false;
+        page = take_place(ns);
+        if (page == PAGE_NONE)
+                return false;
+        describe(ns, page, d, at, parent);
+        records_seal(ns, page, ns_page(ns, page)->generation, parent);
+        shared_describe(ns, page);
+        if (!shared_insert(ns, hash, page)) {
+                tag_store(ns, page, 0);
+                ns_free_page(ns, page);
+                return false;
+        }
+        ns_set_state(ns, page, PAGE_SEALED);
+        ns_page(ns, page)->published_sec = store_now_sec(ns_store(ns));
+        ns_note_use(ns, page);
+        if (d->tag != 0)
+                tag_enter(ns, page);
+        ns_enter_tree(ns, page, parent);
+        ns->evict->insert(ns->policy, page,
+                &(struct evict_insert){.id = store_hash_key(ns_store(ns), d->key),
+                        .tokens = d->tokens,
+                        .depth = ns_note(ns, page)->depth},
+                ns_store(ns)->now_nsec);
+        ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
+        nsset_sealed(ns, page);
+        return true;
+}
+
+static void look_at(struct ns *ns, const struct space_entry *e)
+{
+        static const uint8_t none[KEY_BYTES];
+        const struct disk_page *d = disk_page_at(ns->space.disk, e->at, NULL);
+        uint32_t page, parent = PAGE_NONE;
+        struct disk_page is;
+        bool stays;
+
+        if (!d)
+                return;
+        is = *d; /* the disk's own goes with its entry */
+        page = ns_find_page(ns, is.key);
+        stays = space_is_at(ns, page, e->at);
+        if (page == PAGE_NONE) {
+                bool begins = memcmp(is.parent, none, KEY_BYTES) == 0;
+
+                if (!begins)
+                        parent = ns_find_page(ns, is.parent);
+                stays = (begins || parent != PAGE_NONE) && enter(ns, &is, e->at, parent);
+        }
+        if (!stays)
+                space_remove_entry(ns, e->at, is.key);
+        if (ns_find_page(ns, is.key) != PAGE_NONE)
+                claim_after(ns, is.key);
+}
+
+static uint32_t look_at_some(struct ns *ns, uint32_t budget)
+{
+        struct ns_space *s = &ns->space;
+        uint32_t n = 0;
+
+        ns->keep_idle_sets = true;
+        for (; n < budget && s->claimed > 0; n++) {
+                const struct space_entry e = s->entries[take_claimed(s)];
+
+                look_at(ns, &e);
+        }
+        ns_trim(ns);
+        forget_where_over(s);
+        return n;
+}
+
+void space_note_sealed(struct ns *ns, uint32_t page)
+{
+        if (ns->space.n_left == 0)
+                return;
+        claim_after(ns, ns_page(ns, page)->key);
+        if (ns->space.claimed > 0)
+                space_wake(ns_store(ns));
+}
+
+void space_drop_unclaimed(struct ns *ns)
+{
+        struct ns_space *s = &ns->space;
+
+        /* What will be found isn't known yet: none of it, for good. Without memory for that: none
+         * of it, while there is power. */
+        if (s->load && space_raise(ns) < 0)
+                s->is_kept = true;
+        if (!s->entries)
+                return;
+        stop_sorting(ns);
+        space_remove_unknown(ns);
+}
+
+/* Beginnings of texts, and what continues a page that is there already, can be pages at once. So
+ * many entries at most are looked at; how many. After the last one new pages may be sent there. */
+static uint32_t sort_some(struct ns *ns, uint32_t budget)
+{
+        static const uint8_t none[KEY_BYTES];
+        struct ns_space *s = &ns->space;
+        const struct disk_page *p;
+        uint32_t n = 0;
+        uint64_t at;
+
+        for (; n < budget; n++) {
+                bool begins;
+
+                if (s->n_entries == s->room || !disk_page_next(s->disk, &s->sort_iter, &p, &at)) {
+                        s->is_ready = true;
+                        forget_where_over(s);
+                        break;
+                }
+                begins = memcmp(p->parent, none, KEY_BYTES) == 0;
+                s->entries[s->n_entries] = (struct space_entry){
+                        .at = at, .parent = begins ? 0 : hash_of(ns, p->parent)};
+                if (begins || ns_find_page(ns, p->parent) != PAGE_NONE)
+                        claim(s, s->n_entries);
+                else
+                        leave_unclaimed(s, s->n_entries);
+                s->n_entries++;
+                s->n_left++;
+        }
+        return n;
+}
+
+/* A disk may have very many pages of a namespace: the rest of them is left to space_work(). */
+static void begin_sorting(struct ns *ns)
+{
+        struct ns_space *s = &ns->space;
+        struct disk_space_info info;
+
+        disk_space_info(s->disk, &info);
+        forget_entries(s);
+        map_init(&s->heads);
+        s->entries = calloc(info.n_pages + 1, sizeof(s->entries[0]));
+        if (!s->entries || map_reserve(&s->heads, info.n_pages) < 0) {
+                forget_entries(s); /* nobody misses what nobody knows of */
+                s->is_ready = true;
+                space_remove_unknown(ns);
+                return;
+        }
+        s->room = (uint32_t)MIN(info.n_pages, UINT32_MAX - 1);
+        s->sort_iter = 0;
+        (void)sort_some(ns, ns_store(ns)->drop_slice_pages);
+}
+
+/* ---- open, loading, ready -------------------------------------------------------------------- */
+
+static void become_ready(struct ns *ns)
+{
+        if (ns->space.is_kept) {
+                ns->space.is_ready = true;
+                space_drop_missing(ns);
+                space_remove_unknown(ns);
+        } else {
+                begin_sorting(ns);
+        }
+        ns->may_be_due = true;
+        space_wake(ns_store(ns));
+}
+
+static void on_loaded(int result, void *data)
+{
+        struct space_load *load = data;
+
+        if (load->ns) {
+                load->ns->space.load = NULL;
+                if (result == 0 || result == -ECANCELED)
+                        become_ready(load->ns);
+        }
+        free(load);
+}
+
+static int begin_load(struct ns *ns)
+{
+        struct space_load *load = calloc(1, sizeof(*load));
+        int r;
+
+        if (!load)
+                return -ENOMEM;
+        load->ns = ns;
+        r = disk_space_load(ns->space.disk, on_loaded, load);
+        if (r == 0) {
+                ns->space.load = load;
+                return 0;
+        }
+        free(load);
+        if (r != -EALREADY)
+                return r;
+        become_ready(ns); /* of a namespace that went, and was made again */
+        return 0;
+}
+
+static void leave(struct ns *ns)
+{
+        struct ns_space *s = &ns->space;
+
+        if (s->load)
+                s->load->ns = NULL;
+        space_stop_removing(ns);
+        forget_entries(s);
+        *s = (struct ns_space){.is_kept = s->is_kept};
+}
+
+/* No page can be there, then. */
+static void have_none(struct ns *ns)
+{
+        leave(ns);
+        space_drop_missing(ns);
+}
+
+static int find_or_make(struct ns *ns)
+{
+        uint8_t id[DISK_ID_BYTES], owner[DISK_ID_BYTES];
+        struct disk_file *d = disk_of(ns);
+        int r = space_identify(ns->tenant, ns, id);
+
+        if (r == 0)
+                r = space_identify(ns->tenant, NULL, owner);
+        if (r < 0)
+                return r;
+        ns->space.disk = disk_space_find(d, id);
+        if (ns->space.disk)
+                return 0;
+        return disk_space_new(
+                d, id, owner, 1, ns->geometry.tiers[TIER_DISK].stored_bytes, &ns->space.disk);
+}
+
+int space_open(struct ns *ns, bool is_kept)
+{
+        int r;
+
+        ns->space = (struct ns_space){.is_kept = is_kept};
+        if (!ns->tiers[TIER_DISK].pool)
+                return 0;
+        r = disk_of(ns) ? find_or_make(ns) : -ENODEV;
+        if (r == 0)
+                r = begin_load(ns);
+        if (r < 0)
+                have_none(ns);
+        return r;
+}
+
+void space_close(struct ns *ns, bool is_kept)
+{
+        /* Nobody will know any more what was to go. */
+        while (ns->space.removes_unknown && !is_kept)
+                (void)space_clean(ns, UINT32_MAX);
+        leave(ns);
+}
+
+int space_erase(struct ns *ns)
+{
+        int r = ns->space.disk ? disk_drop(ns->space.disk, space_on_durable, NULL) : 0;
+
+        if (r == 0)
+                leave(ns);
+        return r;
+}
+
+void space_renew(struct ns *ns)
+{
+        leave(ns); /* of the other version: raised, so that nothing is in it */
+        (void)space_open(ns, false);
+}
+
+int space_raise(struct ns *ns)
+{
+        struct disk_space_info info;
+        int r;
+
+        if (!ns->space.disk)
+                return 0;
+        disk_space_info(ns->space.disk, &info);
+        r = disk_raise(ns->space.disk, info.generation + 1, space_on_durable, NULL);
+        if (r == 0) {
+                stop_sorting(ns);
+                space_stop_removing(ns);
+        }
+        return r;
+}
+
+/* ---- room ------------------------------------------------------------------------------------ */
+
+static struct ns *find_ns(const struct store *s, const struct disk_space *space)
+{
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (ns->space.disk == space)
+                                return ns;
+        return NULL;
+}
+
+static bool has_owner(const struct disk_space *space, const uint8_t owner[DISK_ID_BYTES])
+{
+        struct disk_space_info info;
+
+        disk_space_info(space, &info);
+        return memcmp(info.owner, owner, DISK_ID_BYTES) == 0;
+}
+
+void space_erase_unopened(const struct tenant *t)
+{
+        uint8_t owner[DISK_ID_BYTES];
+
+        if (space_identify(t, NULL, owner) < 0)
+                return;
+        list_for_each (pool, &t->store->lower_pools, struct pool, link) {
+                struct disk_space *next, *s = pool->disk ? disk_space_next(pool->disk, NULL) : NULL;
+
+                for (; s; s = next) {
+                        next = disk_space_next(pool->disk, s);
+                        if (has_owner(s, owner) && !find_ns(t->store, s))
+                                (void)disk_drop(s, space_on_durable, NULL);
+                }
+        }
+}
+
+static bool is_somebodys(const struct store *s, const struct disk_space *space)
+{
+        list_for_each (t, &s->tenants, struct tenant, link) {
+                uint8_t owner[DISK_ID_BYTES];
+
+                if (space_identify(t, NULL, owner) < 0 || has_owner(space, owner))
+                        return true;
+        }
+        return false;
+}
+
+void space_erase_strangers(const struct store *s)
+{
+        list_for_each (pool, &s->lower_pools, struct pool, link) {
+                struct disk_space *next,
+                        *each = pool->disk ? disk_space_next(pool->disk, NULL) : NULL;
+
+                for (; each; each = next) {
+                        next = disk_space_next(pool->disk, each);
+                        if (!is_somebodys(s, each))
+                                (void)disk_drop(each, space_on_durable, NULL);
+                }
+        }
+}
+
+/* Slots of its chunks that no page of a namespace is in. */
+static uint64_t slack_of(
+        const struct ns *ns, const struct disk_space *space, const struct disk_space_info *info)
+{
+        uint64_t n_slots = (uint64_t)info->n_chunks * disk_space_chunk_slots(space);
+        uint64_t n_pages = ns ? ns->tiers[TIER_DISK].n_pages[PAGE_SEALED] : 0;
+
+        return n_slots - MIN(n_slots, n_pages);
+}
+
+struct gone {
+        struct disk_ref *refs;
+        uint32_t n, n_max;
+};
+
+static void note_gone(const struct disk_page *page, uint64_t at, void *data)
+{
+        struct gone *g = data;
+
+        if (g->n == g->n_max)
+                return;
+        g->refs[g->n].at = at;
+        memcpy(g->refs[g->n++].key, page->key, KEY_BYTES);
+}
+
+/* The chunk that it used longest ago goes back. */
+static bool give_chunk(struct ns *ns, struct disk_space *space)
+{
+        struct gone g = {.n_max = disk_space_chunk_slots(space)};
+        bool went;
+
+        g.refs = calloc(g.n_max, sizeof(g.refs[0]));
+        if (!g.refs)
+                return false;
+        went = disk_give_chunk(space, note_gone, &g) == 0;
+        ns->keep_idle_sets = true;
+        for (uint32_t i = 0; i < g.n; i++) {
+                uint32_t page = ns_find_page(ns, g.refs[i].key);
+
+                if (space_is_at(ns, page, g.refs[i].at))
+                        space_drop_page(ns, page);
+        }
+        ns_trim(ns);
+        free(g.refs);
+        return went;
+}
+
+static bool drop_victims(struct ns *ns, uint32_t n)
+{
+        uint32_t n_gone = 0;
+
+        while (n_gone < n) {
+                uint32_t page = ns->evict->victim(
+                        ns->policy, TIER_DISK, EVICT_DROP, ns_store(ns)->now_nsec);
+
+                if (page == NODE_NONE)
+                        break;
+                n_gone += ns_evict_leaf(ns, page);
+        }
+        return n_gone == n;
+}
+
+/* Of spaces that have more chunks than their pages need the one with most of that; of those that
+ * nobody has opened, any. */
+bool space_make_room(struct ns *ns, uint32_t n)
+{
+        struct store *store = ns_store(ns);
+        struct disk_file *d = disk_of(ns);
+        struct disk_space *best = NULL, *unopened = NULL, *largest = NULL;
+        uint64_t most = 0;
+        uint32_t chunks = 1;
+
+        for (struct disk_space *s = disk_space_next(d, NULL); s; s = disk_space_next(d, s)) {
+                const struct ns *owner = find_ns(store, s);
+                struct disk_space_info info;
+                uint64_t slack;
+
+                disk_space_info(s, &info);
+                slack = slack_of(owner, s, &info) / disk_space_chunk_slots(s);
+                if (!owner && info.n_chunks > 0)
+                        unopened = s;
+                if (owner && info.is_loaded && slack > most) {
+                        most = slack;
+                        best = s;
+                }
+                if (owner && info.is_loaded && info.n_chunks > chunks) {
+                        chunks = info.n_chunks;
+                        largest = s;
+                }
+        }
+        if (unopened)
+                return disk_drop(unopened, space_on_durable, NULL) == 0;
+        if (best)
+                return give_chunk(find_ns(store, best), best);
+        if (drop_victims(ns, n))
+                return true;
+        return largest && give_chunk(find_ns(store, largest), largest);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static bool work(struct ns *ns, uint32_t *budget)
+{
+        if (ns->space.disk && disk_state(disk_of(ns)) == DISK_OFF)
+                have_none(ns);
+        if (space_is_cleaning(&ns->space))
+                *budget -= space_clean(ns, *budget);
+        else if (space_is_sorting(&ns->space))
+                *budget -= sort_some(ns, *budget);
+        else if (ns->space.claimed > 0)
+                *budget -= MIN(*budget, look_at_some(ns, *budget));
+        return space_is_cleaning(&ns->space) || space_is_sorting(&ns->space) ||
+               ns->space.claimed > 0;
+}
+
+bool space_work(struct store *s, uint32_t budget)
+{
+        bool more = false;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        more |= work(ns, &budget);
+        space_begin_promises(s);
+        if (more)
+                space_wake(s);
+        return more;
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+bool space_has(const struct ns *ns, uint32_t page)
+{
+        return !space_takes(ns) || ns->space.drops_missing || ns_set_of(ns, page)->n_busy > 0 ||
+               disk_page_at(ns->space.disk, ns_extra(ns, page)->content, ns_page(ns, page)->key);
+}

@@ -1,0 +1,416 @@
+/*
+ * A namespace: one model context of one tenant, with its pages, key index, prefix tree and eviction
+ * policy. It outlives its clients. Keys of different namespaces never meet. Loop thread only.
+ */
+#ifndef KVL_CORE_NS_H
+#define KVL_CORE_NS_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/divide.h"
+#include "base/list.h"
+#include "base/parse.h"
+#include "daemon/core/catalog/records.h"
+#include "daemon/core/catalog/shared.h"
+#include "daemon/core/ground/chore.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/ground/geometry.h"
+#include "daemon/core/ground/page.h"
+#include "daemon/core/moves/space.h"
+#include "daemon/core/objects/pool.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/leasable.h"
+#include "policy/ahead.h"
+#include "policy/ancestors.h"
+#include "policy/evict.h"
+#include "policy/tree.h"
+
+struct member;
+struct attach;
+struct nsset;
+struct sessions;
+struct tags;
+struct history;
+struct prefetching;
+
+/* Why a set wasn't made. */
+struct ns_failure {
+        int code; /* what a lease is refused with: KVL_STATUS_FULL, -EIO; 0: none */
+        struct detail why;
+};
+
+struct ns_counters {
+        uint64_t keys, hits, publishes, duplicates, evictions, expired;
+};
+
+/* What a namespace has in one tier: memory of one pool, and what lies in the sets bound from it. */
+struct ns_tier {
+        struct pool *pool;   /* borrowed */
+        struct stake *stake; /* the tenant's in the pool; borrowed */
+        struct list_link sets_bound;
+        struct list_link sets_preparing;
+        struct list_link sets_room; /* those with FREE pages; the ones that were full once first */
+        uint32_t n_sets;            /* bound */
+        uint32_t n_preparing;
+        uint64_t n_preparing_pages; /* of these sets */
+        uint64_t n_pages[8];        /* by enum page_state, of bound sets */
+        uint64_t n_pinned;          /* pages with n_pins > 0 */
+        uint64_t n_withheld;        /* FREE pages of sets that are recalled: not to be granted */
+        uint64_t n_arrived;         /* pages that came from another tier; since the start */
+        uint64_t n_damaged;         /* found to have other bytes than were stored */
+        struct tier_fill fill;      /* sink.h */
+        uint32_t n_to_sink;         /* scratch of sink.c */
+        uint64_t weigh_after_nsec;  /* of reclaim.c: these sets aren't weighed again before, */
+        bool has_lighter;           /* but where one went, or less of it is held, since */
+};
+
+struct ns {
+        char name[NS_NAME_MAX + 1]; /* first: base/probe.h */
+        struct list_link link;      /* tenant.namespaces */
+        uint64_t id;                /* never reused while the daemon runs */
+        struct tenant *tenant;      /* borrowed */
+        struct ns_layout layout;
+        struct ns_geometry geometry;
+        uint64_t set_factor; /* divide_factor() of geometry.set_pages */
+        /* Page 0 of set 0 is never granted. False where there is a null set (geometry.h) for it. */
+        bool keep_page_zero;
+        uint64_t address;         /* of its range, common to all clients (address.h); 0: none */
+        uint64_t epoch;           /* one more with every invalidation of the whole namespace */
+        uint64_t version_epoch;   /* one more with every change of layout.version */
+        struct extent_set **sets; /* owned; n_set_slots, NULL where unbound */
+        uint8_t *slots_preparing; /* owned; n_set_slots, 1 where a set is PREPARING */
+        union {
+                struct ns_tier device;
+                struct ns_tier tiers[TIER_COUNT]; /* by enum tier_kind; without pool: not there */
+        };
+        bool keep_idle_sets;            /* a call is collecting pages; ns_trim() at its end */
+        uint32_t n_waiting;             /* attachments whose lease waits for them */
+        uint64_t n_wanted;              /* pages that these want */
+        uint32_t n_queued;              /* attachments whose lease waits for room (wait.h) */
+        struct ns_failure failure;      /* for the next of these that tries again */
+        bool unsettled;                 /* sets were made or failed: store_settle() */
+        struct records records;         /* of its sets and pages: what is true of them */
+        struct shared shared;           /* what clients see: its slots are the index */
+        struct codec_shape codec_shape; /* where a tier has a codec */
+        struct ns_space space;          /* what it has on a disk */
+        struct tree tree;
+        struct ancestors ancestors; /* of the tree's pages */
+        const struct evict_ops *evict;
+        void *policy;                 /* of evict; owned */
+        struct list_link attachments; /* struct attach.ns_link */
+        struct list_link closing;     /* likewise; leave.h */
+        struct list_link drops;       /* struct drop.link */
+        uint64_t n_ready;             /* GRANTED pages in magazines */
+        uint64_t vain_nsec; /* when a refill last found less than it wanted, for all it did */
+        struct list_link announced_sets; /* struct extent_set.announced_link */
+        uint32_t n_announced;            /* pages, in these */
+        uint32_t withdraw_at;    /* those of an older epoch are, up to this page; PAGE_NONE: all */
+        struct chore withdrawal; /* the rest of them */
+        uint64_t look_round;     /* of store.recall_round, when recall_work() looked last */
+        uint32_t watched, last_watched; /* list of watched pages through prev and next; PAGE_NONE */
+        uint64_t n_watched;
+        uint64_t n_stale;    /* SEALED pages of an older epoch, not swept yet */
+        uint32_t sweep_page; /* where the sweep goes on */
+        struct ns_counters counters;
+        struct sessions *sessions;       /* owned; NULL: none yet */
+        struct tags *tags;               /* likewise */
+        struct history *history;         /* likewise */
+        struct prefetching *prefetching; /* likewise */
+        struct nsset *set;               /* borrowed; NULL: in none */
+        uint32_t set_place;              /* in nsset.members */
+        uint64_t expire_nsec;            /* as an opener said; 0: the tenant's */
+        uint64_t expire_round_nsec;      /* expire.h: when the last round began */
+        uint32_t expire_page;            /* where it goes on */
+        bool is_expiring;                /* it isn't over */
+        uint64_t idle_nsec;              /* idle.h: since then; 0: it isn't */
+        bool was_idle;                   /* likewise: it goes, as nobody wants it */
+        bool was_used;                   /* since store_policy_work() */
+        uint64_t saved_mark, saved_nsec; /* of the server (learnt.h): what was saved, and when */
+        bool unsaved;                    /* was_used since then */
+        struct ahead ahead;              /* stock.h */
+        uint32_t stock_pages;            /* FREE ones to be kept ready; 0: none */
+        uint32_t free_pages;             /* FREE ones to be made by evicting (free_ahead) */
+        struct leasable leasable;
+        bool has_looked;             /* scratch of sink.c */
+        bool may_be_due;             /* pages were taken since nothing had to go down */
+        uint32_t burst_pages;        /* sink.h: leased at once, lately */
+        bool is_freeing;             /* until there are that many */
+        bool is_leased;              /* lately */
+        uint32_t run_slot;           /* run.h: where the next search begins */
+        bool may_compact;            /* compact.h: there may be something to do */
+        uint64_t compact_after_nsec; /* not before */
+};
+static_assert(offsetof(struct ns, name) == 0, "probes");
+
+/* Fixed when it is made. */
+struct ns_options {
+        bool keep_page_zero;           /* page 0 is never granted */
+        uint64_t stride_bytes;         /* as of ns_geometry_of() */
+        enum codec codecs[TIER_COUNT]; /* of what lies in tiers below the device */
+};
+
+/*
+ * On the device and what is below it (pool.below). 0; -EINVAL: pages below store.min_page_bytes,
+ * the layout's geometry, or a layout that a codec has no use for; -EMFILE: NS_MAX_PER_TENANT;
+ * -ENOMEM. Name and layout are checked already.
+ */
+int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct ns_layout *layout,
+        const struct ns_options *options, struct ns **ret_ns, struct detail *d);
+
+/* What is kept of a namespace, and was looked at. */
+struct ns_kept {
+        struct records records;
+        const struct records_options *options; /* in the records */
+        int index_fd, reader_fd;
+};
+
+/*
+ * A namespace of the daemon before this one, without its sets: as ns_new() leaves it but for what
+ * the records say. Takes `kept` on success only. 0; -EINVAL: the descriptors aren't of its index
+ * segment; -ENOMEM.
+ */
+int ns_adopt(struct tenant *t, struct pool *pool, const struct ns_kept *kept, struct ns **ret_ns);
+
+struct ns *ns_find(struct tenant *t, const char *name);
+
+static inline struct store *ns_store(const struct ns *ns)
+{
+        return ns->tenant->store;
+}
+
+/* What it has in that pool; NULL: nothing. */
+static inline struct ns_tier *ns_tier_on(struct ns *ns, const struct pool *pool)
+{
+        struct ns_tier *tier = &ns->tiers[pool->tier];
+
+        return tier->pool == pool ? tier : NULL;
+}
+
+/* Where a page on the device begins in each of its set's extents. */
+static inline uint64_t ns_offset(const struct ns *ns, uint32_t page)
+{
+        return page % ns->geometry.set_pages * geometry_stride(&ns->geometry);
+}
+
+/* FREE pages that can be granted. */
+static inline uint64_t ns_n_room(const struct ns *ns)
+{
+        return ns->device.n_pages[PAGE_FREE] - ns->device.n_withheld;
+}
+
+static inline enum tier_kind set_kind(const struct extent_set *set)
+{
+        return (enum tier_kind)(set->tier - set->ns->tiers);
+}
+
+/* Of its own. */
+static inline struct page *set_page(const struct extent_set *set, uint32_t page)
+{
+        return &set->pages[page % set->ns->geometry.set_pages];
+}
+
+/* Pages of all tiers in this state. */
+static inline uint64_t ns_n_pages(const struct ns *ns, enum page_state s)
+{
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                n += ns->tiers[i].n_pages[s];
+        return n;
+}
+
+static inline uint64_t ns_n_pinned(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                n += ns->tiers[i].n_pinned;
+        return n;
+}
+
+/* All bound sets, of all tiers in turn: NULL first, NULL at the end. */
+struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set);
+
+#define ns_for_each_set(set, ns) \
+        for (struct extent_set *set = ns_next_set((ns), NULL); set; set = ns_next_set((ns), set))
+
+static inline uint32_t ns_set_number(const struct ns *ns, uint32_t page)
+{
+        return divide(page, ns->set_factor);
+}
+
+/* NULL where the page is beyond the namespace or its set isn't bound. */
+static inline struct page *ns_page(const struct ns *ns, uint32_t page)
+{
+        uint32_t number = ns_set_number(ns, page);
+        struct extent_set *set;
+
+        if (page >= ns->geometry.capacity_pages)
+                return NULL;
+        set = ns->sets[number];
+        return set ? &set->pages[page - number * ns->geometry.set_pages] : NULL;
+}
+
+/* Somebody uses the page, now. */
+void ns_note_use(struct ns *ns, uint32_t page);
+
+/* Of a page that is bound. */
+static inline struct page_note *ns_note(const struct ns *ns, uint32_t page)
+{
+        return &ns->records.notes[page];
+}
+
+/* Likewise, to be read; all zero where it has none. Borrowed until it gets one, or is FREE. */
+const struct page_extra *ns_extra(const struct ns *ns, uint32_t page);
+
+/* The same to be written: it has one from now on, all zero at first, until it is FREE. */
+struct page_extra *ns_make_extra(struct ns *ns, uint32_t page);
+
+/* The set of a page that is bound. */
+static inline struct extent_set *ns_set_of(const struct ns *ns, uint32_t page)
+{
+        struct extent_set *set = ns->sets[ns_set_number(ns, page)];
+
+        assert(set);
+        return set;
+}
+
+/* SEALED before the last invalidation: unfindable, waiting for the sweep. */
+bool ns_page_is_stale(const struct ns *ns, const struct page *p);
+
+/* Pages that can be found. */
+uint64_t ns_count_findable(const struct ns *ns);
+
+uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES]);
+
+/* Every change of a page's state, so that ns.device.n_pages is right and clients see it. */
+void ns_set_state(struct ns *ns, uint32_t page, enum page_state s);
+
+/* The same of a page that leaves FREE, as its next generation: whatever `s` gives a meaning was
+ * stored. */
+void ns_set_granted(struct ns *ns, uint32_t page, enum page_state s);
+
+/* The one way a page becomes FREE: not pinned, out of the index. Gives its set back where that
+ * leaves it idle. */
+void ns_free_page(struct ns *ns, uint32_t page);
+
+/* Idle sets stay, because a lease waits for what is being made. Recalled ones don't. */
+static inline bool ns_awaits_sets(const struct ns *ns)
+{
+        return ns->n_waiting > 0 || ns->device.n_preparing > 0 || ns->unsettled;
+}
+
+/* FREE pages that can be granted, and those to come. */
+static inline uint64_t ns_n_coming(const struct ns *ns)
+{
+        return ns_n_room(ns) + ns->device.n_preparing_pages;
+}
+
+/* What the tenant's account of a tier is charged with. */
+static inline uint64_t ns_charged_bytes(const struct ns *ns, enum tier_kind kind)
+{
+        return (uint64_t)(ns->tiers[kind].n_sets + ns->tiers[kind].n_preparing) *
+               ns->geometry.tiers[kind].set_bytes;
+}
+
+/* The same of all tiers. */
+static inline uint64_t ns_all_bytes(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                n += ns_charged_bytes(ns, i);
+        return n;
+}
+
+/* Bound, and those being made. */
+static inline uint64_t ns_n_sets(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < TIER_COUNT; i++)
+                n += ns->tiers[i].n_sets + ns->tiers[i].n_preparing;
+        return n;
+}
+
+/* Of a set that was busy: given back where it is idle now. */
+void ns_settle_set(struct extent_set *set);
+
+/* Gives idle sets back after a call that kept them. */
+void ns_trim(struct ns *ns);
+
+/* The page, whose place in its text is noted (page_note.depth), continues `parent` in the prefix
+ * tree (PAGE_NONE: begins a text). */
+void ns_enter_tree(struct ns *ns, uint32_t page, uint32_t parent);
+
+/* The page, a leaf, isn't in the prefix tree any more. */
+void ns_leave_tree(struct ns *ns, uint32_t page);
+
+/* The page of the prefix tree that lies `depth` pages deep in the text that ends with this one:
+ * 1..the page's own depth. Hardly longer for long texts (policy/ancestors.h). */
+uint32_t ns_page_of_text(const struct ns *ns, uint32_t page, uint32_t depth);
+
+/* A SEALED page that is out of index, tree and policy, because another has its place: DETACHED
+ * while somebody reads it, else FREE. */
+void ns_leave_page(struct ns *ns, uint32_t page);
+
+/* A page that can't be found any more, and that nobody pins over the socket. Retired: nor in a
+ * segment. DETACHED while a segment pins it or a window holds it, else FREE. */
+void ns_let_go(struct ns *ns, uint32_t page, bool is_retired);
+
+/* Pins of one member or another, counted per page. The first holds it, the last lets it go. */
+void ns_pin_page(struct ns *ns, uint32_t page);
+void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n);
+
+/* A session's window holds the page beside index and tree (session.h): where it leaves these it is
+ * DETACHED, and free once no window holds it and nobody pins it. */
+void ns_keep_page(struct ns *ns, uint32_t page);
+void ns_unkeep_page(struct ns *ns, uint32_t page);
+
+/* DETACHED, held by windows and by nothing else that the daemon knows of. */
+bool ns_page_is_kept(const struct ns *ns, uint32_t page);
+
+/* DETACHED, not watched, and who holds it was never counted: freed where nobody does, watched where
+ * a segment pins it. */
+void ns_settle_page(struct ns *ns, uint32_t page);
+
+/* The page is met with pins in segments and none of its own: the policy has it as held, or it is
+ * DETACHED. From now on ns_look_again() looks after it. */
+void ns_watch(struct ns *ns, uint32_t page);
+
+/* Watched pages looked at by what can't wait for all: below a millisecond with 64 clients. Not
+ * tuned. */
+#define NS_LOOK_PAGES 4096
+
+/*
+ * Nobody tells the daemon when a pin in a segment goes: looks at what is watched, at most `budget`
+ * pages, those first that it hasn't looked at for longest. Pages that are idle now can be evicted
+ * again, DETACHED ones are freed. O(budget * clients).
+ */
+void ns_look_again(struct ns *ns, uint32_t budget);
+
+/* Pages pinned by whomever, in segments or over the socket: their number; fn (may be NULL) gets
+ * each. O(bound pages * clients). */
+uint64_t ns_find_pinned(const struct ns *ns, void (*fn)(uint32_t page, void *data), void *data);
+
+/*
+ * Everything cached becomes unfindable at once, at a cost that doesn't depend on how much there is;
+ * ns_sweep() frees it later. *ret_pages: pages that were findable. Tells store.on_stale. 0 or
+ * -ENOMEM (unchanged).
+ */
+int ns_invalidate(struct ns *ns, uint64_t *ret_pages);
+
+/* A bound page: where it is stale it is freed, or DETACHED while somebody pins it. */
+void ns_sweep_page(struct ns *ns, uint32_t page);
+
+/* Looks at up to `budget` page records, frees or detaches the stale ones. True while there are
+ * more. */
+bool ns_sweep(struct ns *ns, uint32_t budget);
+
+/* No attachments, nor any that is closing. Frees everything it holds. */
+void ns_free(struct ns *ns);
+
+#endif

@@ -1,0 +1,143 @@
+/*
+ * A tenant: the trust domain. Attributes, its account, its namespaces. Loop thread only.
+ */
+#ifndef KVL_CORE_TENANT_H
+#define KVL_CORE_TENANT_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/parse.h"
+#include "daemon/core/quota/account.h"
+#include "daemon/core/quota/region.h"
+#include "daemon/core/quota/sizing.h"
+#include "gpu/device.h"
+#include "policy/place.h"
+#include "policy/tier.h"
+
+struct store;
+struct detail;
+struct evict_ops;
+
+/* Of max_clients; a page's pins are counted by it (group.h). */
+#define TENANT_MAX_CLIENTS 65535
+
+/* Zero is what a test that doesn't care wants: dynamic, refused where there is no room. */
+enum tenant_class { TENANT_DYNAMIC, TENANT_PINNED };
+enum when_full { WHEN_FULL_REJECT, WHEN_FULL_QUEUE, WHEN_FULL_DEGRADE };
+enum burst { BURST_POOL, BURST_QUEUE };
+
+struct tenant_attrs {
+        uint64_t limit_bytes; /* most bytes of extent sets on devices */
+        uint64_t
+                host_limit_bytes; /* the same of host memory below devices; 0: nothing goes there */
+        uint64_t disk_limit_bytes; /* and on disk */
+        uint32_t weight;           /* 1..1000, share of the dynamic pool */
+        uint32_t priority;         /* 0..100 */
+        uint32_t max_clients;      /* 1..TENANT_MAX_CLIENTS */
+        uint32_t max_pins;         /* of one client, over the socket; 0: no limit but group.h's */
+        enum tenant_class class;
+        uint64_t reserve_bytes; /* pinned: guaranteed, over all devices; 0 where dynamic */
+        enum when_full when_full;
+        uint64_t max_wait_nsec; /* of a lease that waits */
+        enum burst burst;       /* pinned: may it go beyond its reservation? */
+        bool lend_idle_reserve; /* pinned: what it doesn't hold may carry others' sets */
+        enum place_policy placement;
+        char device[DEVICE_NAME_MAX + 1]; /* PLACE_DEVICE */
+        bool exclusive;                   /* no other tenant on the devices it is on */
+        const struct evict_ops *evict;    /* of namespaces made from then on; NULL: the store's */
+        uint64_t expire_nsec, expire_unused_nsec; /* expire.h; 0: never */
+        uint64_t session_expire_nsec; /* idle time of sessions that say none; 0: never */
+        uint32_t free_ahead;          /* percent of what it holds in a namespace; 0..50 (stock.h) */
+        uint32_t prefetch_steps;      /* pages of a stream; 0: nothing is guessed (prefetch.h) */
+};
+
+struct tenant_counters {
+        uint64_t evictions;     /* pages of this tenant evicted */
+        uint64_t refusals;      /* lease requests refused */
+        uint64_t waits;         /* lease requests that waited */
+        uint64_t waited_nsec;   /* of these, in sum */
+        uint64_t max_wait_nsec; /* the longest */
+        uint64_t degraded;      /* lease requests that got fewer pages than they asked for */
+        uint64_t by_reason[LEASE_REASONS]; /* refusals, by enum lease_reason */
+};
+
+struct tenant {
+        char name[TENANT_NAME_MAX + 1]; /* first: base/probe.h */
+        uint64_t mark;                  /* culprit.h */
+        uint32_t number;                /* not reused before 2^32 others */
+        struct list_link link;          /* store.tenants */
+        struct store *store;            /* borrowed */
+        struct tenant_attrs attrs;
+        union {
+                struct account accounts[TIER_COUNT]; /* with the limits that attrs has */
+                struct account account;              /* of TIER_DEVICE */
+        };
+        struct list_link namespaces;  /* struct ns.link */
+        struct list_link nssets;      /* struct nsset.link */
+        struct list_link groups;      /* struct group.link */
+        struct list_link stakes;      /* struct stake.tenant_link: one for each pool */
+        struct list_link blames;      /* struct blame.link: who its pages gave way to */
+        struct list_link chores;      /* struct chore.link; whose turn it is first */
+        struct list_link chores_link; /* store.chores, where there are any */
+        struct sizing sizing;
+        uint32_t n_members;
+        uint32_t n_namespaces, n_attachments; /* in namespaces, and of all its clients */
+        uint32_t n_recalled;     /* sets that are being taken back, quarantined ones included */
+        uint64_t recalled_bytes; /* of these */
+        struct {
+                uint32_t n_sets;
+                uint64_t bytes;
+        } held; /* let go of, and their memory is held up (discard.h) */
+        struct tenant_counters counters;
+        void *server_data; /* the server's object for this tenant; borrowed, not touched here */
+};
+static_assert(offsetof(struct tenant, name) == 0, "probes");
+
+/* What attributes say of a tier. */
+uint64_t tenant_limit(const struct tenant_attrs *attrs, enum tier_kind tier);
+
+/*
+ * 0; -EEXIST; -EINVAL (name, range; a reservation of a dynamic tenant, or beyond the limit);
+ * -ENOSPC, -ENOENT: as tenant_reserve(); -ENOMEM.
+ */
+int tenant_new(struct store *s, const char *name, const struct tenant_attrs *attrs,
+        struct tenant **ret_tenant, struct detail *d);
+
+/*
+ * Takes effect at once: nothing new is bound beyond a lower limit, in each tier. Where more is
+ * charged, idle sets are given back and cached pages evicted in sets that nobody has mapped, a
+ * slice of them now; of what remains as many sets are recalled as are too many, those first
+ * (reclaim_over_limits()). A higher limit later calls no recall off.
+ * Reservations stay where they are (and as large as the sizer made them) unless class,
+ * reserve_bytes, or where the tenant is placed differs. 0; -EINVAL, -ENOSPC, -ENOENT: unchanged.
+ */
+int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct detail *d);
+
+/*
+ * Reserves `bytes` in sum over the devices, as the tenant is placed: all of it or nothing, at once
+ * (region.h). attrs.reserve_bytes isn't touched. 0; -ENOSPC: unchanged, *ret_missing (may be NULL)
+ * says by how much it is too large, and the sentence how much is left and who holds it; -ENOENT:
+ * placed on a device that isn't there.
+ */
+int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, struct detail *d);
+
+/* It has no members. What it has on disks stays there. */
+void tenant_free(struct tenant *t);
+
+/* It has no members, but what some have left goes yet (leave.h): -EBUSY with the sentence. */
+int tenant_refuse_leaving(const struct tenant *t, struct detail *d);
+
+/* -EBUSY while it has members, or what they left goes yet; with memory or namespaces only where
+ * `force`; -ENOMEM. 0: it is freed, and what it has on disks is gone (space_promise()). */
+int tenant_remove(struct tenant *t, bool force, struct detail *d);
+
+struct tenant *tenant_find(struct store *s, const char *name);
+
+/* For the checker: what is wrong with its accounts, or NULL. */
+const char *tenant_check(const struct tenant *t);
+
+#endif

@@ -1,0 +1,599 @@
+#include "daemon/core/reclaim/compact.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault-point.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/reclaim/recall.h"
+#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/sessions/session.h"
+#include "gpu/queue.h"
+#include "policy/compact.h"
+
+/* Pages under way at a time on one device. On a queue what a lease waits for comes after the copies
+ * of as many pages. Not tuned. */
+#define MOVES_PER_POOL 4
+
+/* Copied inline in one visit: well below a millisecond of memcpy twice (pread, pwrite). Not tuned.
+ */
+#define BYTES_PER_VISIT (UINT64_C(512) << 10)
+
+/* A set of which nothing moves for so long is called off, and for as long no other of the namespace
+ * is begun. Long against pins of a step of an engine. Not tuned. */
+#define PATIENCE_NSEC (1000 * NSEC_PER_MSEC)
+
+/* What is leased in that time has to find room in the sets that stay: a set that is given back and
+ * bound again is work for nothing. Not tuned. */
+#define AHEAD_SEC 2.0
+
+/* Sets that are looked at page by page for one choice. Not tuned. */
+#define MAX_TRIES 4
+
+struct move {
+        struct list_link link; /* store.moves */
+        struct ns *ns;         /* NULL: it has gone */
+        struct pool *pool;
+        uint32_t from, to;
+        uint64_t generation; /* of `from` */
+        uint32_t plane;      /* inline: how far it is */
+        uint64_t offset;
+        bool is_late; /* the driver may still write to `to` */
+};
+
+static bool all_keep_safe_points(const struct extent_set *set)
+{
+        if (set->n_mapped == 0)
+                return true;
+        list_for_each (a, &set->ns->attachments, struct attach, ns_link)
+                if (!a->member->safepoints && map_find(&a->mapped, set->index))
+                        return false;
+        return true;
+}
+
+/* ---- a page --------------------------------------------------------------------------------- */
+
+static uint32_t count_on(const struct store *s, const struct pool *pool)
+{
+        uint32_t n = 0;
+
+        list_for_each (m, &s->moves, struct move, link)
+                n += m->pool == pool;
+        return n;
+}
+
+static bool is_moving(const struct ns *ns, uint32_t page)
+{
+        list_for_each (m, &ns_store(ns)->moves, struct move, link)
+                if (m->ns == ns && m->from == page)
+                        return true;
+        return false;
+}
+
+bool compact_moves_to(const struct ns *ns, uint32_t page)
+{
+        list_for_each (m, &ns_store(ns)->moves, struct move, link)
+                if (m->ns == ns && m->to == page)
+                        return true;
+        return false;
+}
+
+uint64_t compact_count_moves(const struct ns *ns)
+{
+        uint64_t n = 0;
+
+        list_for_each (m, &ns_store(ns)->moves, struct move, link)
+                n += m->ns == ns;
+        return n;
+}
+
+/* Nobody uses it, nor is it on its way to another tier: that has locked it where it is. */
+static bool is_movable(const struct ns *ns, uint32_t page)
+{
+        return places_is_idle(ns, page) && !transfer_find(ns, page);
+}
+
+/* Is the page that was to be moved still there, as it was? */
+static bool is_there(const struct move *m)
+{
+        const struct page *p = ns_page(m->ns, m->from);
+
+        return p && p->generation == m->generation && is_movable(m->ns, m->from);
+}
+
+static void end_move(struct move *m)
+{
+        list_remove(&m->link);
+        free(m);
+}
+
+/* The page is FREE again; its set may be gone after. */
+static void give_up(struct move *m)
+{
+        struct ns *ns = m->ns;
+        uint32_t to = m->to;
+
+        end_move(m);
+        ns_free_page(ns, to);
+}
+
+/* Sets may be gone after. */
+static void finish(struct move *m, int result)
+{
+        struct ns *ns = m->ns;
+        struct extent_set *set;
+        uint32_t from = m->from, to = m->to;
+
+        if (result < 0 || !is_there(m) || !all_keep_safe_points(ns_set_of(ns, from)) ||
+                ns_set_of(ns, to)->recall.state != RECALL_NONE || !shared_retire(ns, from)) {
+                give_up(m);
+                return;
+        }
+        set = ns_set_of(ns, from);
+        set->recall.give_up_nsec = ns_store(ns)->now_nsec + PATIENCE_NSEC;
+        ns_store(ns)->counters.compacted_pages++;
+        end_move(m);
+        places_change(ns, from, to, 0);
+}
+
+/* ---- copies --------------------------------------------------------------------------------- */
+
+/* A part of it, inline. 0: it is all there; -EAGAIN: there is more; -errno. */
+static int copy_piece(struct move *m, uint64_t *bytes)
+{
+        const struct ns *ns = m->ns;
+        struct extent_set *to = ns_set_of(ns, m->to), *from = ns_set_of(ns, m->from);
+        uint64_t page_bytes = ns->layout.plane_page_bytes;
+        int r;
+
+        while (m->plane < ns->layout.n_planes) {
+                uint64_t len = MIN(page_bytes - m->offset, *bytes);
+
+                if (len == 0)
+                        return -EAGAIN;
+                r = ns->device.pool->device->ops->extent_copy(to->extents[m->plane],
+                        ns_offset(ns, m->to) + m->offset, from->extents[m->plane],
+                        ns_offset(ns, m->from) + m->offset, len);
+                if (r < 0)
+                        return r;
+                *bytes -= len;
+                m->offset += len;
+                if (m->offset == page_bytes) {
+                        m->plane++;
+                        m->offset = 0;
+                }
+        }
+        return 0;
+}
+
+static void copy_inline(struct store *s)
+{
+        uint64_t bytes = BYTES_PER_VISIT;
+
+        list_for_each_safe (m, &s->moves, struct move, link) {
+                int r;
+
+                if (m->pool->queue)
+                        continue;
+                r = is_there(m) ? copy_piece(m, &bytes) : -ECANCELED;
+                if (r != -EAGAIN)
+                        finish(m, r);
+        }
+}
+
+static void on_copied(struct job *job, int result, void *data)
+{
+        struct move *m = data;
+        struct store *s;
+
+        if (!m->ns) {
+                end_move(m);
+                return;
+        }
+        s = ns_store(m->ns);
+        if (result == -ETIMEDOUT)
+                m->is_late = true;
+        else
+                finish(m, result);
+        recall_poll(s);
+        if (s->on_recall_work)
+                s->on_recall_work(s->callback_data);
+}
+
+static int submit(struct move *m)
+{
+        const struct ns *ns = m->ns;
+        struct job *job = job_new(JOB_COPY_WITHIN, 2 * (size_t)ns->layout.n_planes);
+
+        if (!job)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < ns->layout.n_planes; i++) {
+                job->copies[2 * i] = (struct device_copy){
+                        .extent = ns_set_of(ns, m->to)->extents[i],
+                        .offset = ns_offset(ns, m->to),
+                        .len = ns->layout.plane_page_bytes,
+                };
+                job->copies[2 * i + 1] = (struct device_copy){
+                        .extent = ns_set_of(ns, m->from)->extents[i],
+                        .offset = ns_offset(ns, m->from),
+                };
+        }
+        job->done = on_copied;
+        job->data = m;
+        queue_submit(m->pool->queue, job);
+        return 0;
+}
+
+/* The driver has answered after all: nobody writes to them any more. */
+static void end_late(struct store *s)
+{
+        list_for_each_safe (m, &s->moves, struct move, link)
+                if (m->is_late && !queue_is_stuck(m->pool->queue))
+                        give_up(m);
+}
+
+static bool is_emptied(const struct extent_set *set)
+{
+        return set->recall.kind == RECALL_COMPACT && set->recall.state == RECALL_ASKED &&
+               set->n_free < set->n_usable;
+}
+
+/* Inline, and nobody goes on with them: of one namespace; NULL: of all. */
+static void end_left(struct store *s, const struct ns *ns)
+{
+        list_for_each_safe (m, &s->moves, struct move, link)
+                if (!m->pool->queue && (!ns || m->ns == ns) &&
+                        !(is_there(m) && is_emptied(ns_set_of(m->ns, m->from))))
+                        give_up(m);
+}
+
+/* ---- a set ---------------------------------------------------------------------------------- */
+
+/* What lies in magazines can be taken back any time. */
+static uint32_t n_live(const struct extent_set *set)
+{
+        return set->n_usable - set->n_free - set->n_ready;
+}
+
+/* The fullest set with room: the one that is emptied last. */
+static struct extent_set *find_room(const struct ns *ns)
+{
+        struct extent_set *best = NULL;
+        uint32_t most = 0;
+
+        list_for_each (set, &ns->device.sets_room, struct extent_set, room_link)
+                if (n_live(set) > most) {
+                        best = set;
+                        most = n_live(set);
+                }
+        return best;
+}
+
+/* 0; -ENOSPC: there is no room for it; -ENOMEM. */
+static int begin_move(struct ns *ns, uint32_t page)
+{
+        struct extent_set *room = find_room(ns);
+        struct store *s = ns_store(ns);
+        struct move *m;
+
+        if (!room)
+                return -ENOSPC;
+        m = calloc(1, sizeof(*m));
+        if (!m)
+                return -ENOMEM;
+        m->ns = ns;
+        m->pool = ns->device.pool;
+        m->from = page;
+        m->generation = ns_page(ns, page)->generation;
+        m->to = set_take_page(room, &(struct page_use){.state = PAGE_MOVING});
+        list_append(&s->moves, &m->link);
+        if (!m->pool->queue)
+                return 0;
+        if (submit(m) < 0) {
+                give_up(m);
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static void call_off(struct extent_set *set)
+{
+        set->ns->compact_after_nsec = ns_store(set->ns)->now_nsec + PATIENCE_NSEC;
+        recall_call_off(set);
+        wait_wake(ns_store(set->ns));
+}
+
+void compact_call_off(struct ns *ns)
+{
+        struct store *s = ns_store(ns);
+
+        list_for_each_safe (set, &s->recalls, struct extent_set, recall.link)
+                if (set->ns == ns && is_emptied(set))
+                        call_off(set);
+        end_left(s, ns);
+}
+
+/* Goes through the pages; the next visit goes on from there. Returns what begin_move() does. */
+static int begin_moves(struct extent_set *set, uint32_t budget, uint32_t *n_looked)
+{
+        struct ns *ns = set->ns;
+        uint32_t set_pages = ns->geometry.set_pages, n = MIN(set_pages, budget);
+        uint32_t n_moves = count_on(ns_store(ns), ns->device.pool);
+        int r = 0;
+
+        for (; r == 0 && *n_looked < n && n_moves < MOVES_PER_POOL; (*n_looked)++) {
+                uint32_t i = set->recall.compact_at, page = set->index * set_pages + i;
+
+                set->recall.compact_at = i + 1 < set_pages ? i + 1 : 0;
+                if (ns_page_is_stale(ns, &set->pages[i])) {
+                        ns_sweep_page(ns, page);
+                        continue;
+                }
+                if (!is_movable(ns, page) || is_moving(ns, page) || shared_is_pinned(ns, page))
+                        continue;
+                r = begin_move(ns, page);
+                n_moves++;
+        }
+        return r;
+}
+
+uint32_t compact_visit(struct extent_set *set, uint64_t now_nsec, uint32_t budget)
+{
+        struct ns *ns = set->ns;
+        struct pool *pool = ns->device.pool;
+        uint32_t n_looked = 0;
+        int r;
+
+        end_late(ns_store(ns));
+        if (set->recall.give_up_nsec == 0)
+                set->recall.give_up_nsec = now_nsec + PATIENCE_NSEC;
+        if (ns->n_waiting + ns->n_queued > 0 || now_nsec >= set->recall.give_up_nsec ||
+                !all_keep_safe_points(set)) {
+                call_off(set);
+                return 0;
+        }
+        r = begin_moves(set, budget, &n_looked);
+        if (!pool->queue)
+                copy_inline(ns_store(ns));
+        if (r == -ENOSPC && is_emptied(set))
+                call_off(set);
+        return n_looked;
+}
+
+/* ---- which ---------------------------------------------------------------------------------- */
+
+/* Without a look at its pages: as if all of them could be moved, but for those in magazines, which
+ * can be taken back. */
+static struct compact_set guess(const struct extent_set *set)
+{
+        return (struct compact_set){
+                .n_usable = set->n_usable,
+                .n_free = set->n_usable - n_live(set),
+                .n_movable = n_live(set),
+        };
+}
+
+/* Pages of it that can be moved; UINT32_MAX: it holds others. */
+static uint32_t count_movable(const struct extent_set *set)
+{
+        const struct ns *ns = set->ns;
+        uint32_t set_pages = ns->geometry.set_pages, n = 0;
+
+        for (uint32_t i = 0; i < set_pages; i++) {
+                const struct page *p = &set->pages[i];
+                uint32_t page = set->index * set_pages + i;
+
+                if (p->state == PAGE_FREE || p->state == PAGE_NULL || p->ready)
+                        continue;
+                if (!is_movable(ns, page) || shared_is_pinned(ns, page))
+                        return UINT32_MAX;
+                n++;
+        }
+        return n;
+}
+
+/* Pages that may be leased soon. */
+static uint64_t count_leased_soon(const struct ns *ns, uint64_t now_nsec)
+{
+        struct ahead a = ns->ahead;
+
+        if (!stock_is_leased(ns, now_nsec))
+                return 0;
+        ahead_leased(&a, 0, now_nsec); /* the rate of now */
+        return (uint64_t)(a.pages_per_sec * AHEAD_SEC);
+}
+
+/* Is there room for n pages in sets that hold something, and for what is leased meanwhile? */
+static bool has_room_beside(const struct extent_set *set, uint32_t n)
+{
+        const struct ns *ns = set->ns;
+        uint64_t n_room = 0;
+
+        list_for_each (other, &ns->device.sets_room, struct extent_set, room_link)
+                if (other != set && n_live(other) > 0)
+                        n_room += other->n_free;
+        return n_room >= n &&
+               ns_n_room(ns) >= set->n_free + n +
+                                        MAX((uint64_t)ns->stock_pages,
+                                                count_leased_soon(ns, ns_store(ns)->now_nsec));
+}
+
+static bool is_worth_it(const struct extent_set *set)
+{
+        uint32_t n;
+
+        if (!all_keep_safe_points(set))
+                return false;
+        n = count_movable(set);
+        return n != UINT32_MAX && has_room_beside(set, n);
+}
+
+/* The set to empty, or NULL; *ret_later: one may be worth it when it isn't held any more. */
+static struct extent_set *choose_of(
+        struct extent_set **sets, struct compact_set *c, size_t n, bool *ret_later)
+{
+        *ret_later = false;
+        for (unsigned i = 0; i < MAX_TRIES; i++) {
+                size_t at = compact_choose(c, n);
+
+                if (at == SIZE_MAX)
+                        return NULL;
+                if (is_worth_it(sets[at]))
+                        return sets[at];
+                c[at].n_held = c[at].n_movable;
+                c[at].n_movable = 0;
+                *ret_later = true;
+        }
+        return NULL;
+}
+
+static struct extent_set *choose(const struct ns *ns, bool *ret_later)
+{
+        _cleanup_free_ struct extent_set **sets =
+                calloc(ns->device.n_sets, sizeof(struct extent_set *));
+        _cleanup_free_ struct compact_set *c = calloc(ns->device.n_sets, sizeof(*c));
+        size_t n = 0;
+
+        *ret_later = true;
+        if (!sets || !c)
+                return NULL;
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
+                if (set->recall.state == RECALL_NONE) {
+                        sets[n] = set;
+                        c[n++] = guess(set);
+                }
+        return choose_of(sets, c, n, ret_later);
+}
+
+/* Nothing of it is granted by then, or it is called off. */
+static void begin(struct extent_set *set)
+{
+        struct ns *ns = set->ns;
+
+        set->recall.compact_at = 0;
+        set->recall.give_up_nsec = 0;
+        set->recall.in_visit = true; /* stays while magazines are emptied */
+        recall_set(set, RECALL_COMPACT);
+        set->recall.in_visit = false;
+        for (uint32_t i = 0; i < ns->geometry.set_pages; i++)
+                if (set->pages[i].state == PAGE_GRANTED) {
+                        call_off(set);
+                        return;
+                }
+        recall_settle(set);
+}
+
+static bool is_compacting(const struct ns *ns)
+{
+        list_for_each (set, &ns_store(ns)->recalls, struct extent_set, recall.link)
+                if (set->ns == ns && is_emptied(set))
+                        return true;
+        return false;
+}
+
+/* What it gave back would be kept free for its own tenant, who has room for another set as it is.
+ */
+static bool is_pointless(const struct ns *ns)
+{
+        const struct stake *s = ns->device.stake;
+
+        return s->charged_bytes + ns->geometry.set_bytes <= s->reserve_bytes &&
+               !s->tenant->attrs.lend_idle_reserve;
+}
+
+/* True where a set of it is being emptied, or may be soon. */
+static bool turn(struct ns *ns, uint64_t now_nsec)
+{
+        struct extent_set *set;
+
+        if (ns->n_stale > 0) /* the sweep comes first */
+                return true;
+        if (!ns->may_compact)
+                return false;
+        if (is_compacting(ns))
+                return true;
+        if (is_pointless(ns) || ns->device.n_sets < 2 || ns_awaits_sets(ns) || ns->n_queued > 0 ||
+                now_nsec < ns->compact_after_nsec)
+                return false;
+        set = choose(ns, &ns->may_compact);
+        if (!set)
+                return ns->may_compact && count_leased_soon(ns, now_nsec) > 0;
+        ns->may_compact = true;
+        begin(set);
+        return is_compacting(ns);
+}
+
+bool compact_tidy(struct store *s)
+{
+        end_late(s);
+        end_left(s, NULL);
+        return !list_is_empty(&s->moves);
+}
+
+bool compact_turn(struct store *s, uint64_t now_nsec)
+{
+        bool more = false;
+
+        store_set_now(s, now_nsec);
+        (void)compact_tidy(s);
+        if (s->draining)
+                return false;
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        more |= turn(ns, now_nsec);
+        return more || !list_is_empty(&s->moves);
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+void compact_forget_ns(struct ns *ns)
+{
+        list_for_each_safe (m, &ns_store(ns)->moves, struct move, link) {
+                if (m->ns != ns)
+                        continue;
+                m->ns = NULL;
+                if (!m->pool->queue || m->is_late)
+                        end_move(m);
+        }
+}
+
+void compact_deinit(struct store *s)
+{
+        list_for_each_safe (m, &s->moves, struct move, link)
+                end_move(m);
+}
+
+/* Bytes of pages that are FREE in sets that hold others. */
+static uint64_t scattered_bytes(const struct ns *ns)
+{
+        _cleanup_free_ struct compact_set *c = calloc(MAX(ns->device.n_sets, 1u), sizeof(*c));
+        size_t n = 0;
+
+        if (!c)
+                return 0;
+        list_for_each (set, &ns->device.sets_bound, struct extent_set, link)
+                c[n++] = guess(set);
+        return compact_scattered(c, n) * (ns->geometry.set_bytes / ns->geometry.set_pages);
+}
+
+uint32_t compact_figure(const struct store *s)
+{
+        uint64_t scattered = 0, budget = 0;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        scattered += scattered_bytes(ns);
+        list_for_each (pool, &s->pools, struct pool, link)
+                budget += pool->account.limit_bytes;
+        return (uint32_t)((unsigned __int128)scattered * 1000 / MAX(budget, 1u));
+}

@@ -1,0 +1,567 @@
+#include "daemon/core/reclaim/reclaim.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/shared.h"
+#include "daemon/core/ground/blame.h"
+#include "daemon/core/memory/lines.h"
+#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/region.h"
+#include "daemon/core/reclaim/recall.h"
+#include "daemon/core/sessions/session.h"
+
+/* Between two looks at all pages of a large namespace, for each NS_LOOK_PAGES of it, which take 0.1
+ * ms: a hundredth of the time at most. Not tuned. */
+#define WEIGH_NSEC (10 * NSEC_PER_MSEC)
+
+/* Looks at pages of a set that take as long as one page that is dropped. Not tuned. */
+#define LOOKS_PER_PAGE 64
+
+/* Of a tenant with more slices of pages than this not all sets are weighed at once: that would take
+ * more than some 1.5 ms. Not tuned. */
+#define WEIGH_SLICES 128
+
+/* Then as many are, of all its namespaces, as take so many slices of looks, and a set more. A look
+ * takes longer there, as it goes by the tree. Not tuned. */
+#define WEIGH_FEW_SLICES 32
+
+/* Pages that are built upon a set in others, of those sets: with more of them the set stays. Not
+ * tuned. */
+#define WEIGH_BELOW_MAX 1024
+
+static void count_own(struct tenant *t, uint64_t n)
+{
+        if (n > 0)
+                blame_note(t, t, n, 0);
+}
+
+/* A leaf that was used since is what somebody continues now: texts whose ends lie below have tips
+ * and no leaf, and the only leaf may be the page that was published last. Not tuned. */
+#define FRESH_SEC 1
+
+static bool is_fresh(const struct ns *ns, uint32_t page)
+{
+        return ns->tiers[TIER_DEVICE].pool->below &&
+               ns_note(ns, page)->used_sec + FRESH_SEC > store_now_sec(ns_store(ns));
+}
+
+/* Until nothing of the device but leaves of the tree is a victim; spares: but those that are fresh.
+ */
+static bool evict_leaves(
+        struct ns *ns, uint32_t n, uint64_t now_nsec, bool spares, uint64_t *n_evicted)
+{
+        struct lines_ahead ahead = {0};
+
+        while (ns_n_room(ns) < n) {
+                uint32_t victim = ns->evict->victim(ns->policy, TIER_DEVICE, EVICT_DROP, now_nsec);
+
+                if (victim == NODE_NONE || (spares && is_fresh(ns, victim)))
+                        return false;
+                lines_prefetch_victims(&ahead, ns, victim);
+                *n_evicted += ns_evict_leaf(ns, victim);
+        }
+        return true;
+}
+
+/* What continues a tip lies in lower tiers, and goes before it. False: somebody reads that. */
+static bool evict_tip(struct ns *ns, uint32_t page, uint64_t *n_evicted)
+{
+        uint32_t leaf;
+
+        do {
+                leaf = tree_leaf_below(&ns->tree, page);
+                if (!places_is_idle(ns, leaf) || !ns_evict_leaf(ns, leaf))
+                        return false;
+                (*n_evicted)++;
+        } while (leaf != page);
+        return true;
+}
+
+/* Tips that can't go now, of one call: so many are passed over. Not tuned. */
+#define MAX_BLOCKED 16
+
+static void evict_tips(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n_evicted)
+{
+        uint32_t blocked[MAX_BLOCKED], n_blocked = 0;
+
+        while (ns_n_room(ns) < n && n_blocked < MAX_BLOCKED) {
+                uint32_t tip = ns->evict->victim(ns->policy, TIER_DEVICE, EVICT_DEMOTE, now_nsec);
+
+                if (tip == NODE_NONE)
+                        break;
+                if (evict_tip(ns, tip, n_evicted))
+                        continue;
+                if (!places_is_idle(ns, tip)) /* it is held by now, and named no more */
+                        continue;
+                ns->evict->lock(ns->policy, tip);
+                blocked[n_blocked++] = tip;
+        }
+        while (n_blocked > 0)
+                ns->evict->unlock(ns->policy, blocked[--n_blocked]);
+}
+
+bool reclaim_pages(struct ns *ns, uint32_t n, uint64_t now_nsec)
+{
+        struct store *store = ns_store(ns);
+        uint64_t n_evicted = 0;
+
+        assert(ns->keep_idle_sets);
+
+        store->making_room = ns->tenant;
+        do {
+                if (!evict_leaves(ns, n, now_nsec, true, &n_evicted) && ns->tree.n_tiers > 1)
+                        evict_tips(ns, n, now_nsec, &n_evicted);
+                (void)evict_leaves(ns, n, now_nsec, false, &n_evicted);
+        } while (ns_n_room(ns) < n && transfer_call_off(ns));
+        store->making_room = NULL;
+        count_own(ns->tenant, n_evicted);
+        return ns_n_room(ns) >= n;
+}
+
+#define HELD UINT32_MAX /* in counts of pages: a pinned one is among them */
+
+static uint32_t add_counts(uint32_t a, uint32_t b)
+{
+        return (uint32_t)MIN((uint64_t)a + b, (uint64_t)HELD);
+}
+
+/* below[i], zero before or HELD: the pages at or below node i, HELD where one is pinned. Children
+ * first. */
+static void count_tree(const struct ns *ns, uint32_t root, uint32_t *below)
+{
+        uint32_t node = tree_leaf_below(&ns->tree, root), up, next;
+
+        for (;; node = next == NODE_NONE ? up : tree_leaf_below(&ns->tree, next)) {
+                below[node] = add_counts(below[node], 1);
+                if (node == root)
+                        return;
+                up = tree_parent(&ns->tree, node);
+                next = tree_next_sibling(&ns->tree, node);
+                below[up] = add_counts(below[up], below[node]);
+        }
+}
+
+static void mark_held(uint32_t page, void *below)
+{
+        ((uint32_t *)below)[page] = HELD;
+}
+
+/* Of the whole namespace in one pass. NULL: no memory. */
+static uint32_t *count_subtrees(const struct ns *ns)
+{
+        const struct tree *t = &ns->tree;
+        uint32_t *below = calloc(t->n_nodes, sizeof(*below));
+
+        if (below)
+                ns_find_pinned(ns, mark_held, below);
+        if (below)
+                nsset_find_held(ns, mark_held, below);
+        for (uint32_t node = 0; below && node < t->n_nodes; node++)
+                if (tree_has(t, node) && tree_parent(t, node) == NODE_NONE)
+                        count_tree(ns, node, below);
+        return below;
+}
+
+/* What is known of subtrees: all of the namespace's were counted, or each is when it is asked for.
+ */
+struct scales {
+        const uint32_t *below; /* count_subtrees(); NULL: not counted */
+        uint64_t look;         /* what one page takes then: so many looks at a record */
+        uint64_t looks;        /* that are left, of one set */
+};
+
+static bool is_held(const struct ns *ns, uint32_t page)
+{
+        return page_pins(ns_page(ns, page)) > 0 || shared_is_pinned(ns, page) ||
+               !nsset_may_evict(ns, page);
+}
+
+/* The pages at or below this one; HELD where one is pinned, or looks don't suffice. */
+static uint32_t count_below(const struct ns *ns, uint32_t top, struct scales *s)
+{
+        uint32_t n = 0;
+
+        if (s->below)
+                return s->below[top];
+        for (uint32_t node = top; node != NODE_NONE; node = tree_next_below(&ns->tree, top, node)) {
+                if (s->looks < s->look || is_held(ns, node))
+                        return HELD;
+                s->looks -= s->look;
+                n++;
+        }
+        return n;
+}
+
+/*
+ * Bytes that leave the cache with the set: what lies below its pages goes too, in whichever set.
+ * COST_HELD where something there is granted or pinned, or can't all be looked at. A branch that
+ * leaves the set and comes back is counted twice: the cost is never too low.
+ */
+#define COST_HELD UINT64_MAX
+
+/* Is it cached, or in a window alone? */
+static bool may_go(const struct ns *ns, uint32_t page)
+{
+        return ns_page(ns, page)->state == PAGE_SEALED || ns_page_is_kept(ns, page);
+}
+
+/* What its page takes with it, where that isn't counted with another page of the set; HELD. */
+static uint32_t page_cost(const struct extent_set *set, uint32_t page, struct scales *s)
+{
+        const struct ns *ns = set->ns;
+        const struct page *p = ns_page(ns, page);
+        uint32_t parent;
+
+        if (p->state == PAGE_FREE || p->state == PAGE_NULL)
+                return 0;
+        if (!may_go(ns, page) || (s->below ? s->below[page] == HELD : is_held(ns, page)))
+                return HELD;
+        if (p->state == PAGE_DETACHED)
+                return 1; /* and the rest of its window */
+        if (ns_page_is_stale(ns, p))
+                return 0;
+        parent = tree_parent(&ns->tree, page);
+        return parent == NODE_NONE || parent / ns->geometry.set_pages != set->index
+                       ? count_below(ns, page, s)
+                       : 0;
+}
+
+static uint64_t set_cost(const struct extent_set *set, struct scales *s)
+{
+        const struct ns *ns = set->ns;
+        uint32_t n = ns->geometry.set_pages, first = set->index * n;
+        uint64_t n_pages = 0;
+
+        for (uint32_t page = first; page < first + n; page++) {
+                uint32_t cost = page_cost(set, page, s);
+
+                if (cost == HELD)
+                        return COST_HELD;
+                n_pages += cost;
+        }
+        return n_pages * ns->layout.plane_page_bytes * ns->layout.n_planes;
+}
+
+static bool has_unmapped_set(const struct ns_tier *tier)
+{
+        list_for_each (set, &tier->sets_bound, struct extent_set, link)
+                if (set->n_mapped == 0)
+                        return true;
+        return false;
+}
+
+/* May it give way at all? */
+static bool is_on_scales(const struct extent_set *set)
+{
+        const struct ns *ns = set->ns;
+
+        return set->n_mapped == 0 &&
+               !(set->tier == &ns->device && set_is_idle(set) && ns_awaits_sets(ns));
+}
+
+/* Without memory to count in, no set of the namespace gives way. Returns how many pages it looked
+ * at. */
+static uint64_t weigh_all(struct ns *ns, struct ns_tier *tier)
+{
+        _cleanup_free_ uint32_t *below = NULL;
+
+        list_for_each (set, &tier->sets_bound, struct extent_set, link) {
+                if (!is_on_scales(set))
+                        continue;
+                if (!below)
+                        below = count_subtrees(ns);
+                if (below)
+                        set->cost_bytes = set_cost(set, &(struct scales){.below = below});
+        }
+        return below ? ns->tree.n_nodes : 0;
+}
+
+/* Of one page: its record and node, a counter of each client, the set's other namespaces. */
+static uint64_t look_of(const struct ns *ns)
+{
+        uint64_t n = ns->set ? 4 : 1;
+
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                n++;
+        return n;
+}
+
+/* From the set that was bound last on. Those that were looked at come to the front of the list:
+ * next time it is the turn of others. Returns how many looks it took. */
+static uint64_t weigh_few(struct ns *ns, struct ns_tier *tier, uint64_t most)
+{
+        uint64_t look = look_of(ns), n_looks = 0;
+        uint64_t of_set = look * (ns->geometry.set_pages + WEIGH_BELOW_MAX);
+
+        for (uint32_t n = tier->n_sets; n > 0 && n_looks < most; n--) {
+                struct extent_set *set = list_last(&tier->sets_bound, struct extent_set, link);
+                struct scales s = {.look = look, .looks = of_set};
+
+                list_remove(&set->link);
+                list_prepend(&tier->sets_bound, &set->link);
+                if (!is_on_scales(set))
+                        continue;
+                set->cost_bytes = set_cost(set, &s);
+                n_looks += of_set - s.looks + look;
+        }
+        return n_looks;
+}
+
+static bool has_weighed_set(const struct ns_tier *tier)
+{
+        list_for_each (set, &tier->sets_bound, struct extent_set, link)
+                if (set->cost_bytes != COST_HELD)
+                        return true;
+        return false;
+}
+
+/* Not again and again for nothing. But nobody is refused by what was weighed before others went, or
+ * were let go by who had them mapped. */
+static bool is_time_to_weigh(const struct ns *ns, const struct ns_tier *tier)
+{
+        return ns_store(ns)->now_nsec >= tier->weigh_after_nsec ||
+               (tier->has_lighter && !has_weighed_set(tier));
+}
+
+/* most: looks; UINT64_MAX: all sets are weighed. Returns how many it took. */
+static uint64_t weigh_tier(struct ns *ns, struct ns_tier *tier, uint64_t most)
+{
+        uint64_t now_nsec = ns_store(ns)->now_nsec, n_looks;
+
+        if (most == 0 || !is_time_to_weigh(ns, tier))
+                return 0;
+        tier->has_lighter = false;
+        if (has_unmapped_set(tier)) {
+                ns_look_again(ns, NS_LOOK_PAGES);
+                if (tier == &ns->device)
+                        magazine_drain_ns(ns);
+        }
+        list_for_each (set, &tier->sets_bound, struct extent_set, link)
+                set->cost_bytes = COST_HELD;
+        n_looks = most == UINT64_MAX ? weigh_all(ns, tier) : weigh_few(ns, tier, most);
+        if (n_looks > NS_LOOK_PAGES || most != UINT64_MAX)
+                tier->weigh_after_nsec = now_nsec + n_looks * WEIGH_NSEC / NS_LOOK_PAGES;
+        return n_looks;
+}
+
+/* To weigh all sets goes through all pages of the tenant's namespaces. */
+static bool may_weigh_all(const struct tenant *t)
+{
+        uint64_t most = (uint64_t)WEIGH_SLICES * t->store->drop_slice_pages, n = 0;
+
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                n += (uint64_t)ns_n_sets(ns) * ns->geometry.set_pages;
+        return n <= most;
+}
+
+/* Where sets are looked for. */
+struct place {
+        const struct ns *spare;  /* not there; NULL */
+        const struct pool *pool; /* NULL: any of `tier` */
+        enum tier_kind tier;
+};
+
+static bool may_take_from(struct ns *ns, const struct place *p)
+{
+        return ns != p->spare && (!p->pool || ns_tier_on(ns, p->pool));
+}
+
+/* What cheapest_set() goes by; gives idle sets back by the way. Evicting sets makes others cheaper,
+ * never dearer: it need not be done again after each. */
+static void weigh_sets(struct tenant *t, const struct place *p)
+{
+        uint64_t few = (uint64_t)WEIGH_FEW_SLICES * t->store->drop_slice_pages, n;
+        uint64_t most = may_weigh_all(t) ? UINT64_MAX : few;
+
+        list_for_each (ns, &t->namespaces, struct ns, link) {
+                if (!may_take_from(ns, p))
+                        continue;
+                n = weigh_tier(ns, &ns->tiers[p->tier], most);
+                if (most != UINT64_MAX)
+                        most -= MIN(n, most);
+        }
+}
+
+/* Since it was weighed? */
+static bool has_become_held(const struct extent_set *set)
+{
+        if (set->n_mapped > 0)
+                return true;
+        for (uint32_t i = 0; i < set->ns->geometry.set_pages; i++) {
+                const struct page *p = &set->pages[i];
+
+                if (page_pins(p) > 0 ||
+                        (!may_go(set->ns, set->index * set->ns->geometry.set_pages + i) &&
+                                p->state != PAGE_FREE && p->state != PAGE_NULL))
+                        return true;
+        }
+        return false;
+}
+
+/* It goes, unless a client has pinned something in it meanwhile. by: for whose lease. */
+static void evict_set(struct extent_set *set, const struct tenant *by)
+{
+        struct ns *ns = set->ns;
+        struct tenant *t = ns->tenant;
+        uint32_t n = ns->geometry.set_pages, first = set->index * n;
+        uint64_t before = t->counters.evictions;
+
+        if (has_become_held(set)) {
+                set->cost_bytes = COST_HELD;
+                return;
+        }
+        ns->keep_idle_sets = true;
+        t->store->making_room = by;
+        set->recall.in_visit = true;
+        (void)sessions_leave_set(set);
+        for (uint32_t page = first; page < first + n; page++) {
+                struct page *p = ns_page(ns, page);
+
+                if (ns_page_is_stale(ns, p))
+                        ns_sweep_page(ns, page);
+                else if (p->state == PAGE_SEALED)
+                        ns_drop_subtree(ns, page, EVICT_PRESSURE);
+        }
+        set->recall.in_visit = false;
+        t->store->making_room = NULL;
+        blame_note(t, by, t->counters.evictions - before, set_is_idle(set));
+        set->tier->has_lighter |= set_is_idle(set);
+        if (set_is_idle(set))
+                set_unbind(set);
+        else
+                set->cost_bytes = COST_HELD;
+        ns_trim(ns);
+}
+
+/*
+ * The weighed set of one tenant that takes the least with it. Of equals the one bound last: it
+ * continues what the earlier ones began. NULL: none.
+ */
+static struct extent_set *cheapest_set(struct tenant *t, const struct place *p)
+{
+        struct extent_set *best = NULL;
+
+        list_for_each (ns, &t->namespaces, struct ns, link) {
+                if (!may_take_from(ns, p))
+                        continue;
+                list_for_each (set, &ns->tiers[p->tier].sets_bound, struct extent_set, link)
+                        if (set->cost_bytes != COST_HELD &&
+                                (!best || set->cost_bytes <= best->cost_bytes))
+                                best = set;
+        }
+        return best;
+}
+
+/* Over its limit, and something of it is going: no more goes in its stead. */
+static bool is_shrinking(const struct tenant *t, enum tier_kind tier)
+{
+        return !account_fits(&t->accounts[tier], 0) && recall_is_under_way(t, tier);
+}
+
+bool reclaim_sets_of_tenant(
+        struct tenant *t, enum tier_kind tier, const struct ns *spare, uint64_t bytes)
+{
+        const struct place place = {.spare = spare, .tier = tier};
+
+        if (account_fits(&t->accounts[tier], bytes))
+                return true;
+        if (is_shrinking(t, tier))
+                return false;
+        weigh_sets(t, &place);
+        while (!account_fits(&t->accounts[tier], bytes)) {
+                struct extent_set *set = cheapest_set(t, &place);
+
+                if (!set)
+                        return false;
+                evict_set(set, spare ? t : NULL);
+        }
+        return true;
+}
+
+/* Page records that a set that is weighed takes, more or less: those of it are looked at, and its
+ * pages go with all below them. */
+static uint64_t pages_to_evict(const struct extent_set *set)
+{
+        const struct ns_layout *l = &set->ns->layout;
+
+        return set->cost_bytes / (l->plane_page_bytes * l->n_planes) +
+               set->ns->geometry.set_pages / LOOKS_PER_PAGE + 1;
+}
+
+/* They go by what is in use of each alone. */
+static void forget_costs(struct tenant *t, enum tier_kind tier)
+{
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                list_for_each (set, &ns->tiers[tier].sets_bound, struct extent_set, link)
+                        set->cost_bytes = 0;
+}
+
+/* As many sets as a slice of pages has room for. */
+static void evict_slice(struct tenant *t, enum tier_kind tier)
+{
+        const struct place place = {.tier = tier};
+        uint64_t left = t->store->drop_slice_pages;
+        struct extent_set *set;
+
+        weigh_sets(t, &place);
+        while (!account_fits(&t->accounts[tier], 0) && (set = cheapest_set(t, &place))) {
+                uint64_t n = pages_to_evict(set);
+
+                if (n > left)
+                        return;
+                left -= n;
+                evict_set(set, NULL);
+        }
+}
+
+void reclaim_over_limits(struct tenant *t)
+{
+        bool all = true;
+
+        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++) {
+                if (account_fits(&t->accounts[tier], 0))
+                        continue;
+                if (may_weigh_all(t))
+                        evict_slice(t, tier);
+                else
+                        forget_costs(t, tier);
+                all &= account_fits(&t->accounts[tier], 0);
+        }
+        if (!all)
+                (void)recall_excess(t);
+}
+
+bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare)
+{
+        const struct place place = {.spare = spare, .tier = TIER_DEVICE};
+        uint64_t before = t->account.charged_bytes;
+        struct extent_set *set;
+
+        if (is_shrinking(t, TIER_DEVICE))
+                return false;
+        weigh_sets(t, &place);
+        while (t->account.charged_bytes >= before && (set = cheapest_set(t, &place)))
+                evict_set(set, t);
+        return t->account.charged_bytes < before;
+}
+
+bool reclaim_set_of_stake(struct stake *victim, const struct ns *spare, const struct tenant *by)
+{
+        const struct place place = {spare, victim->pool, victim->pool->tier};
+        uint64_t before = victim->charged_bytes;
+        struct extent_set *set;
+
+        weigh_sets(victim->tenant, &place);
+        while (victim->charged_bytes >= before && (set = cheapest_set(victim->tenant, &place)))
+                evict_set(set, by);
+        return victim->charged_bytes < before;
+}

@@ -1,0 +1,453 @@
+#include "daemon/core/reclaim/room.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/reclaim/compact.h"
+#include "daemon/core/reclaim/reclaim.h"
+#include "daemon/core/sessions/session.h"
+#include "proto/status.h"
+
+#define SWEEP_BATCH \
+        1024 /* page records looked at between two checks whether there is enough; not tuned */
+
+/*
+ * Binds sets until there are `n` FREE pages, or are to come, beside those that other leases wait
+ * for. 0 where there are n; else what set_bind() said.
+ */
+static int bind_sets(struct ns *ns, uint32_t n, struct detail *d)
+{
+        struct extent_set *set;
+        int r = 0;
+
+        while ((r == 0 || r == -EINPROGRESS) && ns_n_coming(ns) < n + ns->n_wanted)
+                r = set_bind(ns, &set, d);
+        return ns_n_coming(ns) >= n ? 0 : r;
+}
+
+/*
+ * Most FREE pages the namespace could have if everything idle gave way, wherever it is. A lease
+ * beyond that is refused before anything is evicted for it. Pages pinned in segments that weren't
+ * met yet count as idle.
+ */
+static uint64_t pages_within_reach(const struct ns *ns)
+{
+        uint64_t limit = region_reach(ns->device.stake);
+        uint64_t sets = MAX(limit / ns->geometry.set_bytes,
+                (uint64_t)ns->device.n_sets + ns->device.n_preparing);
+        uint64_t pages = MIN(sets, (uint64_t)ns->geometry.tiers[TIER_DEVICE].n_sets) *
+                         ns->geometry.set_pages;
+        uint64_t busy = ns->device.n_pages[PAGE_GRANTED] - ns->n_ready +
+                        ns->device.n_pages[PAGE_MOVING] + ns->device.n_pinned + ns->n_watched +
+                        ns->device.n_withheld + ns->keep_page_zero;
+
+        return pages > busy ? pages - busy : 0;
+}
+
+static bool has_slot(const struct ns *ns)
+{
+        return ns->device.n_sets + ns->device.n_preparing < ns->geometry.tiers[TIER_DEVICE].n_sets;
+}
+
+/* Windows of sessions go, until `n` pages are FREE or to come; `open`: of open ones, too. */
+static bool take_windows(struct ns *ns, uint32_t n, bool open)
+{
+        while (ns_n_coming(ns) < n && sessions_give_way(ns, open))
+                ;
+        return ns_n_coming(ns) >= n;
+}
+
+/* Evicts until `n` pages are FREE or to come, where idle magazines don't do; where that is too
+ * little, looks at `n_look` watched ones first. */
+static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
+{
+        uint64_t now_nsec = ns_store(ns)->now_nsec;
+
+        if (magazine_trim_idle(ns, now_nsec) > 0 && ns_n_coming(ns) >= n)
+                return true;
+        if (take_windows(ns, n, false))
+                return true;
+        n -= (uint32_t)MIN((uint64_t)n, ns->device.n_preparing_pages);
+        if (reclaim_pages(ns, n, now_nsec))
+                return true;
+        ns_look_again(ns, n_look);
+        return reclaim_pages(ns, n, now_nsec);
+}
+
+/* Pages of the namespace that may give way: at most so many are idle. */
+static uint64_t idle_pages(const struct ns *ns)
+{
+        return ns->device.n_pages[PAGE_SEALED] + ns->device.n_pages[PAGE_DETACHED] -
+               ns->device.n_pinned + ns->n_ready;
+}
+
+/* Sets to bind for `n` pages, beside what other leases wait for. */
+static uint64_t n_lacking(const struct ns *ns, uint32_t n)
+{
+        uint64_t wanted = n + ns->n_wanted, coming = ns_n_coming(ns);
+        uint64_t set_pages = ns->geometry.set_pages;
+
+        return wanted > coming ? (wanted - coming + set_pages - 1) / set_pages : 0;
+}
+
+/* Of `most` sets, as many as are admitted together. */
+static uint64_t n_admitted(const struct ns *ns, uint64_t most)
+{
+        uint64_t low = 0, high = most;
+
+        while (low < high) {
+                uint64_t middle = high - (high - low) / 2;
+
+                if (region_admits(ns->device.stake, middle * ns->geometry.set_bytes) ==
+                        LEASE_REASON_NONE)
+                        low = middle;
+                else
+                        high = middle - 1;
+        }
+        return low;
+}
+
+/* Why not all of them are; there is no slot where they are. */
+static enum lease_reason reason_of(const struct ns *ns, uint32_t n)
+{
+        uint64_t bytes = MAX(n_lacking(ns, n), UINT64_C(1)) * ns->geometry.set_bytes;
+        enum lease_reason reason = region_admits(ns->device.stake, bytes);
+
+        return reason == LEASE_REASON_NONE ? LEASE_REASON_POOL_FULL : reason;
+}
+
+static int status_of(enum lease_reason reason)
+{
+        return reason == LEASE_REASON_QUOTA ? KVL_STATUS_QUOTA : KVL_STATUS_FULL;
+}
+
+/* Binds what is lacking, or a part of it where idle pages may do for the rest; else none. Returns
+ * as bind_sets(). */
+static int bind_lacking(struct ns *ns, uint32_t n, struct detail *d)
+{
+        uint64_t lacking = n_lacking(ns, n), admitted;
+
+        if (lacking == 0)
+                return 0;
+        admitted = n_admitted(ns, lacking);
+        if (admitted < lacking &&
+                ns_n_coming(ns) + admitted * ns->geometry.set_pages + idle_pages(ns) < n)
+                return status_of(reason_of(ns, n));
+        return bind_sets(ns, n, d);
+}
+
+/* The pool is in the way: who has more than is fair gives what the stake deserves. True where more
+ * is admitted now. */
+static bool ask_others(struct ns *ns, uint32_t n)
+{
+        const struct account *limit = ns->device.stake->account;
+        uint64_t set_bytes = ns->geometry.set_bytes, lacking = n_lacking(ns, n);
+        uint64_t left = limit->limit_bytes - MIN(limit->charged_bytes, limit->limit_bytes);
+        uint64_t most = MIN(lacking, left / set_bytes);
+
+        if (most == 0 || !has_slot(ns) ||
+                region_admits(ns->device.stake, most * set_bytes) != LEASE_REASON_POOL_FULL)
+                return false;
+        region_note_want(ns->device.stake, set_bytes, most * set_bytes, ns_store(ns)->now_nsec);
+        for (; most > 0; most /= 2)
+                if (region_make_room(ns->device.stake, ns, most * set_bytes))
+                        return true;
+        return false;
+}
+
+/* The tenant's own sets that nobody has mapped, elsewhere. */
+static bool reclaim_own(struct ns *ns, uint32_t n)
+{
+        struct stake *s = ns->device.stake;
+        uint64_t before = s->charged_bytes;
+        bool is_less;
+
+        if (!has_slot(ns))
+                return false; /* another set has no place, whoever gives way */
+        is_less = reason_of(ns, n) == LEASE_REASON_QUOTA ? reclaim_set_of_tenant(ns->tenant, ns)
+                                                         : reclaim_set_of_stake(s, ns, s->tenant);
+        s->given_bytes += before - MIN(before, s->charged_bytes);
+        return is_less;
+}
+
+/* From the cheapest to the dearest way to come by pages. 0 with `n` FREE pages or pages to come, or
+ * why not. */
+static int make_room(struct ns *ns, uint32_t n, struct detail *d)
+{
+        bool is_less = true;
+        int r;
+
+        while (ns_n_room(ns) < n && ns_sweep(ns, SWEEP_BATCH))
+                ;
+        r = bind_lacking(ns, n, d);
+        if (r == 0)
+                return 0;
+        if (n > pages_within_reach(ns))
+                ns_look_again(ns, NS_LOOK_PAGES);
+        if (n > pages_within_reach(ns))
+                return r < 0 ? r : status_of(region_nearest(ns->device.stake));
+        if (r > 0 && ask_others(ns, n))
+                r = bind_lacking(ns, n, d);
+        /* A device out of memory below its budget is no reason to refuse what is cached here. */
+        while (r != 0) {
+                if (ns_n_coming(ns) + idle_pages(ns) >= n && evict_pages(ns, n, NS_LOOK_PAGES))
+                        return 0;
+                /* Before others give anything: what was granted ahead and isn't used. */
+                magazine_drain_ns(ns);
+                if (ns_n_coming(ns) >= n)
+                        return 0;
+                /* Of descriptors a set of its own gives some back, as of memory. */
+                if ((r < 0 && r != -EMFILE) || !is_less)
+                        return take_windows(ns, n, true) ? 0 : r;
+                /* Recalled sets may be gone by now, too. */
+                is_less = reclaim_own(ns, n);
+                r = bind_lacking(ns, n, d);
+        }
+        return r;
+}
+
+/* No set of this layout fits the limit, whatever is given back: only the layout or the limit help.
+ */
+static int refuse_set_size(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char set[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
+
+        return detail_set(d, KVL_STATUS_QUOTA,
+                "an extent set of namespace %s takes %s (%u planes, pages of %llu bytes in each), "
+                "more than the limit of %s of tenant %s; choose plane_page_bytes with more factors "
+                "of two, or raise the limit with: kvleasectl tenants set %s limit=...",
+                ns->name, format_bytes(ns->geometry.set_bytes, set), ns->layout.n_planes,
+                (unsigned long long)ns->layout.plane_page_bytes,
+                format_bytes(t->account.limit_bytes, limit), t->name, t->name);
+}
+
+static int refuse_quota(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char held[FORMAT_BYTES_MAX], limit[FORMAT_BYTES_MAX];
+        uint64_t n_pinned = 0, n_granted = 0;
+
+        if (ns->geometry.set_bytes > t->account.limit_bytes && ns->device.n_sets == 0)
+                return refuse_set_size(ns, d);
+        list_for_each (other, &t->namespaces, struct ns, link) {
+                n_pinned += other->device.n_pinned + other->n_watched;
+                n_granted += other->device.n_pages[PAGE_GRANTED] - other->n_ready;
+        }
+        return detail_set(d, KVL_STATUS_QUOTA,
+                "tenant %s holds %s of its limit of %s and too little of it can be evicted (%llu "
+                "pages pinned, %llu granted); release pages or raise the limit with: kvleasectl "
+                "tenants set %s limit=...",
+                t->name, format_bytes(t->account.charged_bytes, held),
+                format_bytes(t->account.limit_bytes, limit), (unsigned long long)n_pinned,
+                (unsigned long long)n_granted, t->name);
+}
+
+static int refuse_reservation(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char held[FORMAT_BYTES_MAX], reserve[FORMAT_BYTES_MAX];
+
+        return detail_set(d, KVL_STATUS_FULL,
+                "tenant %s holds %s of the %s that are reserved for it on device %s, keeps to that "
+                "(burst=queue), and too little of it can be evicted; release pages, raise the "
+                "reservation with: kvleasectl tenants set %s reserve=..., or let it use what all "
+                "share: burst=pool",
+                t->name, format_bytes(ns->device.stake->charged_bytes, held),
+                format_bytes(ns->device.stake->reserve_bytes, reserve),
+                ns->device.pool->props->name, t->name);
+}
+
+static int refuse_owed(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char held[FORMAT_BYTES_MAX], reserve[FORMAT_BYTES_MAX];
+
+        return detail_set(d, KVL_STATUS_FULL,
+                "tenant %s holds %s of the %s that are reserved for it on device %s; others still "
+                "have the rest and were asked to give it back: try again, or see: kvleasectl "
+                "regions",
+                t->name, format_bytes(ns->device.stake->charged_bytes, held),
+                format_bytes(ns->device.stake->reserve_bytes, reserve),
+                ns->device.pool->props->name);
+}
+
+/* Other tenants appear as bytes only: their names are none of this one's business. */
+static int refuse_full(const struct ns *ns, struct detail *d)
+{
+        char budget[FORMAT_BYTES_MAX], own[FORMAT_BYTES_MAX], others[FORMAT_BYTES_MAX];
+        char idle[FORMAT_BYTES_MAX], reserved[FORMAT_BYTES_MAX + 64] = "";
+        const struct pool *pool = ns->device.pool;
+        uint64_t own_bytes = ns->device.stake->charged_bytes;
+        uint64_t idle_bytes = pool->idle_reserve_bytes - stake_idle(ns->device.stake);
+
+        if (region_is_reserved(ns->device.stake, ns->geometry.set_bytes))
+                return refuse_owed(ns, d);
+        if (idle_bytes > 0)
+                snprintf(reserved, sizeof(reserved), " and have another %s reserved",
+                        format_bytes(idle_bytes, idle));
+        return detail_set(d, KVL_STATUS_FULL,
+                "device %s is full: of its budget of %s tenant %s holds %s (%llu pages of "
+                "namespace "
+                "%s pinned, %llu granted), other tenants hold %s%s, and too little of it can be "
+                "evicted; release pages, or give the device a larger budget",
+                pool->props->name, format_bytes(pool->account.limit_bytes, budget),
+                ns->tenant->name, format_bytes(own_bytes, own),
+                (unsigned long long)(ns->device.n_pinned + ns->n_watched), ns->name,
+                (unsigned long long)(ns->device.n_pages[PAGE_GRANTED] - ns->n_ready),
+                format_bytes(pool->account.charged_bytes - own_bytes, others), reserved);
+}
+
+static int explain_refusal(struct ns *ns, enum lease_reason why, struct detail *d)
+{
+        switch (why) {
+        case LEASE_REASON_QUOTA:
+                return refuse_quota(ns, d);
+        case LEASE_REASON_RESERVATION_FULL:
+                return refuse_reservation(ns, d);
+        default:
+                return refuse_full(ns, d);
+        }
+}
+
+/* What was being made for it failed, and it is not tried again: what is idle here may do. */
+static int do_without(struct ns *ns, uint32_t n, struct detail *d)
+{
+        int r = ns->failure.code;
+
+        detail_set(d, r, "%s", ns->failure.why.text);
+        ns->failure.code = 0;
+        if (n <= pages_within_reach(ns) && evict_pages(ns, n, NS_LOOK_PAGES))
+                return 0;
+        magazine_drain_ns(ns);
+        return ns_n_coming(ns) >= n ? 0 : r;
+}
+
+/* Where it was for nothing that could be tried, the nearer of the limits. */
+static enum lease_reason reason_for(const struct ns *ns, uint32_t n, int r)
+{
+        if (r < 0)
+                return LEASE_REASON_DEVICE;
+        return n > pages_within_reach(ns) ? region_nearest(ns->device.stake) : reason_of(ns, n);
+}
+
+int room_find(
+        struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        struct store *store = ns_store(ns);
+        uint64_t evictions = store->counters.evictions;
+        bool by_device = waited && ns->failure.code != 0, pressed;
+        struct detail failure = {0};
+        int r;
+
+        *ret_reason = LEASE_REASON_NONE;
+        ns->keep_idle_sets = true;
+        compact_call_off(ns);
+        store->asking = a;
+        ns->device.stake->given_bytes = 0;
+        r = by_device ? do_without(ns, n, d) : make_room(ns, n, &failure);
+        if (r != 0)
+                *ret_reason = by_device ? LEASE_REASON_DEVICE : reason_for(ns, n, r);
+        store->asking = NULL;
+        ns->device.stake->given_bytes = 0;
+        if (r < 0 && !by_device)
+                detail_set(d, r, "%s", failure.text);
+        if (r > 0 && !by_device)
+                r = explain_refusal(ns, *ret_reason, d);
+        /* Clients can't help a device that doesn't work. */
+        pressed = r > 0 || (r < 0 && !ns->device.pool->queue) ||
+                  store->counters.evictions != evictions;
+        if (pressed && store->on_pressure)
+                store->on_pressure(ns, store->callback_data);
+        if (r != 0 || ns_n_room(ns) >= n)
+                return r;
+        *ret_reason = LEASE_REASON_DEVICE;
+        return -EINPROGRESS;
+}
+
+/* Sets that the tenant may still bind. */
+static uint64_t n_sets_left(const struct ns *ns)
+{
+        uint64_t bytes = ns->geometry.set_bytes;
+        uint64_t slots =
+                ns->geometry.tiers[TIER_DEVICE].n_sets - ns->device.n_sets - ns->device.n_preparing;
+        uint64_t n = MIN(region_free(ns->device.stake) / bytes, slots);
+
+        /* By fair shares, and leases that wait, it may be fewer. */
+        if (n > 0 && region_admits(ns->device.stake, n * bytes) != LEASE_REASON_NONE)
+                n = n_admitted(ns, n);
+        return n;
+}
+
+uint64_t room_leasable(const struct ns *ns, uint64_t idle)
+{
+        uint64_t sets = n_sets_left(ns), wanted = ns->n_wanted;
+        uint64_t pages = ns_n_room(ns) + idle + sets * ns->geometry.set_pages;
+
+        if (ns_store(ns)->draining)
+                return 0;
+        if (sets > 0 && ns->keep_page_zero && !ns->sets[0])
+                wanted++;
+        return pages - MIN(pages, wanted);
+}
+
+int room_bind_run(struct ns *ns, uint32_t n)
+{
+        uint64_t n_sets = (n + (uint64_t)ns->geometry.set_pages - 1) / ns->geometry.set_pages;
+        struct extent_set *set;
+        int r = 0;
+
+        if (n_admitted(ns, n_sets) < n_sets)
+                return 0;
+        ns->keep_idle_sets = true;
+        compact_call_off(ns);
+        for (; n_sets > 0 && (r == 0 || r == -EINPROGRESS); n_sets--)
+                r = set_bind(ns, &set, NULL);
+        return r == -EINPROGRESS ? r : 0;
+}
+
+bool room_leaves_another(const struct ns *ns)
+{
+        uint64_t another = MAX(ns->geometry.set_bytes, ns->device.pool->extent_bytes);
+
+        return region_admits(ns->device.stake, ns->geometry.set_bytes + another) ==
+               LEASE_REASON_NONE;
+}
+
+/* Inline a set is made at once, and can be taken back. `is_needed`: soon, for sure. */
+static bool bind_ahead(struct ns *ns, uint32_t n, bool is_needed)
+{
+        struct extent_set *set;
+        int r = 0;
+
+        if (!ns->device.pool->queue || is_needed)
+                return bind_sets(ns, n, NULL) == 0;
+        while (r == 0 || r == -EINPROGRESS) {
+                if (ns_n_coming(ns) >= n + ns->n_wanted)
+                        return true;
+                if (!room_leaves_another(ns))
+                        break;
+                r = set_bind(ns, &set, NULL);
+        }
+        return ns_n_coming(ns) >= n;
+}
+
+void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear)
+{
+        ns->keep_idle_sets = true;
+        compact_call_off(ns);
+        while (ns_n_room(ns) < n + ns->n_wanted && ns_sweep(ns, SWEEP_BATCH))
+                ;
+        if (bind_ahead(ns, n, n_dear > 0) || n_dear == 0)
+                return;
+        if (ns_n_coming(ns) < n_dear && ask_others(ns, n_dear))
+                (void)bind_sets(ns, n_dear, NULL);
+        (void)evict_pages(ns, n_dear, 2 * n_dear);
+}

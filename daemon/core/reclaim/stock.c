@@ -1,0 +1,167 @@
+#include "daemon/core/reclaim/stock.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/reclaim/reclaim.h"
+#include "daemon/core/reclaim/room.h"
+#include "daemon/core/tiers/sink.h"
+
+/* Of what a namespace could have, at most this part is kept ready. Not tuned. */
+#define SHARE_OF_CAPACITY 4
+
+/* Fewer are no stream of leases: a handful now and then, on a device that makes a set at once. Not
+ * tuned. */
+#define PAGES_MIN 2
+
+/* Evicted for free_ahead at once, below a millisecond, ten times a second and as leases make it.
+ * Not tuned. */
+#define FREE_BATCH 512
+
+/* Nobody leases any more: what is kept goes back then, and no timer runs. Not tuned. */
+#define QUIET_NSEC (2000 * NSEC_PER_MSEC)
+
+void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
+{
+        struct store *s = ns_store(ns);
+
+        ahead_leased(&ns->ahead, n, now_nsec);
+        sink_note_lease(ns, n);
+        ns->is_leased = true;
+        if (ns_n_coming(ns) < MAX(ns->stock_pages, ns->free_pages / 2) + ns->n_wanted &&
+                s->on_stock)
+                s->on_stock(s->callback_data);
+}
+
+void stock_made(struct ns *ns, uint64_t took_nsec)
+{
+        ahead_made(&ns->ahead, took_nsec);
+}
+
+bool stock_keeps(const struct extent_set *set)
+{
+        const struct ns *ns = set->ns;
+
+        return set->tier == &ns->device && set->recall.state == RECALL_NONE &&
+               ns_n_room(ns) - set->n_free < MAX(ns->stock_pages, ns->free_pages);
+}
+
+bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
+{
+        return ns->ahead.last_nsec > 0 && now_nsec < ns->ahead.last_nsec + QUIET_NSEC;
+}
+
+/* Will more be leased soon? */
+static bool is_busy(const struct ns *ns, uint64_t now_nsec)
+{
+        return !ns_store(ns)->draining && !list_is_empty(&ns->attachments) &&
+               stock_is_leased(ns, now_nsec);
+}
+
+static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
+{
+        uint32_t n;
+
+        if (!is_busy(ns, now_nsec))
+                return 0;
+        n = ahead_pages(
+                &ns->ahead, tier_n_pages(&ns->geometry, TIER_DEVICE) / SHARE_OF_CAPACITY, now_nsec);
+        return n < PAGES_MIN ? 0 : n;
+}
+
+/* Somebody waits for room on the device: it is theirs. */
+static bool is_waited_for(const struct store *s, const struct pool *pool)
+{
+        list_for_each (a, &s->waits, struct attach, wait.link)
+                if (a->ns->device.pool == pool && a->wait.reason != LEASE_REASON_DEVICE)
+                        return true;
+        return false;
+}
+
+/* Inline one set at a time: it is made under everybody's eyes. */
+static void bind(struct ns *ns)
+{
+        struct extent_set *set;
+        int r;
+
+        ns->keep_idle_sets = true;
+        do {
+                if (ns_n_coming(ns) >= ns->stock_pages + ns->n_wanted || !room_leaves_another(ns))
+                        break;
+                r = set_bind(ns, &set, NULL);
+        } while (r == -EINPROGRESS);
+        ns->keep_idle_sets = false;
+}
+
+static uint32_t wanted_free(const struct ns *ns, uint64_t now_nsec)
+{
+        uint64_t held = (uint64_t)ns->device.n_sets * ns->geometry.set_pages;
+
+        return is_busy(ns, now_nsec) ? (uint32_t)(held * ns->tenant->attrs.free_ahead / 100) : 0;
+}
+
+/* Where FREE pages have become half of what they should be, and no set can be bound. */
+static void free_ahead(struct ns *ns, uint64_t now_nsec)
+{
+        uint64_t n = MIN((uint64_t)ns->free_pages, ns_n_room(ns) + FREE_BATCH);
+
+        ns->is_freeing |= ns_n_coming(ns) < ns->free_pages / 2;
+        if (!ns->is_freeing || room_leaves_another(ns))
+                return;
+        ns->keep_idle_sets = true;
+        (void)reclaim_pages(ns, (uint32_t)n, now_nsec);
+        ns->keep_idle_sets = false;
+        ns->is_freeing = ns_n_coming(ns) < ns->free_pages;
+}
+
+static bool work(struct ns *ns, uint64_t now_nsec)
+{
+        uint32_t was = MAX(ns->stock_pages, ns->free_pages);
+
+        if (!ns->is_leased)
+                return false;
+        ns->stock_pages = wanted(ns, now_nsec);
+        ns->free_pages = wanted_free(ns, now_nsec);
+        if (ns->stock_pages > 0 && !is_waited_for(ns_store(ns), ns->device.pool))
+                bind(ns);
+        free_ahead(ns, now_nsec);
+        if (MAX(ns->stock_pages, ns->free_pages) < was)
+                ns_trim(ns);
+        ns->is_leased = ns->stock_pages > 0 || ns->free_pages > 0;
+        return ns->is_leased;
+}
+
+bool stock_work(struct store *s, uint64_t now_nsec)
+{
+        bool more = false;
+
+        store_set_now(s, now_nsec);
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        more |= work(ns, now_nsec);
+        return more;
+}
+
+void stock_forget(struct ns *ns)
+{
+        ns->is_leased = false;
+        if (ns->stock_pages == 0 && ns->free_pages == 0)
+                return;
+        ns->stock_pages = ns->free_pages = 0;
+        ns_trim(ns);
+}
+
+uint64_t stock_figure(const struct store *s)
+{
+        uint64_t n = 0;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        n += MIN((uint64_t)ns->stock_pages, ns_n_room(ns));
+        return n;
+}

@@ -1,0 +1,157 @@
+#include "daemon/core/recovery/canary.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fault-point.h"
+#include "base/fd.h"
+#include "base/hash.h"
+#include "daemon/core/objects/store.h"
+#include "gpu/queue.h"
+#include "proto/status.h"
+
+uint64_t canary_bytes(const struct keep *k, const struct device_props *props)
+{
+        bool has_one = keep_is_on(k) && props->survives_restart && !props->is_cpu_memory;
+
+        return has_one ? props->granularity_bytes : 0;
+}
+
+/* With keeping on every device of a server is behind a queue. */
+static bool needs_one(const struct store *s, const struct pool *pool)
+{
+        return pool->queue && canary_bytes(&s->keep, pool->props) > 0;
+}
+
+/* ---- rows of the root -------------------------------------------------------------------------
+ */
+
+static bool is_of(const struct state_canary *row, const struct pool *pool)
+{
+        return atomic_load_explicit(&row->value, memory_order_acquire) != 0 &&
+               strncmp(row->device, pool->props->name, sizeof(row->device)) == 0;
+}
+
+static uint32_t number_of(const struct store *s, const struct state_canary *row)
+{
+        return (uint32_t)(row - s->state->canaries) + 1;
+}
+
+/* Of devices that this daemon doesn't have, or that need none. */
+static void free_others(struct store *s)
+{
+        for (uint32_t i = 0; i < STATE_CANARIES; i++) {
+                struct state_canary *row = &s->state->canaries[i];
+                bool is_used = false;
+
+                list_for_each (pool, &s->pools, struct pool, link)
+                        is_used |= needs_one(s, pool) && is_of(row, pool);
+                if (!is_used)
+                        atomic_store_explicit(&row->value, 0, memory_order_release);
+        }
+}
+
+static struct state_canary *find_row(struct store *s, const struct pool *pool)
+{
+        struct state_canary *unused = NULL;
+
+        for (uint32_t i = STATE_CANARIES; i-- > 0;) {
+                struct state_canary *row = &s->state->canaries[i];
+
+                if (is_of(row, pool))
+                        return row;
+                if (atomic_load_explicit(&row->value, memory_order_relaxed) == 0)
+                        unused = row;
+        }
+        return unused;
+}
+
+/* ---- one device -------------------------------------------------------------------------------
+ */
+
+/* 0: it holds; -errno with `why`. Takes the fd. */
+static int check(struct pool *pool, int fd, uint64_t value, char why[DEVICE_WHY_BYTES])
+{
+        struct job *job = job_new(JOB_CANARY, 1);
+        int r = -ENOMEM;
+
+        why[0] = '\0';
+        if (job) {
+                job->extents[0].handle.fd = fd;
+                job->canary = value;
+                r = queue_run(pool->queue, job, NULL, why);
+        }
+        if (r != -ETIMEDOUT) /* else the driver may yet look at it */
+                fd_close(fd);
+        return r;
+}
+
+static void explain(struct pool *pool, int r, const char *why, recover_say say, void *data)
+{
+        struct detail d;
+
+        if (r == -ESTALE)
+                (void)snprintf(pool->why, sizeof(pool->why),
+                        "it was reset, or its memory was cleared or lost power, since kvleased "
+                        "ended");
+        else
+                (void)snprintf(pool->why, sizeof(pool->why), "its canary can't be read: %.*s",
+                        (int)sizeof(pool->why) / 2, why[0] ? why : status_text(r));
+        (void)detail_set(&d, r, "all that was cached on device %s is gone: %s", pool->props->name,
+                pool->why);
+        if (say)
+                say(&d, data);
+}
+
+/* Another value, so that nobody takes what is there for it. */
+static void plan(struct store *s, struct pool *pool, struct state_canary *row)
+{
+        const struct queue_canary canary = {number_of(s, row), hash_seed_random().k0 | 1};
+
+        keep_drop(&s->keep, KEEP_CANARY, canary.number);
+        memset(row->device, 0, sizeof(row->device));
+        strcpy(row->device, pool->props->name);
+        FAULT_POINT("canary-before-value");
+        atomic_store_explicit(&row->value, canary.value, memory_order_release);
+        FAULT_POINT("canary-after-value");
+        queue_set_canary(pool->queue, &canary);
+}
+
+static int open_one(struct store *s, struct pool *pool, recover_say say, void *data)
+{
+        struct state_canary *row = find_row(s, pool);
+        char why[DEVICE_WHY_BYTES];
+        int fd = -ENOENT, r;
+
+        if (!row)
+                return -ENOSPC;
+        if (is_of(row, pool))
+                fd = s->keep.ops->take(s->keep.data, KEEP_CANARY, number_of(s, row));
+        pool->is_doubted = true;
+        if (fd >= 0) {
+                r = check(pool, fd, row->value, why);
+                pool->is_doubted = r < 0;
+                if (r == 0)
+                        return 0;
+                explain(pool, r, why, say, data);
+        }
+        plan(s, pool, row);
+        return 0;
+}
+
+int canaries_open(struct store *s, recover_say say, void *data, struct detail *d)
+{
+        int r = 0;
+
+        if (!keep_is_on(&s->keep))
+                return 0;
+        free_others(s);
+        list_for_each (pool, &s->pools, struct pool, link)
+                if (needs_one(s, pool) && r == 0)
+                        r = open_one(s, pool, say, data);
+        (void)state_drop_kind(&s->keep, KEEP_CANARY);
+        return r < 0 ? detail_set(d, r, "kvleased keeps memory of at most %d GPUs", STATE_CANARIES)
+                     : 0;
+}

@@ -1,0 +1,552 @@
+#include "daemon/core/recovery/recover-pages.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/fault-point.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+
+/* Pages that are fetched ahead: most of a recovery is waiting for memory. Not tuned. */
+#define AHEAD 16u
+
+/* What pages are sorted by. */
+enum order { BY_DEPTH, BY_AGE, N_ORDERS };
+
+/* A page that was found SEALED, of this epoch. */
+struct candidate {
+        uint32_t page;
+        uint32_t order[N_ORDERS]; /* placed.depth; UINT32_MAX - page_note.used_sec */
+};
+
+/*
+ * What index, tree and policy need to know of a page, gathered while its record is looked at. There
+ * are very many pages, and their records are shared memory in small pages: to look at one of them
+ * anywhere means to find its address first, which takes longer than all else.
+ */
+struct placed {
+        uint64_t hash;   /* of its key, for the index */
+        uint64_t id;     /* of its key, for the policy */
+        uint32_t parent; /* PAGE_NONE: begins a text */
+        uint32_t depth;  /* pages up to its end; 0: it is no candidate (any more) */
+        uint32_t mark;   /* in the tree: the deepest page down to it that has a mark
+                            (policy/ancestors.h); PAGE_NONE */
+        uint16_t tokens;
+};
+
+struct rebuild {
+        struct ns *ns;
+        struct recovery *r;
+        struct candidate *pages; /* owned; first in descending order of their numbers in each set */
+        struct candidate *other; /* owned; room for as many: sort() */
+        uint32_t n_pages;
+        struct placed *placed; /* owned; by page */
+        uint32_t oldest_sec;   /* when one of these was used last */
+        bool had_tags;
+        bool had_sessions; /* that end at a page, or hold it */
+};
+
+/* ---- each by itself ---------------------------------------------------------------------------
+ */
+
+static bool is_zero(const struct page_note *note)
+{
+        uint64_t words[sizeof(*note) / sizeof(uint64_t)], sum = 0;
+
+        memcpy(words, note, sizeof(words));
+        for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+                sum |= words[i];
+        return sum == 0;
+}
+
+/* What is derived from other pages, from clients, or from the segments. */
+static void forget_derived(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+        struct page_extra *extra;
+
+        p->n_pins = 0; /* or prev: who is FREE or GRANTED is linked anew */
+        p->next = PAGE_NONE;
+        p->mark = p->ready = p->reported = p->watched = p->given_back = p->announced = 0;
+        if (!ns_note(ns, page)->has_extra)
+                return;
+        extra = ns_make_extra(ns, page);
+        extra->tag_prev = extra->tag_next = 0;
+        extra->tails = extra->n_windows = 0;
+}
+
+static void wipe(struct page *p, struct page_note *note)
+{
+        memset(p->key, 0, sizeof(p->key));
+        p->tokens = 0;
+        p->end_token = 0;
+        p->owner = 0;
+        p->unindexed = 0;
+        if (!is_zero(note))
+                *note = (struct page_note){0};
+}
+
+static void keep_granted(struct page *p, struct page_note *note)
+{
+        uint64_t client = note->client;
+        uint32_t owner = p->owner, seq = note->seq;
+
+        wipe(p, note);
+        p->owner = owner;
+        note->client = client;
+        note->seq = seq;
+}
+
+/* What was published holds, as far as one record can say. */
+static bool holds(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        const struct page_note *note = ns_note(ns, page);
+
+        return p->tokens > 0 && p->tokens <= ns->layout.page_tokens && note->depth > 0 &&
+               (note->place.parent == PAGE_NONE) == (note->depth == 1) &&
+               records_page_holds(ns, page);
+}
+
+/* A page that was shown and can't be found from here on; whoever reads it goes on. */
+static void keep_detached(struct ns *ns, uint32_t page, bool is_whole)
+{
+        struct page *p = ns_page(ns, page);
+
+        p->unindexed &= is_whole;
+        tag_store(ns, page, 0);
+        if (p->state != PAGE_DETACHED)
+                page_turn(p, p->generation, PAGE_DETACHED);
+}
+
+/* Of a page that isn't page 0 where that is kept back. */
+static void recover_page(struct rebuild *b, uint32_t page)
+{
+        struct ns *ns = b->ns;
+        struct page *p = ns_page(ns, page);
+        struct page_note *note = ns_note(ns, page);
+        bool is_whole;
+
+        switch ((enum page_state)p->state) {
+        case PAGE_MOVING:
+                b->r->n_unfinished++;
+                page_turn(p, p->generation, PAGE_FREE);
+                wipe(p, note);
+                return;
+        case PAGE_FREE:
+                wipe(p, note);
+                return;
+        case PAGE_GRANTED:
+                b->r->n_granted++;
+                keep_granted(p, note);
+                return;
+        case PAGE_SEALED:
+        case PAGE_DETACHED:
+                break;
+        default: /* no such state: whoever has it mapped may be reading */
+                memset(p->key, 0, sizeof(p->key));
+        }
+        is_whole = holds(ns, page);
+        b->r->n_dropped[DROP_CHECKSUM] += !is_whole && p->state != PAGE_DETACHED;
+        b->r->n_detached += p->state == PAGE_DETACHED;
+        if (!is_whole || p->state != PAGE_SEALED) {
+                keep_detached(ns, page, is_whole);
+                return;
+        }
+        p->unindexed = 0;
+        if (ns_page_is_stale(ns, p)) {
+                tag_store(ns, page, 0);
+                ns->n_stale++;
+                return;
+        }
+        p->published_sec = MIN(p->published_sec, store_now_sec(ns_store(ns)));
+        note->used_sec = MIN(note->used_sec, store_now_sec(ns_store(ns)));
+        b->oldest_sec = MIN(b->oldest_sec, note->used_sec);
+        b->had_tags |= ns_extra(ns, page)->tag != 0;
+        b->pages[b->n_pages++] = (struct candidate){.page = page,
+                .order = {[BY_DEPTH] = note->depth, [BY_AGE] = UINT32_MAX - note->used_sec}};
+        b->placed[page] = (struct placed){.hash = shared_hash(&ns->shared, p->key),
+                .id = store_hash_key(ns_store(ns), p->key),
+                .parent = note->place.parent,
+                .depth = note->depth,
+                .tokens = p->tokens};
+}
+
+/* Whose generation the clients have seen already isn't used again. */
+static void raise_generation(struct ns *ns, uint32_t page)
+{
+        struct page *p = ns_page(ns, page);
+        uint64_t line =
+                atomic_load_explicit(&ns->shared.lines[page].state, memory_order_relaxed) >> 8;
+
+        if ((p->state == PAGE_FREE || p->state == PAGE_GRANTED) && line > p->generation)
+                page_turn(p, line, p->state);
+}
+
+static void recover_set(struct rebuild *b, struct extent_set *set)
+{
+        struct ns *ns = b->ns;
+        uint32_t n = ns->geometry.set_pages, first = set->index * n;
+
+        for (uint32_t i = n; i-- > 0;) {
+                struct page *p = &set->pages[i];
+                const struct page_extra *extra = ns_extra(ns, first + i);
+                bool was_announced = p->announced, is_fixed;
+
+                b->had_sessions |= extra->tails > 0 || extra->n_windows > 0;
+                forget_derived(ns, first + i);
+                if (i < n - set->n_usable) {
+                        page_turn(p, 0, PAGE_NULL);
+                        wipe(p, ns_note(ns, first + i));
+                } else {
+                        recover_page(b, first + i);
+                        raise_generation(ns, first + i);
+                }
+                set->tier->n_pages[p->state]++;
+                is_fixed = shared_correct_line(ns, first + i);
+                b->r->n_slots_fixed += is_fixed;
+                if (is_fixed || was_announced)
+                        shared_wake(ns, first + i);
+                if (p->state != PAGE_FREE)
+                        continue;
+                set_list_page(set, first + i);
+        }
+        set_adopted(set);
+}
+
+static void recover_sets(struct rebuild *b)
+{
+        ns_for_each_set (set, b->ns)
+                recover_set(b, set);
+}
+
+/* ---- the index --------------------------------------------------------------------------------
+ */
+
+/* A candidate isn't kept. It has no slot, and is in no tree. */
+static void drop(struct rebuild *b, uint32_t page, enum recover_drop why)
+{
+        b->placed[page].depth = 0;
+        tag_store(b->ns, page, 0);
+        ns_page(b->ns, page)->unindexed = why == DROP_INDEX;
+        ns_set_state(b->ns, page, PAGE_DETACHED);
+        b->r->n_dropped[why]++;
+}
+
+/* True: it has a slot. */
+static bool find_slot(struct rebuild *b, uint32_t page)
+{
+        uint32_t other;
+
+        switch (shared_correct_slot(b->ns, b->placed[page].hash, page, &other)) {
+        case SHARED_SLOT_HAD:
+                return true;
+        case SHARED_SLOT_MADE:
+                b->r->n_slots_fixed++;
+                return true;
+        case SHARED_SLOT_OTHER:
+                drop(b, page, DROP_DUPLICATE);
+                return false;
+        case SHARED_SLOT_NONE:
+                drop(b, page, DROP_INDEX);
+                return false;
+        }
+        return false;
+}
+
+static void mark_candidates(struct rebuild *b, bool mark)
+{
+        for (uint32_t i = 0; i < b->n_pages; i++)
+                if (b->placed[b->pages[i].page].depth > 0)
+                        ns_page(b->ns, b->pages[i].page)->mark = mark;
+}
+
+static void recover_index(struct rebuild *b)
+{
+        struct ns *ns = b->ns;
+        uint64_t n_slots = 0;
+
+        for (uint32_t i = 0; i < b->n_pages; i++) {
+                if (i + AHEAD < b->n_pages)
+                        shared_prefetch(&ns->shared, b->placed[b->pages[i + AHEAD].page].hash);
+                n_slots += find_slot(b, b->pages[i].page);
+        }
+        if (shared_count_slots(ns) == n_slots)
+                return;
+        mark_candidates(b, true);
+        b->r->n_slots_fixed += shared_correct_rest(ns, n_slots);
+        mark_candidates(b, false);
+}
+
+/* ---- orders -----------------------------------------------------------------------------------
+ */
+
+#define DIGIT_BITS 11
+#define DIGITS     (1u << DIGIT_BITS)
+
+/* By one digit, stable, into `other`. False: all have the same one, nothing was moved. */
+static bool sort_by_digit(struct rebuild *b, enum order order, unsigned shift)
+{
+        uint32_t starts[DIGITS] = {0}, sum = 0;
+
+        for (uint32_t i = 0; i < b->n_pages; i++)
+                starts[b->pages[i].order[order] >> shift & (DIGITS - 1)]++;
+        if (starts[b->pages[0].order[order] >> shift & (DIGITS - 1)] == b->n_pages)
+                return false;
+        for (uint32_t i = 0; i < DIGITS; i++) {
+                uint32_t n_here = starts[i];
+
+                starts[i] = sum;
+                sum += n_here;
+        }
+        for (uint32_t i = 0; i < b->n_pages; i++)
+                b->other[starts[b->pages[i].order[order] >> shift & (DIGITS - 1)]++] = b->pages[i];
+        return true;
+}
+
+/* Ascending and stable: what is equal stays as it was sorted before. */
+static void sort(struct rebuild *b, enum order order)
+{
+        for (unsigned shift = 0; b->n_pages > 0 && shift < 32; shift += DIGIT_BITS)
+                if (sort_by_digit(b, order, shift)) {
+                        struct candidate *sorted = b->other;
+
+                        b->other = b->pages;
+                        b->pages = sorted;
+                }
+}
+
+/* ---- the tree ---------------------------------------------------------------------------------
+ */
+
+/* Where a move was cut off, the page that was dropped has a twin with the same key, which has its
+ * place. PAGE_NONE: there is none. */
+static uint32_t find_twin(struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return p && p->state == PAGE_DETACHED && holds(ns, page) ? ns_find_page(ns, p->key)
+                                                                 : PAGE_NONE;
+}
+
+/* In the tree, where a page that continues it may be `depth` (> 1) pages deep? Candidates of less
+ * depth are in the tree by now. */
+static bool is_parent(const struct rebuild *b, uint32_t page, uint32_t depth)
+{
+        return page < b->ns->geometry.capacity_pages && b->placed[page].depth + 1 == depth;
+}
+
+static void enter(struct rebuild *b, uint32_t page, uint32_t parent)
+{
+        struct ns *ns = b->ns;
+        struct placed *p = &b->placed[page];
+        uint32_t above = parent == PAGE_NONE ? PAGE_NONE : b->placed[parent].mark;
+
+        if (p->parent != parent)
+                records_reparent(ns, page, parent);
+        p->mark = ancestors_has_mark(p->depth) ? page : above;
+        tree_insert(&ns->tree, page, parent);
+        ancestors_insert_below(&ns->ancestors, page, p->depth, above);
+        ns->evict->insert(ns->policy, page,
+                &(struct evict_insert){.id = p->id, .tokens = p->tokens, .depth = p->depth},
+                b->oldest_sec * NSEC_PER_SEC);
+        nsset_sealed(ns, page);
+}
+
+/* What is before it is in the tree, or is gone, and then so is this one. */
+static void enter_or_drop(struct rebuild *b, uint32_t page)
+{
+        uint32_t depth = b->placed[page].depth, parent = b->placed[page].parent;
+
+        if (depth == 0)
+                return;
+        if (depth > 1 && !is_parent(b, parent, depth))
+                parent = find_twin(b->ns, parent);
+        if (depth == 1 || is_parent(b, parent, depth)) {
+                enter(b, page, parent);
+                return;
+        }
+        (void)shared_remove(b->ns, page);
+        drop(b, page, DROP_PARENT);
+}
+
+static void prefetch_node(const struct ns *ns, uint32_t page)
+{
+        tree_prefetch(&ns->tree, page);
+        if (ns->evict->prefetch)
+                ns->evict->prefetch(ns->policy, page);
+}
+
+/* Two steps ahead: where a page lies, and then its node and what it continues. */
+static void prefetch_page(const struct rebuild *b, uint32_t i)
+{
+        const struct placed *p;
+
+        if (i + 2 * AHEAD < b->n_pages)
+                __builtin_prefetch(&b->placed[b->pages[i + 2 * AHEAD].page]);
+        if (i + AHEAD >= b->n_pages)
+                return;
+        p = &b->placed[b->pages[i + AHEAD].page];
+        prefetch_node(b->ns, b->pages[i + AHEAD].page);
+        if (p->parent >= b->ns->geometry.capacity_pages)
+                return;
+        prefetch_node(b->ns, p->parent);
+        __builtin_prefetch(&b->placed[p->parent]);
+}
+
+/* Parents before what continues them, so that no page is looked at twice. */
+static void recover_tree(struct rebuild *b)
+{
+        sort(b, BY_DEPTH);
+        for (uint32_t i = 0; i < b->n_pages; i++) {
+                prefetch_page(b, i);
+                enter_or_drop(b, b->pages[i].page);
+        }
+}
+
+static int recover_tags(struct rebuild *b)
+{
+        struct ns *ns = b->ns;
+
+        for (uint32_t i = 0; b->had_tags && i < b->n_pages; i++) {
+                uint32_t page = b->pages[i].page;
+
+                if (i + AHEAD < b->n_pages)
+                        __builtin_prefetch(ns_note(ns, b->pages[i + AHEAD].page));
+                if (b->placed[page].depth == 0 || ns_extra(ns, page)->tag == 0)
+                        continue;
+                if (tag_reserve(ns) < 0)
+                        return -ENOMEM;
+                tag_enter(ns, page);
+        }
+        return 0;
+}
+
+/* ---- the policy -------------------------------------------------------------------------------
+ */
+
+/*
+ * Used longest ago first; of those used at the same time the deepest, as clients let go. Nobody is
+ * known to hold any yet: who recovers clients says which. Time doesn't go back for the policy: all
+ * were inserted when the oldest was used.
+ */
+static void recover_policy(struct rebuild *b)
+{
+        struct ns *ns = b->ns;
+
+        sort(b, BY_AGE); /* and by depth, still */
+        for (uint32_t i = b->n_pages; i-- > 0;) {
+                const struct candidate *c = &b->pages[i];
+
+                if (i >= AHEAD) {
+                        prefetch_node(ns, b->pages[i - AHEAD].page);
+                        __builtin_prefetch(&b->placed[b->pages[i - AHEAD].page]);
+                }
+                if (b->placed[c->page].depth == 0)
+                        continue;
+                ns->evict->idle(ns->policy, c->page,
+                        (uint64_t)(UINT32_MAX - c->order[BY_AGE]) * NSEC_PER_SEC);
+                b->r->n_pages++;
+        }
+}
+
+/* ---- the namespace ----------------------------------------------------------------------------
+ */
+
+static int rebuild_pages(struct rebuild *b, bool *ret_sessions)
+{
+        int r;
+
+        recover_sets(b);
+        *ret_sessions = b->had_sessions;
+        FAULT_POINT("recover-after-sets");
+        recover_index(b);
+        FAULT_POINT("recover-after-index");
+        recover_tree(b);
+        FAULT_POINT("recover-after-tree");
+        r = recover_tags(b);
+        recover_policy(b);
+        b->r->n_stale += b->ns->n_stale;
+        return r;
+}
+
+int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
+{
+        uint32_t n = (uint32_t)ns_n_sets(ns) * ns->geometry.set_pages, n_placed = 0;
+        _cleanup_free_ struct candidate *pages = calloc(n + 1, sizeof(*pages));
+        _cleanup_free_ struct candidate *other = calloc(n + 1, sizeof(*other));
+        struct rebuild b = {
+                .ns = ns, .r = r, .pages = pages, .other = other, .oldest_sec = UINT32_MAX};
+        void *placed = NULL;
+        int error = -ENOMEM;
+
+        if (pages && other &&
+                array_reserve(&placed, &n_placed, ns->geometry.capacity_pages,
+                        ns->geometry.capacity_pages, sizeof(*b.placed)) == 0) {
+                b.placed = placed;
+                error = rebuild_pages(&b, ret_sessions);
+        }
+        array_free(placed, n_placed, sizeof(*b.placed));
+        return error;
+}
+
+/* ---- claims -----------------------------------------------------------------------------------
+ */
+
+/* The grants of the namespace by the id of their group. 0 or -ENOMEM. */
+static int map_owners(const struct ns *ns, struct map *ret_owners)
+{
+        int r = 0;
+
+        list_for_each (a, &ns->attachments, struct attach, ns_link)
+                if (r == 0)
+                        r = map_put(ret_owners, a->grants->group->id, (uintptr_t)a->grants);
+        return r;
+}
+
+static void recover_claim(
+        struct ns *ns, uint32_t page, const struct map *owners, struct recovery *r)
+{
+        const struct page *p = ns_page(ns, page);
+        const uint64_t *owner;
+
+        if (p->state == PAGE_DETACHED) {
+                ns_settle_page(ns, page);
+                return;
+        }
+        if (p->state != PAGE_GRANTED)
+                return;
+        owner = map_find(owners, p->owner);
+        if (owner) {
+                grants_add((struct grants *)(uintptr_t)*owner, page);
+                return;
+        }
+        ns_free_page(ns, page);
+        r->n_unclaimed++;
+}
+
+int recover_claims(struct ns *ns, struct recovery *r)
+{
+        uint32_t n = ns->geometry.set_pages;
+        struct map owners;
+        int error;
+
+        map_init(&owners);
+        error = map_owners(ns, &owners);
+        if (error == 0) {
+                ns->keep_idle_sets = true;
+                ns_for_each_set (set, ns)
+                        for (uint32_t i = 0; i < n; i++)
+                                recover_claim(ns, set->index * n + i, &owners, r);
+                ns_trim(ns);
+        }
+        map_deinit(&owners);
+        return error;
+}

@@ -1,0 +1,429 @@
+#include "daemon/core/requests/publish.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/fault-point.h"
+#include "base/probe.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/catalog/tag.h"
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/requests/request.h"
+#include "daemon/core/sessions/session.h"
+#include "proto/status.h"
+
+static int publish_check(const struct attach *a, const struct publish *p, struct detail *d)
+{
+        if (p->n == 0)
+                return detail_set(d, -EINVAL, "a publish of 0 pages");
+        if (p->last_tokens == 0 || p->last_tokens > a->ns->layout.page_tokens)
+                return detail_set(d, -EINVAL,
+                        "last_tokens is %u: 1 to page_tokens (%u) are allowed", p->last_tokens,
+                        a->ns->layout.page_tokens);
+        return attach_check_version(a, d);
+}
+
+/* Of what it is published as. */
+static void note_publish(const struct attach *a, uint32_t page)
+{
+        struct page_note *n = ns_note(a->ns, page);
+
+        FAULT_POINT("publish-before-client");
+        n->seq = PAGE_SEQ_NONE; /* before: who leased it by this number may have been another */
+        atomic_signal_fence(memory_order_seq_cst);
+        n->client = a->member->id;
+        FAULT_POINT("publish-after-client");
+        n->was_found = 0;
+}
+
+/* What page_note.depth holds. */
+#define DEPTH_MAX ((UINT32_C(1) << 30) - 1)
+
+/* Where it lies in its text. */
+static void note_place(struct ns *ns, const struct publish_one *o)
+{
+        bool is_first = o->parent == PAGE_NONE;
+        uint32_t depth = is_first ? 0 : ns_note(ns, o->parent)->depth;
+        uint64_t end = (is_first ? 0 : ns_page(ns, o->parent)->end_token) + (uint64_t)o->tokens;
+
+        ns_note(ns, o->page)->depth = MIN(depth + 1, DEPTH_MAX) & DEPTH_MAX;
+        /* More only of one that a session's window puts where it is in that text. */
+        ns_page(ns, o->page)->end_token = (uint32_t)MIN(end, (uint64_t)TEXT_TOKENS_MAX);
+}
+
+/* What became of a page that was published, as docs/PROBES.md has it. */
+enum published { PUBLISHED_SEALED, PUBLISHED_HIDDEN, PUBLISHED_DUPLICATE, PUBLISHED_TAKEN_OVER };
+
+#define PROBE_PUBLISH(a, o, at, what) \
+        PROBE(kvleased, publish, (a)->ns->tenant, (a)->ns, (a)->member->id, at, (o)->tokens, what)
+
+/* It was published just now: in the place of what a GRANTED page has there. */
+static void note_time(struct ns *ns, uint32_t page)
+{
+        ns_page(ns, page)->published_sec = store_now_sec(ns_store(ns));
+        ns_note_use(ns, page);
+}
+
+/* Published, and nobody finds it. */
+static void hide_page(struct ns *ns, uint32_t page, bool is_private)
+{
+        struct page *p = ns_page(ns, page);
+
+        tag_store(ns, page, 0);
+        p->unindexed = !is_private;
+        ns_store(ns)->counters.unindexed += !is_private;
+        ns_set_state(ns, page, PAGE_DETACHED);
+        note_time(ns, page);
+}
+
+/* SEALED and findable; DETACHED from the start where it has no slot in the index, or its set is
+ * recalled: then it ends with its pins; or where it is for a session's window. True where findable.
+ */
+static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t hash)
+{
+        struct ns *ns = a->ns;
+        struct page *p = ns_page(ns, o->page);
+        bool is_private = session_is_private(a, o->session);
+        bool is_hidden = is_private || ns_set_of(ns, o->page)->recall.state != RECALL_NONE ||
+                         (o->parent != PAGE_NONE && ns_page(ns, o->parent)->unindexed);
+
+        if (is_hidden || memcmp(p->key, o->key, KEY_BYTES) != 0)
+                announce_withdraw(ns, o->page);
+        grants_remove(a->grants, o->page);
+        FAULT_POINT("publish-before-key");
+        memcpy(p->key, o->key, KEY_BYTES);
+        FAULT_POINT("publish-after-key");
+        p->tokens = (uint16_t)o->tokens;
+        p->reported = 0;
+        note_publish(a, o->page);
+        note_place(ns, o);
+        tag_store(ns, o->page, is_hidden ? 0 : o->tag); /* nobody is its announcer any more */
+        records_seal(ns, o->page, p->generation, o->parent);
+        shared_describe(ns, o->page);
+        ns->counters.publishes++;
+        ns_store(ns)->counters.publishes++;
+        if (is_hidden) {
+                hide_page(ns, o->page, is_private);
+                PROBE_PUBLISH(a, o, o->page, PUBLISHED_HIDDEN);
+                return false;
+        }
+        ns_set_state(ns, o->page, PAGE_SEALED);
+        note_time(ns, o->page);
+        if (!announce_fulfil(ns, hash, o->page) && !shared_insert(ns, hash, o->page)) {
+                hide_page(ns, o->page, false);
+                PROBE_PUBLISH(a, o, o->page, PUBLISHED_HIDDEN);
+                return false;
+        }
+        if (o->tag != 0)
+                tag_enter(ns, o->page);
+        ns_enter_tree(ns, o->page, o->parent);
+        ns->evict->insert(ns->policy, o->page,
+                &(struct evict_insert){.id = store_hash_key(ns_store(ns), o->key),
+                        .tokens = o->tokens,
+                        .depth = ns_note(ns, o->page)->depth,
+                        .request = request_id(a, o->request)},
+                ns_store(ns)->now_nsec);
+        request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, o->page);
+        nsset_sealed(ns, o->page);
+        space_note_sealed(ns, o->page);
+        PROBE_PUBLISH(a, o, o->page, PUBLISHED_SEALED);
+        return true;
+}
+
+static int check_publish(const struct attach *a, const struct publish_one *o, struct detail *d)
+{
+        const struct ns *ns = a->ns;
+        int r = grants_check_page(a, o->page, d);
+
+        if (r < 0)
+                return r;
+        if (ns_page(ns, o->page)->epoch != (uint32_t)ns->epoch)
+                return detail_set(d, KVL_STATUS_STALE,
+                        "page %u was granted before namespace %s was invalidated; free it", o->page,
+                        ns->name);
+        return 0;
+}
+
+/* Positions in a text have 32 bits. A session that is truncated as often as it grows gets there. */
+static int check_length(struct attach *a, const struct publish_one *o, struct detail *d)
+{
+        uint64_t begin = session_next_token(a, o->session, o->parent);
+
+        if (begin + o->tokens <= TEXT_TOKENS_MAX)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "page %u would end at token %llu of its text, what was truncated included, and %u "
+                "is the last: begin another session",
+                o->page, (unsigned long long)(begin + o->tokens), TEXT_TOKENS_MAX);
+}
+
+/* What can fail once the page is sealed is made ready. */
+static int reserve_publish(struct attach *a, const struct publish_one *o, struct detail *d)
+{
+        int r = session_reserve(a, o->session, 1, d);
+
+        if (r < 0 || o->tag == 0 || tag_reserve(a->ns) == 0)
+                return r;
+        return detail_set(d, -ENOMEM, "no memory for a tag");
+}
+
+/* The page that has the key already, if that is of any use to who publishes it. */
+static uint32_t find_existing(struct attach *a, const struct publish_one *o, uint64_t hash)
+{
+        return session_is_private(a, o->session) ? PAGE_NONE : shared_find(a->ns, hash, o->key);
+}
+
+/* The page that carries the key now belongs to the session and has the tag. */
+static void enter(struct attach *a, const struct publish_one *o, uint32_t page)
+{
+        session_append(a, o->session, page, o->parent, ns_store(a->ns)->now_nsec);
+        if (o->tag != 0 && ns_page(a->ns, page)->state == PAGE_SEALED)
+                tag_add(a->ns, page, o->tag);
+}
+
+/*
+ * Somebody was first, and it lies below the device by now: the publisher's copy takes its place,
+ * which brings it up for nothing. False: it stays where it is.
+ */
+static bool take_over(struct attach *a, const struct publish_one *o, uint32_t existing)
+{
+        struct ns *ns = a->ns;
+        struct page *p = ns_page(ns, o->page);
+
+        if (tier_of_page(&ns->geometry, existing) == TIER_DEVICE || p->announced ||
+                ns_extra(ns, existing)->n_windows > 0 ||
+                ns_page(ns, existing)->tokens != o->tokens || transfer_find(ns, existing) ||
+                ns_set_of(ns, o->page)->recall.state != RECALL_NONE)
+                return false;
+        grants_remove(a->grants, o->page);
+        p->reported = 0;
+        ns_note(ns, existing)->client = a->member->id; /* who asks again is known by it */
+        places_change_pinned(ns, existing, o->page, 0);
+        ns_note_use(ns, o->page);
+        ns->counters.duplicates++;
+        ns_store(ns)->counters.duplicates++;
+        request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, o->page);
+        PROBE_PUBLISH(a, o, o->page, PUBLISHED_TAKEN_OVER);
+        return true;
+}
+
+static int note_duplicate(
+        const struct attach *a, const struct publish_one *o, uint32_t existing, uint32_t *ret_page)
+{
+        struct ns *ns = a->ns;
+
+        ns_note_use(ns, existing);
+        request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, existing);
+        ns->counters.duplicates++;
+        ns_store(ns)->counters.duplicates++;
+        PROBE_PUBLISH(a, o, existing, PUBLISHED_DUPLICATE);
+        *ret_page = existing;
+        return KVL_STATUS_DUPLICATE;
+}
+
+/* Did this member publish the page as that, for the daemon before this one? */
+static bool was_published(const struct attach *a, const struct publish_one *o)
+{
+        const struct page *p = ns_page(a->ns, o->page);
+
+        return a->member->repeats && p && (p->state == PAGE_SEALED || p->state == PAGE_DETACHED) &&
+               memcmp(p->key, o->key, KEY_BYTES) == 0 &&
+               ns_note(a->ns, o->page)->client == a->member->id;
+}
+
+/* What may be left to do for it. */
+static int publish_again(struct attach *a, const struct publish_one *o, struct detail *d)
+{
+        const struct page *p = ns_page(a->ns, o->page);
+        int r = reserve_publish(a, o, d);
+
+        if (r < 0 || ns_page_is_stale(a->ns, p))
+                return r;
+        if (p->state != PAGE_SEALED && (!session_is_private(a, o->session) ||
+                                               session_may_continue(a, o->session, o->page)))
+                return 0;
+        r = check_length(a, o, d);
+        if (r == 0)
+                enter(a, o, o->page);
+        return r;
+}
+
+/* As publish_shared(), with the pin in the member's own map, which has room for it. */
+static int publish_private(
+        struct attach *a, const struct publish_one *o, uint32_t *ret_page, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        uint64_t hash = shared_hash(&ns->shared, o->key);
+        uint32_t existing;
+        int r;
+
+        if (was_published(a, o)) {
+                r = publish_again(a, o, d);
+                if (r == 0 && pin_counts_get(&a->pins, o->page) == 0) {
+                        ns_pin_page(ns, o->page);
+                        attach_note_pin(a, o->page);
+                }
+                *ret_page = o->page;
+                return r;
+        }
+        r = check_publish(a, o, d);
+        if (r == 0)
+                r = check_length(a, o, d);
+        if (r == 0)
+                r = reserve_publish(a, o, d);
+        if (r != 0)
+                return r;
+        existing = find_existing(a, o, hash);
+        /* Somebody was first: that page is the caller's from now on as much as theirs. */
+        if (existing != PAGE_NONE) {
+                bool is_taken;
+
+                r = attach_check_page_pins(a, existing, 1, d);
+                if (r != 0)
+                        return r;
+                is_taken = take_over(a, o, existing);
+                *ret_page = is_taken ? o->page : existing;
+                ns_pin_page(ns, *ret_page);
+                attach_note_pin(a, *ret_page);
+                enter(a, o, *ret_page);
+                return is_taken ? 0 : note_duplicate(a, o, existing, ret_page);
+        }
+        (void)seal_page(a, o, hash);
+        ns_page(ns, o->page)->n_pins = 1;
+        ns_set_of(ns, o->page)->tier->n_pinned++;
+        attach_note_pin(a, o->page);
+        enter(a, o, o->page);
+        *ret_page = o->page;
+        return 0;
+}
+
+int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_nsec,
+        uint32_t *ret_page, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        uint64_t hash = shared_hash(&ns->shared, o->key);
+        uint32_t existing;
+        bool is_findable;
+        int r;
+
+        assert(pins_is_open(&a->share));
+
+        store_set_now(ns_store(ns), now_nsec);
+        if (o->tokens == 0 || o->tokens > ns->layout.page_tokens)
+                return detail_set(d, -EINVAL, "a page has 1 to %u tokens", ns->layout.page_tokens);
+        r = attach_check_version(a, d);
+        if (r == 0 && was_published(a, o)) {
+                *ret_page = o->page;
+                return publish_again(a, o, d);
+        }
+        if (r == 0)
+                r = check_publish(a, o, d);
+        if (r == 0)
+                r = reserve_publish(a, o, d);
+        if (r != 0)
+                return r;
+        if (o->parent != PAGE_NONE && !page_may_be_parent(ns, o->parent) &&
+                !session_may_continue(a, o->session, o->parent))
+                return detail_set(d, KVL_STATUS_NO_PARENT, "the parent page isn't cached");
+        r = check_length(a, o, d);
+        if (r != 0)
+                return r;
+        existing = find_existing(a, o, hash);
+        if (existing != PAGE_NONE) {
+                if (take_over(a, o, existing)) {
+                        enter(a, o, o->page);
+                        *ret_page = o->page;
+                        return 0;
+                }
+                pins_add(&a->share, existing);
+                enter(a, o, existing);
+                return note_duplicate(a, o, existing, ret_page);
+        }
+        /* The policy has it as idle; who evicts it looks at the segments. */
+        is_findable = seal_page(a, o, hash);
+        if (is_findable)
+                ns->evict->idle(ns->policy, o->page, now_nsec);
+        enter(a, o, o->page);
+        if (!is_findable && !ns_page_is_kept(ns, o->page))
+                ns_watch(ns, o->page);
+        *ret_page = o->page;
+        return 0;
+}
+
+bool page_may_be_parent(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        if (!p)
+                return false;
+        if (p->state == PAGE_DETACHED)
+                return p->unindexed && p->epoch == (uint32_t)ns->epoch;
+        return p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
+}
+
+/* What it published before, and has pinned, isn't pinned once more (publish_private()). */
+static uint32_t count_new_pins(struct attach *a, const struct publish *p)
+{
+        uint32_t n = p->n;
+
+        for (uint32_t i = 0; i < p->n && a->member->repeats; i++) {
+                const struct publish_one o = {
+                        .page = p->pages[i], .key = p->keys + (size_t)i * KEY_BYTES};
+
+                n -= was_published(a, &o) && pin_counts_get(&a->pins, o.page) > 0;
+        }
+        return n;
+}
+
+int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
+        uint32_t *ret_n, struct detail *d)
+{
+        uint32_t parent = PAGE_NONE, i;
+        bool duplicates = false;
+        int r;
+
+        store_set_now(ns_store(a->ns), now_nsec);
+        *ret_n = 0;
+        r = publish_check(a, p, d);
+        if (r != 0)
+                return r;
+        if (p->parent_key) {
+                parent = session_find_parent(a, p->session, p->parent_key);
+                if (parent == PAGE_NONE)
+                        return detail_set(d, KVL_STATUS_NO_PARENT,
+                                "the parent page isn't cached in namespace %s (any more)",
+                                a->ns->name);
+        }
+        r = attach_reserve_pins(a, count_new_pins(a, p), d);
+        if (r != 0)
+                return r;
+        for (i = 0; i < p->n; i++) {
+                struct publish_one o = {
+                        .page = p->pages[i],
+                        .key = p->keys + (size_t)i * KEY_BYTES,
+                        .parent = parent,
+                        .tokens = i + 1 < p->n ? a->ns->layout.page_tokens : p->last_tokens,
+                        .request = p->request,
+                        .session = p->session,
+                        .tag = p->tag,
+                };
+
+                r = publish_private(a, &o, &ret_pages[i], d);
+                if (r != 0 && r != KVL_STATUS_DUPLICATE)
+                        break;
+                duplicates |= r == KVL_STATUS_DUPLICATE;
+                parent = ret_pages[i];
+        }
+        *ret_n = i;
+        if (i < p->n)
+                return r;
+        return duplicates ? detail_set(d, KVL_STATUS_DUPLICATE, "already published") : 0;
+}

@@ -1,0 +1,63 @@
+/*
+ * Publishing: pages that a group was granted are sealed under their keys, and found from then on.
+ * now_nsec: CLOCK_MONOTONIC. Loop thread only.
+ *
+ * Page numbers and keys come from peers, and are checked. -EINVAL: a page isn't the caller's to use
+ * this way; the sentence names it. KVL_STATUS_STALE: the namespace changed its version after this
+ * attachment was opened.
+ */
+#ifndef KVL_CORE_PUBLISH_H
+#define KVL_CORE_PUBLISH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/objects/group.h"
+
+struct publish {
+        const uint32_t *pages; /* n, granted to the group */
+        const uint8_t *keys;   /* n * KEY_BYTES */
+        uint32_t n;
+        const uint8_t *parent_key; /* NULL: the first page is a root */
+        uint32_t last_tokens;      /* 1..page_tokens */
+        uint64_t request;
+        uint32_t session; /* handle of the attachment; 0: none */
+        uint64_t tag;     /* 0: none */
+};
+
+/*
+ * Seals pages in order. For each handled page ret_pages[i] is the page that carries the key now,
+ * pinned for this member: itself, or the existing one where somebody was first (then the caller's
+ * page stays GRANTED until freed). What is published to a truncated session has no key to be found
+ * by, and no duplicates. *ret_n: pages handled. 0; KVL_STATUS_DUPLICATE: all handled, at
+ * least one was a duplicate; KVL_STATUS_NO_PARENT, KVL_STATUS_STALE (granted before an
+ * invalidation), KVL_STATUS_QUOTA (pins: attach_check_pins() before the first page, and its kind of
+ * the page that has the key), -EINVAL, -ENOENT (the session is gone), -ENOMEM: stopped at page
+ * *ret_n, which stays GRANTED.
+ */
+int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
+        uint32_t *ret_n, struct detail *d);
+
+struct publish_one {
+        uint32_t page; /* granted to the group, pinned in the client's segment */
+        const uint8_t *key;
+        uint32_t parent; /* page, or PAGE_NONE: it begins a text */
+        uint32_t tokens; /* 1..page_tokens */
+        uint64_t request;
+        uint32_t session; /* handle of the attachment; 0: none */
+        uint64_t tag;     /* 0: none */
+};
+
+/*
+ * Seals one page of an attachment with a pin segment: the pins are counted there. 0 with *ret_page
+ * the page itself; KVL_STATUS_DUPLICATE with the one that has the key already, which is pinned once
+ * more for this client first (its own stays GRANTED); KVL_STATUS_NO_PARENT, KVL_STATUS_STALE,
+ * -EINVAL, -ENOENT (the session is gone), -ENOMEM: nothing changed.
+ */
+int publish_shared(struct attach *a, const struct publish_one *p, uint64_t now_nsec,
+        uint32_t *ret_page, struct detail *d);
+
+/* Can pages continue this one: is it findable, or was it published without a slot in the index? */
+bool page_may_be_parent(const struct ns *ns, uint32_t page);
+
+#endif

@@ -1,0 +1,50 @@
+/*
+ * One submission of a client's ring: checked and executed. Pure of rings and loops, so that the
+ * fuzzer and the tests drive it. Loop thread only.
+ */
+#ifndef KVL_CORE_SUBMIT_H
+#define KVL_CORE_SUBMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/objects/group.h"
+#include "daemon/core/tiers/fetch.h"
+#include "proto/shm.h"
+
+/* What a WITH said. */
+struct submit_with {
+        uint32_t ns_id; /* 0: nothing */
+        uint32_t session;
+        uint64_t tag;
+};
+
+/* What earlier entries left for a PUBLISH, the last one for one with CHAIN. Zero at first. */
+struct submit_chain {
+        uint32_t ns_id; /* 0: nothing */
+        int status;     /* 0, or why it failed: what is chained to it fails, too */
+        uint32_t page;
+        uint64_t generation;
+        struct submit_with with;
+};
+
+struct submit_result {
+        const char *violation; /* not NULL: the rule that the client broke; static text */
+        bool completes;
+        uint32_t status; /* for the wire */
+        uint32_t page;
+        /* Not NULL: a FETCH, of which only the form was looked at; it is to be begun, or completed,
+         * by the caller. */
+        struct attach *fetching;
+        struct fetch_request fetch;
+        uint32_t n_walked; /* pages that had to be gone through, which is what it costs (a TOUCH) */
+};
+
+/* *s is the daemon's own copy. now_nsec: CLOCK_MONOTONIC. */
+void submit_one(struct member *m, struct submit_chain *chain, const struct shm_submission *s,
+        uint64_t now_nsec, struct submit_result *ret);
+
+/* These are executed soon, in this order: what they will look at is asked for. Copies, too. */
+void submit_prefetch(struct member *m, const struct shm_submission *s, uint32_t n);
+
+#endif

@@ -1,0 +1,132 @@
+#include "daemon/core/sessions/session-impl.h"
+
+static bool is_findable(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
+}
+
+/* Live sessions alone: what dead ones have is being swept. */
+static const char *check_one(const struct session *s)
+{
+        const struct ns *ns = s->ns;
+        uint32_t n_open = 0;
+
+        list_for_each (o, &s->openings, struct opening, session_link) {
+                if (o->session != s || n_open++ >= s->n_open)
+                        return "a session is opened by somebody who doesn't know it";
+        }
+        if (n_open != s->n_open)
+                return "a session counts its handles wrong";
+        if (s->end && !is_findable(ns, s->end->page))
+                return "a session ends at a page that isn't cached";
+        if (s->n_window > s->room || (s->n_window > 0 && !s->is_truncated))
+                return "a session has a window that can't be";
+        if (MAX(s->n_logged[0], s->n_logged[1]) > MAX(s->n_window, s->n_coming))
+                return "a session's log has more of its window than there is";
+        if (s->n_shed > s->n_before || list_is_empty(&s->shed_link) != (s->n_shed == s->n_before))
+                return "a session holds pages that aren't its any more, and nobody lets them go";
+        if (list_is_empty(&s->window_link) != (s->n_window == 0))
+                return "a session is in the list of those with a window, or missing, against that";
+        for (uint32_t i = 0; i < s->n_window; i++) {
+                const struct page *p = ns_page(ns, s->window[i]);
+
+                if (!p || ns_extra(ns, s->window[i])->n_windows == 0)
+                        return "a session's window has a page that doesn't know of it";
+                if (i > 0 && ns_page(ns, s->window[i])->end_token <=
+                                     ns_page(ns, s->window[i - 1])->end_token)
+                        return "the pages of a session's window aren't in the order of the text";
+        }
+        return NULL;
+}
+
+static const char *check_ending(const struct ns *ns, const struct ending *e)
+{
+        uint32_t n = 0;
+
+        list_for_each (s, &e->sessions, struct session, end_link)
+                if (s->end != e || n++ >= e->n)
+                        return "a session is in the list of those that end elsewhere";
+        if (n != e->n || (e->n == 0) != (e->page == PAGE_NONE))
+                return "a page counts the sessions that end there wrong";
+        if (e->n > 0 && (!ns_page(ns, e->page) || ns_extra(ns, e->page)->tails != e->id))
+                return "sessions end at a page that doesn't know of them";
+        return NULL;
+}
+
+struct tally {
+        uint64_t n_live, n_dead, n_windows, n_room, n_endings;
+};
+
+/* By its window, and by what was its. */
+static uint64_t count_held(const struct session *s)
+{
+        uint64_t n = s->n_window;
+
+        for (uint32_t i = s->n_shed; i < s->n_before; i++)
+                n += session_memory(s)[i] != PAGE_NONE;
+        return n;
+}
+
+static const char *check_slots(const struct sessions *all, const struct ns *ns, struct tally *t)
+{
+        for (uint32_t i = 0; i < all->n_slots; i++) {
+                const struct session_slot *slot = &all->slots[i];
+                const struct session *s = slot->session;
+                const char *why = slot->ending ? check_ending(ns, slot->ending) : NULL;
+
+                t->n_endings += slot->ending && slot->ending->n > 0;
+                if (!why && s && (s->ns != ns || s->slot != i || !slot->ending))
+                        why = "a session isn't where it says it is";
+                if (!why && s && session_is_live(s))
+                        why = check_one(s);
+                if (why)
+                        return why;
+                if (s) {
+                        t->n_live += session_is_live(s);
+                        t->n_dead += !session_is_live(s);
+                        t->n_windows += count_held(s);
+                        t->n_room += session_is_live(s) ? s->room : 0;
+                }
+        }
+        return NULL;
+}
+
+/* What pages say of sessions. */
+static void count_pages(const struct ns *ns, struct tally *t)
+{
+        ns_for_each_set (set, ns)
+                for (uint32_t i = 0; i < ns->geometry.set_pages; i++) {
+                        const struct page_extra *extra =
+                                ns_extra(ns, set->index * ns->geometry.set_pages + i);
+
+                        t->n_endings += extra->tails != 0;
+                        t->n_windows += extra->n_windows;
+                }
+}
+
+const char *sessions_check(const struct ns *ns)
+{
+        const struct sessions *all = ns->sessions;
+        struct tally is = {0}, said = {0};
+        const char *why;
+
+        count_pages(ns, &said);
+        if (!all)
+                return said.n_endings + said.n_windows == 0
+                               ? NULL
+                               : "pages know of sessions, but there are none";
+        why = check_slots(all, ns, &is);
+        if (!why)
+                why = truncations_check(ns, &is.n_windows, &is.n_room);
+        if (why)
+                return why;
+        if (is.n_live != all->n_live || is.n_dead != all->n_dead)
+                return "sessions are counted wrong";
+        if (is.n_room != all->n_room)
+                return "the room of windows is counted wrong";
+        if (is.n_endings != said.n_endings || is.n_windows != said.n_windows)
+                return "pages know of other sessions than there are";
+        return NULL;
+}

@@ -1,0 +1,439 @@
+/* Sessions as the log has them (session-log.h), with the pages that there are. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/map.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/sessions/session-impl.h"
+
+/* What the log says of a slot. */
+struct replayed {
+        bool is_there;
+        struct session_put put; /* the last one */
+        uint8_t id[SESSION_ID_MAX];
+        uint32_t id_len;
+        struct session_log_page *window; /* owned */
+        uint32_t n_window, room;
+        uint64_t window_first; /* place of its first page */
+};
+
+struct replay {
+        struct ns *ns;
+        struct replayed *slots; /* owned */
+        uint32_t n_slots;
+        struct map moved; /* where sessions end that ended at a page; both as words */
+        bool is_damaged;
+};
+
+/* ---- what the log says ----------------------------------------------------------------------- */
+
+static uint64_t word_of(struct session_log_page p)
+{
+        return (uint64_t)p.generation << 32 | p.page;
+}
+
+static struct session_log_page page_of(uint64_t word)
+{
+        return (struct session_log_page){(uint32_t)word, (uint32_t)(word >> 32)};
+}
+
+/* NULL: no memory. */
+static struct replayed *get_slot(struct replay *r, uint32_t slot)
+{
+        uint32_t n = MAX(r->n_slots, 64u);
+        struct replayed *slots;
+
+        if (slot < r->n_slots)
+                return &r->slots[slot];
+        while (n <= slot)
+                n *= 2;
+        slots = realloc(r->slots, n * sizeof(*slots));
+        if (!slots)
+                return NULL;
+        memset(slots + r->n_slots, 0, (n - r->n_slots) * sizeof(*slots));
+        r->slots = slots;
+        r->n_slots = n;
+        return &slots[slot];
+}
+
+static void forget(struct replayed *s)
+{
+        free(s->window);
+        *s = (struct replayed){0};
+}
+
+/* The first n pages of its window go, or those after the first n. */
+static void shift(struct replayed *s, uint64_t n)
+{
+        n = MIN(n, (uint64_t)s->n_window);
+        if (n == 0)
+                return;
+        s->n_window -= (uint32_t)n;
+        memmove(s->window, s->window + n, s->n_window * sizeof(*s->window));
+}
+
+static void cut(struct replayed *s, uint64_t n)
+{
+        s->n_window = (uint32_t)MIN(n, (uint64_t)s->n_window);
+}
+
+/* 0 or -ENOMEM. */
+static int add_pages(struct replayed *s, const struct session_log_page *pages, uint32_t n)
+{
+        uint32_t room = s->room;
+        struct session_log_page *window;
+
+        if (n > room - s->n_window) {
+                room = MAX(s->n_window + n, 2 * room);
+                window = realloc(s->window, room * sizeof(*window));
+                if (!window)
+                        return -ENOMEM;
+                s->window = window;
+                s->room = room;
+        }
+        if (n > 0)
+                memcpy(s->window + s->n_window, pages, n * sizeof(*pages));
+        s->n_window += n;
+        return 0;
+}
+
+/* 0; -EBADMSG: it doesn't go with what is there; -ENOMEM. */
+static int replay_window(struct replayed *s, const struct session_put *p)
+{
+        uint64_t end;
+
+        if (s->n_window == 0)
+                s->window_first = p->window_first;
+        end = s->window_first + s->n_window;
+        if (p->window_first < s->window_first || p->pages_first < p->window_first ||
+                p->pages_first > MAX(end, p->window_first))
+                return -EBADMSG;
+        cut(s, p->pages_first - s->window_first);
+        shift(s, p->window_first - s->window_first);
+        s->window_first = p->window_first;
+        return add_pages(s, session_put_pages(p), p->n_pages);
+}
+
+static bool put_is_right(const struct replay *r, const struct session_put *p)
+{
+        uint64_t bytes = sizeof(*p);
+
+        if (p->record.bytes < bytes || p->record.slot >= SESSIONS_MAX ||
+                p->id_len > SESSION_ID_MAX || p->n_pages > r->ns->geometry.capacity_pages)
+                return false;
+        bytes += session_put_id_bytes(p->id_len) +
+                 p->n_pages * (uint64_t)sizeof(struct session_log_page);
+        return bytes == p->record.bytes;
+}
+
+static int replay_put(struct replay *r, const struct session_put *p)
+{
+        struct replayed *s = put_is_right(r, p) ? get_slot(r, p->record.slot) : NULL;
+
+        if (!s)
+                return put_is_right(r, p) ? -ENOMEM : -EBADMSG;
+        if (p->id_len > 0) {
+                forget(s);
+                s->is_there = true;
+                s->id_len = p->id_len;
+                memcpy(s->id, session_put_id(p), p->id_len);
+        }
+        if (!s->is_there)
+                return -EBADMSG;
+        s->put = *p;
+        return replay_window(s, p);
+}
+
+static int replay_moved(struct replay *r, const struct session_moved *m)
+{
+        uint64_t from = word_of(m->from);
+
+        if (m->record.bytes != sizeof(*m) || from == MAP_KEY_NONE)
+                return -EBADMSG;
+        return map_put(&r->moved, from, word_of(m->to));
+}
+
+static int replay_gone(struct replay *r, const struct session_record *record)
+{
+        if (record->bytes != sizeof(*record) || record->slot >= r->n_slots)
+                return -EBADMSG;
+        forget(&r->slots[record->slot]);
+        return 0;
+}
+
+static int replay_one(struct replay *r, const struct session_record *record)
+{
+        const void *what = record;
+
+        switch (record->type) {
+        case SESSION_RECORD_PUT:
+                return replay_put(r, what);
+        case SESSION_RECORD_MOVED:
+                return replay_moved(r, what);
+        case SESSION_RECORD_GONE:
+                return replay_gone(r, record);
+        default:
+                return -EBADMSG;
+        }
+}
+
+/* Up to the first record that is damaged. 0 or -ENOMEM. */
+static int replay_all(struct replay *r)
+{
+        const struct session_record *record;
+        uint64_t offset = 0;
+        int code;
+
+        while ((record = session_log_next(&r->ns->sessions->log, &offset, &r->is_damaged))) {
+                code = replay_one(r, record);
+                if (code == -ENOMEM)
+                        return code;
+                if (code < 0) {
+                        r->is_damaged = true;
+                        break;
+                }
+        }
+        return 0;
+}
+
+/* ---- what is there of it --------------------------------------------------------------------- */
+
+/* NULL: something else is in it. */
+static const struct page *find_page(const struct ns *ns, struct session_log_page name)
+{
+        const struct page *p = ns_page(ns, name.page);
+
+        return p && (uint32_t)p->generation == name.generation && !ns_page_is_stale(ns, p) ? p
+                                                                                           : NULL;
+}
+
+static bool is_in_tree(const struct ns *ns, struct session_log_page name)
+{
+        const struct page *p = find_page(ns, name);
+
+        return p && p->state == PAGE_SEALED && tree_has(&ns->tree, name.page);
+}
+
+/* What it moved to; NULL: it didn't. */
+static uint64_t *next_of(const struct replay *r, struct session_log_page name)
+{
+        return name.page == PAGE_NONE ? NULL : map_find(&r->moved, word_of(name));
+}
+
+/*
+ * Where a session ends whose end was this page. What is there comes before what the log says. Every
+ * page on the way gets the answer, so that all sessions together cost no more than there are
+ * records; and no more steps are taken than that, should the log go in circles.
+ */
+static struct session_log_page find_end(const struct replay *r, struct session_log_page name)
+{
+        static const struct session_log_page nowhere = {PAGE_NONE, 0};
+        struct session_log_page end = name;
+        size_t n = 0;
+
+        while (!is_in_tree(r->ns, end)) {
+                const uint64_t *next = next_of(r, end);
+
+                if (!next || n++ > r->moved.n_used) {
+                        end = nowhere;
+                        break;
+                }
+                end = page_of(*next);
+        }
+        for (; n > 0; n--) {
+                uint64_t *next = next_of(r, name);
+
+                if (!next)
+                        break;
+                name = page_of(*next);
+                *next = word_of(end);
+        }
+        return end;
+}
+
+static bool may_hold(const struct ns *ns, struct session_log_page name, uint64_t end_token)
+{
+        const struct page *p = find_page(ns, name);
+
+        /* Positions that went beyond 32 bits began anew from 0 once. */
+        return p && (p->state == PAGE_SEALED || p->state == PAGE_DETACHED) &&
+               ns_page(ns, name.page)->end_token > end_token &&
+               ns_page(ns, name.page)->end_token >= p->tokens;
+}
+
+/* Pages that others let go at either end aren't there. */
+static void restore_window(struct replay *r, struct session *s, const struct replayed *from)
+{
+        struct ns *ns = r->ns;
+        struct sessions *all = ns->sessions;
+        uint32_t first = 0, n = 0;
+
+        while (first < from->n_window && !may_hold(ns, from->window[first], 0))
+                first++;
+        if (first == from->n_window || !s->is_truncated ||
+                !sessions_may_have_room(ns, all->n_room + from->n_window))
+                return;
+        s->window = malloc((from->n_window - first) * sizeof(*s->window));
+        if (!s->window)
+                return; /* it is lost, as where memory is needed */
+        s->room = from->n_window - first;
+        all->n_room += s->room;
+        s->window_token = ns_page(ns, from->window[first].page)->end_token -
+                          (uint64_t)ns_page(ns, from->window[first].page)->tokens;
+        for (uint64_t end = 0; n < s->room && may_hold(ns, from->window[first + n], end); n++) {
+                s->window[n] = from->window[first + n].page;
+                end = ns_page(ns, s->window[n])->end_token;
+                ns_keep_page(ns, s->window[n]);
+        }
+        s->n_window = n;
+}
+
+static uint64_t at_most(uint64_t tokens)
+{
+        return MIN(tokens, (uint64_t)TEXT_TOKENS_MAX);
+}
+
+/* No less than there is. */
+static void restore_tokens(struct session *s, const struct session_put *p)
+{
+        uint32_t tail = session_tail(s);
+        uint64_t head = tail == PAGE_NONE ? 0 : ns_page(s->ns, tail)->end_token;
+
+        s->head_tokens = s->is_truncated ? MAX(at_most(p->head_tokens), head) : 0;
+        s->n_tokens = MAX(at_most(p->n_tokens), s->is_truncated ? session_window_end(s) : head);
+}
+
+static void restore(struct replay *r, struct session *s, const struct replayed *from)
+{
+        const struct session_put *p = &from->put;
+        struct session_log_page end = find_end(r, p->tail);
+        uint64_t now_nsec = ns_store(r->ns)->now_nsec;
+
+        s->used_nsec = MIN(p->used_nsec, now_nsec);
+        s->expire_nsec = p->expire_nsec;
+        s->hint = p->hint <= EVICT_HINT_RETURNS ? (enum evict_hint)p->hint : EVICT_HINT_UNKNOWN;
+        s->returns_nsec = p->returns_nsec;
+        s->is_truncated = p->is_truncated == 1;
+        s->window_token = at_most(p->window_token);
+        session_end_at(s, end.page);
+        restore_window(r, s, from);
+        restore_tokens(s, p);
+        if (s->hint != EVICT_HINT_UNKNOWN)
+                session_pass_hint(s, now_nsec);
+        r->ns->sessions->recovered.n_sessions++;
+        r->ns->sessions->recovered.n_shorter +=
+                (p->tail.page != PAGE_NONE && end.page == PAGE_NONE) ||
+                (s->is_truncated && s->n_window < from->n_window);
+}
+
+/* Of another epoch: an invalidation ended it. The rest is what no log of ours has. */
+static bool may_be(const struct ns *ns, const struct replayed *s)
+{
+        return s->is_there && s->put.epoch == ns->epoch && ns->sessions->n_live < SESSIONS_MAX &&
+               !session_find(ns, s->id, s->id_len);
+}
+
+static int compare_use(const void *a, const void *b)
+{
+        const struct session *const *x = a, *const *y = b;
+
+        return ((*x)->used_nsec > (*y)->used_nsec) - ((*x)->used_nsec < (*y)->used_nsec);
+}
+
+/* In the order in which they give way. 0 or -ENOMEM. */
+static int link_windows(struct sessions *all)
+{
+        struct session **order = malloc(MAX(all->n_slots, 1u) * sizeof(struct session *));
+        size_t n = 0;
+
+        if (!order)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < all->n_slots; i++)
+                if (all->slots[i].session && all->slots[i].session->n_window > 0)
+                        order[n++] = all->slots[i].session;
+        qsort(order, n, sizeof(struct session *), compare_use);
+        for (size_t i = 0; i < n; i++)
+                list_append(&all->windows[false], &order[i]->window_link);
+        free(order);
+        return 0;
+}
+
+static int restore_all(struct replay *r)
+{
+        struct ns *ns = r->ns;
+
+        for (uint32_t i = 0; i < r->n_slots; i++) {
+                const struct replayed *from = &r->slots[i];
+                struct session *s;
+
+                if (!may_be(ns, from))
+                        continue;
+                s = session_make(ns, from->id, from->id_len);
+                if (!s)
+                        return -ENOMEM;
+                restore(r, s, from);
+        }
+        return link_windows(ns->sessions);
+}
+
+static int recover(struct ns *ns)
+{
+        struct replay r = {.ns = ns};
+        int code;
+
+        map_init(&r.moved);
+        code = replay_all(&r);
+        if (code == 0)
+                code = restore_all(&r);
+        for (uint32_t i = 0; i < r.n_slots; i++)
+                forget(&r.slots[i]);
+        free(r.slots);
+        map_deinit(&r.moved);
+        ns->sessions->recovered.is_damaged = r.is_damaged;
+        return code;
+}
+
+/* For want of memory there are none, and pages know of none. Who else holds these isn't known yet:
+ * none is freed here. */
+static void forget_all(struct sessions *all)
+{
+        for (uint32_t i = 0; i < all->n_slots; i++) {
+                struct session *s = all->slots[i].session;
+
+                if (!s)
+                        continue;
+                session_end_at(s, PAGE_NONE);
+                for (uint32_t j = 0; j < s->n_window; j++)
+                        ns_make_extra(s->ns, s->window[j])->n_windows--;
+        }
+}
+
+/* The log is of no use. */
+static void drop_log(struct ns *ns)
+{
+        keep_drop(&ns_store(ns)->keep, KEEP_SESSIONS, ns->records.number);
+        sessions_free(ns);
+}
+
+void sessions_recover(struct ns *ns)
+{
+        const struct keep *k = &ns_store(ns)->keep;
+        int fd = keep_is_on(k) ? k->ops->take(k->data, KEEP_SESSIONS, ns->records.number) : -ENOENT;
+
+        if (fd < 0)
+                return;
+        if (!sessions_get(ns) || session_log_map(ns, fd) < 0) {
+                fd_close(fd);
+                drop_log(ns);
+                return;
+        }
+        if (recover(ns) == 0) {
+                session_log_rewrite(ns);
+                return;
+        }
+        forget_all(ns->sessions);
+        drop_log(ns);
+}

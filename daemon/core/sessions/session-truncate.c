@@ -1,0 +1,531 @@
+/* Truncation of sessions: session.h says how it goes. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/sessions/session-impl.h"
+
+/* ---- what is held ---------------------------------------------------------------------------- */
+
+static uint32_t count_held(const struct session_truncation *t)
+{
+        return t->room - t->first;
+}
+
+/* The session won't have the window; what is held for it goes with the next slices. */
+static void lose(struct session_truncation *t)
+{
+        struct session *s = t->session;
+
+        if (t->is_lost)
+                return;
+        t->is_lost = true;
+        t->ns->sessions->n_room -= count_held(t);
+        s->coming = NULL;
+        s->n_coming = 0;
+        session_unlog_beyond(s, s->n_window);
+}
+
+/* At most so many pages; returns how many. */
+static uint32_t release(struct session_truncation *t, uint64_t most)
+{
+        uint32_t n = (uint32_t)MIN(most, (uint64_t)count_held(t));
+
+        for (uint32_t i = 0; i < n; i++) {
+                uint32_t page = t->pages[t->first++];
+
+                if (page != PAGE_NONE) /* it went before its turn */
+                        ns_unkeep_page(t->ns, page);
+        }
+        return n;
+}
+
+/* The session is as it is from now on. */
+static void leave(struct session_truncation *t, int result)
+{
+        lose(t);
+        t->session->truncation = NULL;
+        t->session = NULL;
+        t->at = PAGE_NONE;
+        t->result = result;
+}
+
+static void end(struct session_truncation *t)
+{
+        free(t->pages);
+        t->pages = NULL;
+        t->first = t->room = 0;
+        list_remove(&t->link);
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+static bool is_of_window(const struct session_truncation *t, uint32_t page)
+{
+        return t->fills && page_end_token(t->ns, page) > t->gap_end;
+}
+
+/* Is what is held, and the head, all that there will be? */
+static void look_for_head(struct session_truncation *t)
+{
+        const struct ns *ns = t->ns;
+        uint32_t page = t->at;
+
+        t->has_head = page == PAGE_NONE ||
+                      (page_first_token(ns, page) < t->first_tokens && !is_of_window(t, page));
+        if (t->has_head)
+                t->head_tokens = page == PAGE_NONE ? 0 : page_end_token(ns, page);
+}
+
+/* One that is in the tree. */
+static void hold(struct session_truncation *t, uint32_t page)
+{
+        assert(t->first > 0);
+
+        t->window_token = page_first_token(t->ns, page);
+        if (!sessions_may_hold(t->ns, page))
+                lose(t);
+        if (t->is_lost)
+                return;
+        t->pages[--t->first] = page;
+        ns_keep_page(t->ns, page);
+        t->ns->sessions->n_room++;
+}
+
+/* Past the page, to its parent. There is room for it. */
+static void step(struct session_truncation *t)
+{
+        uint32_t page = t->at;
+
+        if (is_of_window(t, page))
+                hold(t, page);
+        else
+                t->n_left++;
+        t->at = tree_parent(&t->ns->tree, page);
+        look_for_head(t);
+}
+
+/* The same, of what may call it off. */
+static void walk(struct session_truncation *t)
+{
+        int r = t->is_lost ? 0 : sessions_make_room(t->ns, 1, &t->why);
+
+        if (r < 0)
+                leave(t, r);
+        else
+                step(t);
+}
+
+/* ---- done ------------------------------------------------------------------------------------ */
+
+/* Its end in the tree is `head` from now on, and what was beyond it leaves. */
+static void end_earlier(struct session *s, uint32_t head)
+{
+        uint32_t tail = session_tail(s);
+
+        session_end_at(s, head);
+        session_log_put(s);
+        if (tail != PAGE_NONE)
+                drop_text(s->ns, tail, head == PAGE_NONE ? 0 : ns_note(s->ns, head)->depth);
+}
+
+/* What is held is its window, which it hadn't. */
+static void take_window(struct session_truncation *t, struct session *s)
+{
+        assert(s->n_window == 0 && s->n_before == 0);
+
+        s->coming = NULL;
+        s->n_coming = 0;
+        if (t->is_lost || count_held(t) == 0)
+                return;
+        s->window = t->pages + t->first;
+        s->n_before = s->n_shed = t->first;
+        s->n_window = s->room = count_held(t);
+        t->pages = NULL;
+        t->first = t->room = 0;
+}
+
+/* The first n pages leave its window. */
+static void shift_window(struct session *s, uint32_t n)
+{
+        uint64_t window_token = page_end_token(s->ns, s->window[n - 1]);
+
+        s->window_first += n;
+        s->window_token = window_token;
+        if (n == s->n_window)
+                session_abandon_window(s);
+        else
+                session_leave_front(s, n);
+}
+
+/* How many of its window's first pages lie before a position. */
+static uint32_t count_before(const struct session *s, uint64_t end_token)
+{
+        uint32_t from = 0, to = s->n_window;
+
+        while (from < to) {
+                uint32_t middle = from + (to - from) / 2;
+
+                if (page_end_token(s->ns, s->window[middle]) <= end_token)
+                        from = middle + 1;
+                else
+                        to = middle;
+        }
+        return from;
+}
+
+/* One that is in the tree as a whole has a gap from now on, or an end. */
+static void cut_text(struct session_truncation *t, struct session *s)
+{
+        take_window(t, s);
+        s->is_truncated = t->has_end;
+        s->head_tokens = t->head_tokens;
+        s->window_token = t->window_token;
+        s->n_tokens = t->has_end ? t->end : t->head_tokens;
+        end_earlier(s, t->at);
+}
+
+/* The gap of one that has one grows. */
+static void cut_more(struct session_truncation *t, struct session *s)
+{
+        uint32_t n = count_before(s, t->gap_end);
+        bool has_shorter_head = t->n_left > 0;
+
+        if (n > 0)
+                shift_window(s, n);
+        if (has_shorter_head)
+                s->head_tokens = t->head_tokens;
+        if (!t->has_end) {
+                s->is_truncated = false;
+                s->n_tokens = s->head_tokens;
+        }
+        if (has_shorter_head)
+                end_earlier(s, t->at);
+        t->n_left += n;
+}
+
+static void cut(struct session_truncation *t)
+{
+        struct session *s = t->session;
+
+        if (!t->fills)
+                cut_more(t, s);
+        else if (t->n_left > 0)
+                cut_text(t, s);
+        session_use(s, ns_store(t->ns)->now_nsec);
+        session_log_put(s);
+        leave(t, 0);
+}
+
+/* Where most of what it had room for isn't held, that is less. Moving costs no more than the walk.
+ */
+static void pack(struct session_truncation *t)
+{
+        uint32_t n = count_held(t), *smaller;
+
+        if (t->first <= n)
+                return;
+        memmove(t->pages, t->pages + t->first, n * sizeof(*t->pages));
+        t->first = 0;
+        t->room = n;
+        smaller = realloc(t->pages, MAX(n, 1u) * sizeof(*t->pages));
+        t->pages = smaller ? smaller : t->pages;
+}
+
+/* All is known. What has to be done before the session can change at once? Returns how many looks
+ * it took. */
+static uint64_t finish(struct session_truncation *t, uint64_t budget)
+{
+        struct session *s = t->session;
+
+        if (!t->fills || t->n_left == 0) {
+                cut(t);
+                return 1;
+        }
+        if (s->n_before > s->n_shed) /* of an earlier window, where this one's place is */
+                return session_shed(s, (uint32_t)MIN(budget, (uint64_t)UINT32_MAX));
+        if (!t->is_lost && s->n_coming == 0) {
+                pack(t);
+                s->coming = t->pages + t->first;
+                s->n_coming = count_held(t);
+        }
+        if (session_log_coming(s))
+                cut(t);
+        return SESSION_LOG_PAGES;
+}
+
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+static uint64_t look(struct session_truncation *t, uint64_t budget)
+{
+        if (t->is_lost && count_held(t) > 0)
+                return release(t, budget);
+        if (t->has_head)
+                return finish(t, budget);
+        walk(t);
+        return 1;
+}
+
+static void take_slice(struct session_truncation *t, uint64_t budget)
+{
+        for (uint64_t n = 0; n < budget && (t->session || count_held(t) > 0);)
+                n += look(t, budget - n);
+        if (!t->session && count_held(t) == 0)
+                end(t);
+}
+
+static bool has_room(const struct sessions *all)
+{
+        unsigned n = 0;
+
+        list_for_each (t, &all->truncations, struct session_truncation, link)
+                n++;
+        return n < TRUNCATIONS_MAX;
+}
+
+static int check(
+        const struct session *s, uint64_t first_tokens, uint64_t last_tokens, struct detail *d)
+{
+        if (first_tokens == 0 && last_tokens == 0)
+                return detail_set(d, -EINVAL,
+                        "first_tokens and last_tokens are 0, which keeps nothing: drop the session "
+                        "instead");
+        if (s->is_truncated && first_tokens > s->window_token)
+                return detail_set(d, -EINVAL,
+                        "first_tokens %llu is beyond the gap that the session has already, which "
+                        "ends at token %llu",
+                        (unsigned long long)first_tokens, (unsigned long long)s->window_token);
+        if (s->truncation)
+                return detail_set(d, -EAGAIN,
+                        "the session is being truncated: ask again when that is answered");
+        if (!has_room(s->ns->sessions))
+                return detail_set(d, -EAGAIN,
+                        "%d sessions of namespace %s are being truncated, the most there may be: "
+                        "ask again when some are answered",
+                        TRUNCATIONS_MAX, s->ns->name);
+        return 0;
+}
+
+/* Room for all of the text, of which most may never be touched. 0 or -ENOMEM. */
+static int make_room(struct session_truncation *t)
+{
+        uint32_t n = t->at == PAGE_NONE ? 0 : ns_note(t->ns, t->at)->depth;
+
+        if (!t->fills || !t->has_end || t->has_head)
+                return 0;
+        t->pages = malloc(MAX(n, 1u) * sizeof(*t->pages));
+        if (!t->pages)
+                return -ENOMEM;
+        t->first = t->room = n;
+        return 0;
+}
+
+/* What the range means for what there is. */
+static void measure(struct session_truncation *t, uint64_t first_tokens, uint64_t last_tokens)
+{
+        const struct session *s = t->session;
+        uint32_t tail = session_tail(s);
+
+        t->fills = !s->is_truncated;
+        t->has_end = last_tokens > 0;
+        t->first_tokens = first_tokens;
+        t->end = s->is_truncated     ? session_window_end(s)
+                 : tail == PAGE_NONE ? 0
+                                     : page_end_token(s->ns, tail);
+        t->gap_end = t->end - MIN(last_tokens, t->end);
+        t->window_token = t->end;
+        t->at = tail;
+        look_for_head(t);
+        if (t->fills && t->gap_end <= first_tokens)
+                t->has_head = true; /* nothing lies between */
+}
+
+static int begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
+        uint64_t last_tokens, uint64_t budget, struct detail *d)
+{
+        int r = check(s, first_tokens, last_tokens, d);
+
+        *t = (struct session_truncation){.ns = s->ns, .session = s};
+        list_init(&t->link);
+        chore_init(&t->chore);
+        if (r < 0)
+                return r;
+        measure(t, first_tokens, last_tokens);
+        r = make_room(t);
+        if (r < 0)
+                return detail_set(d, r, "no memory for the pages of a session");
+        s->truncation = t;
+        list_append(&s->ns->sessions->truncations, &t->link);
+        take_slice(t, budget);
+        return 0;
+}
+
+int truncation_begin(struct session_truncation *t, struct session *s, uint64_t first_tokens,
+        uint64_t last_tokens, struct detail *d)
+{
+        return begin(t, s, first_tokens, last_tokens, ns_store(s->ns)->drop_slice_pages, d);
+}
+
+static bool work(struct chore *c, uint64_t budget)
+{
+        struct session_truncation *t = container_of(c, struct session_truncation, chore);
+
+        take_slice(t, budget);
+        if (!truncation_is_over(t))
+                return true;
+        t->done(t);
+        return false;
+}
+
+void truncation_queue(struct session_truncation *t, struct session_truncation *to,
+        void (*done)(struct session_truncation *t))
+{
+        assert(!truncation_is_over(t));
+
+        *to = *t;
+        list_init(&to->link);
+        list_append(&t->ns->sessions->truncations, &to->link);
+        list_remove(&t->link);
+        if (to->session)
+                to->session->truncation = to;
+        chore_init(&to->chore);
+        to->done = done;
+        to->chore.work = work;
+        chore_queue(&to->chore, to->ns->tenant);
+}
+
+void truncation_cancel(struct session_truncation *t)
+{
+        if (t->session)
+                leave(t, -ENOMEM);
+        take_slice(t, UINT64_MAX);
+}
+
+int session_truncate(struct session *s, uint64_t first_tokens, uint64_t last_tokens,
+        uint64_t *ret_left, struct detail *d)
+{
+        struct session_truncation t;
+        int r = begin(&t, s, first_tokens, last_tokens, UINT64_MAX, d);
+
+        if (r < 0)
+                return r;
+        if (t.result < 0)
+                return detail_set(d, t.result, "%s", t.why.text);
+        *ret_left = t.n_left;
+        return 0;
+}
+
+/* ---- for the rest of the core ---------------------------------------------------------------- */
+
+void truncation_call_off(struct session *s, int why)
+{
+        struct session_truncation *t = s->truncation;
+
+        if (!t)
+                return;
+        detail_set(&t->why, why,
+                why == -EAGAIN ? "the session was published to while it was to be truncated, and "
+                                 "isn't: ask again"
+                               : "the session was dropped while it was to be truncated");
+        leave(t, why);
+}
+
+void truncations_page_goes(struct ns *ns, uint32_t page)
+{
+        if (!ns->sessions)
+                return;
+        list_for_each (t, &ns->sessions->truncations, struct session_truncation, link) {
+                if (t->at != page)
+                        continue;
+                if (t->has_head) {
+                        t->at = tree_parent(&ns->tree, page);
+                        continue;
+                }
+                /* Windows that went now would free pages in the middle of what makes this one go.
+                 */
+                if (!sessions_may_have_room(ns, ns->sessions->n_room + 1))
+                        lose(t);
+                step(t);
+        }
+}
+
+void truncations_page_moved(struct ns *ns, uint32_t page, uint32_t to)
+{
+        if (!ns->sessions)
+                return;
+        list_for_each (t, &ns->sessions->truncations, struct session_truncation, link)
+                if (t->at == page)
+                        t->at = to;
+}
+
+void truncations_reset(struct sessions *all)
+{
+        list_for_each (t, &all->truncations, struct session_truncation, link)
+                if (t->session)
+                        truncation_call_off(t->session, -ENOENT);
+}
+
+void truncations_end(struct ns *ns)
+{
+        truncations_reset(ns->sessions);
+        list_for_each_safe (t, &ns->sessions->truncations, struct session_truncation, link) {
+                chore_remove(&t->chore, ns->tenant);
+                end(t);
+                t->done(t);
+        }
+}
+
+bool truncations_give_way(struct ns *ns, bool open)
+{
+        uint32_t most = ns_store(ns)->drop_slice_pages;
+
+        list_for_each (t, &ns->sessions->truncations, struct session_truncation, link) {
+                if (count_held(t) == 0 || !(open || t->is_lost))
+                        continue;
+                if (t->session)
+                        lose(t);
+                (void)release(t, most);
+                return true;
+        }
+        return false;
+}
+
+uint64_t truncations_leave_set(struct extent_set *set, uint64_t *n_seen)
+{
+        struct ns *ns = set->ns;
+        uint64_t n = 0;
+
+        list_for_each (t, &ns->sessions->truncations, struct session_truncation, link) {
+                uint64_t before = n;
+
+                for (uint32_t i = t->first; i < t->room; i++)
+                        n += t->pages[i] / ns->geometry.set_pages == set->index;
+                *n_seen += count_held(t);
+                if (n == before)
+                        continue;
+                if (t->session)
+                        lose(t);
+                session_pages_leave_set(t->pages + t->first, count_held(t), set);
+        }
+        return n;
+}
+
+const char *truncations_check(const struct ns *ns, uint64_t *n_held, uint64_t *n_room)
+{
+        list_for_each (t, &ns->sessions->truncations, struct session_truncation, link) {
+                if (!chore_is_queued(&t->chore))
+                        return "a truncation that isn't over waits for no turn";
+                if (t->session && (!session_is_live(t->session) || t->session->truncation != t))
+                        return "a session is being truncated and doesn't know of it";
+                if (t->at != PAGE_NONE && !tree_has(&ns->tree, t->at))
+                        return "a truncation goes on at a page that isn't cached";
+                for (uint32_t i = t->first; i < t->room; i++)
+                        *n_held += t->pages[i] != PAGE_NONE;
+                *n_room += t->is_lost ? 0 : count_held(t);
+        }
+        return NULL;
+}

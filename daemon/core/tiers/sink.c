@@ -1,0 +1,476 @@
+#include "daemon/core/tiers/sink.h"
+
+#include <errno.h>
+
+#include "daemon/core/catalog/drop.h"
+#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/space.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/pool.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/region.h"
+#include "daemon/core/reclaim/reclaim.h"
+#include "daemon/core/reclaim/room.h"
+#include "policy/tier.h"
+#include "proto/status.h"
+
+/* Of all namespaces on their way down at a time: pages, or bytes where that is more of them. Of
+ * pages of 1 MiB it is some ms of copying for one thread; a demand finds its place in front of
+ * those (mover.h, "urgent"). Not tuned. */
+#define SINKING_PAGES 32
+#define SINKING_BYTES (UINT64_C(32) << 20)
+
+/* Of one namespace from one tier: half of that, so that two tenants share, or two units. */
+#define SINKING_SHARE 2
+
+/* To find a place below: sets that go and come meanwhile, pages there that are read. Not tuned. */
+#define MAX_TRIES 16
+
+/* Onto a disk goes what was asked for again after it was published, or belongs to a text of so many
+ * tokens: disks wear, and what was computed once and never asked for again is most of what there
+ * is (docs/TRACES.md). Not tuned. */
+static const struct tier_filter disk_filter = {.min_uses = 2, .long_tokens = 16384};
+
+static bool takes(const struct ns *ns, enum tier_kind kind)
+{
+        return ns->tiers[kind].pool && (kind != TIER_DISK || space_takes(ns));
+}
+
+/* Where what leaves a tier goes; TIER_COUNT: nowhere. */
+static enum tier_kind tier_below(const struct ns *ns, enum tier_kind kind)
+{
+        do
+                kind++;
+        while (kind < TIER_COUNT && !takes(ns, kind));
+        return kind;
+}
+
+static bool may_sink(const struct ns *ns, enum tier_kind kind)
+{
+        return ns->tiers[kind].pool && tier_below(ns, kind) < TIER_COUNT && ns->evict->lock;
+}
+
+bool sink_is_possible(const struct ns *ns)
+{
+        return may_sink(ns, TIER_DEVICE);
+}
+
+void sink_note_taken(struct ns *ns)
+{
+        struct store *s = ns_store(ns);
+
+        if (!may_sink(ns, TIER_DEVICE))
+                return;
+        ns->may_be_due = true;
+        if (s->on_transfer_work)
+                s->on_transfer_work(s->callback_data);
+}
+
+/* Of what is asked for at once the largest, forgotten by an eighth of what is more than the others
+ * with each. Not tuned. */
+void sink_note_lease(struct ns *ns, uint32_t n)
+{
+        uint32_t over = ns->burst_pages > n ? ns->burst_pages - n : 0;
+
+        ns->burst_pages = n + over - (over + 7) / 8;
+}
+
+/* That may be on their way from the tier at a time. */
+static uint32_t most_of(const struct ns *ns, enum tier_kind kind)
+{
+        uint64_t bytes = ns->layout.plane_page_bytes * ns->layout.n_planes;
+        enum tier_kind below = tier_below(ns, kind);
+        uint32_t units = below == TIER_COUNT ? 0 : 2 * tier_unit_pages(below, bytes);
+
+        return MAX((uint32_t)SINKING_PAGES / SINKING_SHARE,
+                MIN(units, (uint32_t)(SINKING_BYTES / SINKING_SHARE / bytes)));
+}
+
+static uint32_t count_leaving(const struct ns *ns, enum tier_kind kind)
+{
+        uint32_t n = 0;
+
+        list_for_each (t, &ns_store(ns)->transfers, struct transfer, link)
+                n += t->ns == ns && t->kind == TRANSFER_DOWN &&
+                     tier_of_page(&ns->geometry, t->from) == kind;
+        return n;
+}
+
+/* The tier gets another set as soon as one is needed. */
+static bool grows(const struct ns *ns, enum tier_kind kind)
+{
+        const struct ns_tier *tier = &ns->tiers[kind];
+        const struct tier_geometry *g = &ns->geometry.tiers[kind];
+
+        if (kind == TIER_DEVICE)
+                return room_leaves_another(ns);
+        return tier->n_sets < g->n_sets &&
+               region_admits(tier->stake, g->set_bytes) == LEASE_REASON_NONE;
+}
+
+/* What comes from above needs as much room as may come at once. */
+static struct tier_level level_of(const struct ns *ns, enum tier_kind kind)
+{
+        const struct ns_tier *tier = &ns->tiers[kind];
+        uint32_t ready = MAX(ns->stock_pages, ns->free_pages);
+
+        return (struct tier_level){
+                .capacity = tier->n_sets * ns->geometry.set_pages,
+                .n_free = (uint32_t)(tier->n_pages[PAGE_FREE] - tier->n_withheld +
+                                     tier->n_preparing_pages),
+                .n_leaving = count_leaving(ns, kind),
+                .n_ahead = kind == TIER_DEVICE ? MAX(ns->burst_pages, ready)
+                                               : most_of(ns, TIER_DEVICE),
+                .n_most = most_of(ns, kind),
+        };
+}
+
+uint32_t sink_n_kept(const struct ns *ns)
+{
+        struct tier_level l = level_of(ns, TIER_DEVICE);
+
+        return tier_n_kept(&ns->device.fill, &l);
+}
+
+/* Pages that are to go down now. */
+static uint32_t count_due(struct ns *ns, enum tier_kind kind)
+{
+        struct tier_level l;
+
+        if (!may_sink(ns, kind) || ns->n_stale > 0 || grows(ns, kind))
+                return 0;
+        l = level_of(ns, kind);
+        return tier_n_down(&ns->tiers[kind].fill, &l);
+}
+
+/* ---- a place below -------------------------------------------------------------------------- */
+
+static bool is_worth(const struct ns *ns, uint32_t page, enum tier_kind kind, uint32_t other)
+{
+        uint64_t bytes = ns->geometry.tiers[kind].stored_bytes, now = ns_store(ns)->now_nsec;
+
+        return !ns->evict->worth || tier_takes(ns->evict->worth(ns->policy, page, now), bytes,
+                                            ns->evict->worth(ns->policy, other, now), bytes);
+}
+
+static bool has_slot(const struct ns *ns, enum tier_kind kind)
+{
+        return ns->tiers[kind].n_sets + ns->tiers[kind].n_preparing <
+               ns->geometry.tiers[kind].n_sets;
+}
+
+/* A set more, within the limit and the fair share: others give what is over theirs. False: none. */
+static bool bind_below(struct ns *ns, enum tier_kind kind)
+{
+        uint64_t bytes = ns->geometry.tiers[kind].set_bytes;
+        struct stake *s = ns->tiers[kind].stake;
+        struct extent_set *set;
+        int r = set_bind_in(ns, kind, &set, NULL);
+
+        if (r != KVL_STATUS_FULL || !has_slot(ns, kind))
+                return r == 0;
+        region_note_want(s, bytes, bytes, ns_store(ns)->now_nsec);
+        return region_make_room(s, ns, bytes) && set_bind_in(ns, kind, &set, NULL) == 0;
+}
+
+/* The same at the cost of the tenant's other namespaces: this one has nothing that could go. */
+static bool bind_for_own(struct ns *ns, enum tier_kind kind)
+{
+        uint64_t bytes = ns->geometry.tiers[kind].set_bytes;
+        struct stake *s = ns->tiers[kind].stake;
+        struct extent_set *set;
+        bool is_less;
+
+        if (!has_slot(ns, kind))
+                return false;
+        is_less = account_fits(s->account, bytes)
+                          ? reclaim_set_of_stake(s, ns, ns->tenant)
+                          : reclaim_sets_of_tenant(ns->tenant, kind, ns, bytes);
+        return is_less && set_bind_in(ns, kind, &set, NULL) == 0;
+}
+
+/* A FREE page of the tier, MOVING from now on, for `page`. 0; -ENOSPC: there is none; -EDQUOT: what
+ * is there is worth more. */
+static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_t *ret_page)
+{
+        struct ns_tier *tier = &ns->tiers[kind];
+        struct extent_set *set;
+
+        for (unsigned i = 0; i < MAX_TRIES; i++) {
+                uint32_t other;
+
+                if (!list_is_empty(&tier->sets_room) || bind_below(ns, kind)) {
+                        set = list_first(&tier->sets_room, struct extent_set, room_link);
+                        *ret_page = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
+                        return 0;
+                }
+                other = ns->evict->victim(ns->policy, kind, EVICT_DROP, ns_store(ns)->now_nsec);
+                if (other == NODE_NONE && bind_for_own(ns, kind))
+                        continue;
+                if (other == NODE_NONE)
+                        return -ENOSPC;
+                if (!is_worth(ns, page, kind, other))
+                        return -EDQUOT;
+                (void)ns_evict_leaf(ns, other);
+        }
+        return -ENOSPC;
+}
+
+/* ---- a page --------------------------------------------------------------------------------- */
+
+/* The next one that nobody reads, of those that aren't known to be read. */
+static uint32_t next_victim(struct ns *ns, enum tier_kind kind)
+{
+        for (;;) {
+                uint32_t page =
+                        ns->evict->victim(ns->policy, kind, EVICT_DEMOTE, ns_store(ns)->now_nsec);
+
+                if (page == NODE_NONE)
+                        return page;
+                if (ns_extra(ns, page)->n_windows > 0) { /* which hold it where it is */
+                        (void)ns_drop_subtree(ns, page, EVICT_PRESSURE);
+                        continue;
+                }
+                if (!shared_is_pinned(ns, page))
+                        return page;
+                ns->evict->hold(ns->policy, page);
+                ns_watch(ns, page);
+        }
+}
+
+/* Once a turn it is looked who has stopped reading. */
+static uint32_t find_victim(struct ns *ns, enum tier_kind kind)
+{
+        uint32_t page = next_victim(ns, kind);
+
+        if (page != NODE_NONE || ns->has_looked)
+                return page;
+        ns->has_looked = true;
+        ns_look_again(ns, NS_LOOK_PAGES);
+        return next_victim(ns, kind);
+}
+
+/* What continues a text that is on the disk already goes there, too. */
+static bool is_admitted(const struct ns *ns, uint32_t page, enum tier_kind kind)
+{
+        const struct page_note *note = ns_note(ns, page);
+
+        return kind != TIER_DISK || !tree_is_leaf(&ns->tree, page) ||
+               tier_admits(&disk_filter, 1 + note->was_found, ns_page(ns, page)->end_token);
+}
+
+static int drop_one(struct ns *ns, uint32_t page)
+{
+        return tree_is_leaf(&ns->tree, page) && ns_evict_leaf(ns, page) ? 0 : -EBUSY;
+}
+
+static int begin(struct ns *ns, uint32_t page, enum tier_kind kind)
+{
+        uint32_t to;
+        int r = is_admitted(ns, page, kind) ? take_place(ns, page, kind, &to) : -EDQUOT;
+
+        if (r < 0)
+                return r;
+        r = transfer_begin(ns, TRANSFER_DOWN, page, to, false);
+        if (r < 0)
+                ns_free_page(ns, to);
+        return r;
+}
+
+/* What `page`, which is on its way down, continues, where that is a victim as soon as the page is
+ * there: it goes with it, unless it was used later. NODE_NONE: it doesn't. */
+static uint32_t find_next(const struct ns *ns, uint32_t page)
+{
+        uint32_t up = tree_hides_tip(&ns->tree, page) ? tree_parent(&ns->tree, page) : NODE_NONE;
+
+        if (up == NODE_NONE || ns_set_of(ns, up)->tier != ns_set_of(ns, page)->tier ||
+                !places_is_idle(ns, up) || shared_is_pinned(ns, up) ||
+                ns_note(ns, up)->used_sec > ns_note(ns, page)->used_sec || transfer_find(ns, up))
+                return NODE_NONE;
+        return up;
+}
+
+static bool may_begin(const struct store *s)
+{
+        return s->n_sinking < SINKING_PAGES || s->sinking_bytes < SINKING_BYTES;
+}
+
+int sink_page(struct ns *ns, uint32_t page)
+{
+        int r;
+
+        if (!may_begin(ns_store(ns)))
+                return -EBUSY;
+        ns->keep_idle_sets = true; /* one that is about to be used */
+        r = begin(ns, page, tier_below(ns, TIER_DEVICE));
+        ns_trim(ns);
+        return r;
+}
+
+/* `page` and what it continues, at most `most` pages that go together. How many; 0: nothing goes
+ * down, and nothing went for that. */
+static uint32_t sink_text(struct ns *ns, enum tier_kind from, uint32_t page, uint32_t most)
+{
+        enum tier_kind kind = tier_below(ns, from);
+        uint32_t end = page, n = 0;
+        int r = 0;
+
+        ns->keep_idle_sets = true; /* one that is about to be used */
+        for (; page != NODE_NONE && n < most; page = find_next(ns, page)) {
+                r = begin(ns, page, kind);
+                if (r < 0)
+                        break;
+                n++;
+        }
+        if (n == 0 && r == -EDQUOT)
+                n += drop_one(ns, end) == 0;
+        ns_trim(ns);
+        return n;
+}
+
+static uint32_t sink_some(struct ns *ns, enum tier_kind from, uint32_t most)
+{
+        uint32_t page = find_victim(ns, from);
+
+        return page == NODE_NONE ? 0 : sink_text(ns, from, page, most);
+}
+
+bool sink_makes_room(struct ns *ns)
+{
+        if (may_sink(ns, TIER_DEVICE) && ns_n_room(ns) == 0)
+                (void)sink_some(ns, TIER_DEVICE, 1);
+        return ns_n_room(ns) > 0 || transfer_count(ns, TRANSFER_DOWN) > 0;
+}
+
+/* Does `page` continue a text that begins with `up`? */
+static bool comes_before(const struct ns *ns, uint32_t up, uint32_t page)
+{
+        uint32_t depth = ns_note(ns, up)->depth;
+
+        while (page != NODE_NONE && ns_note(ns, page)->depth > depth)
+                page = tree_parent(&ns->tree, page);
+        return page == up;
+}
+
+/* Victims that the page continues, of one call: so many are passed over. Not tuned. */
+#define MAX_PASSED 32
+
+/* The next one that doesn't come before `page`: that would have to come up, too. */
+static uint32_t find_other_victim(struct ns *ns, uint32_t page)
+{
+        uint32_t passed[MAX_PASSED], n = 0, victim = find_victim(ns, TIER_DEVICE);
+
+        while (victim != NODE_NONE && n < MAX_PASSED && comes_before(ns, victim, page)) {
+                ns->evict->lock(ns->policy, victim);
+                passed[n++] = victim;
+                victim = find_victim(ns, TIER_DEVICE);
+        }
+        if (victim != NODE_NONE && comes_before(ns, victim, page))
+                victim = NODE_NONE;
+        while (n > 0)
+                ns->evict->unlock(ns->policy, passed[--n]);
+        return victim;
+}
+
+bool sink_swaps(struct ns *ns, uint32_t page, bool is_wanted)
+{
+        uint64_t now_nsec = ns_store(ns)->now_nsec;
+        uint32_t victim = may_sink(ns, TIER_DEVICE) ? find_other_victim(ns, page) : NODE_NONE;
+
+        if (victim == NODE_NONE)
+                return false;
+        if (ns->evict->worth ? ns->evict->worth(ns->policy, page, now_nsec) <=
+                                       ns->evict->worth(ns->policy, victim, now_nsec)
+                             : !is_wanted)
+                return false;
+        return sink_text(ns, TIER_DEVICE, victim, 1) > 0;
+}
+
+/* ---- whose ---------------------------------------------------------------------------------- */
+
+/* Of those that have something to move from the tier the one whose turn it is. */
+static struct ns *next_ns(struct store *s, enum tier_kind kind)
+{
+        struct ns *best = NULL;
+        uint64_t least = UINT64_MAX;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link) {
+                        const struct ns_tier *tier = &ns->tiers[kind];
+                        uint64_t turn;
+
+                        if (tier->n_to_sink == 0)
+                                continue;
+                        turn = tier_turn(&tier->pool->sinking, &tier->stake->sinking);
+                        if (!best || turn < least) {
+                                best = ns;
+                                least = turn;
+                        }
+                }
+        return best;
+}
+
+static bool count_ns_due(struct ns *ns)
+{
+        bool any = false, is_sinking = false;
+
+        ns->has_looked = false;
+        for (enum tier_kind kind = TIER_DEVICE; kind < TIER_COUNT; kind++) {
+                struct ns_tier *tier = &ns->tiers[kind];
+
+                tier->n_to_sink = ns->may_be_due && tier->pool ? count_due(ns, kind) : 0;
+                any |= tier->n_to_sink > 0;
+                is_sinking |= tier->fill.is_sinking;
+        }
+        ns->may_be_due = any || is_sinking;
+        return any;
+}
+
+static bool count_all_due(struct store *s)
+{
+        bool any = false;
+
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        any |= count_ns_due(ns);
+        return any;
+}
+
+/* True: something can't be begun. */
+static bool sink_tier(struct store *s, enum tier_kind kind)
+{
+        bool is_stuck = false;
+        struct ns *ns;
+
+        while (may_begin(s) && (ns = next_ns(s, kind))) {
+                struct ns_tier *tier = &ns->tiers[kind];
+                uint64_t bytes = ns->geometry.tiers[kind].set_bytes / ns->geometry.set_pages;
+                uint64_t plain = ns->layout.plane_page_bytes * ns->layout.n_planes;
+                uint32_t unit = tier_unit_pages(tier_below(ns, kind), plain);
+                uint32_t n = sink_some(ns, kind, MIN(unit, tier->n_to_sink));
+
+                tier->n_to_sink -= n;
+                if (n == 0) {
+                        is_stuck = true;
+                        tier->n_to_sink = 0;
+                        continue;
+                }
+                tier_take_turn(&tier->pool->sinking, &tier->stake->sinking, n * bytes,
+                        ns->tenant->attrs.weight);
+        }
+        return is_stuck;
+}
+
+bool sink_turn(struct store *s, uint64_t now_nsec)
+{
+        bool is_stuck = false;
+
+        store_set_now(s, now_nsec);
+        if (!s->mover || s->draining || !count_all_due(s))
+                return false;
+        for (enum tier_kind kind = TIER_DEVICE; kind < TIER_DISK; kind++)
+                is_stuck |= sink_tier(s, kind);
+        return transfer_start(s) || is_stuck;
+}

@@ -1,0 +1,354 @@
+#include "daemon/server/handlers/dispatch.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/peers/pending.h"
+#include "daemon/server/peers/resume.h"
+#include "daemon/server/peers/turns.h"
+#include "daemon/server/server.h"
+#include "daemon/server/services/descriptors.h"
+#include "daemon/server/system/crash.h"
+#include "daemon/server/system/test-clock.h"
+#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/waits/parked.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/status.h"
+
+/* Of the largest reply message's struct; checked for every one. */
+#define REPLY_STRUCT_MAX 768
+
+static handler_fn find_handler(uint16_t type)
+{
+        switch (type) {
+#define X(name, number, ...) \
+        case number:         \
+                return handle_##name;
+                MSG_TABLE(X)
+#undef X
+        default:
+                return NULL;
+        }
+}
+
+struct attach *request_attach(struct request *rq, uint32_t ns_id)
+{
+        struct attach *a = attach_find(rq->peer->member, ns_id);
+
+        if (!a)
+                detail_set(&rq->detail, -ENOENT,
+                        "no namespace with ns_id %u is open on this connection", ns_id);
+        return a;
+}
+
+/* Fields 1 and 2 of every reply. */
+static void set_outcome(
+        const ProtobufCMessageDescriptor *d, void *reply, int code, const char *detail)
+{
+        char *base = reply;
+
+        assert(d->fields[0].id == 1 && d->fields[1].id == 2);
+        *(uint32_t *)(void *)(base + d->fields[0].offset) = status_to_wire(code);
+        *(const char **)(void *)(base + d->fields[1].offset) = detail;
+}
+
+static void send_reply(struct request *rq, uint16_t type, uint64_t seq)
+{
+        struct peer *p = rq->peer;
+        uint8_t *out = rq->server->out;
+        int n = msg_pack(out, p->version, type, FRAME_REPLY, seq, rq->n_fds, rq->reply);
+
+        assert(n > 0); /* every list in a reply is bounded by its handler */
+        peer_send(p, out, (size_t)n, rq->fds, rq->n_fds);
+}
+
+/* Answers a request that isn't handled. */
+static void answer(struct peer *p, const struct frame *f, const ProtobufCMessageDescriptor *d,
+        int code, const char *detail)
+{
+        _Alignas(max_align_t) uint8_t storage[REPLY_STRUCT_MAX];
+        struct request rq = {.server = p->server, .peer = p, .reply = storage};
+
+        if (f->header.flags & FRAME_NO_REPLY)
+                return;
+        assert(d->sizeof_message <= sizeof(storage));
+        protobuf_c_message_init(d, storage);
+        set_outcome(d, storage, code, detail);
+        send_reply(&rq, f->header.type, f->header.seq);
+}
+
+/* The rule that the frame breaks, or NULL. */
+static const char *broken_rule(
+        const struct peer *p, const struct frame *f, const struct msg_info *info)
+{
+        /* What isn't for reading is refused on the monitor socket, but is no fault. */
+        unsigned socket = peer_is_watcher(p) ? MSG_ON_ADMIN : MSG_ON_TENANT;
+        bool is_hello = f->header.type == MSG_HELLO;
+
+        if (f->header.flags & ~FRAME_NO_REPLY)
+                return "flags-in-request";
+        if (p->state == PEER_NEW && !is_hello)
+                return "hello-first";
+        if (p->state != PEER_NEW && is_hello)
+                return "hello-twice";
+        if (!is_hello && f->header.version != p->version)
+                return "bad-version";
+        if (!info)
+                return NULL;
+        if (!info->request || !(info->sockets & socket))
+                return "type-not-allowed";
+        if ((f->header.flags & FRAME_NO_REPLY) && !info->may_skip_reply)
+                return "no-reply-not-allowed";
+        return NULL;
+}
+
+/* Watched pages looked at between two looks at the clock: a millisecond with 64 clients. Not tuned.
+ */
+#define LOOK_PAGES 1024
+
+/* Of the namespace's watched pages as many as its tenant has time for. */
+static void look_at_watched(struct tenancy *t, struct ns *ns)
+{
+        for (uint64_t left = ns->n_watched; left > 0 && turns_may_visit(t);) {
+                uint64_t began = clock_now_nsec();
+                uint32_t n = (uint32_t)MIN(left, (uint64_t)LOOK_PAGES);
+
+                ns_look_again(ns, n);
+                turns_visited(t, began);
+                left -= n;
+        }
+}
+
+/* All that clients did in shared memory until now is in the records, but for those of a tenant that
+ * did more than it has time for. */
+static void catch_up_all(struct server *s)
+{
+        turns_begin_visits(s, TURNS_FIGURES_NSEC);
+        list_for_each (p, &s->peers, struct peer, link)
+                turns_visit(p, peer_catch_up);
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                list_for_each (ns, &t->tenant->namespaces, struct ns, link)
+                        look_at_watched(t, ns);
+}
+
+/*
+ * What the peer submitted before this frame comes before it; an administrator sees what everybody
+ * has done until now. A DOORBELL has no order to keep: it waits its turn.
+ */
+static void catch_up(struct peer *p, uint16_t type)
+{
+        if (peer_is_watcher(p)) {
+                if (p->kind == LISTEN_ADMIN)
+                        descriptors_open(p->server);
+                if (type != MSG_HELLO)
+                        catch_up_all(p->server);
+        } else if (type != MSG_DOORBELL)
+                peer_take_submissions(p, SHM_SUB_ENTRIES);
+}
+
+static bool is_for_publishers(uint16_t type)
+{
+        return type == MSG_LEASE || type == MSG_PUBLISH || type == MSG_FREE || type == MSG_REPORT ||
+               type == MSG_ANNOUNCE || type == MSG_INVALIDATE || type == MSG_SESSION_TRUNCATE ||
+               type == MSG_SESSION_HINT;
+}
+
+/* 0, or -EACCES with the sentence: the peer may only look up. */
+static int check_may_publish(struct request *rq, uint16_t type)
+{
+        struct member *m = rq->peer->member;
+
+        if (!m || !m->read_only || !is_for_publishers(type))
+                return 0;
+        /* It may have waited since it was allowed to. */
+        if (type == MSG_LEASE)
+                list_for_each (a, &m->attachments, struct attach, member_link)
+                        lease_call_off(a);
+        return detail_set(&rq->detail, -EACCES,
+                "uid %u may only look up in tenant %s: add it to the tenant's publish_uids, or one "
+                "of its groups to publish_gids",
+                (unsigned)rq->peer->uid, m->group->tenant->name);
+}
+
+static bool only_reads(const struct request *rq, const struct msg_info *info)
+{
+        if (info->sockets & MSG_ON_MONITOR)
+                return true;
+        /* What a restart would keep: kvlease-exporter tells it. */
+        return info->type == MSG_ADMIN_RESTART &&
+               ((const Kvlease__V1__AdminRestartRequest *)rq->message)->check;
+}
+
+/* 0, or -EACCES with the sentence: the peer only monitors. */
+static int check_may_change(struct request *rq, const struct msg_info *info)
+{
+        const struct daemon_config *c = &rq->server->config.daemon;
+
+        if (rq->peer->kind != LISTEN_MONITOR || only_reads(rq, info))
+                return 0;
+        return detail_set(&rq->detail, -EACCES,
+                "%s is refused on %s/monitor.sock, which is for reading: use %s/admin.sock, as "
+                "root%s%s",
+                info->name, c->runtime_dir, c->runtime_dir,
+                *c->admin_group ? " or a member of group " : "", c->admin_group);
+}
+
+static void close_after_reply(struct peer *p)
+{
+        p->state = PEER_CLOSING;
+        peer_schedule(p);
+}
+
+/* 0, or -EINVAL with the sentence. What a peer calls itself in HELLO is made printable there. */
+static int check_texts(struct request *rq, const struct msg_info *info, const struct frame *f)
+{
+        bool is_hello = info->type == MSG_HELLO;
+        const char *field, *wrong = msg_bad_text(
+                                   info->request, f->payload, f->header.length, is_hello, &field);
+
+        if (!wrong)
+                return 0;
+        if (is_hello)
+                rq->after = close_after_reply;
+        return detail_set(&rq->detail, -EINVAL,
+                "%s has %s: texts are UTF-8 without control characters", field, wrong);
+}
+
+/* False: it waits. */
+static bool handle(struct peer *p, const struct frame *f, const struct msg_info *info)
+{
+        _Alignas(max_align_t) uint8_t storage[REPLY_STRUCT_MAX];
+        struct request rq = {
+                .server = p->server, .peer = p, .reply = storage, .header = &f->header};
+        int code;
+
+        arena_reset(&p->server->arena);
+        rq.message = msg_unpack(info->request, &p->server->arena, f->payload, f->header.length);
+        if (!rq.message) {
+                peer_violation(p, "bad-message");
+                return true;
+        }
+        assert(info->reply->sizeof_message <= sizeof(storage));
+        protobuf_c_message_init(info->reply, storage);
+        code = check_texts(&rq, info, f);
+        if (code == 0)
+                code = check_may_publish(&rq, info->type);
+        if (code == 0)
+                code = check_may_change(&rq, info);
+        p->server->store.chronicle.by = p->who;
+        if (code == 0)
+                code = find_handler(info->type)(&rq);
+        p->server->store.chronicle.by = NULL;
+        if (code == -EINPROGRESS)
+                return false;
+        if (rq.is_deferred)
+                return true;
+        assert(rq.n_fds <= info->max_reply_fds);
+        if (code == 0)
+                set_outcome(info->reply, storage, 0, "");
+        else
+                set_outcome(info->reply, storage, code,
+                        rq.detail.text[0] ? rq.detail.text : status_text(code));
+        if (!(f->header.flags & FRAME_NO_REPLY))
+                send_reply(&rq, info->type, f->header.seq);
+        if (rq.after)
+                rq.after(p);
+        return true;
+}
+
+void dispatch_end(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply,
+        int code, const char *detail)
+{
+        struct request rq = {.server = p->server, .peer = p, .reply = reply};
+
+        set_outcome(reply->descriptor, reply, code, detail);
+        if (!(request->flags & FRAME_NO_REPLY))
+                send_reply(&rq, request->type, request->seq);
+}
+
+void dispatch_reply(struct peer *p, const struct frame_header *request, ProtobufCMessage *reply)
+{
+        dispatch_end(p, request, reply, 0, "");
+}
+
+/* The same; what is answered is counted as having taken from `start_nsec` until now. */
+static bool handle_timed(
+        struct peer *p, const struct frame *f, const struct msg_info *info, uint64_t start_nsec)
+{
+        bool answered = handle(p, f, info);
+
+        if (answered)
+                calls_note(&p->server->calls, info, clock_now_nsec() - start_nsec);
+        return answered;
+}
+
+void dispatch_refuse(struct peer *p, const struct frame *f, int code, const char *detail)
+{
+        answer(p, f, msg_find(f->header.type)->reply, code, detail);
+}
+
+bool dispatch_again(struct peer *p, const struct frame *f)
+{
+        struct server *s = p->server;
+        const struct state_serving was = crash_serve(p);
+        bool answered = handle_timed(p, f, msg_find(f->header.type), clock_now_nsec());
+
+        crash_serve_end(s, was);
+        return answered;
+}
+
+static void let_wait(struct peer *p, const struct frame *f)
+{
+        int r = parked_add(p, f);
+
+        if (r < 0)
+                dispatch_refuse(p, f, r,
+                        r == -EBUSY ? "so many leases of this connection wait that no more can: "
+                                      "ask again when some are answered"
+                                    : PENDING_FULL_TEXT);
+}
+
+/* One that breaks no rule. */
+static void serve_frame(struct peer *p, const struct frame *f, const struct msg_info *info)
+{
+        uint64_t start_nsec = clock_now_nsec();
+
+        p->n_requests++;
+        turns_charge(p, 1);
+        server_wake(p->server);
+        store_set_now(&p->server->store, server_now(p->server));
+        catch_up(p, f->header.type);
+        if (p->muted || p->doomed)
+                return;
+        if (!info) /* from a newer client: no fault of its */
+                answer(p, f, &kvlease__v1__simple_reply__descriptor, -EOPNOTSUPP,
+                        "this kvleased does not know the request: upgrade it");
+        else if (p->state == PEER_AUTH && info->type != MSG_AUTH)
+                answer(p, f, info->reply, -EACCES, "answer the challenge first");
+        else if (p->resuming && !resume_allows(info->type))
+                answer(p, f, info->reply, -EINVAL,
+                        "the client resumes: what it has open comes first, then RESUMED");
+        else if (parked_comes_behind(p, info->type) || !handle_timed(p, f, info, start_nsec))
+                let_wait(p, f);
+}
+
+void dispatch_frame(struct peer *p, const struct frame *f)
+{
+        struct server *s = p->server;
+        const struct state_serving was = crash_serve(p);
+        const struct msg_info *info = msg_find(f->header.type);
+        const char *rule = broken_rule(p, f, info);
+
+        if (rule)
+                peer_violation(p, rule);
+        else
+                serve_frame(p, f, info);
+        crash_serve_end(s, was);
+}

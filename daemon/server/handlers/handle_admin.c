@@ -1,0 +1,308 @@
+/* Administration: status, tenants, purge, drain, check. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/quota/sizing.h"
+#include "daemon/core/reclaim/compact.h"
+#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/recovery/culprit.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/tier-figures.h"
+#include "daemon/server/server.h"
+#include "daemon/server/services/descriptors.h"
+#include "daemon/server/system/log.h"
+#include "daemon/server/system/test-clock.h"
+#include "daemon/server/tenants/tenant-changes.h"
+#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/waits/durable.h"
+#include "daemon/server/waits/events.h"
+#include "daemon/server/waits/followers.h"
+#include "daemon/server/waits/parked.h"
+#include "kvlease-version.h"
+#include "proto/kvlease.pb-c.h"
+
+static void count_peers(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        list_for_each (p, &s->peers, struct peer, link) {
+                reply->n_clients += p->member != NULL;
+                reply->peers_muted += p->muted;
+                if (ring_is_open(&p->ring)) {
+                        reply->n_sharing++;
+                        reply->touches_dropped += ring_touches_dropped(&p->ring);
+                }
+                reply->members_waiting_exit += peer_is_waiting(p);
+                reply->peers_held += p->held;
+                reply->peers_new += p->state == PEER_NEW || p->state == PEER_AUTH;
+        }
+}
+
+static void count_overload(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        reply->pending_bytes = s->pending_bytes;
+        reply->max_pending_bytes = s->config.daemon.max_pending_bytes;
+        reply->pending_overflows = s->n_overflows;
+        list_for_each (t, &s->tenancies, struct tenancy, link) {
+                reply->tenants_paused += t->turns.paused;
+                reply->tenants_refused +=
+                        culprit_is_tenant(&s->store, t->tenant->mark, server_now(s));
+                reply->connects_refused += t->turns.n_refused;
+        }
+}
+
+static void count_pages(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        list_for_each (t, &s->store.tenants, struct tenant, link) {
+                reply->n_tenants++;
+                list_for_each (ns, &t->namespaces, struct ns, link) {
+                        reply->n_namespaces++;
+                        reply->n_sessions += sessions_count(ns);
+                        reply->pages_free +=
+                                ns->device.n_pages[PAGE_FREE] + ns->device.n_pages[PAGE_MOVING];
+                        reply->pages_granted += ns->device.n_pages[PAGE_GRANTED] - ns->n_ready;
+                        reply->pages_ready += ns->n_ready;
+                        reply->pages_sealed += ns->device.n_pages[PAGE_SEALED];
+                        reply->pages_detached += ns->device.n_pages[PAGE_DETACHED];
+                        reply->pages_pinned += ns_find_pinned(ns, NULL, NULL);
+                        reply->pages_promoted += ns->device.n_arrived;
+                }
+        }
+}
+
+static void count_sets(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        list_for_each (t, &s->store.tenants, struct tenant, link)
+                list_for_each (set, &t->nssets, struct nsset, link) {
+                        reply->n_ns_sets++;
+                        reply->set_keys_complete += set->n_complete;
+                        reply->set_keys_incomplete += set->n_incomplete;
+                }
+}
+
+/* Of the tenants there are. */
+static void count_leases(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        list_for_each (a, &s->store.waits, struct attach, wait.link)
+                reply->n_waiting++;
+        list_for_each (t, &s->store.tenants, struct tenant, link) {
+                reply->leases_waited += t->counters.waits;
+                reply->leases_degraded += t->counters.degraded;
+        }
+}
+
+#define SEGMENTS_TEXT_MAX 128
+
+/* The default file need not exist. */
+static char *config_file(const struct server *s)
+{
+        if (s->source.file)
+                return (char *)s->source.file;
+        return (char *)(s->config.has_file ? CONFIG_DEFAULT_FILE : "none (built-in defaults)");
+}
+
+/* "memfd (Operation not permitted)": with the reason where it isn't the better one. */
+static char *segment_guard_text(struct request *rq)
+{
+        const struct segment_room *room = &rq->server->store.room;
+        const char *name = segment_guard_name(room->guard);
+        char *text = arena_alloc(&rq->server->arena, SEGMENTS_TEXT_MAX);
+
+        if (!text || room->why == 0)
+                return (char *)name;
+        snprintf(text, SEGMENTS_TEXT_MAX, "%s (%s)", name, strerror(-room->why));
+        return text;
+}
+
+/* What the kvleased before this one left, and what became of it. */
+static void tell_recovery(const struct server *s, Kvlease__V1__AdminStatusReply *reply)
+{
+        const struct recovery *r = &s->recovery;
+
+        reply->ready_msec = (s->ready_nsec - s->start_nsec) / NSEC_PER_MSEC;
+        reply->took_over = s->took_over;
+        if (!s->took_over)
+                return;
+        reply->recovered_pages = r->n_pages;
+        reply->recovered_namespaces = r->n_namespaces;
+        reply->recovered_sessions = r->n_sessions;
+        reply->namespaces_lost = r->n_lost;
+        reply->pages_lost_checksum = r->n_dropped[DROP_CHECKSUM];
+        reply->pages_lost_parent = r->n_dropped[DROP_PARENT];
+        reply->pages_lost_duplicate = r->n_dropped[DROP_DUPLICATE];
+        reply->pages_lost_index = r->n_dropped[DROP_INDEX];
+        reply->clients_recovered = r->n_clients;
+        reply->clients_resumed = s->n_resumed;
+        reply->clients_waiting = s->n_adopted;
+        reply->clients_expired = r->n_clients - s->n_resumed - s->n_adopted;
+        reply->clients_lost = r->n_culprits;
+}
+
+static uint64_t pid_namespace(void)
+{
+        struct stat st;
+
+        return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+int handle_ADMIN_STATUS(struct request *rq)
+{
+        struct server *s = rq->server;
+        const struct store_counters *c = &s->store.counters;
+        Kvlease__V1__AdminStatusReply *reply = rq->reply;
+
+        if (tier_figures_of_store(&s->arena, &s->store, TIER_HOST, &reply->host) < 0 ||
+                tier_figures_of_store(&s->arena, &s->store, TIER_DISK, &reply->disk) < 0)
+                return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
+        reply->daemon_version = (char *)KVLEASE_VERSION;
+        reply->pid = (uint64_t)getpid();
+        reply->pid_namespace = pid_namespace();
+        reply->uptime_sec = (clock_now_nsec() - s->start_nsec) / NSEC_PER_SEC;
+        reply->boot_epoch = s->store.boot_epoch;
+        reply->longest_turn_nsec = s->turn_watch.longest_nsec;
+        reply->draining = s->store.draining;
+        reply->options_pending = s->n_options_pending;
+        count_peers(s, reply);
+        count_pages(s, reply);
+        count_leases(s, reply);
+        count_overload(s, reply);
+        list_for_each (pool, &s->store.pools, struct pool, link) {
+                reply->budget_bytes += pool->account.limit_bytes;
+                reply->charged_bytes += pool->account.charged_bytes;
+        }
+        reply->lookups = c->lookups;
+        reply->lookup_keys = c->lookup_keys;
+        reply->lookup_hits = c->lookup_hits;
+        reply->publishes = c->publishes;
+        reply->duplicates = c->duplicates;
+        reply->evictions = c->evictions;
+        reply->leases_refused = c->leases_refused;
+        reply->unindexed = c->unindexed;
+        reply->fragmentation = compact_figure(&s->store);
+        reply->compacted_pages = c->compacted_pages;
+        reply->compacted_sets = c->compacted_sets;
+        reply->announced = c->announced;
+        reply->announces_pending = c->announces_pending;
+        count_sets(s, reply);
+        reply->pages_ahead = stock_figure(&s->store);
+        reply->pages_expired = c->pages_expired;
+        reply->sessions_expired = c->sessions_expired;
+        reply->recording = s->recorder.on;
+        reply->violations = s->n_violations;
+        reply->kept_fds = keeping_count(s);
+        reply->kept_max = s->keeping.max;
+        reply->kept_released = s->keeping.n_released;
+        reply->kept_needed = keeping_is_on(&s->keeping) ? descriptors_kept_needed(s) : 0;
+        reply->open_files_needed = descriptors_needed(s);
+        reply->open_files_max = descriptors_limit();
+        tell_recovery(s, reply);
+        reply->segments = segment_guard_text(rq);
+        reply->config_file = config_file(s);
+        reply->runtime_dir = s->config.daemon.runtime_dir;
+        reply->state_dir = s->config.daemon.state_dir;
+        return 0;
+}
+
+#define UID_TEXT_MAX 16
+
+/* The asker's uid in digits. Returns buf. */
+static char *peer_uid(const struct request *rq, char buf[UID_TEXT_MAX])
+{
+        snprintf(buf, UID_TEXT_MAX, "%u", (unsigned)rq->peer->uid);
+        return buf;
+}
+
+int handle_ADMIN_TENANT_SET(struct request *rq)
+{
+        return tenant_changes_ask(rq);
+}
+
+int handle_ADMIN_TENANT_REMOVE(struct request *rq)
+{
+        int r = durable_check(rq);
+
+        return r < 0 ? r : tenant_changes_ask(rq);
+}
+
+int handle_ADMIN_PURGE(struct request *rq)
+{
+        const Kvlease__V1__AdminPurgeRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct tenant *t = tenant_find(&rq->server->store, m->tenant);
+        struct ns *ns = t && *m->ns ? ns_find(t, m->ns) : NULL;
+        int r;
+
+        if (!t)
+                return detail_set(&rq->detail, -ENOENT,
+                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
+        if (*m->ns && !ns)
+                return detail_set(
+                        &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
+        r = durable_check(rq);
+        if (r < 0)
+                return r;
+        r = store_purge(&rq->server->store, t, ns, m->remove, &reply->count, &reply->kept);
+        server_kick(rq->server);
+        return r == 0 ? durable_answer(rq) : r;
+}
+
+/* What lies in magazines isn't granted any more: nobody finds a page there while draining. */
+static void empty_magazines(struct store *store)
+{
+        list_for_each (t, &store->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        magazine_drain_ns(ns);
+}
+
+static void refuse_parked(struct peer *p)
+{
+        parked_refuse(p->server);
+}
+
+int handle_ADMIN_DRAIN(struct request *rq)
+{
+        const Kvlease__V1__AdminDrainRequest *m = rq->message;
+        struct server *s = rq->server;
+        char uid[UID_TEXT_MAX];
+
+        if (s->store.draining == !m->off)
+                return 0;
+        s->store.draining = !m->off;
+        if (s->store.draining) {
+                rq->after = refuse_parked;
+                empty_magazines(&s->store);
+        }
+        peer_uid(rq, uid);
+        log_message(m->off ? LOG_DRAIN_END : LOG_DRAIN, LOG_FIELDS({"PEER_UID", uid}),
+                m->off ? "draining was called off by uid %s"
+                       : "draining, asked for by uid %s: nothing new is granted",
+                uid);
+        if (m->off)
+                events_to_all(
+                        s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN_END, "draining was called off");
+        else
+                events_to_all(
+                        s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN, "the daemon grants nothing new");
+        server_note(s, &(struct chronicle_note){
+                               .kind = EVENT_DAEMON, .reason = m->off ? "drain off" : "drain"});
+        server_notify_status(s);
+        return 0;
+}
+
+int handle_ADMIN_CHECK(struct request *rq)
+{
+        Kvlease__V1__AdminCheckReply *reply = rq->reply;
+        int r = store_check(&rq->server->store, &reply->pages, &reply->sets, &rq->detail);
+
+        if (r == -EUCLEAN)
+                log_message(LOG_CHECK_FAILED, NULL, "check: %s", rq->detail.text);
+        return r;
+}

@@ -1,0 +1,117 @@
+/* ANNOUNCE, WAIT, ADMIN_SETS. */
+#include <errno.h>
+
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/list-page.h"
+#include "daemon/server/peers/pending.h"
+#include "daemon/server/server.h"
+#include "daemon/server/waits/key-waits.h"
+#include "proto/arena.h"
+#include "proto/kvlease.pb-c.h"
+#include "proto/status.h"
+
+#define WAIT_MAX_MSEC 600000 /* kvlease.proto */
+
+static int check_announce(struct request *rq, const Kvlease__V1__AnnounceRequest *m)
+{
+        if (m->n_pages == 0 || m->n_pages > MAX_PUBLISH_PAGES)
+                return detail_set(&rq->detail, m->n_pages == 0 ? -EINVAL : -EMSGSIZE,
+                        "the request names %zu pages: 1 to %d are allowed", m->n_pages,
+                        MAX_PUBLISH_PAGES);
+        if (m->keys.len != m->n_pages * KEY_BYTES)
+                return detail_set(&rq->detail, -EINVAL, "%zu pages need %zu bytes of keys, not %zu",
+                        m->n_pages, m->n_pages * KEY_BYTES, m->keys.len);
+        return 0;
+}
+
+int handle_ANNOUNCE(struct request *rq)
+{
+        const Kvlease__V1__AnnounceRequest *m = rq->message;
+        Kvlease__V1__AnnounceReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_announce(rq, m);
+        if (r < 0)
+                return r;
+        return announce_pages(a, m->pages, m->keys.data, (uint32_t)m->n_pages, &reply->n_announced,
+                &reply->page, &rq->detail);
+}
+
+static int wait_for(struct request *rq, struct attach *a, const Kvlease__V1__WaitRequest *m)
+{
+        int r = key_waits_add(rq->peer, rq->header, a, m->key.data, m->timeout_msec);
+
+        rq->is_deferred = r == 0;
+        if (r == -EBUSY)
+                return detail_set(&rq->detail, r,
+                        "%d WAITs of this connection aren't answered yet, the most there may be",
+                        KEY_WAITS_MAX);
+        if (r == -ENOMEM)
+                return detail_set(&rq->detail, r, "%s", PENDING_FULL_TEXT);
+        return r;
+}
+
+int handle_WAIT(struct request *rq)
+{
+        const Kvlease__V1__WaitRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        if (m->key.len != KEY_BYTES)
+                return detail_set(
+                        &rq->detail, -EINVAL, "key has %zu bytes, not %d", m->key.len, KEY_BYTES);
+        if (m->timeout_msec == 0 || m->timeout_msec > WAIT_MAX_MSEC)
+                return detail_set(&rq->detail, -EINVAL, "timeout_msec is %u: 1 to %d are allowed",
+                        m->timeout_msec, WAIT_MAX_MSEC);
+        r = announce_state(a, m->key.data, &rq->detail);
+        return r == KVL_STATUS_PENDING ? wait_for(rq, a, m) : r;
+}
+
+static ProtobufCMessage *make_set(struct request *rq, void *object)
+{
+        Kvlease__V1__AdminSet *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        struct nsset *set = object;
+
+        if (!row)
+                return NULL;
+        kvlease__v1__admin_set__init(row);
+        row->name = set->name;
+        row->size = set->size;
+        row->n_namespaces = set->n_members;
+        row->keys_complete = set->n_complete;
+        row->keys_incomplete = set->n_incomplete;
+        row->dropped = set->n_dropped;
+        for (uint32_t i = 0; i < set->size; i++)
+                if (set->members[i]) {
+                        row->tenant = set->members[i]->tenant->name;
+                        row->charged_bytes += ns_charged_bytes(set->members[i], TIER_DEVICE);
+                }
+        return &row->base;
+}
+
+int handle_ADMIN_SETS(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        Kvlease__V1__AdminSetsReply *reply = rq->reply;
+        struct rows rows = {0};
+        struct list_page page = {0};
+        int r = list_check_tenant(rq, m);
+
+        list_for_each (t, &rq->server->store.tenants, struct tenant, link)
+                list_for_each (set, &t->nssets, struct nsset, link)
+                        if (r == 0 && set->id > m->after && list_wants(m, t->name))
+                                r = rows_add(&rows, set->id, set);
+        r = rows_fill_page(rq, r, &rows, make_set, &page);
+        reply->sets = (Kvlease__V1__AdminSet **)page.messages;
+        reply->n_sets = page.n;
+        reply->next = page.next;
+        return r;
+}

@@ -1,0 +1,100 @@
+/* EXPLAIN, ADMIN_EXPLAIN. */
+#include <errno.h>
+
+#include "daemon/core/catalog/history.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/server.h"
+#include "daemon/server/system/test-clock.h"
+#include "proto/arena.h"
+#include "proto/kvlease.pb-c.h"
+
+#define MAX_EXPLAIN_KEYS 256 /* kvlease.proto */
+
+static int check_keys(struct request *rq, size_t len)
+{
+        if (len == 0 || len % KEY_BYTES != 0)
+                return detail_set(&rq->detail, -EINVAL,
+                        "keys has %zu bytes: 1 to %d keys of %d bytes are allowed", len,
+                        MAX_EXPLAIN_KEYS, KEY_BYTES);
+        if (len / KEY_BYTES > MAX_EXPLAIN_KEYS)
+                return detail_set(&rq->detail, -EMSGSIZE,
+                        "the request names %zu keys: at most %d are allowed in one",
+                        len / KEY_BYTES, MAX_EXPLAIN_KEYS);
+        return 0;
+}
+
+/* Tenants aren't told each other's names. */
+static const char *name_of(const struct explanation *e, const struct tenant *asker)
+{
+        if (!e->by)
+                return e->what;
+        return !asker || asker == e->by ? e->by->name : "another tenant";
+}
+
+static void fill(const struct ns *ns, const struct explanation *e, const struct tenant *asker,
+        Kvlease__V1__Explanation *ret)
+{
+        kvlease__v1__explanation__init(ret);
+        ret->state = e->state;
+        ret->page = e->page == PAGE_NONE ? 0 : e->page;
+        if (e->page != PAGE_NONE)
+                ret->tier = tier_of_page(&ns->geometry, e->page);
+        ret->age_sec = e->age_sec;
+        ret->unused_sec = e->unused_sec;
+        ret->client_id = e->client_id;
+        ret->by = (char *)name_of(e, asker);
+}
+
+/* asker: NULL, an administrator. */
+static int explain(struct request *rq, struct ns *ns, const ProtobufCBinaryData *keys,
+        const struct tenant *asker)
+{
+        Kvlease__V1__ExplainReply *reply = rq->reply;
+        struct arena *arena = &rq->server->arena;
+        size_t n = keys->len / KEY_BYTES;
+        uint64_t now_nsec = server_now(rq->server);
+        Kvlease__V1__Explanation *rows;
+        int r = check_keys(rq, keys->len);
+
+        if (r < 0)
+                return r;
+        rows = arena_alloc(arena, n * sizeof(*rows));
+        reply->explanations = arena_alloc(arena, n * sizeof(*reply->explanations));
+        if (!rows || !reply->explanations)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                struct explanation e;
+
+                history_explain(ns, keys->data + i * KEY_BYTES, now_nsec, &e);
+                fill(ns, &e, asker, &rows[i]);
+                reply->explanations[i] = &rows[i];
+        }
+        reply->n_explanations = n;
+        return 0;
+}
+
+int handle_EXPLAIN(struct request *rq)
+{
+        const Kvlease__V1__ExplainRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        return a ? explain(rq, a->ns, &m->keys, a->ns->tenant) : -ENOENT;
+}
+
+int handle_ADMIN_EXPLAIN(struct request *rq)
+{
+        const Kvlease__V1__AdminExplainRequest *m = rq->message;
+        struct tenant *t = tenant_find(&rq->server->store, m->tenant);
+        struct ns *ns = t ? ns_find(t, m->ns) : NULL;
+
+        if (!t)
+                return detail_set(&rq->detail, -ENOENT,
+                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
+        if (!ns)
+                return detail_set(&rq->detail, -ENOENT,
+                        "tenant %s has no namespace %.128s: kvleasectl namespaces lists them",
+                        t->name, m->ns);
+        return explain(rq, ns, &m->keys, NULL);
+}

@@ -1,0 +1,273 @@
+/* LEASE, LEASABLE, PUBLISH, LOOKUP, PIN, HELD, RELEASE, FREE, REPORT, REQUEST_END: what workers do
+ * all day.
+ */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/clients/grants.h"
+#include "daemon/core/clients/pin.h"
+#include "daemon/core/quota/leasable.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/core/requests/lookup.h"
+#include "daemon/core/requests/publish.h"
+#include "daemon/core/requests/request.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/server.h"
+#include "daemon/server/system/test-clock.h"
+#include "proto/kvlease.pb-c.h"
+
+static int refuse_count(struct request *rq, const char *what, size_t n, size_t max)
+{
+        return detail_set(&rq->detail, -EMSGSIZE,
+                "the request names %zu %s: at most %zu are allowed in one", n, what, max);
+}
+
+/* A number of pages or keys in a request. */
+static int check_count(struct request *rq, const char *what, size_t n, size_t max)
+{
+        if (n == 0)
+                return detail_set(&rq->detail, -EINVAL,
+                        "the request names no %s: 1 to %zu are allowed", what, max);
+        return n > max ? refuse_count(rq, what, n, max) : 0;
+}
+
+static uint64_t max_wait_nsec(const Kvlease__V1__LeaseRequest *m)
+{
+        if (m->no_wait)
+                return 0;
+        return m->max_wait_msec > 0 ? m->max_wait_msec * NSEC_PER_MSEC : UINT64_MAX;
+}
+
+/* Is it a request that was sent before the client went on on this connection, so that it may have
+ * been done already? */
+static bool is_repeated(const struct request *rq)
+{
+        return rq->header->seq <= rq->peer->repeats_until;
+}
+
+/* Something that mustn't be done twice is to be done. False: it was already. */
+static bool do_once(struct request *rq)
+{
+        struct member *m = rq->peer->member;
+
+        if (is_repeated(rq) && client_frame_is_done(m, rq->header->seq))
+                return false;
+        client_note_frame(m, rq->header->seq);
+        return true;
+}
+
+int handle_LEASE(struct request *rq)
+{
+        const Kvlease__V1__LeaseRequest *m = rq->message;
+        Kvlease__V1__LeaseReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        const struct lease_request lease = {
+                .n = m->n_pages,
+                .min = m->min_pages > 0 ? m->min_pages : m->n_pages,
+                .max_wait_nsec = max_wait_nsec(m),
+                .take_back_nsec = rq->server->config.daemon.revoke_timeout_nsec,
+                .holds_some = m->holds_some,
+                .seq = lease_seq(rq->header->seq),
+                .how = (enum lease_how)m->contiguous,
+        };
+        struct lease_result result;
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        if (r != 0)
+                return r;
+        r = lease_ask(a, &lease, server_now(rq->server), rq->server->pages, &result, &rq->detail);
+        reply->pages = rq->server->pages;
+        reply->n_pages = result.n;
+        reply->waited_usec = result.waited_nsec / NSEC_PER_USEC;
+        reply->reason = result.reason;
+        return r;
+}
+
+static int check_publish(struct request *rq, const Kvlease__V1__PublishRequest *m)
+{
+        int r = check_count(rq, "pages", m->n_pages, MAX_PUBLISH_PAGES);
+
+        if (r < 0)
+                return r;
+        if (m->keys.len != m->n_pages * KEY_BYTES)
+                return detail_set(&rq->detail, -EINVAL, "%zu pages need %zu bytes of keys, not %zu",
+                        m->n_pages, m->n_pages * KEY_BYTES, m->keys.len);
+        if (m->parent_key.len != 0 && m->parent_key.len != KEY_BYTES)
+                return detail_set(&rq->detail, -EINVAL, "parent_key has %zu bytes, not %d or none",
+                        m->parent_key.len, KEY_BYTES);
+        return 0;
+}
+
+int handle_PUBLISH(struct request *rq)
+{
+        const Kvlease__V1__PublishRequest *m = rq->message;
+        Kvlease__V1__PublishReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        struct publish publish;
+        uint32_t n = 0;
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_publish(rq, m);
+        if (r < 0)
+                return r;
+        publish = (struct publish){
+                .pages = m->pages,
+                .keys = m->keys.data,
+                .n = (uint32_t)m->n_pages,
+                .parent_key = m->parent_key.len > 0 ? m->parent_key.data : NULL,
+                .last_tokens = m->last_tokens,
+                .request = m->request_id,
+                .session = m->session,
+                .tag = m->tag,
+        };
+        rq->peer->member->repeats = is_repeated(rq);
+        r = publish_pages(a, &publish, server_now(rq->server), rq->server->pages, &n, &rq->detail);
+        reply->pages = rq->server->pages;
+        reply->n_pages = n;
+        return r;
+}
+
+/* Where one lies below the device: who brings them up may have to end the run before it. */
+static void tell_page_tokens(struct request *rq, const struct ns *ns, uint32_t n)
+{
+        Kvlease__V1__LookupReply *reply = rq->reply;
+        const uint32_t *pages = rq->server->pages;
+        uint32_t *tokens = rq->server->page_tokens;
+        uint32_t first_lower = tier_first_page(&ns->geometry, TIER_HOST);
+        bool any_lower = false;
+
+        for (uint32_t i = 0; i < n; i++)
+                any_lower |= pages[i] >= first_lower;
+        if (!any_lower)
+                return;
+        for (uint32_t i = 0; i < n; i++)
+                tokens[i] = ns_page(ns, pages[i])->tokens;
+        reply->page_tokens = tokens;
+        reply->n_page_tokens = n;
+}
+
+int handle_LOOKUP(struct request *rq)
+{
+        const Kvlease__V1__LookupRequest *m = rq->message;
+        Kvlease__V1__LookupReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        uint32_t n = 0, n_keys = (uint32_t)(m->keys.len / KEY_BYTES);
+        uint64_t tokens = 0;
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        if (m->keys.len % KEY_BYTES != 0)
+                return detail_set(&rq->detail, -EINVAL, "keys has %zu bytes, no multiple of %d",
+                        m->keys.len, KEY_BYTES);
+        r = check_count(rq, "keys", n_keys, MAX_LOOKUP_KEYS);
+        if (r == 0)
+                r = lookup_pages(a, m->keys.data, n_keys, m->request_id, server_now(rq->server),
+                        rq->server->pages, &n, &tokens, &rq->detail);
+        reply->pages = rq->server->pages;
+        reply->n_pages = n;
+        reply->tokens = (uint32_t)tokens;
+        if (r == 0)
+                tell_page_tokens(rq, a->ns, n);
+        return r;
+}
+
+int handle_RELEASE(struct request *rq)
+{
+        const Kvlease__V1__ReleaseRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        if (r < 0 || !do_once(rq))
+                return r;
+        return release_pages(
+                a, m->pages, (uint32_t)m->n_pages, server_now(rq->server), &rq->detail);
+}
+
+int handle_PIN(struct request *rq)
+{
+        const Kvlease__V1__PinRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        if (r < 0 || !do_once(rq))
+                return r;
+        return pin_again(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
+}
+
+int handle_HELD(struct request *rq)
+{
+        const Kvlease__V1__HeldRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_HELD_PAGES);
+        return r < 0 ? r : pin_check_held(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
+}
+
+int handle_LEASABLE(struct request *rq)
+{
+        const Kvlease__V1__LeasableRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        uint32_t budget = MAX_LEASABLE_LOOK;
+
+        if (!a)
+                return -ENOENT;
+        (void)leasable_look(a->ns, &budget);
+        reply->count = a->version_epoch == a->ns->version_epoch ? leasable_pages(a->ns) : 0;
+        return 0;
+}
+
+int handle_FREE(struct request *rq)
+{
+        const Kvlease__V1__FreeRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        if (r < 0 || !do_once(rq))
+                return r;
+        return free_pages(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
+}
+
+int handle_REPORT(struct request *rq)
+{
+        const Kvlease__V1__ReportRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        if (!a)
+                return -ENOENT;
+        if (m->n_pages > MAX_LEASE_PAGES)
+                return refuse_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
+        return report_pages(a, m->pages, (uint32_t)m->n_pages, m->continues, m->more, &reply->count,
+                &rq->detail);
+}
+
+int handle_REQUEST_END(struct request *rq)
+{
+        const Kvlease__V1__RequestEndRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        if (!a)
+                return -ENOENT;
+        request_end(a, m->request_id, server_now(rq->server));
+        return 0;
+}

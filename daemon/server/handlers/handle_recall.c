@@ -1,0 +1,63 @@
+/* UNMAPPED, ADMIN_RECALL. */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "daemon/core/objects/ns.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/reclaim/recall.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/server.h"
+#include "daemon/server/system/log.h"
+#include "daemon/server/waits/recalls.h"
+#include "proto/kvlease.pb-c.h"
+
+/* As the option revoke_timeout. */
+#define TIMEOUT_MAX_MSEC (3600u * 1000u)
+
+int handle_UNMAPPED(struct request *rq)
+{
+        const Kvlease__V1__UnmappedRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        return a ? attach_unmapped(a, m->set_index, &rq->detail) : -ENOENT;
+}
+
+static void log_recall(const struct request *rq, const struct tenant *t, uint32_t n)
+{
+        char uid[16];
+
+        snprintf(uid, sizeof(uid), "%u", (unsigned)rq->peer->uid);
+        log_event(LEVEL_NOTICE, LOG_FIELDS({"TENANT", t->name}, {"PEER_UID", uid}),
+                "%" PRIu32 " extent sets of tenant %s are recalled, asked for by uid %s", n,
+                t->name, uid);
+}
+
+int handle_ADMIN_RECALL(struct request *rq)
+{
+        const Kvlease__V1__AdminRecallRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct server *s = rq->server;
+        struct tenant *t = tenant_find(&s->store, m->tenant);
+        struct ns *ns = t && *m->ns ? ns_find(t, m->ns) : NULL;
+        uint32_t n;
+
+        if (!t)
+                return detail_set(&rq->detail, -ENOENT,
+                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
+        if (*m->ns && !ns)
+                return detail_set(
+                        &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
+        if (m->timeout_msec > TIMEOUT_MAX_MSEC)
+                return detail_set(&rq->detail, -EINVAL,
+                        "timeout_msec is %" PRIu32 ": at most an hour (%u) is allowed",
+                        m->timeout_msec, TIMEOUT_MAX_MSEC);
+        n = recall_sets(t, ns, m->bytes ? m->bytes : UINT64_MAX, m->timeout_msec * NSEC_PER_MSEC);
+        if (n > 0)
+                log_recall(rq, t, n);
+        reply->count = n;
+        /* What nobody uses is gone when the reply comes, if it isn't much. */
+        if (recalls_turn(s))
+                server_kick(s);
+        return 0;
+}

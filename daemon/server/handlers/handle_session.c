@@ -1,0 +1,293 @@
+/* SESSION_OPEN, SESSION_PAGES, SESSION_TRUNCATE, SESSION_HINT, SESSION_CLOSE; ADMIN_SESSIONS
+ * (list-page.h), ADMIN_SESSION_PURGE. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/handlers/list-page.h"
+#include "daemon/server/server.h"
+#include "daemon/server/system/test-clock.h"
+#include "daemon/server/waits/drops.h"
+#include "proto/arena.h"
+#include "proto/kvlease.pb-c.h"
+
+/* ---- of clients ------------------------------------------------------------------------------ */
+
+/* So that the next handle is the one it had; -EEXIST. */
+static int want_handle(struct request *rq, struct attach *a, uint32_t wanted)
+{
+        if (!rq->peer->resuming)
+                return detail_set(&rq->detail, -EINVAL,
+                        "wanted is %u: only a client that resumes may choose its handles", wanted);
+        if (map_find(&a->sessions, wanted))
+                return detail_set(&rq->detail, -EEXIST, "handle %u is open already", wanted);
+        a->last_session = wanted - 1;
+        return 0;
+}
+
+int handle_SESSION_OPEN(struct request *rq)
+{
+        const Kvlease__V1__SessionOpenRequest *m = rq->message;
+        Kvlease__V1__SessionOpenReply *reply = rq->reply;
+        struct attach *a = request_attach(rq, m->ns_id);
+        bool read_only = rq->peer->member->read_only, created;
+        struct session_info info;
+        uint32_t last;
+        int r;
+
+        if (!a)
+                return -ENOENT;
+        last = a->last_session;
+        r = m->wanted != 0 ? want_handle(rq, a, m->wanted) : 0;
+        if (r < 0)
+                return r;
+        r = session_open(a, m->id.data, (uint32_t)MIN(m->id.len, (size_t)UINT32_MAX),
+                m->must_exist || read_only, read_only ? 0 : m->expire_sec * NSEC_PER_SEC,
+                server_now(rq->server), &reply->session, &created, &rq->detail);
+        a->last_session = MAX(a->last_session, last);
+        if (r == -ENOENT && read_only && !m->must_exist)
+                return detail_set(&rq->detail, -EACCES,
+                        "there is no such session, and this client may not make one: only those "
+                        "that may publish can");
+        if (r != 0)
+                return r;
+        session_info(session_of(a, reply->session, NULL), &info);
+        reply->created = created;
+        reply->n_pages = info.n_pages;
+        reply->n_tokens = info.n_tokens;
+        reply->lost_tokens = info.lost_tokens;
+        if (info.n_pages == 0)
+                return 0;
+        reply->last_key.data = arena_alloc(&rq->server->arena, KEY_BYTES);
+        if (!reply->last_key.data) {
+                (void)session_close(a, reply->session, false, server_now(rq->server), NULL);
+                return -ENOMEM;
+        }
+        memcpy(reply->last_key.data, info.last_key, KEY_BYTES);
+        reply->last_key.len = KEY_BYTES;
+        return 0;
+}
+
+/* 0 with the session of a handle; else the status, with the sentence. */
+static int take_session(struct request *rq, uint32_t ns_id, uint32_t handle, struct attach **ret_a,
+        struct session **ret_s)
+{
+        struct attach *a = request_attach(rq, ns_id);
+        int r = a ? attach_check_version(a, &rq->detail) : -ENOENT;
+
+        if (r != 0)
+                return r;
+        *ret_a = a;
+        *ret_s = session_of(a, handle, &rq->detail);
+        return *ret_s ? 0 : -ENOENT;
+}
+
+/* Room for n rows in all lists of the reply. */
+static int make_lists(struct arena *arena, uint32_t n, Kvlease__V1__SessionPagesReply *reply)
+{
+        reply->pages = arena_alloc(arena, n * sizeof(*reply->pages));
+        reply->first_tokens = arena_alloc(arena, n * sizeof(*reply->first_tokens));
+        reply->tokens = arena_alloc(arena, n * sizeof(*reply->tokens));
+        reply->keys.data = arena_alloc(arena, n * (size_t)KEY_BYTES);
+        return reply->pages && reply->first_tokens && reply->tokens && reply->keys.data ? 0
+                                                                                        : -ENOMEM;
+}
+
+static void fill_lists(const struct ns *ns, const struct session_page *pages, uint32_t n,
+        Kvlease__V1__SessionPagesReply *reply)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                reply->pages[i] = pages[i].page;
+                reply->first_tokens[i] = pages[i].first_token;
+                reply->tokens[i] = pages[i].tokens;
+                memcpy(reply->keys.data + (size_t)i * KEY_BYTES, ns_page(ns, pages[i].page)->key,
+                        KEY_BYTES);
+        }
+        reply->n_pages = reply->n_first_tokens = reply->n_tokens = n;
+        reply->keys.len = (size_t)n * KEY_BYTES;
+}
+
+int handle_SESSION_PAGES(struct request *rq)
+{
+        const Kvlease__V1__SessionPagesRequest *m = rq->message;
+        Kvlease__V1__SessionPagesReply *reply = rq->reply;
+        struct session_page *pages;
+        struct session_info info;
+        struct session *s;
+        struct attach *a;
+        uint32_t n;
+        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+
+        if (r != 0)
+                return r;
+        if (m->max == 0 || m->max > MAX_SESSION_PAGES)
+                return detail_set(&rq->detail, -EINVAL, "max is %u: 1 to %d are allowed", m->max,
+                        MAX_SESSION_PAGES);
+        pages = arena_alloc(&rq->server->arena, m->max * sizeof(*pages));
+        if (!pages || make_lists(&rq->server->arena, m->max, reply) < 0)
+                return -ENOMEM;
+        r = session_pages(a, s, m->from, m->max, server_now(rq->server), pages, &n, &rq->detail);
+        session_info(s, &info);
+        reply->total = info.n_pages;
+        fill_lists(a->ns, pages, n, reply);
+        return r;
+}
+
+int handle_SESSION_TRUNCATE(struct request *rq)
+{
+        const Kvlease__V1__SessionTruncateRequest *m = rq->message;
+        struct session_truncation t;
+        struct session *s;
+        struct attach *a;
+        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+
+        if (r == 0)
+                r = truncation_begin(&t, s, m->first_tokens, m->last_tokens, &rq->detail);
+        return r == 0 ? drops_truncate(rq, &t) : r;
+}
+
+int handle_SESSION_HINT(struct request *rq)
+{
+        const Kvlease__V1__SessionHintRequest *m = rq->message;
+        struct session *s;
+        struct attach *a;
+        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+
+        if (r != 0)
+                return r;
+        if (m->hint > EVICT_HINT_RETURNS)
+                return detail_set(&rq->detail, -EINVAL, "hint is %u: 0 to %d are known", m->hint,
+                        EVICT_HINT_RETURNS);
+        session_hint(
+                s, (enum evict_hint)m->hint, m->after_msec * NSEC_PER_MSEC, server_now(rq->server));
+        return 0;
+}
+
+int handle_SESSION_CLOSE(struct request *rq)
+{
+        const Kvlease__V1__SessionCloseRequest *m = rq->message;
+        struct attach *a = request_attach(rq, m->ns_id);
+
+        if (!a)
+                return -ENOENT;
+        if (m->drop && rq->peer->member->read_only)
+                return detail_set(&rq->detail, -EACCES,
+                        "this client may only look up: it may close a session, but not drop it");
+        return session_close(a, m->session, m->drop, server_now(rq->server), &rq->detail);
+}
+
+/* ---- of administrators ----------------------------------------------------------------------- */
+
+static uint64_t expires_in_sec(const struct session_info *info, uint64_t idle_nsec)
+{
+        uint64_t left = info->expire_nsec - MIN(idle_nsec, info->expire_nsec);
+
+        return info->expire_nsec == 0 ? 0 : MAX(left / NSEC_PER_SEC, UINT64_C(1));
+}
+
+static ProtobufCMessage *make_session(struct request *rq, void *object)
+{
+        Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->arena, sizeof(*row));
+        uint64_t now_nsec = server_now(rq->server), idle_nsec;
+        const struct session *s = object;
+        const struct ns *ns = session_ns(s);
+        struct session_info info;
+
+        if (!row)
+                return NULL;
+        session_info(s, &info);
+        idle_nsec = now_nsec - MIN(now_nsec, info.used_nsec);
+        kvlease__v1__admin_session__init(row);
+        row->tenant = ns->tenant->name;
+        row->ns = (char *)ns->name;
+        row->id = (ProtobufCBinaryData){info.id_len, (uint8_t *)info.id};
+        row->n_pages = info.n_pages;
+        row->n_tokens = info.n_tokens;
+        row->lost_tokens = info.lost_tokens;
+        row->bytes = info.n_pages * ns->layout.plane_page_bytes * ns->layout.n_planes;
+        row->n_open = info.n_open;
+        row->idle_sec = idle_nsec / NSEC_PER_SEC;
+        row->expires_in_sec = expires_in_sec(&info, idle_nsec);
+        row->hint = (char *)session_hint_name(info.hint);
+        row->truncated = info.is_truncated;
+        return &row->base;
+}
+
+/* A row's id: the namespace's, and in it the session's number. */
+#define NUMBER_BITS 17
+static_assert(SESSIONS_MAX < 1 << NUMBER_BITS, "session numbers are at most SESSIONS_MAX");
+
+/* More than a reply has room for: with its hint, a row takes 24 bytes at least. */
+#define ROWS_MAX 2048
+
+static int add_rows(struct rows *rows, const struct ns *ns, uint64_t after)
+{
+        uint64_t first = ns->id << NUMBER_BITS, number = after > first ? after - first : 0;
+        const struct session *s;
+        int r = 0;
+
+        if (after >> NUMBER_BITS > ns->id)
+                return 0;
+        for (unsigned n = 0; n < ROWS_MAX && r == 0; n++) {
+                s = session_next(ns, number, &number);
+                if (!s)
+                        break;
+                r = rows_add(rows, first + number, (void *)s);
+        }
+        return r;
+}
+
+int handle_ADMIN_SESSIONS(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        Kvlease__V1__AdminSessionsReply *reply = rq->reply;
+        struct rows rows = {0};
+        struct list_page page = {0};
+        int r = list_check_tenant(rq, m);
+
+        list_for_each (t, &rq->server->store.tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (r == 0 && list_wants(m, t->name))
+                                r = add_rows(&rows, ns, m->after);
+        r = rows_fill_page(rq, r, &rows, make_session, &page);
+        reply->sessions = (Kvlease__V1__AdminSession **)page.messages;
+        reply->n_sessions = page.n;
+        reply->next = page.next;
+        return r;
+}
+
+int handle_ADMIN_SESSION_PURGE(struct request *rq)
+{
+        const Kvlease__V1__AdminSessionPurgeRequest *m = rq->message;
+        Kvlease__V1__CountReply *reply = rq->reply;
+        struct tenant *t = tenant_find(&rq->server->store, m->tenant);
+        struct ns *ns = t && *m->ns ? ns_find(t, m->ns) : NULL;
+        uint64_t now_nsec = server_now(rq->server);
+        struct session_purge purge;
+        uint64_t idle_nsec = MIN(m->idle_sec, UINT64_MAX / NSEC_PER_SEC) * NSEC_PER_SEC;
+
+        if (!t)
+                return detail_set(&rq->detail, -ENOENT,
+                        "no tenant %.64s: kvleasectl tenants lists them", m->tenant);
+        if (*m->ns && !ns)
+                return detail_set(
+                        &rq->detail, -ENOENT, "tenant %s has no namespace %.128s", t->name, m->ns);
+        if (m->id.len > SESSION_ID_MAX)
+                return detail_set(&rq->detail, -EINVAL, "a session's id has 1 to %d bytes, not %zu",
+                        SESSION_ID_MAX, m->id.len);
+        store_set_now(&rq->server->store, now_nsec);
+        session_purge_init(&purge, t, idle_nsec, now_nsec);
+        purge.only_ns_id = ns ? ns->id : 0;
+        if (m->id.len == 0)
+                return drops_purge(rq, &purge);
+        list_for_each (each, &t->namespaces, struct ns, link)
+                if (!ns || each == ns)
+                        session_purge_id(&purge, each, m->id.data, (uint32_t)m->id.len);
+        reply->count = purge.n_sessions;
+        return 0;
+}

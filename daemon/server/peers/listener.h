@@ -1,0 +1,68 @@
+/*
+ * A listening socket: one per tenant, one default, one for administration, one for monitoring.
+ * Where it listens is who comes in; rules narrow it (access.h). Who was accepted can send no
+ * descriptors, or has them found (inbound.h). Owns its file and the tenant's
+ * directory unless systemd made the socket. Never looks at what peers send.
+ */
+#ifndef KVL_SERVER_LISTENER_H
+#define KVL_SERVER_LISTENER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "daemon/core/ground/detail.h"
+#include "daemon/server/settings/config.h"
+
+struct server;
+struct tenancy;
+
+enum listener_kind {
+        LISTEN_TENANT,
+        LISTEN_DEFAULT,
+        LISTEN_ADMIN,
+        LISTEN_MONITOR, /* who only reads what an administrator can read */
+};
+
+#define LISTENER_PATH_MAX (CONFIG_PATH_MAX + TENANT_NAME_MAX + 16)
+
+struct listener {
+        uv_poll_t poll; /* holds the object until its close callback */
+        uint64_t id;    /* > 0, never reused while the daemon runs */
+        struct server *server;
+        enum listener_kind kind;
+        struct tenancy *tenancy; /* borrowed; LISTEN_TENANT */
+        int fd;
+        bool inherited; /* systemd's: the file stays */
+        bool made_dir;
+        bool paused;        /* nobody is accepted until endings are done */
+        uint32_t kept;      /* its number as KEEP_LISTENER; 0: it ends with the process */
+        uint32_t n_endings; /* of its connections, with the reaper (endings.h) */
+        char dir[LISTENER_PATH_MAX];
+        char path[LISTENER_PATH_MAX];
+};
+
+/* Starts accepting. 0 with an owned listener; -errno with the sentence, nothing left behind. */
+int listener_open(struct server *s, enum listener_kind kind, struct tenancy *t,
+        struct listener **ret_listener, struct detail *d);
+
+/* Removes what it made: nobody can connect any more. Refuses who waits to be accepted, and frees
+ * itself, in later turns. NULL: nothing. */
+void listener_close(struct listener *l);
+
+/* The same at the end of the process: where the socket is kept for the next one, it stays as it is,
+ * and who connects waits. */
+void listener_leave(struct listener *l);
+
+/* One more (or fewer) of the connections of this one is with the reaper. 0, or one that is gone:
+ * nothing. */
+void listener_note_ending(struct server *s, uint64_t id, bool begins);
+
+/* Gives the tenant's directory to its group as configured now; where that can't be, warns. */
+void listener_update_group(struct listener *l);
+
+/* Writes the path of a tenant's socket. Returns buf. */
+char *listener_tenant_path(const struct server *s, const char *tenant, char buf[LISTENER_PATH_MAX]);
+
+#endif

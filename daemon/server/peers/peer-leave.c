@@ -1,0 +1,143 @@
+/* What a peer does that has ended, as long as it holds something. */
+#include "base/clock.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/clients/leave.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/server.h"
+#include "daemon/server/settings/options.h"
+#include "daemon/server/system/crash.h"
+#include "daemon/server/system/test-clock.h"
+#include "daemon/server/tenants/tenants.h"
+
+/* ---- in slices ------------------------------------------------------------------------------- */
+
+static bool has_many(const struct peer *p)
+{
+        unsigned n = 0;
+
+        if (!p->member)
+                return false;
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (++n > PEER_CLOSES_AT_ONCE)
+                        return true;
+        return false;
+}
+
+static void close_some(struct peer *p)
+{
+        struct state_serving was = crash_serve(p);
+
+        /* Its sessions were used until then. */
+        store_set_now(&p->server->store, server_now(p->server));
+        for (unsigned i = 0; i < PEER_CLOSES_AT_ONCE; i++)
+                (void)attach_close_soon(
+                        list_first(&p->member->attachments, struct attach, member_link), NULL,
+                        NULL);
+        crash_serve_end(p->server, was);
+}
+
+static bool leave(struct chore *c, uint64_t budget)
+{
+        struct peer *p = container_of(c, struct peer, leaving);
+
+        if (has_many(p)) {
+                close_some(p);
+                return true;
+        }
+        peer_end(p);
+        return false;
+}
+
+void peer_leave(struct peer *p)
+{
+        if (p->state == PEER_GONE || p->state == PEER_LEAVING)
+                return;
+        if (!has_many(p)) {
+                peer_end(p);
+                return;
+        }
+        /* Its row goes last, as rows of its namespaces name it: a daemon that comes in between
+         * doesn't wait for it to resume. */
+        client_mute(p->member);
+        list_remove(&p->linger_link);
+        peer_retire(p, PEER_LEAVING);
+        p->leaving.work = leave;
+        chore_queue(&p->leaving, p->tenancy->tenant);
+}
+
+/* ---- after a grace --------------------------------------------------------------------------- */
+
+/* How long what was written on the device may go on being written once the process is gone. */
+static uint64_t grace_on(const struct server *s, const struct device_props *props)
+{
+        const struct device_config *c = config_find_device(&s->config, props->name);
+        struct device_config defaults = {0};
+
+        if (!props->writes_linger)
+                return 0;
+        if (!c)
+                options_set_defaults(SECTION_DEVICE, &defaults);
+        return c ? c->death_grace_nsec : defaults.death_grace_nsec;
+}
+
+/* The longest of what it has mapped. */
+static uint64_t grace_of(const struct peer *p)
+{
+        uint64_t grace = 0;
+
+        if (!p->member)
+                return 0;
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (a->mapped.n_used > 0)
+                        grace = MAX(grace, grace_on(p->server, a->ns->device.pool->props));
+        return grace;
+}
+
+static void on_grace_over(uv_timer_t *timer);
+
+/* Waits for whose grace is over first. */
+static void await_grace(struct server *s)
+{
+        uint64_t first = UINT64_MAX, now = clock_now_nsec();
+
+        if (uv_is_closing((uv_handle_t *)&s->grace_timer))
+                return;
+        list_for_each (p, &s->lingering, struct peer, linger_link)
+                first = MIN(first, p->linger_until_nsec);
+        if (first != UINT64_MAX)
+                uv_timer_start(&s->grace_timer, on_grace_over,
+                        (first > now ? first - now : 0) / NSEC_PER_MSEC + 1, 0);
+}
+
+static void on_grace_over(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, grace_timer);
+        uint64_t now = clock_now_nsec();
+
+        list_for_each_safe (p, &s->lingering, struct peer, linger_link)
+                if (p->linger_until_nsec <= now)
+                        peer_leave(p);
+        await_grace(s);
+}
+
+/* The process is gone; its work on a GPU may not be. False: it has none. */
+static bool linger(struct peer *p)
+{
+        struct server *s = p->server;
+        uint64_t grace = p->state == PEER_GONE ? 0 : grace_of(p);
+
+        if (grace == 0)
+                return false;
+        member_linger(p->member);
+        p->linger_until_nsec = clock_now_nsec() + grace;
+        peer_retire(p, PEER_LINGERING);
+        list_append(&s->lingering, &p->linger_link);
+        await_grace(s);
+        return true;
+}
+
+void peer_exited(struct peer *p)
+{
+        if (!linger(p))
+                peer_leave(p);
+}

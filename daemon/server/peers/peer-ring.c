@@ -1,0 +1,64 @@
+/* What a peer submits in shared memory, in its order with what it sends. */
+#include "daemon/server/peers/peer.h"
+
+#include "daemon/server/peers/turns.h"
+#include "daemon/server/server.h"
+#include "daemon/server/system/crash.h"
+#include "daemon/server/system/test-clock.h"
+#include "daemon/server/waits/events.h"
+
+bool peer_may_submit(const struct peer *p)
+{
+        return ring_is_open(&p->ring) && p->member && p->state == PEER_ACTIVE && !p->muted &&
+               !p->doomed && !p->resuming && !peer_awaits_drop(p);
+}
+
+uint32_t peer_take_submissions(struct peer *p, uint32_t budget)
+{
+        struct state_serving was;
+        struct ring_turn turn;
+
+        if (!peer_may_submit(p))
+                return 0;
+        was = crash_serve(p);
+        turn = ring_drain(&p->ring, p->member, budget, server_now(p->server), turns_ends(p));
+        crash_serve_end(p->server, was);
+        if (turn.n > 0) {
+                turns_charge(p, turn.n);
+                server_expect_quiet(p->server);
+        }
+        if (turn.is_news && ring_wakes_client(&p->ring))
+                events_ring(p);
+        if (turn.violation)
+                peer_violation(p, turn.violation);
+        else if (turn.more || !ring_sleep(&p->ring))
+                peer_schedule(p);
+        return turn.n;
+}
+
+bool peer_has_submitted_first(struct peer *p)
+{
+        if (!peer_may_submit(p))
+                return true;
+        if (!p->is_behind)
+                p->ring_goal = ring_tail(&p->ring);
+        p->is_behind = !ring_is_at(&p->ring, p->ring_goal);
+        if (p->is_behind)
+                (void)peer_take_submissions(p, SHM_SUB_ENTRIES);
+        p->is_behind = peer_may_submit(p) && !ring_is_at(&p->ring, p->ring_goal);
+        return !p->is_behind || turns_ends(p) == UINT64_MAX;
+}
+
+void peer_catch_up(struct peer *p)
+{
+        struct state_serving was;
+
+        peer_take_submissions(p, SHM_SUB_ENTRIES);
+        if (!p->member)
+                return;
+        was = crash_serve(p);
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (!attach_settle(a))
+                        peer_violation(p, "magazine");
+        crash_serve_end(p->server, was);
+}

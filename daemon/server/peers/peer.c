@@ -1,0 +1,797 @@
+#include "daemon/server/peers/peer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "daemon/core/clients/client-record.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/endings.h"
+#include "daemon/server/peers/pending.h"
+#include "daemon/server/peers/resume.h"
+#include "daemon/server/peers/turns.h"
+#include "daemon/server/server.h"
+#include "daemon/server/services/descriptors.h"
+#include "daemon/server/services/leasables.h"
+#include "daemon/server/services/upkeep-timer.h"
+#include "daemon/server/system/crash.h"
+#include "daemon/server/system/log.h"
+#include "daemon/server/system/test-clock.h"
+#include "daemon/server/tenants/tenant-changes.h"
+#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/waits/drops.h"
+#include "daemon/server/waits/durable.h"
+#include "daemon/server/waits/events.h"
+#include "daemon/server/waits/fetches.h"
+#include "daemon/server/waits/followers.h"
+#include "daemon/server/waits/key-waits.h"
+#include "daemon/server/waits/parked.h"
+
+/*
+ * Receives after the end of a stream was reported: what is left in the socket's buffer (some 200
+ * KiB, kernel) and a bit, so that a forked child that goes on sending can't keep us here. Not
+ * tuned.
+ */
+#define DRAIN_RECEIVES 64
+
+/* All that were received, as long as its turn lasts. */
+#define ALL_FRAMES (UINT32_MAX - 1)
+
+/* Of a process that has exited, handled at once: some 100 microseconds of frames that are refused,
+ * and as much of its ring. Not tuned. */
+#define EXITED_FRAMES      64
+#define EXITED_SUBMISSIONS 64u
+
+static void on_socket(uv_poll_t *handle, int status, int events);
+static void on_exit_seen(uv_poll_t *handle, int status, int events);
+
+static void peer_unref(struct peer *p)
+{
+        if (--p->refs > 0)
+                return;
+        assert(p->state == PEER_GONE);
+        free(p->refuse_detail);
+        free(p->missed);
+        free(p);
+}
+
+static void on_socket_closed(uv_handle_t *handle)
+{
+        peer_unref(container_of((uv_poll_t *)handle, struct peer, socket));
+}
+
+static void on_process_closed(uv_handle_t *handle)
+{
+        peer_unref(container_of((uv_poll_t *)handle, struct peer, process));
+}
+
+/* Stops listening to the stream and forgets what is in it. */
+static void close_socket(struct peer *p)
+{
+        if (p->socket_open)
+                uv_close((uv_handle_t *)&p->socket, on_socket_closed);
+        p->socket_open = false;
+        endings_close(p->server, &p->inbound, fd_take(&p->fd), p->tenancy, p->listener_id);
+        outqueue_clear(&p->out);
+        if (p->parser)
+                frame_parser_deinit(p->parser);
+        free(p->parser);
+        p->parser = NULL;
+}
+
+static void close_process(struct peer *p)
+{
+        if (p->process_open)
+                uv_close((uv_handle_t *)&p->process, on_process_closed);
+        p->process_open = false;
+        p->pidfd = fd_close(p->pidfd);
+}
+
+void peer_introduced(struct peer *p)
+{
+        p->state_nsec = clock_now_nsec();
+        list_remove(&p->hello_link);
+}
+
+/* What it held goes back, the rest of its group is told. */
+static void end_member(struct peer *p)
+{
+        struct member *m = p->member;
+        struct state_serving was;
+
+        if (!m)
+                return;
+        was = crash_serve(p);
+        p->member = NULL;
+        events_member_left(m);
+        /* Its sessions were used until then. */
+        store_set_now(&p->server->store, server_now(p->server));
+        member_leave(m);
+        crash_serve_end(p->server, was);
+        server_kick(p->server);
+        upkeep_timer_expect(p->server);
+}
+
+/* Nobody is there to be answered, or to publish what it announced. */
+static void stop_waiting(struct peer *p)
+{
+        parked_drop(p);
+        key_waits_drop(p);
+        fetches_drop(p);
+        durable_drop(p);
+        drops_leave(p);
+        tenant_changes_leave(p);
+        follower_drop(p);
+        if (p->member)
+                member_withdraw(p->member);
+}
+
+/* It waits to resume, or not any more. */
+static void count_adopted(struct peer *p, bool is_adopted)
+{
+        p->server->n_adopted += is_adopted - p->adopted;
+        if (p->tenancy)
+                p->tenancy->n_adopted += is_adopted - p->adopted;
+        p->adopted = is_adopted;
+}
+
+void peer_retire(struct peer *p, enum peer_state state)
+{
+        p->state = state;
+        p->state_nsec = clock_now_nsec();
+        stop_waiting(p);
+        close_socket(p);
+        close_process(p);
+        count_adopted(p, false);
+        list_remove(&p->backlog_link);
+        list_remove(&p->unread_link);
+        pending_recount(p);
+        server_output_drained(p->server);
+}
+
+void peer_end(struct peer *p)
+{
+        struct server *s = p->server;
+
+        if (p->state == PEER_GONE)
+                return;
+        if (p->member)
+                peer_note_end(p, NULL);
+        p->state = PEER_GONE;
+        if (chore_is_queued(&p->leaving))
+                chore_remove(&p->leaving, p->tenancy->tenant);
+        stop_waiting(p);
+        close_socket(p);
+        close_process(p);
+        end_member(p);
+        ring_close(&p->ring);
+        resume_drop(p);
+        pending_recount(p);
+        count_adopted(p, false);
+        if (p->tenancy)
+                p->tenancy->n_peers--;
+        p->tenancy = NULL;
+        s->n_peers--;
+        s->n_refused -= p->refuse_code != 0;
+        s->n_monitors -= p->kind == LISTEN_MONITOR;
+        list_remove(&p->link);
+        list_remove(&p->backlog_link);
+        list_remove(&p->hello_link);
+        list_remove(&p->unread_link);
+        list_remove(&p->linger_link);
+        server_output_drained(s);
+        if (p->kind == LISTEN_ADMIN && s->serving)
+                (void)descriptors_hold(s);
+        peer_unref(p);
+}
+
+static int watch_process(struct peer *p)
+{
+        int r = uv_poll_init(&p->server->loop, &p->process, p->pidfd);
+
+        if (r < 0)
+                return r;
+        p->process_open = true;
+        p->refs++;
+        return uv_poll_start(&p->process, UV_READABLE, on_exit_seen);
+}
+
+static int start_handles(struct peer *p)
+{
+        uv_loop_t *loop = &p->server->loop;
+        int r = uv_poll_init(loop, &p->socket, p->fd);
+
+        if (r < 0)
+                return r;
+        p->socket_open = true;
+        p->refs++;
+        return p->pidfd < 0 ? 0 : watch_process(p);
+}
+
+static struct peer *peer_alloc(struct server *s, const struct peer_origin *origin)
+{
+        struct peer *p = calloc(1, sizeof(*p));
+
+        if (!p)
+                return NULL;
+        p->parser = malloc(sizeof(*p->parser));
+        p->refuse_detail = origin->refuse_code ? strdup(origin->refuse_detail) : NULL;
+        if (!p->parser || (origin->refuse_code && !p->refuse_detail)) {
+                free(p->parser);
+                free(p->refuse_detail);
+                free(p);
+                return NULL;
+        }
+        frame_parser_init(p->parser);
+        outqueue_init(&p->out);
+        p->server = s;
+        p->refs = 1;
+        p->id = ++s->last_peer_id;
+        p->version = PROTO_VERSION_MAX;
+        p->connected_nsec = p->state_nsec = p->heard_nsec = clock_now_nsec();
+        p->kind = origin->kind;
+        p->listener_id = origin->listener_id;
+        p->pid = origin->pid;
+        p->uid = origin->uid;
+        p->by_number = origin->by_number;
+        p->drain_left = SHM_SUB_ENTRIES;
+        p->refuse_code = origin->refuse_code;
+        p->tenancy = origin->refuse_code ? NULL : origin->tenancy;
+        peer_set_who(p);
+        list_init(&p->link);
+        list_init(&p->backlog_link);
+        list_init(&p->hello_link);
+        list_init(&p->unread_link);
+        list_init(&p->linger_link);
+        chore_init(&p->leaving);
+        list_init(&p->parked_link);
+        list_init(&p->due_link);
+        list_init(&p->behind);
+        list_init(&p->key_waits);
+        list_init(&p->fetches);
+        list_init(&p->durables);
+        return p;
+}
+
+/* Nothing that it sent after such a request is handled before that is answered. */
+static bool waits_for_answer(const struct peer *p)
+{
+        return peer_awaits_drop(p) || p->tenant_change;
+}
+
+/* Listens to what the flags ask for. No system call where that is what it did before. */
+static void update_poll(struct peer *p)
+{
+        /* Who was heard and isn't to be read is heard again when it is served. */
+        bool waits = turns_are_paused(p) && !list_is_empty(&p->backlog_link);
+        int events = waits ? 0 : UV_DISCONNECT;
+
+        if (!p->held && !waits && !waits_for_answer(p) && !p->inbound.tainted)
+                events |= UV_READABLE;
+        if (!p->out.starved && !outqueue_is_held(&p->out, keeping_passed(p->server)))
+                events |= UV_WRITABLE;
+        if (events == p->socket_events)
+                return;
+        p->socket_events = events;
+        uv_poll_start(&p->socket, events, on_socket);
+}
+
+int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pidfd,
+        struct peer **ret_peer)
+{
+        struct peer *p = peer_alloc(s, origin);
+        int r;
+
+        if (!p) {
+                endings_refuse(s, fd, origin->listener_id);
+                fd_close(pidfd);
+                return -ENOMEM;
+        }
+        p->fd = fd;
+        p->pidfd = pidfd;
+        list_append(&s->peers, &p->link);
+        s->n_peers++;
+        s->n_refused += p->refuse_code != 0;
+        s->n_monitors += p->kind == LISTEN_MONITOR;
+        if (p->tenancy)
+                p->tenancy->n_peers++;
+        r = inbound_init(&p->inbound, fd);
+        if (r == 0)
+                r = start_handles(p);
+        if (r < 0) {
+                peer_end(p);
+                return r;
+        }
+        list_append(&s->hellos, &p->hello_link);
+        server_await_hello(s);
+        update_poll(p);
+        *ret_peer = p;
+        return 0;
+}
+
+int peer_adopt(
+        struct server *s, const struct peer_origin *origin, int pidfd, struct peer **ret_peer)
+{
+        struct peer *p = peer_alloc(s, origin);
+        int r;
+
+        if (!p) {
+                fd_close(pidfd);
+                return -ENOMEM;
+        }
+        p->fd = -1;
+        p->pidfd = pidfd;
+        p->state = PEER_WAITING;
+        count_adopted(p, true);
+        close_socket(p); /* there is none: its parser goes */
+        list_append(&s->peers, &p->link);
+        s->n_peers++;
+        p->tenancy->n_peers++;
+        r = pidfd < 0 ? 0 : watch_process(p);
+        if (r < 0) {
+                peer_end(p);
+                return r;
+        }
+        *ret_peer = p;
+        return 0;
+}
+
+void peer_schedule(struct peer *p)
+{
+        if (p->state == PEER_GONE)
+                return;
+        if (p->tenancy)
+                turns_queue(p);
+        else if (list_is_empty(&p->backlog_link))
+                list_append(&p->server->backlog, &p->backlog_link);
+        server_kick(p->server);
+}
+
+/* Whether its pages must stay until its process exits. */
+static bool keeps_pages(const struct peer *p)
+{
+        if (!p->member)
+                return false;
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (pins_is_open(&a->share))
+                        return true;
+        return p->member->n_mapped_sets > 0;
+}
+
+/* Descriptors that it hasn't taken keep memory as what it has mapped does. */
+static bool holds_memory(struct peer *p)
+{
+        return keeps_pages(p) || (p->fd >= 0 && outqueue_unread_fds(&p->out, p->fd) > 0);
+}
+
+/* What it sends is drained from now on. */
+static void mute(struct peer *p)
+{
+        if (!p->muted)
+                p->state_nsec = clock_now_nsec();
+        p->muted = true;
+        p->held = false;
+        if (p->member)
+                client_mute(p->member);
+}
+
+void peer_violation(struct peer *p, const char *rule)
+{
+        p->n_violations++;
+        p->server->n_violations++;
+        calls_note_violation(&p->server->calls, rule);
+        peer_note_violation(p, rule);
+        if (log_first_of(rule)) {
+                char pid[16];
+
+                snprintf(pid, sizeof(pid), "%d", (int)p->pid);
+                log_message(LOG_VIOLATION,
+                        LOG_FIELDS({"RULE", rule}, {"PEER_PID", pid},
+                                {"TENANT", p->tenancy ? p->tenancy->config.name : ""}),
+                        "process %s broke the protocol (%s) and is %s; more of this kind is only "
+                        "counted",
+                        pid, rule, holds_memory(p) ? "ignored until it exits" : "disconnected");
+        }
+        outqueue_clear(&p->out);
+        if (holds_memory(p))
+                mute(p);
+        else
+                p->doomed = true;
+        peer_schedule(p);
+}
+
+/* The kernel has too many descriptors under way, of all peers together. */
+static void note_starved(struct peer *p)
+{
+        p->server->n_starved++;
+        if (log_first_of("fds-under-way"))
+                log_warning("too many file descriptors are under way to clients that do not read: "
+                            "replies wait until some are taken; raise LimitNOFILE of kvleased");
+}
+
+void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned n_fds)
+{
+        bool is_mute = p->muted || p->doomed || p->broken || p->fd < 0;
+        uint64_t ticket;
+        int r;
+
+        if (is_mute) {
+                for (unsigned i = 0; i < n_fds; i++)
+                        fd_close(fds[i]);
+                return;
+        }
+        ticket = peer_is_watcher(p) ? 0 : keeping_ticket(p->server);
+        if (ticket > 0)
+                r = outqueue_hold(&p->out, ticket, frame, len, fds, n_fds);
+        else
+                r = outqueue_send(&p->out, p->fd, frame, len, fds, n_fds);
+        if (r == -ENOBUFS) {
+                peer_violation(p, "not-reading");
+        } else if (r < 0) {
+                p->broken = true;
+                outqueue_clear(&p->out);
+        } else if (p->out.starved)
+                note_starved(p);
+        if (r < 0 || !outqueue_is_empty(&p->out))
+                peer_schedule(p);
+        pending_check(p);
+}
+
+/* Whether frames that were received may be handled now. */
+static bool may_handle(struct peer *p)
+{
+        if (p->muted || p->doomed || waits_for_answer(p) || p->state == PEER_CLOSING || !p->parser)
+                return false;
+        pending_recount(p);
+        p->held = p->out.bytes > pending_hold_bytes(p) ||
+                  (p->out.n_fds_unread >= OUTQUEUE_MAX_UNREAD_FDS && !p->broken &&
+                          outqueue_unread_fds(&p->out, p->fd) >= OUTQUEUE_MAX_UNREAD_FDS);
+        return !p->held;
+}
+
+/* Handles at most `max` of the frames received; with a finite one as long as it is its turn. */
+static void process(struct peer *p, unsigned max)
+{
+        const char *rule = "bad-frame";
+        struct frame f;
+
+        p->backed_up = false;
+        for (unsigned i = 0; may_handle(p); i++) {
+                int r;
+
+                if (i == max || (i > 0 && max < UINT32_MAX && !turns_go_on(p)) ||
+                        !peer_has_submitted_first(p)) {
+                        p->backed_up = true;
+                        peer_schedule(p);
+                        return;
+                }
+                r = frame_parser_next(p->parser, &f, &rule);
+                if (r < 0)
+                        peer_violation(p, rule);
+                if (r <= 0)
+                        return;
+                dispatch_frame(p, &f);
+        }
+}
+
+/* One receive. False where there is nothing to be had any more now. */
+static bool receive(struct peer *p)
+{
+        struct sock_creds *creds = p->state == PEER_AUTH ? &p->sent_creds : NULL;
+        ssize_t n;
+
+        if (p->inbound.tainted)
+                return false;
+        if (p->muted || p->state == PEER_CLOSING)
+                frame_parser_deinit(p->parser); /* drained and ignored */
+        n = inbound_receive(&p->inbound, p->fd, p->parser, creds);
+        if (n == -EAGAIN || n == -ENOBUFS)
+                return false;
+        if (n == -EPROTO)
+                peer_violation(p, "fds");
+        else if (n <= 0)
+                p->hung_up = true;
+        return n > 0;
+}
+
+static void begin_drain(struct peer *p)
+{
+        /* Who goes on elsewhere takes its completions there. */
+        p->ring.ended = !p->member || !client_is_recorded(p->member) || !p->process_open ||
+                        creds_pidfd_exited(p->pidfd);
+        drops_leave(p);
+        tenant_changes_leave(p);
+}
+
+static bool receive_rest(struct peer *p)
+{
+        if (p->backed_up || p->n_drained >= DRAIN_RECEIVES || p->doomed || !receive(p))
+                return false;
+        p->n_drained++;
+        return true;
+}
+
+/* The rest of what it said before it hung up or died. False: its tenant's turn is over first. */
+static bool drain(struct peer *p)
+{
+        begin_drain(p);
+        do
+                process(p, ALL_FRAMES);
+        while (receive_rest(p));
+        if (p->backed_up)
+                return false;
+        p->drain_left -= peer_take_submissions(p, p->drain_left);
+        return p->drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring) ||
+               turns_go_on(p);
+}
+
+/* The same a slice at a time, whoever's turn it is. False: there is more. */
+static bool drain_slice(struct peer *p)
+{
+        begin_drain(p);
+        process(p, EXITED_FRAMES);
+        if (receive_rest(p) || p->backed_up)
+                return false;
+        p->drain_left -= peer_take_submissions(p, MIN(p->drain_left, EXITED_SUBMISSIONS));
+        return p->drain_left == 0 || !peer_may_submit(p) || !ring_has_any(&p->ring);
+}
+
+/* The stream is over. What it maps stays pinned until its process is. */
+static void hang_up(struct peer *p)
+{
+        if (p->state == PEER_WAITING)
+                return;
+        if (!holds_memory(p) || !p->process_open) {
+                peer_leave(p);
+                return;
+        }
+        if (!keeps_pages(p)) {
+                /* It shut down alone, or the kernel is about to throw away what it didn't read. */
+                uv_poll_stop(&p->socket);
+                p->socket_events = 0;
+                server_look_later(p->server, p);
+                return;
+        }
+        p->state = PEER_WAITING;
+        p->state_nsec = clock_now_nsec();
+        list_remove(&p->backlog_link);
+        list_remove(&p->unread_link);
+        close_socket(p);
+        pending_recount(p);
+        server_output_drained(p->server);
+}
+
+/* A goodbye that leaves descriptors in the socket would let the next connection leave more. */
+static bool may_close(struct peer *p)
+{
+        return outqueue_is_empty(&p->out) && outqueue_unread_fds(&p->out, p->fd) == 0;
+}
+
+/* Whether it waits for what no event tells. */
+static bool needs_a_look(const struct peer *p)
+{
+        return p->out.starved || (p->out.n_fds_unread > 0 && (p->held || p->state == PEER_CLOSING));
+}
+
+/* Does what the flags ask for. The peer may be gone after. */
+static void settle(struct peer *p)
+{
+        if (p->state == PEER_GONE || peer_is_waiting(p) || p->exited)
+                return;
+        if (p->hung_up || p->broken)
+                parked_drop(p);
+        else if (p->muted || p->doomed)
+                stop_waiting(p);
+        if (p->hung_up || p->broken) {
+                p->broken = true; /* replies to what is drained go nowhere */
+                outqueue_clear(&p->out);
+                if (!drain(p)) {
+                        peer_schedule(p);
+                        return;
+                }
+                stop_waiting(p);
+                hang_up(p);
+                return;
+        }
+        if (p->doomed || (p->state == PEER_CLOSING && may_close(p))) {
+                peer_leave(p);
+                return;
+        }
+        pending_recount(p);
+        update_poll(p);
+        if (needs_a_look(p))
+                server_look_later(p->server, p);
+}
+
+static void flush(struct peer *p)
+{
+        if (outqueue_flush(&p->out, p->fd, keeping_passed(p->server)) < 0)
+                p->broken = true;
+        pending_recount(p);
+        if (outqueue_is_empty(&p->out))
+                server_output_drained(p->server);
+        /* Frames that waited behind its unread output, and leases that wait behind others. */
+        if (p->held && p->out.bytes <= OUTQUEUE_HOLD_BYTES)
+                peer_schedule(p);
+}
+
+static void on_socket(uv_poll_t *handle, int status, int events)
+{
+        struct peer *p = container_of(handle, struct peer, socket);
+
+        p->refs++;
+        if (status < 0)
+                p->hung_up = true;
+        if (events & UV_WRITABLE)
+                flush(p);
+        if (events & UV_READABLE)
+                p->readable = true;
+        else if (events & UV_DISCONNECT)
+                p->hung_up = true;
+        if (!p->tenancy) {
+                peer_turn(p);
+        } else {
+                turns_queue(p);
+                update_poll(p);
+        }
+        peer_unref(p);
+}
+
+/* Nothing that it said is left. */
+static void end_exited(struct peer *p)
+{
+        stop_waiting(p);
+        peer_exited(p);
+}
+
+/* A chore, and no turn: its memory comes back whether its tenant is paused or not. */
+static bool handle_rest(struct chore *c, uint64_t budget)
+{
+        struct peer *p = container_of(c, struct peer, leaving);
+        bool is_over, is_gone;
+
+        p->refs++;
+        is_over = drain_slice(p);
+        is_gone = p->state == PEER_GONE; /* by what it asked for */
+        if (is_over && !is_gone)
+                end_exited(p);
+        peer_unref(p);
+        return !is_over && !is_gone;
+}
+
+/* A process can have had thousands of connections, each with requests that nobody has read yet:
+ * they are handled a slice at a time. */
+static void on_exit_seen(uv_poll_t *handle, int status, int events)
+{
+        struct peer *p = container_of(handle, struct peer, process);
+        uint64_t began = clock_now_nsec();
+        struct tenancy *t = p->tenancy;
+
+        p->refs++;
+        uv_poll_stop(handle);
+        if (p->state == PEER_WAITING) {
+                peer_exited(p);
+        } else {
+                p->broken = p->exited = true;
+                outqueue_clear(&p->out);
+                parked_drop(p);
+                if (t) {
+                        p->leaving.work = handle_rest;
+                        chore_queue(&p->leaving, t->tenant);
+                } else {
+                        (void)drain(p);
+                        end_exited(p);
+                }
+        }
+        turns_bill(t, began);
+        peer_unref(p);
+}
+
+bool peer_has_hung_up(struct peer *p)
+{
+        struct pollfd poll_fd = {.fd = p->fd, .events = POLLRDHUP};
+        struct tenancy *turn_of = p->server->turn_of;
+
+        if (peer_is_waiting(p) || p->state == PEER_GONE)
+                return true;
+        if (p->exited) {
+                p->refs++;
+                chore_remove(&p->leaving, p->tenancy->tenant);
+                p->server->turn_of = NULL; /* all at once */
+                (void)drain(p);
+                end_exited(p);
+                p->server->turn_of = turn_of;
+                peer_unref(p);
+                return true;
+        }
+        if (poll(&poll_fd, 1, 0) <= 0 || !(poll_fd.revents & (POLLHUP | POLLRDHUP | POLLERR)))
+                return false;
+        p->refs++;
+        p->hung_up = true;
+        p->server->turn_of = NULL; /* all at once */
+        settle(p);
+        p->server->turn_of = turn_of;
+        peer_unref(p);
+        return true;
+}
+
+void peer_flush(struct peer *p)
+{
+        if (outqueue_is_empty(&p->out))
+                return;
+        flush(p);
+        peer_schedule(p);
+}
+
+void peer_look(struct peer *p)
+{
+        p->refs++;
+        list_remove(&p->unread_link);
+        if (p->out.starved)
+                flush(p);
+        peer_schedule(p);
+        peer_unref(p);
+}
+
+void peer_turn(struct peer *p)
+{
+        bool readable = p->readable;
+
+        leasables_expect(p->server);
+        p->refs++;
+        p->readable = false;
+        list_remove(&p->backlog_link);
+        peer_take_submissions(p, PEER_SUBMISSIONS_PER_TURN);
+        if (parked_go_on(p, PEER_FRAMES_PER_TURN))
+                peer_schedule(p);
+        /* While frames wait for the next turn nothing is received over them. */
+        if (readable && !p->hung_up && !p->backed_up && !waits_for_answer(p) && p->fd >= 0)
+                receive(p);
+        process(p, PEER_FRAMES_PER_TURN);
+        settle(p);
+        peer_unref(p);
+}
+
+void peer_feed(struct peer *p, const uint8_t *data, size_t n)
+{
+        p->refs++;
+        while (n > 0 && p->parser && !p->doomed && !p->muted && p->state != PEER_CLOSING) {
+                size_t room;
+                uint8_t *space;
+
+                process(p, UINT32_MAX);
+                if (!p->parser || p->held || p->doomed)
+                        break;
+                space = frame_parser_space(p->parser, &room);
+                room = MIN(room, n);
+                if (room == 0)
+                        break;
+                memcpy(space, data, room);
+                frame_parser_fed(p->parser, room, NULL, 0);
+                data += room;
+                n -= room;
+        }
+        process(p, UINT32_MAX);
+        settle(p);
+        peer_unref(p);
+}
+
+const char *peer_state_name(const struct peer *p)
+{
+        if (p->state == PEER_WAITING && p->adopted && !p->muted)
+                return "waiting to resume";
+        if (p->state == PEER_WAITING)
+                return "waiting for exit";
+        if (p->state == PEER_LINGERING)
+                return "dead, grace";
+        if (p->state == PEER_LEAVING)
+                return "leaving";
+        if (p->muted)
+                return "muted";
+        if (p->held)
+                return "not reading";
+        return p->state == PEER_ACTIVE ? "active" : "new";
+}

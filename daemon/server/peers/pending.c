@@ -1,0 +1,76 @@
+#include "daemon/server/peers/pending.h"
+
+#include "base/macros.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/server.h"
+#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/waits/drops.h"
+#include "daemon/server/waits/durable.h"
+#include "daemon/server/waits/fetches.h"
+#include "daemon/server/waits/key-waits.h"
+#include "daemon/server/waits/parked.h"
+
+static size_t pending_of(const struct peer *p)
+{
+        return p->out.bytes + parked_bytes(p) + key_waits_bytes(p) + fetches_bytes(p) +
+               durable_bytes(p) + drops_bytes(p);
+}
+
+void pending_recount(struct peer *p)
+{
+        size_t bytes = p->tenancy ? pending_of(p) : 0;
+
+        p->server->pending_bytes += bytes - p->pending_bytes;
+        if (p->tenancy)
+                p->tenancy->pending_bytes += bytes - p->pending_bytes;
+        p->pending_bytes = bytes;
+}
+
+size_t pending_left(const struct peer *p)
+{
+        const struct server *s = p->server;
+        size_t most = s->config.daemon.max_pending_bytes / 4 * 3;
+        size_t left = most - MIN(most, s->pending_bytes);
+
+        if (!p->tenancy)
+                return SIZE_MAX;
+        return p->tenancy->pending_bytes > left ? 0 : left;
+}
+
+size_t pending_hold_bytes(const struct peer *p)
+{
+        return MIN((size_t)OUTQUEUE_HOLD_BYTES, pending_left(p));
+}
+
+/* Does p come before q? Both have output. */
+static bool is_larger(const struct peer *p, const struct peer *q)
+{
+        if (p->tenancy != q->tenancy)
+                return p->tenancy->pending_bytes > q->tenancy->pending_bytes;
+        return p->out.bytes > q->out.bytes;
+}
+
+/* Of those with unsent output, which alone can be given up; NULL: nobody has any. */
+static struct peer *find_largest(struct server *s)
+{
+        struct peer *largest = NULL;
+
+        list_for_each (p, &s->peers, struct peer, link)
+                if (p->tenancy && p->out.bytes > 0 && (!largest || is_larger(p, largest)))
+                        largest = p;
+        return largest;
+}
+
+void pending_check(struct peer *p)
+{
+        struct server *s = p->server;
+        struct peer *largest;
+
+        pending_recount(p);
+        while (s->pending_bytes > s->config.daemon.max_pending_bytes &&
+                (largest = find_largest(s))) {
+                s->n_overflows++;
+                peer_violation(largest, "max-pending");
+                pending_recount(largest);
+        }
+}

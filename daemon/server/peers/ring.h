@@ -1,0 +1,118 @@
+/*
+ * The daemon's end of a client segment (proto/shm.h): takes submissions, gives completions. Every
+ * entry is copied once and only the copy is looked at; both heads and the sequence numbers are the
+ * daemon's own. Knows no loop and no socket: peer.c says when, and rings. Loop thread only; the
+ * client reads and writes at the same time.
+ */
+#ifndef KVL_SERVER_RING_H
+#define KVL_SERVER_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/clients/client-record.h"
+#include "daemon/core/requests/submit.h"
+#include "policy/evict.h"
+#include "proto/shm.h"
+
+/* Submissions copied and completed at a time: 2 KiB of stack. Not tuned. */
+#define RING_BATCH 32
+
+/* Zero: the client has no segment. */
+struct ring {
+        struct shm_client *shm;             /* owned mapping; NULL: none */
+        struct shm_submission *submissions; /* in it */
+        struct shm_completion *completions; /* in it */
+        uint64_t sub_head;                  /* executed: the next one's sequence number */
+        uint64_t sub_tail;                  /* as last seen; sub_head <= it <= sub_head + N */
+        uint64_t comp_head;                 /* as last seen; <= comp_tail */
+        uint64_t comp_tail;                 /* stored */
+        struct submit_chain chain;
+        int fd;                      /* owned; -1: isn't kept */
+        struct client_cursors *kept; /* borrowed; NULL likewise */
+        uint32_t n_fetches;          /* under way: each has room for its completion kept */
+        bool repeats; /* the next entry may have been executed by the daemon before this one */
+        bool ended; /* the client takes no completions any more: none are stored, none waited for */
+};
+
+struct ring_turn {
+        uint32_t n;            /* executed */
+        uint64_t n_walked;     /* pages gone through for these */
+        bool more;             /* further ones could be executed now */
+        bool is_news;          /* a client that sleeps may be waiting for what it left */
+        const char *violation; /* rule that the client broke, static text; then not to be drained
+                                  again. NULL: none */
+};
+
+/*
+ * Makes the segment, with the daemon asleep. *ret_fd: owned, for the client; nothing here needs it.
+ * 0; -ENOMEM, -EMFILE, -ENFILE, another -errno: *r is as before.
+ */
+int ring_open(struct ring *r, uint64_t client_id, uint64_t boot_epoch, int *ret_fd);
+
+/*
+ * Takes a copy of the descriptor, for a client that asks for it once more. Before ring.kept is set:
+ * how far it is executed is noted there after every entry, for the daemon that comes after this
+ * one. 0 or -errno.
+ */
+int ring_keep(struct ring *r, int fd);
+
+/*
+ * The segment of a client of the daemon before this one, which may have written anything into it
+ * meanwhile. It goes on where that one stopped; the entry at which it was killed may be executed
+ * once more. Takes the fd, which has the right size, on success only. 0; -ENOMEM: *r is as before.
+ */
+int ring_adopt(struct ring *r, int fd, struct client_cursors *kept);
+
+/* Unmaps. The client keeps what it has mapped. Safe to repeat. */
+void ring_close(struct ring *r);
+
+static inline bool ring_is_open(const struct ring *r)
+{
+        return r->shm;
+}
+
+/* A turn ends when its submissions went through so many pages: a few milliseconds, as with one that
+ * goes up the deepest text. */
+#define RING_WALK_PAGES EVICT_WALK_PAGES
+
+/*
+ * Executes up to `budget` submissions in order, each while its completion has room (one that
+ * completes nothing waits for room, too). At least one, and none more once it is ends_nsec by
+ * clock_now_nsec(), but for some that take a microsecond each; UINT64_MAX: it has no end.
+ */
+struct ring_turn ring_drain(
+        struct ring *r, struct member *m, uint32_t budget, uint64_t now_nsec, uint64_t ends_nsec);
+
+/* Where the client has submitted up to, for ring_is_at(). */
+static inline uint64_t ring_tail(const struct ring *r)
+{
+        return r->shm ? atomic_load_explicit(&r->shm->sub_tail, memory_order_acquire) : 0;
+}
+
+/* All before this position is executed, or can't be now: its completions have no room. */
+bool ring_is_at(struct ring *r, uint64_t position);
+
+/* Something could be executed, as far as can be seen without a look at all of it. */
+static inline bool ring_has_any(const struct ring *r)
+{
+        return r->shm && ring_tail(r) != r->sub_head;
+}
+
+/* A FETCH that was under way is done, for which ring_drain() has kept room. Nothing where the
+ * client takes no completions any more, but for the room. */
+void ring_complete(struct ring *r, uint64_t user_data, uint32_t status, uint32_t page);
+
+/*
+ * The daemon is about to sleep: the client rings from now on. False: there is something to be
+ * executed after all, and the daemon counts as awake.
+ */
+bool ring_sleep(struct ring *r);
+
+/* After a turn that left news: must the client be rung? True at most once per sleep. */
+bool ring_wakes_client(struct ring *r);
+
+/* What the client says it dropped. */
+uint64_t ring_touches_dropped(const struct ring *r);
+
+#endif

@@ -1,0 +1,334 @@
+#include "daemon/server/peers/turns.h"
+
+#include <errno.h>
+
+#include "base/macros.h"
+#include "daemon/core/ground/chore.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/server.h"
+#include "daemon/server/tenants/tenants.h"
+
+/* What a tenant owes is forgotten beyond so many shares: 50 ms. Not tuned. */
+#define OWES_MAX_SHARES 100
+
+static struct bucket_limit request_limit(const struct tenancy *t)
+{
+        uint32_t rate = t->config.max_requests;
+
+        return (struct bucket_limit){.rate = rate, .burst = MAX(rate, 1u)};
+}
+
+/* All its clients may come at once: as they do when it starts, and when the daemon was restarted.
+ */
+static struct bucket_limit connect_limit(const struct tenancy *t)
+{
+        uint32_t rate = t->config.max_connects;
+
+        return (struct bucket_limit){.rate = rate, .burst = rate + t->config.max_clients};
+}
+
+/* ---- pauses --------------------------------------------------------------------------------- */
+
+static void await_requests(struct server *s);
+
+static void go_on(struct tenancy *t, uint64_t now)
+{
+        struct turns *u = &t->turns;
+
+        u->paused = false;
+        u->pauses_nsec += now - u->paused_nsec;
+        list_remove(&u->link);
+        if (!list_is_empty(&u->waiting))
+                list_append(&t->server->turns_due, &u->link);
+}
+
+static void on_requests(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, turns_timer);
+        uint64_t now = clock_now_nsec();
+
+        list_for_each_safe (t, &s->turns_paused, struct tenancy, turns.link)
+                if (bucket_wait_nsec(&t->turns.requests, request_limit(t), now) == 0)
+                        go_on(t, now);
+        if (turns_are_due(s))
+                server_kick(s);
+        await_requests(s);
+}
+
+/* Until the first of the paused may go on. */
+static void await_requests(struct server *s)
+{
+        uint64_t now = clock_now_nsec(), wait = UINT64_MAX;
+
+        list_for_each (t, &s->turns_paused, struct tenancy, turns.link)
+                wait = MIN(wait, bucket_wait_nsec(&t->turns.requests, request_limit(t), now));
+        if (wait == UINT64_MAX || uv_is_closing((uv_handle_t *)&s->turns_timer))
+                return;
+        uv_update_time(&s->loop); /* or it would be early by what this turn took */
+        uv_timer_start(&s->turns_timer, on_requests, wait / NSEC_PER_MSEC + 1, 0);
+}
+
+static void pause_tenancy(struct tenancy *t, uint64_t now)
+{
+        struct turns *u = &t->turns;
+
+        u->paused = true;
+        u->paused_nsec = now;
+        u->n_pauses++;
+        list_remove(&u->link);
+        list_append(&t->server->turns_paused, &u->link);
+        await_requests(t->server);
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+static void owe(struct tenancy *t, uint64_t nsec)
+{
+        uint64_t most = OWES_MAX_SHARES * t->server->turns_share_nsec;
+
+        t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
+}
+
+/* Serves its peers until its time is over, its requests are, or nobody waits. */
+static void serve(struct server *s, struct tenancy *t)
+{
+        struct turns *u = &t->turns;
+        uint64_t share = s->turns_share_nsec, now = clock_now_nsec();
+        struct peer *p;
+
+        s->turn_of = t;
+        s->turn_ends_nsec = now + share - MIN(u->owes_nsec, share);
+        u->owes_nsec -= MIN(u->owes_nsec, share);
+        do {
+                if (bucket_wait_nsec(&u->requests, request_limit(t), now) > 0) {
+                        pause_tenancy(t, now);
+                        break;
+                }
+                p = list_first(&u->waiting, struct peer, backlog_link);
+                if (!p)
+                        break;
+                peer_turn(p);
+                now = clock_now_nsec();
+        } while (now < s->turn_ends_nsec);
+        s->turn_of = NULL;
+        if (now > s->turn_ends_nsec)
+                owe(t, now - s->turn_ends_nsec);
+}
+
+static void take_turn(struct server *s, struct tenancy *t, bool alone)
+{
+        struct turns *u = &t->turns;
+
+        if (u->owes_nsec > s->turns_share_nsec && !alone)
+                u->owes_nsec -= s->turns_share_nsec;
+        else
+                serve(s, t);
+        if (!u->paused && !list_is_empty(&u->waiting) && list_is_empty(&u->link))
+                list_append(&s->turns_due, &u->link);
+}
+
+/* After all that the loop has been told of in this turn. */
+static void on_check(uv_check_t *check)
+{
+        struct server *s = container_of(check, struct server, turns_check);
+        struct list_link turn;
+        struct tenancy *t;
+        bool alone;
+
+        /* Before anything that anybody submitted: else the quiet would be over unseen. */
+        if (turns_are_due(s))
+                server_wake(s);
+        list_take_all(&s->turns_due, &turn);
+        alone = turn.next == turn.prev;
+        while ((t = list_first(&turn, struct tenancy, turns.link))) {
+                list_remove(&t->turns.link);
+                take_turn(s, t, alone);
+        }
+        if (turns_are_due(s))
+                server_kick(s);
+}
+
+void turns_owe(struct tenancy *t, uint64_t nsec)
+{
+        uint64_t most = OWES_MAX_SHARES * t->server->turns_share_nsec;
+
+        t->turns.owes_nsec = MIN(t->turns.owes_nsec + nsec, most);
+}
+
+void turns_queue(struct peer *p)
+{
+        struct turns *u = &p->tenancy->turns;
+
+        if (list_is_empty(&p->backlog_link))
+                list_append(&u->waiting, &p->backlog_link);
+        if (!u->paused && list_is_empty(&u->link))
+                list_append(&p->server->turns_due, &u->link);
+}
+
+bool turns_are_due(const struct server *s)
+{
+        return !list_is_empty(&s->turns_due);
+}
+
+bool turns_go_on(const struct peer *p)
+{
+        const struct server *s = p->server;
+        const struct tenancy *t = p->tenancy;
+        uint64_t now;
+
+        if (!t || s->turn_of != t)
+                return true;
+        now = clock_now_nsec();
+        return now < s->turn_ends_nsec &&
+               bucket_wait_nsec(&t->turns.requests, request_limit(t), now) == 0;
+}
+
+uint64_t turns_ends(const struct peer *p)
+{
+        const struct server *s = p->server;
+
+        return p->tenancy && s->turn_of == p->tenancy ? s->turn_ends_nsec : UINT64_MAX;
+}
+
+/* ---- outside of turns ----------------------------------------------------------------------- */
+
+void turns_begin_visits(struct server *s, uint64_t most_nsec)
+{
+        list_for_each (t, &s->tenancies, struct tenancy, link)
+                t->turns.visit_nsec = most_nsec;
+}
+
+bool turns_may_visit(const struct tenancy *t)
+{
+        return t->turns.visit_nsec > 0;
+}
+
+void turns_bill(struct tenancy *t, uint64_t began_nsec)
+{
+        struct server *s = t ? t->server : NULL;
+        uint64_t took = clock_now_nsec() - began_nsec;
+
+        if (!t || s->turn_of == t)
+                return;
+        if (s->turn_of)
+                s->turn_ends_nsec += took; /* not at the cost of whose turn it is */
+        owe(t, took);
+}
+
+void turns_visited(struct tenancy *t, uint64_t began_nsec)
+{
+        t->turns.visit_nsec -= MIN(clock_now_nsec() - began_nsec, t->turns.visit_nsec);
+        turns_bill(t, began_nsec);
+}
+
+/* As in a turn, which ends when it has no time left for this. */
+void turns_visit(struct peer *p, void (*visit)(struct peer *p))
+{
+        struct server *s = p->server;
+        struct tenancy *t = p->tenancy, *turn_of = s->turn_of;
+        uint64_t began = clock_now_nsec(), ends = s->turn_ends_nsec;
+
+        if (!t || turn_of == t) {
+                visit(p);
+                return;
+        }
+        if (!turns_may_visit(t)) {
+                if (ring_has_any(&p->ring))
+                        peer_schedule(p);
+                return;
+        }
+        s->turn_of = t;
+        s->turn_ends_nsec = began + t->turns.visit_nsec;
+        visit(p);
+        s->turn_of = turn_of;
+        s->turn_ends_nsec = ends;
+        turns_visited(t, began);
+}
+
+void turns_charge(struct peer *p, uint32_t n)
+{
+        struct tenancy *t = p->tenancy;
+
+        p->heard_nsec = clock_now_nsec();
+        if (!t)
+                return;
+        t->turns.n_requests += n;
+        bucket_take(&t->turns.requests, request_limit(t), n, p->heard_nsec);
+}
+
+bool turns_are_paused(const struct peer *p)
+{
+        return p->tenancy && p->tenancy->turns.paused;
+}
+
+int turns_connect(struct tenancy *t, struct detail *d)
+{
+        struct bucket_limit limit = connect_limit(t);
+        uint64_t now = clock_now_nsec();
+
+        if (bucket_wait_nsec(&t->turns.connects, limit, now) > 0) {
+                t->turns.n_refused++;
+                return detail_set(d, -EMFILE,
+                        "clients of tenant %s connect more than %u times a second, the most they "
+                        "may: keep connections open, or raise it with kvleasectl tenants set %s "
+                        "max_connects=...",
+                        t->config.name, limit.rate, t->config.name);
+        }
+        bucket_take(&t->turns.connects, limit, 1, now);
+        return 0;
+}
+
+/* ---- chores --------------------------------------------------------------------------------- */
+
+bool turns_do_chores(struct server *s)
+{
+        uint64_t began = clock_now_nsec(), now = began;
+        struct tenant *t;
+
+        while (now - began < TURNS_CHORES_NSEC && (t = chores_work(&s->store))) {
+                uint64_t then = now;
+
+                now = clock_now_nsec();
+                if (t->server_data)
+                        turns_owe(t->server_data, now - then);
+        }
+        return chores_are_left(&s->store);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+void turns_init_tenancy(struct tenancy *t)
+{
+        list_init(&t->turns.link);
+        list_init(&t->turns.waiting);
+}
+
+void turns_renew(struct tenancy *t)
+{
+        t->turns.requests = t->turns.connects = (struct bucket){0};
+        if (!t->turns.paused)
+                return;
+        go_on(t, clock_now_nsec());
+        server_kick(t->server);
+}
+
+void turns_drop(struct tenancy *t)
+{
+        struct peer *p;
+
+        while ((p = list_first(&t->turns.waiting, struct peer, backlog_link)))
+                list_remove(&p->backlog_link);
+        list_remove(&t->turns.link);
+}
+
+void turns_init(struct server *s)
+{
+        list_init(&s->turns_due);
+        list_init(&s->turns_paused);
+        s->turns_share_nsec = TURNS_SHARE_NSEC;
+        uv_timer_init(&s->loop, &s->turns_timer);
+        uv_check_init(&s->loop, &s->turns_check);
+        uv_check_start(&s->turns_check, on_check);
+        uv_unref((uv_handle_t *)&s->turns_check);
+}

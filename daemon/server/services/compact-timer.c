@@ -1,0 +1,64 @@
+#include "daemon/server/services/compact-timer.h"
+
+#include "base/clock.h"
+#include "daemon/core/reclaim/compact.h"
+#include "daemon/core/reclaim/stock.h"
+#include "daemon/server/server.h"
+#include "daemon/server/system/test-clock.h"
+
+/* Short against the seconds in which a cache changes; a set is given back that long after the last
+ * one. Not tuned. */
+#define TICK_MSEC 100
+
+/* How often leases alone make it look at the stock, where there may be nothing to bind. Not tuned.
+ */
+#define STOCK_NSEC (10 * NSEC_PER_MSEC)
+
+static void on_tick(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, compact_timer);
+        uint64_t now_nsec = server_now(s);
+        bool more = stock_work(&s->store, now_nsec);
+
+        /* What was begun before it was switched off comes to its end. */
+        more |= s->config.daemon.compact ? compact_turn(&s->store, now_nsec)
+                                         : compact_tidy(&s->store);
+        if (more)
+                compact_timer_expect(s);
+}
+
+void compact_timer_expect(struct server *s)
+{
+        uv_handle_t *timer = (uv_handle_t *)&s->compact_timer;
+
+        if (!uv_is_active(timer) && !uv_is_closing(timer))
+                uv_timer_start(&s->compact_timer, on_tick, TICK_MSEC, 0);
+}
+
+void compact_timer_turn(struct server *s)
+{
+        uint64_t now_nsec;
+
+        if (!s->stock_wanted)
+                return;
+        s->stock_wanted = false;
+        now_nsec = server_now(s);
+        if (now_nsec - s->stock_nsec < STOCK_NSEC)
+                return;
+        s->stock_nsec = now_nsec;
+        (void)stock_work(&s->store, now_nsec);
+}
+
+static void on_stock(void *data)
+{
+        struct server *s = data;
+
+        s->stock_wanted = true;
+        server_kick(s);
+}
+
+void compact_timer_init(struct server *s)
+{
+        uv_timer_init(&s->loop, &s->compact_timer);
+        s->store.on_stock = on_stock;
+}

@@ -1,0 +1,17 @@
+/*
+ * When it is looked how many pages leases would get (daemon/core/quota/leasable.h): 10 ms after
+ * something was executed, and then each 10 ms until every namespace had its round. Where nothing is
+ * executed no timer runs. Loop thread only.
+ */
+#ifndef KVL_SERVER_LEASABLES_H
+#define KVL_SERVER_LEASABLES_H
+
+struct server;
+
+/* Needs the loop. */
+void leasables_init(struct server *s);
+
+/* Something was, or may have been, executed. Cheap to repeat. */
+void leasables_expect(struct server *s);
+
+#endif

@@ -1,0 +1,140 @@
+#include "daemon/server/services/movement.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/tiers/sink.h"
+#include "daemon/server/server.h"
+#include "daemon/server/services/disk-tier.h"
+#include "daemon/server/system/log.h"
+#include "daemon/server/system/test-clock.h"
+#include "daemon/tier/mover.h"
+
+/* What could not be begun (all is read, nothing goes for it) is tried again. Not tuned. */
+#define AGAIN_MSEC 20
+
+/* A stream gets its next pages so much later at most. Not tuned. */
+#define RINGS_MSEC 5
+
+/* One thread copies as fast as memory goes on small machines, where engines have use for the rest.
+ * Not tuned. */
+#define CPUS_PER_THREAD 8
+#define MAX_THREADS     4
+
+static void on_work_wanted(void *data)
+{
+        struct server *s = data;
+
+        s->movement.is_due = true;
+        server_kick(s);
+}
+
+/* Of a client that streams, whose touches don't ring. */
+static void on_rings(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, movement.rings);
+
+        server_look_at_rings(s);
+        if (prefetch_is_streaming(&s->store, server_now(s)))
+                uv_timer_start(timer, on_rings, RINGS_MSEC, 0);
+}
+
+static void expect_rings(struct server *s)
+{
+        uv_handle_t *timer = (uv_handle_t *)&s->movement.rings;
+
+        if (!uv_is_active(timer) && !uv_is_closing(timer) &&
+                prefetch_is_streaming(&s->store, server_now(s)))
+                uv_timer_start(&s->movement.rings, on_rings, RINGS_MSEC, 0);
+}
+
+static void on_again(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, movement.timer);
+
+        on_work_wanted(s);
+}
+
+void movement_turn(struct server *s)
+{
+        uv_handle_t *timer = (uv_handle_t *)&s->movement.timer;
+        bool more;
+
+        if (!s->movement.is_due || !s->store.mover)
+                return;
+        s->movement.is_due = false;
+        more = transfer_work(&s->store);
+        more |= sink_turn(&s->store, server_now(s));
+        more |= prefetch_work(&s->store, server_now(s));
+        disk_tiers_turn(s);
+        expect_rings(s);
+        if (more && !uv_is_active(timer) && !uv_is_closing(timer))
+                uv_timer_start(&s->movement.timer, on_again, AGAIN_MSEC, 0);
+}
+
+static void on_moved(uv_poll_t *poll, int status, int events)
+{
+        struct server *s = container_of(poll, struct server, movement.poll);
+
+        (void)mover_reap(s->store.mover);
+        on_work_wanted(s);
+}
+
+void movement_init(struct server *s)
+{
+        list_init(&s->disk_tiers);
+        uv_timer_init(&s->loop, &s->movement.timer);
+        uv_timer_init(&s->loop, &s->movement.rings);
+}
+
+static unsigned n_threads(void)
+{
+        long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+        return cpus > CPUS_PER_THREAD ? (unsigned)MIN(cpus / CPUS_PER_THREAD, MAX_THREADS) : 1;
+}
+
+static bool is_wanted(const struct server *s)
+{
+        list_for_each (pool, &s->store.pools, struct pool, link)
+                if (pool->below)
+                        return true;
+        return false;
+}
+
+int movement_start(struct server *s)
+{
+        const struct mover_options mover = {.n_threads = n_threads()};
+        int r;
+
+        if (!is_wanted(s))
+                return 0;
+        r = mover_open(&mover, &s->store.mover);
+        if (r == 0) {
+                r = uv_poll_init(&s->loop, &s->movement.poll, mover_fd(s->store.mover));
+                s->movement.is_watched = r == 0;
+        }
+        if (r < 0) {
+                log_error("no threads to move pages between tiers: %s", strerror(-r));
+                return r;
+        }
+        r = disk_tiers_watch(s);
+        if (r < 0)
+                return r;
+        uv_poll_start(&s->movement.poll, UV_READABLE, on_moved);
+        s->store.on_transfer_work = on_work_wanted;
+        on_work_wanted(s);
+        return 0;
+}
+
+void movement_stop(struct server *s)
+{
+        s->store.on_transfer_work = NULL;
+        disk_tiers_stop(s);
+        if (s->movement.is_watched)
+                uv_close((uv_handle_t *)&s->movement.poll, NULL);
+        uv_close((uv_handle_t *)&s->movement.timer, NULL);
+        uv_close((uv_handle_t *)&s->movement.rings, NULL);
+}

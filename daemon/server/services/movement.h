@@ -1,0 +1,34 @@
+/*
+ * The server's part of tiers (daemon/core/moves/transfer.h, sink.h, fetch.h): the threads that
+ * copy, and when the loop looks after them. Where no device has a tier below it nothing is opened
+ * and no timer runs. Loop thread only.
+ */
+#ifndef KVL_SERVER_MOVEMENT_H
+#define KVL_SERVER_MOVEMENT_H
+
+#include <stdbool.h>
+#include <uv.h>
+
+struct server;
+
+struct movement {
+        uv_poll_t poll;   /* of the mover */
+        uv_timer_t timer; /* runs while something waits that nobody tells of */
+        uv_timer_t rings; /* runs while somebody streams (prefetch.h) */
+        bool is_watched;  /* `poll` is open */
+        bool is_due;      /* a look in the next turn */
+};
+
+/* Needs the loop. */
+void movement_init(struct server *s);
+
+/* The devices are open. 0, or -errno, logged: no threads. */
+int movement_start(struct server *s);
+
+/* Of a turn of the loop. */
+void movement_turn(struct server *s);
+
+/* The loop is about to be closed. */
+void movement_stop(struct server *s);
+
+#endif

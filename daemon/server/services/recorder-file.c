@@ -1,0 +1,206 @@
+#include "daemon/server/services/recorder-file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "daemon/server/system/log.h"
+
+/* Page sizes with a file open at a time: more are lost. Not tuned: models of one host are few. */
+#define STREAMS_MAX 8
+
+/* The result of a chunk of one more: no file operation here fails like that. */
+#define TOO_MANY_SIZES (-E2BIG)
+
+/* Recordings before this one left that many files at most: no free name is found beyond. */
+#define NUMBER_MAX 1000000
+
+/* The files of one page size. */
+struct stream {
+        uint32_t page_tokens;                 /* 0: unused */
+        uint32_t numbers[RECORDER_FILES_MAX]; /* of its files, the oldest first */
+        uint32_t n_files;
+        uint64_t bytes; /* of the last, which is open */
+        int fd;         /* -1: none */
+};
+
+struct writer {
+        struct disk_job closing;
+        char dir[RECORDER_PATH_MAX];
+        uint64_t max_bytes;
+        uint32_t max_files;
+        struct stream streams[STREAMS_MAX];
+};
+
+static void name_file(
+        const struct writer *w, uint32_t page_tokens, uint32_t number, char path[RECORDER_PATH_MAX])
+{
+        snprintf(path, RECORDER_PATH_MAX, "%.*s/trace-%" PRIu32 "-%" PRIu32 ".jsonl",
+                RECORDER_PATH_MAX - 64, w->dir, page_tokens, number);
+}
+
+/* ---- in the disk's thread ------------------------------------------------------------------- */
+
+static struct stream *stream_for(struct writer *w, uint32_t page_tokens)
+{
+        for (unsigned i = 0; i < STREAMS_MAX; i++)
+                if (w->streams[i].page_tokens == page_tokens || w->streams[i].page_tokens == 0) {
+                        w->streams[i].page_tokens = page_tokens;
+                        return &w->streams[i];
+                }
+        return NULL;
+}
+
+/* Under the first number from the last one on that no file has. */
+static int open_next(struct writer *w, struct stream *st)
+{
+        uint32_t number = st->n_files > 0 ? st->numbers[st->n_files - 1] + 1 : 1;
+        char path[RECORDER_PATH_MAX];
+
+        for (; number <= NUMBER_MAX; number++) {
+                name_file(w, st->page_tokens, number, path);
+                st->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+                if (st->fd >= 0 || errno != EEXIST)
+                        break;
+        }
+        if (st->fd < 0)
+                return -errno;
+        st->numbers[st->n_files++] = number;
+        st->bytes = 0;
+        return 0;
+}
+
+static void drop_oldest(struct writer *w, struct stream *st)
+{
+        char path[RECORDER_PATH_MAX];
+
+        name_file(w, st->page_tokens, st->numbers[0], path);
+        (void)unlink(path);
+        st->n_files--;
+        memmove(st->numbers, st->numbers + 1, st->n_files * sizeof(*st->numbers));
+}
+
+static int rotate(struct writer *w, struct stream *st)
+{
+        st->fd = fd_close(st->fd);
+        if (st->n_files == w->max_files)
+                drop_oldest(w, st);
+        return open_next(w, st);
+}
+
+/* All of it, or what was written of it is taken back. */
+static int write_all(struct stream *st, const char *data, size_t len)
+{
+        size_t done = 0;
+        int r = 0;
+
+        while (done < len && r == 0) {
+                ssize_t n = write(st->fd, data + done, len - done);
+
+                if (n < 0 && errno != EINTR)
+                        r = -errno;
+                done += n > 0 ? (size_t)n : 0;
+        }
+        if (r == 0)
+                st->bytes += len;
+        else if (ftruncate(st->fd, (off_t)st->bytes) < 0 ||
+                 lseek(st->fd, (off_t)st->bytes, SEEK_SET) < 0)
+                st->fd = fd_close(st->fd);
+        return r;
+}
+
+static void run_chunk(struct disk_job *job)
+{
+        struct chunk *c = container_of(job, struct chunk, job);
+        struct writer *w = c->writer;
+        struct stream *st = stream_for(w, c->page_tokens);
+        int r = 0;
+
+        if (!st)
+                r = TOO_MANY_SIZES;
+        else if (st->fd < 0 || st->bytes >= w->max_bytes)
+                r = rotate(w, st);
+        if (r == 0)
+                r = write_all(st, c->data, c->len);
+        if (r == 0)
+                name_file(w, c->page_tokens, st->numbers[st->n_files - 1], c->path);
+        c->result = r;
+}
+
+static void run_close(struct disk_job *job)
+{
+        struct writer *w = container_of(job, struct writer, closing);
+
+        for (unsigned i = 0; i < STREAMS_MAX; i++)
+                w->streams[i].fd = fd_close(w->streams[i].fd);
+}
+
+/* ---- in the loop's -------------------------------------------------------------------------- */
+
+static void end_chunk(struct disk_job *job)
+{
+        struct chunk *c = container_of(job, struct chunk, job);
+
+        if (c->result == TOO_MANY_SIZES && log_first_of("recorder-sizes"))
+                log_warning("requests are lost to the recording: there are more than %d page sizes",
+                        STREAMS_MAX);
+        else if (c->result < 0 && log_first_of("recorder-disk"))
+                log_warning("requests are lost to the recording: cannot write to %s: %s: make room",
+                        c->writer->dir, strerror(-c->result));
+        c->done(c);
+}
+
+struct chunk *chunk_new(struct server *s, struct writer *w, uint32_t page_tokens, size_t size,
+        void (*done)(struct chunk *c))
+{
+        struct chunk *c = malloc(sizeof(*c) + size);
+
+        if (!c)
+                return NULL;
+        *c = (struct chunk){
+                .job = {.run = run_chunk, .done = end_chunk},
+                .server = s,
+                .writer = w,
+                .done = done,
+                .page_tokens = page_tokens,
+                .size = size,
+        };
+        list_init(&c->job.link);
+        return c;
+}
+
+void chunk_free(struct chunk *c)
+{
+        free(c);
+}
+
+struct writer *writer_new(const char *dir, uint64_t max_bytes, uint32_t max_files)
+{
+        struct writer *w = calloc(1, sizeof(*w));
+
+        if (!w)
+                return NULL;
+        snprintf(w->dir, sizeof(w->dir), "%s", dir);
+        w->max_bytes = max_bytes;
+        w->max_files = max_files;
+        for (unsigned i = 0; i < STREAMS_MAX; i++)
+                w->streams[i].fd = -1;
+        return w;
+}
+
+static void end_close(struct disk_job *job)
+{
+        free(container_of(job, struct writer, closing));
+}
+
+void writer_close(struct disk *disk, struct writer *w)
+{
+        w->closing = (struct disk_job){.run = run_close, .done = end_close};
+        list_init(&w->closing.link);
+        disk_do(disk, &w->closing);
+}

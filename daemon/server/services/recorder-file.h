@@ -1,0 +1,43 @@
+/*
+ * The files of a recording (recorder.h): chunks of lines on their way to the disk, and who writes
+ * them. A writer is used by the jobs of its chunks alone, one after another (disk.h): they open,
+ * write and rotate; nothing of it runs in the loop.
+ */
+#ifndef KVL_SERVER_RECORDER_FILE_H
+#define KVL_SERVER_RECORDER_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/server/services/recorder.h"
+#include "daemon/server/system/disk.h"
+
+#define CHUNK_BYTES (64 * 1024) /* lines are collected for one write. Not tuned */
+
+struct chunk {
+        struct disk_job job;
+        struct server *server; /* borrowed */
+        struct writer *writer; /* borrowed */
+        void (*done)(struct chunk *c);
+        uint32_t page_tokens; /* of all its lines */
+        uint32_t n_lines;
+        int result;                   /* -errno: none of it was written for sure */
+        char path[RECORDER_PATH_MAX]; /* of the file that it went to; "": none */
+        size_t len, size;
+        char data[]; /* size */
+};
+
+/* To be filled, and given to disk_do(); done() is called in the loop thread, and frees it. NULL: no
+ * memory. Returns owned. */
+struct chunk *chunk_new(struct server *s, struct writer *w, uint32_t page_tokens, size_t size,
+        void (*done)(struct chunk *c));
+void chunk_free(struct chunk *c);
+
+/* Files in `dir` of at most max_bytes each, and a chunk; of each page size at most max_files, the
+ * oldest goes. NULL: no memory. Returns owned. */
+struct writer *writer_new(const char *dir, uint64_t max_bytes, uint32_t max_files);
+
+/* After the chunks that were handed on: closes the files. Takes the writer. */
+void writer_close(struct disk *disk, struct writer *w);
+
+#endif

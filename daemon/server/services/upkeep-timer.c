@@ -1,0 +1,108 @@
+#include "daemon/server/services/upkeep-timer.h"
+
+#include "base/clock.h"
+#include "daemon/core/catalog/expire.h"
+#include "daemon/core/catalog/idle.h"
+#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/tiers/prefetch.h"
+#include "daemon/server/server.h"
+#include "daemon/server/services/learnt.h"
+#include "daemon/server/services/recorder.h"
+#include "daemon/server/system/test-clock.h"
+
+/* Idle times are in whole seconds: it isn't looked more often. */
+#define TICK_MSEC 1000
+
+/* Does what is due. When it wants to be called again, if nothing happens before: UINT64_MAX, not at
+ * all. */
+typedef uint64_t (*upkeep_fn)(struct server *s, uint64_t now_nsec);
+
+static uint64_t expire(struct server *s, uint64_t now_nsec)
+{
+        if (expire_begin(&s->store, now_nsec))
+                server_kick(s);
+        return expire_deadline(&s->store);
+}
+
+/* Sessions looked at in one tick for each namespace: a millisecond at most. Not tuned. */
+#define SESSIONS_PER_TICK 4096
+
+static uint64_t expire_sessions(struct server *s, uint64_t now_nsec)
+{
+        uint64_t next_nsec = UINT64_MAX;
+
+        store_set_now(&s->store, now_nsec);
+        list_for_each (t, &s->store.tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        next_nsec =
+                                MIN(next_nsec, sessions_expire(ns, now_nsec, SESSIONS_PER_TICK));
+        return next_nsec;
+}
+
+/* Keys of namespace sets that stayed incomplete. */
+static uint64_t drop_incomplete(struct server *s, uint64_t now_nsec)
+{
+        uint64_t next = nssets_deadline(&s->store);
+
+        if (next <= now_nsec) {
+                store_set_now(&s->store, now_nsec);
+                server_kick(s);
+        }
+        return next;
+}
+
+/* Namespaces that hold nothing, and that nobody has opened for a while. */
+static uint64_t drop_idle(struct server *s, uint64_t now_nsec)
+{
+        uint64_t next = idle_look(&s->store, now_nsec);
+
+        if (next <= now_nsec)
+                server_kick(s);
+        return next;
+}
+
+/* Sessions that will be asked for soon. */
+static uint64_t look_ahead(struct server *s, uint64_t now_nsec)
+{
+        return prefetch_look(&s->store, now_nsec);
+}
+
+static const upkeep_fn calls[] = {expire, drop_incomplete, expire_sessions, drop_idle, look_ahead,
+        learnt_save_due, recorder_end_idle};
+
+static void on_tick(uv_timer_t *timer);
+
+/* The time of a test goes on as it likes: that is looked at every time. */
+static void arm(struct server *s, uint64_t nsec)
+{
+        uint64_t msec = s->test_clock ? 0 : nsec / NSEC_PER_MSEC + 1;
+
+        if (!uv_is_closing((uv_handle_t *)&s->upkeep_timer))
+                uv_timer_start(&s->upkeep_timer, on_tick, MAX(msec, (uint64_t)TICK_MSEC), 0);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, upkeep_timer);
+        uint64_t now_nsec = server_now(s), next_nsec = UINT64_MAX;
+
+        for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+                next_nsec = MIN(next_nsec, calls[i](s, now_nsec));
+        if (next_nsec != UINT64_MAX)
+                arm(s, next_nsec > now_nsec ? next_nsec - now_nsec : 0);
+}
+
+void upkeep_timer_expect(struct server *s)
+{
+        const uv_timer_t *timer = &s->upkeep_timer;
+
+        if (!uv_is_active((const uv_handle_t *)timer) || uv_timer_get_due_in(timer) > TICK_MSEC)
+                arm(s, 0);
+}
+
+void upkeep_timer_init(struct server *s)
+{
+        uv_timer_init(&s->loop, &s->upkeep_timer);
+}

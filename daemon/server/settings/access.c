@@ -1,0 +1,171 @@
+#include "daemon/server/settings/access.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/parse.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* kernel, since 6.5 */
+#endif
+
+/* Supplementary groups; owned, NULL where there are none. */
+static int get_groups(int fd, gid_t **ret_groups, size_t *ret_n)
+{
+        socklen_t len = 0;
+        gid_t *groups;
+
+        /* Asked without room the kernel says how much it needs. */
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &len) == 0 || errno == ENODATA)
+                return 0;
+        if (errno != ERANGE)
+                return -errno;
+        groups = malloc(len);
+        if (!groups)
+                return -ENOMEM;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0) {
+                free(groups);
+                return -errno;
+        }
+        *ret_groups = groups;
+        *ret_n = len / sizeof(*groups);
+        return 0;
+}
+
+int creds_get(int fd, struct creds *ret_creds)
+{
+        struct creds c = {0};
+        struct ucred cred;
+        socklen_t len = sizeof(cred);
+        int r;
+
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+                return -errno;
+        c.pid = cred.pid;
+        c.uid = cred.uid;
+        c.gid = cred.gid;
+        r = get_groups(fd, &c.groups, &c.n_groups);
+        if (r < 0)
+                return r;
+        *ret_creds = c;
+        return 0;
+}
+
+void creds_deinit(struct creds *c)
+{
+        free(c->groups);
+        *c = (struct creds){0};
+}
+
+int creds_peer_pidfd(int fd)
+{
+        int pidfd = -1;
+        socklen_t len = sizeof(pidfd);
+
+        return getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) < 0 ? -errno : pidfd;
+}
+
+int creds_open_pidfd(pid_t pid)
+{
+        long fd = syscall(SYS_pidfd_open, pid, 0);
+
+        return fd < 0 ? -errno : (int)fd;
+}
+
+bool creds_pidfd_exited(int pidfd)
+{
+        struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+        return poll(&p, 1, 0) != 0;
+}
+
+static bool in_group(const struct creds *c, gid_t gid)
+{
+        if (c->gid == gid)
+                return true;
+        for (size_t i = 0; i < c->n_groups; i++)
+                if (c->groups[i] == gid)
+                        return true;
+        return false;
+}
+
+static bool is_listed(const struct id_list *uids, const struct id_list *gids, const struct creds *c)
+{
+        if (id_list_has(uids, c->uid))
+                return true;
+        for (uint32_t i = 0; i < gids->n; i++)
+                if (in_group(c, gids->ids[i]))
+                        return true;
+        return false;
+}
+
+bool access_has_publishers(const struct tenant_config *t)
+{
+        return t->publish_uids.n > 0 || t->publish_gids.n > 0;
+}
+
+bool access_may_publish(const struct tenant_config *t, const struct creds *c)
+{
+        return !access_has_publishers(t) || is_listed(&t->publish_uids, &t->publish_gids, c);
+}
+
+int access_tenant(const struct tenant_config *t, const struct creds *c, struct detail *d)
+{
+        if (t->uids.n == 0 && t->gids.n == 0)
+                return 0;
+        if (is_listed(&t->uids, &t->gids, c))
+                return 0;
+        return detail_set(d, -EACCES,
+                "uid %u is not allowed by tenant %s: add it to the tenant's uids, or one of its "
+                "groups "
+                "to the tenant's gids",
+                (unsigned)c->uid, t->name);
+}
+
+int group_number(const char *name, gid_t *ret_gid)
+{
+        const struct group *g = getgrnam(name);
+        uint64_t number;
+
+        if (!g && (parse_u64(name, &number) < 0 || number >= (gid_t)-1))
+                return -ENOENT;
+        *ret_gid = g ? g->gr_gid : (gid_t)number;
+        return 0;
+}
+
+/* root, the daemon's own user, or a member of this group; that one is there. */
+static bool is_trusted(const char *group, const struct creds *c, bool *ret_is_there)
+{
+        gid_t gid;
+
+        *ret_is_there = *group && group_number(group, &gid) == 0;
+        return c->uid == 0 || c->uid == geteuid() || (*ret_is_there && in_group(c, gid));
+}
+
+static int refuse(
+        const char *what, const char *group, bool g, const struct creds *c, struct detail *d)
+{
+        return detail_set(d, -EACCES, "uid %u may not %s kvleased: %s%s%s", (unsigned)c->uid, what,
+                g ? "join group " : "use sudo", g ? group : "", g ? " or use sudo" : "");
+}
+
+int access_admin(const char *admin_group, const struct creds *c, struct detail *d)
+{
+        bool g;
+
+        return is_trusted(admin_group, c, &g) ? 0 : refuse("administer", admin_group, g, c, d);
+}
+
+int access_monitor(const struct daemon_config *config, const struct creds *c, struct detail *d)
+{
+        bool g;
+
+        if (is_trusted(config->admin_group, c, &g) || is_trusted(config->monitor_group, c, &g))
+                return 0;
+        return refuse("monitor", config->monitor_group, g, c, d);
+}

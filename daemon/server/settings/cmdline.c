@@ -1,0 +1,200 @@
+#include "daemon/server/settings/cmdline.h"
+
+/* Its struct is called `option`, as ours is: only this file sees both. */
+#define option getopt_option
+#include <getopt.h>
+#undef option
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/parse.h"
+#include "daemon/core/ground/state.h"
+#include "daemon/server/server.h"
+#include "kvlease-version.h"
+
+/* Their names are one string of the environment, of 128 KiB (keeper.c). */
+#define KEEP_MAX_MAX 65536
+
+static const char help[] =
+        "kvleased - owns KV cache memory and leases it to inference workers\n"
+        "\n"
+        "  -c, --config FILE          configuration; default " CONFIG_DEFAULT_FILE "\n"
+        "      --check-config         print 'ok', or every error of the configuration, and exit\n"
+        "      --help-config[=json]   list the options of the configuration file\n"
+        "      --runtime-dir DIR      sockets and lock file; default /run/kvlease\n"
+        "      --state-dir DIR        what survives a restart; default /var/lib/kvlease\n"
+        "  -o, --option NAME=VALUE    set an option over the file: daemon.KEY, device.NAME.KEY or\n"
+        "                             tenant.NAME.KEY (which makes the tenant); may be repeated\n"
+        "      --state-layouts        which layouts of kept state it reads (kvleasectl restart)\n"
+        "      --keep                 without a service manager that keeps descriptors: a small\n"
+        "                             parent stays in front, starts the daemon again when it "
+        "dies,\n"
+        "                             and keeps cached pages and clients meanwhile\n"
+        "      --keep-max N           descriptors it keeps at most; default 16384\n"
+        "      --keep-tries N         young deaths in a row until it gives up; default 20\n"
+        "      --keep-young TIME      a daemon that lived longer didn't die young; default 10s\n"
+        "      --keep-watchdog TIME   kills a daemon that shows no sign of life for so long\n"
+        "  -h, --help                 this text\n"
+        "  -V, --version              version\n"
+        "\n"
+        "Signals: SIGTERM and SIGINT stop, SIGHUP reads the configuration again. With --keep,\n"
+        "SIGUSR1 starts the daemon anew from its file (an upgrade).\n"
+        "\n"
+        "Exit codes: 0 stopped; 1 out of memory or another failure of the system; 2 command line "
+        "or\n"
+        "configuration; 3 runtime directory, lock or socket; 4 device; 5 state directory;\n"
+        "75 kvleasectl restart: whoever started it is to start it again.\n";
+
+/* Long options without a letter. */
+enum {
+        OPT_CHECK = 256,
+        OPT_HELP_CONFIG,
+        OPT_RUNTIME_DIR,
+        OPT_STATE_DIR,
+        OPT_STATE_LAYOUTS,
+        OPT_KEEP,
+        OPT_KEEP_MAX,
+        OPT_KEEP_TRIES,
+        OPT_KEEP_YOUNG,
+        OPT_KEEP_WATCHDOG
+};
+
+/* One line that names the word and the remedy. */
+static int refuse(const char *word, const char *why)
+{
+        fprintf(stderr, "kvleased: %s: %s; see kvleased --help\n", word, why);
+        return -1;
+}
+
+static int add_override(struct cmdline *c, const char *prefix, const char *value)
+{
+        if (c->source.n_overrides == CMDLINE_MAX_OPTIONS)
+                return refuse(value, "too many options");
+        if (asprintf(&c->overrides[c->source.n_overrides], "%s%s", prefix, value) < 0)
+                return refuse(value, "out of memory");
+        c->source.n_overrides++;
+        return 0;
+}
+
+static int take_number(const char *word, const char *value, uint32_t max, uint32_t *ret)
+{
+        uint64_t n;
+
+        if (parse_u64(value, &n) < 0 || n < 1 || n > max)
+                return refuse(word, "not a number from 1 on, or too large");
+        *ret = (uint32_t)n;
+        return 0;
+}
+
+/* Those of the parent. */
+static int take_keep(struct cmdline *c, int opt, const char *word, const char *value)
+{
+        struct parent_options *o = &c->parent;
+
+        switch (opt) {
+        case OPT_KEEP_MAX:
+                return take_number(word, value, KEEP_MAX_MAX, &o->max);
+        case OPT_KEEP_TRIES:
+                return take_number(word, value, UINT32_MAX, &o->tries);
+        case OPT_KEEP_YOUNG:
+                return parse_duration(value, &o->young_nsec) < 0 ? refuse(word, "not a time") : 0;
+        case OPT_KEEP_WATCHDOG:
+                if (parse_duration(value, &o->watchdog_nsec) < 0 ||
+                        o->watchdog_nsec < 100 * NSEC_PER_MSEC)
+                        return refuse(word, "not a time of 100ms or more");
+                return 0;
+        default:
+                c->keep = true;
+                return 0;
+        }
+}
+
+/* One option of the command line, `word` of it. 0: go on; 1: all is done with *code; -1: refused.
+ */
+static int take(struct cmdline *c, int opt, const char *word, const char *value, int *code)
+{
+        switch (opt) {
+        case 'c':
+                c->source.file = value;
+                return 0;
+        case OPT_CHECK:
+                c->check_only = true;
+                return 0;
+        case OPT_RUNTIME_DIR:
+                return add_override(c, "daemon.runtime_dir=", value);
+        case OPT_STATE_DIR:
+                return add_override(c, "daemon.state_dir=", value);
+        case 'o':
+                return add_override(c, "", value);
+        case OPT_KEEP:
+        case OPT_KEEP_MAX:
+        case OPT_KEEP_TRIES:
+        case OPT_KEEP_YOUNG:
+        case OPT_KEEP_WATCHDOG:
+                return take_keep(c, opt, word, value);
+        case OPT_HELP_CONFIG:
+                if (value && strcmp(value, "json") != 0)
+                        return refuse(word, "only =json is known");
+                value ? options_print_json(stdout) : options_print(stdout);
+                break;
+        case 'h':
+                fputs(help, stdout);
+                break;
+        case OPT_STATE_LAYOUTS:
+                printf("%d\n", STATE_LAYOUT_VERSION);
+                break;
+        case 'V':
+                puts("kvleased " KVLEASE_VERSION);
+                break;
+        case ':':
+                return refuse(word, "needs a value");
+        default:
+                return refuse(word, "there is no such option");
+        }
+        *code = EXIT_OK;
+        return 1;
+}
+
+int cmdline_parse(int argc, char **argv, struct cmdline *ret, int *ret_exit_code)
+{
+        static const struct getopt_option longs[] = {
+                {"config", required_argument, NULL, 'c'},
+                {"check-config", no_argument, NULL, OPT_CHECK},
+                {"help-config", optional_argument, NULL, OPT_HELP_CONFIG},
+                {"runtime-dir", required_argument, NULL, OPT_RUNTIME_DIR},
+                {"state-dir", required_argument, NULL, OPT_STATE_DIR},
+                {"state-layouts", no_argument, NULL, OPT_STATE_LAYOUTS},
+                {"option", required_argument, NULL, 'o'},
+                {"keep", no_argument, NULL, OPT_KEEP},
+                {"keep-max", required_argument, NULL, OPT_KEEP_MAX},
+                {"keep-tries", required_argument, NULL, OPT_KEEP_TRIES},
+                {"keep-young", required_argument, NULL, OPT_KEEP_YOUNG},
+                {"keep-watchdog", required_argument, NULL, OPT_KEEP_WATCHDOG},
+                {"help", no_argument, NULL, 'h'},
+                {"version", no_argument, NULL, 'V'},
+                {0},
+        };
+        int opt, r = 0;
+
+        *ret = (struct cmdline){.parent = {.max = PARENT_DEFAULT_MAX,
+                                        .tries = PARENT_DEFAULT_TRIES,
+                                        .young_nsec = PARENT_DEFAULT_YOUNG_NSEC,
+                                        .argv = argv}};
+        opterr = 0;
+        while (r == 0 && (opt = getopt_long(argc, argv, ":c:o:hV", longs, NULL)) != -1)
+                r = take(ret, opt, argv[optind - 1], optarg, ret_exit_code);
+        if (r == 0 && optind < argc)
+                r = refuse(argv[optind], "not expected here");
+        if (r < 0)
+                *ret_exit_code = EXIT_CONFIG;
+        ret->source.overrides = (const char *const *)ret->overrides;
+        return r != 0;
+}
+
+void cmdline_deinit(struct cmdline *c)
+{
+        for (size_t i = 0; i < c->source.n_overrides; i++)
+                free(c->overrides[i]);
+}

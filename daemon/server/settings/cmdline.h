@@ -1,0 +1,27 @@
+/* The command line of kvleased. */
+#ifndef KVL_SERVER_CMDLINE_H
+#define KVL_SERVER_CMDLINE_H
+
+#include <stdbool.h>
+
+#include "daemon/keep/parent.h"
+#include "daemon/server/settings/config.h"
+
+#define CMDLINE_MAX_OPTIONS 256 /* --option and its short forms; not tuned */
+
+struct cmdline {
+        struct config_source source;
+        char *overrides[CMDLINE_MAX_OPTIONS]; /* owned */
+        bool check_only;
+        bool keep; /* parent_run() comes first */
+        struct parent_options parent;
+};
+
+/*
+ * 0: go on with *ret. 1: all is done, exit with *ret_exit_code (--help, --version, --help-config,
+ * or a command line that was refused).
+ */
+int cmdline_parse(int argc, char **argv, struct cmdline *ret, int *ret_exit_code);
+void cmdline_deinit(struct cmdline *c);
+
+#endif

@@ -1,0 +1,180 @@
+/*
+ * The configuration: what the file, the command line and the defaults say, checked as a whole.
+ * Plain values, no references into the running daemon.
+ */
+#ifndef KVL_SERVER_CONFIG_H
+#define KVL_SERVER_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/parse.h"
+#include "daemon/server/settings/options.h"
+#include "gpu/device.h"
+
+#define CONFIG_DEFAULT_FILE "/etc/kvlease/kvleased.conf"
+#define CONFIG_FILE_MAX     (1024 * 1024) /* bytes of a configuration file; not tuned */
+#define CONFIG_PATH_MAX     255
+/* The longest name of a socket in runtime_dir itself, "/monitor.sock", must fit in sun_path
+ * (unix(7)), NUL included. That of each tenant is looked at by itself. */
+#define CONFIG_RUNTIME_DIR_MAX (108 - (int)sizeof("/monitor.sock"))
+#define CONFIG_GROUP_MAX       32   /* useradd(8) */
+#define CONFIG_TENANTS_MAX     4096 /* not tuned */
+#define CONFIG_DEVICES_MAX     16   /* not tuned */
+#define CONFIG_DEVICES_TEXT    511
+
+enum liveness { LIVENESS_AUTO, LIVENESS_CHALLENGE };
+
+enum keep_state { KEEP_STATE_AUTO, KEEP_STATE_OFF };
+
+struct daemon_config {
+        uint64_t set; /* options that were given, by option_bit() */
+        char runtime_dir[CONFIG_PATH_MAX + 1];
+        char state_dir[CONFIG_PATH_MAX + 1];
+        char devices[CONFIG_DEVICES_TEXT + 1];
+        unsigned evict;                 /* index into config_evict_names */
+        unsigned log_level, log_target; /* enum log_level, enum log_target */
+        uint32_t max_clients;
+        uint64_t max_pending_bytes;
+        bool default_socket;
+        char admin_group[CONFIG_GROUP_MAX + 1];
+        char monitor_group[CONFIG_GROUP_MAX + 1];
+        unsigned liveness; /* enum liveness */
+        uint64_t hello_timeout_nsec, stop_timeout_nsec;
+        uint64_t revoke_timeout_nsec;
+        bool revoke_kill;
+        uint64_t sizer_window_nsec, sizer_interval_nsec, sizer_cooldown_nsec;
+        bool compact;
+        unsigned keep_state; /* enum keep_state */
+};
+
+#define DEVICE_MEMORY_AUTO 0
+#define DEVICE_RATIO_AUTO  0
+
+enum transport_choice { TRANSPORT_CHOICE_AUTO, TRANSPORT_CHOICE_VMM, TRANSPORT_CHOICE_CUDAIPC };
+
+struct device_config {
+        uint64_t set;
+        char name[TENANT_NAME_MAX + 1];
+        uint64_t memory_bytes; /* DEVICE_MEMORY_AUTO */
+        uint32_t memory_ratio; /* percent; DEVICE_RATIO_AUTO */
+        uint64_t extent_bytes;
+        unsigned transport; /* enum transport_choice */
+        uint64_t driver_timeout_nsec, death_grace_nsec;
+        uint64_t host_memory_bytes; /* 0: no such tier */
+        bool host_huge_pages;
+        bool huge_pages;                /* of a host device */
+        char disk[CONFIG_PATH_MAX + 1]; /* "": no such tier */
+        uint64_t disk_bytes;            /* > 0 where there is one */
+};
+
+#define TENANT_LIMIT_NONE    UINT64_MAX
+#define TENANT_RESERVE_AUTO  UINT64_MAX
+#define TENANT_SCHEDULE_MAX  511
+#define TENANT_WARM_TAGS_MAX 255
+#define TENANT_PINS_MAX      1000000000 /* a uint32_t; not tuned */
+#define TENANT_PLACEMENT_MAX (sizeof("device=") - 1 + DEVICE_NAME_MAX)
+
+struct tenant_config {
+        uint64_t set;
+        char name[TENANT_NAME_MAX + 1];
+        uint64_t limit_bytes; /* TENANT_LIMIT_NONE: whatever the devices have */
+        uint64_t host_limit_bytes, disk_limit_bytes; /* TENANT_LIMIT_NONE; 0: keeps out */
+        uint32_t weight, priority, max_clients, max_pins;
+        uint32_t max_connects, max_requests; /* a second; 0: no limit */
+        unsigned class, when_full, burst;    /* enums of core/tenant.h */
+        uint64_t reserve_bytes;
+        uint64_t reserve_min_bytes, reserve_max_bytes; /* TENANT_RESERVE_AUTO */
+        unsigned sizer;                                /* enum sizing_mode */
+        char schedule[TENANT_SCHEDULE_MAX + 1];
+        bool lend_idle_reserve;
+        uint64_t max_wait_nsec;
+        unsigned evict;                           /* index into config_tenant_evict_names */
+        uint64_t expire_nsec, expire_unused_nsec; /* 0: never */
+        uint64_t session_expire_nsec;             /* likewise */
+        uint32_t free_ahead;                      /* percent */
+        uint32_t prefetch_steps;                  /* pages; 0: nothing is guessed */
+        char warm_tags[TENANT_WARM_TAGS_MAX + 1];
+        char placement[TENANT_PLACEMENT_MAX + 1];
+        bool exclusive, share_group;
+        struct id_list uids, gids;
+        struct id_list publish_uids, publish_gids;
+        char group[CONFIG_GROUP_MAX + 1];
+};
+
+/* Tenants by name, in order of appearance. */
+struct tenant_table {
+        struct tenant_config *rows; /* owned */
+        size_t n;
+};
+
+struct config {
+        struct daemon_config daemon;
+        struct device_config devices[CONFIG_DEVICES_MAX];
+        size_t n_devices;
+        struct tenant_table tenants;
+        bool has_file; /* there was one to read */
+};
+
+/* Where it comes from; the same at start and at every reload. All borrowed. */
+struct config_source {
+        const char *file;             /* NULL: the default file, which may be missing */
+        const char *const *overrides; /* "daemon.max_clients=7", "tenant.NAME.limit=4GiB" */
+        size_t n_overrides;
+};
+
+/* Told one sentence without newline per error (is_error) or notice. */
+typedef void (*config_report_fn)(void *data, bool is_error, const char *sentence);
+
+/*
+ * 0 with an owned *ret_config; -EINVAL where something is wrong in it, -errno where the file can't
+ * be read. Every error has been reported then: all of them but what follows a line that is no
+ * syntax.
+ */
+int config_load(const struct config_source *source, struct config *ret_config,
+        config_report_fn report, void *data);
+void config_deinit(struct config *c);
+
+/* Names of evict policies in the order of daemon_config.evict; NULL at the end. */
+extern const char *const config_evict_names[];
+
+/* The same behind "default", in the order of tenant_config.evict. */
+extern const char *const config_tenant_evict_names[];
+
+/* Likewise of class, when_full, burst and sizer of tenant_config. */
+extern const char *const config_class_names[], *const config_when_full_names[];
+extern const char *const config_burst_names[], *const config_sizer_names[];
+
+const struct device_config *config_find_device(const struct config *c, const char *name);
+
+void tenant_config_init(struct tenant_config *t, const char *name);
+
+/* Borrowed, valid until the table changes; NULL. */
+struct tenant_config *tenant_table_find(const struct tenant_table *t, const char *name);
+
+/* Appends a tenant with defaults. 0; -ENOMEM; -ENOSPC: CONFIG_TENANTS_MAX are there. */
+int tenant_table_add(struct tenant_table *t, const char *name, struct tenant_config **ret_row);
+void tenant_table_remove(struct tenant_table *t, const char *name);
+int tenant_table_copy(const struct tenant_table *t, struct tenant_table *ret_copy);
+void tenant_table_deinit(struct tenant_table *t);
+
+/*
+ * Parses text made of [tenant NAME] sections alone into *ret_table. 0, -EINVAL, -ENOMEM. For what
+ * the daemon writes itself (tenantdb.h) and the fuzzer; `file` is for messages.
+ */
+int config_parse_tenants(const char *file, const char *text, size_t len,
+        struct tenant_table *ret_table, config_report_fn report, void *data);
+
+/* The whole configuration from text, without a check of what is on this machine. */
+int config_parse(const char *file, const char *text, size_t len, struct config *ret_config,
+        config_report_fn report, void *data);
+
+/* Applies one "key=value" to a tenant and notes it in `set`. 0, -EINVAL with the sentence. */
+int tenant_config_apply(struct tenant_config *t, const char *assignment, char *err, size_t err_len);
+
+/* 0, or -EINVAL with the sentence: is runtime_dir short enough for this tenant's socket? */
+int config_check_socket_path(
+        const char *runtime_dir, const char *tenant, char *err, size_t err_len);
+
+#endif

@@ -1,0 +1,733 @@
+#include "daemon/server/settings/options.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/parse.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/server/settings/config.h"
+#include "policy/bucket.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+static const char *const log_level_names[] = {"error", "warning", "notice", "info", "debug", NULL};
+static const char *const log_target_names[] = {"auto", "journal", "text", NULL};
+static const char *const transport_names[] = {"auto", "vmm", "cudaipc", NULL};
+static const char *const keep_state_names[] = {"auto", "off", NULL};
+static const char *const liveness_names[] = {"auto", "challenge", NULL};
+/* As in policy/evict.c. */
+const char *const config_evict_names[] = {"pgi", "s3fifo", "lru", NULL};
+const char *const config_tenant_evict_names[] = {"default", "pgi", "s3fifo", "lru", NULL};
+const char *const config_class_names[] = {"dynamic", "pinned", NULL};
+const char *const config_when_full_names[] = {"reject", "queue", "degrade", NULL};
+const char *const config_burst_names[] = {"pool", "queue", NULL};
+const char *const config_sizer_names[] = {"off", "dry-run", "on", NULL};
+
+#define AT(type, member) offsetof(struct type, member)
+
+const struct option options[] = {
+        {SECTION_DAEMON, "runtime_dir", OPTION_PATH, AT(daemon_config, runtime_dir), 1,
+                CONFIG_RUNTIME_DIR_MAX, .default_text = "/run/kvlease",
+                .help = "Directory of the sockets and the lock file. Made where it is missing. The "
+                        "kernel takes paths of sockets of at most 107 bytes: with the name of a "
+                        "tenant it may have 99 together."},
+        {SECTION_DAEMON, "state_dir", OPTION_PATH, AT(daemon_config, state_dir), 1, CONFIG_PATH_MAX,
+                .default_text = "/var/lib/kvlease",
+                .help = "Directory of what survives a restart: tenants made by kvleasectl."},
+        {SECTION_DAEMON, "devices", OPTION_TEXT, AT(daemon_config, devices), 1, CONFIG_DEVICES_TEXT,
+                .default_text = "auto",
+                .help = "Devices to own, separated by commas: UUIDs of GPUs or 'host'; 'auto' "
+                        "takes every GPU, and the host's memory where there is none. 'host-1', "
+                        "'host-2', ... are further devices of the host's memory."},
+        {SECTION_DAEMON, "evict", OPTION_ENUM, AT(daemon_config, evict),
+                .choices = config_evict_names, .default_text = "pgi",
+                .help = "Which cached pages give way first, of tenants that say nothing else: in "
+                        "namespaces made from then on."},
+        {SECTION_DAEMON, "max_clients", OPTION_UINT, AT(daemon_config, max_clients), 1, 65535,
+                .default_text = "1024", .reloadable = true,
+                .help = "Most connections of all tenants together; administrators find some room "
+                        "beyond."},
+        {SECTION_DAEMON, "max_pending", OPTION_BYTES, AT(daemon_config, max_pending_bytes), MIB,
+                64 * GIB, .default_text = "64MiB", .reloadable = true,
+                .help = "Most memory for answers that clients haven't taken and requests that "
+                        "wait, of all tenants together. Near to it, who has most isn't read from "
+                        "until it takes its answers. A client that reads has next to nothing "
+                        "there."},
+        {SECTION_DAEMON, "default_socket", OPTION_BOOL, AT(daemon_config, default_socket),
+                .default_text = "on",
+                .help = "Serve runtime_dir/sock, where the peer's uid picks the one tenant whose "
+                        "'uids' names it."},
+        {SECTION_DAEMON, "admin_group", OPTION_TEXT, AT(daemon_config, admin_group), 0,
+                CONFIG_GROUP_MAX, .default_text = "kvlease-admin",
+                .help = "Members of this group may use the admin socket, besides root and the "
+                        "daemon's own user; empty: nobody else may."},
+        {SECTION_DAEMON, "monitor_group", OPTION_TEXT, AT(daemon_config, monitor_group), 0,
+                CONFIG_GROUP_MAX, .default_text = "kvlease-monitor",
+                .help = "Members of this group may use runtime_dir/monitor.sock, which answers "
+                        "what only reads: figures, lists and events of all tenants. It is for "
+                        "kvlease-exporter. Administrators may, too; empty: nobody else."},
+        {SECTION_DAEMON, "liveness", OPTION_ENUM, AT(daemon_config, liveness),
+                .choices = liveness_names, .default_text = "auto", .reloadable = true,
+                .help = "How a client's process is watched: 'auto' asks the kernel for the peer's "
+                        "pidfd and falls back to 'challenge', a nonce that the client sends back."},
+        {SECTION_DAEMON, "hello_timeout", OPTION_DURATION, AT(daemon_config, hello_timeout_nsec),
+                100 * NSEC_PER_MSEC, 3600 * NSEC_PER_SEC, .default_text = "10s", .reloadable = true,
+                .help = "How long a connection may take to introduce itself before it is closed."},
+        {SECTION_DAEMON, "stop_timeout", OPTION_DURATION, AT(daemon_config, stop_timeout_nsec), 0,
+                3600 * NSEC_PER_SEC, .default_text = "2s", .reloadable = true,
+                .help = "How long a stop waits until clients have taken their last messages."},
+        {SECTION_DAEMON, "revoke_timeout", OPTION_DURATION, AT(daemon_config, revoke_timeout_nsec),
+                10 * NSEC_PER_MSEC, 3600 * NSEC_PER_SEC, .default_text = "5s", .reloadable = true,
+                .help = "How long clients may take to give back memory that is recalled before it "
+                        "is quarantined."},
+        {SECTION_DAEMON, "revoke_kill", OPTION_BOOL, AT(daemon_config, revoke_kill),
+                .default_text = "off", .reloadable = true,
+                .help = "Kill clients (SIGKILL) that haven't given recalled memory back in time."},
+        {SECTION_DAEMON, "sizer_window", OPTION_DURATION, AT(daemon_config, sizer_window_nsec),
+                NSEC_PER_SEC, 7 * 24 * 3600 * NSEC_PER_SEC, .default_text = "10min",
+                .reloadable = true,
+                .help = "Demand of that long decides how large reservations are (99th "
+                        "percentile)."},
+        {SECTION_DAEMON, "sizer_interval", OPTION_DURATION, AT(daemon_config, sizer_interval_nsec),
+                10 * NSEC_PER_MSEC, 3600 * NSEC_PER_SEC, .default_text = "1s", .reloadable = true,
+                .help = "How often demand is sampled."},
+        {SECTION_DAEMON, "sizer_cooldown", OPTION_DURATION, AT(daemon_config, sizer_cooldown_nsec),
+                0, 7 * 24 * 3600 * NSEC_PER_SEC, .default_text = "1min", .reloadable = true,
+                .help = "How long after a change a reservation isn't made smaller."},
+        {SECTION_DAEMON, "compact", OPTION_BOOL, AT(daemon_config, compact), .default_text = "on",
+                .reloadable = true,
+                .help = "Whether extent sets with few live pages are emptied by moving these."},
+        {SECTION_DAEMON, "keep_state", OPTION_ENUM, AT(daemon_config, keep_state),
+                .choices = keep_state_names, .default_text = "auto",
+                .help = "Whether cached pages and clients outlive the process. 'auto': where "
+                        "somebody keeps its descriptors for the next one: a service manager "
+                        "(FileDescriptorStoreMax= of the service), or 'kvleased --keep'."},
+        {SECTION_DAEMON, "log_level", OPTION_ENUM, AT(daemon_config, log_level),
+                .choices = log_level_names, .default_text = "info", .reloadable = true,
+                .help = "What is logged: this level and what is worse."},
+        {SECTION_DAEMON, "log_target", OPTION_ENUM, AT(daemon_config, log_target),
+                .choices = log_target_names, .default_text = "auto", .reloadable = true,
+                .help = "Where to: 'auto' takes the journal where stderr is the journal, else text "
+                        "on stderr."},
+
+        {SECTION_DEVICE, "memory", OPTION_BYTES, AT(device_config, memory_bytes), MIB,
+                1024 * 1024 * GIB, .word = "auto", .word_value = DEVICE_MEMORY_AUTO,
+                .default_text = "auto",
+                .help = "Memory of the device that is leased at most. 'auto': nine tenths of a "
+                        "GPU's; of the host's a quarter of what the machine has, at most 64 GiB."},
+        {SECTION_DEVICE, "memory_ratio", OPTION_UINT, AT(device_config, memory_ratio), 1, 100,
+                .word = "auto", .word_value = DEVICE_RATIO_AUTO, .default_text = "auto",
+                .help = "Percent of the device's memory that is leased at most, where 'memory' is "
+                        "auto. 'auto': as said there."},
+        {SECTION_DEVICE, "extent", OPTION_BYTES, AT(device_config, extent_bytes), 2 * MIB, GIB,
+                .default_text = "64MiB",
+                .help = "Wanted size of an extent set, the unit in which tenants are charged."},
+        {SECTION_DEVICE, "transport", OPTION_ENUM, AT(device_config, transport),
+                .choices = transport_names, .default_text = "auto",
+                .help = "How a GPU's memory is handed to clients: 'vmm' (file descriptors), "
+                        "'cudaipc' (legacy IPC: a restart of kvleased loses the cache), or 'auto', "
+                        "vmm where the GPU can."},
+        {SECTION_DEVICE, "driver_timeout", OPTION_DURATION, AT(device_config, driver_timeout_nsec),
+                10 * NSEC_PER_MSEC, 3600 * NSEC_PER_SEC, .default_text = "10s",
+                .help = "How long one call of a GPU's driver may take before requests that wait "
+                        "for it are refused."},
+        {SECTION_DEVICE, "death_grace", OPTION_DURATION, AT(device_config, death_grace_nsec), 0,
+                3600 * NSEC_PER_SEC, .default_text = "1s",
+                .help = "How long what a dead client held on a GPU isn't reused: work it had "
+                        "started may still be writing. Not on the host."},
+
+        {SECTION_DEVICE, "huge_pages", OPTION_BOOL, AT(device_config, huge_pages),
+                .default_text = "off",
+                .help = "Have clients ask the kernel for huge pages for a host device's memory, "
+                        "which it gives where /sys/kernel/mm/transparent_hugepage/shmem_enabled is "
+                        "'advise' or more: a process' first access to memory costs a 512th, and "
+                        "where one byte is written 2 MiB become resident. Not on GPUs."},
+
+        {SECTION_DEVICE, "host_memory", OPTION_BYTES, AT(device_config, host_memory_bytes), 0,
+                1024 * 1024 * GIB, .default_text = "0",
+                .help = "Memory of the host that cached pages go to when the device needs the "
+                        "room, and come back from. 0: none; they are dropped, or go to 'disk'."},
+        {SECTION_DEVICE, "host_huge_pages", OPTION_BOOL, AT(device_config, host_huge_pages),
+                .default_text = "off",
+                .help = "Ask the kernel for huge pages for 'host_memory', which it gives where "
+                        "/sys/kernel/mm/transparent_hugepage/shmem_enabled is 'advise' or more."},
+        {SECTION_DEVICE, "disk", OPTION_PATH, AT(device_config, disk), 0, CONFIG_PATH_MAX,
+                .default_text = "",
+                .help = "File that cached pages go to from 'host_memory', or from the device where "
+                        "there is none; made where it is missing. Empty: none. On a disk that "
+                        "takes many writes, and for no other device."},
+        {SECTION_DEVICE, "disk_size", OPTION_BYTES, AT(device_config, disk_bytes), 0,
+                1024 * 1024 * GIB, .default_text = "0",
+                .help = "Size of that file, all of it allocated at once."},
+
+        {SECTION_TENANT, "limit", OPTION_BYTES, AT(tenant_config, limit_bytes), MIB,
+                1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
+                .default_text = "none", .reloadable = true,
+                .help = "Most bytes of extent sets the tenant may hold on devices. 'none': all "
+                        "there is."},
+        {SECTION_TENANT, "host_limit", OPTION_BYTES, AT(tenant_config, host_limit_bytes), 0,
+                1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
+                .default_text = "none", .reloadable = true,
+                .help = "The same of 'host_memory' below devices. 0: nothing of the tenant goes "
+                        "there."},
+        {SECTION_TENANT, "disk_limit", OPTION_BYTES, AT(tenant_config, disk_limit_bytes), 0,
+                1024 * 1024 * GIB, .word = "none", .word_value = TENANT_LIMIT_NONE,
+                .default_text = "none", .reloadable = true,
+                .help = "The same of 'disk': tenants whose contents mustn't be written to one "
+                        "have 0."},
+        {SECTION_TENANT, "weight", OPTION_UINT, AT(tenant_config, weight), 1, 1000,
+                .default_text = "100", .reloadable = true,
+                .help = "Share of a full device in proportion to the other tenants' weights."},
+        {SECTION_TENANT, "priority", OPTION_UINT, AT(tenant_config, priority), 0, 100,
+                .default_text = "50", .reloadable = true,
+                .help = "Among tenants equally far over their share the lowest gives way first."},
+        {SECTION_TENANT, "class", OPTION_ENUM, AT(tenant_config, class),
+                .choices = config_class_names, .default_text = "dynamic", .reloadable = true,
+                .help = "'pinned': has a reservation that nobody else can use up; 'dynamic': "
+                        "shares "
+                        "what isn't reserved."},
+        {SECTION_TENANT, "reserve", OPTION_BYTES, AT(tenant_config, reserve_bytes), 0,
+                1024 * 1024 * GIB, .default_text = "0", .reloadable = true,
+                .help = "Bytes reserved for a pinned tenant, in whole extents, over all devices it "
+                        "is placed on. With a sizer: to begin with."},
+        {SECTION_TENANT, "reserve_min", OPTION_BYTES, AT(tenant_config, reserve_min_bytes), 0,
+                1024 * 1024 * GIB, .word = "auto", .word_value = TENANT_RESERVE_AUTO,
+                .default_text = "auto", .reloadable = true,
+                .help = "What the sizer reserves at least. 'auto': as 'reserve'."},
+        {SECTION_TENANT, "reserve_max", OPTION_BYTES, AT(tenant_config, reserve_max_bytes), 0,
+                1024 * 1024 * GIB, .word = "auto", .word_value = TENANT_RESERVE_AUTO,
+                .default_text = "auto", .reloadable = true,
+                .help = "What the sizer reserves at most. 'auto': as 'reserve'."},
+        {SECTION_TENANT, "sizer", OPTION_ENUM, AT(tenant_config, sizer),
+                .choices = config_sizer_names, .default_text = "off", .reloadable = true,
+                .help = "Whether the reservation follows the tenant's demand between reserve_min "
+                        "and "
+                        "reserve_max; 'dry-run' only says what it would do ('kvleasectl "
+                        "regions')."},
+        {SECTION_TENANT, "schedule", OPTION_TEXT, AT(tenant_config, schedule), 0,
+                TENANT_SCHEDULE_MAX, .default_text = "", .reloadable = true,
+                .help = "Other minima and maxima by time of day, local time: '08:00-20:00 "
+                        "8GiB-16GiB, 20:00-22:30 4GiB-8GiB'. Without a sizer the minimum is what "
+                        "is "
+                        "reserved."},
+        {SECTION_TENANT, "burst", OPTION_ENUM, AT(tenant_config, burst),
+                .choices = config_burst_names, .default_text = "pool", .reloadable = true,
+                .help = "Beyond its reservation a pinned tenant uses what all share ('pool'), or "
+                        "keeps to it ('queue')."},
+        {SECTION_TENANT, "lend_idle_reserve", OPTION_BOOL, AT(tenant_config, lend_idle_reserve),
+                .default_text = "off", .reloadable = true,
+                .help = "Others may use what a pinned tenant has reserved and doesn't hold, if "
+                        "their "
+                        "engines keep safe points: it is taken back when it is needed, which takes "
+                        "until their next step."},
+        {SECTION_TENANT, "when_full", OPTION_ENUM, AT(tenant_config, when_full),
+                .choices = config_when_full_names, .default_text = "reject", .reloadable = true,
+                .help = "A lease for which there is no room is refused ('reject'), waits at most "
+                        "max_wait ('queue'), or gets what there is, if its client can use less "
+                        "('degrade')."},
+        {SECTION_TENANT, "max_wait", OPTION_DURATION, AT(tenant_config, max_wait_nsec), 0,
+                3600 * NSEC_PER_SEC, .default_text = "1s", .reloadable = true,
+                .help = "How long a lease may wait for room."},
+        {SECTION_TENANT, "evict", OPTION_ENUM, AT(tenant_config, evict),
+                .choices = config_tenant_evict_names, .default_text = "default", .reloadable = true,
+                .help = "Which cached pages of the tenant give way first, in namespaces made from "
+                        "then on. 'default': as [daemon] has it."},
+        {SECTION_TENANT, "expire", OPTION_DURATION, AT(tenant_config, expire_nsec), 0,
+                365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "0", .reloadable = true,
+                .help = "Cached pages that nobody has used for so long go. 0: never. A client that "
+                        "makes a namespace can say another time for it."},
+        {SECTION_TENANT, "expire_unused", OPTION_DURATION, AT(tenant_config, expire_unused_nsec), 0,
+                365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "0", .reloadable = true,
+                .help = "Cached pages that nobody has found so long after they were published go: "
+                        "what is used once doesn't fill the cache. 0: never."},
+        {SECTION_TENANT, "session_expire", OPTION_DURATION, AT(tenant_config, session_expire_nsec),
+                0, 365 * 24 * 3600 * NSEC_PER_SEC, .default_text = "24h", .reloadable = true,
+                .help = "Sessions that nobody has open and nobody has used for so long are "
+                        "forgotten; their pages stay cached as any others. 0: never. A client can "
+                        "say another time for a session."},
+        {SECTION_TENANT, "free_ahead", OPTION_UINT, AT(tenant_config, free_ahead), 0, 50,
+                .default_text = "0", .reloadable = true,
+                .help = "Percent of the pages that the tenant holds in a namespace that are kept "
+                        "free while it leases, by evicting idle ones ahead of the next lease. "
+                        "Where more memory can be had, none is evicted."},
+        {SECTION_TENANT, "prefetch_steps", OPTION_UINT, AT(tenant_config, prefetch_steps), 0, 256,
+                .default_text = "64", .reloadable = true,
+                .help = "How many pages ahead of a client that reads a text piece by piece are "
+                        "brought up from below the device. Sessions whose next turn is likely "
+                        "come up, too. Both go off by themselves while they are of no use; 0: "
+                        "both are off for good."},
+        {SECTION_TENANT, "warm_tags", OPTION_TEXT, AT(tenant_config, warm_tags), 0,
+                TENANT_WARM_TAGS_MAX, .default_text = "", .reloadable = true,
+                .help = "Tags, as numbers separated by spaces or commas: when kvleased starts, "
+                        "pages that were published with them, and what comes before these, are "
+                        "brought up from below the device, as 'kvleasectl warm' does. At most 8."},
+        {SECTION_TENANT, "placement", OPTION_TEXT, AT(tenant_config, placement), 1,
+                TENANT_PLACEMENT_MAX, .default_text = "pack", .reloadable = true,
+                .help = "Where namespaces of clients that name no device go, and reservations: "
+                        "'pack' on as few devices as will do, 'spread' over all, 'device=UUID' on "
+                        "that one."},
+        {SECTION_TENANT, "exclusive", OPTION_BOOL, AT(tenant_config, exclusive),
+                .default_text = "off", .reloadable = true,
+                .help = "No other tenant on the devices this one is on."},
+        {SECTION_TENANT, "share_group", OPTION_BOOL, AT(tenant_config, share_group),
+                .default_text = "off", .reloadable = true,
+                .help = "The tenant is shared by clients of several others: they find it by its "
+                        "own "
+                        "socket alone, never through the default one."},
+        {SECTION_TENANT, "publish_uids", OPTION_UIDS, AT(tenant_config, publish_uids),
+                .default_text = "", .reloadable = true,
+                .help = "Users whose clients may lease, publish and invalidate. Where both "
+                        "publish_uids and publish_gids are empty, all clients may; the others only "
+                        "look up."},
+        {SECTION_TENANT, "publish_gids", OPTION_GIDS, AT(tenant_config, publish_gids),
+                .default_text = "", .reloadable = true,
+                .help = "Groups whose members' clients may, too."},
+        {SECTION_TENANT, "max_clients", OPTION_UINT, AT(tenant_config, max_clients), 1,
+                TENANT_MAX_CLIENTS, .default_text = "64", .reloadable = true,
+                .help = "Most connections of the tenant."},
+        {SECTION_TENANT, "max_pins", OPTION_UINT, AT(tenant_config, max_pins), 1, TENANT_PINS_MAX,
+                .default_text = "4194304", .reloadable = true,
+                .help = "Most pins of one client of the tenant that it took over the socket, and "
+                        "of these at most 65535 on one page; what would go beyond is refused. "
+                        "Pins in shared memory aren't counted by it."},
+        {SECTION_TENANT, "max_connects", OPTION_UINT, AT(tenant_config, max_connects), 1,
+                BUCKET_MAX_RATE, .word = "none", .word_value = 0, .default_text = "1000",
+                .reloadable = true,
+                .help = "Most connections a second that are made to the tenant, beyond "
+                        "'max_clients' at once; further ones are refused. A process of an engine "
+                        "connects once."},
+        {SECTION_TENANT, "max_requests", OPTION_UINT, AT(tenant_config, max_requests), 1,
+                BUCKET_MAX_RATE, .word = "none", .word_value = 0, .default_text = "none",
+                .reloadable = true,
+                .help = "Most requests a second of all the tenant's clients together that are "
+                        "handled, those in shared memory included; what is beyond waits. Hits in "
+                        "shared memory are no requests. Without it tenants share the daemon's "
+                        "time evenly."},
+        {SECTION_TENANT, "uids", OPTION_UIDS, AT(tenant_config, uids), .default_text = "",
+                .reloadable = true,
+                .help = "Users that may use the tenant's socket, and who find it through the "
+                        "default socket: names or numbers, separated by commas."},
+        {SECTION_TENANT, "gids", OPTION_GIDS, AT(tenant_config, gids), .default_text = "",
+                .reloadable = true,
+                .help = "Groups whose members may use the tenant's socket. Where both uids and "
+                        "gids "
+                        "are empty, whoever reaches the socket may; where both are given, either "
+                        "will do."},
+        {SECTION_TENANT, "group", OPTION_TEXT, AT(tenant_config, group), 0, CONFIG_GROUP_MAX,
+                .default_text = "", .reloadable = true,
+                .help = "Owning group (name or number) of the directory of the tenant's socket, "
+                        "which others can't enter. Empty: the daemon's own."},
+};
+const size_t n_options = ARRAY_SIZE(options);
+
+bool id_list_has(const struct id_list *l, uint32_t id)
+{
+        for (uint32_t i = 0; i < l->n; i++)
+                if (l->ids[i] == id)
+                        return true;
+        return false;
+}
+
+const char *option_section_name(enum option_section s)
+{
+        static const char *const names[N_SECTIONS] = {"daemon", "device", "tenant"};
+
+        return names[s];
+}
+
+const struct option *option_find(enum option_section s, const char *key)
+{
+        for (size_t i = 0; i < n_options; i++)
+                if (options[i].section == s && strcmp(options[i].key, key) == 0)
+                        return &options[i];
+        return NULL;
+}
+
+uint64_t option_bit(const struct option *o)
+{
+        const struct option *first = options;
+
+        while (first->section != o->section)
+                first++;
+        return UINT64_C(1) << (o - first);
+}
+
+/* Levenshtein distance of two keys; keys longer than the table's are far from everything. */
+static unsigned distance(const char *a, const char *b)
+{
+        unsigned row[32];
+        size_t len = strlen(b);
+
+        if (len >= ARRAY_SIZE(row))
+                return UINT32_MAX;
+        for (unsigned j = 0; j <= len; j++)
+                row[j] = j;
+        for (unsigned i = 1; *a; a++, i++) {
+                unsigned diagonal = row[0];
+
+                row[0] = i;
+                for (size_t j = 1; j <= len; j++) {
+                        unsigned replaced = diagonal + (*a != b[j - 1]);
+                        unsigned shifted = MIN(row[j], row[j - 1]) + 1;
+
+                        diagonal = row[j];
+                        row[j] = MIN(replaced, shifted);
+                }
+        }
+        return row[len];
+}
+
+const struct option *option_nearest(enum option_section s, const char *key)
+{
+        const struct option *best = NULL;
+        unsigned best_distance = 4; /* more typing errors than that are another word */
+
+        for (size_t i = 0; i < n_options; i++) {
+                unsigned d = options[i].section == s ? distance(options[i].key, key) : UINT32_MAX;
+
+                if (d < best_distance) {
+                        best = &options[i];
+                        best_distance = d;
+                }
+        }
+        return best;
+}
+
+static char *allowed_choices(const struct option *o, char *buf)
+{
+        size_t len = 0;
+
+        buf[0] = '\0';
+        for (const char *const *c = o->choices; *c; c++)
+                len += (size_t)snprintf(
+                        buf + len, OPTION_VALUE_MAX - len, "%s%s", len > 0 ? ", " : "", *c);
+        return buf;
+}
+
+static char *allowed_range(const struct option *o, char *buf)
+{
+        char low[FORMAT_DURATION_MAX], high[FORMAT_DURATION_MAX];
+        int len;
+
+        switch (o->type) {
+        case OPTION_BYTES:
+                len = snprintf(buf, OPTION_VALUE_MAX, "%s to %s", format_bytes(o->min, low),
+                        format_bytes(o->max, high));
+                break;
+        case OPTION_DURATION:
+                len = snprintf(buf, OPTION_VALUE_MAX, "%s to %s", format_duration(o->min, low),
+                        format_duration(o->max, high));
+                break;
+        default:
+                len = snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 " to %" PRIu64, o->min, o->max);
+        }
+        if (o->word)
+                snprintf(buf + len, OPTION_VALUE_MAX - (size_t)len, ", or '%s'", o->word);
+        return buf;
+}
+
+char *option_allowed(const struct option *o, char buf[OPTION_VALUE_MAX])
+{
+        switch (o->type) {
+        case OPTION_BYTES:
+        case OPTION_DURATION:
+        case OPTION_UINT:
+                return allowed_range(o, buf);
+        case OPTION_BOOL:
+                return strcpy(buf, "yes, no, on, off, true, false");
+        case OPTION_ENUM:
+                return allowed_choices(o, buf);
+        case OPTION_TEXT:
+                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 " to %" PRIu64 " printable characters",
+                        o->min, o->max);
+                return buf;
+        case OPTION_PATH:
+                snprintf(buf, OPTION_VALUE_MAX, "absolute paths of at most %" PRIu64 " bytes",
+                        o->max);
+                return buf;
+        case OPTION_UIDS:
+        case OPTION_GIDS:
+                snprintf(buf, OPTION_VALUE_MAX,
+                        "at most %d names or numbers of %s, separated by commas", ID_LIST_MAX,
+                        o->type == OPTION_UIDS ? "users" : "groups");
+                return buf;
+        }
+        return buf;
+}
+
+/* The sentence of a value that can't be; returns -EINVAL. */
+static int refuse(
+        const struct option *o, const char *value, const char *what, char *err, size_t err_len)
+{
+        char shown[FORMAT_EXCERPT_MAX], allowed[OPTION_VALUE_MAX];
+
+        snprintf(err, err_len, "%s: '%s' is %s, allowed are %s", o->key,
+                format_excerpt(value, strlen(value), shown), what, option_allowed(o, allowed));
+        return -EINVAL;
+}
+
+static const char *not_a(enum option_type type)
+{
+        switch (type) {
+        case OPTION_BYTES:
+                return "not a size such as 4GiB";
+        case OPTION_DURATION:
+                return "not a time such as 250ms or 30s";
+        default:
+                return "not a whole number";
+        }
+}
+
+static int parse_number(
+        const struct option *o, const char *value, uint64_t *ret, char *err, size_t err_len)
+{
+        uint64_t number = 0;
+        int r;
+
+        if (o->word && strcmp(value, o->word) == 0) {
+                *ret = o->word_value;
+                return 0;
+        }
+        if (o->type == OPTION_BYTES)
+                r = parse_bytes(value, &number);
+        else if (o->type == OPTION_DURATION)
+                r = parse_duration(value, &number);
+        else
+                r = parse_u64(value, &number);
+        if (r == -EINVAL)
+                return refuse(o, value, not_a(o->type), err, err_len);
+        if (r < 0 || number < o->min || number > o->max)
+                return refuse(o, value, "out of range", err, err_len);
+        *ret = number;
+        return 0;
+}
+
+static int find_choice(const struct option *o, const char *value, unsigned *ret)
+{
+        for (unsigned i = 0; o->choices[i]; i++)
+                if (strcmp(o->choices[i], value) == 0) {
+                        *ret = i;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+static int set_text(
+        const struct option *o, char *text, const char *value, char *err, size_t err_len)
+{
+        size_t len = strlen(value);
+
+        if (o->type == OPTION_PATH && value[0] != '/' && (len > 0 || o->min > 0))
+                return refuse(o, value, "not an absolute path", err, err_len);
+        for (size_t i = 0; i < len; i++)
+                if (value[i] < ' ' || value[i] > '~')
+                        return refuse(o, value, "not printable text", err, err_len);
+        if (len < o->min || len > o->max)
+                return refuse(o, value, len < o->min ? "too short" : "too long", err, err_len);
+        memcpy(text, value, len + 1);
+        return 0;
+}
+
+/* One user or group: a number, or a name of this machine. */
+static int parse_id(enum option_type type, const char *word, uint32_t *ret_id)
+{
+        uint64_t number;
+
+        if (parse_u64(word, &number) == 0) {
+                if (number >= UINT32_MAX)
+                        return -ERANGE;
+                *ret_id = (uint32_t)number;
+                return 0;
+        }
+        if (type == OPTION_UIDS) {
+                const struct passwd *pw = getpwnam(word);
+
+                if (!pw)
+                        return -ENOENT;
+                *ret_id = pw->pw_uid;
+        } else {
+                const struct group *gr = getgrnam(word);
+
+                if (!gr)
+                        return -ENOENT;
+                *ret_id = gr->gr_gid;
+        }
+        return 0;
+}
+
+static int set_ids(
+        const struct option *o, struct id_list *list, const char *value, char *err, size_t err_len)
+{
+        struct id_list parsed = {0};
+        char words[ID_LIST_TEXT_MAX + 1], *save = NULL;
+
+        if (strlen(value) > ID_LIST_TEXT_MAX)
+                return refuse(o, value, "too long", err, err_len);
+        strcpy(words, value);
+        strcpy(parsed.text, value);
+        for (char *w = strtok_r(words, ", \t", &save); w; w = strtok_r(NULL, ", \t", &save)) {
+                if (parsed.n == ID_LIST_MAX)
+                        return refuse(o, value, "too long", err, err_len);
+                if (parse_id(o->type, w, &parsed.ids[parsed.n]) < 0)
+                        return refuse(o, w,
+                                o->type == OPTION_UIDS ? "no user of this machine"
+                                                       : "no group of this machine",
+                                err, err_len);
+                parsed.n++;
+        }
+        *list = parsed;
+        return 0;
+}
+
+int option_set(const struct option *o, void *base, const char *value, char *err, size_t err_len)
+{
+        void *at = (char *)base + o->offset;
+        uint64_t number = 0;
+        int r = 0;
+
+        switch (o->type) {
+        case OPTION_BYTES:
+        case OPTION_DURATION:
+                return parse_number(o, value, at, err, err_len);
+        case OPTION_UINT:
+                r = parse_number(o, value, &number, err, err_len);
+                if (r == 0)
+                        *(uint32_t *)at = (uint32_t)number;
+                return r;
+        case OPTION_BOOL:
+                if (parse_bool(value, at) < 0)
+                        return refuse(o, value, "neither yes nor no", err, err_len);
+                return 0;
+        case OPTION_ENUM:
+                if (find_choice(o, value, at) < 0)
+                        return refuse(o, value, "unknown", err, err_len);
+                return 0;
+        case OPTION_TEXT:
+        case OPTION_PATH:
+                return set_text(o, at, value, err, err_len);
+        case OPTION_UIDS:
+        case OPTION_GIDS:
+                return set_ids(o, at, value, err, err_len);
+        }
+        return -EINVAL;
+}
+
+char *option_format(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX])
+{
+        const void *at = (const char *)base + o->offset;
+
+        switch (o->type) {
+        case OPTION_BYTES:
+                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64, *(const uint64_t *)at);
+                if (o->word && *(const uint64_t *)at == o->word_value)
+                        strcpy(buf, o->word);
+                break;
+        case OPTION_DURATION:
+                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu64 "ms",
+                        *(const uint64_t *)at / NSEC_PER_MSEC);
+                break;
+        case OPTION_UINT:
+                snprintf(buf, OPTION_VALUE_MAX, "%" PRIu32, *(const uint32_t *)at);
+                if (o->word && *(const uint32_t *)at == o->word_value)
+                        strcpy(buf, o->word);
+                break;
+        case OPTION_BOOL:
+                strcpy(buf, *(const bool *)at ? "yes" : "no");
+                break;
+        case OPTION_ENUM:
+                strcpy(buf, o->choices[*(const unsigned *)at]);
+                break;
+        case OPTION_TEXT:
+        case OPTION_PATH:
+                snprintf(buf, OPTION_VALUE_MAX, "%s", (const char *)at);
+                break;
+        case OPTION_UIDS:
+        case OPTION_GIDS:
+                snprintf(buf, OPTION_VALUE_MAX, "%s", ((const struct id_list *)at)->text);
+                break;
+        }
+        return buf;
+}
+
+char *option_show(const struct option *o, const void *base, char buf[OPTION_VALUE_MAX])
+{
+        const void *at = (const char *)base + o->offset;
+        char text[FORMAT_DURATION_MAX];
+
+        option_format(o, base, buf);
+        if (buf[0] < '0' || buf[0] > '9')
+                return buf;
+        if (o->type == OPTION_BYTES)
+                strcpy(buf, format_bytes(*(const uint64_t *)at, text));
+        if (o->type == OPTION_DURATION)
+                strcpy(buf, format_duration(*(const uint64_t *)at, text));
+        return buf;
+}
+
+void options_set_defaults(enum option_section s, void *base)
+{
+        char err[OPTION_VALUE_MAX * 2];
+
+        for (size_t i = 0; i < n_options; i++)
+                if (options[i].section == s) {
+                        int r = option_set(
+                                &options[i], base, options[i].default_text, err, sizeof(err));
+
+                        assert(r == 0);
+                        (void)r;
+                }
+}
+
+static size_t value_size(const struct option *o)
+{
+        switch (o->type) {
+        case OPTION_BYTES:
+        case OPTION_DURATION:
+                return sizeof(uint64_t);
+        case OPTION_UINT:
+                return sizeof(uint32_t);
+        case OPTION_BOOL:
+                return sizeof(bool);
+        case OPTION_ENUM:
+                return sizeof(unsigned);
+        case OPTION_TEXT:
+        case OPTION_PATH:
+                return o->max + 1;
+        case OPTION_UIDS:
+        case OPTION_GIDS:
+                return sizeof(struct id_list);
+        }
+        return 0;
+}
+
+void options_copy(enum option_section s, uint64_t mask, void *dst, const void *src)
+{
+        for (size_t i = 0; i < n_options; i++) {
+                const struct option *o = &options[i];
+
+                if (o->section == s && (mask & option_bit(o)))
+                        memcpy((char *)dst + o->offset, (const char *)src + o->offset,
+                                value_size(o));
+        }
+}
+
+void options_diff(
+        enum option_section s, const void *before, const void *after, option_diff_fn fn, void *data)
+{
+        char old_text[OPTION_VALUE_MAX], new_text[OPTION_VALUE_MAX];
+
+        for (size_t i = 0; i < n_options; i++) {
+                const struct option *o = &options[i];
+
+                if (o->section != s || strcmp(option_format(o, before, old_text),
+                                               option_format(o, after, new_text)) == 0)
+                        continue;
+                fn(data, o, option_show(o, before, old_text), option_show(o, after, new_text));
+        }
+}

@@ -1,0 +1,111 @@
+#include "daemon/server/settings/reload.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "daemon/server/server.h"
+#include "daemon/server/services/sizing-timer.h"
+#include "daemon/server/settings/next-config.h"
+#include "daemon/server/system/log.h"
+#include "daemon/server/system/notify.h"
+#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/waits/followers.h"
+
+struct reloader {
+        struct server *server;
+        reload_say say;
+        void *data;
+        uint32_t n_pending;
+};
+
+static void tell(struct reloader *r, enum reload_kind kind, const char *sentence)
+{
+        if (r->say)
+                r->say(r->data, kind, sentence);
+}
+
+static void report(void *data, bool is_error, const char *sentence)
+{
+        log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "reload: %s", sentence);
+        if (is_error)
+                tell(data, RELOAD_ERROR, sentence);
+}
+
+static void tell_pending(void *data, const char *sentence)
+{
+        struct reloader *r = data;
+
+        log_warning("reload: %s", sentence);
+        r->n_pending++;
+        tell(r, RELOAD_PENDING, sentence);
+}
+
+static void tell_tenant(void *data, bool is_refused, const char *sentence)
+{
+        tell(data, is_refused ? RELOAD_REFUSED : RELOAD_CHANGED, sentence);
+}
+
+static void tell_option(void *data, const struct option *o, const char *before, const char *after)
+{
+        char sentence[2 * OPTION_VALUE_MAX + 64];
+
+        if (!o->reloadable)
+                return;
+        snprintf(sentence, sizeof(sentence), "[daemon] %s = %s, was %s", o->key, after, before);
+        log_info("reload: %s", sentence);
+        tell(data, RELOAD_CHANGED, sentence);
+}
+
+static void apply_daemon(struct reloader *r, const struct daemon_config *next)
+{
+        struct server *s = r->server;
+
+        options_diff(SECTION_DAEMON, &s->config.daemon, next, tell_option, r);
+        for (size_t i = 0; i < n_options; i++)
+                if (options[i].section == SECTION_DAEMON && options[i].reloadable)
+                        options_copy(
+                                SECTION_DAEMON, option_bit(&options[i]), &s->config.daemon, next);
+        log_init(s->config.daemon.log_level, s->config.daemon.log_target);
+        if (!list_is_empty(&s->hellos))
+                server_await_hello(s);
+}
+
+static void apply(struct reloader *r, struct config *next)
+{
+        struct server *s = r->server;
+
+        next_config_pending(s, next, tell_pending, r);
+        s->n_options_pending = r->n_pending;
+        apply_daemon(r, &next->daemon);
+        tenants_reload(s, next, tell_tenant, r);
+        tenant_table_deinit(&s->config.tenants);
+        s->config.tenants = next->tenants;
+        s->config.has_file = next->has_file;
+        sizing_timer_update(s);
+}
+
+int reload_config(struct server *s, reload_say say, void *data)
+{
+        struct reloader reloader = {s, say, data, 0};
+        struct config next;
+        char lines[64];
+        int r;
+
+        snprintf(lines, sizeof(lines), "RELOADING=1\nMONOTONIC_USEC=%llu",
+                (unsigned long long)(clock_now_nsec() / NSEC_PER_USEC));
+        notify_now(lines);
+        r = config_load(&s->source, &next, report, &reloader);
+        if (r < 0) {
+                log_message(LOG_RELOAD_FAILED, NULL, "reload: nothing was changed");
+                server_note(s,
+                        &(struct chronicle_note){.kind = EVENT_DAEMON, .reason = "reload failed"});
+        } else {
+                apply(&reloader, &next);
+                log_message(LOG_RELOADED, NULL, "reloaded");
+                server_note(
+                        s, &(struct chronicle_note){.kind = EVENT_DAEMON, .reason = "reloaded"});
+        }
+        server_notify_status(s);
+        notify_now("READY=1");
+        return r;
+}

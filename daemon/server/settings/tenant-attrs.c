@@ -1,0 +1,207 @@
+#include "daemon/server/settings/tenant-attrs.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/parse.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/server/server.h"
+#include "daemon/server/services/warming.h"
+
+#define ON_DEVICE "device="
+
+int placement_parse(const char *text, enum place_policy *ret_policy, const char **ret_device)
+{
+        *ret_device = "";
+        if (strcmp(text, "pack") == 0) {
+                *ret_policy = PLACE_PACK;
+        } else if (strcmp(text, "spread") == 0) {
+                *ret_policy = PLACE_SPREAD;
+        } else if (strncmp(text, ON_DEVICE, strlen(ON_DEVICE)) == 0 &&
+                   name_is_valid(text + strlen(ON_DEVICE), DEVICE_NAME_MAX)) {
+                *ret_policy = PLACE_DEVICE;
+                *ret_device = text + strlen(ON_DEVICE);
+        } else {
+                return -EINVAL;
+        }
+        return 0;
+}
+
+uint64_t tenant_reserve_min(const struct tenant_config *c)
+{
+        return c->reserve_min_bytes == TENANT_RESERVE_AUTO ? c->reserve_bytes
+                                                           : c->reserve_min_bytes;
+}
+
+uint64_t tenant_reserve_max(const struct tenant_config *c)
+{
+        return c->reserve_max_bytes == TENANT_RESERVE_AUTO ? c->reserve_bytes
+                                                           : c->reserve_max_bytes;
+}
+
+/* What a tenant without a reservation can't have. */
+static int check_dynamic(const struct tenant_config *c, struct detail *d)
+{
+        const char *key = NULL;
+
+        if (c->reserve_bytes > 0)
+                key = "reserve";
+        else if (tenant_reserve_min(c) > 0)
+                key = "reserve_min";
+        else if (tenant_reserve_max(c) > 0)
+                key = "reserve_max";
+        else if (c->sizer != SIZING_OFF)
+                key = "sizer";
+        else if (c->schedule[0])
+                key = "schedule";
+        return !key ? 0
+                    : detail_set(d, -EINVAL,
+                              "%s is for a tenant with class = pinned, this one is dynamic: change "
+                              "class, or set %s to its default",
+                              key, key);
+}
+
+static int check_range(const struct tenant_config *c, struct detail *d)
+{
+        uint64_t min = tenant_reserve_min(c), max = tenant_reserve_max(c);
+        char a[FORMAT_BYTES_MAX], b[FORMAT_BYTES_MAX];
+
+        if (min > max && c->reserve_min_bytes != TENANT_RESERVE_AUTO &&
+                c->reserve_max_bytes != TENANT_RESERVE_AUTO)
+                return detail_set(d, -EINVAL,
+                        "reserve_min (%s) is larger than reserve_max (%s): one of them must change",
+                        format_bytes(min, a), format_bytes(max, b));
+        if (c->reserve_bytes < min)
+                return detail_set(d, -EINVAL,
+                        "reserve (%s) is below reserve_min (%s): one of them must change",
+                        format_bytes(c->reserve_bytes, a), format_bytes(min, b));
+        if (c->reserve_bytes > max)
+                return detail_set(d, -EINVAL,
+                        "reserve (%s) is above reserve_max (%s): one of them must change",
+                        format_bytes(c->reserve_bytes, a), format_bytes(max, b));
+        return 0;
+}
+
+static int check_limit(
+        const struct tenant_config *c, const char *key, uint64_t bytes, struct detail *d)
+{
+        char a[FORMAT_BYTES_MAX], b[FORMAT_BYTES_MAX];
+
+        if (bytes <= c->limit_bytes)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "%s (%s) is above the tenant's limit (%s): raise limit, or lower %s", key,
+                format_bytes(bytes, a), format_bytes(c->limit_bytes, b), key);
+}
+
+static int check_warm_tags(const struct tenant_config *c, struct detail *d)
+{
+        struct warm_request rq;
+
+        if (warming_parse_tags(c->warm_tags, &rq) == 0)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "warm_tags: '%s' isn't up to %d numbers from 1 to 2^64 - 1, separated by spaces or "
+                "commas",
+                c->warm_tags, WARM_MAX_TAGS);
+}
+
+static int check_schedule(const struct tenant_config *c, struct detail *d)
+{
+        struct schedule schedule;
+        char why[512];
+        int r = schedule_parse(c->schedule, &schedule, why, sizeof(why));
+
+        if (r < 0)
+                return detail_set(d, -EINVAL, "schedule: %s", why);
+        for (uint32_t i = 0; i < schedule.n && r == 0; i++)
+                r = check_limit(c, "a maximum of schedule", schedule.spans[i].max_bytes, d);
+        return r;
+}
+
+int tenant_config_check(const struct tenant_config *c, struct detail *d)
+{
+        enum place_policy policy;
+        const char *device;
+        int r = 0;
+
+        if (c->class == TENANT_DYNAMIC)
+                r = check_dynamic(c, d);
+        if (r == 0)
+                r = check_range(c, d);
+        if (r == 0)
+                r = check_limit(c, "reserve", c->reserve_bytes, d);
+        if (r == 0)
+                r = check_limit(c, "reserve_max", tenant_reserve_max(c), d);
+        if (r == 0)
+                r = check_schedule(c, d);
+        if (r == 0)
+                r = check_warm_tags(c, d);
+        if (r == 0 && placement_parse(c->placement, &policy, &device) < 0)
+                r = detail_set(d, -EINVAL,
+                        "placement: '%s' is unknown, allowed are pack, spread, device=UUID",
+                        c->placement);
+        return r;
+}
+
+/* A reservation is of whole extents: one at least, on any device. */
+static int check_extent(const struct server *s, const struct tenant_config *c, struct detail *d)
+{
+        char a[FORMAT_BYTES_MAX], b[FORMAT_BYTES_MAX];
+        uint64_t least = UINT64_MAX;
+
+        list_for_each (pool, &s->store.pools, struct pool, link)
+                least = MIN(least, pool->extent_bytes);
+        if (c->reserve_max_bytes == TENANT_RESERVE_AUTO || c->reserve_max_bytes == 0 ||
+                c->reserve_max_bytes >= least)
+                return 0;
+        return detail_set(d, -EINVAL,
+                "reserve_max (%s) is less than an extent set (%s), of which a reservation has "
+                "whole "
+                "ones: raise it, or set it to 0",
+                format_bytes(c->reserve_max_bytes, a), format_bytes(least, b));
+}
+
+int tenant_attrs_of(struct server *s, const struct tenant_config *c, struct tenant_attrs *ret_attrs,
+        struct sizing_attrs *ret_sizing, struct detail *d)
+{
+        const char *device = "";
+
+        *ret_attrs = (struct tenant_attrs){
+                .limit_bytes = MIN(c->limit_bytes, s->budget_bytes),
+                .host_limit_bytes = c->host_limit_bytes,
+                .disk_limit_bytes = c->disk_limit_bytes,
+                .weight = c->weight,
+                .priority = c->priority,
+                .max_clients = c->max_clients,
+                .max_pins = c->max_pins,
+                .class = c->class,
+                .reserve_bytes = c->reserve_bytes,
+                .when_full = c->when_full,
+                .max_wait_nsec = c->max_wait_nsec,
+                .burst = c->burst,
+                .lend_idle_reserve = c->lend_idle_reserve,
+                .exclusive = c->exclusive,
+                .evict = evict_find(config_tenant_evict_names[c->evict]),
+                .expire_nsec = c->expire_nsec,
+                .expire_unused_nsec = c->expire_unused_nsec,
+                .session_expire_nsec = c->session_expire_nsec,
+                .free_ahead = c->free_ahead,
+                .prefetch_steps = c->prefetch_steps,
+        };
+        *ret_sizing = (struct sizing_attrs){
+                .mode = c->sizer,
+                .min_bytes = tenant_reserve_min(c),
+                .max_bytes = tenant_reserve_max(c),
+        };
+        (void)schedule_parse(c->schedule, &ret_sizing->schedule, d->text, sizeof(d->text));
+        (void)placement_parse(c->placement, &ret_attrs->placement, &device);
+        strcpy(ret_attrs->device, device);
+        if (*device && !store_find_pool(&s->store, device))
+                return detail_set(d, -ENODEV,
+                        "placement names device %s, which kvleased doesn't own: kvleasectl devices "
+                        "lists those it does",
+                        device);
+        return check_extent(s, c, d);
+}

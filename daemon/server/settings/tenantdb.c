@@ -1,0 +1,353 @@
+#include "daemon/server/settings/tenantdb.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/dir.h"
+#include "base/fd.h"
+#include "base/macros.h"
+#include "daemon/server/system/lockfile.h"
+
+#define HEAD \
+        "# Written by kvleased: what kvleasectl changed. Laid over the configuration at start.\n"
+
+KVL_PRINTF(3, 4)
+static void report_error(config_report_fn report, void *data, const char *format, ...)
+{
+        char sentence[1024];
+        va_list args;
+
+        va_start(args, format);
+        vsnprintf(sentence, sizeof(sentence), format, args);
+        va_end(args);
+        report(data, true, sentence);
+}
+
+/* Who can write there can write down tenants of their own. */
+static int check_writers(const char *state_dir, config_report_fn report, void *data)
+{
+        char why[DIR_WHY_BYTES];
+        int r = dir_check(state_dir, 0, 0, why);
+
+        if (r < 0)
+                report_error(report, data,
+                        "cannot use the state directory %s: %s, or give another by --state-dir",
+                        state_dir, why);
+        return r;
+}
+
+static int open_dir(const char *state_dir, config_report_fn report, void *data)
+{
+        int r = 0;
+
+        if (mkdir(state_dir, 0750) < 0 && errno != EEXIST)
+                r = -errno;
+        if (r == 0 && access(state_dir, W_OK | X_OK) < 0)
+                r = -errno;
+        if (r < 0)
+                report_error(report, data,
+                        "cannot write to the state directory %s: %s: make it writable for uid %u "
+                        "or "
+                        "give another by --state-dir",
+                        state_dir, strerror(-r), (unsigned)geteuid());
+        return r < 0 ? r : check_writers(state_dir, report, data);
+}
+
+static int take_lock(
+        struct tenantdb *db, const char *state_dir, config_report_fn report, void *data)
+{
+        unsigned long long pid;
+        char owner[32] = "";
+
+        db->lock_fd = lockfile_take(db->lock_path);
+        if (db->lock_fd >= 0)
+                return 0;
+        if (db->lock_fd != -EBUSY) {
+                report_error(report, data,
+                        "cannot lock %s: %s: remove it, once no kvleased of another user uses it, "
+                        "or "
+                        "make it writable for uid %u",
+                        db->lock_path, strerror(-db->lock_fd), (unsigned)geteuid());
+                return db->lock_fd;
+        }
+        pid = lockfile_owner(db->lock_path);
+        if (pid > 0)
+                snprintf(owner, sizeof(owner), " (pid %llu)", pid);
+        report_error(report, data,
+                "another kvleased%s keeps its tenants in %s: stop it or give another --state-dir",
+                owner, state_dir);
+        return -EBUSY;
+}
+
+static int read_table(struct tenantdb *db, config_report_fn report, void *data)
+{
+        _cleanup_free_ char *text = NULL;
+        size_t len = 0;
+        int r = file_read(db->path, CONFIG_FILE_MAX, &text, &len);
+
+        if (r == -ENOENT)
+                return 0;
+        if (r < 0) {
+                report_error(report, data,
+                        "cannot read %s: %s: make it readable for uid %u, or move it away to start "
+                        "with the tenants of the configuration alone",
+                        db->path, strerror(-r), (unsigned)geteuid());
+                return r;
+        }
+        r = config_parse_tenants(db->path, text, len, &db->table, report, data);
+        if (r < 0)
+                report_error(report, data,
+                        "%s cannot be used: correct it, or move it away to start with the tenants "
+                        "of "
+                        "the configuration alone",
+                        db->path);
+        return r;
+}
+
+static void write_row(FILE *f, const struct tenant_config *row)
+{
+        char value[OPTION_VALUE_MAX];
+
+        fprintf(f, "\n[tenant %s]\n", row->name);
+        for (size_t i = 0; i < n_options; i++) {
+                const struct option *o = &options[i];
+
+                if (o->section == SECTION_TENANT && (row->set & option_bit(o)))
+                        fprintf(f, "%s = %s\n", o->key, option_format(o, row, value));
+        }
+}
+
+/* The file's text for a table: owned, or NULL without memory. */
+static char *format_table(const struct tenant_table *t, size_t *ret_len)
+{
+        char *text = NULL;
+        FILE *f = open_memstream(&text, ret_len);
+        bool failed;
+
+        if (!f)
+                return NULL;
+        fputs(HEAD, f);
+        for (size_t i = 0; i < t->n; i++)
+                write_row(f, &t->rows[i]);
+        failed = ferror(f);
+        if (fclose(f) != 0 || failed) {
+                free(text);
+                return NULL;
+        }
+        return text;
+}
+
+int tenantdb_open(struct tenantdb *db, const char *state_dir, struct disk *disk,
+        config_report_fn report, void *data)
+{
+        int r;
+
+        *db = (struct tenantdb){.lock_fd = -1, .disk = disk};
+        snprintf(db->path, sizeof(db->path), "%s/tenants.conf", state_dir);
+        snprintf(db->lock_path, sizeof(db->lock_path), "%s/lock", state_dir);
+        r = open_dir(state_dir, report, data);
+        if (r == 0)
+                r = take_lock(db, state_dir, report, data);
+        if (r == 0)
+                r = read_table(db, report, data);
+        if (r < 0)
+                tenantdb_close(db);
+        return r;
+}
+
+/* The disk may be better by now; if it isn't, that was said. */
+static void mend(struct tenantdb *db)
+{
+        size_t len = 0;
+        _cleanup_free_ char *text = format_table(&db->table, &len);
+
+        if (text && file_replace(db->path, text, len, 0640) == 0)
+                db->is_torn = false;
+}
+
+void tenantdb_close(struct tenantdb *db)
+{
+        assert(!db->change.text);
+        if (db->is_torn)
+                mend(db);
+        db->lock_fd = lockfile_drop(db->lock_path, db->lock_fd);
+        tenant_table_deinit(&db->table);
+}
+
+const struct tenant_config *tenantdb_find(const struct tenantdb *db, const char *name)
+{
+        return tenant_table_find(&db->table, name);
+}
+
+/* ---- in the disk's thread ------------------------------------------------------------------- */
+
+static void run_write(struct disk_job *job)
+{
+        struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
+
+        c->result = file_replace(c->path, c->text, c->len, 0640);
+}
+
+/* Nothing, where the change isn't in the file: it was never replaced then. What can't be read for
+ * want of memory may have it. */
+static void run_undo(struct disk_job *job)
+{
+        struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
+        _cleanup_free_ char *text = NULL;
+        size_t len = 0;
+        int r = file_read(c->path, CONFIG_FILE_MAX, &text, &len);
+        bool has_change =
+                r == -ENOMEM || (r == 0 && len == c->len && memcmp(text, c->text, len) == 0);
+
+        c->result = has_change ? file_replace(c->path, c->before, c->before_len, 0640) : 0;
+}
+
+/* ---- in the loop's -------------------------------------------------------------------------- */
+
+static void free_change(struct tenantdb_change *c)
+{
+        tenant_table_deinit(&c->next);
+        free(c->text);
+        free(c->before);
+        *c = (struct tenantdb_change){0};
+}
+
+static void end_undo(struct disk_job *job)
+{
+        struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
+        struct tenantdb *db = container_of(c, struct tenantdb, change);
+        tenantdb_done_fn done = c->done;
+        void *data = c->data;
+        int r = c->failure;
+
+        db->is_torn = c->result < 0;
+        free_change(c);
+        done(data, r);
+}
+
+static void undo(struct tenantdb *db)
+{
+        db->change.job.run = run_undo;
+        db->change.job.done = end_undo;
+        disk_do(db->disk, &db->change.job);
+}
+
+static void end_write(struct disk_job *job)
+{
+        struct tenantdb_change *c = container_of(job, struct tenantdb_change, job);
+        struct tenantdb *db = container_of(c, struct tenantdb, change);
+
+        if (c->result == 0) {
+                c->is_written = true;
+                c->done(c->data, 0);
+                return;
+        }
+        /* The new file may be in place already, without being sure to last. */
+        c->failure = c->result;
+        undo(db);
+}
+
+/* Begins to write `next`; takes it in any case. */
+static int begin(struct tenantdb *db, struct tenant_table *next, tenantdb_done_fn done, void *data,
+        struct detail *d)
+{
+        struct tenantdb_change *c = &db->change;
+        int r = 0;
+
+        assert(!c->text);
+        *c = (struct tenantdb_change){
+                .job = {.run = run_write, .done = end_write},
+                .path = db->path,
+                .next = *next,
+                .done = done,
+                .data = data,
+        };
+        list_init(&c->job.link);
+        c->text = format_table(next, &c->len);
+        c->before = format_table(&db->table, &c->before_len);
+        if (!c->text || !c->before)
+                r = detail_set(d, -ENOMEM, "out of memory: nothing was changed");
+        else if (c->len > CONFIG_FILE_MAX)
+                r = detail_set(d, -ENOSPC, /* what it couldn't read again */
+                        "%s would be larger than %d bytes: nothing was changed", db->path,
+                        CONFIG_FILE_MAX);
+        if (r < 0)
+                free_change(c);
+        else
+                disk_do(db->disk, &c->job);
+        return r;
+}
+
+int tenantdb_put(struct tenantdb *db, const struct tenant_config *row, tenantdb_done_fn done,
+        void *data, struct detail *d)
+{
+        struct tenant_table next;
+        struct tenant_config *slot;
+        int r = tenant_table_copy(&db->table, &next);
+
+        if (r < 0)
+                return detail_set(d, r, "out of memory: nothing was changed");
+        slot = tenant_table_find(&next, row->name);
+        if (!slot)
+                r = tenant_table_add(&next, row->name, &slot);
+        if (r < 0) {
+                tenant_table_deinit(&next);
+                return detail_set(
+                        d, r, "tenant %s: %s: nothing was changed", row->name, strerror(-r));
+        }
+        *slot = *row;
+        return begin(db, &next, done, data, d);
+}
+
+int tenantdb_remove(
+        struct tenantdb *db, const char *name, tenantdb_done_fn done, void *data, struct detail *d)
+{
+        struct tenant_table next;
+        int r = tenant_table_copy(&db->table, &next);
+
+        if (r < 0)
+                return detail_set(d, r, "out of memory: nothing was changed");
+        if (tenant_table_find(&next, name))
+                tenant_table_remove(&next, name);
+        return begin(db, &next, done, data, d);
+}
+
+void tenantdb_keep(struct tenantdb *db)
+{
+        struct tenantdb_change *c = &db->change;
+
+        assert(c->is_written);
+        tenant_table_deinit(&db->table);
+        db->table = c->next;
+        c->next = (struct tenant_table){0};
+        db->is_torn = false;
+        free_change(c);
+}
+
+void tenantdb_undo(struct tenantdb *db, int failure)
+{
+        assert(db->change.is_written && failure < 0);
+        db->change.is_written = false;
+        db->change.failure = failure;
+        undo(db);
+}
+
+int tenantdb_explain(const struct tenantdb *db, int failure, struct detail *d)
+{
+        if (db->is_torn)
+                return detail_set(d, failure,
+                        "cannot write %s: %s: nothing was changed, but the file has the change and "
+                        "can't be written back: the next start of kvleased would find it; make "
+                        "room or make the state directory writable, then repeat",
+                        db->path, strerror(-failure));
+        return detail_set(d, failure,
+                "cannot write %s: %s: nothing was changed; make room or make the state directory "
+                "writable, then repeat",
+                db->path, strerror(-failure));
+}

@@ -1,0 +1,38 @@
+/*
+ * Sockets made by systemd (socket activation): "admin", "default" and "tenant-NAME" by
+ * FileDescriptorName=. Only used where they listen at the path the configuration gives them.
+ */
+#ifndef KVL_SERVER_ACTIVATION_H
+#define KVL_SERVER_ACTIVATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "daemon/core/ground/detail.h"
+
+struct activated {
+        char *name; /* owned */
+        int fd;     /* owned; -1: taken */
+};
+
+struct activation {
+        struct activated *sockets; /* owned */
+        size_t n;
+};
+
+/* Takes the sockets passed to this process, and what else was (keeping.h). 0 or -errno. */
+int activation_init(struct activation *a);
+
+/* One of those above. */
+bool activation_is_socket_name(const char *name);
+
+/*
+ * Owned fd of the socket called `name`, non-blocking; -ENOENT: there is none; -EINVAL with the
+ * sentence: it isn't a listening stream socket at `path`.
+ */
+int activation_take(struct activation *a, const char *name, const char *path, struct detail *d);
+
+/* Warns of what nobody took, closes it. */
+void activation_deinit(struct activation *a);
+
+#endif

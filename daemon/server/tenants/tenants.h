@@ -1,0 +1,84 @@
+/*
+ * The server's side of a tenant: its rules, its socket, its connections. Made from the
+ * configuration, or by an administrator (tenant-changes.h) and then kept in the database. A change
+ * happens in the state, on the socket and on disk, or nowhere.
+ */
+#ifndef KVL_SERVER_TENANTS_H
+#define KVL_SERVER_TENANTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "daemon/core/ground/detail.h"
+#include "daemon/server/peers/turns.h"
+#include "daemon/server/server.h"
+#include "daemon/server/settings/config.h"
+
+struct peer;
+
+struct tenancy {
+        struct list_link link;       /* server.tenancies */
+        uint64_t id;                 /* never reused while the daemon runs */
+        struct server *server;       /* borrowed */
+        struct tenant *tenant;       /* owned, of the store */
+        struct tenant_config config; /* in force */
+        bool from_config;
+        struct listener *listener;    /* owned; NULL before the server serves */
+        uint32_t n_peers;             /* connections, also those not introduced yet */
+        uint32_t n_adopted;           /* of these: struct server.n_adopted */
+        unsigned descriptors_refused; /* of descriptors.c: what was said in the log */
+        struct turns turns;
+        size_t pending_bytes;     /* of pending.c */
+        bool said_held;           /* reaping.c */
+        bool is_short;            /* at start: its reservation didn't fit */
+        uint64_t reserved_before; /* during a reload: what was reserved before it */
+};
+
+/* NULL where there is none. */
+struct tenancy *tenancy_find(struct server *s, const char *name);
+
+/* 0; -errno with the sentence, nothing made; -ENOSPC: the reservation doesn't fit. */
+int tenancy_add(struct server *s, const struct tenant_config *config, bool from_config,
+        struct tenancy **ret_tenancy, struct detail *d);
+
+/* Can it be in force, as far as the machine and the other options go? 0, -EINVAL with the sentence.
+ * What is free of the devices isn't asked. */
+int tenancy_check(struct server *s, const struct tenant_config *config, struct detail *d);
+
+/* Puts a configuration in force. `asked`: also a reservation that is configured already, as it was
+ * asked for. 0; -EINVAL, -ENOSPC (the reservation doesn't fit), -EBUSY (it
+ * can't have a device for itself), -ENOMEM with the sentence, nothing changed. */
+int tenancy_change(
+        struct tenancy *t, const struct tenant_config *config, bool asked, struct detail *d);
+
+/* 0; -EBUSY with the sentence: it has members, or memory and not `force`. Nothing changed then. */
+int tenancy_remove(struct tenancy *t, bool force, struct detail *d);
+
+/* A peer that is a member may publish, or only look up, as its tenancy's rules have it now. */
+void tenancy_update_rights(struct peer *p);
+
+/* Opens the socket. 0 or -errno with the sentence. */
+int tenancy_listen(struct tenancy *t, struct detail *d);
+
+/* The tenants of a configuration with the database laid over. Reservations that don't fit are made
+ * as large as they do, and where the two don't go together the tenant has none: which is logged as
+ * an error. 0 or -errno, logged. */
+int tenants_load(struct server *s);
+
+/* Told one sentence without newline: of a change, or of one that can't be (is_refused). */
+typedef void (*tenants_say)(void *data, bool is_refused, const char *sentence);
+
+/* Makes the running tenants those of `next` (and the database); what can't be is warned of and
+ * stays. Everything is logged and told. */
+void tenants_reload(struct server *s, const struct config *next, tenants_say say, void *data);
+
+void tenants_free(struct server *s);
+
+/* The one tenant whose uids rule names `uid`, share groups aside. 0, or -EACCES with the sentence.
+ */
+struct creds;
+int tenants_of_uid(
+        struct server *s, const struct creds *c, struct tenancy **ret_tenancy, struct detail *d);
+
+#endif

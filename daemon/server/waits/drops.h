@@ -1,0 +1,52 @@
+/*
+ * INVALIDATE by key or tag of more than a slice (daemon/core/catalog/drop.h): it is answered when
+ * all of it is gone, and what disks have of it is durably so (durable.h). Until then nothing that
+ * its peer sent after it is handled: requests of a connection take effect in their order. Leases
+ * that wait are answered meanwhile, as these come in any order.
+ *
+ * The same holds for an NS_CLOSE of an attachment that held much, for a SESSION_TRUNCATE of a long
+ * text, and for an ADMIN_SESSION_PURGE of many sessions: nothing of its peer is handled before it
+ * is over, either.
+ *
+ * A peer that hangs up isn't answered; the drop ends all the same, and what the peer had sent is
+ * handled at once. A daemon that is killed has not answered: the client asks the next one again.
+ */
+#ifndef KVL_SERVER_DROPS_H
+#define KVL_SERVER_DROPS_H
+
+#include <stddef.h>
+
+struct attach;
+struct drop;
+struct peer;
+struct request;
+struct session_purge;
+struct session_truncation;
+
+/* The drop was begun for the request; *d is copied where it isn't over. Returns what the handler
+ * returns: 0, with the request deferred where it isn't over or a disk has to be written first; as
+ * durable_answer(). -ENOMEM with the sentence: not all of it is gone. */
+int drops_answer(struct request *rq, struct drop *d);
+
+/* Closes the attachment for an NS_CLOSE, which is answered when nothing that it held is held any
+ * more (daemon/core/clients/leave.h). Returns 0, with the request deferred until then where that
+ * takes more than a slice. */
+int drops_close(struct request *rq, struct attach *a);
+
+/* Carries out what session_purge_init() has begun for an ADMIN_SESSION_PURGE. Returns 0, with the
+ * request deferred until all of them are gone where that takes more than a slice; -ENOMEM: not all
+ * of them are gone. */
+int drops_purge(struct request *rq, struct session_purge *purge);
+
+/* Goes on with what truncation_begin() has begun for a SESSION_TRUNCATE. Returns what the handler
+ * returns: session_truncation.result with the sentence, or 0 with the request deferred where it
+ * isn't over; -ENOMEM with the sentence: the session is as it was. */
+int drops_truncate(struct request *rq, struct session_truncation *t);
+
+/* Of what waits for the peer. */
+size_t drops_bytes(const struct peer *p);
+
+/* The peer is gone, or won't be answered. Safe to repeat. */
+void drops_leave(struct peer *p);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * FETCHes of clients, from their rings and over the socket, while daemon/core brings the pages up
+ * (core/fetch.h): who is to be told of each, and how. A ring's completes by itself, in any order;
+ * those of a message are answered together, when the last one is done.
+ *
+ * They end with the attachment, the connection, or the peer's being ignored: one of a ring is then
+ * completed as called off, where its client may still take completions, so that one that goes on
+ * asks again.
+ */
+#ifndef KVL_SERVER_FETCHES_H
+#define KVL_SERVER_FETCHES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/core/tiers/fetch.h"
+
+struct peer;
+struct request;
+struct shm_submission;
+struct submit_result;
+
+#define FETCHES_MAX_PAGES 256 /* of one message; kvlease.proto */
+
+/*
+ * One of the ring of the attachment's peer. True: it is under way, and completes by
+ * ring_complete(). False: *ret says what it completes with now.
+ */
+bool fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
+        struct submit_result *ret);
+
+/* Of those that aren't done yet. */
+size_t fetches_bytes(const struct peer *p);
+
+/* The peer closes the namespace `ns_id`, or (0) all: what is under way there is called off, and
+ * messages are answered with -ENOENT. */
+void fetches_cancel(struct peer *p, uint32_t ns_id);
+
+/* The peer is gone, or ignored: no message is answered. Safe to repeat. */
+void fetches_drop(struct peer *p);
+
+#endif

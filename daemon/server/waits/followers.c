@@ -1,0 +1,129 @@
+#include "daemon/server/waits/followers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "daemon/server/server.h"
+#include "daemon/server/system/log.h"
+#include "daemon/server/system/test-clock.h"
+
+void server_note(struct server *s, const struct chronicle_note *n)
+{
+        chronicle_note(&s->store.chronicle, server_now(s), n);
+}
+
+static uint64_t until(uint64_t then, uint64_t now)
+{
+        return then > now ? then - now : 0;
+}
+
+static void on_timer(uv_timer_t *timer);
+
+/* Looks again when the next of them has to be answered. */
+static void expect(struct server *s)
+{
+        const struct chronicle *c = &s->store.chronicle;
+        uint64_t now = clock_now_nsec(), left = UINT64_MAX;
+
+        if (list_is_empty(&s->followers) || uv_is_closing((uv_handle_t *)&s->follow_timer))
+                return;
+        list_for_each (f, &s->followers, struct follower, link)
+                left = MIN(left, until(f->until_nsec, now));
+        if (chronicle_due(c) != UINT64_MAX)
+                left = MIN(left, until(chronicle_due(c), server_now(s)));
+        if (c->last > s->followed)
+                left = 0;
+        /* Rounded up: a window that isn't over yet would be looked at over and over. */
+        uv_timer_start(&s->follow_timer, on_timer, (left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, 0);
+}
+
+static void answer(struct server *s, struct follower *f)
+{
+        Kvlease__V1__AdminEventsReply reply = KVLEASE__V1__ADMIN_EVENTS_REPLY__INIT;
+        struct frame_header request = f->request;
+        struct peer *p = f->peer;
+        int r;
+
+        arena_reset(&s->arena);
+        r = events_fill(s, &f->query, &reply);
+        follower_drop(p);
+        dispatch_end(p, &request, &reply.base, r, r < 0 ? "no memory for the answer" : "");
+}
+
+/* Those for whom there is something, or whose time is up. */
+static void answer_due(struct server *s, bool all)
+{
+        const struct chronicle *c = &s->store.chronicle;
+        uint64_t now = clock_now_nsec();
+
+        s->followed = c->last;
+        list_for_each_safe (f, &s->followers, struct follower, link)
+                if (all || now >= f->until_nsec || c->last < f->query.after ||
+                        chronicle_next(c, &f->query.filter, f->query.after))
+                        answer(s, f);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, follow_timer);
+
+        chronicle_settle(&s->store.chronicle, server_now(s), false);
+        answer_due(s, false);
+        expect(s);
+}
+
+static void on_note(void *data)
+{
+        expect(data);
+}
+
+void followers_init(struct server *s)
+{
+        struct chronicle *c = &s->store.chronicle;
+
+        list_init(&s->followers);
+        uv_timer_init(&s->loop, &s->follow_timer);
+        if (chronicle_open(c) < 0)
+                log_warning("no memory for events: kvleasectl events will show none");
+        c->on_note = on_note;
+        c->data = s;
+}
+
+int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_nsec)
+{
+        struct follower *f;
+
+        if (rq->peer->follower)
+                return detail_set(&rq->detail, -EBUSY,
+                        "this connection waits for events already: one request can at a time");
+        f = malloc(sizeof(*f));
+        if (!f)
+                return detail_set(&rq->detail, -ENOMEM, "no memory to wait for events");
+        f->peer = rq->peer;
+        f->request = *rq->header;
+        f->until_nsec = clock_now_nsec() + wait_nsec;
+        f->query = *q;
+        f->query.filter.tenant = f->query.tenant;
+        f->query.filter.ns = f->query.ns;
+        list_init(&f->link);
+        list_append(&rq->server->followers, &f->link);
+        rq->peer->follower = f;
+        rq->is_deferred = true;
+        expect(rq->server);
+        return 0;
+}
+
+void follower_drop(struct peer *p)
+{
+        if (!p->follower)
+                return;
+        list_remove(&p->follower->link);
+        free(TAKE(p->follower));
+}
+
+void followers_end(struct server *s)
+{
+        chronicle_settle(&s->store.chronicle, server_now(s), true);
+        answer_due(s, true);
+}

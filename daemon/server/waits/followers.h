@@ -1,0 +1,54 @@
+/*
+ * Who follows what happens: requests (ADMIN_EVENTS) that wait for the next event. One a connection,
+ * a few hundred bytes each; an answer is made when there is something to tell, or when the time is
+ * up. Who doesn't ask again isn't sent anything: a slow reader misses what the ring has no room for
+ * (core/chronicle.h), and holds nobody up.
+ */
+#ifndef KVL_SERVER_FOLLOWERS_H
+#define KVL_SERVER_FOLLOWERS_H
+
+#include "base/list.h"
+#include "daemon/core/ground/chronicle.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "proto/kvlease.pb-c.h"
+
+struct server;
+struct peer;
+
+/* What is asked for; a copy of the request's. */
+struct event_query {
+        struct chronicle_filter filter; /* its texts are the next two, once copied */
+        char tenant[TENANT_NAME_MAX + 1], ns[NS_NAME_MAX + 1];
+        uint64_t after;
+};
+
+struct follower {
+        struct list_link link; /* server.followers */
+        struct peer *peer;     /* borrowed */
+        struct frame_header request;
+        uint64_t until_nsec; /* CLOCK_MONOTONIC */
+        struct event_query query;
+};
+
+/* Opens the chronicle: without memory nothing is noted, and that is logged. */
+void followers_init(struct server *s);
+
+/* Defers the request until something is there for it, at most for wait_nsec. 0, -EBUSY (one of this
+ * connection waits already) or -ENOMEM with the sentence. */
+int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_nsec);
+
+/* The peer is gone. Safe to repeat. */
+void follower_drop(struct peer *p);
+
+/* The daemon stops: all are answered with what there is. */
+void followers_end(struct server *s);
+
+/* Fills in the events that q asks for, as many as fit a frame; messages are the arena's. 0 or
+ * -ENOMEM. */
+int events_fill(
+        struct server *s, const struct event_query *q, Kvlease__V1__AdminEventsReply *reply);
+
+/* Notes something in the chronicle, now. */
+void server_note(struct server *s, const struct chronicle_note *n);
+
+#endif

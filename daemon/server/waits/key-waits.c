@@ -1,0 +1,220 @@
+#include "daemon/server/waits/key-waits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/objects/store.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/pending.h"
+#include "daemon/server/server.h"
+#include "proto/status.h"
+
+/* Who waits for one key; or, very seldom, for two with one hash: whoever is looked at for nothing
+ * waits again. */
+struct key_group {
+        struct list_link link;  /* server.key_waits_due; or empty, and server.key_waits has it */
+        struct list_link waits; /* struct key_wait.link; not empty */
+        struct server *server;  /* borrowed */
+        uint64_t hash;
+};
+
+struct key_wait {
+        struct list_link link;      /* key_group.waits */
+        struct list_link peer_link; /* peer.key_waits */
+        struct key_group *group;    /* NULL: it is about to be answered */
+        struct peer *peer;          /* borrowed */
+        struct attach *attach;      /* borrowed; open as long as this waits */
+        struct frame_header request;
+        uint8_t key[KEY_BYTES];
+        uv_timer_t timer; /* of the deadline; its close callback frees this */
+};
+
+static void on_closed(uv_handle_t *timer)
+{
+        free(container_of((uv_timer_t *)timer, struct key_wait, timer));
+}
+
+static uint64_t hash_of(const struct store *s, const struct ns *ns, const uint8_t *key)
+{
+        const uint64_t what[] = {ns->id, store_hash_key(s, key)};
+
+        return hash_bytes(s->secret, what, sizeof(what)) >> 1; /* never MAP_KEY_NONE */
+}
+
+static struct key_group *find_group(const struct server *s, uint64_t hash)
+{
+        const uint64_t *found = map_find(&s->key_waits, hash);
+
+        return found ? (struct key_group *)(uintptr_t)*found : NULL;
+}
+
+/* Without anybody in it. NULL: no memory. */
+static struct key_group *make_group(struct server *s, uint64_t hash)
+{
+        struct key_group *g = calloc(1, sizeof(*g));
+
+        if (!g)
+                return NULL;
+        *g = (struct key_group){.server = s, .hash = hash};
+        list_init(&g->link);
+        list_init(&g->waits);
+        if (map_put(&s->key_waits, hash, (uintptr_t)g) == 0)
+                return g;
+        free(g);
+        return NULL;
+}
+
+/* 0, or -ENOMEM. */
+static int join(struct key_wait *w)
+{
+        struct server *s = w->peer->server;
+        uint64_t hash = hash_of(&s->store, w->attach->ns, w->key);
+        struct key_group *g = find_group(s, hash);
+
+        if (!g)
+                g = make_group(s, hash);
+        if (!g)
+                return -ENOMEM;
+        w->group = g;
+        list_append(&g->waits, &w->link);
+        return 0;
+}
+
+static void leave(struct key_wait *w)
+{
+        struct key_group *g = w->group;
+
+        list_remove(&w->link);
+        w->group = NULL;
+        if (!list_is_empty(&g->waits))
+                return;
+        if (list_is_empty(&g->link))
+                (void)map_remove(&g->server->key_waits, g->hash);
+        list_remove(&g->link);
+        free(g);
+}
+
+static void forget(struct key_wait *w)
+{
+        if (w->group)
+                leave(w);
+        list_remove(&w->peer_link);
+        w->peer->n_key_waits--;
+        uv_close((uv_handle_t *)&w->timer, on_closed);
+}
+
+static void answer(struct key_wait *w, int code, const char *sentence)
+{
+        const struct frame f = {.header = w->request};
+
+        dispatch_refuse(w->peer, &f, code, sentence);
+        forget(w);
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+        struct key_wait *w = container_of(timer, struct key_wait, timer);
+
+        answer(w, KVL_STATUS_TIMEOUT, "the key is still being computed");
+}
+
+int key_waits_add(struct peer *p, const struct frame_header *request, struct attach *a,
+        const uint8_t *key, uint64_t timeout_msec)
+{
+        struct server *s = p->server;
+        struct key_wait *w;
+
+        if (p->n_key_waits >= KEY_WAITS_MAX)
+                return -EBUSY;
+        w = sizeof(*w) > pending_left(p) ? NULL : calloc(1, sizeof(*w));
+        if (!w)
+                return -ENOMEM;
+        w->peer = p;
+        w->attach = a;
+        w->request = *request;
+        memcpy(w->key, key, KEY_BYTES);
+        if (join(w) < 0) {
+                free(w);
+                return -ENOMEM;
+        }
+        list_append(&p->key_waits, &w->peer_link);
+        p->n_key_waits++;
+        uv_timer_init(&s->loop, &w->timer);
+        uv_update_time(&s->loop); /* or it would be early by what this turn took */
+        /* The loop counts whole milliseconds: one more, or it would be early by a part of one. */
+        uv_timer_start(&w->timer, on_deadline, (uint64_t)timeout_msec + 1, 0);
+        return 0;
+}
+
+size_t key_waits_bytes(const struct peer *p)
+{
+        return p->n_key_waits * sizeof(struct key_wait);
+}
+
+void key_waits_cancel(struct peer *p, uint32_t ns_id)
+{
+        list_for_each_safe (w, &p->key_waits, struct key_wait, peer_link)
+                if (ns_id == 0 || w->attach->id == ns_id)
+                        answer(w, -ENOENT, "the namespace was closed while the request waited");
+}
+
+void key_waits_drop(struct peer *p)
+{
+        list_for_each_safe (w, &p->key_waits, struct key_wait, peer_link)
+                forget(w);
+}
+
+/* In the middle of something: they are looked at in the next turn. */
+static void on_announce_end(struct ns *ns, const uint8_t key[KEY_BYTES], void *data)
+{
+        struct server *s = data;
+        struct key_group *g = find_group(s, hash_of(&s->store, ns, key));
+
+        if (!g)
+                return;
+        (void)map_remove(&s->key_waits, g->hash);
+        list_append(&s->key_waits_due, &g->link);
+        server_kick(s);
+}
+
+/* Its announcement has ended. */
+static void look_at(struct key_wait *w)
+{
+        struct detail d = {""};
+        int r = announce_state(w->attach, w->key, &d);
+
+        if (r != KVL_STATUS_PENDING) {
+                answer(w, r, d.text);
+                return;
+        }
+        /* Announced anew meanwhile. */
+        leave(w);
+        if (join(w) < 0)
+                answer(w, -ENOMEM, "no memory to go on waiting: ask again");
+}
+
+bool key_waits_work(struct server *s)
+{
+        for (unsigned i = 0; i < KEY_WAITS_PER_TURN; i++) {
+                struct key_group *g = list_first(&s->key_waits_due, struct key_group, link);
+
+                if (!g)
+                        return false;
+                look_at(list_first(&g->waits, struct key_wait, link));
+        }
+        return true;
+}
+
+void key_waits_init(struct server *s)
+{
+        map_init(&s->key_waits);
+        list_init(&s->key_waits_due);
+        s->store.on_announce_end = on_announce_end;
+}
+
+void key_waits_deinit(struct server *s)
+{
+        map_deinit(&s->key_waits);
+}

@@ -1,0 +1,54 @@
+/*
+ * WAITs: requests for keys that somebody announced (daemon/core/clients/announce.h), each answered
+ * by itself: when the announcement has ended, at its deadline, or when its namespace is closed.
+ * What else the peer says is handled meanwhile, further WAITs included.
+ *
+ * Those for one key are a group, which a map finds by a hash whose seed no client can read
+ * (store_hash_key()): what ends an announcement costs the same however many wait, for whatever
+ * keys. Loop thread only.
+ */
+#ifndef KVL_SERVER_KEY_WAITS_H
+#define KVL_SERVER_KEY_WAITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/frame.h"
+
+struct server;
+struct peer;
+struct attach;
+
+/* Unanswered ones of one peer: some 100 KiB. Not tuned. */
+#define KEY_WAITS_MAX 256
+
+/* Answered in one loop turn: each is a frame. Not tuned. */
+#define KEY_WAITS_PER_TURN 64
+
+void key_waits_init(struct server *s);
+
+/* Nobody waits any more. */
+void key_waits_deinit(struct server *s);
+
+/*
+ * The request waits for the key, which is announced, of the peer's attachment. 0: it will be
+ * answered; -EBUSY: KEY_WAITS_MAX of the peer aren't; -ENOMEM, or max_pending
+ * is near.
+ */
+int key_waits_add(struct peer *p, const struct frame_header *request, struct attach *a,
+        const uint8_t *key, uint64_t timeout_msec);
+
+/* Of those of the peer. */
+size_t key_waits_bytes(const struct peer *p);
+
+/* The peer closes the namespace `ns_id`, or (0) all: what waits there is answered with -ENOENT. */
+void key_waits_cancel(struct peer *p, uint32_t ns_id);
+
+/* The peer is gone, or ignored: nobody is to be answered. Safe to repeat. */
+void key_waits_drop(struct peer *p);
+
+/* A turn of the loop: answers those whose announcement has ended. True: there are more. */
+bool key_waits_work(struct server *s);
+
+#endif

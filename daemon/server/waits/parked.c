@@ -1,0 +1,383 @@
+#include "daemon/server/waits/parked.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/core/objects/group.h"
+#include "daemon/core/requests/lease.h"
+#include "daemon/server/handlers/dispatch.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/peers/pending.h"
+#include "daemon/server/server.h"
+#include "daemon/server/system/test-clock.h"
+#include "proto/msg.h"
+
+struct parked {
+        struct list_link link; /* peer.behind, but for peer.parked */
+        struct frame frame;    /* without descriptors: requests have none */
+        uint8_t payload[];
+};
+
+static void arm(struct server *s);
+
+/* ---- one peer ------------------------------------------------------------------------------- */
+
+static void call_off(struct peer *p)
+{
+        if (!p->member)
+                return;
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                lease_call_off(a);
+}
+
+static size_t bytes_of(const struct parked *k)
+{
+        return sizeof(*k) + k->frame.header.length;
+}
+
+size_t parked_bytes(const struct peer *p)
+{
+        return p->behind_bytes + (p->parked ? bytes_of(p->parked) : 0);
+}
+
+uint32_t parked_count(const struct peer *p)
+{
+        uint32_t n = p->parked != NULL;
+
+        list_for_each (k, &p->behind, struct parked, link)
+                n++;
+        return n;
+}
+
+static struct parked *copy(const struct frame *f)
+{
+        struct parked *k = malloc(sizeof(*k) + f->header.length);
+
+        if (!k)
+                return NULL;
+        memcpy(k->payload, f->payload, f->header.length);
+        list_init(&k->link);
+        k->frame.header = f->header;
+        k->frame.payload = k->payload;
+        return k;
+}
+
+static void park(struct peer *p, struct parked *k)
+{
+        p->parked = k;
+        list_append(&p->server->parked, &p->parked_link);
+        arm(p->server);
+}
+
+static void unpark(struct peer *p)
+{
+        free(TAKE(p->parked));
+        list_remove(&p->parked_link);
+        list_remove(&p->due_link);
+}
+
+static struct parked *take_behind(struct peer *p)
+{
+        struct parked *k = list_first(&p->behind, struct parked, link);
+
+        if (!k)
+                return NULL;
+        list_remove(&k->link);
+        p->behind_bytes -= bytes_of(k);
+        return k;
+}
+
+bool parked_comes_behind(const struct peer *p, uint16_t type)
+{
+        return type == MSG_LEASE && (p->parked || !list_is_empty(&p->behind));
+}
+
+int parked_add(struct peer *p, const struct frame *f)
+{
+        bool is_behind = parked_comes_behind(p, f->header.type), is_over;
+        struct parked *k;
+
+        if (is_behind && p->behind_bytes >= PARKED_MAX_BEHIND_BYTES)
+                return -EBUSY;
+        is_over = sizeof(*k) + f->header.length > pending_left(p);
+        k = p->broken || is_over ? NULL : copy(f);
+        if (!k) {
+                if (!is_behind)
+                        call_off(p);
+                return p->broken ? 0 : -ENOMEM;
+        }
+        if (!is_behind) {
+                park(p, k);
+                return 0;
+        }
+        list_append(&p->behind, &k->link);
+        p->behind_bytes += bytes_of(k);
+        return 0;
+}
+
+bool parked_go_on(struct peer *p, unsigned max)
+{
+        struct parked *k;
+
+        for (unsigned i = 0; !p->parked && !p->muted && !p->doomed && !p->broken; i++) {
+                if (p->out.bytes > OUTQUEUE_HOLD_BYTES) /* peer.c goes on once it is out */
+                        break;
+                if (i == max)
+                        return !list_is_empty(&p->behind);
+                k = take_behind(p);
+                if (!k)
+                        break;
+                if (dispatch_again(p, &k->frame))
+                        free(k);
+                else
+                        park(p, k);
+        }
+        return false;
+}
+
+void parked_drop(struct peer *p)
+{
+        struct parked *k;
+
+        while ((k = take_behind(p)))
+                free(k);
+        if (!p->parked)
+                return;
+        unpark(p);
+        call_off(p);
+}
+
+static bool waits_in(const struct peer *p, uint32_t ns_id)
+{
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (a->wait.n_wanted > 0 && (ns_id == 0 || a->id == ns_id))
+                        return true;
+        return false;
+}
+
+void parked_cancel(struct peer *p, uint32_t ns_id)
+{
+        struct parked *k;
+
+        if (p->parked && waits_in(p, ns_id)) {
+                call_off(p);
+                dispatch_refuse(p, &p->parked->frame, -ENOENT,
+                        "the namespace was closed while the lease waited");
+                unpark(p);
+                peer_schedule(p);
+        }
+        /* With a namespace alone they are run, and see that it is closed. */
+        while (ns_id == 0 && (k = take_behind(p))) {
+                dispatch_refuse(
+                        p, &k->frame, -ENOENT, "the client said goodbye while the lease waited");
+                free(k);
+        }
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+static bool waits_for(const struct peer *p, const struct pool *pool)
+{
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (a->wait.n_wanted > 0 && (!pool || a->ns->device.pool == pool))
+                        return true;
+        return false;
+}
+
+/* NULL: for any pool. Who is muted, doomed or broken is dropped when it is settled. */
+static bool may_retry(const struct peer *p, const struct pool *pool)
+{
+        return !p->muted && !p->doomed && !p->broken && waits_for(p, pool);
+}
+
+static void retry(struct peer *p)
+{
+        struct server *s = p->server;
+
+        list_remove(&p->due_link);
+        s->is_retrying = true;
+        if (dispatch_again(p, &p->parked->frame)) {
+                unpark(p);
+                peer_schedule(p);
+        }
+        s->is_retrying = false;
+}
+
+/* Those that wait for room are to have a round. */
+static void note_room(struct server *s)
+{
+        s->room_came = true;
+        server_kick(s);
+}
+
+static void make_due(struct peer *p)
+{
+        if (p->parked && list_is_empty(&p->due_link))
+                list_append(&p->server->due, &p->due_link);
+}
+
+/* until_nsec: those whose deadline is not later. */
+static void make_due_until(struct server *s, const struct pool *pool, uint64_t until_nsec)
+{
+        uint32_t n = 0;
+        _cleanup_free_ struct attach **order = NULL;
+
+        list_for_each (p, &s->parked, struct peer, parked_link)
+                n++;
+        order = calloc(MAX(n, 1u), sizeof(struct attach *));
+        if (!order) { /* in order of arrival, then */
+                list_for_each (p, &s->parked, struct peer, parked_link)
+                        if (waits_for(p, pool))
+                                make_due(p);
+                return;
+        }
+        n = wait_order(&s->store, pool, order, n);
+        for (uint32_t i = 0; i < n; i++) {
+                if (pool && wait_is_for_room(&order[i]->wait))
+                        note_room(s);
+                else if (order[i]->wait.deadline_nsec <= until_nsec)
+                        make_due(peer_of_member(order[i]->member));
+        }
+}
+
+void parked_make_due(struct server *s, const struct pool *pool)
+{
+        store_set_now(&s->store, server_now(s));
+        make_due_until(s, pool, UINT64_MAX);
+}
+
+bool parked_retry(struct server *s, const struct pool *pool)
+{
+        uint64_t began_nsec = clock_now_nsec();
+        unsigned n = 0;
+
+        list_for_each_safe (p, &s->due, struct peer, due_link) {
+                if (!may_retry(p, pool))
+                        continue;
+                if (n == PARKED_RETRIES_PER_TURN)
+                        return true;
+                /* What a device has made is handed out without delay. */
+                if (!pool && n > 0 && clock_now_nsec() - began_nsec > PARKED_TURN_NSEC)
+                        return true;
+                retry(p);
+                n++;
+        }
+        return false;
+}
+
+void parked_refuse(struct server *s)
+{
+        bool was_draining = s->store.draining;
+        struct parked *k;
+
+        s->store.draining = true;
+        list_for_each_safe (p, &s->parked, struct peer, parked_link)
+                if (may_retry(p, NULL)) {
+                        retry(p);
+                        while (!p->parked && (k = take_behind(p))) {
+                                (void)dispatch_again(p, &k->frame);
+                                free(k);
+                        }
+                }
+        s->store.draining = was_draining;
+}
+
+/* ---- when ----------------------------------------------------------------------------------- */
+
+/* When the next round may begin that is wanted `msec` after the last. */
+static uint64_t next_round_nsec(const struct server *s, unsigned msec)
+{
+        return s->round_ended_nsec +
+               MAX(msec * NSEC_PER_MSEC, (PARKED_LOAD - 1) * s->round_busy_nsec);
+}
+
+static void begin_round(struct server *s, uint64_t now_nsec, bool all)
+{
+        store_set_now(&s->store, now_nsec);
+        make_due_until(s, NULL, all ? UINT64_MAX : now_nsec);
+        s->in_round = true;
+        s->round_is_all = all;
+        if (!all)
+                return;
+        s->room_came = false;
+        s->round_busy_nsec = 0;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, wait_timer);
+        uint64_t now = server_now(s);
+        bool is_time =
+                now >= next_round_nsec(s, s->room_came ? PARKED_PAUSE_MSEC : PARKED_POLL_MSEC);
+
+        if (s->in_round) /* arms it at its end */
+                return;
+        begin_round(s, now, is_time && (s->room_came || wait_any_for_room(&s->store)));
+        server_kick(s);
+}
+
+/* Nobody waits, or only for a device: no timer. */
+static void arm(struct server *s)
+{
+        uint64_t next = wait_deadline(&s->store), now = server_now(s);
+
+        if (uv_is_closing((uv_handle_t *)&s->wait_timer))
+                return;
+        if (wait_any_for_room(&s->store))
+                next = MIN(next, next_round_nsec(s, PARKED_POLL_MSEC));
+        if (s->room_came && !list_is_empty(&s->store.waits))
+                next = MIN(next, next_round_nsec(s, PARKED_PAUSE_MSEC));
+        if (next == UINT64_MAX) {
+                uv_timer_stop(&s->wait_timer);
+                return;
+        }
+        uv_update_time(&s->loop); /* or it would be early by what this turn took */
+        uv_timer_start(
+                &s->wait_timer, on_timer, (next > now ? next - now : 0) / NSEC_PER_MSEC + 1, 0);
+}
+
+bool parked_work(struct server *s)
+{
+        uint64_t now;
+        bool more;
+
+        if (!s->in_round && !s->room_came)
+                return false;
+        now = server_now(s);
+        if (!s->in_round && now >= next_round_nsec(s, PARKED_PAUSE_MSEC))
+                begin_round(s, now, true);
+        if (!s->in_round) {
+                arm(s);
+                return false;
+        }
+        more = parked_retry(s, NULL);
+        s->in_round = more;
+        /* Each lease has one deadline: those rounds are no reason to put off the next of all. */
+        if (s->round_is_all) {
+                s->round_ended_nsec = server_now(s);
+                s->round_busy_nsec += s->round_ended_nsec - now;
+        }
+        if (!more)
+                arm(s);
+        return more;
+}
+
+/* What a retry lets go it had taken itself. */
+static void on_room(void *data)
+{
+        struct server *s = data;
+
+        if (!s->is_retrying)
+                note_room(s);
+}
+
+void parked_init(struct server *s)
+{
+        list_init(&s->parked);
+        list_init(&s->due);
+        uv_timer_init(&s->loop, &s->wait_timer);
+        s->store.on_room = on_room;
+}

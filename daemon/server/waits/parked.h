@@ -1,0 +1,90 @@
+/*
+ * Leases that wait: for room, or for a device that makes it (daemon/core/quota/wait.h). Such a
+ * request has changed nothing that the peer can see. Its peer is *parked*, with a copy of the
+ * frame; further LEASEs of the peer wait behind it, in order, and only these: whatever else it says
+ * is handled, as what it frees or unmaps may be what somebody waits for. Replies carry the number
+ * of the request.
+ *
+ * A request is run again when the device's queue has said something, when something came free, now
+ * and then while any waits for room (pins in segments go silently), and at its deadline. In order
+ * of wait_order().
+ */
+#ifndef KVL_SERVER_PARKED_H
+#define KVL_SERVER_PARKED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/frame.h"
+
+struct server;
+struct peer;
+struct pool;
+
+/* While this much waits behind a request, further LEASEs of its peer are refused: some 500 usual
+ * ones. It is read on: it may have to give back what is recalled. Not tuned. */
+#define PARKED_MAX_BEHIND_BYTES 65536
+
+/* How often leases that wait for room are tried while nothing is said to have come free: a pin in a
+ * segment goes without a word. Not tuned. */
+#define PARKED_POLL_MSEC 10
+
+/* Not more often than that, whatever comes free. Not tuned. */
+#define PARKED_PAUSE_MSEC 1
+
+/* A round of tries takes at most one part of so many of the time, and goes on after this long in
+ * the next turn of the loop: others have their requests handled in between. Not tuned. */
+#define PARKED_LOAD      10
+#define PARKED_TURN_NSEC 200000
+
+/* Sets up the server's part of it. */
+void parked_init(struct server *s);
+
+/* Of what waits for the peer: bytes, requests. */
+size_t parked_bytes(const struct peer *p);
+uint32_t parked_count(const struct peer *p);
+
+/* The request is to wait behind others of its peer, before it is run for the first time. */
+bool parked_comes_behind(const struct peer *p, uint16_t type);
+
+/* 0; -ENOMEM (or so much waits that max_pending is near), -EBUSY (so many of the peer wait): the
+ * request is to be refused. Its lease is called off where nobody is there to be answered, or on
+ * failure. */
+int parked_add(struct peer *p, const struct frame *f);
+
+/* A turn of the peer: runs what waited behind a request that was answered, at most `max`, while the
+ * peer takes its output. True: there is more. */
+bool parked_go_on(struct peer *p, unsigned max);
+
+/* The peer is gone, or ignored: it waits for nothing any more. Safe to repeat. */
+void parked_drop(struct peer *p);
+
+/* The peer closes the namespace `ns_id`, or (0) all and says goodbye: what waits for that is
+ * answered with -ENOENT first. */
+void parked_cancel(struct peer *p, uint32_t ns_id);
+
+/*
+ * Requests run again in one loop turn. One that is refused may have weighed all pages of its tenant
+ * before. Not tuned.
+ */
+#define PARKED_RETRIES_PER_TURN 16
+
+/* All that wait for the pool's device now are due: parked_retry() until it returns false. Those
+ * that wait for room have a round soon. NULL: all that wait are due. */
+void parked_make_due(struct server *s, const struct pool *pool);
+
+/*
+ * Runs requests that are due for the pool again, in the order in which they were when they became
+ * due, at most PARKED_RETRIES_PER_TURN of them. Who is answered is scheduled, to go on with what it
+ * sent after. True: more of them are due.
+ */
+bool parked_retry(struct server *s, const struct pool *pool);
+
+/* A turn of the loop: tries that nobody's queue asks for. True: there is more to do. */
+bool parked_work(struct server *s);
+
+/* All of them are answered with DRAINING, at once: nothing is looked for to say so. */
+void parked_refuse(struct server *s);
+
+#endif

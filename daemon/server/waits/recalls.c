@@ -1,0 +1,148 @@
+#include "daemon/server/waits/recalls.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "daemon/core/objects/tenant.h"
+#include "daemon/core/reclaim/recall.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/server.h"
+#include "daemon/server/system/log.h"
+#include "daemon/server/system/test-clock.h"
+#include "daemon/server/waits/events.h"
+#include "daemon/server/waits/followers.h"
+#include "proto/msg.h"
+
+/* Of recall_work(): some 100 microseconds with one client, 400 with 64. Not tuned. */
+#define BUDGET_PER_TURN 1024
+
+/*
+ * Pins in segments go without a word: how soon after the last one the set is seen to be idle. Where
+ * all that is left is quarantined nobody waits for it. Not tuned.
+ */
+#define POLL_SOON_MSEC  10
+#define POLL_LATER_MSEC 100
+
+static bool tell(struct attach *a, const struct extent_set *set, bool idle, uint64_t timeout_nsec,
+        void *data)
+{
+        Kvlease__V1__RecallEvent event = KVLEASE__V1__RECALL_EVENT__INIT;
+        uint64_t msec = (timeout_nsec + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
+        struct peer *p = peer_of_member(a->member);
+
+        /* Who has hung up or is ignored isn't waited for: the deadline deals with it. Who goes on
+         * after a restart hasn't said yet what it has mapped: then it is told anew. */
+        if (p->state != PEER_ACTIVE || p->muted || p->resuming)
+                return true;
+        if (p->out.bytes > OUTQUEUE_HOLD_BYTES / 2)
+                return false;
+        event.ns_id = a->id;
+        event.set_index = set->index;
+        event.idle = idle;
+        event.timeout_msec = (uint32_t)MIN(msec, (uint64_t)UINT32_MAX);
+        events_send(p, MSG_RECALL, &event.base);
+        return true;
+}
+
+/* Through the daemon's own descriptor of the process: never by number. */
+static bool kill_process(const struct peer *p)
+{
+        if (p->pidfd < 0 || p->pid == getpid())
+                return false;
+        if (pidfd_send_signal(p->pidfd, SIGKILL, NULL, 0) == 0)
+                return true;
+        if (errno != ESRCH)
+                log_warning("process %d can't be killed: %s: give kvleased CAP_KILL, or set "
+                            "revoke_kill to off",
+                        (int)p->pid, strerror(errno));
+        return false;
+}
+
+static void on_late(struct attach *a, const struct extent_set *set, void *data)
+{
+        struct server *s = data;
+        struct peer *p = peer_of_member(a->member);
+        bool killed = false;
+        char pid[16];
+
+        /* Who is dead lets go by itself, after its grace. */
+        if (p->condemned || p->state == PEER_LINGERING || p->state == PEER_LEAVING)
+                return;
+        if (s->config.daemon.revoke_kill) {
+                p->condemned = true;
+                killed = kill_process(p);
+        }
+        if (p->late && !killed)
+                return;
+        p->late = true;
+        snprintf(pid, sizeof(pid), "%d", (int)p->pid);
+        server_note(s, &(struct chronicle_note){.kind = EVENT_QUARANTINED,
+                               .tenant = a->ns->tenant->name,
+                               .ns = a->ns->name,
+                               .by = p->who,
+                               .bytes = set->charge.bytes,
+                               .reason = killed ? "killed" : "late"});
+        log_message(LOG_QUARANTINED,
+                LOG_FIELDS({"PEER_PID", pid}, {"TENANT", a->ns->tenant->name},
+                        {"NAMESPACE", a->ns->name}),
+                "process %s did not give back memory of namespace %s/%s that was recalled (set "
+                "%u): "
+                "it is quarantined at the tenant's expense until it does or exits%s",
+                pid, a->ns->tenant->name, a->ns->name, set->index,
+                killed ? "; it is killed (revoke_kill)" : "");
+}
+
+static void on_poll(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, recall_timer);
+
+        recall_poll(&s->store);
+        server_kick(s);
+}
+
+static void poll_in(struct server *s, unsigned msec)
+{
+        uv_handle_t *timer = (uv_handle_t *)&s->recall_timer;
+
+        if (!uv_is_active(timer) && !uv_is_closing(timer))
+                uv_timer_start(&s->recall_timer, on_poll, msec, 0);
+}
+
+bool recalls_turn(struct server *s)
+{
+        if (s->store.recall_visits == 0)
+                return false;
+        switch (recall_work(
+                &s->store, server_now(s), s->config.daemon.revoke_timeout_nsec, BUDGET_PER_TURN)) {
+        case RECALL_MORE:
+                return true;
+        case RECALL_SOON:
+                poll_in(s, POLL_SOON_MSEC);
+                break;
+        case RECALL_LATER:
+                poll_in(s, POLL_LATER_MSEC);
+                break;
+        case RECALL_NOTHING:
+        case RECALL_WAITS:
+                break;
+        }
+        return false;
+}
+
+static void on_work(void *data)
+{
+        server_kick(data);
+}
+
+void recalls_init(struct server *s)
+{
+        uv_timer_init(&s->loop, &s->recall_timer);
+        s->store.on_recall = tell;
+        s->store.on_late = on_late;
+        s->store.on_recall_work = on_work;
+}
