@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""
+Breaks each rule of check-edges.py and check-calls.py on purpose, in a small tree that is compiled for it, and expects to
+be told.
+
+  test-rooms.py CC [ARG]...
+"""
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+import rooms
+
+CC: list[str] = ["cc"]
+TREE = "daemon/core"
+LOW, HIGH = rooms.ROOMS[TREE][0], rooms.ROOMS[TREE][-1]
+
+
+def load(name: str) -> types.ModuleType:
+    """A program of this folder, whose name isn't one that can be imported."""
+    path = pathlib.Path(__file__).parent / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+edges, calls = load("check-edges"), load("check-calls")
+
+
+class Broken(unittest.TestCase):
+    """A tree with a file in a low room and one in a high one, which a test adds what is wrong to."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.top = pathlib.Path(folder.name)
+        self.write(f"{LOW}/low.h", "int low_get(void);\n")
+        self.write(f"{LOW}/low.c", f'#include "{TREE}/{LOW}/low.h"\nint low_get(void)\n{{\n        return 1;\n}}\n')
+        self.write(f"{HIGH}/high.h", "int high_get(void);\nextern int high_count;\n")
+        self.write(
+            f"{HIGH}/high.c",
+            f'#include "{TREE}/{HIGH}/high.h"\n#include "{TREE}/{LOW}/low.h"\n'
+            "int high_count;\nint high_get(void)\n{\n        return low_get() + high_count;\n}\n",
+        )
+
+    def write(self, name: str, text: str) -> None:
+        path = self.top / TREE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def edges(self) -> tuple[list[str], list[str]]:
+        bad, doors = edges.check(self.top)
+        return bad, doors
+
+    def calls(self) -> list[str]:
+        """What check-calls.py says of the tree's sources, each compiled as meson names it."""
+        library = self.top / "lib.a"
+        objects = []
+        for source in sorted((self.top / TREE).rglob("*.c")):
+            name = source.relative_to(self.top / TREE).as_posix().replace("/", "_") + ".o"
+            subprocess.run([*CC, "-I", self.top, "-c", source, "-o", self.top / name], check=True)
+            objects.append(self.top / name)
+        subprocess.run(["ar", "rc", library, *objects], check=True)
+        bad: list[str] = calls.check(self.top, [(TREE, library)])
+        return bad
+
+    def test_whole(self) -> None:
+        self.assertEqual(self.edges(), ([], []))
+        self.assertEqual(self.calls(), [])
+
+    def test_include_of_a_room_above(self) -> None:
+        self.write(f"{LOW}/wrong.c", f'#include "{TREE}/{HIGH}/high.h"\n')
+        bad, doors = self.edges()
+        self.assertEqual(bad, [])
+        self.assertEqual(len(doors), 1)
+        self.assertIn(f"{TREE}/{LOW}/wrong.c includes {TREE}/{HIGH}/high.h", doors[0])
+
+    def test_private_header(self) -> None:
+        self.write(f"{LOW}/low-impl.h", "")
+        self.write(f"{LOW}/inside.c", f'#include "{TREE}/{LOW}/low-impl.h"\n')
+        self.assertEqual(self.edges(), ([], []))
+        self.write(f"{HIGH}/outside.c", f'#include "{TREE}/{LOW}/low-impl.h"\n')
+        _, doors = self.edges()
+        self.assertEqual(doors, [f"{TREE}/{HIGH}/outside.c includes {TREE}/{LOW}/low-impl.h: it is private to its room"])
+
+    def test_folder_that_is_no_room(self) -> None:
+        self.write("attic/old.c", "")
+        bad, _ = self.edges()
+        self.assertEqual(len(bad), 1)
+        self.assertIn("attic/old.c: its folder isn't listed", bad[0])
+
+    def test_call_of_a_room_above(self) -> None:
+        """Without an include, so that only the object file tells."""
+        self.write(f"{LOW}/wrong.c", "int high_get(void);\nint wrong(void)\n{\n        return high_get();\n}\n")
+        self.assertEqual(self.edges(), ([], []))
+        bad = self.calls()
+        self.assertEqual(len(bad), 1)
+        self.assertIn(f"{TREE}/{LOW}/wrong.c: uses high_get of {TREE}/{HIGH}/high.c", bad[0])
+
+    def test_variable_of_a_room_above(self) -> None:
+        self.write(f"{LOW}/wrong.c", "extern int high_count;\nint wrong(void)\n{\n        return high_count;\n}\n")
+        self.assertIn(f"{TREE}/{LOW}/wrong.c: uses high_count", "\n".join(self.calls()))
+
+    def test_declared_in_another_room(self) -> None:
+        self.write(f"{LOW}/low.h", "int low_get(void);\nint high_get(void); /* isn't here */\n")
+        self.assertEqual(self.calls(), [f"{TREE}/{LOW}/low.h: declares high_get, which is defined in {TREE}/{HIGH}/high.c"])
+
+    def test_top_uses_every_room(self) -> None:
+        self.write("top.c", f'#include "{TREE}/{HIGH}/high.h"\nint top(void)\n{{\n        return high_get();\n}}\n')
+        self.assertEqual(self.edges(), ([], []))
+        self.assertEqual(self.calls(), [])
+        self.write(f"{HIGH}/wrong.c", "int top(void);\nint wrong(void)\n{\n        return top();\n}\n")
+        self.assertIn(f"{TREE}/{HIGH}/wrong.c: uses top of {TREE}/top.c", "\n".join(self.calls()))
+
+
+if __name__ == "__main__":
+    CC = sys.argv[1:] or CC
+    unittest.main(argv=sys.argv[:1])
