@@ -7,344 +7,11 @@
  *
  *   model_session [--seed N] [--seeds N] [--steps N]
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/tag.h"
-#include "daemon/core/clients/grants.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/reclaim/compact.h"
-#include "daemon/core/reclaim/recall.h"
-#include "daemon/core/requests/lease.h"
-#include "daemon/core/requests/lookup.h"
-#include "daemon/core/requests/publish.h"
-#include "daemon/core/sessions/session.h"
-#include "proto/status.h"
-#include "tests/unit/fake-device.h"
-#include "tests/unit/toy-layout.h"
-
-#define N_MEMBERS   3
-#define N_SESSIONS  5
-#define SET_BYTES   1024
-#define PAGE_BYTES  128
-#define PAGE_TOKENS 16
-#define MAX_LIST    64 /* pages of a text */
-#define MAX_HELD    64
-#define SEC         UINT64_C(1000000000)
-
-struct element {
-        uint64_t key, generation;
-        uint32_t page, tokens;
-        uint64_t end; /* of the text up to it, in tokens */
-};
-
-struct list {
-        struct element e[MAX_LIST];
-        unsigned n;
-};
-
-struct text {
-        bool exists, truncated;
-        struct list head, window;
-        uint64_t end, head_end, window_token;
-        unsigned n_open;
-};
-
-struct client {
-        struct member *member;
-        struct attach *a;
-        uint32_t handles[N_SESSIONS];
-};
-
-static struct fake_device device;
-static struct store store;
-static struct tenant *tenant;
-static struct ns *ns;
-static struct client clients[N_MEMBERS];
-static struct text texts[N_SESSIONS];
-static uint64_t seed, random_state, now_nsec;
-static struct {
-        uint64_t key;
-        unsigned long step; /* that it was sealed in last */
-} sealed[1 << 14];
-static unsigned long step;
-static const char *op;
-static bool windows_may_go;
-static struct detail d;
-
-#define CHECK(what, ...)                                                                        \
-        do {                                                                                    \
-                if (!(what)) {                                                                  \
-                        fprintf(stderr,                                                         \
-                                "seed %llu step %lu %s: %s:%d: %s: ", (unsigned long long)seed, \
-                                step, op, __FILE__, __LINE__, #what);                           \
-                        fprintf(stderr, __VA_ARGS__);                                           \
-                        fputc('\n', stderr);                                                    \
-                        abort();                                                                \
-                }                                                                               \
-        } while (0)
-
-/* splitmix64, in the public domain */
-static uint64_t mix(uint64_t z)
-{
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-        return z ^ (z >> 31);
-}
-
-static uint32_t rnd(uint32_t n)
-{
-        return (uint32_t)(mix(random_state += 0x9e3779b97f4a7c15) % n);
-}
-
-static void key_bytes(uint64_t key, uint8_t bytes[KEY_BYTES])
-{
-        memset(bytes, 0, KEY_BYTES);
-        memcpy(bytes, &key, sizeof(key));
-}
-
-/* A row of `sealed`: there are fewer keys than rows. */
-static size_t row_of(uint64_t key)
-{
-        size_t i = mix(key) % ARRAY_SIZE(sealed);
-
-        while (sealed[i].key != key && sealed[i].key != 0)
-                i = (i + 1) % ARRAY_SIZE(sealed);
-        return i;
-}
-
-static unsigned long sealed_at(uint64_t key)
-{
-        return sealed[row_of(key)].step;
-}
-
-/* ---- the world ------------------------------------------------------------------------------- */
-
-static void join(struct client *c, bool shares)
-{
-        const struct ns_layout layout = toy_layout(PAGE_BYTES);
-
-        *c = (struct client){0};
-        CHECK(member_new(tenant, NULL, false, &c->member, &d) == 0, "%s", d.text);
-        CHECK(attach_open(c->member, "x", &layout, "", false, &c->a, &d) == 0, "%s", d.text);
-        CHECK(!shares || attach_share(c->a, &d) == 0, "%s", d.text);
-        ns = c->a->ns;
-}
-
-static void begin(void)
-{
-        const struct tenant_attrs attrs = {
-                .limit_bytes = 6 * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
-
-        random_state = mix(seed);
-        now_nsec = SEC;
-        memset(texts, 0, sizeof(texts));
-        fake_device_init(&device, "fake", 256);
-        store_init(&store, &evict_lru);
-        store.min_page_bytes = PAGE_BYTES;
-        store.drop_slice_pages = 1 + rnd(3);
-        memset(sealed, 0, sizeof(sealed));
-        CHECK(store_add_pool(&store, &device.device, 8 * SET_BYTES, SET_BYTES, &d) == 0, "%s",
-                d.text);
-        CHECK(tenant_new(&store, "a", &attrs, &tenant, &d) == 0, "%s", d.text);
-        for (unsigned i = 0; i < N_MEMBERS; i++)
-                join(&clients[i], i % 2);
-}
-
-static void end(void)
-{
-        while (chores_work(&store))
-                ;
-        for (unsigned i = 0; i < N_MEMBERS; i++)
-                member_free(clients[i].member);
-        store_deinit(&store);
-        CHECK(device.n_extents == 0, "extents are left");
-}
-
-static struct client *any_client(void)
-{
-        return &clients[rnd(N_MEMBERS)];
-}
-
-/* A client and a session that it has open; NULL: there is none. */
-static struct client *any_open(unsigned *ret_i)
-{
-        for (unsigned tries = 0; tries < 16; tries++) {
-                struct client *c = any_client();
-
-                *ret_i = rnd(N_SESSIONS);
-                if (session_of(c->a, c->handles[*ret_i], NULL))
-                        return c;
-        }
-        return NULL;
-}
-
-/* ---- the model ------------------------------------------------------------------------------- */
-
-static bool is_in_tree(const struct element *e)
-{
-        const struct page *p = ns_page(ns, e->page);
-
-        return p && p->generation == e->generation && p->state == PAGE_SEALED &&
-               !ns_page_is_stale(ns, p);
-}
-
-static bool is_in_window(const struct element *e)
-{
-        const struct page *p = ns_page(ns, e->page);
-
-        return p && p->generation == e->generation && ns_extra(ns, e->page)->n_windows > 0;
-}
-
-/* What is left of its list in the tree. */
-static void prune(struct text *t)
-{
-        unsigned n = 0;
-
-        while (n < t->head.n && is_in_tree(&t->head.e[n]))
-                n++;
-        t->head.n = n;
-}
-
-static uint64_t end_of(const struct list *l, uint64_t empty)
-{
-        return l->n > 0 ? l->e[l->n - 1].end : empty;
-}
-
-/* A truncation that isn't over, of the text as it was when it began. */
-struct truncation {
-        struct session_truncation t;
-        bool is_under_way, is_decided, window_may_go;
-        int result; /* that is expected */
-        unsigned i;
-        struct text before;
-        uint64_t first, last, gap_end;
-};
-
-static struct truncation truncations[3];
-static unsigned n_truncations; /* that took several slices */
-
-/* NULL: none that could still succeed. */
-static struct truncation *truncation_of(unsigned i)
-{
-        for (unsigned k = 0; k < ARRAY_SIZE(truncations); k++)
-                if (truncations[k].is_under_way && truncations[k].i == i &&
-                        !truncations[k].is_decided && truncations[k].result == 0)
-                        return &truncations[k];
-        return NULL;
-}
-
-static void call_off(unsigned i, int result)
-{
-        if (truncation_of(i))
-                truncation_of(i)->result = result;
-}
-
-/* After each step. */
-static void note_step(struct truncation *c)
-{
-        c->is_decided = !c->t.session; /* what it held is let go of */
-        c->window_may_go |= windows_may_go || store.n_recalls > 0;
-        for (unsigned k = 0; k < c->before.head.n; k++) {
-                struct element *e = &c->before.head.e[k];
-
-                if (!is_in_tree(e) && !is_in_window(e))
-                        e->page = PAGE_NONE; /* gone, whoever gets its key or its number */
-        }
-}
-
-static void forget(struct text *t)
-{
-        unsigned n_open = t->n_open;
-
-        *t = (struct text){.n_open = n_open};
-}
-
-/* ---- comparison ------------------------------------------------------------------------------ */
-
-static const struct session *find_real(unsigned i)
-{
-        const struct session *s;
-        struct session_info info;
-        uint64_t number = 0;
-
-        while ((s = session_next(ns, number, &number))) {
-                session_info(s, &info);
-                if (info.id_len == 1 && info.id[0] == i)
-                        return s;
-        }
-        return NULL;
-}
-
-/* Asked for in pieces, through a client that shares memory or one that doesn't. */
-static void compare_pages(const struct session *s, const struct text *t)
-{
-        struct client *c = any_client();
-        struct session_page pages[7];
-        uint32_t from = 0, n;
-
-        while (session_pages(
-                       c->a, (struct session *)s, from, 1 + rnd(7), now_nsec, pages, &n, &d) == 0)
-                for (uint32_t i = 0; i < n; i++, from++) {
-                        const struct element *e = from < t->head.n ? &t->head.e[from]
-                                                                   : &t->window.e[from - t->head.n];
-
-                        CHECK(from < t->head.n + t->window.n, "page %u is too many", from);
-                        CHECK(pages[i].page == e->page && pages[i].tokens == e->tokens,
-                                "page %u: %u", from, pages[i].page);
-                        CHECK(ns_page(ns, e->page)->generation == e->generation, "page %u", from);
-                        CHECK(pages[i].first_token == e->end - e->tokens, "page %u at %llu", from,
-                                (unsigned long long)pages[i].first_token);
-                        if (pins_is_open(&c->a->share))
-                                atomic_fetch_sub(&c->a->share.counters[e->page], 1);
-                        else
-                                CHECK(release_pages(c->a, &pages[i].page, 1, now_nsec, &d) == 0,
-                                        "%s", d.text);
-                }
-        CHECK(from == t->head.n + t->window.n, "%u pages, not %u", from, t->head.n + t->window.n);
-}
-
-static void compare_text(unsigned i)
-{
-        const struct session *s = find_real(i);
-        struct text *t = &texts[i];
-        struct session_info info;
-        uint64_t lost;
-
-        CHECK((s != NULL) == t->exists, "session %u", i);
-        if (!s)
-                return;
-        session_info(s, &info);
-        prune(t);
-        if (t->window.n > 0 && info.n_pages == t->head.n) {
-                CHECK(windows_may_go, "the window of session %u is gone", i);
-                t->window.n = 0;
-        }
-        for (unsigned k = 0; k < t->window.n; k++)
-                CHECK(is_in_window(&t->window.e[k]), "session %u", i);
-        lost = t->truncated ? t->head_end - end_of(&t->head, 0) + t->end -
-                                      end_of(&t->window, t->window_token)
-                            : t->end - end_of(&t->head, 0);
-        CHECK(info.n_tokens == t->end && info.lost_tokens == lost, "session %u: %llu, %llu lost", i,
-                (unsigned long long)info.n_tokens, (unsigned long long)info.lost_tokens);
-        CHECK(info.is_truncated == t->truncated && info.n_open == t->n_open, "session %u", i);
-        compare_pages(s, t);
-}
-
-static void compare(void)
-{
-        uint64_t n_pages, n_sets;
-
-        CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
-        for (unsigned i = 0; i < N_SESSIONS; i++)
-                compare_text(i);
-        CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
-}
+#include "tests/model/session_world.h"
 
 /* ---- what is done ---------------------------------------------------------------------------- */
 
@@ -373,7 +40,7 @@ static void op_open(void)
 static void end_text(unsigned i)
 {
         call_off(i, -ENOENT);
-        forget(&texts[i]);
+        forget_text(&texts[i]);
         texts[i].n_open = 0;
 }
 
@@ -583,7 +250,7 @@ static void end_truncation(struct session_truncation *done)
         CHECK(c->t.result == c->result, "%d, not %d: %s", c->t.result, c->result, c->t.why.text);
         if (c->result != 0)
                 return;
-        note_step(c);
+        note_truncation(c);
         now.n_open = t->n_open;
         if (now.truncated) {
                 now.window = t->window;
@@ -841,7 +508,7 @@ static void op_die(void)
                         session_of(clients[i].a, clients[i].handles[k], NULL))
                         texts[k].n_open--;
         member_free(clients[i].member);
-        join(&clients[i], i % 2);
+        join_client(&clients[i], i % 2);
 }
 
 /* All that nobody has open, and that has a time. */
@@ -964,9 +631,9 @@ static void one_step(void)
                 }
                 at -= ops[i].weight;
         }
-        compare();
+        compare_all();
         for (size_t i = 0; i < ARRAY_SIZE(truncations); i++)
-                note_step(&truncations[i]);
+                note_truncation(&truncations[i]);
 }
 
 int main(int argc, char **argv)
@@ -990,13 +657,13 @@ int main(int argc, char **argv)
         }
         for (; n_seeds > 0; n_seeds--, seed++) {
                 op = "begin";
-                begin();
+                begin_world();
                 n_cuts = n_truncations = 0;
                 for (step = 0; step < n_steps; step++)
                         one_step();
                 CHECK(n_steps < 5000 || n_cuts > 0, "no drop took several slices");
                 CHECK(n_steps < 5000 || n_truncations > 0, "no truncation took several slices");
-                end();
+                end_world();
         }
         return 0;
 }
