@@ -239,6 +239,11 @@ void shared_claim(const struct shared_case *s);
 void shared_refill(const struct shared_case *s);
 void shared_touch(const struct shared_case *s);
 
+/* ---- leases (model_lease.c) ------------------------------------------------------------------ */
+
+/* The operation. */
+void op_lease(void);
+
 /* ---- recalls (model_recall.c) ---------------------------------------------------------------- */
 
 /* Has the set a page that isn't free? */
