@@ -1,0 +1,110 @@
+/* The arguments of a publish, and what becomes of pages that somebody else published first. */
+#include "client/python/src/module.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool set_parent(struct ns_object *ns, PyObject **a, struct publish_args *ret)
+{
+        ret->publish.last_tokens = ns->page_tokens;
+        if (a[3] && !Py_IsNone(a[3]) && !arg_u32(a[3], "last_tokens", &ret->publish.last_tokens))
+                return false;
+        if (a[2] && !Py_IsNone(a[2])) {
+                if (!keys_get(a[2], &ret->parent))
+                        return false;
+                if (ret->parent.n != 1) {
+                        PyErr_SetString(PyExc_ValueError, "parent must be one key");
+                        return false;
+                }
+                ret->publish.parent_key = ret->parent.bytes;
+        }
+        if (a[5] && !Py_IsNone(a[5])) {
+                if (Py_TYPE(a[5]) != session_type) {
+                        PyErr_SetString(PyExc_TypeError, "session must be a Session or None");
+                        return false;
+                }
+                if (!session_enter((struct session_object *)a[5]))
+                        return false;
+                ret->session = (struct session_object *)Py_NewRef(a[5]);
+                ret->publish.session = ret->session->session;
+        }
+        return true;
+}
+
+bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *ret)
+{
+        struct pages_object *source = NULL;
+
+        memset(ret, 0, sizeof(*ret));
+        ret->publish.size = sizeof(ret->publish);
+        if (Py_TYPE(a[0]) == pages_type) {
+                source = (struct pages_object *)a[0];
+                if (!pages_can_change(source, "close them before they are published"))
+                        return false;
+                if (source->state != PAGES_LEASED || source->ns != ns) {
+                        raise_code_as(
+                                -EINVAL, "only pages leased in this namespace are published", NULL);
+                        return false;
+                }
+        }
+        if (!arg_request(a[4], &ret->publish.request) || !arg_u64(a[6], "tag", &ret->publish.tag) ||
+                !numbers_get(a[0], &ret->numbers))
+                return false;
+        if (!keys_get(a[1], &ret->keys) || !set_parent(ns, a, ret)) {
+                publish_args_free(ret);
+                return false;
+        }
+        if (ret->keys.n < 1 || ret->keys.n > ret->numbers.n) {
+                PyErr_Format(PyExc_ValueError, "%u keys for %u pages", ret->keys.n, ret->numbers.n);
+                publish_args_free(ret);
+                return false;
+        }
+        /* Converting an argument may have run Python code that changed them. */
+        if (source && (!pages_can_change(source, "close them before they are published") ||
+                              source->n != ret->numbers.n)) {
+                if (!PyErr_Occurred())
+                        raise_busy("the pages changed meanwhile");
+                publish_args_free(ret);
+                return false;
+        }
+        ret->source = (struct pages_object *)Py_XNewRef((PyObject *)source);
+        ret->publish.pages = ret->numbers.at;
+        ret->publish.keys = ret->keys.bytes;
+        ret->publish.n_pages = ret->keys.n;
+        return true;
+}
+
+void publish_args_free(struct publish_args *a)
+{
+        if (a->session) {
+                session_leave(a->session);
+                Py_CLEAR(a->session);
+        }
+        numbers_free(&a->numbers);
+        keys_free(&a->keys);
+        keys_free(&a->parent);
+        Py_CLEAR(a->source);
+}
+
+struct pages_object *publish_settle(struct ns_object *ns, struct pages_object *source,
+        const uint32_t *taken, uint32_t n_taken, uint32_t *ret_pages, uint32_t n_done)
+{
+        uint32_t *left = malloc(((size_t)n_taken + 1) * sizeof(*left)), n_left = 0;
+        bool ok = left != NULL;
+
+        if (!ok)
+                PyErr_NoMemory();
+        for (uint32_t i = 0; ok && i < n_taken; ++i) {
+                if (i >= n_done || ret_pages[i] != taken[i])
+                        left[n_left++] = taken[i];
+        }
+        if (ok && source)
+                ok = pages_put_first(source, left, n_left);
+        free(left);
+        if (ok)
+                return pages_new(ns, ret_pages, n_done, PAGES_PINNED);
+        numbers_give_back(ns, ret_pages, n_done, PAGES_PINNED);
+        free(ret_pages);
+        return NULL;
+}
