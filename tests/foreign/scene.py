@@ -34,6 +34,7 @@ from kvshared import Index, Ring
 
 PATIENCE = 60  # s; beside other tests it takes its time
 PAGE_TOKENS, PLANES, PAGE_BYTES = 16, 2, 4096
+TOKENS = [(i * 2654435761) % 2**32 for i in range(1, 301)]
 record = kv.Record()
 
 
@@ -314,3 +315,17 @@ def nothing_is_left_out() -> list[str]:
         if kind.endswith("Request") and kind not in used:
             problems.append(f"no message has a {kind}")
     return problems
+
+
+# ---- tests -----------------------------------------------------------------------------------------
+
+Test = Callable[[Daemon], None]
+tests: list[tuple[Test, tuple[str, ...]]] = []
+
+
+def test(*options: str) -> Callable[[Test], Test]:
+    """Of a daemon with these options."""
+    def add(fn: Test) -> Test:
+        tests.append((fn, options))
+        return fn
+    return add

@@ -1,0 +1,69 @@
+"""What administrators ask, sent by the client that was written from docs/PROTOCOL.md."""
+from __future__ import annotations
+
+import os
+
+from scene import TOKENS, Daemon, Space, expect, hangs_up, test
+
+# Found where scene looks for them.
+import kvlease_pb2 as pb  # isort: skip
+import kvclient as kv  # isort: skip
+
+
+@test()
+def administration(daemon: Daemon) -> None:
+    space = Space(daemon.client(), "admin", set="pair", set_size=2)
+    connection = space.connection
+    pages, keys = space.publish(TOKENS[:48], tag=3)
+    session = connection.tell("SESSION_OPEN", ns_id=space.id, id=b"x").session
+    admin, monitor = daemon.admin(), daemon.watcher("monitor.sock")
+    expect(admin.tell("ADMIN_STATUS").pages_sealed == 3, "pages")
+    expect([d.tier for d in admin.tell("ADMIN_DEVICES").devices] == ["device", "host"], "devices")
+    admin.tell("ADMIN_TENANT_SET", name="c", create=True, options=["limit=4MiB", "weight=7"])
+    expect({t.name: t.weight for t in admin.tell("ADMIN_TENANTS").tenants}["c"] == 7, "tenants")
+    admin.tell("ADMIN_TENANT_REMOVE", name="c", force=True)
+    expect(admin.ask("ADMIN_TENANT_REMOVE", name="c").status == kv.NOT_FOUND, "removed twice")
+    rows = monitor.tell("ADMIN_NAMESPACES", tenant="a").namespaces
+    expect([(n.name, n.layout.model, n.pages_pinned) for n in rows] == [("admin", "foreign-model", 3)], rows)
+    rows = monitor.tell("ADMIN_CLIENTS").clients
+    expect([(c.name, c.pins, c.pid) for c in rows] == [("foreign", 3, os.getpid())], rows)
+    expect(monitor.tell("ADMIN_REGIONS").regions and admin.tell("ADMIN_SETS").sets[0].name == "pair", "sets")
+    monitor.tell("ADMIN_EVICTIONS")
+    expect([s.id for s in monitor.tell("ADMIN_SESSIONS", tenant="a").sessions] == [b"x"], "sessions")
+    rows = admin.tell("ADMIN_EXPLAIN", tenant="a", ns="admin", keys=b"".join(keys)).explanations
+    expect([e.state for e in rows] == [1, 1, 1], rows)
+    expect(monitor.ask("ADMIN_PURGE", tenant="a").status == kv.DENIED, "the monitor's socket")
+    # ANNOUNCE and LEASE of administrators are violations on their sockets, as theirs are here.
+    other = daemon.admin()
+    other.send("LEASE", ns_id=1, n_pages=1)
+    expect(hangs_up(other), "LEASE on the admin socket")
+    # A warm-up has nothing to do, recording writes a file.
+    reply = admin.tell("ADMIN_WARM", action=pb.AdminWarmRequest.BEGIN, tenant="a", ns="admin", tags=[3])
+    while reply.running:
+        reply = admin.tell("ADMIN_WARM", action=pb.AdminWarmRequest.STATUS, tenant="a", ns="admin")
+    expect(reply.there == 3 and reply.left == 0, reply)
+    admin.tell("ADMIN_RECORD", action=pb.AdminRecordRequest.ON)
+    space.release(space.lookup(keys))
+    connection.tell("REQUEST_END", ns_id=space.id, request_id=1)
+    expect(admin.tell("ADMIN_RECORD", action=pb.AdminRecordRequest.OFF).path, "a file")
+    # Events: asked for, not sent.
+    last = monitor.tell("ADMIN_EVENTS", last=1).next
+    asked = monitor.send("ADMIN_EVENTS", after=last, wait_msec=60000, kinds=["dropped"])
+    space.release(pages)
+    connection.tell("SESSION_CLOSE", ns_id=space.id, session=session)
+    expect(admin.tell("ADMIN_PURGE", tenant="a", ns="admin").count == 3, "purged")
+    events = monitor.reply("ADMIN_EVENTS", asked)[0].events
+    expect([e.kind for e in events] == ["dropped"] and events[0].tenant == "a", events)
+    expect(admin.tell("ADMIN_SESSION_PURGE", tenant="a").count <= 1, "sessions")
+    calls = {c.name for c in monitor.tell("ADMIN_COUNTERS").calls}
+    expect({"LEASE", "PUBLISH", "ADMIN_PURGE"} <= calls, calls)
+    admin.tell("ADMIN_DRAIN")
+    while connection.event("NOTICE").kind != pb.NoticeEvent.DRAIN:
+        pass  # NS_STALE, of the purge
+    reply = connection.ask("LEASE", ns_id=space.id, n_pages=1)
+    expect(reply.status == kv.DRAINING and reply.reason == 6, reply)
+    expect(daemon.connect().ask("HELLO", min_version=1, max_version=1).status == kv.DRAINING, "nobody new")
+    admin.tell("ADMIN_DRAIN", off=True)
+    expect(connection.event("NOTICE").kind == pb.NoticeEvent.DRAIN_END, "drained")
+    expect(admin.tell("ADMIN_RECALL", tenant="a").count >= 0, "recall")
+    admin.tell("ADMIN_CHECK")
