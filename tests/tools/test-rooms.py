@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-Breaks each rule of check-edges.py and check-calls.py on purpose, in a small tree that is compiled for it, and expects to
+Breaks each rule of check-edges.py, check-calls.py and check-sizes.py on purpose, in a small tree that is compiled for it, and expects to
 be told.
 
   test-rooms.py CC [ARG]...
@@ -32,7 +32,7 @@ def load(name: str) -> types.ModuleType:
     return module
 
 
-edges, calls = load("check-edges"), load("check-calls")
+edges, calls, sizes = load("check-edges"), load("check-calls"), load("check-sizes")
 
 
 class Broken(unittest.TestCase):
@@ -119,6 +119,20 @@ class Broken(unittest.TestCase):
         self.assertEqual(self.calls(), [])
         self.write(f"{HIGH}/wrong.c", "int top(void);\nint wrong(void)\n{\n        return top();\n}\n")
         self.assertIn(f"{TREE}/{HIGH}/wrong.c: uses top of {TREE}/top.c", "\n".join(self.calls()))
+
+
+    def test_too_long(self) -> None:
+        self.write(f"{LOW}/long.h", "\n" * sizes.MAX_LINES)
+        self.assertEqual(sizes.check(self.top), [])
+        self.write(f"{LOW}/long.h", "\n" * (sizes.MAX_LINES + 1))
+        self.assertEqual(sizes.check(self.top), [f"{TREE}/{LOW}/long.h has more than {sizes.MAX_LINES} lines"])
+
+    def test_too_many_fields(self) -> None:
+        fields = "".join(f"        int a{i}, b{i}; /* one; two */\n" for i in range(sizes.MAX_FIELDS // 2))
+        self.write(f"{LOW}/wide.h", f"struct wide {{\n{fields}}};\n")
+        self.assertEqual(sizes.check(self.top), [])
+        self.write(f"{LOW}/wide.h", f"struct wide {{\n{fields}        void (*fn)(int a, int b);\n}};\n")
+        self.assertEqual(sizes.check(self.top), [f"{TREE}/{LOW}/wide.h: struct wide has more than {sizes.MAX_FIELDS} fields"])
 
 
 if __name__ == "__main__":

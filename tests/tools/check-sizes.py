@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""
+Fails where a source file has more than MAX_LINES lines, or a struct of a room more than MAX_FIELDS fields: each is then more
+than one thing.
+
+  check-sizes.py SOURCE
+"""
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import rooms
+
+MAX_LINES = 800
+MAX_FIELDS = 30
+# Longer, and why.
+EXCEPTIONS: dict[str, str] = {}
+SOURCES = (".c", ".h", ".py", ".sh")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+STRUCT = re.compile(r"^struct (\w+) \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
+
+
+def count_fields(body: str) -> int:
+    """Names that a struct's body declares. A struct or union within it is one, but for a union without a name, of which
+    the alternatives share one place."""
+    inner = re.compile(r"\b(?:struct|union)(?: \w+)?\s*\{[^{}]*\}")
+    while inner.search(body):
+        body = inner.sub("int", body)
+    n = 0
+    for statement in body.split(";"):
+        if statement.strip():
+            n += 1 + len(re.findall(r",", re.sub(r"\([^()]*\)", "", statement)))
+    return n
+
+
+def check(top: pathlib.Path) -> list[str]:
+    bad = []
+    names = subprocess.run(["git", "-C", str(top), "ls-files"], capture_output=True, text=True).stdout.splitlines()
+    if not names:  # no checkout: all there is
+        names = [p.relative_to(top).as_posix() for p in top.rglob("*") if p.is_file()]
+    for name in sorted(n for n in names if n.endswith(SOURCES)):
+        path = top / name
+        if not path.is_file():
+            continue
+        text = path.read_text()
+        if text.count("\n") > MAX_LINES and name not in EXCEPTIONS:
+            bad.append(f"{name} has more than {MAX_LINES} lines")
+        if rooms.tree_of(name) and name.endswith((".c", ".h")) and name != "client/lib/kvlease.h":
+            for match in STRUCT.finditer(COMMENT.sub("", text)):
+                if count_fields(match.group(2)) > MAX_FIELDS:
+                    bad.append(f"{name}: struct {match.group(1)} has more than {MAX_FIELDS} fields")
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(rooms.report("sizes", check(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve())))
