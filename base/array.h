@@ -30,7 +30,7 @@ int array_reserve(void **array, uint32_t *len, uint32_t n, uint32_t max, size_t 
 /* Replaces the owned array *array of len elements by a zeroed one. 0 or -ENOMEM (unchanged). */
 int array_reset(void **array, uint32_t len, size_t size);
 
-/* Of len elements; NULL: nothing. */
+/* Frees an array that array_reserve() made, which has len elements. Does nothing for NULL. */
 void array_free(void *array, uint32_t len, size_t size);
 
 #endif

@@ -41,8 +41,8 @@ char *format_opaque(const void *data, size_t len, char *buf);
 #define FORMAT_BYTES_MAX 16
 char *format_bytes(uint64_t bytes, char buf[FORMAT_BYTES_MAX]);
 
-/* As parse_duration() takes it, in the largest unit that has no rest; what is less than a
- * millisecond is cut off. Returns buf. */
+/* The time as parse_duration() reads it, in the largest unit that leaves no rest. What is less than
+ * a millisecond is cut off. Returns buf. */
 #define FORMAT_DURATION_MAX 24
 char *format_duration(uint64_t nsec, char buf[FORMAT_DURATION_MAX]);
 
@@ -70,7 +70,7 @@ bool name_is_valid(const char *s, size_t max_len);
  * that isn't the first (kvl_layout_name()). */
 bool ns_name_is_valid(const char *s);
 
-/* Of a name of either kind, but for where it begins. */
+/* Whether names of both kinds may have this character anywhere but at their beginning. */
 bool is_name_char(char c);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/sum.h"
 
-/* As the functions of sum.h; one struct sum stays with one of them. */
+/* One way to compute the functions of sum.h. A struct sum that one way began is only for it. */
 struct sum_kernels {
         const char *name;
         uint64_t (*of)(const void *bytes, size_t n);

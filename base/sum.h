@@ -14,13 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of bytes that come in pieces: how they are cut doesn't matter. Its address counts, too: it isn't
- * copied. Holds up to 256 of the bytes. */
+/* A sum that is under way, of bytes that come in pieces; how they are cut doesn't matter. It must
+ * not be copied, as its address is part of it. It holds up to 256 of the bytes. */
 struct sum {
         uint8_t room[640]; /* XXH3_state_t of libxxhash 0.8, and what aligns it to 64 */
 };
 
-/* Of n bytes that lie together; NULL and 0 is the sum of nothing. */
+/* The sum of n bytes that lie together. NULL and 0 give the sum of nothing. */
 uint64_t sum_of(const void *bytes, size_t n);
 
 void sum_begin(struct sum *s);
@@ -37,7 +37,7 @@ void sum_add(struct sum *s, const void *bytes, size_t n);
  */
 void sum_copy(struct sum *s, void *to, const void *from, size_t n);
 
-/* Of what came so far. */
+/* The sum of all bytes that were added. More may be added after. */
 uint64_t sum_end(const struct sum *s);
 
 #endif

@@ -235,8 +235,8 @@ struct device_ops {
 struct device {
         const struct device_ops *ops;
         struct device_props props;
-        /* Of the call that failed last, by this process: a sentence without a full stop; "" where
-         * the errno says it all. Written by whoever may call. */
+        /* Why the last call that failed did so, in this process: a sentence without a full stop, or
+         * "" where the errno says it all. Written by the thread that may call the device. */
         char why[DEVICE_WHY_BYTES];
 };
 

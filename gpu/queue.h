@@ -61,7 +61,8 @@ struct queue_park {
         /* 0: everything parked is kept; -errno with `why`: perhaps not. Returns in bounded time,
          * which is no part of the queue's deadline. */
         int (*wait)(void *data, char why[DEVICE_WHY_BYTES]);
-        /* Of an extent. Never fails; nothing where there is none. */
+        /* Lets go of the descriptor that is kept for the extent with this number. Never fails; does
+         * nothing where none is kept. */
         void (*drop)(void *data, uint32_t number);
         void *data; /* borrowed; outlives the queue's thread */
 };
@@ -122,7 +123,8 @@ void job_free(struct job *job);
 int queue_open(const char *name, const struct device_options *options, unsigned deadline_msec,
         struct queue **ret_queue, char why[DEVICE_WHY_BYTES]);
 
-/* The same for a device that is open (taken, on success only). 0 or -errno. For tests. */
+/* Makes a queue for a device that is open, which it takes on success only. 0 or -errno. For tests.
+ */
 int queue_open_device(struct device *device, unsigned deadline_msec, struct queue **ret_queue);
 
 /* Copies it. Before the first job; without it nothing is parked. */

@@ -47,8 +47,8 @@ static inline bool ancestors_has_mark(uint32_t depth)
         return depth % ANCESTORS_STEP == 0;
 }
 
-/* The same, for who knows the nearest ancestor that has a mark, where it is to have one itself
- * (NODE_NONE: none has): nothing is looked up in the tree. */
+/* Does what ancestors_insert() does, for a caller who knows `above`, the nearest ancestor that has
+ * a mark (NODE_NONE: none has), so that nothing is looked up in the tree. */
 void ancestors_insert_below(struct ancestors *a, uint32_t node, uint32_t depth, uint32_t above);
 
 /* The node, which has this depth, was removed from the tree, or is about to be. */

@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-/* Of `rate`: at more a token's time, which is whole nanoseconds, is off by more than a thousandth.
- */
+/* The highest `rate`. At a higher one the time of a token, which is in whole nanoseconds, would be
+ * off by more than a thousandth. */
 #define BUCKET_MAX_RATE 1000000u
 
 struct bucket {

@@ -43,7 +43,7 @@ enum evict_hint {
         EVICT_HINT_RETURNS,   /* one will, in about the time that is given (a tool call) */
 };
 
-/* Of a page that is published. */
+/* What a policy is told of a page that is published. */
 struct evict_insert {
         uint64_t id;      /* of the key */
         uint32_t tokens;  /* 1..page_tokens; fewer than that: a partial tail page */
@@ -69,8 +69,9 @@ struct evict_params {
  */
 #define EVICT_WALK_PAGES UINT32_C(16384)
 
-/* Of one instance, where params say nothing: of a namespace of 64-token pages that is 67 M tokens
- * of text remembered. Not tuned. Policies allocate for as many as they have met, no more. */
+/* How many pages that went an instance remembers, where params don't say: 67 M tokens of text in a
+ * namespace with pages of 64 tokens. Policies allocate for as many as they have met, no more. Not
+ * tuned. */
 #define EVICT_MAX_GHOSTS (UINT32_C(1) << 20)
 
 enum evict_reason {
@@ -113,7 +114,8 @@ struct evict_ops {
          * were used. Whoever needs these walks up, EVICT_WALK_PAGES at most. */
         void (*touch)(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec);
 
-        /* Of the text that ends at the page. after_nsec: RETURNS. NULL: it has no use for hints. */
+        /* Somebody says what becomes of the text that ends at the page. after_nsec counts for
+         * RETURNS alone. NULL: the policy has no use for hints. */
         void (*hint)(void *policy, uint32_t node, enum evict_hint hint, uint64_t after_nsec,
                 uint64_t now_nsec);
 

@@ -18,7 +18,8 @@ enum {
 
 uint32_t pgi_hint_code(enum evict_hint hint, uint64_t after_nsec);
 
-/* Of tokens, by factors of four: 0 is up to 2048, the last is n - 1. */
+/* The bin of a number of tokens; each is four times as wide as the one before. Bin 0 holds up to
+ * 2048 tokens, bin n - 1 all that are more. */
 uint32_t pgi_size_bin(uint64_t tokens, uint32_t n);
 
 /* turn: 1.. */

@@ -47,7 +47,7 @@ struct pgi_ghosts {
 int pgi_ghosts_init(struct pgi_ghosts *g, uint32_t limit);
 void pgi_ghosts_deinit(struct pgi_ghosts *g);
 
-/* Of an id. Not 0. */
+/* The tag that stands for an id. Never 0. */
 uint32_t pgi_ghost_tag(uint64_t id);
 
 /* Where the tag is, or would be put, is wanted soon: asks for that memory. */

@@ -12,7 +12,8 @@
 #include "policy/pgi-table.h"
 #include "policy/tree.h"
 
-/* Of a list. */
+/* The rank of a list: the interval of age that it holds, and its index (the lowest index goes
+ * first, among equals the older list). */
 struct rank {
         uint32_t interval;
         float index;

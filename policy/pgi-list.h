@@ -22,14 +22,16 @@
 #include "policy/pgi-table.h"
 #include "policy/tree.h"
 
-/* As many as a word has bits: about five an octave of age in a cache that goes back an hour. */
+/* Intervals of age: as many as a word has bits. In a cache that goes back an hour these are about
+ * five for each doubling of age. */
 #define PGI_INTERVALS UINT32_C(64)
 
 /* For each tier those that are leaves, and those that are tips only; nothing lies below the last
  * tier, and a tip of it is a leaf. */
 #define PGI_SHELVES (2 * TREE_TIERS - 1)
 
-/* Of a cached page, by its index. All zero: not cached. */
+/* What the policy knows of a cached page; an array of them has one for each page number. All zero
+ * where the page isn't cached. */
 struct pgi_page {
         uint32_t prev_1, next_1; /* page plus one, in its list; 0: the end, or in none */
         uint32_t tag;            /* of its id, as ghosts have it (pgi-ghost.h); 0: not cached */

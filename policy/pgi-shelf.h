@@ -13,7 +13,7 @@
 /* Forgets the choices: lists or what they are worth have changed. */
 void pgi_choices_drop(struct pgi *p);
 
-/* As evict_ops.victim(). now: ticks. */
+/* Does what evict_ops.victim() promises. now: in ticks. */
 uint32_t pgi_choices_victim(struct pgi *p, uint32_t tier, enum evict_how how, uint32_t now);
 
 /* Off its shelf, where it lies on one. */

@@ -102,7 +102,7 @@ static inline float pgi_table_index(const struct pgi_table *t, uint32_t class, u
 double pgi_table_chance(
         const struct pgi_table *t, uint32_t class, uint32_t age_ticks, uint32_t within_ticks);
 
-/* As evict_ops has them. load() rebuilds. */
+/* Do what evict_ops.save() and load() promise. Loading rebuilds the table. */
 size_t pgi_table_save(const struct pgi_table *t, void *buf, size_t size);
 int pgi_table_load(struct pgi_table *t, const void *buf, size_t size);
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of tree.h's numbers. */
+/* What the numbers of tiers in tree.h mean. */
 enum tier_kind { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_COUNT };
 
 /* ---- how many go down --------------------------------------------------------------------------

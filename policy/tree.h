@@ -49,8 +49,9 @@ struct tree {
 void tree_init(struct tree *t);
 void tree_deinit(struct tree *t);
 
-/* Of a tree in which nothing is reserved: tier i has the nodes first[i] .. first[i + 1] - 1, the
- * last one all from its first on. Ascending, first[0] = 0. Kept by tree_reset(). */
+/* Divides the nodes of a tree in which nothing is reserved yet: tier i has the nodes first[i] ..
+ * first[i + 1] - 1, the last tier all from its first on. `first` ascends, first[0] is 0.
+ * tree_reset() keeps the division. */
 void tree_set_tiers(struct tree *t, const uint32_t *first, uint32_t n_tiers);
 
 /* Makes nodes 0..n-1 usable (n < NODE_NONE). 0 or -ENOMEM (unchanged). Never shrinks. */
@@ -122,7 +123,7 @@ static inline bool tree_is_tip(const struct tree *t, uint32_t node)
         return t->n_tiers == 1 ? tree_is_leaf(t, node) : t->near[node] == 0;
 }
 
-/* Of a parent: a root is nobody's. */
+/* Whether the node has a parent, and is the only child of it. A root has none. */
 static inline bool tree_is_only_child(const struct tree *t, uint32_t node)
 {
         uint32_t parent = tree_parent(t, node);

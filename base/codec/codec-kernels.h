@@ -35,7 +35,7 @@ extern const struct codec_kernels codec_kernels_neon;
 /* Those that this CPU can run, the best first; the last is the scalar one. NULL: beyond it. */
 const struct codec_kernels *codec_kernels_at(unsigned i);
 
-/* As codec_encode() and codec_decode(), by these. */
+/* Do what codec_encode() and codec_decode() do, with these kernels. */
 int codec_encode_by(const struct codec_kernels *kernels, enum codec codec,
         const struct codec_shape *shape, const void *plain, void *encoded);
 int codec_decode_by(const struct codec_kernels *kernels, enum codec codec,

@@ -55,7 +55,7 @@ static inline float bf16_value(uint16_t h)
         return f32_of((uint32_t)h << 16);
 }
 
-/* Of finite ones. */
+/* The nearest bfloat16 of a finite number; ties go to the even one. */
 static inline uint16_t bf16_round(float f)
 {
         uint32_t bits = f32_bits(f);
@@ -66,11 +66,12 @@ static inline uint16_t bf16_round(float f)
 /* Every code is a number here: 0x7f and 0xff, which codec_encode() never makes, are 480. */
 static inline float e4m3_value(uint8_t code)
 {
-        /* As binary16 it is a 256th: the exponents' biases are 7 and 15. */
+        /* Read as binary16 the code is a 256th of its value: the exponents' biases are 7 and
+         * 15. */
         return f16_value((uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 7)) * 256;
 }
 
-/* Of magnitudes below 464. */
+/* The nearest E4M3 code of a number whose magnitude is below 464. */
 static inline uint8_t e4m3_round(float f)
 {
         uint32_t bits = f32_bits(f), low = bits & 0x7fffffff;

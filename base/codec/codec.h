@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* As stored: numbers are never used again for something else. */
+/* The numbers are stored, so none is ever used again for something else. */
 enum codec {
         CODEC_NONE = 0,
         CODEC_INT8 = 1,
@@ -45,7 +45,7 @@ const char *codec_name(enum codec codec);
 /* By that name. 0 or -EINVAL. */
 int codec_parse(const char *name, enum codec *ret_codec);
 
-/* Of all matrices, as they are and encoded. */
+/* The bytes of all matrices of a page: plain, and encoded. */
 size_t codec_plain_bytes(const struct codec_shape *shape);
 size_t codec_encoded_bytes(enum codec codec, const struct codec_shape *shape);
 

@@ -44,13 +44,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of an owner, at once: one that hangs leaves it another. Not tuned. */
+/* How many jobs of one owner run at once: where one hangs there is another. Not tuned. */
 #define REAPER_OWNER_RUNNING 2
 
-/* The same in reaper_stop(): what is begun goes on without the daemon. Not tuned. */
+/* How many jobs of one owner run at once in reaper_stop(): what has begun then goes on without the
+ * daemon. Not tuned. */
 #define REAPER_OWNER_STOPPING 32
 
-/* Of all strangers, at once. Not tuned. */
+/* How many jobs of all strangers together run at once. Not tuned. */
 #define REAPER_STRANGERS_RUNNING 64
 
 /* Not for files whose file system wants to hear of each close() of a descriptor (FUSE, NFS): that
@@ -67,7 +68,7 @@
 /* How long reaper_stop() waits for jobs, and then for the process. Not tuned. */
 #define REAPER_STOP_NSEC UINT64_C(1000000000)
 
-/* Of an owner: a user who is no tenant; the rest is its uid. */
+/* Set in the number of an owner who is no tenant but a user; the other bits are the uid. */
 #define REAPER_STRANGER (UINT64_C(1) << 63)
 
 enum reap_op {

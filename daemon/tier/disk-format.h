@@ -71,7 +71,8 @@ struct disk_layout {
         uint32_t n_chunks, n_space_blocks, n_chunk_blocks;
 };
 
-/* As many chunks as `bytes` have room for; 0 of them: none. */
+/* The layout of a file of `bytes`, with as many chunks as it has room for. It has 0 chunks where
+ * there is no room for one. */
 struct disk_layout disk_layout_of(uint64_t bytes, uint64_t chunk_bytes, uint32_t max_spaces);
 
 /* Slots of a chunk, and blocks of its index. 0: not even one. */

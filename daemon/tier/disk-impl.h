@@ -197,7 +197,7 @@ int disk_may_take(const struct disk_file *d);
 /* disk_reap() has something to do. */
 void disk_wake(struct disk_file *d);
 
-/* Of an operation that is over. */
+/* Counts how long an operation took that is over. */
 void disk_note_latency(struct disk_file *d, const struct disk_op *op);
 
 /* ---- disk-meta.c ----------------------------------------------------------------------------- */

@@ -66,8 +66,9 @@ enum disk_engine_kind {
         DISK_ENGINE_URING,   /* io_uring, driven by one thread */
         DISK_ENGINE_THREADS, /* DISK_THREADS threads with preadv and pwritev */
 };
-/* As many as fio has under way where they are compared (kvlease-bench disk): of what it writes in
- * pages of 256 KiB 2 of them were 0.55, and 4 0.71. */
+/* Threads that read and write: as many operations as fio has under way in the comparison that
+ * `kvlease-bench disk` makes. With pages of 256 KiB two threads wrote 0.55 of what fio did, four
+ * 0.71. */
 #define DISK_THREADS 8
 
 /* Zeros: the defaults. */
@@ -79,8 +80,9 @@ struct disk_options {
                                    quarter more may wait in the engine */
         unsigned waiting_pages; /* that may wait or be under way: beyond it DISK_BUSY; 0: 4096 */
         unsigned deadline_msec; /* of an operation: then the disk is late; 0: 10,000 */
-        /* Of a file that is made: a multiple of DISK_ALIGN; 0: 64 MiB, and 1,024. One that is there
-         * keeps what it has. Large pages waste up to a slot of each chunk. */
+        /* The chunks of a file that is made now (a multiple of DISK_ALIGN; 0: 64 MiB), and how many
+         * spaces it has room for (0: 1,024). A file that is there keeps what it has. Large pages
+         * waste up to a slot of each chunk. */
         uint64_t chunk_bytes;
         unsigned max_spaces;
 };
@@ -184,8 +186,9 @@ int disk_space_load(struct disk_space *s, disk_fn done, void *data);
  */
 int disk_raise(struct disk_space *s, uint64_t generation, disk_fn done, void *data);
 
-/* The same, and the space is gone: the pointer is invalid now. A space of its id can be made at
- * once, of any generation. 0 or -ENOMEM (nothing was done). */
+/* Does what disk_raise() does, and the space is gone: the pointer is invalid when this returns 0. A
+ * space with the same id can be made at once, of any generation. 0 or -ENOMEM (nothing was done).
+ */
 int disk_drop(struct disk_space *s, disk_fn done, void *data);
 
 /*
@@ -305,7 +308,7 @@ const struct disk_page *disk_page_at(
  * -ENOMEM, -ENODEV. */
 int disk_sync(struct disk_file *d, disk_fn done, void *data);
 
-/* Of the first `length` bytes, as base/sum.h. Anywhere. */
+/* The sum (base/sum.h) of the first `length` bytes. Any thread may call it. */
 uint64_t disk_sum(const struct iovec *iov, unsigned n_iov, uint64_t length);
 
 /* Memory for pages: aligned, zeroed. NULL: none. free() it. */

@@ -56,8 +56,9 @@ struct move_plane {
 };
 
 struct move_page {
-        /* Of the stored bytes, as if those of all planes lay one behind the other. DOWN: set by a
-         * result of 0; UP: the expected one. */
+        /* The sum (base/sum.h) of the stored bytes, as if those of all planes lay one behind the
+         * other. DOWN: the mover sets it where the result is 0. UP: the caller says which one it
+         * expects. */
         uint64_t sum;
         /*
          * Set by then: 0; -ECANCELED: `to` holds anything; -EDOM (down): a number isn't finite, the
@@ -92,7 +93,7 @@ struct move *move_new(enum move_direction direction, size_t n_pages, size_t n_pl
 /* One that isn't submitted. NULL: nothing. */
 void move_free(struct move *move);
 
-/* Of the page that a plane's bytes make: encoded, or as they are. */
+/* How many bytes a page takes where it is stored, in this plane: encoded, or as they are. */
 size_t move_stored_bytes(const struct move_plane *plane);
 
 struct mover_options {
