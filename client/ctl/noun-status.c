@@ -9,11 +9,6 @@
 
 typedef Kvlease__V1__AdminStatusReply status_row;
 
-#define STATUS(field, title, what)                          \
-        {                                                   \
-                FIELD(AdminStatusReply, field, title, what) \
-        }
-
 static void status_daemon(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -63,14 +58,12 @@ static void status_disk(const void *row, const struct show_format *f, struct val
         derive_tier(ret, f, ((const status_row *)row)->disk);
 }
 
-/* Only where there is something to say. */
-static void status_disk_trouble(const void *row, const struct show_format *f, struct value *ret)
+static void status_came_back(const void *row, const struct show_format *f, struct value *ret)
 {
-        const Kvlease__V1__AdminTier *t = ((const status_row *)row)->disk;
+        const status_row *s = row;
 
-        (void)f;
-        if (t && t->why[0])
-                derive_text(ret, "%s: %s", t->state, t->why);
+        if (s->host || s->disk)
+                derive_text(ret, "%" PRIu64, s->pages_promoted);
 }
 
 static void status_pending(const void *row, const struct show_format *f, struct value *ret)
@@ -162,31 +155,6 @@ static void status_resumed(const void *row, const struct show_format *f, struct 
                         s->clients_expired);
 }
 
-/* Only where there is something to say. */
-static void status_culprits(const void *row, const struct show_format *f, struct value *ret)
-{
-        const status_row *s = row;
-
-        (void)f;
-        if (s->clients_lost > 0 || s->tenants_refused > 0)
-                derive_text(ret,
-                        "kvleased died more than once serving clients: %" PRIu32
-                        " of them weren't taken over, new ones of %" PRIu32
-                        " tenants are refused (kvleasectl restart lets them in again)",
-                        s->clients_lost, s->tenants_refused);
-}
-
-/* Only where there is something to say. */
-static void status_options(const void *row, const struct show_format *f, struct value *ret)
-{
-        const status_row *s = row;
-
-        (void)f;
-        if (s->options_pending > 0)
-                derive_text(ret, "%" PRIu32 " wait for a restart: kvleasectl reload says which",
-                        s->options_pending);
-}
-
 static void status_pages(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
@@ -230,15 +198,13 @@ static void status_clients(const void *row, const struct show_format *f, struct 
                 s->n_clients, s->n_sharing, s->peers_muted, s->members_waiting_exit, s->peers_new);
 }
 
-/* The weaker guard is never shown without what it lets through and the remedy. */
+/* The weaker guard is never shown without what it lets through; verdict.c has the remedy. */
 static void status_segments(const void *row, const struct show_format *f, struct value *ret)
 {
         const status_row *s = row;
 
         if (strncmp(s->segments, "memfd", 5) == 0)
-                derive_text(ret,
-                        "%.48s: same-uid clients could write it; run kvleased with CAP_SYS_ADMIN",
-                        s->segments);
+                derive_text(ret, "%.48s: clients of the same uid could write it", s->segments);
         else if (*s->segments)
                 derive_text(ret, "%.48s: no client can write it", s->segments);
 }
@@ -277,140 +243,223 @@ static void status_boot_epoch(const void *row, const struct show_format *f, stru
         derive_text(ret, "%016" PRIx64, ((const status_row *)row)->boot_epoch);
 }
 
-#define STATUS_TIER(tier, field, what)                                 \
-        {                                                              \
-                TIER_FIGURE(AdminStatusReply, tier, field, NULL, what) \
+/* Of the verdict (verdict.c), which is put in place of these two afterwards. */
+static void status_judged(const void *row, const struct show_format *f, struct value *ret)
+{
+}
+
+/* A field under its own name; `title` is its row's in a block, or NULL. */
+#define STATUS(field, title, kind, text)                                    \
+        {                                                                   \
+                FIELD(AdminStatusReply, field, title, kind), .what = (text) \
+        }
+
+/* A row that only blocks have. */
+#define ROW(title, from)                                                                    \
+        {                                                                                   \
+                .heading = (title), .kind = COLUMN_TEXT, .derive = (from), .optional = true \
+        }
+
+/* The first row of a group. */
+#define GROUP(title)             \
+        {                        \
+                .group = (title) \
+        }
+
+#define STATUS_TIER(tier, field, kind, text)                                           \
+        {                                                                              \
+                TIER_FIGURE(AdminStatusReply, tier, field, NULL, kind), .what = (text) \
         }
 
 static const struct column status_columns[] = {
-        {.heading = "DAEMON", .kind = COLUMN_TEXT, .derive = status_daemon},
-        STATUS(daemon_version, NULL, TEXT),
-        STATUS(pid, NULL, COUNT),
-        STATUS(draining, NULL, BOOL),
-        STATUS(uptime_sec, "UPTIME", SECONDS),
-        {.heading = "LONGEST TURN", .kind = COLUMN_TEXT, .derive = status_longest_turn},
-        STATUS(longest_turn_nsec, NULL, COUNT),
-        {.key = "boot_epoch", .kind = COLUMN_TEXT, .derive = status_boot_epoch},
-        {.heading = "MEMORY", .kind = COLUMN_TEXT, .derive = status_memory},
-        STATUS(budget_bytes, NULL, BYTES),
-        STATUS(charged_bytes, NULL, BYTES),
-        {.heading = "PAGES", .kind = COLUMN_TEXT, .derive = status_pages},
-        STATUS(pages_free, NULL, COUNT),
-        STATUS(pages_granted, NULL, COUNT),
-        STATUS(pages_ready, NULL, COUNT),
-        STATUS(pages_sealed, NULL, COUNT),
-        STATUS(pages_pinned, NULL, COUNT),
-        STATUS(pages_detached, NULL, COUNT),
-        STATUS(pages_promoted, "PAGES CAME BACK", COUNT),
-        {.heading = "HOST TIER", .kind = COLUMN_TEXT, .derive = status_host},
-        STATUS_TIER(host, limit_bytes, BYTES),
-        STATUS_TIER(host, charged_bytes, BYTES),
-        STATUS_TIER(host, pages_sealed, COUNT),
-        STATUS_TIER(host, pages_detached, COUNT),
-        STATUS_TIER(host, pages_free, COUNT),
-        STATUS_TIER(host, arrived, COUNT),
-        STATUS_TIER(host, damaged, COUNT),
-        {.heading = "DISK TIER", .kind = COLUMN_TEXT, .derive = status_disk},
-        {.heading = "DISK TROUBLE", .kind = COLUMN_TEXT, .derive = status_disk_trouble},
-        STATUS_TIER(disk, limit_bytes, BYTES),
-        STATUS_TIER(disk, charged_bytes, BYTES),
-        STATUS_TIER(disk, pages_sealed, COUNT),
-        STATUS_TIER(disk, pages_detached, COUNT),
-        STATUS_TIER(disk, pages_free, COUNT),
-        STATUS_TIER(disk, arrived, COUNT),
-        STATUS_TIER(disk, damaged, COUNT),
-        STATUS_TIER(disk, state, TEXT),
-        STATUS_TIER(disk, why, TEXT),
-        STATUS_TIER(disk, read_bytes, BYTES),
-        STATUS_TIER(disk, written_bytes, BYTES),
-        STATUS_TIER(disk, errors, COUNT),
-        STATUS_TIER(disk, late, COUNT),
-        STATUS(pages_ahead, "PAGES AHEAD", COUNT),
+        {.key = "well",
+                .kind = COLUMN_BOOL,
+                .derive = status_judged,
+                .what = "there is no finding but notes"},
+        {.key = "findings",
+                .kind = COLUMN_TEXT,
+                .derive = status_judged,
+                .what = "what isn't as it should be, the worst first: objects with severity "
+                        "(\"error\", \"warning\", \"note\"), what and remedy"},
+        GROUP("Daemon"),
+        ROW("DAEMON", status_daemon),
+        STATUS(daemon_version, NULL, TEXT, "version of kvleased"),
+        STATUS(pid, NULL, COUNT, "its process, in its own pid namespace"),
+        STATUS(draining, NULL, BOOL, "nothing new is granted (kvleasectl drain)"),
+        STATUS(uptime_sec, "UPTIME", SECONDS, "seconds since its start"),
+        ROW("LONGEST TURN", status_longest_turn),
+        STATUS(longest_turn_nsec, NULL, COUNT,
+                "nanoseconds of the longest turn of its loop since it served first, in which "
+                "nobody "
+                "else was served; without the time that it waited for a processor"),
+        {.key = "boot_epoch",
+                .kind = COLUMN_TEXT,
+                .derive = status_boot_epoch,
+                .what = "a random number of this start, in hexadecimal digits"},
+        STATUS(recording, "RECORDING", BOOL, "a trace is being written (kvleasectl trace record)"),
+        STATUS(config_file, "CONFIGURATION", TEXT, "the configuration's file"),
+        STATUS(options_pending, NULL, COUNT,
+                "options that the last reload found changed and that wait for a restart"),
+        STATUS(runtime_dir, "RUNTIME DIR", TEXT, "directory of the sockets"),
+        STATUS(state_dir, "STATE DIR", TEXT, "directory of what outlives the host's start"),
+        GROUP("Memory"),
+        ROW("MEMORY", status_memory),
+        STATUS(budget_bytes, NULL, BYTES, "bytes that kvleased may use on all devices"),
+        STATUS(charged_bytes, NULL, BYTES, "bytes of them that are bound to namespaces"),
+        ROW("PAGES", status_pages),
+        STATUS(pages_free, NULL, COUNT,
+                "pages on devices that hold nothing, in memory that is bound to a namespace"),
+        STATUS(pages_granted, NULL, COUNT, "pages that are leased and not published"),
+        STATUS(pages_ready, NULL, COUNT,
+                "pages granted ahead of demand, which no client has taken"),
+        STATUS(pages_sealed, NULL, COUNT, "published pages on devices: what the cache holds"),
+        STATUS(pages_pinned, NULL, COUNT, "of pages_sealed, those that a client reads now"),
+        STATUS(pages_detached, NULL, COUNT,
+                "pages that can't be found any more and go once their readers release them"),
+        STATUS(pages_ahead, "PAGES AHEAD", COUNT,
+                "free pages that are kept ready, by the rate of leases"),
         {.heading = "FRAGMENTATION",
                 .key = "fragmentation_ratio",
                 .kind = COLUMN_RATIO,
-                .derive = status_fragmentation},
-        {.heading = "COMPACTED", .kind = COLUMN_TEXT, .derive = status_compacted},
-        STATUS(compacted_pages, NULL, COUNT),
-        STATUS(compacted_sets, NULL, COUNT),
-        {.heading = "LOOKUPS", .kind = COLUMN_TEXT, .derive = status_lookups},
-        STATUS(lookups, NULL, COUNT),
-        STATUS(lookup_keys, NULL, COUNT),
-        STATUS(lookup_hits, NULL, COUNT),
-        {.key = "lookup_hit_ratio", .kind = COLUMN_RATIO, .derive = status_hit_ratio},
-        {.heading = "PUBLISHED", .kind = COLUMN_TEXT, .derive = status_published},
-        STATUS(publishes, NULL, COUNT),
-        STATUS(unindexed, NULL, COUNT),
-        STATUS(duplicates, NULL, COUNT),
-        STATUS(evictions, "EVICTED PAGES", COUNT),
-        STATUS(leases_refused, "REFUSED LEASES", COUNT),
-        {.heading = "WAITING LEASES", .kind = COLUMN_TEXT, .derive = status_waiting},
-        STATUS(n_waiting, NULL, COUNT),
-        STATUS(leases_waited, NULL, COUNT),
-        STATUS(leases_degraded, "DEGRADED LEASES", COUNT),
-        STATUS(n_sessions, "SESSIONS", COUNT),
-        {.heading = "EXPIRED", .kind = COLUMN_TEXT, .derive = status_expired},
-        STATUS(pages_expired, NULL, COUNT),
-        STATUS(sessions_expired, NULL, COUNT),
-        {.heading = "ANNOUNCED KEYS", .kind = COLUMN_TEXT, .derive = status_announced},
-        STATUS(announced, NULL, COUNT),
-        STATUS(announces_pending, NULL, COUNT),
-        {.heading = "NAMESPACE SETS", .kind = COLUMN_TEXT, .derive = status_sets},
-        STATUS(n_ns_sets, NULL, COUNT),
-        STATUS(set_keys_complete, NULL, COUNT),
-        STATUS(set_keys_incomplete, NULL, COUNT),
-        STATUS(recording, "RECORDING", BOOL),
-        STATUS(n_tenants, "TENANTS", COUNT),
-        STATUS(n_namespaces, "NAMESPACES", COUNT),
-        {.heading = "CLIENTS", .kind = COLUMN_TEXT, .derive = status_clients},
-        STATUS(n_clients, NULL, COUNT),
-        STATUS(n_sharing, NULL, COUNT),
-        STATUS(peers_muted, NULL, COUNT),
-        STATUS(members_waiting_exit, NULL, COUNT),
-        STATUS(peers_new, NULL, COUNT),
-        {.heading = "PENDING ANSWERS", .kind = COLUMN_TEXT, .derive = status_pending},
-        STATUS(pending_bytes, NULL, BYTES),
-        STATUS(max_pending_bytes, NULL, BYTES),
-        STATUS(peers_held, NULL, COUNT),
-        STATUS(pending_overflows, NULL, COUNT),
-        STATUS(tenants_paused, "PAUSED TENANTS", COUNT),
-        STATUS(connects_refused, "REFUSED CONNECTIONS", COUNT),
-        STATUS(violations, "VIOLATIONS", COUNT),
-        {.heading = "INDEX GUARD", .kind = COLUMN_TEXT, .derive = status_segments},
-        STATUS(segments, NULL, TEXT),
-        STATUS(touches_dropped, "DROPPED TOUCHES", COUNT),
-        {.heading = "KEPT DESCRIPTORS", .kind = COLUMN_TEXT, .derive = status_kept},
-        STATUS(kept_fds, NULL, COUNT),
-        STATUS(kept_max, NULL, COUNT),
-        STATUS(kept_needed, NULL, COUNT),
-        STATUS(open_files_needed, NULL, COUNT),
-        STATUS(open_files_max, NULL, COUNT),
-        STATUS(kept_released, NULL, COUNT),
-        {.heading = "TAKEN OVER", .kind = COLUMN_TEXT, .derive = status_took_over},
-        STATUS(took_over, NULL, BOOL),
-        STATUS(recovered_pages, NULL, COUNT),
-        STATUS(recovered_namespaces, NULL, COUNT),
-        STATUS(recovered_sessions, NULL, COUNT),
-        {.heading = "LOST AT START", .kind = COLUMN_TEXT, .derive = status_lost},
-        STATUS(namespaces_lost, NULL, COUNT),
-        STATUS(pages_lost_checksum, NULL, COUNT),
-        STATUS(pages_lost_parent, NULL, COUNT),
-        STATUS(pages_lost_duplicate, NULL, COUNT),
-        STATUS(pages_lost_index, NULL, COUNT),
-        {.heading = "CLIENTS TAKEN OVER", .kind = COLUMN_TEXT, .derive = status_resumed},
-        STATUS(clients_recovered, NULL, COUNT),
-        STATUS(clients_resumed, NULL, COUNT),
-        STATUS(clients_waiting, NULL, COUNT),
-        STATUS(clients_expired, NULL, COUNT),
-        {.heading = "CULPRITS", .kind = COLUMN_TEXT, .derive = status_culprits},
-        STATUS(clients_lost, NULL, COUNT),
-        STATUS(tenants_refused, NULL, COUNT),
-        STATUS(ready_msec, NULL, COUNT),
-        STATUS(config_file, "CONFIGURATION", TEXT),
-        {.heading = "CHANGED OPTIONS", .kind = COLUMN_TEXT, .derive = status_options},
-        STATUS(options_pending, NULL, COUNT),
-        STATUS(runtime_dir, "RUNTIME DIR", TEXT),
-        STATUS(state_dir, "STATE DIR", TEXT),
+                .derive = status_fragmentation,
+                .what = "part of the devices' memory, 0 to 1, that is free in extent sets which "
+                        "hold other pages"},
+        ROW("COMPACTED", status_compacted),
+        STATUS(compacted_pages, NULL, COUNT, "pages moved to empty an extent set, since the start"),
+        STATUS(compacted_sets, NULL, COUNT, "extent sets given back after that, since the start"),
+        GROUP("Tiers below the devices"),
+        ROW("HOST TIER", status_host),
+        STATUS_TIER(host, limit_bytes, BYTES,
+                "bytes of host memory for cold pages; null: no device has any, and so the others"),
+        STATUS_TIER(host, charged_bytes, BYTES, "bytes of it that are in use"),
+        STATUS_TIER(host, pages_sealed, COUNT, "published pages there"),
+        STATUS_TIER(host, pages_detached, COUNT, "as pages_detached, there"),
+        STATUS_TIER(host, pages_free, COUNT, "as pages_free, there"),
+        STATUS_TIER(host, arrived, COUNT, "pages that came there, since the start"),
+        STATUS_TIER(host, damaged, COUNT,
+                "pages dropped because their bytes weren't what was written, since the start"),
+        ROW("DISK TIER", status_disk),
+        STATUS_TIER(disk, limit_bytes, BYTES,
+                "bytes of disk for cold pages; null: no device has any, and so the others"),
+        STATUS_TIER(disk, charged_bytes, BYTES, "bytes of it that are in use"),
+        STATUS_TIER(disk, pages_sealed, COUNT, "published pages there"),
+        STATUS_TIER(disk, pages_detached, COUNT, "as pages_detached, there"),
+        STATUS_TIER(disk, pages_free, COUNT, "as pages_free, there"),
+        STATUS_TIER(disk, arrived, COUNT, "pages that came there, since the start"),
+        STATUS_TIER(disk, damaged, COUNT,
+                "pages dropped because their bytes weren't what was written, since the start"),
+        STATUS_TIER(disk, state, TEXT, "ok, failing, or off: given up until the next start"),
+        STATUS_TIER(disk, why, TEXT, "a sentence where it isn't ok"),
+        STATUS_TIER(disk, read_bytes, BYTES, "bytes of pages read, since the start"),
+        STATUS_TIER(disk, written_bytes, BYTES, "bytes of pages written, since the start"),
+        STATUS_TIER(disk, errors, COUNT, "reads and writes that failed, since the start"),
+        STATUS_TIER(disk, late, COUNT, "reads and writes that took too long, since the start"),
+        ROW("PAGES CAME BACK", status_came_back),
+        STATUS(pages_promoted, NULL, COUNT,
+                "pages that came back to devices from below, since the start"),
+        GROUP("Cache"),
+        ROW("LOOKUPS", status_lookups),
+        STATUS(lookups, NULL, COUNT, "lookups, since the start"),
+        STATUS(lookup_keys, NULL, COUNT, "pages that they asked for"),
+        STATUS(lookup_hits, NULL, COUNT, "pages that they found"),
+        {.key = "lookup_hit_ratio",
+                .kind = COLUMN_RATIO,
+                .derive = status_hit_ratio,
+                .what = "lookup_hits of lookup_keys, 0 to 1; null: none was asked for"},
+        ROW("PUBLISHED", status_published),
+        STATUS(publishes, NULL, COUNT, "pages published, since the start"),
+        STATUS(unindexed, NULL, COUNT,
+                "of them those that the index had no place for, so that only lookups over the "
+                "socket find them"),
+        STATUS(duplicates, NULL, COUNT,
+                "pages whose key another page had already when they were to be published"),
+        STATUS(evictions, "EVICTED PAGES", COUNT, "pages evicted, since the start"),
+        ROW("EXPIRED", status_expired),
+        STATUS(pages_expired, NULL, COUNT, "pages dropped as nobody used them, since the start"),
+        STATUS(sessions_expired, NULL, COUNT, "sessions that ended likewise"),
+        STATUS(n_sessions, "SESSIONS", COUNT, "sessions that are kept"),
+        ROW("ANNOUNCED KEYS", status_announced),
+        STATUS(announced, NULL, COUNT, "keys that a client said it computes, since the start"),
+        STATUS(announces_pending, NULL, COUNT,
+                "keys that another one was computing already, so that they were waited for"),
+        ROW("NAMESPACE SETS", status_sets),
+        STATUS(n_ns_sets, NULL, COUNT, "namespace sets (kvleasectl sets)"),
+        STATUS(set_keys_complete, NULL, COUNT, "keys that every namespace of their set has"),
+        STATUS(set_keys_incomplete, NULL, COUNT, "keys that only some have"),
+        GROUP("Leases"),
+        STATUS(leases_refused, "REFUSED LEASES", COUNT, "requests refused, since the start"),
+        ROW("WAITING LEASES", status_waiting),
+        STATUS(n_waiting, NULL, COUNT, "leases that wait now (when_full = queue)"),
+        STATUS(leases_waited, NULL, COUNT, "leases that waited, since the start"),
+        STATUS(leases_degraded, "DEGRADED LEASES", COUNT,
+                "leases granted fewer pages than asked for, since the start"),
+        GROUP("Clients"),
+        STATUS(n_tenants, "TENANTS", COUNT, "tenants"),
+        STATUS(n_namespaces, "NAMESPACES", COUNT, "namespaces"),
+        ROW("CLIENTS", status_clients),
+        STATUS(n_clients, NULL, COUNT, "connected clients"),
+        STATUS(n_sharing, NULL, COUNT, "of them those that talk over shared memory"),
+        STATUS(peers_muted, NULL, COUNT,
+                "connections that are ignored, as they broke the protocol or don't read"),
+        STATUS(members_waiting_exit, NULL, COUNT,
+                "clients that hung up and whose process lives on, so that what they hold stays"),
+        STATUS(peers_new, NULL, COUNT, "connections that haven't introduced themselves"),
+        ROW("PENDING ANSWERS", status_pending),
+        STATUS(pending_bytes, NULL, BYTES,
+                "bytes of answers that clients haven't taken and of requests that wait"),
+        STATUS(max_pending_bytes, NULL, BYTES, "how many there may be (max_pending_bytes)"),
+        STATUS(peers_held, NULL, COUNT,
+                "connections that aren't read from until they take their answers"),
+        STATUS(pending_overflows, NULL, COUNT,
+                "clients muted or dropped as they took no answers, since the start"),
+        STATUS(tenants_paused, "PAUSED TENANTS", COUNT,
+                "tenants that have used up their max_requests for the moment"),
+        STATUS(connects_refused, "REFUSED CONNECTIONS", COUNT,
+                "connections refused by max_connects, since the start"),
+        STATUS(violations, "VIOLATIONS", COUNT, "breaches of the protocol, since the start"),
+        ROW("INDEX GUARD", status_segments),
+        STATUS(segments, NULL, TEXT,
+                "how clients are kept from writing the index: \"read-only mount\", or \"memfd\", "
+                "which processes of kvleased's own user could get around, with the reason"),
+        STATUS(touches_dropped, "DROPPED TOUCHES", COUNT,
+                "notes of use that the clients of now left out as their rings were full; evictions "
+                "are a little less well chosen"),
+        GROUP("Restart"),
+        ROW("KEPT DESCRIPTORS", status_kept),
+        STATUS(kept_fds, NULL, COUNT, "descriptors that outlive the daemon"),
+        STATUS(kept_max, NULL, COUNT, "how many there may be; 0: nothing outlives it"),
+        STATUS(kept_needed, NULL, COUNT,
+                "how many all memory as extents and max_clients connections would be"),
+        STATUS(open_files_needed, NULL, COUNT, "the same of open files"),
+        STATUS(open_files_max, NULL, COUNT, "how many open files there may be (LimitNOFILE)"),
+        STATUS(kept_released, NULL, COUNT,
+                "descriptors that the daemon before had left and that were of no use"),
+        ROW("TAKEN OVER", status_took_over),
+        STATUS(took_over, NULL, BOOL, "at its start it found what the daemon before held"),
+        STATUS(recovered_pages, NULL, COUNT, "cached pages that it took over"),
+        STATUS(recovered_namespaces, NULL, COUNT, "namespaces likewise"),
+        STATUS(recovered_sessions, NULL, COUNT, "sessions likewise"),
+        ROW("LOST AT START", status_lost),
+        STATUS(namespaces_lost, NULL, COUNT,
+                "namespaces that couldn't be taken over, with all "
+                "their pages"),
+        STATUS(pages_lost_checksum, NULL, COUNT,
+                "pages not taken over: their record wasn't what had been written"),
+        STATUS(pages_lost_parent, NULL, COUNT, "likewise: the page before them isn't there"),
+        STATUS(pages_lost_duplicate, NULL, COUNT, "likewise: another page has their key"),
+        STATUS(pages_lost_index, NULL, COUNT, "likewise: the index has no place for them"),
+        ROW("CLIENTS TAKEN OVER", status_resumed),
+        STATUS(clients_recovered, NULL, COUNT, "clients that the daemon before had"),
+        STATUS(clients_resumed, NULL, COUNT, "of them those that came back"),
+        STATUS(clients_waiting, NULL, COUNT, "of them those that are waited for now"),
+        STATUS(clients_expired, NULL, COUNT,
+                "of them those that ended first, or weren't taken over"),
+        STATUS(clients_lost, NULL, COUNT,
+                "of clients_expired those that weren't taken over, as kvleased had died more than "
+                "once serving them"),
+        STATUS(tenants_refused, NULL, COUNT,
+                "tenants whose new clients are refused, as kvleased died serving theirs"),
+        STATUS(ready_msec, NULL, COUNT, "milliseconds from its start until it served"),
 };
 
 const struct column_table status_table = {"status", status_columns, ARRAY_SIZE(status_columns)};

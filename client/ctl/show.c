@@ -10,6 +10,7 @@
 
 #include "base/parse.h"
 #include "client/ctl/ctl.h"
+#include "client/ctl/width.h"
 
 struct show_list {
         const struct column_table *table;
@@ -162,7 +163,7 @@ static json_t *value_json(const struct column *c, const struct value *v)
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
-static json_t *row_json(const struct column_table *t, const struct show_format *f, const void *row)
+json_t *show_object_json(const struct column_table *t, const struct show_format *f, const void *row)
 {
         json_t *object = need(json_object());
 
@@ -223,12 +224,6 @@ static void line_set(struct libscols_line *line, size_t i, const char *text)
                 need(NULL);
 }
 
-static void table_print(struct libscols_table *t)
-{
-        scols_print_table(t);
-        scols_unref_table(t);
-}
-
 static bool in_list(const struct column *c)
 {
         return c->heading && !c->detail;
@@ -261,7 +256,7 @@ void show_list_add(struct show_list *l, const void *row)
 
         l->n_rows++;
         if (l->array) {
-                if (json_array_append_new(l->array, row_json(t, l->format, row)) < 0)
+                if (json_array_append_new(l->array, show_object_json(t, l->format, row)) < 0)
                         need(NULL);
                 return;
         }
@@ -310,42 +305,148 @@ void show_list_free(struct show_list *l)
         free(l);
 }
 
-/* "MAX CLIENTS" -> "max clients:" */
-static void label_from_heading(const char *heading, char *buf, size_t size)
-{
-        size_t i;
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
-        for (i = 0; heading[i] && i + 2 < size; i++)
-                buf[i] = (char)tolower((unsigned char)heading[i]);
-        buf[i++] = ':';
-        buf[i] = '\0';
+#define LABEL_MAX  48
+#define LEAST_ROOM 20 /* columns for values, however narrow the terminal */
+
+/* "MAX CLIENTS" -> "max clients:", behind blanks where the block has groups. */
+static void label_from_heading(const char *heading, bool indented, char buf[LABEL_MAX])
+{
+        size_t at = indented ? 2 : 0;
+
+        memset(buf, ' ', at);
+        for (size_t i = 0; heading[i] && at + 2 < LABEL_MAX; i++)
+                buf[at++] = (char)tolower((unsigned char)heading[i]);
+        buf[at++] = ':';
+        buf[at] = '\0';
+}
+
+static bool in_block(const struct column *c)
+{
+        return c->heading && !c->brief;
+}
+
+static size_t widest_label(const struct column_table *t, bool indented)
+{
+        size_t widest = 0;
+
+        for (size_t i = 0; i < t->n_columns; i++)
+                if (in_block(&t->columns[i]))
+                        widest = MAX(widest, strlen(t->columns[i].heading) + 1);
+        return widest + (indented ? 2 : 0);
+}
+
+#define MAX_GROUPS 16
+
+/* A block while it is filled. */
+struct block {
+        struct libscols_table *scols; /* owned */
+        size_t n_lines, n_groups;
+        struct {
+                const char *title;
+                size_t first_line;
+        } groups[MAX_GROUPS]; /* none: the block has no titles */
+};
+
+/* A row, in as many lines as it takes with `room` columns for the value; 0: in one. */
+static void block_add_row(struct block *b, const char *label, const char *value, size_t room)
+{
+        do {
+                const char *next = "";
+                size_t len = room > 0 ? text_line(value, room, &next) : strlen(value);
+                _cleanup_free_ char *part = need(strndup(value, len));
+                struct libscols_line *line = need(scols_table_new_line(b->scols, NULL));
+
+                line_set(line, 0, label);
+                line_set(line, 1, part);
+                b->n_lines++;
+                value = next;
+                label = "";
+        } while (*value);
+}
+
+static void block_begin_group(struct block *b, const char *title)
+{
+        assert(b->n_groups < MAX_GROUPS);
+        b->groups[b->n_groups].title = title;
+        b->groups[b->n_groups++].first_line = b->n_lines;
+}
+
+static void block_print_lines(struct block *b, size_t first, size_t end)
+{
+        char *text = NULL;
+
+        if (scols_table_print_range_to_string(b->scols, scols_table_get_line(b->scols, first),
+                    scols_table_get_line(b->scols, end - 1), &text) < 0)
+                need(NULL);
+        /* Behind the table's last line there is no newline, and behind others there is. */
+        fputs(text, stdout);
+        if (text[0] && text[strlen(text) - 1] != '\n')
+                putchar('\n');
+        free(text);
+}
+
+static void block_print(struct block *b)
+{
+        if (b->n_groups == 0 && b->n_lines > 0)
+                block_print_lines(b, 0, b->n_lines);
+        for (size_t i = 0; i < b->n_groups; i++) {
+                size_t first = b->groups[i].first_line;
+                size_t end = i + 1 < b->n_groups ? b->groups[i + 1].first_line : b->n_lines;
+
+                if (first == end)
+                        continue;
+                printf("%s%s\n", i > 0 ? "\n" : "", b->groups[i].title);
+                block_print_lines(b, first, end);
+        }
+}
+
+static bool has_groups(const struct column_table *t)
+{
+        for (size_t i = 0; i < t->n_columns; i++)
+                if (t->columns[i].group)
+                        return true;
+        return false;
+}
+
+/* Columns that values of a block have; 0: as many as they like. */
+static size_t room_for_values(const struct column_table *t, bool indented)
+{
+        size_t width = output_width(), label = widest_label(t, indented) + 1;
+
+        return width == 0 ? 0 : width > label + LEAST_ROOM ? width - label : LEAST_ROOM;
 }
 
 void show_object(const struct column_table *t, const struct show_format *f, const void *row)
 {
-        struct libscols_table *block;
+        bool indented = has_groups(t);
+        size_t room = room_for_values(t, indented);
+        struct block b = {0};
 
         if (f->json) {
-                show_json(row_json(t, f, row));
+                show_json(show_object_json(t, f, row));
                 return;
         }
-        block = table_new();
-        scols_table_enable_noheadings(block, true);
-        table_add_column(block, "", false);
-        table_add_column(block, "", false);
+        b.scols = table_new();
+        scols_table_enable_noheadings(b.scols, true);
+        table_add_column(b.scols, "", false);
+        table_add_column(b.scols, "", false);
         for (size_t i = 0; i < t->n_columns; i++) {
                 const struct column *c = &t->columns[i];
-                struct libscols_line *line;
-                char label[32];
+                char label[LABEL_MAX];
                 struct value v;
 
-                if (!c->heading || c->brief)
+                if (c->group)
+                        block_begin_group(&b, c->group);
+                if (!in_block(c))
                         continue;
                 value_get(c, row, f, &v);
-                label_from_heading(c->heading, label, sizeof(label));
-                line = need(scols_table_new_line(block, NULL));
-                line_set(line, 0, label);
-                line_set(line, 1, value_text(c, f, &v));
+                if (c->optional && !v.present)
+                        continue;
+                label_from_heading(c->heading, indented, label);
+                block_add_row(&b, label, value_text(c, f, &v), room);
         }
-        table_print(block);
+        block_print(&b);
+        scols_unref_table(b.scols);
 }

@@ -49,6 +49,10 @@ struct column {
         enum column_kind kind;
         bool detail; /* not in lists: in blocks and JSON */
         bool brief;  /* not in blocks */
+        /* In blocks, a row that isn't there is left out rather than shown as "-". */
+        bool optional;
+        const char *group; /* in blocks, a group of rows with this title starts here; else NULL */
+        const char *what;  /* what a field of JSON means, for manual pages; NULL: no text */
         /* Where it is: in the row, or in the message the row points to at inner_offset (> 0). */
         size_t inner_offset, offset, width;
         /* Or how it comes about; the row is borrowed. *ret comes zeroed. */
@@ -76,8 +80,12 @@ json_t *show_list_take_array(struct show_list *l);
 /* Frees without printing. NULL is ignored. */
 void show_list_free(struct show_list *l);
 
-/* One thing: a block or a JSON object. */
+/* One thing: a block or a JSON object. Blocks are broken at the terminal's width (width.h). */
 void show_object(const struct column_table *t, const struct show_format *f, const void *row);
+
+/* The object of JSON alone. Returned owned. */
+json_t *show_object_json(
+        const struct column_table *t, const struct show_format *f, const void *row);
 
 /* A list of strings, unprintable bytes as \xHH. The caller's. */
 json_t *show_texts(size_t n, char *const *texts);

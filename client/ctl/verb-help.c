@@ -65,6 +65,21 @@ static json_t *verb_options_json(const struct verb *v)
         return list;
 }
 
+/* Names and texts of what --json has; null where the verb tells of none. */
+static json_t *verb_fields_json(const struct verb *v)
+{
+        json_t *list = v->fields ? need(json_array()) : need(json_null());
+
+        for (size_t i = 0; v->fields && i < v->fields->n_columns; i++) {
+                const struct column *c = &v->fields->columns[i];
+
+                if (c->key)
+                        json_array_append_new(list,
+                                need(json_pack("{s:s, s:s?}", "name", c->key, "what", c->what)));
+        }
+        return list;
+}
+
 static json_t *verbs_json(void)
 {
         json_t *list = need(json_array());
@@ -73,9 +88,10 @@ static json_t *verbs_json(void)
                 const struct verb *v = &verbs[i];
 
                 json_array_append_new(
-                        list, need(json_pack("{s:s, s:s, s:s, s:s?, s:o, s:b}", "name", v->name,
-                                      "args", v->args, "summary", v->summary, "text", v->text,
-                                      "options", verb_options_json(v), "offline", v->offline)));
+                        list, need(json_pack("{s:s, s:s, s:s, s:s?, s:o, s:o, s:b}", "name",
+                                      v->name, "args", v->args, "summary", v->summary, "text",
+                                      v->text, "options", verb_options_json(v), "fields",
+                                      verb_fields_json(v), "offline", v->offline)));
         }
         return list;
 }

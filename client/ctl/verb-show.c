@@ -2,6 +2,8 @@
 
 #include "client/ctl/admin.h"
 #include "client/ctl/verb.h"
+#include "client/ctl/verdict.h"
+#include "client/ctl/width.h"
 #include "kvlease-version.h"
 #include "proto/frame.h"
 #include "proto/kvlease.pb-c.h"
@@ -11,11 +13,26 @@
 int verb_status(const struct ctl *ctl)
 {
         Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        struct verdict v = {.format = &ctl->format};
         const ProtobufCMessage *reply;
-        int r = admin_call(ctl->admin, MSG_ADMIN_STATUS, &request.base, &reply);
+        json_t *object;
+        int r = admin_each(ctl->admin, &noun_devices, NULL, verdict_of_device, &v);
 
         if (r == CTL_OK)
-                show_object(&status_table, &ctl->format, reply);
+                r = admin_call(ctl->admin, MSG_ADMIN_STATUS, &request.base, &reply);
+        if (r == CTL_OK) {
+                verdict_of_status(&v, (const Kvlease__V1__AdminStatusReply *)reply);
+                if (ctl->format.json) {
+                        object = show_object_json(&status_table, &ctl->format, reply);
+                        verdict_to_json(&v, object);
+                        show_json(object);
+                } else {
+                        verdict_print(&v, prose_width());
+                        putchar('\n');
+                        show_object(&status_table, &ctl->format, reply);
+                }
+        }
+        verdict_deinit(&v);
         return r;
 }
 

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "client/ctl/noun.h"
 #include "proto/event-kind.h"
 
 #define O(name) CTL_OPTION_BIT(CTL_OPTION_##name)
@@ -37,8 +38,17 @@
 #define TRACE_OPTIONS                       (O(JOBS) | O(CHAIN) | O(SKIP_BAD) | O(BLOCK_TOKENS))
 
 const struct verb verbs[] = {
-        {"status", "", "what the daemon is doing, in one block", NULL, 0, 0, 0, false, NULL,
-                verb_status},
+        {"status", "", "whether all is well, and what the daemon is doing",
+                "First whether all is well, or what isn't, the worst first, each with what to do "
+                "or "
+                "the verb that\nshows more: an error is what doesn't work, a warning what is to be "
+                "mended before it hurts, a\nnote may be meant as it is, and leaves all well. Then "
+                "figures in groups. The exit code doesn't\ndepend on it: kvleasectl --json status "
+                "has \"well\", and kvleasectl doctor looks at the host,\ntoo, and says by its exit "
+                "code what it found. Figures \"since the start\" begin anew with each kvleased.\n"
+                "\nExamples: kvleasectl status\n"
+                "          kvleasectl status --json | jq .well\n",
+                0, 0, 0, false, NULL, verb_status, &status_table},
         {"devices", "", "devices whose memory the daemon leases out", NULL, 0, 0, 0, false, NULL,
                 verb_devices},
         {"tenants list", "", "tenants with limit and usage",

@@ -21,6 +21,7 @@ struct verb {
         /* Of the arguments, before anything is sent: CTL_OK or CTL_USAGE, printed. May be NULL. */
         int (*check)(const struct ctl *ctl);
         int (*run)(const struct ctl *ctl);
+        const struct column_table *fields; /* of --json, each with a text; NULL: none is told */
 };
 
 extern const struct verb verbs[];

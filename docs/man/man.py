@@ -136,6 +136,18 @@ def help_text(text):
     return "\n".join(out)
 
 
+def fields(verb):
+    """What --json has, under the names that it has there."""
+    if not verb["fields"]:
+        return []
+    for f in verb["fields"]:
+        if not f["what"]:
+            sys.exit(f"{f['name']} of {verb['name']} has no text")
+    return ["# FIELDS\n\nOf *--json*, where sizes are bytes; null is what isn't there. As text most of them "
+            "stand together in a line.\n"] + [
+        f"*{escape(f['name'])}*\n\t{escape(f['what'][0].upper() + f['what'][1:])}.\n" for f in verb["fields"]]
+
+
 def noun(name, kvleasectl):
     everything = table(kvleasectl)
     own = [v for v in everything["verbs"] if noun_of(v) == name]
@@ -151,6 +163,7 @@ def noun(name, kvleasectl):
         out.append(escape(v["summary"][0].upper() + v["summary"][1:]) + ".\n")
         out.append(help_text(v["text"]) if v["text"] else "")
         out += [flag(o) for o in everything["options"] if o["name"] in v["options"]]
+        out += fields(v)
     out.append("# OPTIONS AND EXIT STATUS\n\nThose of every verb are in *kvleasectl*(1).\n")
     out.append("# SEE ALSO\n\n*kvleasectl*(1), *kvleased*(8), *kvleased.conf*(5)")
     return "\n".join(part for part in out if part)

@@ -243,14 +243,36 @@ static void test_disk(void **state)
         assert_true(says_of_disk(h, "has 64 MiB and disk_size is 128 MiB: it is made anew"));
 }
 
+/* Whether kvleasectl status has a warning with that word; it says then that not all is well. */
+static bool status_finds(struct harness *h, const char *word)
+{
+        json_t *reply = ctl_json(h, "status"), *f;
+        bool is_found = false;
+        size_t i;
+
+        json_array_foreach(ctl_list(reply, "findings"), i, f)
+        {
+                is_found |=
+                        strstr(json_string_value(json_object_get(f, "what")), word) &&
+                        strcmp(json_string_value(json_object_get(f, "severity")), "warning") == 0;
+        }
+        if (is_found)
+                assert_true(json_is_false(json_object_get(reply, "well")));
+        json_decref(reply);
+        return is_found;
+}
+
 static void test_drain(void **state)
 {
         struct harness *h = *state;
 
+        assert_false(status_finds(h, "draining"));
         ctl(h, "drain");
         expect(h, "daemon", "warning", -1);
+        assert_true(status_finds(h, "draining"));
         ctl(h, "drain --off");
         expect(h, "daemon", "ok", -1);
+        assert_false(status_finds(h, "draining"));
 }
 
 static void test_stopped(void **state)

@@ -77,6 +77,10 @@ def check_kvleasectl():
             problems.append(f"{page}: {verb['name']} isn't in the synopsis")
         for option in verb["options"]:
             need_term(page, "--" + option, "option")
+        for field in verb["fields"] or []:
+            need_term(page, field["name"], "field")
+    if not any(len(verb["fields"] or []) > 90 for verb in table["verbs"] if verb["name"] == "status"):
+        problems.append("kvleasectl-status.1: the fields of status can't be read")
 
 
 def check_library():

@@ -591,10 +591,31 @@ static void answer_status(struct fake_answers *f, M(AdminStatusReply) * reply)
                 *reply = copy;
         if (gone || f->mode == FAKE_LINGERING)
                 reply->n_clients = 0;
-        if (f->mode == FAKE_LINGERING)
+        if (f->mode == FAKE_LINGERING || f->mode == FAKE_WELL)
                 reply->segments = "read-only mount";
         if (gone)
                 reply->members_waiting_exit = 0;
+        if (f->mode == FAKE_WELL) {
+                reply->host = NULL;
+                reply->clients_lost = reply->tenants_refused = reply->tenants_paused = 0;
+                reply->violations = reply->pending_overflows = 0;
+                reply->took_over = false;
+        }
+}
+
+/* Of FAKE_WELL: what status finds fault with goes. */
+static void answer_devices(
+        struct fake_answers *f, M(AdminDevicesReply) * reply, const M(AdminListRequest) * q)
+{
+        static M(AdminDevice) well, *one[1] = {&well};
+
+        LIST_ROW(f, reply, q, devices, devices, admin_device);
+        if (f->mode != FAKE_WELL)
+                return;
+        well = devices[0];
+        well.missing_bytes = 0;
+        reply->devices = one;
+        reply->next = 0;
 }
 
 static void answer_tenants(
@@ -679,8 +700,7 @@ static void answer(
                 answer_status(f, (M(AdminStatusReply) *)m);
                 return;
         case MSG_ADMIN_DEVICES:
-                LIST_ROW(f, (M(AdminDevicesReply) *)m, (const M(AdminListRequest) *)q, devices,
-                        devices, admin_device);
+                answer_devices(f, (M(AdminDevicesReply) *)m, (const M(AdminListRequest) *)q);
                 return;
         case MSG_ADMIN_TENANTS:
                 answer_tenants(f, (M(AdminTenantsReply) *)m, (const M(AdminListRequest) *)q);

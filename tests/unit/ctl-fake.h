@@ -13,6 +13,7 @@ enum fake_mode {
         FAKE_EMPTY,       /* lists without rows, all counters 0 */
         FAKE_LEAVING,     /* two clients in the first status, none after */
         FAKE_LINGERING,   /* no client, one that hung up and lives on; mounts segments read-only */
+        FAKE_WELL,        /* one device, and nothing that isn't well */
         FAKE_REFUSING,    /* everything but hello, with a sentence */
         FAKE_SILENT,      /* as FAKE_REFUSING, without a sentence */
         FAKE_CORRUPT,     /* check finds a violation */

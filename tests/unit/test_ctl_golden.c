@@ -43,6 +43,7 @@ static const struct golden goldens[] = {
         {"status-bytes", FAKE_NORMAL, 0, {"status", "--bytes"}},
         {"status-json", FAKE_NORMAL, 0, {"status", "--json"}},
         {"status-read-only", FAKE_LINGERING, 0, {"status"}},
+        {"status-well", FAKE_WELL, 0, {"status"}},
         {"status-empty", FAKE_EMPTY, 0, {"status"}},
         {"status-empty-json", FAKE_EMPTY, 0, {"status", "--json"}},
         {"devices", FAKE_NORMAL, 0, {"devices"}},

@@ -1,0 +1,277 @@
+#include "client/ctl/verdict.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+#include "client/ctl/width.h"
+
+/* Parts of a limit from which on somebody should look. Not tuned: the alerts' (packaging/). */
+#define KEPT_PERCENT          90
+#define PENDING_PERCENT       80
+#define FRAGMENTED_THOUSANDTH 300
+
+typedef Kvlease__V1__AdminStatusReply status_row;
+
+static const char *const severity_names[N_SEVERITIES] = {
+        [SEVERITY_ERROR] = "error",
+        [SEVERITY_WARNING] = "warning",
+        [SEVERITY_NOTE] = "note",
+};
+
+KVL_PRINTF(4, 5)
+static void add_finding(
+        struct verdict *v, enum severity severity, const char *remedy, const char *format, ...)
+{
+        va_list ap;
+        char *what;
+
+        va_start(ap, format);
+        what = text_format(format, ap);
+        va_end(ap);
+        v->findings = need(realloc(v->findings, (v->n_findings + 1) * sizeof(*v->findings)));
+        v->findings[v->n_findings++] = (struct finding){severity, what, remedy};
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+void verdict_of_device(const void *row, void *verdict)
+{
+        const Kvlease__V1__AdminDevice *d = row;
+        struct verdict *v = verdict;
+        char bytes[32];
+
+        v->n_devices += strcmp(d->tier, "device") == 0;
+        if (strcmp(d->state, "ok") != 0)
+                add_finding(v, SEVERITY_ERROR,
+                        strcmp(d->tier, "disk") == 0
+                                ? "see dmesg for the disk, then kvleasectl restart"
+                                : "see nvidia-smi and dmesg; once it works, kvleasectl restart",
+                        "%s is %s, and nothing new is leased on it: %s", d->name, d->state,
+                        d->why[0] ? d->why : "no reason is given");
+        if (d->missing_bytes > 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleasectl regions has whose it is, kvleasectl clients who is late in "
+                        "giving it back",
+                        "%s of what is reserved on %s is still with other tenants",
+                        show_bytes(v->format, d->missing_bytes, bytes), d->name);
+}
+
+/* ---- the daemon ------------------------------------------------------------------------------ */
+
+static void look_at_daemon(struct verdict *v, const status_row *s)
+{
+        if (s->clients_lost > 0 || s->tenants_refused > 0)
+                add_finding(v, SEVERITY_ERROR,
+                        "report it with the log; kvleasectl restart lets them in again",
+                        "kvleased died more than once serving clients (not taken over: %" PRIu32
+                        ", tenants whose new clients are refused: %" PRIu32 ")",
+                        s->clients_lost, s->tenants_refused);
+        if (s->draining)
+                add_finding(v, SEVERITY_WARNING, "kvleasectl drain --off, unless it is meant",
+                        "kvleased is draining: it grants nothing new");
+        if (v->n_devices == 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "set 'devices' in [daemon], then kvleasectl restart; kvleasectl doctor "
+                        "looks at this host's GPUs",
+                        "there is no device: no memory can be leased");
+        if (s->n_tenants == 0)
+                add_finding(v, SEVERITY_WARNING, "kvleasectl tenants add NAME limit=SIZE",
+                        "there is no tenant: nobody can connect");
+        if (s->options_pending > 0)
+                add_finding(v, SEVERITY_NOTE,
+                        "kvleasectl reload says which; then kvleasectl restart",
+                        "changed options that wait for a restart: %" PRIu32, s->options_pending);
+}
+
+static void look_at_memory(struct verdict *v, const status_row *s)
+{
+        if (s->disk && s->disk->state[0] && strcmp(s->disk->state, "ok") != 0)
+                add_finding(v, SEVERITY_ERROR, "see dmesg for the disk, then kvleasectl restart",
+                        "the disk tier is %s: %s", s->disk->state,
+                        s->disk->why[0] ? s->disk->why : "no reason is given");
+        if (s->host && s->host->damaged > 0)
+                add_finding(v, SEVERITY_WARNING, "see dmesg for memory errors",
+                        "damaged pages in host memory, which were dropped: %" PRIu64,
+                        s->host->damaged);
+        if (s->disk && s->disk->damaged > 0)
+                add_finding(v, SEVERITY_WARNING, "see dmesg for the disk",
+                        "damaged pages on the disk, which were dropped: %" PRIu64,
+                        s->disk->damaged);
+        if (s->fragmentation > FRAGMENTED_THOUSANDTH)
+                add_finding(v, SEVERITY_NOTE,
+                        "kvleasectl namespaces shows whose sets hold few pages; compact = on, or a "
+                        "smaller 'extent'",
+                        "%.1f %% of the memory is free in extent sets that hold other pages",
+                        (double)s->fragmentation / 10);
+}
+
+static void look_at_clients(struct verdict *v, const status_row *s)
+{
+        char pending[32], most[32];
+
+        if (s->peers_muted > 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleasectl clients names them: end these processes",
+                        "clients that are ignored, as they broke the protocol or don't read, and "
+                        "keep what they have mapped: %" PRIu64,
+                        s->peers_muted);
+        if (s->max_pending_bytes > 0 &&
+                s->pending_bytes / PENDING_PERCENT >= s->max_pending_bytes / 100)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleasectl clients shows which; who has most is dropped next",
+                        "clients don't take their answers: %s of %s wait for them",
+                        show_bytes(v->format, s->pending_bytes, pending),
+                        show_bytes(v->format, s->max_pending_bytes, most));
+        if (strncmp(s->segments, "memfd", strlen("memfd")) == 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "give kvleased CAP_SYS_ADMIN: run it as root by kvleased.service, or add "
+                        "the "
+                        "capability to its container",
+                        "clients of kvleased's own user could write the index (%s)", s->segments);
+        if (s->tenants_paused > 0)
+                add_finding(v, SEVERITY_NOTE, "kvleasectl tenants show NAME: requests, paused",
+                        "tenants that wait, as they are at their max_requests: %" PRIu32,
+                        s->tenants_paused);
+        if (s->violations > 0)
+                add_finding(v, SEVERITY_NOTE,
+                        "kvleasectl events --kind violation and kvleased's log say which process",
+                        "breaches of the protocol by clients since the start: %" PRIu64,
+                        s->violations);
+        if (s->pending_overflows > 0)
+                add_finding(v, SEVERITY_NOTE, "kvleased's log names them",
+                        "clients cut off since the start, as they didn't read: %" PRIu64,
+                        s->pending_overflows);
+}
+
+/* ---- restarts -------------------------------------------------------------------------------- */
+
+static void look_at_last_start(struct verdict *v, const status_row *s)
+{
+        uint64_t pages = s->pages_lost_checksum + s->pages_lost_parent + s->pages_lost_duplicate +
+                         s->pages_lost_index;
+
+        if (s->took_over && (s->namespaces_lost > 0 || pages > 0))
+                add_finding(v, SEVERITY_WARNING,
+                        "once after a GPU's reset that is normal; else report it with kvleased's "
+                        "log",
+                        "the last restart lost part of what was kept (namespaces: %" PRIu32
+                        ", pages: %" PRIu64 ")",
+                        s->namespaces_lost, pages);
+}
+
+static void look_at_next_start(struct verdict *v, const status_row *s)
+{
+        if (s->kept_max == 0)
+                add_finding(v, SEVERITY_NOTE, "kvleasectl restart --check names the reason",
+                        "nothing is kept for the next kvleased: a restart empties the cache");
+        else if ((uint64_t)s->kept_fds * 100 >= (uint64_t)s->kept_max * KEPT_PERCENT)
+                add_finding(v, SEVERITY_WARNING,
+                        "a larger 'extent' in [device], or more FileDescriptorStoreMax= of the "
+                        "unit",
+                        "%" PRIu32 " of %" PRIu32
+                        " descriptors are kept: beyond that leases are refused",
+                        s->kept_fds, s->kept_max);
+        else if (s->kept_needed > s->kept_max)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleasectl doctor says which of 'extent', max_clients and "
+                        "FileDescriptorStoreMax= to change",
+                        "%" PRIu32 " descriptors can be kept, and all memory as extents and "
+                        "max_clients connections need %" PRIu64,
+                        s->kept_max, s->kept_needed);
+        if (s->open_files_needed > s->open_files_max)
+                add_finding(v, SEVERITY_WARNING,
+                        "more LimitNOFILE= of the unit, or a larger 'extent' in [device]",
+                        "kvleased may have %" PRIu64 " open files, and all memory as extents and "
+                        "max_clients connections need %" PRIu64,
+                        s->open_files_max, s->open_files_needed);
+}
+
+void verdict_of_status(struct verdict *v, const status_row *s)
+{
+        look_at_daemon(v, s);
+        look_at_memory(v, s);
+        look_at_clients(v, s);
+        look_at_last_start(v, s);
+        look_at_next_start(v, s);
+}
+
+/* ---- showing --------------------------------------------------------------------------------- */
+
+static unsigned count_findings(const struct verdict *v, enum severity severity)
+{
+        unsigned n = 0;
+
+        for (size_t i = 0; i < v->n_findings; i++)
+                n += v->findings[i].severity == severity;
+        return n;
+}
+
+static bool is_well(const struct verdict *v)
+{
+        return count_findings(v, SEVERITY_ERROR) + count_findings(v, SEVERITY_WARNING) == 0;
+}
+
+/* "3 warnings", after "not well: 1 error, "; nothing where there are none. */
+static void print_count(const struct verdict *v, enum severity severity, const char **separator)
+{
+        unsigned n = count_findings(v, severity);
+
+        if (n == 0)
+                return;
+        printf("%s%u %s%s", *separator, n, severity_names[severity], n == 1 ? "" : "s");
+        *separator = ", ";
+}
+
+static void print_finding(const struct finding *f, size_t width)
+{
+        char left[16];
+
+        snprintf(left, sizeof(left), "%-9s", severity_names[f->severity]);
+        print_wrapped(left, f->what, width);
+        print_wrapped("         -> ", f->remedy, width);
+}
+
+void verdict_print(const struct verdict *v, size_t width)
+{
+        const char *separator = is_well(v) ? "all well; " : "not well: ";
+
+        if (v->n_findings == 0)
+                fputs("all well", stdout);
+        for (int severity = 0; severity < N_SEVERITIES; severity++)
+                print_count(v, severity, &separator);
+        putchar('\n');
+        for (int severity = 0; severity < N_SEVERITIES; severity++)
+                for (size_t i = 0; i < v->n_findings; i++)
+                        if ((int)v->findings[i].severity == severity)
+                                print_finding(&v->findings[i], width);
+}
+
+void verdict_to_json(const struct verdict *v, json_t *object)
+{
+        json_t *list = need(json_array());
+
+        for (int severity = 0; severity < N_SEVERITIES; severity++)
+                for (size_t i = 0; i < v->n_findings; i++) {
+                        const struct finding *f = &v->findings[i];
+
+                        if ((int)f->severity == severity)
+                                json_array_append_new(list,
+                                        need(json_pack("{s:s, s:o, s:s}", "severity",
+                                                severity_names[severity], "what",
+                                                show_json_text(f->what), "remedy", f->remedy)));
+                }
+        if (json_object_set_new(object, "well", json_boolean(is_well(v))) < 0 ||
+                json_object_set_new(object, "findings", list) < 0)
+                need(NULL);
+}
+
+void verdict_deinit(struct verdict *v)
+{
+        for (size_t i = 0; i < v->n_findings; i++)
+                free(v->findings[i].what);
+        free(v->findings);
+        v->findings = NULL;
+        v->n_findings = 0;
+}

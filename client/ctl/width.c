@@ -1,0 +1,106 @@
+#include "client/ctl/width.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <wchar.h>
+#include <wctype.h>
+
+#include "base/macros.h"
+#include "base/parse.h"
+#include "client/ctl/ctl.h"
+
+#define WIDTH_LEAST  20
+#define ESCAPE_WIDTH 4 /* "\xHH" */
+
+size_t output_width(void)
+{
+        const char *env = getenv("COLUMNS");
+        struct winsize size;
+        uint64_t columns;
+
+        if (env && parse_u64(env, &columns) == 0 && columns >= WIDTH_LEAST && columns <= UINT16_MAX)
+                return (size_t)columns;
+        if (!isatty(STDOUT_FILENO))
+                return 0;
+        if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col == 0)
+                return WIDTH_UNKNOWN;
+        return MAX(size.ws_col, WIDTH_LEAST);
+}
+
+size_t prose_width(void)
+{
+        size_t width = output_width();
+
+        return width > 0 ? width : WIDTH_UNKNOWN;
+}
+
+/* Of the character that `text` starts with: how many bytes it has, and columns it takes. */
+static size_t first_character(const char *text, size_t *ret_columns)
+{
+        mbstate_t state = {0};
+        wchar_t c;
+        size_t n = mbrtowc(&c, text, strlen(text), &state);
+        int columns = n == 0 || n > strlen(text) || !iswprint((wint_t)c) ? -1 : wcwidth(c);
+
+        if (columns >= 0) {
+                *ret_columns = (size_t)columns;
+                return n;
+        }
+        *ret_columns = ESCAPE_WIDTH;
+        return 1;
+}
+
+size_t text_columns(const char *text)
+{
+        size_t sum = 0, columns;
+
+        while (*text) {
+                text += first_character(text, &columns);
+                sum += columns;
+        }
+        return sum;
+}
+
+size_t text_line(const char *text, size_t width, const char **ret_next)
+{
+        const char *at = text, *space = NULL;
+        size_t sum = 0, columns;
+
+        while (*at) {
+                size_t n = first_character(at, &columns);
+
+                if (*at == ' ')
+                        space = at;
+                if (sum + columns > width && at > text)
+                        break;
+                sum += columns;
+                at += n;
+        }
+        if (*at && space > text) {
+                *ret_next = space + 1;
+                return (size_t)(space - text);
+        }
+        *ret_next = at;
+        return (size_t)(at - text);
+}
+
+void print_wrapped(const char *left, const char *text, size_t width)
+{
+        _cleanup_free_ char *safe = text_printable(text);
+        size_t indent = text_columns(left),
+               room = width > indent + WIDTH_LEAST ? width - indent : WIDTH_LEAST;
+        const char *at = safe;
+
+        do {
+                const char *next;
+                size_t n = text_line(at, room, &next);
+
+                printf("%*s%.*s\n", at == safe ? 0 : (int)indent, at == safe ? left : "", (int)n,
+                        at);
+                at = next;
+        } while (*at);
+}
